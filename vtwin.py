@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import copy
 import errno
+import functools
 import gc
 import inspect
 import os
@@ -16,10 +17,11 @@ import tempfile
 import threading
 import time
 import traceback
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from importlib import import_module
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
 import click
@@ -70,7 +72,7 @@ COMMANDS = {
 EXTRA = {"validate": {"allow_extra_args": True, "ignore_unknown_options": True}}
 """Commands that pass on to others what they do not know themselves."""
 EXAMPLES = {
-    "observe": "vtwin observe --url http://127.0.0.1:8000 --rate 5 --num-requests 200 --output traces/five",
+    "observe": "vtwin observe --url http://127.0.0.1:8000 --gpu H100 --rate 5 --num-requests 200 --output traces/five",
     "selfcheck": "vtwin selfcheck",
     "replay": "vtwin replay traces/five --config twin.yaml --set engine.max_num_seqs=64,128",
     "run": "vtwin run --config twin.yaml --rate 5 --prompt-tokens 800 --output-tokens 120 --report run.html",
@@ -82,7 +84,7 @@ EXAMPLES = {
     "tune": "vtwin tune --config twin.yaml --slo ttft_p99=500ms,tpot_p99=50ms --like traces/five",
     "sweep": "vtwin sweep grid.yaml --output sweep.parquet --report sweep.html",
     "serve": "vtwin serve --config twin.yaml --port 8000",
-    "validate": "vtwin validate --url http://127.0.0.1:8000 --output validation --rate 5",
+    "validate": "vtwin validate --url http://127.0.0.1:8000 --gpu H100 --output validation --rate 5",
     "demo": "vtwin demo --output demo",
 }
 """A call of each command, shown at the end of its help."""
@@ -109,6 +111,12 @@ CLICK_MESSAGES = {
     r"(?<=': )('.*'|\S+) is not one of (.*)\.": r"got \1, expected one of \2",
 }
 """What the library that reads options says (regular expressions), and what is said instead."""
+UNNAMED = (
+    "the server's GPU is not named, and no server tells it. Add --gpu H100 (your GPU for H100), --tp N where N GPUs "
+    "share each layer, and --model-config CONFIG.json where the server's name for its model is not one that ships: a "
+    "fit then has priors and more models of a step to choose from"
+)
+"""What `validate` says first where the GPU is not named: the measurement takes an hour, and may begin anew."""
 EXIT_USAGE = 2
 EXIT_CRASH = 70  # EX_SOFTWARE of sysexits.h: vtwin itself is at fault
 EXIT_INTERRUPTED = 130
@@ -148,7 +156,7 @@ def _main(argv: Sequence[str] | None) -> int:
     if not set(called) & LONG_RUNNING:
         gc.set_threshold(*RARELY)
     try:
-        command = cast("AnyCommand", typer.main.get_command(build_app(called)))
+        command = cast("AnyCommand", typer.main.get_command(build_app(called, followed=FOLLOWED)))
         plain_help(command)
         refuse_no_numbers(command)
         if "--help" in arguments and called:
@@ -176,8 +184,13 @@ def _main(argv: Sequence[str] | None) -> int:
     return code if isinstance(code, int) else 0
 
 
-def build_app(loaded: Collection[str]) -> typer.Typer:
-    """Return the app: the commands named in ``loaded`` are real, the others are only a line of help."""
+def build_app(
+    loaded: Collection[str], *, followed: Mapping[str, Callable[..., None]] = MappingProxyType({})
+) -> typer.Typer:
+    """Return the app: the commands named in ``loaded`` are real, the others are only a line of help.
+
+    ``followed``: what to do after a command, with its options.
+    """
     app = typer.Typer(
         name="vtwin",
         add_completion=False,
@@ -192,13 +205,55 @@ def build_app(loaded: Collection[str]) -> typer.Typer:
             app.command(name, help=summary)(_not_loaded)
             continue
         module, attribute = place.split(":")
-        command = getattr(import_module(module), attribute)
+        command = _followed(getattr(import_module(module), attribute), by=followed.get(name))
         if isinstance(command, typer.Typer):
             app.add_typer(command, name=name, help=summary)
         else:
             example = f"Example: {EXAMPLES[name]}" if name in EXAMPLES else None
             app.command(name, context_settings=EXTRA.get(name), epilog=example)(command)
     return app
+
+
+def _followed(command: Any, *, by: Callable[..., None] | None) -> Any:  # noqa: ANN401 - any command, as typer takes it
+    """Return a command after which, however it judges its run, another function gets its options."""
+    if by is None:
+        return command
+
+    @functools.wraps(command)
+    def both(*args: object, **options: object) -> object:
+        try:
+            returned: object = command(*args, **options)
+        except typer.Exit:
+            by(**options)
+            raise
+        by(**options)
+        return returned
+
+    return both
+
+
+def _tell_what_is_missing(*, output: Path, **_: object) -> None:
+    """Say what the observed server does not tell of its model and GPU, and which options of other commands would help.
+
+    ``output``: the trace, or the folder of several, of one server all.
+    """
+    from replay.twin.start.model_and_gpu import missing_note
+    from traces.errors import TraceError
+    from traces.files.read import read_header
+    from traces.tables.paths import companion_file, stem_of
+
+    own = companion_file(stem_of(output), ".yaml")
+    for header in sorted(output.glob("*.yaml")) if output.is_dir() else [own]:
+        with suppress(TraceError):
+            note = missing_note(read_header(header).server)
+            if note is not None:
+                tell(f"observe: {note}")
+            return
+
+
+FOLLOWED: Mapping[str, Callable[..., None]] = MappingProxyType({"observe": _tell_what_is_missing})
+"""What is done after a command that a user calls: knowledge of another room than the command's. `validate`, which calls
+it many times, says it once, at its beginning."""
 
 
 def plain_help(command: AnyCommand) -> None:
@@ -448,6 +503,23 @@ def validate(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
             "refused (exit 2) without --overwrite.",
         ),
     ],
+    gpu: Annotated[
+        str | None,
+        typer.Option(help="The server's GPU (H100, A100-80 …), which no server tells.", show_default=False),
+    ] = None,
+    model_config: Annotated[
+        str | None,
+        typer.Option(
+            metavar="CONFIG.json",
+            help="The model's config.json, or the name of a model that ships with vtwin. Default: the name that the "
+            "server gives its model, if it ships.",
+            show_default=False,
+        ),
+    ] = None,
+    tp: Annotated[
+        int | None,
+        typer.Option(min=1, max=65_536, help="GPUs that share each layer. Default: 1.", show_default=False),
+    ] = None,
     rate: Annotated[
         float | None,
         typer.Option(
@@ -496,7 +568,10 @@ def validate(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     from calibrate.validate.plan import ValidationPlan
     from traces.atomic import make_folder
 
-    load = (*context.args, "--url", url, "--resume")
+    if gpu is None and config is None:
+        tell(f"note: {UNNAMED}")
+    _check_named(gpu, model_config)
+    load = (*context.args, "--url", url, "--resume", *_words({"--gpu": gpu, "--tp": tp}))
     make_folder(output, option="--output")
     plan = ValidationPlan(folder=output, load=load, rate_per_s=rate or _busy_rate(load, output))
     steps = plan.steps()
@@ -505,12 +580,34 @@ def validate(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
         _run("observe", arguments)
     tell("", steps[-1], bold=True)
     options = ["--latency-model", latency_model]
+    if latency_model != "physics":  # which is fitted from what the twin's file names
+        options += _words({"--gpu": gpu, "--model-config": model_config, "--tp": tp})
     options += ["--infer-async"] if infer_async else []
     options += ["--thresholds", str(thresholds)] if thresholds else []
-    twin = config or _written_guess(output / "guess.yaml", serve=serve, server_trace=plan.server_trace())
+    twin = config or _written_guess(
+        output / "guess.yaml",
+        serve=serve,
+        server_trace=plan.server_trace(),
+        named=(gpu, model_config, tp),
+    )
     _run("calibrate", plan.calibration(twin, options))
     say(f"twin: {plan.twin()}")
     say(_served_at_most(plan.twin(), plan.holdout_trace()))
+
+
+def _check_named(gpu: str | None, model_config: str | None) -> None:
+    """Raise ConfigError for a GPU or a model that is not known, before anything is measured."""
+    from replay.model import find_gpu, read_model_config
+
+    if gpu is not None:
+        find_gpu(gpu)
+    if model_config is not None:
+        read_model_config(model_config)
+
+
+def _words(options: Mapping[str, object]) -> list[str]:
+    """Return the options that have a value as words of a command line."""
+    return [word for name, value in options.items() if value is not None for word in (name, str(value))]
 
 
 def _served_at_most(twin: Path, like: Path) -> str:
@@ -547,19 +644,32 @@ def _busy_rate(load: Sequence[str], folder: Path) -> float:
     return busy_rate(capacity_per_s)
 
 
-def _written_guess(path: Path, *, serve: str | None, server_trace: Path) -> Path:
-    """Write a TWIN.yaml to start from, of the server's command line or of a trace's header; return its path."""
+def _written_guess(
+    path: Path,
+    *,
+    serve: str | None,
+    server_trace: Path,
+    named: tuple[str | None, str | None, int | None] = (None, None, None),
+) -> Path:
+    """Write a TWIN.yaml to start from, of the server's command line or of a trace's header; return its path.
+
+    ``named``: GPU, model and GPUs per layer, as the user names them.
+    """
     from replay.twin.start import from_serve
     from traces import read_trace
     from traces.atomic import write_text
 
+    gpu, model_config, tp = named
     origin = [serve] if serve is not None else ["--from-trace", str(server_trace)]
-    _show("config", ["from-serve", *origin], more=f" > {shlex.quote(str(path))}")
     if serve is not None:
         start = from_serve.start_from_serve(serve)
     else:
         start = from_serve.start_from_header(read_trace(server_trace).header, name=server_trace.name)
-    text, notes = from_serve.twin_text(start, gpu=None)
+    start = from_serve.named(start, model_config=model_config, tp=tp)
+    text, notes = from_serve.twin_text_to_fit(start, gpu=gpu)
+    if gpu and from_serve.is_at_hand(start.model):
+        origin += _words({"--gpu": gpu, "--model-config": model_config, "--tp": tp})
+    _show("config", ["from-serve", *origin], more=f" > {shlex.quote(str(path))}")
     for note in notes:
         tell(f"note: {note}")
     write_text(path, text, option="--output")

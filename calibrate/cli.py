@@ -223,7 +223,7 @@ def calibrate(  # noqa: PLR0913, PLR0917 - a command's options are its parameter
 
     held_out = holdout or []
     if fit and config is None and simulated is None:
-        config = twin_of_header(observed[0], report, gpu=gpu)
+        config = twin_of_header(observed[0], report, gpu=gpu, model_config=model_config, tp=tp)
     check_options(
         simulated=simulated is not None,
         config=config is not None,

@@ -73,6 +73,7 @@ def calibration_of(
     from calibrate import run
     from calibrate.flags.evidence import check_shown
     from calibrate.flags.headers import check_flags
+    from calibrate.flags.model_and_gpu import absent_candidates
     from calibrate.progress import fit_progress
     from traces.errors import ConfigError
 
@@ -82,6 +83,8 @@ def calibration_of(
         return run.compare_with_simulated(traces.observed[0], traces.simulated, options, repeats=repeats)
     sources = (*traces.observed, *held_out)
     twin = _load(config, latency_model, fit=fit, sources=sources, is_async_open=options.infer_async)
+    for note in absent_candidates(traces.observed[0].trace, twin, options) if fit else ():
+        tell(f"note: {note}")
     try:
         check_flags(sources, twin, is_async_open=options.infer_async)
         check_shown(sources, twin)
@@ -98,18 +101,23 @@ def calibration_of(
         )
 
 
-def twin_of_header(path: Path, report: Path, *, gpu: str | None) -> Path:
+def twin_of_header(
+    path: Path, report: Path, *, gpu: str | None, model_config: str | None = None, tp: int | None = None
+) -> Path:
     """Write the twin that a trace's header describes as start.yaml into the report's folder; return where.
 
-    Raises ConfigError where there is no trace.
+    What the options leave open of GPU, model and tensor parallelism is as the header says. Raises ConfigError where
+    there is no trace.
     """
     from calibrate.distinct_runs import distinct_names
-    from replay.twin.start.from_serve import start_from_header, twin_text
+    from replay.twin.start.from_serve import named, start_from_header, twin_text_to_fit
     from traces.atomic import make_folder, write_text
     from traces.importers.recorded import read_recorded
 
-    start = start_from_header(read_recorded(path).header, name=distinct_names([path])[0])
-    text, notes = twin_text(start, gpu=gpu)
+    header = read_recorded(path).header
+    start = start_from_header(header, name=distinct_names([path])[0])
+    start = named(start, model_config=model_config, tp=tp)
+    text, notes = twin_text_to_fit(start, gpu=gpu or header.server.gpu)
     for note in notes:
         tell(f"note: {note}")
     make_folder(report, option="--report")

@@ -31,17 +31,17 @@ from calibrate.findings import (
 )
 from calibrate.fit.beyond import beyond_load
 from calibrate.fit.objective.fit_trace import fit_trace
-from calibrate.fit.objective.known_server import KnownServer, known_physics, known_server, known_tiles
+from calibrate.fit.objective.known_server import known_physics, known_tiles
 from calibrate.fit.objective.priors import known_priors
 from calibrate.fit.pipeline import fit
 from calibrate.fit.result import pace_of
 from calibrate.fit.search import Report
+from calibrate.flags.model_and_gpu import absent_candidates, known_of
 from calibrate.misfit import without_missed
 from calibrate.noise_floor import couples_of, noise_pairs
 from calibrate.simulated_side import against_trace, against_twin
 from replay.model.matmuls.tiles import Tiles
-from replay.twin.fitted.fitted_range import range_of
-from sim import Physics
+from replay.twin.fitted.fitted_range import range_of, union
 from traces.errors import ConfigError, TraceError
 
 if TYPE_CHECKING:
@@ -123,9 +123,9 @@ def calibrate(
         )
         for i, source in enumerate(observed)
     ]
-    known = _known(observed[0].trace, config, options)
+    known = known_of(observed[0].trace, config, options)
     is_open = options.latency_model == "auto"
-    physics, missing = known_physics(known, config) if is_open else (None, "")
+    physics = known_physics(known, config)[0] if is_open else None
     tiles = known_tiles(known, config) if is_open else Tiles()
     priors = known_priors(known)
     found = fit(
@@ -153,39 +153,20 @@ def calibrate(
         compared = [against_twin(source, found.config, options, role=role) for source in observed]
         fitted, held_out = (_half(compared, halves, first=first) for first in (True, False))
         how = "the second half of the requests by arrival; the fit has seen the first"
-    seen = range_of([source.trace for source in observed], halves or [None] * len(observed))
+    spans = [
+        range_of([source.trace], [None if halves is None else halves[i]]) for i, source in enumerate(observed)
+    ]
     met = list({id(each): each for each, _ in [*fitted, *held_out]}.values())
-    fitted_config = replace(found.config, fitted=without_missed(seen, met), pace=pace_of(found))
+    fitted_config = replace(found.config, fitted=without_missed(union(spans), met), pace=pace_of(found))
     found = replace(found, config=fitted_config)
     calibration = _assembled(
         held_out, fitted, options=options, repeats=repeats, config=found.config, unseen=how
     )
-    absent = {"physics": missing, "attention, floor, tiles": tiles.reason}
-    notes = [
-        f"latency model {name} was not among the candidates: {why}" for name, why in absent.items() if why
-    ]
     return replace(
         calibration,
         fit=found,
-        beyond=beyond_load(found, ready, priors=priors),
-        notes=(*calibration.notes, *notes),
-    )
-
-
-def _known(trace: Trace, config: TwinConfig, options: Options) -> KnownServer:
-    """Return what is known of the server; nothing of it is for a fit of physics, whose coefficients are its priors.
-
-    Raises ConfigError where an option asks for it there.
-    """
-    if isinstance(config.latency, Physics) and options.latency_model is None:
-        if any(value is not None for value in (options.model_config, options.gpu, options.tp)):
-            raise ConfigError(
-                "--model-config, --gpu, --tp: got it with latency.model physics, expected blackbox or extended: "
-                "physics is fitted from its configured coefficients"
-            )
-        return KnownServer()
-    return known_server(
-        trace.header.server, config, model_config=options.model_config, gpu=options.gpu, tp=options.tp
+        beyond=beyond_load(found, ready, ranges=spans, priors=priors),
+        notes=(*calibration.notes, *absent_candidates(observed[0].trace, config, options)),
     )
 
 

@@ -76,6 +76,24 @@ def observe(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
             rich_help_panel=SERVER,
         ),
     ] = None,
+    gpu: Annotated[
+        str | None,
+        typer.Option(
+            help="The server's GPU (H100, A100-80 …), for the header: `vtwin calibrate` takes it from there.",
+            show_default=False,
+            rich_help_panel=SERVER,
+        ),
+    ] = None,
+    tp: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            max=65_536,
+            help="How many GPUs share each layer (tensor parallelism), for the header.",
+            show_default=False,
+            rich_help_panel=SERVER,
+        ),
+    ] = None,
     api_key: Annotated[
         str | None,
         typer.Option(
@@ -378,6 +396,8 @@ def observe(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
         engine_log=engine_log,
         tokenizer=tokenizer,
         processes=processes,
+        gpu=gpu,
+        tp=tp,
         command=redact_command(["vtwin", *sys.argv[1:]], os.environ),
     )
     slo_us = parse_slo(slo, tell=tell_note) if slo is not None else {}

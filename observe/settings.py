@@ -71,7 +71,8 @@ class Settings:
     than this share of the last answers failed. ``scrape_s``: how often the server's gauges are recorded.
     ``engine_log``: file that the server logs its steps to. ``tokenizer``: tokenizer.json of the served model, for
     a server that has no ``/tokenize``. ``processes``: how many send, the requests dealt to them beforehand.
-    ``command``: for the header, its secrets removed.
+    ``gpu``, ``tp``: what the server runs on, for the header; no server tells. ``command``: for the header, its secrets
+    removed.
     """
 
     endpoint: Endpoint
@@ -90,4 +91,6 @@ class Settings:
     engine_log: Path | None = None
     tokenizer: Path | None = None
     processes: int = 1
+    gpu: str | None = None
+    tp: int | None = None
     command: str | None = None

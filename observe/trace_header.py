@@ -78,7 +78,10 @@ def first_header(ready: Preparation, settings: Settings, *, executor: Executor) 
         created_at=datetime.now(UTC).isoformat(timespec="seconds"),
         command=settings.command,
         server=ready.server.info.learn(
-            "given by the user", url=settings.endpoint.redact(settings.endpoint.base)
+            "given by the user",
+            url=settings.endpoint.redact(settings.endpoint.base),
+            gpu=settings.gpu,
+            tensor_parallel=settings.tp,
         ),
         client=client,
         config_digest=None,

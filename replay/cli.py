@@ -404,13 +404,37 @@ def from_serve(
     ] = None,
     gpu: Annotated[
         str | None,
-        typer.Option(help="Look the latency up in the defaults, and take vLLM's own defaults for this GPU."),
+        typer.Option(
+            help="The server's GPU: take vLLM's own defaults for it, and the latency by the model, else from the "
+            "defaults on record."
+        ),
+    ] = None,
+    model_config: Annotated[
+        str | None,
+        typer.Option(
+            metavar="CONFIG.json",
+            help="With --gpu: the model's config.json, or the name of a model that ships with vtwin. Default: the "
+            "server's model, if it ships.",
+        ),
+    ] = None,
+    tp: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            max=65_536,
+            help="With --gpu: GPUs that share each layer. Default: what the server says, else 1.",
+        ),
     ] = None,
 ) -> None:
     """Print a TWIN.yaml to start from: of a server's command line, of a trace's header, or of both."""
+    from replay.model import read_model_config
     from replay.twin.start import from_serve
     from traces.errors import ConfigError
 
+    if gpu is None and (model_config is not None or tp is not None):
+        raise ConfigError("--model-config, --tp: got it without --gpu, expected the GPU, too")
+    if model_config is not None:
+        read_model_config(model_config)  # what it refuses, it refuses here, under the option's name
     starts = [] if command is None else [from_serve.start_from_serve(command)]
     if from_trace is not None:
         from traces import read_trace
@@ -421,7 +445,7 @@ def from_serve(
     if not starts:
         raise ConfigError("'vllm serve …', --from-trace: got neither, expected one of them, or both")
     start = starts[0] if len(starts) == 1 else from_serve.merged(*starts)
-    text, notes = from_serve.twin_text(start, gpu=gpu)
+    text, notes = from_serve.twin_text(from_serve.named(start, model_config=model_config, tp=tp), gpu=gpu)
     for note in notes:
         tell(f"note: {note}")
     say_text(text)

@@ -15,6 +15,7 @@ import pytest
 import typer
 import typer.main
 
+import replay.plan.variants_command  # a test must not be the first to import it: it would keep the stubs of `here`
 import replay.simulation_command
 import vtwin
 from tests.calibrate.predictor import profiles
@@ -61,6 +62,7 @@ BASES: dict[str, list[str]] = {
     "model compare": ["--model-config", "Qwen/Qwen2.5-7B-Instruct", "--gpus", "H100"],
     "trace synth": ["--rate", "5", "--num-requests", "3", "--output", "drawn", "--overwrite"],
     "model info": ["--model-config", "Qwen/Qwen2.5-7B-Instruct", "--gpu", "H100"],
+    "config from-serve": ["vllm serve m", "--gpu", "H100", "--model-config", "Qwen/Qwen2.5-7B-Instruct"],
     "fleet size": [*AT_RATE, "--no-verify"],
     "fleet profile": ["--from", "A100"],
     "fleet split": AT_RATE,

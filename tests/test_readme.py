@@ -111,8 +111,28 @@ def test_what_the_server_says_and_the_command_line_does_not_is_in_the_twin(flow:
     engine = load_config(flow.folder / "twin.yaml").engine
     assert (engine.num_gpu_blocks, engine.block_size, engine.max_model_len) == (512, 128, 4096)
     assert engine.max_num_seqs == 128
-    (said,) = (said for line, said in flow.said.items() if "--config guess.yaml" in line)
-    assert "engine.num_gpu_blocks is not in the configuration: 512, as the header of low says" in said
+    (said,) = (said for line, said in flow.said.items() if "config from-serve" in line)
+    assert "num_gpu_blocks" not in said  # the header of low says it
+    assert "max_num_batched_tokens not given: 8192, vLLM's default on H100" in said
+
+
+def test_each_observation_ends_with_what_the_server_does_not_tell_and_what_helps(flow: Flow) -> None:
+    observed = [said for line, said in flow.said.items() if line.startswith("vtwin observe")]
+    assert len(observed) == 3
+    for said in observed:
+        told = " ".join(said[said.index("observe: model tiny") :].split())
+        assert "model tiny (from /v1/models) does not ship with vtwin; the GPU is H100." in told
+        assert "Add --gpu H100 --model-config CONFIG.json" in told
+        assert said.count("--model-config") == 1
+
+
+def test_the_fit_knows_the_gpu_by_the_header_and_the_model_by_the_option(flow: Flow) -> None:
+    (said,) = (said for line, said in flow.said.items() if line.startswith("vtwin calibrate low high --fit"))
+    assert "not among the latency models" not in said
+    start = load_config(flow.folder / "report" / "start.yaml")
+    assert [gpu for gpu, _ in start.gpus_of_pools] == ["H100"]
+    assert start.shape is not None
+    assert start.shape.name == "meta-llama/Llama-3.1-8B"
 
 
 def test_the_server_says_of_itself_only_what_a_vllm_says(flow: Flow) -> None:

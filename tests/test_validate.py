@@ -148,6 +148,35 @@ def test_if_nothing_is_said_the_fit_chooses_the_model_and_async_scheduling_is_as
     assert "--infer-async" not in arguments
 
 
+def test_the_gpu_is_asked_for_before_anything_is_measured_and_what_is_named_goes_where_it_counts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ran: list[tuple[str, list[str]]] = []
+    monkeypatch.setattr(vtwin, "_run", lambda command, arguments: ran.append((command, arguments)))
+    monkeypatch.setattr(vtwin, "_served_at_most", lambda *_: "")
+    asked = ["validate", "--url", "http://x", "--rate", "5", "--output", str(tmp_path / "v")]
+    asked += ["--serve", "vllm serve Qwen/Qwen3-14B"]
+    assert vtwin.main(asked) == 0
+    first = capsys.readouterr().err.lstrip().splitlines()[0]
+    assert first.startswith("note: the server's GPU is not named")
+    named = ["--gpu", "H100", "--tp", "2"]
+    ran.clear()
+    assert vtwin.main([*asked, *named, "--model-config", "Qwen/Qwen3-8B"]) == 0
+    assert "is not named" not in capsys.readouterr().err
+    for command, arguments in ran:
+        at = arguments.index("--gpu")
+        assert arguments[at : at + 2] == ["--gpu", "H100"]
+        assert arguments[arguments.index("--tp") + 1] == "2"
+        assert ("--model-config" in arguments) is (command == "calibrate")
+    guess = (tmp_path / "v" / "guess.yaml").read_text()
+    assert 'gpu: "H100"\n  tp: 2' in guess
+    assert 'model_config: "Qwen/Qwen3-8B"' in guess
+    ran.clear()
+    for unknown in (["--gpu", "H1000"], ["--gpu", "H100", "--model-config", "nobody/knows"]):
+        assert vtwin.main([*asked, *unknown]) == 2
+    assert ran == []
+
+
 def test_a_server_that_is_not_there_is_exit_code_4(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))

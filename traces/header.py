@@ -17,12 +17,14 @@ MODES = ("real", "generated", "replayed")
 class ServerInfo:
     """What is known of the server; ``sources`` names where each value was read from, by field name.
 
-    A source is ``/metrics``, ``/version``, ``/v1/models``, ``given by the user``, a file, a TWIN.yaml. Names
+    ``model``: the served name; ``model_root``: what it was loaded from (``root`` of ``/v1/models``), where that is
+    another. A source is ``/metrics``, ``/version``, ``/v1/models``, ``given by the user``, a file, a TWIN.yaml. Names
     are vLLM's, but for those that BLIS had named before (``type``, ``tensor_parallel``) and their like.
     """
 
     type: str | None = None
     model: str | None = None
+    model_root: str | None = None
     version: str | None = None
     url: str | None = None
     max_model_len: int | None = None

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from scipy.stats import truncnorm
@@ -22,6 +22,9 @@ from calibrate.fit.objective.simulated import simulated
 from calibrate.fit.result import Fit
 from calibrate.fit.uncertainty import Coefficient
 from sim import Blackbox, Extended
+
+if TYPE_CHECKING:
+    from replay.twin.fitted.fitted_range import FittedRange
 
 FACTOR = 1.5
 """How far beyond the highest fitted load the bounds are stated."""
@@ -60,23 +63,35 @@ class BeyondLoad:
     def text(self) -> str:
         """Return the bounds as a sentence."""
         low, high = (number_format.percent(value, signed=True) for value in (self.low, self.high))
+        load = number_format.plain(self.rate_per_s)
         return (
-            f"beyond the highest fitted load ({self.rate_per_s:.3g} requests/s, {self.trace}): at {self.factor:g} "
-            f"times that load, mean E2E may differ from the twin's by {low} to {high}, "
+            f"beyond the highest fitted load ({load} requests/s, {self.trace}): at {self.factor:g} times that load, "
+            f"mean E2E may differ from the twin's by {low} to {high}, "
             + REASONS[self.basis].format(source=self.source)
         )
 
 
-def beyond_load(fit: Fit, traces: Sequence[FitTrace], *, priors: Mapping[str, Prior]) -> BeyondLoad | None:
-    """Return the bounds for the busiest trace; None where none is open-loop, or the model is not of this kind."""
+def beyond_load(
+    fit: Fit, traces: Sequence[FitTrace], *, ranges: Sequence[FittedRange], priors: Mapping[str, Prior]
+) -> BeyondLoad | None:
+    """Return the bounds for the busiest trace; None where none has a rate, or the model is not of this kind.
+
+    ``ranges``: what each trace's fitted requests span, in the order of ``traces``. The busiest trace is the one with
+    the highest fitted rate. None also where the twin's own range ends below that rate: it misses that load already.
+    """
     latency = fit.config.latency
     if not isinstance(latency, Blackbox):
         return None
     model = latency if isinstance(latency, Extended) else Extended(**_six(latency))  # type: ignore[arg-type]  # no seed among them
-    open_loop = [each for each in traces if each.closed_loop is None and _rate(each) > 0]
-    if not open_loop:
+    rated = [
+        (span.rate_per_s[1], each)
+        for each, span in zip(traces, ranges, strict=True)
+        if span.rate_per_s is not None
+    ]
+    rate_per_s, highest = max(rated, key=lambda each: each[0], default=(0.0, None))
+    if highest is None or _misses(fit, rate_per_s):
         return None
-    highest = max(open_loop, key=_rate)
+    open_loop = [each for _, each in rated]
     faster = _compressed(highest, FACTOR)
     seen = _seen_slowdown(fit)
     basis: Basis = "traces" if seen is not None else "GPU" if _is_power_limited(priors) else "none"
@@ -91,7 +106,7 @@ def beyond_load(fit: Fit, traces: Sequence[FitTrace], *, priors: Mapping[str, Pr
     return BeyondLoad(
         trace=highest.name,
         factor=FACTOR,
-        rate_per_s=_rate(highest),
+        rate_per_s=rate_per_s,
         low=min(low, 0.0),
         high=max(high, 0.0),
         basis=basis,
@@ -140,12 +155,10 @@ def _seen_slowdown(fit: Fit) -> Coefficient | None:
     return found if found is not None and not found.is_prior_led and (found.low or 0.0) > 0 else None
 
 
-def _rate(trace: FitTrace) -> float:
-    """Return the mean rate of arrivals, requests/s; 0 where they came all at once."""
-    arrival = trace.requests.arrival_us
-    span = float(np.ptp(arrival)) if len(arrival) > 1 else 0.0
-    is_burst = span <= float(np.nanmedian(trace.observed_timeline.last - trace.observed_timeline.joined))
-    return 0.0 if is_burst else (len(arrival) - 1) / span * 1e6
+def _misses(fit: Fit, rate_per_s: float) -> bool:
+    """Return whether the fitted twin's range ends below a load that was fitted."""
+    fitted = fit.config.fitted
+    return fitted is not None and (fitted.rate_per_s is None or fitted.rate_per_s[1] < rate_per_s)
 
 
 def _compressed(trace: FitTrace, factor: float) -> FitTrace:

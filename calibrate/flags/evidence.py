@@ -60,7 +60,10 @@ def check_shown(sources: Sequence[Observed], config: TwinConfig) -> None:
     """
     for each, line in contradictions_of(sources, config):
         if each.is_servers:
-            raise ConfigError(f"{line}. Give the server's own, or go on with this one by --accept-flags")
+            by_gpu = ", name the GPU whose default it may be (--gpu)" if each.name in config.assumed else ""
+            raise ConfigError(
+                f"{line}. Give the server's own{by_gpu}, or go on with this one by --accept-flags"
+            )
 
 
 def _shown(sources: Sequence[Observed]) -> Iterator[tuple[Observed, Shown]]:

@@ -59,7 +59,7 @@ def _on_the_curve(curve: RateCurve) -> Markup:
         f"Blue upright: the most that the twin serves, {capacity} requests/s.",
     ]
     if curve.fitted_to_per_s is not None:
-        fitted = number_format.rate(curve.fitted_to_per_s)
+        fitted = number_format.plain(curve.fitted_to_per_s)
         said.append(
             f"Dashed upright: the highest fitted load, {fitted} requests/s; beyond it the curve is a forecast."
         )

@@ -203,11 +203,13 @@ def _highest_rate(traces: Sequence[Compared]) -> float:
 
     A load that was sent at once, before the first answer, has no rate.
     """
-    rates = []
-    for each in traces:
-        arrival = each.pairs.requests["arrival_us"].to_numpy()
-        span = float(np.ptp(arrival)) if len(arrival) > 1 else 0.0
-        e2e = each.pairs.observed["e2e_us"].to_numpy(dtype=np.float64)
-        if span > (np.nanmedian(e2e) if np.isfinite(e2e).any() else 0.0):
-            rates.append((len(arrival) - 1) / span * 1e6)
-    return max(rates, default=1.0)
+    from replay.twin.fitted.fitted_range import open_loop_rate
+
+    rates = [
+        open_loop_rate(
+            each.pairs.requests["arrival_us"].to_numpy(dtype=np.float64),
+            each.pairs.observed["e2e_us"].to_numpy(dtype=np.float64),
+        )
+        for each in traces
+    ]
+    return max((rate for rate in rates if rate is not None), default=1.0)

@@ -55,6 +55,8 @@ def facts_of(
         "/v1/models", max_model_len=token_count(models.get(name, {}).get("max_model_len")) or None
     )
     info = info.learn("given by the user" if model else "/v1/models", model=name)
+    root = short_text(models.get(name, {}).get("root"))
+    info = info.learn("/v1/models", model_root=None if root == name else root)
     info = info.learn("/version", version=_version(version))
     info = info.learn(
         "/metrics" if speaks_vllm(metrics or []) else "/v1/models", type="vllm" if is_vllm else None

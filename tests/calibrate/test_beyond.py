@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from calibrate import number_format
 from calibrate.findings import Calibration, Options
 from calibrate.fit.beyond import FACTOR, MOST_SLOWER, beyond_load, slowdowns
 from calibrate.fit.objective.duty import duty
@@ -21,13 +22,17 @@ from calibrate.report.markdown import markdown_of
 from calibrate.report.warnings import warnings_of
 from calibrate.run import calibrate, compare_with_twin
 from calibrate.save import write_config
+from calibrate.verdict_text import verdict_text
 from replay import load_config, simulate_trace
+from replay.twin.fitted.fitted_range import FittedRange
 from sim import Blackbox, Extended
 from tests.calibrate.known_servers import GUESS, SERVER, TRUTH, observed, source, workload
 from traces import request_metrics
 
 KNOWN = {"kappa": SLOWDOWN, "u0": THRESHOLD, "tau_s": replace(MEMORY, centre=1.0)}
 """A memory that is short beside the traces here."""
+AT_SIX = FittedRange(rate_per_s=(6.0, 6.0))
+"""No more than a rate to name: what is made of the bounds comes from the trace."""
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +58,7 @@ def test_the_bounds_hold_the_expected_slowdown_and_not_the_worst_one_from_the_hi
     ready = fit_trace(observed(trace), GUESS, name="a")
     at = duty(Extended(**six), ready)
     assert 0.2 < at < THRESHOLD.centre
-    bounds = beyond_load(fit, [ready], priors=KNOWN)
+    bounds = beyond_load(fit, [ready], ranges=[AT_SIX], priors=KNOWN)
     assert bounds is not None
     assert bounds.basis == "GPU"
     assert SLOWDOWN.source in bounds.text()
@@ -107,12 +112,12 @@ def test_the_bounds_are_those_of_the_interval_where_the_traces_show_a_slowdown(f
     )
     fit = replace(found.fit, config=replace(found.fit.config, latency=model), coefficients=(seen,))
     ready = [fit_trace(observed(workload(60, rate=6, seed=6)), GUESS, name="a")]
-    bounds = beyond_load(fit, ready, priors={})
+    bounds = beyond_load(fit, ready, ranges=[AT_SIX], priors={})
     assert bounds is not None
     assert bounds.basis == "traces"
     assert bounds.low < 0 < bounds.high
     unseen = replace(fit, coefficients=(replace(seen, is_prior_led=True),))
-    other = beyond_load(unseen, ready, priors={})
+    other = beyond_load(unseen, ready, ranges=[AT_SIX], priors={})
     assert other is not None
     assert other.basis == "none"
 
@@ -135,6 +140,45 @@ def test_report_and_written_twin_say_what_was_fitted_and_what_goes_beyond(
     assert twin.fitted is not None
     again = compare_with_twin([source("busier", observed(workload(90, rate=11, seed=3)))], twin, Options())
     assert any("extrapolated beyond the fit" in line for line in warnings_of(again))
+
+
+@pytest.fixture(scope="module")
+def halved() -> Calibration:
+    """A calibration without held-out traces: the fit saw the first half, whose rate is not that of the whole."""
+    trace = observed(workload(60, rate=6, seed=6))
+    arrival = trace.column("arrival_time_us").to_numpy(np.float64)
+    assert abs(np.ptp(arrival[30:]) / np.ptp(arrival[:30]) - 1) > 0.1
+    return calibrate([source("load6", trace)], GUESS, Options(latency_model="blackbox"))
+
+
+def test_report_and_written_twin_name_one_fitted_load(
+    found: Calibration, halved: Calibration, tmp_path: Path
+) -> None:
+    for calibration in (found, halved):
+        write_config(calibration, tmp_path / "twin.yaml")
+        fitted = load_config(tmp_path / "twin.yaml").fitted
+        assert fitted is not None
+        assert fitted.rate_per_s is not None
+        load = fitted.rate_per_s[1]
+        document = json.loads(json.dumps(document_of(calibration, command="")))
+        assert document["beyond_load"]["rate_per_s"] == load
+        assert document["config"]["latency"]["fitted_range"]["rate_per_s"][1] == load
+        assert document["rate_curve"]["fitted_to_per_s"] == load
+        assert calibration.beyond is not None
+        assert f"({number_format.plain(load)} requests/s, load6)" in calibration.beyond.text()
+        assert f"up to {number_format.plain(load)}{number_format.SPACE}req/s" in verdict_text(
+            calibration, has_warnings=False
+        )
+
+
+def test_nothing_is_said_beyond_a_load_that_the_twin_misses(found: Calibration) -> None:
+    assert found.fit is not None
+    ready = [fit_trace(observed(workload(60, rate=6, seed=6)), GUESS, name="a")]
+    for below in (FittedRange(), FittedRange(rate_per_s=(2.0, 5.0))):
+        missing = replace(found.fit, config=replace(found.fit.config, fitted=below))
+        assert beyond_load(missing, ready, ranges=[AT_SIX], priors={}) is None
+    met = replace(found.fit, config=replace(found.fit.config, fitted=AT_SIX))
+    assert beyond_load(met, ready, ranges=[AT_SIX], priors={}) is not None
 
 
 def test_a_held_out_trace_at_its_twin_s_capacity_is_told() -> None:

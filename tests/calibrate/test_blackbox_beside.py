@@ -39,7 +39,9 @@ def found() -> Calibration:
 
 def test_a_fit_that_chose_another_model_has_blackbox_with_its_intervals(found: Calibration) -> None:
     assert found.fit is not None
-    assert "physics was not among the candidates: model not known" in " ".join(found.notes)
+    (note,) = (note for note in found.notes if note.startswith("not among the latency models to choose from"))
+    assert "physics; attention, floor, tiles: the model is not known; the GPU is H100. " in note
+    assert "Add --gpu H100 --model-config CONFIG.json" in note
     assert found.fit.model == "extended"
     assert tuple(each.name for each in found.fit.blackbox) == SIX
     beta0 = next(each for each in found.fit.blackbox if each.name == "beta0")

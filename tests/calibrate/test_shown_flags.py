@@ -10,7 +10,8 @@ import pytest
 
 import vtwin
 from calibrate.findings import Options
-from calibrate.flags.shown import SEATS, TOKENS, seats_of_trace, shown_by
+from calibrate.flags.evidence import check_shown
+from calibrate.flags.shown import SEATS, TOKENS, Shown, seats_of_trace, shown_by
 from calibrate.misfit import missed_load, without_missed
 from calibrate.report.warnings import warnings_of
 from calibrate.run import calibrate, compare_with_twin
@@ -20,7 +21,7 @@ from replay.twin.fitted.fitted_range import FittedRange, range_of
 from sim import Blackbox, EngineConfig
 from tests.calibrate.known_servers import ENGINE, GUESS, SERVER, TRUTH, observed, source, workload
 from tests.recorded_vllm import FOLDER
-from traces import Trace, write_trace
+from traces import ConfigError, Trace, write_trace
 
 
 def overloaded(*, seed: int = 1, output: tuple[float, float] = (40, 0.5), **engine: int) -> Trace:
@@ -209,3 +210,20 @@ def test_a_fitted_range_ends_below_the_lowest_load_that_is_missed() -> None:
     assert kept == replace(whole, rate_per_s=(2.0, low.rate_per_s[1]), concurrency=kept.concurrency)
     assert without_missed(whole, compared[:1]) == whole
     assert without_missed(whole, compared[1:]).rate_per_s is None
+
+
+@pytest.mark.parametrize(("assumed", "is_proposed"), [(("max_num_batched_tokens",), True), ((), False)])
+def test_a_default_that_the_log_denies_may_be_that_of_a_gpu_that_is_not_named(
+    assumed: tuple[str, ...], is_proposed: bool
+) -> None:
+    log = Shown(
+        name="max_num_batched_tokens",
+        most=4096,
+        is_limit=False,
+        is_servers=True,
+        how="its log has such a step",
+    )
+    run = replace(source("a", observed(workload(5, rate=1, seed=1))), shown=(log,))
+    with pytest.raises(ConfigError, match="expected at least 4096, by a: its log has such a step") as refused:
+        check_shown([run], replace(GUESS, assumed=assumed))
+    assert ("name the GPU whose default it may be (--gpu)" in str(refused.value)) is is_proposed

@@ -302,3 +302,55 @@ def test_https_to_a_port_that_speaks_http_names_the_cure(
         server.shutdown()
         server.server_close()
     assert "the port does not speak TLS, http:// instead of https:// may be meant" in capsys.readouterr().err
+
+
+def told_of_the_server(err: str) -> str:
+    """Return the line on model and GPU, which the terminal may have broken; empty where there is none."""
+    joined = " ".join(line.strip() for line in err.splitlines())
+    return joined.partition("observe: model ")[2]
+
+
+def test_a_run_ends_with_what_the_server_does_not_tell_and_the_options_that_help(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with serving_in_thread(Behaviour(model="Qwen/Qwen3-14B")) as server:
+        load = ["--rate", "100", "--num-requests", "3"]
+        assert observe(server.url, *load, "--json", stem=tmp_path / "run") == 0
+        out, err = capsys.readouterr()
+        assert json.loads(out)["num_by_status"] == {"ok": 3}
+        said = told_of_the_server(err)
+        assert said.startswith("Qwen/Qwen3-14B (from /v1/models) ships with vtwin; the GPU is not known.")
+        assert "--gpu H100 --model-config Qwen/Qwen3-14B" in said
+        assert observe(server.url, *load, "--gpu", "H100", "--tp", "2", stem=tmp_path / "named") == 0
+        assert told_of_the_server(capsys.readouterr().err) == ""
+    info = read_trace(tmp_path / "named").header.server
+    assert (info.model, info.gpu, info.tensor_parallel) == ("Qwen/Qwen3-14B", "H100", 2)
+    assert (info.sources["gpu"], info.sources["tensor_parallel"]) == (
+        "given by the user",
+        "given by the user",
+    )
+
+
+def test_a_list_of_loads_says_so_once_and_a_run_that_ends_badly_says_so_too(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with serving_in_thread(Behaviour()) as server:
+        assert observe(server.url, "--sweep", "50,100", "--num-requests", "3", stem=tmp_path / "list") == 0
+        said = told_of_the_server(capsys.readouterr().err)
+        assert said.startswith("tiny (from /v1/models) does not ship with vtwin")
+        assert "observe: model " not in said
+        again = [
+            "--url",
+            server.url,
+            "--rate",
+            "100",
+            "--num-requests",
+            "2",
+            "--output",
+            str(tmp_path / "nested"),
+        ]
+        vtwin._run("observe", again)  # as `validate` calls it, many times: that has said so itself
+        assert told_of_the_server(capsys.readouterr().err) == ""
+    with serving_in_thread(Behaviour(fault="status 500")) as server:
+        assert observe(server.url, "--rate", "100", "--num-requests", "2", stem=tmp_path / "bad") == 1
+        assert told_of_the_server(capsys.readouterr().err)

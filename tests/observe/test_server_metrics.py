@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import time
 from pathlib import Path
@@ -12,7 +13,9 @@ import pytest
 from observe import Settings, observe_with, parse_endpoint
 from observe.result.json_document import summarize_observed
 from observe.result.summary_table import table
+from observe.server.http_client import Answer
 from observe.server.prometheus_text import Sample, parse_metrics
+from observe.server.server_facts import facts_of
 from observe.server.server_metrics import counter_deltas, learn_from_metrics, spec_decode
 from tests.observe.servers import Behaviour, observed, serving
 from tests.observe.workloads import every, workload
@@ -242,3 +245,17 @@ async def test_acceptance_by_position_is_in_the_header_and_the_summary(tmp_path:
     assert "2.2 tokens per step, 24 of 40 drafted tokens accepted; by position: 80.0%, 40.0%" in table(
         summary
     )
+
+
+def listing(**entry: str) -> Answer:
+    return Answer(
+        status=200, body=json.dumps({"data": [{"id": "chat", "owned_by": "vllm", **entry}]}).encode()
+    )
+
+
+def test_what_the_model_was_loaded_from_is_read_where_it_is_not_the_served_name() -> None:
+    facts = facts_of(listing(root="Qwen/Qwen3-14B"), version=None, scrape=None, model=None)
+    assert (facts.info.model, facts.info.model_root) == ("chat", "Qwen/Qwen3-14B")
+    assert facts.info.sources["model_root"] == "/v1/models"
+    for same in (listing(root="chat"), listing()):
+        assert facts_of(same, version=None, scrape=None, model=None).info.model_root is None

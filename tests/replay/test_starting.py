@@ -5,8 +5,15 @@ import pytest
 
 import vtwin
 from calibrate.latency_table import twin_for
+from replay.model.shipped import shipped_config
 from replay.twin.config import TwinConfig, load_config
-from replay.twin.start.from_serve import start_from_header, start_from_serve, start_from_server, twin_text
+from replay.twin.start.from_serve import (
+    named,
+    start_from_header,
+    start_from_serve,
+    start_from_server,
+    twin_text,
+)
 from replay.twin.start.serve_flags import parse_serve
 from sim.config import EngineConfig
 from traces import Header, make_trace, write_trace
@@ -265,3 +272,32 @@ def test_a_header_s_second_tier_and_a_server_s_adapters_have_their_sizes(tmp_pat
     assert "max_loras not given: 1, vLLM's own; a step holds one adapter at a time" in notes
     assert start_from_serve("vllm serve m --enable-lora --max-loras 4").engine["max_loras"] == 4
     assert "max_loras" not in start_from_serve("vllm serve m").engine
+
+
+def test_the_command_takes_gpu_model_and_gpus_per_layer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    asked = ["config", "from-serve", "vllm serve /models/mine --served-model-name chat"]
+    assert vtwin.main([*asked, "--gpu", "H100", "--model-config", "Qwen/Qwen3-14B", "--tp", "2"]) == 0
+    shown = capsys.readouterr()
+    assert 'hardware:\n  gpu: "H100"\n  tp: 2\n' in shown.out
+    assert 'model_config: "Qwen/Qwen3-14B"' in shown.out
+    assert "note: max_num_seqs not given: 1024, vLLM's default on H100" in shown.err
+    assert loaded(shown.out, tmp_path).engine.max_num_seqs == 1024
+    for alone in (["--model-config", "Qwen/Qwen3-14B"], ["--tp", "2"]):
+        assert vtwin.main([*asked, *alone]) == 2
+        assert "got it without --gpu" in capsys.readouterr().err
+    assert vtwin.main([*asked, "--gpu", "H100", "--model-config", "nobody/knows"]) == 2
+    assert "nobody/knows" in capsys.readouterr().err
+
+
+def test_a_model_s_config_json_is_taken_as_a_file_or_by_its_folder(tmp_path: Path) -> None:
+    config = shipped_config("Qwen/Qwen3-14B")
+    assert config is not None
+    (tmp_path / "config.json").write_text(config.read_text())
+    start = start_from_serve("vllm serve chat")
+    for given in (tmp_path, tmp_path / "config.json"):
+        text, _ = twin_text(named(start, model_config=str(given)), gpu="H100")
+        assert f'model_config: "{(tmp_path / "config.json").resolve()}"' in text
+        assert loaded(text, tmp_path).shape is not None

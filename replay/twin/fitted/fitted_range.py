@@ -38,7 +38,9 @@ NAMES = {
 class FittedRange:
     """From where to where the fitted traces, or a run, go; None where that is not known.
 
-    ``rate_per_s``: mean request rates, of runs whose requests were not sent at once and not paced by answers.
+    ``rate_per_s``: mean request rates, of runs whose requests were not sent at once and not paced by answers. Its end
+    is the fitted load: report, warnings, curves and TWIN.yaml all name this number. Only finished requests count, and
+    of a trace that was fitted in part only those that were.
     ``prompt_tokens``, ``output_tokens`` and ``concurrency`` (requests in flight when one is sent): 1st to 99th
     percentile.
     """
@@ -225,13 +227,23 @@ def _rate_over(number: int, span_us: float) -> Range | None:
     return rate, rate
 
 
-def _rate(start: NDArray[np.float64], e2e: NDArray[np.float64]) -> Range | None:
-    """Return the mean request rate twice; None where almost all requests were sent before the first was answered."""
-    span = float(np.ptp(start))
-    if len(start) < 2 or span <= float(np.nanmedian(e2e)):
+def open_loop_rate(start_us: Floats, e2e_us: Floats) -> float | None:
+    """Return the mean rate of requests sent at ``start_us``, requests/s: the gaps over the time that they take.
+
+    ``e2e_us``: how long each took, NaN where not known. None where almost all were sent before the first was answered:
+    requests sent at once are no rate.
+    """
+    span = float(np.ptp(start_us)) if len(start_us) > 1 else 0.0
+    answered = e2e_us[np.isfinite(e2e_us)]
+    if span <= (float(np.median(answered)) if len(answered) else 0.0):
         return None
-    rate = _rounded((len(start) - 1) / span * 1e6)
-    return rate, rate
+    return (len(start_us) - 1) / span * 1e6
+
+
+def _rate(start_us: Floats, e2e_us: Floats) -> Range | None:
+    """Return the mean request rate twice, None where there is none."""
+    rate = open_loop_rate(start_us, e2e_us)
+    return None if rate is None else (_rounded(rate), _rounded(rate))
 
 
 def _in_flight(start: NDArray[np.float64], end: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -14,6 +14,7 @@ from replay.twin.config_keys import RULES_VERSION
 from replay.twin.defaults_write import quoted
 from replay.twin.engine_defaults import LIMITS, Server, with_defaults
 from replay.twin.placeholder import PLACEHOLDER
+from replay.twin.start.model_and_gpu import model_of
 from replay.twin.start.serve_flags import Flag, parse_serve
 from replay.twin.start.speculation import from_counters
 from sim.config import UNBOUNDED, EngineConfig, InvalidConfig
@@ -86,7 +87,7 @@ def start_from_server(server: ServerInfo, *, name: str) -> Start:
     return Start(
         engine={key: value for key, value in known.items() if value is not None},
         origin=f"the header of {name}",
-        model=server.model,
+        model=model_of(server),
         hardware={key: value for key, value in hardware.items() if value is not None},
         latency={key: value for key, value in widths.items() if value is not None},
         vllm_version=server.version if server.version and is_known(server.version) else None,
@@ -136,6 +137,23 @@ def merged(command: Start, header: Start) -> Start:
     )
 
 
+def named(start: Start, *, model_config: str | None = None, tp: int | None = None) -> Start:
+    """Return a start with the model and the GPUs per layer that the user names; None leaves what it says."""
+    if tp is not None:
+        start = replace(start, hardware={**start.hardware, "tp": tp})
+    return start if model_config is None else replace(start, model=model_config)
+
+
+def twin_text_to_fit(start: Start, *, gpu: str | None) -> tuple[str, tuple[str, ...]]:
+    """Return ``twin_text`` for a fit: of the GPU where the model's config.json is at hand, too, else a guess."""
+    return twin_text(start, gpu=gpu if is_at_hand(start.model) else None)
+
+
+def is_at_hand(model: str | None) -> bool:
+    """Return whether a model's config.json is at hand: it ships, or the name is that of a file or its folder."""
+    return _model_at_hand(model) is not None
+
+
 def twin_text(start: Start, *, gpu: str | None = None) -> tuple[str, tuple[str, ...]]:
     """Return the text of a TWIN.yaml, and the notes in it.
 
@@ -149,6 +167,7 @@ def twin_text(start: Start, *, gpu: str | None = None) -> tuple[str, tuple[str, 
     _check(engine, start.vllm_version or RULES_VERSION)
     has_hardware = model is not None and server.gpu is not None
     told = (*start.notes, *(() if has_hardware else start.coefficients_notes))
+    told = (*told, *_defaults_taken(start.engine, engine, gpu=gpu))
     gaps = _gaps(engine, is_known=gpu is not None, has_hardware=has_hardware)
     notes = tuple(" ".join(note.split()) for note in (*told, *gaps))
     lines = [f"# From {' '.join(start.origin.split())}.", *(f"# {note}" for note in notes)]
@@ -167,12 +186,12 @@ def twin_text(start: Start, *, gpu: str | None = None) -> tuple[str, tuple[str, 
 
 
 def _model_at_hand(model: str | None) -> str | None:
-    """Return what ``latency.model_config`` says of a model: its name where it ships, its file where it is a folder."""
+    """Return what ``latency.model_config`` says of a model: its name where it ships, else its file or its folder's."""
     if model is None:
         return None
-    file = Path(model) / "config.json"
-    if file.is_file():
-        return str(file.resolve())
+    for file in (Path(model), Path(model) / "config.json"):
+        if file.is_file():
+            return str(file.resolve())
     return model if shipped_config(model) is not None else None
 
 
@@ -197,6 +216,16 @@ def _check(engine: Mapping[str, object], version: str) -> None:
         raise ConfigError(str(error)) from error
 
 
+def _defaults_taken(
+    given: Mapping[str, object], engine: Mapping[str, object], *, gpu: str | None
+) -> Iterator[str]:
+    """Yield a line for every limit that nobody gave and that is vLLM's default for the GPU."""
+    if gpu is not None:
+        for name in LIMITS:
+            if name not in given and name in engine:
+                yield f"{name} not given: {engine[name]}, vLLM's default on {gpu}"
+
+
 def _gaps(engine: Mapping[str, object], *, is_known: bool, has_hardware: bool) -> Iterator[str]:
     """Yield what nobody said and what is assumed in its place; ``is_known``: the GPU."""
     usual = EngineConfig()
@@ -205,8 +234,8 @@ def _gaps(engine: Mapping[str, object], *, is_known: bool, has_hardware: bool) -
             if name not in engine:
                 yield f"{name} not given: {getattr(usual, name)} assumed; vLLM's default depends on the GPU (--gpu)"
         yield (
-            "latency: placeholder values, not measured; fit them with `vtwin calibrate --fit`, or name a GPU on record "
-            "(--gpu)"
+            "latency: placeholder values, not measured; fit them with `vtwin calibrate --fit`, or name the GPU (--gpu) "
+            "and the model, if its name is not one that ships (--model-config)"
         )
     if "max_model_len" not in engine:
         yield f"max_model_len not given: {usual.max_model_len} assumed; vLLM takes the model's own"

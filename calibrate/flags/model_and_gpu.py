@@ -1,0 +1,96 @@
+"""What a calibration knows of the server's model and GPU, and which candidates of a fit are absent for want of it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Protocol
+
+from calibrate.fit.objective.known_server import KnownServer, known_physics, known_server, known_tiles
+from replay.twin.start.model_and_gpu import is_emulated, known_text, model_of, what_helps
+from sim import Physics
+from traces.errors import ConfigError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from replay import TwinConfig
+    from traces import Trace
+
+
+class Named(Protocol):
+    """What a user names of the server, and which model of a step; None: not given."""
+
+    @property
+    def latency_model(self) -> str | None:
+        """``auto``, a model's name, or as configured."""
+
+    @property
+    def model_config(self) -> str | Path | None:
+        """A config.json, or the name of a model that ships."""
+
+    @property
+    def gpu(self) -> str | None:
+        """The GPU's name."""
+
+    @property
+    def tp(self) -> int | None:
+        """How many GPUs share each layer."""
+
+
+def known_of(trace: Trace, config: TwinConfig, options: Named) -> KnownServer:
+    """Return what is known of the server; nothing of it is for a fit of physics, whose coefficients are its priors.
+
+    Raises ConfigError where an option asks for it there.
+    """
+    if isinstance(config.latency, Physics) and options.latency_model is None:
+        if any(value is not None for value in (options.model_config, options.gpu, options.tp)):
+            raise ConfigError(
+                "--model-config, --gpu, --tp: got it with latency.model physics, expected blackbox or extended: "
+                "physics is fitted from its configured coefficients"
+            )
+        return KnownServer()
+    server = trace.header.server
+    return known_server(
+        replace(server, model=model_of(server)),
+        config,
+        model_config=options.model_config,
+        gpu=options.gpu,
+        tp=options.tp,
+    )
+
+
+def absent_candidates(trace: Trace, config: TwinConfig, options: Named) -> tuple[str, ...]:
+    """Return which candidates of the fit are absent, and why: a line per reason, with what would help.
+
+    ``trace``: whose header says what server it was. None are absent where the user has chosen the model of a step.
+    """
+    if options.latency_model != "auto":
+        return ()
+    known = known_of(trace, config, options)
+    names_of: dict[str, list[str]] = {}
+    reasons = {
+        "physics": known_physics(known, config)[1],
+        "attention, floor, tiles": known_tiles(known, config).reason,
+    }
+    for name, reason in reasons.items():
+        if reason:
+            names_of.setdefault(reason, []).append(name)
+    server = trace.header.server
+    if known.reason in names_of:
+        model = _model_named(config, options)
+        said = known_text(server, gpu=known.gpu_name, model_config=model)
+        helps = (
+            "" if is_emulated(server) else f". {what_helps(server, gpu=known.gpu_name, model_config=model)}"
+        )
+        names_of[f"{said}{helps}"] = names_of.pop(known.reason)
+    return tuple(
+        f"not among the latency models to choose from: {'; '.join(names)}: {reason}"
+        for reason, names in names_of.items()
+    )
+
+
+def _model_named(config: TwinConfig, options: Named) -> str | None:
+    """Return what the user calls the model, in an option or in the twin's file."""
+    if options.model_config is not None:
+        return str(options.model_config)
+    return None if config.shape is None else config.shape.name

@@ -17,8 +17,9 @@ from calibrate.fit.objective.exposure import (
     steps_between,
 )
 from calibrate.fit.objective.fit_trace import FitTrace, fit_trace
+from calibrate.fit.objective.known_server import known_physics, known_server
 from calibrate.fit.objective.objective import Objective
-from calibrate.fit.objective.priors import known_physics, known_priors, proportions
+from calibrate.fit.objective.priors import known_priors, proportions
 from calibrate.fit.objective.simulated import simulated
 from calibrate.fit.objective.work import Work, scattered
 from replay import TwinConfig
@@ -176,11 +177,12 @@ def test_the_proportions_of_any_transformer() -> None:
 def test_what_model_and_gpu_imply_as_far_as_they_are_known(
     gpu: str | None, model: str | None, names: set[str]
 ) -> None:
-    said = known_priors(ServerInfo(gpu=gpu, model=model))
+    said = known_priors(known_server(ServerInfo(gpu=gpu, model=model)))
     assert names <= set(said) if names else said == {}
     if model is not None:  # the options come before what a header says
         assert (
-            known_priors(ServerInfo(gpu="none", model="none"), gpu=gpu, model_config=model) == said
+            known_priors(known_server(ServerInfo(gpu="none", model="none"), gpu=gpu, model_config=model))
+            == said
             if names
             else True
         )
@@ -198,9 +200,10 @@ def test_what_model_and_gpu_imply_as_far_as_they_are_known(
 def test_physics_are_known_of_a_known_model_on_a_known_gpu(
     gpu: str | None, model: str | None, why: str
 ) -> None:
-    header = known_physics(ServerInfo(gpu=gpu, model=model), SERVER)
-    option = known_physics(ServerInfo(), SERVER, gpu=gpu, model_config=model)
-    assert header == option == known_physics(ServerInfo(), SERVER, gpu=gpu, model_config=model, tp=1)
+    header = known_physics(known_server(ServerInfo(gpu=gpu, model=model)), SERVER)
+    option = known_physics(known_server(ServerInfo(), gpu=gpu, model_config=model), SERVER)
+    alone = known_physics(known_server(ServerInfo(), gpu=gpu, model_config=model, tp=1), SERVER)
+    assert header == option == alone
     assert header[1] == why
     assert (header[0] is None) == (option[0] is None) == bool(why)
 
@@ -223,10 +226,10 @@ def test_a_trace_of_which_one_number_is_known_has_all_its_weight_on_it() -> None
 
 def test_a_model_s_priors_are_for_its_number_of_gpus() -> None:
     one, two = (
-        known_priors(ServerInfo(gpu="H100", model="Qwen/Qwen3-8B", tensor_parallel=each))
+        known_priors(known_server(ServerInfo(gpu="H100", model="Qwen/Qwen3-8B", tensor_parallel=each)))
         for each in (None, 2)
     )
-    given = known_priors(ServerInfo(gpu="H100", model="Qwen/Qwen3-8B", tensor_parallel=4), tp=2)
+    given = known_priors(known_server(ServerInfo(gpu="H100", model="Qwen/Qwen3-8B", tensor_parallel=4), tp=2))
     assert given == two
     assert two["beta1"].centre < 0.7 * one["beta1"].centre
-    assert one == known_priors(ServerInfo(gpu="H100", model="Qwen/Qwen3-8B"), tp=1)
+    assert one == known_priors(known_server(ServerInfo(gpu="H100", model="Qwen/Qwen3-8B"), tp=1))

@@ -164,7 +164,7 @@ def test_the_drawn_cases_time_out_in_every_state() -> None:
             seen["all tokens"] += outcomes.num_output_tokens[i] == case.requests.output_tokens[i]
 
     count()
-    assert all(seen[name] >= 3 for name in ("never scheduled", "with tokens", "preempted", "all tokens")), (
+    assert all(seen[name] >= 1 for name in ("never scheduled", "with tokens", "preempted", "all tokens")), (
         seen
     )
 

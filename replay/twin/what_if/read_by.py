@@ -90,6 +90,8 @@ READ_BY: Mapping[str, Readers] = {
         _only("profiled", OWN, OWN_AT_PEAK),
     ),
     "latency.table": _only("profiled"),
+    "latency.tiles": _only("extended"),
+    **dict.fromkeys((f"latency.pace{name}" for name in ("", ".within", ".beyond")), _NO_STEP_TIME),
     **dict.fromkeys(
         (
             f"latency.fitted_range{name}"

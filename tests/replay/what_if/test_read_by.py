@@ -94,6 +94,8 @@ VALUES: Mapping[str, tuple[str, ...]] = {
     "hardware.gpus_per_node": ("1",),
     **{f"latency.coefficients.{name}": ("0.25",) for name in ("u0", "concavity")},
     "latency.table": ("other.json",),
+    "latency.tiles": ("[[1, 1.0], [2, 3.0]]",),
+    "latency.pace": ("{within: 0.1, beyond: 0.2}",),
     "latency.defaults_file": ("defaults.yaml",),
     "latency.defaults.model": ("meta-llama/llama-2-70b-hf",),
     "latency.defaults.gpu": ("A100-80",),

@@ -187,7 +187,10 @@ def advance_running(s: State, num_steps: int) -> None:
     current.num_finished = queues.has_finished_ids = 0
     note_schedule(s)
     if queues.first_pending != NEVER and next_queued_us(s) <= last_end_us:
-        drop_refused_before(s, last_end_us)
+        if (
+            settings.is_closed_loop
+        ):  # else nobody waits for a refusal: it goes when it is due, as in single steps
+            drop_refused_before(s, last_end_us)
         take_in_meanwhile(s, num_steps)
     num_left = 0
     for i in range(queues.num_running):

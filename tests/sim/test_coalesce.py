@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sim import Blackbox, Engine, EngineConfig, Simulation
+from sim import Blackbox, Engine, EngineConfig, Simulation, Status
 from sim.engine.state import State
 from tests.examples import examples
 from tests.sim.strategies import (
@@ -177,6 +177,11 @@ def what_lasts(state: State) -> dict[str, np.ndarray]:
 )
 def test_jumps_leave_the_very_state_that_steps_leave(case: Case, slices: list[int]) -> None:
     """Every block, hash and queue, at any time one cares to stop at."""
+    assert_same_states(case, slices)
+
+
+def assert_same_states(case: Case, slices: list[int]) -> None:
+    """Compare what jumps and single steps leave after each of some slices of time, in µs."""
     jumping, stepping = (
         Engine.holding(case.requests, case.config, case.latency, coalesce=is_on) for is_on in (True, False)
     )
@@ -188,6 +193,15 @@ def test_jumps_leave_the_very_state_that_steps_leave(case: Case, slices: list[in
         theirs = what_lasts(stepping._state)
         for name, ours in what_lasts(jumping._state).items():
             np.testing.assert_array_equal(ours, theirs[name], err_msg=name)
+
+
+def test_a_refusal_within_the_last_step_is_as_pending_after_a_jump_as_after_the_step() -> None:
+    """The front end refuses at 150 a prompt as long as the model's limit; the step ends at 200."""
+    rows = [{"arrival_us": 0, "prompt": 1, "output": 50}, {"arrival_us": 150, "prompt": 100, "output": 2}]
+    config = EngineConfig(block_size=4, max_model_len=100, async_scheduling=False)
+    case = Case(requests=requests_of(rows), config=config, latency=Blackbox(beta0=100))
+    assert Status(int(case.run().outcomes.status[1])) == Status.REJECTED
+    assert_same_states(case, [113, 100, 100])
 
 
 def test_a_jump_stops_where_decoding_fills_a_block_that_lets_the_head_in() -> None:

@@ -11,7 +11,7 @@ from sim.cluster.events import EventRank, plan
 from sim.cluster.gateway.admission import is_admitted, note_admitted
 from sim.cluster.gateway.eviction import note_dispatched, take_victim
 from sim.cluster.gateway.queue import QUEUED, fleet_saturation, offer, take_next, withdraw
-from sim.cluster.gateway.saturation import CONCURRENCY
+from sim.cluster.gateway.saturation import CONCURRENCY, UTILIZATION
 from sim.cluster.routing.decide import choose_instance, has_room, note_first_token, note_routed
 from sim.cluster.run.decision_log import log_decision
 from sim.cluster.run.departures import hold_adapter, leave, leave_admitted, leave_instance
@@ -271,12 +271,29 @@ def send_to(w: World, request: int, instance: int, time_us: int) -> None:
 # -- on an instance ------------------------------------------------------------------------------------------
 
 
+@part
+def step_may_dispatch(w: World) -> bool:
+    """Return whether a step may let a request out of the gateway's queue: one waits, and reports come at once.
+
+    Reports with an interval change at a snapshot, requests in flight as one is heard of: both plan a dispatch.
+    """
+    loop = w.loop[0]
+    if not loop.has_queue or w.queue.counts[0].num_queued == 0 or w.queue.counts[0].detector != UTILIZATION:
+        return False
+    return loop.queue_interval_us == 0 or loop.kv_interval_us == 0
+
+
 @phase
 def take_step(w: World, instance: int, time_us: int) -> int:
-    """Let an instance take its next step, and further ones for as long as nothing else can happen."""
+    """Let an instance take its next step, and further ones for as long as nothing else can happen.
+
+    Where a step may let a queued request go it is one step at a time, however far away the next event is.
+    """
     if w.stepping_us[instance] != time_us:
         return DONE
-    if not run_until(w, instance, max(next_event_us(w), time_us + 1)):
+    looks_after_each = step_may_dispatch(w)
+    until_us = time_us + 1 if looks_after_each else max(next_event_us(w), time_us + 1)
+    if not run_until(w, instance, until_us):
         return ENGINE_NEEDS_ROOM
     s = engine_at(w.engines, instance)
     fill = s.engine[0].log_fill
@@ -291,6 +308,6 @@ def take_step(w: World, instance: int, time_us: int) -> int:
     fill.num_completions = 0
     w.stepping_us[instance] = NEVER
     plan_step(w, instance)
-    if w.stepping_us[instance] != NEVER and w.loop[0].sees_queues + w.loop[0].sees_kv > 0:
+    if w.stepping_us[instance] != NEVER and looks_after_each:
         plan_dispatch(w, w.stepping_us[instance])
     return DONE

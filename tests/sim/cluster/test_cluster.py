@@ -249,6 +249,23 @@ GATEWAYS = {
 }
 
 
+def test_a_queued_request_goes_after_the_very_step_that_makes_room() -> None:
+    """One seat, and one that waits is enough: each goes when the step has started that takes in the one before.
+
+    The first runs from 0 to 300; the second, which has waited at the instance since 100, is in the step from 300 on.
+    Three steps compute its prompt, and nobody hears of the first two.
+    """
+    rows = [{"arrival_us": 0, "prompt": prompt, "output": 3} for prompt in (1, 30, 1)]
+    engine = EngineConfig(
+        max_num_seqs=1, max_num_batched_tokens=10, num_gpu_blocks=100, async_scheduling=False
+    )
+    case = Case(requests=requests_of(rows), config=engine, latency=Blackbox(beta0=100))
+    ours = simulate_cluster(
+        ClusterWork(requests=case.requests), alike(case, flow_control=FlowControl(queue_threshold=1))
+    )
+    assert ours.dispatched_us.tolist() == [0, 100, 400]
+
+
 @pytest.mark.parametrize("name", GATEWAYS)
 def test_every_request_leaves_by_one_way_and_every_block_comes_back(name: str) -> None:
     requests = some_requests(600, per_s=200)

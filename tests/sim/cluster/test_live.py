@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sim import InvalidConfig, Requests
+from sim import Blackbox, EngineConfig, InvalidConfig, Requests
 from sim.cluster.config import ClusterConfig, PipelineLatency, SnapshotIntervals
 from sim.cluster.gateway.admission import (
     AdmissionPolicy,
@@ -44,7 +44,7 @@ from tests.examples import examples
 from tests.sim.cluster.test_cluster import POLICIES, alike, cluster, keeping_step
 from tests.sim.cluster.test_disaggregation import links, split
 from tests.sim.cluster.test_operations import Fleet, fleets
-from tests.sim.strategies import Case, any_model, cases
+from tests.sim.strategies import Case, any_model, cases, requests_of
 
 PRIORITIES = (4, 3, -1, -3)
 NUM_SESSIONS, TENANTS = 4, ("a", "b")
@@ -297,6 +297,24 @@ def test_prompts_are_handed_on_as_in_the_whole_run(
 ) -> None:
     config = split(bounded(case), prefill, decode, disaggregation=link, routing=policy, flow_control=flow)
     check(config, case.requests, looks=looks)
+
+
+def test_a_prompt_is_let_go_after_the_very_step_that_makes_room_in_the_whole_run_too() -> None:
+    """Nothing else happens while the seventh request decodes: its first step there, from 163 to 194, makes room."""
+    rows = [{"arrival_us": 0, "prompt": 1, "output": output} for output in (1, 1, 1, 1, 1, 2, 4)]
+    requests = requests_of([*rows, {"arrival_us": 50, "prompt": 1, "output": 1}])
+    engine = EngineConfig(
+        max_num_seqs=4, max_num_batched_tokens=17, num_gpu_blocks=4, block_size=4, max_model_len=1000
+    )
+    case = Case(requests=requests, config=engine, latency=Blackbox(alpha0=0.7, beta0=31))
+    config = split(
+        case,
+        2,
+        1,
+        disaggregation=Disaggregation(kv_bytes_per_token=0, kv_base_latency_us=0),
+        flow_control=FlowControl(queue_threshold=1, kv_threshold=0.6),
+    )
+    check(config, requests)
 
 
 @examples(100)

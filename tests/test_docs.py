@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import importlib
 import os
+import random
 import re
 import signal
 import socket
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import fields
 from pathlib import Path
 
@@ -43,6 +44,7 @@ from tests.docs.warm import warm_vtwin
 
 PATIENCE_S = 240  # for a whole page, the first compilation of the engine included
 PORTS = (8000, 8010, 8020)  # what the pages say; free ones stand in for them
+MOST_PORTS = 3
 ROOMS = ("traces", "sim", "observe", "replay", "calibrate")
 
 
@@ -80,8 +82,8 @@ def test_the_code_of_a_page_runs_and_prints_what_the_page_says(
 def at_free_ports(script: str) -> str:
     """Return a script whose servers listen where nothing else does; one with several ports has the next two, too."""
     for said in PORTS:
-        ours = free_port()
-        for more in range(3):
+        ours = free_ports()
+        for more in range(MOST_PORTS):
             script = re.sub(rf"(--port |:|-q ){said + more}\b", rf"\g<1>{ours + more}", script)
     return script
 
@@ -109,11 +111,14 @@ def run_script(script: str, folder: Path, *, programs: Path) -> tuple[int, str]:
     return code, errors.read_text()[-2000:]
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+def free_ports() -> int:
+    """Return the first of several free ports in a row, below those that the system gives to others meanwhile."""
+    while True:
+        first = random.SystemRandom().randrange(10_000, 30_000)
+        with ExitStack() as probes, suppress(OSError):
+            for port in range(first, first + MOST_PORTS):
+                probes.enter_context(socket.socket()).bind(("127.0.0.1", port))
+            return first
 
 
 @pytest.mark.parametrize("page", pages(), ids=name_of)

@@ -419,6 +419,8 @@ def _band(
     from replay.pace_band import pace_band
     from replay.trace.simulation_summary import summarize
 
+    if twin.pace is None:
+        return None
     plain = replace(options, itl=False, decisions=None, counterfactual=None)
 
     def simulate(other: TwinConfig) -> Summary:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from calibrate.fit.model_selection import PREFERRED, TERMS, TILES
-from calibrate.fit.objective.known_server import KnownServer, known_server, known_tiles
+from calibrate.fit.objective.known_server import KnownServer, known_physics, known_server, known_tiles
 from calibrate.fit.result import BEYOND, BEYOND_WITH_TILES, WITHIN, pace_of
-from replay import TwinConfig
+from replay import TwinConfig, load_config
 from sim import Extended, LatencyModel
 from tests.calibrate.known_servers import GUESS
 from tests.sim.step_batches import batch_of
@@ -53,3 +54,23 @@ def test_a_twin_s_own_tiles_stand_before_those_of_its_model() -> None:
 def test_without_model_or_gpu_the_reason_names_what_is_missing() -> None:
     assert "model and GPU not known" in known_tiles(known_server(ServerInfo()), GUESS).reason
     assert "GPU not known" in known_tiles(known_server(ServerInfo(model="Qwen/Qwen3-14B")), GUESS).reason
+
+
+def test_physics_of_a_twin_s_file_has_the_file_s_own_numbers(tmp_path: Path) -> None:
+    """A GPU that is named with another rate, and two stages: a name alone would say neither."""
+    plain = "hardware: {gpu: H100}"
+    own = "hardware: {gpu: H100, tflops_16bit: 500, pp: 2}"
+    found = []
+    for text in (plain, own):
+        path = tmp_path / "twin.yaml"
+        path.write_text(
+            f"engine: {{num_gpu_blocks: 1000, max_model_len: 4096}}\n{text}\n"
+            "latency: {model: physics, model_config: Qwen/Qwen3-8B}\n"
+        )
+        twin = replace(load_config(path), latency=GUESS.latency)
+        physics, missing = known_physics(known_server(ServerInfo(), twin), twin)
+        assert missing == ""
+        assert physics is not None
+        found.append(physics.peak)
+    assert (found[0].pp, found[1].pp) == (1, 2)
+    assert found[1].matmul > 1.5 * found[0].matmul

@@ -5,6 +5,7 @@ Named by the options, else by the twin's file (``hardware``, ``latency.model_con
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,7 +24,8 @@ if TYPE_CHECKING:
 class KnownServer:
     """A server as far as it is known; ``reason``: what is missing, or why a name says nothing.
 
-    ``gpu_name``: as it was named, also where no table has it.
+    ``gpu_name``: as it was named, also where no table has it. ``is_by_option``: model or GPU is another than the twin's
+    file may say.
     """
 
     shape: ModelShape | None = None
@@ -31,6 +33,7 @@ class KnownServer:
     gpu_name: str | None = None
     tp: int = 1
     reason: str = ""
+    is_by_option: bool = False
 
 
 def known_server(
@@ -59,7 +62,10 @@ def known_server(
         return KnownServer(gpu_name=gpu_name, tp=ranks, reason=reason)
     try:
         shape = own_shape or read_model_config(str(which))
-        return KnownServer(shape=shape, gpu=find_gpu(gpu_name), gpu_name=gpu_name, tp=ranks)
+        is_by_option = model_config is not None or gpu is not None
+        return KnownServer(
+            shape=shape, gpu=find_gpu(gpu_name), gpu_name=gpu_name, tp=ranks, is_by_option=is_by_option
+        )
     except ConfigError as error:
         if model_config is not None:
             raise
@@ -67,12 +73,21 @@ def known_server(
 
 
 def known_physics(known: KnownServer, config: TwinConfig) -> tuple[Physics | None, str]:
-    """Return physics of the server, and where there is none, why: not known, or not of a kind it was learned on."""
+    """Return physics of the server, and where there is none, why: not known, or not of a kind it was learned on.
+
+    Of a twin's file that names both it is as the file has it: numbers of its own, stages, experts' layout.
+    """
+    from replay import load_config
     from replay.model.peak import peak_times
     from replay.twin.latency import DEFAULT_PHYSICS, physics_covers, physics_sets
 
     if isinstance(config.latency, Physics):
         return config.latency, ""
+    if config.source is not None and not known.is_by_option:
+        with suppress(ConfigError):
+            found = load_config(config.source, latency_model="physics").latency
+            if isinstance(found, Physics):
+                return found, ""
     if known.shape is None or known.gpu is None:
         return None, known.reason
     try:

@@ -9,6 +9,7 @@ up, are over their own best such curve is the factor ``tiles`` of ``sim.Extended
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import pairwise
 
 import numpy as np
@@ -65,6 +66,7 @@ class Tiles:
         )
 
 
+@lru_cache(maxsize=16)
 def tiles_of(shape: ModelShape, gpu: Gpu, *, tp: int = 1) -> Tiles:
     """Return the factors of a model's products on one of ``tp`` GPUs, where its products were measured."""
     if gpu.name.lower() not in measured_gpus():

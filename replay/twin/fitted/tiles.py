@@ -15,6 +15,8 @@ Pairs = tuple[tuple[int, float], ...]
 KEY = "tiles"
 EXPECTED = "pairs [tokens, factor], as in [[1024, 0.95], [1025, 1.2]]"
 PER_LINE = 8
+LEAST, MOST = 0.01, 100.0
+"""A factor further from 1 is a mistake, and could make a step longer than a clock counts."""
 
 
 def read_tiles(section: Section) -> Pairs:
@@ -43,6 +45,8 @@ def _pair(section: Section, node: yaml.Node) -> tuple[int, float]:
         or not isinstance(values[1], int | float)
     ):
         section.fail(KEY, got=shown(node), expected=EXPECTED)
+    if not LEAST <= values[1] <= MOST:
+        section.fail(KEY, got=f"a factor of {shown(items[1])}", expected=f"one from {LEAST:g} to {MOST:g}")
     return values[0], float(values[1])
 
 

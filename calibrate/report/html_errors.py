@@ -53,7 +53,7 @@ def held_out(calibration: Calibration) -> Section:
         title="Held-out errors",
         anchor="errors",
         lead="Errors of single requests, then of each statistic: "
-        f"{tables.reading_of(calibration.holdout)}. The dot is the value, the line its interval. "
+        f"{tables.reading_of(calibration)}. The dot is the value, the line its interval. "
         f"{tables.TERMS}.",
         parts=parts,
     )

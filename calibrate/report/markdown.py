@@ -34,7 +34,7 @@ def markdown_of(calibration: Calibration, *, command: str, verdict: Verdict | No
         + "".join(f" {markdown(line)}." for line in circumstances(calibration)),
         "## Held-out errors",
         headline_table(calibration.holdout, noise=noise),
-        f"{tables.reading_of(calibration.holdout)}. {tables.TERMS}.",
+        f"{tables.reading_of(calibration)}. {tables.TERMS}.",
         *(_statistics(name, calibration.holdout[name], noise=noise.get(name)) for name in shown),
         "## Over the run",
         table(*tables.rates_table(calibration)),

@@ -93,7 +93,12 @@ def _natural_width(console: Console, table: Table) -> int:
 def tables_of(calibration: Calibration) -> list[Table]:
     """Return the tables: held-out errors, rates, the coefficients where fitted, and the requests left out."""
     found = [
-        _errors(calibration.holdout, calibration.noise_floor, title=f"errors: {calibration.unseen}"),
+        _errors(
+            calibration.holdout,
+            calibration.noise_floor,
+            title=f"errors: {calibration.unseen}",
+            caption=tables.reading_of(calibration),
+        ),
         _table("", *tables.rates_table(calibration)),
     ]
     if calibration.equivalence:
@@ -119,7 +124,9 @@ def tables_of(calibration: Calibration) -> list[Table]:
     return found
 
 
-def _errors(errors: dict[str, MetricErrors], noise: dict[str, MetricErrors], *, title: str) -> Table:
+def _errors(
+    errors: dict[str, MetricErrors], noise: dict[str, MetricErrors], *, title: str, caption: str
+) -> Table:
     rows = []
     shown = tables.shown_metrics(errors)
     unit, means = number_format.in_one_unit(
@@ -142,7 +149,7 @@ def _errors(errors: dict[str, MetricErrors], noise: dict[str, MetricErrors], *, 
             )
         )
     head = ["metric", "n", *tables.sides(unit)[:2], "error", "MAPE", "90 %", *(["noise"] if noise else [])]
-    return _table(title, [*head, "bias per request", "R"], rows, caption=tables.reading_of(errors))
+    return _table(title, [*head, "bias per request", "R"], rows, caption=caption)
 
 
 def headline(calibration: Calibration) -> str:

@@ -58,9 +58,9 @@ class MetricErrors:
     logarithm of the ratio of the means, None without replicates. ``basis``: what the distributions are of.
     ``block``: neighbours that the bootstrap draws together.
 
-    Where the twin was run again (``Pairs.again``), ``mape``, ``bias`` and both R are of each request's expected value,
-    the median over those runs, and every interval but those of distances has in it what differs from run to run.
-    ``simulated`` and the errors of the statistics are of the first run.
+    Where the twin was run again (``Pairs.again``), every interval but those of R and of distances has in it what
+    differs from run to run, and ``mape_expected`` is the MAPE of each request's expected value, the median over those
+    runs; None where it was not. All other values are of the first run.
     """
 
     n: int
@@ -69,6 +69,7 @@ class MetricErrors:
     error: dict[str, Estimate]
     rel_error: dict[str, Estimate]
     mape: Estimate
+    mape_expected: Estimate | None
     bias: Estimate
     pearson_r: Estimate
     spearman_r: Estimate
@@ -124,12 +125,17 @@ def compare_metric(
     observed, simulated = (side.statistics(QUANTILES) for side in samples)
     n = len(per_request[0])
     runs = None if again is None else Runs.of(per_request[1], again, has_gaps=samples[1].binned is not None)
-    if again is not None:
-        per_request = (per_request[0], np.median(again, axis=0))
+    expected = None if again is None else np.median(again, axis=0)
     relative = _relative(per_request[1] - per_request[0], per_request[0])
     block = block_length(relative)
     drawn = _replicates(
-        per_request, samples=samples, runs=runs, settings=settings, block=block, stream=stream
+        per_request,
+        samples=samples,
+        runs=runs,
+        expected=expected,
+        settings=settings,
+        block=block,
+        stream=stream,
     )
 
     def between(value: float, key: str) -> Estimate:
@@ -152,6 +158,9 @@ def compare_metric(
         error=error,
         rel_error=rel_error,
         mape=between(mape, "mape"),
+        mape_expected=None
+        if expected is None
+        else between(float(_relative_errors((per_request[0], expected), once)[0][0]), "mape_expected"),
         bias=between(bias, "bias"),
         pearson_r=between(r, "pearson_r"),
         spearman_r=between(spearman, "spearman_r"),
@@ -238,11 +247,17 @@ def _ranks(two: tuple[Floats, Floats]) -> tuple[Floats, Floats]:
 
 
 def _relative_errors(
-    per_request: tuple[Floats, Floats], counts: NDArray[np.float32]
+    per_request: tuple[Floats, Floats], counts: NDArray[np.float32], *, pace: Floats | None = None
 ) -> tuple[Floats, Floats]:
-    """Return MAPE and bias of each row of counts; NaN where undefined."""
+    """Return MAPE and bias of each row of counts, the simulated values so many times as long; NaN where undefined."""
+    if pace is not None and (pace != pace[0]).any():
+        mape, bias = np.empty(len(counts)), np.empty(len(counts))
+        for each in np.unique(pace):
+            rows = pace == each
+            mape[rows], bias[rows] = _relative_errors(per_request, counts[rows], pace=pace[rows])
+        return mape, bias
     observed, simulated = per_request
-    relative = _relative(simulated - observed, observed)
+    relative = _relative(simulated * (1.0 if pace is None else pace[0]) - observed, observed)
     known = np.isfinite(relative)
     weights = counts.astype(np.float64)[:, known]
     drawn = weights.sum(axis=1)
@@ -252,27 +267,12 @@ def _relative_errors(
     return mape, bias
 
 
-def _relative_errors_of_runs(
-    per_request: tuple[Floats, Floats],
-    counts: NDArray[np.float32],
-    *,
-    usual: Floats,
-    number: NDArray[np.int64],
-) -> tuple[Floats, Floats]:
-    """Return MAPE and bias of each row of counts, the expected values at the pace of the row's run."""
-    observed, expected = per_request
-    mape, bias = np.empty(len(counts)), np.empty(len(counts))
-    for run in np.unique(number):
-        rows = number == run
-        mape[rows], bias[rows] = _relative_errors((observed, expected * usual[run]), counts[rows])
-    return mape, bias
-
-
 def _replicates(
     per_request: tuple[Floats, Floats],
     *,
     samples: tuple[Sample, Sample],
-    runs: Runs | None,
+    runs: Runs | None = None,
+    expected: Floats | None = None,
     settings: Bootstrap,
     block: int,
     stream: int,
@@ -298,12 +298,10 @@ def _replicates(
         ratio = _relative(error, observed)
         chunk |= {f"rel_error {name}": ratio[:, i] for i, name in enumerate(STATISTICS)}
         chunk["pearson_r"] = correlation(per_request, counts)
-        if runs is None or number is None:
-            chunk["mape"], chunk["bias"] = _relative_errors(per_request, counts)
-        else:
-            chunk["mape"], chunk["bias"] = _relative_errors_of_runs(
-                per_request, counts, usual=runs.usual, number=number
-            )
+        pace = None if runs is None or number is None else runs.usual[number]
+        chunk["mape"], chunk["bias"] = _relative_errors(per_request, counts, pace=pace)
+        if expected is not None:
+            chunk["mape_expected"] = _relative_errors((per_request[0], expected), counts, pace=pace)[0]
         chunk["spearman_r"] = correlation(ranks, counts)
         chunk["ks_reach"], chunk["wasserstein_reach"] = spread.reach(counts)
         chunks.append(chunk)

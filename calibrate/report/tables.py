@@ -87,7 +87,7 @@ PER_REQUEST_MEANING = (
     "observed, in which short requests count as much as long ones"
 )
 EXPECTED = (
-    "MAPE, bias and R are of what is expected of a request, its median over runs of the twin in which requests come a "
+    "expected: the MAPE of what is expected of a request, its median over runs of the twin in which requests come a "
     "little earlier or later"
 )
 OF_GAPS = (
@@ -128,6 +128,16 @@ def band_texts(bands: Mapping[str, Band]) -> list[str]:
         f"(of held-out requests {band.holds_frac:.0%} are)"
         for name, band in bands.items()
     ]
+
+
+def has_expected(errors: Mapping[str, MetricErrors]) -> bool:
+    """Return whether any metric has errors of expected values."""
+    return any(each.mape_expected is not None for each in errors.values())
+
+
+def expected_text(errors: MetricErrors) -> str:
+    """Return the MAPE of expected values as text."""
+    return number_format.percent(None if errors.mape_expected is None else errors.mape_expected.value)
 
 
 def _differ(one: Mapping[str, float | None], other: Mapping[str, float | None]) -> bool:

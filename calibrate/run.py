@@ -183,7 +183,7 @@ def _with_run_to_run(options: Options, sources: Sequence[Source], repeats: Seque
     """Return the options with the server's pace from run to run, as the runs that repeat another one show it."""
     couples = couples_of(sources, repeats)
     pairs = [pair(one.trace, other.trace, by=options.pair_by) for one, other in couples]
-    return replace(options, run_to_run=run_to_run(pairs))
+    return replace(options, run_to_run=run_to_run(pairs, stated=options.run_to_run))
 
 
 def first_half(trace: Trace) -> NDArray[np.bool_]:

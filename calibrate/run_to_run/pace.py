@@ -42,18 +42,19 @@ class RunToRun:
         return f"intervals have the server's pace from run to run in them: {self.bound:.2%} either way ({origin})"
 
 
-def run_to_run(couples: Sequence[Pairs]) -> RunToRun:
-    """Return the pace from runs that repeat another one: each the two runs' requests side by side.
+def run_to_run(couples: Sequence[Pairs], *, stated: RunToRun) -> RunToRun:
+    """Return the pace from runs that repeat another one: each the two runs' requests side by side; else as ``stated``.
 
     Two runs' log paces differ by the square root of 2 times one run's deviation. What is measured is shrunk to the
     stated value, as a scaled inverse chi-squared prior of ``STATED_COUNTS`` degrees of freedom does (Gelman et al.,
     Bayesian Data Analysis, 3rd ed., section 2.6). A run whose answers have one token has no pace.
     """
     known = [each for each in map(_difference, couples) if each is not None]
-    variance = (STATED_COUNTS * (STATED / Z_90) ** 2 + sum(each**2 / 2 for each in known)) / (
-        STATED_COUNTS + len(known)
-    )
-    return RunToRun(bound=float(Z_90 * np.sqrt(variance)) if known else STATED, num_repeats=len(known))
+    if not known:
+        return stated
+    seen = sum(each**2 / 2 for each in known)
+    variance = (STATED_COUNTS * stated.deviation**2 + seen) / (STATED_COUNTS + len(known))
+    return RunToRun(bound=float(Z_90 * np.sqrt(variance)), num_repeats=len(known))
 
 
 def _difference(pairs: Pairs) -> float | None:

@@ -75,7 +75,7 @@ def test_a_step_is_the_sum_of_its_four_tables(pick: Pick, tokens: int, before: i
     pairs = tokens * before + tokens * (tokens + 1) / 2
     p, d = np.array([float(tokens)]), np.array([2.0])
     expected = (
-        look_up(model.tokens_us, p + d)
+        look_up(model.tokens_us, p + d, model.tokens_after_us)
         + look_up(model.sequences_us, d + 1)
         + look_up_both(model.decode_us, d, np.array([(4 * before + 2) / 2])) * (1 + model.decode_batching)
         + look_up_both(model.prefill_us, p, np.array([pairs / tokens]))

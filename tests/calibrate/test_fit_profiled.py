@@ -1,0 +1,101 @@
+"""A profile is fitted: the factor on its tables and the time between steps, and it is one of auto's candidates."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import yaml
+
+import vtwin
+from calibrate.fit.known_models import NOT_PROFILED
+from calibrate.fit.objective.fit_trace import fit_trace
+from calibrate.fit.pipeline import fit
+from replay import TwinConfig, load_config
+from replay.twin.profiled import AFTER, StepTableFile, model_of, write_step_tables
+from sim import EngineConfig, Profiled
+from sim.latency.profiled import axis_knots
+from tests.calibrate.known_servers import observed, workload
+from traces import Trace, write_trace
+from traces.errors import ConfigError
+
+TOKENS, SEQUENCES, KEYS = axis_knots(4096), axis_knots(64), axis_knots(8192)
+JUMP_US = 7_000.0
+FILE = StepTableFile(
+    tables={
+        "tokens_us": np.hypot(9_000.0, 45.0 * TOKENS) + JUMP_US * (TOKENS > 1024),
+        AFTER: np.hypot(9_000.0, 45.0 * TOKENS) + JUMP_US * (TOKENS >= 1024),
+        "sequences_us": 300.0 + 8.0 * SEQUENCES,
+        "decode_us": 0.05 * np.multiply.outer(SEQUENCES, KEYS),
+        "prefill_us": 0.001 * np.multiply.outer(TOKENS, KEYS),
+    },
+    step_us=0.0,
+    domain={},
+    about={"tp": 1},
+)
+TRUTH = {"alpha0": 6_500.0, "alpha1": 4.0, "scale": 1.2, "step": 1_800.0}
+ENGINE = EngineConfig(max_num_seqs=64, max_num_batched_tokens=4096, async_scheduling=True)
+SERVER = TwinConfig(engine=ENGINE, latency=model_of(FILE, **TRUTH))
+TWIN = TwinConfig(engine=ENGINE, latency=model_of(FILE))
+
+
+def trace_of(rate: float, seed: int) -> Trace:
+    asked = workload(80, rate=rate, seed=seed, prompt=(700, 0.6), output=(60, 0.5))
+    return observed(asked, SERVER, noise=0.01, seed=seed)
+
+
+def test_the_factor_and_the_time_between_steps_are_found() -> None:
+    ready = [fit_trace(trace_of(rate, i), TWIN, name=str(i)) for i, rate in enumerate((1.0, 3.0))]
+    found = fit(ready, TWIN)
+    assert found.model == "profiled"
+    values = {each.name: each for each in found.coefficients}
+    assert set(values) == {"alpha0", "alpha1", "scale", "step"}
+    assert values["scale"].value == pytest.approx(TRUTH["scale"], rel=0.02)
+    assert values["step"].value == pytest.approx(TRUTH["step"], rel=0.25)
+    for name in ("scale", "step"):
+        low, high = values[name].low, values[name].high
+        assert low is not None
+        assert high is not None
+        assert low < values[name].value < high
+    latency = found.config.latency
+    assert isinstance(latency, Profiled)
+    assert latency.scale == values["scale"].value
+    with pytest.raises(ConfigError, match="--fit-alpha2: got it with latency.model profiled"):
+        fit(ready, TWIN, names=("beta0",))
+
+
+def test_a_profile_without_a_way_in_begins_at_a_guess() -> None:
+    """What is 0 in a model is left out of a fit; no profile of kernels says how a request gets into the queue."""
+    ready = [fit_trace(trace_of(1.0, 1), TWIN, name="one")]
+    found = fit(ready, replace(TWIN, latency=model_of(FILE, step=0.0)))
+    assert set(NOT_PROFILED) <= {each.name for each in found.coefficients if each.fitted}
+
+
+def test_auto_takes_the_profile_where_it_predicts_as_well_as_any(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_step_tables(tmp_path / "profile.json", FILE)
+    (tmp_path / "twin.yaml").write_text(
+        "latency: {model: profiled, table: profile.json}\n"
+        "engine: {max_num_seqs: 64, max_num_batched_tokens: 4096, max_model_len: 8192}\n"
+    )
+    for i, rate in enumerate((1.0, 3.0)):
+        write_trace(trace_of(rate, i), tmp_path / f"real{i}")
+    assert (
+        vtwin.main(
+            ["calibrate", "real0", "real1", "--config", "twin.yaml", "--fit", "--latency-model", "auto",
+             "--write-config", "fitted.yaml", "--report", "out"]  # fmt: skip
+        )
+        == 0
+    )
+    written = yaml.safe_load((tmp_path / "fitted.yaml").read_text())
+    assert written["latency"]["model"] == "profiled"
+    assert written["latency"]["coefficients"]["scale"] == pytest.approx(TRUTH["scale"], rel=0.02)
+    latency = load_config(tmp_path / "fitted.yaml").latency
+    assert isinstance(latency, Profiled)
+    np.testing.assert_allclose(latency.tokens_us, FILE.tables["tokens_us"], rtol=1e-5)
+    assert latency.tokens_after_us is not None
+    assert "scale" in capsys.readouterr().out

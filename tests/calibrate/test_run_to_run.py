@@ -187,11 +187,12 @@ def test_a_band_is_widened_until_nine_of_ten_fitted_requests_are_within() -> Non
     assert (band.holds_frac, band.n) == (pytest.approx(2 / 3), N)
 
 
-def test_a_band_is_narrowed_where_runs_differ_by_more_than_requests_do() -> None:
+def test_a_band_is_never_narrower_than_the_runs() -> None:
     runs = np.repeat(np.linspace(50.0, 150.0, 21)[:, None], N, axis=1)
     exact = with_runs(np.full(N, 100.0), runs)
     band = bands_of(exact, exact)["e2e_us"]
-    assert band.widened_log < 0
+    assert band.widened_log == 0
+    assert (band.low, band.high) == pytest.approx((0.55, 1.45))
     assert band.holds_frac == 1.0
 
 

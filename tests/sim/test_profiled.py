@@ -177,10 +177,17 @@ def test_the_engine_s_steps_jump_as_the_model_s_do() -> None:
         prefill_us=nothing,
     )
     lengths = np.array([1023, 1024, 1025, 1088], np.int64)
-    arrival = np.arange(4, dtype=np.int64) * 1_000_000
-    requests = Requests(arrival_us=arrival, prompt_tokens=lengths, output_tokens=np.ones(4, np.int64))
+    zeros = np.zeros(4, np.int64)
+    requests = Requests(
+        arrival_us=np.arange(4, dtype=np.int64) * 1_000_000,
+        prompt_tokens=lengths,
+        output_tokens=zeros + 1,
+        priority=zeros,
+        hash_offsets=np.zeros(5, np.int64),
+        hash_ids=np.zeros(0, np.int64),
+    )
     engine = EngineConfig(max_num_seqs=4, max_num_batched_tokens=2048, max_model_len=4096)
     done = simulate(requests, engine, model).outcomes
     took = (done.first_token_us - done.scheduled_us).tolist()
     batch = batch_of([[(int(each), 0, False)] for each in lengths])
-    assert took == model.durations_us(batch).tolist() == [2023, 2024, round(6024 - 4936 / 64), 2088]
+    assert took == model.durations_us(batch).tolist() == [2023, 2024, round(7024 - 4936 / 64), 2088]

@@ -37,39 +37,59 @@ def bands_of(fitted: Pairs, held_out: Pairs) -> dict[str, Band]:
 
     A request's band is from the 5th to the 95th percentile of the twin's runs. Unless nine of ten fitted requests are
     within, both ends are moved outwards by one factor for all requests, the one that lets them be (conformalized
-    quantile regression: Romano, Patterson and Candès, NeurIPS 2019).
+    quantile regression: Romano, Patterson and Candès, NeurIPS 2019). The fitted run and the next have a pace each: the
+    fitted requests count at every difference of two paces.
     """
     found = {}
     for name in BANDED:
-        known, new = _scores(fitted, name), _scores(held_out, name)
-        if known is None or new is None or len(known[0]) < LEAST or len(new[0]) == 0:
+        known, new = _places(fitted, name), _places(held_out, name)
+        if known is None or new is None or len(known.seen) < LEAST or len(new.seen) == 0:
             continue
-        scores, (strays, low, high) = known[0], new
-        rank = min(int(np.ceil(LEVEL * (len(scores) + 1))), len(scores))
-        widened = max(
-            float(np.sort(scores)[rank - 1]), 0.0
-        )  # another run has another pace: never narrower than runs
+        scores = np.concatenate([known.strays(shift) for shift in known.shifts])
+        rank = min(int(np.ceil(LEVEL * (len(known.seen) + 1))), len(known.seen)) / len(known.seen)
+        widened = max(float(np.quantile(scores, rank, method="inverted_cdf")), 0.0)
         found[name] = Band(
-            low=float(np.exp(np.median(low) - widened)),
-            high=float(np.exp(np.median(high) + widened)),
-            holds_frac=float(np.mean(strays <= widened)),
-            n=len(strays),
+            low=float(np.exp(np.median(new.low) - widened)),
+            high=float(np.exp(np.median(new.high) + widened)),
+            holds_frac=float(np.mean(new.strays(0.0) <= widened)),
+            n=len(new.seen),
             widened_log=widened,
         )
     return found
 
 
-def _scores(pairs: Pairs, name: str) -> tuple[Floats, Floats, Floats] | None:
-    """Return how far each observed value is outside its runs' percentiles (log; below 0 inside), and these two [n].
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Places:
+    """Logs relative to each request's median over the runs [n]: what was ``seen``, and the runs' percentiles.
 
-    The percentiles are logs relative to the median. None without runs; a request without the metric is left out.
+    ``shifts`` [runs]: by how much all of a run's requests may be off from those of another run.
     """
+
+    seen: Floats
+    low: Floats
+    high: Floats
+    shifts: Floats
+
+    def strays(self, shift: float) -> Floats:
+        """Return how far each observed value is outside its percentiles were it so much larger; below 0 inside."""
+        return np.maximum(self.low - (self.seen + shift), self.seen + shift - self.high)
+
+
+def _places(pairs: Pairs, name: str) -> Places | None:
+    """Return a metric's places; None without runs. A request without the metric is left out."""
     if pairs.again is None:
         return None
     observed = pairs.observed[name].to_numpy(np.float64)
     runs = pairs.again[:, :, LATENCIES.index(name)]
     known = np.isfinite(observed) & (observed > 0) & (np.isfinite(runs) & (runs > 0)).all(axis=0)
+    if not known.any():
+        return Places(seen=np.zeros(0), low=np.zeros(0), high=np.zeros(0), shifts=np.zeros(1))
     logs = np.log(runs[:, known])
     low, middle, high = np.quantile(logs, [(1 - LEVEL) / 2, 0.5, (1 + LEVEL) / 2], axis=0)
-    seen = np.log(observed[known])
-    return np.maximum(low - seen, seen - high), low - middle, high - middle
+    means = np.log(runs[:, known].mean(axis=1))
+    return Places(
+        seen=np.log(observed[known]) - middle,
+        low=low - middle,
+        high=high - middle,
+        shifts=np.sqrt(2) * (means - means.mean()),
+    )

@@ -188,12 +188,25 @@ def test_a_band_is_widened_until_nine_of_ten_fitted_requests_are_within() -> Non
 
 
 def test_a_band_is_never_narrower_than_the_runs() -> None:
-    runs = np.repeat(np.linspace(50.0, 150.0, 21)[:, None], N, axis=1)
+    """Each request takes ten values from 55 to 145 in turn, so that the runs' means are all 100."""
+    runs = 55.0 + 10.0 * (np.add.outer(np.arange(20), np.arange(N)) % 10)
     exact = with_runs(np.full(N, 100.0), runs)
     band = bands_of(exact, exact)["e2e_us"]
     assert band.widened_log == 0
-    assert (band.low, band.high) == pytest.approx((0.55, 1.45))
+    assert (band.low, band.high) == pytest.approx((0.55, 1.45), rel=2e-3)
     assert band.holds_frac == 1.0
+
+
+def test_a_band_has_the_difference_of_two_runs_paces_in_it() -> None:
+    """All requests are as expected; whole runs differ by up to 10 % either way, evenly in their logs."""
+    paces = np.exp(np.linspace(-0.1, 0.1, 20))
+    runs = np.repeat(100.0 * paces[:, None], N, axis=1)
+    exact = with_runs(np.full(N, 100.0), runs)
+    band = bands_of(exact, exact)["e2e_us"]
+    inside = np.quantile(np.log(paces), 0.95)
+    strays = np.sort(np.abs(np.sqrt(2) * np.log(paces)) - inside)
+    assert band.widened_log == pytest.approx(strays[int(0.95 * 20)], abs=0.02)
+    assert band.widened_log > 0.02
 
 
 def test_there_is_no_band_of_few_requests_nor_without_runs() -> None:

@@ -37,7 +37,7 @@ TERMS: dict[str, tuple[str, ...]] = {
 model and GPU are known. The slowdown has them, too, where they predict better."""
 PHYSICS, PROFILED = "physics", "profiled"
 """The candidates beside them: where model and GPU are known, and where the twin has a profile's tables."""
-PREFERRED = (PROFILED, TILES, FLOOR, PHYSICS, "attention", "blackbox", SLOWDOWN)
+PREFERRED = (TILES, FLOOR, PHYSICS, PROFILED, "attention", "blackbox", SLOWDOWN)
 """Which of the candidates that the traces cannot tell apart is taken: the one that goes on most safely beyond them."""
 TOLERANCE = 0.01
 """Candidates whose held-out E2E is off by this much more than the best's, at most, are not told apart: a server's pace

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -73,9 +75,8 @@ def test_a_profile_without_a_way_in_begins_at_a_guess() -> None:
     assert set(NOT_PROFILED) <= {each.name for each in found.coefficients if each.fitted}
 
 
-def test_auto_takes_the_profile_where_it_predicts_as_well_as_any(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     write_step_tables(tmp_path / "profile.json", FILE)
     (tmp_path / "twin.yaml").write_text(
@@ -84,30 +85,30 @@ def test_auto_takes_the_profile_where_it_predicts_as_well_as_any(
     )
     for i, rate in enumerate((1.0, 3.0)):
         write_trace(trace_of(rate, i), tmp_path / f"real{i}")
-    assert (
-        vtwin.main(
-            [
-                "calibrate",
-                "real0",
-                "real1",
-                "--config",
-                "twin.yaml",
-                "--fit",
-                "--latency-model",
-                "auto",
-                "--write-config",
-                "fitted.yaml",
-                "--report",
-                "out",
-            ]
-        )
-        == 0
-    )
-    written = yaml.safe_load((tmp_path / "fitted.yaml").read_text())
-    assert written["latency"]["model"] == "profiled"
+    return tmp_path
+
+
+def calibrated(*options: str) -> dict[str, Any]:
+    """Return the report of a fit from the commands."""
+    asked = ["calibrate", "real0", "real1", "--config", "twin.yaml", "--fit", "--report", "out", *options]
+    assert vtwin.main(asked) == 0
+    return json.loads(Path("out/report.json").read_text())  # type: ignore[no-any-return]
+
+
+def test_a_fitted_profile_is_written_beside_its_table(here: Path) -> None:
+    told = calibrated("--latency-model", "profiled", "--write-config", "fitted.yaml")
+    assert told["fit"]["model"] == "profiled"
+    written = yaml.safe_load((here / "fitted.yaml").read_text())
     assert written["latency"]["coefficients"]["scale"] == pytest.approx(TRUTH["scale"], rel=0.08)
-    latency = load_config(tmp_path / "fitted.yaml").latency
+    latency = load_config(here / "fitted.yaml").latency
     assert isinstance(latency, Profiled)
     np.testing.assert_allclose(latency.tokens_us, FILE.tables["tokens_us"], rtol=1e-5)
     assert latency.tokens_after_us is not None
-    assert "scale" in capsys.readouterr().out
+
+
+def test_the_profile_is_one_of_auto_s_candidates(here: Path) -> None:
+    assert here.exists()
+    told = calibrated()
+    off = {each["name"]: each["e2e_off"] for each in told["fit"]["candidates"]}
+    assert off["profiled"] < 0.02
+    assert off["profiled"] == min(off.values())

@@ -147,18 +147,23 @@ def test_a_limit_that_is_just_met_is_kept(change: dict[str, float], what: str | 
     assert broken(replace(POOL, tpot_s=9.0), replace(EDGE, tpot_p99_s=None)) is None
 
 
+def prompts(num_long: int) -> Lengths:
+    """Return 200 requests, so many of them of 300 tokens and three iterations, the others of 100 and one."""
+    return Lengths(
+        input_tokens=np.array([100.0] * (200 - num_long) + [300.0] * num_long),
+        output_tokens=np.full(200, 10.0),
+    )
+
+
 def test_what_no_number_of_engines_can_keep_is_what_an_idle_one_just_takes() -> None:
-    """Of 200 prompts the 198th decides: 3 iterations and compute, and no decode beside it."""
-    long = 3 * 0.01 + 0.007515
-    for number, limit in ((2, 0.01 + 0.001505), (3, long)):
-        lengths = Lengths(
-            input_tokens=np.array([100.0] * (200 - number) + [300.0] * number),
-            output_tokens=np.full(200, 10.0),
-        )
-        alone = float(np.sort(prefill_s(PROFILE, lengths, active=0.0))[197])
+    """Of 200 prompts the 198th decides: its iterations and its compute, and no decode beside it."""
+    short, long = 0.01 + 0.001505, 3 * 0.01 + 0.007515
+    for num_long, limit in ((2, short), (3, long)):
+        alone = float(np.sort(prefill_s(PROFILE, prompts(num_long), active=0.0))[197])
         assert alone == pytest.approx(limit)
         with pytest.raises(Infeasible, match="the longest prompts take so long on an idle GPU"):
-            size_pool(PROFILE, lengths, 1.0, Objective(ttft_p99_s=alone), context=400)
+            size_pool(PROFILE, prompts(num_long), 1.0, Objective(ttft_p99_s=alone), context=400)
+    assert size_pool(PROFILE, prompts(1), 1.0, Objective(ttft_p99_s=long), context=400).engines == 1
     near = Objective(ttft_p99_s=long * 1.001)
     kept = size_pool(PROFILE, LENGTHS, 1.0, near, context=400)
     assert kept.active * DECODE_S < 0.001 * long

@@ -127,6 +127,12 @@ def test_as_many_decode_as_there_are_on_average_and_no_more_than_slots(rate: flo
     assert at(2 * rate, one_kind(250, 9), engines=(1, 2)).tpot_s == pytest.approx(0.01 + there * each)
 
 
+def test_where_decodes_own_work_takes_just_all_the_time_all_slots_are_taken() -> None:
+    """8 tokens of 258 / 2,064 s each, one request per second: 20 slots of 400 tokens."""
+    decode = replace(ENGINE, h_s=1.0, calibration_context=2064)
+    assert at(1.0, one_kind(250, 9), decode=decode).tpot_s == pytest.approx(0.01 + 20 / 8)
+
+
 def test_an_answer_of_one_token_still_goes_to_decode() -> None:
     """It holds a slot for one iteration, with its 251 tokens there."""
     seen = at(1.0, one_kind(250, 1))

@@ -10,6 +10,7 @@ import pytest
 
 from sim.config import InvalidConfig
 from sim.fleet import GpuProfile, Lengths
+from sim.fleet.profile import Busy
 
 PROFILE = GpuProfile(
     w_s=0.01,
@@ -59,6 +60,17 @@ def test_a_request_takes_whole_blocks(context: int, held: int, slots: int) -> No
     assert few.num_slots(context) == min(held, 1000 // context)
 
 
+@pytest.mark.parametrize(("num_blocks", "slots"), [(1049, 3), (1051, 3), (1052, 4), (262, 1), (9999, 9)])
+def test_without_a_reserve_a_request_holds_its_prompt_and_half_its_answer(
+    num_blocks: int, slots: int
+) -> None:
+    """(10 · 105 + 30 · 315) / 40 is 262.5 tokens while they run, 263 blocks of one token. The longest has 250."""
+    single = replace(PROFILE, block_size=1, num_blocks=num_blocks, max_slots=9, reserves_context=False)
+    lengths = Lengths(input_tokens=np.array([100.0, 300.0]), output_tokens=np.array([10.0, 30.0]))
+    assert single.slots_for(lengths, 250) == slots
+    assert single.slots_for(lengths, num_blocks + 1) == 0
+
+
 def test_times_of_a_request_by_hand() -> None:
     """250 prompt tokens are three iterations, 30 more of the answer; its 280 tokens stay all the time."""
     lengths = Lengths(input_tokens=np.array([250.0, 0.0, 100.0]), output_tokens=np.array([30.0, 1.0, 2.0]))
@@ -95,6 +107,8 @@ def test_requests_pile_up_where_their_own_work_takes_all_the_time() -> None:
     assert busy.active(8 / 7 - 1e-3) < math.inf
     assert busy.active(8 / 7 + 1e-9) == math.inf
     assert busy.active(2.0) == math.inf
+    full = Busy(w_s=0.01, decode_s=0.125, prefill_s=0.0, mean_iterations=8.0, cv2=0.0)
+    assert full.active(1.0) == math.inf
 
 
 def test_power_by_hand() -> None:

@@ -79,6 +79,8 @@ def test_a_prompt_is_cut_that_is_too_long_by_no_more_than_the_factor_and_keeps_a
         ([], {}, "columns of different or no length"),
         ([(1, 0.5)], {}, "a request without output"),
         ([(-1, 1)], {}, "a request without output"),
+        ([(1, 2), (1, 0.5)], {}, "a request without output"),
+        ([(1, 1), (-1, 1)], {}, "a request without output"),
         ([(1, 1), (1, 1)], {"arrival_s": np.array([0.0])}, "arrivals that do not fit"),
         ([(1, 1), (1, 1)], {"arrival_s": np.array([1.0, 0.5])}, "arrivals that do not fit"),
         ([(1, 1)], {"arrival_cv2": -0.1}, "an arrival cv2 of -0.1"),
@@ -170,6 +172,8 @@ def test_points_that_nothing_beats_by_hand() -> None:
     """4 and 3.05 s is beaten by 3 and 3 s; of times within 2 % only the one that takes less is left."""
     amounts, times = np.array([each[0] for each in POINTS]), np.array([each[1] for each in POINTS])
     assert np.flatnonzero(unbeaten(amounts, times)).tolist() == [2, 3, 4, 7]
+    assert unbeaten(np.array([1.0, 2.0]), np.array([5.0, 5.0])).tolist() == [True, False]
+    assert unbeaten(np.array([2.0, 2.0]), np.array([5.0, 5.0])).tolist() == [True, True]
     close = unbeaten(np.array([1.0, 2.0, 3.0]), np.array([1.015, 1.0, 0.98]), same=0.02)
     assert close.tolist() == [True, False, True]
 

@@ -195,9 +195,12 @@ def test_limits_that_are_just_met_are_kept(change: dict[str, float], is_kept: bo
     assert not keeps_by_formula(replace(FLEET, tpot_s=9.0, decode_utilization=1.0), any_pace)
 
 
-def test_a_sweep_shows_up_to_four_times_as_many_of_each_the_cheapest_first() -> None:
+@pytest.mark.parametrize("costs", [(1.0, 2.0), (2.0, 1.0)])
+def test_a_sweep_shows_up_to_four_times_as_many_of_each_the_cheapest_first(
+    costs: tuple[float, float],
+) -> None:
     """24 numbers from n to 4n + 4, cut to whole ones; of those that cost as much the fewest engines, then the TTFT."""
-    profiles = (replace(ENGINE, cost_per_hour=1.0), ENGINE)
+    profiles = (replace(ENGINE, cost_per_hour=costs[0]), replace(ENGINE, cost_per_hour=costs[1]))
     lengths, objective = one_kind(250, 9), Objective(ttft_p99_s=0.2, tpot_p99_s=0.012)
     found = sweep_disaggregated(profiles, lengths, 150.0, objective, context=400)
     fewest = [
@@ -214,8 +217,9 @@ def test_a_sweep_shows_up_to_four_times_as_many_of_each_the_cheapest_first() -> 
     counts = [{int(n + step * (3 * n + 4) / 23 + 1e-9) for step in range(24)} for n in fewest]
     assert {(each.prefill, each.decode) for each in found} == {(p, d) for p in counts[0] for d in counts[1]}
     assert len(found) == len(counts[0]) * len(counts[1])
-    order = [(each.prefill + 2 * each.decode, each.prefill + each.decode, each.ttft_p99_s) for each in found]
+    order = [(each.cost_per_hour, each.prefill + each.decode, each.ttft_p99_s) for each in found]
     assert order == sorted(order)
+    assert all(each.cost_per_hour == costs[0] * each.prefill + costs[1] * each.decode for each in found)
     for one in found:
         beaten = any(
             other.cost_per_hour <= one.cost_per_hour

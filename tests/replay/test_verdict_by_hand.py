@@ -158,6 +158,22 @@ def test_two_customers_are_a_load_one_or_all_at_once_are_none() -> None:
     assert growth_of(leaving([3, 3, 3], gap=0)) is None
 
 
+@pytest.mark.parametrize(
+    ("came", "left", "period_us", "growth"),
+    [
+        ([0, 1, 2, 3], [3, 99, 99, 99], 1, 1 / 2),  # laps of 1 µs: two before the third, three before a fifth
+        ([0, 5, 10], [99, 99, 99], 10, 1.0),  # one comes in the second of two laps, and stays
+        ([0, 9, 10], [99, 99, 99], 10, 1.0),  # who comes just before the second lap is of the first
+    ],
+)
+def test_short_laps_are_laps(came: list[int], left: list[int], period_us: int, growth: float) -> None:
+    found = growth_of(
+        Customers(came_us=int64s(came), began_us=int64s(came), left_us=int64s(left)), period_us=period_us
+    )
+    assert found is not None
+    assert (found.growth_frac, found.falls_back) == (growth, False)
+
+
 def test_like_times_of_laps_are_compared() -> None:
     """Four laps of three, of whom one each stays, but for the second's: one at half, three in the end; six come."""
     came = int64s([lap * 100 + at for lap in range(4) for at in (0, 10, 20)])

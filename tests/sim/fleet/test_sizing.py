@@ -97,6 +97,14 @@ def test_no_more_engines_than_there_are_are_looked_at_and_so_many_are(
             size(46.0, Objective(ttft_p99_s=1.0, tpot_p99_s=0.0105))
 
 
+def test_numbers_are_doubled_and_then_halved_between(monkeypatch: pytest.MonkeyPatch) -> None:
+    numbers = looked_at(monkeypatch)
+    needed = size(46.0, Objective(ttft_p99_s=1.0, tpot_p99_s=0.0105)).engines
+    assert numbers[:6] == [1, 3, 6, 12, 24, 18]
+    assert set(numbers) >= {needed, needed - 1}
+    assert len(numbers) <= 5 + 4 + 2, "four halvings of twelve, and both ends once more"
+
+
 def test_a_rate_is_more_than_nothing() -> None:
     assert size(0.25, ANY).engines == 1
     for rate in (0.0, -1.0):

@@ -19,7 +19,7 @@ from replay.verdict.again import (
     work_of_rows,
 )
 from replay.verdict.growth import FOREVER, Customers, Growth, customers_of, growth_of, piles_up
-from replay.verdict.judge import is_overloaded, judge_load, tells_rate
+from replay.verdict.judge import _rounded_up, is_overloaded, judge_load, tells_rate
 from replay.verdict.judged import Judged, LoadFacts, Verdict
 from sim import Outcomes, Requests, Status
 from sim.cluster.client_plans import ClientPlan
@@ -140,6 +140,20 @@ def test_it_falls_back_where_the_last_third_is_once_as_low_as_the_third_before()
         waits = growth_of(leaving([1000] * 9, began=[79] * left + [1000] * (9 - left)))
         assert waits is not None
         assert waits.waiting_falls_back is falls
+
+
+def test_who_leaves_as_the_last_one_comes_was_there_before_it() -> None:
+    """Eight before the last one, where five of them leave: not as few as the 4 of the third before."""
+    found = growth_of(leaving([80] * 5 + [1000] * 4))
+    assert found is not None
+    assert found.falls_back is False
+
+
+@pytest.mark.parametrize(
+    ("value", "number"), [(0.3, 1), (7.2, 8), (99, 99), (99.1, 100), (101, 110), (1234, 1300), (12001, 13000)]
+)
+def test_numbers_of_requests_have_two_digits_and_are_no_less(value: float, number: int) -> None:
+    assert _rounded_up(value) == number
 
 
 def test_who_leaves_as_the_last_one_comes_is_no_longer_there() -> None:

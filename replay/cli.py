@@ -8,16 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from replay.simulation_command import (
-    AnywayOption,
-    SimulationOptions,
-    check_starts,
-    load_engine,
-    load_twins,
-    simulate_and_write,
-    working,
-)
+from replay.progress import working
+from replay.ready import load_engine
+from replay.simulation_command import SimulationOptions, simulate_and_write
 from replay.twin.own.own_code import with_code_option
+from replay.twins import AnywayOption, check_starts, load_twins
 from traces.strict.tell import say, say_text, tell
 
 if TYPE_CHECKING:

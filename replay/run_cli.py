@@ -31,8 +31,10 @@ from replay.cli import (
     simulate_each,
     tell_replaced,
 )
-from replay.simulation_command import AnywayOption, SimulationOptions, load_twins, working
+from replay.progress import working
+from replay.simulation_command import SimulationOptions
 from replay.twin.own.own_code import with_code_option
+from replay.twins import AnywayOption, load_twins
 from traces.strict.tell import tell
 from traces.workload.options import WorkloadOptions, with_workload_options
 

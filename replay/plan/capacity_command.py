@@ -14,7 +14,7 @@ from replay.plan.capacity_text import column, document, lines, step_scatter
 from replay.plan.draws import length_span, lengths_text
 from replay.plan.side_by_side import mark_unanswered, side_by_side, unanswered_facts, unanswered_lines
 from replay.plan.variants import Variant
-from replay.simulation_command import working
+from replay.progress import working
 from replay.twin.fitted.fitted_range import extrapolation_note, rate_of_each
 from traces.header import tool_version
 from traces.run_slo import RunLimit

@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from replay.simulation_command import AnywayOption
 from replay.twin.own.own_code import with_code_option
+from replay.twins import AnywayOption
 from traces.workload.options import WorkloadOptions, with_workload_options
 
 DEFAULT_SEEDS = 8
@@ -99,7 +99,8 @@ def capacity(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     from replay.plan.capacity_command import show_one, show_several
     from replay.plan.draws import drawing_of, draws, searchable, tell_too_long
     from replay.plan.variants_command import variants_from
-    from replay.simulation_command import load_twins, prepare_engine
+    from replay.ready import prepare_engine
+    from replay.twins import load_twins
     from traces.atomic import check_place
     from traces.errors import ConfigError
     from traces.run_slo import parse_run_slo

@@ -14,12 +14,13 @@ import typer
 from replay.plan.variants import (
     Variant,
     VariantResult,
-    check_for_variants,
     document,
     simulate_variant,
     table,
 )
-from replay.simulation_command import SimulationOptions, prepare_engine, with_origin, working
+from replay.progress import working
+from replay.ready import prepare_engine
+from replay.simulation_command import SimulationOptions, with_origin
 from replay.twin.keys.overlay import Setting
 from traces.strict.secrets import redact_command
 from traces.strict.tell import say_text, tell
@@ -85,7 +86,7 @@ def simulate_variants(
     results, spans = [], []
     with working(f"simulating {len(variants)} variants"):
         for variant, stem in zip(variants, stems, strict=True):
-            result = simulate_variant(variant, options)
+            result = simulate_variant(variant, options.settings(), fitness_weights=options.fitness_weights)
             results.append(result)
             spans.append(range_of_run(result.simulated))
             if stem is not None:
@@ -105,6 +106,21 @@ def simulate_variants(
     if not any(each.summary["num_by_status"].get("ok") for each in results):
         tell("no request finished in any variant")
         raise typer.Exit(1)
+
+
+def check_for_variants(options: SimulationOptions) -> None:
+    """Raise ConfigError on what only a single simulation writes."""
+    from traces.errors import ConfigError
+
+    for name, given in (
+        ("--steps", options.steps),
+        ("--trace-events", options.trace_events),
+        ("--decisions", options.decisions),
+        ("--counterfactual", options.counterfactual),
+        ("--operator-times", options.operator_times or None),
+    ):
+        if given is not None:
+            raise ConfigError(f"{name}: got it with several variants, expected one simulation")
 
 
 def _write_page(

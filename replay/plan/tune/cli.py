@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from replay.plan.cli import DEFAULT_SEEDS
-from replay.simulation_command import AnywayOption
 from replay.twin.own.own_code import with_code_option
+from replay.twins import AnywayOption
 from traces.strict.tell import say, say_text, tell
 from traces.workload.options import WorkloadOptions, with_workload_options
 
@@ -140,7 +140,7 @@ def tune(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     """
     from replay.plan.draws import drawing_of, draws, searchable, tell_too_long
     from replay.plan.tune.candidates import CHUNKED, SEATS, TOKENS, TP, candidates_of
-    from replay.simulation_command import prepare_engine
+    from replay.ready import prepare_engine
     from traces.atomic import check_place
     from traces.run_slo import parse_run_slo
     from traces.strict.tell import tell_note
@@ -217,7 +217,7 @@ def _searched(
     from functools import partial
 
     from replay.plan.tune.search import search
-    from replay.simulation_command import working
+    from replay.progress import working
 
     number = len(candidates.tried)
     find = partial(search, traces, candidates.tried, limits, keep=keep, drawing=drawing)

@@ -304,7 +304,8 @@ def numbers_of(text: str, option: str) -> list[float]:
 
 def compile_once() -> None:
     """Compile what simulates fleets, saying so, where it is not compiled yet."""
-    from replay.simulation_command import load_engine, working
+    from replay.progress import working
+    from replay.ready import load_engine
     from sim.cluster.ready import compile_cluster
 
     load_engine()

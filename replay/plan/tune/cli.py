@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from replay.plan.cli import DEFAULT_SEEDS
+from replay.plan.seeds import DEFAULT_SEEDS
 from replay.twin.own.own_code import with_code_option
 from replay.twins import AnywayOption
 from traces.strict.tell import say, say_text, tell
@@ -138,7 +138,8 @@ def tune(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     take longer to grow there are more; or as many as --num-requests says. Exit code 1 if no combination meets the
     limits.
     """
-    from replay.plan.draws import drawing_of, draws, searchable, tell_too_long
+    from replay.plan.draws import searchable, tell_too_long
+    from replay.plan.questions import drawn
     from replay.plan.tune.candidates import CHUNKED, SEATS, TOKENS, TP, candidates_of
     from replay.ready import prepare_engine
     from traces.atomic import check_place
@@ -146,7 +147,7 @@ def tune(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     from traces.strict.tell import tell_note
 
     limits = parse_run_slo(slo, tell=tell_note)
-    options = searchable(workload, like)
+    searchable(workload, like)  # refuses what cannot be searched, before files are read
     live = None if serve is None else _live(serve, url, output, confirm_duration, start_timeout)
     if live is not None:
         check_place(live.folder / "best", option="--output")
@@ -156,9 +157,7 @@ def tune(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     notes = tuple(dict.fromkeys(candidates.tried[0].twin.notes))
     for note in notes:
         tell(f"note: {note}")
-    takes_all = workload.num_requests is None and workload.trace is None
-    drawing = drawing_of(options, seeds=seeds) if takes_all else None
-    traces = draws(options, 1 if takes_all else seeds)
+    traces, drawing = drawn(workload, like=like, seeds=seeds)
     tell_too_long(traces[0], [each.twin for each in candidates.tried])
     prepare_engine(candidates.tried[0].twin)
     tuned = _searched(traces, candidates, limits, keep=top, drawing=drawing)

@@ -79,12 +79,21 @@ def _last_significant_lag(correlation: Floats) -> int:
     return max(len(small) - run, 0)
 
 
+def generator_of(seed: int, stream: int) -> np.random.Generator:
+    """Return the generator of a seed and a stream, from 0 on; of a negative seed, or a long one, its last 64 bits.
+
+    A list of such a number and a small one would become floats, of which all negative seeds are the same.
+    """
+    key = np.array([seed & (2**64 - 1), stream], dtype=np.uint64)
+    return np.random.Generator(np.random.Philox(key=key))
+
+
 def draw_counts(n: int, block: int, *, replicates: int, seed: int, stream: int) -> NDArray[np.float32]:
     """Return how often each of n requests, in order of time, is drawn: [replicates, n], rows sum to n.
 
     Blocks are circular, so that every request is drawn equally often; the last one is cut to fit.
     """
-    generator = np.random.Generator(np.random.Philox(key=[seed & (2**64 - 1), stream]))
+    generator = generator_of(seed, stream)
     num_blocks = -(-n // block)
     starts = generator.integers(0, n, size=(replicates, num_blocks))
     lengths = np.full(num_blocks, block)

@@ -22,6 +22,8 @@ ROOMS = {
             for name in (
                 "compare_by_hand",
                 "statistics_by_hand",
+                "resampling_by_hand",
+                "served_by_hand",
                 "order_of_arrival",
                 "saturation",
                 "pair",

@@ -42,7 +42,7 @@ ROOMS = {
         modules=("calibrate/fit/objective/*.py",),
         tests=tuple(
             f"{_CALIBRATE}/test_{name}.py"
-            for name in ("exposures_by_hand", "objective_by_hand", "fit_extended")
+            for name in ("exposures_by_hand", "objective_by_hand", "fit_inputs_by_hand", "fit_extended")
         ),
     ),
     "gate": Room(

@@ -58,7 +58,7 @@ ROOMS = {
         modules=("replay/plan/capacity.py", "replay/plan/evaluation.py", "replay/plan/highest.py"),
         tests=tuple(
             f"tests/replay/plan/test_{name}.py"
-            for name in ("highest_by_hand", "capacity_by_hand", "search_by_hand", "capacity")
+            for name in ("highest_by_hand", "rates_by_hand", "capacity_by_hand", "search_by_hand", "capacity")
         ),
     ),
     "verdict": Room(

@@ -24,6 +24,7 @@ ROOMS = {
                 "statistics_by_hand",
                 "resampling_by_hand",
                 "served_by_hand",
+                "sides_by_hand",
                 "order_of_arrival",
                 "saturation",
                 "pair",

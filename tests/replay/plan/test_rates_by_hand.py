@@ -17,6 +17,7 @@ from replay.plan.evaluation import (
     FAILED,
     NOTHING_CAME,
     NUM_PARTS,
+    Evaluation,
     Evaluator,
     Measured,
     _all_gaps,
@@ -32,7 +33,9 @@ from replay.plan.highest import (
     Found,
     _growth,
     _is_outrun,
+    _narrowed,
     _told,
+    bisect,
     ceiling_of,
     highest_above,
     highest_among,
@@ -105,6 +108,49 @@ def test_a_search_for_more_than_a_rate_says_none_after_one_simulation(
     del known.seen[0.5]
     found = highest_above(trace_of, twin, LIMITS, least=9.0)
     assert (found.rate_per_s, found.asks) == (pytest.approx(10, rel=0.006), 700)
+
+
+def aimed(known: Any, low: float, high: float, *, tolerance: float) -> list[float]:  # noqa: ANN401
+    """Return the rates that are simulated between two others."""
+    for rate in (low, high):
+        known.at(rate)
+    _narrowed(known, low, high, tolerance=tolerance)
+    return [rate for rate in known.seen if rate not in (low, high)]
+
+
+def test_the_line_between_two_rates_is_followed_up_to_twice_the_lower_one() -> None:
+    known = known_of(100.0, scale=1.0)
+    assert aimed(known, 60.0, 120.0, tolerance=0.15)[0] == pytest.approx(95)  # halving would be 90
+    assert aimed(known_of(100.0, scale=1.0), 59.9, 120.0, tolerance=0.15)[0] == pytest.approx(89.95)
+    far = known_of(100.0, scale=1.0)
+    assert aimed(far, 97.0, 120.0, tolerance=0.03)[0] == pytest.approx(99)  # 100 is two tolerances above 97
+    at_limit = known_of(100.0, scale=1.0)
+    assert aimed(at_limit, 100.0, 120.0, tolerance=0.03)[0] == pytest.approx(102.7)
+
+
+def test_where_no_line_leads_anywhere_two_rates_are_halved() -> None:
+    def first(low: Evaluation, high: Evaluation, limits: Any) -> float:  # noqa: ANN401
+        known = known_of(100.0, scale=1.0)
+        known.limits = limits
+        known.seen |= {low.rate_per_s: low, high.rate_per_s: high}
+        return aimed(known, low.rate_per_s, high.rate_per_s, tolerance=0.03)[0]
+
+    fine, behind = evaluation(80, 64_000), evaluation(120, 144_000, grown=0.5)
+    assert first(fine, behind, []) == 100  # without a limit nothing is a share of one
+    assert first(fine, evaluation(120, NAN), LIMITS) == 100
+    assert first(fine, replace(evaluation(120, 100_000), under_way_frac=0.9), LIMITS) == 100
+    assert first(fine, evaluation(120, 144_000), LIMITS) == pytest.approx(99)
+
+
+def test_more_than_four_times_apart_is_far_apart() -> None:
+    asked: list[float] = []
+
+    def holds(rate: float) -> bool:
+        asked.append(rate)
+        return True
+
+    bisect(holds, 4.0, 17.0, tolerance=0.6)
+    assert asked == [math.sqrt(68)]
 
 
 # -- with more draws -----------------------------------------------------------------------------------------
@@ -265,6 +311,8 @@ def test_short_runs_and_fleets_that_scale_are_sent_more_often_from_the_start() -
     assert asked_laps(10, scaling_us=1_000_000, rate=1.0) == (True, [1])  # 3000 s, of which 4 s are nothing
     assert asked_laps(10, scaling_us=10**9, rate=1.0) == (True, [2])  # 1000 s to scale: 4000 s
     assert asked_laps(10, scaling_us=10**9, rate=2.0) == (True, [3])  # 2.67 times
+    assert asked_laps(10, scaling_us=1_500_000_000) == (True, [2])
+    assert asked_laps(10, scaling_us=1_500_001_000) == (True, [3])  # a little more than twice
     assert asked_laps(10, scaling_us=10**15) == (True, [MOST_REPEATED // 3000])
 
 

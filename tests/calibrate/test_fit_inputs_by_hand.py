@@ -357,6 +357,7 @@ def test_the_head_of_a_trace_is_what_came_first_and_was_done_as_the_next_one_cam
     assert head.observed_us[0] == pytest.approx([900, NAN], nan_ok=True)
     assert head.done_rows.tolist() == [0]
     assert head.observed_timeline.joined.tolist() == [0, 5]
+    assert head_of(trace, 1).done_rows.tolist() == []  # at 5 nothing is done
     assert head_of(trace, 3) is trace
 
 

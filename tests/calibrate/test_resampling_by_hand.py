@@ -411,4 +411,6 @@ def test_gaps_of_one_side_only_are_no_metric() -> None:
     some = side(ids, gaps=gaps_of([10.0, 20.0], [30.0]))
     for pairs in (pair_sides(some, side(ids)), pair_sides(side(ids), some)):
         assert "itl_us" not in compare(pairs)
-    assert compare(pair_sides(some, some))["itl_us"].observed["mean"] == pytest.approx(20)
+    found = compare(pair_sides(some, some))
+    assert found["itl_us"].observed["mean"] == pytest.approx(20)
+    assert (found["itl_us"].basis, found["e2e_us"].basis) == ("events", None)

@@ -44,7 +44,7 @@ from replay.plan.highest import TOLERANCE, Above, Found
 from replay.twin.config import TwinConfig, as_cluster_of_one
 from sim import Blackbox, EngineConfig
 from sim.config import UNBOUNDED
-from tests.replay.plan.test_capacity_by_hand import LIMITS, TPOT, TTFT, Known, evaluation
+from tests.replay.plan.test_capacity_by_hand import LIMITS, TTFT, Known, evaluation
 
 
 class Draw:
@@ -292,6 +292,12 @@ def test_rates_further_away_are_simulated_only_on_the_side_where_a_seed_needs_th
     found = Found(low=10.0, broken=known.at(10.2), idle=known.at(10.0))
     assert _of_parts(known, found) == pytest.approx([10.1, 9.3])
     assert sorted(known.seen) == pytest.approx([10 / 1.1, 10 / 1.04, 10.0, 10.2])
+    known = Known([10.0, 10.2], [1.0, 100.0], capacity=10.1)  # the second breaks from 1.01 on, below the half
+    found = Found(low=10.0, broken=known.at(10.2), idle=known.at(10.0))
+    assert _of_parts(known, found) == ()
+    slow: Any = Known([0.5, 0.6], [1.0, 1.1], capacity=0.55)
+    found = Found(low=0.5, broken=slow.at(0.6), idle=slow.at(0.5))
+    assert _of_parts(slow, found) == pytest.approx([0.55, 0.55 / math.sqrt(1.1)])
     assert WIDER == (1.04, 1.1, 1.25, 1.5, 2.0)
 
 
@@ -428,5 +434,16 @@ def test_where_not_even_an_idle_server_keeps_the_limits_nothing_gains(
     found = capacity.binding_of(None, None, LIMITS)  # type: ignore[arg-type] # nothing is simulated
     assert (found.resource, found.base_per_s) == ("step_time", 0.0)
     monkeypatch.setattr(capacity, "_with_twice", lambda _twin, _settings: None)
-    assert capacity.binding_of(None, None, LIMITS).with_twice == {}  # type: ignore[arg-type]
-    assert TPOT != TTFT
+    found = capacity.binding_of(None, None, LIMITS)  # type: ignore[arg-type]
+    assert (found.resource, found.with_twice) == ("step_time", {})
+
+
+def test_a_share_of_a_slow_server_s_rate_is_a_gain_like_any(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Half a request per second, and a tenth more with twice the seats."""
+    monkeypatch.setattr(capacity, "_with_twice", lambda _twin, settings: settings)
+    monkeypatch.setattr(
+        capacity,
+        "_of_one",
+        lambda _trace, twin, _limits, around: 0.55 if around and twin == ("max_num_seqs",) else 0.5,
+    )
+    assert capacity.binding_of(None, None, LIMITS).resource == "seats"  # type: ignore[arg-type]

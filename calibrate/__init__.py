@@ -18,7 +18,7 @@ The Python API of this room (everything is imported when first used):
 - ``compare_with_simulated``, ``compare_with_twin`` and ``calibrate_twin`` are ``vtwin calibrate`` with
   ``--simulated``, with ``--config``, and with ``--config --fit``.
 - ``fit_twin(traces, config)`` is the fit alone, of traces made ready by ``fit_trace``.
-- ``fit_physics([Served(trace=…, config=…), …])`` fits one set of physics' coefficients to traces of several servers.
+- ``fit_known([Served(trace=…, config=…), …])`` fits one set of physics' coefficients to traces of several servers.
 - ``write_report(calibration, folder)`` writes report.json, report.md and report.html.
 """
 
@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from calibrate.compare.pair import Pairs
     from calibrate.compare.pair import pair as pair_traces
     from calibrate.findings import Calibration, Options, Source
+    from calibrate.fit.known_models import Served, fit_known
     from calibrate.fit.objective.fit_trace import fit_trace
-    from calibrate.fit.physics import Served, fit_physics
     from calibrate.fit.pipeline import fit as fit_twin
     from calibrate.fit.result import Fit
     from calibrate.fit.uncertainty import Coefficient
@@ -53,9 +53,9 @@ _HOMES = {
     "MetricErrors": ("calibrate.compare.errors", "MetricErrors"),
     "Options": ("calibrate.findings", "Options"),
     "Pairs": ("calibrate.compare.pair", "Pairs"),
-    "Served": ("calibrate.fit.physics", "Served"),
+    "Served": ("calibrate.fit.known_models", "Served"),
     "Source": ("calibrate.findings", "Source"),
-    "fit_physics": ("calibrate.fit.physics", "fit_physics"),
+    "fit_known": ("calibrate.fit.known_models", "fit_known"),
     "calibrate_twin": ("calibrate.run", "calibrate"),
     "compare_pairs": ("calibrate.compare.errors", "compare"),
     "compare_with_simulated": ("calibrate.run", "compare_with_simulated"),
@@ -85,7 +85,7 @@ __all__ = [
     "compare_with_simulated",
     "compare_with_twin",
     "defaults_entry",
-    "fit_physics",
+    "fit_known",
     "fit_trace",
     "fit_twin",
     "pair_traces",

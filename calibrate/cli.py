@@ -120,9 +120,10 @@ def calibrate(  # noqa: PLR0913, PLR0917 - a command's options are its parameter
     latency_model: Annotated[
         Literal["auto", "blackbox", "extended", "physics", "profiled", "roofline"] | None,
         typer.Option(
-            help="Latency model to fit. auto compares blackbox, the extended model's terms and, if model and GPU are "
-            "known, physics on held-out requests and takes the best. physics starts from the twin's model_config and "
-            "hardware, and its corrections are fitted. roofline and profiled are not fitted. Default: auto. "
+            help="Latency model to fit. auto compares blackbox, the extended model's terms, physics if model and GPU "
+            "are known, and the profile if the twin has one, on held-out requests, and takes the best. physics starts "
+            "from the twin's model_config and hardware, and its corrections are fitted; of profiled, the factor on its "
+            "tables and the time between steps. roofline is not fitted. Default: auto. "
             "Without --fit: as configured.",
             show_default=False,
         ),

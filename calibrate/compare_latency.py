@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from calibrate.command import Traces
     from calibrate.findings import Options
 
-FITTABLE = ("blackbox", "extended", "physics")
+FITTABLE = ("blackbox", "extended", "physics", "profiled")
 """Latency models whose coefficients a fit finds."""
 
 
@@ -64,16 +64,17 @@ def compare_models(
 
 
 def _options_for(model: str, options: Options) -> Options:
-    """Return the options of one model's fit; what does not apply to physics is said and left out."""
+    """Return the options of one model's fit; what does not apply to a model that is known is said and left out."""
     from calibrate.findings import Options as Defaults
 
-    if model != "physics":
+    if model not in ("physics", "profiled"):
         return replace(options, latency_model=kind_of(model))
     names = ("infer_async", "names", "model_config", "gpu", "tp")
     without = replace(options, latency_model=None, **{name: getattr(Defaults(), name) for name in names})
     if any(getattr(options, name) != getattr(without, name) for name in names):
         tell(
-            "note: --infer-async, --fit-alpha2, --model-config, --gpu and --tp do not apply to the fit of physics"
+            "note: --infer-async, --fit-alpha2, --model-config, --gpu and --tp do not apply to the fit of "
+            f"{model}"
         )
     return without
 

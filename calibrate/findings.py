@@ -19,6 +19,8 @@ from calibrate.compare.strata import Stratum
 from calibrate.compare.worst_requests import WorstRequest
 from calibrate.fit.objective.coefficients import FITTED
 from calibrate.flags.shown import Shown
+from calibrate.run_to_run.bands import Band
+from calibrate.run_to_run.pace import RunToRun
 
 if TYPE_CHECKING:
     from calibrate.fit.beyond import BeyondLoad
@@ -56,7 +58,8 @@ class Options:
     coefficients is the fit's prior.
     ``network``: given to what is simulated. ``slo_us``: the limits of a good request (``--slo``). ``margins``: by
     metric, within which ratio of means two sides are equivalent; ``""`` is that of all others. ``max_concurrency``: the
-    cap of the client that recorded the traces, where their headers do not say it.
+    cap of the client that recorded the traces, where their headers do not say it. ``run_to_run``: how far a server's
+    pace differs from one run to the next.
     """
 
     pair_by: PairBy = "request_id"
@@ -72,6 +75,7 @@ class Options:
     slo_us: Mapping[str, float] = field(default_factory=dict)
     margins: Mapping[str, float] = field(default_factory=dict)
     max_concurrency: int | None = None
+    run_to_run: RunToRun = field(default_factory=RunToRun)
 
     def bootstrap(self) -> Bootstrap:
         """Return how intervals are drawn."""
@@ -131,6 +135,7 @@ class Calibration:
     ``fitted_on`` and ``held_out``: errors in sample and held out; where nothing was fitted they are the same.
     ``noise``: None without a repeat run. ``beyond``: what a slowdown could do to loads above the fitted ones.
     ``rate_curve``: the twin's latency over the rate; None where two traces were compared, or no load has its own times.
+    ``bands``: of one request's latencies, by metric; empty without a fit.
     """
 
     fit: Fit | None
@@ -150,6 +155,7 @@ class Calibration:
     options: Options
     beyond: BeyondLoad | None = None
     rate_curve: RateCurve | None = None
+    bands: Mapping[str, Band] = field(default_factory=dict)
 
     @property
     def in_sample(self) -> dict[str, MetricErrors]:

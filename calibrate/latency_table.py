@@ -46,21 +46,23 @@ def models_in(text: str) -> list[str]:
 def twin_for(path: Path, model: str | None, *, fit: bool, learned: Sequence[Setting] = ()) -> TwinConfig:
     """Return the twin of a file with a latency model; a fit of straight lines begins at those that are configured.
 
-    Where none are configured it begins at a guess; of ``auto``, physics that is configured stays, one of its
-    candidates. ``learned``: keys that the file leaves open. Raises ConfigError where the model cannot stand for the
+    Where none are configured it begins at a guess; of ``auto``, physics or a profile that is configured stays, one of
+    its candidates. ``learned``: keys that the file leaves open. Raises ConfigError where the model cannot stand for the
     server.
     """
     from calibrate.fit.objective.coefficients import GUESS
     from replay import load_config
     from replay.twin.placeholder import placeholder_notes
-    from sim import Blackbox, Physics
+    from sim import Blackbox, Physics, Profiled
 
     if not (fit and model in ("auto", "blackbox", "extended")):
         return load_config(path, latency_model=model, learned=learned)
     twin = load_config(path, learned=learned)
     expected = placeholder_notes(twin.latency)  # what a fit is there to replace
     twin = replace(twin, notes=tuple(note for note in twin.notes if note not in expected))
-    is_start = isinstance(twin.latency, Blackbox) or (model == "auto" and isinstance(twin.latency, Physics))
+    is_start = isinstance(twin.latency, Blackbox) or (
+        model == "auto" and isinstance(twin.latency, Physics | Profiled)
+    )
     return twin if is_start else replace(twin, latency=Blackbox(**GUESS))
 
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from calibrate.compare.equivalence import equivalences
 from calibrate.compare.errors import compare
 from calibrate.compare.network import server_view
-from calibrate.compare.pair import Pairs, concat, take
+from calibrate.compare.pair import Pairs, concat, pair, take
 from calibrate.compare.phases import origin_of
 from calibrate.compare.rates import rates_of
 from calibrate.compare.served import RateCurve, rate_curve
@@ -39,6 +39,8 @@ from calibrate.fit.search import Report
 from calibrate.flags.model_and_gpu import absent_candidates, known_of
 from calibrate.misfit import without_missed
 from calibrate.noise_floor import couples_of, noise_pairs
+from calibrate.run_to_run.bands import bands_of
+from calibrate.run_to_run.pace import run_to_run
 from calibrate.simulated_side import against_trace, against_twin
 from replay.model.matmuls.tiles import Tiles
 from replay.twin.fitted.fitted_range import range_of, union
@@ -75,6 +77,7 @@ def compare_with_twin(
     repeats: Sequence[Source] = (),
 ) -> Calibration:
     """Return how far a twin as configured is from the traces; nothing is fitted."""
+    options = _with_run_to_run(options, [*observed, *holdout], repeats)
     compared = [against_twin(source, config, options, role="compared") for source in observed]
     held_out = [against_twin(source, config, options, role="held out") for source in holdout]
     return _assembled(
@@ -111,6 +114,7 @@ def calibrate(
     Without held-out traces each observed one is simulated in full, fitted on the first half of its requests by
     arrival, and its errors are those of the second half.
     """
+    options = _with_run_to_run(options, [*observed, *holdout], repeats)
     halves = None if holdout else [first_half(source.trace) for source in observed]
     ready = [
         fit_trace(
@@ -157,7 +161,11 @@ def calibrate(
         range_of([source.trace], [None if halves is None else halves[i]]) for i, source in enumerate(observed)
     ]
     met = list({id(each): each for each, _ in [*fitted, *held_out]}.values())
-    fitted_config = replace(found.config, fitted=without_missed(union(spans), met), pace=pace_of(found))
+    fitted_config = replace(
+        found.config,
+        fitted=without_missed(union(spans), met),
+        pace=pace_of(found, run_to_run=options.run_to_run.bound),
+    )
     found = replace(found, config=fitted_config)
     calibration = _assembled(
         held_out, fitted, options=options, repeats=repeats, config=found.config, unseen=how
@@ -166,8 +174,16 @@ def calibrate(
         calibration,
         fit=found,
         beyond=beyond_load(found, ready, ranges=spans, priors=priors),
+        bands=bands_of(calibration.fitted_on.pairs, calibration.held_out.pairs),
         notes=(*calibration.notes, *absent_candidates(observed[0].trace, config, options)),
     )
+
+
+def _with_run_to_run(options: Options, sources: Sequence[Source], repeats: Sequence[Source]) -> Options:
+    """Return the options with the server's pace from run to run, as the runs that repeat another one show it."""
+    couples = couples_of(sources, repeats)
+    pairs = [pair(one.trace, other.trace, by=options.pair_by) for one, other in couples]
+    return replace(options, run_to_run=run_to_run(pairs, stated=options.run_to_run))
 
 
 def first_half(trace: Trace) -> NDArray[np.bool_]:

@@ -106,7 +106,7 @@ def defaults_entry(calibration: Calibration, *, server: Server) -> DefaultsEntry
 
 def _that_defaults_hold(fit: Fit) -> Fit:
     """Return the fit, or the blackbox beside it where defaults cannot hold what was chosen."""
-    if fit.model != "physics" or not fit.blackbox:
+    if fit.model not in ("physics", "profiled") or not fit.blackbox:
         return fit
     latency = Blackbox(**{name: float(value) for name, value in (_blackbox_of(fit) or {}).items()})
     return replace(fit, config=replace(fit.config, latency=latency), coefficients=fit.blackbox, blackbox=())

@@ -5,17 +5,21 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from calibrate.compare.engine_steps import step_errors
 from calibrate.compare.network import client_view, server_view
-from calibrate.compare.pair import PHASES, Pairs, Side, pair_sides, side_of
+from calibrate.compare.pair import LATENCIES, PHASES, Pairs, Side, pair_sides, side_of
 from calibrate.compare.phases import simulated_phases
 from calibrate.compare.rates import Counters
 from calibrate.compare.saturation import saturation_of
 from calibrate.findings import Compared, Options, Role, Source
+from calibrate.run_to_run.twin_runs import runs_again
 
 if TYPE_CHECKING:
     from replay import TwinConfig
-    from sim import Outcomes, Simulation, Step
+    from sim import Outcomes, Requests, Simulation, Step
+    from sim.config import Record
     from traces import Trace
 
 MOST_STEPS = 300_000
@@ -43,20 +47,36 @@ def against_trace(observed: Source, simulated: Source, options: Options) -> Comp
 
 def against_twin(source: Source, config: TwinConfig, options: Options, *, role: Role) -> Compared:
     """Return a trace compared with what the twin makes of it."""
-    from replay import check_fits, pacing_of, simulate_trace
+    from replay import check_fits, paced_requests, pacing_of, simulate_trace
     from replay.run_verdict import judge_trace
     from replay.trace.trace_notes import trace_notes as simulation_notes
 
     check_fits(config, source.trace)
     met = source.trace if options.network is None else server_view(source.trace, options.network)
     cap = options.max_concurrency
-    simulated, simulation = simulate_trace(met, config, record="tokens", max_concurrency=cap)
-    if options.network is not None:
-        simulated = client_view(simulated, options.network)
+    pacing = pacing_of(met, max_concurrency=cap)
+    requests = paced_requests(met, pacing, block_size=config.engine.block_size)
+
+    def simulate(twin: TwinConfig, requests: Requests, record: Record) -> tuple[Trace, Simulation]:
+        simulated, simulation = simulate_trace(
+            met, twin, record=record, max_concurrency=cap, requests=requests
+        )
+        if options.network is not None:
+            simulated = client_view(simulated, options.network)
+        return _with_queue_of(source.trace, simulated), simulation
+
+    alike, simulation = simulate(config, requests, "tokens")
     steps = _steps(source, met, config=config, simulation=simulation, max_concurrency=cap)
-    alike = _with_queue_of(source.trace, simulated)
     side = _timed(side_of(alike), simulation.outcomes, source.trace)
-    pairs = pair_sides(side_of(source.trace), side, by=options.pair_by)
+    again = runs_again(
+        side.table[list(LATENCIES)].to_numpy(np.float64),
+        config,
+        requests,
+        deviation=options.run_to_run.deviation,
+        seed=options.seed,
+        simulate=lambda twin, moved: simulate(twin, moved, "none")[0],
+    )
+    pairs = pair_sides(side_of(source.trace), replace(side, again=again), by=options.pair_by)
     return Compared(
         source=source,
         role=role,
@@ -67,8 +87,8 @@ def against_twin(source: Source, config: TwinConfig, options: Options, *, role: 
             *simulation_notes(source.trace, config, pacing_of(source.trace, max_concurrency=cap)),
         ),
         saturation=saturation_of(source.trace, seed=options.seed),
-        counters=_counters(source.trace, simulation.outcomes, simulated),
-        judged=judge_trace(met, config, pacing_of(met, max_concurrency=cap), simulation.outcomes),
+        counters=_counters(source.trace, simulation.outcomes, alike),
+        judged=judge_trace(met, config, pacing, simulation.outcomes),
         steps=None if source.steps is None else step_errors(source.steps, config, simulated=steps or []),
     )
 

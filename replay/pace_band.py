@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from replay.trace.simulation_summary import Summary
     from replay.twin.config import TwinConfig
 
+SHOWN = ("mean", "p50", "p99")
+"""The statistics that have a band."""
 Range = tuple[float, float]
 Ranges = dict[str, Range | None]
 """By statistic: from the faster run's to the slower's, µs; None where nothing was answered."""
@@ -68,13 +70,28 @@ def band_lines(band: PaceBand | None) -> list[str]:
     return lines
 
 
+def band_rows(band: PaceBand) -> list[list[str]]:
+    """Return a band as rows of a page's table: a metric, and its mean, median and p99 from low to high."""
+    named = {"TTFT": band["ttft_us"], "TPOT": band["tpot_us"], "E2E": band["e2e_us"]}
+    return [[name, *(_text(found[each]) for each in SHOWN)] for name, found in named.items()]
+
+
+def band_lead(band: PaceBand) -> str:
+    """Return what a band is, as a sentence."""
+    where = "beyond the loads it was fitted to" if band["is_beyond"] else "within the loads it was fitted to"
+    return (
+        f"The same run with all steps {band['delta_frac']:.1%} shorter, and longer: by so much the twin may be off "
+        f"{where}."
+    )
+
+
 def _ranges(faster: Distribution, slower: Distribution) -> Ranges:
     """Return from the smaller to the larger: at another pace another request may come first."""
     return {
         "mean": _range(faster["mean"], slower["mean"]),
         "p50": _range(faster["p50"], slower["p50"]),
         "p99": _range(faster["p99"], slower["p99"]),
-    }
+    }  # as in SHOWN; a TypedDict has no key that is not written out
 
 
 def _range(one: float | None, other: float | None) -> Range | None:

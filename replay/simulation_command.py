@@ -112,9 +112,9 @@ def simulate_and_write(
         if options.operator_times:
             summary["operator_times"] = times_of(single, twin)
     judged = judge(summary, done, twin, pacing)
-    outside = _outside(simulated, twin)
+    outside = outside_of(simulated, twin)
     beyond = _limits_of(outside, judged, summary["num_by_status"])
-    band = _band(trace, twin, pacing, is_beyond=outside is not None, options=options)
+    band = band_of(trace, twin, pacing, is_beyond=outside is not None, options=options)
     of_cluster = {} if fleet is None or is_one else _of_cluster(fleet, twin, options=options)
     over_time = _over_time(trace, done, twin, pacing) if options.as_json else None
     score = fitness(summary, options.fitness_weights) if options.fitness_weights else None
@@ -130,7 +130,7 @@ def simulate_and_write(
         _write_report(
             options.report,
             summary,
-            (trace, done),
+            (trace, done, band),
             twin,
             pacing,
             options=options,
@@ -353,7 +353,7 @@ def _write_trace_events(
 def _write_report(
     path: Path,
     summary: Summary,
-    run: tuple[Trace, Simulated],
+    run: tuple[Trace, Simulated, PaceBand | None],
     twin: TwinConfig,
     pacing: Pacing,
     *,
@@ -361,13 +361,13 @@ def _write_report(
     warnings: tuple[str, ...],
     is_one: bool,
 ) -> None:
-    """Write the page of a run, ``run`` being its requests and what became of them; ``is_one``: of one server."""
+    """Write the page of a run, ``run``: its requests, what became of them, its band; ``is_one``: of one server."""
     from replay.timeline.page import RunPage, write_run_page
     from replay.timeline.watch import watched
     from replay.timeline.watch_fleet import watched_fleet
     from replay.twin.config_write import dump_config
 
-    trace, done = run
+    trace, done, band = run
     if twin.cluster is None or done.fleet is None:
         usage = watched(trace, twin, pacing, duration_us=done.simulation.duration_us)
     else:
@@ -381,6 +381,7 @@ def _write_report(
         warnings=warnings,
         command=redact_command(["vtwin", *sys.argv[1:]], os.environ),
         twin=dump_config(twin),
+        band=band,
     )
     if done.fleet is not None and not is_one:
         page = _with_fleet(page, done.fleet, twin, options=options)
@@ -403,7 +404,7 @@ def _with_fleet(page: RunPage, fleet: FleetRun, twin: TwinConfig, *, options: Si
     return replace(page, of_fleet=fleet_sections(view), headlines=size_headlines(summary))
 
 
-def _outside(simulated: Trace, twin: TwinConfig) -> str | None:
+def outside_of(simulated: Trace, twin: TwinConfig) -> str | None:
     """Return how far the run goes beyond what was fitted; None where it does not, or nobody knows."""
     from replay.twin.fitted.fitted_range import note_of_runs, range_of_run
 
@@ -412,7 +413,7 @@ def _outside(simulated: Trace, twin: TwinConfig) -> str | None:
     return note_of_runs(twin.fitted, [range_of_run(simulated)], is_cluster=twin.cluster is not None)
 
 
-def _band(
+def band_of(
     trace: Trace, twin: TwinConfig, pacing: Pacing, *, is_beyond: bool, options: SimulationOptions
 ) -> PaceBand | None:
     """Return what the run comes to at the paces that the fit leaves open; None where the twin does not say."""

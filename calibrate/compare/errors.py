@@ -22,7 +22,7 @@ from calibrate.compare.bootstrap import (
     weighted_sums,
 )
 from calibrate.compare.gaps import Basis, one_basis
-from calibrate.compare.pair import Pairs
+from calibrate.compare.pair import LATENCIES, Pairs
 from calibrate.compare.samples import Sample, spread_of
 
 STATISTICS = ("mean", "p50", "p90", "p95", "p99")
@@ -57,6 +57,10 @@ class MetricErrors:
     two distributions, ``wasserstein_us``: the area between them. ``log_ratio_sd``: standard deviation of the
     logarithm of the ratio of the means, None without replicates. ``basis``: what the distributions are of.
     ``block``: neighbours that the bootstrap draws together.
+
+    Where the twin was run again (``Pairs.again``), every interval but those of R and of distances has in it what
+    differs from run to run, and ``mape_expected`` is the MAPE of each request's expected value, the median over those
+    runs; None where it was not. All other values are of the first run.
     """
 
     n: int
@@ -65,6 +69,7 @@ class MetricErrors:
     error: dict[str, Estimate]
     rel_error: dict[str, Estimate]
     mape: Estimate
+    mape_expected: Estimate | None
     bias: Estimate
     pearson_r: Estimate
     spearman_r: Estimate
@@ -99,6 +104,7 @@ def compare(
             settings=settings,
             stream=stream,
             basis=gaps[0].basis if name == "itl_us" else None,
+            again=None if pairs.again is None else pairs.again[:, rows, LATENCIES.index(column)],
         )
     return found
 
@@ -110,13 +116,27 @@ def compare_metric(
     settings: Bootstrap,
     stream: int,
     basis: Basis | None = None,
+    again: Floats | None = None,
 ) -> MetricErrors:
-    """Return one metric's errors; ``per_request`` are the two values of each request in order of time."""
+    """Return one metric's errors; ``per_request`` are the two values of each request in order of time.
+
+    ``again``: the simulated values in further runs [runs, n].
+    """
     observed, simulated = (side.statistics(QUANTILES) for side in samples)
     n = len(per_request[0])
+    runs = None if again is None else Runs.of(per_request[1], again, has_gaps=samples[1].binned is not None)
+    expected = None if again is None else np.median(again, axis=0)
     relative = _relative(per_request[1] - per_request[0], per_request[0])
     block = block_length(relative)
-    drawn = _replicates(per_request, samples=samples, settings=settings, block=block, stream=stream)
+    drawn = _replicates(
+        per_request,
+        samples=samples,
+        runs=runs,
+        expected=expected,
+        settings=settings,
+        block=block,
+        stream=stream,
+    )
 
     def between(value: float, key: str) -> Estimate:
         return interval(value, drawn[key], level=settings.level) if drawn else Estimate(value=finite(value))
@@ -126,7 +146,9 @@ def compare_metric(
     error = {name: between(off[i], f"error {name}") for i, name in enumerate(STATISTICS)}
     rel_error = {name: between(ratios[i], f"rel_error {name}") for i, name in enumerate(STATISTICS)}
     once = np.ones((1, n), dtype=np.float32)
-    r, mape, bias = (float(value[0]) for value in _per_request(per_request, once))
+    r, mape, bias = (
+        float(value[0]) for value in (correlation(per_request, once), *_relative_errors(per_request, once))
+    )
     spearman = float(correlation(_ranks(per_request), once)[0])
     return MetricErrors(
         n=n,
@@ -135,6 +157,9 @@ def compare_metric(
         error=error,
         rel_error=rel_error,
         mape=between(mape, "mape"),
+        mape_expected=None
+        if expected is None
+        else between(float(_relative_errors((per_request[0], expected), once)[0][0]), "mape_expected"),
         bias=between(bias, "bias"),
         pearson_r=between(r, "pearson_r"),
         spearman_r=between(spearman, "spearman_r"),
@@ -146,6 +171,44 @@ def compare_metric(
         basis=basis,
         block=block,
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Runs:
+    """One metric in further runs of the twin; each replicate is of one of them, in turn.
+
+    ``samples``: of each run, one value per request. Where there are gaps, whose times no further run tells, there are
+    none: the first run's are taken ``pace`` [runs] times as long. ``usual`` [runs]: a run's mean over that of all.
+    """
+
+    samples: tuple[Sample, ...]
+    pace: Floats
+    usual: Floats
+
+    @staticmethod
+    def of(first: Floats, again: Floats, *, has_gaps: bool) -> Runs:
+        """Return the runs [runs, n] beside the ``first`` [n]."""
+        means, first_mean = again.mean(axis=1), float(first.mean())
+        one = np.ones(len(means))
+        return Runs(
+            samples=() if has_gaps else tuple(Sample.of_requests(run) for run in again),
+            pace=means / first_mean if first_mean else one,
+            usual=means / means.mean() if means.mean() else one,
+        )
+
+    def number(self, first: int, size: int) -> NDArray[np.int64]:
+        """Return the run of each of ``size`` replicates from the ``first`` on."""
+        return (first + np.arange(size)) % len(self.pace)
+
+    def resampled(self, sample: Sample, counts: NDArray[np.float32], number: NDArray[np.int64]) -> Floats:
+        """Return mean and quantiles of each row of counts [replicates, n], of the run with its ``number``."""
+        if not self.samples:
+            return sample.resampled(counts, QUANTILES) * self.pace[number][:, None]
+        found = np.empty((len(counts), 1 + len(QUANTILES)))
+        for run in np.unique(number):
+            rows = number == run
+            found[rows] = self.samples[run].resampled(counts[rows], QUANTILES)
+        return found
 
 
 def _relative(difference: Floats, reference: Floats) -> Floats:
@@ -182,25 +245,33 @@ def _ranks(two: tuple[Floats, Floats]) -> tuple[Floats, Floats]:
     return rankdata(two[0]), rankdata(two[1])
 
 
-def _per_request(
-    per_request: tuple[Floats, Floats], counts: NDArray[np.float32]
-) -> tuple[Floats, Floats, Floats]:
-    """Return Pearson's R, MAPE and bias of each row of counts; NaN where undefined."""
+def _relative_errors(
+    per_request: tuple[Floats, Floats], counts: NDArray[np.float32], *, pace: Floats | None = None
+) -> tuple[Floats, Floats]:
+    """Return MAPE and bias of each row of counts, the simulated values so many times as long; NaN where undefined."""
+    if pace is not None and (pace != pace[0]).any():
+        mape, bias = np.empty(len(counts)), np.empty(len(counts))
+        for each in np.unique(pace):
+            rows = pace == each
+            mape[rows], bias[rows] = _relative_errors(per_request, counts[rows], pace=pace[rows])
+        return mape, bias
     observed, simulated = per_request
-    relative = _relative(simulated - observed, observed)
+    relative = _relative(simulated * (1.0 if pace is None else pace[0]) - observed, observed)
     known = np.isfinite(relative)
     weights = counts.astype(np.float64)[:, known]
     drawn = weights.sum(axis=1)
     with np.errstate(divide="ignore", invalid="ignore"):
         mape = weighted_sums(weights, np.abs(relative[known])) / drawn
         bias = weighted_sums(weights, relative[known]) / drawn
-    return correlation(per_request, counts), mape, bias
+    return mape, bias
 
 
 def _replicates(
     per_request: tuple[Floats, Floats],
     *,
     samples: tuple[Sample, Sample],
+    runs: Runs | None = None,
+    expected: Floats | None = None,
     settings: Bootstrap,
     block: int,
     stream: int,
@@ -215,12 +286,21 @@ def _replicates(
     for first in range(0, settings.replicates, step):
         size = min(step, settings.replicates - first)
         counts = draw_counts(n, block, replicates=size, seed=settings.seed, stream=1000 * stream + first)
-        sides = [side.resampled(counts, QUANTILES) for side in samples]
-        error = sides[1] - sides[0]
+        number = None if runs is None else runs.number(first, size)
+        observed = samples[0].resampled(counts, QUANTILES)
+        if runs is None or number is None:
+            simulated = samples[1].resampled(counts, QUANTILES)
+        else:
+            simulated = runs.resampled(samples[1], counts, number)
+        error = simulated - observed
         chunk = {f"error {name}": error[:, i] for i, name in enumerate(STATISTICS)}
-        ratio = _relative(error, sides[0])
+        ratio = _relative(error, observed)
         chunk |= {f"rel_error {name}": ratio[:, i] for i, name in enumerate(STATISTICS)}
-        chunk["pearson_r"], chunk["mape"], chunk["bias"] = _per_request(per_request, counts)
+        chunk["pearson_r"] = correlation(per_request, counts)
+        pace = None if runs is None or number is None else runs.usual[number]
+        chunk["mape"], chunk["bias"] = _relative_errors(per_request, counts, pace=pace)
+        if expected is not None:
+            chunk["mape_expected"] = _relative_errors((per_request[0], expected), counts, pace=pace)[0]
         chunk["spearman_r"] = correlation(ranks, counts)
         chunk["ks_reach"], chunk["wasserstein_reach"] = spread.reach(counts)
         chunks.append(chunk)

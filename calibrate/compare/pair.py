@@ -42,10 +42,12 @@ class Side:
 
     Columns: request_id, arrival_us, prompt_tokens, output_tokens, status, warmup and ``LATENCIES``; where known
     cached_tokens, num_preemptions, ``PHASES`` and ``KINDS``. Missing is NaN (times in µs, float64), None in text.
+    ``again``: of a twin, the rows' ``LATENCIES`` in further runs [runs, rows, 6], µs (``calibrate.run_to_run``).
     """
 
     table: pd.DataFrame
     gaps: Gaps
+    again: NDArray[np.float64] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +60,8 @@ class Pairs:
     both sides cached_tokens and num_preemptions, NaN where not known.
     ``observed``, ``simulated``: ``LATENCIES`` and ``PHASES`` of both sides, row for row; gaps count the same rows.
     ``excluded``: requests left out, by reason. ``num_token_mismatch``: pairs that were kept although the
-    two sides disagree on their token counts.
+    two sides disagree on their token counts. ``again`` [runs, n, 6]: the simulated ``LATENCIES`` in further runs of the
+    twin, where one was simulated.
     """
 
     requests: pd.DataFrame
@@ -68,6 +71,7 @@ class Pairs:
     simulated_gaps: Gaps
     excluded: dict[str, int]
     num_token_mismatch: int
+    again: NDArray[np.float64] | None = None
 
     def __len__(self) -> int:
         """Return the number of pairs."""
@@ -157,7 +161,22 @@ def concat(parts: Sequence[Pairs]) -> Pairs:
         simulated_gaps=Gaps.join([pair[1] for pair in gaps], offsets=offsets),
         excluded=dict(sorted(excluded.items())),
         num_token_mismatch=sum(part.num_token_mismatch for part in parts),
+        again=_again_of([part.again for part in parts]),
     )
+
+
+def _again_of(parts: Sequence[NDArray[np.float64] | None]) -> NDArray[np.float64] | None:
+    """Return the parts' further runs side by side, as many as the least has; None unless all have some."""
+    known = [part for part in parts if part is not None]
+    if not known or len(known) < len(parts):
+        return None
+    least = min(len(part) for part in known)
+    return np.concatenate([_spread_over(part, least) for part in known], axis=1)
+
+
+def _spread_over(runs: NDArray[np.float64], number: int) -> NDArray[np.float64]:
+    """Return so many of the runs, evenly."""
+    return runs[np.linspace(0, len(runs) - 1, number).round().astype(np.int64)]
 
 
 def take(pairs: Pairs, chosen: NDArray[np.bool_]) -> Pairs:
@@ -170,6 +189,7 @@ def take(pairs: Pairs, chosen: NDArray[np.bool_]) -> Pairs:
         observed_gaps=pairs.observed_gaps.take(np.flatnonzero(chosen), num_requests=len(pairs)),
         simulated_gaps=pairs.simulated_gaps.take(np.flatnonzero(chosen), num_requests=len(pairs)),
         num_token_mismatch=int(np.count_nonzero(pairs.requests["token_mismatch"].to_numpy()[chosen])),
+        again=None if pairs.again is None else pairs.again[:, chosen],
     )
 
 
@@ -277,6 +297,7 @@ def _assemble(
         simulated_gaps=simulated.gaps.take(rows[1], num_requests=len(simulated.table)),
         excluded=excluded,
         num_token_mismatch=int(np.count_nonzero(mismatch)),
+        again=None if simulated.again is None else simulated.again[:, rows[1]],
     )
 
 

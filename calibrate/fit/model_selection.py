@@ -1,4 +1,4 @@
-"""Model selection: which of the extended model's terms a fit has, or physics; compared on requests held out.
+"""Model selection: which of the extended model's terms a fit has, or another model; compared on requests held out.
 
 Candidates that the traces cannot tell apart inside their range come out differently beyond it. Blackbox has one line
 for short and long prompts, few and many sequences; each term that a GPU is known to have bends it the right way. So
@@ -35,9 +35,9 @@ TERMS: dict[str, tuple[str, ...]] = {
 }
 """The candidates, the simplest first. Tiles vary nothing more: their factors are those of measured products, where
 model and GPU are known. The slowdown has them, too, where they predict better."""
-PHYSICS = "physics"
-"""The candidate beside them where model and GPU are known."""
-PREFERRED = (TILES, FLOOR, PHYSICS, "attention", "blackbox", SLOWDOWN)
+PHYSICS, PROFILED = "physics", "profiled"
+"""The candidates beside them: where model and GPU are known, and where the twin has a profile's tables."""
+PREFERRED = (TILES, FLOOR, PHYSICS, PROFILED, "attention", "blackbox", SLOWDOWN)
 """Which of the candidates that the traces cannot tell apart is taken: the one that goes on most safely beyond them."""
 TOLERANCE = 0.01
 """Candidates whose held-out E2E is off by this much more than the best's, at most, are not told apart: a server's pace

@@ -21,9 +21,11 @@ import numpy as np
 from calibrate.compare.bootstrap import Floats
 from calibrate.fit.extended_initial_guess import blackbox_within, extended_starts, further_starts
 from calibrate.fit.initial_guess import LEAST, blackbox_starts, configured
+from calibrate.fit.known_models import KnownModel, Optimum, Served, fit_known, optimum, predictor, started
 from calibrate.fit.model_selection import (
     FLOOR,
     PHYSICS,
+    PROFILED,
     SLOWDOWN,
     TERMS,
     TILES,
@@ -47,7 +49,6 @@ from calibrate.fit.objective.duty import duty
 from calibrate.fit.objective.fit_trace import LATENCIES, FitTrace
 from calibrate.fit.objective.objective import Objective
 from calibrate.fit.objective.priors import Prior, proportions, with_priors
-from calibrate.fit.physics import Optimum, Served, fit_physics, optimum, predictor
 from calibrate.fit.refinement import Refined, Surroundings, refine, restarted, surroundings
 from calibrate.fit.result import Fit, ScheduleChoice
 from calibrate.fit.search import Report, search
@@ -61,7 +62,7 @@ from calibrate.fit.uncertainty import (
     flat_surface,
     uncertainty,
 )
-from sim import Blackbox, Extended, Physics
+from sim import Blackbox, Extended, Physics, Profiled
 from traces.errors import ConfigError, TraceError
 
 if TYPE_CHECKING:
@@ -94,19 +95,19 @@ def fit(  # noqa: PLR0913 - what a fit can be told
     async scheduling and take the better. ``latency_model``: blackbox, extended, or ``auto``, which chooses among
     the extended model's terms by cross-validation; None: as configured. ``priors``: what model and GPU imply of the
     extended model's coefficients; what holds of any transformer stands in for the rest. ``physics``: of this server,
-    another candidate of ``auto``, unless physics is configured; None: the model or the GPU is not known. ``tiles``:
-    factors of this server's products (``sim.Extended.tiles``), which make one more; empty: not known. Raises
-    TraceError where the traces hold too few finished requests, ConfigError where physics is configured, no model is
-    named, and anything is asked that a fit of physics has not: it draws nothing (no ``seed``), and its priors are its
-    configured coefficients.
+    another candidate of ``auto``, unless physics is configured, as the tables of a profile are that are configured;
+    None: the model or the GPU is not known. ``tiles``: factors of this server's products (``sim.Extended.tiles``),
+    which make one more; empty: not known. Raises TraceError where the traces hold too few finished requests,
+    ConfigError where physics or a profile is configured, no model is named, and anything is asked that such a fit has
+    not: it draws nothing (no ``seed``), and its priors are its configured coefficients.
     """
     started = time.monotonic()
     num_requests = sum(trace.num_used for trace in traces)
     if num_requests < MIN_REQUESTS:
         raise TraceError(f"fit: got {num_requests} finished requests, expected at least {MIN_REQUESTS}")
-    if isinstance(config.latency, Physics) and latency_model is None:
-        _check_physics(names, infer_async=infer_async, priors=priors or {})
-        return fit_physics([Served(trace=trace, config=config) for trace in traces], report=report)[0]
+    if isinstance(config.latency, Physics | Profiled) and latency_model is None:
+        _check_known(config.latency, names, infer_async=infer_async, priors=priors or {})
+        return fit_known([Served(trace=trace, config=config) for trace in traces], report=report)[0]
     task = Task(
         traces=tuple(traces),
         config=replace(config, latency=_as_model(_fitted_model(config, latency_model), latency_model)),
@@ -114,7 +115,7 @@ def fit(  # noqa: PLR0913 - what a fit can be told
         priors=priors or {},
         seed=seed,
         report=report or (lambda _stage, _loss: None),
-        physics=config.latency if isinstance(config.latency, Physics) else physics,
+        known=_known_models(config, physics),
         tiles=tiles,
     )
     schedule: ScheduleChoice | None = None
@@ -137,17 +138,18 @@ def configured_model(task: Task) -> Refined:
 def selected_model(task: Task) -> Fit:
     """Return the fit of the model that predicts held-out requests best, with all candidates and blackbox beside it.
 
-    The candidates are in order of TERMS, physics last; blackbox's coefficients are those of the traces' first requests.
+    The candidates are in order of TERMS, known models last; blackbox's coefficients are those of the traces' first
+    requests.
     """
     heads = task.heads()
     refined = _candidates(task, heads)
     noise = np.min([each.objective.noise for each in refined.values()], axis=0)
     predictors = {name: predictor_of(each) for name, each in refined.items()}
-    at_heads: Optimum | None = None
-    if task.physics is not None:
-        served = task.served(heads)
-        at_heads = optimum(served, report=task.report)
-        predictors[PHYSICS] = predictor(served, at_heads)
+    at_heads: dict[str, Optimum] = {}
+    for name, model in task.known.items():
+        served = task.served(heads, model)
+        at_heads[name] = optimum(served, report=task.report)
+        predictors[name] = predictor(served, at_heads[name])
     scores = {name: held_out_scores(heads, predict, noise) for name, predict in predictors.items()}
     refined[SLOWDOWN] = _with_slowdown(task, heads, refined, scores)
     scores[SLOWDOWN] = held_out_scores(heads, predictor_of(refined[SLOWDOWN]), noise)
@@ -156,18 +158,19 @@ def selected_model(task: Task) -> Fit:
     if chosen == SLOWDOWN and not shows_slowdown(refined[SLOWDOWN], seed=task.seed):
         hidden = (SLOWDOWN,)
         chosen = preferred(scores, hidden=hidden)
-    if chosen == PHYSICS and at_heads is not None:
-        fitted = fit_physics(task.served(task.traces), report=task.report, start=at_heads.x)[0]
+    if chosen in at_heads:
+        served = task.served(task.traces, task.known[chosen])
+        fitted = fit_known(served, report=task.report, start=at_heads[chosen].x)[0]
     else:
         best = refined[chosen]
         fitted = result_of(best.on(best.objective.on(task.traces), report=task.report), task)
     beside = () if fitted.model == "blackbox" else _blackbox_beside(refined["blackbox"], seed=task.seed)
-    shown = {name: scores[name] for name in (*TERMS, PHYSICS) if name in scores}
+    shown = {name: scores[name] for name in (*TERMS, PHYSICS, PROFILED) if name in scores}
     return replace(fitted, candidates=candidates_of(shown, chosen=chosen, hidden=hidden), blackbox=beside)
 
 
 def _candidates(task: Task, heads: tuple[FitTrace, ...]) -> dict[str, Refined]:
-    """Return the optimum of each candidate but physics and the slowdown, each searched from the simpler one's."""
+    """Return the optimum of each candidate but known models and the slowdown, each searched from the simpler one's."""
     found = {"blackbox": search_blackbox(task, heads)}
     blackbox, simpler = found["blackbox"], None
     for name in ("attention", FLOOR, *((TILES,) if task.tiles else ())):
@@ -267,13 +270,26 @@ def better_schedule(task: Task) -> tuple[Task, ScheduleChoice]:
     return tasks[best], choice
 
 
-def _check_physics(
+def _known_models(config: TwinConfig, physics: Physics | None) -> dict[str, KnownModel]:
+    """Return the models of this server that are known before any trace: the configured one, and physics if given."""
+    latency = config.latency
+    found: dict[str, KnownModel] = {} if physics is None else {PHYSICS: physics}
+    if isinstance(latency, Physics):
+        found[PHYSICS] = latency
+    elif isinstance(latency, Profiled):
+        found[PROFILED] = started(latency)
+    return found
+
+
+def _check_known(
+    latency: KnownModel,
     names: Sequence[str],
     *,
     infer_async: bool,
     priors: Mapping[str, Prior],
 ) -> None:
-    """Raise ConfigError on what a fit of physics would leave unused."""
+    """Raise ConfigError on what a fit of a known model would leave unused."""
+    kind = type(latency).__name__.lower()
     asked = {
         "--infer-async": infer_async,
         "--fit-alpha2": tuple(names) != FITTED,
@@ -282,22 +298,22 @@ def _check_physics(
     for option, is_asked in asked.items():
         if is_asked:
             raise ConfigError(
-                f"{option}: got it with latency.model physics, expected blackbox or extended: physics is fitted from "
+                f"{option}: got it with latency.model {kind}, expected blackbox or extended: {kind} is fitted from "
                 "its configured coefficients, under the configured scheduling"
             )
 
 
 def _fitted_model(config: TwinConfig, asked: LatencyModel | None) -> Blackbox:
-    """Return the model whose coefficients a fit finds; a guess at them where physics is configured and another asked.
+    """Return the model whose coefficients a fit finds; a guess at them where a known model is configured.
 
     Raises ConfigError where it is none of those.
     """
-    if isinstance(config.latency, Physics) and asked is not None:
+    if isinstance(config.latency, Physics | Profiled) and asked is not None:
         return Blackbox(**GUESS)
     if not isinstance(config.latency, Blackbox):
         raise ConfigError(
-            f"latency.model: got {type(config.latency).__name__.lower()}, expected blackbox, extended or physics "
-            f"for a fit ({config.source})"
+            f"latency.model: got {type(config.latency).__name__.lower()}, expected blackbox, extended, physics or "
+            f"profiled for a fit ({config.source})"
         )
     return config.latency
 

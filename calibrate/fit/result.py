@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING
 from calibrate.compare.bootstrap import Floats
 from calibrate.fit.model_selection import Candidate
 from calibrate.fit.uncertainty import Coefficient
+from calibrate.run_to_run.pace import STATED
 from replay.twin.fitted.pace import MOST, Pace
 from sim import Extended
 
 if TYPE_CHECKING:
     from replay import TwinConfig
 
-RUN_TO_RUN = 0.005
-"""A server's pace differs by so much from one run of the same requests to the next (90 %, one H100)."""
 WITHIN = 0.01
 """Steps of loads within the fitted ones are off by so much, where the terms are right."""
 BEYOND, BEYOND_WITH_TILES = 0.026, 0.02
@@ -66,16 +65,17 @@ class Fit:
         return name_of(self.config.latency)
 
 
-def pace_of(fit: Fit) -> Pace:
+def pace_of(fit: Fit, *, run_to_run: float = STATED) -> Pace:
     """Return the pace of a fitted twin, fractions; at least what the chosen model was off by on held-out requests.
 
-    An E2E is off by at least as much as the steps that it consists of, so that the one bounds the other.
+    ``run_to_run``: within which fraction of its usual pace nine of ten runs are. An E2E is off by at least as much as
+    the steps that it consists of, so that the one bounds the other.
     """
     chosen = next((each for each in fit.candidates if each.chosen), None)
     off = 0.0 if chosen is None else chosen.e2e_off
     latency = fit.config.latency
     has_tiles = isinstance(latency, Extended) and bool(latency.tiles)
-    within = max(WITHIN, math.hypot(off, RUN_TO_RUN))
+    within = max(WITHIN, math.hypot(off, run_to_run))
     beyond = max(within, BEYOND_WITH_TILES if has_tiles else BEYOND)
     return Pace(within=_rounded(within), beyond=_rounded(beyond))
 

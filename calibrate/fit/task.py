@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from calibrate.fit.initial_guess import natural_scale
+from calibrate.fit.known_models import KnownModel, Served
 from calibrate.fit.objective.fit_trace import FitTrace, head_of
 from calibrate.fit.objective.objective import Objective
 from calibrate.fit.objective.priors import Prior
-from calibrate.fit.physics import Served
 from calibrate.fit.search import Report
-from sim import Blackbox, Extended, Physics
-from traces.errors import ConfigError
+from sim import Blackbox, Extended
 
 if TYPE_CHECKING:
     from replay import TwinConfig
@@ -26,8 +25,9 @@ HEAD = 500
 class Task:
     """What is to be fitted. ``names``: blackbox's coefficients that vary; ``config.latency`` says which model.
 
-    ``priors``: what model and GPU imply. ``report``: called with the stage and the best loss. ``physics``: of this
-    server, where model and GPU are known; ``tiles``: the same of its products (``sim.Extended.tiles``).
+    ``priors``: what model and GPU imply. ``report``: called with the stage and the best loss. ``known``: models of this
+    server that are known before any trace, candidates by name; ``tiles``: of its products (``sim.Extended.tiles``),
+    where model and GPU are known.
     """
 
     traces: tuple[FitTrace, ...]
@@ -36,7 +36,7 @@ class Task:
     priors: Mapping[str, Prior]
     seed: int
     report: Report
-    physics: Physics | None = None
+    known: Mapping[str, KnownModel] = field(default_factory=dict)
     tiles: tuple[tuple[int, float], ...] = ()
 
     @property
@@ -74,9 +74,7 @@ class Task:
         """Return the beginnings of the traces."""
         return tuple(head_of(trace, HEAD) for trace in self.traces)
 
-    def served(self, traces: Sequence[FitTrace]) -> tuple[Served, ...]:
-        """Return traces with the twin of physics that they are fitted from. Raises ConfigError without physics."""
-        if self.physics is None:
-            raise ConfigError("physics: got neither model nor GPU, expected both")
-        config = replace(self.config, latency=self.physics)
+    def served(self, traces: Sequence[FitTrace], model: KnownModel) -> tuple[Served, ...]:
+        """Return traces with the twin, of a model that is known, that they are fitted from."""
+        config = replace(self.config, latency=model)
         return tuple(Served(trace=trace, config=config) for trace in traces)

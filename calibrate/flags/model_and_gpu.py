@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from calibrate.fit.objective.known_server import KnownServer, known_physics, known_server, known_tiles
 from replay.twin.start.model_and_gpu import is_emulated, known_text, model_of, what_helps
-from sim import Physics
+from sim import Physics, Profiled
 from traces.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -38,15 +38,16 @@ class Named(Protocol):
 
 
 def known_of(trace: Trace, config: TwinConfig, options: Named) -> KnownServer:
-    """Return what is known of the server; nothing of it is for a fit of physics, whose coefficients are its priors.
+    """Return what is known of the server; nothing of it is for a fit of a model whose coefficients are its priors.
 
     Raises ConfigError where an option asks for it there.
     """
-    if isinstance(config.latency, Physics) and options.latency_model is None:
+    if isinstance(config.latency, Physics | Profiled) and options.latency_model is None:
+        kind = type(config.latency).__name__.lower()
         if any(value is not None for value in (options.model_config, options.gpu, options.tp)):
             raise ConfigError(
-                "--model-config, --gpu, --tp: got it with latency.model physics, expected blackbox or extended: "
-                "physics is fitted from its configured coefficients"
+                f"--model-config, --gpu, --tp: got it with latency.model {kind}, expected blackbox or extended: "
+                f"{kind} is fitted from its configured coefficients"
             )
         return KnownServer()
     server = trace.header.server

@@ -6,12 +6,14 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
+import numpy as np
+
 from calibrate.predictor.components import ESSENTIAL
 from calibrate.predictor.measured import ProfileError, Wanted
 from calibrate.predictor.profiles.sources import Sources, read_profiles
 from calibrate.predictor.tables import ComponentTable, StepTables, build_tables
 from replay.model import Gpu
-from replay.twin.profiled import StepTableFile
+from replay.twin.profiled import AFTER, StepTableFile
 
 DOMAIN_FEATURES = {
     "tokens": ("tokens", ("attn_pre_proj", "attn_post_proj", "mlp_up_proj", "mlp_down_proj", "moe")),
@@ -55,10 +57,11 @@ def train(
     ]
     if strict and lacking:
         raise ProfileError(f"{', '.join(lacking)}: in none of the profiles" + _first(sources.complaints))
+    tables = {name: getattr(made, name) for name in ("tokens_us", "sequences_us", "decode_us", "prefill_us")}
+    if made.tokens_after_us is not None:
+        tables[AFTER] = made.tokens_after_us
     file = StepTableFile(
-        tables={
-            name: getattr(made, name) for name in ("tokens_us", "sequences_us", "decode_us", "prefill_us")
-        },
+        tables=tables,
         step_us=made.step_us if step_overhead_us is None else step_overhead_us,
         domain=_domain(made),
         about={
@@ -128,4 +131,6 @@ def _component(made: ComponentTable) -> dict[str, object]:
         about |= {"from": "profile", **{k: v for k, v in asdict(report).items() if k != "operator"}}
     if made.time_us.ndim == 1:
         about["time_us"] = [float(f"{value:.6g}") for value in made.time_us.tolist()]
+    if made.after_us is not None and not np.array_equal(made.after_us, made.time_us):
+        about["time_after_us"] = [float(f"{value:.6g}") for value in made.after_us.tolist()]
     return about

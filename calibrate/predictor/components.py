@@ -87,6 +87,16 @@ COMPONENTS: tuple[Component, ...] = (
 )
 """The nineteen of Vidur (arXiv:2405.05465), then experts, and the ends that it leaves out."""
 
+MATMULS = (
+    "attn_pre_proj",
+    "attn_post_proj",
+    "mlp_up_proj",
+    "mlp_down_proj",
+    "shared_up_proj",
+    "shared_down_proj",
+    "lm_head",
+)
+"""Matrix products with the weights: they are computed in tiles, so that their times jump."""
 CPU = tuple(each.name for each in COMPONENTS if each.group == "cpu")
 ESSENTIAL = (
     "attn_pre_proj",

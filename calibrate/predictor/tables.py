@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from calibrate.predictor.cache import Learned, learn
-from calibrate.predictor.components import CPU, Component, needed
+from calibrate.predictor.components import CPU, MATMULS, Component, needed
 from calibrate.predictor.measured import Floats, OperatorTable, Wanted
 from calibrate.predictor.prefill import prefill_points, prefill_times
 from calibrate.predictor.profiles.sources import Sources
@@ -23,6 +23,8 @@ MOST_TOKENS = 32_768
 MOST_SEQUENCES = 2_048
 MOST_KEYS = 131_072
 """KV entries per sequence up to which tables are made."""
+TILE_TOKENS, FIRST_EDGE = 256, 512
+"""Where products may jump: just after each so many tokens, from so many on (128 by 256 elements is a tile of them)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,12 +45,16 @@ def all_axes() -> Axes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComponentTable:
-    """One component: µs of one run on its axes, how often it runs, and how that is known (None: a stand-in)."""
+    """One component: µs of one run on its axes, how often it runs, and how that is known (None: a stand-in).
+
+    ``after_us``: of a matrix product, what it takes of a little more than each knot of tokens; None: no more.
+    """
 
     component: Component
     count: float
     time_us: Floats
     report: Report | None
+    after_us: Floats | None = None
     was_cached: bool = False
 
 
@@ -62,6 +68,7 @@ class StepTables:
     prefill_us: Floats
     step_us: float
     components: tuple[ComponentTable, ...]
+    tokens_after_us: Floats | None = None
 
 
 def build_tables(
@@ -83,16 +90,22 @@ def build_tables(
     for number, component in enumerate(components):
         tell(component.name, number, len(components))
         table = sources.tables.get(component.name)
+        after_us: Floats | None = None
         if table is None:
             time_us, report, was_cached = _standing_in(component, axes, wanted, gpu), None, False
         else:
             time_us, learned = _measured(component, table, axes, wanted, names=names, cache=cache)
             report, was_cached = learned.report, learned.was_cached
+        if report is not None and component.axis == "tokens" and component.name in MATMULS:
+            time_us, after_us = _with_jumps(axes.tokens, *np.split(time_us, 2))
+        else:
+            time_us = never_falling(time_us)
         made.append(
             ComponentTable(
                 component=component,
                 count=component.count(wanted),
-                time_us=never_falling(time_us),
+                time_us=time_us,
+                after_us=after_us,
                 report=report,
                 was_cached=was_cached,
             )
@@ -105,7 +118,27 @@ def build_tables(
         prefill_us=_sum(made, "prefill"),
         step_us=0.0 if has_cpu else STEP_US,
         components=tuple(made),
+        tokens_after_us=_sum_after(made),
     )
+
+
+def _with_jumps(knots: Floats, at: Floats, one_more: Floats) -> tuple[Floats, Floats]:
+    """Return a product's times at the knots and just after them; only at edges of tiles do these differ."""
+    is_edge = (knots >= FIRST_EDGE) & (knots % TILE_TOKENS == 0)
+    along = np.stack([at, np.where(is_edge, one_more, at)], axis=1).ravel()
+    risen = never_falling(along).reshape(-1, 2)
+    return risen[:, 0], risen[:, 1]
+
+
+def _sum_after(made: list[ComponentTable]) -> Floats | None:
+    """Return what all components of the tokens' axis take just after its knots; None where none jumps."""
+    tables = [
+        (each.time_us if each.after_us is None else each.after_us) * each.count
+        for each in made
+        if each.component.axis == "tokens"
+    ]
+    total: Floats = np.sum(tables, axis=0)
+    return None if np.array_equal(total, _sum(made, "tokens")) else total
 
 
 def never_falling(times: Floats) -> Floats:
@@ -162,10 +195,18 @@ def _measured(
     names: Collection[str],
     cache: Path | None,
 ) -> tuple[Floats, Learned]:
-    """Return an operator's times on its axes, and how they were learned."""
+    """Return an operator's times on its axes, and how they were learned.
+
+    Of a matrix product along tokens the times at every knot, then at one token more.
+    """
     shape = wanted.shape
+    is_product = component.name in MATMULS
+    if is_product and not names:
+        names = ("grid",)  # the others smooth over the edges of tiles
     if component.axis in ("tokens", "sequences"):
         points = _single(component, axes)
+        if is_product and component.axis == "tokens":
+            points = np.vstack([points, points + 1])
         if table.features == ("bytes",):
             points = points * (shape.hidden_size * shape.dtype_bytes)
         learned = learn(table, points, names=names, cache=cache)

@@ -58,6 +58,8 @@ def document_of(
         "rates": calibration_rates_json(calibration),
         "equivalence": {name: asdict(each) for name, each in calibration.equivalence.items()} or None,
         "error_origin": origin_json(calibration.origin),
+        "bands": {name: asdict(band) for name, band in calibration.bands.items()} or None,
+        "run_to_run": None if calibration.pairs.again is None else asdict(calibration.options.run_to_run),
         "worst": [worst_json(each) for each in calibration.worst],
         "reveals": [suggested_run_json(each) for each in suggested_runs(calibration)],
         "of_saturated": calibration.held_out.of_saturated,

@@ -90,6 +90,7 @@ def metrics_json(errors: Mapping[str, MetricErrors]) -> Json:
                 key: estimate_json(getattr(each, key))
                 for key in ("mape", "bias", "pearson_r", "spearman_r", "ks", "wasserstein_us")
             },
+            "mape_expected": None if each.mape_expected is None else estimate_json(each.mape_expected),
             "basis": each.basis,
             "block": each.block,
         }

@@ -53,7 +53,7 @@ def held_out(calibration: Calibration) -> Section:
         title="Held-out errors",
         anchor="errors",
         lead="Errors of single requests, then of each statistic: "
-        f"{tables.reading_of(calibration.holdout)}. The dot is the value, the line its interval. "
+        f"{tables.reading_of(calibration)}. The dot is the value, the line its interval. "
         f"{tables.TERMS}.",
         parts=parts,
     )
@@ -117,7 +117,7 @@ def _times(errors: Mapping[str, MetricErrors]) -> tuple[str, list[list[str]]]:
 def per_request_table(errors: Mapping[str, MetricErrors], *, noise: Mapping[str, MetricErrors]) -> Table:
     """Return MAPE, bias, correlations and distances by metric, the noise floor's MAPE next to the twin's."""
     rows: list[list[str | Cell]] = []
-    shown = tables.shown_metrics(errors)
+    shown, has_expected = tables.shown_metrics(errors), tables.has_expected(errors)
     unit, (distances,) = number_format.in_one_unit([errors[name].wasserstein_us.value for name in shown])
     for name, distance in zip(shown, distances, strict=True):
         found, again = errors[name], noise.get(name)
@@ -128,6 +128,7 @@ def per_request_table(errors: Mapping[str, MetricErrors], *, noise: Mapping[str,
                 number_format.METRIC_NAMES[name],
                 f"{found.n:,}",
                 _with_interval(found.mape) if told else number_format.NONE,
+                *([tables.expected_text(found) if told else number_format.NONE] if has_expected else []),
                 *([floor] if noise else []),
                 _with_interval(found.bias, signed=True) if told else number_format.NONE,
                 Cell(
@@ -145,6 +146,7 @@ def per_request_table(errors: Mapping[str, MetricErrors], *, noise: Mapping[str,
         "per request",
         "n",
         "MAPE",
+        *(["expected"] if has_expected else []),
         *(["noise floor"] if noise else []),
         "bias per request",
         "Pearson R",

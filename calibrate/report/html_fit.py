@@ -32,6 +32,8 @@ LEADS = {
     "physics": "A step lasts what each of its parts takes at the GPU's peak, times a correction (x peak), and "
     "overheads per layer, collective, request and step; a request joins the queue alpha0 + alpha1 · prompt tokens "
     "after it arrives.",
+    "profiled": "A step lasts step + scale · what the profile's tables say of its tokens, sequences, decodes and "
+    "prefills; a request joins the queue alpha0 + alpha1 · prompt tokens after it arrives.",
 }
 
 

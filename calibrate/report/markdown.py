@@ -34,7 +34,7 @@ def markdown_of(calibration: Calibration, *, command: str, verdict: Verdict | No
         + "".join(f" {markdown(line)}." for line in circumstances(calibration)),
         "## Held-out errors",
         headline_table(calibration.holdout, noise=noise),
-        f"{tables.reading_of(calibration.holdout)}. {tables.TERMS}.",
+        f"{tables.reading_of(calibration)}. {tables.TERMS}.",
         *(_statistics(name, calibration.holdout[name], noise=noise.get(name)) for name in shown),
         "## Over the run",
         table(*tables.rates_table(calibration)),
@@ -106,7 +106,7 @@ def headline_table(
     errors: Mapping[str, MetricErrors], *, noise: Mapping[str, MetricErrors] | None = None
 ) -> str:
     """Return one row per metric: errors per request, of the mean and of p99, correlations and distances."""
-    rows = []
+    rows, has_expected = [], tables.has_expected(errors)
     for name in tables.shown_metrics(errors):
         found, again = errors[name], (noise or {}).get(name)
         told = not tables.is_of_gaps_only(errors, name)
@@ -118,6 +118,7 @@ def headline_table(
                 f"{number_format.percent(found.mape.value)} ({number_format.percent_interval(found.mape)})"
                 if told
                 else number_format.NONE,
+                *([tables.expected_text(found) if told else number_format.NONE] if has_expected else []),
                 *([number_format.percent(again.mape.value if again and told else None)] if noise else []),
                 f"{bias} ({number_format.percent_interval(found.bias, signed=True)})"
                 if told
@@ -130,7 +131,8 @@ def headline_table(
                 number_format.duration(found.wasserstein_us.value),
             ]
         )
-    head = ["metric", "n", "MAPE", *(["noise floor"] if noise else []), "bias per request", "mean", "p99"]
+    beside = [*(["expected"] if has_expected else []), *(["noise floor"] if noise else [])]
+    head = ["metric", "n", "MAPE", *beside, "bias per request", "mean", "p99"]
     return table([*head, "R", "rank R", "KS", "Wasserstein"], rows)
 
 

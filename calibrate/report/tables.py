@@ -17,6 +17,7 @@ from calibrate.findings import Calibration, Compared
 from calibrate.fit.model_selection import TOLERANCE
 from calibrate.fit.objective.coefficients import UNITS
 from calibrate.fit.result import Fit
+from calibrate.run_to_run.bands import Band
 
 TextTable = tuple[list[str], list[list[str]]]
 
@@ -85,6 +86,10 @@ PER_REQUEST_MEANING = (
     "observed and simulated are means; MAPE and bias are means over requests of |error| / observed and error / "
     "observed, in which short requests count as much as long ones"
 )
+EXPECTED = (
+    "expected: the MAPE of what is expected of a request, its median over runs of the twin in which requests come a "
+    "little earlier or later"
+)
 OF_GAPS = (
     "ITL is of gaps between tokens; its errors per request are TPOT's, a request's mean gap being its TPOT"
 )
@@ -108,9 +113,31 @@ def is_of_gaps_only(errors: Mapping[str, MetricErrors], name: str) -> bool:
     )
 
 
-def reading_of(errors: Mapping[str, MetricErrors]) -> str:
-    """Return what the columns of errors mean, in a sentence or two."""
-    return "; ".join([PER_REQUEST_MEANING, *([OF_GAPS] if is_of_gaps_only(errors, "itl_us") else [])])
+def reading_of(calibration: Calibration) -> str:
+    """Return what the columns of held-out errors mean, and what is in their intervals, in a few sentences."""
+    meant = [PER_REQUEST_MEANING, *([OF_GAPS] if is_of_gaps_only(calibration.holdout, "itl_us") else [])]
+    if calibration.pairs.again is not None:
+        meant += [EXPECTED, calibration.options.run_to_run.text()]
+    return "; ".join([*meant, *band_texts(calibration.bands)])
+
+
+def band_texts(bands: Mapping[str, Band]) -> list[str]:
+    """Return where one request's latencies are, a clause by metric."""
+    return [
+        f"one request's {number_format.METRIC_NAMES[name]}: {band.low:.3g} to {band.high:.3g} times the expected one "
+        f"(of held-out requests {band.holds_frac:.0%} are)"
+        for name, band in bands.items()
+    ]
+
+
+def has_expected(errors: Mapping[str, MetricErrors]) -> bool:
+    """Return whether any metric has errors of expected values."""
+    return any(each.mape_expected is not None for each in errors.values())
+
+
+def expected_text(errors: MetricErrors) -> str:
+    """Return the MAPE of expected values as text."""
+    return number_format.percent(None if errors.mape_expected is None else errors.mape_expected.value)
 
 
 def _differ(one: Mapping[str, float | None], other: Mapping[str, float | None]) -> bool:

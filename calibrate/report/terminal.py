@@ -93,7 +93,12 @@ def _natural_width(console: Console, table: Table) -> int:
 def tables_of(calibration: Calibration) -> list[Table]:
     """Return the tables: held-out errors, rates, the coefficients where fitted, and the requests left out."""
     found = [
-        _errors(calibration.holdout, calibration.noise_floor, title=f"errors: {calibration.unseen}"),
+        _errors(
+            calibration.holdout,
+            calibration.noise_floor,
+            title=f"errors: {calibration.unseen}",
+            caption=tables.reading_of(calibration),
+        ),
         _table("", *tables.rates_table(calibration)),
     ]
     if calibration.equivalence:
@@ -119,8 +124,11 @@ def tables_of(calibration: Calibration) -> list[Table]:
     return found
 
 
-def _errors(errors: dict[str, MetricErrors], noise: dict[str, MetricErrors], *, title: str) -> Table:
+def _errors(
+    errors: dict[str, MetricErrors], noise: dict[str, MetricErrors], *, title: str, caption: str
+) -> Table:
     rows = []
+    has_expected = tables.has_expected(errors)
     shown = tables.shown_metrics(errors)
     unit, means = number_format.in_one_unit(
         [errors[name].observed["mean"] for name in shown], [errors[name].simulated["mean"] for name in shown]
@@ -136,13 +144,15 @@ def _errors(errors: dict[str, MetricErrors], noise: dict[str, MetricErrors], *, 
                 number_format.percent(found.rel_error["mean"].value, signed=True),
                 number_format.percent(found.mape.value if told else None),
                 number_format.percent_interval(found.mape) if told else number_format.NONE,
+                *([tables.expected_text(found) if told else number_format.NONE] if has_expected else []),
                 *([number_format.percent(again.mape.value if again and told else None)] if noise else []),
                 number_format.percent(found.bias.value if told else None, signed=True),
                 number_format.share(found.pearson_r.value if told else None),
             )
         )
-    head = ["metric", "n", *tables.sides(unit)[:2], "error", "MAPE", "90 %", *(["noise"] if noise else [])]
-    return _table(title, [*head, "bias per request", "R"], rows, caption=tables.reading_of(errors))
+    beside = [*(["expected"] if has_expected else []), *(["noise"] if noise else [])]
+    head = ["metric", "n", *tables.sides(unit)[:2], "error", "MAPE", "90 %", *beside, "bias per request", "R"]
+    return _table(title, head, rows, caption=caption)
 
 
 def headline(calibration: Calibration) -> str:

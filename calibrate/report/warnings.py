@@ -76,9 +76,12 @@ def _missed(calibration: Calibration) -> list[str]:
 
 
 def _misfit(calibration: Calibration) -> list[str]:
-    """Return a line where the errors are larger than the typical one explains; physics' loss is on another scale."""
+    """Return a line where the errors are larger than the typical one explains.
+
+    The loss of a model that is known before the fit is on another scale.
+    """
     fit = calibration.fit
-    if fit is None or fit.model == "physics" or fit.loss <= BAD_LOSS:
+    if fit is None or fit.model in ("physics", "profiled") or fit.loss <= BAD_LOSS:
         return []
     worst = largest_misfit(calibration)
     where = "not known" if worst is None else worst.text()

@@ -13,7 +13,7 @@ from replay.cluster.fitness import Fitness, fitness
 from replay.cluster.infrastructure import InfrastructureSummary, summarize_infrastructure
 from replay.cluster.lives import most_at_once
 from replay.plan.side_by_side import mark_unanswered, side_by_side, unanswered_lines
-from replay.simulation_command import SimulationOptions, judge, simulated_of
+from replay.simulation_command import SimulationOptions, band_of, judge, outside_of, simulated_of
 from replay.timeline.watch import Usage, watched
 from replay.timeline.watch_fleet import watched_fleet
 from replay.trace.distribution import Distribution
@@ -24,12 +24,15 @@ from replay.units import shown_time
 from traces.errors import ConfigError
 
 if TYPE_CHECKING:
+    from replay.pace_band import PaceBand, Ranges
     from replay.twin.config import TwinConfig
     from sim.cluster.config import Pool
     from traces import Trace
 
 
 OFFERED = "  offered"
+BAND = "  pace band,"
+"""Of a p99, in the row below it: the same at the paces that the fit leaves open."""
 INSTANCES_MEAN = "instances, mean"
 INSTANCES_MOST = "  most at once"
 COSTS = ("GPU-hours", "cost", INSTANCES_MEAN, INSTANCES_MOST, "size changes", "failures")
@@ -56,7 +59,10 @@ class Variant:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VariantResult:
-    """What became of a variant: its summary, what was in use, and the simulated trace."""
+    """What became of a variant: its summary, what was in use, and the simulated trace.
+
+    ``band``: the same at the paces that the twin's fit leaves open, None where it does not say.
+    """
 
     variant: Variant
     summary: Summary
@@ -65,6 +71,7 @@ class VariantResult:
     score: Fitness | None = None
     infrastructure: InfrastructureSummary | None = None
     instances_most: int = 0
+    band: PaceBand | None = None
 
     @property
     def is_about_cost(self) -> bool:
@@ -96,15 +103,20 @@ def simulate_variant(variant: Variant, options: SimulationOptions) -> VariantRes
     )
     judge(summary, done, twin, pacing)
     score = fitness(summary, options.fitness_weights) if options.fitness_weights else None
+    is_beyond = outside_of(simulated, twin) is not None
+    band = band_of(trace, twin, pacing, is_beyond=is_beyond, options=options)
     if twin.cluster is None or fleet is None:
         usage = watched(trace, twin, pacing, duration_us=simulation.duration_us)
-        return VariantResult(variant=variant, summary=summary, usage=usage, simulated=simulated, score=score)
+        return VariantResult(
+            variant=variant, summary=summary, usage=usage, simulated=simulated, score=score, band=band
+        )
     return VariantResult(
         variant=variant,
         summary=summary,
         usage=watched_fleet(fleet, twin.cluster),
         simulated=simulated,
         score=score,
+        band=band,
         infrastructure=summarize_infrastructure(fleet, twin.cluster),
         instances_most=most_at_once(fleet.result.infrastructure.lives),
     )
@@ -137,6 +149,7 @@ def document(results: Sequence[VariantResult]) -> dict[str, object]:
                 **each.summary,
                 "fitness": each.score,
                 "infrastructure": each.infrastructure,
+                "pace_band": each.band,
             }
             for each in results
         ],
@@ -164,7 +177,8 @@ def table(results: Sequence[VariantResult], *, width: int | None) -> str:
 def columns_of(results: Sequence[VariantResult]) -> list[dict[str, str]]:
     """Return each variant's figures by their names, as text; all have the same, without those that none has."""
     columns = [_column(each) for each in results]
-    empty = {"failed": "", OFFERED: "-", **dict.fromkeys(COSTS, "-")}
+    bands = {f"{BAND} {name}": "-" for name in ("TTFT", "TPOT", "E2E")}
+    empty = {"failed": "", OFFERED: "-", **bands, **dict.fromkeys(COSTS, "-")}
     unsaid = {name for name, nothing in empty.items() if all(each[name] == nothing for each in columns)}
     columns = [{name: cell for name, cell in each.items() if name not in unsaid} for each in columns]
     return mark_unanswered(columns, [each.variant.twin.unanswered_keys for each in results])
@@ -193,9 +207,9 @@ def _column(result: VariantResult) -> dict[str, str]:
         "requests/s": _number(summary["request_throughput"]),
         OFFERED: _number(summary["offered_rate_per_s"]),
         "output tokens/s": _number(summary["output_token_throughput"]),
-        **_times("TTFT", summary["ttft_us"]),
-        **_times("TPOT", summary["tpot_us"]),
-        **_times("E2E", summary["e2e_us"]),
+        **_times("TTFT", summary["ttft_us"], result.band and result.band["ttft_us"]),
+        **_times("TPOT", summary["tpot_us"], result.band and result.band["tpot_us"]),
+        **_times("E2E", summary["e2e_us"], result.band and result.band["e2e_us"]),
         "seats in use": f"{usage.running.mean():.3g} of {_seats(usage)}",
         "  at most": f"{usage.running.max(initial=0):,.0f}",
         "KV in use": "-" if kv is None else f"{kv.mean():.1%}",
@@ -241,9 +255,13 @@ def _pools(result: VariantResult) -> Sequence[Pool]:
     return () if cluster is None else cluster.pools
 
 
-def _times(name: str, values: Distribution) -> dict[str, str]:
+def _times(name: str, values: Distribution, band: Ranges | None) -> dict[str, str]:
+    """Return a latency's median and p99, and from where to where the p99 is at the paces that a fit leaves open."""
     shown = {f"{name} {stat}": values[stat] for stat in ("p50", "p99")}
-    return {label: "-" if value is None else shown_time(float(value)) for label, value in shown.items()}
+    cells = {label: "-" if value is None else shown_time(float(value)) for label, value in shown.items()}
+    found = None if band is None else band["p99"]
+    reach = "-" if found is None else f"{shown_time(found[0])} to {shown_time(found[1])}"
+    return {**cells, f"{BAND} {name}": reach}
 
 
 def _number(value: float | None) -> str:

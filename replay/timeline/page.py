@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from replay.pace_band import SHOWN, PaceBand, band_lead, band_rows
 from replay.pages import (
     Chart,
     Figure,
@@ -61,6 +62,7 @@ class RunPage:
     """What a page of a run is made from: its trace, its summary, what was in use, and how it came about.
 
     ``slo_us``: limits of a request by metric. ``twin``: TWIN.yaml as it was read; ``command``: the call.
+    ``band``: what the run comes to at the paces that a fit leaves open, None where the twin does not say.
     ``of_fleet``: what a cluster's page has besides; ``headlines``: its further numbers that matter.
     """
 
@@ -73,6 +75,7 @@ class RunPage:
     command: str
     twin: str
     of_fleet: Sequence[Section] = ()
+    band: PaceBand | None = None
     headlines: Sequence[Headline] = ()
 
 
@@ -97,6 +100,7 @@ def page_of_run(run: RunPage) -> str:
             _in_use(run),
             *run.of_fleet,
             _numbers(summary),
+            *([_band(run.band)] if run.band else []),
             _origin(run),
         ],
         footer=f"vtwin {tool_version()} · --json prints every number on this page",
@@ -280,6 +284,15 @@ def _numbers(summary: Summary) -> Section:
     ]
     table = Table(head=["", "mean", "p50", "p90", "p95", "p99"], rows=rows, align="lrrrrr")
     return Section(title="Numbers", anchor="numbers", parts=[table, Terms(terms=facts)])
+
+
+def _band(band: PaceBand) -> Section:
+    return Section(
+        title="Pace band",
+        anchor="pace-band",
+        lead=band_lead(band),
+        parts=[Table(head=["", *SHOWN], rows=band_rows(band), align="lrrr")],
+    )
 
 
 def _tokens(values: Distribution) -> str:

@@ -18,7 +18,8 @@ from replay.twin.defaults import (
     read_coefficients,
     read_extended_coefficients,
 )
-from replay.twin.fitted.tiles import read_tiles
+from replay.twin.fitted.tiles import KEY as TILES
+from replay.twin.fitted.tiles import check_has_tiles, read_tiles
 from replay.twin.hardware import Hardware, peak_of, read_shape
 from replay.twin.on_record import Found, Wanted, find_on_record, refuse_unrecorded, shape_of_shipped
 from replay.twin.own.custom_model import build, load_class
@@ -88,6 +89,7 @@ def read_latency(
         section, written = _named(section, model), model
     if written is None:
         section.fail("model", got="nothing", expected=f"one of {', '.join(LATENCY_MODELS)}")
+    check_has_tiles(section, written)
     asked = Asked(
         root=root,
         latency=section,
@@ -108,9 +110,13 @@ def check_keys(root: Section, other_places: Mapping[str, str]) -> None:
         section.refuse_unknown(sorted(names), elsewhere=other_places)
 
 
+OF_ONE_MODEL = ("coefficients", TILES)
+"""Keys that say something of the model that a section names, and nothing of another."""
+
+
 def _named(section: Section, model: str) -> Section:
-    """Return the latency section as if it named this model, the coefficients of the one it names left out."""
-    nodes = {key: node for key, node in section.nodes.items() if key != "coefficients"}
+    """Return the latency section as if it named this model, what it says of the one it names left out."""
+    nodes = {key: node for key, node in section.nodes.items() if key not in OF_ONE_MODEL}
     return replace(section, nodes=nodes | {"model": yaml.ScalarNode("tag:yaml.org,2002:str", model)})
 
 

@@ -22,6 +22,8 @@ from traces.strict.section import Section
 SCHEMA_VERSION = 1
 KIND = "profiled step times"
 
+AFTER = "tokens_after_us"
+"""The table that a file without jumps lacks."""
 ALPHAS = ("alpha0", "alpha1", "alpha2")
 COEFFICIENTS = (*ALPHAS, "scale", "step", *VIDURS)
 """What may be given beside a table: blackbox's alphas, a factor on its times, µs between steps, terms of Vidur's."""
@@ -38,6 +40,7 @@ LIMITS: Mapping[str, str] = {
 class StepTableFile:
     """What a table's file says: its four tables (µs), the time between steps, and where all that comes from.
 
+    ``tables`` may have ``tokens_after_us``, too: what steps of a little more than each knot take.
     ``domain``: up to which value each axis was measured; ``about``: the rest of the document, as it was written.
     """
 
@@ -75,7 +78,9 @@ def read_step_tables(path: Path) -> StepTableFile:
         got = document.get("schema_version")
         raise ConfigError(f"{path}: schema_version: got {got!r}, expected {SCHEMA_VERSION}: train it again")
     try:
-        tables = {name: np.array(document["tables"][name], np.float64) for name in TABLES}
+        has_jumps = AFTER in document["tables"]
+        names = (*TABLES, AFTER) if has_jumps else TABLES
+        tables = {name: np.array(document["tables"][name], np.float64) for name in names}
         step_us = float(document["step_us"])
         domain = {str(name): float(value) for name, value in document["domain"].items()}
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
@@ -127,17 +132,19 @@ def _runs(file: StepTableFile) -> dict[str, float]:
     return {str(each.get("name")): float(each.get("runs_per_step", 0)) for each in _components(file)}
 
 
-def _parts(file: StepTableFile) -> dict[str, tuple[str, Floats]]:
+def _parts(file: StepTableFile) -> dict[str, tuple[str, Floats, Floats | None]]:
     """Return what the tables of one axis are sums of; nothing where a file does not say, or not on their knots."""
-    found = {}
+    found: dict[str, tuple[str, Floats, Floats | None]] = {}
     for each in _components(file):
-        axis, times = each.get("axis"), each.get("time_us")
+        axis, times, after = each.get("axis"), each.get("time_us"), each.get("time_after_us")
         if axis in ("tokens", "sequences") and isinstance(times, list):
-            whole = file.tables[f"{axis}_us"]
+            whole, runs = file.tables[f"{axis}_us"], float(each["runs_per_step"])
             if len(times) == len(whole):
+                is_after = isinstance(after, list) and len(after) == len(whole)
                 found[str(each["name"])] = (
                     str(axis),
-                    np.array(times, np.float64) * float(each["runs_per_step"]),
+                    np.array(times, np.float64) * runs,
+                    np.array(after, np.float64) * runs if is_after else None,
                 )
     return found
 

@@ -162,12 +162,11 @@ def sweep_disaggregated(
 
 def _fewest(keeps: Callable[[int], bool]) -> int | None:
     """Return the smallest number that keeps a limit which every larger one keeps, too; None: no number does."""
-    high = 1
+    low, high = 0, 1
     while not keeps(high):
-        high *= 2
-        if high > MOST_ENGINES:
+        if high >= MOST_ENGINES:
             return None
-    low = high // 2  # 0, or one that does not
+        low, high = high, min(2 * high, MOST_ENGINES)
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (low, middle) if keeps(middle) else (middle, high)

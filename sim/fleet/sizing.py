@@ -144,11 +144,11 @@ def size_pool(
         return _final(first, objective, binding=binding or "utilization")
     low, high = least, 2 * least
     while broken(size(high), objective) is not None:
-        low, high = high, 2 * high
-        if high > MOST_ENGINES:
+        if high >= MOST_ENGINES:
             raise Infeasible(
                 f"rate: got {rate_per_s:g} requests/s, expected less: {MOST_ENGINES:,} engines do not do"
             )
+        low, high = high, min(2 * high, MOST_ENGINES)
     while high - low > 1:
         middle = (low + high) // 2
         if broken(size(middle), objective) is None:

@@ -160,27 +160,19 @@ class SlotPool:
             self._start(gpu, request, now)
 
     def _make_room(self, gpu: _Gpu, request: int, now: float) -> bool:
-        """Preempt longer requests until the blocks are there; say whether they are."""
-        needed, free = int(self.needed[request]), self.profile.num_blocks - gpu.blocks
-        longer = sorted(
-            (each for each in gpu.running if self.total[each] > self.total[request]),
-            key=lambda each: (-self.total[each], each),
-        )
-        chosen = []
-        for victim in longer:
-            if free >= needed:
-                break
-            free += gpu.running[victim][0]
-            chosen.append(victim)
-        if free < needed:
+        """Say whether the blocks are there; for them the longest running request is preempted if it is longer.
+
+        It has as many blocks as the newcomer needs, since it is longer, so nobody else has to go.
+        """
+        if gpu.blocks + int(self.needed[request]) <= self.profile.num_blocks:
+            return True
+        longest = max(gpu.running, key=lambda each: (self.total[each], -each))
+        if self.total[longest] <= self.total[request]:
             return False
-        for victim in reversed(
-            chosen
-        ):  # the longest is the next in the queue, behind the one that takes its place
-            self._leave(gpu, victim, now)
-            self.num_preemptions += 1
-            self.starts[victim] += 1  # the end that was due for it is none any more
-            gpu.waiting.insert(1, victim)
+        self._leave(gpu, longest, now)
+        self.num_preemptions += 1
+        self.starts[longest] += 1  # the end that was due for it is none any more
+        gpu.waiting.insert(1, longest)  # behind the one that takes its place
         return True
 
     def _start(self, gpu: _Gpu, request: int, now: float) -> None:

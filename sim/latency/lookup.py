@@ -19,9 +19,11 @@ from sim.latency.batch import StepSums
     DECODE_COLUMNS,
     PREFILL_ROWS,
     PREFILL_COLUMNS,
+    AFTER,
     HEADER,
-) = range(11)
-"""Where Profiled's coefficients and numbers of knots stand in ``State.terms``; the tables begin at HEADER."""
+) = range(12)
+"""Where Profiled's coefficients and numbers of knots stand in ``State.terms``; the tables begin at HEADER. At AFTER
+stands where the values just after the knots of tokens begin; without a jump these are the values at the knots."""
 
 PARTS, REST_BITS, FIRST_KNOT = 16.0, 48, (1023 + 4) * 16 - 16
 """As in ``sim.latency.profiled``, where ``place`` has the idea."""
@@ -76,6 +78,15 @@ def look_up(terms: NDArray[np.float64], start: int, num_knots: int, value: float
 
 
 @part
+def look_up_after(terms: NDArray[np.float64], start: int, after: int, num_knots: int, value: float) -> float:
+    """Return the same of a table that jumps: between knots from the value just after the one below."""
+    low = min(knot_at(value), num_knots - 2)
+    share = way_beyond(value, low, num_knots)
+    below = terms[start + low] if share == 0.0 else terms[after + low]
+    return (below + share * (terms[start + low + 1] - below)) * excess(value, num_knots)
+
+
+@part
 def look_up_both(
     terms: NDArray[np.float64], start: int, num_rows: int, num_columns: int, row: float, column: float
 ) -> float:
@@ -96,7 +107,8 @@ def profiled_us(terms: NDArray[np.float64], sums: StepSums) -> int:
     num_prefill_tokens, num_decode_tokens, context, pairs, num_prefill_seqs, _ = sums
     num_tokens, num_sequences = int(terms[TOKENS]), int(terms[SEQUENCES])
     start = HEADER
-    total = look_up(terms, start, num_tokens, float(num_prefill_tokens + num_decode_tokens))
+    tokens = float(num_prefill_tokens + num_decode_tokens)
+    total = look_up_after(terms, start, int(terms[AFTER]), num_tokens, tokens)
     start += num_tokens
     total += look_up(terms, start, num_sequences, float(num_decode_tokens + num_prefill_seqs))
     start += num_sequences

@@ -29,9 +29,9 @@ FIRST_KNOT = (1023 + 4) * PARTS - PARTS
 AXES = ("tokens", "sequences", "decode_sequences", "decode_keys", "prefill_tokens", "prefill_keys")
 """The axes by name, in the order in which their numbers of knots stand in the engine's terms."""
 
-HEADER = 4 + len(AXES)
-"""The engine's terms: scale, step, what batches do to both attentions, the number of knots of each axis; then the four
-tables, row by row."""
+HEADER = 5 + len(AXES)
+"""The engine's terms: scale, step, what batches do to both attentions, the number of knots of each axis, where the
+values just after the knots of tokens begin; then the four tables, row by row, and these values, if any."""
 
 PREFILL_ATTENTION, DECODE_ATTENTION, COLLECTIVE = (
     "prefill_attention",
@@ -104,10 +104,13 @@ def excess(value: Floats, num_knots: int) -> Floats:
     return np.asarray(np.maximum(value / knot_value(num_knots - 1), 1.0))
 
 
-def look_up(table: Floats, value: Floats) -> Floats:
-    """Return a table's values, linear between knots, proportional beyond the last."""
+def look_up(table: Floats, value: Floats, after: Floats | None = None) -> Floats:
+    """Return a table's values, linear between knots, proportional beyond the last.
+
+    ``after``: its values just after each knot, from which the line to the next one starts; None: those at the knots.
+    """
     low, share = between(value, len(table))
-    below = table[low]
+    below = table[low] if after is None else np.where(share == 0, table[low], after[low])
     found: Floats = below + share * (table[low + 1] - below)
     return found * excess(value, len(table))
 
@@ -135,16 +138,18 @@ class Profiled(LatencyModel):
         step + scale · (tokens[P + D] + sequences[D + Q] + decode[D, C/D] + prefill[P, A/P])
 
     without the decode term where D is 0 and the prefill term where P is 0; rounded once, half to even. Tables are on
-    the knots of ``axis_knots``, linear between them along each axis, and proportional beyond the last. ``scale`` and
+    the knots of ``axis_knots``, linear between them along each axis, and proportional beyond the last. A matrix product
+    is computed in tiles, and one token more than fills them takes another round of all: ``tokens_after_us``, as long as
+    ``tokens_us``, has what a step of a little more than each knot takes, None: no more. ``scale`` and
     ``step`` (µs) are what calibration may change: a GPU that is slower than the profiled one, and time between steps.
 
     Three terms of Vidur's (arXiv:2405.05465), 0 unless given: the decode term counts 1 + ``decode_batching`` times
     where D > 1, the prefill term 1 + ``prefill_batching`` times where several requests prefill, and each of a step's
     ``num_collectives`` adds ``nccl_launch + nccl_skew·tp^1.25`` µs, which ``scale`` leaves alone.
 
-    ``parts``: by operator (its axis, "tokens" or "sequences"; µs on the knots), what the first two tables are sums of,
-    for ``operators`` alone. Not slotted: the flattened tables are kept once made. Raises InvalidConfig on what cannot
-    be a time.
+    ``parts``: by operator (its axis, "tokens" or "sequences"; µs on the knots, and just after them or None), what the
+    first two tables are sums of, for ``operators`` alone. Not slotted: the flattened tables are kept once made. Raises
+    InvalidConfig on what cannot be a time.
     """
 
     tokens_us: Floats
@@ -160,7 +165,8 @@ class Profiled(LatencyModel):
     tp: int = 1
     num_collectives: float = 0.0
     origin: str = ""
-    parts: Mapping[str, tuple[str, Floats]] = field(default_factory=dict)
+    parts: Mapping[str, tuple[str, Floats, Floats | None]] = field(default_factory=dict)
+    tokens_after_us: Floats | None = None
 
     def __post_init__(self) -> None:
         """Check the tables and the coefficients."""
@@ -173,6 +179,13 @@ class Profiled(LatencyModel):
                 )
             if not np.all(np.isfinite(table)) or table.min() < 0:
                 raise InvalidConfig(f"{name}: got a time that is negative or endless, expected µs >= 0")
+        after = self.tokens_after_us
+        if after is not None and not (
+            after.shape == self.tokens_us.shape and np.all(np.isfinite(after)) and after.min() >= 0
+        ):
+            raise InvalidConfig(
+                f"tokens_after_us: got {after.size:,} values, expected {self.tokens_us.size:,} times >= 0"
+            )
         for name in ("scale", "step", *VIDURS):
             value = float(getattr(self, name))
             if not np.isfinite(value) or value < 0:
@@ -198,8 +211,17 @@ class Profiled(LatencyModel):
     def _terms(self) -> Floats:
         sizes = [size for name in TABLES for size in getattr(self, name).shape]
         tables = [getattr(self, name).ravel() for name in TABLES]
-        head = [self.scale, self._between, 1 + self.decode_batching, 1 + self.prefill_batching, *sizes]
-        return np.concatenate([np.array(head, np.float64), *tables])
+        after_at = HEADER if self.tokens_after_us is None else HEADER + sum(map(len, tables))
+        head = [
+            self.scale,
+            self._between,
+            1 + self.decode_batching,
+            1 + self.prefill_batching,
+            *sizes,
+            after_at,
+        ]
+        after = [] if self.tokens_after_us is None else [self.tokens_after_us]
+        return np.concatenate([np.array(head, np.float64), *tables, *after])
 
     @property
     def _between(self) -> float:
@@ -240,10 +262,9 @@ class Profiled(LatencyModel):
 
     def _parts_of(self, axis: str, value: Ints, whole: Floats) -> dict[str, Floats]:
         """Return the parts of a table of one axis, the table alone where it has none."""
-        tables = {name: table for name, (along, table) in self.parts.items() if along == axis}
-        return {name: look_up(table, value.astype(np.float64)) for name, table in tables.items()} or {
-            axis: whole
-        }
+        tables = {name: (table, after) for name, (along, table, after) in self.parts.items() if along == axis}
+        at = value.astype(np.float64)
+        return {name: look_up(table, at, after) for name, (table, after) in tables.items()} or {axis: whole}
 
     def _lookups(self, batch: StepBatch) -> tuple[Floats, Floats, Floats, Floats]:
         """Return what the four tables say of steps, unscaled, batches' overhead included."""
@@ -255,7 +276,7 @@ class Profiled(LatencyModel):
         prefills = np.where(p > 0, look_up_both(self.prefill_us, p, keys), 0.0)
         prefills *= np.where(batch.num_prefill_seqs > 1, 1 + self.prefill_batching, 1.0)
         return (
-            look_up(self.tokens_us, p + d),
+            look_up(self.tokens_us, p + d, self.tokens_after_us),
             look_up(self.sequences_us, d + batch.num_prefill_seqs),
             decodes,
             prefills,

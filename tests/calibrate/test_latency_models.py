@@ -12,8 +12,8 @@ import pytest
 
 import vtwin
 from calibrate.fit import model_selection
+from calibrate.fit.known_models import Served, fit_known
 from calibrate.fit.objective.fit_trace import fit_trace
-from calibrate.fit.physics import Served, fit_physics
 from calibrate.fit.result import Fit
 from replay import TwinConfig, load_config
 from replay.model import find_gpu, read_model_config
@@ -45,7 +45,7 @@ def joint() -> tuple[Fit, ...]:
     for name, rate in (("one", 1.0), ("other", 2.0)):
         config = server(name, LEARNED)
         served.append(Served(trace=fit_trace(trace_of(name, rate=rate), config, name=name), config=config))
-    return fit_physics(served)
+    return fit_known(served)
 
 
 def test_one_set_is_fitted_to_traces_of_different_models_and_gpus() -> None:
@@ -86,7 +86,7 @@ def test_another_model_is_refused() -> None:
     from sim import Blackbox
 
     with pytest.raises(ConfigError, match="expected physics"):
-        fit_physics([Served(trace=ready, config=replace(config, latency=Blackbox(beta0=1)))])
+        fit_known([Served(trace=ready, config=replace(config, latency=Blackbox(beta0=1)))])
 
 
 @pytest.fixture

@@ -174,6 +174,12 @@ def test_a_body_without_an_event_is_known_by_its_first_bytes_however_they_are_cu
         assert read(body[:cut], body[cut:]).fault == f"server said: {'m' * 150}"
 
 
+def test_what_a_body_opened_with_is_kept_until_there_are_200_bytes() -> None:
+    body = b'{"error": {"message": "' + b"m" * 300 + b'"}}'
+    assert read(body[:199], body[199:]).fault == f"server said: {'m' * 300}"
+    assert (read(body[:200], body[200:]).fault or "").startswith('body without an event: got \'{"error"')
+
+
 def test_usage_of_a_number_of_tokens_at_a_time() -> None:
     """A count that stands still carries nothing; one that comes with the first event counts from nothing."""
     found = read(text("ab", total=2), text("", total=2), text("c", total=3, finish="stop"), DONE)
@@ -187,6 +193,17 @@ def test_an_event_that_ends_with_the_body_is_stamped_with_its_end() -> None:
     found = read(text("a"), text("b", finish="stop").rstrip())
     assert found.event_stamps == [10, 20]
     assert read(text("b", finish="stop").rstrip(), b"", b"").event_stamps == [30]
+
+
+def test_an_event_that_nobody_ended_and_nobody_stamped_came_at_the_start() -> None:
+    reader = StreamReader()
+    reader.take(text("a", finish="stop").rstrip(), 10)
+    assert reader.finish(None, whole=True).event_stamps == [0]
+
+
+def test_an_answer_that_carried_nothing_was_not_counted_by_its_events() -> None:
+    found = read(usage(0), DONE)
+    assert (found.event_tokens, found.num_token_chunks, found.counted_by_event) == ([0], 0, False)
 
 
 def test_take_says_how_many_events_a_blob_completes() -> None:
@@ -238,6 +255,8 @@ def test_an_answer_in_one_piece() -> None:
     for blobs, stamp, whole in (([], 70, True), ([body], None, True), ([body], 70, False)):
         nothing = read_unstreamed(blobs, stamp, whole=whole)
         assert (nothing.event_stamps, nothing.output_tokens, nothing.fault) == ([], None, None)
+    long = read_unstreamed([b"<" * 5000], 70, whole=True, hide=lambda said: str(len(said)))
+    assert long.fault == "body: got '4096', expected a JSON object", "so much is looked through for secrets"
     wrong = read_unstreamed([b"<" * 90], 70, whole=True)
     assert wrong.fault == f"body: got '{'<' * 80}', expected a JSON object"
 
@@ -267,7 +286,7 @@ def sent(**more: Any) -> SentRequest:  # noqa: ANN401 - any field
     exchange = Exchange(
         x_request_id="id",
         dispatched_ns=START + 5_999,
-        connection_wait_ns=2_999,
+        connection_wait_ns=2_999_999,
         first_byte_ns=START + 7_500,
     )
     fields: dict[str, Any] = {"row": 0, "exchange": exchange, "due_ns": START + 3_500, **more}
@@ -297,7 +316,7 @@ def test_every_column_of_a_row() -> None:
         "server_decode_us": 100_000,
         "max_tokens": 5,
         "dispatch_lag_us": 2,
-        "connection_wait_us": 2,
+        "connection_wait_us": 2_999,
         "first_byte_time_us": 7,
         "vllm_priority": None,
         "model": None,
@@ -409,13 +428,13 @@ def test_what_the_answers_were_like_is_counted() -> None:
 def test_an_aborted_answer_is_read_as_long_as_lines_and_kilobytes_are_left(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Ten lines or kilobytes may be read: 3 lines and 4999 bytes are 7, then 3 fit, then 1 is too many."""
+    """Ten lines or kilobytes may be read: 3 lines and 4000 bytes are 7, then 3 fit, then 1 is too many."""
     monkeypatch.setattr(recording, "_LINES_AFTER_ABORT", 10)
     live = LiveTrace(tmp_path / "run", plan=plan_of([0]), events=False)
     recorder = Recorder(live, Progress(num_planned=1, start_ns=0), max_tokens=[1])
     kept = []
     for status, lines, num_bytes in (
-        ("aborted", 3, 4_999),
+        ("aborted", 3, 4_000),
         ("error", 99, 0),
         ("aborted", 4, 0),
         ("aborted", 3, 999),
@@ -430,11 +449,12 @@ def test_an_aborted_answer_is_read_as_long_as_lines_and_kilobytes_are_left(
     assert kept == [(1, 1), (1, 1), (0, 0), (1, 1), (0, 0), (1, 1)]
 
 
-async def test_the_loop_has_its_turn_after_so_many_events() -> None:
-    """Nine blobs of two events: a turn after the second, fourth, sixth and eighth, where four make a slice."""
+@pytest.mark.parametrize(("num_blobs", "events", "expected"), [(9, 2, 4), (11, 1, 2)])
+async def test_the_loop_has_its_turn_after_so_many_events(num_blobs: int, events: int, expected: int) -> None:
+    """Four make a slice: of blobs of two a turn after the second, fourth, sixth and eighth; of one after 4 and 8."""
     exchange = Exchange(x_request_id="x")
-    for stamp in range(9):
-        exchange.take(text("a") + text("b"), stamp)
+    for stamp in range(num_blobs):
+        exchange.take(text("a") * events, stamp)
     turns = 0
 
     async def count() -> None:
@@ -446,9 +466,30 @@ async def test_the_loop_has_its_turn_after_so_many_events() -> None:
     counting = asyncio.create_task(count())
     reading = await read_exchange(exchange, events_per_slice=4)
     counting.cancel()
-    assert turns == 4
-    assert len(reading.event_stamps) == 18
+    assert turns == expected
+    assert len(reading.event_stamps) == num_blobs * events
     assert exchange.blobs == []
+
+
+async def test_a_slice_is_longer_by_64_events_for_every_four_answers_that_wait(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ten answers: nine wait behind the first, eight behind the second."""
+    slices: list[int] = []
+
+    async def noted(exchange: Exchange, *, events_per_slice: int, **more: Any) -> Reading:  # noqa: ANN401
+        slices.append(events_per_slice)
+        return await read_exchange(exchange, events_per_slice=events_per_slice, **more)
+
+    monkeypatch.setattr(recording, "read_exchange", noted)
+    live = LiveTrace(tmp_path / "run", plan=plan_of([0] * 10), events=False)
+    recorder = Recorder(live, Progress(num_planned=10, start_ns=0), max_tokens=[5] * 10)
+    for row in range(10):
+        recorder.put(SentRequest(row=row, exchange=Exchange(x_request_id="x", dispatched_ns=0)))
+    recorder.close()
+    await recorder.work()
+    live.close()
+    assert slices == [192, 192, 128, 128, 128, 128, 64, 64, 64, 64]
 
 
 async def test_an_answer_that_was_cut_off_is_not_judged_by_its_end() -> None:
@@ -490,6 +531,7 @@ def test_a_piece_of_a_line_is_taken_back_however_long_the_file_is(
     """Looked for in the last eight bytes: of a file of twelve the piece of three is found, and of one of five."""
     monkeypatch.setattr(csv_appender, "_LONGEST_PIECE", 8)
     for lines, piece in (
+        ("n\n1\n", "2"),
         ("n\n1\n2\n3\n4", "456"),
         ("n\n", "abc"),
         ("n\n1\n2\n3\n", "abcdefg"),
@@ -504,6 +546,53 @@ def test_a_piece_of_a_line_is_taken_back_however_long_the_file_is(
         appender.append([[True], [None], ["a,b"]])
         appender.close()
         assert path.read_text() == lines[: lines.rfind("\n") + 1] + 'true\n""\n"a,b"\n'
+
+
+def test_of_a_file_of_whole_lines_one_byte_is_read_before_more_are_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    appender = CsvAppender.begin(tmp_path / "rows.csv", ["n"])
+    real, reads = os.pread, []
+
+    def noted(fd: int, length: int, offset: int) -> bytes:
+        reads.append((length, offset))
+        return real(fd, length, offset)
+
+    monkeypatch.setattr("observe.record.csv_appender.os.pread", noted)
+    appender.append([[12]])
+    appender.append([[3]])
+    appender.close()
+    assert reads == [(1, 1), (1, 4)]
+
+
+def test_a_file_without_a_whole_line_begins_anew(tmp_path: Path) -> None:
+    path = tmp_path / "rows.csv"
+    path.write_text("abc")
+    appender = CsvAppender(os.open(path, os.O_RDWR | os.O_APPEND))
+    appender.append([[7]])
+    appender.close()
+    assert path.read_text() == "7\n"
+
+
+def test_a_file_may_be_read_by_all_that_the_umask_lets(tmp_path: Path) -> None:
+    before = os.umask(0o022)
+    try:
+        CsvAppender.begin(tmp_path / "rows.csv", ["n"]).close()
+    finally:
+        os.umask(before)
+    assert (tmp_path / "rows.csv").stat().st_mode & 0o777 == 0o644
+
+
+def test_a_descriptor_is_closed_once_also_that_of_a_client_without_a_standard_input(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    closed: list[int] = []
+    monkeypatch.setattr("observe.record.csv_appender.os.close", closed.append)
+    appender = CsvAppender(0)
+    appender.close()
+    appender.close()
+    monkeypatch.undo()
+    assert closed == [0]
 
 
 def test_a_write_in_pieces_is_gone_on_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -567,12 +656,23 @@ def test_a_finished_trace_is_in_the_order_of_the_plan(events: bool, tmp_path: Pa
         assert trace.events["request_id"].tolist() == ["0"] * 4 + ["1"] * 4 + ["2"] * 4
 
 
+def test_a_row_has_the_phase_of_its_due_time_from_the_start_of_the_run(tmp_path: Path) -> None:
+    plan = plan_of([0, 0])
+    live = LiveTrace(
+        tmp_path / "run", plan=plan, events=False, warmup=WarmUp(seconds=0.001, is_recorded=True)
+    )
+    live.write_header(plan.trace.header)
+    for row, due_ns in enumerate((START + 999_999, START + 1_000_000)):
+        live.append(sent(row=row, due_ns=due_ns), one_answer(), start_ns=START)
+    assert live.finish(plan.trace.header).column("phase").tolist() == ["warmup", "main"]
+
+
 def test_who_is_due_first_warms_the_server_up() -> None:
     """Two requests, by their due time and not by their row; one that waits for an answer is due last."""
     planned = workload([30, None, 10, 20])
     recorded = WarmUpPhase(WarmUp(num_requests=2, is_recorded=True), planned)
     assert [recorded.of(row, due_ns=10**12) for row in range(4)] == ["main", "main", "warmup", "warmup"]
-    timed = WarmUpPhase(WarmUp(seconds=0.5, is_recorded=True), planned)
-    assert [timed.of(0, due_ns=due) for due in (499_999_999, 500_000_000)] == ["warmup", "main"]
+    timed = WarmUpPhase(WarmUp(seconds=2.5, is_recorded=True), planned)
+    assert [timed.of(0, due_ns=due) for due in (2_499_999_999, 2_500_000_000)] == ["warmup", "main"]
     beside = WarmUpPhase(WarmUp(num_requests=2, seconds=0.5), planned)
     assert beside.of(2, due_ns=0) is None

@@ -97,6 +97,29 @@ def test_any_stream_cut_anywhere_reads_as_the_standard_says(body: bytes, cuts: l
     assert parse(blobs) == read_by_the_standard(body)
 
 
+def test_a_mark_of_byte_order_later_than_at_the_start_is_a_part_of_the_fields_name() -> None:
+    assert parse([b"data: a\n\n", b"\xef\xbb\xbfdata: b\n\ndata: c\n\n"]) == [b"a", b"c"]
+
+
+def test_whole_events_of_the_usual_form_are_not_cut_into_lines() -> None:
+    """After the first, which a mark may open. An event that is left over, or another form, is read line by line."""
+
+    class Noted(SseParser):
+        def _feed_lines(self, blob: bytes) -> list[bytes]:
+            by_line.append(blob)
+            return super()._feed_lines(blob)
+
+    by_line: list[bytes] = []
+    parser = Noted()
+    for blob in (b"data: a\n\n", b"data: b\n\ndata: c\n\n", b"data: d\n\n: e\n\n", b"data: f", b"\n\n"):
+        parser.feed(blob)
+    assert by_line == [b"data: a\n\n", b": e\n\n", b"data: f", b"\n\n"]
+    by_line.clear()
+    for blob in (b"data: a\r\r", b"\ndata: b\n\n", b"data: c\n\n"):
+        parser.feed(blob)
+    assert by_line == [b"data: a\r\r", b"\ndata: b\n\n"]
+
+
 def test_an_event_is_given_with_the_blob_that_completes_it() -> None:
     parser = SseParser()
     assert parser.feed(b"data: a\n") == []

@@ -20,9 +20,11 @@ from replay.twin.config_write import dump_config
 from replay.twin.defaults import DefaultsEntry, Provenance, read_defaults
 from replay.twin.defaults_write import write_defaults_entry
 from replay.twin.fitted.pace import Pace
+from replay.units import shown_time
 from sim import Extended
 from traces.errors import ConfigError
 from traces.run_slo import parse_run_slo
+from traces.units import four_digits
 from traces.workload import WorkloadOptions
 
 TWIN = """\
@@ -134,6 +136,43 @@ def test_a_run_is_told_with_what_it_comes_to_at_the_paces_left_open(
         for statistic in ("mean", "p50", "p99"):
             ends = [by_hand[name][metric][statistic] for name in ("faster", "slower")]
             assert band[metric][statistic] == pytest.approx(sorted(ends))
+
+
+def test_a_run_s_page_has_the_band(command: Vtwin) -> None:
+    told = command.document("run", "--rate", "12", *LOAD, "--report", str(command.folder / "page.html"))
+    page = (command.folder / "page.html").read_text()
+    low, high = told["pace_band"]["e2e_us"]["p99"]
+    assert 'id="pace-band"' in page
+    assert f"{four_digits(low / 1e3)} to {four_digits(high / 1e3)} ms" in page
+    command.document(
+        "run", "--rate", "12", *LOAD, "--report", str(command.folder / "other.html"),
+        text=TWIN[: TWIN.index("  pace")],
+    )  # fmt: skip
+    assert 'id="pace-band"' not in (command.folder / "other.html").read_text()
+
+
+def test_variants_side_by_side_each_have_theirs(command: Vtwin) -> None:
+    asked = ["run", "--rate", "12", *LOAD, "--set", "engine.max_num_seqs=8,64"]
+    variants = command.document(*asked)["variants"]
+    for seats, each in zip((8, 64), variants, strict=True):
+        alone = command.document("run", "--rate", "12", *LOAD, "--set", f"engine.max_num_seqs={seats}")
+        assert each["pace_band"] == alone["pace_band"]
+    assert vtwin.main([*asked, "--config", str(written(command.folder))]) == 0
+    low, high = variants[0]["pace_band"]["ttft_us"]["p99"]
+    shown = command.output.readouterr().out
+    assert "pace band, TTFT" in shown
+    assert f"{shown_time(low)} to {shown_time(high)}" in shown
+    assert vtwin.main([*asked, "--config", str(written(command.folder, TWIN[: TWIN.index("  pace")]))]) == 0
+    assert "pace band" not in command.output.readouterr().out
+
+
+@pytest.mark.parametrize("model", ["model: blackbox", "model: auto"])
+def test_tiles_beside_another_model_are_refused(tmp_path: Path, model: str) -> None:
+    text = TWIN.replace("model: extended", model).replace(", floor: 9000", "")
+    with pytest.raises(
+        ConfigError, match=r"latency\.tiles: got them beside .*, expected model: extended with"
+    ):
+        load_config(written(tmp_path, text))
 
 
 def test_a_twin_that_does_not_say_its_pace_has_no_band(command: Vtwin) -> None:

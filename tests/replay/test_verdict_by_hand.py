@@ -19,7 +19,7 @@ from replay.verdict.again import (
     work_of_rows,
 )
 from replay.verdict.growth import FOREVER, Customers, Growth, customers_of, growth_of, piles_up
-from replay.verdict.judge import is_overloaded, judge_load, tells_rate
+from replay.verdict.judge import _rounded_up, is_overloaded, judge_load, tells_rate
 from replay.verdict.judged import Judged, LoadFacts, Verdict
 from sim import Outcomes, Requests, Status
 from sim.cluster.client_plans import ClientPlan
@@ -142,6 +142,20 @@ def test_it_falls_back_where_the_last_third_is_once_as_low_as_the_third_before()
         assert waits.waiting_falls_back is falls
 
 
+def test_who_leaves_as_the_last_one_comes_was_there_before_it() -> None:
+    """Eight before the last one, where five of them leave: not as few as the 4 of the third before."""
+    found = growth_of(leaving([80] * 5 + [1000] * 4))
+    assert found is not None
+    assert found.falls_back is False
+
+
+@pytest.mark.parametrize(
+    ("value", "number"), [(0.3, 1), (7.2, 8), (99, 99), (99.1, 100), (101, 110), (1234, 1300), (12001, 13000)]
+)
+def test_numbers_of_requests_have_two_digits_and_are_no_less(value: float, number: int) -> None:
+    assert _rounded_up(value) == number
+
+
 def test_who_leaves_as_the_last_one_comes_is_no_longer_there() -> None:
     for left, there in ((69, 1), (70, 1), (71, 8)):
         found = growth_of(leaving([left] * 7 + [1000]))
@@ -156,6 +170,22 @@ def test_two_customers_are_a_load_one_or_all_at_once_are_none() -> None:
     assert found.sent_per_s == pytest.approx(1e5)
     assert growth_of(leaving([3])) is None
     assert growth_of(leaving([3, 3, 3], gap=0)) is None
+
+
+@pytest.mark.parametrize(
+    ("came", "left", "period_us", "growth"),
+    [
+        ([0, 1, 2, 3], [3, 99, 99, 99], 1, 1 / 2),  # laps of 1 µs: two before the third, three before a fifth
+        ([0, 5, 10], [99, 99, 99], 10, 1.0),  # one comes in the second of two laps, and stays
+        ([0, 9, 10], [99, 99, 99], 10, 1.0),  # who comes just before the second lap is of the first
+    ],
+)
+def test_short_laps_are_laps(came: list[int], left: list[int], period_us: int, growth: float) -> None:
+    found = growth_of(
+        Customers(came_us=int64s(came), began_us=int64s(came), left_us=int64s(left)), period_us=period_us
+    )
+    assert found is not None
+    assert (found.growth_frac, found.falls_back) == (growth, False)
 
 
 def test_like_times_of_laps_are_compared() -> None:

@@ -187,11 +187,13 @@ def profiled(pick: Pick) -> Profiled:
     tokens, sequences, keys = (axis_knots(pick((most, 17, 1))) for most in (600, 60, 900))
     costs = (0.7, 3.0, 0.0, 40.0)
     curve = pick((0.5, 1.0, 1.5))
+    tokens_us = pick(costs) + pick(costs) * tokens**curve
     return Profiled(
         alpha0=pick(costs),
         alpha1=pick((0.0, 0.01)),
         alpha2=pick((0.0, 2.5)),
-        tokens_us=pick(costs) + pick(costs) * tokens**curve,
+        tokens_us=tokens_us,
+        tokens_after_us=pick((None, tokens_us + 250.0 * (tokens % 32 == 0))),
         sequences_us=pick(costs) * np.ceil(sequences / 8),
         decode_us=pick(costs) * np.maximum.outer(sequences, keys)
         + pick((0.0, 0.01)) * np.multiply.outer(sequences, keys),

@@ -75,7 +75,7 @@ def test_a_step_is_the_sum_of_its_four_tables(pick: Pick, tokens: int, before: i
     pairs = tokens * before + tokens * (tokens + 1) / 2
     p, d = np.array([float(tokens)]), np.array([2.0])
     expected = (
-        look_up(model.tokens_us, p + d)
+        look_up(model.tokens_us, p + d, model.tokens_after_us)
         + look_up(model.sequences_us, d + 1)
         + look_up_both(model.decode_us, d, np.array([(4 * before + 2) / 2])) * (1 + model.decode_batching)
         + look_up_both(model.prefill_us, p, np.array([pairs / tokens]))
@@ -151,3 +151,43 @@ def test_a_term_that_shortens_a_step_is_refused(name: str) -> None:
     tables = {"tokens_us": np.ones(2), "sequences_us": np.ones(2), "decode_us": np.ones((2, 2))}
     with pytest.raises(InvalidConfig, match=f"{name}: got -0.1, expected a number >= 0"):
         Profiled(**tables, prefill_us=np.ones((2, 2)), **{name: -0.1})  # type: ignore[arg-type]
+
+
+def test_a_table_that_jumps_does_so_just_after_its_knot() -> None:
+    """9 µs up to 64 tokens, 100 from 65 on, rising by 1 to the next knot, which is 68."""
+    knots = axis_knots(128)
+    tokens = np.where(knots <= 64, 9.0, 103.0 + (knots - 68) / 100)
+    after = np.where(knots == 64, 100.0, tokens)
+    found = look_up(tokens, np.array([63.0, 64.0, 65.0, 67.0, 68.0]), after)
+    assert found == pytest.approx([9.0, 9.0, 100.75, 102.25, 103.0])
+
+
+def test_the_engine_s_steps_jump_as_the_model_s_do() -> None:
+    from sim import EngineConfig, Requests, simulate
+
+    knots = axis_knots(2048)
+    tokens = 1000.0 + knots
+    after = tokens + 5000.0 * (knots == 1024)
+    nothing = np.zeros((2, 2))
+    model = Profiled(
+        tokens_us=tokens,
+        tokens_after_us=after,
+        sequences_us=np.zeros(2),
+        decode_us=nothing,
+        prefill_us=nothing,
+    )
+    lengths = np.array([1023, 1024, 1025, 1088], np.int64)
+    zeros = np.zeros(4, np.int64)
+    requests = Requests(
+        arrival_us=np.arange(4, dtype=np.int64) * 1_000_000,
+        prompt_tokens=lengths,
+        output_tokens=zeros + 1,
+        priority=zeros,
+        hash_offsets=np.zeros(5, np.int64),
+        hash_ids=np.zeros(0, np.int64),
+    )
+    engine = EngineConfig(max_num_seqs=4, max_num_batched_tokens=2048, max_model_len=4096)
+    done = simulate(requests, engine, model).outcomes
+    took = (done.first_token_us - done.scheduled_us).tolist()
+    batch = batch_of([[(int(each), 0, False)] for each in lengths])
+    assert took == model.durations_us(batch).tolist() == [2023, 2024, round(7024 - 4936 / 64), 2088]

@@ -40,8 +40,10 @@ UNITS |= {
     **dict.fromkeys(("step_us", "cpu_step_us"), "µs/step"),
     "all_reduce_us": "µs/collective",
     "expert_tile": "rows",
+    "scale": "x profile",
+    "step": "µs/step",
 }
-"""Those of physics: factors on the time at the peak, and overheads."""
+"""Those of physics, factors on the time at the peak and overheads, and of a profile."""
 
 
 def decimals_of(name: str) -> int:

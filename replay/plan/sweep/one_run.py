@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
@@ -29,6 +30,7 @@ NOT_FIGURES = (
     "unanswered",
     "groups",
     "num_by_reason",
+    "pace_band",
     "engine_cpu_s",
 )
 """Keys of the JSON document that are no figures of the run, or are of parts of it, or differ from run to run."""
@@ -57,7 +59,10 @@ def _simulated(run: Run) -> Row:
     check_starts(twin)
     prepare_engine(twin)
     settings = dict(run.settings)
-    variant = Variant(settings=settings, varied=settings, twin=twin, trace=_drawn(run.load))
+    # Runs of a sweep are compared with each other, at one pace: a band of each would take three times as long.
+    variant = Variant(
+        settings=settings, varied=settings, twin=replace(twin, pace=None), trace=_drawn(run.load)
+    )
     options = SimulationOptions(
         at="arrival",
         loop="auto",

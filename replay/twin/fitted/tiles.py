@@ -33,6 +33,13 @@ def read_tiles(section: Section) -> Pairs:
     return pairs
 
 
+def check_has_tiles(section: Section, model: str) -> None:
+    """Raise ConfigError where a section has tiles beside coefficients of a model that has none."""
+    if KEY in section and (model != "extended" or "coefficients" not in section):
+        beside = model if model != "extended" else "no coefficients"
+        section.fail(KEY, got=f"them beside {beside}", expected="model: extended with coefficients")
+
+
 def _pair(section: Section, node: yaml.Node) -> tuple[int, float]:
     """Return one pair."""
     items = node.value if isinstance(node, yaml.SequenceNode) else []

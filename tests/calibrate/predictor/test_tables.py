@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from calibrate.predictor.build import train
@@ -14,6 +15,7 @@ from calibrate.predictor.prefill import prefill_points, prefill_times
 from calibrate.predictor.tables import StepTables, never_falling
 from replay.model import find_gpu
 from replay.twin.profiled import StepTableFile, model_of, read_step_tables, write_step_tables
+from sim.latency.profiled import axis_knots
 from tests.calibrate.predictor import profiles
 from tests.calibrate.predictor.profiles import CPU, MLP, decode_us, prefill_us, wanted
 from tests.sim.step_batches import batch_of
@@ -217,3 +219,33 @@ def test_a_dip_becomes_flat_at_its_middle() -> None:
     assert never_falling(np.array([1.0, 5.0, 3.0, 4.0, 6.0])).tolist() == [1.0, 4.0, 4.0, 4.5, 6.0]
     rising = np.add.outer(np.arange(5.0), np.arange(4.0))
     np.testing.assert_array_equal(never_falling(rising), rising)
+
+
+def test_products_jump_where_their_tiles_end(tmp_path: Path) -> None:
+    """Every round of 256 rows takes 100 µs: 1,024 tokens fill four, the next token begins a fifth."""
+    law = lambda m, n, k: 100.0 * np.ceil(m / 256) * n * k / 512**2  # noqa: E731 - a law in a line
+    gemm = profiles.gemm_parquet(tmp_path, law)
+    frame = pd.read_parquet(gemm)
+    more = [
+        frame.assign(m=m, latency=law(m, frame.n, frame.k) / 1e3)[frame.m == 1] for m in (1025, 1280, 2048)
+    ]
+    pd.concat([frame, *more]).to_parquet(gemm)
+    profiles.attention_parquets(tmp_path)
+    file, made = train([tmp_path], wanted(tmp_path), A100)
+    products = [each for each in made.components if each.after_us is not None]
+    assert {each.report.estimator for each in products if each.report} == {"grid"}
+    knots = axis_knots(32_768)
+    at = int(np.flatnonzero(knots == 1024)[0])
+    assert made.tokens_after_us is not None
+    jump = made.tokens_after_us - made.tokens_us
+    assert jump[at] == pytest.approx(sum(each.count * each.time_us[at] / 4 for each in products), rel=1e-6)
+    assert np.delete(jump, at).max() < jump[at] / 40  # nothing was measured just after any other edge
+    write_step_tables(tmp_path / "table.json", file)
+    model = model_of(read_step_tables(tmp_path / "table.json"))
+    steps = batch_of([[(tokens, 0, False)] for tokens in (1024, 1025)])
+    assert np.diff(model.durations_us(steps))[0] == pytest.approx(jump[at], rel=0.01)
+    parts = model.operators(steps)
+    assert sum(np.diff(parts[each.component.name])[0] for each in products) == pytest.approx(
+        jump[at], rel=0.01
+    )
+    assert np.sum(list(parts.values()), axis=0) == pytest.approx(model.durations_us(steps), abs=0.51)

@@ -79,6 +79,8 @@ SATURATION = Autoscaler(
         # who waits in the gateway counts as spread over them: 1 + 4/2 = 3 each
         (load((1, 1), queued=4), 3),
         (load((1, 1), queued=2), 2),
+        # 0 + 4/2 and 4 + 4/2: the second one is saturated, and the first has 5 - 2 = 3 to spare
+        (load((0, 4), queued=4), 2),
         # as many free as are there, of three: 5 - 3 = 2 over three is too little; 5 - 2 = 3 is enough, and not over two
         (load((3, 3, 3)), 4),
         (load((2, 2, 2)), 3),

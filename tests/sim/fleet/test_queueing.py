@@ -170,3 +170,72 @@ def test_what_is_no_load_is_refused(servers: int, load: float) -> None:
 def test_what_is_no_share_is_refused(share: float) -> None:
     with pytest.raises(InvalidConfig, match="availability: got"):
         provisioned(3, share)
+
+
+@pytest.mark.parametrize(("servers", "load"), [(1, 1.0), (1, 0.5), (2, 1.0), (2, 3.0), (5, 5.0), (30, 12.0)])
+def test_erlang_b_is_the_definition(servers: int, load: float) -> None:
+    terms = [Fraction(load) ** k / math.factorial(k) for k in range(servers + 1)]
+    assert erlang_b(servers, load) == pytest.approx(float(terms[-1] / sum(terms)), rel=1e-12)
+    assert erlang_b(servers, 0.0) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("servers", "load"), [(1000, 400.0), (1000, 700.0), (100_000, 88_650.0), (100_000, 88_700.0)]
+)
+def test_where_there_are_many_servers_erlang_b_is_the_poisson_distributions(
+    servers: int, load: float
+) -> None:
+    """As rare as 1 in 10³⁰⁵. Nearly all of the distribution lies below so many servers, so its sum is 1."""
+    poisson = math.exp(servers * math.log(load) - load - math.lgamma(servers + 1))
+    assert erlang_b(servers, load) == pytest.approx(poisson, rel=1e-6)
+
+
+@pytest.mark.parametrize(("servers", "load"), [(100_000, 88_600.0), (1_000_000, 963_000.0), (2000, 600.0)])
+def test_what_is_rarer_than_any_number_is_nothing(servers: int, load: float) -> None:
+    """Chernoff: servers · ln(servers / load) - servers + load is 704, 702 and 1,008, beyond 700."""
+    assert erlang_b(servers, load) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("arrival_rate", "service_rate", "cv2", "arrival_cv2"),
+    [
+        (-0.1, 1.0, 1.0, 1.0),
+        (1.0, 0.0, 1.0, 1.0),
+        (1.0, -1.0, 1.0, 1.0),
+        (1.0, 1.0, -0.1, 1.0),
+        (1.0, 1.0, 1.0, -0.1),
+        (math.nan, 1.0, 1.0, 1.0),
+    ],
+)
+def test_what_is_no_rate_or_spread_is_refused(
+    arrival_rate: float, service_rate: float, cv2: float, arrival_cv2: float
+) -> None:
+    with pytest.raises(InvalidConfig, match="wait: got rates of"):
+        Wait.of(3, arrival_rate, service_rate, cv2, arrival_cv2=arrival_cv2)
+
+
+def test_small_rates_and_spreads_are_as_good_as_large_ones() -> None:
+    """One server, 0.25 of 0.5 per second: everybody else waits 1 of 2, e-fold in (0.5 + 0.25) / 2 / 0.25 s."""
+    slow = Wait.of(1, 0.25, 0.5, 0.25, arrival_cv2=0.5)
+    assert slow.probability == pytest.approx(0.5)
+    assert slow.decay_per_s == pytest.approx(2 * 0.25 / 0.75)
+    idle = Wait.of(1, 0.0, 0.5, 0.0, arrival_cv2=0.0)
+    assert idle.probability == 0.0
+    assert idle.decay_per_s == pytest.approx(2 * 0.5 / 1e-6)
+    assert idle.percentile_s(0.99) == 0.0
+    assert Wait.of(1, 0.5, 0.5, 1.0) == Wait(probability=1.0, decay_per_s=0.0)
+
+
+def test_the_distribution_of_a_wait_by_hand() -> None:
+    """Half of the arrivals wait, and of those as many go each second as e^-2 leaves."""
+    wait = Wait(probability=0.5, decay_per_s=2.0)
+    seconds = np.array([-1e-9, 0.0, 0.25, 0.5, 1.0])
+    expected = [1.0, 0.5, 0.5 * math.exp(-0.5), 0.5 * math.exp(-1), 0.5 * math.exp(-2)]
+    assert wait.longer_than(seconds) == pytest.approx(expected, rel=1e-12)
+    assert wait.percentile_s(0.99) == pytest.approx(math.log(50) / 2)
+    assert wait.percentile_s(0.75) == pytest.approx(math.log(2) / 2)
+    assert wait.percentile_s(0.5) == wait.percentile_s(0.4) == 0.0
+    assert wait.mean_s == 0.25
+    assert p99_wait_s(1, 0.5, 1.0, 1.0) == pytest.approx(math.log(50) / 0.5)
+    for_ever = Wait(probability=1.0, decay_per_s=0.0)
+    assert for_ever.mean_s == for_ever.percentile_s(0.5) == math.inf

@@ -98,3 +98,85 @@ def test_labels_decide_where_a_classifier_says() -> None:
 def test_what_is_no_router_is_refused(settings: dict[str, object]) -> None:
     with pytest.raises(InvalidConfig, match="got"):
         Router(**settings)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "settings", [{"name": "spillover", "spill_per_gpu": 0.5}, {"name": "compress", "factor": 1}]
+)
+def test_the_least_that_is_a_router_is_taken(settings: dict[str, object]) -> None:
+    Router(**settings)  # type: ignore[arg-type]
+
+
+def test_a_pool_is_full_with_so_many_requests_per_gpu() -> None:
+    router = Router(name="spillover", spill_per_gpu=2.0)
+    assert [router.spills(number, 3) for number in (5.9, 6.0, 6.1)] == [False, True, True]
+    assert not Router(name="length").spills(1e9, 1)
+
+
+SECOND = GpuProfile(w_s=1.0, h_s=0.0, calibration_context=100, block_size=10, num_blocks=1000, max_slots=2)
+
+
+def rows(*total_tokens: float) -> Lengths:
+    """Return requests of ten output tokens, and so of 11 s."""
+    total = np.array(total_tokens)
+    return Lengths(input_tokens=total - 10, output_tokens=np.full(len(total), 10.0))
+
+
+def routed(
+    router: Router,
+    contexts_gpus: list[tuple[int, int]],
+    lengths: Lengths,
+    arrival_s: list[float] | None = None,
+) -> list[int]:
+    """Return the pool of each request, all there at once where nothing else is said."""
+    pools = [FleetPool(profile=SECOND, context=context, gpus=gpus) for context, gpus in contexts_gpus]
+    arrival = np.array(arrival_s or [0.0] * len(lengths))
+    return simulate_routed(pools, lengths, arrival, router).pool.tolist()
+
+
+def test_a_full_pool_spills_into_the_next_that_holds_the_request_and_no_further() -> None:
+    """One and a half requests per GPU of the short pool's two, running and waiting: the fourth finds three."""
+    router = Router(name="spillover", spill_per_gpu=1.5)
+    pools = [(100, 2), (200, 1), (300, 1)]
+    assert routed(router, pools, rows(*[50.0] * 9)) == [0, 0, 0, 1, 1, 1, 1, 1, 1]
+    assert routed(router, pools, rows(*[250.0] * 5)) == [2] * 5, "the last pool has no next"
+    assert routed(router, pools, rows(*[150.0] * 4)) == [1, 1, 2, 2]
+    later = routed(router, pools, rows(*[50.0] * 5), [0.0, 0.0, 0.0, 10.9, 11.0])
+    assert later == [0, 0, 0, 1, 0], "at 11 s the first three have ended"
+
+
+def test_the_least_loaded_has_the_fewest_requests_per_slot_and_the_first_of_equals_gets_them() -> None:
+    """Pools of 2 and 4 slots at 100 tokens, of 1 and 2 at 200."""
+    router = Router(name="least-loaded")
+    assert routed(router, [(100, 1), (100, 2)], rows(*[50.0] * 6)) == [0, 1, 1, 0, 1, 1]
+    assert routed(router, [(200, 1), (200, 2)], rows(*[50.0] * 6)) == [0, 1, 1, 0, 1, 1]
+    assert routed(router, [(100, 1), (200, 1)], rows(*[150.0] * 3)) == [1, 1, 1]
+
+
+def test_at_random_in_proportion_to_the_slots_of_the_pools_that_hold_it() -> None:
+    """3 · 2 slots at 100 tokens, 4 · 1 at 200 and 2 · 1 at 200: a half, a third, a sixth; 2 to 1 for long requests."""
+    lengths = rows(*[50.0] * 200, *[150.0] * 200)
+    draws = np.random.Generator(np.random.Philox(9)).random(400).tolist()
+    expected = [0 if each < 1 / 2 else 1 if each < 5 / 6 else 2 for each in draws[:200]]
+    expected += [1 if each < 2 / 3 else 2 for each in draws[200:]]
+    assert routed(Router(name="random", seed=9), [(100, 3), (200, 4), (200, 2)], lengths) == expected
+
+
+def test_pools_come_with_the_shortest_context_first_or_not_at_all() -> None:
+    assert routed(Router(name="length"), [(100, 1), (100, 1)], rows(50.0)) == [0]
+    for contexts in ([], [(200, 1), (100, 1)]):
+        with pytest.raises(InvalidConfig, match="expected the shortest context first"):
+            routed(Router(name="length"), contexts, rows(50.0))
+
+
+@pytest.mark.parametrize("labels", [[0, 2], [2, 0], [0], [0, 1, 0]])
+def test_a_label_is_the_number_of_a_pool_for_each_request(labels: list[int]) -> None:
+    pools = [FleetPool(profile=SECOND, context=100, gpus=1)] * 2
+    with pytest.raises(InvalidConfig, match="labels: got none, or numbers without a pool"):
+        simulate_routed(pools, rows(50.0, 50.0), np.zeros(2), Router(name="label"), labels=np.array(labels))
+
+
+def test_a_prompt_up_to_so_many_times_too_long_is_cut_and_no_other() -> None:
+    router = Router(name="compress", factor=1.5)
+    assert routed(router, [(100, 1), (1000, 1)], rows(100.0, 150.0, 151.0)) == [0, 0, 1]
+    assert routed(Router(name="length"), [(100, 1), (1000, 1)], rows(100.0, 101.0)) == [0, 1]

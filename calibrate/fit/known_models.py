@@ -1,5 +1,6 @@
-"""Fitting physics: corrections and overheads of one set, jointly over traces of one server or of several.
+"""Fitting models that are known before any trace: physics' corrections, and the scale of a profile's tables.
 
+Jointly over traces of one server, or, of physics, of several.
 Least squares on the logs of each request's latencies, the simulator in the loop. Every coefficient starts at its
 configured value and is held near it by a prior on its log as wide as it may well be off: what the traces do not tell
 stays as it was learned elsewhere. Intervals are of the problem linearized around the optimum, that prior included: they
@@ -27,7 +28,7 @@ from calibrate.fit.objective.objective import NOISE, log_ratio, robust
 from calibrate.fit.objective.simulated import Run, simulated
 from calibrate.fit.search import Report
 from calibrate.fit.uncertainty import Coefficient
-from sim import Physics
+from sim import Physics, Profiled
 from traces.errors import ConfigError, TraceError
 
 if TYPE_CHECKING:
@@ -62,9 +63,16 @@ PRIOR_WIDTHS = {
     "step_us": 0.8,
     "cpu_step_us": 0.8,
     "cpu_request_us": 0.8,
+    "scale": 0.25,
+    "step": 0.8,
 }
-"""How far off each coefficient may well be: standard deviations of its log. One that is 0 is left out of the model and
-stays so; ``exposed``, ``cpu_exposed``, ``sigma`` and ``max_capture_size`` are choices, not measurements."""
+"""How far off each coefficient may well be: standard deviations of its log; ``scale`` and ``step`` are a profile's. One
+that is 0 is left out of the model and stays so; ``exposed``, ``cpu_exposed``, ``sigma`` and ``max_capture_size`` are
+choices, not measurements, as a profile's terms of Vidur's are."""
+NOT_PROFILED = {"alpha0": 5_000.0, "alpha1": 3.0, "step": 1_000.0}
+"""What no profile of kernels has in it, µs: the way into the queue, and the time between steps. Where a twin says
+nothing of them, a fit begins here."""
+KnownModel = Physics | Profiled
 REQUESTS_PER_TRACE = 20
 """As how many independent requests a trace counts at most: neighbours share their queues, and no model is exact."""
 STEPS = (0.3, 0.1, 0.05)
@@ -118,14 +126,16 @@ def optimum(
 ) -> Optimum:
     """Return the coefficients that fit all traces best; from ``start``, the logs of an optimum nearby, in one search.
 
-    Raises ConfigError unless every twin's model is physics, TraceError where nothing is observed.
+    Raises ConfigError unless every twin's model is physics, or profiled, TraceError where nothing is observed.
     """
-    first = _physics(served[0])
-    names = tuple(name for name in PRIOR_WIDTHS if float(getattr(first, name)) > 0 and _matters(name, served))
+    first = _model(served[0])
+    names = tuple(
+        name for name in PRIOR_WIDTHS if float(getattr(first, name, 0.0)) > 0 and _matters(name, served)
+    )
     expected = np.log([float(getattr(first, name)) for name in names])
     width = np.array([PRIOR_WIDTHS[name] for name in names])
     weights = [_weight(each) for each in served]
-    tell = report or (lambda _stage, _loss: None)
+    tell, kind = report or (lambda _stage, _loss: None), type(first).__name__.lower()
 
     def residuals(x: Floats) -> Floats:
         parts = [
@@ -135,7 +145,7 @@ def optimum(
             for each, weight in zip(served, weights, strict=True)
         ]
         rows = np.concatenate([*parts, (x - expected) / width])
-        tell("physics", float(np.mean(rows**2)))
+        tell(kind, float(np.mean(rows**2)))
         return rows
 
     x, moved_by = expected if start is None else start, np.zeros(len(names))
@@ -164,17 +174,17 @@ def optimum(
     )
 
 
-def fit_physics(
+def fit_known(
     served: Sequence[Served], *, report: Report | None = None, start: Floats | None = None
 ) -> tuple[Fit, ...]:
     """Return, per trace, the twin with one set of coefficients fitted to all; they differ only in the twin.
 
-    ``start``: the logs of an optimum nearby. Raises ConfigError unless every twin's model is physics, TraceError where
-    nothing is observed.
+    ``start``: the logs of an optimum nearby. Raises ConfigError unless every twin's model is physics, or profiled,
+    TraceError where nothing is observed.
     """
     from calibrate.fit.result import Fit
 
-    started = time.monotonic()
+    began = time.monotonic()
     found = optimum(served, report=report, start=start)
     names = found.names
     information = found.slopes.T @ found.slopes
@@ -186,7 +196,7 @@ def fit_physics(
     values = {each.name: each.value for each in coefficients}
     return tuple(
         Fit(
-            config=replace(each.config, latency=_with(_physics(each), values)),
+            config=replace(each.config, latency=_with(_model(each), values)),
             coefficients=coefficients,
             names=names,
             correlation=correlation,
@@ -196,7 +206,7 @@ def fit_physics(
             num_requests=sum(one.trace.num_used for one in served),
             converged=found.converged,
             method=METHOD,
-            seconds=time.monotonic() - started,
+            seconds=time.monotonic() - began,
         )
         for each in served
     )
@@ -246,22 +256,31 @@ def _confirmed(
     return latest[-1]
 
 
-def _physics(served: Served) -> Physics:
+def started(model: KnownModel) -> KnownModel:
+    """Return where a fit of a model begins: of a profile what it does not have in it is at a guess."""
+    if isinstance(model, Physics):
+        return model
+    guesses = {name: value for name, value in NOT_PROFILED.items() if not getattr(model, name)}
+    return replace(model, **guesses)  # type: ignore[arg-type]  # coefficients are numbers
+
+
+def _model(served: Served) -> KnownModel:
     latency = served.config.latency
-    if not isinstance(latency, Physics):
+    if not isinstance(latency, Physics | Profiled):
         kind = type(latency).__name__.lower()
-        raise ConfigError(f"latency.model: got {kind}, expected physics ({served.config.source})")
-    return latency
+        raise ConfigError(f"latency.model: got {kind}, expected physics or profiled ({served.config.source})")
+    return started(latency)
 
 
-def _with(model: Physics, values: Mapping[str, float]) -> Physics:
-    """Return physics with these coefficients in place of its own."""
+def _with(model: KnownModel, values: Mapping[str, float]) -> KnownModel:
+    """Return a model with these coefficients in place of its own."""
     return replace(model, **values)  # type: ignore[arg-type]  # coefficients are the fields that are floats
 
 
 def _matters(name: str, served: Sequence[Served]) -> bool:
-    """Return whether any of the servers has what a coefficient is about: experts, several GPUs."""
-    peaks = [_physics(each).peak for each in served]
+    """Return whether any of the servers has what a coefficient of physics is about: experts, several GPUs."""
+    models = [_model(each) for each in served]
+    peaks = [model.peak for model in models if isinstance(model, Physics)]
     if name in (
         "expert_compute",
         "expert_weights",
@@ -287,7 +306,7 @@ def _weight(served: Served) -> Floats:
 
 def _run(served: Served, names: Sequence[str], x: Floats) -> Run:
     """Return the trace simulated with these coefficients."""
-    model = _with(_physics(served), dict(zip(names, np.exp(x).tolist(), strict=True)))
+    model = _with(_model(served), dict(zip(names, np.exp(x).tolist(), strict=True)))
     return simulated(served.trace, engine=served.config.engine, model=model)
 
 

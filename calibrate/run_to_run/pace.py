@@ -1,0 +1,66 @@
+"""By how much a server's pace differs from run to run, from repeated runs or from a stated default."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from calibrate.compare.pair import Pairs
+
+STATED = 0.005
+"""A server's pace differs by so much from one run of the same requests to the next (90 %, one H100)."""
+Z_90 = 1.6448536269514722
+"""The normal distribution's 95th percentile: nine of ten values lie within so many standard deviations."""
+STATED_COUNTS = 4
+"""The stated pace weighs as so many repeated runs: a single one says little of a spread."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunToRun:
+    """Within which fraction of its usual pace nine of ten runs of a server are.
+
+    ``num_repeats``: the runs that the ``bound`` rests on; 0: it is stated, not measured.
+    """
+
+    bound: float = STATED
+    num_repeats: int = 0
+
+    @property
+    def deviation(self) -> float:
+        """The standard deviation of a run's log pace."""
+        return self.bound / Z_90
+
+    def text(self) -> str:
+        """Return it as a sentence of a report."""
+        if self.num_repeats == 0:
+            origin = "stated, not measured; repeat a run to measure it (--repeat)"
+        else:
+            runs = "run" if self.num_repeats == 1 else "runs"
+            origin = f"from {self.num_repeats} repeated {runs} and the stated 0.5%"
+        return f"intervals have the server's pace from run to run in them: {self.bound:.2%} either way ({origin})"
+
+
+def run_to_run(couples: Sequence[Pairs], *, stated: RunToRun) -> RunToRun:
+    """Return the pace from runs that repeat another one: each the two runs' requests side by side; else as ``stated``.
+
+    Two runs' log paces differ by the square root of 2 times one run's deviation. What is measured is shrunk to the
+    stated value, as a scaled inverse chi-squared prior of ``STATED_COUNTS`` degrees of freedom does (Gelman et al.,
+    Bayesian Data Analysis, 3rd ed., section 2.6). A run whose answers have one token has no pace.
+    """
+    known = [each for each in map(_difference, couples) if each is not None]
+    if not known:
+        return stated
+    seen = sum(each**2 / 2 for each in known)
+    variance = (STATED_COUNTS * stated.deviation**2 + seen) / (STATED_COUNTS + len(known))
+    return RunToRun(bound=float(Z_90 * np.sqrt(variance)), num_repeats=len(known))
+
+
+def _difference(pairs: Pairs) -> float | None:
+    """Return the log ratio of the two runs' mean time per token; None where either has none."""
+    one, other = (side["tpot_us"].to_numpy(float) for side in (pairs.observed, pairs.simulated))
+    known = np.isfinite(one) & np.isfinite(other)
+    if not known.any() or min(one[known].mean(), other[known].mean()) <= 0:
+        return None
+    return float(np.log(other[known].mean() / one[known].mean()))

@@ -34,7 +34,7 @@ from calibrate.compare.pair import (
     side_of,
     take,
 )
-from calibrate.compare.saturation import _bins, _burst, _growth, _state, saturation_of
+from calibrate.compare.saturation import _bins, _burst, _growth, _state, saturation, saturation_of
 from calibrate.compare.strata import MOST_KINDS, REPLICATES, strata_of
 from replay import TwinConfig
 from sim import Blackbox, EngineConfig, Step
@@ -416,6 +416,13 @@ def test_a_burst_is_a_queue_where_most_are_under_way_and_the_answers_take_longer
     assert state(3, -1.0, 7, 7, 7, 7) == "unclear"
     assert state(3, 10.0, 0, 20, 30, 40) == "unclear"
     assert state(3, 0.0, 0.5, 1.0, 1.1, 1.2) == "saturated"
+
+
+def test_one_that_comes_after_the_first_answers_makes_it_no_burst() -> None:
+    """Nineteen at once, each answered after 2 s, and one more after 100."""
+    arrival = np.r_[np.arange(19) * 0.05, 100.0] * 1e6
+    assert saturation(arrival, np.full(20, 2e6)).trend == pytest.approx(0)
+    assert saturation(np.r_[arrival[:-1], 1.5e6], np.full(20, 2e6)).trend is None
 
 
 def test_arrivals_and_completions_are_counted_in_forty_spans_at_most() -> None:

@@ -22,7 +22,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from replay.plan.questions import find_capacity, sweep, tune
+    from replay.plan.question import find_capacity
+    from replay.plan.sweep.question import sweep
+    from replay.plan.tune.question import tune
     from replay.serve import serving
     from replay.simulated_run import Run, RunSettings, run
     from replay.trace.pacing import Pacing, paced_requests, pacing_of
@@ -42,7 +44,7 @@ _HOMES = {
     "allowing_code": "replay.twin.own.own_code",
     "check_fits": "replay.twin.config",
     "dump_config": "replay.twin.config_write",
-    "find_capacity": "replay.plan.questions",
+    "find_capacity": "replay.plan.question",
     "load_config": "replay.twin.config",
     "lookup_defaults": "replay.twin.on_record",
     "read_defaults": "replay.twin.defaults",
@@ -56,8 +58,8 @@ _HOMES = {
     "serving": "replay.serve",
     "simulate_trace": "replay.trace.simulate",
     "summarize": "replay.trace.simulation_summary",
-    "sweep": "replay.plan.questions",
-    "tune": "replay.plan.questions",
+    "sweep": "replay.plan.sweep.question",
+    "tune": "replay.plan.tune.question",
     "write_defaults_entry": "replay.twin.defaults_write",
 }
 

@@ -15,7 +15,7 @@ import pytest
 import typer
 import typer.main
 
-import replay.plan.variants_command  # a test must not be the first to import it: it would keep the stubs of `here`
+import replay.plan.variants.command  # a test must not be the first to import it: it would keep the stubs of `here`
 import replay.ready
 import vtwin
 from tests.calibrate.predictor import profiles

@@ -10,9 +10,14 @@ from typing import TYPE_CHECKING
 from replay.plan.capacity import Capacity, short_run_note
 from replay.plan.capacity_text import column, document, lines, step_scatter
 from replay.plan.draws import lengths_text
-from replay.plan.questions import searched_capacity
-from replay.plan.side_by_side import mark_unanswered, side_by_side, unanswered_facts, unanswered_lines
-from replay.plan.variants import Variant
+from replay.plan.question import searched_capacity
+from replay.plan.variants.side_by_side import (
+    mark_unanswered,
+    side_by_side,
+    unanswered_facts,
+    unanswered_lines,
+)
+from replay.plan.variants.simulated import Variant
 from replay.progress import working
 from traces.header import tool_version
 from traces.run_slo import RunLimit

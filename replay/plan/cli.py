@@ -94,8 +94,8 @@ def capacity(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     """
     from replay.plan.capacity_command import show_one, show_several
     from replay.plan.draws import searchable, tell_too_long
-    from replay.plan.questions import drawn
-    from replay.plan.variants_command import variants_from
+    from replay.plan.question import drawn
+    from replay.plan.variants.command import variants_from
     from replay.ready import prepare_engine
     from replay.twins import load_twins
     from traces.atomic import check_place

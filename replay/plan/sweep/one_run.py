@@ -11,7 +11,7 @@ import click
 import typer
 
 from replay.plan.sweep.grid import Run, Value, words_of
-from replay.plan.variants import Variant, document, simulate_variant
+from replay.plan.variants.simulated import Variant, document, simulate_variant
 from replay.ready import prepare_engine
 from replay.simulated_run import RunSettings
 from replay.trace.measured_window import parse_measured

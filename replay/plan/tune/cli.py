@@ -139,7 +139,7 @@ def tune(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     limits.
     """
     from replay.plan.draws import searchable, tell_too_long
-    from replay.plan.questions import drawn
+    from replay.plan.question import drawn
     from replay.plan.tune.candidates import CHUNKED, SEATS, TOKENS, TP, candidates_of
     from replay.ready import prepare_engine
     from traces.atomic import check_place

@@ -1,12 +1,10 @@
-"""What a plan answers, as functions: how much a server can take, which flags are best, how settings compare.
+"""How much a server can take, as a function; ``vtwin capacity`` asks the same and shows the answer.
 
-The commands ``vtwin capacity``, ``tune`` and ``sweep`` ask the same and show the answer. Notes that concern a workload
-go to stderr here, too.
+Notes that concern a workload go to stderr here, too.
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -16,15 +14,12 @@ from replay.plan.capacity import Capacity, capacity_of_draws
 from replay.plan.capacity_at_paces import with_pace
 from replay.plan.draws import Drawing, drawing_of, draws, length_span, searchable
 from replay.plan.seeds import DEFAULT_SEEDS, MOST_SEEDS
-from replay.ready import load_engine, prepare_engine
+from replay.ready import prepare_engine
 from replay.twin.fitted.fitted_range import extrapolation_note, rate_of_each
 from traces.run_slo import RunLimit, parse_run_slo
 from traces.workload.options import WorkloadOptions
 
 if TYPE_CHECKING:
-    import pandas as pd
-
-    from replay.plan.tune.search import Tuned
     from replay.twin.config import TwinConfig
     from traces import Trace
 
@@ -49,48 +44,6 @@ def find_capacity(
         return searched_capacity([workload], twin, limits, with_binding=with_binding, drawing=None)[0]
     traces, drawing = drawn(workload, seeds=seeds)
     return searched_capacity(traces, twin, limits, with_binding=with_binding, drawing=drawing)[0]
-
-
-def tune(
-    workload: WorkloadOptions,
-    config: Path | str,
-    slo: str,
-    *,
-    settings: Sequence[str] = (),
-    keep: int = 3,
-    seeds: int = DEFAULT_SEEDS,
-) -> Tuned:
-    """Return the engine flags that serve the highest rate within ``slo``, the best ``keep`` with intervals.
-
-    ``config``: TWIN.yaml; ``settings``: ``KEY=V1,V2`` texts, as after ``--set``; none: limits around the file's own.
-    Raises ConfigError on a file, a workload or limits that cannot be searched.
-    """
-    from replay.plan.tune.candidates import candidates_of
-    from replay.plan.tune.search import search
-
-    limits = parse_run_slo(slo)
-    candidates = candidates_of(Path(config), None, list(settings))
-    traces, drawing = drawn(workload, seeds=seeds)
-    prepare_engine(candidates.tried[0].twin)
-    return search(traces, candidates.tried, limits, keep=keep, drawing=drawing)
-
-
-def sweep(grid: Path | str, *, jobs: int | None = None) -> pd.DataFrame:
-    """Return the table of GRID.yaml's runs, a row each in the order of the grid; ``error`` says why a run has none.
-
-    ``jobs``: processes, None: one for each core. Nothing is kept on disk. Raises ConfigError on a wrong grid.
-    """
-    import pandas as pd
-
-    from replay.plan.sweep.backends import rows_of
-    from replay.plan.sweep.grid import read_grid
-
-    runs = read_grid(Path(grid)).runs
-    load_engine()  # once, before several processes would compile it side by side
-    rows = {
-        str(row["run"]): row for row in rows_of(runs, backend="processes", jobs=jobs or os.cpu_count() or 1)
-    }
-    return pd.DataFrame([rows[run.digest] for run in runs])
 
 
 def drawn(

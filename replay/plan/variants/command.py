@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from replay.plan.variants import (
+from replay.plan.variants.simulated import (
     Variant,
     VariantResult,
     document,
@@ -127,7 +127,7 @@ def _write_page(
     path: Path, results: Sequence[VariantResult], told: Sequence[str], *, options: SimulationOptions
 ) -> None:
     """Write the page that compares the variants, with what was told of their configurations."""
-    from replay.plan.variants_page import write_variants_page
+    from replay.plan.variants.page import write_variants_page
     from replay.twin.keys.overlay import notes_of_variants
 
     notes = notes_of_variants(each.variant.twin.notes for each in results)

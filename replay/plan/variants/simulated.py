@@ -12,7 +12,7 @@ import numpy as np
 from replay.cluster.fitness import Fitness, fitness
 from replay.cluster.infrastructure import InfrastructureSummary, summarize_infrastructure
 from replay.cluster.lives import most_at_once
-from replay.plan.side_by_side import mark_unanswered, side_by_side, unanswered_lines
+from replay.plan.variants.side_by_side import mark_unanswered, side_by_side, unanswered_lines
 from replay.simulated_run import RunSettings, run
 from replay.timeline.watch import Usage
 from replay.trace.distribution import Distribution

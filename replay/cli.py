@@ -82,10 +82,10 @@ def replay(
     files: FileOptions,
 ) -> None:
     """Simulate the requests of a trace."""
+    twins = twins_asked(twin, run, files)
     from traces.errors import TraceError
     from traces.importers.recorded import read_recorded
 
-    twins = twins_asked(twin, run, files)
     if len(twins) == 1:
         tell_replaced(twin.output, twin.config, overwrite=files.overwrite, read=trace)
     with working(f"reading {trace}"):

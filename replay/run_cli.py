@@ -39,12 +39,12 @@ def run(
     files: FileOptions,
 ) -> None:
     """Draw a workload and simulate it."""
+    _check_load(workload, sweep)
+    twins = twins_asked(twin, how, files)
     from traces.strict.tell import tell
     from traces.workload import clipping_notes
     from traces.workload.recorded.served import served_note
 
-    _check_load(workload, sweep)
-    twins = twins_asked(twin, how, files)
     if len(twins) == 1 and sweep is None:
         tell_replaced(twin.output, twin.config, overwrite=files.overwrite)
     with working("drawing the workload"):

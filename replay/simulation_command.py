@@ -150,11 +150,11 @@ def _check_options(planned: Plan, options: SimulationOptions) -> None:
 
 def _write_steps(run: Run, options: SimulationOptions) -> None:
     """Write the steps, and the requests with them for a viewer, where asked; each step is taken on its own for it."""
+    if options.steps is None and options.trace_events is None and not options.operator_times:
+        return
     from replay.timeline.trace_events import write_trace_events
     from replay.trace.steps import write_steps
 
-    if options.steps is None and options.trace_events is None and not options.operator_times:
-        return
     with working("taking the steps one at a time"):
         if options.steps is not None:
             write_steps(options.steps, run.stepped.steps())
@@ -167,11 +167,11 @@ def _write_steps(run: Run, options: SimulationOptions) -> None:
 
 def _of_cluster(run: Run, options: SimulationOptions) -> dict[str, object]:
     """Return what a cluster adds to the document, its decisions written where asked; nothing of one server."""
+    if run.of_cluster is None:
+        return {}
     from replay.cluster.counterfactual import counterfactuals
     from replay.cluster.decisions import summarize_regret, write_decisions
 
-    if run.of_cluster is None:
-        return {}
     assert run.fleet is not None  # noqa: S101 - a cluster was simulated
     assert run.cluster is not None  # noqa: S101 - a cluster was simulated
     added: dict[str, object] = {**run.of_cluster}

@@ -29,8 +29,8 @@ from replay.plan.capacity import (
     _of_parts,
     _outline,
     _with_twice,
+    capacity_of_draws,
     crossing_of,
-    find_capacity,
     num_drawn,
     reach_of,
     searched,
@@ -118,7 +118,7 @@ class Searches:
         return Drawing(draw=draw, seeds=seeds, most_seeds=most)
 
     def found(self, traces: list[Draw], *, limits: Any = LIMITS, **options: Any) -> Capacity:  # noqa: ANN401
-        return find_capacity(traces, None, limits, **options)  # type: ignore[arg-type] # no twin is simulated
+        return capacity_of_draws(traces, None, limits, **options)  # type: ignore[arg-type] # no twin is simulated
 
 
 def test_a_recorded_load_is_searched_once_and_to_the_end(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -30,9 +30,7 @@ def check_writing(*, fit: bool, places: Mapping[str, Path | None], infer: bool) 
         given = (
             "--infer-async, --fit-alpha2, --latency-model" if infer else "--write-config, --write-defaults"
         )
-        raise ConfigError(
-            f"{given}: got no --fit, expected it: without a fit there is nothing to write or infer"
-        )
+        raise ConfigError(f"{given}: needs --fit: without a fit there is nothing to write or infer")
     for option, place in places.items():
         check_place(place, option=option)
 

@@ -319,7 +319,7 @@ def check_options(
     if simulated and (fitting or num_holdout):
         given = "--fit" if fitting else "--holdout"
         raise ConfigError(
-            f"{given}: got it with --simulated, expected --config: only a twin can be simulated anew"
+            f"{given}: cannot be combined with --simulated, expected --config: only a twin can be simulated anew"
         )
     if simulated and num_observed != 1:
         raise ConfigError(f"OBSERVED: got {num_observed} traces with --simulated, expected one")

@@ -298,8 +298,8 @@ def _check_known(
     for option, is_asked in asked.items():
         if is_asked:
             raise ConfigError(
-                f"{option}: got it with latency.model {kind}, expected blackbox or extended: {kind} is fitted from "
-                "its configured coefficients, under the configured scheduling"
+                f"{option}: cannot be combined with latency.model {kind}, expected blackbox or extended: {kind} is "
+                "fitted from its configured coefficients, under the configured scheduling"
             )
 
 

@@ -1,4 +1,4 @@
-"""What runs show of the server's flags, against the twin's: taken where nobody says them, else objected to."""
+"""What runs show of the server's flags, which fill what the twin leaves open and are else compared with it."""
 
 from __future__ import annotations
 

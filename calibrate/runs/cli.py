@@ -18,7 +18,7 @@ def compare(
     seed: Annotated[int, typer.Option(min=0, help="Of the intervals' resampling.")] = 42,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")] = False,
 ) -> None:
-    """Compare two runs, measured or simulated, neither taken for the truth.
+    """Compare two runs, measured or simulated. Neither is the reference.
 
     Shows what was asked of each, what each served, and by how much B's latencies differ from A's with 90 % intervals.
     `calibrate` compares a server with its twin.

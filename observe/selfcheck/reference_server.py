@@ -56,7 +56,7 @@ class ReferenceServer:
         self._alarm = make_alarm(self._wake_due, monotonic_ns)
 
     def at(self, due_ns: int, answer: Answer) -> None:
-        """Let ``answer`` go on at ``due_ns``."""
+        """Continue ``answer`` at ``due_ns``."""
         heapq.heappush(self._due, (due_ns, next(self._numbers), answer))
         if self._due[0][0] == due_ns:
             self._alarm.set(due_ns)

@@ -56,7 +56,7 @@ def _attempts_of(cluster: ClusterConfig) -> int:
 
 
 def return_freed() -> None:
-    """Let the system have what was freed: glibc keeps it where anything behind it is in use, and would take new memory.
+    """Return freed memory to the system: glibc keeps it while anything behind it is in use.
 
     Elsewhere nothing happens.
     """

@@ -86,7 +86,7 @@ def _priority_inversion(run: FleetRun) -> Pathology | None:
 
 
 def queued_at(result: ClusterSimulation) -> NDArray[np.int32]:
-    """Return in which instance's queue each request began: of who computed its prompt, int32 [n]."""
+    """Return the instance in whose queue each request began, which computed its prompt; int32 [n]."""
     if result.split is None:
         return result.instance
     there = result.split.prefill_instance

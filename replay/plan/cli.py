@@ -114,7 +114,7 @@ def capacity(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
         config, defaults, settings, instances=instances, routing=routing, anyway=anyway, base=base
     )
     if len(twins) > 1 and report is not None:
-        raise ConfigError("--report: got it with several variants, expected one")
+        raise ConfigError("--report: cannot be combined with several variants")
     takes_all = workload.num_requests is None and workload.trace is None
     drawing = drawing_of(options, seeds=seeds, most_seeds=most_seeds) if takes_all else None
     traces = draws(options, 1 if takes_all else seeds)

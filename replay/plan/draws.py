@@ -35,10 +35,10 @@ def searchable(workload: WorkloadOptions, like: Path | None) -> WorkloadOptions:
     """Return the workload at a rate of 1, with the number of requests of a search. Raises ConfigError."""
     for name in _SEARCHED:
         if getattr(workload, name) is not None:
-            raise ConfigError(f"{flag(name)}: got it with a search for a rate, expected none")
+            raise ConfigError(f"{flag(name)}: cannot be combined with a search for a rate")
     if like is not None:
         if workload.lengths_from is not None:
-            raise ConfigError("--like: got it together with --lengths-from, expected one of them")
+            raise ConfigError("--like: cannot be combined with --lengths-from")
         workload = replace(workload, lengths_from=like)
     if workload.trace is not None:
         return workload
@@ -178,7 +178,7 @@ def _length_text(name: str, values: NDArray[np.float64]) -> str:
 
 
 def default_lengths_note(options: WorkloadOptions) -> str | None:
-    """Return the note that nobody said how long the requests are; None where somebody did."""
+    """Return the note that no lengths were given; None where some were."""
     said = (options.workload, options.preset, options.trace, options.lengths_from)
     if any(each is not None for each in (*said, *(getattr(options, name) for name in LENGTH_NAMES))):
         return None

@@ -244,7 +244,7 @@ def _told(loads: Sequence[Load], rate_per_s: float) -> Told | None:
 
 
 def _is_outrun(growth: Growth, load: Load) -> bool:
-    """Return whether more comes than is answered; whoever gives up or is turned away is not answered either."""
+    """Return whether more comes than is answered; requests that give up or are turned away count as not answered."""
     laps = max(1, round(growth.num_sent / max(int(load.first.sum()), 1)))
     is_lost = growth.num_sent < (1 - UNANSWERED) * laps * int(load.first.sum())
     piles_up = growth.growth_frac > MARGIN and growth.generations >= SETTLED and not growth.falls_back

@@ -176,7 +176,7 @@ class Twin:
         return generation
 
     def drop(self, generation: Generation) -> None:
-        """Let go of a request: abort it where its client is gone before its end."""
+        """Forget a request; abort it where its client has gone before its end."""
         now_us = self._catch_up() if generation.number in self._live else 0
         if self.failure is not None:
             return
@@ -232,7 +232,7 @@ class Twin:
         self._arm()
 
     def _catch_up(self) -> int:
-        """Tell everybody what has happened; return the time of now."""
+        """Announce what has happened until now to the answers under way; return the time, µs."""
         now_us = self._clock_us()
         if self.failure is None:
             try:
@@ -242,7 +242,7 @@ class Twin:
         return now_us
 
     def _tell(self, now_us: int) -> None:
-        """Announce tokens that are due, and who gets no answer."""
+        """Announce tokens that are due, and the requests that get no answer."""
         tokens = self._realtime.tokens(now_us)
         # Prompts first: with its last token, which a late look finds at once, a request is no longer known here.
         for number, instance in self._realtime.computed_prompts(now_us):
@@ -260,7 +260,7 @@ class Twin:
                 generation.changed.set()
 
     def _fail(self, error: InvalidConfig) -> None:
-        """Serve nothing any more; everybody is told why."""
+        """Serve nothing any more; every request under way is told why."""
         self.failure = error
         for generation in self._live.values():
             generation.refusal = _refusal_of(error)
@@ -278,7 +278,7 @@ class Twin:
     def _token(self, generation: Generation, time_us: int) -> None:
         """Announce one token that is due."""
         instance = self._realtime.instance_of(generation.number)
-        assert instance is not None  # noqa: S101 - who has a token has an engine
+        assert instance is not None  # noqa: S101 - a request that has a token has an engine
         generation.instance, metrics = instance, self.metrics[instance]
         metrics.generation_tokens += 1
         if generation.first_us is None:

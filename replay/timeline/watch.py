@@ -34,7 +34,7 @@ Resource = Literal["seats", "KV blocks", "step time", "gateway", "none"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Usage:
-    """What was in use, at evenly spaced times (µs). ``kv_frac``: share of the KV blocks; None where nobody looked.
+    """What was in use, at evenly spaced times (µs). ``kv_frac``: share of the KV blocks; None where not sampled.
 
     ``waits_for``: what requests in the queue wait for, None where that is not known, ``gateway`` where they wait there
     for longer than at the instances. ``seats_up``: of ``num_seats``, those of instances that served, on average; None

@@ -61,7 +61,7 @@ def server_roots(root: Section) -> list[Section]:
     if not pools:
         section.fail("pools", got="none", expected="a list of at least one")
     if "instances" in section:
-        section.fail("instances", got="it together with pools", expected="one or the other")
+        section.refuse_together("instances", "pools")
     for pool in pools:
         pool.refuse_unknown(names_under("cluster.pools"))
     return [_overlaid(root, pool) for pool in pools]

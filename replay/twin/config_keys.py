@@ -79,8 +79,8 @@ ENGINE_MEANINGS: Mapping[str, str] = {
     "host_step_us": "µs that the CPU needs between two steps. Added to every step without `async_scheduling`, hidden "
     "with it. 2,300 on an H100 machine with 16 cores.",
     "host_prefill_us": "The same, in addition, of a step with prompts. 3,800 on that machine.",
-    "batching": "Who is put into a batch: by vLLM's rule, or for comparison by that of Orca, Sarathi-Serve or static "
-    "batching (docs/explanation/batching.md). The others have no async scheduling and no prefix cache.",
+    "batching": "Which requests are put into a batch: by vLLM's rule, or for comparison by that of Orca, "
+    "Sarathi-Serve or static batching (docs/explanation/batching.md). The others have no async scheduling and no prefix cache.",
     "frontend": "The API server's checks and clamps of prompt and output length; `none`: the engine alone.",
 }
 """What each field of sim.EngineConfig means; its name, default and type are taken from the dataclass."""

@@ -185,7 +185,7 @@ def _read_physics(asked: Asked) -> Chosen:
 
 
 def _read_analytic(asked: Asked, name: str) -> Chosen:
-    """Return roofline or physics, and what it adds to every first token where nobody said how much."""
+    """Return roofline or physics, and what it adds to every first token where no amount is given."""
     peak = peak_of(asked.root, asked.latency, shape=asked.shape, hardware=asked.hardware)
     model = _analytic(asked, name, peak)
     node = asked.latency.nodes.get("coefficients")
@@ -254,9 +254,7 @@ def _launch(asked: Asked, coefficients: Section | None) -> dict[str, float]:
     if launch is None:
         return {}
     if coefficients is not None and "all_reduce_us" in coefficients:
-        coefficients.fail(
-            "all_reduce_us", got="it together with hardware.nccl_launch_us", expected="one of them"
-        )
+        coefficients.refuse_together("all_reduce_us", "hardware.nccl_launch_us")
     return {"all_reduce_us": launch}
 
 

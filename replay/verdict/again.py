@@ -155,7 +155,7 @@ def _of_laps(session: Int64s | None, rows: Int64s, *, num_each: int) -> Int64s |
 
 
 def _plan_of_laps(plan: ClientPlan, rows: Int64s, *, num_each: int) -> ClientPlan:
-    """Return who waits for whom, in each lap of all rows."""
+    """Return the plan for these rows in each lap: which request waits for which other one's answer."""
     lap = np.arange(len(rows)) // num_each
     successor = None
     if plan.successor is not None:

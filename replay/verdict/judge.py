@@ -34,7 +34,7 @@ UNDER_WAY = 0.2
 LIGHT = 0.1
 """Where less is under way then, and nothing grows or waits, a short run need not be repeated."""
 QUEUEING = 2.0
-"""Where nine of ten requests wait less than so many steps to be scheduled, nobody queues."""
+"""Where nine of ten requests wait less than so many steps to be scheduled, there is no queue."""
 WAITING = 0.1
 """The share of requests that may pile up in the queue of a server that keeps up."""
 CACHED = 0.1
@@ -42,7 +42,7 @@ CACHED = 0.1
 GROWING = 0.02
 """After a burst, a server that does not recover piles up at least this share of what comes."""
 SETTLED = 3
-"""Generations after which those who leave tell how fast a server is."""
+"""Generations after which the rate at which customers leave tells how fast a server is."""
 LASTING = 6
 """A run tells if it has so many times the requests that are in the server at once."""
 
@@ -243,7 +243,7 @@ def _facts(growth: Growth, num_simulated: int) -> LoadFacts:
 
 
 def tells_rate(growth: Growth) -> bool:
-    """Return whether those who left tell how fast the server is: a queue formed, or several generations passed."""
+    """Return whether departures tell how fast the server is: a queue formed, or several generations passed."""
     return growth.waiting_frac > WAITING or growth.generations >= SETTLED
 
 

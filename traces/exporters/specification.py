@@ -134,7 +134,7 @@ def _names(clients: list[str]) -> list[str]:
 
 
 def _who(rows: pd.DataFrame, *, name: str) -> dict[str, Any]:
-    """Return whom a client's requests belong to, keys that say nothing left out."""
+    """Return a client's id, tenant, class, model, adapter, prefix group and limits; keys that say nothing left out."""
     first = rows.iloc[0]
     who: dict[str, Any] = {"id": name}
     for column in ("tenant_id", "slo_class", "model", "adapter", "prefix_group"):

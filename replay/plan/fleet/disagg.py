@@ -241,7 +241,7 @@ def _cost_per_hour(plan: DisaggPlan, counts: Sequence[int]) -> float:
 
 
 def transfer_note(transfer: Disaggregation, *, assumed: bool) -> str:
-    """Return what the simulated transfers cost; ``assumed``: nobody named a model."""
+    """Return what the simulated transfers cost; ``assumed``: no model was named."""
     source = " (assumed: a 70B-class model; --kv-bytes-per-token)" if assumed else ""
     return (
         f"simulated transfers: {transfer.kv_bytes_per_token or 0:,} bytes of KV per token{source} over links of "

@@ -90,7 +90,7 @@ def plan_pools(
     Where the router needs no pool's load, each pool is simulated alone: what comes to it is Poisson again. Else all
     together behind the router, made larger until the objective is kept, and then each as small as that leaves it. A
     pool with failures of its own has its own availability. Raises Infeasible where no size keeps the objective,
-    ConfigError where nobody is sent to a pool.
+    ConfigError where no request is sent to a pool.
     """
     plans = [
         _pool(spec, router, lengths, rate_per_s, objective, mine=pool_of == number, asking=asking)

@@ -53,7 +53,7 @@ NOISE = (
 
 
 def error_lines(plan: FleetPlan) -> list[str]:
-    """Return how far the step times behind each profile were off on real servers, or that nobody knows."""
+    """Return how far the step times behind each profile were off on real servers, or that it is not known."""
     said = {}
     for pool in plan.pools:
         name, error = pool.source.name, pool.source.error
@@ -64,7 +64,7 @@ def error_lines(plan: FleetPlan) -> list[str]:
                 "than the first figure, on nine of ten less than the second"
             )
         elif pool.source.misfit is None:
-            said[name] = f"{name}: not known, its figures are nobody's measurement here"
+            said[name] = f"{name}: not known: its figures were not compared with measurements"
         else:
             said[name] = f"{name}: that of the twin's own fit, which vtwin calibrate tells"
     return list(said.values())
@@ -200,7 +200,7 @@ def broken_text(seen: Verification, objective: Objective) -> str:
 
 
 def remarks(name: str, seen: Verification) -> list[str]:
-    """Return who was not answered, and what a longer run would do better."""
+    """Return how many requests were not answered, and what a longer run would do better."""
     window, said = seen.window, []
     if seen.failed_frac > MOST_FAILED:
         said.append(f"{name}: {seen.failed_frac:.1%} of the measured requests were not answered")

@@ -74,7 +74,7 @@ def sweep(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     ] = None,
     backend: Annotated[
         Literal["processes", "dask", "ray"],
-        typer.Option(help="Who simulates; dask and ray are extras.", rich_help_panel=MACHINES),
+        typer.Option(help="What runs the simulations; dask and ray are extras.", rich_help_panel=MACHINES),
     ] = "processes",
     address: Annotated[
         str | None,

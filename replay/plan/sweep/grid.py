@@ -74,7 +74,7 @@ def plain(text: str) -> Value:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Grid:
-    """All runs of a sweep, in order. ``has_list_prices``: nobody gave prices of their own."""
+    """All runs of a sweep, in order. ``has_list_prices``: the grid gives no prices."""
 
     runs: tuple[Run, ...]
     has_list_prices: bool

@@ -166,8 +166,8 @@ CLUSTER_KEYS: tuple[Key, ...] = (
     _choice(
         "routing.owner",
         ("creator", "least-loaded"),
-        "`cache-aware` only. Who gets a known prefix: whoever had it first (sglang-router), or the least loaded of "
-        "those that were sent it (vllm-router).",
+        "`cache-aware` only. Which instance gets a known prefix: the one that had it first (sglang-router), or the "
+        "least loaded of those that were sent it (vllm-router).",
     ),
     _integer("routing.max_tree_size", 1 << 26, "`cache-aware` only. Tokens remembered per instance."),
     _integer(
@@ -236,8 +236,8 @@ CLUSTER_KEYS: tuple[Key, ...] = (
     _choice(
         "flow_control.order",
         ("priority", "fifo", "slo-deadline"),
-        "Who goes first: the highest service class and in it the earliest; the earliest; the highest class and in it "
-        "the earliest deadline.",
+        "Which request goes first: the highest service class and in it the earliest; the earliest; the highest "
+        "class and in it the earliest deadline.",
     ),
     _choice(
         "flow_control.fairness",
@@ -282,14 +282,14 @@ CLUSTER_KEYS: tuple[Key, ...] = (
     _mapping(
         "disaggregation",
         "with prefill and decode pools `{}`: all its defaults; else none",
-        "Whose prompts a prefill instance computes, and how their KV gets to the decode instance. The decode instance "
-        "is chosen first, by `routing`. What a shared instance is given it serves whole.",
+        "Which prompts a prefill instance computes, and how their KV gets to the decode instance. The decode instance "
+        "is chosen first, by `routing`. A shared instance serves its requests whole.",
     ),
     _choice(
         "disaggregation.decider",
         ("always", "never", "prefix-threshold"),
-        "Whose prompts go to a prefill instance: everybody's; nobody's; or where more than `prefix_threshold` tokens "
-        "of the prompt are not in the prefix cache of the decode instance.",
+        "Which prompts go to a prefill instance: all; none; or those of which more than `prefix_threshold` tokens "
+        "are not in the prefix cache of the decode instance.",
     ),
     _integer("disaggregation.prefix_threshold", 16, "With decider `prefix-threshold`: tokens."),
     _number(
@@ -372,7 +372,7 @@ CLUSTER_KEYS: tuple[Key, ...] = (
     _integer(
         "autoscaler.idle_us",
         300_000_000,
-        "With `min_instances` 0: the last instance goes when nobody has had a request for so long, µs.",
+        "With `min_instances` 0: the last instance goes when none has had a request for so long, µs.",
     ),
     _choice(
         "autoscaler.drain",
@@ -394,8 +394,8 @@ CLUSTER_KEYS: tuple[Key, ...] = (
     _choice(
         "autoscaler.metric",
         ("in-flight", "waiting", "running", "kv"),
-        "`target` only. Requests in flight, waiting or running, or KV usage, of an instance. Who waits in the "
-        "gateway's queue is in flight and waiting.",
+        "`target` only. Requests in flight, waiting or running, or KV usage, of an instance. A request in the "
+        "gateway's queue counts as in flight and as waiting.",
     ),
     _number(
         "autoscaler.target", "required", "`target` only. What the metric's mean over instances shall be."

@@ -180,7 +180,7 @@ def _async(engine: EngineConfig, change: Change, number: int) -> Unanswered | No
 
 
 def _drafts(root: Section, engine: EngineConfig) -> Unanswered | None:
-    """Return that nobody said what drafting costs, where drafts are asked for."""
+    """Return that the cost of drafting is not given, where drafts are asked for."""
     section = root.section("engine")
     if engine.num_speculative_tokens == 0 or (section is not None and "draft_us" in section):
         return None

@@ -286,7 +286,7 @@ def test_the_best_is_confirmed_on_a_live_server(
         ),
         (["--serve", "'vllm"], '--serve: got "\'vllm", expected a command line'),
         (["--serve", "vllm serve m", "--url", "here"], "--url: got 'here', expected http://HOST:PORT"),
-        (["--rate", "5"], "--rate: got it with a search for a rate"),
+        (["--rate", "5"], "--rate: cannot be combined with a search for a rate"),
         (["--max-num-seqs", ""], "--set engine.max_num_seqs: got ''"),
     ],
 )

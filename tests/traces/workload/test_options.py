@@ -38,7 +38,7 @@ def refusal(**given: object) -> str:
     ("given", "line"),
     [
         ({}, "workload: got none, expected one of --workload SPEC.yaml, --preset NAME --rate R, --rate R"),
-        ({"preset": "chatbot"}, "--preset chatbot: got no load, expected --rate R or --concurrency N"),
+        ({"preset": "chatbot"}, "--preset chatbot: needs a load: --rate R or --concurrency N"),
         (
             {"preset": "chatbot", "workload": Path("w.yaml")},
             "got --workload and --preset, expected one of them",
@@ -49,24 +49,27 @@ def refusal(**given: object) -> str:
         ),
         (
             {"rate": 1.0, "concurrency": 2},
-            "--rate: got it together with --concurrency, expected one of them",
+            "--rate: cannot be combined with --concurrency: with --concurrency answers set the pace",
         ),
-        ({"concurrency": 2, "arrival": "constant"}, "--arrival: got it together with --concurrency"),
-        ({"concurrency": 2, "burstiness": 2.0}, "--burstiness: got it together with --concurrency"),
+        ({"concurrency": 2, "arrival": "constant"}, "--arrival: cannot be combined with --concurrency"),
+        ({"concurrency": 2, "burstiness": 2.0}, "--burstiness: cannot be combined with --concurrency"),
         (
             {"concurrency": 2, "duration": 5.0},
-            "--duration: got it together with --concurrency, expected a closed loop: answers set the pace, "
-            "--num-requests the end",
+            "--duration: cannot be combined with --concurrency: answers set the pace, "
+            "and --num-requests the end",
         ),
-        ({"rate": 1.0, "think_time": 0.5}, "--think-time: got it without --concurrency"),
+        ({"rate": 1.0, "think_time": 0.5}, "--think-time: needs --concurrency"),
         (
             {"trace": Path("t"), "rate": 1.0},
-            "--rate: got it together with --trace, expected the trace's own times",
+            "--rate: cannot be combined with --trace: the trace has times",
         ),
-        ({"trace": Path("t"), "output_tokens_min": 5}, "--output-tokens-min: got it together with --trace"),
-        ({"trace": Path("t"), "prefix_tokens": 5}, "--prefix-tokens: got it together with --trace"),
-        ({"workload": Path("w"), "prompt_tokens": 5}, "--prompt-tokens: got it together with --workload"),
-        ({"workload": Path("w"), "concurrency": 5}, "--concurrency: got it together with --workload"),
+        (
+            {"trace": Path("t"), "output_tokens_min": 5},
+            "--output-tokens-min: cannot be combined with --trace",
+        ),
+        ({"trace": Path("t"), "prefix_tokens": 5}, "--prefix-tokens: cannot be combined with --trace"),
+        ({"workload": Path("w"), "prompt_tokens": 5}, "--prompt-tokens: cannot be combined with --workload"),
+        ({"workload": Path("w"), "concurrency": 5}, "--concurrency: cannot be combined with --workload"),
         ({"rate": 0.0}, "--rate: got 0, expected a number > 0"),
         ({"rate": math.nan}, "--rate: got nan, expected a number > 0"),
         ({"rate": 1.0, "num_requests": 0}, "--num-requests: got 0, expected an integer >= 1"),
@@ -74,7 +77,7 @@ def refusal(**given: object) -> str:
         ({"rate": 1.0, "duration": math.inf}, "--duration: got inf, expected a time that ends"),
         (
             {"rate": math.inf, "duration": 1.0},
-            "--duration: got it together with --rate inf, expected --num-requests",
+            "--duration: cannot be combined with --rate inf, expected --num-requests",
         ),
         ({"rate": 1.0, "seed": -1}, "--seed: got -1, expected a number >= 0"),
         ({"concurrency": 0}, "--concurrency: got 0, expected an integer >= 1"),
@@ -89,18 +92,18 @@ def refusal(**given: object) -> str:
             {"rate": 1.0, "output_tokens_max": 100, "output_tokens_min": 200},
             "--output-tokens-max: got 100, expected >= --output-tokens-min (200)",
         ),
-        ({"concurrency": 1, "arrival_scaling": "rate"}, "--arrival-scaling rate: got no rate to scale to"),
-        ({"rate": math.inf, "arrival_scaling": "rate"}, "--arrival-scaling rate: got no rate to scale to"),
-        ({"rate": 1.0, "rounds": 2, "arrival_scaling": "rate"}, "got it together with --rounds"),
-        ({"rate": 1.0, "arrival": "gamma"}, "--arrival gamma: got no --burstiness"),
-        ({"rate": 1.0, "arrival": "weibull"}, "--arrival weibull: got no --burstiness"),
+        ({"concurrency": 1, "arrival_scaling": "rate"}, "--arrival-scaling rate: needs --rate"),
+        ({"rate": math.inf, "arrival_scaling": "rate"}, "--arrival-scaling rate: needs --rate"),
+        ({"rate": 1.0, "rounds": 2, "arrival_scaling": "rate"}, "cannot be combined with --rounds"),
+        ({"rate": 1.0, "arrival": "gamma"}, "--arrival gamma: needs --burstiness"),
+        ({"rate": 1.0, "arrival": "weibull"}, "--arrival weibull: needs --burstiness"),
         (
             {"rate": 1.0, "arrival": "poisson", "burstiness": 2.0},
-            "--burstiness: got 2 beside --arrival poisson",
+            "--burstiness 2: cannot be combined with --arrival poisson",
         ),
         (
             {"rate": 1.0, "arrival": "constant", "burstiness": 1.0},
-            "--burstiness: got 1 beside --arrival constant",
+            "--burstiness 1: cannot be combined with --arrival constant",
         ),
         (
             {"rate": 1.0, "burstiness": 1e-3},

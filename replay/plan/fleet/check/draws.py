@@ -131,5 +131,5 @@ def _replayed(lengths: Lengths, number: int, rng: np.random.Generator) -> tuple[
 
 
 def _known(lengths: Lengths) -> Floats:
-    assert lengths.arrival_s is not None  # noqa: S101 - who asks for a recording's arrivals has seen that there are some
+    assert lengths.arrival_s is not None  # noqa: S101 - callers have checked that the recording has arrivals
     return lengths.arrival_s

@@ -153,7 +153,7 @@ def share_up(availability: float, failures: str | None) -> tuple[float, list[str
     from traces.errors import ConfigError
 
     if availability < 1:
-        raise ConfigError("--failures: got it with --availability, expected one of them")
+        raise ConfigError("--failures: cannot be combined with --availability")
     classes = parse_failures(failures)
     return availability_with(classes), [availability_note(classes)]
 
@@ -172,7 +172,7 @@ def arrivals_of(process: str | None, burstiness: float | None, lengths: Lengths)
         )  # fmt: skip
         return Arrivals(gaps=workload_from_options(asked).clients[0].arrival)
     if burstiness is not None:
-        raise ConfigError("--burstiness: got it beside --arrival trace, expected none")
+        raise ConfigError("--burstiness: cannot be combined with --arrival trace")
     if lengths.arrival_s is None:
         raise ConfigError(
             "--arrival trace: got a --workload without arrivals, expected a trace that has them"

@@ -250,7 +250,7 @@ def pools(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
 def _pools_notes(
     plan: PoolsPlan, specs: Sequence[PoolSpec], *, left_out: float, has_labels: bool
 ) -> list[str]:
-    """Return who is left out, how pools were sized, what is up of them, and what their profiles are."""
+    """Return notes: which requests are left out, how pools were sized, how many nodes are up, what profiles are."""
     from replay.plan.fleet.inputs.failures import availability_note
     from replay.plan.fleet.pools import sizing_note
 

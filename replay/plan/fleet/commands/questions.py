@@ -59,7 +59,7 @@ def split(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     ] = "1",
     as_json: JsonOption = False,
 ) -> None:
-    """Compare where to part short from long requests: every threshold by formula, with the Pareto front."""
+    """Compare splits into a pool for short and one for long requests: every threshold by formula, with the Pareto front."""
     from replay.plan.fleet.questions import split_document, split_lines, splits_of
 
     lengths, longest, notes = workload_of(workload, context, output_frac)

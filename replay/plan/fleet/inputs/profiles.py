@@ -48,7 +48,7 @@ class Source:
     """A profile, and what simulates it: its own twin, or an engine that does as the profile says.
 
     ``misfit``: None where the profile is not derived from a model. ``gpus``: by name, of one engine.
-    ``kv_bytes_per_token``: in all layers; None where no model is named. ``has_list_price``: nobody gave one.
+    ``kv_bytes_per_token``: in all layers; None where no model is named. ``has_list_price``: no price was given.
     ``error``: how far its latency model was off on measured servers that it was not fitted to, where that is known.
     ``idle_between_w``: of one engine, where the profile's idle power is assumed.
     """

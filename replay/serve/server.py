@@ -30,7 +30,7 @@ DEFAULT_MODEL = "vtwin"
 DEFAULT_LIMITS = Limits()
 
 SILENT = logging.getLogger("vtwin.serve")
-"""What aiohttp says of clients that do not speak HTTP/1.1 (routers probe for HTTP/2) is not logged: they get a 400."""
+"""aiohttp's messages on clients that do not speak HTTP/1.1 (routers probe for HTTP/2) go nowhere: they get a 400."""
 SILENT.setLevel(logging.CRITICAL + 1)
 
 SHUTDOWN_PATIENCE_S = 0.5

@@ -80,7 +80,8 @@ ENGINE_MEANINGS: Mapping[str, str] = {
     "with it. 2,300 on an H100 machine with 16 cores.",
     "host_prefill_us": "The same, in addition, of a step with prompts. 3,800 on that machine.",
     "batching": "Which requests are put into a batch: by vLLM's rule, or for comparison by that of Orca, "
-    "Sarathi-Serve or static batching (docs/explanation/batching.md). The others have no async scheduling and no prefix cache.",
+    "Sarathi-Serve or static batching (docs/explanation/batching.md), which have no async scheduling and no prefix "
+    "cache.",
     "frontend": "The API server's checks and clamps of prompt and output length; `none`: the engine alone.",
 }
 """What each field of sim.EngineConfig means; its name, default and type are taken from the dataclass."""
@@ -593,9 +594,10 @@ D decode tokens lasts `beta0 + beta1·P + beta2·D`, rounded half to even. With 
 terms with s; T = P + D where there is a floor, else P; hypot(a, b) is the root of a² + b²; r the factor of `tiles` at
 P + D tokens, 1 without.
 
-`cluster` makes several servers of one (docs/how-to/compare-routers.md). `vtwin run`, `replay`, `capacity`, `sweep`,
-`tune` and `serve` simulate it. `vtwin calibrate`, `fleet` and what else asks for one server refuse a file with it in
-one line: a fit is of one server. `serve` takes all of it but `retries` (its clients are real) and `lockstep`.
+With `cluster` the file describes several servers behind a gateway (docs/how-to/compare-routers.md). `vtwin run`,
+`replay`, `capacity`, `sweep`, `tune` and `serve` simulate them. `vtwin calibrate` and `vtwin fleet` take files of one
+server and refuse a file with `cluster`. `serve` takes everything in it but `retries` (its clients are real) and
+`lockstep`.
 """
     return head + "\n".join(rows) + tail
 

@@ -40,7 +40,7 @@ class Together:
 class PoolsPlan:
     """A fleet behind a router. ``tried``: simulations of all pools together; empty: each by itself.
 
-    ``best``: the engines that keep the objective in both runs; None: none that was tried, or each by itself.
+    ``best``: the engines that meet the objective in both runs; None: none that was tried, or each by itself.
     """
 
     fleet: FleetPlan
@@ -89,7 +89,7 @@ def plan_pools(
 
     Where the router needs no pool's load, each pool is simulated alone: what comes to it is Poisson again. Else all
     together behind the router, made larger until the objective is kept, and then each as small as that leaves it. A
-    pool with failures of its own has its own availability. Raises Infeasible where no size keeps the objective,
+    pool with failures of its own has its own availability. Raises Infeasible where no size meets the objective,
     ConfigError where no request is sent to a pool.
     """
     plans = [

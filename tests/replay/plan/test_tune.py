@@ -245,7 +245,7 @@ def test_the_best_is_confirmed_on_a_live_server(
     capsys: pytest.CaptureFixture[str],
     free_port: int,
 ) -> None:
-    """A server of known truth, started with the flags found, keeps the limits, and is gone afterwards."""
+    """A server of known truth, started with the flags found, meets the limits, and is gone afterwards."""
     monkeypatch.chdir(tmp_path)
     config.write_text(TWIN.replace("beta0: 6000", "beta0: 30000"))
     (tmp_path / "server.py").write_text(SERVER)

@@ -1,4 +1,4 @@
-"""The fewest engines that keep an objective in simulation: found with one seed, confirmed with another."""
+"""The fewest engines that meet an objective in simulation: found with one seed, confirmed with another."""
 
 from __future__ import annotations
 
@@ -71,11 +71,11 @@ class Runs(Generic[Key]):
         return self.seen[fleet, run]
 
     def keeps(self, fleet: Key, run: int = 0) -> bool:
-        """Say whether a fleet keeps the objective in a run."""
+        """Say whether a fleet meets the objective in a run."""
         return keeps(self.run(fleet, run), self.objective)
 
     def may_keep(self, fleet: Key) -> bool:
-        """Say whether a fleet keeps the objective, at a glance where that is clear, else in a whole run."""
+        """Say whether a fleet meets the objective, at a glance where that is clear, else in a whole run."""
         if not self.has_glances:
             return self.keeps(fleet)
         if (fleet, 1) not in self.seen:
@@ -88,7 +88,7 @@ class Runs(Generic[Key]):
         return self.keeps(fleet, 1)
 
     def keeps_both(self, fleet: Key) -> bool:
-        """Say whether a fleet keeps the objective in both whole runs."""
+        """Say whether a fleet meets the objective in both whole runs."""
         return all(self.keeps(fleet, run) for run in ((1, 0) if self.has_glances else (0, 1)))
 
     @property
@@ -121,7 +121,7 @@ class Search:
         return tuple(next(seen[n, run] for run in (0, -1, 1) if (n, run) in seen) for n in numbers)
 
     def found(self, first: int, *, guess: int | None) -> int:
-        """Return the smallest number that keeps the objective in both runs; the last that was tried where none does.
+        """Return the smallest number that meets the objective in both runs; the last that was tried where none does.
 
         ``first``: the formula's number; ``guess``: fewer that may do, where it then begins; None: fewer are not looked
         for. More engines keep what fewer keep, so a number between one that breaks and one that keeps it is found by

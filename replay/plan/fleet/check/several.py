@@ -1,4 +1,4 @@
-"""The fewest engines of several pools that keep an objective together, pool by pool."""
+"""The fewest engines of several pools that meet an objective together, pool by pool."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MOST_GROWN = 8
 """So often all pools grow together before it is given up."""
 STRIDE = 0.1
 MOST_CONFIRMED = 12
-"""So many fleets are tried near the one found, until both runs keep the objective."""
+"""So many fleets are tried near the one found, until both runs meet the objective."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -30,7 +30,7 @@ class SeveralSearch:
     is_smallest: bool = True
 
     def found(self, first: Counts) -> Counts | None:
-        """Return engines that keep the objective in both runs; one fewer of any pool does not. None: none kept it.
+        """Return engines that meet the objective in both runs; one fewer of any pool does not. None: none kept it.
 
         All pools grow from ``first`` until they keep it; then each by itself is made as small as that leaves it, and
         engines of a dear pool are given for fewer or cheaper ones of another. Where a whole run breaks there, one pool

@@ -195,9 +195,13 @@ CLUSTER_KEYS: tuple[Key, ...] = (
     _integer("snapshot_interval_us.kv", 0, "Of KV cache usage."),
     _integer("snapshot_interval_us.cache", 0, "Of which blocks are cached."),
     _mapping(
-        "admission", "always", "Which requests are taken at all: `policy`, and its settings next to it."
+        "admission", "always", "Which requests the gateway admits: `policy`, and its settings next to it."
     ),
-    _choice("admission.policy", ADMISSION_NAMES, "The others are turned away before anything is simulated."),
+    _choice(
+        "admission.policy",
+        ADMISSION_NAMES,
+        "Which requests are admitted; a rejected one reaches no queue and no instance.",
+    ),
     _integer("admission.capacity", "required", "`token-bucket` only. Prompt tokens the bucket holds."),
     _number("admission.refill_per_s", "required", "`token-bucket` only. Tokens per second that come back."),
     _integer(

@@ -50,7 +50,6 @@ class WorkerProcess:
 
     def __init__(self, share: Share) -> None:
         self.share = share
-        self.ready: Ready | None = None
         self.done: Done | None = None
         self.refused: Refused | None = None
         self.process: asyncio.subprocess.Process | None = None

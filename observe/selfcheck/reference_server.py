@@ -37,10 +37,9 @@ class Behaviour:
 
 @dataclass(slots=True, kw_only=True)
 class Log:
-    """One answer, in ns: when its first token and its last were due, and when they were written."""
+    """One answer, in ns: when its first token was due, and when its first and its last were written."""
 
     first_due_ns: int
-    last_due_ns: int
     first_ns: int = 0
     last_ns: int = 0
 
@@ -82,9 +81,8 @@ class Answer:
         self._next = 0
         behaviour = server.behaviour
         first_ns = monotonic_ns() + behaviour.first_us * 1000
-        tokens = 0 if behaviour.coalesced else asked["max_tokens"] - 1
         self._gap_ns = behaviour.gap_us * 1000
-        self._log = Log(first_due_ns=first_ns, last_due_ns=first_ns + tokens * self._gap_ns)
+        self._log = Log(first_due_ns=first_ns)
         self._coalesced = behaviour.coalesced
         server.logs[name] = self._log
         server.at(first_ns, self)

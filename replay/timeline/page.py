@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
 from replay.pace_band import SHOWN, PaceBand, band_lead, band_rows
 from replay.pages import (
@@ -50,7 +49,6 @@ if TYPE_CHECKING:
     from sim import Histogram
     from traces import Trace
 
-Floats = NDArray[np.float64]
 
 FEW = 0.05
 """Of the requests that run, so many may wait at a time before a page says how many they are."""

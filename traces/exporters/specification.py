@@ -27,7 +27,6 @@ from traces.workload.spec.read import parse_spec
 from traces.workload.synthesis import synth
 
 Ints = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
 
 MAX_LENGTHS: Final = 100
 """Different lengths of a client that are written as they are; more become so many quantiles."""

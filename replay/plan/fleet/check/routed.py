@@ -42,15 +42,11 @@ class EnginePool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoutedCheck:
-    """All pools behind one router: ``whole``, and each pool's own requests. ``shares``: of the requests, by pool.
-
-    ``lost_frac``: of the requests, those that no pool holds.
-    """
+    """All pools behind one router: ``whole``, and each pool's own requests. ``shares``: of the requests, by pool."""
 
     whole: Verification
     pools: tuple[Verification, ...]
     shares: tuple[float, ...]
-    lost_frac: float
 
 
 def verify_routed(
@@ -114,7 +110,6 @@ def verify_routed(
         ),
         pools=tuple(parts),
         shares=tuple(float((pool_of == place).mean()) for place in range(len(pools))),
-        lost_frac=float(1 - is_held.mean()),
     )
 
 

@@ -24,7 +24,7 @@ LATENCIES = ("ttft_us", "tpot_us", "e2e_us")
 CURVE_OF = ("ttft", "e2e")
 """Latencies whose curve over the rate is drawn."""
 MOST_REQUESTS = 3000
-"""So many requests tell a rate's median; a longer trace gives its first ones."""
+"""This many requests tell a rate's median; a longer trace gives its first ones."""
 LEAST_REQUESTS = 20
 NUM_RATES = 14
 LOWEST, HIGHEST = 0.1, 1.05

@@ -39,7 +39,7 @@ STAIRCASE = 0.03
 """How much higher the loss of some runs may be than that of others and still be as good."""
 FIRST_DAMPING, LEAST_DAMPING, MOST_DAMPING = 1e-2, 1e-4, 1e2
 HARDER = 30.0
-"""A step that does not lower the loss is tried again with so many times the damping."""
+"""A step that does not lower the loss is tried again with this many times the damping."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

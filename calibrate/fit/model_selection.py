@@ -43,7 +43,7 @@ TOLERANCE = 0.01
 """Candidates whose held-out E2E is off by this much more than the best's, at most, are not told apart: a server's pace
 differs by half of it from one run to the next."""
 MIN_TRACES = 3
-"""From so many traces on, each is held out in turn; of fewer, a trace more or less is another experiment."""
+"""From this many traces on, each is held out in turn; of fewer, a trace more or less is another experiment."""
 NUM_SPANS = 4
 """Spans of time that fewer traces are cut into."""
 BLOCKS = 5

@@ -50,7 +50,7 @@ REPLICATES = 400
 NUM_PAIRS_OF_RUNS = 32
 """Pairs that the fitted twin is run for; their costs' standard deviation is known to one part in eight."""
 Z_90 = 1.645
-"""A normal lies within so many standard deviations in 90 of 100 cases."""
+"""A normal lies within this many standard deviations in 90 of 100 cases."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

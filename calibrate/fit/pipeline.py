@@ -69,7 +69,7 @@ if TYPE_CHECKING:
     from replay import TwinConfig
 
 SPARE_DECIMALS = 2
-"""Coefficients are written with so many decimals fewer than the objective has: 1e-4 µs is finer than traces tell."""
+"""Coefficients are written with this many decimals fewer than the objective has: 1e-4 µs is finer than traces tell."""
 SLOWED_TRACES = 2
 """A slowdown that one trace alone shows may be anything else of that trace."""
 MIN_REQUESTS = 20

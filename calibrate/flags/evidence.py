@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 FAR_ABOVE = 1.25
 """A limit of seats shows itself within a few: a twin with more seats than this times what ran is another server."""
 OVERLAP = 1.1
-"""A client may see one answer end after the next one began: so many more answers at once than seats are none."""
+"""A client may see one answer end after the next one began: this many more answers at once than seats are none."""
 
 
 def learned_of(sources: Sequence[Observed], config: TwinConfig) -> tuple[Learned, ...]:

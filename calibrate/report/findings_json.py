@@ -147,7 +147,7 @@ def worst_json(worst: WorstRequest) -> Json:
 
 
 def phase_keys(number: int) -> tuple[str, ...]:
-    """Return what so many phases of a request are called: all four, first token and rest, or E2E alone."""
+    """Return what this many phases of a request are called: all four, first token and rest, or E2E alone."""
     names = {
         len(PHASE_NAMES): tuple(name.removesuffix("_phase_us") for name in PHASE_NAMES),
         2: ("ttft", "rest"),

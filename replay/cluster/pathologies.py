@@ -30,7 +30,7 @@ STARVED_US = 1e6
 """A group starves where its mean wait is so many times that of all others, and at least this long."""
 WHO_WAITS = ("slo_class", "tenant_id")
 IMBALANCE_TIMES = 1.5
-"""Instances are uneven where the one with the most work has so many times the mean."""
+"""Instances are uneven where the one with the most work has this many times the mean."""
 THRASH_SHARE = 0.1
 """Preemptions per finished request from which the KV cache is said to thrash."""
 HERD_LENGTH = 3.0

@@ -12,7 +12,7 @@ from replay.pages.marks import Line
 from replay.pages.scale import Scale
 
 STRIPS = 48
-"""Into so many strips a chart's width is cut, each with a tooltip of its own."""
+"""Into this many strips a chart's width is cut, each with a tooltip of its own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

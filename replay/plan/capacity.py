@@ -1,6 +1,6 @@
 """The highest rate within an SLO, how sure that is, which limit breaks first, and what would have to grow.
 
-One draw of few requests finds where the capacity is about, and how many requests it takes to tell. So many are drawn
+One draw of few requests finds where the capacity is about, and how many requests it takes to tell. This many are drawn
 with each seed, and the rate at which all of them together break the first limit is the capacity. Where each seed by
 itself breaks it says how far chance moves the result.
 """
@@ -37,18 +37,18 @@ if TYPE_CHECKING:
 ROUGHLY = 0.02
 """The first draw finds the capacity to this share of itself."""
 NUM_MEASURED = 150_000
-"""So many requests, of all seeds together, make intervals 2 to 4 % wide (docs/validation.md)."""
+"""This many requests, of all seeds together, make intervals 2 to 4 % wide (docs/validation.md)."""
 NARROW = 0.038
 """Where the interval is wider than this share of the rate, more seeds are drawn, as many as should make it so."""
 SPARE = 1.2
-"""So many times what a run must have is drawn, since a longer one may find a higher rate."""
+"""This many times what a run must have is drawn, since a longer one may find a higher rate."""
 MOST_DRAWN = 200_000
 """With one seed; a search that asks for more takes no more by itself."""
 MOST_TRIES = 3
 """So often, at most, the first draw is drawn longer."""
 LEVEL = 0.90
 BURSTS = 1.3
-"""A capacity's interval is so many times as wide as the t interval over seeds, which holds 75 to 85 %: long waits come
+"""A capacity's interval is this factor wider than the t interval over seeds, which holds 75 to 85 %: long waits come
 in bursts, and seeds with few of them have a high capacity and a small spread at once (docs/validation.md)."""
 GAIN = 0.02
 """Twice of a resource that gives less than this much more rate does not bind."""

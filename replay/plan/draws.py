@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from traces import Trace
 
 DEFAULT_NUM_REQUESTS = 5000
-"""A search begins with so many."""
+"""A search begins with this many."""
 MOST_KEPT = 2
-"""Draws of so many lengths of one workload are kept for the next search of it."""
+"""Draws of this many lengths of one workload are kept for the next search of it."""
 _SEARCHED = ("rate", "stages", "concurrency", "batch", "duration")
 """What a search for a rate leaves no room for."""
 
@@ -83,14 +83,14 @@ def _others(options: WorkloadOptions, first: Trace, start: int, end: int) -> lis
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Drawing:
-    """Draws a workload anew. ``seeds``: a search begins with so many, and may take ``most_seeds``."""
+    """Draws a workload anew. ``seeds``: a search begins with this many, and may take ``most_seeds``."""
 
     draw: Callable[[int, int], Sequence[Trace]]
     seeds: int
     most_seeds: int
 
     def __call__(self, num_requests: int, seeds: int) -> Sequence[Trace]:
-        """Return the workload with so many requests, for each of the first so many seeds."""
+        """Return the workload with this many requests, for each of the first this many seeds."""
         return self.draw(num_requests, seeds)
 
 

@@ -26,7 +26,7 @@ SETTLING = 0.2
 """Share of the requests, the first to arrive, that is not measured: they find an empty server, or empty caches. Of
 four servers behind a router that looks at caches, 4,000 requests do before latencies are what they stay at."""
 NUM_PARTS = 5
-"""Into so many stretches of time a single run is cut for the interval."""
+"""Into this many stretches of time a single run is cut for the interval."""
 FAILED = "failed"
 THROUGHPUT = "throughput"
 """What breaks where more comes than is answered."""

@@ -27,6 +27,6 @@ class TimeAxis:
 
 
 def time_axis(span_us: float) -> TimeAxis:
-    """Return the axis of a run that took so long."""
+    """Return the axis of a run that took this long."""
     _, divisor, unit = next(each for each in UNITS if span_us >= each[0])
     return TimeAxis(scale=linear(0.0, span_us / divisor, label=unit), divisor=divisor, unit=unit)

@@ -22,7 +22,7 @@ class Pacing:
 
     ``closed_loop``: (concurrency, think_time_us) of users who wait for answers. ``max_concurrency``: the cap of a
     client that sends what is due once fewer are in flight. ``users``: rounds of sessions wait for the answers before
-    them; there are so many users, 0: each conversation begins at its own time. ``waves``: (requests in each,
+    them; there are this many users, 0: each conversation begins at its own time. ``waves``: (requests in each,
     pause in µs) of a client that sends the next when all of one are answered. At most one of the four; ``at``: which of
     a row's times counts.
     """

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 Int64s = NDArray[np.int64]
 TIGHT = 4
-"""Numbers that span at most so many times their count are renumbered by a table of all between them."""
+"""Numbers that span at most this many times their count are renumbered by a table of all between them."""
 
 
 def prefix_hashes(trace: Trace, *, output_tokens: Int64s, block_size: int) -> tuple[Int64s, Int64s]:

@@ -72,9 +72,9 @@ ENGINE_MEANINGS: Mapping[str, str] = {
     "guided_mask_us": "µs per guided request and step, for its bitmask.",
     "draft_us": "µs per drafted token and step: speculative decoding with k drafts adds k times as much to each step.",
     "encoder_token_us": "µs per image, audio or video token, in the step in which its request is first scheduled.",
-    "max_cudagraph_capture_size": "A step of up to so many tokens runs as a CUDA graph. 0: vLLM's default, twice "
+    "max_cudagraph_capture_size": "A step of up to this many tokens runs as a CUDA graph. 0: vLLM's default, twice "
     "`max_num_seqs`, 512 at most.",
-    "launch_us": "A step of more tokens than that takes at least so many µs: the CPU starts its kernels one by one. "
+    "launch_us": "A step of more tokens than that takes at least this many µs: the CPU starts its kernels one by one. "
     "20,000 on an H100 with an 8B model.",
     "host_step_us": "µs that the CPU needs between two steps. Added to every step without `async_scheduling`, hidden "
     "with it. 2,300 on an H100 machine with 16 cores.",
@@ -287,7 +287,7 @@ TILES_KEY = Key(
     path="latency.tiles",
     kind="numbers",
     default="none",
-    meaning="`extended` only. How much longer than a smooth curve says the products of a step of so many tokens take: "
+    meaning="`extended` only. How much longer the products of a step take than a smooth curve says, by its tokens: "
     "pairs [tokens, factor], straight lines in between. `calibrate --fit` takes them from measured products of the "
     "model on its GPU (`vtwin model info` lists the edges).",
 )

@@ -104,7 +104,7 @@ def first_part(run: Repeatable, num: int) -> Repeatable:
 
 
 def faster(run: Repeatable, factor: float) -> Outcomes:
-    """Return what becomes of the requests sent so many times as fast."""
+    """Return what becomes of the requests sent this many times as fast."""
     arrival = run.requests.arrival_us
     start = int(arrival[run.first].min())
     scaled = start + np.rint((arrival - start) / factor).astype(np.int64)

@@ -26,7 +26,7 @@ FOREVER = 1 << 62
 NEAR = 0.02
 """A customer's stay is the mean of this share of all, those that come around the same time,"""
 FEWEST_NEAR = 5
-"""and at least of so many."""
+"""and at least of this many."""
 MOST_GENERATIONS = 100
 """More than these tell no more."""
 
@@ -183,6 +183,6 @@ def _generations(customers: Customers, *, until_us: int) -> int:
 
 
 def piles_up(load: float, generations: int) -> float:
-    """Return the share of customers that piles up at a load ``u``, after so many generations (see above)."""
+    """Return the share of customers that piles up at a load ``u``, after this many generations (see above)."""
     powers = load ** np.arange(generations + 1)
     return float(powers[-1] / powers.sum())

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 FEW = 4000
-"""A run of fewer requests may be repeated until it has so many."""
+"""A run of fewer requests may be repeated until it has this many."""
 SHORT = 2000
 """In a run of fewer, chance makes the number in the server rise and fall as an overload does: repeating tells."""
 FEWEST = 20
@@ -34,7 +34,7 @@ UNDER_WAY = 0.2
 LIGHT = 0.1
 """Where less is under way then, and nothing grows or waits, a short run need not be repeated."""
 QUEUEING = 2.0
-"""Where nine of ten requests wait less than so many steps to be scheduled, there is no queue."""
+"""Where nine of ten requests wait less than this many steps to be scheduled, there is no queue."""
 WAITING = 0.1
 """The share of requests that may pile up in the queue of a server that keeps up."""
 CACHED = 0.1

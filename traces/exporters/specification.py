@@ -29,7 +29,7 @@ from traces.workload.synthesis import synth
 Ints = npt.NDArray[np.int64]
 
 MAX_LENGTHS: Final = 100
-"""Different lengths of a client that are written as they are; more become so many quantiles."""
+"""Different lengths of a client that are written as they are; more become this many quantiles."""
 
 MAX_WINDOWS: Final = 24
 REQUESTS_PER_WINDOW: Final = 100

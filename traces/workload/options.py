@@ -332,7 +332,7 @@ def _parameters() -> list[inspect.Parameter]:
 
 _DRAWN = (*LENGTH_NAMES, "prefix_tokens")
 _CLIPPING = ("prompt_tokens_max", "output_tokens_max")
-"""Lengths that also hold for what was recorded: longer requests become so long."""
+"""Lengths that also hold for what was recorded: longer requests become this long."""
 
 _REDRAWN = tuple(name for name in _DRAWN if name not in _CLIPPING)
 _IN_ROUNDS = ("rounds", "context_growth")

@@ -235,7 +235,7 @@ def _spare_text(fleet: Disaggregated, counts: Sequence[int], up: float) -> str:
 
 
 def _cost_per_hour(plan: DisaggPlan, counts: Sequence[int]) -> float:
-    """Return what so many prefill and decode engines cost in an hour; 0 without prices."""
+    """Return what this many prefill and decode engines cost in an hour; 0 without prices."""
     prices = plan.prices_per_hour
     return counts[0] * prices[0] + counts[1] * prices[1] if all(prices) else 0.0
 

@@ -100,7 +100,7 @@ def _simulated(
     engines: int,
     check: Check,
 ) -> dict[int, Verification]:
-    """Return by number of slots what simulated engines do with so many."""
+    """Return by number of slots what simulated engines do with this many."""
     service = pool_at(source.profile, lengths, rate_per_s, context=context, engines=engines).service_s
     seen = dict[int, Verification]()
     for slots in dict.fromkeys(each.slots for each in cuts if each.slots > 0):

@@ -189,7 +189,7 @@ def simulated_together(
     asking: Asking,
     run: int,
 ) -> Together:
-    """Simulate so many engines of each pool behind the router."""
+    """Simulate this many engines of each pool behind the router."""
     rate, seed, asked = terms(
         sum(plan.rate_per_s for plan in plans), check.seed, check.asked, run=run, stay_s=stay
     )

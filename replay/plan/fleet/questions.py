@@ -93,8 +93,8 @@ def split_lines(found: Splits) -> list[str]:
         head,
         *rows,
         *more,
-        "engines: of the short pool (requests up to so long) + of the long one. cut: prompts up to so many times too "
-        "long are cut. saves: against one pool for all.",
+        "engines: of the short pool + of the long one. cut: prompts up to this many times too long are cut. saves: "
+        "against one pool for all.",
         "A formula can be too hopeful: vtwin fleet size --split TOKENS simulates a split.",
     ]
 

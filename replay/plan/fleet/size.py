@@ -16,7 +16,7 @@ from sim.fleet.energy import HOURS_PER_YEAR, Energy, energy
 from sim.fleet.sizing import UTILIZATION_CAP, Infeasible, Objective, PoolSize, pool_at
 
 NO_CAP = 0.999
-"""Of the slots so many may be taken where the cap is left out of the formulas."""
+"""Of the slots this many may be taken where the cap is left out of the formulas."""
 NUM_REQUESTS = 50_000
 
 

@@ -397,7 +397,7 @@ CLIENT: Final[Section] = {
     "concurrency": key(
         not_negative,
         "integer",
-        "A closed loop of so many users, in place of rate_fraction and arrival; for one client alone.",
+        "A closed loop with this many users, in place of rate_fraction and arrival; for one client alone.",
     ),
     "think_time_us": key(not_negative, "µs", "Their pause between answer and next request. Default 0."),
     "lifecycle": key(_lifecycle, "mapping", "When the client is active. Default always."),

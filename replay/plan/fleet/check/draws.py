@@ -18,7 +18,7 @@ Ints = NDArray[np.int64]
 
 POISSON = Arrival(process="poisson")
 SPARE = 4.0
-"""Of a thinned stream so many standard deviations more gaps are drawn than its part needs on average."""
+"""Of a thinned stream this many standard deviations more gaps are drawn than its part needs on average."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,7 +81,7 @@ class Stream:
 
 
 def drawn(stream: Stream, number: int, *, seed: int) -> Requests:
-    """Return so many requests of a stream; a function of the seed alone."""
+    """Return this many requests of a stream; a function of the seed alone."""
     arrival_s, rows = drawn_rows(stream, number, seed=seed)
     return requests_at(arrival_s, stream.lengths.at(rows))
 

@@ -59,7 +59,7 @@ def verify_handoff(
     seed: int,
     asked: Asked,
 ) -> HandoffCheck:
-    """Return what so many prefill and decode engines do, each pool behind a least-loaded router.
+    """Return what this many prefill and decode engines do, each pool behind a least-loaded router.
 
     ``sources``, ``engines``: prefill, decode. ``stay_s``: how long a request stays, 95th percentile. Raises
     InvalidConfig on what cannot be simulated, ConfigError on a measured part that cannot be.

@@ -29,7 +29,7 @@ CELL_REQUESTS = 300_000
 FEWER = 0.02
 """A cell of a larger fleet may have so much less than its share of any pool's engines."""
 ROOM = 4.0
-"""With so many standard deviations of free seats a fleet is hardly ever full; with fewer it must be seen full often."""
+"""With this many standard deviations of free seats a fleet is hardly ever full; with fewer, runs must see it full."""
 LEAST_SPELLS = 30
 
 
@@ -38,7 +38,7 @@ class Verification:
     """What the simulated engines did. Times in seconds.
 
     ``utilization``: share of the seats taken; ``active``: requests that run on an engine, on average.
-    ``cells``: the fleet counts as so many independent ones, one of which was simulated; ``engines``: of the fleet.
+    ``cells``: the fleet counts as this many independent ones, one of which was simulated; ``engines``: of the fleet.
     ``num_requests``: simulated; ``num_measured``: those that arrived in ``window``. ``rate_per_s``: answered in it.
     ``cpu_s``: its cost. ``room``: free seats, in standard deviations of those taken; ``full_spells``: how often the
     measured requests found no seat, times within a stay of each other counted once.
@@ -88,7 +88,7 @@ def verify(
     asked: Asked,
     share: float = 1.0,
 ) -> Verification:
-    """Simulate so many engines behind a least-loaded router, and measure the filled fleet.
+    """Simulate this many engines behind a least-loaded router, and measure the filled fleet.
 
     ``service_s``: how long a request stays in a full engine, by the formulas; more requests than asked for are drawn
     where the run would end before the fleet is filled, measured and drained, up to ``MOST_REQUESTS``. ``share``: of the
@@ -146,7 +146,7 @@ def cells_of(engines: Sequence[int], number: float = 1.0) -> int:
 
 
 def stay_s(lengths: Lengths, service_s: float) -> float:
-    """Return how long a request stays, 95th percentile, where the mean one stays so long: with its output tokens."""
+    """Return how long a request stays, 95th percentile, where the mean one stays this long: with its output tokens."""
     return service_s * float(np.percentile(lengths.output_tokens, 95) / lengths.output_tokens.mean())
 
 

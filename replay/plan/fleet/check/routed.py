@@ -59,7 +59,7 @@ def verify_routed(
     seed: int,
     asked: Asked,
 ) -> RoutedCheck:
-    """Return what so many engines do behind a router. ``pools``: the shortest context first.
+    """Return what this many engines do behind a router. ``pools``: the shortest context first.
 
     ``stay_s``: how long a request stays, 95th percentile, in the slowest pool. Raises InvalidConfig on pools that one
     gateway cannot have, ConfigError on a measured part that cannot be.

@@ -16,15 +16,15 @@ MOST_TRIES = 14
 STEP = 0.05
 """So much larger or smaller, at least, is the next fleet that is tried."""
 FINE = 50
-"""The number found is within a part of so many of the smallest; up to twice as many engines it is the smallest."""
+"""The number found is within a part of this many of the smallest; up to twice as many engines it is the smallest."""
 SECOND_SEED = 1_000_003
 CONFIRM_MORE = 1.02
 """A number is confirmed with so much more load: a fleet at its edge fills up rarely, but then for long."""
 MORE = f"{CONFIRM_MORE - 1:.0%}"
 CONFIRM_TIMES, CONFIRM_MOST = 3.0, 300_000
-"""The run that confirms is so many times as long, up to so many requests, and never shorter."""
+"""The run that confirms is this many times as long, up to this many requests, and never shorter."""
 GLANCE, GLANCE_FROM = 0.125, 100_000
-"""Where a run has so many requests, one of this share of it comes first, and decides where it is clear."""
+"""Where a run has this many requests, one of this share of it comes first, and decides where it is clear."""
 CLEAR_KEPT, CLEAR_BROKEN = 0.7, 1.5
 """Of a limit: clear is what stays below the first, and what exceeds the second, noise included."""
 NO_ROOM = 2.0

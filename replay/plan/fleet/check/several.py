@@ -14,7 +14,7 @@ MOST_GROWN = 8
 """So often all pools grow together before it is given up."""
 STRIDE = 0.1
 MOST_CONFIRMED = 12
-"""So many fleets are tried near the one found, until both runs meet the objective."""
+"""This many fleets are tried near the one found, until both runs meet the objective."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -117,5 +117,5 @@ def _with(fleet: Counts, place: int, number: int) -> Counts:
 
 
 def _moved(fleet: Counts, giver: int, taker: int, number: int) -> Counts:
-    """Return the fleet with so many engines of one pool fewer, and one of another more."""
+    """Return the fleet with this many engines of one pool fewer, and one of another more."""
     return _with(_with(fleet, giver, fleet[giver] - number), taker, fleet[taker] + 1)

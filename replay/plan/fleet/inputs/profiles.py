@@ -247,7 +247,7 @@ def seats_of(most: int) -> np.ndarray[tuple[int, ...], np.dtype[np.int64]]:
 
 
 def held_by(engine: EngineConfig, tokens: float) -> int:
-    """Return how many requests of so many tokens run at once: all seats, or what the KV cache holds."""
+    """Return how many requests of this many tokens run at once: all seats, or what the KV cache holds."""
     if engine.num_gpu_blocks == UNBOUNDED:
         return engine.max_num_seqs
     return max(1, min(engine.max_num_seqs, int((engine.num_gpu_blocks - 1) * engine.block_size / tokens)))
@@ -257,7 +257,7 @@ def decodes(
     seats: np.ndarray[tuple[int, ...], np.dtype[np.int64]],
     tokens: np.ndarray[tuple[int, ...], np.dtype[np.float64]],
 ) -> StepBatch:
-    """Return steps in which so many requests of so many tokens decode."""
+    """Return steps in which this many requests of this many tokens decode."""
     zero = np.zeros(len(seats), np.int64)
     return StepBatch(
         num_prefill_tokens=zero,
@@ -270,7 +270,7 @@ def decodes(
 
 
 def prefill_step(sizes: np.ndarray[tuple[int, ...], np.dtype[np.int64]]) -> StepBatch:
-    """Return steps of one chunk each, the first of its prompt, of so many tokens."""
+    """Return steps of one chunk each, the first of its prompt, of this many tokens."""
     zero = np.zeros(len(sizes), np.int64)
     return StepBatch(
         num_prefill_tokens=sizes,

@@ -136,9 +136,10 @@ def _read_fitted(asked: Asked) -> Chosen:
                 "coefficients", got="nothing", expected=f"them or an entry on record ({found.missing})"
             )
         return _on_record(asked, found.entry, reason=_of_another_name(found))
-    if (coefficients is None) == (wanted is None):
-        got = "neither" if coefficients is None else "both"
-        asked.root.fail("latency", got=got, expected="either coefficients or defaults")
+    if coefficients is not None and wanted is not None:
+        section.refuse_together("coefficients", "defaults")
+    if coefficients is None and wanted is None:
+        asked.root.fail("latency", got="neither", expected="either coefficients or defaults")
     is_extended = section.text("model") == "extended"
     if coefficients is not None:
         if is_extended:

@@ -439,7 +439,7 @@ def _check_sources(options: WorkloadOptions) -> None:
     sources = ("workload", "preset", "trace", "lengths_from")
     given = [name for name in sources if getattr(options, name) is not None]
     if len(given) > 1:
-        raise ConfigError(f"workload: got {' and '.join(map(flag, given))}, expected one of them")
+        raise ConfigError(f"{flag(given[0])}: cannot be combined with {' and '.join(map(flag, given[1:]))}")
     loaded = any(
         given is not None for given in (options.rate, options.concurrency, options.stages, options.batch)
     )

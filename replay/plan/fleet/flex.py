@@ -18,9 +18,7 @@ from sim.fleet.sizing import Objective, pool_at
 
 SHARES = tuple(each / 20 for each in range(15))
 """Of the fleet's power at this rate, those that are shed."""
-LASTS = (
-    "lasts: by formula, not simulated: until the queue that grows makes TTFT p99 as long as the SLO has it"
-)
+LASTS = "lasts: by formula, not simulated: until the growing queue brings TTFT p99 to the SLO's limit"
 IDLE = "in brackets: with the least and with the most power that an idle engine with a loaded model may draw"
 RANGES = (("shed", "_w"), ("slots", ""), ("ttft_p99", "_s"), ("lasts", "_s"))
 """Figures, and their units, that have a range where the idle power is not known well."""

@@ -224,8 +224,8 @@ def simulated_together(
 def sizing_note(router: PoolRouter, *, has_labels: bool) -> str:
     """Return how the requests of a pool were chosen, and how the fleet is simulated."""
     how: Mapping[str, str] = {
-        "length": "each pool is sized for the requests that it is the shortest to hold",
-        "compress": "each pool is sized for the requests that it is the shortest to hold, prompts cut",
+        "length": "each pool is sized for the requests that fit into no shorter pool",
+        "compress": "each pool is sized for the requests that fit into no shorter pool, prompts cut",
         "spillover": "each pool is sized as by length; what spills over is in the simulation alone",
         "least-loaded": "each pool is sized for its share of the requests that it holds",
         "random": "each pool is sized for its share of the requests that it holds",

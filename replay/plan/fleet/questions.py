@@ -95,7 +95,7 @@ def split_lines(found: Splits) -> list[str]:
         *more,
         "engines: of the short pool + of the long one. cut: prompts up to this many times too long are cut. saves: "
         "against one pool for all.",
-        "A formula can be too hopeful: vtwin fleet size --split TOKENS simulates a split.",
+        "A formula can be too optimistic: vtwin fleet size --split TOKENS simulates a split.",
     ]
 
 
@@ -252,7 +252,7 @@ def whatif_lines(found: Sequence[WhatIf]) -> list[str]:
     if any(each.simulated is not None for each in found):
         return [
             *rows,
-            "simulated: the fewest engines that meet the SLO, beside those that the formula asks for",
+            "simulated: the fewest engines that meet the SLO, next to the formula's number",
         ]
     return [*rows, "by formula; --verify simulates them"]
 

@@ -138,7 +138,7 @@ def _unread(path: str, readers: Readers, kind: str, root: Section) -> Unanswered
     if not readers.kinds and readers.engine:
         return Unanswered(
             key=path,
-            reason="It changes nothing: the KV cache's size is given, or it has neither model nor hardware to go by",
+            reason="It changes nothing: the KV cache's size is given, or the file names neither model nor hardware",
             cure="Take engine.num_gpu_blocks away, and name latency.model_config and hardware",
         )
     only = f"; {_ONLY_ENGINE}" if readers.engine else ""
@@ -186,7 +186,7 @@ def _drafts(root: Section, engine: EngineConfig) -> Unanswered | None:
         return None
     return Unanswered(
         key="engine.num_speculative_tokens",
-        reason="engine.draft_us is not given, so that drafting takes no time and every accepted draft is for free",
+        reason="engine.draft_us is not given, so that drafting takes no time and every accepted draft is free",
         cure="Give engine.draft_us (µs per drafted token and step; 0 says that they are free)",
     )
 
@@ -196,7 +196,7 @@ def draft_notes(root: Section, engine: EngineConfig, model: LatencyModel) -> tup
     if isinstance(model, Blackbox) or _drafts(root, engine) is None:
         return ()
     return (
-        "engine.draft_us is not given: drafting takes no time, and every accepted draft is for free. Give µs per "
+        "engine.draft_us is not given: drafting takes no time, and every accepted draft is free. Give µs per "
         "drafted token and step",
     )
 

@@ -363,7 +363,7 @@ def test_prices_put_the_cost_into_the_table(grid: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
-        ("workloads: {a: {rate: 1}}", "config: got neither, expected one of them"),
+        ("workloads: {a: {rate: 1}}", "config: got neither this nor configs, expected one of them"),
         ("config: twin.yaml", "workloads: got nothing"),
         (
             "config: twin.yaml\nworkloads: {a: {rte: 1}}",

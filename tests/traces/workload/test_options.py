@@ -41,11 +41,11 @@ def refusal(**given: object) -> str:
         ({"preset": "chatbot"}, "--preset chatbot: needs a load: --rate R or --concurrency N"),
         (
             {"preset": "chatbot", "workload": Path("w.yaml")},
-            "got --workload and --preset, expected one of them",
+            "--workload: cannot be combined with --preset",
         ),
         (
             {"trace": Path("t"), "workload": Path("w.yaml")},
-            "got --workload and --trace, expected one of them",
+            "--workload: cannot be combined with --trace",
         ),
         (
             {"rate": 1.0, "concurrency": 2},

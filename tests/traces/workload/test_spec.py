@@ -316,7 +316,7 @@ def test_the_peers_specification_is_drawn_as_it_says() -> None:
                     "drain": {"start_time_us": 2, "ramp_duration_us": 99},
                 }
             ],
-            "cohorts[0].spike/drain: got more than one, expected one of them",
+            "cohorts[0].spike: cannot be combined with drain",
         ),
         (
             "goodput_slo_targets",

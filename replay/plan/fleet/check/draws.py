@@ -46,7 +46,7 @@ class Arrivals:
         name = "the recording's arrivals" if self.gaps is None else f"{self.gaps.process} arrivals"
         return (
             f"{name}: gaps with a squared coefficient of variation of {cv2:.3g} (Poisson's: 1), which is all that the "
-            "formulas know of them; the simulation has the gaps"
+            "formulas use; the simulation has the gaps themselves"
         )
 
 

@@ -33,6 +33,7 @@ MAX_STEPS = 8
 ENOUGH = 5e-3
 """After a step that improves the loss by less than this fraction comes one on slopes taken anew, then the end."""
 ENOUGH_STUCK = 2
+"""The descent ends after this many steps in a row that improve the loss by less than ``ENOUGH``."""
 SHARES = (1.0, 0.5, 0.25)
 """Of a step to a fit without some requests, how much of it is tried."""
 STAIRCASE = 0.03

@@ -44,12 +44,13 @@ came out 7 % too high, of 80 times within 1.5 % (docs/how-to/tune-the-flags.md).
 MORE = 4
 """This many times as many requests are asked for where a run could not tell whether the server keeps up."""
 STRIDE = 4.0
-"""By so much the rate goes up, or down, until the most that is answered is found on both sides."""
+"""The rate goes up, or down, by this factor until the most that is answered is found on both sides."""
 MOST_STRIDES = 25
+"""Enough for a factor of 10^15: a rate that is not found by then does not exist."""
 ABOVE = 1.1
 """The highest throughput is found at this factor above it: there growth shows, and the server hardly differs."""
 NARROW = 1.05
-"""Two rates so near to each other need no third between them."""
+"""Two rates within this factor need no third between them."""
 MOST_LOOKS = 10
 MOST_REPEATED = 400_000
 """This many requests at most a run becomes by sending it again and again."""

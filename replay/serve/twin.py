@@ -24,6 +24,7 @@ USUALLY_AT_LEAST = 4096
 """As many contents are remembered however small the cache is."""
 
 REMEMBERED_AT_LEAST = 1_000_000
+"""Contents that have room in the tables, however small the cache is."""
 
 REMEMBERED_UNBOUNDED = 1 << 22
 """The same where a KV cache has no bound: beyond, a content seen long ago may be taken for a new one."""

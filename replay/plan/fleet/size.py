@@ -18,6 +18,7 @@ from sim.fleet.sizing import UTILIZATION_CAP, Infeasible, Objective, PoolSize, p
 NO_CAP = 0.999
 """Of the slots this many may be taken where the cap is left out of the formulas."""
 NUM_REQUESTS = 50_000
+"""Of a simulation at least; a run whose batches need more takes more."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

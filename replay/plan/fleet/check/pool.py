@@ -27,10 +27,11 @@ MOST_ENGINES, LEAST_ENGINES = 256, 32
 A cell has no more requests than ``CELL_REQUESTS``, where that leaves it the second number."""
 CELL_REQUESTS = 300_000
 FEWER = 0.02
-"""A cell of a larger fleet may have so much less than its share of any pool's engines."""
+"""A cell of a larger fleet may have this much less than its share of any pool's engines."""
 ROOM = 4.0
 """With this many standard deviations of free seats a fleet is hardly ever full; with fewer, runs must see it full."""
 LEAST_SPELLS = 30
+"""A fleet that fills up must have been full this often: with fewer spells, how long they last is left to chance."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,13 +13,15 @@ from replay.plan.fleet.check.steady import Asked
 from sim.fleet.sizing import Objective
 
 MOST_TRIES = 14
+"""Fleets that are simulated before the search gives up; twice as many once one meets the objective."""
 STEP = 0.05
-"""So much larger or smaller, at least, is the next fleet that is tried."""
+"""This much larger or smaller, at least, is the next fleet that is tried."""
 FINE = 50
 """The number found is within a part of this many of the smallest; up to twice as many engines it is the smallest."""
 SECOND_SEED = 1_000_003
+"""Added to the seed for the run that confirms, so that it draws other requests."""
 CONFIRM_MORE = 1.02
-"""A number is confirmed with so much more load: a fleet at its edge fills up rarely, but then for long."""
+"""A number is confirmed at this much more load: a fleet at its edge fills up rarely, but then for long."""
 MORE = f"{CONFIRM_MORE - 1:.0%}"
 CONFIRM_TIMES, CONFIRM_MOST = 3.0, 300_000
 """The run that confirms is this many times as long, up to this many requests, and never shorter."""

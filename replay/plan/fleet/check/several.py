@@ -11,8 +11,9 @@ from replay.plan.fleet.check.search import FINE, Runs
 Counts = tuple[int, ...]
 
 MOST_GROWN = 8
-"""So often all pools grow together before it is given up."""
+"""All pools grow together this often before the search gives up."""
 STRIDE = 0.1
+"""The first step of such a growth, and of making one pool smaller, as a share of the engines; it doubles."""
 MOST_CONFIRMED = 12
 """This many fleets are tried near the one found, until both runs meet the objective."""
 

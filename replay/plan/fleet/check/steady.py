@@ -21,8 +21,9 @@ STAYS_A_BATCH = 5.0
 LEAST_BATCHES, RUN_BATCHES, MOST_BATCHES = 3, 6, 10
 """How few an interval is from, how many a run is long enough for, and how many are made of a longer one."""
 LEAST_OF_BATCH = 10
+"""Requests that a batch must have on average, or its percentile is that of one or two of them."""
 PRECISION = 0.05
-"""A run is long enough for an interval of so much of the figure to either side."""
+"""A run is long enough for an interval of this share of the figure to either side."""
 MOST_REQUESTS = 1_000_000
 
 

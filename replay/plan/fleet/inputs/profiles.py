@@ -32,6 +32,7 @@ NAMES = tuple(each.name for each in fields(GpuProfile))
 CONTEXTS = (0.25, 0.5, 1.0, 2.0)
 """Multiples of the workload's own context at which a derived profile is compared with its model."""
 MOST_CHUNKS = 12
+"""Sizes of batches and of chunks that a profile is fitted to, evenly spaced by their logarithms."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

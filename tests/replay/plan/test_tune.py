@@ -208,7 +208,7 @@ def test_settings_become_flags_of_vllm_serve() -> None:
         "--no-enable-chunked-prefill",
         *("--tensor-parallel-size", "2"),
     ]
-    with pytest.raises(ConfigError, match=r"^latency.coefficients.beta0: .* vllm serve has a flag for"):
+    with pytest.raises(ConfigError, match=r"^latency.coefficients.beta0: .* vllm serve has no flag for it"):
         flags_of([Setting("latency.coefficients.beta0", "1")])
 
 

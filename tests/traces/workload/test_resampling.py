@@ -145,7 +145,7 @@ def test_rounds_without_think_times_keep_their_distance(tmp_path: Path) -> None:
         ({"rate": 1.0, "rounds": 5}, "--rounds: cannot be combined with --lengths-from"),
         ({"rate": 1.0, "speed": 2.0}, "--speed: cannot be combined with --lengths-from"),
         ({"trace": Path("t")}, "--trace: cannot be combined with --lengths-from"),
-        ({"preset": "chatbot", "rate": 1.0}, "got --preset and --lengths-from, expected one"),
+        ({"preset": "chatbot", "rate": 1.0}, "--preset: cannot be combined with --lengths-from"),
     ],
     ids=str,
 )

@@ -1,4 +1,4 @@
-"""Requests of a workload as a run is given them: when they come, and which lengths each has."""
+"""The requests of a simulated run: when they come, and their lengths."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Ints = NDArray[np.int64]
 
 POISSON = Arrival(process="poisson")
 SPARE = 4.0
-"""Of a thinned stream this many standard deviations more gaps are drawn than its part needs on average."""
+"""For a thinned stream, gaps are drawn beyond the mean need by this many standard deviations."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +52,7 @@ class Arrivals:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stream:
-    """What comes to some engines: ``rate_per_s`` requests, of these lengths.
+    """The requests that some engines get: ``rate_per_s``, of these lengths.
 
     ``share``: of the whole fleet's requests, those that have such lengths; the fleet's gaps are of the family. A
     recording's own rows have their own times. ``part``: of these, each request comes here with that chance.

@@ -111,7 +111,7 @@ def verify_handoff(
 
 
 def _fullest(done: ClusterSimulation, window: Window, *, seats: tuple[int, int]) -> tuple[float, int]:
-    """Return the room and the spells without any of the pool that is known less: prefill, or decode, where KV went.
+    """Return the free room and the full spells of the pool that is known less well: prefill, or decode.
 
     A spell is over after a stay in that pool, 95th percentile: prompts stay shortly.
     """
@@ -134,7 +134,7 @@ def _fullest(done: ClusterSimulation, window: Window, *, seats: tuple[int, int])
 
 
 def prefill_engine(source: Source) -> EngineConfig:
-    """Return the engine that computes prompts: of the table one that has one prompt at a time, as its formula says.
+    """Return the engine that computes prompts; of a table's profile, one with one prompt at a time, as in its formula.
 
     A profile of the table has no compute of prompts: many at once would cost it nothing. A twin's engine is its own.
     """

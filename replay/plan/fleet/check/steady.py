@@ -1,4 +1,4 @@
-"""A filled fleet: which part of a run is measured, figures with their intervals, and how long the run had to be."""
+"""The measured part of a run, after the fleet has filled: its figures with intervals, and how long the run must be."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from traces.errors import ConfigError
 Floats = NDArray[np.float64]
 
 FILLING = 1.5
-"""Service times, of the 95th percentile, until a fleet that begins empty is as full as it becomes."""
+"""A fleet that begins empty counts as filled after this many 95th percentiles of the service time."""
 STAYS_A_BATCH = 5.0
 """A batch of the batch means lasts this many stays: neighbours that are closer share their load."""
 LEAST_BATCHES, RUN_BATCHES, MOST_BATCHES = 3, 6, 10
-"""How few an interval is from, how many a run is long enough for, and how many are made of a longer one."""
+"""Batches: the fewest for an interval, as many as a run is planned for, and the most of a longer run."""
 LEAST_OF_BATCH = 10
 """Requests that a batch must have on average, or its percentile is that of one or two of them."""
 PRECISION = 0.05
@@ -102,7 +102,7 @@ class Window:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """What is asked of a run: this many requests at least; ``begins_s``, ``ends_s``: the measured part, None: found.
+    """What is asked of a run: its least number of requests; ``begins_s``, ``ends_s``: the measured part, None: found.
 
     ``arrivals``: when they come. ``times``: a run is this many times as long as it would be.
     """

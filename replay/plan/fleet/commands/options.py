@@ -183,7 +183,7 @@ def arrivals_of(process: str | None, burstiness: float | None, lengths: Lengths)
 
 
 def arrival_notes(arrivals: Arrivals, lengths: Lengths) -> list[str]:
-    """Return what formulas know of these arrivals; nothing of Poisson's."""
+    """Return the note on what formulas know of these arrivals; none for Poisson arrivals."""
     return [] if arrivals.is_poisson else [arrivals.text(lengths)]
 
 
@@ -255,7 +255,7 @@ def source_of(
 
 
 def misfit_notes(sources: list[Source], *, power: bool = False) -> list[str]:
-    """Return the prices that are counted with, what a table's profile is of, and how far derived profiles are off.
+    """Return notes: which prices count, what a table's profile stands for, and how far derived profiles are off.
 
     ``power``: also where the power figures of the table are from.
     """
@@ -305,7 +305,7 @@ def numbers_of(text: str, option: str) -> list[float]:
 
 
 def compile_once() -> None:
-    """Compile what simulates fleets, saying so, where it is not compiled yet."""
+    """Compile the code that simulates fleets, with a line that says so, unless it is compiled."""
     from replay.simulation_command import load_engine, working
     from sim.cluster.ready import compile_cluster
 
@@ -326,7 +326,7 @@ def check_of(*, verify: bool, num_requests: int, seed: int) -> Check | None:
 
 @contextmanager
 def infeasible() -> Iterator[None]:
-    """Turn a fleet that cannot be into one line, exit code 2."""
+    """Turn an impossible fleet into one line and exit code 2."""
     from sim.config import InvalidConfig
     from traces.errors import ConfigError
 

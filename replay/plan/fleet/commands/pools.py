@@ -274,7 +274,7 @@ def _pools_notes(
 
 
 def _show_pools(plan: PoolsPlan, lengths: Lengths, *, report: Path | None, as_json: bool) -> None:
-    """Print the plan, write its page, and leave with 1 where the SLO is not kept."""
+    """Print the plan, write its page, and leave with 1 where the SLO is not met."""
     import json
 
     from replay.plan.fleet.text import pools_document, pools_lines

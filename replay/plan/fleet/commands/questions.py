@@ -1,4 +1,4 @@
-"""The commands of ``vtwin fleet`` that formulas answer alone, or slots. What is heavy is imported by the command."""
+"""The commands of ``vtwin fleet`` that formulas alone answer, or slots. What is heavy is imported by the command."""
 
 from __future__ import annotations
 

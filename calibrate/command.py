@@ -125,7 +125,7 @@ def twin_of_header(
 
 
 def _tell_what_is_not_simulated(sources: Sequence[Source], twin: TwinConfig) -> None:
-    """Say what traces give that the simulation does not follow; each report has it among a trace's notes."""
+    """Print what traces contain that the simulation ignores; each report has it among a trace's notes."""
     from replay import pacing_of
     from replay.trace.trace_notes import trace_notes
 

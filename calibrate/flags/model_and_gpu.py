@@ -38,7 +38,7 @@ class Named(Protocol):
 
 
 def known_of(trace: Trace, config: TwinConfig, options: Named) -> KnownServer:
-    """Return what is known of the server; nothing of it is for a fit of a model whose coefficients are its priors.
+    """Return what is known of the server; nothing for the fit of a model whose coefficients are its priors.
 
     Raises ConfigError where an option asks for it there.
     """

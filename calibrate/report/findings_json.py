@@ -99,7 +99,7 @@ def metrics_json(errors: Mapping[str, MetricErrors]) -> Json:
 
 
 def rates_json(rates: Mapping[str, Rate]) -> Json:
-    """Return what a run comes to, by name."""
+    """Return a run's rates by name."""
     return {name: asdict(rate) for name, rate in rates.items()}
 
 

@@ -27,7 +27,7 @@ BLOCKED_US = 1e6
 """A request counts as blocked where it waited this long although its instance had a free seat."""
 STARVED_TIMES = 5.0
 STARVED_US = 1e6
-"""A group starves where its mean wait is so many times that of all others, and at least this long."""
+"""A group starves where its mean wait is the first number times that of all others, and at least the second long."""
 WHO_WAITS = ("slo_class", "tenant_id")
 IMBALANCE_TIMES = 1.5
 """Instances are uneven where the one with the most work has this many times the mean."""

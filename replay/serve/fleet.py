@@ -21,7 +21,7 @@ NUM_TENANTS = 1024
 """Tenants that take turns in a gateway's queue; those that come later take theirs with the requests of no tenant."""
 
 NUM_SESSIONS = 1 << 16
-"""Sessions that are told apart; beyond, the one not seen for longest gives its place to a new one."""
+"""The most sessions that are distinguished; a new one beyond replaces the one not seen for longest."""
 
 
 class RealtimeFleet:

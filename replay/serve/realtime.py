@@ -54,7 +54,7 @@ class Realtime(Protocol):
         """Return each engine's state now, None of one that is not there."""
 
     def states(self) -> list[str]:
-        """Return what each instance of a fleet is (``INSTANCE_STATES``); nothing of an engine alone."""
+        """Return what each instance of a fleet is (``INSTANCE_STATES``); empty for a single engine."""
 
     def next_time_us(self) -> int | None:
         """Return when ``tokens`` should be called next, None when nothing is under way."""

@@ -44,7 +44,7 @@ REFUSALS = {
     "DROPPED": (503, "no instance is there that could take the request"),
     "REFUSED": (400, "the instance does not take the request: it is empty, or longer than max_model_len"),
 }
-"""What a client is told whose request has left by another way than with all its tokens: status and message."""
+"""Status and message for the client of a request that has left without all its tokens, by its way out."""
 
 KINDS = {TOO_MANY: "TooManyRequests", 400: "BadRequestError"}
 """Of errors by their status, as vLLM names them; every other is ServiceUnavailable."""
@@ -99,7 +99,7 @@ def num_remembered(engines: Sequence[EngineConfig]) -> int:
 
 
 def num_usual(engines: Sequence[EngineConfig]) -> int:
-    """Return how many contents are kept usually: what is neither cached nor under way beyond them is forgotten."""
+    """Return how many contents are usually kept: beyond them, those neither cached nor under way are forgotten."""
     if any(each.num_gpu_blocks == UNBOUNDED for each in engines):
         return REMEMBERED_UNBOUNDED
     return max(USUALLY_AT_LEAST, sum(each.num_gpu_blocks for each in engines) * REMEMBERED_PER_BLOCK)
@@ -202,7 +202,7 @@ class Twin:
         return self._realtime.views(self._catch_up())
 
     def num_instances(self) -> dict[str, int]:
-        """Return how many instances of a fleet are in each state they can be in; nothing of an engine alone."""
+        """Return how many instances of a fleet are in each state; empty for a single engine."""
         states = self._realtime.states()
         return {name: states.count(name) for name in INSTANCE_STATES} if states else {}
 

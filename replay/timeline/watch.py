@@ -57,7 +57,7 @@ def short_of(
     kv_frac: Floats | None,
     num_seats: int,
 ) -> Resource:
-    """Return what the requests of one server wait for: what is short most often, ``none`` where little is.
+    """Return what the requests of one server wait for most often; ``none`` where they hardly wait.
 
     All arrays [T], looks at the server; ``kv_frac`` None: its cache is unbounded.
     """

@@ -98,7 +98,7 @@ class TwinConfig:
 
     @property
     def unanswered_keys(self) -> tuple[str, ...]:
-        """The keys of the settings that nothing here goes by."""
+        """The keys of the settings that change nothing in this twin."""
         return tuple(each.key for each in self.unanswered)
 
     @property

@@ -1,4 +1,4 @@
-"""Every key of TWIN.yaml, once: the reader, the writer and the reference page all go by this table."""
+"""Every key of TWIN.yaml, once: the reader, the writer and the reference page all use this table."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""KV offload as a server is told it, GiB of host memory and GB/s to it, in the engine's blocks and tokens per µs."""
+"""KV offload as servers are configured (GiB of host memory, GB/s) in the engine's blocks and tokens per µs."""
 
 from __future__ import annotations
 

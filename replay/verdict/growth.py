@@ -1,4 +1,4 @@
-"""Whether what is in a server grows while requests are sent: the evidence that a run itself has of an overload.
+"""Whether the number of requests in a server grows while they are sent: a run's own evidence of an overload.
 
 A customer is a request, or a session whose rounds wait for their answers. While customers come at an even rate, the
 share of them that piles up tells the load. Of a server that is new it tells little: it piles up all that comes before
@@ -28,7 +28,7 @@ NEAR = 0.02
 FEWEST_NEAR = 5
 """and at least of this many."""
 MOST_GENERATIONS = 100
-"""More than these tell no more."""
+"""More of them show nothing more."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -26,7 +26,7 @@ from traces.errors import ConfigError
 Floats = NDArray[np.float64]
 
 EDGE = 0.04
-"""A rise of the factor by so much from one token to the next is told as an edge: others are within what two
+"""A rise of the factor by this much from one token to the next counts as an edge: others are within what two
 measurements of one product differ by."""
 READING = 256
 """A step of this many tokens or fewer takes the time to read the weights, whatever its tiles: its factor is 1. Measured

@@ -23,7 +23,7 @@ IDLE = "in brackets: with the least and with the most power that an idle engine 
 RANGES = (("shed", "_w"), ("slots", ""), ("ttft_p99", "_s"), ("lasts", "_s"))
 """Figures, and their units, that have a range where the idle power is not known well."""
 KEEPS_UP = 0.97
-"""A fleet keeps up where it answers so much of what comes, at least."""
+"""A fleet keeps up if it answers at least this share of the requests."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

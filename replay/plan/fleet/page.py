@@ -53,7 +53,7 @@ Floats = NDArray[np.float64]
 LOADS = np.linspace(0.1, 2.0, 20)
 """Multiples of the planned rate at which the cost is drawn."""
 SWING = 0.2
-"""Each assumption is made so much larger and smaller."""
+"""Each assumption is made larger and smaller by this share."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

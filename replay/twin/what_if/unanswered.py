@@ -1,4 +1,4 @@
-"""Settings that a twin cannot answer: what was changed, and that nothing here goes by it."""
+"""Settings that a twin cannot answer: what was changed, and why it changes nothing here."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _POOL = re.compile(r"cluster\.pools\[(\d+)\]\.")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unanswered:
-    """A key that a setting changed and that nothing here goes by. ``reason``: why, ``cure``: what would answer it."""
+    """A key that a setting changed and that changes nothing here. ``reason``: why, ``cure``: what would answer it."""
 
     key: str
     reason: str
@@ -126,7 +126,7 @@ def kind_of(root: Section, model: LatencyModel) -> str:
 
 
 def _unread(path: str, readers: Readers, kind: str, root: Section) -> Unanswered | None:
-    """Return that step times of this kind do not go by a key; None where they do."""
+    """Return the reason why step times of this kind do not depend on a key; None where they do."""
     if kind in readers.kinds:
         latency = root.section("latency")
         is_at_peak = readers.through_peak and kind != ON_RECORD

@@ -64,7 +64,7 @@ class Verification:
 
     @property
     def is_seen_full(self) -> bool:
-        """Whether the fleet is hardly ever full, or was so often enough for the run to know what that does."""
+        """Whether the fleet is hardly ever full, or was full often enough for the run to show what that does."""
         return is_seen_full(self.room, self.full_spells)
 
     @property
@@ -224,7 +224,7 @@ def taken_at(when: Floats, begins: Floats, ends: Floats) -> NDArray[np.int64]:
 
 
 def is_seen_full(room: float, full_spells: int) -> bool:
-    """Say whether a pool with so much room is hardly ever full, or a run saw it full often enough."""
+    """Say whether a pool with this much room is hardly ever full, or a run saw it full often enough."""
     return room >= ROOM or full_spells >= LEAST_SPELLS
 
 

@@ -1,6 +1,5 @@
 """The one way to the terminal and to a log: everything printed is printable text, whatever names a file has.
 
-
 Only this module prints. A text that it is given stays one line: a line end in a name does not begin another.
 """
 

@@ -55,7 +55,7 @@ COMMANDS = {
         "calibrate.cli:calibrate",
         "Compare observed with simulated, fit the twin, write a report.",
     ),
-    "compare": ("calibrate.runs.cli:compare", "Compare two runs, neither taken for the truth."),
+    "compare": ("calibrate.runs.cli:compare", "Compare two runs. Neither is the reference."),
     "report": ("replay.measured.cli:report", "Show measured traces as a page, one or several loads."),
     "capacity": ("replay.plan.cli:capacity", "Find the highest rate at which a twin meets latency limits."),
     "tune": ("replay.plan.tune.cli:tune", "Find the engine flags that serve most within latency limits."),
@@ -434,7 +434,7 @@ def _crash_line(error: Exception, arguments: Sequence[str]) -> str:
 
 
 def _open_closed_streams() -> None:
-    """Let a stream that the caller closed (``>&-``) lead nowhere: else the next file opened would get its number."""
+    """Open a stream that the caller closed (``>&-``) on the null device: else the next file would get its number."""
     while (number := os.open(os.devnull, os.O_RDWR)) <= 2:
         os.set_inheritable(number, True)
     os.close(number)

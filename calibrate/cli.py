@@ -307,4 +307,4 @@ def _check_pair(option: str, observed: Sequence[Path], others: Mapping[str, obje
     given = [name for name, value in others.items() if value]
     if given or len(observed) != 1:
         got = ", ".join(given) or f"{len(observed)} traces"
-        raise ConfigError(f"{option}: got it together with {got}, expected one trace and --config alone")
+        raise ConfigError(f"{option}: cannot be combined with {got}, expected one trace and --config alone")

@@ -30,9 +30,7 @@ def check_writing(*, fit: bool, places: Mapping[str, Path | None], infer: bool) 
         given = (
             "--infer-async, --fit-alpha2, --latency-model" if infer else "--write-config, --write-defaults"
         )
-        raise ConfigError(
-            f"{given}: got no --fit, expected it: without a fit there is nothing to write or infer"
-        )
+        raise ConfigError(f"{given}: needs --fit: without a fit there is nothing to write or infer")
     for option, place in places.items():
         check_place(place, option=option)
 
@@ -127,7 +125,7 @@ def twin_of_header(
 
 
 def _tell_what_is_not_simulated(sources: Sequence[Source], twin: TwinConfig) -> None:
-    """Say what traces give that the simulation does not follow; each report has it among a trace's notes."""
+    """Print what traces contain that the simulation ignores; each report has it among a trace's notes."""
     from replay import pacing_of
     from replay.trace.trace_notes import trace_notes
 

@@ -34,9 +34,7 @@ def compare_models(
     from calibrate.report.terminal import console_of, print_table
 
     if config is None:
-        raise ConfigError(
-            "--compare-latency: got no --config, expected the twin whose latency models to compare"
-        )
+        raise ConfigError("--compare-latency: needs --config, the twin whose latency models to compare")
     rows = []
     for model in models_in(asked):
         can_fit = fit and model in FITTABLE
@@ -84,7 +82,7 @@ def check_alone(**given: object) -> None:
     for option, value in given.items():
         if value is not None:
             raise ConfigError(
-                f"--{option.replace('_', '-')}: got it with --compare-latency, expected one or the other: there are as "
+                f"--{option.replace('_', '-')}: cannot be combined with --compare-latency: there are as "
                 "many twins and reports as models (choose one with --latency-model)"
             )
 

@@ -19,7 +19,7 @@ TOLD = ("request_id", "arrival_time_us", "send_time_us", "last_chunk_time_us", "
 
 
 FEWEST_ALIKE = 10
-"""So many equal prompts in a row are no chance."""
+"""This many equal prompts in a row are no chance."""
 
 
 def distinct_names(paths: Sequence[Path]) -> list[str]:

@@ -35,9 +35,7 @@ def fit_guided_cost(
     from traces.atomic import make_folder, write_text
 
     if config is None:
-        raise ConfigError(
-            "--fit-guided: got it without --config, expected the twin whose engine has the cost"
-        )
+        raise ConfigError("--fit-guided: needs --config, the twin whose engine has the cost")
     twin = load_config(config)
     for note in twin.notes:
         tell(f"note: {note}")
@@ -73,7 +71,7 @@ def fit_host_cost(
     from traces.atomic import make_folder, write_text
 
     if config is None:
-        raise ConfigError("--fit-host: got it without --config, expected the twin whose engine has the time")
+        raise ConfigError("--fit-host: needs --config, the twin whose engine has the time")
     twin = load_config(config)
     for note in twin.notes:
         tell(f"note: {note}")

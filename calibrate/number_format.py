@@ -64,7 +64,7 @@ def duration(value_us: float | None) -> str:
 TIME_UNITS = {"s": 1e6, "ms": 1e3, "µs": 1.0}
 """What to divide µs by, the larger unit first."""
 MOST = 100.0
-"""Times that reach so many of a unit are written in it, however small the others are."""
+"""Times that reach this many of a unit are written in it, however small the others are."""
 NEGLIGIBLE = 1e-4
 """A time of less than this share of the largest has no say: an error near 0 needs no unit of its own."""
 

@@ -313,13 +313,14 @@ def check_options(
     *, simulated: bool, config: bool, fitting: bool, num_observed: int, num_holdout: int
 ) -> None:
     """Raise ConfigError when the options do not go together."""
-    if simulated == config:
-        got = "both" if simulated else "neither"
-        raise ConfigError(f"--simulated, --config: got {got}, expected one of them")
+    if simulated and config:
+        raise ConfigError("--simulated: cannot be combined with --config")
+    if not simulated and not config:
+        raise ConfigError("--simulated, --config: got neither, expected one of them")
     if simulated and (fitting or num_holdout):
         given = "--fit" if fitting else "--holdout"
         raise ConfigError(
-            f"{given}: got it with --simulated, expected --config: only a twin can be simulated anew"
+            f"{given}: cannot be combined with --simulated, expected --config: only a twin can be simulated anew"
         )
     if simulated and num_observed != 1:
         raise ConfigError(f"OBSERVED: got {num_observed} traces with --simulated, expected one")

@@ -80,7 +80,7 @@ def _which(calibration: Calibration) -> str:
 
 
 def _subject(calibration: Calibration, within: str) -> str:
-    """Return who is compared with whom."""
+    """Return the start of a sentence: what is compared with what, within how much."""
     if calibration.config is not None:
         return f"The twin predicts this server within {within}"
     first = calibration.traces[0]

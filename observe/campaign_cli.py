@@ -44,10 +44,10 @@ class ListOptions:
     def is_asked_for(self) -> bool:
         """Whether there is a list at all. Raises ConfigError for options that make no sense together."""
         if self.sweep is not None and self.plan is not None:
-            raise ConfigError("--plan: got it together with --sweep, expected one of them")
+            raise ConfigError("--plan: cannot be combined with --sweep")
         some = self.sweep is not None or self.plan is not None
         if not some and (self.yes or self.resume):
-            raise ConfigError("--yes, --resume: got neither --plan nor --sweep, expected one of them")
+            raise ConfigError("--yes, --resume: need --plan or --sweep")
         return some
 
 

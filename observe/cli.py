@@ -371,7 +371,7 @@ def observe(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     from traces.strict.tell import tell_note
 
     if keep_warmup and not warmup:
-        raise ConfigError("--keep-warmup: got no --warmup, expected --warmup N or a time")
+        raise ConfigError("--keep-warmup: needs --warmup (a number of requests, or a time)")
     key = chosen_key(api_key, variable=api_key_env, file=api_key_file)
     settings = Settings(
         endpoint=parse_endpoint(url, api_key=key, headers=header or (), verify_tls=not insecure),
@@ -433,7 +433,7 @@ def _guided(schema: Path | None, frac: float | None) -> GuidedDecoding | None:
 
     if schema is None:
         if frac is not None:
-            raise ConfigError("--guided-frac: got no --guided, expected --guided SCHEMA.json")
+            raise ConfigError("--guided-frac: needs --guided SCHEMA.json")
         return None
     return read_schema(schema, frac=frac)
 

@@ -1,4 +1,4 @@
-"""Who carries a run out: this process alone (``SingleProcess``), or several (``observe.processes``)."""
+"""What carries a run out: this process alone (``SingleProcess``), or several (``observe.processes``)."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Executor(Protocol):
         """How each process did, where there are several; known after the run."""
 
     def report_outcomes(self, on_outcome: Callable[[bool], None]) -> None:
-        """Let ``on_outcome`` hear of each request whether it was answered whole."""
+        """Call ``on_outcome`` for each request, with whether it was answered whole."""
 
     async def make_ready(self) -> None:
         """Do what has to be done before the clock starts."""
@@ -129,7 +129,7 @@ class SingleProcess:
         return self._recorder.answer_counts
 
     def report_outcomes(self, on_outcome: Callable[[bool], None]) -> None:
-        """Let ``on_outcome`` hear of each outcome."""
+        """Call ``on_outcome`` for each request that ends."""
         self._recorder.on_outcome = on_outcome
 
     async def make_ready(self) -> None:

@@ -90,7 +90,7 @@ def _body_shape(workload: Trace, settings: Settings, server: ServerFacts) -> Bod
     """Return the bodies' shape before anything is negotiated.
 
     A row may ask for a model that the server lists, unless the user names one for all, and for an adapter that it
-    lists; of a server that lists nothing nobody can know, and it is asked.
+    lists; a server that lists nothing may have it, and is asked.
     """
     adapters = frozenset(workload.column("adapter").dropna()) - {""}
     served = frozenset(server.served)

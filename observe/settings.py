@@ -29,7 +29,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WarmUp:
-    """How much is sent before what counts: so many requests, or for so long; nothing by default.
+    """How much is sent before what counts: this many requests, or for this long; nothing by default.
 
     ``is_recorded``: it is the run's own beginning, in the trace and marked there; else it comes before the run, with
     other prompts, and is forgotten.

@@ -142,12 +142,12 @@ def compare(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="What a GPU costs an hour, a line each (H100: 2.5). Default: the list prices that ship.",
+            help="YAML file of prices per GPU and hour, one per line (H100: 2.5). Default: the list prices that ship.",
             show_default=False,
         ),
     ] = None,
     latency_model: Annotated[
-        Literal["physics", "roofline"], typer.Option(help="What simulates the GPUs.")
+        Literal["physics", "roofline"], typer.Option(help="Latency model that simulates the GPUs.")
     ] = "physics",
     seeds: Annotated[
         int, typer.Option(min=1, max=50, help="How many times to draw the workload.")

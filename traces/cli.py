@@ -77,7 +77,7 @@ def info(
     trace: TraceArgument,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")] = False,
 ) -> None:
-    """Describe a trace: how many requests, how fast, how long, how cacheable, and what became of them."""
+    """Describe a trace: how many requests, how fast, how long, how cacheable, and their outcomes."""
     from dataclasses import asdict
 
     from traces.importers.recorded import read_recorded

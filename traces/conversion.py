@@ -36,16 +36,16 @@ def convert(
     if source == "tracev2":
         _refuse_public(Path(path))
     if part is not None and source != "guidellm":
-        raise ConfigError(f"--part: got it together with --from {source}, expected --from guidellm")
+        raise ConfigError(f"--part: cannot be combined with --from {source}, expected --from guidellm")
     if cut is not None and source != "servegen":
         raise ConfigError(
-            f"--start, --duration, --rate-scale, --seed: got them together with --from {source}, "
+            f"--start, --duration, --rate-scale, --seed: cannot be combined with --from {source}, "
             "expected --from servegen"
         )
     if (columns is not None) != (source == "csv"):
-        got = "it together with" if columns is not None else "none for"
+        wrong = "cannot be combined with" if columns is not None else "got none for"
         expected = "arrival=COLUMN:UNIT,input=COLUMN,output=COLUMN" if source == "csv" else "--from csv"
-        raise ConfigError(f"--columns: got {got} --from {source}, expected {expected}")
+        raise ConfigError(f"--columns: {wrong} --from {source}, expected {expected}")
     if source == "csv":
         from traces.importers.csvfile import parse_columns, read_csv_file
 

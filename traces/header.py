@@ -142,7 +142,7 @@ class Network:
 class ClosedLoop:
     """A load of ``concurrency`` users, each of whom waits ``think_time_us`` after an answer.
 
-    ``in_waves``: after everybody's answer, so that all send at once; None is no.
+    ``in_waves``: users wait until all have their answers, then all send at once; None is no.
     """
 
     concurrency: int

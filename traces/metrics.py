@@ -53,7 +53,7 @@ def own_prompt_tokens(trace: Trace) -> Int64s:
 def served_output(trace: Trace) -> Cells:
     """Return each answer's tokens: as many as came; of a failed request, or where none are recorded, ``max_tokens``.
 
-    What a failed request got says nothing about its work. Empty where nobody says either.
+    What a failed request got says nothing about its work. Empty where neither is recorded.
     """
     got, asked = trace.cells("output_tokens"), trace.cells("max_tokens")
     return got.where(~(has_failed(trace) & asked.is_known)).or_else(asked)
@@ -215,7 +215,7 @@ class TokenGaps:
 
 
 def token_gaps(trace: Trace) -> TokenGaps:
-    """Return the gaps between the events of each ok request; an event nobody counted carries one token."""
+    """Return the gaps between the events of each ok request; an event without a count carries one token."""
     events = trace.events
     if events is None or len(events) == 0:
         return TokenGaps(request=np.empty(0, np.int64), gap_us=np.empty(0), num_tokens=np.empty(0, np.int64))

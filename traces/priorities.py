@@ -22,7 +22,7 @@ PRIORITY_OF_CLASS: Final[Mapping[str, int]] = {
 """vLLM's ``priority`` (lower is more urgent) of a service class, as BLIS sends it."""
 
 DEFAULT_CLASS: Final = "standard"
-"""What a class of one's own counts as, and a request without one among others that have one."""
+"""The priority of a user-defined class, and of a request without a class among others that have one."""
 
 
 def priorities(trace: Trace) -> NDArray[np.int64]:

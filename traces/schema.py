@@ -364,7 +364,7 @@ EVENT_FIELDS: Final[tuple[Field, ...]] = (
     _count(
         "num_tokens",
         "vtwin",
-        "Tokens the event carried: 0 for an event without text; empty where nobody counted (read as 1).",
+        "Tokens the event carried: 0 for an event without text; empty where it was not counted (read as 1).",
         unit="tokens",
     ),
 )

@@ -74,10 +74,6 @@ class Trace:
         """Return a copy without these columns, as far as it has them."""
         return replace(self, table=self.table.without(names))
 
-    def with_requests(self, requests: pd.DataFrame) -> Trace:
-        """Return a copy with this table, of TraceV2's dtypes, in place of its own."""
-        return replace(self, table=Table(requests))
-
     def with_events(self, events: pd.DataFrame | Mapping[str, object] | None) -> Trace:
         """Return a copy with these events in place of its own: a frame, or columns of one length."""
         return replace(self, events=None if events is None else _typed_events(events))

@@ -1,4 +1,4 @@
-"""What a trace amounts to: how many, how fast, how long, how cacheable, and what became of it."""
+"""A summary of a trace: how many requests, how fast, how long, how cacheable, and their outcomes."""
 
 from __future__ import annotations
 

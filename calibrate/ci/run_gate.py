@@ -32,7 +32,7 @@ def gate_of(
         return gate, None if baseline is None else read_baseline(baseline)
     if junit is not None or baseline is not None:
         given = "--baseline" if junit is None else "--junit"
-        raise ConfigError(f"{given}: got no --thresholds, expected it: there is no verdict without limits")
+        raise ConfigError(f"{given}: needs --thresholds: there is no verdict without limits")
     return None
 
 

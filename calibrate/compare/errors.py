@@ -248,7 +248,7 @@ def _ranks(two: tuple[Floats, Floats]) -> tuple[Floats, Floats]:
 def _relative_errors(
     per_request: tuple[Floats, Floats], counts: NDArray[np.float32], *, pace: Floats | None = None
 ) -> tuple[Floats, Floats]:
-    """Return MAPE and bias of each row of counts, the simulated values so many times as long; NaN where undefined."""
+    """Return MAPE and bias of each row of counts, the simulated values this many times as long; NaN where undefined."""
     if pace is not None and (pace != pace[0]).any():
         mape, bias = np.empty(len(counts)), np.empty(len(counts))
         for each in np.unique(pace):

@@ -1,4 +1,4 @@
-"""The errors that a verdict goes by: of E2E, TTFT and TPOT, per request and of the mean, the worst of them first."""
+"""The errors that decide a verdict: of E2E, TTFT and TPOT, per request and of the mean, the worst of them first."""
 
 from __future__ import annotations
 

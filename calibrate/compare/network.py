@@ -34,7 +34,7 @@ class Network:
     bytes_per_token: float = BYTES_PER_TOKEN
 
     def transfer_us(self, tokens: Floats) -> Floats:
-        """Return how long the text of so many tokens takes; 1 Mbit/s is 1 bit/µs."""
+        """Return how long the text of this many tokens takes; 1 Mbit/s is 1 bit/µs."""
         if self.bandwidth_mbit_per_s is None:
             return np.zeros(len(tokens))
         return tokens * self.bytes_per_token * BITS_PER_BYTE / self.bandwidth_mbit_per_s

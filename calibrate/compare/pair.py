@@ -175,7 +175,7 @@ def _again_of(parts: Sequence[NDArray[np.float64] | None]) -> NDArray[np.float64
 
 
 def _spread_over(runs: NDArray[np.float64], number: int) -> NDArray[np.float64]:
-    """Return so many of the runs, evenly."""
+    """Return this many of the runs, evenly."""
     return runs[np.linspace(0, len(runs) - 1, number).round().astype(np.int64)]
 
 

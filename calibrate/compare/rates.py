@@ -1,4 +1,4 @@
-"""What a run comes to on both sides: throughput, goodput, prefix hits, preemptions, with intervals."""
+"""Rates of a run on both sides: throughput, goodput, prefix hits, preemptions, with intervals."""
 
 from __future__ import annotations
 

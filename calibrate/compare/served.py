@@ -24,13 +24,13 @@ LATENCIES = ("ttft_us", "tpot_us", "e2e_us")
 CURVE_OF = ("ttft", "e2e")
 """Latencies whose curve over the rate is drawn."""
 MOST_REQUESTS = 3000
-"""So many requests tell a rate's median; a longer trace gives its first ones."""
+"""This many requests tell a rate's median; a longer trace gives its first ones."""
 LEAST_REQUESTS = 20
 NUM_RATES = 14
 LOWEST, HIGHEST = 0.1, 1.05
 """The curve's ends, as shares of what the twin serves at most."""
 BESIDE = 0.02
-"""A rate of the grid so near to an observed one makes way for it: the curve would jump between the two."""
+"""A rate of the grid this near to an observed one is left out: the curve would jump between the two."""
 SETTLING = 0.1
 """Share of the requests, the first to arrive, that the curve does not measure: they find an empty server."""
 ALIKE = 0.2

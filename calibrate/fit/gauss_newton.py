@@ -33,13 +33,14 @@ MAX_STEPS = 8
 ENOUGH = 5e-3
 """After a step that improves the loss by less than this fraction comes one on slopes taken anew, then the end."""
 ENOUGH_STUCK = 2
+"""The descent ends after this many steps in a row that improve the loss by less than ``ENOUGH``."""
 SHARES = (1.0, 0.5, 0.25)
 """Of a step to a fit without some requests, how much of it is tried."""
 STAIRCASE = 0.03
 """How much higher the loss of some runs may be than that of others and still be as good."""
 FIRST_DAMPING, LEAST_DAMPING, MOST_DAMPING = 1e-2, 1e-4, 1e2
 HARDER = 30.0
-"""A step that does not lower the loss is tried again with so many times the damping."""
+"""A step that does not lower the loss is tried again with this many times the damping."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

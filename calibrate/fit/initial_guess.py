@@ -14,7 +14,7 @@ from calibrate.fit.objective.fit_trace import FitTrace
 from calibrate.fit.objective.objective import Objective
 
 QUIET_STEPS = 5.0
-"""A quiet TTFT is no more than so many steps: what is beyond that, the queue made."""
+"""A quiet TTFT is no more than this many steps: what is beyond that, the queue made."""
 LEAST = 0.02
 """Share of its natural scale that every coefficient starts at, at least: a search cannot scale up from 0."""
 STEP_NOISE = 0.05

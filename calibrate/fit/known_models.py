@@ -295,7 +295,7 @@ def _matters(name: str, served: Sequence[Served]) -> bool:
 
 
 def _weight(served: Served) -> Floats:
-    """Return each residual's weight [metrics, 1]: its noise, and a trace counts as so many requests at most."""
+    """Return each residual's weight [metrics, 1]: its noise, and a trace counts as this many requests at most."""
     num_used = served.trace.num_used
     if num_used == 0:
         raise TraceError(f"{served.trace.name}: got no finished request, expected at least one")

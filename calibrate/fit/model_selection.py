@@ -40,10 +40,10 @@ PHYSICS, PROFILED = "physics", "profiled"
 PREFERRED = (TILES, FLOOR, PHYSICS, PROFILED, "attention", "blackbox", SLOWDOWN)
 """Which of the candidates that the traces cannot tell apart is taken: the one that goes on most safely beyond them."""
 TOLERANCE = 0.01
-"""Candidates whose held-out E2E is off by this much more than the best's, at most, are not told apart: a server's pace
+"""Candidates whose held-out E2E is off by this much more than the best's, at most, count as equal: a server's pace
 differs by half of it from one run to the next."""
 MIN_TRACES = 3
-"""From so many traces on, each is held out in turn; of fewer, a trace more or less is another experiment."""
+"""From this many traces on, each is held out in turn; of fewer, a trace more or less is another experiment."""
 NUM_SPANS = 4
 """Spans of time that fewer traces are cut into."""
 BLOCKS = 5

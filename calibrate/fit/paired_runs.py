@@ -38,6 +38,7 @@ GUIDED_STARTS_US = ((0.0, 1e4, 1e5, 1e6), (0.0, 30.0, 300.0, 3000.0))
 HOST_STARTS_US = ((0.0, 500.0, 2000.0, 8000.0), (0.0, 2000.0, 8000.0, 30_000.0))
 """Of each cost where the search may start; the best of all pairs does."""
 MIN_PAIRS = 20
+"""Requests that both runs must have finished: fewer tell little of a cost."""
 REACHES = (2.0, 0.5, 0.2, 0.1)
 """How far around the best so far the next simulations are, times the cost."""
 NUM_LAST = 4
@@ -50,7 +51,7 @@ REPLICATES = 400
 NUM_PAIRS_OF_RUNS = 32
 """Pairs that the fitted twin is run for; their costs' standard deviation is known to one part in eight."""
 Z_90 = 1.645
-"""A normal lies within so many standard deviations in 90 of 100 cases."""
+"""A normal lies within this many standard deviations in 90 of 100 cases."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -69,7 +69,7 @@ if TYPE_CHECKING:
     from replay import TwinConfig
 
 SPARE_DECIMALS = 2
-"""Coefficients are written with so many decimals fewer than the objective has: 1e-4 µs is finer than traces tell."""
+"""Coefficients are written with this many decimals fewer than the objective has: 1e-4 µs is finer than traces tell."""
 SLOWED_TRACES = 2
 """A slowdown that one trace alone shows may be anything else of that trace."""
 MIN_REQUESTS = 20
@@ -298,8 +298,8 @@ def _check_known(
     for option, is_asked in asked.items():
         if is_asked:
             raise ConfigError(
-                f"{option}: got it with latency.model {kind}, expected blackbox or extended: {kind} is fitted from "
-                "its configured coefficients, under the configured scheduling"
+                f"{option}: cannot be combined with latency.model {kind}, expected blackbox or extended: {kind} is "
+                "fitted from its configured coefficients, under the configured scheduling"
             )
 
 

@@ -33,7 +33,7 @@ SHAPE_SHARE = 0.4
 """How far the points of the later surfaces lie, as a share of what traces and priors leave open: planes hold there."""
 MANY_REQUESTS = 1500
 POINTS_OF_MANY = 8
-"""Of so many requests, fewer points per coefficient show the slopes as well."""
+"""Of this many requests, fewer points per coefficient show the slopes as well."""
 ROUNDS = 2
 """How often the place is moved to where the surfaces around it have their minima."""
 NUM_AVERAGED = 3

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from replay import TwinConfig
 
 WITHIN = 0.01
-"""Steps of loads within the fitted ones are off by so much, where the terms are right."""
+"""Steps of loads within the fitted ones are off by this much, where the terms are right."""
 BEYOND, BEYOND_WITH_TILES = 0.026, 0.02
 """The same beyond them: a smooth curve does not know where tiles end. With tiles, 1 % held 40 of 40 loads at 1.5 times
 the fitted one, and of prompts four times as long 26 of 40 (docs/validation.md)."""

@@ -11,9 +11,9 @@ from calibrate.fit.gauss_newton import Found, gauss_newton
 from calibrate.fit.objective.objective import Objective
 
 FOLLOWED = 4
+"""Starts that the search goes on from: those with the lowest loss."""
 FIRST_STEPS = 3
 """Steps from each of them; the refinement goes on from the best one's end."""
-"""Starts that the search goes on from: those with the lowest loss."""
 
 Report = Callable[[str, float], None]
 """Called with the stage and the best loss so far."""

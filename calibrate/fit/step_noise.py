@@ -17,7 +17,7 @@ from calibrate.fit.objective.objective import Objective, log_ratio
 MIN_GAPS = 2
 MIN_REQUESTS = 40
 OUTLIER = 4.0
-"""Residuals count as at most so many of their typical sizes: a preemption is no scatter of steps."""
+"""Residuals count as at most this many of their typical sizes: a preemption is no scatter of steps."""
 ROUNDS = 4
 REPLICATES = 200
 TPOT = LATENCIES.index("tpot_us")

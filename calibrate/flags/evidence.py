@@ -1,4 +1,4 @@
-"""What runs show of the server's flags, against the twin's: taken where nobody says them, else objected to."""
+"""What runs show of the server's flags, which fill what the twin leaves open and are else compared with it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 FAR_ABOVE = 1.25
 """A limit of seats shows itself within a few: a twin with more seats than this times what ran is another server."""
 OVERLAP = 1.1
-"""A client may see one answer end after the next one began: so many more answers at once than seats are none."""
+"""A client may see one answer end after the next one began: this many more answers at once than seats are none."""
 
 
 def learned_of(sources: Sequence[Observed], config: TwinConfig) -> tuple[Learned, ...]:

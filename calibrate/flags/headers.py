@@ -69,6 +69,6 @@ def check_flags(sources: Sequence[Observed], config: TwinConfig, *, is_async_ope
 
 
 def _place(source: Observed, name: str) -> str:
-    """Return who says a flag."""
+    """Return where a flag's value is from, in words."""
     how = source.trace.header.server.sources.get(name, "header")
     return f"the header of {source.name} says of its server ({how})"

@@ -1,4 +1,4 @@
-"""Who tells of a server's flags, and a flag that the twin's file leaves open and they tell."""
+"""Runs that say or show a server's flags, and a flag that the twin's file leaves open and such a run knows."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Observed(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Learned:
-    """A flag that the twin's file leaves open, its value, and who says so."""
+    """A flag that the twin's file leaves open, its value, and which run says so."""
 
     name: str
     value: int | bool | str

@@ -38,7 +38,7 @@ class Named(Protocol):
 
 
 def known_of(trace: Trace, config: TwinConfig, options: Named) -> KnownServer:
-    """Return what is known of the server; nothing of it is for a fit of a model whose coefficients are its priors.
+    """Return what is known of the server; nothing for the fit of a model whose coefficients are its priors.
 
     Raises ConfigError where an option asks for it there.
     """
@@ -46,8 +46,8 @@ def known_of(trace: Trace, config: TwinConfig, options: Named) -> KnownServer:
         kind = type(config.latency).__name__.lower()
         if any(value is not None for value in (options.model_config, options.gpu, options.tp)):
             raise ConfigError(
-                f"--model-config, --gpu, --tp: got it with latency.model {kind}, expected blackbox or extended: "
-                f"{kind} is fitted from its configured coefficients"
+                f"--model-config, --gpu, --tp: cannot be combined with latency.model {kind}, expected blackbox or "
+                f"extended: {kind} is fitted from its configured coefficients"
             )
         return KnownServer()
     server = trace.header.server

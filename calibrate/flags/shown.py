@@ -208,7 +208,7 @@ def _over_time(sent: Floats, first: Floats, last: Floats) -> tuple[Floats, Float
 def _is_reached(running: Floats, most: int, *, lasts: Floats) -> bool:
     """Return whether ``most`` is a limit of what runs while others wait: often reached, almost reached mostly.
 
-    ``lasts``: for how long so many run.
+    ``lasts``: for how long this many run.
     """
     total = float(lasts.sum())
     return (

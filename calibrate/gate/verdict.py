@@ -13,6 +13,7 @@ from calibrate.gate.checks import Check, Limit, Outcome, check_metric, check_rat
 
 EXIT_CODES: Mapping[Outcome, int] = {"PASS": 0, "FAIL": 1, "INCONCLUSIVE": 5}
 MIN_SAMPLES = 30
+"""Requests below which a check is inconclusive, unless the gate's file says otherwise."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

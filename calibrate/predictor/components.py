@@ -111,5 +111,5 @@ ESSENTIAL = (
 
 
 def needed(wanted: Wanted) -> tuple[Component, ...]:
-    """Return the components that a step of this model on so many GPUs has."""
+    """Return the components that a step of this model on this many GPUs has."""
     return tuple(each for each in COMPONENTS if each.count(wanted) > 0)

@@ -37,7 +37,7 @@ def stand_in(name: str, points: Floats, wanted: Wanted, gpu: Gpu) -> Floats:
 
 
 def _memory(elements: Callable[[Wanted], float]) -> Callable[[Floats, Wanted, Gpu], Floats]:
-    """Return the time of a kernel that moves so many elements per token and computes next to nothing."""
+    """Return the time of a kernel that moves this many elements per token and computes next to nothing."""
 
     def time_us(points: Floats, wanted: Wanted, gpu: Gpu) -> Floats:
         moved = points[:, 0] * elements(wanted) * wanted.shape.dtype_bytes

@@ -24,7 +24,7 @@ MOST_SEQUENCES = 2_048
 MOST_KEYS = 131_072
 """KV entries per sequence up to which tables are made."""
 TILE_TOKENS, FIRST_EDGE = 256, 512
-"""Where products may jump: just after each so many tokens, from so many on (128 by 256 elements is a tile of them)."""
+"""Products may jump after each multiple of the first number of tokens, from the second on (a tile is 128 by 256)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

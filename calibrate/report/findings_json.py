@@ -99,7 +99,7 @@ def metrics_json(errors: Mapping[str, MetricErrors]) -> Json:
 
 
 def rates_json(rates: Mapping[str, Rate]) -> Json:
-    """Return what a run comes to, by name."""
+    """Return a run's rates by name."""
     return {name: asdict(rate) for name, rate in rates.items()}
 
 
@@ -147,7 +147,7 @@ def worst_json(worst: WorstRequest) -> Json:
 
 
 def phase_keys(number: int) -> tuple[str, ...]:
-    """Return what so many phases of a request are called: all four, first token and rest, or E2E alone."""
+    """Return what this many phases of a request are called: all four, first token and rest, or E2E alone."""
     names = {
         len(PHASE_NAMES): tuple(name.removesuffix("_phase_us") for name in PHASE_NAMES),
         2: ("ttft", "rest"),

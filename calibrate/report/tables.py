@@ -334,7 +334,7 @@ def steps_table(calibration: Calibration) -> TextTable:
 
 
 def strata_rows(calibration: Calibration) -> tuple[list[str], list[tuple[str, str, str]]]:
-    """Return the metrics told by kind of request, and (by, which, n) of every kind."""
+    """Return the metrics that are shown by kind of request, and (by, which, n) of every kind."""
     metrics = list(dict.fromkeys(name for each in calibration.strata for name in each.mape))
     kinds = [(number_format.STRATUM_NAMES[each.by], each.label, f"{each.n:,}") for each in calibration.strata]
     return metrics, kinds

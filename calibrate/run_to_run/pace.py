@@ -10,11 +10,11 @@ import numpy as np
 from calibrate.compare.pair import Pairs
 
 STATED = 0.005
-"""A server's pace differs by so much from one run of the same requests to the next (90 %, one H100)."""
+"""A server's pace differs by this much from one run of the same requests to the next (90 %, one H100)."""
 Z_90 = 1.6448536269514722
-"""The normal distribution's 95th percentile: nine of ten values lie within so many standard deviations."""
+"""The normal distribution's 95th percentile: nine of ten values lie within this many standard deviations."""
 STATED_COUNTS = 4
-"""The stated pace weighs as so many repeated runs: a single one says little of a spread."""
+"""The stated pace weighs as this many repeated runs: a single one says little of a spread."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,10 +15,10 @@ from traces.units import terminal_width
 def compare(
     a: Annotated[Path, typer.Argument(metavar="A", help="A run: a trace's stem, header or table.")],
     b: Annotated[Path, typer.Argument(metavar="B", help="Another run.")],
-    seed: Annotated[int, typer.Option(min=0, help="Of the intervals' resampling.")] = 42,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the bootstrap.")] = 42,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")] = False,
 ) -> None:
-    """Compare two runs, measured or simulated, neither taken for the truth.
+    """Compare two runs, measured or simulated. Neither is the reference.
 
     Shows what was asked of each, what each served, and by how much B's latencies differ from A's with 90 % intervals.
     `calibrate` compares a server with its twin.

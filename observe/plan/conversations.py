@@ -2,7 +2,7 @@
 
 Requests of one ``session_id`` are sent in the order of ``round_index``, the next one a think time after the
 answer to the last, and not before its own time where it has one. A round with ``new_input_tokens`` builds on
-the one before: its prompt is that one's, the server's answer, and so many new tokens. So a prefix cache meets
+the one before: its prompt is that one's, the server's answer, and this many new tokens. So a prefix cache meets
 what it would meet with the server's real users; on the completions API token for token, where the server
 names its tokens (vLLM: ``return_token_ids``).
 """

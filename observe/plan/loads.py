@@ -73,7 +73,7 @@ def calibration_loads(options: WorkloadOptions, *, max_model_len: int | None) ->
     """
     rate = options.rate
     if rate is None or not math.isfinite(rate):
-        raise ConfigError("--plan calibrate: got no --rate R, expected the highest rate of interest")
+        raise ConfigError("--plan calibrate: needs --rate R, the highest rate of interest")
     mix = {share: _requests(replace(options, rate=rate * share)) for share in (_LOW, _MIDDLE, 1.0)}
     typical = mix[1.0]
     longest = _most(prompt_tokens(typical).max(), max_model_len, room=_SINGLE_OUTPUT)

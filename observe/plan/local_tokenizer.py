@@ -1,4 +1,4 @@
-"""Counting tokens with a tokenizer of one's own, for servers that do not tokenize for others."""
+"""Counting tokens with a local tokenizer, for servers without ``/tokenize``."""
 
 from __future__ import annotations
 

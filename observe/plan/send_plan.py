@@ -141,7 +141,7 @@ def make_plan(
 
     A row of a workload is sent with the lengths that were asked for (``as_sent``), a row with a status once more
     with those that came of it.
-    Raises TraceError for a trace without requests, or with a row whose output length nobody states.
+    Raises TraceError for a trace without requests, or with a row whose output length is not given.
     """
     if len(trace) == 0:
         raise TraceError("trace: got no requests, expected at least one")

@@ -50,7 +50,6 @@ class WorkerProcess:
 
     def __init__(self, share: Share) -> None:
         self.share = share
-        self.ready: Ready | None = None
         self.done: Done | None = None
         self.refused: Refused | None = None
         self.process: asyncio.subprocess.Process | None = None
@@ -136,7 +135,7 @@ class ProcessGroup:
         )
 
     def report_outcomes(self, on_outcome: Callable[[bool], None]) -> None:
-        """Let ``on_outcome`` hear of each outcome, a moment later."""
+        """Call ``on_outcome`` for each request that ends, a moment later."""
         self._on_outcome = on_outcome
 
     async def make_ready(self) -> None:
@@ -157,7 +156,7 @@ class ProcessGroup:
         await asyncio.gather(*(self._await_ready(member) for member in self._workers))
 
     async def execute(self, start_ns: int) -> RunFacts:
-        """Let all begin at one moment and wait for the last (see ``Executor``)."""
+        """Start all processes at one moment and wait for the last (see ``Executor``)."""
         cpu_before = time.process_time()
         for progress in (self._progress, *self._sum.each):
             progress.start_ns = start_ns
@@ -183,7 +182,7 @@ class ProcessGroup:
         return self._facts(start_ns)
 
     def drain(self) -> None:
-        """Let every process send nothing more."""
+        """Tell every process to send nothing more."""
         self._interrupted = True
         self._tell_all(Drain())
 
@@ -193,7 +192,7 @@ class ProcessGroup:
         self._tell_all(Drain(reason=reason))
 
     def abort(self) -> None:
-        """Let every process drop what is under way."""
+        """Tell every process to drop what is under way."""
         self._tell_all(Abort())
         self._aborted.set()
 

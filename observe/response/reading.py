@@ -27,7 +27,7 @@ class Reading:
     """One response. Stamps are whatever clock the blobs were stamped with; a time without its event is None.
 
     ``event_stamps`` and ``event_tokens``: one entry per event, ``[DONE]`` excluded; tokens are 0 for an event
-    that carried nothing and None for one whose tokens nobody counted. ``fault``: why the stream cannot be
+    that carried nothing and None for one whose tokens were not counted. ``fault``: why the stream cannot be
     taken as a whole answer, or None. ``streamed`` false: one event that is the whole answer, so that the time of
     its first token is not known. ``reply``: None unless it was asked to be kept. ``unusable``: names of fields that
     said what cannot be.

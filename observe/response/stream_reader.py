@@ -252,7 +252,7 @@ def has_output(choice: dict[str, Any]) -> bool:
 
 
 def text_of(choice: dict[str, Any]) -> str:
-    """Return the text of a choice of either API, without its reasoning, which nobody sends back."""
+    """Return the text of a choice of either API, without its reasoning, which clients do not send back."""
     delta = choice.get("delta") or choice.get("message")
     text = delta.get("content") if isinstance(delta, dict) else choice.get("text")
     return text if isinstance(text, str) else ""

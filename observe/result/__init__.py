@@ -1,1 +1,1 @@
-"""What an observation comes to: summary, goodput, and whether the client limited it."""
+"""The result of an observation: summary, goodput, and whether the client limited it."""

@@ -49,7 +49,7 @@ class RunFacts:
 class LoadRun:
     """One run of a plan; every exchange goes to ``on_end`` when it ends.
 
-    Whoever reads the answers hands those that a session waits for to ``replies``.
+    The reader of the answers hands those that a session waits for to ``replies``.
     """
 
     def __init__(
@@ -154,7 +154,9 @@ class LoadRun:
 
     async def _send_when_due(self, chains: Iterator[Chain]) -> None:
         """Open loop: the plan's times decide, whatever the answers do, but for a session's later rounds."""
-        held_until_ns = 0  # by the cap: who is behind in this line was held back with the one before
+        held_until_ns = (
+            0  # by the cap: requests are sent in order, so one that is held back holds back those behind it
+        )
         for count, chain in enumerate(chains, start=1):
             row = chain[0]
             body = self._plan.take_body(row)

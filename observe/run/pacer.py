@@ -53,7 +53,7 @@ class Pacer:
         await future
 
     def close(self) -> None:
-        """Release the alarm; whoever still waits is cancelled."""
+        """Release the alarm and cancel everything that still waits."""
         self._alarm.close()
         for _, _, future in self._waiting:
             future.cancel()

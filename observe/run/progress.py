@@ -75,7 +75,6 @@ class Progress:
     num_at_once: int = 0
     start_ns: int | None = None
     end_ns: int | None = None
-    last_due_ns: int | None = None
     num_launched: int = 0
     num_held_back: int = 0
     in_flight: int = 0

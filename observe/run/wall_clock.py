@@ -1,4 +1,4 @@
-"""The wall clock beside the run's own: a step of it moves no time of the trace, and is told."""
+"""The wall clock beside the run's own: a step of it moves no time of the trace, and is noted."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ _WARMUP_LAP = 256
 async def warm_up(
     workload: Trace, settings: Settings, *, prompts: Prompts, shape: BodyShape, salt: int
 ) -> None:
-    """Send the workload's first requests, a few at a time, so many or for so long, and keep nothing of them.
+    """Send the workload's first requests, a few at a time, this many or for this long, and keep nothing of them.
 
     ``salt`` is not the run's: none of the run's prompts finds itself in the server's cache.
     """

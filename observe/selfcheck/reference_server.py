@@ -37,10 +37,9 @@ class Behaviour:
 
 @dataclass(slots=True, kw_only=True)
 class Log:
-    """One answer, in ns: when its first token and its last were due, and when they were written."""
+    """One answer, in ns: when its first token was due, and when its first and its last were written."""
 
     first_due_ns: int
-    last_due_ns: int
     first_ns: int = 0
     last_ns: int = 0
 
@@ -56,7 +55,7 @@ class ReferenceServer:
         self._alarm = make_alarm(self._wake_due, monotonic_ns)
 
     def at(self, due_ns: int, answer: Answer) -> None:
-        """Let ``answer`` go on at ``due_ns``."""
+        """Continue ``answer`` at ``due_ns``."""
         heapq.heappush(self._due, (due_ns, next(self._numbers), answer))
         if self._due[0][0] == due_ns:
             self._alarm.set(due_ns)
@@ -82,9 +81,8 @@ class Answer:
         self._next = 0
         behaviour = server.behaviour
         first_ns = monotonic_ns() + behaviour.first_us * 1000
-        tokens = 0 if behaviour.coalesced else asked["max_tokens"] - 1
         self._gap_ns = behaviour.gap_us * 1000
-        self._log = Log(first_due_ns=first_ns, last_due_ns=first_ns + tokens * self._gap_ns)
+        self._log = Log(first_due_ns=first_ns)
         self._coalesced = behaviour.coalesced
         server.logs[name] = self._log
         server.at(first_ns, self)

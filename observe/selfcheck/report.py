@@ -110,7 +110,7 @@ async def examine(
 ) -> Report:
     """Return what the client does on this machine; ``quick``: with shorter runs. ``tell`` hears of each.
 
-    ``processes`` above 1: what so many do together, beside what one does.
+    ``processes`` above 1: what this many do together, beside what one does.
     """
     tell("256 streams, one packet per token")
     packets = await server.check(users(256, 256 if quick else 768))

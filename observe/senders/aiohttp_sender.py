@@ -142,7 +142,7 @@ class AiohttpSender:
 
 
 def _end_with_connection(response: aiohttp.ClientResponse) -> None:
-    """Let a body end with its connection: after broken framing, aiohttp may leave the body's reader waiting."""
+    """End a body with its connection: after broken framing, aiohttp may leave the body's reader waiting."""
     content = response.content
     if response.connection is None or response.connection.protocol is None:  # released: the body is whole
         return

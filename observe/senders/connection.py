@@ -45,7 +45,7 @@ class Connection:
         self._num_received = 0
         self._num_heads = 0
         self._refused = ""  # why what came is no answer, found within httptools's callbacks
-        self._has_more = False  # bytes behind the answer's end, which nobody asked for
+        self._has_more = False  # bytes behind the answer's end, which no request asked for
         self.error_body = b""
         self.idle_since_ns = 0
         self._loop.add_reader(sock, self._on_readable)
@@ -56,7 +56,7 @@ class Connection:
         return self._open and self._exchange is None
 
     def has_ended(self) -> bool:
-        """Return whether something has come on an idle connection: its end, or what nobody asked for."""
+        """Return whether something has come on an idle connection: its end, or bytes that no request asked for."""
         try:
             self._sock.recv(1, socket.MSG_PEEK)
         except (BlockingIOError, InterruptedError):
@@ -214,7 +214,7 @@ class Connection:
     # httptools's callbacks
 
     def on_message_begin(self) -> None:
-        """Forget an interim head; note an answer that nobody asked for."""
+        """Forget an interim head; note an answer that no request asked for."""
         self._has_length = False
         self._has_more = self._exchange is None
 

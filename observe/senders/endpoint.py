@@ -64,7 +64,7 @@ class Endpoint:
 
     @property
     def takes_any_certificate(self) -> bool:
-        """Whether the connection is encrypted and nobody checks with whom."""
+        """Whether the connection is encrypted without a check of the server's certificate."""
         return not self.verify_tls and self.base.startswith("https:")
 
     def redact(self, text: str) -> str:

@@ -65,7 +65,7 @@ class Held:
     num_answers: int = 0
 
     def has_no_room_for(self, num_bytes: int) -> bool:
-        """Return whether they take too much and an answer of so many bytes is one of the larger ones."""
+        """Return whether they take too much and an answer of this many bytes is one of the larger ones."""
         return self.num_bytes > self.most_bytes and num_bytes * self.num_answers >= self.num_bytes
 
 

@@ -82,7 +82,7 @@ class Receiver:
         return after, wall
 
     def close(self) -> None:
-        """Let the kernel stop stamping."""
+        """Stop the kernel's timestamps."""
         self._asking.close()
 
     def describe(self) -> str:

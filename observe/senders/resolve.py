@@ -1,7 +1,7 @@
 """Names to addresses, within a time: a resolver that never answers holds neither a request nor the program's end.
 
 The system's look-up cannot be cancelled. An event loop runs it in a pool of threads, which a program waits for when it
-ends; here it is a thread that nobody waits for.
+ends; here it is a thread that the run does not wait for.
 """
 
 from __future__ import annotations

@@ -144,6 +144,6 @@ def _changes(run: FleetRun, changed: ClusterSimulation, request: int) -> tuple[C
 
 
 def _latency(outcomes: Outcomes, name: str) -> Int64s:
-    """Return TTFT or E2E from the arrival; what never happened gives a number that nobody reads."""
+    """Return TTFT or E2E from the arrival; what never happened gives a number without meaning, which callers mask."""
     seen = outcomes.first_token_us if name == "ttft_us" else outcomes.last_token_us
     return seen - outcomes.arrival_us

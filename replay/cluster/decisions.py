@@ -49,8 +49,8 @@ def write_decisions(path: Path, run: FleetRun, cluster: ClusterConfig) -> None:
     A decision: ``time_us``, ``request_id``, ``instance`` (None: there was none), ``regret`` (``merits_of``: the best
     candidate's merit minus that of the chosen one; None where none was chosen), ``candidates``; of a candidate:
     ``instance``, ``rank`` by merit from 1, ``score`` (None where the policy gives none), and what the router saw of it,
-    as stale as configured. Where KV can be moved also ``stage``: decode, who answers; or prefill, who computes the
-    prompt for that one.
+    as stale as configured. Where KV can be moved also ``stage``: decode, the instance that answers; or prefill, the one
+    that computes the prompt for it.
     """
     log = run.result.decisions
     assert log is not None  # noqa: S101 - the run recorded them
@@ -77,7 +77,7 @@ class Asked:
 
 
 def asked_of(log: DecisionLog, cluster: ClusterConfig) -> Asked:
-    """Return among whom each decision was taken, and by a policy that scores or not."""
+    """Return the candidates of each decision, whether its policy scores them, and its stage."""
     is_prefill = log.decisions["is_prefill"] == 1
     prefills = np.array([role == "prefill" for role in cluster.role_of])
     of_prompts = isinstance(cluster.prefill_routing or cluster.routing, SCORING)

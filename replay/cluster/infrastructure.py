@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 class PoolCost(TypedDict):
     """A pool's instances over the run. ``instances_mean``: those that had their GPUs, over time.
 
-    ``cost`` None: nobody says what a GPU costs.
+    ``cost`` None: the price of a GPU is not known.
     """
 
     name: str
@@ -155,7 +155,7 @@ def infrastructure_lines(
 
     ``num_cut_off``: transfers of KV that failures cut off.
 
-    None where the number of instances is fixed, nothing has a price, and nobody tries twice.
+    None where the number of instances is fixed, nothing has a price, and no client retries.
     """
     says_something = (
         summary["cost"],

@@ -14,14 +14,16 @@ if TYPE_CHECKING:
     from sim.cluster.config import ClusterConfig
 
 BYTES_OF_PROGRAM = 250_000_000
+"""Before any request: Python, numpy, numba and the compiled code."""
 BYTES_PER_REQUEST = 700
 """Of each attempt: its rows in the engines' and the cluster's tables, and in the trace that is written. Measured, the
 whole: a million requests over 1,000 instances take 1.13 GB, 20,000 take 0.64, 60 over 10,000 take 2.24."""
 BYTES_PER_INSTANCE = 176_000
 """Of an engine's counts and tables; its KV blocks come to it."""
 BYTES_OF_LOGS = 180_000
-"""Of an engine that serves anybody."""
+"""Of an engine that serves any request."""
 BYTES_PER_BLOCK = 24
+"""Of a KV block in an engine's tables."""
 LIMITS = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"))
 """Where Linux says what a container may have, of both versions of control groups."""
 GIB = 1 << 30
@@ -56,7 +58,7 @@ def _attempts_of(cluster: ClusterConfig) -> int:
 
 
 def return_freed() -> None:
-    """Let the system have what was freed: glibc keeps it where anything behind it is in use, and would take new memory.
+    """Return freed memory to the system: glibc keeps it while anything behind it is in use.
 
     Elsewhere nothing happens.
     """

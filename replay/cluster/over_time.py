@@ -112,7 +112,7 @@ class Stretches:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Served:
-    """Who served which request, as far as its model FLOPs go: ``instance`` and ``prompt_tokens`` [requests]."""
+    """Which instance served each request, for its model FLOPs: ``instance`` and ``prompt_tokens`` [requests]."""
 
     outcomes: Outcomes
     instance: NDArray[np.int32]
@@ -121,7 +121,7 @@ class Served:
 
 
 def stretches(run: FleetRun, peaks: Sequence[PeakTimes | None] = ()) -> Stretches | None:
-    """Return a run over time, None where nobody looked at it; ``peaks``: of each pool, where they are known."""
+    """Return a run over time, None where it was not sampled; ``peaks``: of each pool, where they are known."""
     result, seen = run.result, run.result.over_time
     if seen is None:
         return None

@@ -27,10 +27,10 @@ BLOCKED_US = 1e6
 """A request counts as blocked where it waited this long although its instance had a free seat."""
 STARVED_TIMES = 5.0
 STARVED_US = 1e6
-"""A group starves where its mean wait is so many times that of all others, and at least this long."""
+"""A group starves where its mean wait is the first number times that of all others, and at least the second long."""
 WHO_WAITS = ("slo_class", "tenant_id")
 IMBALANCE_TIMES = 1.5
-"""Instances are uneven where the one with the most work has so many times the mean."""
+"""Instances are uneven where the one with the most work has this many times the mean."""
 THRASH_SHARE = 0.1
 """Preemptions per finished request from which the KV cache is said to thrash."""
 HERD_LENGTH = 3.0
@@ -86,7 +86,7 @@ def _priority_inversion(run: FleetRun) -> Pathology | None:
 
 
 def queued_at(result: ClusterSimulation) -> NDArray[np.int32]:
-    """Return in which instance's queue each request began: of who computed its prompt, int32 [n]."""
+    """Return the instance in whose queue each request began, which computed its prompt; int32 [n]."""
     if result.split is None:
         return result.instance
     there = result.split.prefill_instance

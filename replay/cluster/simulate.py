@@ -137,7 +137,7 @@ def _reasons(work: ClusterWork, result: ClusterSimulation, cluster: ClusterConfi
 
 
 def _handoff_columns(split: Split, names: NDArray[Any]) -> dict[str, object]:
-    """Return who computed each prompt for another instance, and when its KV moved; NA where nobody did."""
+    """Return which instance computed each prompt for another one, and when its KV moved; NA where none did."""
     times = {
         "prefill_end_time_us": split.prefilled_us,
         "kv_transfer_start_time_us": split.transfer_start_us,

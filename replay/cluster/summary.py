@@ -40,7 +40,7 @@ class InstanceSummary(TypedDict):
     ``prefix_hit_frac``: as in the whole document, over its own requests. An instance that computes prompts for others
     has the latencies of their requests, and no output tokens. ``busy_frac``: its steps' time over the run's.
     ``kv_usage_frac``: share of its KV blocks in use, the mean over the run; None where its cache is unbounded, or
-    nobody looked. ``gpu_hours``: while it had its GPUs.
+    it was not sampled. ``gpu_hours``: while it had its GPUs.
     """
 
     name: str
@@ -139,7 +139,9 @@ def _instance(
     ok = rows[outcomes.status[rows] == Status.OK]
     num_prompt = float(prompts[scheduled].sum())
     cached = float(outcomes.num_cached_tokens[scheduled].sum())
-    if run.result.split is not None and decodes:  # the requests' own hits are of who computed their prompts
+    if (
+        run.result.split is not None and decodes
+    ):  # the requests' own hits are those of the instance that computed their prompts
         num_prompt, cached = float(instance.num_cache_queries), float(instance.num_cache_hits)
     return InstanceSummary(
         name=instance.name,
@@ -159,7 +161,7 @@ def _instance(
 
 
 def _kv_usage_fracs(run: FleetRun) -> list[float | None]:
-    """Return each instance's share of KV blocks in use over the run, None where it is unbounded, or nobody looked."""
+    """Return each instance's share of KV blocks in use over the run, None where it is unbounded, or was not sampled."""
     seen = run.result.over_time
     if seen is None or run.result.duration_us == 0:
         return [None] * len(run.result.instances)

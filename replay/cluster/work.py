@@ -1,4 +1,4 @@
-"""A trace as the work of a cluster: its requests, what routers may know of them, and who sends when."""
+"""A trace as the work of a cluster: its requests, what routers may know of them, and when each is sent."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def _slo_targets(trace: Trace, cluster: ClusterConfig) -> Int64s:
 def _clients(
     trace: Trace, requests: Requests, pacing: Pacing, *, session: Int64s | None
 ) -> ClientPlan | None:
-    """Return who waits for answers, None where every request comes by itself."""
+    """Return which requests wait for answers; None where every request comes by itself."""
     if pacing.waves is not None:
         size, pause_us = pacing.waves
         return waves(np.arange(len(requests), dtype=np.int64) // size, pause_us=pause_us)

@@ -128,7 +128,7 @@ def picture(at_peak: PeakTimes, shape: ModelShape, *, tp: int) -> str:
 def rate_reached(
     at_peak: PeakTimes, shape: ModelShape, tokens: NDArray[np.float64], *, tp: int
 ) -> NDArray[np.float64]:
-    """Return TFLOP/s per GPU of steps with so many tokens and no context: products over the longer of both times."""
+    """Return TFLOP/s per GPU of steps with this many tokens and no context: products over the longer of both times."""
     compute = (at_peak.matmul + at_peak.expert_matmul + at_peak.head_matmul) * tokens
     memory = at_peak.weights_read(tokens) + at_peak.head_weights + at_peak.activation * tokens
     flops = 2.0 * shape.num_active_parameters() / tp * tokens

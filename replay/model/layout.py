@@ -62,7 +62,7 @@ class Layout:
         return -(-shape.experts.num_experts // ranks) / shape.experts.num_experts
 
     def num_nodes(self, num_gpus: int) -> int:
-        """Return over how many nodes so many neighbouring GPUs stand."""
+        """Return over how many nodes this many neighbouring GPUs stand."""
         return -(-num_gpus // self.gpus_per_node)
 
     def bytes_per_us(self, num_gpus: int, gpu: Gpu) -> float:
@@ -72,7 +72,7 @@ class Layout:
         return gpu.link_bytes_per_us()
 
     def waiting_us(self, num_gpus: int) -> float:
-        """Return what a collective of so many GPUs takes beside its launch and its bytes: skew, hops between nodes."""
+        """Return what a collective of GPUs takes beside its launch and its bytes, µs: skew, hops between nodes."""
         nodes = self.num_nodes(num_gpus)
         hops = 2 * nodes * self.network_us if nodes > 1 else 0.0
         return self.nccl_skew_us * float(num_gpus**SKEW_EXPONENT) + hops

@@ -25,7 +25,7 @@ TALLEST, LOWEST = 24.0, 5.0
 BODY = 300.0
 """Height that the rows share, in pixels, within these bounds."""
 LEAST_LABEL = 13.0
-"""A row's name needs so many pixels."""
+"""A row's name needs this many pixels."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

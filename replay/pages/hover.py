@@ -7,15 +7,12 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
-from numpy.typing import NDArray
 
 from replay.pages.marks import Line
 from replay.pages.scale import Scale
 
-Floats = NDArray[np.float64]
-
 STRIPS = 48
-"""Into so many strips a chart's width is cut, each with a tooltip of its own."""
+"""Into this many strips a chart's width is cut, each with a tooltip of its own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,7 +1,7 @@
 """The one way to markup. Text is text unless it is ``Markup``, and only ``element`` and ``inline`` make that.
 
-A page's template escapes what is not ``Markup``, and so do these functions with what they are given. Who forgets them
-gets a page that shows its tags, never one that has a stranger's.
+A page's template escapes what is not ``Markup``, and so do these functions with what they are given. A caller that
+forgets them gets a page that shows its tags, never one that has a stranger's.
 """
 
 from __future__ import annotations

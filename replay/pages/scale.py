@@ -16,7 +16,7 @@ LOG_FROM = 15.0
 """Positive values whose high end is this many times their low end are better seen on a logarithmic axis."""
 MOST_TICKS = 6
 FARTHEST = 5.0
-"""A limit so many times beyond the values is left off the axis: reaching it would flatten them."""
+"""A limit this many times beyond the values is left off the axis: reaching it would flatten them."""
 LIMIT_AT = 0.8
 """Where a limit stands on an axis that has nothing else."""
 SMALLEST_SPAN = 1e-9

@@ -1,6 +1,6 @@
 """The highest rate within an SLO, how sure that is, which limit breaks first, and what would have to grow.
 
-One draw of few requests finds where the capacity is about, and how many requests it takes to tell. So many are drawn
+One draw of few requests finds where the capacity is about, and how many requests it takes to tell. This many are drawn
 with each seed, and the rate at which all of them together break the first limit is the capacity. Where each seed by
 itself breaks it says how far chance moves the result.
 """
@@ -38,27 +38,27 @@ if TYPE_CHECKING:
 ROUGHLY = 0.02
 """The first draw finds the capacity to this share of itself."""
 NUM_MEASURED = 150_000
-"""So many requests, of all seeds together, make intervals 2 to 4 % wide (docs/validation.md)."""
+"""This many requests, of all seeds together, make intervals 2 to 4 % wide (docs/validation.md)."""
 NARROW = 0.038
-"""Where the interval is wider than this share of the rate, more seeds are drawn, as many as should make it so."""
+"""Where the interval is wider than this share of the rate, more seeds are drawn, as many as should suffice."""
 SPARE = 1.2
-"""So many times what a run must have is drawn, since a longer one may find a higher rate."""
+"""This many times what a run must have is drawn, since a longer one may find a higher rate."""
 MOST_DRAWN = 200_000
 """With one seed; a search that asks for more takes no more by itself."""
 MOST_TRIES = 3
-"""So often, at most, the first draw is drawn longer."""
+"""How often, at most, the first draw is made longer."""
 LEVEL = 0.90
 BURSTS = 1.3
-"""A capacity's interval is so many times as wide as the t interval over seeds, which holds 75 to 85 %: long waits come
+"""A capacity's interval is this factor wider than the t interval over seeds, which holds 75 to 85 %: long waits come
 in bursts, and seeds with few of them have a high capacity and a small spread at once (docs/validation.md)."""
 GAIN = 0.02
-"""Twice of a resource that gives less than this much more rate does not bind."""
+"""A resource binds only if doubling it raises the rate by at least this share."""
 AROUND = (0.2, 0.4, 0.6, 0.7, 0.8, 0.9, 1.1, 1.2)
 """Shares of the capacity at which the curve is drawn; between the two in the middle, what the search has simulated."""
 APART = 0.03
-"""A rate so near to one that all draws were simulated at is left out: the tail of one draw may seem a step back."""
+"""A rate this near to one at which all draws were simulated is left out: one draw's tail may seem a step back."""
 DRAWN_CURVE = 10_000
-"""So many requests draw it away from the capacity, and find the most that is answered."""
+"""Requests with which it is drawn away from the capacity, and the highest throughput is found."""
 WIDER = (1.04, 1.1, 1.25, 1.5, 2.0)
 """Where single seeds have their capacities further away than all rates seen, all draws are simulated there, too."""
 
@@ -74,7 +74,7 @@ STEP_TIME = "step_time"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Binding:
-    """What holds the capacity down: of seats, KV blocks and the step's token budget the one that twice of gives most.
+    """What limits the capacity: the one of seats, KV blocks and the step's token budget whose doubling gives most.
 
     ``resource``: that one, "all" where only all three together help, ``step_time`` where nothing does: steps would have
     to be faster. ``with_twice``: the capacity with twice as much of each, requests/s; a resource that is unbounded or
@@ -88,7 +88,7 @@ class Binding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Capacity:
-    """The highest rate within the limits, requests/s; None where not even an idle server keeps them.
+    """The highest rate within the limits, requests/s; None where not even an idle server meets them.
 
     ``low``, ``high``: 90 % t interval over seeds (or stretches of a recorded load), None where there is none.
     ``limiting``: the limit that breaks first, or ``throughput``. ``ceiling_per_s``: the most that is answered, whatever
@@ -135,7 +135,7 @@ class Capacity:
 
     @property
     def at_capacity(self) -> Evaluation:
-        """What the capacity comes to; of an idle server where there is none."""
+        """The evaluation at the capacity; that of an idle server where there is none."""
         return next((each for each in self.evaluations if each.rate_per_s == self.rate_per_s), self.idle)
 
     def is_met(self, evaluation: Evaluation, limits: Sequence[RunLimit]) -> bool:
@@ -257,12 +257,12 @@ def searched(
 
 
 def num_drawn(asks: int, *, seeds: int, least: int = NUM_MEASURED) -> int:
-    """Return how many requests each of the seeds draws: ``least`` together, and as many as a run asks for."""
+    """Return how many requests each seed draws: ``least`` over all seeds, and no fewer than a run needs."""
     return min(max(math.ceil(least / seeds), math.ceil(SPARE * asks)), MOST_DRAWN)
 
 
 def _ceiling(outline: Evaluator, rate: float | None) -> float | None:
-    """Return the most that is answered, requests/s; a rate that is within the limits is."""
+    """Return the highest throughput, requests/s; at least that of any rate within the limits."""
     most = ceiling_of(outline.loads)
     return most if most is None or rate is None else max(most, rate)
 
@@ -276,7 +276,7 @@ def _outline(evaluator: Evaluator) -> Evaluator:
 
 
 def _curve(evaluator: Evaluator, outline: Evaluator, rate: float) -> tuple[Evaluation, ...]:
-    """Return what rates around the capacity come to."""
+    """Return the evaluations of rates around the capacity."""
     near = {each: found for each, found in evaluator.seen.items() if 0.88 * rate < each < 1.12 * rate}
     apart = [
         share * rate for share in AROUND if all(abs(share * rate - each) > APART * rate for each in near)
@@ -381,7 +381,7 @@ def _ratio(each: Evaluation, limits: Sequence[RunLimit], broken: str, *, part: i
 
 
 def binding_of(trace: Trace, twin: TwinConfig, limits: Sequence[RunLimit]) -> Binding:
-    """Return what holds the capacity down, by simulating the same requests with twice as much of each resource."""
+    """Return what limits the capacity, by simulating the same requests with twice as much of each resource."""
     base = _of_one(trace, twin, limits, around=None)
     with_twice = {}
     for resource, settings in RESOURCES.items():

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from traces import Trace
 
 DRAWN = 20_000
-"""Of so many requests, the same ones at each pace, the ratio of two capacities is known to a fraction of a per cent."""
+"""With this many requests, the same at each pace, the ratio of two capacities is known to a fraction of 1 %."""
 NEAR = 0.001
 """Each is searched to this share of itself: a pace moves it by a per cent or a few."""
 

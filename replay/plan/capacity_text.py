@@ -87,7 +87,7 @@ def _evaluation(each: Evaluation, found: Capacity, limits: Sequence[RunLimit]) -
 
 
 def interval_method(found: Capacity) -> str | None:
-    """Return how the interval was got, None where there is none."""
+    """Return how the interval was made, None where there is none."""
     if found.low is None:
         return None
     over = f"{found.num_parts} seeds" if found.is_by_seeds else f"{found.num_parts} stretches of the trace"
@@ -119,7 +119,7 @@ def facts_of(
 
 
 def step_scatter(twin: TwinConfig) -> float:
-    """Return by how much the steps of a twin scatter around what is computed (lognormal sigma), at least; 0: not."""
+    """Return the smallest scatter of the twin's steps around the computed times (lognormal sigma); 0: none."""
     models = [twin.latency] if twin.cluster is None else [pool.latency for pool in twin.cluster.pools]
     return min(float(getattr(each, "sigma", 0.0)) for each in models)
 
@@ -148,7 +148,7 @@ def column(found: Capacity, limits: Sequence[RunLimit]) -> dict[str, str]:
 
 
 def _answer(found: Capacity) -> str:
-    """Return the rate with its interval, which knows chance, and not that runs were too short for queues to grow."""
+    """Return the rate with its interval, of chance alone, and whether runs were too short for queues to grow."""
     if found.rate_per_s is None:
         return "not found: the runs are too short" if found.is_too_short else "none: no rate meets the limits"
     sure = "" if found.low is None else f" ({found.low:.3g} to {found.high:.3g})"

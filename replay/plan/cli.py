@@ -110,7 +110,7 @@ def capacity(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
         config, defaults, settings, instances=instances, routing=routing, anyway=anyway, base=base
     )
     if len(twins) > 1 and report is not None:
-        raise ConfigError("--report: got it with several variants, expected one")
+        raise ConfigError("--report: cannot be combined with several variants")
     traces, drawing = drawn(workload, like=like, seeds=seeds)
     tell_too_long(traces[0], [twin for _, twin in twins])
     for _, twin in twins:

@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from traces import Trace
 
 DEFAULT_NUM_REQUESTS = 5000
-"""A search begins with so many."""
+"""A search begins with this many."""
 MOST_KEPT = 2
-"""Draws of so many lengths of one workload are kept for the next search of it."""
+"""Draws of this many lengths of one workload are kept for the next search of it."""
 _SEARCHED = ("rate", "stages", "concurrency", "batch", "duration")
 """What a search for a rate leaves no room for."""
 
@@ -35,10 +35,10 @@ def searchable(workload: WorkloadOptions, like: Path | None) -> WorkloadOptions:
     """Return the workload at a rate of 1, with the number of requests of a search. Raises ConfigError."""
     for name in _SEARCHED:
         if getattr(workload, name) is not None:
-            raise ConfigError(f"{flag(name)}: got it with a search for a rate, expected none")
+            raise ConfigError(f"{flag(name)}: cannot be combined with a search for a rate")
     if like is not None:
         if workload.lengths_from is not None:
-            raise ConfigError("--like: got it together with --lengths-from, expected one of them")
+            raise ConfigError("--like: cannot be combined with --lengths-from")
         workload = replace(workload, lengths_from=like)
     if workload.trace is not None:
         return workload
@@ -83,14 +83,14 @@ def _others(options: WorkloadOptions, first: Trace, start: int, end: int) -> lis
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Drawing:
-    """Draws a workload anew. ``seeds``: a search begins with so many, and may take ``most_seeds``."""
+    """Draws a workload anew. ``seeds``: a search begins with this many, and may take ``most_seeds``."""
 
     draw: Callable[[int, int], Sequence[Trace]]
     seeds: int
     most_seeds: int
 
     def __call__(self, num_requests: int, seeds: int) -> Sequence[Trace]:
-        """Return the workload with so many requests, for each of the first so many seeds."""
+        """Return the workload with this many requests, for each of the first this many seeds."""
         return self.draw(num_requests, seeds)
 
 
@@ -178,7 +178,7 @@ def _length_text(name: str, values: NDArray[np.float64]) -> str:
 
 
 def default_lengths_note(options: WorkloadOptions) -> str | None:
-    """Return the note that nobody said how long the requests are; None where somebody did."""
+    """Return the note that no lengths were given; None where some were."""
     said = (options.workload, options.preset, options.trace, options.lengths_from)
     if any(each is not None for each in (*said, *(getattr(options, name) for name in LENGTH_NAMES))):
         return None

@@ -26,21 +26,21 @@ SETTLING = 0.2
 """Share of the requests, the first to arrive, that is not measured: they find an empty server, or empty caches. Of
 four servers behind a router that looks at caches, 4,000 requests do before latencies are what they stay at."""
 NUM_PARTS = 5
-"""Into so many stretches of time a single run is cut for the interval."""
+"""Into this many stretches of time a single run is cut for the interval."""
 FAILED = "failed"
 THROUGHPUT = "throughput"
-"""What breaks where more comes than is answered."""
+"""What breaks where more requests come than are answered."""
 TOO_SHORT = "too short to tell"
 GROWN = 0.02
-"""Where a larger share of what comes piles up in a server, it is behind; less is chance."""
+"""Where a larger share of the requests piles up in a server, it falls behind; less is chance."""
 CHANCE = 1.2
-"""What piles up in a new server that is about to keep up, ``piles_up(1, generations)``, may be exceeded by so much."""
+"""What piles up in a new server that is about to keep up, ``piles_up(1, generations)``, may be exceeded by this."""
 CURVE = ("ttft", "tpot", "e2e")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evaluation:
-    """What a rate comes to.
+    """What was simulated at a rate.
 
     ``values_us``: by limit, of all runs together; ``parts_us``: of each seed's run, or of a single run's stretches.
     ``failed_frac``: of the measured requests, those without an answer. ``curve_us``: by metric, (median,
@@ -68,7 +68,7 @@ class Evaluation:
 
     @property
     def is_behind(self) -> bool:
-        """Whether more comes than is answered."""
+        """Whether more requests come than are answered."""
         is_growing = self.growth_frac > max(GROWN, CHANCE * piles_up(1.0, self.generations))
         return is_growing or self.has_queue
 
@@ -84,7 +84,7 @@ class Evaluation:
 
     @property
     def served_per_s(self) -> float:
-        """What was answered of the rate."""
+        """The rate of answers."""
         return self.rate_per_s * (1 - self.growth_frac)
 
     def ratios(self, limits: Sequence[RunLimit]) -> dict[str, float]:
@@ -109,7 +109,7 @@ class Evaluation:
         return max((_over(self.parts_us[each.name][part], each.limit_us) for each in limits), default=0.0)
 
     def meets(self, limits: Sequence[RunLimit]) -> bool:
-        """Say whether every limit is kept, the load followed, and the runs long enough to say so."""
+        """Say whether every limit is met, the server keeps up, and the runs are long enough to say so."""
         return not self.is_too_short and max(self.ratios(limits).values(), default=0.0) <= 1
 
     def worst(self, limits: Sequence[RunLimit]) -> str:
@@ -144,7 +144,7 @@ class Evaluator:
         return len(self.loads) if len(self.loads) > 1 else NUM_PARTS
 
     def at(self, rate_per_s: float) -> Evaluation:
-        """Return what a rate comes to."""
+        """Return the evaluation of a rate."""
         if rate_per_s not in self.seen:
             self.seen[rate_per_s] = self._simulated(rate_per_s)
         return self.seen[rate_per_s]
@@ -276,7 +276,7 @@ NOTHING_CAME = Growth(
     falls_back=True,
     waiting_falls_back=True,
 )
-"""Of a run none of whose requests was answered: too short to tell."""
+"""The growth of a run in which no request was answered: too short to tell."""
 
 
 def _latencies(outcomes: Outcomes) -> dict[str, Floats]:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 TOLERANCE = 0.005
 """Bisection ends when the rate is known to this share of itself."""
 MOST_AIMED = 4
-"""So many rates are taken from between two others by their latencies."""
+"""This many rates are taken from between two others by their latencies."""
 IDLE = 1e-3
 """At this share of a rate of the right size, requests hardly ever meet."""
 MOST_STEPS = 40
@@ -39,22 +39,23 @@ DOUBLE = 2.0
 NEAR_STEP = 1.04
 """from one that is near, the first step is this one, and each next one its square."""
 LASTING = 50
-"""A run that lasts less than so many times a request ends before queues have grown: in runs of 30 times, capacities
+"""A run that lasts less than this many times a request ends before queues have grown: in runs of 30 times, capacities
 came out 7 % too high, of 80 times within 1.5 % (docs/how-to/tune-the-flags.md)."""
 MORE = 4
-"""So many times as many requests are asked for where a run could not tell whether the server keeps up."""
+"""This many times as many requests are asked for where a run could not tell whether the server keeps up."""
 STRIDE = 4.0
-"""By so much the rate goes up, or down, until the most that is answered is found on both sides."""
+"""The rate goes up, or down, by this factor until the most that is answered is found on both sides."""
 MOST_STRIDES = 25
+"""Enough for a factor of 10^15: a rate that is not found by then does not exist."""
 ABOVE = 1.1
-"""The most that is answered is what is at so many times of it: there growth shows, and it is hardly another server."""
+"""The highest throughput is found at this factor above it: there growth shows, and the server hardly differs."""
 NARROW = 1.05
-"""Two rates so near to each other need no third between them."""
+"""Two rates within this factor need no third between them."""
 MOST_LOOKS = 10
 MOST_REPEATED = 400_000
-"""So many requests at most a run becomes by sending it again and again."""
+"""This many requests at most a run becomes by sending it again and again."""
 SCALED = 4
-"""A run lasts so many times as long as a fleet may take to scale; the first half of it tells nothing."""
+"""A run lasts this many times as long as a fleet may take to scale; the first half of it tells nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -244,7 +245,7 @@ def _told(loads: Sequence[Load], rate_per_s: float) -> Told | None:
 
 
 def _is_outrun(growth: Growth, load: Load) -> bool:
-    """Return whether more comes than is answered; whoever gives up or is turned away is not answered either."""
+    """Return whether more comes than is answered; requests that give up or are turned away count as not answered."""
     laps = max(1, round(growth.num_sent / max(int(load.first.sum()), 1)))
     is_lost = growth.num_sent < (1 - UNANSWERED) * laps * int(load.first.sum())
     piles_up = growth.growth_frac > MARGIN and growth.generations >= SETTLED and not growth.falls_back

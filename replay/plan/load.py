@@ -82,7 +82,7 @@ class Load:
 
 
 def _arriving(requests: Requests, arrival_us: NDArray[np.int64]) -> Requests:
-    """Return the requests at other times; whoever gives up does so after as long as before."""
+    """Return the requests at other times; one with a deadline gives up after as long as before."""
     deadline = requests.deadline_us
     if deadline is not None:
         patience = deadline - requests.arrival_us

@@ -3,4 +3,4 @@
 DEFAULT_SEEDS = 8
 """With fewer, the interval's width is chance; with more, too much of each run is spent on settling."""
 MOST_SEEDS = 16
-"""So many are drawn where the interval is wide."""
+"""This many are drawn where the interval is wide."""

@@ -204,7 +204,7 @@ async def _completions(request: web.Request) -> web.StreamResponse:
 
 
 async def _render(request: web.Request) -> web.Response:
-    """Answer with the token ids of each prompt and generate nothing: routers that go by tokens ask for them.
+    """Answer with the token ids of each prompt and generate nothing: routers that look at tokens ask for them.
 
     The keys are those of vLLM 0.32; what the twin has not is null. Routers take 32 bits for an id.
     """
@@ -252,7 +252,7 @@ async def _generate(request: web.Request, job: Job) -> web.StreamResponse:
 
 
 def client_of(request: web.Request) -> Client:
-    """Return what the headers say of the client: its session, and what llm-d's gateway goes by."""
+    """Return what the headers say of the client: its session, and what llm-d's gateway reads."""
     return Client(
         session=request.headers.get("X-Session-Id", ""),
         slo_class=request.headers.get("x-gateway-inference-objective", ""),

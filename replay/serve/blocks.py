@@ -1,4 +1,4 @@
-"""From token ids to the dense block numbers that the engine's prefix cache goes by."""
+"""From token ids to the dense block numbers that the engine's prefix cache uses."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ NUM_TENANTS = 1024
 """Tenants that take turns in a gateway's queue; those that come later take theirs with the requests of no tenant."""
 
 NUM_SESSIONS = 1 << 16
-"""Sessions that are told apart; beyond, the one not seen for longest gives its place to a new one."""
+"""The most sessions that are distinguished; a new one beyond replaces the one not seen for longest."""
 
 
 class RealtimeFleet:
@@ -58,7 +58,7 @@ class RealtimeFleet:
         is_guided: bool = False,
         client: Client = NOBODY,
     ) -> tuple[int, int]:
-        """Let a request arrive now; return its number and the arrival it was given."""
+        """Take a request that arrives now; return its number and the arrival it was given."""
         return self._live.submit(
             now_us,
             prompt_tokens=prompt_tokens,
@@ -78,7 +78,7 @@ class RealtimeFleet:
         return self._live.tokens(now_us)
 
     def exits(self) -> list[tuple[int, Exit]]:
-        """Return who has left by another way than with all tokens, each once."""
+        """Return the requests that have left by another way than with all their tokens, each once."""
         return self._live.exits()
 
     def computed_prompts(self, now_us: int) -> list[tuple[int, int]]:
@@ -118,7 +118,7 @@ class RealtimeFleet:
         self._live.load_removals()
 
     def forget(self, request: int) -> None:
-        """Let go of a request that nobody asks about any more."""
+        """Free a request's row: nothing asks about it any more."""
         self._live.forget(request)
 
     def _sender(self, client: Client) -> Sender:

@@ -15,7 +15,7 @@ DEFAULT_MAX_TOKENS = 16
 """Of /v1/completions without max_tokens (the OpenAI API's own default)."""
 
 UNASKED_LENGTHS = (32, 256)
-"""Answers to requests without max_tokens end by themselves after so many tokens, drawn from the prompt."""
+"""Answers to requests without max_tokens end by themselves after this many tokens, drawn from the prompt."""
 
 MOST_STOPS = 128
 """Stop texts of a request: each is looked for in each answer."""

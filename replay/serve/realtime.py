@@ -1,4 +1,4 @@
-"""A simulated engine kept in step with a clock that somebody else reads."""
+"""A simulated engine kept in step with a clock that its caller reads."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Client:
-    """What a request's headers say of whoever sent it; empty where they do not."""
+    """What a request's headers say of its sender; empty where they do not."""
 
     session: str = ""
     slo_class: str = ""
@@ -54,7 +54,7 @@ class Realtime(Protocol):
         """Return each engine's state now, None of one that is not there."""
 
     def states(self) -> list[str]:
-        """Return what each instance of a fleet is (``INSTANCE_STATES``); nothing of an engine alone."""
+        """Return what each instance of a fleet is (``INSTANCE_STATES``); empty for a single engine."""
 
     def next_time_us(self) -> int | None:
         """Return when ``tokens`` should be called next, None when nothing is under way."""
@@ -63,7 +63,7 @@ class Realtime(Protocol):
         """Return what became of a request so far, one row."""
 
     def exits(self) -> list[tuple[int, Exit]]:
-        """Return who has left without an answer, and by which way, once each."""
+        """Return the requests that have left without an answer, and by which way, once each."""
 
     def computed_prompts(self, now_us: int) -> list[tuple[int, int]]:
         """Return (request, engine) of prompts that were computed for another engine to answer, once each."""
@@ -72,7 +72,7 @@ class Realtime(Protocol):
         """Return the number of the engine that answers a request; None while it has none."""
 
     def forget(self, request: int) -> None:
-        """Let go of a request that nobody asks about any more."""
+        """Free a request's row: nothing asks about it any more."""
 
     def is_cached(self, hash_id: int) -> bool:
         """Return whether a prefix cache has this content."""
@@ -145,10 +145,10 @@ class RealtimeEngine:
         return self._engine.outcomes(slice(request, request + 1))
 
     def exits(self) -> list[tuple[int, Exit]]:
-        """Return nobody: an engine answers all that it has taken."""
+        """Return none: an engine answers every request that it has taken."""
         return []
 
-    def computed_prompts(self, now_us: int) -> list[tuple[int, int]]:  # noqa: ARG002 - there is nobody else
+    def computed_prompts(self, now_us: int) -> list[tuple[int, int]]:  # noqa: ARG002 - there is no other engine
         """Return none: an engine alone computes prompts for itself."""
         return []
 
@@ -161,7 +161,7 @@ class RealtimeEngine:
         return 0
 
     def forget(self, request: int) -> None:
-        """Let the engine give the request's row to another."""
+        """Free the request's row for another request."""
         self._engine.forget(request)
 
     def is_cached(self, hash_id: int) -> bool:

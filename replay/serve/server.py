@@ -30,7 +30,7 @@ DEFAULT_MODEL = "vtwin"
 DEFAULT_LIMITS = Limits()
 
 SILENT = logging.getLogger("vtwin.serve")
-"""What aiohttp says of clients that do not speak HTTP/1.1 (routers probe for HTTP/2) is for nobody: they get a 400."""
+"""aiohttp's messages on clients that do not speak HTTP/1.1 (routers probe for HTTP/2) go nowhere: they get a 400."""
 SILENT.setLevel(logging.CRITICAL + 1)
 
 SHUTDOWN_PATIENCE_S = 0.5
@@ -106,7 +106,7 @@ async def serving(
 async def serving_instances(
     config: TwinConfig, **options: Unpack[ServeOptions]
 ) -> AsyncIterator[list[Listening]]:
-    """Serve each instance of the cluster as a server of its own, at ``port`` and those after it; nobody routes.
+    """Serve each instance of the cluster as a server of its own, at ``port`` and those after it; there is no router.
 
     Port 0 picks free ones. ``options``: as of ``serving``. Raises ConfigError on a taken port.
     """

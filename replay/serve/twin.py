@@ -24,6 +24,7 @@ USUALLY_AT_LEAST = 4096
 """As many contents are remembered however small the cache is."""
 
 REMEMBERED_AT_LEAST = 1_000_000
+"""Contents that have room in the tables, however small the cache is."""
 
 REMEMBERED_UNBOUNDED = 1 << 22
 """The same where a KV cache has no bound: beyond, a content seen long ago may be taken for a new one."""
@@ -43,7 +44,7 @@ REFUSALS = {
     "DROPPED": (503, "no instance is there that could take the request"),
     "REFUSED": (400, "the instance does not take the request: it is empty, or longer than max_model_len"),
 }
-"""What a client is told whose request has left by another way than with all its tokens: status and message."""
+"""Status and message for the client of a request that has left without all its tokens, by its way out."""
 
 KINDS = {TOO_MANY: "TooManyRequests", 400: "BadRequestError"}
 """Of errors by their status, as vLLM names them; every other is ServiceUnavailable."""
@@ -98,7 +99,7 @@ def num_remembered(engines: Sequence[EngineConfig]) -> int:
 
 
 def num_usual(engines: Sequence[EngineConfig]) -> int:
-    """Return how many contents are kept usually: what is neither cached nor under way beyond them is forgotten."""
+    """Return how many contents are usually kept: beyond them, those neither cached nor under way are forgotten."""
     if any(each.num_gpu_blocks == UNBOUNDED for each in engines):
         return REMEMBERED_UNBOUNDED
     return max(USUALLY_AT_LEAST, sum(each.num_gpu_blocks for each in engines) * REMEMBERED_PER_BLOCK)
@@ -176,7 +177,7 @@ class Twin:
         return generation
 
     def drop(self, generation: Generation) -> None:
-        """Let go of a request: abort it where its client is gone before its end."""
+        """Forget a request; abort it where its client has gone before its end."""
         now_us = self._catch_up() if generation.number in self._live else 0
         if self.failure is not None:
             return
@@ -201,7 +202,7 @@ class Twin:
         return self._realtime.views(self._catch_up())
 
     def num_instances(self) -> dict[str, int]:
-        """Return how many instances of a fleet are in each state they can be in; nothing of an engine alone."""
+        """Return how many instances of a fleet are in each state; empty for a single engine."""
         states = self._realtime.states()
         return {name: states.count(name) for name in INSTANCE_STATES} if states else {}
 
@@ -232,7 +233,7 @@ class Twin:
         self._arm()
 
     def _catch_up(self) -> int:
-        """Tell everybody what has happened; return the time of now."""
+        """Announce what has happened until now to the answers under way; return the time, µs."""
         now_us = self._clock_us()
         if self.failure is None:
             try:
@@ -242,7 +243,7 @@ class Twin:
         return now_us
 
     def _tell(self, now_us: int) -> None:
-        """Announce tokens that are due, and who gets no answer."""
+        """Announce tokens that are due, and the requests that get no answer."""
         tokens = self._realtime.tokens(now_us)
         # Prompts first: with its last token, which a late look finds at once, a request is no longer known here.
         for number, instance in self._realtime.computed_prompts(now_us):
@@ -260,7 +261,7 @@ class Twin:
                 generation.changed.set()
 
     def _fail(self, error: InvalidConfig) -> None:
-        """Serve nothing any more; everybody is told why."""
+        """Serve nothing any more; every request under way is told why."""
         self.failure = error
         for generation in self._live.values():
             generation.refusal = _refusal_of(error)
@@ -278,7 +279,7 @@ class Twin:
     def _token(self, generation: Generation, time_us: int) -> None:
         """Announce one token that is due."""
         instance = self._realtime.instance_of(generation.number)
-        assert instance is not None  # noqa: S101 - who has a token has an engine
+        assert instance is not None  # noqa: S101 - a request that has a token has an engine
         generation.instance, metrics = instance, self.metrics[instance]
         metrics.generation_tokens += 1
         if generation.first_us is None:

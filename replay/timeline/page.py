@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
 from replay.pace_band import SHOWN, PaceBand, band_lead, band_rows
 from replay.pages import (
@@ -50,10 +49,9 @@ if TYPE_CHECKING:
     from sim import Histogram
     from traces import Trace
 
-Floats = NDArray[np.float64]
 
 FEW = 0.05
-"""Of the requests that run, so many may wait at a time before a page says how many they are."""
+"""Of the requests that run, this many may wait at a time before a page says how many they are."""
 ROWS = {"TTFT": "ttft_us", "TPOT": "tpot_us", "ITL": "itl_us", "E2E": "e2e_us", "queue": "queue_us"}
 
 
@@ -189,7 +187,7 @@ def _latencies(run: RunPage) -> Section:
 
 
 def _batches(sizes: Histogram) -> Markup:
-    """Return the share of steps with at most so many requests."""
+    """Return the share of steps with at most this many requests."""
     total = float(sizes.counts.sum())
     shares = np.cumsum(sizes.counts) / total if total else np.zeros(0)
     x = linear(0.0, float(sizes.values.max(initial=1.0)), label="requests in a step")

@@ -1,4 +1,4 @@
-"""The axis of a run's time: in seconds, minutes or hours, whichever a run of this length is told in."""
+"""The axis of a run's time: in seconds, minutes or hours, by the run's length."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from replay.pages import Scale, linear
 
 UNITS = ((7.2e9, 3.6e9, "h"), (9e8, 6e7, "min"), (0.0, 1e6, "s"))
-"""From which length on, µs (two hours, a quarter of an hour), a run is told in which unit, µs."""
+"""From which length on, µs (two hours, a quarter of an hour), which unit is used, µs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,6 +27,6 @@ class TimeAxis:
 
 
 def time_axis(span_us: float) -> TimeAxis:
-    """Return the axis of a run that took so long."""
+    """Return the axis of a run that took this long."""
     _, divisor, unit = next(each for each in UNITS if span_us >= each[0])
     return TimeAxis(scale=linear(0.0, span_us / divisor, label=unit), divisor=divisor, unit=unit)

@@ -34,7 +34,7 @@ Resource = Literal["seats", "KV blocks", "step time", "gateway", "none"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Usage:
-    """What was in use, at evenly spaced times (µs). ``kv_frac``: share of the KV blocks; None where nobody looked.
+    """What was in use, at evenly spaced times (µs). ``kv_frac``: share of the KV blocks; None where not sampled.
 
     ``waits_for``: what requests in the queue wait for, None where that is not known, ``gateway`` where they wait there
     for longer than at the instances. ``seats_up``: of ``num_seats``, those of instances that served, on average; None
@@ -57,7 +57,7 @@ def short_of(
     kv_frac: Floats | None,
     num_seats: int,
 ) -> Resource:
-    """Return what the requests of one server wait for: what is short most often, ``none`` where little is.
+    """Return what the requests of one server wait for most often; ``none`` where they hardly wait.
 
     All arrays [T], looks at the server; ``kv_frac`` None: its cache is unbounded.
     """

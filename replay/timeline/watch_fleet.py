@@ -35,7 +35,7 @@ def watched_fleet(run: FleetRun, cluster: ClusterConfig) -> Usage:
 
 
 def _kv_frac(run: FleetRun, time_us: Floats) -> Floats | None:
-    """Return the share of all instances' KV blocks in use; None where one is unbounded, or nobody looked.
+    """Return the share of all instances' KV blocks in use; None where one is unbounded, or was not sampled.
 
     At each time it is as at the next look.
     """
@@ -63,7 +63,7 @@ def seats_up(run: FleetRun, cluster: ClusterConfig) -> float | None:
 def _waits_for(run: FleetRun, cluster: ClusterConfig) -> Resource | None:
     """Return what most of the queued time is spent waiting for, each instance judged as a server of its own.
 
-    ``gateway`` where requests are queued there for longer than at the instances; None where nobody looked.
+    ``gateway`` where requests are queued there for longer than at the instances; None where they were not sampled.
     """
     result, seen = run.result, run.result.over_time
     if seen is None:

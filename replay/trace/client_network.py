@@ -40,7 +40,7 @@ class ClientNetwork:
     bits_per_us: NDArray[np.float64]
 
     def download_us(self, num_tokens: Int64s) -> Int64s:
-        """Return how long answers of so many tokens take to come down."""
+        """Return how long answers of this many tokens take to come down."""
         return np.rint(num_tokens * BITS_PER_TOKEN / self.bits_per_us).astype(np.int64)
 
 

@@ -12,7 +12,7 @@ def _each(treatment: Treatment, how: str, *names: str) -> dict[str, Coverage]:
     return {name: Coverage(treatment, how) for name in names}
 
 
-LABEL = "a server does not go by it"
+LABEL = "servers ignore it"
 
 HANDOFF = ("prefill_instance", "prefill_end_time_us", "kv_transfer_start_time_us", "kv_transfer_end_time_us")
 """Columns of a request whose prompt another instance computed."""

@@ -1,4 +1,4 @@
-"""Latencies and throughput by who asked: per service class, tenant, model and adapter, and of sessions as wholes."""
+"""Latencies and throughput by group: per service class, tenant, model and adapter, and of sessions as wholes."""
 
 from __future__ import annotations
 

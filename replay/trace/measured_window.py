@@ -53,7 +53,7 @@ def parse_measured(measure: str | None, warmup_frac: float | None) -> Measured:
     """Return what the options ask for. Raises ConfigError."""
     if warmup_frac is not None:
         if measure is not None:
-            raise ConfigError("--measure, --warmup-frac: got both, expected one of them")
+            raise ConfigError("--measure: cannot be combined with --warmup-frac")
         if not 0 <= warmup_frac < 1:
             raise ConfigError(f"--warmup-frac: got {warmup_frac:g}, expected a fraction in [0, 1)")
         return Measured(warmup_frac=warmup_frac)

@@ -1,4 +1,4 @@
-"""Who decides when a trace's requests reach the engine: their recorded times, or the answers before them."""
+"""What decides when a trace's requests reach the engine: their recorded times, or the answers before them."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ Loop = Literal["auto", "closed", "open"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pacing:
-    """Who decides when a trace's requests reach the engine: their times alone, or the engine's answers, too.
+    """What decides when a trace's requests reach the engine: their times alone, or the engine's answers, too.
 
     ``closed_loop``: (concurrency, think_time_us) of users who wait for answers. ``max_concurrency``: the cap of a
     client that sends what is due once fewer are in flight. ``users``: rounds of sessions wait for the answers before
-    them; there are so many users, 0: whoever begins a conversation does so at its time. ``waves``: (requests in each,
+    them; there are this many users, 0: each conversation begins at its own time. ``waves``: (requests in each,
     pause in µs) of a client that sends the next when all of one are answered. At most one of the four; ``at``: which of
     a row's times counts.
     """
@@ -132,7 +132,9 @@ def _capped(trace: Trace, loop: Loop, *, at: At, max_concurrency: int) -> Pacing
         (has_rounds(trace), "a trace of sessions"),
     ):
         if given:
-            raise ConfigError(f"--max-concurrency: got {name} with it, expected requests with due times")
+            raise ConfigError(
+                f"--max-concurrency: cannot be combined with {name}, expected requests with due times"
+            )
     has_due = bool(trace.cells("arrival_time_us").is_known.all())
     return Pacing(at="arrival" if at == "auto" and has_due else at, max_concurrency=max_concurrency)
 
@@ -149,7 +151,7 @@ def _refuse_what_has_no_times(trace: Trace) -> None:
 def _as_sent(trace: Trace, loop: Loop, *, at: At) -> Pacing:
     """Return the pacing of waves and of users with sessions: when they were sent, which is all there is yet.
 
-    One wave that nobody has sent yet waits for nothing: all of it comes when it is due.
+    A single wave that was not sent yet waits for nothing: all of it comes when it is due.
     """
     sent, recorded = trace.cells("send_time_us"), trace.header.closed_loop
     is_one_wave = recorded is not None and bool(recorded.in_waves) and len(trace) <= recorded.concurrency

@@ -14,11 +14,11 @@ if TYPE_CHECKING:
 
 Int64s = NDArray[np.int64]
 TIGHT = 4
-"""Numbers that span at most so many times their count are renumbered by a table of all between them."""
+"""Numbers that span at most this many times their count are renumbered by a table of all between them."""
 
 
 def prefix_hashes(trace: Trace, *, output_tokens: Int64s, block_size: int) -> tuple[Int64s, Int64s]:
-    """Return (how many leading full blocks each request shares with somebody, their contents as dense integers)."""
+    """Return (how many leading full blocks each request shares with another, their contents as dense integers)."""
     num_blocks, ids = np.zeros(len(trace), np.int64), np.zeros(0, np.int64)
     if trace.cells("prefix_hashes").is_known.any():
         num_blocks, ids = _recorded_hashes(trace, block_size)
@@ -83,10 +83,10 @@ def _group_hashes(trace: Trace, block_size: int) -> tuple[Int64s, Int64s]:
 
 
 def _recorded_hashes(trace: Trace, block_size: int) -> tuple[Int64s, Int64s]:
-    """Return the blocks of a trace that carries hashes of its own, coarser blocks; only what somebody else shares.
+    """Return the blocks of a trace that carries hashes of its own, coarser blocks; only those that others share.
 
     An engine block's content is (recorded hash, offset in its block). Recorded hashes are chained: after the first
-    that is nobody else's, none is shared.
+    that no other request has, none is shared.
     """
     recorded_size = trace.header.hash_block_size
     if recorded_size is None or recorded_size % block_size:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import MISSING, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar, cast, get_args
+from typing import TYPE_CHECKING, Any, cast, get_args
 
 import yaml
 
@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from sim.cluster.routing.policies import RoutingPolicy
     from sim.cluster.transfer.config import Disaggregation
 
-Built = TypeVar("Built")
 
 PER_POOL = ("engine", "latency", "hardware")
 """Sections of the top level of which a pool may have its own keys."""
@@ -61,7 +60,7 @@ def server_roots(root: Section) -> list[Section]:
     if not pools:
         section.fail("pools", got="none", expected="a list of at least one")
     if "instances" in section:
-        section.fail("instances", got="it together with pools", expected="one or the other")
+        section.refuse_together("instances", "pools")
     for pool in pools:
         pool.refuse_unknown(names_under("cluster.pools"))
     return [_overlaid(root, pool) for pool in pools]

@@ -98,7 +98,7 @@ class TwinConfig:
 
     @property
     def unanswered_keys(self) -> tuple[str, ...]:
-        """The keys of the settings that nothing here goes by."""
+        """The keys of the settings that change nothing in this twin."""
         return tuple(each.key for each in self.unanswered)
 
     @property
@@ -145,7 +145,7 @@ def load_config(
     server says them: what follows from keys follows from these, too, and nothing is switched by them.
 
     ``latency_model``: another than the file names, with its own coefficients in place of the file's.
-    ``allows_cluster``: whoever calls simulates the ``cluster`` section; else a file with one is refused.
+    ``allows_cluster``: the caller simulates the ``cluster`` section; else a file with one is refused.
 
     Raises ConfigError, one line with file and line number, at the first thing that is wrong.
     """

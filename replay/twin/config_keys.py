@@ -1,4 +1,4 @@
-"""Every key of TWIN.yaml, once: the reader, the writer and the reference page all go by this table."""
+"""Every key of TWIN.yaml, once: the reader, the writer and the reference page all use this table."""
 
 from __future__ import annotations
 
@@ -72,15 +72,16 @@ ENGINE_MEANINGS: Mapping[str, str] = {
     "guided_mask_us": "µs per guided request and step, for its bitmask.",
     "draft_us": "µs per drafted token and step: speculative decoding with k drafts adds k times as much to each step.",
     "encoder_token_us": "µs per image, audio or video token, in the step in which its request is first scheduled.",
-    "max_cudagraph_capture_size": "A step of up to so many tokens runs as a CUDA graph. 0: vLLM's default, twice "
+    "max_cudagraph_capture_size": "A step of up to this many tokens runs as a CUDA graph. 0: vLLM's default, twice "
     "`max_num_seqs`, 512 at most.",
-    "launch_us": "A step of more tokens than that takes at least so many µs: the CPU starts its kernels one by one. "
+    "launch_us": "A step of more tokens than that takes at least this many µs: the CPU starts its kernels one by one. "
     "20,000 on an H100 with an 8B model.",
     "host_step_us": "µs that the CPU needs between two steps. Added to every step without `async_scheduling`, hidden "
     "with it. 2,300 on an H100 machine with 16 cores.",
     "host_prefill_us": "The same, in addition, of a step with prompts. 3,800 on that machine.",
-    "batching": "Who is put into a batch: by vLLM's rule, or for comparison by that of Orca, Sarathi-Serve or static "
-    "batching (docs/explanation/batching.md). The others have no async scheduling and no prefix cache.",
+    "batching": "Which requests are put into a batch: by vLLM's rule, or for comparison by that of Orca, "
+    "Sarathi-Serve or static batching (docs/explanation/batching.md), which have no async scheduling and no prefix "
+    "cache.",
     "frontend": "The API server's checks and clamps of prompt and output length; `none`: the engine alone.",
 }
 """What each field of sim.EngineConfig means; its name, default and type are taken from the dataclass."""
@@ -286,7 +287,7 @@ TILES_KEY = Key(
     path="latency.tiles",
     kind="numbers",
     default="none",
-    meaning="`extended` only. How much longer than a smooth curve says the products of a step of so many tokens take: "
+    meaning="`extended` only. How much longer the products of a step take than a smooth curve says, by its tokens: "
     "pairs [tokens, factor], straight lines in between. `calibrate --fit` takes them from measured products of the "
     "model on its GPU (`vtwin model info` lists the edges).",
 )
@@ -593,9 +594,10 @@ D decode tokens lasts `beta0 + beta1·P + beta2·D`, rounded half to even. With 
 terms with s; T = P + D where there is a floor, else P; hypot(a, b) is the root of a² + b²; r the factor of `tiles` at
 P + D tokens, 1 without.
 
-`cluster` makes several servers of one (docs/how-to/compare-routers.md). `vtwin run`, `replay`, `capacity`, `sweep`,
-`tune` and `serve` simulate it. `vtwin calibrate`, `fleet` and what else asks for one server refuse a file with it in
-one line: a fit is of one server. `serve` takes all of it but `retries` (its clients are real) and `lockstep`.
+With `cluster` the file describes several servers behind a gateway (docs/how-to/compare-routers.md). `vtwin run`,
+`replay`, `capacity`, `sweep`, `tune` and `serve` simulate them. `vtwin calibrate` and `vtwin fleet` take files of one
+server and refuse a file with `cluster`. `serve` takes everything in it but `retries` (its clients are real) and
+`lockstep`.
 """
     return head + "\n".join(rows) + tail
 

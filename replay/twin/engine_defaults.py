@@ -1,4 +1,4 @@
-"""What vLLM takes for limits of the engine that nobody gives: by the model's config.json, the GPU and the version."""
+"""What vLLM takes for limits of the engine that are not given: by the model's config.json, the GPU and the version."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def _integer(value: object) -> int:
 
 
 def _notes(given: Mapping[str, object], settings: Mapping[str, object], server: Server) -> tuple[str, ...]:
-    """Return where each limit is from that nobody gave."""
+    """Return where each limit that was not given is from."""
     absent = [name for name in LIMITS if name not in given]
     lines = []
     if "max_model_len" not in given and server.shape is not None:

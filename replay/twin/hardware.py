@@ -39,7 +39,7 @@ FOREIGN_NAMES = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hardware:
-    """What a server runs on: so many GPUs of a kind, how they stand, and the share of their memory that vLLM may take.
+    """What a server runs on: GPUs of one kind, their number and layout, and the share of their memory for vLLM.
 
     ``nccl_launch_us``: what a collective takes beside its bytes; None: the latency model's own ``all_reduce_us``.
     ``kv_offloading_size``: GiB of host memory for KV blocks, of all GPUs together; ``kv_offload_gb_per_s``: from there

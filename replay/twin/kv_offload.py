@@ -1,4 +1,4 @@
-"""KV offload as a server is told it, GiB of host memory and GB/s to it, in the engine's blocks and tokens per µs."""
+"""KV offload as servers are configured (GiB of host memory, GB/s) in the engine's blocks and tokens per µs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from replay.twin.hardware import Hardware
 
 ASSUMED_GB_PER_S = 25.0
-"""Host memory to one GPU where nobody says: what is left of PCIe 4.0 x16's 31.5 GB/s for large copies."""
+"""Host memory to one GPU where none is given: what is left of PCIe 4.0 x16's 31.5 GB/s for large copies."""
 
 SETTINGS = ("num_cpu_blocks", "kv_transfer_bandwidth")
 """The engine's settings that these two take the place of."""
@@ -37,11 +37,13 @@ def with_offload(
     written = root.section("engine")
     for name in SETTINGS:
         if written is not None and name in written:
-            section.fail(
-                "kv_offloading_size", got=f"it together with engine.{name}", expected="one or the other"
-            )
+            section.refuse_together("kv_offloading_size", f"engine.{name}")
     if shape is None:
-        section.fail("kv_offloading_size", got="it without latency.model_config", expected="a model's config")
+        section.fail(
+            "kv_offloading_size",
+            got="no latency.model_config",
+            expected="the model's config.json, for the size of its KV",
+        )
     per_token = kv_bytes_per_token(shape, tp=hardware.tp, pp=hardware.pp)
     per_block = per_token * engine.block_size * hardware.tp * hardware.pp
     blocks = int(hardware.kv_offloading_size * GIB // per_block)

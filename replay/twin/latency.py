@@ -136,9 +136,10 @@ def _read_fitted(asked: Asked) -> Chosen:
                 "coefficients", got="nothing", expected=f"them or an entry on record ({found.missing})"
             )
         return _on_record(asked, found.entry, reason=_of_another_name(found))
-    if (coefficients is None) == (wanted is None):
-        got = "neither" if coefficients is None else "both"
-        asked.root.fail("latency", got=got, expected="either coefficients or defaults")
+    if coefficients is not None and wanted is not None:
+        section.refuse_together("coefficients", "defaults")
+    if coefficients is None and wanted is None:
+        asked.root.fail("latency", got="neither", expected="either coefficients or defaults")
     is_extended = section.text("model") == "extended"
     if coefficients is not None:
         if is_extended:
@@ -185,7 +186,7 @@ def _read_physics(asked: Asked) -> Chosen:
 
 
 def _read_analytic(asked: Asked, name: str) -> Chosen:
-    """Return roofline or physics, and what it adds to every first token where nobody said how much."""
+    """Return roofline or physics, and what it adds to every first token where no amount is given."""
     peak = peak_of(asked.root, asked.latency, shape=asked.shape, hardware=asked.hardware)
     model = _analytic(asked, name, peak)
     node = asked.latency.nodes.get("coefficients")
@@ -254,9 +255,7 @@ def _launch(asked: Asked, coefficients: Section | None) -> dict[str, float]:
     if launch is None:
         return {}
     if coefficients is not None and "all_reduce_us" in coefficients:
-        coefficients.fail(
-            "all_reduce_us", got="it together with hardware.nccl_launch_us", expected="one of them"
-        )
+        coefficients.refuse_together("all_reduce_us", "hardware.nccl_launch_us")
     return {"all_reduce_us": launch}
 
 

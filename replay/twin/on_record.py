@@ -111,7 +111,7 @@ def _alike(entries: Iterable[DefaultsEntry], wanted: Wanted, *, by_shape: bool) 
 
 
 def _is_name_of(name: str, model: str) -> bool:
-    """Return whether a name is a model's, letter case aside: in full, or without who published it."""
+    """Return whether a name is a model's, letter case aside: in full, or without its publisher."""
     full = model.lower()
     return name.lower() in (full, full.rpartition("/")[2])
 

@@ -1,4 +1,4 @@
-"""The step times that stand in a started TWIN.yaml until somebody measures: no server's, and told as such."""
+"""The step times of a new TWIN.yaml until some are measured: placeholders, and named so in the file."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ class Repeatable:
 
 
 def again(run: Repeatable, laps: int) -> tuple[Outcomes, Int64s | None, int]:
-    """Return what becomes of the requests sent ``laps`` times in a row; each one's session, the length of a lap in µs.
+    """Return the outcomes of the requests sent ``laps`` times in a row; their sessions; the length of a lap in µs.
 
     What only one customer's requests share is new in each lap; what several share stays as it is.
     """
@@ -104,7 +104,7 @@ def first_part(run: Repeatable, num: int) -> Repeatable:
 
 
 def faster(run: Repeatable, factor: float) -> Outcomes:
-    """Return what becomes of the requests sent so many times as fast."""
+    """Return the outcomes of the requests sent ``factor`` times as fast."""
     arrival = run.requests.arrival_us
     start = int(arrival[run.first].min())
     scaled = start + np.rint((arrival - start) / factor).astype(np.int64)
@@ -112,7 +112,7 @@ def faster(run: Repeatable, factor: float) -> Outcomes:
 
 
 def after_a_burst(run: Repeatable) -> Outcomes:
-    """Return what becomes of the requests where the first fifth comes at once, the others at their times."""
+    """Return the outcomes of the requests if the first fifth comes at once, the others at their times."""
     arrival = run.requests.arrival_us
     came = arrival[run.first]
     limit = np.quantile(came, BURST)
@@ -120,7 +120,7 @@ def after_a_burst(run: Repeatable) -> Outcomes:
 
 
 def _at(run: Repeatable, arrival_us: Int64s) -> Outcomes:
-    """Return what becomes of the requests at other times; patience stays as long."""
+    """Return the outcomes of the requests at other times; clients are as patient as before."""
     deadline = run.requests.deadline_us
     if deadline is not None:
         deadline = np.where(deadline == NEVER, NEVER, deadline - run.requests.arrival_us + arrival_us)
@@ -155,7 +155,7 @@ def _of_laps(session: Int64s | None, rows: Int64s, *, num_each: int) -> Int64s |
 
 
 def _plan_of_laps(plan: ClientPlan, rows: Int64s, *, num_each: int) -> ClientPlan:
-    """Return who waits for whom, in each lap of all rows."""
+    """Return the plan for these rows in each lap: which request waits for which other one's answer."""
     lap = np.arange(len(rows)) // num_each
     successor = None
     if plan.successor is not None:

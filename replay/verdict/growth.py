@@ -1,12 +1,12 @@
-"""Whether what is in a server grows while requests are sent: the evidence that a run itself has of an overload.
+"""Whether the number of requests in a server grows while they are sent: a run's own evidence of an overload.
 
 A customer is a request, or a session whose rounds wait for their answers. While customers come at an even rate, the
 share of them that piles up tells the load. Of a server that is new it tells little: it piles up all that comes before
 the first answers, overloaded or not. So growth is held against how many generations have passed. The first lasts as
-long as the first customer stays, the next as long as a customer stays who comes when the first leaves, and so on.
+long as the first customer stays, the next as long as a customer stays that comes when the first leaves, and so on.
 
 If a stay grows by ``u`` for each customer in the server (in units of 1/rate), the stays of generations are 1, 1 + u,
-1 + u + u², …; of those who come in generation k the share u^k / (1 + u + … + u^k) piles up. ``u`` below 1 is a
+1 + u + u², …; of those that come in generation k the share u^k / (1 + u + … + u^k) piles up. ``u`` below 1 is a
 server that keeps up, with the stay 1 / (1 - u) in the end; above 1, one that does not. A server with a queue in front
 of full seats is the same with more generations: there the share is 1 - 1 / u at once.
 """
@@ -22,20 +22,20 @@ from sim import Outcomes, Status
 
 Int64s = NDArray[np.int64]
 FOREVER = 1 << 62
-"""When those leave who never do."""
+"""The time of leaving of a customer that never leaves."""
 NEAR = 0.02
-"""A customer's stay is the mean of this share of all, those who come around the same time,"""
+"""A customer's stay is the mean of this share of all, those that come around the same time,"""
 FEWEST_NEAR = 5
-"""and at least of so many."""
+"""and at least of this many."""
 MOST_GENERATIONS = 100
-"""More than these tell no more."""
+"""More of them show nothing more."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Customers:
     """When customers come, are first scheduled and leave, in the order of their coming; µs, int64.
 
-    Whoever was turned away, or gave up, is not among them; whoever never leaves does so at ``FOREVER``.
+    Customers that were turned away, or gave up, are not among them; one that never leaves does so at ``FOREVER``.
     """
 
     came_us: Int64s
@@ -84,7 +84,7 @@ class Growth:
     """What piled up over the second half of the sending.
 
     ``num_sent``: customers until the last one came, at a mean ``sent_per_s``. ``in_system``: of them, how many had not
-    left when the last one came. ``growth_frac``: of those who came in the second half, the share that piled up;
+    left when the last one came. ``growth_frac``: of those that came in the second half, the share that piled up;
     ``waiting_frac``: the share that piled up without having begun. ``generations``: that had passed by then.
     ``falls_back``, ``waiting_falls_back``: whether fewer were there, at some time of the last third, than on average in
     the third before.
@@ -183,6 +183,6 @@ def _generations(customers: Customers, *, until_us: int) -> int:
 
 
 def piles_up(load: float, generations: int) -> float:
-    """Return the share of customers that piles up at a load ``u``, after so many generations (see above)."""
+    """Return the share of customers that piles up at a load ``u``, after this many generations (see above)."""
     powers = load ** np.arange(generations + 1)
     return float(powers[-1] / powers.sum())

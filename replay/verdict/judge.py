@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 FEW = 4000
-"""A run of fewer requests may be repeated until it has so many."""
+"""A run of fewer requests may be repeated until it has this many."""
 SHORT = 2000
 """In a run of fewer, chance makes the number in the server rise and fall as an overload does: repeating tells."""
 FEWEST = 20
-"""Fewer requests tell nothing, however often they are repeated."""
+"""Fewer requests show nothing, however often they are repeated."""
 AMPLIFIED = 0.5
 """A mean TTFT that moves by this share with 5 % more load, up or down, depends on small differences."""
 UNDER_WAY = 0.2
@@ -34,7 +34,7 @@ UNDER_WAY = 0.2
 LIGHT = 0.1
 """Where less is under way then, and nothing grows or waits, a short run need not be repeated."""
 QUEUEING = 2.0
-"""Where nine of ten requests wait less than so many steps to be scheduled, nobody queues."""
+"""Where nine of ten requests wait less than this many steps to be scheduled, there is no queue."""
 WAITING = 0.1
 """The share of requests that may pile up in the queue of a server that keeps up."""
 CACHED = 0.1
@@ -42,9 +42,9 @@ CACHED = 0.1
 GROWING = 0.02
 """After a burst, a server that does not recover piles up at least this share of what comes."""
 SETTLED = 3
-"""Generations after which those who leave tell how fast a server is."""
+"""Generations after which the rate at which customers leave tells how fast a server is."""
 LASTING = 6
-"""A run tells if it has so many times the requests that are in the server at once."""
+"""A run is long enough if it has this many times the requests that are in the server at once."""
 
 
 def judge_load(run: Repeatable, outcomes: Outcomes, *, unanswered: NDArray[np.bool_]) -> Judged | None:
@@ -60,7 +60,7 @@ def judge_load(run: Repeatable, outcomes: Outcomes, *, unanswered: NDArray[np.bo
 
 
 def _judge(run: Repeatable, outcomes: Outcomes, *, unanswered: NDArray[np.bool_]) -> Judged | None:
-    """Return the verdict; its facts say that they count requests, whatever they count."""
+    """Return the verdict with facts that count requests; the caller corrects that for sessions."""
     own = growth_of(customers_of(outcomes, run.session))
     share = float(unanswered.mean()) if len(unanswered) else 0.0
     num_refused = int(((outcomes.status == Status.REJECTED) & ~unanswered).sum())
@@ -78,7 +78,7 @@ def _judge(run: Repeatable, outcomes: Outcomes, *, unanswered: NDArray[np.bool_]
 
 
 def _turned_away(run: Repeatable, own: Growth, share: float) -> Judged:
-    """Return the verdict on a run many of whose requests are not answered; rates are of all that were sent."""
+    """Return the verdict on a run that leaves many requests without an answer; rates are of all that were sent."""
     came = run.requests.arrival_us[run.first]
     sent = (len(came) - 1) / max(int(came.max()) - int(came.min()), 1) * 1e6
     facts = _facts(own, len(run))
@@ -100,7 +100,7 @@ def _of_growth(run: Repeatable, growth: Growth, num_simulated: int) -> Judged:
 
 
 def is_overloaded(growth: Growth) -> bool:
-    """Return whether more comes than is served: the queue grows, or what is in the server as no stable one's does."""
+    """Return whether more comes than is served: the queue grows, or the server fills as no stable one does."""
     if growth.waiting_frac > WAITING and not growth.waiting_falls_back:
         return True
     if growth.falls_back or growth.generations < 1:
@@ -243,7 +243,7 @@ def _facts(growth: Growth, num_simulated: int) -> LoadFacts:
 
 
 def tells_rate(growth: Growth) -> bool:
-    """Return whether those who left tell how fast the server is: a queue formed, or several generations passed."""
+    """Return whether departures tell how fast the server is: a queue formed, or several generations passed."""
     return growth.waiting_frac > WAITING or growth.generations >= SETTLED
 
 

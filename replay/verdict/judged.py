@@ -46,7 +46,7 @@ class Judged:
     keeps_up_repeated: bool = False
 
     def text(self) -> str | None:
-        """Return what a reader must know besides the word, as a line; None of a stable run."""
+        """Return the line that explains the verdict; None for a stable run."""
         facts = self.facts
         if self.verdict == "stable":
             return None

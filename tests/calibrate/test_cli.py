@@ -99,7 +99,7 @@ def test_a_fit_is_written_as_a_twin_and_as_an_entry(here: Path) -> None:
     ("arguments", "code", "message"),
     [
         (["low", "--report", "r"], 2, "got neither, expected one of them"),
-        (["low", "--config", "guess.yaml", "--write-config", "t.yaml", "--report", "r"], 2, "got no --fit"),
+        (["low", "--config", "guess.yaml", "--write-config", "t.yaml", "--report", "r"], 2, "needs --fit"),
         (["low", "--config", "nowhere.yaml", "--report", "r"], 2, "nowhere.yaml"),
         (["nowhere", "--config", "guess.yaml", "--report", "r"], 3, "nowhere"),
         (["low", "--config", "guess.yaml", "--report", "guess.yaml/r"], 2, "--report: got"),

@@ -64,7 +64,7 @@ def test_the_factor_and_the_time_between_steps_are_found() -> None:
     latency = found.config.latency
     assert isinstance(latency, Profiled)
     assert latency.scale == values["scale"].value
-    with pytest.raises(ConfigError, match=r"--fit-alpha2: got it with latency\.model profiled"):
+    with pytest.raises(ConfigError, match=r"--fit-alpha2: cannot be combined with latency\.model profiled"):
         fit(ready, TWIN, names=("beta0",))
 
 

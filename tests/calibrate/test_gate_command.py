@@ -154,7 +154,7 @@ def test_a_gate_that_cannot_be_read_or_is_missing_stops_before_anything_is_writt
 ) -> None:
     assert run("--simulated", "same", gate="nowhere.yaml") == 2
     assert vtwin.main(["calibrate", "monday", "--simulated", "same", "--junit", "j", "--report", "r"]) == 2
-    assert "--junit: got no --thresholds" in capsys.readouterr().err
+    assert "--junit: needs --thresholds" in capsys.readouterr().err
     assert not (here / "r").exists()
 
 

@@ -173,4 +173,4 @@ def test_the_command_shows_the_costs_and_writes_the_twin(
     assert vtwin.main(command) == 0
     assert "guided_mask_us" in capsys.readouterr().out
     assert vtwin.main([*command, "--fit"]) == 2
-    assert "--fit-guided: got it together with --fit, expected one trace" in capsys.readouterr().err
+    assert "--fit-guided: cannot be combined with --fit, expected one trace" in capsys.readouterr().err

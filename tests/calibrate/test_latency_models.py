@@ -154,7 +154,7 @@ def test_comparing_refuses_what_needs_one_twin(
     (here / "gate.yaml").write_text("metrics: {e2e_us: {mape: {fail: 0.1}}}\n")
     asked = ["calibrate", "real", "--config", "twin.yaml", "--fit", "--compare-latency", "physics"]
     assert vtwin.main([*asked, "--report", "r", option, value]) == 2
-    assert f"{option}: got it with --compare-latency" in capsys.readouterr().err
+    assert f"{option}: cannot be combined with --compare-latency" in capsys.readouterr().err
     assert not (here / "r").exists()
 
 
@@ -166,7 +166,7 @@ def test_a_fit_of_physics_refuses_what_it_would_not_use(
     assert vtwin.main([*asked, "--report", "r", *option]) == 2
     said = capsys.readouterr().err
     assert option[0] in said
-    assert "got it with latency.model physics" in said
+    assert "cannot be combined with latency.model physics" in said
     assert not (here / "r").exists()
 
 
@@ -178,7 +178,7 @@ def test_comparing_needs_a_twin_and_models(capsys: pytest.CaptureFixture[str]) -
         )
         == 2
     )
-    assert "--compare-latency: got no --config" in capsys.readouterr().err
+    assert "--compare-latency: needs --config" in capsys.readouterr().err
     assert (
         vtwin.main(["calibrate", "real", "--config", "twin.yaml", "--compare-latency", ",", "--report", "r"])
         == 2

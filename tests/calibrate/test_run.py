@@ -142,10 +142,13 @@ def test_a_half_without_a_finished_request_is_named() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"simulated": True, "config": True}, "got both, expected one"),
+        ({"simulated": True, "config": True}, "--simulated: cannot be combined with --config"),
         ({"simulated": False, "config": False}, "got neither, expected one"),
-        ({"simulated": True, "config": False, "fitting": True}, "--fit: got it with --simulated"),
-        ({"simulated": True, "config": False, "num_holdout": 1}, "--holdout: got it with --simulated"),
+        ({"simulated": True, "config": False, "fitting": True}, "--fit: cannot be combined with --simulated"),
+        (
+            {"simulated": True, "config": False, "num_holdout": 1},
+            "--holdout: cannot be combined with --simulated",
+        ),
         ({"simulated": True, "config": False, "num_observed": 2}, "got 2 traces with --simulated"),
     ],
 )

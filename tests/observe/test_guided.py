@@ -91,7 +91,7 @@ def test_the_command_counts_what_was_guided(tmp_path: Path, capsys: pytest.Captu
     with serving_in_thread(Behaviour()) as server:
         command = ["observe", "--url", server.url, *load, "--output", str(tmp_path / "run"), "--json"]
         assert vtwin.main([*command, "--guided-frac", "0.5"]) == 2
-        assert "--guided-frac: got no --guided" in capsys.readouterr().err
+        assert "--guided-frac: needs --guided" in capsys.readouterr().err
         assert vtwin.main([*command, "--guided", str(schema), "--guided-frac", "0.5"]) == 0
     out, err = capsys.readouterr()
     guided = read_trace(tmp_path / "run").column("guided").fillna(False)

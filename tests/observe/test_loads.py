@@ -74,7 +74,7 @@ def test_a_calibration_has_the_loads_that_a_fit_needs_and_none_outgrows_the_mode
         assert (prompt_tokens(requests) + requests.column("output_tokens") <= 300).all()
     assert loads["repeat"].requests.requests.equals(loads["middle"].requests.requests)
     assert (loads["saturated"].requests.column("arrival_time_us") == 0).all()
-    with pytest.raises(ConfigError, match="--plan calibrate: got no --rate"):
+    with pytest.raises(ConfigError, match="--plan calibrate: needs --rate"):
         calibration_loads(options(concurrency=3), max_model_len=None)
 
 
@@ -163,9 +163,9 @@ def test_a_plan_asks_says_how_long_it_takes_and_leaves_a_trace_per_load(
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--rate", "1", "--resume"], "got neither --plan nor --sweep"),
-        (["--sweep", "1", "--plan", "calibrate"], "--plan: got it together with --sweep"),
-        (["--sweep", "1,2", "--rate", "3"], "--sweep: got it together with --rate"),
+        (["--rate", "1", "--resume"], "need --plan or --sweep"),
+        (["--sweep", "1", "--plan", "calibrate"], "--plan: cannot be combined with --sweep"),
+        (["--sweep", "1,2", "--rate", "3"], "--sweep: cannot be combined with --rate"),
     ],
 )
 def test_lists_that_make_no_sense_are_usage_errors(

@@ -120,7 +120,7 @@ def test_the_command_takes_waves_sessions_retries_and_warm_ups(
             vtwin.main([*command, *talk, "--think-time", "10ms", "--retries", "1", "--warmup", "100ms"]) == 0
         )
         assert vtwin.main([*command, *talk, "--keep-warmup"]) == 2
-        assert "--keep-warmup: got no --warmup" in capsys.readouterr().err
+        assert "--keep-warmup: needs --warmup" in capsys.readouterr().err
         assert vtwin.main([*command, *talk, "--warmup", "soon"]) == 2
     assert len(read_trace(tmp_path / "w")) == 6
     trace = read_trace(tmp_path / "t")

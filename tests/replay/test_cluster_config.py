@@ -47,7 +47,7 @@ def load(tmp_path: Path, text: str) -> TwinConfig:
         ("{instances: 1000000000}", "cluster.instances: got 1000000000, expected at most 100,000 (FILE:3)"),
         (
             "{instances: 2, pools: [{}]}",
-            "cluster.instances: got it together with pools, expected one or the other",
+            "cluster.instances: cannot be combined with pools",
         ),
         ("{pools: []}", "cluster.pools: got none, expected a list of at least one (FILE:3)"),
         (

@@ -167,7 +167,7 @@ def test_an_unknown_scheduling_policy_lists_the_known_ones(tmp_path: Path) -> No
         ("latency: {model: blackbox}", r"^latency: got neither, expected either coefficients or defaults"),
         (
             f"latency: {{model: blackbox, defaults: {{}}, coefficients: {COEFFICIENTS}}}",
-            r"^latency: got both",
+            r"^latency\.coefficients: cannot be combined with defaults",
         ),
         (
             "latency: {model: blackbox, coefficients: {alpha0: 1}}",

@@ -70,8 +70,8 @@ def test_nor_does_one_of_several_variants(folder: Path, capsys: pytest.CaptureFi
 
 
 CURES = {
-    "--rate 5 --concurrency 3": "--rate: got it together with --concurrency, expected one of them: with --concurrency "
-    "answers set the pace and --num-requests the end, with --rate requests come at times of their own",
+    "--rate 5 --concurrency 3": "--rate: cannot be combined with --concurrency: with --concurrency "
+    "answers set the pace and --num-requests the end, with --rate requests come at their own times",
     "--rate 20,25": "expected a number; one run per value: --sweep 20,25 in place of --rate (see vtwin run --help)",
     "--concurrency 2,4": "expected an integer; one run per value: --sweep concurrency=2,4 in place of --concurrency",
     "--rate 5 --num-requests 1e6": "'--num-requests': got '1e6', expected an integer: 1000000 (see",

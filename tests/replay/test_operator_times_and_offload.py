@@ -76,7 +76,7 @@ def test_a_size_in_gib_and_a_rate_in_gb_per_s_are_the_engines_blocks_and_tokens(
 @pytest.mark.parametrize(
     ("engine", "hardware", "message"),
     [
-        ("num_cpu_blocks: 7", "kv_offloading_size: 4", "got it together with engine.num_cpu_blocks"),
+        ("num_cpu_blocks: 7", "kv_offloading_size: 4", "cannot be combined with engine.num_cpu_blocks"),
         ("block_size: 16", "kv_offloading_size: 0.0001", "expected at least one block of"),
         (
             "block_size: 16",
@@ -92,7 +92,7 @@ def test_a_tier_that_cannot_be_is_refused(tmp_path: Path, engine: str, hardware:
 
 def test_a_tier_without_a_model_is_refused(tmp_path: Path) -> None:
     (tmp_path / "twin.yaml").write_text(f"hardware: {{gpu: H100, kv_offloading_size: 4}}\n{BLACKBOX}")
-    with pytest.raises(ConfigError, match="got it without latency"):
+    with pytest.raises(ConfigError, match="got no latency"):
         load_config(tmp_path / "twin.yaml")
 
 

@@ -170,7 +170,7 @@ def test_variants_side_by_side_each_have_theirs(command: Vtwin) -> None:
 def test_tiles_beside_another_model_are_refused(tmp_path: Path, model: str) -> None:
     text = TWIN.replace("model: extended", model).replace(", floor: 9000", "")
     with pytest.raises(
-        ConfigError, match=r"latency\.tiles: got them beside .*, expected model: extended with"
+        ConfigError, match=r"latency\.tiles: cannot be combined with model: .*, expected model: extended with"
     ):
         load_config(written(tmp_path, text))
 

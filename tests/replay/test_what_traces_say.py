@@ -224,7 +224,7 @@ def test_a_cap_that_the_header_does_not_say_may_be_given(replayed: Replayed) -> 
 def test_a_cap_goes_with_due_times_only() -> None:
     loop = workload().with_header(closed_loop=ClosedLoop(concurrency=2, think_time_us=0))
     for trace, how in ((loop, "auto"), (workload(), "open")):
-        with pytest.raises(ConfigError, match=r"^--max-concurrency: got "):
+        with pytest.raises(ConfigError, match=r"^--max-concurrency: cannot be combined with "):
             pacing_of(trace, how, max_concurrency=2)  # type: ignore[arg-type]
 
 

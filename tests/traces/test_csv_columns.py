@@ -85,7 +85,7 @@ def test_columns_that_cannot_be_are_refused(tmp_path: Path, columns: str | None,
 
 def test_columns_are_of_a_csv_alone(tmp_path: Path) -> None:
     with pytest.raises(
-        ConfigError, match="--columns: got it together with --from azure, expected --from csv"
+        ConfigError, match="--columns: cannot be combined with --from azure, expected --from csv"
     ):
         convert("azure", written(tmp_path, ""), columns=COLUMNS)
 

@@ -124,7 +124,7 @@ def test_of_several_benchmarks_one_is_named(tmp_path: Path, capsys: pytest.Captu
         vtwin.main(["trace", "convert", str(out), "--from", "tracev2", "--part", "2", "--output", str(out)])
         == 2
     )
-    assert "--part: got it together with --from tracev2" in capsys.readouterr().err
+    assert "--part: cannot be combined with --from tracev2" in capsys.readouterr().err
 
 
 def test_an_answer_in_one_piece_has_no_first_token(tmp_path: Path) -> None:

@@ -96,7 +96,7 @@ def test_the_command_cuts_scales_and_seeds(
     assert "--start: got 1800 s, in which no client sends" in capsys.readouterr().err
     assert vtwin.main([*asked, "--rate-scale", "0"]) == 2
     assert "--rate-scale: got 0, expected a number > 0" in capsys.readouterr().err
-    with pytest.raises(ConfigError, match="together with --from azure"):
+    with pytest.raises(ConfigError, match="cannot be combined with --from azure"):
         convert("azure", folder, cut=Cut())
 
 
@@ -171,7 +171,7 @@ def test_an_aggregate_rate_takes_the_datas_rates_as_shares(folder: Path) -> None
         ("{path: data, rate_scale: 0}", r"rate_scale: got 0, expected a number > 0"),
         (
             "{path: data}\nclients: [{id: a, input_distribution: {type: constant, params: {value: 1}}}]",
-            "clients: got",
+            "clients: cannot be combined with servegen_data",
         ),
     ],
 )

@@ -42,7 +42,7 @@ GROUPS = 10
 SETTLING = 0.05
 """Share of a run that is not measured."""
 STEP = 0.016
-"""Long runs are simulated at rates so far apart; between the last that keeps the limits and the next the ratio to the
+"""Long runs are simulated at rates so far apart; between the last that meets the limits and the next the ratio to the
 limit is taken as a line."""
 MOST_STEPS = 8
 APART = 1000

@@ -176,7 +176,7 @@ def tune_table(folder: Path) -> str:
 
 
 def bisected(load: Load, limits: Sequence[RunLimit]) -> float:
-    """Return the highest rate that keeps the limits, to half a per cent; 0 where none does."""
+    """Return the highest rate that meets the limits, to half a per cent; 0 where none does."""
     low, high = 0.0, 1e-2
     while keeps(load, high, limits):
         low, high = high, 2 * high

@@ -71,7 +71,7 @@ def _source(rng: np.random.Generator) -> Source:
 
 
 def by_formula(number: int) -> Answer:
-    """``fleet size --no-verify``: every number of engines from one on, until one keeps the objective."""
+    """``fleet size --no-verify``: every number of engines from one on, until one meets the objective."""
     rng = np.random.default_rng(number)
     lengths, profile, rate = _lengths(rng), _source(rng).profile, float(rng.uniform(20, 3000))
     alone = pool_at(profile, lengths, 1e-6, context=CONTEXT, engines=1)
@@ -227,7 +227,7 @@ def disagg_simulated(number: int) -> Answer:
         check=check,
     )
     if plan.best is None:
-        raise Infeasible("no number that was tried keeps the objective")
+        raise Infeasible("no number that was tried meets the objective")
     stay = plan.tried[0].check.whole.window.stay_s
 
     def is_kept(pair: tuple[int, ...], run: int) -> bool:
@@ -278,7 +278,7 @@ def pools_together(number: int) -> Answer:
         specs, router, lengths, rate, objective, pool_of=pool_of, asking=replace(asking, check=check)
     )
     if plan.best is None:
-        raise Infeasible("no number that was tried keeps the objective")
+        raise Infeasible("no number that was tried meets the objective")
     stay = plan.tried[0].check.whole.window.stay_s
 
     def is_kept(pair: tuple[int, ...], run: int) -> bool:

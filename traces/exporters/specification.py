@@ -27,10 +27,9 @@ from traces.workload.spec.read import parse_spec
 from traces.workload.synthesis import synth
 
 Ints = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
 
 MAX_LENGTHS: Final = 100
-"""Different lengths of a client that are written as they are; more become so many quantiles."""
+"""Different lengths of a client that are written as they are; more become this many quantiles."""
 
 MAX_WINDOWS: Final = 24
 REQUESTS_PER_WINDOW: Final = 100
@@ -134,7 +133,7 @@ def _names(clients: list[str]) -> list[str]:
 
 
 def _who(rows: pd.DataFrame, *, name: str) -> dict[str, Any]:
-    """Return whom a client's requests belong to, keys that say nothing left out."""
+    """Return a client's id, tenant, class, model, adapter, prefix group and limits; keys that say nothing left out."""
     first = rows.iloc[0]
     who: dict[str, Any] = {"id": name}
     for column in ("tenant_id", "slo_class", "model", "adapter", "prefix_group"):

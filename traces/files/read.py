@@ -89,13 +89,13 @@ def _read_events(path: Path) -> tuple[pd.DataFrame, list[Problem]]:
 
 
 def _with_prefix_length(columns: dict[str, Cells], *, num_rows: int) -> dict[str, Cells]:
-    """Return the columns with a full ``prefix_length``: a prefix nobody declared has no tokens."""
+    """Return the columns with a full ``prefix_length``: a prefix that was not declared has no tokens."""
     declared = columns.get("prefix_length", no_cells("int", num_rows))
     return columns | {"prefix_length": Cells(declared.values, np.ones(num_rows, dtype=np.bool_))}
 
 
 def _with_num_tokens(events: pd.DataFrame) -> pd.DataFrame:
-    """Return the events with ``num_tokens``, which nobody counted where there is no such column."""
+    """Return the events with ``num_tokens``, which is unknown where there is no such column."""
     if "num_tokens" in events.columns:
         return events
     from traces.tables.frames import array_of

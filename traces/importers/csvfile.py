@@ -1,4 +1,4 @@
-"""A CSV of requests with columns of one's own: ``--columns arrival=arrived_at:s,input=num_prefill_tokens``.
+"""A CSV of requests with columns of any names: ``--columns arrival=arrived_at:s,input=num_prefill_tokens``.
 
 Each part is TRACE_COLUMN=COLUMN[:UNIT]. ``arrival``, ``input`` and ``output`` stand for ``arrival_time_us``,
 ``input_tokens`` and ``output_tokens``; any other column of TraceV2 goes by its name. A time needs its unit.

@@ -1,4 +1,4 @@
-"""What is told on stderr, wrapped between words where that is a terminal. In a pipe or a log a line stays one line."""
+"""Notes on stderr, wrapped between words where that is a terminal. In a pipe or a log a line stays one line."""
 
 from __future__ import annotations
 

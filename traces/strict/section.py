@@ -76,6 +76,12 @@ class Section:
         line = self.key_lines.get(key, self.line)
         refuse(self.error, self.path(key), got=got, expected=expected, file=self.file, line=line)
 
+    def refuse_together(self, key: str, other: str, *, expected: str = "") -> NoReturn:
+        """Raise ``error`` about a key that cannot be combined with ``other``; ``expected``: what could be."""
+        instead = f", expected {expected}" if expected else ""
+        at = place(self.file, self.key_lines.get(key, self.line))
+        raise self.error(f"{self.path(key)}: cannot be combined with {other}{instead} ({at})")
+
     def text(self, key: str, *, expected: str = "text", choices: tuple[str, ...] = ()) -> str | None:
         """Return a scalar's text as written, one printable line; numbers and dates without quotes are text too."""
         node = self.nodes.get(key)

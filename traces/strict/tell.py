@@ -1,4 +1,4 @@
-"""The one way to the terminal and to a log: what is told there is printable, whatever a stranger called his things.
+"""The one way to the terminal and to a log: everything printed is printable text, whatever names a file has.
 
 Only this module prints. A text that it is given stays one line: a line end in a name does not begin another.
 """

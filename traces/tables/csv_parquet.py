@@ -77,7 +77,7 @@ def _read_parquet(path: Path, fields: Mapping[str, Field]) -> tuple[pa.Table, li
             columns[name] = table.column(name).cast(wanted)
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
             if name not in fields:
-                continue  # a foreign column that is no text; nobody asked for it
+                continue  # a foreign column that is no text; nothing asked for it
             message = f"got {table.column(name).type}, expected {wanted}: {first_line(error)}"
             problems.append(Problem(file=path.name, row=None, column=name, message=message))
             columns[name] = pa.nulls(table.num_rows, wanted)

@@ -67,7 +67,7 @@ def typed_array(name: str, values: object, dtype: DType) -> ExtensionArray:
 
 
 def typed_events(events: pd.DataFrame | Mapping[str, object]) -> pd.DataFrame:
-    """Return events in TraceV2's dtypes and order, ``num_tokens`` NA where nobody counted. Raises UnfitColumn."""
+    """Return events in TraceV2's dtypes and order, ``num_tokens`` NA where it was not counted. Raises UnfitColumn."""
     columns = {
         field.name: typed_array(field.name, events[field.name], field.dtype)
         for field in EVENT_FIELDS

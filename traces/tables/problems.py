@@ -1,4 +1,4 @@
-"""What is wrong with a file, row by row, kept as columns until somebody wants to read it."""
+"""What is wrong with a file, row by row, kept as columns until it is printed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The table of requests in memory: its columns as cells, and as a frame for whoever asks for one."""
+"""The table of requests in memory: its columns as cells, and as a pandas frame where one is asked for."""
 
 from __future__ import annotations
 

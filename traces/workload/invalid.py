@@ -1,4 +1,4 @@
-"""The error of a workload that cannot be, in the words of whoever built it."""
+"""The error of an impossible workload. It names the field; a reader adds the file."""
 
 from __future__ import annotations
 

@@ -228,9 +228,7 @@ class Client:
         require(0 <= guided <= 1, f"guided_frac: got {guided:g}, expected a fraction in [0, 1]")
         require(self.prefix_length >= 0, f"prefix_length: got {self.prefix_length}, expected an integer >= 0")
         if self.prefix_length > 0:
-            require(
-                self.prefix_group is not None, "prefix_length: got one without prefix_group, expected both"
-            )
+            require(self.prefix_group is not None, "prefix_length: needs prefix_group")
         if self.slo_class is not None:
             classes = get_args(SloClass)
             require(

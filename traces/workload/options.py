@@ -305,7 +305,7 @@ def with_workload_options(command: Callable[..., Returned]) -> Callable[..., Ret
 
 _DRAWN = (*LENGTH_NAMES, "prefix_tokens")
 _CLIPPING = ("prompt_tokens_max", "output_tokens_max")
-"""Lengths that also hold for what was recorded: longer requests become so long."""
+"""Lengths that also hold for what was recorded: longer requests become this long."""
 
 _REDRAWN = tuple(name for name in _DRAWN if name not in _CLIPPING)
 _IN_ROUNDS = ("rounds", "context_growth")
@@ -313,38 +313,38 @@ _IN_WAVES = ("batch", "waves")
 _NOT_WITH: Final[dict[str, tuple[tuple[str, ...], str]]] = {
     "trace": (
         ("rate", "concurrency", "think_time", "arrival", "burstiness", *_IN_ROUNDS, *_IN_WAVES, *_REDRAWN),
-        "the trace's own times and lengths",
+        "the trace has times and lengths of its own",
     ),
-    "lengths_from": (("speed", *_IN_ROUNDS, *_REDRAWN), "the lengths and sessions of the trace"),
+    "lengths_from": (("speed", *_IN_ROUNDS, *_REDRAWN), "lengths and sessions are the trace's"),
     "workload": (
         ("concurrency", "think_time", "arrival", "burstiness", *_IN_ROUNDS, *_IN_WAVES, *_DRAWN),
-        "what the specification says of its clients",
+        "the specification says it for each client",
     ),
     "stages": (
         ("rate", "concurrency", "duration", "trace", "workload"),
-        "the stages' own rates and times",
+        "each stage has its rate and its time",
     ),
     "batch": (
         (
             *("rate", "concurrency", "stages", "think_time", "arrival", "burstiness"),
             *("duration", "num_requests", *_IN_ROUNDS),
         ),
-        "waves: answers set the pace, --waves the end",
+        "answers set the pace of waves, and --waves their number",
     ),
     "concurrency": (
         ("rate", "arrival", "burstiness", "duration"),
-        "a closed loop: answers set the pace, --num-requests the end",
+        "answers set the pace, and --num-requests the end",
     ),
 }
-"""Option: those that cannot stand beside it, and what holds in their place."""
-_ONE_OF: Final = {
+"""Option: those that cannot be combined with it, and why."""
+_WHY: Final = {
     (
         "concurrency",
         "rate",
-    ): "one of them: with --concurrency answers set the pace and --num-requests the end, with --rate "
-    "requests come at times of their own (--max-concurrency of observe and replay caps those in flight)",
+    ): "with --concurrency answers set the pace and --num-requests the end, with --rate "
+    "requests come at their own times (--max-concurrency of observe and replay caps those in flight)",
 }
-"""Two of them either of which may have been meant, and what each would do."""
+"""Pairs of which the user may have meant either: what each of the two does."""
 
 
 def check_output(options: WorkloadOptions, output: Path) -> None:
@@ -367,16 +367,14 @@ def check_options(options: WorkloadOptions) -> None:
         if getattr(options, name) is not None:
             clash = next((other for other in others if getattr(options, other) is not None), None)
             if clash is not None:
-                expected = _ONE_OF.get((name, clash), instead)
-                raise ConfigError(f"{flag(clash)}: got it together with {flag(name)}, expected {expected}")
+                why = _WHY.get((name, clash), instead)
+                raise ConfigError(f"{flag(clash)}: cannot be combined with {flag(name)}: {why}")
     if options.think_time is not None and options.concurrency is None and options.rounds is None:
-        raise ConfigError(
-            "--think-time: got it without --concurrency or --rounds, expected somebody who waits for answers"
-        )
+        raise ConfigError("--think-time: needs --concurrency or --rounds: else no user waits for an answer")
     if options.context_growth is not None and options.rounds is None:
-        raise ConfigError("--context-growth: got it without --rounds, expected sessions of several rounds")
+        raise ConfigError("--context-growth: needs --rounds, sessions of several rounds")
     if options.waves is not None and options.batch is None:
-        raise ConfigError("--waves: got it without --batch, expected --batch N, the requests of a wave")
+        raise ConfigError("--waves: needs --batch N, the requests of a wave")
     if options.arrival_scaling == "rate":
         _check_scaling(options)
     _check_numbers(options)
@@ -400,9 +398,9 @@ def _check_scaling(options: WorkloadOptions) -> None:
     clash = next((name for name in ("workload", "rounds") if getattr(options, name) is not None), None)
     if clash is not None:
         raise ConfigError(
-            f"--arrival-scaling rate: got it together with {flag(clash)}, expected --rate alone"
+            f"--arrival-scaling rate: cannot be combined with {flag(clash)}, expected --rate alone"
         )
-    raise ConfigError("--arrival-scaling rate: got no rate to scale to, expected --rate R")
+    raise ConfigError("--arrival-scaling rate: needs --rate R, the rate to scale to")
 
 
 def flag(name: str) -> str:
@@ -414,14 +412,14 @@ def _check_sources(options: WorkloadOptions) -> None:
     sources = ("workload", "preset", "trace", "lengths_from")
     given = [name for name in sources if getattr(options, name) is not None]
     if len(given) > 1:
-        raise ConfigError(f"workload: got {' and '.join(map(flag, given))}, expected one of them")
+        raise ConfigError(f"{flag(given[0])}: cannot be combined with {' and '.join(map(flag, given[1:]))}")
     loaded = any(
         given is not None for given in (options.rate, options.concurrency, options.stages, options.batch)
     )
     if given in (["preset"], ["lengths_from"]) and not loaded:
         raise ConfigError(
-            f"{flag(given[0])} {getattr(options, given[0])}: got no load, expected --rate R or --concurrency N "
-            "beside it (or --stages, --batch)"
+            f"{flag(given[0])} {getattr(options, given[0])}: needs a load: --rate R or --concurrency N "
+            "(or --stages, --batch)"
         )
     if not given and not loaded:
         raise ConfigError(
@@ -469,7 +467,7 @@ def _check_numbers(options: WorkloadOptions) -> None:
         what = "times" if name == "speed" else "lengths"
         recorded = options.trace is not None or options.lengths_from is not None
         if getattr(options, name) is not None and not recorded:
-            raise ConfigError(f"{flag(name)}: got it without --trace, expected recorded {what} to scale")
+            raise ConfigError(f"{flag(name)}: needs --trace, whose recorded {what} it scales")
         if getattr(options, name) == math.inf:
             raise ConfigError(f"{flag(name)}: got inf, expected a number (all at once is --rate inf)")
     for name in ("think_time", "duration"):
@@ -477,7 +475,7 @@ def _check_numbers(options: WorkloadOptions) -> None:
             raise ConfigError(f"{flag(name)}: got inf, expected a time that ends")
     if options.rate == math.inf and options.duration is not None:
         raise ConfigError(
-            "--duration: got it together with --rate inf, expected --num-requests: all are due at 0"
+            "--duration: cannot be combined with --rate inf, expected --num-requests: all are due at 0"
         )
 
 
@@ -491,15 +489,15 @@ def _check_least(options: WorkloadOptions, names: tuple[str, ...], *, least: flo
 def _check_arrival(options: WorkloadOptions) -> None:
     process, burstiness = options.arrival, options.burstiness
     if process in ("gamma", "weibull") and burstiness is None:
-        raise ConfigError(f"--arrival {process}: got no --burstiness, expected one (1 would be Poisson)")
+        raise ConfigError(f"--arrival {process}: needs --burstiness (1 would be Poisson)")
     if burstiness is None:
         return
     if process == "poisson" and burstiness != 1:
         raise ConfigError(
-            f"--burstiness: got {burstiness:g} beside --arrival poisson, expected 1, or gamma or weibull"
+            f"--burstiness {burstiness:g}: cannot be combined with --arrival poisson, expected gamma or weibull"
         )
     if process == "constant" and burstiness != math.inf:
-        raise ConfigError(f"--burstiness: got {burstiness:g} beside --arrival constant, expected none")
+        raise ConfigError(f"--burstiness {burstiness:g}: cannot be combined with --arrival constant")
     if process != "constant" and not (process is None and burstiness == math.inf):
         low, high = BURSTINESS_RANGE
         if not low <= burstiness <= high:

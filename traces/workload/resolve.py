@@ -136,7 +136,7 @@ def _from_spec(options: WorkloadOptions) -> Workload:
     if options.num_requests is not None or options.duration is not None:
         if options.duration is not None and isinstance(workload.load, ClosedLoop):
             raise ConfigError(
-                f"--duration: got it for a closed loop, expected --num-requests ({options.workload})"
+                f"--duration: cannot be combined with a closed loop, expected --num-requests ({options.workload})"
             )
         num_requests, duration_us = _extent(options)
         workload = replace(workload, num_requests=num_requests, duration_us=duration_us)

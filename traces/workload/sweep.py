@@ -36,7 +36,7 @@ def sweep_options(options: WorkloadOptions, text: str) -> list[tuple[str, float,
     """Return (what is swept, value, the options with it) per value. Raises ConfigError."""
     what, values = parse_sweep(text)
     if options.rate is not None or options.concurrency is not None:
-        raise ConfigError("--sweep: got it together with --rate or --concurrency, expected --sweep alone")
+        raise ConfigError("--sweep: cannot be combined with --rate or --concurrency")
     if what == "rate":
         return [(what, value, replace(options, rate=value)) for value in values]
     return [(what, value, replace(options, concurrency=int(value))) for value in values]

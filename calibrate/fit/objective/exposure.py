@@ -51,7 +51,7 @@ class Exposure:
 
 
 def exposures(timeline: Timeline, prompt_tokens: Floats) -> Exposure:
-    """Return what everybody computed before each request's first token and after it.
+    """Return what the engine computed for all requests, before each request's first token and after it.
 
     Prefill tokens and the (query, key) pairs they attend to, decode tokens and the context tokens they read; each
     request's own spread evenly over its prefill, or from its first token to its last.

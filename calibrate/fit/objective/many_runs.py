@@ -19,7 +19,7 @@ CLOSE_BY = 0.01
 """How far off the runs lie that are averaged, relative to the coefficients."""
 AVERAGED_REQUESTS, CAREFULLY_AVERAGED = 2000, 4800
 MOST_PAIRS, MOST_PAIRS_CAREFULLY = 4, 12
-"""A place's loss is that of as many runs around it as make so many simulated requests, at most two times so many."""
+"""A place's loss is that of the runs around it with this many simulated requests together, at most twice as many."""
 
 
 def simulate_many(objective: Objective, thetas: Sequence[Floats]) -> list[list[Run]]:

@@ -102,7 +102,7 @@ class Objective:
         return np.asarray(self.scale**2 * weight / (1 + self._prior_widths_off(theta) ** 2))
 
     def prior_loss(self, theta: Floats) -> float:
-        """Return what the priors add to the loss: the robust squared distance in widths, as so many requests."""
+        """Return what the priors add to the loss: the robust squared distance in widths, as this many requests."""
         off = (theta - self.prior_centre()) ** 2
         weight = np.array([self._prior_weight(name) for name in self.names])
         widths = self._prior_widths_off(theta) ** 2

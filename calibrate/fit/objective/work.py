@@ -41,7 +41,7 @@ class Work:
         return replace(self, requests=replace(self.requests, arrival_us=np.maximum(arrival_us + by, 0)))
 
     def simulated(self, config: TwinConfig) -> Floats:
-        """Return the latencies that a twin gives, [METRICS, requests], NaN of who does not finish."""
+        """Return the latencies that a twin gives, [METRICS, requests], NaN for requests that do not finish."""
         outcomes = simulate(
             self.requests,
             config.engine,

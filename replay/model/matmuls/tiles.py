@@ -26,13 +26,13 @@ from traces.errors import ConfigError
 Floats = NDArray[np.float64]
 
 EDGE = 0.04
-"""A rise of the factor by so much from one token to the next is told as an edge: others are within what two
+"""A rise of the factor by this much from one token to the next counts as an edge: others are within what two
 measurements of one product differ by."""
 READING = 256
-"""A step of so many tokens or fewer takes the time to read the weights, whatever its tiles: its factor is 1. Measured
+"""A step of this many tokens or fewer takes the time to read the weights, whatever its tiles: its factor is 1. Measured
 single calls differ there by a tenth from one number of tokens to the next, whole steps of a server do not."""
 FIRST_TILED = 512
-"""From so many tokens on the factors are those of the measured products; in between they are on a line."""
+"""From this many tokens on the factors are those of the measured products; in between they are on a line."""
 DECIMALS = 4
 
 

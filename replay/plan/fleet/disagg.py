@@ -1,4 +1,4 @@
-"""Prefill and decode pools: sized by formula, the cheapest simulated and made larger until it keeps the objective."""
+"""Prefill and decode pools: sized by formula, the cheapest simulated and made larger until it meets the objective."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Tried:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DisaggPlan:
-    """Fleets that keep the objective by formula, cheapest first, and simulations from the cheapest on upwards.
+    """Fleets that meet the objective by formula, cheapest first, and simulations from the cheapest on upwards.
 
     ``best``: the (prefill, decode) engines that keep it in simulation; None: none that was tried, or none was.
     ``prices_per_hour``: of a prefill and of a decode engine, 0 where there is none.
@@ -53,7 +53,7 @@ class DisaggPlan:
 
     @property
     def is_met(self) -> bool | None:
-        """Whether two simulations of one number kept the objective; None: nothing was simulated."""
+        """Whether two simulations of one number met the objective; None: nothing was simulated."""
         return self.best is not None if self.tried else None
 
     @property
@@ -84,7 +84,7 @@ def plan_disagg(
 ) -> DisaggPlan:
     """Return the fleets by formula, and, with ``check``, what the engines make of the cheapest.
 
-    Both pools are made larger until the simulation keeps the objective, then each by itself as small as that leaves it
+    Both pools are made larger until the simulation meets the objective, then each by itself as small as that leaves it
     (``SeveralSearch``), and what comes out is confirmed by another seed at slightly more load. ``by_formula``: what
     transfers cost in the formulas; ``transfer``: the links of the simulation. Raises InvalidConfig.
     """
@@ -139,7 +139,7 @@ def disagg_lines(plan: DisaggPlan) -> list[str]:
     """Return the Pareto set as a table, cheapest first, and formula beside simulation."""
     best = [each for each in plan.fleets if each.is_best]
     if not best:
-        return ["by formula: no number of prefill and decode engines keeps the SLO"]
+        return ["by formula: no number of prefill and decode engines meets the SLO"]
     head = (
         f"{'prefill':>8}{'decode':>8}{'TTFT p99':>12}{'TPOT':>11}{'prefill used':>14}{'decode used':>13}"
         f"{HEAD}"
@@ -150,7 +150,7 @@ def disagg_lines(plan: DisaggPlan) -> list[str]:
         for each in best[:MOST_SHOWN]
     ]
     lines = [
-        f"by formula, {len(plan.fleets)} fleets that keep the SLO, {len(best)} of them on the Pareto front",
+        f"by formula, {len(plan.fleets)} fleets that meet the SLO, {len(best)} of them on the Pareto front",
         head,
         *rows,
     ]
@@ -209,7 +209,7 @@ def _recommended(plan: DisaggPlan) -> list[str]:
     first, last = plan.fleets[0], plan.recommended
     if last is None:
         broken = broken_text(plan.tried[-1].check.whole, plan.objective)
-        return [f"no number of engines that was tried keeps the SLO in simulation; the last: {broken}"]
+        return [f"no number of engines that was tried meets the SLO in simulation; the last: {broken}"]
     up, more = plan.objective.availability, ""
     counts = [provisioned(number, up) for number in (last.prefill, last.decode)]
     if (first.prefill, first.decode) != plan.best:
@@ -235,13 +235,13 @@ def _spare_text(fleet: Disaggregated, counts: Sequence[int], up: float) -> str:
 
 
 def _cost_per_hour(plan: DisaggPlan, counts: Sequence[int]) -> float:
-    """Return what so many prefill and decode engines cost in an hour; 0 without prices."""
+    """Return what this many prefill and decode engines cost in an hour; 0 without prices."""
     prices = plan.prices_per_hour
     return counts[0] * prices[0] + counts[1] * prices[1] if all(prices) else 0.0
 
 
 def transfer_note(transfer: Disaggregation, *, assumed: bool) -> str:
-    """Return what the simulated transfers cost; ``assumed``: nobody named a model."""
+    """Return what the simulated transfers cost; ``assumed``: no model was named."""
     source = " (assumed: a 70B-class model; --kv-bytes-per-token)" if assumed else ""
     return (
         f"simulated transfers: {transfer.kv_bytes_per_token or 0:,} bytes of KV per token{source} over links of "

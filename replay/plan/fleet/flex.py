@@ -18,14 +18,12 @@ from sim.fleet.sizing import Objective, pool_at
 
 SHARES = tuple(each / 20 for each in range(15))
 """Of the fleet's power at this rate, those that are shed."""
-LASTS = (
-    "lasts: by formula, not simulated: until the queue that grows makes TTFT p99 as long as the SLO has it"
-)
+LASTS = "lasts: by formula, not simulated: until the growing queue brings TTFT p99 to the SLO's limit"
 IDLE = "in brackets: with the least and with the most power that an idle engine with a loaded model may draw"
 RANGES = (("shed", "_w"), ("slots", ""), ("ttft_p99", "_s"), ("lasts", "_s"))
 """Figures, and their units, that have a range where the idle power is not known well."""
 KEEPS_UP = 0.97
-"""A fleet keeps up where it answers so much of what comes, at least."""
+"""A fleet keeps up if it answers at least this share of the requests."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,7 +98,7 @@ def _simulated(
     engines: int,
     check: Check,
 ) -> dict[int, Verification]:
-    """Return by number of slots what simulated engines do with so many."""
+    """Return by number of slots what simulated engines do with this many."""
     service = pool_at(source.profile, lengths, rate_per_s, context=context, engines=engines).service_s
     seen = dict[int, Verification]()
     for slots in dict.fromkeys(each.slots for each in cuts if each.slots > 0):

@@ -18,12 +18,12 @@ def headlines(plan: FleetPlan) -> list[str]:
 
 def _headline(pool: PoolPlan, name: str) -> str:
     asked, found = pool.analytic.engines, pool.engines
-    verb = "keeps" if found == 1 else "keep"
-    kept = f"{name}{_engines(found)} {verb} the SLO in simulation, with another seed at {MORE} more load, too"
+    verb = "meets" if found == 1 else "meet"
+    met = f"{name}{_engines(found)} {verb} the SLO in simulation, with another seed at {MORE} more load, too"
     if found == asked:
         fewer = "" if pool.is_smallest else "; fewer were not tried (--smallest)"
-        return f"{kept}; the formula asks for as many{fewer}"
-    return f"{kept}; the formula asks for {asked:,}{_paid_for(pool)}{f': {why_more(pool)}' if asked > found else ''}"
+        return f"{met}; the formula asks for as many{fewer}"
+    return f"{met}; the formula asks for {asked:,}{_paid_for(pool)}{f': {why_more(pool)}' if asked > found else ''}"
 
 
 def _engines(number: int) -> str:

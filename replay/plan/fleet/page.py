@@ -53,7 +53,7 @@ Floats = NDArray[np.float64]
 LOADS = np.linspace(0.1, 2.0, 20)
 """Multiples of the planned rate at which the cost is drawn."""
 SWING = 0.2
-"""Each assumption is made so much larger and smaller."""
+"""Each assumption is made larger and smaller by this share."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,7 +108,7 @@ def _cost(per_hour: float) -> Headline:
 
 
 def _lead(plan: FleetPlan) -> str:
-    """Return whether the fleet keeps its limits, all of them named, and which broke where it does not."""
+    """Return whether the fleet meets its limits, all of them named, and which broke where it does not."""
     limits = _within(plan.objective.ttft_p99_s, plan.objective.tpot_p99_s)
     if plan.is_met is None:
         return f"By formula: 99 of 100 requests have {limits}. Not simulated."
@@ -119,7 +119,7 @@ def _lead(plan: FleetPlan) -> str:
     of_pools = [each for pool in plan.pools for each in pool.checks]
     seen = of_pools if plan.together is None else [plan.together]
     broken = "; ".join(filter(None, (broken_text(each, plan.objective) for each in seen)))
-    return f"In simulation no number that was tried keeps the SLO. The last: {broken}."
+    return f"In simulation no number that was tried meets the SLO. The last: {broken}."
 
 
 def _within(ttft_s: float, tpot_s: float | None) -> str:
@@ -301,7 +301,7 @@ def _tornado(plan: FleetPlan) -> Section:
 
 
 def _or_none(engines: int | None) -> str:
-    return "none keeps the SLO" if engines is None else f"{engines:,}"
+    return "none meets the SLO" if engines is None else f"{engines:,}"
 
 
 def _bar(swing: Swing, base: int, reach: int) -> Markup | None:
@@ -332,7 +332,7 @@ def _front(sources: Sequence[Source], lengths: Lengths, plan: FleetPlan, *, cont
         return Section(
             title="Two pools",
             anchor="front",
-            parts=[Prose(markup="No threshold keeps the SLO in both pools.")],
+            parts=[Prose(markup="No threshold meets the SLO in both pools.")],
         )
     x = _around(np.append(cost, found.one_amount), label="cost per hour" if found.has_prices else "GPUs")
     y = _around(np.append(ttft, found.one.ttft_p99_s * 1e3), label="TTFT p99, ms")

@@ -40,7 +40,7 @@ class Together:
 class PoolsPlan:
     """A fleet behind a router. ``tried``: simulations of all pools together; empty: each by itself.
 
-    ``best``: the engines that keep the objective in both runs; None: none that was tried, or each by itself.
+    ``best``: the engines that meet the objective in both runs; None: none that was tried, or each by itself.
     """
 
     fleet: FleetPlan
@@ -89,8 +89,8 @@ def plan_pools(
 
     Where the router needs no pool's load, each pool is simulated alone: what comes to it is Poisson again. Else all
     together behind the router, made larger until the objective is kept, and then each as small as that leaves it. A
-    pool with failures of its own has its own availability. Raises Infeasible where no size keeps the objective,
-    ConfigError where nobody is sent to a pool.
+    pool with failures of its own has its own availability. Raises Infeasible where no size meets the objective,
+    ConfigError where no request is sent to a pool.
     """
     plans = [
         _pool(spec, router, lengths, rate_per_s, objective, mine=pool_of == number, asking=asking)
@@ -189,7 +189,7 @@ def simulated_together(
     asking: Asking,
     run: int,
 ) -> Together:
-    """Simulate so many engines of each pool behind the router."""
+    """Simulate this many engines of each pool behind the router."""
     rate, seed, asked = terms(
         sum(plan.rate_per_s for plan in plans), check.seed, check.asked, run=run, stay_s=stay
     )
@@ -224,8 +224,8 @@ def simulated_together(
 def sizing_note(router: PoolRouter, *, has_labels: bool) -> str:
     """Return how the requests of a pool were chosen, and how the fleet is simulated."""
     how: Mapping[str, str] = {
-        "length": "each pool is sized for the requests that it is the shortest to hold",
-        "compress": "each pool is sized for the requests that it is the shortest to hold, prompts cut",
+        "length": "each pool is sized for the requests that fit into no shorter pool",
+        "compress": "each pool is sized for the requests that fit into no shorter pool, prompts cut",
         "spillover": "each pool is sized as by length; what spills over is in the simulation alone",
         "least-loaded": "each pool is sized for its share of the requests that it holds",
         "random": "each pool is sized for its share of the requests that it holds",

@@ -89,13 +89,13 @@ def split_lines(found: Splits) -> list[str]:
     more = [f"… and {len(best) - MOST_SHOWN} more (--json)"] if len(best) > MOST_SHOWN else []
     return [
         split_headline(found),
-        f"{len(found.splits)} splits keep the SLO; {len(best)} are on the Pareto front{_one_told(found)}",
+        f"{len(found.splits)} splits meet the SLO; {len(best)} are on the Pareto front{_one_told(found)}",
         head,
         *rows,
         *more,
-        "engines: of the short pool (requests up to so long) + of the long one. cut: prompts up to so many times too "
-        "long are cut. saves: against one pool for all.",
-        "A formula can be too hopeful: vtwin fleet size --split TOKENS simulates a split.",
+        "engines: of the short pool + of the long one. cut: prompts up to this many times too long are cut. saves: "
+        "against one pool for all.",
+        "A formula can be too optimistic: vtwin fleet size --split TOKENS simulates a split.",
     ]
 
 
@@ -115,7 +115,7 @@ def _split_row(
 def split_headline(found: Splits) -> str:
     """Return what the cheapest split saves against one pool for all, in a sentence."""
     if not found.splits:
-        return "by formula, no split keeps the SLO"
+        return "by formula, no split meets the SLO"
     cheapest = min(found.splits, key=lambda each: (found.amount(each), each.ttft_p99_s))
     saving, what = found.saving(cheapest), "cost" if found.has_prices else "GPUs"
     if saving <= 0:
@@ -212,7 +212,7 @@ def _whatif(
     except Infeasible as error:
         return replace(none, reason=str(error))
     if plan.is_met(objective) is False:
-        return replace(none, reason="no number of engines that was tried keeps the SLO in simulation")
+        return replace(none, reason="no number of engines that was tried meets the SLO in simulation")
     cost = plan.provisioned * source.profile.cost_per_hour or None
     return replace(
         none,
@@ -252,7 +252,7 @@ def whatif_lines(found: Sequence[WhatIf]) -> list[str]:
     if any(each.simulated is not None for each in found):
         return [
             *rows,
-            "simulated: the fewest engines that keep the SLO, beside those that the formula asks for",
+            "simulated: the fewest engines that meet the SLO, next to the formula's number",
         ]
     return [*rows, "by formula; --verify simulates them"]
 

@@ -72,7 +72,7 @@ class DayPlan:
 
     @property
     def broken_hours(self) -> tuple[int, ...]:
-        """The hours in which no number of engines that was tried keeps the objective in simulation."""
+        """The hours in which no number of engines that was tried meets the objective in simulation."""
         return tuple(hour for hour, pool in enumerate(self.simulated) if pool.is_met(self.objective) is False)
 
     @property
@@ -233,7 +233,7 @@ def reserve_lines(plan: DayPlan) -> list[str]:
         f"{'':<14}{'reserved':>9}{'burst hours/day':>17}{HEAD}{'than cheapest':>16}",
         *ways,
         *(
-            f"hour {hour}, {plan.rates[hour]:g} requests/s: no number of engines that was tried keeps the SLO in "
+            f"hour {hour}, {plan.rates[hour]:g} requests/s: no number of engines that was tried meets the SLO in "
             "simulation; the last is shown"
             for hour in plan.broken_hours
         ),

@@ -73,7 +73,7 @@ def routed_of(
     """Return every router on a fleet of two pools that formulas size.
 
     The pools of ``by_slots`` and ``by_engines``: requests by the pool that had them, not by their length.
-    Raises Infeasible where a pool cannot keep the objective, or has no requests.
+    Raises Infeasible where a pool cannot meet the objective, or has no requests.
     """
     profiles = (sources[0].profile, sources[-1].profile)
     split = size_split(profiles, lengths, rate_per_s, objective, threshold=on.threshold, context=on.context)

@@ -16,8 +16,9 @@ from sim.fleet.energy import HOURS_PER_YEAR, Energy, energy
 from sim.fleet.sizing import UTILIZATION_CAP, Infeasible, Objective, PoolSize, pool_at
 
 NO_CAP = 0.999
-"""Of the slots so many may be taken where the cap is left out of the formulas."""
+"""Of the slots this many may be taken where the cap is left out of the formulas."""
 NUM_REQUESTS = 50_000
+"""Of a simulation at least; a run whose batches need more takes more."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,7 +75,7 @@ class PoolPlan:
         return tuple(each for each in (self.verified, self.second) if each is not None)
 
     def is_met(self, objective: Objective) -> bool | None:
-        """Whether the recommended number kept the objective in all its simulations; None: it has none."""
+        """Whether the recommended number met the objective in all its simulations; None: it has none."""
         return all(keeps(each, objective) for each in self.checks) if self.checks else None
 
     @property
@@ -132,7 +133,7 @@ class FleetPlan:
 
     @property
     def is_met(self) -> bool | None:
-        """Whether every pool, or all together, kept the objective in simulation; None where none was asked for."""
+        """Whether every pool, or all together, met the objective in simulation; None where none was asked for."""
         if self.together is not None:
             return keeps(self.together, self.objective)
         checks = [pool.is_met(self.objective) for pool in self.pools]
@@ -159,7 +160,7 @@ def plan_pool(
     name: str = "all",
     share: float = 1.0,
 ) -> PoolPlan:
-    """Return a pool: sized by formulas, and simulated until the number is found that keeps the objective.
+    """Return a pool: sized by formulas, and simulated until the number is found that meets the objective.
 
     ``check`` None: by formulas alone. ``lengths``: their arrivals are those that ``check`` simulates. Raises Infeasible
     where the formulas find no size.

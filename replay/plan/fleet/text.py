@@ -53,7 +53,7 @@ NOISE = (
 
 
 def error_lines(plan: FleetPlan) -> list[str]:
-    """Return how far the step times behind each profile were off on real servers, or that nobody knows."""
+    """Return how far the step times behind each profile were off on real servers, or that it is not known."""
     said = {}
     for pool in plan.pools:
         name, error = pool.source.name, pool.source.error
@@ -64,9 +64,9 @@ def error_lines(plan: FleetPlan) -> list[str]:
                 "than the first figure, on nine of ten less than the second"
             )
         elif pool.source.misfit is None:
-            said[name] = f"{name}: not known, its figures are nobody's measurement here"
+            said[name] = f"{name}: not known; its figures were not compared with measurements"
         else:
-            said[name] = f"{name}: that of the twin's own fit, which vtwin calibrate tells"
+            said[name] = f"{name}: that of the twin's own fit (see its calibration report)"
     return list(said.values())
 
 
@@ -178,12 +178,12 @@ def _differences(plan: FleetPlan) -> list[str]:
 def _changes(pool: PoolPlan, objective: Objective) -> list[str]:
     if pool.is_met(objective) is False:
         last = " and ".join(filter(None, (broken_text(each, objective) for each in pool.checks)))
-        return [f"{pool.name}: no number that was tried keeps the SLO in simulation; the last: {last}"]
+        return [f"{pool.name}: no number that was tried meets the SLO in simulation; the last: {last}"]
     first, said = pool.of_formula, []
     if first is not None and pool.engines > pool.analytic.engines and not keeps(first, objective):
         said.append(
             f"{pool.name}: {first.engines:,} engines by formula break in simulation: {broken_text(first, objective)}; "
-            f"{pool.engines:,} keep the SLO"
+            f"{pool.engines:,} meet the SLO"
         )
     for each in pool.confirmed:
         if not keeps(each, objective):
@@ -200,7 +200,7 @@ def broken_text(seen: Verification, objective: Objective) -> str:
 
 
 def remarks(name: str, seen: Verification) -> list[str]:
-    """Return who was not answered, and what a longer run would do better."""
+    """Return how many requests were not answered, and what a longer run would do better."""
     window, said = seen.window, []
     if seen.failed_frac > MOST_FAILED:
         said.append(f"{name}: {seen.failed_frac:.1%} of the measured requests were not answered")
@@ -248,7 +248,7 @@ def pools_lines(plan: PoolsPlan, *, width: int | None) -> list[str]:
         )
     if plan.tried and not plan.fleet.is_met:
         last = broken_text(plan.tried[-1].check.whole, objective)
-        shown.append(f"no number of engines that was tried keeps the SLO in simulation; the last: {last}")
+        shown.append(f"no number of engines that was tried meets the SLO in simulation; the last: {last}")
     return lines(plan.fleet, width=width, together=shown)
 
 

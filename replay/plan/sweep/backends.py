@@ -27,7 +27,7 @@ def rows_of(runs: Sequence[Run], *, backend: Backend, jobs: int, address: str | 
     if backend == "ray":
         return _by_ray(runs, jobs=jobs, address=address)
     if address is not None:
-        raise ConfigError("--address: got it with processes of this machine, expected --backend dask or ray")
+        raise ConfigError("--address: needs --backend dask or ray")
     return _here(runs) if jobs == 1 or len(runs) == 1 else _by_processes(runs, jobs=jobs)
 
 

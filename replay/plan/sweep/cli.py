@@ -41,8 +41,8 @@ def sweep(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
         Path | None,
         typer.Option(
             metavar="TABLE.parquet",
-            help="The table, a row a run. Runs that it has already are not simulated again. Default: the grid's name "
-            "with .parquet, in this folder.",
+            help="The table, one row per run. Runs that are already in it are not simulated again. Default: the grid's "
+            "name with .parquet, in this folder.",
             show_default=False,
         ),
     ] = None,
@@ -64,7 +64,12 @@ def sweep(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     ] = None,
     y: Annotated[
         str | None,
-        typer.Option("--y", metavar="COLUMN", help="Its second. Default: e2e_us.p99.", show_default=False),
+        typer.Option(
+            "--y",
+            metavar="COLUMN",
+            help="The front's second figure. Default: e2e_us.p99.",
+            show_default=False,
+        ),
     ] = None,
     report: Annotated[
         Path | None,
@@ -74,7 +79,7 @@ def sweep(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     ] = None,
     backend: Annotated[
         Literal["processes", "dask", "ray"],
-        typer.Option(help="Who simulates; dask and ray are extras.", rich_help_panel=MACHINES),
+        typer.Option(help="What runs the simulations; dask and ray are extras.", rich_help_panel=MACHINES),
     ] = "processes",
     address: Annotated[
         str | None,

@@ -74,7 +74,7 @@ def plain(text: str) -> Value:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Grid:
-    """All runs of a sweep, in order. ``has_list_prices``: nobody gave prices of their own."""
+    """All runs of a sweep, in order. ``has_list_prices``: the grid gives no prices."""
 
     runs: tuple[Run, ...]
     has_list_prices: bool
@@ -199,10 +199,10 @@ def _configs(root: Section, folder: Path) -> dict[str, str]:
         root.text("config"),
         root.section("configs", expected="a mapping of names to TWIN.yaml files"),
     )
-    if (one is None) == (several is None):
-        root.fail(
-            "config", got="neither" if one is None else "both config and configs", expected="one of them"
-        )
+    if one is not None and several is not None:
+        root.refuse_together("config", "configs")
+    if one is None and several is None:
+        root.fail("config", got="neither this nor configs", expected="one of them")
     if several is None:
         return {Path(str(one)).stem: _resolved(root, "config", str(one), folder)}
     named = {

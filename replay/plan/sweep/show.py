@@ -28,7 +28,7 @@ from traces.atomic import write_text
 from traces.header import tool_version
 
 MOST_SHOWN = 12
-NO_SLO = f"no setting keeps the SLO in {GOOD:.0%} of its requests"
+NO_SLO = f"no setting meets the SLO in {GOOD:.0%} of its requests"
 
 
 def lines(front: Front, *, width: int | None) -> list[str]:

@@ -17,7 +17,7 @@ TOKENS = "engine.max_num_batched_tokens"
 CHUNKED = "engine.enable_chunked_prefill"
 TP = "hardware.tp"
 AROUND = (0.25, 0.5, 1, 2, 4)
-"""Multiples of the server's own limits that are tried where nothing is said."""
+"""Multiples of the server's own limits that are tried by default."""
 LEAST_TOKENS = 256
 """No smaller token budget is tried unless asked for: every prompt would take many steps."""
 MOST = 2000
@@ -33,7 +33,7 @@ class Candidate:
 
     @property
     def num_gpus(self) -> int | None:
-        """How many GPUs it takes on all servers together; None where the file names no hardware."""
+        """How many GPUs all its servers take together; None where the file names no hardware."""
         return sum(self.twin.num_gpus.values()) or None
 
     @property
@@ -44,7 +44,7 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidates:
-    """All servers to try, the file's own first, and why each combination that is no server is none.
+    """All servers to try, the file's own first, and why each other combination cannot start.
 
     ``unanswered``: combinations that are not tried, since the twin does not know what they would change, and why.
     """

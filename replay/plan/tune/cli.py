@@ -89,7 +89,7 @@ def tune(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
         typer.Option(
             "--set",
             metavar="KEY=VALUES",
-            help="Any other key of TWIN.yaml; one value is set in all. Repeatable.",
+            help="Values to try of any other key of TWIN.yaml; a single value is set in all servers. Repeatable.",
             rich_help_panel=TRIED,
             show_default=False,
         ),
@@ -123,7 +123,7 @@ def tune(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     ] = 900.0,
     output: Annotated[
         Path,
-        typer.Option(metavar="DIR", help="Folder for the traces and logs of it.", rich_help_panel=LIVE),
+        typer.Option(metavar="DIR", help="Folder for that server's traces and logs.", rich_help_panel=LIVE),
     ] = Path("vtwin-tune"),
     anyway: AnywayOption = False,
     defaults: Annotated[

@@ -16,7 +16,7 @@ def flags_of(settings: Sequence[Setting]) -> list[str]:
     for each in settings:
         if each.key not in by_key:
             raise ConfigError(
-                f"{each.key}: got it for a live server, expected a setting that vllm serve has a flag for"
+                f"{each.key}: cannot be combined with a live server: vllm serve has no flag for it"
             )
         name, flag = by_key[each.key]
         if flag.kind == "switch":

@@ -72,7 +72,7 @@ class Confirmation:
     stem: Path
 
     def meets(self, limits: Sequence[RunLimit]) -> bool:
-        """Say whether every limit is kept."""
+        """Say whether every limit is met."""
         kept = all(self.values_us[each.name] <= each.limit_us for each in limits)
         return kept and self.failed_frac <= MOST_FAILED
 
@@ -120,7 +120,7 @@ def at_rate(trace: Trace, rate_per_s: float, *, duration_s: float) -> Trace:
 
 
 def judged(observed: Trace, rate_per_s: float, limits: Sequence[RunLimit], *, stem: Path) -> Confirmation:
-    """Return what an observed run comes to; as in a simulation, the first tenth of the requests is not measured."""
+    """Return what an observed run shows; as in a simulation, the first tenth of the requests is not measured."""
     arrival = observed.column("arrival_time_us").to_numpy(dtype=np.float64)
     measured = select_rows(observed, _ranks(arrival) >= int(SETTLING * len(arrival)))
     metrics = request_metrics(measured)

@@ -37,7 +37,7 @@ ALIKE = 0.02
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tuned:
-    """What came of a search. ``best``: the best few, best first, each with its capacity; ``own``: the file's server.
+    """The result of a search. ``best``: the best few, best first, each with its capacity; ``own``: the file's server.
 
     ``num_tried``: candidates simulated, the file's own included. ``num_alike``: of them, those as good as the best.
     ``asks``: how many requests a run must have, where these were too few to rank servers by; else 0.
@@ -201,7 +201,7 @@ def _to_beat(found: Sequence[tuple[float, Candidate]], keep: int) -> float:
 
 
 def _ranked(found: Sequence[tuple[float, Candidate]]) -> list[tuple[float, Candidate]]:
-    """Return them best first; of those that are like the best of the rest, the plainest."""
+    """Return the candidates best first; among those that are alike, the one with the fewest changes."""
     left, ranked = list(found), []
     while left:
         top = max(rate for rate, _ in left)

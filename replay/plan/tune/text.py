@@ -120,7 +120,7 @@ def _between(tuned: Tuned) -> str:
 
 
 def _recommended(tuned: Tuned, confirmed: Confirmed, limits: Sequence[RunLimit]) -> int | None:
-    """Return the place of the best candidate; of those tried live, of the best that kept the limits there."""
+    """Return the place of the best candidate; of those tried live, of the best that met the limits there."""
     if not confirmed:
         return 0 if tuned.best else None
     return next((place for place, live in sorted(confirmed.items()) if live.meets(limits)), None)

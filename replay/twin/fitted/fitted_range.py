@@ -23,7 +23,7 @@ Floats = NDArray[np.float64]
 BEYOND = 1.1
 """A run that goes beyond the fitted range by a smaller factor is not said to: draws of one load differ by as much."""
 ENOUGH = 20
-"""An instance's own times tell the rate of so many requests."""
+"""An instance's own times tell the rate of this many requests."""
 INNER = (1, 99)
 """Percentiles that stand for the shortest and the longest: a single request is no range."""
 NAMES = {
@@ -220,7 +220,7 @@ def _of_one(trace: Trace, rows: NDArray[np.bool_] | None) -> FittedRange:
 
 
 def _rate_over(number: int, span_us: float) -> Range | None:
-    """Return the rate of so many requests in a time, twice."""
+    """Return the rate of this many requests in a time, twice."""
     if span_us <= 0:
         return None
     rate = _rounded(number / span_us * 1e6)

@@ -36,8 +36,9 @@ def read_tiles(section: Section) -> Pairs:
 def check_has_tiles(section: Section, model: str) -> None:
     """Raise ConfigError where a section has tiles beside coefficients of a model that has none."""
     if KEY in section and (model != "extended" or "coefficients" not in section):
-        beside = model if model != "extended" else "no coefficients"
-        section.fail(KEY, got=f"them beside {beside}", expected="model: extended with coefficients")
+        if model == "extended":
+            section.fail(KEY, got="no coefficients", expected="model: extended with coefficients")
+        section.refuse_together(KEY, f"model: {model}", expected="model: extended with coefficients")
 
 
 def _pair(section: Section, node: yaml.Node) -> tuple[int, float]:

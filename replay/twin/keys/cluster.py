@@ -54,23 +54,23 @@ CLUSTER_KEYS: tuple[Key, ...] = (
         path="cluster",
         kind="mapping",
         default="none",
-        meaning="Several servers behind a router, for `run`, `replay` and `serve`. Absent: one server.",
+        meaning="Several servers behind a router. Absent: one server.",
     ),
     _integer("instances", 1, "How many servers there are, all as the top level says.", least=1),
     _flag(
         "lockstep",
-        "The servers, of each pool those of the pool, are the data-parallel ranks of one server of a model with "
-        "experts (`--data-parallel-size`): they start their steps together, and a rank without requests runs a dummy "
-        "step while another has some. With routing `vllm-dp`. Not with `flow_control`, nor with clients that wait for "
-        "answers.",
+        "The servers of each pool are the data-parallel ranks of one server of a model with experts "
+        "(`--data-parallel-size`): they start their steps together, and a rank without requests runs a dummy step "
+        "while another has some. Use it with routing `vllm-dp`. It cannot be combined with `flow_control`, "
+        "`autoscaler`, `failures`, or clients that wait for answers.",
     ),
     Key(
         path="cluster.pools",
         kind="mapping",
         default="none",
         meaning="In place of `instances`: a list of pools, each `{name, instances, engine, latency, hardware}`. A pool "
-        "has the top level's `engine`, `latency` and `hardware` but for the keys that it gives itself. Where the top "
-        "level gives `engine.num_gpu_blocks`, a pool of other hardware has to give its own.",
+        "has the top level's `engine`, `latency` and `hardware`, except for the keys that it gives itself. Where the "
+        "top level gives `engine.num_gpu_blocks`, a pool of other hardware has to give its own.",
     ),
     Key(
         path="cluster.pools.name",
@@ -126,7 +126,11 @@ CLUSTER_KEYS: tuple[Key, ...] = (
         meaning="`module:attribute` is a function of yours, `FILE.py:function` one in a file next to TWIN.yaml "
         "(`sim.cluster.routing.own`); it needs `--allow-code`.",
     ),
-    _choice("routing.ties", ("first", "random"), "`least-loaded` only. Which of the equally loaded gets it."),
+    _choice(
+        "routing.ties",
+        ("first", "random"),
+        "`least-loaded` only. Which of equally loaded instances gets the request.",
+    ),
     _mapping(
         "routing.scorers",
         "prefix-affinity 2, active-requests 3, kv-utilization 1",
@@ -144,36 +148,37 @@ CLUSTER_KEYS: tuple[Key, ...] = (
         path="cluster.routing.vllm_version",
         kind="text",
         default="of the top level",
-        meaning="`vllm-dp` only. Whose balancer: the rule changed with 0.25 and 0.27.",
+        meaning="`vllm-dp` only. The vLLM version whose balancer is used: its rule changed with 0.25 and 0.27.",
     ),
     _integer("routing.clients", 1, "`vllm-dp` only. API servers in front.", least=1),
-    _integer("routing.client", 0, "`vllm-dp` only. Which of them this one is, from 0."),
+    _integer("routing.client", 0, "`vllm-dp` only. The number of this API server, from 0."),
     _number(
         "routing.cache_threshold",
         0.3,
-        "`cache-aware` only. Share of the prompt that must be known for it to follow its prefix; at most 1.",
+        "`cache-aware` only. Share of the prompt that an instance must know for the request to follow it; at most 1.",
     ),
     _number(
         "routing.balance_abs_threshold",
         64,
-        "`cache-aware` only. Loads that differ by more than this, and",
+        "`cache-aware` only. If loads differ by more than this many requests and also by more than the factor "
+        "`balance_rel_threshold`, the least loaded instance gets the request.",
     ),
     _number(
         "routing.balance_rel_threshold",
         1.5,
-        "`cache-aware` only. by more than this factor: the least loaded instance gets the request.",
+        "`cache-aware` only. The factor; see `balance_abs_threshold`.",
     ),
     _choice(
         "routing.owner",
         ("creator", "least-loaded"),
-        "`cache-aware` only. Who gets a known prefix: whoever had it first (sglang-router), or the least loaded of "
-        "those that were sent it (vllm-router).",
+        "`cache-aware` only. Which instance gets a known prefix: the one that had it first (sglang-router), or the "
+        "least loaded of those that were sent it (vllm-router).",
     ),
     _integer("routing.max_tree_size", 1 << 26, "`cache-aware` only. Tokens remembered per instance."),
     _integer(
         "routing.eviction_interval_us",
         60_000_000,
-        "`cache-aware` only. How often what is too much is forgotten, µs.",
+        "`cache-aware` only. How often entries beyond `max_tree_size` are forgotten, µs.",
         least=1,
     ),
     _number("routing.prefill_load_scale", 1.0, "`kv-cost` only. Weight of the blocks still to be prefilled."),
@@ -195,18 +200,24 @@ CLUSTER_KEYS: tuple[Key, ...] = (
     _integer("snapshot_interval_us.kv", 0, "Of KV cache usage."),
     _integer("snapshot_interval_us.cache", 0, "Of which blocks are cached."),
     _mapping(
-        "admission", "always", "Which requests are taken at all: `policy`, and its settings next to it."
+        "admission", "always", "Which requests the gateway admits: `policy`, and its settings next to it."
     ),
-    _choice("admission.policy", ADMISSION_NAMES, "The others are turned away before anything is simulated."),
+    _choice(
+        "admission.policy",
+        ADMISSION_NAMES,
+        "Which requests are admitted; a rejected one reaches no queue and no instance.",
+    ),
     _integer("admission.capacity", "required", "`token-bucket` only. Prompt tokens the bucket holds."),
     _number("admission.refill_per_s", "required", "`token-bucket` only. Tokens per second that come back."),
     _integer(
-        "admission.max_load", 0, "`tier-shed` only. While an instance has more requests than this in flight,"
+        "admission.max_load",
+        0,
+        "`tier-shed` only. Requests in flight on an instance above which less important classes are rejected.",
     ),
     _integer(
         "admission.min_priority",
         3,
-        "`tier-shed` only. service classes below this priority are turned away.",
+        "`tier-shed` only. Classes below this priority are then rejected.",
         least=-100,
     ),
     _number(
@@ -224,7 +235,7 @@ CLUSTER_KEYS: tuple[Key, ...] = (
         "have in flight.",
     ),
     _flag("admission.rejects_all", "`tenant-budget` only. Also for classes that may not be shed."),
-    _mapping("latency", "none", "What a request spends on its way beside any queue."),
+    _mapping("latency", "none", "Fixed times that a request spends on its way, apart from queues."),
     _integer("latency.admission_us", 0, "µs to be admitted."),
     _integer("latency.routing_us", 0, "µs to be routed."),
     _mapping(
@@ -236,8 +247,8 @@ CLUSTER_KEYS: tuple[Key, ...] = (
     _choice(
         "flow_control.order",
         ("priority", "fifo", "slo-deadline"),
-        "Who goes first: the highest service class and in it the earliest; the earliest; the highest class and in it "
-        "the earliest deadline.",
+        "Which request goes first: the highest service class and in it the earliest; the earliest; the highest "
+        "class and in it the earliest deadline.",
     ),
     _choice(
         "flow_control.fairness",
@@ -282,20 +293,20 @@ CLUSTER_KEYS: tuple[Key, ...] = (
     _mapping(
         "disaggregation",
         "with prefill and decode pools `{}`: all its defaults; else none",
-        "Whose prompts a prefill instance computes, and how their KV gets to the decode instance. The decode instance "
-        "is chosen first, by `routing`. What a shared instance is given it serves whole.",
+        "Which prompts a prefill instance computes, and how their KV gets to the decode instance. The decode instance "
+        "is chosen first, by `routing`. A shared instance serves its requests whole.",
     ),
     _choice(
         "disaggregation.decider",
         ("always", "never", "prefix-threshold"),
-        "Whose prompts go to a prefill instance: everybody's; nobody's; or where more than `prefix_threshold` tokens "
-        "of the prompt are not in the prefix cache of the decode instance.",
+        "Which prompts go to a prefill instance: all; none; or those of which more than `prefix_threshold` tokens "
+        "are not in the prefix cache of the decode instance.",
     ),
     _integer("disaggregation.prefix_threshold", 16, "With decider `prefix-threshold`: tokens."),
     _number(
         "disaggregation.kv_bandwidth_gbps",
         25,
-        "Of each instance's link, in and out apart: gigabytes (10^9 bytes) per second.",
+        "Bandwidth of each instance's link in each direction: gigabytes (10^9 bytes) per second.",
     ),
     _integer("disaggregation.kv_base_latency_us", 50, "Before a transfer's first byte moves, µs."),
     Key(
@@ -354,33 +365,45 @@ CLUSTER_KEYS: tuple[Key, ...] = (
         "HPA, KEDA). `schedule`: by the clock.",
     ),
     _integer(
-        "autoscaler.min_instances", 1, "At least so many; 0 needs `flow_control`, whose queue holds requests."
+        "autoscaler.min_instances",
+        1,
+        "Smallest number of instances; 0 needs `flow_control`, whose queue holds requests.",
     ),
-    _integer("autoscaler.max_instances", "required", "At most so many. Not of a schedule.", least=1),
+    _integer(
+        "autoscaler.max_instances", "required", "Largest number of instances. Not for a schedule.", least=1
+    ),
     _integer("autoscaler.interval_us", 15_000_000, "How often it looks, µs.", least=1),
     _integer("autoscaler.actuation_us", 0, "From a decision until it is acted on, µs."),
-    _integer("autoscaler.up_window_us", 0, "It grows to the smallest number that was wanted in so long, µs."),
+    _integer(
+        "autoscaler.up_window_us", 0, "It grows to the smallest number that was wanted in this time, µs."
+    ),
     _integer(
         "autoscaler.down_window_us",
         300_000_000,
-        "It shrinks to the largest number that was wanted in so long, µs.",
+        "It shrinks to the largest number that was wanted in this time, µs.",
     ),
-    _integer("autoscaler.up_cooldown_us", 0, "It grows no sooner than so long after it last grew, µs."),
-    _integer("autoscaler.down_cooldown_us", 0, "It shrinks no sooner than so long after it last shrank, µs."),
+    _integer("autoscaler.up_cooldown_us", 0, "It grows no sooner than this long after it last grew, µs."),
+    _integer(
+        "autoscaler.down_cooldown_us", 0, "It shrinks no sooner than this long after it last shrank, µs."
+    ),
     _integer("autoscaler.max_up", 0, "Instances that it adds at once; 0: no limit."),
     _integer("autoscaler.max_down", 0, "Instances that it takes away at once; 0: no limit."),
     _integer(
         "autoscaler.idle_us",
         300_000_000,
-        "With `min_instances` 0: the last instance goes when nobody has had a request for so long, µs.",
+        "With `min_instances` 0: the last instance goes when none has had a request for this long, µs.",
     ),
     _choice(
         "autoscaler.drain",
         ("wait", "requeue"),
-        "What an instance that goes does with its requests; it gets no new ones. `wait`: it finishes all. `requeue`: "
-        "those that it has not begun go back to the router, or the gateway's queue.",
+        "What an instance that is being removed does with its requests (it gets no new ones). `wait`: it finishes "
+        "all. `requeue`: those that it has not begun go back to the router, or the gateway's queue.",
     ),
-    _integer("autoscaler.drain_timeout_us", 0, "After so long what it still has is lost, µs; 0: never."),
+    _integer(
+        "autoscaler.drain_timeout_us",
+        0,
+        "A drain may take this long, µs; requests that the instance still has are then lost. 0: no limit.",
+    ),
     _number(
         "autoscaler.kv_threshold", 0.8, "`saturation` only. KV usage from which an instance is saturated."
     ),
@@ -394,8 +417,8 @@ CLUSTER_KEYS: tuple[Key, ...] = (
     _choice(
         "autoscaler.metric",
         ("in-flight", "waiting", "running", "kv"),
-        "`target` only. Requests in flight, waiting or running, or KV usage, of an instance. Who waits in the "
-        "gateway's queue is in flight and waiting.",
+        "`target` only. Requests in flight, waiting or running, or KV usage, of an instance. A request in the "
+        "gateway's queue counts as in flight and as waiting.",
     ),
     _number(
         "autoscaler.target", "required", "`target` only. What the metric's mean over instances shall be."
@@ -406,26 +429,29 @@ CLUSTER_KEYS: tuple[Key, ...] = (
         "`target` only. How far off it may be, as a fraction, before anything is done.",
     ),
     _list("autoscaler.schedule", "`schedule` only. A list of `{at_us, instances}`, the earliest first."),
-    _integer("autoscaler.schedule.at_us", "required", "From this time on, µs; with 0 the run begins so."),
-    _integer("autoscaler.schedule.instances", "required", "so many instances."),
+    _integer("autoscaler.schedule.at_us", "required", "From this time on, µs; 0: from the beginning."),
+    _integer("autoscaler.schedule.instances", "required", "Number of instances from then on."),
     _integer(
         "autoscaler.repeat_us",
         0,
-        "`schedule` only. It begins again after so long, µs, a day is 86400000000; 0: never.",
+        "`schedule` only. Period after which it repeats, µs (a day is 86400000000); 0: never.",
     ),
     _list(
         "node_pools",
-        "A list of kinds of nodes that instances are placed on. Without it there are GPUs without end. An instance "
-        "has to fit on a node.",
+        "A list of kinds of nodes that instances are placed on. Without it the number of GPUs is unlimited. An "
+        "instance has to fit on a node.",
     ),
     Key(
-        path="cluster.node_pools.name", kind="text", default="required", meaning="What `node_pool` calls it."
+        path="cluster.node_pools.name",
+        kind="text",
+        default="required",
+        meaning="Its name, as in `node_pool`.",
     ),
     _integer("node_pools.gpus_per_node", 8, "GPUs of a node.", least=1),
     _integer("node_pools.min_nodes", 0, "Nodes that are always there."),
-    _integer("node_pools.max_nodes", 1, "Nodes at most.", least=1),
+    _integer("node_pools.max_nodes", 1, "Largest number of nodes.", least=1),
     _integer("node_pools.provisioning_us", 0, "From ordering a node until it is there, µs."),
-    _integer("node_pools.idle_us", 600_000_000, "A node goes that has been empty for so long, µs."),
+    _integer("node_pools.idle_us", 600_000_000, "A node that has been empty for this long is released, µs."),
     _number("node_pools.cost_per_hour", 0, "What a node costs, from its order until it is gone."),
     _choice(
         "node_pools.placement",
@@ -441,32 +467,32 @@ CLUSTER_KEYS: tuple[Key, ...] = (
     _integer(
         "failures.mtbf_us",
         0,
-        "Mean time from being ready to a failure, µs, exponential by chance; 0: none by chance.",
+        "Mean time from being ready to a random failure, µs (exponential); 0: no random failures.",
     ),
     _integer(
         "failures.mttr_us",
         60_000_000,
-        "Mean time from a failure by chance until it begins to start, µs, exponential.",
+        "Mean time from a random failure until the instance starts again, µs (exponential).",
     ),
     _list("failures.schedule", "A list of `{at_us, instance, down_us}`."),
     _integer("failures.schedule.at_us", "required", "When it fails, µs; nothing happens if it is not up."),
     _integer("failures.schedule.instance", "required", "The instance's number, from 0, over all pools."),
-    _integer("failures.schedule.down_us", 0, "How long until it begins to start, µs."),
+    _integer("failures.schedule.down_us", 0, "Time until the instance starts again, µs."),
     _mapping("retries", "none", "Clients that send a failed request again."),
     _integer("retries.max_attempts", 3, "Attempts of a request in all.", least=2),
     Key(
         path="cluster.retries.on",
         kind="mapping",
         default="rejected, queue_full, shed, dropped, lost, timed_out",
-        meaning="A list of the ways out after which they do. There are also expired and evicted.",
+        meaning="A list of the outcomes after which clients try again. expired and evicted are also possible.",
     ),
     _integer("retries.backoff_us", 500_000, "The pause before the second attempt, µs."),
     _number("retries.backoff_factor", 2, "How much longer each further pause is."),
     _integer("retries.max_backoff_us", 30_000_000, "The longest pause, µs."),
-    _number("retries.jitter_frac", 0, "Share of a pause that is left to chance, at most 1."),
+    _number("retries.jitter_frac", 0, "Share of a pause that is random, at most 1."),
     _integer(
         "retries.timeout_us",
         0,
-        "After which a client gives an attempt up, µs, where the trace gives its request no deadline; 0: never.",
+        "Time after which a client gives up an attempt, µs, if the trace gives its request no deadline; 0: never.",
     ),
 )

@@ -56,7 +56,7 @@ def is_allowed() -> bool:
 
 @contextmanager
 def allowing_code(is_given: bool = True) -> Iterator[None]:
-    """Let configurations load code inside the block; ``is_given=False`` leaves it as the environment says."""
+    """Allow configurations to load code inside the block; ``is_given=False`` leaves it as the environment says."""
     before = os.environ.get(VARIABLE)
     if is_given:
         os.environ[VARIABLE] = "1"

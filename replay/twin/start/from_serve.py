@@ -219,7 +219,7 @@ def _check(engine: Mapping[str, object], version: str) -> None:
 def _defaults_taken(
     given: Mapping[str, object], engine: Mapping[str, object], *, gpu: str | None
 ) -> Iterator[str]:
-    """Yield a line for every limit that nobody gave and that is vLLM's default for the GPU."""
+    """Yield a line for every limit that was not given and that is vLLM's default for the GPU."""
     if gpu is not None:
         for name in LIMITS:
             if name not in given and name in engine:
@@ -227,7 +227,7 @@ def _defaults_taken(
 
 
 def _gaps(engine: Mapping[str, object], *, is_known: bool, has_hardware: bool) -> Iterator[str]:
-    """Yield what nobody said and what is assumed in its place; ``is_known``: the GPU."""
+    """Yield what was not given and what is assumed in its place; ``is_known``: the GPU."""
     usual = EngineConfig()
     if not is_known:
         for name in LIMITS:

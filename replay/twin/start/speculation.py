@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from traces.header import SpecDecode
 
 ASSUMED_ACCEPTANCE: Final = 0.7
-"""The chance of each draft whose predecessors were accepted, where nobody says one: a placeholder, told as such."""
+"""The chance of each draft whose predecessors were accepted, where none is given: a placeholder, and named so."""
 
 WITHOUT_LOOKAHEAD: Final = ("ngram", "ngram_gpu", "[ngram]", "suffix", "medusa", "mlp_speculator")
 """Methods that draft without KV slots of the target's cache (vllm 0.32.0 v1/core/sched/scheduler.py:Scheduler: only

@@ -1,4 +1,4 @@
-"""Who reads each key of TWIN.yaml: the one table that ``--set``, run, sweep, tune and capacity say "no answer" by."""
+"""What reads each key of TWIN.yaml: the one table that ``--set``, run, sweep, tune and capacity say "no answer" by."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ KINDS = (*FITTED, *ANALYTIC, "profiled", *LOOKED_UP, OWN, OWN_AT_PEAK)
 
 @dataclass(frozen=True, slots=True)
 class Readers:
-    """Who reads a key. ``kinds``: those whose step times go by it; ``engine``: whether the engine's settings do, too.
+    """What reads a key. ``kinds``: latency models whose step times depend on it; ``engine``: the engine does, too.
 
     ``through_peak``: the step times go by it through the peak times alone, which ``latency.peak`` replaces.
     """
@@ -106,7 +106,7 @@ READ_BY: Mapping[str, Readers] = {
     "latency.defaults_file": _only(*LOOKED_UP),
     "engine.pipeline_parallel_size": _peak(engine=True),
 }
-"""Of each key that bears on step times or memory, who reads it; every other key is read by the engine or the cluster
+"""Of each key that bears on step times or memory, what reads it; every other key is read by the engine or the cluster
 whatever the latency model."""
 
 NEEDS: Mapping[str, str] = {
@@ -123,7 +123,7 @@ NEEDS: Mapping[str, str] = {
 
 
 def readers_of(path: str) -> Readers | None:
-    """Return who reads a key; None: the engine or the cluster, whatever the latency model.
+    """Return what reads a key; None: the engine or the cluster, whatever the latency model.
 
     What lies below a key, as the parts of ``latency.peak``, is read by the key's readers; a coefficient that is not in
     the table is one of the analytic models, or of a model of the user's own.

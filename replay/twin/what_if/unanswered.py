@@ -1,4 +1,4 @@
-"""Settings that a twin cannot answer: what was changed, and that nothing here goes by it."""
+"""Settings that a twin cannot answer: what was changed, and why it changes nothing here."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _POOL = re.compile(r"cluster\.pools\[(\d+)\]\.")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unanswered:
-    """A key that a setting changed and that nothing here goes by. ``reason``: why, ``cure``: what would answer it."""
+    """A key that a setting changed and that changes nothing here. ``reason``: why, ``cure``: what would answer it."""
 
     key: str
     reason: str
@@ -126,7 +126,7 @@ def kind_of(root: Section, model: LatencyModel) -> str:
 
 
 def _unread(path: str, readers: Readers, kind: str, root: Section) -> Unanswered | None:
-    """Return that step times of this kind do not go by a key; None where they do."""
+    """Return the reason why step times of this kind do not depend on a key; None where they do."""
     if kind in readers.kinds:
         latency = root.section("latency")
         is_at_peak = readers.through_peak and kind != ON_RECORD
@@ -138,7 +138,7 @@ def _unread(path: str, readers: Readers, kind: str, root: Section) -> Unanswered
     if not readers.kinds and readers.engine:
         return Unanswered(
             key=path,
-            reason="It changes nothing: the KV cache's size is given, or it has neither model nor hardware to go by",
+            reason="It changes nothing: the KV cache's size is given, or the file names neither model nor hardware",
             cure="Take engine.num_gpu_blocks away, and name latency.model_config and hardware",
         )
     only = f"; {_ONLY_ENGINE}" if readers.engine else ""
@@ -180,13 +180,13 @@ def _async(engine: EngineConfig, change: Change, number: int) -> Unanswered | No
 
 
 def _drafts(root: Section, engine: EngineConfig) -> Unanswered | None:
-    """Return that nobody said what drafting costs, where drafts are asked for."""
+    """Return that the cost of drafting is not given, where drafts are asked for."""
     section = root.section("engine")
     if engine.num_speculative_tokens == 0 or (section is not None and "draft_us" in section):
         return None
     return Unanswered(
         key="engine.num_speculative_tokens",
-        reason="engine.draft_us is not given, so that drafting takes no time and every accepted draft is for free",
+        reason="engine.draft_us is not given, so that drafting takes no time and every accepted draft is free",
         cure="Give engine.draft_us (µs per drafted token and step; 0 says that they are free)",
     )
 
@@ -196,7 +196,7 @@ def draft_notes(root: Section, engine: EngineConfig, model: LatencyModel) -> tup
     if isinstance(model, Blackbox) or _drafts(root, engine) is None:
         return ()
     return (
-        "engine.draft_us is not given: drafting takes no time, and every accepted draft is for free. Give µs per "
+        "engine.draft_us is not given: drafting takes no time, and every accepted draft is free. Give µs per "
         "drafted token and step",
     )
 

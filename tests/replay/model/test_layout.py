@@ -171,7 +171,7 @@ def test_the_keys_of_hardware_are_read_written_back_and_told(tmp_path: Path) -> 
         (TWIN.replace("KEYS", "all2all_backend: carrier-pigeon"), "expected one of allgather_reducescatter"),
         (TWIN.replace("KEYS", "network_gb_per_s: 0"), "expected a number of GB/s > 0"),
         (TWIN.replace("KEYS", "nccl_launch_us: 3").replace("A3B}", "A3B, coefficients: {all_reduce_us: 4}}"),
-         "expected one of them"),
+         "all_reduce_us: cannot be combined with hardware.nccl_launch_us"),
     ],
 )  # fmt: skip
 def test_a_layout_that_does_nothing_or_cannot_be_is_refused(tmp_path: Path, text: str, message: str) -> None:

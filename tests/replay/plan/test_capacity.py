@@ -445,9 +445,9 @@ def test_lengths_come_from_a_trace(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize(
     ("given", "complaint"),
     [
-        (["--rate", "3"], "--rate: got it with a search for a rate"),
-        (["--concurrency", "3"], "--concurrency: got it with a search for a rate"),
-        (["--like", "a", "--lengths-from", "b"], "--like: got it together"),
+        (["--rate", "3"], "--rate: cannot be combined with a search for a rate"),
+        (["--concurrency", "3"], "--concurrency: cannot be combined with a search for a rate"),
+        (["--like", "a", "--lengths-from", "b"], "--like: cannot be combined with"),
     ],
 )
 @pytest.mark.usefixtures("folder")

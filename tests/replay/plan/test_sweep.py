@@ -343,7 +343,7 @@ def test_only_settings_within_the_slo_are_on_the_front() -> None:
     assert list(front.points["is_best"]) == [True, False, True, False]
     assert "within the SLO in 99%" in lines(front, width=None)[0]
     none = front_of(swept_table(**{"goodput.good_frac": [0.5] * 4}), ("seats", "load.rate"), x=None, y=None)
-    assert lines(none, width=None) == ["no setting keeps the SLO in 99% of its requests"]
+    assert lines(none, width=None) == ["no setting meets the SLO in 99% of its requests"]
 
 
 def test_prices_put_the_cost_into_the_table(grid: Path) -> None:
@@ -363,7 +363,7 @@ def test_prices_put_the_cost_into_the_table(grid: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
-        ("workloads: {a: {rate: 1}}", "config: got neither, expected one of them"),
+        ("workloads: {a: {rate: 1}}", "config: got neither this nor configs, expected one of them"),
         ("config: twin.yaml", "workloads: got nothing"),
         (
             "config: twin.yaml\nworkloads: {a: {rte: 1}}",

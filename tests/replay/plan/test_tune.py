@@ -208,7 +208,7 @@ def test_settings_become_flags_of_vllm_serve() -> None:
         "--no-enable-chunked-prefill",
         *("--tensor-parallel-size", "2"),
     ]
-    with pytest.raises(ConfigError, match=r"^latency.coefficients.beta0: .* vllm serve has a flag for"):
+    with pytest.raises(ConfigError, match=r"^latency.coefficients.beta0: .* vllm serve has no flag for it"):
         flags_of([Setting("latency.coefficients.beta0", "1")])
 
 
@@ -245,7 +245,7 @@ def test_the_best_is_confirmed_on_a_live_server(
     capsys: pytest.CaptureFixture[str],
     free_port: int,
 ) -> None:
-    """A server of known truth, started with the flags found, keeps the limits, and is gone afterwards."""
+    """A server of known truth, started with the flags found, meets the limits, and is gone afterwards."""
     monkeypatch.chdir(tmp_path)
     config.write_text(TWIN.replace("beta0: 6000", "beta0: 30000"))
     (tmp_path / "server.py").write_text(SERVER)
@@ -286,7 +286,7 @@ def test_the_best_is_confirmed_on_a_live_server(
         ),
         (["--serve", "'vllm"], '--serve: got "\'vllm", expected a command line'),
         (["--serve", "vllm serve m", "--url", "here"], "--url: got 'here', expected http://HOST:PORT"),
-        (["--rate", "5"], "--rate: got it with a search for a rate"),
+        (["--rate", "5"], "--rate: cannot be combined with a search for a rate"),
         (["--max-num-seqs", ""], "--set engine.max_num_seqs: got ''"),
     ],
 )

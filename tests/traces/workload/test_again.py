@@ -110,7 +110,7 @@ def test_a_closed_loops_later_arrivals_are_open_again(tmp_path: Path) -> None:
     assert again.requests["arrival_time_us"].isna().tolist() == [False, False, True, True]
     assert again.requests["deadline_us"].isna().tolist() == [False, False, True, True]
     assert again.header.closed_loop == ClosedLoop(concurrency=2, think_time_us=7)
-    with pytest.raises(ConfigError, match="--duration: got it for a closed loop"):
+    with pytest.raises(ConfigError, match="--duration: cannot be combined with a closed loop"):
         trace_from_options(WorkloadOptions(trace=tmp_path / "run", duration=2.0))
 
 

@@ -164,7 +164,7 @@ def test_chat_of_inference_perf_is_a_session_per_user() -> None:
 
 
 def test_inference_perf_stands_alone() -> None:
-    with pytest.raises(ConfigError, match="clients: got it together with inference_perf"):
+    with pytest.raises(ConfigError, match="clients: cannot be combined with inference_perf"):
         drawn({}, aggregate_rate=None, inference_perf=PERF)
 
 

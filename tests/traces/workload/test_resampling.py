@@ -140,12 +140,12 @@ def test_rounds_without_think_times_keep_their_distance(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("given", "line"),
     [
-        ({}, "--lengths-from .*: got no load, expected --rate R"),
-        ({"rate": 1.0, "prompt_tokens": 5}, "--prompt-tokens: got it together with --lengths-from"),
-        ({"rate": 1.0, "rounds": 5}, "--rounds: got it together with --lengths-from"),
-        ({"rate": 1.0, "speed": 2.0}, "--speed: got it together with --lengths-from"),
-        ({"trace": Path("t")}, "got --trace and --lengths-from, expected one of them"),
-        ({"preset": "chatbot", "rate": 1.0}, "got --preset and --lengths-from, expected one"),
+        ({}, "--lengths-from .*: needs a load: --rate R"),
+        ({"rate": 1.0, "prompt_tokens": 5}, "--prompt-tokens: cannot be combined with --lengths-from"),
+        ({"rate": 1.0, "rounds": 5}, "--rounds: cannot be combined with --lengths-from"),
+        ({"rate": 1.0, "speed": 2.0}, "--speed: cannot be combined with --lengths-from"),
+        ({"trace": Path("t")}, "--trace: cannot be combined with --lengths-from"),
+        ({"preset": "chatbot", "rate": 1.0}, "--preset: cannot be combined with --lengths-from"),
     ],
     ids=str,
 )
@@ -216,7 +216,7 @@ def test_one_distribution_alone_draws_one_side_of_a_trace(tmp_path: Path) -> Non
     [
         (
             f"prefix_group: g, input_distribution: {FROM_FILE}, output_distribution: {FROM_FILE}",
-            r"clients\[0\].prefix_group: got one together with requests that have their own",
+            r"clients\[0\].prefix_group: cannot be combined with requests that have their own",
         ),
         (
             "input_distribution: {type: empirical, file: gone}, output_distribution: {type: empirical, file: gone}",
@@ -224,7 +224,7 @@ def test_one_distribution_alone_draws_one_side_of_a_trace(tmp_path: Path) -> Non
         ),
         (
             f"input_distribution: {{type: gaussian, file: run}}, output_distribution: {FROM_FILE}",
-            "file: got it together with type gaussian, expected type empirical",
+            "file: cannot be combined with type gaussian, expected type empirical",
         ),
     ],
 )

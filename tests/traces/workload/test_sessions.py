@@ -143,12 +143,12 @@ def test_a_retried_request_is_sent_again_like_any_other() -> None:
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({"rate": 1.0, "waves": 3}, "--waves: got it without --batch"),
-        ({"rate": 1.0, "batch": 3}, "--rate: got it together with --batch"),
-        ({"batch": 3, "num_requests": 5}, "--num-requests: got it together with --batch"),
+        ({"rate": 1.0, "waves": 3}, "--waves: needs --batch"),
+        ({"rate": 1.0, "batch": 3}, "--rate: cannot be combined with --batch"),
+        ({"batch": 3, "num_requests": 5}, "--num-requests: cannot be combined with --batch"),
         ({"rate": 1.0, "rounds": 0}, "--rounds: got 0, expected an integer >= 1"),
-        ({"rate": 1.0, "context_growth": "none"}, "--context-growth: got it without --rounds"),
-        ({"trace": Path("x"), "rounds": 2}, "--rounds: got it together with --trace"),
+        ({"rate": 1.0, "context_growth": "none"}, "--context-growth: needs --rounds"),
+        ({"trace": Path("x"), "rounds": 2}, "--rounds: cannot be combined with --trace"),
     ],
 )
 def test_what_makes_no_sense_is_refused(given: dict[str, object], said: str) -> None:

@@ -40,9 +40,9 @@ def test_requests_come_as_the_stages_say() -> None:
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({"stages": "1:1s", "rate": 2.0}, "--rate: got it together with --stages"),
-        ({"stages": "1:1s", "duration": 2.0}, "--duration: got it together with --stages"),
-        ({"rate": 1.0, "speed": 2.0}, "--speed: got it without --trace"),
+        ({"stages": "1:1s", "rate": 2.0}, "--rate: cannot be combined with --stages"),
+        ({"stages": "1:1s", "duration": 2.0}, "--duration: cannot be combined with --stages"),
+        ({"rate": 1.0, "speed": 2.0}, "--speed: needs --trace"),
     ],
 )
 def test_what_does_not_go_with_stages_or_speed_is_refused(given: dict[str, object], said: str) -> None:
@@ -120,7 +120,7 @@ def test_a_clipped_prompt_loses_the_hashes_that_it_no_longer_reaches(tmp_path: P
 @pytest.mark.parametrize("option", ["prompt_scale", "output_scale"])
 def test_scales_need_a_trace_and_a_number_above_0(tmp_path: Path, option: str) -> None:
     name = "--" + option.replace("_", "-")
-    with pytest.raises(ConfigError, match=f"{name}: got it without --trace"):
+    with pytest.raises(ConfigError, match=f"{name}: needs --trace"):
         trace_from_options(WorkloadOptions(rate=1.0, **{option: 2.0}))  # type: ignore[arg-type]
     for value, got in ((0.0, "0"), (float("inf"), "inf"), (float("nan"), "nan")):
         with pytest.raises(ConfigError, match=f"{name}: got {got}"):

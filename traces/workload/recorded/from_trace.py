@@ -104,7 +104,7 @@ def requests_again(options: WorkloadOptions) -> Trace:
     if options.duration is not None:
         if trace.header.closed_loop is not None:
             raise ConfigError(
-                f"--duration: got it for a closed loop, expected --num-requests ({options.trace})"
+                f"--duration: cannot be combined with a closed loop, expected --num-requests ({options.trace})"
             )
         keep &= arrival.is_known & (arrival.values <= to_us(options.duration))
     if options.num_requests is not None:

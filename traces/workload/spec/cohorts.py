@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final
 
-from traces.workload.invalid import require
+from traces.workload.invalid import InvalidWorkload, require
 from traces.workload.model import Client, Window
 from traces.workload.spec.fields import Section, key, not_negative, number, one_of, read_section, text
 from traces.workload.spec.files import LengthFiles
@@ -110,7 +110,8 @@ def read_cohort(value: object) -> dict[str, Any]:
     """One entry of ``cohorts``: read and checked, for ``build_cohort``."""
     given = read_section(value, COHORT)
     patterns = [name for name in _PATTERNS if name in given]
-    require(len(patterns) <= 1, f"{'/'.join(patterns)}: got more than one, expected one of them")
+    if len(patterns) > 1:
+        raise InvalidWorkload(f"{patterns[0]}: cannot be combined with {' and '.join(patterns[1:])}")
     return given
 
 

@@ -30,7 +30,7 @@ MAX_USERS: Final = 100_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stage:
-    """So many requests per second for so long."""
+    """A rate of requests, and for how long."""
 
     rate_per_s: float
     span_us: int

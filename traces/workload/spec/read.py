@@ -112,7 +112,7 @@ SPEC: Final[Section] = {
 def _expanded(given: dict[str, Any], expanded: Expanded, source: str) -> Workload:
     """Return the workload of inference_perf; the specification's own bounds stand where it has some."""
     for name in ("clients", "cohorts", "aggregate_rate", "servegen_data"):
-        require(not given.get(name), f"{name}: got it together with inference_perf, expected one of them")
+        require(not given.get(name), f"{name}: cannot be combined with inference_perf")
     return Workload(
         clients=expanded.clients,
         load=expanded.load,
@@ -127,7 +127,7 @@ def _expanded(given: dict[str, Any], expanded: Expanded, source: str) -> Workloa
 def _of_servegen(given: dict[str, Any], source: str) -> Workload:
     """Return the workload of servegen_data: as long as the data's span, unless the specification is shorter."""
     for name in ("clients", "cohorts"):
-        require(not given.get(name), f"{name}: got it together with servegen_data, expected one of them")
+        require(not given.get(name), f"{name}: cannot be combined with servegen_data")
     found = population_of(given["servegen_data"], folder=Path(source).parent)
     rate = given.get("aggregate_rate") or None
     require(rate is None or rate > 0, f"aggregate_rate: got {rate}, expected requests per second >= 0")
@@ -186,7 +186,7 @@ def _load(given: dict[str, Any]) -> OpenLoop | ClosedLoop:
         return OpenLoop(rate_per_s=rate or None)
     alone = len(given["clients"]) == 1 and not given.get("cohorts")
     where = f"clients[{closed[0]}].concurrency"
-    require(alone, f"{where}: got it together with other clients, expected it alone: not supported yet")
-    require(not given.get("aggregate_rate"), f"aggregate_rate: got it together with {where}, expected none")
+    require(alone, f"{where}: cannot be combined with other clients yet")
+    require(not given.get("aggregate_rate"), f"aggregate_rate: cannot be combined with {where}")
     entry = given["clients"][0]
     return ClosedLoop(concurrency=entry["concurrency"], think_time_us=entry.get("think_time_us", 0))

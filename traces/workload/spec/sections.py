@@ -81,8 +81,8 @@ def _lengths_or_file(value: object) -> Distribution | FromFile:
     if "file" not in given:
         return _lengths_distribution(value)
     kind = given["type"]
-    require(kind == "empirical", f"file: got it together with type {kind}, expected type empirical")
-    require("params" not in given, "file: got it together with params, expected one of them")
+    require(kind == "empirical", f"file: cannot be combined with type {kind}, expected type empirical")
+    require("params" not in given, "file: cannot be combined with params")
     return FromFile(path=given["file"])
 
 
@@ -141,14 +141,14 @@ def _arrival(value: object) -> Arrival:
     cv: float | None = given.get("cv")
     shape: float | None = given.get("shape")
     scale: float | None = given.get("scale")
-    require(scale is None or shape is not None, "scale: got it without shape, expected both or cv alone")
+    require(scale is None or shape is not None, "scale: needs shape (or give cv alone)")
     require(scale is None or 0 < scale < math.inf, f"scale: got {scale}, expected µs > 0")
     if process in ("poisson", "constant"):
         fixed = 1.0 if process == "poisson" else 0.0
         require(cv is None or cv == fixed, f"cv: got {cv}, expected {fixed:g} or none for process {process}")
         require(shape is None, f"shape: got {shape}, expected none for process {process}")
         return Arrival(process=process, cv=fixed)
-    require(cv is None or shape is None, "cv: got it together with shape, expected one of them")
+    require(cv is None or shape is None, "cv: cannot be combined with shape")
     rate = None
     if shape is not None:
         cv = _checked_cv_of_shape(process, shape)
@@ -214,8 +214,8 @@ def _multimodal(value: object) -> Modalities:
     parts: dict[str, Parts | None] = {}
     for name in ("image", "audio", "video"):
         tokens, count = given.get(f"{name}_distribution"), given.get(f"{name}_count_distribution")
-        both = (tokens is None) == (count is None)
-        require(both, f"{name}_distribution: got it or {name}_count_distribution alone, expected both")
+        require(tokens is None or count is not None, f"{name}_distribution: needs {name}_count_distribution")
+        require(count is None or tokens is not None, f"{name}_count_distribution: needs {name}_distribution")
         parts[name] = None if tokens is None or count is None else Parts(count=count, tokens=tokens)
     return Modalities(text=given.get("text_distribution"), **parts)
 
@@ -397,7 +397,7 @@ CLIENT: Final[Section] = {
     "concurrency": key(
         not_negative,
         "integer",
-        "A closed loop of so many users, in place of rate_fraction and arrival; for one client alone.",
+        "A closed loop with this many users, in place of rate_fraction and arrival; for one client alone.",
     ),
     "think_time_us": key(not_negative, "µs", "Their pause between answer and next request. Default 0."),
     "lifecycle": key(_lifecycle, "mapping", "When the client is active. Default always."),
@@ -409,9 +409,9 @@ def read_client(value: object) -> dict[str, Any]:
     given = read_section(value, CLIENT)
     if given.get("concurrency"):
         for name in ("rate_fraction", "arrival", "lifecycle"):
-            require(name not in given, f"{name}: got it together with concurrency, expected one of them")
+            require(name not in given, f"{name}: cannot be combined with concurrency")
     elif "think_time_us" in given:
-        raise InvalidWorkload("think_time_us: got it without concurrency, expected both")
+        raise InvalidWorkload("think_time_us: needs concurrency")
     given["windows"] = given.pop("lifecycle", ())
     return given
 
@@ -425,14 +425,10 @@ def _lengths(given: dict[str, Any], files: LengthFiles) -> Lengths:
         require(prompt is not None, "input_distribution: got none, expected a distribution")
         require(output is not None, "output_distribution: got none, expected a distribution")
         return files.lengths(prompt, output)
-    require(prompt is None and output is None, "total_distribution: got it together with input_distribution or "
-            "output_distribution, expected one or the other")  # fmt: skip
-    require(
-        total is not None, "total_distribution: got none together with prefill_to_decode_ratio, expected both"
-    )
-    require(
-        ratio is not None, "prefill_to_decode_ratio: got none together with total_distribution, expected both"
-    )
+    require(total is not None, "prefill_to_decode_ratio: needs total_distribution")
+    require(prompt is None and output is None, "total_distribution: cannot be combined with input_distribution or "
+            "output_distribution")  # fmt: skip
+    require(ratio is not None, "total_distribution: needs prefill_to_decode_ratio")
     return TotalSplit(total=total, prefill_to_decode_ratio=ratio)
 
 
@@ -447,7 +443,7 @@ def build_client(
     values["reason_percent"] = reasoning.get("reason_ratio_distribution")
     values["modalities"] = values.pop("multimodal", None)
     if "closed_loop" in values:
-        require(rounds.number > 1, "closed_loop: got it without reasoning.multi_turn, expected both")
+        require(rounds.number > 1, "closed_loop: needs reasoning.multi_turn")
     waits = values.pop("closed_loop", True)
     group = values.get("prefix_group")
     if group is not None:
@@ -457,13 +453,12 @@ def build_client(
     if not isinstance(lengths, Separate):
         drawn = any(window.prompt or window.output for window in windows)
         source = "total_distribution" if isinstance(lengths, TotalSplit) else "whole requests of a file"
-        require(not drawn, f"lifecycle: got lengths in a window together with {source}, expected none")
+        require(not drawn, f"lifecycle: lengths in a window cannot be combined with {source}")
     if isinstance(lengths, Recorded):
         for other in ("reasoning", "multimodal", "guided_frac"):
-            said = f"{other}: got it together with whole requests of a file, expected none"
-            require(other not in given, said)
+            require(other not in given, f"{other}: cannot be combined with whole requests of a file")
         shares = lengths.shares_prefixes and group is not None
-        require(not shares, "prefix_group: got one together with requests that have their own, expected none")
+        require(not shares, "prefix_group: cannot be combined with requests that have their own")
     return Client(
         **{"id": name, **values},
         lengths=lengths,

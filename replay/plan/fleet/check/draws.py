@@ -1,4 +1,4 @@
-"""Requests of a workload as a run is given them: when they come, and which lengths each has."""
+"""The requests of a simulated run: when they come, and their lengths."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Ints = NDArray[np.int64]
 
 POISSON = Arrival(process="poisson")
 SPARE = 4.0
-"""Of a thinned stream so many standard deviations more gaps are drawn than its part needs on average."""
+"""For a thinned stream, gaps are drawn beyond the mean need by this many standard deviations."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,13 +46,13 @@ class Arrivals:
         name = "the recording's arrivals" if self.gaps is None else f"{self.gaps.process} arrivals"
         return (
             f"{name}: gaps with a squared coefficient of variation of {cv2:.3g} (Poisson's: 1), which is all that the "
-            "formulas know of them; the simulation has the gaps"
+            "formulas use; the simulation has the gaps themselves"
         )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stream:
-    """What comes to some engines: ``rate_per_s`` requests, of these lengths.
+    """The requests that some engines get: ``rate_per_s``, of these lengths.
 
     ``share``: of the whole fleet's requests, those that have such lengths; the fleet's gaps are of the family. A
     recording's own rows have their own times. ``part``: of these, each request comes here with that chance.
@@ -81,7 +81,7 @@ class Stream:
 
 
 def drawn(stream: Stream, number: int, *, seed: int) -> Requests:
-    """Return so many requests of a stream; a function of the seed alone."""
+    """Return this many requests of a stream; a function of the seed alone."""
     arrival_s, rows = drawn_rows(stream, number, seed=seed)
     return requests_at(arrival_s, stream.lengths.at(rows))
 
@@ -131,5 +131,5 @@ def _replayed(lengths: Lengths, number: int, rng: np.random.Generator) -> tuple[
 
 
 def _known(lengths: Lengths) -> Floats:
-    assert lengths.arrival_s is not None  # noqa: S101 - who asks for a recording's arrivals has seen that there are some
+    assert lengths.arrival_s is not None  # noqa: S101 - callers have checked that the recording has arrivals
     return lengths.arrival_s

@@ -59,7 +59,7 @@ def verify_handoff(
     seed: int,
     asked: Asked,
 ) -> HandoffCheck:
-    """Return what so many prefill and decode engines do, each pool behind a least-loaded router.
+    """Return what this many prefill and decode engines do, each pool behind a least-loaded router.
 
     ``sources``, ``engines``: prefill, decode. ``stay_s``: how long a request stays, 95th percentile. Raises
     InvalidConfig on what cannot be simulated, ConfigError on a measured part that cannot be.
@@ -111,7 +111,7 @@ def verify_handoff(
 
 
 def _fullest(done: ClusterSimulation, window: Window, *, seats: tuple[int, int]) -> tuple[float, int]:
-    """Return the room and the spells without any of the pool that is known less: prefill, or decode, where KV went.
+    """Return the free room and the full spells of the pool that is known less well: prefill, or decode.
 
     A spell is over after a stay in that pool, 95th percentile: prompts stay shortly.
     """
@@ -134,7 +134,7 @@ def _fullest(done: ClusterSimulation, window: Window, *, seats: tuple[int, int])
 
 
 def prefill_engine(source: Source) -> EngineConfig:
-    """Return the engine that computes prompts: of the table one that has one prompt at a time, as its formula says.
+    """Return the engine that computes prompts; of a table's profile, one with one prompt at a time, as in its formula.
 
     A profile of the table has no compute of prompts: many at once would cost it nothing. A twin's engine is its own.
     """

@@ -27,10 +27,11 @@ MOST_ENGINES, LEAST_ENGINES = 256, 32
 A cell has no more requests than ``CELL_REQUESTS``, where that leaves it the second number."""
 CELL_REQUESTS = 300_000
 FEWER = 0.02
-"""A cell of a larger fleet may have so much less than its share of any pool's engines."""
+"""A cell of a larger fleet may have this much less than its share of any pool's engines."""
 ROOM = 4.0
-"""With so many standard deviations of free seats a fleet is hardly ever full; with fewer it must be seen full often."""
+"""With this many standard deviations of free seats a fleet is hardly ever full; with fewer, runs must see it full."""
 LEAST_SPELLS = 30
+"""A fleet that fills up must have been full this often: with fewer spells, how long they last is left to chance."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +39,7 @@ class Verification:
     """What the simulated engines did. Times in seconds.
 
     ``utilization``: share of the seats taken; ``active``: requests that run on an engine, on average.
-    ``cells``: the fleet counts as so many independent ones, one of which was simulated; ``engines``: of the fleet.
+    ``cells``: the fleet counts as this many independent ones, one of which was simulated; ``engines``: of the fleet.
     ``num_requests``: simulated; ``num_measured``: those that arrived in ``window``. ``rate_per_s``: answered in it.
     ``cpu_s``: its cost. ``room``: free seats, in standard deviations of those taken; ``full_spells``: how often the
     measured requests found no seat, times within a stay of each other counted once.
@@ -63,7 +64,7 @@ class Verification:
 
     @property
     def is_seen_full(self) -> bool:
-        """Whether the fleet is hardly ever full, or was so often enough for the run to know what that does."""
+        """Whether the fleet is hardly ever full, or was full often enough for the run to show what that does."""
         return is_seen_full(self.room, self.full_spells)
 
     @property
@@ -88,7 +89,7 @@ def verify(
     asked: Asked,
     share: float = 1.0,
 ) -> Verification:
-    """Simulate so many engines behind a least-loaded router, and measure the filled fleet.
+    """Simulate this many engines behind a least-loaded router, and measure the filled fleet.
 
     ``service_s``: how long a request stays in a full engine, by the formulas; more requests than asked for are drawn
     where the run would end before the fleet is filled, measured and drained, up to ``MOST_REQUESTS``. ``share``: of the
@@ -146,7 +147,7 @@ def cells_of(engines: Sequence[int], number: float = 1.0) -> int:
 
 
 def stay_s(lengths: Lengths, service_s: float) -> float:
-    """Return how long a request stays, 95th percentile, where the mean one stays so long: with its output tokens."""
+    """Return how long a request stays, 95th percentile, where the mean one stays this long: with its output tokens."""
     return service_s * float(np.percentile(lengths.output_tokens, 95) / lengths.output_tokens.mean())
 
 
@@ -223,7 +224,7 @@ def taken_at(when: Floats, begins: Floats, ends: Floats) -> NDArray[np.int64]:
 
 
 def is_seen_full(room: float, full_spells: int) -> bool:
-    """Say whether a pool with so much room is hardly ever full, or a run saw it full often enough."""
+    """Say whether a pool with this much room is hardly ever full, or a run saw it full often enough."""
     return room >= ROOM or full_spells >= LEAST_SPELLS
 
 

@@ -42,15 +42,11 @@ class EnginePool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoutedCheck:
-    """All pools behind one router: ``whole``, and each pool's own requests. ``shares``: of the requests, by pool.
-
-    ``lost_frac``: of the requests, those that no pool holds.
-    """
+    """All pools behind one router: ``whole``, and each pool's own requests. ``shares``: of the requests, by pool."""
 
     whole: Verification
     pools: tuple[Verification, ...]
     shares: tuple[float, ...]
-    lost_frac: float
 
 
 def verify_routed(
@@ -63,7 +59,7 @@ def verify_routed(
     seed: int,
     asked: Asked,
 ) -> RoutedCheck:
-    """Return what so many engines do behind a router. ``pools``: the shortest context first.
+    """Return what this many engines do behind a router. ``pools``: the shortest context first.
 
     ``stay_s``: how long a request stays, 95th percentile, in the slowest pool. Raises InvalidConfig on pools that one
     gateway cannot have, ConfigError on a measured part that cannot be.
@@ -114,7 +110,6 @@ def verify_routed(
         ),
         pools=tuple(parts),
         shares=tuple(float((pool_of == place).mean()) for place in range(len(pools))),
-        lost_frac=float(1 - is_held.mean()),
     )
 
 

@@ -1,4 +1,4 @@
-"""The fewest engines that keep an objective in simulation: found with one seed, confirmed with another."""
+"""The fewest engines that meet an objective in simulation: found with one seed, confirmed with another."""
 
 from __future__ import annotations
 
@@ -13,20 +13,22 @@ from replay.plan.fleet.check.steady import Asked
 from sim.fleet.sizing import Objective
 
 MOST_TRIES = 14
+"""Fleets that are simulated before the search gives up; twice as many once one meets the objective."""
 STEP = 0.05
-"""So much larger or smaller, at least, is the next fleet that is tried."""
+"""The next fleet that is tried is at least this much larger or smaller."""
 FINE = 50
-"""The number found is within a part of so many of the smallest; up to twice as many engines it is the smallest."""
+"""The number found is within 1/50 of the smallest; up to 100 engines it is the smallest."""
 SECOND_SEED = 1_000_003
+"""Added to the seed for the run that confirms, so that it draws other requests."""
 CONFIRM_MORE = 1.02
-"""A number is confirmed with so much more load: a fleet at its edge fills up rarely, but then for long."""
+"""A number is confirmed at this much more load: a fleet at its edge fills up rarely, but then for long."""
 MORE = f"{CONFIRM_MORE - 1:.0%}"
 CONFIRM_TIMES, CONFIRM_MOST = 3.0, 300_000
-"""The run that confirms is so many times as long, up to so many requests, and never shorter."""
+"""The run that confirms is this many times as long, up to this many requests, and never shorter."""
 GLANCE, GLANCE_FROM = 0.125, 100_000
-"""Where a run has so many requests, one of this share of it comes first, and decides where it is clear."""
+"""Where a run has the second number of requests, one of the first share of it comes first, and decides if clear."""
 CLEAR_KEPT, CLEAR_BROKEN = 0.7, 1.5
-"""Of a limit: clear is what stays below the first, and what exceeds the second, noise included."""
+"""Shares of a limit: a figure below the first or above the second, noise included, decides clearly."""
 NO_ROOM = 2.0
 """With fewer standard deviations of free seats a queue grows: its batches differ by that, and not by noise."""
 
@@ -71,11 +73,11 @@ class Runs(Generic[Key]):
         return self.seen[fleet, run]
 
     def keeps(self, fleet: Key, run: int = 0) -> bool:
-        """Say whether a fleet keeps the objective in a run."""
+        """Say whether a fleet meets the objective in a run."""
         return keeps(self.run(fleet, run), self.objective)
 
     def may_keep(self, fleet: Key) -> bool:
-        """Say whether a fleet keeps the objective, at a glance where that is clear, else in a whole run."""
+        """Say whether a fleet meets the objective, at a glance where that is clear, else in a whole run."""
         if not self.has_glances:
             return self.keeps(fleet)
         if (fleet, 1) not in self.seen:
@@ -88,7 +90,7 @@ class Runs(Generic[Key]):
         return self.keeps(fleet, 1)
 
     def keeps_both(self, fleet: Key) -> bool:
-        """Say whether a fleet keeps the objective in both whole runs."""
+        """Say whether a fleet meets the objective in both whole runs."""
         return all(self.keeps(fleet, run) for run in ((1, 0) if self.has_glances else (0, 1)))
 
     @property
@@ -121,7 +123,7 @@ class Search:
         return tuple(next(seen[n, run] for run in (0, -1, 1) if (n, run) in seen) for n in numbers)
 
     def found(self, first: int, *, guess: int | None) -> int:
-        """Return the smallest number that keeps the objective in both runs; the last that was tried where none does.
+        """Return the smallest number that meets the objective in both runs; the last that was tried where none does.
 
         ``first``: the formula's number; ``guess``: fewer that may do, where it then begins; None: fewer are not looked
         for. More engines keep what fewer keep, so a number between one that breaks and one that keeps it is found by
@@ -141,7 +143,7 @@ class Search:
         return best
 
     def _upwards(self, engines: int, first: int) -> int | None:
-        """Return a number that keeps it: this one, else ``first`` or more, in growing strides; None: none was tried."""
+        """Return a number that meets it: this one, else ``first`` or more, in growing strides; None: none was tried."""
         stride = STEP
         while not self.runs.may_keep(engines):
             if self.runs.num_tried >= MOST_TRIES:
@@ -153,7 +155,7 @@ class Search:
         return engines
 
     def _downwards(self, high: int) -> tuple[int, int]:
-        """Return a number that breaks it (0: none) and a larger one that keeps it, in growing strides."""
+        """Return a number that breaks it (0: none) and a larger one that meets it, in growing strides."""
         stride = STEP
         while high > 1 and self.runs.num_tried < MOST_TRIES:
             stride *= 2
@@ -164,7 +166,7 @@ class Search:
         return 0, high
 
     def _between(self, low: int, high: int) -> int:
-        """Return the smallest number above ``low``, which breaks it, up to ``high``, which keeps it."""
+        """Return the smallest number above ``low``, which breaks it, up to ``high``, which meets it."""
         while high - low > max(1, high // FINE):
             middle = (low + high) // 2
             low, high = (low, middle) if self.runs.may_keep(middle) else (middle, high)

@@ -1,4 +1,4 @@
-"""The fewest engines of several pools that keep an objective together, pool by pool."""
+"""The fewest engines of several pools that meet an objective together, pool by pool."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ from replay.plan.fleet.check.search import FINE, Runs
 Counts = tuple[int, ...]
 
 MOST_GROWN = 8
-"""So often all pools grow together before it is given up."""
+"""All pools grow together this often before the search gives up."""
 STRIDE = 0.1
+"""The first step of such a growth, and of making one pool smaller, as a share of the engines; it doubles."""
 MOST_CONFIRMED = 12
-"""So many fleets are tried near the one found, until both runs keep the objective."""
+"""This many fleets are tried near the one found, until both runs meet the objective."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -30,7 +31,7 @@ class SeveralSearch:
     is_smallest: bool = True
 
     def found(self, first: Counts) -> Counts | None:
-        """Return engines that keep the objective in both runs; one fewer of any pool does not. None: none kept it.
+        """Return engines that meet the objective in both runs; one fewer of any pool does not. None: none kept it.
 
         All pools grow from ``first`` until they keep it; then each by itself is made as small as that leaves it, and
         engines of a dear pool are given for fewer or cheaper ones of another. Where a whole run breaks there, one pool
@@ -117,5 +118,5 @@ def _with(fleet: Counts, place: int, number: int) -> Counts:
 
 
 def _moved(fleet: Counts, giver: int, taker: int, number: int) -> Counts:
-    """Return the fleet with so many engines of one pool fewer, and one of another more."""
+    """Return the fleet with this many engines of one pool fewer, and one of another more."""
     return _with(_with(fleet, giver, fleet[giver] - number), taker, fleet[taker] + 1)

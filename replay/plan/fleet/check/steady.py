@@ -1,4 +1,4 @@
-"""A filled fleet: which part of a run is measured, figures with their intervals, and how long the run had to be."""
+"""The measured part of a run, after the fleet has filled: its figures with intervals, and how long the run must be."""
 
 from __future__ import annotations
 
@@ -15,14 +15,15 @@ from traces.errors import ConfigError
 Floats = NDArray[np.float64]
 
 FILLING = 1.5
-"""Service times, of the 95th percentile, until a fleet that begins empty is as full as it becomes."""
+"""A fleet that begins empty counts as filled after this many 95th percentiles of the service time."""
 STAYS_A_BATCH = 5.0
-"""A batch of the batch means lasts so many stays: neighbours that are closer share their load."""
+"""A batch of the batch means lasts this many stays: neighbours that are closer share their load."""
 LEAST_BATCHES, RUN_BATCHES, MOST_BATCHES = 3, 6, 10
-"""How few an interval is from, how many a run is long enough for, and how many are made of a longer one."""
+"""Batches: the fewest for an interval, as many as a run is planned for, and the most of a longer run."""
 LEAST_OF_BATCH = 10
+"""Requests that a batch must have on average, or its percentile is that of one or two of them."""
 PRECISION = 0.05
-"""A run is long enough for an interval of so much of the figure to either side."""
+"""A run is long enough for an interval of this share of the figure to either side."""
 MOST_REQUESTS = 1_000_000
 
 
@@ -101,9 +102,9 @@ class Window:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """What is asked of a run: so many requests at least; ``begins_s``, ``ends_s``: the measured part, None: found.
+    """What is asked of a run: its least number of requests; ``begins_s``, ``ends_s``: the measured part, None: found.
 
-    ``arrivals``: when they come. ``times``: a run is so many times as long as it would be.
+    ``arrivals``: when they come. ``times``: a run is this many times as long as it would be.
     """
 
     num_requests: int
@@ -122,7 +123,7 @@ class Asked:
     def number(self, rate_per_s: float, stay_s: float, *, once: int = 0) -> int:
         """Return how many requests to simulate. Raises ConfigError where the measured part ends too late.
 
-        ``once``: so many come while a recording lasts, all of which is to be seen.
+        ``once``: this many come while a recording lasts, all of which is to be seen.
         """
         asked = self.begins_s if self.ends_s is None else self.ends_s
         most = MOST_REQUESTS / rate_per_s - stay_s
@@ -152,7 +153,7 @@ class Asked:
 
 
 def batch_means(values: Floats, statistic: Callable[[Floats], float], *, num_batches: int) -> Measured:
-    """Return a statistic of values in the order of their time, with a 90 % interval from so many batches of them.
+    """Return a statistic of values in the order of their time, with a 90 % interval from this many batches of them.
 
     The batches' own values scatter around the whole's by chance and by what neighbours share; their t interval holds
     both, as long as a batch is longer than such ties last (Law and Kelton, method of batch means).
@@ -167,7 +168,7 @@ def batch_means(values: Floats, statistic: Callable[[Floats], float], *, num_bat
 
 
 def students_t(freedom: int) -> float:
-    """Return Student's t for a two-sided 90 % interval with so many degrees of freedom."""
+    """Return Student's t for a two-sided 90 % interval with this many degrees of freedom."""
     from scipy.special import stdtrit
 
     return float(stdtrit(freedom, 0.95))

@@ -31,8 +31,8 @@ RateOption = Annotated[float, typer.Option(min=1e-6, max=1e6, metavar="R", help=
 ArrivalOption = Annotated[
     Literal["poisson", "constant", "gamma", "weibull", "trace"] | None,
     typer.Option(
-        help="Family of the gaps between requests; --burstiness alone means gamma. trace: those of the trace, "
-        "stretched to --rate, in its order and over and over. Formulas know their spread alone. Default: poisson.",
+        help="How requests arrive; --burstiness alone means gamma. trace: with the trace's gaps, scaled to --rate "
+        "and repeated in order. The formulas use only the variance of the gaps. Default: poisson.",
         show_default=False,
     ),
 ]
@@ -40,13 +40,15 @@ BurstinessOption = Annotated[
     float | None,
     typer.Option(
         metavar="B",
-        help="Shape of gamma gaps, as in vtwin run: 1 is Poisson, below 1 comes in bursts, above 1 is more even.",
+        help="Shape of gamma gaps, as in vtwin run: 1 is Poisson, below 1 is burstier, above 1 is more even.",
         show_default=False,
     ),
 ]
 SloOption = Annotated[
     str,
-    typer.Option(metavar="LIMITS", help="ttft_p99=500ms, and tpot_p99=50ms if it matters."),
+    typer.Option(
+        metavar="LIMITS", help="Latency limits over the run: ttft_p99=500ms, and tpot_p99=50ms if it matters."
+    ),
 ]
 ProfileOption = Annotated[
     str,
@@ -54,7 +56,7 @@ ProfileOption = Annotated[
         metavar="PROFILE",
         help="What a GPU can do: A100 or H100 of the table; MODEL@GPU:TP, computed from a model and a GPU; a "
         "TWIN.yaml; or a profile's file (vtwin fleet profile). "
-        "Two, with a comma between: of the short and of the long pool.",
+        "Two, separated by a comma: for the short and the long pool.",
     ),
 ]
 ContextOption = Annotated[
@@ -76,21 +78,21 @@ SpillOption = Annotated[
     typer.Option(
         min=0.001,
         max=1e6,
-        help="For spillover: it sends on from so many requests per engine, running and waiting. Good values lie near "
-        "the slots in use at the planned load.",
+        help="For spillover: a pool with this many requests per engine (running and waiting) passes new ones on. Try "
+        "values near the slots in use at the planned load.",
     ),
 ]
 PricesOption = Annotated[
     Path | None,
     typer.Option(
         metavar="FILE",
-        help="What a GPU costs an hour, a line each (H100: 2.5). Default: the list prices that ship.",
+        help="YAML file of prices per GPU and hour, one per line (H100: 2.5). Default: the list prices that ship.",
         show_default=False,
     ),
 ]
 CapOption = Annotated[
     float,
-    typer.Option(min=0.05, max=0.99, help="Largest share of the slots that may be taken, by the formulas."),
+    typer.Option(min=0.05, max=0.99, help="Formula only: largest share of the slots in use."),
 ]
 AvailabilityOption = Annotated[
     float,
@@ -98,8 +100,8 @@ AvailabilityOption = Annotated[
         min=0.01,
         max=1.0,
         metavar="A",
-        help="Share of the nodes that are up: so many more are provisioned as are enough on average, and it is told "
-        "how often they are, and how many it takes for 99 % of the time.",
+        help="Share of the nodes that are up on average (0.987). More nodes are provisioned accordingly; the output "
+        "says how often they suffice, and how many it takes for 99 % of the time.",
     ),
 ]
 FailuresOption = Annotated[
@@ -153,7 +155,7 @@ def share_up(availability: float, failures: str | None) -> tuple[float, list[str
     from traces.errors import ConfigError
 
     if availability < 1:
-        raise ConfigError("--failures: got it with --availability, expected one of them")
+        raise ConfigError("--failures: cannot be combined with --availability")
     classes = parse_failures(failures)
     return availability_with(classes), [availability_note(classes)]
 
@@ -172,7 +174,7 @@ def arrivals_of(process: str | None, burstiness: float | None, lengths: Lengths)
         )  # fmt: skip
         return Arrivals(gaps=workload_from_options(asked).clients[0].arrival)
     if burstiness is not None:
-        raise ConfigError("--burstiness: got it beside --arrival trace, expected none")
+        raise ConfigError("--burstiness: cannot be combined with --arrival trace")
     if lengths.arrival_s is None:
         raise ConfigError(
             "--arrival trace: got a --workload without arrivals, expected a trace that has them"
@@ -181,7 +183,7 @@ def arrivals_of(process: str | None, burstiness: float | None, lengths: Lengths)
 
 
 def arrival_notes(arrivals: Arrivals, lengths: Lengths) -> list[str]:
-    """Return what formulas know of these arrivals; nothing of Poisson's."""
+    """Return the note on what formulas know of these arrivals; none for Poisson arrivals."""
     return [] if arrivals.is_poisson else [arrivals.text(lengths)]
 
 
@@ -253,7 +255,7 @@ def source_of(
 
 
 def misfit_notes(sources: list[Source], *, power: bool = False) -> list[str]:
-    """Return the prices that are counted with, what a table's profile is of, and how far derived profiles are off.
+    """Return notes: which prices count, what a table's profile stands for, and how far derived profiles are off.
 
     ``power``: also where the power figures of the table are from.
     """
@@ -303,7 +305,7 @@ def numbers_of(text: str, option: str) -> list[float]:
 
 
 def compile_once() -> None:
-    """Compile what simulates fleets, saying so, where it is not compiled yet."""
+    """Compile the code that simulates fleets, with a line that says so, unless it is compiled."""
     from replay.progress import working
     from replay.ready import load_engine
     from sim.cluster.ready import compile_cluster
@@ -325,7 +327,7 @@ def check_of(*, verify: bool, num_requests: int, seed: int) -> Check | None:
 
 @contextmanager
 def infeasible() -> Iterator[None]:
-    """Turn a fleet that cannot be into one line, exit code 2."""
+    """Turn an impossible fleet into one line and exit code 2."""
     from sim.config import InvalidConfig
     from traces.errors import ConfigError
 

@@ -65,7 +65,7 @@ def reserve(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
         str,
         typer.Option(
             metavar="PRICE|FACTORx",
-            help="What an engine costs an hour when it is paid by the hour; 1.8x: so many times the reserved price.",
+            help="Price of an engine that is paid by the hour; 1.8x: 1.8 times the reserved price.",
         ),
     ],
     prices: PricesOption = None,
@@ -78,13 +78,16 @@ def reserve(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
         bool,
         typer.Option(
             "--verify/--no-verify",
-            help="Simulate every hour, and take the fewest engines that keep the SLO there.",
+            help="Simulate every hour and take the fewest engines that meet the SLO in simulation.",
         ),
     ] = False,
     num_requests: Annotated[
-        int, typer.Option(min=1000, max=1_000_000, metavar="N", help="Requests of a simulation, at least.")
+        int,
+        typer.Option(
+            min=1000, max=1_000_000, metavar="N", help="Smallest number of requests per simulation."
+        ),
     ] = 20_000,
-    seed: Annotated[int, typer.Option(min=0, help="Of arrivals and lengths.")] = 1,
+    seed: Annotated[int, typer.Option(min=0, help="Seed for arrivals and lengths.")] = 1,
     report: Annotated[
         Path | None,
         typer.Option(metavar="FILE.html", help="Also write a page with the day.", show_default=False),
@@ -167,7 +170,7 @@ def pools(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     compress: Annotated[
         float,
         typer.Option(
-            min=1.0, max=1000.0, help="For compress: prompts up to so many times too long are cut to fit."
+            min=1.0, max=1000.0, help="For compress: cut prompts that are up to this many times too long."
         ),
     ] = 1.5,
     output_frac: OutputFracOption = OUTPUT_FRAC,
@@ -179,12 +182,15 @@ def pools(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
         bool, typer.Option("--verify/--no-verify", help="Simulate the fleet with the token-level engine.")
     ] = True,
     num_requests: Annotated[
-        int, typer.Option(min=1000, max=1_000_000, metavar="N", help="Requests of a simulation, at least.")
+        int,
+        typer.Option(
+            min=1000, max=1_000_000, metavar="N", help="Smallest number of requests per simulation."
+        ),
     ] = 20_000,
     measure: MeasureOption = None,
     arrival: ArrivalOption = None,
     burstiness: BurstinessOption = None,
-    seed: Annotated[int, typer.Option(min=0, help="Of arrivals, lengths and drawn labels.")] = 1,
+    seed: Annotated[int, typer.Option(min=0, help="Seed for arrivals, lengths and drawn labels.")] = 1,
     report: Annotated[
         Path | None,
         typer.Option(
@@ -250,7 +256,7 @@ def pools(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
 def _pools_notes(
     plan: PoolsPlan, specs: Sequence[PoolSpec], *, left_out: float, has_labels: bool
 ) -> list[str]:
-    """Return who is left out, how pools were sized, what is up of them, and what their profiles are."""
+    """Return notes: which requests are left out, how pools were sized, how many nodes are up, what profiles are."""
     from replay.plan.fleet.inputs.failures import availability_note
     from replay.plan.fleet.pools import sizing_note
 
@@ -268,7 +274,7 @@ def _pools_notes(
 
 
 def _show_pools(plan: PoolsPlan, lengths: Lengths, *, report: Path | None, as_json: bool) -> None:
-    """Print the plan, write its page, and leave with 1 where the SLO is not kept."""
+    """Print the plan, write its page, and leave with 1 where the SLO is not met."""
     import json
 
     from replay.plan.fleet.text import pools_document, pools_lines

@@ -1,4 +1,4 @@
-"""The commands of ``vtwin fleet`` that formulas answer alone, or slots. What is heavy is imported by the command."""
+"""The commands of ``vtwin fleet`` that formulas alone answer, or slots. What is heavy is imported by the command."""
 
 from __future__ import annotations
 
@@ -55,11 +55,14 @@ def split(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     utilization_cap: CapOption = 0.85,
     prices: PricesOption = None,
     compress: Annotated[
-        str, typer.Option(metavar="FACTORS", help="Also cut prompts up to so many times too long: 1,1.5,2.")
+        str,
+        typer.Option(
+            metavar="FACTORS", help="Also cut prompts that are up to this many times too long: 1,1.5,2."
+        ),
     ] = "1",
     as_json: JsonOption = False,
 ) -> None:
-    """Compare where to part short from long requests: every threshold by formula, with the Pareto front."""
+    """Compare splits into a pool for short and one for long requests: every threshold by formula."""
     from replay.plan.fleet.questions import split_document, split_lines, splits_of
 
     lengths, longest, notes = workload_of(workload, context, output_frac)
@@ -85,23 +88,31 @@ def routers(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     profile: ProfileOption,
     split: Annotated[
         int,
-        typer.Option(min=16, max=1 << 30, metavar="TOKENS", help="Two pools: up to so long, and the others."),
+        typer.Option(
+            min=16,
+            max=1 << 30,
+            metavar="TOKENS",
+            help="Two pools: requests up to this many tokens, and longer ones.",
+        ),
     ],
     context: ContextOption = None,
     output_frac: OutputFracOption = OUTPUT_FRAC,
     utilization_cap: CapOption = 0.85,
     spill: SpillOption = SPILL_PER_ENGINE,
     compress: Annotated[
-        float, typer.Option(min=1.0, max=1000.0, help="Prompts up to so many times too long are cut.")
+        float, typer.Option(min=1.0, max=1000.0, help="Cut prompts that are up to this many times too long.")
     ] = 1.5,
     verify: Annotated[
         bool, typer.Option("--verify/--no-verify", help="Simulate with the token-level engine, too.")
     ] = True,
     num_requests: Annotated[
-        int, typer.Option(min=1000, max=1_000_000, metavar="N", help="Requests of a simulation, at least.")
+        int,
+        typer.Option(
+            min=1000, max=1_000_000, metavar="N", help="Smallest number of requests per simulation."
+        ),
     ] = 20_000,
     measure: MeasureOption = None,
-    seed: Annotated[int, typer.Option(min=0, help="Of arrivals and lengths.")] = 1,
+    seed: Annotated[int, typer.Option(min=0, help="Seed for arrivals and lengths.")] = 1,
     as_json: JsonOption = False,
 ) -> None:
     """Compare routers between a short and a long pool, both sized by formula.
@@ -149,19 +160,22 @@ def disagg(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     alpha_prefill: Annotated[
         float,
         typer.Option(
-            min=0.01, max=1.0, help="By formula: share of prefill throughput left beside transfers."
+            min=0.01, max=1.0, help="Formula only: share of the prefill throughput that transfers leave."
         ),
     ] = 0.90,
     alpha_decode: Annotated[
-        float, typer.Option(min=0.01, max=1.0, help="By formula: share of decode throughput left.")
+        float,
+        typer.Option(
+            min=0.01, max=1.0, help="Formula only: share of the decode throughput that transfers leave."
+        ),
     ] = 0.92,
     beta_ttft: Annotated[
-        float, typer.Option(min=1.0, max=1000.0, help="By formula: factor on TTFT for moving the KV cache.")
+        float, typer.Option(min=1.0, max=1000.0, help="Formula only: factor on TTFT for moving the KV cache.")
     ] = 1.80,
     kv_bandwidth: Annotated[
         float,
         typer.Option(
-            min=0.001, max=1e6, metavar="GB/S", help="Simulated: each engine's link, in and out apart."
+            min=0.001, max=1e6, metavar="GB/S", help="Simulation only: each engine's link, in each direction."
         ),
     ] = 25.0,
     kv_bytes_per_token: Annotated[
@@ -170,7 +184,7 @@ def disagg(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
             min=0,
             max=1 << 30,
             metavar="N",
-            help="Simulated: KV of a token in all layers. Default: the model's.",
+            help="Simulation only: KV of one token in all layers. Default: the model's.",
             show_default=False,
         ),
     ] = None,
@@ -178,17 +192,20 @@ def disagg(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
         bool, typer.Option("--verify/--no-verify", help="Simulate the cheapest with the token-level engine.")
     ] = True,
     num_requests: Annotated[
-        int, typer.Option(min=1000, max=1_000_000, metavar="N", help="Requests of a simulation, at least.")
+        int,
+        typer.Option(
+            min=1000, max=1_000_000, metavar="N", help="Smallest number of requests per simulation."
+        ),
     ] = 20_000,
     measure: MeasureOption = None,
     arrival: ArrivalOption = None,
     burstiness: BurstinessOption = None,
-    seed: Annotated[int, typer.Option(min=0, help="Of arrivals and lengths.")] = 1,
+    seed: Annotated[int, typer.Option(min=0, help="Seed for arrivals and lengths.")] = 1,
     as_json: JsonOption = False,
 ) -> None:
     """Size prefill and decode pools: the Pareto set over how many of each, the cheapest simulated token by token.
 
-    Two profiles: of prefill and of decode. Where the simulation does not keep the SLO, both pools grow until it does.
+    Two profiles: of prefill and of decode. Where the simulation does not meet the SLO, both pools grow until it does.
     Exit code 1 if none does.
     """
     from replay.plan.fleet.disagg import (
@@ -239,7 +256,7 @@ def disagg(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
 @with_code_option
 def whatif(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     workload: WorkloadOption,
-    rates: Annotated[str, typer.Option(metavar="R,R,…", help="Requests per second, several.")],
+    rates: Annotated[str, typer.Option(metavar="R,R,…", help="Requests per second, separated by commas.")],
     slo: SloOption,
     profiles: Annotated[str, typer.Option(metavar="NAME,NAME,…", help="Profiles or twins, one column each.")],
     context: ContextOption = None,
@@ -252,18 +269,21 @@ def whatif(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
         bool,
         typer.Option(
             "--verify/--no-verify",
-            help="Simulate every answer, and take the fewest engines that keep the SLO there.",
+            help="Simulate every answer and take the fewest engines that meet the SLO in simulation.",
         ),
     ] = False,
     num_requests: Annotated[
-        int, typer.Option(min=1000, max=1_000_000, metavar="N", help="Requests of a simulation, at least.")
+        int,
+        typer.Option(
+            min=1000, max=1_000_000, metavar="N", help="Smallest number of requests per simulation."
+        ),
     ] = 20_000,
-    seed: Annotated[int, typer.Option(min=0, help="Of arrivals and lengths.")] = 1,
+    seed: Annotated[int, typer.Option(min=0, help="Seed for arrivals and lengths.")] = 1,
     as_json: JsonOption = False,
 ) -> None:
     """Compare rates and GPU types, by formula or simulated: GPUs, cost per year, power, tokens per joule.
 
-    Exit code 1 where nothing that is compared keeps the SLO.
+    Exit code 1 where nothing that is compared meets the SLO.
     """
     from replay.plan.fleet.questions import whatif_document, whatif_lines, whatif_of
     from replay.progress import working
@@ -308,9 +328,12 @@ def flex(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
         bool, typer.Option("--verify/--no-verify", help="Simulate the slots of every row, too.")
     ] = False,
     num_requests: Annotated[
-        int, typer.Option(min=1000, max=1_000_000, metavar="N", help="Requests of a simulation, at least.")
+        int,
+        typer.Option(
+            min=1000, max=1_000_000, metavar="N", help="Smallest number of requests per simulation."
+        ),
     ] = 20_000,
-    seed: Annotated[int, typer.Option(min=0, help="Of arrivals and lengths.")] = 1,
+    seed: Annotated[int, typer.Option(min=0, help="Seed for arrivals and lengths.")] = 1,
     as_json: JsonOption = False,
 ) -> None:
     """Say how much power a fleet can shed, and for how long, within its SLO."""

@@ -57,7 +57,7 @@ def size(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
             min=16,
             max=1 << 30,
             metavar="TOKENS",
-            help="Two pools: requests up to so long, and the others.",
+            help="Two pools: requests up to this many tokens, and longer ones.",
             show_default=False,
         ),
     ] = None,
@@ -74,17 +74,20 @@ def size(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
         bool,
         typer.Option(
             "--smallest/--no-smallest",
-            help="Look for the fewest engines that keep the SLO in simulation. --no-smallest: the formula's number, or "
+            help="Look for the fewest engines that meet the SLO in simulation. --no-smallest: the formula's number, or "
             "more.",
         ),
     ] = True,
     num_requests: Annotated[
-        int, typer.Option(min=1000, max=1_000_000, metavar="N", help="Requests of a simulation, at least.")
+        int,
+        typer.Option(
+            min=1000, max=1_000_000, metavar="N", help="Smallest number of requests per simulation."
+        ),
     ] = 50_000,
     measure: MeasureOption = None,
     arrival: ArrivalOption = None,
     burstiness: BurstinessOption = None,
-    seed: Annotated[int, typer.Option(min=0, help="Of arrivals and lengths.")] = 1,
+    seed: Annotated[int, typer.Option(min=0, help="Seed for arrivals and lengths.")] = 1,
     report: Annotated[
         Path | None,
         typer.Option(
@@ -93,10 +96,10 @@ def size(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Find the smallest fleet that keeps a TTFT objective, and simulate it.
+    """Find the smallest fleet that meets a TTFT objective, and simulate it.
 
-    Formulas (Erlang C, Kimura) give a number of engines to begin with; the token-level engine then serves the same
-    workload with more or fewer, until the smallest is found that keeps the objective with two seeds, the noise of the
+    Formulas (Erlang C, Kimura) give a first number of engines; the token-level engine then serves the same
+    workload with more or fewer, until the smallest is found that meets the objective with two seeds, the noise of the
     simulation included. Exit code 1 if none does.
     """
     from replay.plan.fleet.size import Check, plan_fleet
@@ -153,11 +156,14 @@ def show_profile(  # noqa: PLR0913, PLR0917 - a command's options are its parame
         str | None,
         typer.Option(metavar="NAME", help="With --model: a GPU of the table.", show_default=False),
     ] = None,
-    tp: Annotated[int, typer.Option(min=1, metavar="N", help="With --model: GPUs that share it.")] = 1,
+    tp: Annotated[
+        int, typer.Option(min=1, metavar="N", help="With --model: GPUs that share each layer.")
+    ] = 1,
     workload: Annotated[
         Path | None,
         typer.Option(
-            metavar="CDF.json|STEM", help="Lengths to derive it for. Default: 1,000 and 250 tokens."
+            metavar="CDF.json|STEM",
+            help="Workload whose mean lengths the profile is for. Default: 1,000 and 250 tokens.",
         ),
     ] = None,
     context: ContextOption = None,

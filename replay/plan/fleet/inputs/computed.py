@@ -124,7 +124,7 @@ class Computed:
 
 
 def computed(model: str, gpu: str, *, tp: int, lengths: Lengths, context: int) -> Computed:
-    """Return the profile of a model on so many GPUs, and its terms, at these lengths.
+    """Return the profile of a model on this many GPUs, and its terms, at these lengths.
 
     ``model``: a config.json or a model that ships; ``gpu``: a name of the table. Raises ConfigError on what is
     neither, and where the model does not fit.

@@ -96,7 +96,7 @@ def _spec(section: Section, failures: tuple[FailureClass, ...]) -> PoolSpec:
 
 
 def read_labels(workload: Path, labels: Path | None, *, router: PoolRouter) -> Texts | None:
-    """Return each request's label, in the order of ``read_lengths``; None where nobody labelled them.
+    """Return each request's label, in the order of ``read_lengths``; None where they have no labels.
 
     ``model``: the trace's own column. ``semantic``: ``labels``, a CSV of request_id and label, as a classifier of the
     user's wrote it. Raises ConfigError.
@@ -155,7 +155,7 @@ def assigned(
     if router in BY_LABEL and any(each.share is None for each in specs):
         raise ConfigError(f"--router {router}: got a workload without labels, expected a share for each pool")
     shares = np.array([1.0 if each.share is None else each.share for each in specs])
-    # a request of some model must go to that model's pool: one that is too long is nobody's
+    # a request of some model must go to that model's pool: one that is too long fits no pool
     weight = np.broadcast_to(shares, fits.shape) if router in BY_LABEL else fits * shares
     edges = np.cumsum(weight, axis=1)
     draws = np.random.Generator(np.random.Philox(seed)).random(len(lengths))

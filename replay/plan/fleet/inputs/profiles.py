@@ -32,6 +32,7 @@ NAMES = tuple(each.name for each in fields(GpuProfile))
 CONTEXTS = (0.25, 0.5, 1.0, 2.0)
 """Multiples of the workload's own context at which a derived profile is compared with its model."""
 MOST_CHUNKS = 12
+"""Sizes of batches and of chunks that a profile is fitted to, evenly spaced by their logarithms."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +49,7 @@ class Source:
     """A profile, and what simulates it: its own twin, or an engine that does as the profile says.
 
     ``misfit``: None where the profile is not derived from a model. ``gpus``: by name, of one engine.
-    ``kv_bytes_per_token``: in all layers; None where no model is named. ``has_list_price``: nobody gave one.
+    ``kv_bytes_per_token``: in all layers; None where no model is named. ``has_list_price``: no price was given.
     ``error``: how far its latency model was off on measured servers that it was not fitted to, where that is known.
     ``idle_between_w``: of one engine, where the profile's idle power is assumed.
     """
@@ -247,7 +248,7 @@ def seats_of(most: int) -> np.ndarray[tuple[int, ...], np.dtype[np.int64]]:
 
 
 def held_by(engine: EngineConfig, tokens: float) -> int:
-    """Return how many requests of so many tokens run at once: all seats, or what the KV cache holds."""
+    """Return how many requests of this many tokens run at once: all seats, or what the KV cache holds."""
     if engine.num_gpu_blocks == UNBOUNDED:
         return engine.max_num_seqs
     return max(1, min(engine.max_num_seqs, int((engine.num_gpu_blocks - 1) * engine.block_size / tokens)))
@@ -257,7 +258,7 @@ def decodes(
     seats: np.ndarray[tuple[int, ...], np.dtype[np.int64]],
     tokens: np.ndarray[tuple[int, ...], np.dtype[np.float64]],
 ) -> StepBatch:
-    """Return steps in which so many requests of so many tokens decode."""
+    """Return steps in which this many requests of this many tokens decode."""
     zero = np.zeros(len(seats), np.int64)
     return StepBatch(
         num_prefill_tokens=zero,
@@ -270,7 +271,7 @@ def decodes(
 
 
 def prefill_step(sizes: np.ndarray[tuple[int, ...], np.dtype[np.int64]]) -> StepBatch:
-    """Return steps of one chunk each, the first of its prompt, of so many tokens."""
+    """Return steps of one chunk each, the first of its prompt, of this many tokens."""
     zero = np.zeros(len(sizes), np.int64)
     return StepBatch(
         num_prefill_tokens=sizes,

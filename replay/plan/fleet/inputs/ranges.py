@@ -52,7 +52,7 @@ def in_range(name: str, value: float, ends: Range) -> float:
 def size_pool(
     profile: GpuProfile, lengths: Lengths, rate_per_s: float, objective: Objective, *, context: int
 ) -> PoolSize:
-    """Return the smallest pool that keeps an objective at a rate, of at most ``MOST_ENGINES``. Raises Infeasible."""
+    """Return the smallest pool that meets an objective at a rate, of at most ``MOST_ENGINES``. Raises Infeasible."""
     size = sized_by_formula(profile, lengths, rate_per_s, objective, context=context)
     if size.provisioned > MOST_ENGINES:
         raise Infeasible(

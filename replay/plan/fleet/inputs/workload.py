@@ -19,7 +19,7 @@ from traces.strict.limits import MOST_TOKENS
 from traces.strict.whole_file import whole_file
 
 NUM_ROWS = 4000
-"""So many equally likely requests stand for a distribution."""
+"""This many equally likely requests stand for a distribution."""
 
 
 def read_lengths(path: Path, *, output_frac: float = OUTPUT_FRAC) -> Lengths:

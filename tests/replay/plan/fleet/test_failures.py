@@ -55,4 +55,4 @@ def test_each_pool_provisions_for_its_own_failures(
         assert each["provisioned"] > each["engines"]
     assert sum("of the nodes are up = 1 / (1 + " in note for note in told["notes"]) == 2
     assert vtwin.main([*asked, "--failures", "0.1:4h", "--availability", "0.9"]) == 2
-    assert "--failures: got it with --availability" in capsys.readouterr().err
+    assert "--failures: cannot be combined with --availability" in capsys.readouterr().err

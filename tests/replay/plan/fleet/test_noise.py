@@ -220,7 +220,7 @@ def test_bursts_need_more_engines_than_poisson_and_the_formula_says_what_it_know
     assert engines[1][1] >= engines[0][1]
     for options, complaint in (
         (["--arrival", "trace"], "--arrival trace: got a --workload without arrivals"),
-        (["--arrival", "gamma"], "--arrival gamma: got no --burstiness"),
+        (["--arrival", "gamma"], "--arrival gamma: needs --burstiness"),
     ):
         assert vtwin.main([*asked, *options]) == 2
         assert complaint in capsys.readouterr().err

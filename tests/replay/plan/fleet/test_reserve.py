@@ -63,6 +63,6 @@ def test_an_hour_that_nothing_keeps_is_told_and_the_exit_code_is_1(
     more = ["--diurnal", "20:20", "--burst-price", "2x", "--verify", "--num-requests", "1000"]
     assert vtwin.main([*asked, *more]) == 1
     shown = capsys.readouterr().out
-    assert "hour 23, 20 requests/s: no number of engines that was tried keeps the SLO in simulation" in shown
+    assert "hour 23, 20 requests/s: no number of engines that was tried meets the SLO in simulation" in shown
     assert vtwin.main([*asked, *more, "--json"]) == 1
     assert json.loads(capsys.readouterr().out)["met"] is False

@@ -34,7 +34,7 @@ def searched(
     prices: tuple[float, ...] = (0.0, 0.0),
     is_smallest: bool = True,
 ) -> tuple[Counts | None, SeveralSearch]:
-    """Return what a search finds where a run of a fleet keeps the objective as ``keeps`` says."""
+    """Return what a search finds where a run of a fleet meets the objective as ``keeps`` says."""
 
     def tried_at(fleet: Counts, run: int) -> Verification:
         value = 0.1 if keeps(fleet, run) else 9.0

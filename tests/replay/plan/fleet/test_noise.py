@@ -9,7 +9,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from scipy.stats import t
 
 import replay.plan.fleet.size
 import vtwin
@@ -23,7 +22,6 @@ from replay.plan.fleet.check.steady import (
     Asked,
     Measured,
     batch_means,
-    students_t,
 )
 from replay.plan.fleet.inputs.profiles import from_profile, shipped_profiles
 from replay.plan.fleet.size import Check, plan_pool
@@ -43,11 +41,6 @@ def seen() -> Verification:
 
 def with_ttft(seen: Verification, value: float, half: float) -> Verification:
     return replace(seen, ttft_p99=Measured(value=value, low=value - half, high=value + half))
-
-
-@pytest.mark.parametrize("freedom", [2, 4, 9, 30])
-def test_the_factor_of_an_interval_is_students_t_of_its_batches(freedom: int) -> None:
-    assert students_t(freedom) == pytest.approx(float(t.ppf(0.95, freedom)), rel=1e-12)
 
 
 @pytest.mark.parametrize("rate", [5.0, 200.0, 5000.0])

@@ -76,6 +76,12 @@ def test_no_fewer_nodes_are_up_so_often(share_up: Fraction, assurance: Fraction)
         assert provisioned_for(needed, float(share_up), assurance=float(assurance)) == have
 
 
+def test_the_largest_assurance_there_is_ends() -> None:
+    """Of one node that is seldom up: 1 - (1 - A)^n, in floats just below 1."""
+    have = provisioned_for(1, 0.01, assurance=math.nextafter(1.0, 0.0))
+    assert have == pytest.approx(math.log(2.0**-53) / math.log(0.99), rel=0.02)
+
+
 @pytest.mark.parametrize("assurance", [0.0, 1.0, -0.5, math.nan])
 def test_an_assurance_is_a_share_that_can_be_had(assurance: float) -> None:
     with pytest.raises(InvalidConfig, match=r"assurance: got .*, expected a share in \(0, 1\)"):

@@ -15,7 +15,7 @@ import vtwin
 from replay.plan.fleet.check.draws import Arrivals, Stream, drawn_rows
 from replay.plan.fleet.check.limits import keeps, limits_of
 from replay.plan.fleet.check.pool import Verification, room_of, spells_of, taken_at, verify
-from replay.plan.fleet.check.search import Runs, Search, terms
+from replay.plan.fleet.check.search import MOST_CONFIRMED, MOST_TIMES, Runs, Search, terms
 from replay.plan.fleet.check.steady import (
     MOST_REQUESTS,
     STAYS_A_BATCH,
@@ -159,6 +159,27 @@ def test_a_glance_is_a_short_piece_of_the_run_that_confirms(run: int) -> None:
     assert made.number(rate, 44.6) == pytest.approx(
         number * {-1: 0.125, 0: 1, 1: 300_000 / number}[run], rel=0.02
     )
+
+
+@pytest.mark.parametrize("first", [1, 10, 300])
+def test_where_no_number_keeps_it_no_more_than_so_many_times_the_formulas_are_tried(
+    seen: Verification, first: int
+) -> None:
+    """A limit that no engine helps, such as the pace of one request, asked for ever more: 10, 11 … 10¹² of them."""
+    found, search = searched(seen, (10**15, 10**15), first=first, guess=max(first - 1, 1))
+    assert found == max(engines for engines, _ in search.runs.seen) == MOST_TIMES * first
+    assert len(search.tried) <= 11
+
+
+@pytest.mark.parametrize("first", [2, 10, 19])
+def test_how_far_off_the_formula_was_leaves_the_confirmation_as_many_numbers(
+    seen: Verification, first: int
+) -> None:
+    for more in (0, 1, MOST_CONFIRMED - 1):
+        assert searched(seen, (20, 20 + more), first=first, guess=None)[0] == 20 + more
+    found, search = searched(seen, (20, 20 + MOST_CONFIRMED), first=first, guess=None)
+    assert found == 20 + MOST_CONFIRMED - 1
+    assert not search.runs.keeps_both(found)
 
 
 def test_without_smallest_no_fewer_than_the_formulas_are_tried(seen: Verification) -> None:

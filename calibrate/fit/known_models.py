@@ -18,9 +18,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import least_squares
-from scipy.stats import norm
 
-from calibrate.compare.bootstrap import LEVEL, Floats
+from calibrate.compare.bootstrap import Floats
 from calibrate.fit.gauss_newton import SHARES, STAIRCASE
 from calibrate.fit.objective.fit_trace import FitTrace
 from calibrate.fit.objective.many_runs import THREADS
@@ -28,6 +27,7 @@ from calibrate.fit.objective.objective import NOISE, log_ratio, robust
 from calibrate.fit.objective.simulated import Run, simulated
 from calibrate.fit.search import Report
 from calibrate.fit.uncertainty import Coefficient
+from calibrate.run_to_run.normal_quantiles import half_width
 from sim import Physics, Profiled
 from traces.errors import ConfigError, TraceError
 
@@ -314,7 +314,7 @@ def _coefficients(
     names: Sequence[str], x: Floats, *, spread: Floats, width: Floats, correlation: Floats
 ) -> tuple[Coefficient, ...]:
     """Return values with intervals, and of each that the traces do not tell, why."""
-    z = float(norm.ppf(0.5 + LEVEL / 2))
+    z = half_width()
     made = []
     for i, name in enumerate(names):
         is_seen = bool(spread[i] < SEEN * width[i])

@@ -26,6 +26,7 @@ from calibrate.compare.bootstrap import Estimate, Floats, block_length, draw_cou
 from calibrate.fit.objective.objective import log_ratio
 from calibrate.fit.objective.work import Work, scattered
 from calibrate.fit.step_noise import sigma_of
+from calibrate.run_to_run.normal_quantiles import deviation_of_median, half_width
 from traces.errors import TraceError
 
 if TYPE_CHECKING:
@@ -50,8 +51,6 @@ ROUNDS = 8
 REPLICATES = 400
 NUM_PAIRS_OF_RUNS = 32
 """Pairs that the fitted twin is run for; their costs' standard deviation is known to one part in eight."""
-Z_90 = 1.645
-"""A normal lies within this many standard deviations in 90 of 100 cases."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -168,7 +167,7 @@ def _fitted(
     costs = np.maximum(mean.best(everybody), 0.0)
     of_search = minima.std(axis=0, ddof=1) / np.sqrt(NUM_LAST)
     of_runs = np.array([mean.best(everybody, moved_by=moved) for moved in _other_pairs(changes, costs, seed)])
-    of_twin = abs(changes.twin_off_frac) * costs / Z_90
+    of_twin = abs(changes.twin_off_frac) * costs / half_width()
     scatter = np.sqrt(of_search**2 + of_runs.var(axis=0, ddof=1) + of_twin**2)
     return costs, _estimates(mean, costs, scatter=scatter, seed=seed)
 
@@ -352,7 +351,7 @@ def _spread(values: Floats) -> float:
     """Return the typical size of changes around their middle, at least a microsecond."""
     known = values[np.isfinite(values)]
     middle = np.median(known) if len(known) else 0.0
-    return max(1.4826 * float(np.median(np.abs(known - middle))) if len(known) else 0.0, 1.0)
+    return max(deviation_of_median(float(np.median(np.abs(known - middle)))) if len(known) else 0.0, 1.0)
 
 
 def _estimates(surface: Surface, costs: Floats, *, scatter: Floats, seed: int) -> list[Estimate]:

@@ -13,6 +13,7 @@ from scipy.optimize import nnls
 from calibrate.compare.bootstrap import LEVEL, Floats, block_length, draw_counts
 from calibrate.fit.objective.fit_trace import LATENCIES
 from calibrate.fit.objective.objective import Objective, log_ratio
+from calibrate.run_to_run.normal_quantiles import deviation_of_median
 
 MIN_GAPS = 2
 MIN_REQUESTS = 40
@@ -56,7 +57,7 @@ def _squares(off: Floats) -> Floats:
     if len(off) == 0:
         return off
     centred = off - np.median(off)
-    limit = OUTLIER * 1.4826 * float(np.median(np.abs(centred)))
+    limit = OUTLIER * deviation_of_median(float(np.median(np.abs(centred))))
     return np.asarray(np.minimum(np.abs(centred), max(limit, 1e-9)) ** 2)
 
 

@@ -8,11 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from calibrate.compare.pair import Pairs
+from calibrate.run_to_run.normal_quantiles import half_width
 
 STATED = 0.005
 """A server's pace differs by this much from one run of the same requests to the next (90 %, one H100)."""
-Z_90 = 1.6448536269514722
-"""The normal distribution's 95th percentile: nine of ten values lie within this many standard deviations."""
 STATED_COUNTS = 4
 """The stated pace weighs as this many repeated runs: a single one says little of a spread."""
 
@@ -30,7 +29,7 @@ class RunToRun:
     @property
     def deviation(self) -> float:
         """The standard deviation of a run's log pace."""
-        return self.bound / Z_90
+        return self.bound / half_width()
 
     def text(self) -> str:
         """Return it as a sentence of a report."""
@@ -54,7 +53,7 @@ def run_to_run(couples: Sequence[Pairs], *, stated: RunToRun) -> RunToRun:
         return stated
     seen = sum(each**2 / 2 for each in known)
     variance = (STATED_COUNTS * stated.deviation**2 + seen) / (STATED_COUNTS + len(known))
-    return RunToRun(bound=float(Z_90 * np.sqrt(variance)), num_repeats=len(known))
+    return RunToRun(bound=float(half_width() * np.sqrt(variance)), num_repeats=len(known))
 
 
 def _difference(pairs: Pairs) -> float | None:

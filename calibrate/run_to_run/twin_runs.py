@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from calibrate.compare.bootstrap import generator_of
 from calibrate.compare.pair import LATENCIES
+from calibrate.run_to_run.normal_quantiles import normal_quantiles
 from replay.pace_band import paced
 from sim import Requests
 
@@ -81,9 +82,7 @@ def _step_us(base: Floats) -> float:
 
 def _factors(number: int, deviation: float, generator: np.random.Generator) -> list[float]:
     """Return the runs' paces: the middles of equal shares of a lognormal distribution, in any order."""
-    from scipy.stats import norm
-
-    middles = norm.ppf((np.arange(number) + 0.5) / number)
+    middles = normal_quantiles((np.arange(number) + 0.5) / number)
     return [float(each) for each in np.exp(deviation * generator.permutation(middles))]
 
 

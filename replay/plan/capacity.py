@@ -14,7 +14,6 @@ from html import escape
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from replay.plan.evaluation import FAILED, GROWN, THROUGHPUT, TOO_SHORT, Evaluation, Evaluator
 from replay.plan.highest import (
@@ -27,6 +26,7 @@ from replay.plan.highest import (
     requests_to_last,
 )
 from replay.plan.load import load_of, loads_of
+from replay.t_interval import half_width
 from sim.config import UNBOUNDED, EngineConfig, InvalidConfig
 from traces.run_slo import RunLimit
 
@@ -47,7 +47,6 @@ MOST_DRAWN = 200_000
 """With one seed; a search that asks for more takes no more by itself."""
 MOST_TRIES = 3
 """How often, at most, the first draw is made longer."""
-LEVEL = 0.90
 BURSTS = 1.3
 """A capacity's interval is this factor wider than the t interval over seeds, which holds 75 to 85 %: long waits come
 in bursts, and seeds with few of them have a high capacity and a small spread at once (docs/validation.md)."""
@@ -299,15 +298,6 @@ def short_run_note(found: Capacity, num_requests: int) -> str | None:
     return f"{num_requests:,} requests are too few: {why}. --num-requests {found.requests_to_last} is better{limit}"
 
 
-def reach_of(logarithms: NDArray[np.float64]) -> float:
-    """Return half the width of the 90 % t interval of the mean of a value per seed, or stretch."""
-    from scipy.stats import t
-
-    number = len(logarithms)
-    quantile = float(t.ppf((1 + LEVEL) / 2, number - 1))
-    return quantile * float(logarithms.std(ddof=1)) / math.sqrt(number)
-
-
 def _interval(
     evaluator: Evaluator, found: Found, of_parts: Sequence[float]
 ) -> tuple[float | None, float | None]:
@@ -315,7 +305,7 @@ def _interval(
     if found.low is None or not of_parts:
         return None, None
     middle = crossing_of(evaluator, found)
-    reach = BURSTS * reach_of(np.log(of_parts))
+    reach = BURSTS * half_width(np.log(of_parts))
     return min(middle * math.exp(-reach), found.low), middle * math.exp(reach)
 
 

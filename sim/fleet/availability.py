@@ -8,10 +8,16 @@ from collections.abc import Sequence
 import numpy as np
 
 from sim.config import InvalidConfig
+from sim.fleet.fewest import fewest
 
 HOURS_PER_DAY = 24.0
 ASSURANCE = 0.99
 """So often are enough up, with the spare that is told beside the average one."""
+MOST_SPARE = 64
+"""Times the average number. One node of many that are seldom up takes the most: -ln(1 - assurance) times the average,
+36.7 with the largest float below 1."""
+SPARE_STRIDE = 0.01
+"""Of many nodes little more than the average is enough."""
 
 
 def availability(failures_per_node_day: float, mttr_hours: float) -> float:
@@ -68,10 +74,11 @@ def provisioned_for(needed: int, share_up: float, *, assurance: float = ASSURANC
     """
     if not 0 < assurance < 1:
         raise InvalidConfig(f"assurance: got {assurance}, expected a share in (0, 1)")
-    low, high = needed - 1, provisioned(needed, share_up)
-    while share_enough(high, needed, share_up) < assurance:
-        low, high = high, high + 1 + high // 100
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if share_enough(middle, needed, share_up) >= assurance else (middle, high)
-    return high
+    on_average = provisioned(needed, share_up)
+    return fewest(
+        lambda have: share_enough(have, needed, share_up) >= assurance,
+        near=(on_average,),
+        least=needed,
+        most=MOST_SPARE * on_average,
+        stride=SPARE_STRIDE,
+    )

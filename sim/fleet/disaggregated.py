@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
+from sim.fleet.fewest import NoneIsEnough, fewest
 from sim.fleet.profile import GpuProfile
 from sim.fleet.queueing import Wait
 from sim.fleet.sizing import MOST_ENGINES, Infeasible, Objective, percentile_with
@@ -150,27 +151,15 @@ def sweep_disaggregated(
             profiles, lengths, rate_per_s, engines=(prefill, decode), context=context, transfer=transfer
         )
 
-    prefill = _fewest(lambda number: _keeps_prefill(at(number, 1), objective))
-    decode = _fewest(lambda number: _keeps_decode(at(1, number), objective))
-    if prefill is None or decode is None:
+    try:
+        prefill = fewest(lambda number: _keeps_prefill(at(number, 1), objective), most=MOST_ENGINES)
+        decode = fewest(lambda number: _keeps_decode(at(1, number), objective), most=MOST_ENGINES)
+    except NoneIsEnough:
         return []
     counts = [np.unique(np.linspace(n, SPREAD * n + SPREAD, SHOWN).astype(int)) for n in (prefill, decode)]
     found = [at(int(p), int(d)) for p in counts[0] for d in counts[1]]
     found.sort(key=lambda each: (each.cost_per_hour, each.prefill + each.decode, each.ttft_p99_s))
     return _marked(found)
-
-
-def _fewest(keeps: Callable[[int], bool]) -> int | None:
-    """Return the smallest number that keeps a limit which every larger one keeps, too; None: no number does."""
-    low, high = 0, 1
-    while not keeps(high):
-        if high >= MOST_ENGINES:
-            return None
-        low, high = high, min(2 * high, MOST_ENGINES)
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if keeps(middle) else (middle, high)
-    return high
 
 
 def _keeps_prefill(fleet: Disaggregated, objective: Objective) -> bool:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from functools import cache
 
 import numpy as np
 
 from sim.config import InvalidConfig
 from sim.fleet.availability import provisioned
+from sim.fleet.fewest import NoneIsEnough, fewest
 from sim.fleet.profile import Busy, GpuProfile
 from sim.fleet.queueing import Wait
 from sim.fleet.workload import Floats, Lengths
@@ -134,28 +136,24 @@ def size_pool(
     busy = profile.busy(lengths)
     _check_possible(profile, lengths, objective, busy=busy)
 
+    @cache
     def size(engines: int) -> PoolSize:
         return pool_at(profile, lengths, rate_per_s, context=context, engines=engines, busy=busy)
 
     least = max(1, math.ceil(size(1).utilization / objective.utilization_cap - 1e-9))
-    first = size(least)
-    if broken(first, objective) is None:
-        binding = broken(size(least - 1), objective) if least > 1 else None
-        return _final(first, objective, binding=binding or "utilization")
-    low, high = least, 2 * least
-    while broken(size(high), objective) is not None:
-        if high >= MOST_ENGINES:
-            raise Infeasible(
-                f"rate: got {rate_per_s:g} requests/s, expected less: {MOST_ENGINES:,} engines do not do"
-            )
-        low, high = high, min(2 * high, MOST_ENGINES)
-    while high - low > 1:
-        middle = (low + high) // 2
-        if broken(size(middle), objective) is None:
-            high = middle
-        else:
-            low = middle
-    return _final(size(high), objective, binding=broken(size(low), objective) or "utilization")
+    try:
+        engines = fewest(
+            lambda number: broken(size(number), objective) is None,
+            near=(least,),
+            least=least,
+            most=MOST_ENGINES,
+        )
+    except NoneIsEnough as error:
+        raise Infeasible(
+            f"rate: got {rate_per_s:g} requests/s, expected less: {MOST_ENGINES:,} engines do not do"
+        ) from error
+    binding = broken(size(engines - 1), objective) if engines > 1 else None
+    return _final(size(engines), objective, binding=binding or "utilization")
 
 
 def broken(pool: PoolSize, objective: Objective) -> str | None:

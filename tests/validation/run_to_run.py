@@ -16,7 +16,8 @@ from calibrate import Options
 from calibrate.compare.errors import MetricErrors, compare
 from calibrate.compare.pair import Pairs
 from calibrate.run_to_run.bands import bands_of
-from calibrate.run_to_run.pace import STATED, Z_90, RunToRun
+from calibrate.run_to_run.normal_quantiles import half_width
+from calibrate.run_to_run.pace import STATED, RunToRun
 from calibrate.simulated_side import against_twin
 from replay import TwinConfig
 from replay.pace_band import paced
@@ -35,7 +36,7 @@ STATISTICS = ("mean", "p50", "p99")
 def run_of(rate: float, *, seed: int) -> Trace:
     """Return a run of the server at its pace of that day, with requests of its own."""
     z = np.random.default_rng(seed).standard_normal()
-    server = paced(SERVER, float(np.exp(z * STATED / Z_90)))
+    server = paced(SERVER, float(np.exp(z * STATED / half_width())))
     return trace_of(server, rate, prompt=CHAT, num=NUM, seed=seed)
 
 

@@ -14,6 +14,7 @@ from calibrate.fit.objective.exposure import exposure_columns
 from calibrate.fit.objective.fit_trace import FitTrace
 from calibrate.fit.objective.priors import WAY_IN, Prior
 from calibrate.fit.objective.simulated import Run, simulated
+from calibrate.run_to_run.normal_quantiles import deviation_of_median
 from sim import Blackbox, EngineConfig
 from sim.latency.model import LARGEST_US
 
@@ -187,4 +188,4 @@ def log_ratio(simulated_us: Floats, observed_us: Floats) -> Floats:
 def _spread(ratios: Floats) -> float:
     """Return the standard deviation of a normal spread with this median of |log ratio|; NaN of none."""
     known = ratios[np.isfinite(ratios)]
-    return float(1.4826 * np.median(np.abs(known))) if len(known) else float("nan")
+    return deviation_of_median(float(np.median(np.abs(known)))) if len(known) else float("nan")

@@ -19,12 +19,12 @@ from replay.plan.capacity import (
     Capacity,
     capacity_of_draws,
     num_drawn,
-    reach_of,
     searched,
 )
 from replay.plan.draws import Drawing
 from replay.plan.highest import TOLERANCE, highest_above
 from replay.plan.tune.candidates import Candidate
+from replay.t_interval import half_width
 from traces.run_slo import RunLimit
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ class Tuned:
         mine, others = self.own[1], self.best[0][1]
         if not (mine.is_by_seeds and mine.of_parts and others.of_parts):
             return None
-        reach = BURSTS * reach_of(np.log(others.of_parts) - np.log(mine.of_parts)) + TOLERANCE
+        reach = BURSTS * half_width(np.log(others.of_parts) - np.log(mine.of_parts)) + TOLERANCE
         return (1 + self.gain) * float(np.exp(-reach)) - 1, (1 + self.gain) * float(np.exp(reach)) - 1
 
 

@@ -13,7 +13,6 @@ from scipy.stats import t
 from replay.plan import capacity
 from replay.plan.capacity import (
     BURSTS,
-    LEVEL,
     NARROW,
     Sureness,
     _crossing,
@@ -21,12 +20,12 @@ from replay.plan.capacity import (
     _of_parts,
     _ratio,
     num_drawn,
-    reach_of,
 )
 from replay.plan.draws import Drawing
 from replay.plan.evaluation import GROWN, THROUGHPUT, Evaluation
 from replay.plan.highest import Found
 from replay.plan.tune.search import Tuned
+from replay.t_interval import half_width
 from traces.run_slo import parse_run_slo
 
 LIMITS = parse_run_slo("ttft_p99=100ms,tpot_p99=10ms")
@@ -92,12 +91,6 @@ def test_without_a_rate_on_one_side_there_is_no_crossing() -> None:
     assert crossing([10, 20], [100_000, 200_000]) == 10  # at the limit it is kept
 
 
-def test_the_reach_is_student_s_with_one_degree_less_than_seeds() -> None:
-    values = np.log([9.0, 10.0, 10.5, 11.0])
-    due = t.interval(LEVEL, df=3, loc=values.mean(), scale=values.std(ddof=1) / 2)
-    assert reach_of(values) == pytest.approx((due[1] - due[0]) / 2)
-
-
 def test_the_interval_is_around_where_all_break_and_as_wide_as_the_seeds_say() -> None:
     factors = [0.8, 1.0, 1.25, 1.0]
     known = Known([9.0, 10.05, 11.0], factors, capacity=10.0)
@@ -105,7 +98,7 @@ def test_the_interval_is_around_where_all_break_and_as_wide_as_the_seeds_say() -
     parts = _of_parts(known, found)  # type: ignore[arg-type] # looks and walks like an evaluator
     assert parts == pytest.approx([10 / math.sqrt(each) for each in factors])
     low, high = _interval(known, found, parts)  # type: ignore[arg-type]
-    reach = BURSTS * reach_of(np.log(parts))
+    reach = BURSTS * half_width(np.log(parts))
     assert high == pytest.approx(10 * math.exp(reach))
     assert low == pytest.approx(min(9.0, 10 * math.exp(-reach)))
 

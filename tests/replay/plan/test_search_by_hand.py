@@ -32,7 +32,6 @@ from replay.plan.capacity import (
     capacity_of_draws,
     crossing_of,
     num_drawn,
-    reach_of,
     searched,
     short_run_note,
     sureness_of,
@@ -41,6 +40,7 @@ from replay.plan.capacity import _curve as around
 from replay.plan.draws import Drawing
 from replay.plan.evaluation import FAILED, GROWN, THROUGHPUT, Evaluation
 from replay.plan.highest import TOLERANCE, Above, Found
+from replay.t_interval import half_width
 from replay.twin.config import TwinConfig, as_cluster_of_one
 from sim import Blackbox, EngineConfig
 from sim.config import UNBOUNDED
@@ -238,10 +238,12 @@ def test_an_interval_begins_at_the_last_rate_that_held_where_the_crossing_is_far
     known: Any = Known([8.0, 12.0], [1.0, 1.001], capacity=10.0)
     found = Found(low=8.0, broken=known.at(12.0), idle=known.at(8.0))
     low, high = _interval(known, found, [9.99, 10.0, 10.01])
-    reach = BURSTS * reach_of(np.log([9.99, 10.0, 10.01]))
+    reach = BURSTS * half_width(np.log([9.99, 10.0, 10.01]))
     assert (low, high) == (8.0, pytest.approx(10 * math.exp(reach)))
     wide = [5.0, 10.0, 20.0]
-    assert _interval(known, found, wide)[0] == pytest.approx(10 * math.exp(-BURSTS * reach_of(np.log(wide))))
+    assert _interval(known, found, wide)[0] == pytest.approx(
+        10 * math.exp(-BURSTS * half_width(np.log(wide)))
+    )
     assert _interval(known, found, ()) == (None, None)
     assert _interval(known, Found(low=None, broken=None, idle=known.at(8.0)), wide) == (None, None)
 

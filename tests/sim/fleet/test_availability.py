@@ -76,6 +76,14 @@ def test_no_fewer_nodes_are_up_so_often(share_up: Fraction, assurance: Fraction)
         assert provisioned_for(needed, float(share_up), assurance=float(assurance)) == have
 
 
+@pytest.mark.parametrize("spare", [1e-3, 1e-6, 1e-9])
+def test_of_many_nodes_that_are_seldom_up_one_is_needed(spare: float) -> None:
+    """(1 - A)^n of them are all down: 20 times the average number is searched, too."""
+    have = provisioned_for(1, 0.01, assurance=1 - spare)
+    assert have == math.ceil(math.log(spare) / math.log(0.99))
+    assert provisioned_for(1, 0.01, assurance=math.nextafter(1.0, 0.0)) <= 3656
+
+
 @pytest.mark.parametrize("assurance", [0.0, 1.0, -0.5, math.nan])
 def test_an_assurance_is_a_share_that_can_be_had(assurance: float) -> None:
     with pytest.raises(InvalidConfig, match=r"assurance: got .*, expected a share in \(0, 1\)"):

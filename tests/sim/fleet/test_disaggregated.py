@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from replay.plan.fleet.inputs.profiles import shipped_profiles
-from sim.fleet import GpuProfile, Lengths, disaggregated
+from sim.fleet import GpuProfile, Lengths
 from sim.fleet.disaggregated import (
     Disaggregated,
     Transfer,
@@ -146,19 +146,6 @@ def test_one_slot_decodes_and_none_does_not() -> None:
     )
     with pytest.raises(Infeasible, match="holds no such request"):
         at(1.0, one_kind(250, 9), decode=replace(ENGINE, num_blocks=24))
-
-
-def test_the_fewest_of_any_number_is_found_and_no_more_are_tried_than_there_are(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    for number in range(1, 70):
-        assert disaggregated._fewest(lambda each, number=number: each >= number) == number  # type: ignore[misc]
-    tried: list[int] = []
-    disaggregated._fewest(lambda each: bool(tried.append(each)) or each >= 23)
-    assert tried == [1, 2, 4, 8, 16, 32, 24, 20, 22, 23]
-    monkeypatch.setattr(disaggregated, "MOST_ENGINES", 20)
-    assert disaggregated._fewest(lambda each: each >= 20) == 20
-    assert disaggregated._fewest(lambda each: each >= 21) is None
 
 
 FLEET = Disaggregated(

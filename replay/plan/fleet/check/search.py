@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field, replace
 from typing import Generic, TypeVar
@@ -10,12 +9,15 @@ from typing import Generic, TypeVar
 from replay.plan.fleet.check.limits import Limit, keeps, limits_of
 from replay.plan.fleet.check.pool import Verification
 from replay.plan.fleet.check.steady import Asked
+from sim.fleet.fewest import NoneIsEnough, fewest
 from sim.fleet.sizing import Objective
 
-MOST_TRIES = 14
-"""Fleets that are simulated before the search gives up; twice as many once one meets the objective."""
-STEP = 0.05
-"""The next fleet that is tried is at least this much larger or smaller."""
+STRIDE = 0.1
+"""The fleet that is tried next is at least this share larger or smaller, then twice that, and so on."""
+MOST_TIMES = 32
+"""The largest fleet that is tried has this many times the formula's engines; more would not help."""
+MOST_CONFIRMED = 12
+"""This many numbers are tried from the one found upwards until both runs meet the objective: 27 % more at most."""
 FINE = 50
 """The number found is within 1/50 of the smallest; up to 100 engines it is the smallest."""
 SECOND_SEED = 1_000_003
@@ -94,11 +96,6 @@ class Runs(Generic[Key]):
         return all(self.keeps(fleet, run) for run in ((1, 0) if self.has_glances else (0, 1)))
 
     @property
-    def num_tried(self) -> int:
-        """How many fleets were simulated."""
-        return len({fleet for fleet, _ in self.seen})
-
-    @property
     def last(self) -> Key:
         """The fleet that was simulated last."""
         return next(reversed(self.seen))[0]
@@ -126,48 +123,26 @@ class Search:
         """Return the smallest number that meets the objective in both runs; the last that was tried where none does.
 
         ``first``: the formula's number; ``guess``: fewer that may do, where it then begins; None: fewer are not looked
-        for. More engines keep what fewer keep, so a number between one that breaks and one that keeps it is found by
-        bisection.
+        for.
         """
-        high = self._upwards(first if guess is None else min(guess, first), first)
-        if high is None:
+        try:
+            best = fewest(
+                self.runs.may_keep,
+                near=(first,) if guess is None or guess >= first else (guess, first),
+                least=first if guess is None else 1,
+                most=MOST_TIMES * first,
+                stride=STRIDE,
+                fine=FINE,
+            )
+        except NoneIsEnough:
             return self.runs.last
-        low = max((number for number, _ in self.runs.seen if number < high), default=0)
-        if guess is not None and low == 0:
-            low, high = self._downwards(high)
-        best = self._between(low, high) if guess is not None or high > first else high
-        while not self.runs.keeps_both(best):
-            if self.runs.num_tried >= 2 * MOST_TRIES:
-                return self.runs.last
-            best += max(1, best // FINE)
-        return best
+        for _ in range(MOST_CONFIRMED):
+            if self.runs.keeps_both(best):
+                return best
+            best = a_little_more(best)
+        return self.runs.last
 
-    def _upwards(self, engines: int, first: int) -> int | None:
-        """Return a number that meets it: this one, else ``first`` or more, in growing strides; None: none was tried."""
-        stride = STEP
-        while not self.runs.may_keep(engines):
-            if self.runs.num_tried >= MOST_TRIES:
-                return None
-            if engines < first:
-                engines = first
-            else:
-                engines, stride = max(engines + 1, math.ceil(engines * (1 + stride))), 2 * stride
-        return engines
 
-    def _downwards(self, high: int) -> tuple[int, int]:
-        """Return a number that breaks it (0: none) and a larger one that meets it, in growing strides."""
-        stride = STEP
-        while high > 1 and self.runs.num_tried < MOST_TRIES:
-            stride *= 2
-            number = max(1, min(high - 1, math.floor(high * (1 - min(stride, 0.5)))))
-            if not self.runs.may_keep(number):
-                return number, high
-            high = number
-        return 0, high
-
-    def _between(self, low: int, high: int) -> int:
-        """Return the smallest number above ``low``, which breaks it, up to ``high``, which meets it."""
-        while high - low > max(1, high // FINE):
-            middle = (low + high) // 2
-            low, high = (low, middle) if self.runs.may_keep(middle) else (middle, high)
-        return high
+def a_little_more(engines: int) -> int:
+    """Return the next larger number that is tried where a number is not confirmed."""
+    return engines + max(1, engines // FINE)

@@ -5,17 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
-from replay.plan.fleet.check.search import FINE, Runs
+from replay.plan.fleet.check.search import FINE, MOST_CONFIRMED, MOST_TIMES, STRIDE, Runs, a_little_more
+from sim.fleet.fewest import NoneIsEnough, enough, fewest
 
 Counts = tuple[int, ...]
-
-MOST_GROWN = 8
-"""All pools grow together this often before the search gives up."""
-STRIDE = 0.1
-"""The first step of such a growth, and of making one pool smaller, as a share of the engines; it doubles."""
-MOST_CONFIRMED = 12
-"""This many fleets are tried near the one found, until both runs meet the objective."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -43,7 +38,7 @@ class SeveralSearch:
         least = tuple(1 for _ in first) if self.is_smallest else first
         best = self._exchanged(self._shrunk(grown, least), least)
         for _ in range(MOST_CONFIRMED):
-            more = tuple(each + max(1, each // FINE) for each in best)
+            more = tuple(a_little_more(each) for each in best)
             for fleet in (best, *(_with(best, place, more[place]) for place in reversed(self._dearest()))):
                 if self.runs.may_keep(fleet) and self.runs.keeps_both(fleet):
                     return fleet
@@ -60,36 +55,40 @@ class SeveralSearch:
         return sorted(range(len(self.prices)), key=lambda place: -self.prices[place])
 
     def _upwards(self, first: Counts) -> Counts | None:
-        growth, stride, fleet = 1.0, STRIDE, first
-        for _ in range(MOST_GROWN):
-            if self.runs.may_keep(fleet):
-                return fleet
-            growth, stride = growth + stride, 2 * stride
-            fleet = tuple(math.ceil(each * growth) for each in first)
-        return None
+        """Return the first fleet that keeps it as all pools grow alike; None: none that was tried does."""
+        largest = max(first)
+
+        def grown(number: int) -> Counts:
+            """Return the fleet whose largest pool has so many engines."""
+            return tuple(-(-each * number // largest) for each in first)
+
+        try:
+            _, number = enough(
+                lambda number: self.runs.may_keep(grown(number)),
+                near=(largest,),
+                most=MOST_TIMES * largest,
+                stride=STRIDE,
+            )
+        except NoneIsEnough:
+            return None
+        return grown(number)
 
     def _shrunk(self, fleet: Counts, least: Counts) -> Counts:
         """Return the fleet with each pool in turn as small as the objective leaves it; ``fleet`` keeps it."""
         for place in self._dearest():
-            fleet = _with(fleet, place, self._fewest(fleet, place, least[place]))
+            number = fewest(
+                partial(self._keeps_with, fleet, place),
+                near=(fleet[place],),
+                least=least[place],
+                most=fleet[place],
+                stride=STRIDE,
+                fine=FINE,
+            )
+            fleet = _with(fleet, place, number)
         return fleet
 
-    def _fewest(self, fleet: Counts, place: int, least: int) -> int:
-        """Return the smallest number of a pool that keeps it, from ``least`` on, all else being the same.
-
-        Downwards in growing strides until it breaks, then by bisection.
-        """
-        low, high, stride = least - 1, fleet[place], STRIDE
-        while high > low + 1:
-            number = max(low + 1, min(high - 1, math.floor(high * (1 - min(stride, 0.5)))))
-            if not self.runs.may_keep(_with(fleet, place, number)):
-                low = number
-                break
-            high, stride = number, 2 * stride
-        while high - low > max(1, high // FINE):
-            middle = (low + high) // 2
-            low, high = (low, middle) if self.runs.may_keep(_with(fleet, place, middle)) else (middle, high)
-        return high
+    def _keeps_with(self, fleet: Counts, place: int, number: int) -> bool:
+        return self.runs.may_keep(_with(fleet, place, number))
 
     def _exchanged(self, fleet: Counts, least: Counts) -> Counts:
         """Return a fleet that costs no more: two engines of a pool for one of another, or one for a cheaper one."""

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from replay.plan.fleet.check.draws import Arrivals
+from replay.t_interval import half_width
 from traces.errors import ConfigError
 
 Floats = NDArray[np.float64]
@@ -162,13 +163,6 @@ def batch_means(values: Floats, statistic: Callable[[Floats], float], *, num_bat
     if len(known) < LEAST_OF_BATCH * num_batches:
         return Measured(value=statistic(known) if len(known) else math.nan, low=math.nan, high=math.nan)
     parts = np.array([statistic(part) for part in np.array_split(known, num_batches)])
-    reach = students_t(num_batches - 1) * float(parts.std(ddof=1)) / math.sqrt(num_batches)
+    reach = half_width(parts)
     value = statistic(known)
     return Measured(value=value, low=max(value - reach, 0.0), high=value + reach)
-
-
-def students_t(freedom: int) -> float:
-    """Return Student's t for a two-sided 90 % interval with this many degrees of freedom."""
-    from scipy.special import stdtrit
-
-    return float(stdtrit(freedom, 0.95))

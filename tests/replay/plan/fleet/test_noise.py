@@ -9,21 +9,19 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from scipy.stats import t
 
 import replay.plan.fleet.size
 import vtwin
 from replay.plan.fleet.check.draws import Arrivals, Stream, drawn_rows
 from replay.plan.fleet.check.limits import keeps, limits_of
 from replay.plan.fleet.check.pool import Verification, room_of, spells_of, taken_at, verify
-from replay.plan.fleet.check.search import Runs, Search, terms
+from replay.plan.fleet.check.search import MOST_CONFIRMED, MOST_TIMES, Runs, Search, terms
 from replay.plan.fleet.check.steady import (
     MOST_REQUESTS,
     STAYS_A_BATCH,
     Asked,
     Measured,
     batch_means,
-    students_t,
 )
 from replay.plan.fleet.inputs.profiles import from_profile, shipped_profiles
 from replay.plan.fleet.size import Check, plan_pool
@@ -43,11 +41,6 @@ def seen() -> Verification:
 
 def with_ttft(seen: Verification, value: float, half: float) -> Verification:
     return replace(seen, ttft_p99=Measured(value=value, low=value - half, high=value + half))
-
-
-@pytest.mark.parametrize("freedom", [2, 4, 9, 30])
-def test_the_factor_of_an_interval_is_students_t_of_its_batches(freedom: int) -> None:
-    assert students_t(freedom) == pytest.approx(float(t.ppf(0.95, freedom)), rel=1e-12)
 
 
 @pytest.mark.parametrize("rate", [5.0, 200.0, 5000.0])
@@ -166,6 +159,27 @@ def test_a_glance_is_a_short_piece_of_the_run_that_confirms(run: int) -> None:
     assert made.number(rate, 44.6) == pytest.approx(
         number * {-1: 0.125, 0: 1, 1: 300_000 / number}[run], rel=0.02
     )
+
+
+@pytest.mark.parametrize("first", [1, 10, 300])
+def test_where_no_number_keeps_it_no_more_than_so_many_times_the_formulas_are_tried(
+    seen: Verification, first: int
+) -> None:
+    """A limit that no engine helps, such as the pace of one request, asked for ever more: 10, 11 … 10¹² of them."""
+    found, search = searched(seen, (10**15, 10**15), first=first, guess=max(first - 1, 1))
+    assert found == max(engines for engines, _ in search.runs.seen) == MOST_TIMES * first
+    assert len(search.tried) <= 11
+
+
+@pytest.mark.parametrize("first", [2, 10, 19])
+def test_how_far_off_the_formula_was_leaves_the_confirmation_as_many_numbers(
+    seen: Verification, first: int
+) -> None:
+    for more in (0, 1, MOST_CONFIRMED - 1):
+        assert searched(seen, (20, 20 + more), first=first, guess=None)[0] == 20 + more
+    found, search = searched(seen, (20, 20 + MOST_CONFIRMED), first=first, guess=None)
+    assert found == 20 + MOST_CONFIRMED - 1
+    assert not search.runs.keeps_both(found)
 
 
 def test_without_smallest_no_fewer_than_the_formulas_are_tried(seen: Verification) -> None:

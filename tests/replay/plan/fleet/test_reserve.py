@@ -59,7 +59,7 @@ def test_an_hour_that_nothing_keeps_is_told_and_the_exit_code_is_1(
 ) -> None:
     for module in ("replay.plan.fleet.check.search", "replay.plan.fleet.size"):
         monkeypatch.setattr(f"{module}.keeps", lambda *_: False)
-    monkeypatch.setattr("replay.plan.fleet.check.search.MOST_TRIES", 1)
+    monkeypatch.setattr("replay.plan.fleet.check.search.MOST_TIMES", 1)
     more = ["--diurnal", "20:20", "--burst-price", "2x", "--verify", "--num-requests", "1000"]
     assert vtwin.main([*asked, *more]) == 1
     shown = capsys.readouterr().out

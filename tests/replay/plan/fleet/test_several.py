@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from replay.plan.fleet.check.pool import Verification, verify
-from replay.plan.fleet.check.search import Runs
+from replay.plan.fleet.check.search import MOST_TIMES, Runs
 from replay.plan.fleet.check.several import Counts, SeveralSearch
 from replay.plan.fleet.check.steady import Asked, Measured
 from replay.plan.fleet.inputs.profiles import from_profile, shipped_profiles
@@ -82,4 +82,6 @@ def test_pools_grow_until_they_keep_it_and_never_below_the_formula_where_that_is
 
     assert searched(seen, keeps, (4, 4), is_smallest=False)[0] == (4, 9)
     assert searched(seen, keeps, (4, 4))[0] == (2, 9)
-    assert searched(seen, lambda *_: False, (4, 4))[0] is None
+    found, search = searched(seen, lambda *_: False, (4, 2))
+    assert found is None
+    assert list(search.runs.seen)[-1] == ((4 * MOST_TIMES, 2 * MOST_TIMES), 0)

@@ -108,7 +108,7 @@ def test_size_names_the_limit_that_broke_and_has_tpot_in_its_page(capsys: pytest
 def test_a_fleet_that_cannot_be_says_what_the_last_try_broke(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(replay.plan.fleet.check.search, "MOST_TRIES", 2)
+    monkeypatch.setattr(replay.plan.fleet.check.search, "MOST_TIMES", 2)
     load = ("--rate", "2", "--slo", "ttft_p99=3s,tpot_p99=8.03ms", "--profile", "h100.yaml")
     out, _ = told(capsys, "size", *load, "--num-requests", "1000", "--report", "p.html", code=1)
     assert "no number that was tried meets the SLO in simulation; the last: TPOT p99" in out

@@ -17,7 +17,7 @@ from sim.engine.optional.added_time import move_to_its_place, with_added_time
 from sim.engine.optional.blis import least_step_us, repeats_preempting_all
 from sim.engine.optional.pipeline import first_stage_starts_us, launch_in_stages
 from sim.engine.schedule import schedule
-from sim.engine.state import State
+from sim.engine.state import State, engine_at
 from sim.engine.step_duration import take_step
 from sim.engine.step_sums import sums_of
 from sim.engine.update import update_from_output
@@ -29,6 +29,7 @@ from sim.engine.waiting import (
     note_taken_in,
     take_first_pending,
 )
+from sim.references import Table
 
 REACHED, IDLE, NEEDS_ROOM, PAUSED = 0, 1, 2, 3
 """Why ``run`` returned: the time is up, nothing can happen before another request comes, an array is full, requests
@@ -377,8 +378,12 @@ def run_in_lockstep(s: State, now_us: int) -> int:
 
 
 @engine_entry
-def run(s: State, until_us: int, coalesce: bool) -> int:
-    """Take every step that starts before ``until_us``; return REACHED, IDLE or NEEDS_ROOM."""
+def run(engines: Table, engine: int, until_us: int, coalesce: bool) -> int:
+    """Take every step of an engine that starts before ``until_us``; return REACHED, IDLE, NEEDS_ROOM or PAUSED.
+
+    ``engine``: which row of the table it is.
+    """
+    s = engine_at(engines, engine)
     if s.engine[0].settings.is_lockstep:
         return run_in_lockstep(s, until_us)
     if s.engine[0].settings.max_concurrent_batches > 1:

@@ -51,8 +51,9 @@ def is_compiled_source(path: Path) -> bool:
 
 
 def _digest(*, with_cluster: bool) -> str:
-    """Return a digest of this package's source files, their names, numba's version and Python's."""
-    digest = hashlib.sha256(f"{numba.__version__} {sys.version_info[:2]}".encode())
+    """Return a digest of this package's source files, their names, numba's version and Python's, and of its checks."""
+    checks = numba.config.BOUNDSCHECK
+    digest = hashlib.sha256(f"{numba.__version__} {sys.version_info[:2]} {checks}".encode())
     for name, content in _sources(PACKAGE):
         if with_cluster or not name.startswith("cluster/"):
             digest.update(f"\0{name}\0".encode() + content)

@@ -18,6 +18,7 @@ from numba.core import cgutils, types
 from numba.core.codegen import JITCodeLibrary
 from numba.core.compiler import Compiler
 from numba.core.environment import lookup_environment
+from numba.core.types.misc import unliteral
 
 _ENVIRONMENT = "_ZN08NumbaEnv"
 """How the name of the variable begins that holds a function's environment: its globals and constants."""
@@ -108,7 +109,7 @@ def for_any_integer(dispatcher: Any) -> Any:  # noqa: ANN401 - numba is untyped
 
 def _widened(type_: Any) -> Any:  # noqa: ANN401 - numba is untyped
     """Return int64 for the type of an integer that it can hold, and of a known number the type that it has."""
-    plain = types.unliteral(type_)
+    plain = unliteral(type_)
     return types.int64 if isinstance(plain, types.Integer) and plain != types.uint64 else plain
 
 

@@ -7,8 +7,9 @@ gives a reference to a row, one word. Its attributes are put together from the r
 which know an address and give or take single values, or whole arrays. No reference counts, any number of tuples of any
 sizes. Whoever replaces an array must call ``point_to`` again, and keep the tuples alive while their table is used.
 
-A column's index is not looked at: below zero it would be outside, where an array counts from its end. All integers that
-a column gives are int64, whatever they are stored as, so a function is compiled for one kind of integer.
+A column's index is not looked at: below zero it is outside, where an array would count from its end. With
+``NUMBA_BOUNDSCHECK=1`` whoever is outside raises IndexError. All integers that a column gives are int64, whatever they
+are stored as, so a function is compiled for one kind of integer.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ import numpy as np
 from llvmlite import ir
 from numba.core import cgutils, types
 from numba.core.imputils import lower_getattr, lower_getattr_generic
+from numba.core.types.containers import BaseTuple, UniTuple
+from numba.core.types.misc import CPointer
 from numba.core.typing.templates import AttributeTemplate, infer_getattr
 from numba.extending import intrinsic, lower_builtin, models, register_model, type_callable
 from numba.np.arrayobj import make_array, populate_array
@@ -209,7 +212,7 @@ class _ColumnModel(models.StructModel):  # type: ignore[misc] # numba is untyped
     """A column is where its values lie, and where its words do."""
 
     def __init__(self, manager: Any, column: Any) -> None:
-        members = [("data", types.CPointer(column.stored)), ("words", types.CPointer(types.int64))]
+        members = [("data", CPointer(column.stored)), ("words", CPointer(types.int64))]
         super().__init__(manager, column, members)
 
 
@@ -221,7 +224,7 @@ class _ColumnAttributes(AttributeTemplate):  # type: ignore[misc] # numba is unt
 
     def resolve_shape(self, column: Any) -> Any:
         """Return the type of a shape."""
-        return types.UniTuple(types.intp, column.ndim)
+        return UniTuple(types.intp, column.ndim)
 
 
 @type_callable(operator.getitem)  # type: ignore[untyped-decorator] # numba is untyped
@@ -242,17 +245,26 @@ def _type_len(_context: Any) -> Any:
 def _place(context: Any, builder: Any, column: Any, value: Any, index_type: Any, index: Any) -> Any:
     """Return where the value with an index lies."""
     parts = cgutils.create_struct_proxy(column)(context, builder, value)
-    if isinstance(index_type, types.BaseTuple):
+    if isinstance(index_type, BaseTuple):
         kinds, given = index_type.types, cgutils.unpack_tuple(builder, index)
     else:
         kinds, given = (index_type,), (index,)
     numbers = [
         context.cast(builder, each, kind, types.int64) for each, kind in zip(given, kinds, strict=True)
     ]
+    if context.enable_boundscheck:
+        for axis, number in enumerate(numbers):
+            _check(context, builder, number, length=_word(context, builder, parts.words, 1 + axis))
     at = numbers[0]
     if len(numbers) == 2:
         at = builder.add(builder.mul(at, _word(context, builder, parts.words, 2)), numbers[1])
     return builder.gep(parts.data, [at])
+
+
+def _check(context: Any, builder: Any, number: Any, *, length: Any) -> None:
+    """Raise IndexError where a number is below zero or not below a length."""
+    with cgutils.if_unlikely(builder, builder.icmp_unsigned(">=", number, length)):
+        context.call_conv.return_user_exc(builder, IndexError, ("an index is outside its column",))
 
 
 @lower_builtin(operator.getitem, Column, types.Any)  # type: ignore[untyped-decorator] # numba is untyped
@@ -286,4 +298,4 @@ def _shape(context: Any, builder: Any, column: Any, value: Any) -> Any:
     """Load the shape."""
     parts = cgutils.create_struct_proxy(column)(context, builder, value)
     lengths = [_word(context, builder, parts.words, 1 + axis) for axis in range(column.ndim)]
-    return context.make_tuple(builder, types.UniTuple(types.intp, column.ndim), lengths)
+    return context.make_tuple(builder, UniTuple(types.intp, column.ndim), lengths)

@@ -40,7 +40,7 @@ MOST_FRUITLESS_STEPS = 300
 in two thousand random cases."""
 
 
-@part
+@phase
 def add_arrivals(s: State, by_us: int) -> None:
     """Let everybody join the queue who is due by a time."""
     settings, queues = s.engine[0].settings, s.engine[0].queues
@@ -112,7 +112,7 @@ def has_requests(s: State) -> bool:
     return s.engine[0].kv_transfers.num_delayed > 0
 
 
-@part
+@phase
 def duration_of(s: State, batch: int, start_us: int) -> int:
     """Return how long a batch takes that starts at ``start_us``, the KV blocks it brings back included; count it."""
     compute_us = take_step(s, sums_of(s, batch), start_us, s.batches[batch].step)
@@ -174,7 +174,7 @@ def preempts_without_end(s: State, batch: int) -> bool:
     return True
 
 
-@part
+@phase
 def run_sync(s: State, until_us: int, coalesce: bool) -> int:
     """Schedule, run, update; one batch at a time (vllm 0.32.0 v1/engine/core.py:step)."""
     settings, clock, queues, current = (
@@ -215,7 +215,7 @@ def run_sync(s: State, until_us: int, coalesce: bool) -> int:
             queues.is_blocked = 0
 
 
-@part
+@phase
 def launch(s: State, batch: int) -> None:
     """Put a scheduled batch behind the one on the device; an empty one takes no device time."""
     settings, clock, b = s.engine[0].settings, s.engine[0].clock, s.batches[batch]
@@ -234,7 +234,7 @@ def launch(s: State, batch: int) -> None:
     clock.num_batches += 1
 
 
-@part
+@phase
 def take_oldest(s: State) -> None:
     """Wait for the oldest batch in flight and take in its results."""
     settings, clock = s.engine[0].settings, s.engine[0].clock
@@ -272,7 +272,7 @@ def end_unlaunched(s: State, batch: int) -> None:
     clock.num_batches += 1
 
 
-@part
+@phase
 def drain_and_block(s: State) -> None:
     """Take in all that is in flight: nothing comes of it before an arrival."""
     clock, queues = s.engine[0].clock, s.engine[0].queues
@@ -281,7 +281,7 @@ def drain_and_block(s: State) -> None:
     queues.is_blocked = 1
 
 
-@part
+@phase
 def run_with_batch_queue(s: State, until_us: int, coalesce: bool) -> int:
     """Schedule batches while their predecessors run (vllm 0.32.0 v1/engine/core.py:step_with_batch_queue)."""
     most = s.engine[0].settings.max_concurrent_batches

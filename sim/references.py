@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterator, Sequence
+from itertools import repeat
 from typing import Any
 
 import numba
@@ -58,22 +59,30 @@ def table_of(tuples: Sequence[Any]) -> Table:
     return table
 
 
-def point_to(table: Table, row: int, arrays: Any) -> None:
+def point_to(table: Table, row: int, arrays: Any, *, before: Any = None) -> None:
     """Let a row of the table say where these arrays lie.
 
+    ``before``: the tuple that the row stood for until now; an array that was in it at the same place is passed over.
     Raises TypeError where one is not of the layout that compiled code takes it for.
     """
     if isinstance(table, list):
         table[row] = arrays
         return
-    words: list[int] = []
-    for array, (dtype, num_axes) in zip(arrays_of(arrays), _LAYOUTS[type(arrays)], strict=True):
-        if array.dtype != dtype or array.ndim != num_axes or not array.flags.c_contiguous:
-            raise TypeError(
-                f"got {array.dtype}, {array.ndim} axes, expected {dtype}, {num_axes} axes, in order"
-            )
-        words += (array.ctypes.data, *(*array.shape, 0)[:2])
+    known = arrays_of(before) if before is not None else repeat(None)
+    words, layout = table[row].tolist(), _LAYOUTS[type(arrays)]
+    for place, (array, one_before) in enumerate(zip(arrays_of(arrays), known, strict=False)):
+        if array is not one_before:
+            words[WORDS * place : WORDS * (place + 1)] = _words_of(array, *layout[place])
     table[row] = words
+
+
+def _words_of(array: Any, dtype: np.dtype[Any], num_axes: int) -> tuple[int, int, int]:
+    """Return what a table says of an array; of an empty one that it lies nowhere: to ask costs a microsecond."""
+    if array.dtype != dtype or array.ndim != num_axes or not array.flags.c_contiguous:
+        got = f"{array.dtype}, {array.ndim} axes, {'' if array.flags.c_contiguous else 'not '}in order"
+        raise TypeError(f"got {got}, expected {dtype}, {num_axes} axes, in order")
+    length, width = (*array.shape, 0)[:2]
+    return array.ctypes.data if array.size else 0, length, width
 
 
 def arrays_of(arrays: Any) -> Iterator[Any]:

@@ -22,7 +22,7 @@ from sim.engine.initial_state import (
     with_traits,
 )
 from sim.engine.run import NEEDS_ROOM, run
-from sim.engine.state import columns
+from sim.engine.state import State, columns
 from sim.latency.model import LatencyModel
 from sim.records.itl import InterTokenLatencies
 from sim.records.results import EngineRecord, View, outcomes_of, view_of
@@ -84,14 +84,17 @@ class Engine:
         has_stages = config.pipeline_parallel_size > 1
         can_jump = not (config.num_speculative_tokens or config.has_cpu_tier or has_stages)
         self._coalesce = coalesce and can_jump and record not in ("steps", "blocks")
-        self._state = self._state_in_row = first_state(config, latency, hash_ids, size=size, record=record)
-        self._row = table_of([self._state])
+        self._state = first_state(config, latency, hash_ids, size=size, record=record)
+        self._state_in_row: State | None = None
+        self._row: Table = None
 
     def _engines(self) -> Table:
         """Return the table of this one engine, as compiled functions take it, with the arrays that it has now."""
-        if self._state_in_row is not self._state:
-            point_to(self._row, 0, self._state)
-            self._state_in_row = self._state
+        if self._state_in_row is None:
+            self._row = table_of([self._state])
+        elif self._state_in_row is not self._state:
+            point_to(self._row, 0, self._state, before=self._state_in_row)
+        self._state_in_row = self._state
         return self._row
 
     # -- feeding it -------------------------------------------------------------------------------------------

@@ -87,14 +87,12 @@ def test_every_request_that_ends_has_the_tokens_that_it_asked_for(case: Case) ->
 
 def short_answers() -> Case:
     """Return requests whose last token and its drafts are in flight while the next drafts get their blocks."""
-    named = [
-        {"arrival_us": 0, "prompt": 3 if i == 7 else 1, "output": 2 if i in (5, 7) else 1} for i in range(8)
-    ]
+    named = [{"arrival_us": 0, "prompt": i % 3 + 1, "output": i % 4 + 1} for i in range(8)]
     config = EngineConfig(
         max_num_seqs=4,
-        max_num_batched_tokens=17,
-        num_gpu_blocks=13,
-        block_size=2,
+        max_num_batched_tokens=50,
+        num_gpu_blocks=80,
+        block_size=1,
         max_model_len=1000,
         num_speculative_tokens=5,
         synthetic_acceptance_rates=(0.0,) * 5,

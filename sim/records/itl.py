@@ -18,6 +18,8 @@ from sim.records.histograms import percentile
 Int64s = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
+FEW = 64
+"""So many largest gaps are kept in order, more in a heap."""
 TIGHT = 4
 """Values that go up to so many times their number are counted in a table of all between."""
 
@@ -100,6 +102,16 @@ def _ninety_ninth_of(owner: Int64s, gaps: Int64s, *, num_requests: int) -> Float
 
 
 @part
+def _insert(largest: Int64s, num: int, gap: int) -> None:
+    """Put a gap in the place of the least of ``num`` that ascend."""
+    at = 0
+    while at + 1 < num and largest[at + 1] < gap:
+        largest[at] = largest[at + 1]
+        at += 1
+    largest[at] = gap
+
+
+@part
 def _replace_least(largest: Int64s, num: int, gap: int) -> None:
     """Put a gap in the place of the least of ``num`` in a heap, the least at its head."""
     at, child = 0, 1
@@ -145,7 +157,7 @@ def ninety_ninth(
 ) -> Floats:
     """Return the 99th percentile of each request's gaps; pauses are sorted by request, then time.
 
-    The largest hundredth is kept in a heap. In loops: numba takes five seconds to compile numpy's own functions for it.
+    In loops: numba takes five seconds to compile what numpy has for it.
     """
     longest = 1
     for r in range(len(first)):
@@ -163,12 +175,16 @@ def ninety_ninth(
         num = length - below
         for i in range(num):
             largest[i] = -1
-        for i in range(length):
-            if gaps[i] > largest[0]:
-                _replace_least(largest, num, gaps[i])
-        low = high = largest[0]
-        if num > 1:
-            high = min(largest[1], largest[2]) if num > 2 else largest[1]
+        if num <= FEW:
+            for i in range(length):
+                if gaps[i] > largest[0]:
+                    _insert(largest, num, gaps[i])
+            low, high = largest[0], largest[min(1, num - 1)]
+        else:
+            for i in range(length):
+                if gaps[i] > largest[0]:
+                    _replace_least(largest, num, gaps[i])
+            low, high = largest[0], min(largest[1], largest[2])
         p99[r] = low + (0.99 * (length - 1) - below) * (high - low)
     return p99
 

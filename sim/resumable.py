@@ -97,6 +97,10 @@ class Engine:
         self._state_in_row = self._state
         return self._row
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what a copy is made of: not the row, which would lead the copy to this engine's arrays."""
+        return {**self.__dict__, "_state_in_row": None, "_row": None}
+
     # -- feeding it -------------------------------------------------------------------------------------------
 
     def _add(self, requests: Requests) -> None:

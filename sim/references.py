@@ -10,6 +10,9 @@ sizes. Whoever replaces an array must call ``point_to`` again, and keep the tupl
 A column's index is not looked at: below zero it is outside, where an array would count from its end. With
 ``NUMBA_BOUNDSCHECK=1`` whoever is outside raises IndexError. All integers that a column gives are int64, whatever they
 are stored as, so a function is compiled for one kind of integer.
+
+numba's own arrays are imported where something is compiled: with what they bring they take 50 ms, which a process that
+only loads compiled code does without.
 """
 
 from __future__ import annotations
@@ -28,7 +31,6 @@ from numba.core.types.containers import BaseTuple, UniTuple
 from numba.core.types.misc import CPointer
 from numba.core.typing.templates import AttributeTemplate, infer_getattr
 from numba.extending import intrinsic, lower_builtin, models, register_model, type_callable
-from numba.np.arrayobj import make_array, populate_array
 
 WORDS = 3
 """Per array: its address, and the lengths of its first two axes."""
@@ -50,7 +52,7 @@ def table_of(tuples: Sequence[Any]) -> Table:
     if numba.config.DISABLE_JIT:
         return list(tuples)
     kind = type(tuples[0])
-    if kind not in _TYPES:
+    if kind not in _LAYOUTS:
         _TYPES[kind] = numba.typeof(tuples[0])  # 4 ms, as many as a short run takes
         _LAYOUTS[kind] = [(array.dtype, array.ndim) for array in arrays_of(tuples[0])]
     table = np.zeros((len(tuples), WORDS * len(_LAYOUTS[kind])), np.int64)
@@ -92,11 +94,6 @@ def arrays_of(arrays: Any) -> Iterator[Any]:
             yield from arrays_of(each)
         else:
             yield each
-
-
-def type_of(kind: type) -> Any:
-    """Return numba's type of a kind of tuple of which there was a table."""
-    return _TYPES[kind]
 
 
 # -- references -------------------------------------------------------------------------------------------------
@@ -171,6 +168,8 @@ def _word(context: Any, builder: Any, words: Any, place: int) -> Any:
 
 def _load_array(context: Any, builder: Any, words: Any, *, array_type: Any) -> Any:
     """Return the array with these words."""
+    from numba.np.arrayobj import make_array, populate_array
+
     address, *shape = (_word(context, builder, words, place) for place in range(1 + array_type.ndim))
     array = make_array(array_type)(context, builder)
     item = context.get_constant(types.intp, context.get_abi_sizeof(context.get_data_type(array_type.dtype)))
@@ -192,6 +191,8 @@ def reader_of(kind: type, *, gives_columns: bool) -> Callable[[Table, int], Any]
 
     @intrinsic  # type: ignore[untyped-decorator] # numba is untyped
     def read(typing_context: Any, table: Any, row: Any) -> Any:
+        from numba.np.arrayobj import make_array
+
         def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
             rows = make_array(signature.args[0])(context, builder, arguments[0])
             number = context.cast(builder, arguments[1], signature.args[1], types.int64)

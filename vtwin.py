@@ -715,7 +715,7 @@ def _serving(config: Path) -> Iterator[str]:
     from sim.ready import is_compiled
 
     if not is_compiled():
-        tell("compiling the engine once: two minutes, longer on a busy machine …")
+        tell("compiling the engine once: half a minute, longer on a busy machine …")
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe()
     server = context.Process(target=_serve, args=(config, theirs), daemon=True)
@@ -773,8 +773,8 @@ def _foretell(sending_s: float) -> None:
     tell(f"{sending_s:.0f} s of sending, then a fit of 10 to 60 s")
     if not is_compiled():
         tell(
-            "before that the engine is compiled, once on this machine: about two minutes on idle cores, up to ten on "
-            "busy ones"
+            "before that the engine is compiled, once on this machine: about half a minute on idle cores, a few "
+            "minutes on busy ones"
         )
 
 

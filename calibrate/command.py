@@ -151,7 +151,7 @@ def _load(
     for note in twin.notes:
         tell(f"note: {note}")
     if not is_compiled():
-        tell("compiling the engine once: two minutes, longer on a busy machine …")
+        tell("compiling the engine once: half a minute, longer on a busy machine …")
     return twin
 
 

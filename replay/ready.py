@@ -30,7 +30,7 @@ def load_engine() -> None:
         from sim.ready import is_compiled
 
         if not is_compiled():
-            tell("compiling the engine once: two minutes, longer on a busy machine …")
+            tell("compiling the engine once: half a minute, longer on a busy machine …")
         compile_engine()
 
 
@@ -60,6 +60,6 @@ def prepare_engine(twin: TwinConfig) -> None:
 
         with (
             _without_scipy(),
-            working("compiling the cluster once: a minute or two, longer on a busy machine"),
+            working("compiling the cluster once: up to a minute, longer on a busy machine"),
         ):
             compile_cluster()

@@ -20,7 +20,7 @@ import numba
 from numba.core import caching
 
 from sim.code_cache import cache_for, private_folder
-from sim.linking import Inner, Outer
+from sim.linking import Inner, Outer, for_any_integer
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -51,8 +51,9 @@ def is_compiled_source(path: Path) -> bool:
 
 
 def _digest(*, with_cluster: bool) -> str:
-    """Return a digest of this package's source files, their names, numba's version and Python's."""
-    digest = hashlib.sha256(f"{numba.__version__} {sys.version_info[:2]}".encode())
+    """Return a digest of this package's source files, their names, numba's version and Python's, and of its checks."""
+    checks = numba.config.BOUNDSCHECK
+    digest = hashlib.sha256(f"{numba.__version__} {sys.version_info[:2]} {checks}".encode())
     for name, content in _sources(PACKAGE):
         if with_cluster or not name.startswith("cluster/"):
             digest.update(f"\0{name}\0".encode() + content)
@@ -135,11 +136,17 @@ INTERNAL = {
 
 def part(function: Function) -> Function:
     """Compile a small function of the engine that only other compiled ones call; it is always inlined."""
-    compiled: Function = numba.njit(forceinline=True, **INTERNAL)(function)
-    return compiled
+    return _internal(function, forceinline=True)
 
 
 def phase(function: Function) -> Function:
     """Compile a large or rarely needed function of the engine that only other compiled ones call; it stays a call."""
-    compiled: Function = numba.njit(**INTERNAL)(function)
-    return compiled
+    return _internal(function)
+
+
+def _internal(function: Function, **options: bool) -> Function:
+    """Compile a function that only compiled ones call."""
+    compiled: Any = numba.njit(**INTERNAL, **options)(function)
+    if not numba.config.DISABLE_JIT:
+        compiled = for_any_integer(compiled)
+    return cast("Function", compiled)

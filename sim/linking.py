@@ -14,10 +14,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from numba.core import cgutils
+from numba.core import cgutils, types
 from numba.core.codegen import JITCodeLibrary
 from numba.core.compiler import Compiler
 from numba.core.environment import lookup_environment
+from numba.core.types.misc import unliteral
 
 _ENVIRONMENT = "_ZN08NumbaEnv"
 """How the name of the variable begins that holds a function's environment: its globals and constants."""
@@ -92,6 +93,26 @@ class Outer(_Compiler):
     kind = _OuterLibrary
 
 
+def for_any_integer(dispatcher: Any) -> Any:  # noqa: ANN401 - numba is untyped
+    """Have an inner function compiled once for all integers that an int64 can hold, known numbers among them.
+
+    numba would compile it for each combination: ``f(s, 0)``, ``f(s, 1)`` and ``f(s, i)`` are three functions to it.
+    """
+    template_for = dispatcher.get_call_template
+
+    def widened(args: tuple[Any, ...], kws: dict[str, Any]) -> Any:  # noqa: ANN401
+        return template_for(tuple(map(_widened, args)), {name: _widened(each) for name, each in kws.items()})
+
+    dispatcher.get_call_template = widened
+    return dispatcher
+
+
+def _widened(type_: Any) -> Any:  # noqa: ANN401 - numba is untyped
+    """Return int64 for the type of an integer that it can hold, and of a known number the type that it has."""
+    plain = unliteral(type_)
+    return types.int64 if isinstance(plain, types.Integer) and plain != types.uint64 else plain
+
+
 def address_of(function: Any, arguments: tuple[Any, ...], result: Any) -> int:  # noqa: ANN401 - numba is untyped
     """Return where the machine code of an outer function lies for arguments of these types; compile or load it.
 
@@ -107,7 +128,7 @@ def address_of(function: Any, arguments: tuple[Any, ...], result: Any) -> int:  
 def call_at(
     address: Any,  # noqa: ANN401 - numba is untyped
     result: Any,  # noqa: ANN401
-    types: tuple[Any, ...],
+    taken: tuple[Any, ...],
     arguments: tuple[Any, ...],
     *,
     context: Any,  # noqa: ANN401
@@ -115,9 +136,9 @@ def call_at(
 ) -> Any:  # noqa: ANN401
     """Have an intrinsic call what ``address_of`` found, with arguments of the same types, and return its result."""
     convention = context.call_conv
-    pointer = convention.get_function_type(result, types).as_pointer()
+    pointer = convention.get_function_type(result, taken).as_pointer()
     function = builder.inttoptr(address, pointer)
-    status, returned = convention.call_function(builder, function, result, types, arguments)
+    status, returned = convention.call_function(builder, function, result, taken, arguments)
     with cgutils.if_unlikely(builder, status.is_error):
         convention.return_status_propagate(builder, status)
     return returned

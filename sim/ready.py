@@ -47,7 +47,7 @@ def one_request() -> Requests:
 
 
 def compile_engine() -> None:
-    """Have every function of the engine compiled and loaded: half a minute of CPU time the first time."""
+    """Have every function of the engine compiled and loaded: some twenty seconds of CPU time the first time."""
     single = one_request()
     latency = Blackbox(beta0=1)
     simulate(single, EngineConfig(), latency, record="spans").inter_token_latencies()

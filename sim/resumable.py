@@ -22,11 +22,12 @@ from sim.engine.initial_state import (
     with_traits,
 )
 from sim.engine.run import NEEDS_ROOM, run
-from sim.engine.state import columns
+from sim.engine.state import State, columns
 from sim.latency.model import LatencyModel
 from sim.records.itl import InterTokenLatencies
 from sim.records.results import EngineRecord, View, outcomes_of, view_of
 from sim.records.steps import Step
+from sim.references import Table, point_to, table_of
 from sim.requests import Int64s, Outcomes, Requests
 
 FOREVER = 1 << 62
@@ -84,6 +85,21 @@ class Engine:
         can_jump = not (config.num_speculative_tokens or config.has_cpu_tier or has_stages)
         self._coalesce = coalesce and can_jump and record not in ("steps", "blocks")
         self._state = first_state(config, latency, hash_ids, size=size, record=record)
+        self._state_in_row: State | None = None
+        self._row: Table = None
+
+    def _engines(self) -> Table:
+        """Return the table of this one engine, as compiled functions take it, with the arrays that it has now."""
+        if self._state_in_row is None:
+            self._row = table_of([self._state])
+        elif self._state_in_row is not self._state:
+            point_to(self._row, 0, self._state, before=self._state_in_row)
+        self._state_in_row = self._state
+        return self._row
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what a copy is made of: not the row, which would lead the copy to this engine's arrays."""
+        return {**self.__dict__, "_state_in_row": None, "_row": None}
 
     # -- feeding it -------------------------------------------------------------------------------------------
 
@@ -112,7 +128,7 @@ class Engine:
         self._add_traits(requests, first)
         by_deadline = self._add_deadlines(requests, first)
         order = np.argsort(rows["queued_us"], kind="stable") + first
-        join_requests(self._state, order, by_deadline)
+        join_requests(self._engines(), 0, order, by_deadline)
 
     def _longer_of_stages(self, capacity: int) -> dict[str, Any]:
         """Return the columns that only an engine with pipeline stages has, for so many requests."""
@@ -247,7 +263,7 @@ class Engine:
                 column[number] = 0
         if number < len(self._num_taken):
             self._num_taken[number] = 0
-        join_requests(state, np.array([number], np.int64), NO_REQUESTS)
+        join_requests(self._engines(), 0, np.array([number], np.int64), NO_REQUESTS)
 
     def _store_hashes(self, hash_ids: Int64s, number: int | None) -> int:
         """Store the caller's ids as keys of the hash table, where requests' own ids stand too; return where they begin.
@@ -291,20 +307,20 @@ class Engine:
         num_requests = int(self._state.engine.queues.num_requests[0])
         if not 0 <= request < num_requests:
             raise IndexError(f"request {request}: expected 0 to {num_requests - 1}")
-        abort_request(self._state, request)
+        abort_request(self._engines(), 0, request)
 
     def hold(self, concurrency: int, think_time_us: int, *, is_capped: bool) -> None:
         """Make the loop closed; requests that keep their due times go in the order of these, else of their rows."""
         arrival_us = self._state.requests["arrival_us"]
         order = np.argsort(arrival_us, kind="stable") if is_capped else np.arange(len(arrival_us))
         self._state = self._state._replace(held=order.astype(np.int64))
-        hold_requests(self._state, np.argsort(order), concurrency, think_time_us, is_capped)
+        hold_requests(self._engines(), 0, np.argsort(order), concurrency, think_time_us, is_capped)
 
     # -- letting time pass ------------------------------------------------------------------------------------
 
     def advance(self, until_us: int = FOREVER) -> None:
         """Take every step that starts before ``until_us``."""
-        while run(self._state, until_us, self._coalesce) == NEEDS_ROOM:
+        while run(self._engines(), 0, until_us, self._coalesce) == NEEDS_ROOM:
             self._state = with_more_room(self._state)
 
     # -- looking at it ----------------------------------------------------------------------------------------

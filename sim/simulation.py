@@ -223,7 +223,7 @@ class Simulator:
         engine._state = self._state._replace(
             latency=latency.engine_coefficients(), terms=latency.engine_terms()
         )
-        join_requests(engine._state, np.argsort(queued_us, kind="stable"), self._by_deadline)
+        join_requests(engine._engines(), 0, np.argsort(queued_us, kind="stable"), self._by_deadline)
         _hold(engine, *self._pacing)
         engine.advance(FOREVER)
         outcomes = engine.outcomes()

@@ -57,7 +57,7 @@ SIM_EXCEPTIONS = {
     "sim/memory.py": {"mmap"},  # pages of the process, of no file
     "sim/simulation.py": {"time"},
     "sim/cluster/simulation.py": {"time"},
-    "sim/cluster/run/tables.py": {"llvmlite"},  # what numba writes its code with
+    "sim/references.py": {"llvmlite"},  # what numba writes its code with
 }
 MOST_MODULES = 15
 """In one folder, beside its sub-packages and its ``__init__``: what a newcomer can take in at a glance."""

@@ -105,16 +105,18 @@ def request_table(
     """Return the columns that decisions look at; what is not given is absent in every row."""
     none = np.full(len(requests), NOWHERE, np.int64)
     standard = np.full(len(requests), STANDARD, np.int64)
-    return RequestTable(
-        prompt_tokens=requests.prompt_tokens,
-        hash_offsets=requests.hash_offsets,
-        hash_ids=requests.hash_ids,
-        session=none if session is None else session,
-        tenant=none if tenant is None else tenant,
-        adapter=none if adapter is None else adapter,
-        slo_priority=standard if slo_priority is None else slo_priority,
-        slo_target_us=none if slo_target_us is None else slo_target_us,
+    columns = (
+        requests.prompt_tokens,
+        requests.hash_offsets,
+        requests.hash_ids,
+        none if session is None else session,
+        none if tenant is None else tenant,
+        none if adapter is None else adapter,
+        standard if slo_priority is None else slo_priority,
+        none if slo_target_us is None else slo_target_us,
     )
+    # A caller's column may be a view of every other number, or of all in reverse: compiled code would misread it.
+    return RequestTable(*(np.ascontiguousarray(column, np.int64) for column in columns))
 
 
 @part

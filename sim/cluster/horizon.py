@@ -7,11 +7,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from sim.cluster.run.changes.removal import has_work
-from sim.cluster.run.tables import Table
 from sim.cluster.run.world import NEVER, World
 from sim.engine import dtypes as dt
 from sim.engine.state import State
 from sim.records.results import cut_off
+from sim.references import Table
 from sim.requests import Int64s, Outcomes, Status
 
 

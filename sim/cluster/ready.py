@@ -7,12 +7,12 @@ import numpy as np
 from sim.cluster.config import ClusterConfig, Pool
 from sim.cluster.run.loop import run_cluster
 from sim.cluster.run.prepare import ClusterWork, new_world
-from sim.cluster.run.tables import table_of
 from sim.cluster.run.world import FOREVER
 from sim.cluster.simulation import simulate_cluster
 from sim.config import EngineConfig
 from sim.latency import Blackbox
 from sim.ready import one_request
+from sim.references import table_of
 
 
 def _smallest() -> ClusterConfig:

@@ -16,7 +16,6 @@ from sim.cluster.run.changes.operations import Operations
 from sim.cluster.run.driving import Driver
 from sim.cluster.run.loop import finish_ranks
 from sim.cluster.run.prepare import ClusterWork, new_world
-from sim.cluster.run.tables import Table, point_to, table_of
 from sim.cluster.run.watch import BUSY, look_at_all
 from sim.cluster.run.watch import NEEDS_ROOM as LOOK_NEEDS_ROOM
 from sim.cluster.run.world import FOREVER, NEVER, DecisionLog, Exit, World
@@ -27,6 +26,7 @@ from sim.engine.initial_state import with_more_room
 from sim.engine.run import NEEDS_ROOM, run
 from sim.engine.state import State
 from sim.records.results import EngineRecord, Totals, outcomes_of, totals_of
+from sim.references import Table, point_to, table_of
 from sim.requests import Int64s, Outcomes, Status
 
 STATUS_OF_EXIT = {
@@ -217,13 +217,10 @@ def _finish_engines(world: World, states: list[State], *, until_us: int) -> None
     if world.first_rank.max() != NEVER:
         _finish_ranks(world, states, until_us=until_us)
         return
-    for number, engine in enumerate(states):
-        state = engine
-        while run(state, until_us, bool(world.coalesces[number])) == NEEDS_ROOM:
-            state = with_more_room(state)
-        if state is not engine:
-            states[number] = state
-            point_to(world.engines, number, state)
+    for number in range(len(states)):
+        while run(world.engines, number, until_us, bool(world.coalesces[number])) == NEEDS_ROOM:
+            states[number] = with_more_room(states[number])
+            point_to(world.engines, number, states[number])
 
 
 def _finish_ranks(world: World, states: list[State], *, until_us: int) -> None:

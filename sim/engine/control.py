@@ -9,16 +9,20 @@ from sim.compile import engine_entry, part, phase
 from sim.engine.abort import abort
 from sim.engine.deadlines import add_deadline
 from sim.engine.dtypes import NEVER
-from sim.engine.state import State
+from sim.engine.state import State, engine_at
 from sim.engine.waiting import add_pending, drop_pending
+from sim.references import Table
 
 
 @engine_entry
-def join_requests(s: State, order: NDArray[np.int64], by_deadline: NDArray[np.int64]) -> None:
+def join_requests(
+    engines: Table, engine: int, order: NDArray[np.int64], by_deadline: NDArray[np.int64]
+) -> None:
     """Let requests join at their ``queued_us``; ``order`` is sorted by it, ties by number.
 
     ``by_deadline``: those of them that have one, sorted by it.
     """
+    s = engine_at(engines, engine)
     for request in order:
         add_pending(s, request)
     for request in by_deadline:
@@ -27,12 +31,18 @@ def join_requests(s: State, order: NDArray[np.int64], by_deadline: NDArray[np.in
 
 @engine_entry
 def hold_requests(
-    s: State, rank: NDArray[np.int64], concurrency: int, think_time_us: int, is_capped: bool
+    engines: Table,
+    engine: int,
+    rank: NDArray[np.int64],
+    concurrency: int,
+    think_time_us: int,
+    is_capped: bool,
 ) -> None:
     """Make the loop closed before it starts: all but the first ``concurrency`` of ``held`` wait for a completion.
 
     ``rank``: where in ``held`` each request stands.
     """
+    s = engine_at(engines, engine)
     settings, queues = s.engine[0].settings, s.engine[0].queues
     settings.is_closed_loop = 1
     settings.is_capped = is_capped
@@ -76,6 +86,6 @@ def drop_request(s: State, request: int) -> None:
 
 
 @engine_entry
-def abort_request(s: State, request: int) -> None:
+def abort_request(engines: Table, engine: int, request: int) -> None:
     """Call ``drop_request``."""
-    drop_request(s, request)
+    drop_request(engine_at(engines, engine), request)

@@ -80,7 +80,8 @@ def size_for(config: EngineConfig, requests: Requests | None) -> tuple[int, int]
         )
     longest = int((requests.prompt_tokens + requests.output_tokens).max(initial=1))
     longest += config.num_speculative_tokens + config.num_lookahead_tokens
-    if requests.max_tokens is not None:  # behind an EOS that is in flight
+    # behind an EOS that is in flight, or behind drafts that are
+    if requests.max_tokens is not None or config.num_speculative_tokens > 0:
         longest += (config.max_concurrent_batches - 1) * (1 + config.num_speculative_tokens)
     longest += (
         config.pipeline_parallel_size - 1

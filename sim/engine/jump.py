@@ -351,7 +351,7 @@ def start_jump(s: State, until_us: int, start_us: int) -> int:
     return num_steps
 
 
-@part
+@phase
 def jump_sync(s: State, until_us: int) -> bool:
     """Take as many steps as nothing can change in; return False when not even one."""
     clock = s.engine[0].clock
@@ -370,7 +370,7 @@ def only_the_running_are_in_flight(s: State) -> bool:
     return clock.num_batches == 1 and s.batches[clock.oldest_batch].num_entries == queues.num_running
 
 
-@part
+@phase
 def jump_async(s: State, until_us: int) -> bool:
     """Schedule batches and take in the results of their predecessors until something changes; False when nothing can.
 

@@ -17,7 +17,7 @@ from sim.engine.optional.added_time import move_to_its_place, with_added_time
 from sim.engine.optional.blis import least_step_us, repeats_preempting_all
 from sim.engine.optional.pipeline import first_stage_starts_us, launch_in_stages
 from sim.engine.schedule import schedule
-from sim.engine.state import State
+from sim.engine.state import State, engine_at
 from sim.engine.step_duration import take_step
 from sim.engine.step_sums import sums_of
 from sim.engine.update import update_from_output
@@ -29,6 +29,7 @@ from sim.engine.waiting import (
     note_taken_in,
     take_first_pending,
 )
+from sim.references import Table
 
 REACHED, IDLE, NEEDS_ROOM, PAUSED = 0, 1, 2, 3
 """Why ``run`` returned: the time is up, nothing can happen before another request comes, an array is full, requests
@@ -39,7 +40,7 @@ MOST_FRUITLESS_STEPS = 300
 in two thousand random cases."""
 
 
-@part
+@phase
 def add_arrivals(s: State, by_us: int) -> None:
     """Let everybody join the queue who is due by a time."""
     settings, queues = s.engine[0].settings, s.engine[0].queues
@@ -111,7 +112,7 @@ def has_requests(s: State) -> bool:
     return s.engine[0].kv_transfers.num_delayed > 0
 
 
-@part
+@phase
 def duration_of(s: State, batch: int, start_us: int) -> int:
     """Return how long a batch takes that starts at ``start_us``, the KV blocks it brings back included; count it."""
     compute_us = take_step(s, sums_of(s, batch), start_us, s.batches[batch].step)
@@ -173,7 +174,7 @@ def preempts_without_end(s: State, batch: int) -> bool:
     return True
 
 
-@part
+@phase
 def run_sync(s: State, until_us: int, coalesce: bool) -> int:
     """Schedule, run, update; one batch at a time (vllm 0.32.0 v1/engine/core.py:step)."""
     settings, clock, queues, current = (
@@ -214,7 +215,7 @@ def run_sync(s: State, until_us: int, coalesce: bool) -> int:
             queues.is_blocked = 0
 
 
-@part
+@phase
 def launch(s: State, batch: int) -> None:
     """Put a scheduled batch behind the one on the device; an empty one takes no device time."""
     settings, clock, b = s.engine[0].settings, s.engine[0].clock, s.batches[batch]
@@ -233,7 +234,7 @@ def launch(s: State, batch: int) -> None:
     clock.num_batches += 1
 
 
-@part
+@phase
 def take_oldest(s: State) -> None:
     """Wait for the oldest batch in flight and take in its results."""
     settings, clock = s.engine[0].settings, s.engine[0].clock
@@ -271,7 +272,7 @@ def end_unlaunched(s: State, batch: int) -> None:
     clock.num_batches += 1
 
 
-@part
+@phase
 def drain_and_block(s: State) -> None:
     """Take in all that is in flight: nothing comes of it before an arrival."""
     clock, queues = s.engine[0].clock, s.engine[0].queues
@@ -280,7 +281,7 @@ def drain_and_block(s: State) -> None:
     queues.is_blocked = 1
 
 
-@part
+@phase
 def run_with_batch_queue(s: State, until_us: int, coalesce: bool) -> int:
     """Schedule batches while their predecessors run (vllm 0.32.0 v1/engine/core.py:step_with_batch_queue)."""
     most = s.engine[0].settings.max_concurrent_batches
@@ -377,8 +378,12 @@ def run_in_lockstep(s: State, now_us: int) -> int:
 
 
 @engine_entry
-def run(s: State, until_us: int, coalesce: bool) -> int:
-    """Take every step that starts before ``until_us``; return REACHED, IDLE or NEEDS_ROOM."""
+def run(engines: Table, engine: int, until_us: int, coalesce: bool) -> int:
+    """Take every step of an engine that starts before ``until_us``; return REACHED, IDLE, NEEDS_ROOM or PAUSED.
+
+    ``engine``: which row of the table it is.
+    """
+    s = engine_at(engines, engine)
     if s.engine[0].settings.is_lockstep:
         return run_in_lockstep(s, until_us)
     if s.engine[0].settings.max_concurrent_batches > 1:

@@ -123,7 +123,7 @@ def add_to_batch(s: State, batch: int, request: int, num_tokens: int) -> None:
         s.transfers[request].is_prefill_chunk = not kind & SAMPLES
 
 
-@part
+@phase
 def schedule_running(s: State, batch: int, threshold: int) -> None:
     """Give running requests their next tokens, in admission order, while the budget lasts."""
     queues, current = s.engine[0].queues, s.engine[0].current_step
@@ -201,7 +201,7 @@ def schedule_held(s: State, batch: int, threshold: int) -> bool:
     return True
 
 
-@part
+@phase
 def schedule_waiting(s: State, batch: int, threshold: int) -> None:
     """Admit waiting requests from the head; the first that does not fit stops the rest."""
     settings, queues, current = s.engine[0].settings, s.engine[0].queues, s.engine[0].current_step
@@ -304,7 +304,7 @@ def schedule_otherwise(s: State, batch: int) -> None:
         schedule_reserving(s, batch)
 
 
-@part
+@phase
 def schedule(s: State, batch: int) -> None:
     """Fill a batch: who computes how many tokens in this step."""
     settings, queues, current, totals = (

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sim.memory import CACHE_LINE
+from sim.references import reader_of
 
 Records = Any  # numpy.recarray; its fields are typed by its dtype, which mypy cannot follow
 
@@ -81,6 +82,10 @@ class State(NamedTuple):
         np.int64
     ]  # requests that hold blocks and do not run, in the order in which they are asked
     kv_events: Records  # KV_EVENT[rows of block_table]: a ring of ended transfers
+
+
+engine_at = reader_of(State, gives_columns=True)
+"""(table, row) to a reference to a ``State``, by which compiled functions take it."""
 
 
 def records(length: int, dtype: np.dtype[Any]) -> Records:

@@ -86,7 +86,7 @@ def give_accepted(s: State, batch: int, index: int, now_us: int, is_stale: bool)
             r.num_output_placeholders -= 1
 
 
-@part
+@phase
 def update_from_output(s: State, batch: int, now_us: int) -> None:
     """Give each request that sampled its token, and free those that have all of them, in schedule order."""
     settings, current, totals, b = (

@@ -9,14 +9,15 @@ from pathlib import Path
 from typing import Any
 
 import numba
+import numpy as np
 import pytest
 from numba import int64
-from numba.core import codegen, compiler, cpu, environment
+from numba.core import codegen, compiler, cpu, environment, types
 from numba.extending import intrinsic
 
 from sim.code_cache import cache_for
 from sim.compile import INTERNAL
-from sim.linking import Outer, address_of, call_at
+from sim.linking import Outer, address_of, call_at, for_any_integer
 
 pytestmark = pytest.mark.skipif(bool(numba.config.DISABLE_JIT), reason="nothing is compiled without the JIT")
 
@@ -77,6 +78,28 @@ def test_an_inner_function_is_neither_optimised_nor_assembled() -> None:
         assert library._compiled_object is None
         defined = [each.name for each in library._final_module.functions if not each.is_declaration]
         assert defined == [result.fndesc.llvm_func_name]  # what it calls is not in it
+
+
+def test_an_inner_function_is_compiled_once_for_all_integers() -> None:
+    """Not for each of 0, 1, ``i``, and the 32-bit numbers of a record."""
+
+    @numba.njit(**INTERNAL)
+    def less(number: int, other: int) -> int:
+        return number - other
+
+    compiled = outer(lambda number, small: less(0, 1) + less(number, 2) + less(small, number))
+    for_any_integer(less)
+    assert compiled(5, np.uint32(3)) == -1 + 3 - 2
+    assert list(less.overloads) == [(int64, int64)]
+
+    @numba.njit(**INTERNAL)
+    def same(number: Any) -> Any:
+        return number
+
+    for_any_integer(same)
+    others = outer(lambda truth, fraction, large: (same(truth), same(fraction), same(large)))
+    assert others(True, 2.5, np.uint64(2**64 - 1)) == (True, 2.5, 2**64 - 1)
+    assert [str(kind) for (kind,) in same.overloads] == ["bool", "float64", "uint64"]
 
 
 def test_what_was_stored_is_loaded_and_not_compiled_again(tmp_path: Path) -> None:
@@ -164,6 +187,7 @@ def test_numba_has_what_is_relied_on() -> None:
     for name in ("get_function_type", "call_function", "return_status_propagate"):
         assert hasattr(numba.core.registry.cpu_target.target_context.call_conv, name), name
     assert hasattr(library, "get_pointer_to_function")
+    assert "self.dispatcher.get_call_template(args, kws)" in inspect.getsource(types.Dispatcher.get_call_type)
     assert environment.lookup_environment("_ZN08NumbaEnv is none's") is None
     (result,) = results_of(outer(asked))
     assert result.environment.env_name.startswith("_ZN08NumbaEnv")

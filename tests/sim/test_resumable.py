@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -143,6 +147,20 @@ def test_a_number_that_was_never_given_cannot_be_aborted() -> None:
     for number in (-1, 0, 7):
         with pytest.raises(IndexError, match="request"):
             engine.abort(number)
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda engine: pickle.loads(pickle.dumps(engine))])  # noqa: S301
+def test_a_copy_goes_on_by_itself(copied: Callable[[Engine], Engine]) -> None:
+    engine = Engine(EngineConfig(), Blackbox(beta0=1000))
+    engine.submit(arrival_us=0, prompt_tokens=30, output_tokens=50)
+    engine.advance(20_000)
+    other = copied(engine)
+    other.advance()
+    assert engine.outcomes().status.tolist() == [Status.UNFINISHED]
+    assert engine.view().clock_us == 20_000
+    assert other.outcomes().status.tolist() == [Status.OK]
+    engine.advance()
+    assert_same_outcomes(engine.outcomes(), other.outcomes())
 
 
 def test_an_idle_engine_has_nothing_coming() -> None:

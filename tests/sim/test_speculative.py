@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
+import subprocess
+import sys
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -80,6 +83,39 @@ def test_every_request_that_ends_has_the_tokens_that_it_asked_for(case: Case) ->
     wanted = plain.under(num_gpu_blocks=0).run().outcomes
     done = outcomes.status == Status.OK
     np.testing.assert_array_equal(outcomes.num_output_tokens[done], wanted.num_output_tokens[done])
+
+
+def short_answers() -> Case:
+    """Return requests whose last token and its drafts are in flight while the next drafts get their blocks."""
+    named = [{"arrival_us": 0, "prompt": i % 3 + 1, "output": i % 4 + 1} for i in range(8)]
+    config = EngineConfig(
+        max_num_seqs=4,
+        max_num_batched_tokens=50,
+        num_gpu_blocks=80,
+        block_size=1,
+        max_model_len=1000,
+        num_speculative_tokens=5,
+        synthetic_acceptance_rates=(0.0,) * 5,
+        num_lookahead_tokens=5,
+    )
+    return Case(requests=requests_of(named), config=config, latency=Blackbox(beta0=50, beta1=50, beta2=50))
+
+
+def test_plain_python_which_checks_every_index_gives_the_same_with_drafts_in_flight() -> None:
+    program = (
+        f"from {__name__} import short_answers; print(short_answers().run().outcomes.last_token_us.tolist())"
+    )
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", program],
+        cwd=Path(__file__).parents[2],
+        env={**os.environ, "NUMBA_DISABLE_JIT": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == short_answers().run().outcomes.last_token_us.tolist()
 
 
 @examples(100)

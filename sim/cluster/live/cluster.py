@@ -21,12 +21,12 @@ from sim.cluster.live.writing import ANYBODY, Sender, Writer
 from sim.cluster.run.changes.removal import forget, hand_back, let_dispatch, lose, stop
 from sim.cluster.run.driving import Driver
 from sim.cluster.run.prepare import new_world
-from sim.cluster.run.tables import point_to, table_of
 from sim.cluster.run.world import NEVER, Exit
 from sim.cluster.slo import STANDARD
 from sim.config import InvalidConfig
 from sim.engine.state import columns
 from sim.records.results import View, outcomes_of, view_of
+from sim.references import point_to, table_of
 from sim.requests import Outcomes, Requests
 
 FIRST_ROWS = 1024

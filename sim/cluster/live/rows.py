@@ -16,11 +16,11 @@ from numpy.typing import NDArray
 from sim.cluster.routing.state import Router
 from sim.cluster.run.changes.to_come import rows_of_events
 from sim.cluster.run.driving import Driver
-from sim.cluster.run.tables import point_to
 from sim.cluster.run.world import NEVER, World
 from sim.engine import dtypes as dt
 from sim.engine.initial_state import longer
 from sim.engine.state import State, columns
+from sim.references import point_to
 from sim.requests import Int64s
 
 OF_WORLD = ("rows", "journeys", "transfers")

@@ -22,10 +22,10 @@ from sim.cluster.run.pipeline import (
     NEEDS_OPERATION,
     ROUTER_NEEDS_ROOM,
 )
-from sim.cluster.run.tables import point_to
 from sim.cluster.run.world import World
 from sim.engine.initial_state import with_more_room
 from sim.engine.state import State, columns
+from sim.references import point_to
 
 
 class Driver:

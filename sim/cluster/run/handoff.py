@@ -15,7 +15,6 @@ from sim.cluster.run.decision_log import log_decision
 from sim.cluster.run.departures import hear
 from sim.cluster.run.instances import hand_over, see_prompt
 from sim.cluster.run.planning import plan_step
-from sim.cluster.run.tables import engine_at
 from sim.cluster.run.world import FOREVER, NEVER, World
 from sim.cluster.transfer.links import (
     cut_off,
@@ -29,6 +28,7 @@ from sim.compile import part, phase
 from sim.engine import dtypes as dt
 from sim.engine.control import drop_request
 from sim.engine.kv_transfer.delivery import deliver
+from sim.engine.state import engine_at
 
 TRANSFER_ENDED = int(EventRank.TRANSFER_ENDED)
 

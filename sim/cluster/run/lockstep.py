@@ -9,12 +9,13 @@ some steps after the last request; and how long it takes to wake the other ranks
 
 from __future__ import annotations
 
-from sim.cluster.run.tables import engine_at, run_engine
+from sim.cluster.run.tables import run_engine
 from sim.cluster.run.world import NEVER, World
 from sim.compile import part, phase
 from sim.engine import dtypes as dt
 from sim.engine.deadlines import next_deadline_us
 from sim.engine.run import NEEDS_ROOM
+from sim.engine.state import engine_at
 
 
 @phase

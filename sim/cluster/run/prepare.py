@@ -30,7 +30,7 @@ from sim.cluster.routing.policies import (
 )
 from sim.cluster.routing.state import new_router
 from sim.cluster.run.handoff import EVERYBODY, NOBODY, WHO_LACKS_A_PREFIX
-from sim.cluster.run.tables import address_of_run, table_of
+from sim.cluster.run.tables import address_of_run
 from sim.cluster.run.world import (
     CLIENTS,
     DECISION,
@@ -62,6 +62,7 @@ from sim.engine.initial_state import (
 from sim.engine.state import Records, State
 from sim.engine.state import records as aligned_records
 from sim.latency.batch import StepBatch
+from sim.references import table_of
 from sim.requests import Int64s, Requests
 
 ROLES = ("shared", "prefill", "decode")

@@ -6,9 +6,9 @@ from sim.cluster.routing.decide import note_snapshot
 from sim.cluster.routing.simple import draw_two
 from sim.cluster.run.departures import hear
 from sim.cluster.run.instances import run_until, see_cache, see_kv, see_prompt, see_queue
-from sim.cluster.run.tables import engine_at
 from sim.cluster.run.world import FOREVER, World
 from sim.compile import part, phase
+from sim.engine.state import engine_at
 
 
 @phase

@@ -9,6 +9,8 @@ to compute, beside decoding ones, is padded to 1 + k with drafts that nobody mad
 
 from __future__ import annotations
 
+import numpy as np
+
 from sim.compile import part
 from sim.engine.dtypes import IS_DECODE, IS_PADDED, SAMPLES
 from sim.engine.state import State
@@ -79,7 +81,8 @@ def num_accepted_of(s: State, request: int, num_scheduled: int) -> int:
 
     One draw decides: rate i is the chance that the first i drafts all hold (vLLM's synthetic acceptance rates).
     """
-    draw = uniform(s.engine[0].settings.seed, (request + 1) * LONGEST_OUTPUT + s.requests[request].num_tokens)
+    first = (np.int64(request) + 1) * LONGEST_OUTPUT  # in plain Python a record's number has 32 bits
+    draw = uniform(s.engine[0].settings.seed, first + s.requests[request].num_tokens)
     num_accepted = 0
     while num_accepted < num_scheduled and draw < s.acceptance_rates[num_accepted]:
         num_accepted += 1

@@ -17,10 +17,10 @@ from sim.cluster.config import ClusterConfig, Pool, SnapshotIntervals
 from sim.cluster.infrastructure.config import Autoscaler
 from sim.cluster.routing.policies import LeastLoaded, RoundRobin, RoutingPolicy, Weighted
 from sim.cluster.run.prepare import ClusterWork
-from sim.cluster.run.tables import Table
 from sim.cluster.run.watch import look_at_all
 from sim.cluster.simulation import simulate_cluster
 from sim.cluster.watching import Watch
+from sim.references import Table
 from tests.examples import examples
 from tests.sim.cluster.test_cluster import GATEWAYS, alike, assert_same_run, cluster, some_requests
 from tests.sim.strategies import Case, any_model, cases

@@ -32,13 +32,13 @@ from sim.cluster.run.changes.removal import (
 )
 from sim.cluster.run.changes.to_come import has_events, has_unheard
 from sim.cluster.run.handoff import PREFILL
-from sim.cluster.run.tables import Table, point_to
 from sim.cluster.run.world import FOREVER, NEVER, Exit, World
 from sim.config import InvalidConfig
 from sim.engine import dtypes as dt
 from sim.engine.initial_state import with_more_room
 from sim.engine.run import NEEDS_ROOM, run
 from sim.engine.state import State
+from sim.references import Table, point_to
 from sim.requests import Int64s
 
 OFF, COMING, READY, DOWN, DRAINING = range(5)
@@ -365,7 +365,7 @@ class Operations:
         if self.config.moves_kv:
             self._cut_off_transfers(slot, time_us)
         self.states[slot].engine[0].log_fill.num_completions = 0
-        while run(self.states[slot], FOREVER, False) == NEEDS_ROOM:
+        while run(self.world.engines, slot, FOREVER, False) == NEEDS_ROOM:
             self.states[slot] = with_more_room(self.states[slot])
             point_to(self.world.engines, slot, self.states[slot])
         self.states[slot].engine[0].log_fill.num_completions = 0

@@ -2,6 +2,10 @@
 
 The Python API of this room (everything is imported when first used):
 
+- ``run(trace, config)`` simulates the requests of a trace, for one server and for a cluster, and returns a ``Run``: its
+  summary, verdict, latencies, pace band and more, worked out when first asked for. ``RunSettings`` say how to simulate.
+- ``find_capacity(workload, config, slo)`` is the highest rate within latency limits, ``tune(workload, path, slo)`` the
+  engine flags that serve the highest, ``sweep(grid)`` the table of many runs.
 - ``load_config(path)`` reads TWIN.yaml into a ``TwinConfig``, ``dump_config(config)`` is its text again.
 - ``simulate_trace(trace, config)`` simulates the requests of a trace; ``summarize(simulation, trace)`` is the
   JSON document that ``vtwin replay --json`` prints.
@@ -18,7 +22,11 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from replay.plan.question import find_capacity
+    from replay.plan.sweep.question import sweep
+    from replay.plan.tune.question import tune
     from replay.serve import serving
+    from replay.simulated_run import Run, RunSettings, run
     from replay.trace.pacing import Pacing, paced_requests, pacing_of
     from replay.trace.requests import requests_from_trace
     from replay.trace.simulate import simulate_trace
@@ -36,6 +44,7 @@ _HOMES = {
     "allowing_code": "replay.twin.own.own_code",
     "check_fits": "replay.twin.config",
     "dump_config": "replay.twin.config_write",
+    "find_capacity": "replay.plan.question",
     "load_config": "replay.twin.config",
     "lookup_defaults": "replay.twin.on_record",
     "read_defaults": "replay.twin.defaults",
@@ -43,9 +52,14 @@ _HOMES = {
     "paced_requests": "replay.trace.pacing",
     "pacing_of": "replay.trace.pacing",
     "requests_from_trace": "replay.trace.requests",
+    "run": "replay.simulated_run",
+    "Run": "replay.simulated_run",
+    "RunSettings": "replay.simulated_run",
     "serving": "replay.serve",
     "simulate_trace": "replay.trace.simulate",
     "summarize": "replay.trace.simulation_summary",
+    "sweep": "replay.plan.sweep.question",
+    "tune": "replay.plan.tune.question",
     "write_defaults_entry": "replay.twin.defaults_write",
 }
 
@@ -53,19 +67,25 @@ __all__ = [
     "DefaultsEntry",
     "Pacing",
     "Provenance",
+    "Run",
+    "RunSettings",
     "TwinConfig",
     "allowing_code",
     "check_fits",
     "dump_config",
+    "find_capacity",
     "load_config",
     "lookup_defaults",
     "paced_requests",
     "pacing_of",
     "read_defaults",
     "requests_from_trace",
+    "run",
     "serving",
     "simulate_trace",
     "summarize",
+    "sweep",
+    "tune",
     "write_defaults_entry",
 ]
 

@@ -3,21 +3,29 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from replay.simulation_command import (
-    AnywayOption,
-    SimulationOptions,
-    check_starts,
-    load_engine,
-    load_twins,
-    simulate_and_write,
-    working,
+from replay.progress import working
+from replay.ready import load_engine
+from replay.run_options import (
+    ConfigOption,
+    DefaultsOption,
+    FileOptions,
+    InstancesOption,
+    RoutingOption,
+    RunOptions,
+    TwinOptions,
+    simulation_options,
+    twins_asked,
 )
+from replay.simulation_command import SimulationOptions, simulate_and_write
 from replay.twin.own.own_code import with_code_option
+from replay.twins import AnywayOption, check_starts
+from traces.strict.option_table import with_option_tables
 from traces.strict.tell import say, say_text, tell
 
 if TYPE_CHECKING:
@@ -25,166 +33,6 @@ if TYPE_CHECKING:
     from replay.twin.config import TwinConfig
     from replay.twin.keys.overlay import Setting
     from traces import Trace
-
-ConfigOption = Annotated[
-    Path, typer.Option(metavar="TWIN.yaml", help="What to simulate (docs/reference/config.md).")
-]
-OutputOption = Annotated[
-    Path | None,
-    typer.Option(
-        metavar="STEM",
-        help="Write the simulated trace: Parquet if it ends in .parquet, else CSV. With several variants: a folder.",
-        show_default=False,
-    ),
-]
-SetOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--set",
-        metavar="KEY=VALUE",
-        help="A key of TWIN.yaml in place of the file's: engine.max_num_seqs=64. Several values, with commas between, "
-        "give variants side by side; a list stands in brackets. Repeatable.",
-        show_default=False,
-    ),
-]
-BaseOption = Annotated[
-    bool,
-    typer.Option("--base", help="With --set: also simulate TWIN.yaml as it is, in the first column."),
-]
-JsonOption = Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")]
-ItlOption = Annotated[bool, typer.Option("--itl", help="Also write the time of every token (STEM.itl.csv).")]
-OverwriteOption = Annotated[
-    bool,
-    typer.Option(
-        "--overwrite",
-        help="Replace what --output names even if it was measured, and what --report names even if it is no page.",
-    ),
-]
-StepsOption = Annotated[
-    Path | None,
-    typer.Option(metavar="FILE.jsonl", help="Write every step of the engine, one JSON object a line."),
-]
-TraceEventsOption = Annotated[
-    Path | None,
-    typer.Option(
-        metavar="FILE.json",
-        help="Write steps and requests as Trace Event Format JSON, for ui.perfetto.dev or chrome://tracing.",
-    ),
-]
-ReportOption = Annotated[
-    Path | None,
-    typer.Option(
-        metavar="FILE.html",
-        help="Write a page: latencies and throughput over time, requests in flight, KV cache, batch sizes. Of several "
-        "variants: one that compares them.",
-    ),
-]
-DialectOption = Annotated[
-    Literal["vtwin", "blis"],
-    typer.Option(help="blis: only the columns and keys that BLIS reads."),
-]
-DefaultsOption = Annotated[
-    Path | None,
-    typer.Option(metavar="FILE", help="Your own defaults.yaml, read before the built-in one."),
-]
-
-SloOption = Annotated[
-    str | None,
-    typer.Option(
-        metavar="LIMITS",
-        help="Latency limits of each request, ttft=500ms,tpot=30ms,e2e=10s: count the requests that meet all of them "
-        "(goodput). Without it the trace's own targets count.",
-        show_default=False,
-    ),
-]
-MeasureOption = Annotated[
-    str | None,
-    typer.Option(
-        metavar="FROM:TO",
-        help="Measure only the requests sent in this time of the run (60s:300s, or 60s: to the end); all are "
-        "simulated.",
-        show_default=False,
-    ),
-]
-WarmupFracOption = Annotated[
-    float | None,
-    typer.Option(
-        metavar="F", help="Leave the first share F of the run out of the figures (0.1).", show_default=False
-    ),
-]
-
-HorizonOption = Annotated[
-    str | None,
-    typer.Option(
-        metavar="DURATION",
-        help="Stop the simulation at this time (300s, 10m). Requests that run or wait then are incomplete.",
-        show_default=False,
-    ),
-]
-
-InstancesOption = Annotated[
-    int | None,
-    typer.Option(
-        min=1,
-        max=100_000,
-        metavar="N",
-        help="Simulate N such servers behind a router, in place of the file's number.",
-        show_default=False,
-    ),
-]
-RoutingOption = Annotated[
-    str | None,
-    typer.Option(
-        metavar="POLICY",
-        help="How the router chooses, in place of the file's cluster.routing: round-robin, least-loaded, power-of-two, "
-        "weighted, … (docs/reference/config.md).",
-        show_default=False,
-    ),
-]
-DecisionsOption = Annotated[
-    Path | None,
-    typer.Option(
-        metavar="FILE",
-        help="Write every routing decision and what the router saw, as FILE.jsonl or FILE.parquet.",
-    ),
-]
-CounterfactualOption = Annotated[
-    int | None,
-    typer.Option(
-        min=1,
-        metavar="N",
-        help="Simulate again with one routing decision changed to its runner-up, for N of them drawn by the seed: "
-        "what each was worth (--json).",
-        show_default=False,
-    ),
-]
-FitnessOption = Annotated[
-    str | None,
-    typer.Option(
-        "--fitness-weights",
-        metavar="NAME=W,…",
-        help="Also one score to rank policies by: throughput, tokens_per_sec, mean_, p50_ or p99_ with ttft or e2e, "
-        "each with a weight (throughput=0.5,p99_ttft=0.5).",
-        show_default=False,
-    ),
-]
-SweepOption = Annotated[
-    str | None,
-    typer.Option(
-        metavar="VALUES",
-        help="One simulation per value, side by side: rates (1,2,4) or numbers of users (concurrency=8,16).",
-        show_default=False,
-    ),
-]
-
-OperatorTimesOption = Annotated[
-    bool,
-    typer.Option(
-        "--operator-times",
-        help="Also show how much of the steps' time each operator takes (roofline, physics, profiled). Simulates once "
-        "more, one step at a time.",
-    ),
-]
 
 config_app = typer.Typer(
     no_args_is_help=True,
@@ -194,7 +42,8 @@ config_app = typer.Typer(
 
 
 @with_code_option
-def replay(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
+@with_option_tables
+def replay(
     trace: Annotated[
         Path,
         typer.Argument(
@@ -202,11 +51,8 @@ def replay(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
             help="The trace's stem, header or table; also a file of Azure, BurstGPT, Mooncake, vllm bench, guidellm, …",
         ),
     ],
-    config: ConfigOption,
-    output: OutputOption = None,
-    settings: SetOption = None,
-    base: BaseOption = False,
-    as_json: JsonOption = False,
+    twin: TwinOptions,
+    *,
     at: Annotated[
         Literal["auto", "arrival", "send"],
         typer.Option(
@@ -232,38 +78,16 @@ def replay(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
             show_default=False,
         ),
     ] = None,
-    slo: SloOption = None,
-    measure: MeasureOption = None,
-    warmup_frac: WarmupFracOption = None,
-    horizon: HorizonOption = None,
-    itl: ItlOption = False,
-    operator_times: OperatorTimesOption = False,
-    steps: StepsOption = None,
-    trace_events: TraceEventsOption = None,
-    report: ReportOption = None,
-    instances: InstancesOption = None,
-    routing: RoutingOption = None,
-    decisions: DecisionsOption = None,
-    counterfactual: CounterfactualOption = None,
-    fitness_weights: FitnessOption = None,
-    dialect: DialectOption = "vtwin",
-    anyway: AnywayOption = False,
-    defaults: DefaultsOption = None,
-    overwrite: OverwriteOption = False,
+    run: RunOptions,
+    files: FileOptions,
 ) -> None:
     """Simulate the requests of a trace."""
-    twins = load_twins(
-        config, defaults, settings, instances=instances, routing=routing, anyway=anyway, base=base
-    )
-    from replay.cluster.fitness import parse_weights
-    from replay.trace.measured_window import parse_horizon, parse_measured
+    twins = twins_asked(twin, run, files)
     from traces.errors import TraceError
     from traces.importers.recorded import read_recorded
-    from traces.slo import parse_slo
-    from traces.strict.tell import tell_note
 
     if len(twins) == 1:
-        tell_replaced(output, config, overwrite=overwrite, read=trace)
+        tell_replaced(twin.output, twin.config, overwrite=files.overwrite, read=trace)
     with working(f"reading {trace}"):
         recorded = read_recorded(trace, events=True)
     if len(recorded) == 0:
@@ -271,26 +95,8 @@ def replay(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     loop: Literal["auto", "closed", "open"] = (
         "auto" if closed_loop is None else ("closed" if closed_loop else "open")
     )
-    options = SimulationOptions(
-        at=at,
-        loop=loop,
-        itl=itl,
-        operator_times=operator_times,
-        steps=steps,
-        trace_events=trace_events,
-        report=report,
-        overwrite=overwrite,
-        decisions=decisions,
-        counterfactual=counterfactual,
-        fitness_weights=parse_weights(fitness_weights) if fitness_weights else {},
-        dialect=dialect,
-        as_json=as_json,
-        measured=parse_measured(measure, warmup_frac),
-        horizon_us=parse_horizon(horizon),
-        slo_us=parse_slo(slo, tell=tell_note) if slo else {},
-        max_concurrency=max_concurrency,
-    )
-    simulate_each(twins, [("", "", recorded)], output=output, overwrite=overwrite, options=options)
+    options = simulation_options(twin, run, files, at=at, loop=loop, max_concurrency=max_concurrency)
+    simulate_each(twins, [("", "", recorded)], output=twin.output, overwrite=files.overwrite, options=options)
 
 
 @with_code_option
@@ -472,7 +278,7 @@ def _load(
 
 
 def simulate_each(
-    twins: list[tuple[tuple[Setting, ...], TwinConfig]],
+    twins: Sequence[tuple[Sequence[Setting], TwinConfig]],
     loads: list[tuple[str, str, Trace]],
     *,
     output: Path | None,
@@ -487,7 +293,7 @@ def simulate_each(
     if len(twins) == 1 and not loads[0][0]:
         simulate_and_write(loads[0][2], twins[0][1], output=output, options=options)
         return
-    from replay.plan.variants_command import simulate_variants, variants_from
+    from replay.plan.variants.command import simulate_variants, variants_from
 
     simulate_variants(variants_from(twins, loads), output=output, overwrite=overwrite, options=options)
 

@@ -240,7 +240,8 @@ def _compared(
 ) -> list[GpuResult]:
     """Compare, with a line on stderr once it takes long."""
     from replay.plan.gpus.comparison import compare_gpus
-    from replay.simulation_command import load_engine, working
+    from replay.progress import working
+    from replay.ready import load_engine
 
     load_engine()
     with working(f"simulating {len(servers)} servers"):

@@ -15,8 +15,8 @@ import pytest
 import typer
 import typer.main
 
-import replay.plan.variants_command  # a test must not be the first to import it: it would keep the stubs of `here`
-import replay.simulation_command
+import replay.plan.variants.command  # a test must not be the first to import it: it would keep the stubs of `here`
+import replay.ready
 import vtwin
 from tests.calibrate.predictor import profiles
 from tests.traces.made import small_trace
@@ -111,7 +111,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         raise SimulatedError
 
     for name in ("load_engine", "prepare_engine"):
-        real = getattr(replay.simulation_command, name)
+        real = getattr(replay.ready, name)
         for module in [each for each in sys.modules.values() if getattr(each, name, None) is real]:
             monkeypatch.setattr(module, name, stop)
     monkeypatch.setattr("observe.selfcheck.measure.start_reference_server", stop)

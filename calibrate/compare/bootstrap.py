@@ -14,6 +14,8 @@ LEVEL = 0.90
 REPLICATES = 1000
 MIN_REQUESTS = 8
 """Fewer than this and an interval would be pretence: there is none."""
+RUN = 5
+"""So many correlations in a row that are no larger than chance; sqrt(log10 n) would be more from 10²⁵ requests on."""
 CHUNK_CELLS = 4_000_000
 """Replicates are taken in chunks of this many counts (16 MB), whatever the number of requests."""
 
@@ -49,16 +51,15 @@ def block_length(series: Floats) -> int:
     """
     known = series[np.isfinite(series)]
     n = len(known)
-    if n < 4 or (known == known[0]).all():
+    if not n or (known == known[0]).all():
         return 1
     scaled = np.ldexp(known, -int(np.frexp(np.abs(known).max())[1]))  # exact, and no square overflows
     centred = scaled - scaled.mean()
     spectrum = np.abs(np.fft.rfft(centred, 2 * n)) ** 2
     covariance = np.fft.irfft(spectrum)[:n] / n
     reach = _last_significant_lag(covariance / covariance[0])
-    lags = np.arange(1, min(2 * reach, n - 1) + 1)
-    taper = np.clip(2 * (1 - lags / (2 * reach)), 0, 1) if reach else np.zeros(0)
-    lags = lags[: len(taper)]
+    lags = np.arange(1, 2 * reach)  # further ones weigh nothing; none is beyond n - 1
+    taper = np.minimum(2 * (1 - lags / (2 * reach)), 1)
     slope = 2 * float(np.sum(taper * lags * covariance[lags]))
     density = covariance[0] + 2 * float(np.sum(taper * covariance[lags]))
     if density <= 0:
@@ -70,13 +71,21 @@ def block_length(series: Floats) -> int:
 def _last_significant_lag(correlation: Floats) -> int:
     """Return the lag after which a run of correlations is indistinguishable from none."""
     n = len(correlation)
-    run = max(5, int(np.ceil(np.sqrt(np.log10(n)))))
-    limit = int(np.ceil(np.sqrt(n))) + run
+    limit = int(np.ceil(np.sqrt(n))) + RUN
     small = np.abs(correlation[1 : limit + 1]) < 2 * np.sqrt(np.log10(n) / n)
-    for lag in range(max(len(small) - run, 0)):
-        if small[lag : lag + run].all():
+    for lag in range(len(small) - RUN):
+        if small[lag : lag + RUN].all():
             return lag
-    return max(len(small) - run, 0)
+    return max(len(small) - RUN, 0)
+
+
+def generator_of(seed: int, stream: int) -> np.random.Generator:
+    """Return the generator of a seed and a stream, from 0 on; of a negative seed, or a long one, its last 64 bits.
+
+    A list of such a number and a small one would become floats, of which all negative seeds are the same.
+    """
+    key = np.array([seed & (2**64 - 1), stream], dtype=np.uint64)
+    return np.random.Generator(np.random.Philox(key=key))
 
 
 def draw_counts(n: int, block: int, *, replicates: int, seed: int, stream: int) -> NDArray[np.float32]:
@@ -84,7 +93,7 @@ def draw_counts(n: int, block: int, *, replicates: int, seed: int, stream: int) 
 
     Blocks are circular, so that every request is drawn equally often; the last one is cut to fit.
     """
-    generator = np.random.Generator(np.random.Philox(key=[seed & (2**64 - 1), stream]))
+    generator = generator_of(seed, stream)
     num_blocks = -(-n // block)
     starts = generator.integers(0, n, size=(replicates, num_blocks))
     lengths = np.full(num_blocks, block)

@@ -141,11 +141,10 @@ def compare_metric(
     def between(value: float, key: str) -> Estimate:
         return interval(value, drawn[key], level=settings.level) if drawn else Estimate(value=finite(value))
 
-    error, rel_error = {}, {}
-    for i, name in enumerate(STATISTICS):
-        error[name] = between(simulated[i] - observed[i], f"error {name}")
-        ratio = float(_relative(simulated[i : i + 1] - observed[i : i + 1], observed[i : i + 1])[0])
-        rel_error[name] = between(ratio, f"rel_error {name}")
+    off = simulated - observed
+    ratios = _relative(off, observed)
+    error = {name: between(off[i], f"error {name}") for i, name in enumerate(STATISTICS)}
+    rel_error = {name: between(ratios[i], f"rel_error {name}") for i, name in enumerate(STATISTICS)}
     once = np.ones((1, n), dtype=np.float32)
     r, mape, bias = (
         float(value[0]) for value in (correlation(per_request, once), *_relative_errors(per_request, once))

@@ -109,7 +109,7 @@ def _burst(n: int, backlog: int, *, span_us: float, ends: Floats) -> Saturation:
     """Return the verdict on requests that all came before the first were answered: a backlog by design."""
     drained = float(np.quantile(ends, 0.9) - ends.min())
     first = float(ends.min())
-    queues = drained > max(span_us, 0.0) and backlog * 2 > n and drained > 0 and first > 0
+    queues = drained > max(span_us, 0.0) and backlog * 2 > n and first > 0
     state: State = "saturated" if queues else "unclear"
     return Saturation(
         state=state,

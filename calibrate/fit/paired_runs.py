@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrate.compare.bootstrap import Estimate, Floats, block_length, draw_counts, interval
+from calibrate.compare.bootstrap import Estimate, Floats, block_length, draw_counts, generator_of, interval
 from calibrate.fit.objective.objective import log_ratio
 from calibrate.fit.objective.work import Work, scattered
 from calibrate.fit.step_noise import sigma_of
@@ -178,7 +178,7 @@ def _other_pairs(changes: Changes, costs: Floats, seed: int) -> Iterator[Floats]
 
     Steps scatter as much as the two runs' TPOT say; each arrival is up to half a step off.
     """
-    generator = np.random.Generator(np.random.Philox(key=[seed & (2**64 - 1), 8103]))
+    generator = generator_of(seed, 8103)
     sigma = changes.step_sigma(costs)
     step_us = float(np.nanmedian(changes.plain_us[METRICS.index("tpot_us")]))
     runs = ((changes.plain, changes.plain_config), (changes.other, changes.with_costs(costs)))
@@ -211,7 +211,7 @@ class Surface:
     ) -> Surface:
         """Return the plane through simulations at costs up to ``reach`` x the centre away, at least ``least``."""
         width = np.maximum(reach * centre, np.array(least))
-        generator = np.random.Generator(np.random.Philox(key=[seed & (2**64 - 1), 8101]))
+        generator = generator_of(seed, 8101)
         points = np.maximum(centre + width * generator.uniform(-1, 1, size=(NUM_POINTS, NUM_COSTS)), 0.0)
         left = np.stack([changes.left(point).ravel() for point in points])
         design = np.column_stack([np.ones(NUM_POINTS), points - centre])
@@ -360,6 +360,6 @@ def _estimates(surface: Surface, costs: Floats, *, scatter: Floats, seed: int) -
     block = max(block_length(part) for part in surface.level.reshape(len(METRICS), -1))
     counts = draw_counts(surface.num_pairs, block, replicates=REPLICATES, seed=seed, stream=8100)
     drawn = np.array([np.maximum(surface.best(row.astype(np.float64)), 0.0) for row in counts])
-    generator = np.random.Generator(np.random.Philox(key=[seed & (2**64 - 1), 8102]))
+    generator = generator_of(seed, 8102)
     drawn = np.maximum(drawn + scatter * generator.normal(size=drawn.shape), 0.0)
     return [interval(value, drawn[:, i]) for i, value in enumerate(costs.tolist())]

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.optimize import nnls
 
-from calibrate.compare.bootstrap import Floats
+from calibrate.compare.bootstrap import Floats, generator_of
 from calibrate.fit.objective.many_runs import simulate_many
 from calibrate.fit.objective.objective import Objective, robust_weight
 
@@ -58,7 +58,7 @@ def sample_surface(
     """Return the surface around ``theta``, or as near to it as leaves every point within its limits."""
     p = len(theta)
     centre = np.maximum(np.minimum(theta, objective.most() - reach), reach)
-    generator = np.random.Generator(np.random.Philox(key=[seed & (2**64 - 1), 78]))
+    generator = generator_of(seed, 78)
     drawn = generator.uniform(-1, 1, size=(points_per_coefficient * p // 2, p)) * reach
     # mirrored: slopes are free of any even curvature
     return _surface(objective, centre, np.concatenate([drawn, -drawn]), reach=reach, report=report)
@@ -77,7 +77,7 @@ def sample_shaped(
     Points beyond a coefficient's limits are moved there.
     """
     p = len(theta)
-    generator = np.random.Generator(np.random.Philox(key=[seed & (2**64 - 1), 80]))
+    generator = generator_of(seed, 80)
     drawn = np.sqrt(3.0) * generator.uniform(-1, 1, size=(points_per_coefficient * p // 2, p)) @ root.T
     points = np.clip(theta + np.concatenate([drawn, -drawn]), 0.0, objective.most())
     reach = SHAPED_REACH * np.sqrt((root**2).sum(axis=1))

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from calibrate.compare.bootstrap import LEVEL, Floats, block_length, draw_counts
+from calibrate.compare.bootstrap import LEVEL, Floats, block_length, draw_counts, generator_of
 from calibrate.fit.objective.objective import MOST, Objective, robust_weight
 from calibrate.fit.objective.priors import Prior
 from calibrate.fit.response_surface import Surface, reach_around, sample_surface
@@ -91,7 +91,7 @@ def uncertainty(
     curvature, scores, noise = _information(objective, theta, surface)
     precision = objective.prior_precision(theta)
     inverse = np.linalg.inv(curvature + noise * np.eye(len(theta)) + np.diag(precision))
-    generator = np.random.Generator(np.random.Philox(key=[seed & (2**64 - 1), 77]))
+    generator = generator_of(seed, 77)
     # The prior's pull counts from where the fit is, so that it widens without moving.
     pull = noise * generator.normal(size=(replicates, len(theta)))
     if objective.priors:

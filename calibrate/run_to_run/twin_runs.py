@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from calibrate.compare.bootstrap import generator_of
 from calibrate.compare.pair import LATENCIES
 from replay.pace_band import paced
 from sim import Requests
@@ -51,7 +52,7 @@ def runs_again(
     from traces import request_metrics
 
     number = int(np.clip(MOST_REQUESTS // max(len(base), 1), LEAST_RUNS, MOST_RUNS))
-    generator = np.random.Generator(np.random.Philox(key=[seed & (2**64 - 1), STREAM]))
+    generator = generator_of(seed, STREAM)
     half_us = _step_us(base) / 2
     found = np.empty((number, *base.shape))
     for run, factor in enumerate(_factors(number, deviation, generator)):

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from html import escape
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
@@ -116,6 +117,17 @@ class Capacity:
     is_too_short: bool = False
     pace_frac: float | None = None
 
+    def __str__(self) -> str:
+        """Return the capacity in a line."""
+        if self.rate_per_s is None:
+            return f"no rate is within the limits ({self.limiting} breaks first)"
+        reach = "" if self.low is None or self.high is None else f" (90 %: {self.low:.4g} to {self.high:.4g})"
+        return f"{self.rate_per_s:.4g} requests/s{reach}, held by {self.limiting}"
+
+    def _repr_html_(self) -> str:
+        """Return the line for a notebook."""
+        return f"<p>{escape(str(self))}</p>"
+
     @property
     def is_by_seeds(self) -> bool:
         """Whether the load was drawn several times."""
@@ -132,7 +144,7 @@ class Capacity:
         return evaluation.rate_per_s < min(broken, default=math.inf)
 
 
-def find_capacity(
+def capacity_of_draws(
     traces: Sequence[Trace],
     twin: TwinConfig,
     limits: Sequence[RunLimit],

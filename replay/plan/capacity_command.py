@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from replay.plan.capacity import Capacity, find_capacity, short_run_note
-from replay.plan.capacity_at_paces import with_pace
+from replay.plan.capacity import Capacity, short_run_note
 from replay.plan.capacity_text import column, document, lines, step_scatter
-from replay.plan.draws import length_span, lengths_text
-from replay.plan.side_by_side import mark_unanswered, side_by_side, unanswered_facts, unanswered_lines
-from replay.plan.variants import Variant
-from replay.simulation_command import working
-from replay.twin.fitted.fitted_range import extrapolation_note, rate_of_each
+from replay.plan.draws import lengths_text
+from replay.plan.question import searched_capacity
+from replay.plan.variants.side_by_side import (
+    mark_unanswered,
+    side_by_side,
+    unanswered_facts,
+    unanswered_lines,
+)
+from replay.plan.variants.simulated import Variant
+from replay.progress import working
 from traces.header import tool_version
 from traces.run_slo import RunLimit
 from traces.strict.tell import say, say_text, tell, tell_note
@@ -129,28 +132,11 @@ def _search(
 ) -> tuple[Capacity, list[str]]:
     """Return a twin's capacity, and what a reader must know, told."""
     with working("simulating at many rates"):
-        found = find_capacity(
-            traces,
-            twin,
-            limits,
-            drawing=drawing,
-            with_binding=with_binding,
-            with_curve=with_curve,
+        found, beyond = searched_capacity(
+            traces, twin, limits, with_binding=with_binding, drawing=drawing, with_curve=with_curve
         )
-        beyond = _outside(found, traces[0], twin)
-        if twin.pace is not None:
-            delta = twin.pace.of(is_beyond=beyond is not None)
-            found = with_pace(found, traces, twin, limits, delta=delta, drawing=drawing)
     short = short_run_note(found, found.num_requests)
     notes = [note for note in (short, beyond) if note is not None]
     for note in notes:
         tell_note(note)
     return found, notes
-
-
-def _outside(found: Capacity, trace: Trace, twin: TwinConfig) -> str | None:
-    """Return how far the capacity goes beyond what was fitted; None where it does not, or nobody knows."""
-    if found.rate_per_s is None:
-        return None
-    each = rate_of_each(found.rate_per_s, twin.cluster)
-    return extrapolation_note(twin.fitted, replace(length_span(trace), rate_per_s=(each, each)))

@@ -7,14 +7,10 @@ from typing import Annotated
 
 import typer
 
-from replay.simulation_command import AnywayOption
+from replay.plan.seeds import DEFAULT_SEEDS, MOST_SEEDS
 from replay.twin.own.own_code import with_code_option
+from replay.twins import AnywayOption
 from traces.workload.options import WorkloadOptions, with_workload_options
-
-DEFAULT_SEEDS = 8
-"""With fewer, the interval's width is chance; with more, too much of each run is spent on settling."""
-MOST_SEEDS = 16
-"""This many are drawn where the interval is wide."""
 
 
 @with_code_option
@@ -97,27 +93,25 @@ def capacity(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     longer to grow, or --num-requests for each seed. Exit code 1 if no rate meets the limits.
     """
     from replay.plan.capacity_command import show_one, show_several
-    from replay.plan.draws import drawing_of, draws, searchable, tell_too_long
-    from replay.plan.variants_command import variants_from
-    from replay.simulation_command import load_twins, prepare_engine
+    from replay.plan.draws import searchable, tell_too_long
+    from replay.plan.question import drawn
+    from replay.plan.variants.command import variants_from
+    from replay.ready import prepare_engine
+    from replay.twins import load_twins
     from traces.atomic import check_place
     from traces.errors import ConfigError
     from traces.run_slo import parse_run_slo
     from traces.strict.tell import tell_note
 
     limits = parse_run_slo(slo, tell=tell_note)
-    most_seeds = MOST_SEEDS if seeds is None else seeds
-    seeds = DEFAULT_SEEDS if seeds is None else seeds
     check_place(report, option="--report")
-    options = searchable(workload, like)
+    searchable(workload, like)  # refuses what cannot be searched, before files are read
     twins = load_twins(
         config, defaults, settings, instances=instances, routing=routing, anyway=anyway, base=base
     )
     if len(twins) > 1 and report is not None:
         raise ConfigError("--report: cannot be combined with several variants")
-    takes_all = workload.num_requests is None and workload.trace is None
-    drawing = drawing_of(options, seeds=seeds, most_seeds=most_seeds) if takes_all else None
-    traces = draws(options, 1 if takes_all else seeds)
+    traces, drawing = drawn(workload, like=like, seeds=seeds)
     tell_too_long(traces[0], [twin for _, twin in twins])
     for _, twin in twins:
         prepare_engine(twin)

@@ -292,6 +292,6 @@ def _latencies(outcomes: Outcomes) -> dict[str, Floats]:
 
 
 def _token_rate(outcomes: Outcomes) -> float:
-    """Return the output tokens per second between the first arrival and the last answer."""
-    span_us = float(outcomes.last_token_us.max(initial=0) - outcomes.arrival_us.min(initial=0))
+    """Return the output tokens per second from the first arrival, which is at 0, to the last answer."""
+    span_us = float(outcomes.last_token_us.max(initial=0))
     return float(outcomes.num_output_tokens.sum() / span_us * 1e6) if span_us > 0 else 0.0

@@ -81,6 +81,8 @@ def test_what_is_not_finite_is_left_out_of_a_block_length(unknown: float) -> Non
 def test_a_block_length_does_not_hang_on_the_unit(scale: float) -> None:
     series = autoregressive(1000, 0.8, np.random.default_rng(5))
     assert block_length(series * scale) == block_length(series)
+    series[500] = 0.0  # has no size
+    assert block_length(series * scale) == block_length(series)
 
 
 @pytest.mark.parametrize("phi", [0.0, 0.6])

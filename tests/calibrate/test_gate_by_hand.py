@@ -11,7 +11,16 @@ import pytest
 from calibrate.compare.bootstrap import Estimate
 from calibrate.compare.rates import Rate
 from calibrate.compare.strata import Stratum
-from calibrate.gate.checks import Check, Limit, check, check_rate, check_table, ratio_distance, reach
+from calibrate.gate.checks import (
+    Check,
+    Limit,
+    check,
+    check_metric,
+    check_rate,
+    check_table,
+    ratio_distance,
+    reach,
+)
 from calibrate.gate.drift import relative_drift
 from calibrate.gate.gate_file import loose_limits, read_gate
 from calibrate.gate.verdict import Baseline, Gate, Verdict, against, decide, places_of, verdict_of
@@ -339,3 +348,8 @@ def test_what_a_gate_says_nothing_of_is_as_it_is_everywhere(tmp_path: Path) -> N
 def test_what_is_no_gate_is_told(text: str, complaint: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=complaint):
         gate_of(text, tmp_path)
+
+
+def test_a_metric_that_was_not_measured_on_both_sides_has_no_requests() -> None:
+    found = check_metric(FAIL, None, least=8)
+    assert (found.n, found.estimate, found.outcome) == (0, None, "INCONCLUSIVE")

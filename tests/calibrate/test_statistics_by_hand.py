@@ -73,6 +73,7 @@ def test_a_block_length_is_that_of_plain_loops(phi: float) -> None:
 
 def test_fewer_than_four_values_and_equal_ones_make_blocks_of_one() -> None:
     assert block_length(np.array([1.0, 2.0, 3.0])) == 1
+    assert [block_length(np.array(each)) for each in ([], [5.0], [1.0, 2.0])] == [1, 1, 1]
     assert block_length(np.full(50, 7.0)) == 1
     assert block_length(np.arange(4.0)) == plain_block_length(np.arange(4.0))
 

@@ -86,8 +86,8 @@ def _survivors(
     """
     started = time.perf_counter()
     with _written_anew(sorted({path for path, _ in chosen})):
-        if _fails(place, room, timeout=timeout):
-            raise RuntimeError(f"the tests fail without a change: {' '.join(room.tests)}")
+        if how := _fails(place, room, timeout=timeout):
+            raise RuntimeError(f"the tests fail without a change ({how}): {' '.join(room.tests)}")
     print(f"without a change: {time.perf_counter() - started:.0f} s", flush=True)
     lived = []
     for path, change in chosen:

@@ -22,6 +22,9 @@ ROOMS = {
             for name in (
                 "compare_by_hand",
                 "statistics_by_hand",
+                "resampling_by_hand",
+                "served_by_hand",
+                "sides_by_hand",
                 "order_of_arrival",
                 "saturation",
                 "pair",
@@ -40,7 +43,7 @@ ROOMS = {
         modules=("calibrate/fit/objective/*.py",),
         tests=tuple(
             f"{_CALIBRATE}/test_{name}.py"
-            for name in ("exposures_by_hand", "objective_by_hand", "fit_extended")
+            for name in ("exposures_by_hand", "objective_by_hand", "fit_inputs_by_hand", "fit_extended")
         ),
     ),
     "gate": Room(
@@ -56,7 +59,7 @@ ROOMS = {
         modules=("replay/plan/capacity.py", "replay/plan/evaluation.py", "replay/plan/highest.py"),
         tests=tuple(
             f"tests/replay/plan/test_{name}.py"
-            for name in ("highest_by_hand", "capacity_by_hand", "capacity")
+            for name in ("highest_by_hand", "rates_by_hand", "capacity_by_hand", "search_by_hand", "capacity")
         ),
     ),
     "verdict": Room(

@@ -10,7 +10,6 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from replay.simulation_command import check_starts
 from replay.twin.config import TwinConfig, load_config
 from replay.twin.config_keys import (
     ENGINE_MEANINGS,
@@ -20,6 +19,7 @@ from replay.twin.config_keys import (
     reference_page,
 )
 from replay.twin.config_write import coefficients_of, dump_config
+from replay.twins import check_starts
 from sim.config import UNBOUNDED, EngineConfig
 from sim.latency import Blackbox, Extended
 from traces.errors import ConfigError

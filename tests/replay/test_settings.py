@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import vtwin
-from replay.plan.side_by_side import mark_unanswered, side_by_side, unanswered_lines
-from replay.plan.variants import IDLE_END
+from replay.plan.variants.side_by_side import mark_unanswered, side_by_side, unanswered_lines
+from replay.plan.variants.simulated import IDLE_END
 from replay.timeline.watch import counted, short_of, watched
 from replay.trace.pacing import pacing_of
 from replay.trace.simulate import simulate_trace

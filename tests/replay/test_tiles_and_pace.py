@@ -13,7 +13,7 @@ import pytest
 
 import vtwin
 from replay import load_config
-from replay.plan.capacity import find_capacity
+from replay.plan.capacity import capacity_of_draws
 from replay.plan.capacity_at_paces import with_pace
 from replay.plan.draws import drawing_of, searchable
 from replay.twin.config_write import dump_config
@@ -186,7 +186,7 @@ def test_the_interval_of_a_capacity_has_the_pace_in_it(tmp_path: Path) -> None:
     load = WorkloadOptions(seed=3, num_requests=1000, prompt_tokens=1000, output_tokens=50)
     drawing = drawing_of(searchable(load, None), seeds=3)
     traces = drawing(4000, 3)
-    plain = find_capacity(traces, twin, limits, with_binding=False, with_curve=False)
+    plain = capacity_of_draws(traces, twin, limits, with_binding=False, with_curve=False)
     assert plain.rate_per_s is not None
     assert plain.low is not None
     assert plain.high is not None
@@ -194,7 +194,7 @@ def test_the_interval_of_a_capacity_has_the_pace_in_it(tmp_path: Path) -> None:
     assert wide.rate_per_s == plain.rate_per_s
     assert wide.pace_frac == 0.03
     slow = replace(twin, latency=_scaled(twin.latency, 1.03))
-    at_slow = find_capacity(traces, slow, limits, with_binding=False, with_curve=False).rate_per_s
+    at_slow = capacity_of_draws(traces, slow, limits, with_binding=False, with_curve=False).rate_per_s
     assert at_slow is not None
     assert wide.low is not None
     alone = math.sqrt(math.log(wide.rate_per_s / wide.low) ** 2 - math.log(plain.rate_per_s / plain.low) ** 2)

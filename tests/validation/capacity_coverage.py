@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import beta
 
-from replay.plan.capacity import find_capacity
+from replay.plan.capacity import capacity_of_draws
 from replay.plan.cli import DEFAULT_SEEDS, MOST_SEEDS
 from replay.plan.draws import DEFAULT_NUM_REQUESTS, Drawing
 from replay.plan.load import Load, loads_of
@@ -141,7 +141,7 @@ def search(case: Case, folder: Path, *, number: int, is_complete: bool = False) 
     def drawing(num_requests: int, seeds: int) -> list[Trace]:
         return [case.drawn(folder, seed=APART * number + i, num_requests=num_requests) for i in range(seeds)]
 
-    found = find_capacity(
+    found = capacity_of_draws(
         drawing(DEFAULT_NUM_REQUESTS, 1),
         case.twin(folder),
         parse_run_slo(case.slo),

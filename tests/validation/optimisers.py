@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from replay.plan.capacity import find_capacity
+from replay.plan.capacity import capacity_of_draws
 from replay.plan.cli import DEFAULT_SEEDS, MOST_SEEDS
 from replay.plan.draws import DEFAULT_NUM_REQUESTS, Drawing, searchable
 from replay.plan.load import Load, load_of
@@ -128,7 +128,7 @@ def capacity_table(folder: Path) -> str:
     ]
     for number in range(1, NUM_CASES + 1):
         case = random_case(number)
-        found = find_capacity(
+        found = capacity_of_draws(
             case.drawing()(DEFAULT_NUM_REQUESTS, 1),
             case.twin(folder),
             case.limits,

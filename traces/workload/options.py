@@ -13,10 +13,9 @@ This module imports nothing heavy: a command's ``--help`` needs it.
 
 from __future__ import annotations
 
-import inspect
 import math
 from collections.abc import Callable
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, TypeVar, get_type_hints
 
@@ -24,6 +23,7 @@ import typer
 
 from traces.errors import ConfigError
 from traces.strict.limits import MOST_REQUESTS, MOST_TOKENS
+from traces.strict.option_table import as_command
 from traces.tables.paths import companion_file, stem_of
 from traces.units import parse_seconds
 from traces.workload.model import (
@@ -285,9 +285,8 @@ class WorkloadOptions:
 def with_workload_options(command: Callable[..., Returned]) -> Callable[..., Returned]:
     """Return ``command`` for typer, its parameter of type WorkloadOptions replaced by an option per field.
 
-    The wrapper takes keywords only, as typer calls it; other parameters, help and name stay as they are.
-    Where the command has an ``output``, a stem, it may not be what the workload is read from
-    (``check_output``).
+    As ``traces.strict.option_table.with_option_tables``; besides, where the command has an ``output``, a stem, it may
+    not be what the workload is read from (``check_output``).
     """
     hints = get_type_hints(command, include_extras=True)
     target = next(name for name, hint in hints.items() if hint is WorkloadOptions)
@@ -299,33 +298,7 @@ def with_workload_options(command: Callable[..., Returned]) -> Callable[..., Ret
             check_output(options, Path(given["output"]))
         return command(**given, **{target: options})
 
-    parameters: list[inspect.Parameter] = []
-    for parameter in inspect.signature(command).parameters.values():
-        if parameter.name == target:
-            parameters += _parameters()
-        else:
-            kind = inspect.Parameter.KEYWORD_ONLY
-            parameters.append(parameter.replace(kind=kind, annotation=hints.get(parameter.name, Any)))
-    returned = hints.get("return", inspect.Signature.empty)
-    wrapper.__signature__ = inspect.Signature(parameters, return_annotation=returned)  # type: ignore[attr-defined]
-    wrapper.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
-    wrapper.__name__, wrapper.__doc__, wrapper.__module__ = (
-        command.__name__,
-        command.__doc__,
-        command.__module__,
-    )
-    return wrapper
-
-
-def _parameters() -> list[inspect.Parameter]:
-    """One keyword parameter per field of WorkloadOptions, annotated for typer."""
-    hints = get_type_hints(WorkloadOptions, include_extras=True)
-    kind = inspect.Parameter.KEYWORD_ONLY
-    return [
-        inspect.Parameter(field.name, kind, default=field.default, annotation=hints[field.name])
-        for field in fields(WorkloadOptions)
-        if field.default is not MISSING
-    ]
+    return as_command(wrapper, command, tables={target: WorkloadOptions})
 
 
 # ── contradictions

@@ -33,7 +33,7 @@ class Timeline:
 
     def finished(self) -> NDArray[np.bool_]:
         """Return which requests have all their times."""
-        return np.isfinite(self.joined + self.prefill + self.first + self.last)
+        return np.asarray(np.isfinite((self.joined, self.prefill, self.first, self.last)).all(axis=0))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,7 +14,7 @@ import numpy as np
 from replay.model.gpus import Gpu
 from replay.model.hf_config import read_model_config
 from replay.model.shape import ModelShape
-from replay.plan.capacity import Capacity, find_capacity
+from replay.plan.capacity import Capacity, capacity_of_draws
 from replay.plan.draws import Drawing
 from replay.plan.evaluation import Evaluator
 from replay.plan.gpus.known_errors import KnownError, known_error
@@ -139,7 +139,7 @@ def _one(
     evaluator = Evaluator(loads=loads, limits=asked.limits)
     capacity = None
     if asked.limits:
-        capacity = find_capacity(
+        capacity = capacity_of_draws(
             traces,
             twin,
             asked.limits,

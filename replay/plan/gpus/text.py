@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from replay.plan.capacity_text import marked
 from replay.plan.gpus.comparison import Asked, GpuResult
 from replay.plan.gpus.known_errors import KnownError
-from replay.plan.side_by_side import side_by_side
+from replay.plan.variants.side_by_side import side_by_side
 from replay.units import or_null, shown_time
 from traces.run_slo import RunLimit
 

@@ -173,7 +173,7 @@ def _told(
     import time
 
     from replay.plan.sweep.backends import rows_of
-    from replay.simulation_command import load_engine
+    from replay.ready import load_engine
 
     if not runs:
         return

@@ -11,11 +11,13 @@ import click
 import typer
 
 from replay.plan.sweep.grid import Run, Value, words_of
-from replay.plan.variants import Variant, document, simulate_variant
-from replay.simulation_command import SimulationOptions, check_starts, prepare_engine
+from replay.plan.variants.simulated import Variant, document, simulate_variant
+from replay.ready import prepare_engine
+from replay.simulated_run import RunSettings
 from replay.trace.measured_window import parse_measured
 from replay.twin.config import TwinConfig, load_config
 from replay.twin.keys.overlay import Setting
+from replay.twins import check_starts
 from traces import Trace
 from traces.errors import ConfigError, VtwinError
 from traces.slo import parse_slo
@@ -58,22 +60,15 @@ def _simulated(run: Run) -> Row:
     )
     check_starts(twin)
     prepare_engine(twin)
-    settings = dict(run.settings)
+    given = dict(run.settings)
     # Runs of a sweep are compared with each other, at one pace: a band of each would take three times as long.
-    variant = Variant(
-        settings=settings, varied=settings, twin=replace(twin, pace=None), trace=_drawn(run.load)
-    )
-    options = SimulationOptions(
+    variant = Variant(settings=given, varied=given, twin=replace(twin, pace=None), trace=_drawn(run.load))
+    settings = RunSettings(
         at="arrival",
-        loop="auto",
-        itl=False,
-        steps=None,
-        dialect="vtwin",
-        as_json=True,
         measured=parse_measured(None, run.warmup_frac),
         slo_us=parse_slo(run.slo) if run.slo else {},
     )
-    variants = document([simulate_variant(variant, options)])["variants"]
+    variants = document([simulate_variant(variant, settings)])["variants"]
     assert isinstance(variants, list)  # noqa: S101 - as document makes it
     figures = flat({key: value for key, value in variants[0].items() if key not in NOT_FIGURES})
     figures["unanswered"] = ", ".join(twin.unanswered_keys) or None

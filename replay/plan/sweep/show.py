@@ -21,8 +21,8 @@ from replay.pages import (
     render,
     scale_of,
 )
-from replay.plan.side_by_side import side_by_side
 from replay.plan.sweep.front import BESIDE, GOOD, GOOD_FRAC, Front, is_more_better
+from replay.plan.variants.side_by_side import side_by_side
 from replay.units import shown_time
 from traces.atomic import write_text
 from traces.header import tool_version

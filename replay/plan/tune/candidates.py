@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from replay.simulation_command import check_starts
 from replay.twin.config import TwinConfig, load_config
 from replay.twin.keys.overlay import Setting, parse_settings, variants_of
 from replay.twin.startup import startup_faults
+from replay.twins import check_starts
 from traces.errors import ConfigError
 
 SEATS = "engine.max_num_seqs"

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from replay.plan.cli import DEFAULT_SEEDS
-from replay.simulation_command import AnywayOption
+from replay.plan.seeds import DEFAULT_SEEDS
 from replay.twin.own.own_code import with_code_option
+from replay.twins import AnywayOption
 from traces.strict.tell import say, say_text, tell
 from traces.workload.options import WorkloadOptions, with_workload_options
 
@@ -138,15 +138,16 @@ def tune(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     take longer to grow there are more; or as many as --num-requests says. Exit code 1 if no combination meets the
     limits.
     """
-    from replay.plan.draws import drawing_of, draws, searchable, tell_too_long
+    from replay.plan.draws import searchable, tell_too_long
+    from replay.plan.question import drawn
     from replay.plan.tune.candidates import CHUNKED, SEATS, TOKENS, TP, candidates_of
-    from replay.simulation_command import prepare_engine
+    from replay.ready import prepare_engine
     from traces.atomic import check_place
     from traces.run_slo import parse_run_slo
     from traces.strict.tell import tell_note
 
     limits = parse_run_slo(slo, tell=tell_note)
-    options = searchable(workload, like)
+    searchable(workload, like)  # refuses what cannot be searched, before files are read
     live = None if serve is None else _live(serve, url, output, confirm_duration, start_timeout)
     if live is not None:
         check_place(live.folder / "best", option="--output")
@@ -156,9 +157,7 @@ def tune(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     notes = tuple(dict.fromkeys(candidates.tried[0].twin.notes))
     for note in notes:
         tell(f"note: {note}")
-    takes_all = workload.num_requests is None and workload.trace is None
-    drawing = drawing_of(options, seeds=seeds) if takes_all else None
-    traces = draws(options, 1 if takes_all else seeds)
+    traces, drawing = drawn(workload, like=like, seeds=seeds)
     tell_too_long(traces[0], [each.twin for each in candidates.tried])
     prepare_engine(candidates.tried[0].twin)
     tuned = _searched(traces, candidates, limits, keep=top, drawing=drawing)
@@ -217,7 +216,7 @@ def _searched(
     from functools import partial
 
     from replay.plan.tune.search import search
-    from replay.simulation_command import working
+    from replay.progress import working
 
     number = len(candidates.tried)
     find = partial(search, traces, candidates.tried, limits, keep=keep, drawing=drawing)

@@ -17,7 +17,7 @@ from replay.plan.capacity import (
     BURSTS,
     MOST_TRIES,
     Capacity,
-    find_capacity,
+    capacity_of_draws,
     num_drawn,
     reach_of,
     searched,
@@ -99,7 +99,7 @@ def search(
         asks = max(ranks.asks(keep), *(searched(trace, each.twin, limits).asks for each in full))
         traces = drawing(num_drawn(asks, seeds=drawing.seeds), drawing.seeds)
     measured = [
-        find_capacity(traces, each.twin, limits, with_binding=False, with_curve=False) for each in full
+        capacity_of_draws(traces, each.twin, limits, with_binding=False, with_curve=False) for each in full
     ]
     capacities = {id(each): capacity for each, capacity in zip(full, measured, strict=True)}
     rates = [

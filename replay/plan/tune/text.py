@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 
 from replay.plan.capacity import Capacity
 from replay.plan.capacity_text import SHORT_NAMES, interval_method, marked
-from replay.plan.side_by_side import side_by_side
 from replay.plan.tune.candidates import Candidate, Candidates
 from replay.plan.tune.flags import flags_of
 from replay.plan.tune.live import Confirmation
 from replay.plan.tune.search import ALIKE, Tuned
+from replay.plan.variants.side_by_side import side_by_side
 from replay.units import or_null, shown_time
 from traces.errors import ConfigError
 from traces.run_slo import RunLimit

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import vtwin
-from replay.plan.capacity import Capacity, find_capacity, short_run_note
+from replay.plan.capacity import Capacity, capacity_of_draws, short_run_note
 from replay.plan.capacity_text import facts_of
 from replay.plan.draws import Drawing, drawing_of, searchable
 from replay.plan.evaluation import Evaluator
@@ -81,7 +81,7 @@ def draws(number: int, **options: object) -> list[Trace]:
 def found_in(
     folder: Path, text: str, slo: str, traces: list[Trace], *, with_binding: bool = False
 ) -> Capacity:
-    return find_capacity(traces, twin_of(text, folder), parse_run_slo(slo), with_binding=with_binding)
+    return capacity_of_draws(traces, twin_of(text, folder), parse_run_slo(slo), with_binding=with_binding)
 
 
 def test_evenly_spaced_arrivals_are_served_up_to_one_per_service_time(tmp_path: Path) -> None:
@@ -120,7 +120,7 @@ def test_the_interval_holds_the_truth_about_as_often_as_stated(tmp_path: Path) -
             )
             for i in range(3)
         ]
-        found = find_capacity(
+        found = capacity_of_draws(
             [trace_from_options(each) for each in options], twin, limits, with_binding=False
         )
         assert found.low is not None
@@ -132,7 +132,7 @@ def test_the_interval_holds_the_truth_about_as_often_as_stated(tmp_path: Path) -
 def test_a_rate_just_below_meets_the_limit_and_one_just_above_does_not(tmp_path: Path) -> None:
     twin, limits = twin_of(MANY, tmp_path), parse_run_slo("ttft_p95=400ms,tpot_p99=40ms")
     traces = draws(1, num_requests=3000, prompt_tokens=200, output_tokens=60)
-    found = find_capacity(traces, twin, limits, with_binding=False)
+    found = capacity_of_draws(traces, twin, limits, with_binding=False)
     assert found.rate_per_s is not None
     assert found.limiting == "ttft_p95"
     load = load_of(traces[0], twin)
@@ -186,7 +186,7 @@ def test_the_resource_that_binds_is_the_one_that_is_scarce(
     twin = twin_of(text, tmp_path)
     twin = replace(twin, engine=replace(twin.engine, **engine, max_num_batched_tokens=8192))  # type: ignore[arg-type]
     traces = draws(1, num_requests=1500, prompt_tokens=50, output_tokens=60)
-    found = find_capacity(traces, twin, parse_run_slo("ttft_p99=2s"))
+    found = capacity_of_draws(traces, twin, parse_run_slo("ttft_p99=2s"))
     assert found.binding is not None
     assert found.binding.resource == resource
     if resource == "seats":
@@ -246,7 +246,7 @@ def test_a_search_draws_as_many_requests_as_it_takes(tmp_path: Path) -> None:
         drawn.append((num_requests, seeds))
         return draws(seeds, num_requests=num_requests, output_tokens=60)
 
-    found = find_capacity(
+    found = capacity_of_draws(
         drawing(100, 1),
         twin_of(text, tmp_path),
         parse_run_slo("ttft_p99=300ms"),

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import vtwin
-from replay.plan.capacity import find_capacity, short_run_note
+from replay.plan.capacity import capacity_of_draws, short_run_note
 from replay.plan.capacity_text import facts_of
 from replay.plan.draws import Drawing
 from replay.plan.highest import TOLERANCE
@@ -64,7 +64,7 @@ def test_the_best_is_what_measuring_every_candidate_in_full_finds(config: Path) 
     trace = drawn()
     tuned = search([trace], found.tried, LIMITS, keep=2)
     rates = {
-        each.name: find_capacity([trace], each.twin, LIMITS, with_binding=False).rate_per_s or 0.0
+        each.name: capacity_of_draws([trace], each.twin, LIMITS, with_binding=False).rate_per_s or 0.0
         for each in found.tried
     }
     assert len(rates) == 10
@@ -106,7 +106,7 @@ def test_a_run_too_short_for_queues_to_grow_is_told(config: Path) -> None:
     twin = candidates_of(config, None, ["engine.max_num_seqs=16"]).tried[0].twin
     notes = []
     for number in (60, 2000):
-        capacity = find_capacity([drawn(number)], twin, LIMITS, with_binding=False)
+        capacity = capacity_of_draws([drawn(number)], twin, LIMITS, with_binding=False)
         notes.append(short_run_note(capacity, number))
         (answer, *_) = facts_of(capacity, LIMITS, twin=twin, num_requests=number, lengths="")
         assert answer[1].endswith(", too high: the runs are too short") is (number == 60)
@@ -139,7 +139,7 @@ def test_servers_are_ranked_by_runs_that_are_long_enough_for_the_best(config: Pa
 
 def test_one_rate_is_no_rates(config: Path) -> None:
     twin = candidates_of(config, None, ["engine.max_num_seqs=16"]).tried[0].twin
-    found = find_capacity([drawn(60)], twin, LIMITS, with_binding=False)
+    found = capacity_of_draws([drawn(60)], twin, LIMITS, with_binding=False)
     for rates, said in ((1, "60 requests at 1 rate, "), (2, "60 requests at 2 rates, ")):
         few = replace(found, evaluations=found.evaluations[:rates])
         facts = dict(facts_of(few, LIMITS, twin=twin, num_requests=60, lengths=""))

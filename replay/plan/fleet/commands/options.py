@@ -306,7 +306,8 @@ def numbers_of(text: str, option: str) -> list[float]:
 
 def compile_once() -> None:
     """Compile the code that simulates fleets, with a line that says so, unless it is compiled."""
-    from replay.simulation_command import load_engine, working
+    from replay.progress import working
+    from replay.ready import load_engine
     from sim.cluster.ready import compile_cluster
 
     load_engine()

@@ -107,7 +107,7 @@ def reserve(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
         reserve_lines,
         write_reserve_page,
     )
-    from replay.simulation_command import working
+    from replay.progress import working
 
     lengths, longest, notes = workload_of(workload, context, output_frac)
     up, of_nodes = share_up(availability, failures)
@@ -210,7 +210,7 @@ def pools(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     from replay.plan.fleet.pools import Asking, compressed, plan_pools
     from replay.plan.fleet.size import Check
     from replay.plan.prices import read_prices
-    from replay.simulation_command import working
+    from replay.progress import working
 
     named, specs = read_pools(pools_file)
     chosen = router_of(router or named or "length")
@@ -278,7 +278,7 @@ def _show_pools(plan: PoolsPlan, lengths: Lengths, *, report: Path | None, as_js
     import json
 
     from replay.plan.fleet.text import pools_document, pools_lines
-    from replay.simulation_command import working
+    from replay.progress import working
     from traces.header import tool_version
     from traces.units import terminal_width
 

@@ -120,7 +120,7 @@ def routers(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     Simulated at the level of slots and by the token-level engine.
     """
     from replay.plan.fleet.routers import Comparison, routed_document, routed_lines, routed_of
-    from replay.simulation_command import working
+    from replay.progress import working
 
     lengths, longest, notes = workload_of(workload, context, output_frac)
     objective = objective_of(slo, utilization_cap=utilization_cap, availability=1.0)
@@ -216,7 +216,7 @@ def disagg(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
         transfer_note,
     )
     from replay.plan.fleet.size import Check
-    from replay.simulation_command import working
+    from replay.progress import working
     from sim.cluster.transfer.config import Disaggregation
     from sim.fleet.disaggregated import Transfer
 
@@ -286,7 +286,7 @@ def whatif(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     Exit code 1 where nothing that is compared meets the SLO.
     """
     from replay.plan.fleet.questions import whatif_document, whatif_lines, whatif_of
-    from replay.simulation_command import working
+    from replay.progress import working
 
     lengths, longest, notes = workload_of(workload, context, output_frac)
     up, of_nodes = share_up(availability, failures)
@@ -339,7 +339,7 @@ def flex(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     """Say how much power a fleet can shed, and for how long, within its SLO."""
     from replay.plan.fleet.flex import cuts_of, flex_document, flex_lines
     from replay.plan.fleet.size import plan_pool
-    from replay.simulation_command import working
+    from replay.progress import working
 
     lengths, longest, notes = workload_of(workload, context, output_frac)
     objective = objective_of(slo, utilization_cap=utilization_cap, availability=1.0)

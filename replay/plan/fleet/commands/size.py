@@ -103,7 +103,7 @@ def size(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     simulation included. Exit code 1 if none does.
     """
     from replay.plan.fleet.size import Check, plan_fleet
-    from replay.simulation_command import working
+    from replay.progress import working
     from traces.atomic import check_place
 
     check_place(report, option="--report")

@@ -11,15 +11,16 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from replay.plan.variants import (
+from replay.plan.variants.simulated import (
     Variant,
     VariantResult,
-    check_for_variants,
     document,
     simulate_variant,
     table,
 )
-from replay.simulation_command import SimulationOptions, prepare_engine, with_origin, working
+from replay.progress import working
+from replay.ready import prepare_engine
+from replay.simulation_command import SimulationOptions, with_origin
 from replay.twin.keys.overlay import Setting
 from traces.strict.secrets import redact_command
 from traces.strict.tell import say_text, tell
@@ -85,7 +86,7 @@ def simulate_variants(
     results, spans = [], []
     with working(f"simulating {len(variants)} variants"):
         for variant, stem in zip(variants, stems, strict=True):
-            result = simulate_variant(variant, options)
+            result = simulate_variant(variant, options.settings(), fitness_weights=options.fitness_weights)
             results.append(result)
             spans.append(range_of_run(result.simulated))
             if stem is not None:
@@ -107,11 +108,26 @@ def simulate_variants(
         raise typer.Exit(1)
 
 
+def check_for_variants(options: SimulationOptions) -> None:
+    """Raise ConfigError on what only a single simulation writes."""
+    from traces.errors import ConfigError
+
+    for name, given in (
+        ("--steps", options.steps),
+        ("--trace-events", options.trace_events),
+        ("--decisions", options.decisions),
+        ("--counterfactual", options.counterfactual),
+        ("--operator-times", options.operator_times or None),
+    ):
+        if given is not None:
+            raise ConfigError(f"{name}: got it with several variants, expected one simulation")
+
+
 def _write_page(
     path: Path, results: Sequence[VariantResult], told: Sequence[str], *, options: SimulationOptions
 ) -> None:
     """Write the page that compares the variants, with what was told of their configurations."""
-    from replay.plan.variants_page import write_variants_page
+    from replay.plan.variants.page import write_variants_page
     from replay.twin.keys.overlay import notes_of_variants
 
     notes = notes_of_variants(each.variant.twin.notes for each in results)

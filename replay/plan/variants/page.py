@@ -30,7 +30,7 @@ from replay.pages import (
     render,
     scale_of,
 )
-from replay.plan.variants import VariantResult, columns_of, notes_of
+from replay.plan.variants.simulated import VariantResult, columns_of, notes_of
 from replay.timeline.pictures import METRICS, cdf_of, limit_across, unit_of
 from traces import request_latencies
 from traces.atomic import write_text

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -12,16 +12,12 @@ import numpy as np
 from replay.cluster.fitness import Fitness, fitness
 from replay.cluster.infrastructure import InfrastructureSummary, summarize_infrastructure
 from replay.cluster.lives import most_at_once
-from replay.plan.side_by_side import mark_unanswered, side_by_side, unanswered_lines
-from replay.simulation_command import SimulationOptions, band_of, judge, outside_of, simulated_of
-from replay.timeline.watch import Usage, watched
-from replay.timeline.watch_fleet import watched_fleet
+from replay.plan.variants.side_by_side import mark_unanswered, side_by_side, unanswered_lines
+from replay.simulated_run import RunSettings, run
+from replay.timeline.watch import Usage
 from replay.trace.distribution import Distribution
-from replay.trace.pacing import pacing_of, waits_for_answers
-from replay.trace.simulation_summary import Summary, has_idle_end, summarize
-from replay.twin.config import as_cluster_of_one, check_fits
+from replay.trace.simulation_summary import Summary, has_idle_end
 from replay.units import shown_time
-from traces.errors import ConfigError
 
 if TYPE_CHECKING:
     from replay.pace_band import PaceBand, Ranges
@@ -83,56 +79,27 @@ class VariantResult:
         return varies or bool(cluster.node_pools) or self.infrastructure["cost"] is not None
 
 
-def simulate_variant(variant: Variant, options: SimulationOptions) -> VariantResult:
+def simulate_variant(
+    variant: Variant, settings: RunSettings, *, fitness_weights: Mapping[str, float] | None = None
+) -> VariantResult:
     """Return what becomes of a variant. Raises ConfigError where it cannot be simulated."""
-    trace, twin = variant.trace, variant.twin
-    check_fits(twin, trace)
-    if waits_for_answers(trace, options.loop, max_concurrency=options.max_concurrency):
-        twin = as_cluster_of_one(twin)
-    pacing = pacing_of(
-        trace,
-        options.loop,
-        at=options.at,
-        max_concurrency=options.max_concurrency,
-        simulates_rounds=twin.cluster is not None,
-    )
-    done = simulated_of(trace, twin, pacing, options=options)
-    simulated, simulation, fleet = done.trace, done.simulation, done.fleet
-    summary = summarize(
-        simulation, simulated, engine=twin.engine, slo_us=options.slo_us, measured=options.measured
-    )
-    judge(summary, done, twin, pacing)
-    score = fitness(summary, options.fitness_weights) if options.fitness_weights else None
-    is_beyond = outside_of(simulated, twin) is not None
-    band = band_of(trace, twin, pacing, is_beyond=is_beyond, options=options)
-    if twin.cluster is None or fleet is None:
-        usage = watched(trace, twin, pacing, duration_us=simulation.duration_us)
-        return VariantResult(
-            variant=variant, summary=summary, usage=usage, simulated=simulated, score=score, band=band
-        )
-    return VariantResult(
+    done = run(variant.trace, variant.twin, settings)
+    summary = done.summary
+    result = VariantResult(
         variant=variant,
         summary=summary,
-        usage=watched_fleet(fleet, twin.cluster),
-        simulated=simulated,
-        score=score,
-        band=band,
-        infrastructure=summarize_infrastructure(fleet, twin.cluster),
-        instances_most=most_at_once(fleet.result.infrastructure.lives),
+        usage=done.usage,
+        simulated=done.trace,
+        score=fitness(summary, fitness_weights) if fitness_weights else None,
+        band=done.band,
     )
-
-
-def check_for_variants(options: SimulationOptions) -> None:
-    """Raise ConfigError on what only a single simulation writes."""
-    for name, given in (
-        ("--steps", options.steps),
-        ("--trace-events", options.trace_events),
-        ("--decisions", options.decisions),
-        ("--counterfactual", options.counterfactual),
-        ("--operator-times", options.operator_times or None),
-    ):
-        if given is not None:
-            raise ConfigError(f"{name}: got it with several variants, expected one simulation")
+    if done.fleet is None or done.cluster is None:
+        return result
+    return replace(
+        result,
+        infrastructure=summarize_infrastructure(done.fleet, done.cluster),
+        instances_most=most_at_once(done.fleet.result.infrastructure.lives),
+    )
 
 
 def document(results: Sequence[VariantResult]) -> dict[str, object]:

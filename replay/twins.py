@@ -1,0 +1,63 @@
+"""Twins as a command's options ask for them: with settings in place of the file's, and only those that would start."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from traces.strict.tell import tell
+
+if TYPE_CHECKING:
+    from replay.twin.config import TwinConfig
+    from replay.twin.keys.overlay import Setting
+
+AnywayOption = Annotated[
+    bool, typer.Option("--anyway", help="Simulate a server that vLLM would refuse to start.")
+]
+
+
+def load_twins(
+    config: Path,
+    defaults: Path | None,
+    settings: Sequence[str] | None,
+    *,
+    instances: int | None = None,
+    routing: str | None = None,
+    anyway: bool = False,
+    base: bool = False,
+) -> list[tuple[tuple[Setting, ...], TwinConfig]]:
+    """Return a configuration once for every combination of ``--set`` values, notes told once.
+
+    ``base``: also the file as it is, first. Raises ConfigError, also where vLLM would not start the model on its GPU,
+    unless ``anyway``.
+    """
+    from replay.twin.config import load_config, with_cluster
+    from replay.twin.keys.overlay import notes_of_variants, parse_settings, variants_of
+    from traces.errors import ConfigError
+
+    found = []
+    changed = variants_of(parse_settings(settings or ()))
+    if base and changed == [()]:
+        raise ConfigError("--base: got it without --set, expected settings to compare with the file as it is")
+    for each in [(), *changed] if base else changed:
+        twin = load_config(config, defaults=defaults, allows_cluster=True, settings=each)
+        if not anyway:
+            check_starts(twin)
+        found.append((each, with_cluster(twin, instances=instances, routing=routing)))
+    for note in notes_of_variants(twin.notes for _, twin in found):
+        tell(f"note: {note}")
+    return found
+
+
+def check_starts(twin: TwinConfig) -> None:
+    """Raise ConfigError where vLLM would not start: of too little GPU memory, or flags that do not go together."""
+    from traces.errors import ConfigError
+
+    if twin.will_not_start:
+        fault = twin.will_not_start[0]
+        is_budget = fault.startswith("engine.max_num_batched_tokens")
+        wanted = "larger engine.max_num_batched_tokens" if is_budget else "smaller engine.max_model_len"
+        raise ConfigError(f"{fault} ({twin.source}). Set a {wanted}, or simulate it --anyway")

@@ -1,0 +1,161 @@
+"""A run asked from Python: the same as the commands', for one server and for many, each thing worked out once."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import replay
+import vtwin
+from replay import simulated_run
+from traces.errors import ConfigError
+from traces.workload import WorkloadOptions, trace_from_options
+
+LOAD = WorkloadOptions(rate=8, num_requests=200, prompt_tokens=600, output_tokens=60, seed=1)
+ASKED = [
+    "--rate",
+    "8",
+    "--num-requests",
+    "200",
+    "--prompt-tokens",
+    "600",
+    "--output-tokens",
+    "60",
+    "--seed",
+    "1",
+]
+ONE = """\
+engine: {max_num_seqs: 64, max_num_batched_tokens: 2048, num_gpu_blocks: 4000, max_model_len: 8192}
+latency:
+  model: blackbox
+  coefficients: {alpha0: 500, alpha1: 2, alpha2: 0, beta0: 6000, beta1: 30, beta2: 20}
+"""
+FOUR = ONE + "cluster: {pools: [{instances: 4}], routing: {policy: round-robin}}\n"
+ANALYTIC = """\
+hardware: H100
+latency: {model: roofline, model_config: meta-llama/Llama-3.1-8B}
+engine: {max_num_seqs: 64, max_model_len: 8192}
+"""
+OF_THIS_MACHINE = ("engine_cpu_s", "warnings", "over_time", "latency", "unanswered")
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def told(capsys: pytest.CaptureFixture[str], *command: str) -> dict[str, Any]:
+    """Return a command's JSON."""
+    assert vtwin.main([*command, "--json"]) == 0
+    return json.loads(capsys.readouterr().out)  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize("text", [ONE, FOUR], ids=["one server", "four"])
+def test_a_run_says_what_the_command_says(here: Path, capsys: pytest.CaptureFixture[str], text: str) -> None:
+    (here / "twin.yaml").write_text(text)
+    by_command = told(capsys, "run", "--config", "twin.yaml", *ASKED)
+    run = replay.run(trace_from_options(LOAD), replay.load_config("twin.yaml", allows_cluster=True))
+    document = {**json.loads(json.dumps(run.summary)), **json.loads(json.dumps(run.of_cluster or {}))}
+    for name in OF_THIS_MACHINE:
+        by_command.pop(name, None)
+        document.pop(name, None)
+    assert document == by_command
+    assert (run.fleet is None) == (text == ONE)
+    assert run.latencies()["e2e_us"].mean() == pytest.approx(run.summary["e2e_us"]["mean"])
+    assert str(run) in run._repr_html_().replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&")
+
+
+def test_what_is_asked_twice_is_worked_out_once(here: Path) -> None:
+    (here / "twin.yaml").write_text(ONE)
+    run = replay.run(trace_from_options(LOAD), replay.load_config("twin.yaml"))
+    assert run.summary is run.summary
+    assert run.judged is run.judged
+    assert run.stepped is run.stepped
+    assert run.usage is run.usage
+
+
+def test_steps_are_taken_one_at_a_time_once_whatever_is_asked_of_them(
+    here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (here / "twin.yaml").write_text(ANALYTIC)
+    recorded = []
+    real = simulated_run.simulate_trace
+
+    def counted(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - as it is called
+        recorded.append(kwargs["record"])
+        return real(*args, **kwargs)
+
+    monkeypatch.setattr(simulated_run, "simulate_trace", counted)
+    steps = ["--steps", "steps.csv", "--operator-times", "--trace-events", "events.json"]
+    assert vtwin.main(["run", "--config", "twin.yaml", *ASKED, *steps]) == 0
+    assert recorded == ["spans", "steps"]
+    assert {each.name for each in here.iterdir()} >= {"steps.csv", "events.json"}
+
+
+def test_a_run_that_a_horizon_cuts_has_no_verdict(here: Path) -> None:
+    (here / "twin.yaml").write_text(ONE)
+    twin, asked = replay.load_config("twin.yaml"), trace_from_options(LOAD)
+    cut = replay.run(asked, twin, replay.RunSettings(horizon_us=5_000_000))
+    assert cut.judged is None
+    assert cut.summary["verdict"] is None
+    assert cut.summary["incomplete"] is not None
+    assert replay.run(asked, twin).summary["verdict"] is not None
+
+
+def test_a_capacity_is_the_command_s(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (here / "twin.yaml").write_text(ONE)
+    slo, lengths = (
+        "tpot_p99=20ms",
+        ["--prompt-tokens", "600", "--output-tokens", "60", "--num-requests", "500"],
+    )
+    by_command = told(
+        capsys, "capacity", "--config", "twin.yaml", "--slo", slo, *lengths, "--seeds", "2", "--no-binding"
+    )
+    workload = WorkloadOptions(num_requests=500, prompt_tokens=600, output_tokens=60)
+    twin = replay.load_config("twin.yaml")
+    found = replay.find_capacity(workload, twin, slo, seeds=2, with_binding=False)
+    assert found.rate_per_s == by_command["rate"]
+    assert f"{found.rate_per_s:.4g} requests/s" in str(found)
+    assert str(found).split(",")[0] in found._repr_html_()
+    with pytest.raises(ConfigError, match="--rate: got it with a search for a rate"):
+        replay.find_capacity(LOAD, twin, slo)
+
+
+def test_a_recorded_load_has_a_capacity_too(here: Path) -> None:
+    (here / "twin.yaml").write_text(ONE)
+    found = replay.find_capacity(
+        trace_from_options(LOAD), replay.load_config("twin.yaml"), "tpot_p99=20ms", with_binding=False
+    )
+    assert found.rate_per_s is not None
+    assert found.num_seeds == 1
+
+
+def test_flags_are_tuned_as_the_command_tunes_them(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (here / "twin.yaml").write_text(ONE)
+    lengths = ["--prompt-tokens", "600", "--output-tokens", "60", "--num-requests", "3000", "--seeds", "2"]
+    asked = ["tune", "--config", "twin.yaml", "--slo", "ttft_p99=500ms", "--top", "1", *lengths]
+    varied = ["engine.max_num_seqs=4,64", "engine.max_num_batched_tokens=2048"]
+    by_command = told(capsys, *asked, "--set", varied[0], "--set", varied[1])
+    workload = WorkloadOptions(num_requests=3000, prompt_tokens=600, output_tokens=60)
+    tuned = replay.tune(workload, "twin.yaml", "ttft_p99=500ms", settings=varied, keep=1, seeds=2)
+    assert tuned.best[0][1].rate_per_s == by_command["best"][0]["rate"]
+
+
+def test_a_sweep_is_the_command_s_table(here: Path) -> None:
+    (here / "twin.yaml").write_text(ONE)
+    (here / "grid.yaml").write_text(
+        "config: twin.yaml\nset: {engine.max_num_seqs: [4, 64]}\n"
+        "workloads: {a: {rate: 8, num_requests: 60, prompt_tokens: 600, output_tokens: 60}}\n"
+    )
+    table = replay.sweep("grid.yaml", jobs=1)
+    assert vtwin.main(["sweep", "grid.yaml", "--jobs", "1"]) == 0
+    written = pd.read_parquet("grid.parquet")
+    assert table["engine.max_num_seqs"].tolist() == written["engine.max_num_seqs"].tolist() == [4, 64]
+    for name in ("ttft_us.p99", "output_token_throughput", "num_steps"):
+        np.testing.assert_allclose(table[name].to_numpy(float), written[name].to_numpy(float))

@@ -1,0 +1,82 @@
+"""Options that commands share: a table's fields are options, in its place among the command's own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from traces.strict.option_table import option_table, with_option_tables
+
+
+@option_table
+class Where:
+    """Where to."""
+
+    stem: Annotated[Path, typer.Option(help="Write here.")]
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace it.")] = False
+
+
+@option_table
+class How:
+    """How often."""
+
+    times: Annotated[int, typer.Option(min=1, help="So often.")] = 2
+
+
+TOLD: list[tuple[str, Where, float, How]] = []
+
+
+@with_option_tables
+def draw(
+    name: Annotated[str, typer.Argument()],
+    where: Where,
+    *,
+    rate: Annotated[float, typer.Option(help="Requests/s.")] = 1.5,
+    how: How,
+) -> None:
+    """Draw something."""
+    TOLD.append((name, where, rate, how))
+
+
+@pytest.fixture
+def app() -> typer.Typer:
+    TOLD.clear()
+    made = typer.Typer()
+    made.command()(draw)
+    return made
+
+
+def test_a_command_gets_its_tables_made(app: typer.Typer) -> None:
+    asked = ["chat", "--stem", "a/b", "--overwrite", "--rate", "3", "--times", "7"]
+    assert CliRunner().invoke(app, asked).exit_code == 0
+    assert [("chat", Where(stem=Path("a/b"), overwrite=True), 3.0, How(times=7))] == TOLD
+
+
+def test_what_is_not_given_is_the_table_s_default(app: typer.Typer) -> None:
+    assert CliRunner().invoke(app, ["chat", "--stem", "a"]).exit_code == 0
+    assert [("chat", Where(stem=Path("a")), 1.5, How(times=2))] == TOLD
+
+
+def test_a_field_without_a_default_must_be_given_and_bounds_hold(app: typer.Typer) -> None:
+    missing = CliRunner().invoke(app, ["chat"])
+    assert (missing.exit_code, "--stem" in missing.output) == (2, True)
+    assert CliRunner().invoke(app, ["chat", "--stem", "a", "--times", "0"]).exit_code == 2
+    assert TOLD == []
+
+
+def test_the_help_has_the_options_in_the_order_of_the_command_s_parameters(app: typer.Typer) -> None:
+    told = CliRunner().invoke(app, ["--help"], env={"COLUMNS": "120", "NO_COLOR": "1"}).output
+    places = [told.index(each) for each in ("--stem", "--overwrite", "--rate", "--times")]
+    assert places == sorted(places)
+    assert "Draw something." in told
+
+
+def test_a_table_does_not_change() -> None:
+    table = How(times=3)
+    with pytest.raises(AttributeError):
+        table.times = 4  # type: ignore[misc]  # which is what must fail
+    assert table == How(times=3)

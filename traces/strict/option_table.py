@@ -1,0 +1,91 @@
+"""Options that several commands share, as a table: a frozen dataclass whose fields are the options.
+
+A field's annotation is the option's name and help, its default the option's. A command takes all of them by having one
+parameter of that type under ``with_option_tables``::
+
+    @option_table
+    class Where:
+        output: Annotated[Path | None, typer.Option(metavar="STEM", help="Write the trace.")] = None
+        overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace it.")] = False
+
+    @with_option_tables
+    def synth(where: Where, rate: Annotated[float, typer.Option()] = 1.0) -> None: ...
+
+``synth`` then has ``--output``, ``--overwrite`` and ``--rate``, in this order. This module imports nothing heavy: a
+command's ``--help`` needs it.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, dataclass, fields
+from typing import Any, TypeVar, dataclass_transform, get_type_hints
+
+Returned = TypeVar("Returned")
+Table = TypeVar("Table", bound=type)
+
+_TABLES: set[type] = set()
+
+
+@dataclass_transform(frozen_default=True, kw_only_default=True)
+def option_table(kind: Table) -> Table:
+    """Return a class as a table of options: a frozen dataclass that ``with_option_tables`` knows."""
+    dataclass(frozen=True, kw_only=True)(kind)
+    _TABLES.add(kind)
+    return kind
+
+
+def with_option_tables(command: Callable[..., Returned]) -> Callable[..., Returned]:
+    """Return ``command`` for typer, each parameter whose type is a table replaced by an option per field.
+
+    The wrapper takes keywords only, as typer calls it; other parameters, help and name stay as they are.
+    """
+    hints = get_type_hints(command, include_extras=True)
+    tables = {name: kind for name, kind in hints.items() if kind in _TABLES}
+
+    def wrapper(**given: Any) -> Returned:  # noqa: ANN401 - the options of any command
+        made = {
+            name: kind(**{field.name: given.pop(field.name) for field in fields(kind)})
+            for name, kind in tables.items()
+        }
+        return command(**given, **made)
+
+    return as_command(wrapper, command, tables=tables)
+
+
+def as_command(
+    wrapper: Callable[..., Returned], command: Callable[..., Returned], *, tables: Mapping[str, type]
+) -> Callable[..., Returned]:
+    """Return ``wrapper`` with the name and help of ``command``, and its options: those of its ``tables`` one by one."""
+    hints = get_type_hints(command, include_extras=True)
+    parameters: list[inspect.Parameter] = []
+    for parameter in inspect.signature(command).parameters.values():
+        if parameter.name in tables:
+            parameters += _parameters_of(tables[parameter.name])
+        else:
+            kind = inspect.Parameter.KEYWORD_ONLY
+            parameters.append(parameter.replace(kind=kind, annotation=hints.get(parameter.name, Any)))
+    returned = hints.get("return", inspect.Signature.empty)
+    wrapper.__signature__ = inspect.Signature(parameters, return_annotation=returned)  # type: ignore[attr-defined]
+    wrapper.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    wrapper.__name__, wrapper.__doc__, wrapper.__module__ = (
+        command.__name__,
+        command.__doc__,
+        command.__module__,
+    )
+    return wrapper
+
+
+def _parameters_of(table: type) -> list[inspect.Parameter]:
+    """Return one keyword parameter per field, annotated for typer."""
+    hints = get_type_hints(table, include_extras=True)
+    return [
+        inspect.Parameter(
+            field.name,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=inspect.Parameter.empty if field.default is MISSING else field.default,
+            annotation=hints[field.name],
+        )
+        for field in fields(table)
+    ]

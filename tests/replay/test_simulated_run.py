@@ -123,7 +123,7 @@ def test_a_capacity_is_the_command_s(here: Path, capsys: pytest.CaptureFixture[s
     assert found.rate_per_s == by_command["rate"]
     assert f"{found.rate_per_s:.4g} requests/s" in str(found)
     assert str(found).split(",")[0] in found._repr_html_()
-    with pytest.raises(ConfigError, match="--rate: got it with a search for a rate"):
+    with pytest.raises(ConfigError, match="--rate: cannot be combined with a search for a rate"):
         replay.find_capacity(LOAD, twin, slo)
 
 

@@ -20,6 +20,7 @@ from traces.strict.tell import say, say_text, tell
 if TYPE_CHECKING:
     from replay.cluster.counterfactual import Counterfactual
     from replay.cluster.fitness import Fitness
+    from replay.pace_band import PaceBand
     from replay.simulated_run import Plan, Run, RunSettings
     from replay.timeline.page import RunPage
     from replay.trace.measured_window import Measured
@@ -92,9 +93,8 @@ def simulate_and_write(
     if options.operator_times:
         summary["operator_times"] = run.operator_times
     beyond = _limits_of(run)
-    if run.twin.pace is not None:
-        with working("simulating at the paces that the fit leaves open"):
-            assert run.band is not None  # noqa: S101 - it is worked out here, and kept
+    with working("simulating at the paces that the fit leaves open"):
+        band = run.band
     added = _of_cluster(run, options)
     if options.as_json:
         with working("looking at the server over time"):
@@ -105,7 +105,7 @@ def simulate_and_write(
     warnings = (*run.twin.notes, *notes, *beyond)
     if options.report is not None:
         _write_report(options.report, run, warnings=warnings, overwrite=options.overwrite)
-    _show(run, added, score, as_json=options.as_json, warnings=warnings)
+    _show(run, added, score, band, as_json=options.as_json, warnings=warnings)
     if len(trace) and not summary["num_by_status"].get("ok"):
         tell(_why_none_finished(run))
         raise typer.Exit(1)
@@ -259,6 +259,7 @@ def _show(
     run: Run,
     of_cluster: Mapping[str, object],
     score: Fitness | None,
+    band: PaceBand | None,
     *,
     as_json: bool,
     warnings: tuple[str, ...],
@@ -269,7 +270,7 @@ def _show(
     from replay.trace.simulation_summary import speed_line, table
     from replay.twin.config_write import name_of
 
-    summary, twin, band = run.summary, run.twin, run.band
+    summary, twin = run.summary, run.twin
     if not as_json:
         tell(speed_line(summary))
         say_text(table(summary, unanswered=twin.unanswered_keys))

@@ -37,7 +37,7 @@ class RunToRun:
             origin = "stated, not measured; repeat a run to measure it (--repeat)"
         else:
             runs = "run" if self.num_repeats == 1 else "runs"
-            origin = f"from {self.num_repeats} repeated {runs} and the stated 0.5%"
+            origin = f"from {self.num_repeats} repeated {runs} and the stated {STATED:.1%}"
         return f"intervals have the server's pace from run to run in them: {self.bound:.2%} either way ({origin})"
 
 

@@ -96,25 +96,31 @@ def model_of(file: StepTableFile, *, origin: str = "", **given: Decimal | float)
     """
     coefficients = {name: value if name in ALPHAS else float(value) for name, value in given.items()}
     coefficients.setdefault("step", file.step_us)
-    _check_terms(file, coefficients)
+    try:
+        runs, parts = _runs(file), _parts(file)
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
+        raise InvalidConfig(f"components: {error}, expected numbers: train it again") from error
+    _check_terms(file, coefficients, runs)
     return Profiled(
         **file.tables,  # type: ignore[arg-type]  # names and kinds were checked above
         **coefficients,  # type: ignore[arg-type]  # likewise
         tp=_number(file.about.get("tp"), 1),
-        num_collectives=_runs(file).get(COLLECTIVE, 0.0),
-        parts=_parts(file),
+        num_collectives=runs.get(COLLECTIVE, 0.0),
+        parts=parts,
         origin=origin,
     )
 
 
-def _check_terms(file: StepTableFile, coefficients: Mapping[str, Decimal | float]) -> None:
+def _check_terms(
+    file: StepTableFile, coefficients: Mapping[str, Decimal | float], runs: Mapping[str, float]
+) -> None:
     """Raise InvalidConfig where a term of Vidur's is given for what the table's model does not have."""
     is_grouped = file.about.get("grouped_queries")
     for name in VIDURS:
         if not coefficients.get(name):
             continue
         if name.startswith("nccl"):
-            lacks = None if _runs(file).get(COLLECTIVE) else "tp 1 has no all-reduce"
+            lacks = None if runs.get(COLLECTIVE) else "tp 1 has no all-reduce"
         elif is_grouped is None:
             lacks = "the table does not say whether its model has grouped queries: train it again"
         else:

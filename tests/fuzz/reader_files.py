@@ -440,9 +440,10 @@ def engine_steps() -> list[Files]:
 
 
 def step_tables() -> list[Files]:
-    from replay.twin.profiled import KIND, SCHEMA_VERSION
+    from replay.twin.profiled import AFTER, KIND, SCHEMA_VERSION
     from sim.latency.profiled import TABLES
 
+    product = {"name": "mlp_up_proj", "axis": "tokens", "runs_per_step": 2}
     document = {
         "schema_version": SCHEMA_VERSION,
         "kind": KIND,
@@ -450,7 +451,12 @@ def step_tables() -> list[Files]:
         "step_us": 10.5,
         "tables": {name: _corner(len(axes)) for name, axes in TABLES.items()},
     }
-    return [{"table.json": _json(document)}]
+    jumps = {
+        **document,
+        "tables": {**{name: _corner(len(axes)) for name, axes in TABLES.items()}, AFTER: [1, 3.5, 4]},
+        "components": [product | {"time_us": [0.5, 1, 2], "time_after_us": [0.5, 1.5, 2]}],
+    }
+    return [{"table.json": _json(document)}, {"table.json": _json(jumps)}]
 
 
 def _corner(dimensions: int) -> list[Any]:

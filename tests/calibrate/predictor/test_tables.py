@@ -15,6 +15,7 @@ from calibrate.predictor.prefill import prefill_points, prefill_times
 from calibrate.predictor.tables import StepTables, never_falling
 from replay.model import find_gpu
 from replay.twin.profiled import StepTableFile, model_of, read_step_tables, write_step_tables
+from sim.config import InvalidConfig
 from sim.latency.profiled import axis_knots
 from tests.calibrate.predictor import profiles
 from tests.calibrate.predictor.profiles import CPU, MLP, decode_us, prefill_us, wanted
@@ -249,3 +250,30 @@ def test_products_jump_where_their_tiles_end(tmp_path: Path) -> None:
         jump[at], rel=0.01
     )
     assert np.sum(list(parts.values()), axis=0) == pytest.approx(model.durations_us(steps), abs=0.51)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("time_us", ["a", 1, 2]),
+        ("time_after_us", [[1], 1, 2]),
+        ("runs_per_step", "x"),
+        ("runs_per_step", None),
+    ],
+)
+def test_components_that_are_no_numbers_are_refused_in_one_line(key: str, value: object) -> None:
+    component = {"name": "mlp_up_proj", "axis": "tokens", "runs_per_step": 2, "time_us": [1, 2, 3]}
+    file = StepTableFile(
+        tables={
+            "tokens_us": np.ones(3),
+            "sequences_us": np.ones(3),
+            "decode_us": np.ones((3, 3)),
+            "prefill_us": np.ones((3, 3)),
+        },
+        step_us=0.0,
+        domain={},
+        about={"components": [component | {key: value}]},
+    )
+    with pytest.raises(InvalidConfig, match=r"components: .*, expected numbers: train it again") as error:
+        model_of(file)
+    assert "\n" not in str(error.value)

@@ -56,7 +56,7 @@ COMMANDS = {
         "Compare observed with simulated, fit the twin, write a report.",
     ),
     "compare": ("calibrate.runs.cli:compare", "Compare two runs. Neither is the reference."),
-    "report": ("replay.measured.cli:report", "Show measured traces as a page, one or several loads."),
+    "report": ("observe.measured.cli:report", "Show measured traces as a page, one or several loads."),
     "capacity": ("replay.plan.cli:capacity", "Find the highest rate at which a twin meets latency limits."),
     "tune": ("replay.plan.tune.cli:tune", "Find the engine flags that serve most within latency limits."),
     "sweep": ("replay.plan.sweep.cli:sweep", "Simulate configurations x workloads x seeds into one table."),

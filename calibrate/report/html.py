@@ -17,7 +17,7 @@ from calibrate.report.suggested_runs import suggested_runs
 from calibrate.report.tables import is_of_gaps_only
 from calibrate.report.warnings import warnings_of
 from calibrate.verdict_text import verdict_text
-from replay.pages import Headline, Markup, Page, Prose, Section, Table, bold, inline, listed, render
+from traces.pages import Headline, Markup, Page, Prose, Section, Table, bold, inline, listed, render
 
 SHOWN = ("ttft_us", "itl_us", "tpot_us", "e2e_us")
 

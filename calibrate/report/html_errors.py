@@ -9,7 +9,7 @@ from calibrate.compare.bootstrap import Estimate
 from calibrate.compare.errors import STATISTICS, MetricErrors
 from calibrate.findings import Calibration
 from calibrate.report import pictures, tables
-from replay.pages import Cell, Figures, Section, Table, bold, inline, whisker
+from traces.pages import Cell, Figures, Section, Table, bold, inline, whisker
 
 OBSERVED, SIMULATED = bold("observed", "observed"), bold("simulated", "simulated")
 BOTH_SIDES = inline(OBSERVED, " and ", SIMULATED)

@@ -9,7 +9,7 @@ from calibrate.fit.objective.coefficients import UNITS
 from calibrate.fit.result import Fit
 from calibrate.report import pictures_runs, tables
 from calibrate.report.suggested_runs import SuggestedRun
-from replay.pages import (
+from traces.pages import (
     Cell,
     Code,
     Figures,

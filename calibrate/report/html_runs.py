@@ -12,7 +12,7 @@ from calibrate.compare.served import RateCurve
 from calibrate.findings import Calibration
 from calibrate.report import pictures_runs, tables
 from calibrate.report.html_errors import BOTH_SIDES, OBSERVED, SIMULATED
-from replay.pages import (
+from traces.pages import (
     Cell,
     Figures,
     Markup,

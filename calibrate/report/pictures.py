@@ -12,7 +12,7 @@ from calibrate.compare.errors import METRICS
 from calibrate.compare.gaps import one_basis
 from calibrate.compare.pair import Pairs
 from calibrate.compare.samples import Sample
-from replay.pages import (
+from traces.pages import (
     Across,
     Band,
     Chart,

@@ -14,7 +14,7 @@ from calibrate.compare.phases import PHASE_NAMES, Origin
 from calibrate.compare.served import CURVE_OF, RateCurve
 from calibrate.compare.worst_requests import WorstRequest
 from calibrate.report.pictures import CDF_POINTS, SIDES, unit_of
-from replay.pages import (
+from traces.pages import (
     Chart,
     Dots,
     Figure,

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sim import Status
+from traces.pages.spread import spread
 
 if TYPE_CHECKING:
     from replay.cluster.simulate import FleetRun
@@ -238,34 +239,6 @@ def peak_us_of(
             )
         found[:, own] = total[:, own] / peak.pp
     return found
-
-
-def spread(
-    ends: Floats,
-    start_us: Int64s,
-    end_us: Int64s,
-    amount: Floats,
-    *,
-    where: NDArray[np.int32],
-    num_places: int,
-) -> Floats:
-    """Return amounts spread evenly from their start to their end, per stretch and place, float64 [T, places].
-
-    ``ends`` [T] of the stretches; what lies beyond the last is in none. In O(n log T): what has come by a time is the
-    sum of what began with its rate times its age, less the same of what ended.
-    """
-    start, end = start_us.astype(np.float64), np.maximum(end_us, start_us + 1).astype(np.float64)
-    rate = amount / (end - start)
-    rates, offsets = np.zeros((len(ends), num_places)), np.zeros((len(ends), num_places))
-    for at, sign in ((start, 1.0), (end, -1.0)):
-        place = np.searchsorted(ends, at, side="left")
-        inside = place < len(ends)
-        flat = place[inside] * num_places + where[inside]
-        size = len(ends) * num_places
-        rates += np.bincount(flat, sign * rate[inside], minlength=size).reshape(rates.shape)
-        offsets += np.bincount(flat, sign * (rate * at)[inside], minlength=size).reshape(rates.shape)
-    by_then = np.cumsum(rates, axis=0) * ends[:, None] - np.cumsum(offsets, axis=0)
-    return np.asarray(np.maximum(np.diff(by_then, axis=0, prepend=0.0), 0.0))
 
 
 # -- the document ---------------------------------------------------------------------------------------------

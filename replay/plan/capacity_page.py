@@ -8,7 +8,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from replay.pages import (
+from replay.plan.capacity import Capacity
+from replay.plan.capacity_text import facts_of, marked
+from replay.plan.evaluation import CURVE
+from traces.atomic import write_text
+from traces.header import tool_version
+from traces.pages import (
     Cell,
     Chart,
     Figure,
@@ -29,17 +34,12 @@ from replay.pages import (
     logarithmic,
     render,
 )
-from replay.plan.capacity import Capacity
-from replay.plan.capacity_text import facts_of, marked
-from replay.plan.evaluation import CURVE
-from replay.units import shown_time
-from traces.atomic import write_text
-from traces.header import tool_version
 from traces.run_slo import RunLimit
+from traces.units import shown_time
 
 if TYPE_CHECKING:
-    from replay.pages import Scale
     from replay.twin.config import TwinConfig
+    from traces.pages import Scale
 
 NAMES = {
     "ttft": "TTFT, time to first token",

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING
 
 from replay.plan.capacity import BURSTS, STEP_TIME, Binding, Capacity
 from replay.plan.evaluation import FAILED, SETTLING, THROUGHPUT, TOO_SHORT, Evaluation
-from replay.units import or_null, shown_time
 from traces.run_slo import RunLimit
-from traces.units import counted
+from traces.units import counted, or_null, shown_time
 
 if TYPE_CHECKING:
     from replay.twin.config import TwinConfig

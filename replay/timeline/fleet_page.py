@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from replay.cluster.over_time import num_at_gateway, num_transfers
-from replay.pages import (
+from replay.timeline.fleet_size import size_section
+from traces.pages import (
     MOST_ROWS,
     Chart,
     Figure,
@@ -31,9 +32,8 @@ from replay.pages import (
     legend,
     linear,
 )
-from replay.timeline.fleet_size import size_section
-from replay.timeline.time_axis import TimeAxis, time_axis
-from replay.units import shown_time
+from traces.pages.time_axis import TimeAxis, time_axis
+from traces.units import shown_time
 
 if TYPE_CHECKING:
     from replay.cluster.over_time import Stretches

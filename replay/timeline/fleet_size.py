@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from replay.cluster.lives import num_at, spans_up, spans_with_gpus
-from replay.pages import (
+from traces.pages import (
     Chart,
     Dots,
     Figure,
@@ -25,14 +25,14 @@ from replay.pages import (
     legend,
     linear,
 )
-from replay.units import shown_time
+from traces.units import shown_time
 
 if TYPE_CHECKING:
     from replay.cluster.infrastructure import InfrastructureSummary
     from replay.cluster.simulate import FleetRun
     from replay.cluster.summary import ClusterSummary
-    from replay.timeline.time_axis import TimeAxis
     from sim.cluster.infrastructure.lives import Life
+    from traces.pages.time_axis import TimeAxis
 
 Floats = NDArray[np.float64]
 

@@ -10,7 +10,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from replay.pace_band import SHOWN, PaceBand, band_lead, band_rows
-from replay.pages import (
+from replay.timeline.watch import Usage
+from replay.trace.distribution import Distribution
+from replay.trace.simulation_summary import Summary, has_idle_end
+from traces import request_metrics
+from traces.atomic import write_text
+from traces.header import tool_version
+from traces.pages import (
     Chart,
     Figure,
     Figures,
@@ -27,7 +33,7 @@ from replay.pages import (
     linear,
     render,
 )
-from replay.timeline.pictures import (
+from traces.pages.request_figures import (
     METRICS,
     distribution_picture,
     dots_picture,
@@ -36,14 +42,8 @@ from replay.timeline.pictures import (
     throughput_told,
     time_text,
 )
-from replay.timeline.time_axis import time_axis
-from replay.timeline.watch import Usage
-from replay.trace.distribution import Distribution
-from replay.trace.simulation_summary import Summary, has_idle_end
-from replay.units import shown_time
-from traces import request_metrics
-from traces.atomic import write_text
-from traces.header import tool_version
+from traces.pages.time_axis import time_axis
+from traces.units import shown_time
 
 if TYPE_CHECKING:
     from sim import Histogram

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 import vtwin
-from replay.measured.served_load import read_load
-from replay.units import shown_time
+from observe.measured.served_load import read_load
 from tests.calibrate.known_servers import observed, workload
 from traces import ClientInfo, write_trace
+from traces.units import shown_time
 
 
 @pytest.fixture(scope="module")

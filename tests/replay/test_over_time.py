@@ -17,7 +17,6 @@ from replay import load_config
 from replay.cluster.over_time import (
     decode_peak_us,
     prefill_peak_us,
-    spread,
     stretches,
     summarize_over_time,
     under_way,
@@ -32,6 +31,7 @@ from replay.trace.simulate import simulate_trace
 from replay.twin.config import as_cluster_of_one
 from tests.examples import examples
 from traces import Trace, read_trace
+from traces.pages.spread import spread
 from traces.workload import trace_from_options
 from traces.workload.options import WorkloadOptions
 from vtwin import main

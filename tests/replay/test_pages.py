@@ -7,7 +7,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from replay.pages import (
+from traces import Header, make_trace
+from traces.pages import (
     Cell,
     Chart,
     Dots,
@@ -37,9 +38,8 @@ from replay.pages import (
     scale_of,
     whisker,
 )
-from replay.timeline.pictures import distribution_picture, dots_picture, tokens_in
-from replay.units import shown_time
-from traces import Header, make_trace
+from traces.pages.request_figures import distribution_picture, dots_picture, tokens_in
+from traces.units import shown_time
 
 finite = st.floats(-1e9, 1e9)
 
@@ -283,12 +283,12 @@ def test_only_the_page_builders_make_markup() -> None:
     places = {
         path for room in ("replay", "calibrate", "observe", "traces") for path in Path(room).rglob("*.py")
     }
-    makers = {Path("replay/pages/markup.py"), Path("replay/pages/page.py")}
+    makers = {Path("traces/pages/markup.py"), Path("traces/pages/page.py")}
     for path in places - makers:
         tree = ast.parse(path.read_text(encoding="utf-8"))
         called = [ast.unparse(each.func) for each in ast.walk(tree) if isinstance(each, ast.Call)]
         assert "Markup" not in called, path
-        if "replay.pages" not in ast.unparse(tree):
+        if "traces.pages" not in ast.unparse(tree):
             continue
         constants = [each.value for each in ast.walk(tree) if isinstance(each, ast.Constant)]
         texts = [each for each in constants if isinstance(each, str)]

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import vtwin
-from replay.units import shown_time
+from traces.units import shown_time
 
 CONFIG = """\
 engine: {max_num_seqs: 8, max_num_batched_tokens: 256, num_gpu_blocks: 200, async_scheduling: false, max_model_len: 900}

@@ -20,8 +20,8 @@ from replay.trace.pacing import pacing_of
 from replay.trace.simulate import simulate_trace
 from replay.twin.config import load_config
 from replay.twin.keys.overlay import Setting, notes_of_variants, parse_settings, split_values, variants_of
-from replay.units import shown_time
 from traces import ConfigError, read_trace
+from traces.units import shown_time
 
 CONFIG = """\
 engine: {max_num_seqs: 16, max_num_batched_tokens: 256, num_gpu_blocks: 100, max_model_len: 300,

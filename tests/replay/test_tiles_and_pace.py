@@ -20,11 +20,10 @@ from replay.twin.config_write import dump_config
 from replay.twin.defaults import DefaultsEntry, Provenance, read_defaults
 from replay.twin.defaults_write import write_defaults_entry
 from replay.twin.fitted.pace import Pace
-from replay.units import shown_time
 from sim import Extended
 from traces.errors import ConfigError
 from traces.run_slo import parse_run_slo
-from traces.units import four_digits
+from traces.units import four_digits, shown_time
 from traces.workload import WorkloadOptions
 
 TWIN = """\

@@ -25,11 +25,11 @@ from scipy.sparse import eye_array, hstack
 from calibrate.number_format import signed
 from replay.model import find_gpu, read_model_config
 from replay.model.matmuls.tiles import Tiles, smooth, tiles_of
-from replay.pages.chart import Chart, chart
-from replay.pages.marks import Dots, Line, Rule
-from replay.pages.markup import Markup, element, inline
-from replay.pages.scale import linear
 from tests.validation.h100_clock import RUNS, decode_and_prefill, read_steps, with_clock
+from traces.pages.chart import Chart, chart
+from traces.pages.marks import Dots, Line, Rule
+from traces.pages.markup import Markup, element, inline
+from traces.pages.scale import linear
 
 Floats = NDArray[np.float64]
 

@@ -10,11 +10,11 @@ from replay.plan.fleet.check.pool import Verification, verify
 from replay.plan.fleet.inputs.profiles import Source
 from replay.plan.fleet.size import Check
 from replay.plan.fleet.text import interval_text, power_text, verification_document
-from replay.units import or_null, shown_time
 from sim.fleet import Lengths
 from sim.fleet.energy import Curtailment, curtail
 from sim.fleet.profile import GpuProfile
 from sim.fleet.sizing import Objective, pool_at
+from traces.units import or_null, shown_time
 
 SHARES = tuple(each / 20 for each in range(15))
 """Of the fleet's power at this rate, those that are shed."""

@@ -9,7 +9,21 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from replay.pages import (
+from replay.plan.fleet.check.limits import Limit, limits_of
+from replay.plan.fleet.check.pool import Verification
+from replay.plan.fleet.check.steady import Measured
+from replay.plan.fleet.costs import per_year
+from replay.plan.fleet.headline import headlines
+from replay.plan.fleet.inputs.profiles import Source
+from replay.plan.fleet.inputs.ranges import size_pool
+from replay.plan.fleet.questions import split_headline, splits_of
+from replay.plan.fleet.size import FleetPlan, PoolPlan
+from replay.plan.fleet.text import NOISE, broken_text, cost_per_hour, error_lines, gpus_text
+from sim.fleet import GpuProfile, Lengths
+from sim.fleet.sizing import Infeasible, Objective
+from traces.atomic import write_text
+from traces.header import tool_version
+from traces.pages import (
     Cell,
     Chart,
     Dots,
@@ -32,21 +46,7 @@ from replay.pages import (
     render,
     size_of,
 )
-from replay.plan.fleet.check.limits import Limit, limits_of
-from replay.plan.fleet.check.pool import Verification
-from replay.plan.fleet.check.steady import Measured
-from replay.plan.fleet.costs import per_year
-from replay.plan.fleet.headline import headlines
-from replay.plan.fleet.inputs.profiles import Source
-from replay.plan.fleet.inputs.ranges import size_pool
-from replay.plan.fleet.questions import split_headline, splits_of
-from replay.plan.fleet.size import FleetPlan, PoolPlan
-from replay.plan.fleet.text import NOISE, broken_text, cost_per_hour, error_lines, gpus_text
-from replay.units import shown_time
-from sim.fleet import GpuProfile, Lengths
-from sim.fleet.sizing import Infeasible, Objective
-from traces.atomic import write_text
-from traces.header import tool_version
+from traces.units import shown_time
 
 Floats = NDArray[np.float64]
 

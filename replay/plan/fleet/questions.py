@@ -12,11 +12,11 @@ from replay.plan.fleet.inputs.profiles import Source
 from replay.plan.fleet.inputs.ranges import FACTORS, RATES, in_range, size_pool
 from replay.plan.fleet.size import Check, PoolPlan, plan_pool
 from replay.plan.fleet.text import power_text, verification_document
-from replay.units import shown_time
 from sim.fleet import Lengths
 from sim.fleet.energy import Energy
 from sim.fleet.sizing import Infeasible, Objective, PoolSize
 from sim.fleet.split import Splits, marked, sweep_thresholds
+from traces.units import shown_time
 
 NUM_THRESHOLDS = 250
 MOST_SHOWN = 15

@@ -10,7 +10,20 @@ from pathlib import Path
 
 import numpy as np
 
-from replay.pages import (
+from replay.plan.fleet.check.pool import Verification
+from replay.plan.fleet.costs import HEAD, cost_cells, cost_text
+from replay.plan.fleet.inputs.profiles import Source
+from replay.plan.fleet.inputs.ranges import PRICES, RATES, in_range, size_pool
+from replay.plan.fleet.size import Check, PoolPlan, plan_pool
+from replay.plan.fleet.text import interval_text
+from sim.fleet import Lengths
+from sim.fleet.energy import HOURS_PER_YEAR
+from sim.fleet.reserved import HOURS, Reserved, cheapest_reserved, cost_with, day_between
+from sim.fleet.sizing import Objective, PoolSize
+from traces.atomic import write_text
+from traces.errors import ConfigError
+from traces.header import tool_version
+from traces.pages import (
     Chart,
     Figure,
     Figures,
@@ -26,21 +39,8 @@ from replay.pages import (
     linear,
     render,
 )
-from replay.plan.fleet.check.pool import Verification
-from replay.plan.fleet.costs import HEAD, cost_cells, cost_text
-from replay.plan.fleet.inputs.profiles import Source
-from replay.plan.fleet.inputs.ranges import PRICES, RATES, in_range, size_pool
-from replay.plan.fleet.size import Check, PoolPlan, plan_pool
-from replay.plan.fleet.text import interval_text
-from replay.units import or_null, shown_time
-from sim.fleet import Lengths
-from sim.fleet.energy import HOURS_PER_YEAR
-from sim.fleet.reserved import HOURS, Reserved, cheapest_reserved, cost_with, day_between
-from sim.fleet.sizing import Objective, PoolSize
-from traces.atomic import write_text
-from traces.errors import ConfigError
-from traces.header import tool_version
 from traces.strict.whole_file import is_there, whole_file
+from traces.units import or_null, shown_time
 
 MOST_OF_A_DAY = 1 << 16
 """Bytes of a file with 24 rates."""

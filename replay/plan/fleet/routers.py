@@ -13,11 +13,11 @@ from replay.plan.fleet.check.pool import stay_s
 from replay.plan.fleet.check.routed import EnginePool, RoutedCheck, verify_routed
 from replay.plan.fleet.check.steady import Asked
 from replay.plan.fleet.inputs.profiles import Source, of_context
-from replay.units import shown_time
 from sim.fleet import Lengths
 from sim.fleet.routers import FleetPool, Router, RouterName, simulate_routed
 from sim.fleet.sizing import Infeasible, Objective
 from sim.fleet.split import size_split
+from traces.units import shown_time
 
 COMPARED: tuple[RouterName, ...] = ("length", "spillover", "compress", "least-loaded", "random")
 SETTLING = 0.2

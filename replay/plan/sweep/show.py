@@ -7,7 +7,11 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from replay.pages import (
+from replay.plan.sweep.front import BESIDE, GOOD, GOOD_FRAC, Front, is_more_better
+from replay.plan.variants.side_by_side import side_by_side
+from traces.atomic import write_text
+from traces.header import tool_version
+from traces.pages import (
     Cell,
     Chart,
     Dots,
@@ -21,11 +25,7 @@ from replay.pages import (
     render,
     scale_of,
 )
-from replay.plan.sweep.front import BESIDE, GOOD, GOOD_FRAC, Front, is_more_better
-from replay.plan.variants.side_by_side import side_by_side
-from replay.units import shown_time
-from traces.atomic import write_text
-from traces.header import tool_version
+from traces.units import shown_time
 
 MOST_SHOWN = 12
 NO_SLO = f"no setting meets the SLO in {GOOD:.0%} of its requests"

@@ -8,7 +8,11 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from replay.pages import (
+from replay.plan.variants.simulated import VariantResult, columns_of, notes_of
+from traces import request_latencies
+from traces.atomic import write_text
+from traces.header import tool_version
+from traces.pages import (
     Cell,
     Chart,
     Dots,
@@ -30,11 +34,7 @@ from replay.pages import (
     render,
     scale_of,
 )
-from replay.plan.variants.simulated import VariantResult, columns_of, notes_of
-from replay.timeline.pictures import METRICS, cdf_of, limit_across, unit_of
-from traces import request_latencies
-from traces.atomic import write_text
-from traces.header import tool_version
+from traces.pages.request_figures import METRICS, cdf_of, limit_across, unit_of
 
 Floats = NDArray[np.float64]
 

@@ -17,7 +17,7 @@ from replay.simulated_run import RunSettings, run
 from replay.timeline.watch import Usage
 from replay.trace.distribution import Distribution
 from replay.trace.simulation_summary import Summary, has_idle_end
-from replay.units import shown_time
+from traces.units import shown_time
 
 if TYPE_CHECKING:
     from replay.pace_band import PaceBand, Ranges

@@ -6,13 +6,13 @@ picture as SVG whose colours follow the page.
 
 from __future__ import annotations
 
-from replay.pages.bars import bars, legend
-from replay.pages.chart import Chart, chart
-from replay.pages.heat import MOST_ROWS, HeatMap, heat_map
-from replay.pages.hover import Hint
-from replay.pages.marks import Across, Band, Dots, Line, Mark, Note, Rule
-from replay.pages.markup import Markup, bold, code, element, inline, listed, size_of
-from replay.pages.page import (
+from traces.pages.bars import bars, legend
+from traces.pages.chart import Chart, chart
+from traces.pages.heat import MOST_ROWS, HeatMap, heat_map
+from traces.pages.hover import Hint
+from traces.pages.marks import Across, Band, Dots, Line, Mark, Note, Rule
+from traces.pages.markup import Markup, bold, code, element, inline, listed, size_of
+from traces.pages.page import (
     Cell,
     Code,
     Figure,
@@ -28,7 +28,7 @@ from replay.pages.page import (
     render,
     whisker,
 )
-from replay.pages.scale import Scale, linear, logarithmic, scale_of
+from traces.pages.scale import Scale, linear, logarithmic, scale_of
 
 __all__ = [
     "MOST_ROWS",

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from replay.cluster.over_time import spread
-from replay.pages import (
+from traces.pages import (
     Chart,
     Dots,
     Line,
@@ -22,8 +21,9 @@ from replay.pages import (
     linear,
     scale_of,
 )
-from replay.timeline.time_axis import time_axis
-from replay.units import shown_time
+from traces.pages.spread import spread
+from traces.pages.time_axis import time_axis
+from traces.units import shown_time
 
 if TYPE_CHECKING:
     from traces import Trace

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from replay.pages.markup import Markup, element, size_of
-from replay.pages.scale import Scale
+from traces.pages.markup import Markup, element, size_of
+from traces.pages.scale import Scale
 
 Floats = NDArray[np.float64]
 

@@ -1,6 +1,6 @@
 """What a page says, apart from how it looks; the look is page.html.j2 and page.css.
 
-Every text of it is escaped unless it is ``Markup``, which only replay.pages.markup makes.
+Every text of it is escaped unless it is ``Markup``, which only traces.pages.markup makes.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from functools import lru_cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, Literal
 
-from replay.pages.markup import Markup, element, size_of
+from traces.pages.markup import Markup, element, size_of
 
 if TYPE_CHECKING:
     from jinja2 import Template
@@ -143,7 +143,7 @@ POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-a
 
 def render(page: Page) -> str:
     """Return the page as one HTML document that needs no other file."""
-    style = files("replay.pages").joinpath("page.css").read_text(encoding="utf-8")
+    style = files("traces.pages").joinpath("page.css").read_text(encoding="utf-8")
     return _template().render(page=page, style=Markup(style), policy=POLICY)
 
 
@@ -151,7 +151,7 @@ def render(page: Page) -> str:
 def _template() -> Template:
     from jinja2 import Environment, StrictUndefined
 
-    text = files("replay.pages").joinpath("page.html.j2").read_text(encoding="utf-8")
+    text = files("traces.pages").joinpath("page.html.j2").read_text(encoding="utf-8")
     environment = Environment(
         autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )

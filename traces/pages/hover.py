@@ -8,8 +8,8 @@ from itertools import pairwise
 
 import numpy as np
 
-from replay.pages.marks import Line
-from replay.pages.scale import Scale
+from traces.pages.marks import Line
+from traces.pages.scale import Scale
 
 STRIPS = 48
 """Into this many strips a chart's width is cut, each with a tooltip of its own."""

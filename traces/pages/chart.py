@@ -12,10 +12,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from replay.pages.hover import Hint, hints_of
-from replay.pages.marks import Across, Band, Dots, Line, Mark, Note, Rule
-from replay.pages.markup import Markup, element, inline, size_of
-from replay.pages.scale import Scale
+from traces.pages.hover import Hint, hints_of
+from traces.pages.marks import Across, Band, Dots, Line, Mark, Note, Rule
+from traces.pages.markup import Markup, element, inline, size_of
+from traces.pages.scale import Scale
 
 Floats = NDArray[np.float64]
 

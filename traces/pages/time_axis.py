@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from replay.pages import Scale, linear
+from traces.pages import Scale, linear
 
 UNITS = ((7.2e9, 3.6e9, "h"), (9e8, 6e7, "min"), (0.0, 1e6, "s"))
 """From which length on, µs (two hours, a quarter of an hour), which unit is used, µs."""

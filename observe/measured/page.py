@@ -7,8 +7,9 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from replay.measured.served_load import ServedLoad
-from replay.pages import (
+from observe.measured.served_load import ServedLoad
+from traces.header import tool_version
+from traces.pages import (
     Cell,
     Chart,
     Dots,
@@ -31,7 +32,7 @@ from replay.pages import (
     render,
     scale_of,
 )
-from replay.timeline.pictures import (
+from traces.pages.request_figures import (
     METRICS,
     distribution_picture,
     dots_picture,
@@ -42,8 +43,7 @@ from replay.timeline.pictures import (
     time_text,
     unit_of,
 )
-from replay.timeline.time_axis import time_axis
-from traces.header import tool_version
+from traces.pages.time_axis import time_axis
 
 Floats = NDArray[np.float64]
 

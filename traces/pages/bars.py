@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from replay.pages.markup import Markup, element, listed, size_of
+from traces.pages.markup import Markup, element, listed, size_of
 
 BAR_WIDTH, BAR_HEIGHT, GAP = 300, 9, 3
 

@@ -43,8 +43,8 @@ def report(
     slo: SloOption = None,
 ) -> None:
     """Show measured traces as a page: latencies, throughput, requests in flight, over time and over the load."""
-    from replay.measured.page import page_of
-    from replay.measured.served_load import read_load
+    from observe.measured.page import page_of
+    from observe.measured.served_load import read_load
     from traces.atomic import write_text
     from traces.slo import parse_slo
     from traces.strict.tell import tell_note

@@ -29,15 +29,15 @@ import typer
 import typer.core
 import typer.main
 
-from replay.twin.own.own_code import with_code_option
-from traces.errors import ServerError, VtwinError
+from replay.twin import with_code_option
+from traces import ServerError, VtwinError
 from traces.strict.narration import wrapped_narration
 from traces.strict.tell import say, say_text, tell
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
 
-    from calibrate.findings import Calibration
+    from calibrate import Calibration
 
     AnyCommand = typer.core.TyperCommand | typer.core.TyperGroup
 
@@ -237,10 +237,8 @@ def _tell_what_is_missing(*, output: Path, **_: object) -> None:
 
     ``output``: the trace, or the folder of several, of one server all.
     """
-    from replay.twin.start.model_and_gpu import missing_note
-    from traces.errors import TraceError
-    from traces.files.read import read_header
-    from traces.tables.paths import companion_file, stem_of
+    from replay.twin.start import missing_note
+    from traces import TraceError, companion_file, read_header, stem_of
 
     own = companion_file(stem_of(output), ".yaml")
     for header in sorted(output.glob("*.yaml")) if output.is_dir() else [own]:
@@ -374,7 +372,7 @@ def _cure(message: str, options: Collection[str | None]) -> str:
 
 def _with_own_way(error: click.NoSuchOption) -> str:
     """Return the line for an option that a command lacks: with vtwin's own way, where it is another tool's flag."""
-    from replay.twin.start.other_flags import own_way
+    from replay.twin.start import own_way
 
     parameters = [] if error.ctx is None else error.ctx.command.params
     found = own_way(error.option_name, {name for each in parameters for name in each.opts})
@@ -455,7 +453,7 @@ def _take_signals_and_secrets(arguments: Sequence[str]) -> None:
     if any(
         any(each in word for each in may_hide) or word.startswith(("--header", "-H")) for word in arguments
     ):
-        from observe.senders.process_list import hide_arguments
+        from observe import hide_arguments
 
         hide_arguments(arguments)
 
@@ -473,7 +471,7 @@ def demo(
 ) -> None:
     """Run all steps against an emulated server: observe two loads, fit, compare with a third, and report."""
     from calibrate.validate import demo as plan
-    from traces.atomic import make_folder, write_text
+    from traces import make_folder, write_text
 
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # `kill` ends the server too, as Ctrl-C does
     make_folder(output, option="--output")
@@ -565,8 +563,8 @@ def validate(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     Other options go to every `vtwin observe`: lengths (--prompt-tokens 200 --output-tokens 60), --num-requests,
     --model, --api-key, --warmup. After Ctrl-C, the same command resumes.
     """
-    from calibrate.validate.plan import ValidationPlan
-    from traces.atomic import make_folder
+    from calibrate.validate import ValidationPlan
+    from traces import make_folder
 
     if gpu is None and config is None:
         tell(f"note: {UNNAMED}")
@@ -613,10 +611,8 @@ def _words(options: Mapping[str, object]) -> list[str]:
 def _served_at_most(twin: Path, like: Path) -> str:
     """Return the line that says what a twin serves at most of requests like a trace's, and how to ask for an SLO."""
     from replay import load_config
-    from replay.plan.highest import ceiling_of
-    from replay.plan.load import load_of
-    from traces.workload import trace_from_options
-    from traces.workload.options import WorkloadOptions
+    from replay.plan import ceiling_of, load_of
+    from traces.workload import WorkloadOptions, trace_from_options
 
     options = WorkloadOptions(lengths_from=like, rate=1.0, num_requests=5000)
     load = load_of(trace_from_options(options), load_config(twin))
@@ -630,8 +626,8 @@ def _served_at_most(twin: Path, like: Path) -> str:
 
 def _busy_rate(load: Sequence[str], folder: Path) -> float:
     """Return a rate that keeps the server busy, from a measurement of its capacity."""
-    from calibrate.validate.plan import busy_rate, capacity_note, capacity_observation
-    from observe.result.json_document import summarize_observed
+    from calibrate.validate import busy_rate, capacity_note, capacity_observation
+    from observe import summarize_observed
     from traces import read_trace
 
     arguments, stem = capacity_observation(load, folder)
@@ -656,8 +652,7 @@ def _written_guess(
     ``named``: GPU, model and GPUs per layer, as the user names them.
     """
     from replay.twin.start import from_serve
-    from traces import read_trace
-    from traces.atomic import write_text
+    from traces import read_trace, write_text
 
     gpu, model_config, tp = named
     origin = [serve] if serve is not None else ["--from-trace", str(server_trace)]
@@ -712,7 +707,7 @@ def _serving(config: Path) -> Iterator[str]:
     _show("serve", ["--config", str(config), "--port", "0"], more=" &")
     import multiprocessing
 
-    from sim.ready import is_compiled
+    from sim import is_compiled
 
     if not is_compiled():
         tell("compiling the engine once: half a minute, longer on a busy machine …")
@@ -734,8 +729,7 @@ def _serve(config: Path, parent: Connection) -> None:
     """Serve until told to end or until the parent is gone; send the parent the address, or why there is none."""
     os.setsid()  # Ctrl-C in the terminal is the parent's: it ends this process when it has what it needs
     threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
-    from replay import load_config
-    from replay.serve import run_server
+    from replay import load_config, run_server
 
     try:
         run_server(
@@ -768,7 +762,7 @@ def _announced(server: Connection) -> str:
 
 def _foretell(sending_s: float) -> None:
     """Say how long the demo will take, before anything that takes long."""
-    from sim.ready import is_compiled
+    from sim import is_compiled
 
     tell(f"{sending_s:.0f} s of sending, then a fit of 10 to 60 s")
     if not is_compiled():

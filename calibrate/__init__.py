@@ -44,31 +44,6 @@ if TYPE_CHECKING:
     from calibrate.run import compare_with_simulated, compare_with_twin
     from calibrate.save import defaults_entry, write_config, write_defaults
 
-_HOMES = {
-    "Bootstrap": ("calibrate.compare.errors", "Bootstrap"),
-    "Calibration": ("calibrate.findings", "Calibration"),
-    "Coefficient": ("calibrate.fit.uncertainty", "Coefficient"),
-    "Estimate": ("calibrate.compare.bootstrap", "Estimate"),
-    "Fit": ("calibrate.fit.result", "Fit"),
-    "MetricErrors": ("calibrate.compare.errors", "MetricErrors"),
-    "Options": ("calibrate.findings", "Options"),
-    "Pairs": ("calibrate.compare.pair", "Pairs"),
-    "Served": ("calibrate.fit.known_models", "Served"),
-    "Source": ("calibrate.findings", "Source"),
-    "fit_known": ("calibrate.fit.known_models", "fit_known"),
-    "calibrate_twin": ("calibrate.run", "calibrate"),
-    "compare_pairs": ("calibrate.compare.errors", "compare"),
-    "compare_with_simulated": ("calibrate.run", "compare_with_simulated"),
-    "compare_with_twin": ("calibrate.run", "compare_with_twin"),
-    "defaults_entry": ("calibrate.save", "defaults_entry"),
-    "fit_trace": ("calibrate.fit.objective.fit_trace", "fit_trace"),
-    "fit_twin": ("calibrate.fit.pipeline", "fit"),
-    "pair_traces": ("calibrate.compare.pair", "pair"),
-    "write_config": ("calibrate.save", "write_config"),
-    "write_defaults": ("calibrate.save", "write_defaults"),
-    "write_report": ("calibrate.report.write", "write_report"),
-}
-
 __all__ = [
     "Bootstrap",
     "Calibration",
@@ -94,12 +69,36 @@ __all__ = [
     "write_report",
 ]
 
+_HOMES = {
+    "Bootstrap": ("calibrate.compare.errors", "Bootstrap"),
+    "Calibration": ("calibrate.findings", "Calibration"),
+    "Coefficient": ("calibrate.fit.uncertainty", "Coefficient"),
+    "Estimate": ("calibrate.compare.bootstrap", "Estimate"),
+    "Fit": ("calibrate.fit.result", "Fit"),
+    "MetricErrors": ("calibrate.compare.errors", "MetricErrors"),
+    "Options": ("calibrate.findings", "Options"),
+    "Pairs": ("calibrate.compare.pair", "Pairs"),
+    "Served": ("calibrate.fit.known_models", "Served"),
+    "Source": ("calibrate.findings", "Source"),
+    "calibrate_twin": ("calibrate.run", "calibrate"),
+    "compare_pairs": ("calibrate.compare.errors", "compare"),
+    "compare_with_simulated": ("calibrate.run", "compare_with_simulated"),
+    "compare_with_twin": ("calibrate.run", "compare_with_twin"),
+    "defaults_entry": ("calibrate.save", "defaults_entry"),
+    "fit_known": ("calibrate.fit.known_models", "fit_known"),
+    "fit_trace": ("calibrate.fit.objective.fit_trace", "fit_trace"),
+    "fit_twin": ("calibrate.fit.pipeline", "fit"),
+    "pair_traces": ("calibrate.compare.pair", "pair"),
+    "write_config": ("calibrate.save", "write_config"),
+    "write_defaults": ("calibrate.save", "write_defaults"),
+    "write_report": ("calibrate.report.write", "write_report"),
+}
+
 
 def __getattr__(name: str) -> object:
     """Import a public name from its module when it is first asked for."""
     if name not in _HOMES:
         raise AttributeError(f"module 'calibrate' has no attribute {name!r}")
-    module, attribute = _HOMES[name]
-    value: object = getattr(import_module(module), attribute)
+    value: object = getattr(import_module(_HOMES[name][0]), _HOMES[name][1])
     globals()[name] = value
     return value

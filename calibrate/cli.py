@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from replay.twin.own.own_code import with_code_option
+from replay.twin import with_code_option
 from traces.strict.tell import say_text
 
 
@@ -219,7 +219,7 @@ def calibrate(  # noqa: PLR0913, PLR0917 - a command's options are its parameter
     from calibrate.findings import Options
     from calibrate.fit.objective.coefficients import COEFFICIENTS, FITTED
     from calibrate.run import check_options
-    from traces.slo import parse_slo
+    from traces import parse_slo
     from traces.strict.tell import tell_note
 
     held_out = holdout or []
@@ -302,7 +302,7 @@ def calibrate(  # noqa: PLR0913, PLR0917 - a command's options are its parameter
 
 def _check_pair(option: str, observed: Sequence[Path], others: Mapping[str, object]) -> None:
     """Raise ConfigError where a fit to a pair of runs stands beside what asks for another fit."""
-    from traces.errors import ConfigError
+    from traces import ConfigError
 
     given = [name for name, value in others.items() if value]
     if given or len(observed) != 1:

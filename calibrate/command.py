@@ -22,8 +22,7 @@ if TYPE_CHECKING:
 
 def check_writing(*, fit: bool, places: Mapping[str, Path | None], infer: bool) -> None:
     """Raise ConfigError where an option needs a fit and there is none, or where a file could not be written."""
-    from traces.atomic import check_place
-    from traces.errors import ConfigError
+    from traces import ConfigError, check_place
 
     asked = places.get("--write-config") or places.get("--write-defaults")
     if not fit and (asked is not None or infer):
@@ -73,7 +72,7 @@ def calibration_of(
     from calibrate.flags.headers import check_flags
     from calibrate.flags.model_and_gpu import absent_candidates
     from calibrate.progress import fit_progress
-    from traces.errors import ConfigError
+    from traces import ConfigError
 
     repeats, held_out = traces.repeats, traces.holdout
     if config is None:
@@ -108,9 +107,8 @@ def twin_of_header(
     there is no trace.
     """
     from calibrate.distinct_runs import distinct_names
-    from replay.twin.start.from_serve import named, start_from_header, twin_text_to_fit
-    from traces.atomic import make_folder, write_text
-    from traces.importers.recorded import read_recorded
+    from replay.twin.start import named, start_from_header, twin_text_to_fit
+    from traces import make_folder, read_recorded, write_text
 
     header = read_recorded(path).header
     start = start_from_header(header, name=distinct_names([path])[0])
@@ -126,8 +124,7 @@ def twin_of_header(
 
 def _tell_what_is_not_simulated(sources: Sequence[Source], twin: TwinConfig) -> None:
     """Print what traces contain that the simulation ignores; each report has it among a trace's notes."""
-    from replay import pacing_of
-    from replay.trace.trace_notes import trace_notes
+    from replay import pacing_of, trace_notes
 
     for source in sources:
         for note in trace_notes(source.trace, twin, pacing_of(source.trace)):
@@ -141,7 +138,7 @@ def _load(
     from calibrate.flags.evidence import learned_of
     from calibrate.flags.headers import said_of
     from calibrate.latency_table import twin_for
-    from sim.ready import is_compiled
+    from sim import is_compiled
 
     twin = twin_for(path, latency_model, fit=fit)
     learned = (*said_of(sources, twin, is_async_open=is_async_open), *learned_of(sources, twin))
@@ -181,8 +178,7 @@ def source_at(path: Path, name: str) -> Source:
     from calibrate.findings import Source
     from calibrate.flags.shown import shown_by
     from calibrate.report.document import digest_of
-    from traces.importers.recorded import format_of, read_recorded
-    from traces.tables.paths import companion_file, locate, stem_of
+    from traces import companion_file, format_of, locate, read_recorded, stem_of
 
     trace = read_recorded(path, events=True)
     logged = read_steps(companion_file(stem_of(path), ".steps.csv"))
@@ -211,7 +207,7 @@ def write_all(
     from calibrate import save
     from calibrate.report.blis_report import blis_report
     from calibrate.report.write import write_report
-    from traces.atomic import write_text
+    from traces import write_text
 
     known = save.Server(model=server[0], gpu=server[1], tp=server[2])
     if defaults is not None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from traces.errors import ConfigError
+from traces import ConfigError
 from traces.strict.tell import say_text, tell
 
 if TYPE_CHECKING:

@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from traces.errors import ConfigError
+from traces import ConfigError, stem_of
 from traces.strict.escape import terminal
-from traces.tables.paths import stem_of
 
 if TYPE_CHECKING:
     from calibrate.findings import Source

@@ -26,8 +26,7 @@ if TYPE_CHECKING:
     from calibrate.fit.beyond import BeyondLoad
     from calibrate.fit.model_selection import LatencyModel
     from calibrate.fit.result import Fit
-    from replay import TwinConfig
-    from replay.verdict.judged import Judged
+    from replay import Judged, TwinConfig
     from traces import Trace
 
 Role = Literal["compared", "fitted", "first half fitted, second half held out", "held out"]

@@ -8,7 +8,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from traces.errors import ConfigError
+from traces import ConfigError
 from traces.strict.tell import say_text, tell
 
 if TYPE_CHECKING:
@@ -31,8 +31,7 @@ def fit_guided_cost(
     """
     from calibrate.fit.paired_runs import fit_guided
     from replay import dump_config, load_config
-    from traces import read_trace
-    from traces.atomic import make_folder, write_text
+    from traces import make_folder, read_trace, write_text
 
     if config is None:
         raise ConfigError("--fit-guided: needs --config, the twin whose engine has the cost")
@@ -67,8 +66,7 @@ def fit_host_cost(
     """
     from calibrate.fit.paired_runs import fit_host
     from replay import dump_config, load_config
-    from traces import read_trace
-    from traces.atomic import make_folder, write_text
+    from traces import make_folder, read_trace, write_text
 
     if config is None:
         raise ConfigError("--fit-host: needs --config, the twin whose engine has the time")

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from traces.errors import ConfigError
+from traces import ConfigError
 from traces.strict.escape import terminal
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from calibrate.findings import Calibration
     from replay import TwinConfig
-    from replay.twin.keys.overlay import Setting
+    from replay.twin import Setting
 
 SHOWN = {"ttft_us": "TTFT", "tpot_us": "TPOT", "e2e_us": "E2E"}
 
@@ -52,7 +52,7 @@ def twin_for(path: Path, model: str | None, *, fit: bool, learned: Sequence[Sett
     """
     from calibrate.fit.objective.coefficients import GUESS
     from replay import load_config
-    from replay.twin.placeholder import placeholder_notes
+    from replay.twin import placeholder_notes
     from sim import Blackbox, Physics, Profiled
 
     if not (fit and model in ("auto", "blackbox", "extended")):
@@ -102,7 +102,7 @@ def table_of(rows: Sequence[Row]) -> Table:
 
 def write_rows(rows: Sequence[Row], report: Path) -> dict[str, object]:
     """Write latency-models.json into the report's folder and return what it holds."""
-    from traces.atomic import write_folder
+    from traces import write_folder
 
     document: dict[str, object] = {"schema_version": 1, "models": [asdict(row) for row in rows]}
     write_folder(

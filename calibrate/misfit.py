@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from calibrate.findings import Calibration, Compared
-    from replay.twin.fitted.fitted_range import FittedRange
+    from replay.twin.fitted import FittedRange
 
 METRICS = ("ttft_us", "e2e_us", "tpot_us")
 KINDS = {
@@ -88,7 +88,7 @@ def missed_load(compared: Compared) -> Missed | None:
 
 def without_missed(fitted: FittedRange, compared: Sequence[Compared]) -> FittedRange:
     """Return a fitted range that ends below the lowest load that the twin misses; no load where none is below it."""
-    from replay.twin.fitted.fitted_range import range_of
+    from replay.twin.fitted import range_of
 
     missed = [each for each in compared if missed_load(each) is not None]
     if not missed:

@@ -7,7 +7,7 @@ from itertools import combinations
 from typing import TYPE_CHECKING
 
 from calibrate.compare.pair import PairBy, Pairs, concat, pair
-from traces.errors import TraceError
+from traces import TraceError
 
 if TYPE_CHECKING:
     from calibrate.findings import Source

@@ -42,9 +42,9 @@ from calibrate.noise_floor import couples_of, noise_pairs
 from calibrate.run_to_run.bands import bands_of
 from calibrate.run_to_run.pace import run_to_run
 from calibrate.simulated_side import against_trace, against_twin
-from replay.model.matmuls.tiles import Tiles
-from replay.twin.fitted.fitted_range import range_of, union
-from traces.errors import ConfigError, TraceError
+from replay.model.matmuls import Tiles
+from replay.twin.fitted import range_of, union
+from traces import ConfigError, TraceError
 
 if TYPE_CHECKING:
     from replay import TwinConfig

@@ -16,10 +16,8 @@ from calibrate.fit.objective.coefficients import decimals_of
 from calibrate.fit.pipeline import SPARE_DECIMALS
 from calibrate.fit.result import Fit
 from calibrate.report.warnings import unknown_flags, warnings_of
-from sim import Blackbox
-from sim.config import UNBOUNDED
-from traces.atomic import write_text
-from traces.errors import ConfigError
+from sim import UNBOUNDED, Blackbox
+from traces import ConfigError, write_text
 
 if TYPE_CHECKING:
     from replay import DefaultsEntry
@@ -55,7 +53,7 @@ def write_defaults(calibration: Calibration, path: Path, *, server: Server) -> N
 def defaults_entry(calibration: Calibration, *, server: Server) -> DefaultsEntry:
     """Return the fit as an entry on record. Raises ConfigError where model, GPU or TP are not known."""
     from replay import DefaultsEntry, Provenance
-    from replay.twin.defaults import FittedModel
+    from replay.twin import FittedModel
 
     chosen = _fit_of(calibration)
     fit = _that_defaults_hold(chosen)
@@ -130,8 +128,7 @@ def _fit_of(calibration: Calibration) -> Fit:
 
 def _on_record(fit: Fit) -> dict[str, Decimal]:
     """Return every coefficient of the fitted model, those that were held included."""
-    from replay.twin.config_keys import EXTENDED_MEANINGS
-    from replay.twin.defaults import COEFFICIENTS
+    from replay.twin import COEFFICIENTS, EXTENDED_MEANINGS
 
     names = (*COEFFICIENTS, *(EXTENDED_MEANINGS if fit.model == "extended" else ()))
     return {name: Decimal(str(getattr(fit.config.latency, name))) for name in names}

@@ -18,8 +18,7 @@ from calibrate.run_to_run.twin_runs import runs_again
 
 if TYPE_CHECKING:
     from replay import TwinConfig
-    from sim import Outcomes, Requests, Simulation, Step
-    from sim.config import Record
+    from sim import Outcomes, Record, Requests, Simulation, Step
     from traces import Trace
 
 MOST_STEPS = 300_000
@@ -47,9 +46,8 @@ def against_trace(observed: Source, simulated: Source, options: Options) -> Comp
 
 def against_twin(source: Source, config: TwinConfig, options: Options, *, role: Role) -> Compared:
     """Return a trace compared with what the twin makes of it."""
-    from replay import check_fits, paced_requests, pacing_of, simulate_trace
-    from replay.run_verdict import judge_trace
-    from replay.trace.trace_notes import trace_notes as simulation_notes
+    from replay import check_fits, judge_trace, paced_requests, pacing_of, simulate_trace
+    from replay import trace_notes as simulation_notes
 
     check_fits(config, source.trace)
     met = source.trace if options.network is None else server_view(source.trace, options.network)

@@ -14,7 +14,7 @@ from calibrate.misfit import without_missed
 
 if TYPE_CHECKING:
     from calibrate.findings import Calibration
-    from replay.twin.fitted.fitted_range import FittedRange, Range
+    from replay.twin.fitted import FittedRange, Range
 
 FAR = 0.10
 """A twin with a larger error is not to be trusted, unless the server is as far from itself: the band that

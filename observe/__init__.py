@@ -22,26 +22,11 @@ if TYPE_CHECKING:
     from observe.response.reading import Reading
     from observe.response.sse import SseParser
     from observe.response.stream_reader import StreamReader
+    from observe.result.json_document import summarize_observed
     from observe.senders.endpoint import Endpoint, parse_endpoint
     from observe.senders.exchange import Exchange, Sender
+    from observe.senders.process_list import hide_arguments
     from observe.settings import Limits, Settings
-
-_HOME = {
-    "Endpoint": "senders.endpoint",
-    "Exchange": "senders.exchange",
-    "Limits": "settings",
-    "Observation": "observation",
-    "Reading": "response.reading",
-    "SendPlan": "plan.send_plan",
-    "Sender": "senders.exchange",
-    "Settings": "settings",
-    "SseParser": "response.sse",
-    "StreamReader": "response.stream_reader",
-    "make_plan": "plan.send_plan",
-    "observe_trace": "observation",
-    "observe_with": "observation",
-    "parse_endpoint": "senders.endpoint",
-}
 
 __all__ = [
     "Endpoint",
@@ -54,17 +39,38 @@ __all__ = [
     "Settings",
     "SseParser",
     "StreamReader",
+    "hide_arguments",
     "make_plan",
     "observe_trace",
     "observe_with",
     "parse_endpoint",
+    "summarize_observed",
 ]
+
+_HOMES = {
+    "Endpoint": "observe.senders.endpoint",
+    "Exchange": "observe.senders.exchange",
+    "Limits": "observe.settings",
+    "Observation": "observe.observation",
+    "Reading": "observe.response.reading",
+    "SendPlan": "observe.plan.send_plan",
+    "Sender": "observe.senders.exchange",
+    "Settings": "observe.settings",
+    "SseParser": "observe.response.sse",
+    "StreamReader": "observe.response.stream_reader",
+    "hide_arguments": "observe.senders.process_list",
+    "make_plan": "observe.plan.send_plan",
+    "observe_trace": "observe.observation",
+    "observe_with": "observe.observation",
+    "parse_endpoint": "observe.senders.endpoint",
+    "summarize_observed": "observe.result.json_document",
+}
 
 
 def __getattr__(name: str) -> object:
-    """Import a public name when it is first asked for (PEP 562)."""
-    if name not in _HOME:
+    """Import a public name from its module when it is first asked for."""
+    if name not in _HOMES:
         raise AttributeError(f"module 'observe' has no attribute {name!r}")
-    value: object = getattr(import_module(f"observe.{_HOME[name]}"), name)
+    value: object = getattr(import_module(_HOMES[name]), name)
     globals()[name] = value
     return value

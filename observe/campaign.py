@@ -15,10 +15,8 @@ from observe.plan.loads import Load, Pace, estimate_s, pace_of_probe, probing_lo
 from observe.server.http_client import ServerClient
 from observe.server.server_facts import ask_server
 from observe.settings import NO_WARM_UP, Settings
-from traces import ServerError, TraceError, read_trace, request_metrics
-from traces.files.overwrite import note_replaced
-from traces.tables.paths import companion_file
-from traces.workload.recorded.from_trace import answer_decides
+from traces import ServerError, TraceError, companion_file, note_replaced, read_trace, request_metrics
+from traces.workload import answer_decides
 
 if TYPE_CHECKING:
     from traces import Trace

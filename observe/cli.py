@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from observe.settings import WarmUp
-from traces.workload.options import WorkloadOptions, with_workload_options
+from traces.workload import WorkloadOptions, with_workload_options
 
 if TYPE_CHECKING:
     from observe.settings import GuidedDecoding
@@ -24,7 +24,7 @@ LIST = "Several runs"
 
 def _seconds(text: str) -> float:
     """Return seconds > 0; 0, none and off mean never: infinity."""
-    from traces.units import parse_seconds
+    from traces import parse_seconds
 
     if text.strip().lower() in ("none", "off", "0"):
         return float("inf")
@@ -44,7 +44,7 @@ def _finite_seconds(text: str) -> float:
 
 def _warmup(text: str) -> WarmUp:
     """Return the warm-up that the text means: a number of requests, or a time with its unit."""
-    from traces.units import parse_seconds
+    from traces import parse_seconds
 
     if text.strip().isdecimal():
         return WarmUp(num_requests=int(text))
@@ -365,8 +365,7 @@ def observe(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     from observe.command import observe_loads, observe_once
     from observe.senders.endpoint import chosen_key, parse_endpoint
     from observe.settings import Limits, Settings
-    from traces import ConfigError
-    from traces.slo import parse_slo
+    from traces import ConfigError, parse_slo
     from traces.strict.secrets import redact_command
     from traces.strict.tell import tell_note
 
@@ -420,7 +419,7 @@ def observe(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
 
 def _class_priority(by_default: bool, text: str | None) -> Mapping[str, int] | None:
     from observe.plan.priorities import parse_class_priorities
-    from traces.priorities import PRIORITY_OF_CLASS
+    from traces import PRIORITY_OF_CLASS
 
     if text is not None:
         return parse_class_priorities(text)

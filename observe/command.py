@@ -15,8 +15,7 @@ from observe.observation import Observation, observe_with
 from observe.result.json_document import summarize_observed
 from observe.result.summary_table import table
 from observe.run.panel import show
-from traces.files.overwrite import note_replaced
-from traces.slo import MOST_FAILED
+from traces import MOST_FAILED, note_replaced
 from traces.strict.tell import say_text, tell
 from traces.workload import clipping_notes, trace_from_options
 

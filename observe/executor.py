@@ -21,7 +21,7 @@ from observe.senders.choose_sender import open_sender
 from observe.senders.endpoint import PATHS
 from observe.senders.resolve import Resolver
 from observe.settings import Settings
-from traces.header import ProcessInfo
+from traces import ProcessInfo
 
 _LEAD_NS = 50_000_000
 """From the last preparation to the run's start: the first request's task is waiting by then."""

@@ -28,7 +28,7 @@ from observe.server.recorders import ServerRecorders
 from observe.server.server_facts import scrape_metrics
 from observe.settings import Limits, Settings
 from observe.trace_header import final_header, first_header, lost_processes, server_change, with_remarks
-from traces.errors import VtwinError
+from traces import VtwinError
 
 if TYPE_CHECKING:
     from observe.server.prometheus_text import Sample

@@ -30,7 +30,7 @@ from observe.run.progress import Progress
 from observe.server.prometheus_text import Sample
 from observe.server.server_metrics import counter_deltas, spec_decode
 from observe.settings import Settings
-from traces.header import ClientInfo, Header, ProcessInfo, tool_version
+from traces import ClientInfo, Header, ProcessInfo, tool_version
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -22,49 +22,29 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from replay.pace_band import paced
     from replay.plan.question import find_capacity
     from replay.plan.sweep.question import sweep
     from replay.plan.tune.question import tune
-    from replay.serve import serving
+    from replay.run_verdict import judge_trace
+    from replay.serve import run_server, serving
     from replay.simulated_run import Run, RunSettings, run
     from replay.trace.pacing import Pacing, paced_requests, pacing_of
     from replay.trace.requests import requests_from_trace
     from replay.trace.simulate import simulate_trace
     from replay.trace.simulation_summary import summarize
+    from replay.trace.trace_notes import trace_notes
     from replay.twin.config import TwinConfig, check_fits, load_config
     from replay.twin.config_write import dump_config
     from replay.twin.defaults import DefaultsEntry, Provenance, read_defaults
     from replay.twin.defaults_write import write_defaults_entry
     from replay.twin.on_record import lookup_defaults
-
-_HOMES = {
-    "DefaultsEntry": "replay.twin.defaults",
-    "Provenance": "replay.twin.defaults",
-    "TwinConfig": "replay.twin.config",
-    "allowing_code": "replay.twin.own.own_code",
-    "check_fits": "replay.twin.config",
-    "dump_config": "replay.twin.config_write",
-    "find_capacity": "replay.plan.question",
-    "load_config": "replay.twin.config",
-    "lookup_defaults": "replay.twin.on_record",
-    "read_defaults": "replay.twin.defaults",
-    "Pacing": "replay.trace.pacing",
-    "paced_requests": "replay.trace.pacing",
-    "pacing_of": "replay.trace.pacing",
-    "requests_from_trace": "replay.trace.requests",
-    "run": "replay.simulated_run",
-    "Run": "replay.simulated_run",
-    "RunSettings": "replay.simulated_run",
-    "serving": "replay.serve",
-    "simulate_trace": "replay.trace.simulate",
-    "summarize": "replay.trace.simulation_summary",
-    "sweep": "replay.plan.sweep.question",
-    "tune": "replay.plan.tune.question",
-    "write_defaults_entry": "replay.twin.defaults_write",
-}
+    from replay.twin.own.own_code import allowing_code
+    from replay.verdict.judged import Judged
 
 __all__ = [
     "DefaultsEntry",
+    "Judged",
     "Pacing",
     "Provenance",
     "Run",
@@ -74,20 +54,55 @@ __all__ = [
     "check_fits",
     "dump_config",
     "find_capacity",
+    "judge_trace",
     "load_config",
     "lookup_defaults",
+    "paced",
     "paced_requests",
     "pacing_of",
     "read_defaults",
     "requests_from_trace",
     "run",
+    "run_server",
     "serving",
     "simulate_trace",
     "summarize",
     "sweep",
+    "trace_notes",
     "tune",
     "write_defaults_entry",
 ]
+
+_HOMES = {
+    "DefaultsEntry": "replay.twin.defaults",
+    "Judged": "replay.verdict.judged",
+    "Pacing": "replay.trace.pacing",
+    "Provenance": "replay.twin.defaults",
+    "Run": "replay.simulated_run",
+    "RunSettings": "replay.simulated_run",
+    "TwinConfig": "replay.twin.config",
+    "allowing_code": "replay.twin.own.own_code",
+    "check_fits": "replay.twin.config",
+    "dump_config": "replay.twin.config_write",
+    "find_capacity": "replay.plan.question",
+    "judge_trace": "replay.run_verdict",
+    "load_config": "replay.twin.config",
+    "lookup_defaults": "replay.twin.on_record",
+    "paced": "replay.pace_band",
+    "paced_requests": "replay.trace.pacing",
+    "pacing_of": "replay.trace.pacing",
+    "read_defaults": "replay.twin.defaults",
+    "requests_from_trace": "replay.trace.requests",
+    "run": "replay.simulated_run",
+    "run_server": "replay.serve",
+    "serving": "replay.serve",
+    "simulate_trace": "replay.trace.simulate",
+    "summarize": "replay.trace.simulation_summary",
+    "sweep": "replay.plan.sweep.question",
+    "trace_notes": "replay.trace.trace_notes",
+    "tune": "replay.plan.tune.question",
+    "write_defaults_entry": "replay.twin.defaults_write",
+}
 
 
 def __getattr__(name: str) -> object:

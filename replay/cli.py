@@ -83,8 +83,7 @@ def replay(
 ) -> None:
     """Simulate the requests of a trace."""
     twins = twins_asked(twin, run, files)
-    from traces.errors import TraceError
-    from traces.importers.recorded import read_recorded
+    from traces import TraceError, read_recorded
 
     if len(twins) == 1:
         tell_replaced(twin.output, twin.config, overwrite=files.overwrite, read=trace)
@@ -140,7 +139,7 @@ def serve(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     """
     twin = _load(config, defaults, instances=instances, routing=routing, anyway=anyway)
     if port_per_instance and twin.cluster is None:
-        from traces.errors import ConfigError
+        from traces import ConfigError
 
         raise ConfigError(
             "--port-per-instance: got it without a cluster, expected cluster in TWIN.yaml or --instances"
@@ -182,7 +181,7 @@ def show(
 ) -> None:
     """Print what a TWIN.yaml amounts to: every key, defaults filled in and looked up."""
     from replay.twin.config_write import dump_config
-    from traces.errors import ConfigError
+    from traces import ConfigError
 
     path = option or config
     if path is None:
@@ -235,7 +234,7 @@ def from_serve(
     """Print a TWIN.yaml to start from: of a server's command line, of a trace's header, or of both."""
     from replay.model import read_model_config
     from replay.twin.start import from_serve
-    from traces.errors import ConfigError
+    from traces import ConfigError
 
     if gpu is None and (model_config is not None or tp is not None):
         raise ConfigError("--model-config, --tp: got it without --gpu, expected the GPU, too")
@@ -243,8 +242,7 @@ def from_serve(
         read_model_config(model_config)  # what it refuses, it refuses here, under the option's name
     starts = [] if command is None else [from_serve.start_from_serve(command)]
     if from_trace is not None:
-        from traces import read_trace
-        from traces.tables.paths import stem_of
+        from traces import read_trace, stem_of
 
         header = read_trace(from_trace).header
         starts.append(from_serve.start_from_header(header, name=stem_of(from_trace).name))
@@ -286,7 +284,7 @@ def simulate_each(
     options: SimulationOptions,
 ) -> None:
     """Simulate one twin and load in full, or several of them side by side."""
-    from traces.atomic import refuse_foreign
+    from traces import refuse_foreign
 
     if options.report is not None and not overwrite:
         refuse_foreign(options.report, option="--report")
@@ -302,9 +300,7 @@ def tell_replaced(output: Path | None, config: Path, *, overwrite: bool, read: P
     """Say what the simulated trace replaces. Raises ConfigError where that was measured, or is what is ``read``."""
     if output is None:
         return
-    from traces.errors import ConfigError
-    from traces.files.overwrite import note_replaced, refuse_input
-    from traces.tables.paths import stem_of
+    from traces import ConfigError, note_replaced, refuse_input, stem_of
 
     refuse_input(output, config)
     if read is not None and not overwrite and stem_of(output).resolve() == stem_of(read).resolve():

@@ -10,7 +10,7 @@ import typer
 
 from replay.twin.own.own_code import with_code_option
 from traces.strict.tell import say, say_text, tell
-from traces.workload.options import WorkloadOptions, with_workload_options
+from traces.workload import WorkloadOptions, with_workload_options
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -179,7 +179,7 @@ def compare(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     from replay.plan.draws import drawing_of, draws, options_at
     from replay.plan.gpus.comparison import Asked
     from replay.plan.prices import list_price_notes, list_prices_per_hour, read_prices
-    from traces.run_slo import parse_run_slo
+    from traces import parse_run_slo
     from traces.strict.tell import tell_note
 
     engine = {
@@ -216,7 +216,7 @@ def compare(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
 def _servers(gpus: str, tp: str) -> list[tuple[Gpu, int]]:
     """Return every GPU with every number of them. Raises ConfigError."""
     from replay.model.gpus import find_gpu
-    from traces.errors import ConfigError
+    from traces import ConfigError
 
     try:
         numbers = [int(each) for each in tp.split(",")]
@@ -253,8 +253,7 @@ def _show_comparison(
 ) -> None:
     """Print the comparison on stdout."""
     from replay.plan.gpus.text import document, lines
-    from traces.header import tool_version
-    from traces.units import terminal_width
+    from traces import terminal_width, tool_version
 
     if as_json:
         told = document(results, asked, num_requests=num_requests, tool_version=tool_version())

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypedDict
 
-from sim.latency.paced import at_pace
-from traces.units import four_digits
+from sim.latency import at_pace
+from traces import four_digits
 
 if TYPE_CHECKING:
     from replay.trace.distribution import Distribution

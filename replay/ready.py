@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 def _is_compiled() -> bool:
     with _without_scipy():
-        from sim.ready import is_compiled
+        from sim import is_compiled
 
         return is_compiled()
 
@@ -26,8 +26,7 @@ def _is_compiled() -> bool:
 def load_engine() -> None:
     """Have the engine compiled and loaded, so that its CPU time in the summary is the simulation's."""
     with _without_scipy():
-        from sim import compile_engine
-        from sim.ready import is_compiled
+        from sim import compile_engine, is_compiled
 
         if not is_compiled():
             tell("compiling the engine once: half a minute, longer on a busy machine …")
@@ -56,7 +55,7 @@ def prepare_engine(twin: TwinConfig) -> None:
     if twin.cluster is None or not _is_compiled():
         load_engine()
     if twin.cluster is not None:
-        from sim.cluster.ready import compile_cluster
+        from sim.cluster import compile_cluster
 
         with (
             _without_scipy(),

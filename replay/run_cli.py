@@ -11,7 +11,7 @@ from replay.progress import working
 from replay.run_options import FileOptions, RunOptions, TwinOptions, simulation_options, twins_asked
 from replay.twin.own.own_code import with_code_option
 from traces.strict.option_table import with_option_tables
-from traces.workload.options import WorkloadOptions, with_workload_options
+from traces.workload import WorkloadOptions, with_workload_options
 
 if TYPE_CHECKING:
     from traces import Trace
@@ -42,8 +42,7 @@ def run(
     _check_load(workload, sweep)
     twins = twins_asked(twin, how, files)
     from traces.strict.tell import tell
-    from traces.workload import clipping_notes
-    from traces.workload.recorded.served import served_note
+    from traces.workload import clipping_notes, served_note
 
     if len(twins) == 1 and sweep is None:
         tell_replaced(twin.output, twin.config, overwrite=files.overwrite)
@@ -59,8 +58,7 @@ def run(
 
 def _check_load(workload: WorkloadOptions, sweep: str | None) -> None:
     """Raise ConfigError for options that contradict each other, before anything large is imported."""
-    from traces.workload.options import check_options
-    from traces.workload.sweep import sweep_options
+    from traces.workload import check_options, sweep_options
 
     for options in [workload] if sweep is None else [each for _, _, each in sweep_options(workload, sweep)]:
         check_options(options)
@@ -68,8 +66,7 @@ def _check_load(workload: WorkloadOptions, sweep: str | None) -> None:
 
 def _loads(workload: WorkloadOptions, sweep: str | None) -> list[tuple[str, str, Trace]]:
     """Return the workload as one load without a name, or one per value of a sweep."""
-    from traces.workload import trace_from_options
-    from traces.workload.sweep import sweep_options
+    from traces.workload import sweep_options, trace_from_options
 
     if sweep is None:
         return [("", "", trace_from_options(workload))]

@@ -222,7 +222,7 @@ def simulation_options(
     """Return how to simulate, what to measure and what to write. Raises ConfigError on what cannot be read."""
     from replay.cluster.fitness import parse_weights
     from replay.trace.measured_window import parse_horizon, parse_measured
-    from traces.slo import parse_slo
+    from traces import parse_slo
     from traces.strict.tell import tell_note
 
     return SimulationOptions(

@@ -11,7 +11,7 @@ from replay.verdict.again import Repeatable, serves_again
 from replay.verdict.judge import judge_load
 from replay.verdict.judged import Judged
 from sim import Outcomes, Requests, Status, simulate
-from traces.errors import TraceError
+from traces import TraceError
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -47,7 +47,7 @@ def judge_run(
         )
         refused = outcomes.status == Status.REJECTED
         return judge_load(run, outcomes, unanswered=_unanswered(outcomes, refused))
-    from sim.cluster.run.world import Exit
+    from sim.cluster import Exit
 
     assert twin.cluster is not None  # noqa: S101 - it was simulated
     work = fleet.work

@@ -36,9 +36,8 @@ if TYPE_CHECKING:
     from replay.trace.operator_times import OperatorTimes
     from replay.twin.config import TwinConfig
     from replay.verdict.judged import Judged
-    from sim import Requests, Simulation
-    from sim.cluster.config import ClusterConfig
-    from sim.config import Record
+    from sim import Record, Requests, Simulation
+    from sim.cluster import ClusterConfig
     from traces import Trace
 
 

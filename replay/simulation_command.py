@@ -124,7 +124,7 @@ def _why_none_finished(run: Run) -> str:
 
 def _check_options(planned: Plan, options: SimulationOptions) -> None:
     """Raise ConfigError on what a cluster cannot do yet, and on what only a cluster can."""
-    from traces.errors import ConfigError
+    from traces import ConfigError
 
     if planned.is_one:
         for name, given in (("--decisions", options.decisions), ("--counterfactual", options.counterfactual)):

@@ -36,7 +36,7 @@ def load_twins(
     """
     from replay.twin.config import load_config, with_cluster
     from replay.twin.keys.overlay import notes_of_variants, parse_settings, variants_of
-    from traces.errors import ConfigError
+    from traces import ConfigError
 
     found = []
     changed = variants_of(parse_settings(settings or ()))
@@ -54,7 +54,7 @@ def load_twins(
 
 def check_starts(twin: TwinConfig) -> None:
     """Raise ConfigError where vLLM would not start: of too little GPU memory, or flags that do not go together."""
-    from traces.errors import ConfigError
+    from traces import ConfigError
 
     if twin.will_not_start:
         fault = twin.will_not_start[0]

@@ -9,10 +9,12 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from sim.config import EngineConfig, InvalidConfig
+    from sim.config import UNBOUNDED, Compatibility, EngineConfig, InvalidConfig, Record
+    from sim.engine.state import State
     from sim.latency import (
         Blackbox,
         Extended,
@@ -23,21 +25,38 @@ if TYPE_CHECKING:
         Roofline,
         StepBatch,
     )
-    from sim.ready import compile_engine
+    from sim.ready import compile_engine, is_compiled
     from sim.records.histograms import Histogram
     from sim.records.itl import InterTokenLatencies
-    from sim.records.results import View
+    from sim.records.results import EngineRecord, Totals, View, step_times_of
     from sim.records.steps import Step
-    from sim.requests import Outcomes, Requests, Status
+    from sim.requests import UNKNOWN_LIMIT, Int64s, Outcomes, Requests, Status
     from sim.resumable import Engine
     from sim.simulation import Simulation, Simulator, simulate
+    from sim.versions import (
+        DEFAULT_VERSION,
+        KNOWN_VERSIONS,
+        all_versions,
+        engine_defaults,
+        is_known,
+        minor_version,
+        nearest_rules,
+        rules_of,
+    )
 
 __all__ = [
+    "DEFAULT_VERSION",
+    "KNOWN_VERSIONS",
+    "UNBOUNDED",
+    "UNKNOWN_LIMIT",
     "Blackbox",
+    "Compatibility",
     "Engine",
     "EngineConfig",
+    "EngineRecord",
     "Extended",
     "Histogram",
+    "Int64s",
     "InterTokenLatencies",
     "InvalidConfig",
     "LatencyModel",
@@ -45,49 +64,77 @@ __all__ = [
     "PeakTimes",
     "Physics",
     "Profiled",
+    "Record",
     "Requests",
     "Roofline",
     "Simulation",
     "Simulator",
+    "State",
     "Status",
     "Step",
     "StepBatch",
+    "Totals",
     "View",
+    "all_versions",
     "compile_engine",
+    "engine_defaults",
+    "is_compiled",
+    "is_known",
+    "minor_version",
+    "nearest_rules",
+    "rules_of",
     "simulate",
+    "step_times_of",
 ]
 
 _HOMES = {
     "Blackbox": "sim.latency",
+    "Compatibility": "sim.config",
+    "DEFAULT_VERSION": "sim.versions",
     "Engine": "sim.resumable",
     "EngineConfig": "sim.config",
+    "EngineRecord": "sim.records.results",
     "Extended": "sim.latency",
+    "Histogram": "sim.records.histograms",
+    "Int64s": "sim.requests",
+    "InterTokenLatencies": "sim.records.itl",
+    "InvalidConfig": "sim.config",
+    "KNOWN_VERSIONS": "sim.versions",
     "LatencyModel": "sim.latency",
+    "Outcomes": "sim.requests",
     "PeakTimes": "sim.latency",
     "Physics": "sim.latency",
     "Profiled": "sim.latency",
-    "Roofline": "sim.latency",
-    "StepBatch": "sim.latency",
-    "Histogram": "sim.records.histograms",
-    "InterTokenLatencies": "sim.records.itl",
-    "InvalidConfig": "sim.config",
-    "Outcomes": "sim.requests",
+    "Record": "sim.config",
     "Requests": "sim.requests",
+    "Roofline": "sim.latency",
     "Simulation": "sim.simulation",
     "Simulator": "sim.simulation",
+    "State": "sim.engine.state",
     "Status": "sim.requests",
     "Step": "sim.records.steps",
+    "StepBatch": "sim.latency",
+    "Totals": "sim.records.results",
+    "UNBOUNDED": "sim.config",
+    "UNKNOWN_LIMIT": "sim.requests",
     "View": "sim.records.results",
+    "all_versions": "sim.versions",
     "compile_engine": "sim.ready",
+    "engine_defaults": "sim.versions",
+    "is_compiled": "sim.ready",
+    "is_known": "sim.versions",
+    "minor_version": "sim.versions",
+    "nearest_rules": "sim.versions",
+    "rules_of": "sim.versions",
     "simulate": "sim.simulation",
+    "step_times_of": "sim.records.results",
 }
 
 
 def __getattr__(name: str) -> object:
-    """Import numba only when something that needs it is asked for."""
+    """Import a public name from its module when it is first asked for."""
     if name not in _HOMES:
         raise AttributeError(f"module 'sim' has no attribute {name!r}")
-    from importlib import import_module
-
     value: object = getattr(import_module(_HOMES[name]), name)
+    globals()[name] = value
     return value

@@ -10,7 +10,7 @@ from calibrate.compare.bootstrap import Estimate
 from calibrate.gate.checks import EQUIVALENCE, PER_REQUEST, RATE_LIMITED, ratio_distance
 from calibrate.gate.verdict import Baseline
 from calibrate.report.document import SCHEMA_VERSION
-from traces.errors import ConfigError
+from traces import ConfigError
 from traces.strict.json_text import finite, parse_value
 
 Json = Mapping[str, Any]

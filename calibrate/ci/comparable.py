@@ -12,7 +12,7 @@ from calibrate.gate.verdict import Baseline
 
 if TYPE_CHECKING:
     from replay import TwinConfig
-    from traces.header import ServerInfo
+    from traces import ServerInfo
 
 NOT_COMPARED = ("num_gpu_blocks", "url", "type", "sources", "system_fingerprint")
 """Of two headers' keys: the KV capacity may be left out, the fingerprint is looked at over all traces."""
@@ -52,8 +52,8 @@ def fingerprints_of(traces: Sequence[Compared]) -> frozenset[str]:
 
 def _against_twin(server: ServerInfo, twin: TwinConfig, *, kv: bool) -> list[str]:
     """Return where the server's flags are known and not the twin's."""
-    from replay.twin.defaults import version_number
-    from sim.config import UNBOUNDED
+    from replay.twin import version_number
+    from sim import UNBOUNDED
 
     lines = []
     if server.version and version_number(server.version) != version_number(twin.vllm_version):

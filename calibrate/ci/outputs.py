@@ -10,7 +10,7 @@ from calibrate.compare.errors import MetricErrors
 from calibrate.gate.checks import Check
 from calibrate.gate.verdict import Verdict
 from calibrate.report.markdown import headline_table, verdict_markdown
-from traces.errors import ConfigError
+from traces import ConfigError
 from traces.strict.escape import annotation, annotation_property, xml
 
 MOST_BYTES = 1_000_000

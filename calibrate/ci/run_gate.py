@@ -23,7 +23,7 @@ def gate_of(
     """Return the gate and what it is held against, read before anything slow is done."""
     from calibrate.ci.baseline import read_baseline
     from calibrate.gate.gate_file import loose_limits, read_gate
-    from traces.errors import ConfigError
+    from traces import ConfigError
 
     if thresholds is not None:
         gate = read_gate(thresholds)
@@ -86,7 +86,7 @@ def announce(verdict: Verdict, calibration: Calibration, *, junit: Path | None, 
     """
     from calibrate.ci import outputs
     from calibrate.gate.verdict import EXIT_CODES
-    from traces.atomic import write_text
+    from traces import write_text
 
     if junit is not None:
         write_text(junit, outputs.junit_of(verdict), option="--junit")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from calibrate.compare.bootstrap import Floats, finite
-from traces.errors import TraceError
+from traces import TraceError
 from traces.strict.limits import MOST_US
 
 if TYPE_CHECKING:

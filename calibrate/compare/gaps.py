@@ -73,7 +73,7 @@ def one_basis(left: Gaps, right: Gaps) -> tuple[Gaps, Gaps]:
 
 def gaps_of(trace: Trace) -> Gaps:
     """Return a trace's gaps: from its events where it has them, else from each request's mean."""
-    from traces.metrics import token_gaps
+    from traces import token_gaps
 
     if trace.events is None or len(trace.events) == 0:
         return _from_means(trace)

@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 
 from calibrate.compare.bootstrap import Floats
-from traces.errors import ConfigError
+from traces import ConfigError
 
 if TYPE_CHECKING:
     from traces import Trace
@@ -115,7 +115,7 @@ def _shifted(column: pd.Series[int], by_us: Floats) -> pd.Series[int]:
 def _rtt_us(value: str, measured_rtt_ms: float | None) -> float:
     from typer import BadParameter
 
-    from traces.units import parse_seconds
+    from traces import parse_seconds
 
     if value == "measured":
         if measured_rtt_ms is None:

@@ -12,7 +12,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from calibrate.compare.gaps import Gaps, gaps_of, one_basis
-from traces.errors import TraceError
+from traces import TraceError
 
 if TYPE_CHECKING:
     from traces import Trace

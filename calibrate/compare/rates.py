@@ -126,7 +126,7 @@ def _progress(pairs: Pairs, prefix: str, good: Floats | None = None) -> pd.DataF
 
 
 def _good(pairs: Pairs, slo_us: Mapping[str, float]) -> tuple[Floats, Floats]:
-    from traces.slo import meets_slo
+    from traces import meets_slo
 
     observed, simulated = (meets_slo(side, slo_us) for side in (pairs.observed, pairs.simulated))
     return observed.astype(np.float64), simulated.astype(np.float64)

@@ -11,8 +11,7 @@ import pandas as pd
 
 from calibrate.compare.bootstrap import Floats
 from calibrate.compare.pair import Pairs
-from traces import mean_rate_per_s
-from traces.errors import ConfigError
+from traces import ConfigError, mean_rate_per_s
 
 if TYPE_CHECKING:
     from replay import TwinConfig
@@ -104,9 +103,7 @@ def rate_curve(runs: Sequence[tuple[str, Trace, Pairs]], twin: TwinConfig) -> Ra
 
     ``runs``: by name, the observed trace and its pairs, those to draw the curve for first.
     """
-    from replay.plan.evaluation import Evaluator
-    from replay.plan.highest import ceiling_of
-    from replay.plan.load import load_of
+    from replay.plan import Evaluator, ceiling_of, load_of
 
     elsewhere: dict[str, str] = {}
     curve_of = None
@@ -150,8 +147,7 @@ def rate_curve(runs: Sequence[tuple[str, Trace, Pairs]], twin: TwinConfig) -> Ra
 
 
 def _first_rows(trace: Trace) -> Trace:
-    from traces import send_or_arrival_us
-    from traces.trace import select_rows
+    from traces import select_rows, send_or_arrival_us
 
     if len(trace) <= MOST_REQUESTS:
         return trace

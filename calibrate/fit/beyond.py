@@ -24,7 +24,7 @@ from calibrate.fit.uncertainty import Coefficient
 from sim import Blackbox, Extended
 
 if TYPE_CHECKING:
-    from replay.twin.fitted.fitted_range import FittedRange
+    from replay.twin.fitted import FittedRange
 
 FACTOR = 1.5
 """How far beyond the highest fitted load the bounds are stated."""

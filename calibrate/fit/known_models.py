@@ -29,7 +29,7 @@ from calibrate.fit.search import Report
 from calibrate.fit.uncertainty import Coefficient
 from calibrate.run_to_run.normal_quantiles import half_width
 from sim import Physics, Profiled
-from traces.errors import ConfigError, TraceError
+from traces import ConfigError, TraceError
 
 if TYPE_CHECKING:
     from calibrate.fit.model_selection import Held, Predictor

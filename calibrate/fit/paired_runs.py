@@ -27,7 +27,7 @@ from calibrate.fit.objective.objective import log_ratio
 from calibrate.fit.objective.work import Work, scattered
 from calibrate.fit.step_noise import sigma_of
 from calibrate.run_to_run.normal_quantiles import deviation_of_median, half_width
-from traces.errors import TraceError
+from traces import TraceError
 
 if TYPE_CHECKING:
     from replay import TwinConfig

@@ -63,7 +63,7 @@ from calibrate.fit.uncertainty import (
     uncertainty,
 )
 from sim import Blackbox, Extended, Physics, Profiled
-from traces.errors import ConfigError, TraceError
+from traces import ConfigError, TraceError
 
 if TYPE_CHECKING:
     from replay import TwinConfig

@@ -10,7 +10,7 @@ from calibrate.compare.bootstrap import Floats
 from calibrate.fit.model_selection import Candidate
 from calibrate.fit.uncertainty import Coefficient
 from calibrate.run_to_run.pace import STATED
-from replay.twin.fitted.pace import MOST, Pace
+from replay.twin.fitted import MOST, Pace
 from sim import Extended
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ class Fit:
     @property
     def model(self) -> str:
         """The latency model's name in TWIN.yaml."""
-        from replay.twin.config_write import name_of
+        from replay.twin import name_of
 
         return name_of(self.config.latency)
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from calibrate.flags.learned import Learned, Observed
 from calibrate.flags.shown import SEATS, Shown
-from traces.errors import ConfigError
+from traces import ConfigError
 
 if TYPE_CHECKING:
     from replay import TwinConfig

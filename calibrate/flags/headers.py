@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from calibrate.flags.learned import Learned, Observed
-from traces.errors import ConfigError
+from traces import ConfigError
 
 if TYPE_CHECKING:
     from replay import TwinConfig

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 from calibrate.flags.shown import Shown
 
 if TYPE_CHECKING:
-    from replay.twin.keys.overlay import Setting
+    from replay.twin import Setting
     from traces import Trace
 
 
@@ -38,7 +38,7 @@ class Learned:
 
     def setting(self) -> Setting:
         """Return it as a key of TWIN.yaml."""
-        from replay.twin.keys.overlay import Setting
+        from replay.twin import Setting
 
         value = str(self.value).lower() if isinstance(self.value, bool) else str(self.value)
         return Setting(f"engine.{self.name}", value)

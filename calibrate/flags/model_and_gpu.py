@@ -6,9 +6,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
 from calibrate.fit.objective.known_server import KnownServer, known_physics, known_server, known_tiles
-from replay.twin.start.model_and_gpu import is_emulated, known_text, model_of, what_helps
+from replay.twin.start import is_emulated, known_text, model_of, what_helps
 from sim import Physics, Profiled
-from traces.errors import ConfigError
+from traces import ConfigError
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from traces.errors import TraceError
-from traces.tables.paths import companion_file, stem_of
+from traces import TraceError, companion_file, stem_of
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -9,7 +9,7 @@ Needs scikit-learn: ``pip install 'vtwin[predictor]'``.
 
 from __future__ import annotations
 
-from traces.errors import ConfigError
+from traces import ConfigError
 
 
 def need_sklearn() -> None:

@@ -13,7 +13,7 @@ from calibrate.predictor.measured import ProfileError, Wanted
 from calibrate.predictor.profiles.sources import Sources, read_profiles
 from calibrate.predictor.tables import ComponentTable, StepTables, build_tables
 from replay.model import Gpu
-from replay.twin.profiled import AFTER, StepTableFile
+from replay.twin import AFTER, StepTableFile
 
 DOMAIN_FEATURES = {
     "tokens": ("tokens", ("attn_pre_proj", "attn_post_proj", "mlp_up_proj", "mlp_down_proj", "moe")),

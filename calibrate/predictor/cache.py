@@ -21,8 +21,7 @@ import sklearn
 from calibrate.predictor.estimators import candidates
 from calibrate.predictor.measured import Floats, OperatorTable
 from calibrate.predictor.training import Report, Score, train_operator
-from traces.atomic import atomic_file
-from traces.errors import ConfigError
+from traces import ConfigError, atomic_file
 
 UNREADABLE: Final = (
     *(OSError, EOFError, BadZipFile, zlib.error, struct.error),

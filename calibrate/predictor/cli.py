@@ -13,7 +13,7 @@ from traces.strict.tell import say, say_text, tell
 
 if TYPE_CHECKING:
     from calibrate.predictor.tables import ComponentTable, StepTables
-    from replay.twin.profiled import StepTableFile
+    from replay.twin import StepTableFile
 
 PATIENCE_S = 2.0
 """What takes longer than this says how far it is."""
@@ -108,7 +108,7 @@ def train(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     from calibrate.predictor.estimators import check_names
     from calibrate.predictor.measured import Wanted
     from replay.model import find_gpu, read_model_config
-    from replay.twin.profiled import write_step_tables
+    from replay.twin import write_step_tables
 
     started = time.monotonic()
     wanted = Wanted(

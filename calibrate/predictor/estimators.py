@@ -16,7 +16,7 @@ from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import MaxAbsScaler, PolynomialFeatures, SplineTransformer
 
 from calibrate.predictor.measured import nearest_name
-from traces.errors import ConfigError
+from traces import ConfigError
 
 Floats = NDArray[np.float64]
 

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from replay.model import ModelShape
-from traces.errors import VtwinError
+from traces import VtwinError
 
 Floats = NDArray[np.float64]
 

@@ -16,7 +16,7 @@ from calibrate.predictor.profiles.sources import Sources
 from calibrate.predictor.standins import STEP_US, stand_in
 from calibrate.predictor.training import Report
 from replay.model import Gpu
-from sim.latency.profiled import axis_knots
+from sim.latency import axis_knots
 
 MOST_TOKENS = 32_768
 """Tokens of a step up to which tables are made; the engine goes on along the last two knots."""

@@ -203,7 +203,7 @@ def _highest_rate(traces: Sequence[Compared]) -> float:
 
     A load that was sent at once, before the first answer, has no rate.
     """
-    from replay.twin.fitted.fitted_range import open_loop_rate
+    from replay.twin.fitted import open_loop_rate
 
     rates = [
         open_loop_rate(

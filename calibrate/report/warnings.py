@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from calibrate.distinct_runs import has_lengths_of
 from calibrate.flags.evidence import contradictions_of
 from calibrate.misfit import largest_misfit, missed_load
-from traces.slo import MOST_FAILED
+from traces import MOST_FAILED
 
 if TYPE_CHECKING:
     from calibrate.findings import Calibration
@@ -137,7 +137,7 @@ def _limited(calibration: Calibration) -> list[str]:
 
 def _extrapolated(calibration: Calibration) -> list[str]:
     """Return a line per trace that goes beyond the loads and lengths that the twin was fitted on."""
-    from replay.twin.fitted.fitted_range import extrapolation_note, range_of
+    from replay.twin.fitted import extrapolation_note, range_of
 
     config = calibration.config
     if config is None or config.fitted is None:

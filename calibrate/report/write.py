@@ -10,7 +10,7 @@ from calibrate.gate.verdict import Verdict
 from calibrate.report.document import document_of
 from calibrate.report.html import page_of
 from calibrate.report.markdown import markdown_of
-from traces.atomic import write_folder
+from traces import write_folder
 
 
 def write_report(

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from calibrate.compare.bootstrap import generator_of
 from calibrate.compare.pair import LATENCIES
 from calibrate.run_to_run.normal_quantiles import normal_quantiles
-from replay.pace_band import paced
+from replay import paced
 from sim import Requests
 
 if TYPE_CHECKING:

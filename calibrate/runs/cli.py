@@ -8,8 +8,8 @@ from typing import Annotated
 
 import typer
 
+from traces import terminal_width
 from traces.strict.tell import say_text, tell
-from traces.units import terminal_width
 
 
 def compare(
@@ -26,9 +26,7 @@ def compare(
     from calibrate.distinct_runs import distinct_names
     from calibrate.runs.text import document, table
     from calibrate.runs.two_runs import compare_runs
-    from traces.errors import TraceError
-    from traces.header import tool_version
-    from traces.importers.recorded import read_recorded
+    from traces import TraceError, read_recorded, tool_version
 
     traces = read_recorded(a), read_recorded(b)
     names = distinct_names([a, b])

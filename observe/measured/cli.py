@@ -45,8 +45,7 @@ def report(
     """Show measured traces as a page: latencies, throughput, requests in flight, over time and over the load."""
     from observe.measured.page import page_of
     from observe.measured.served_load import read_load
-    from traces.atomic import write_text
-    from traces.slo import parse_slo
+    from traces import parse_slo, write_text
     from traces.strict.tell import tell_note
 
     slo_us = parse_slo(slo, tell=tell_note) if slo else {}
@@ -65,8 +64,7 @@ def report(
 
 def _in_folder(path: Path) -> list[Path]:
     """Return the traces of a folder, by name; the path itself where it is none. Raises TraceError for an empty one."""
-    from traces.errors import TraceError
-    from traces.tables.paths import companion_file
+    from traces import TraceError, companion_file
 
     if not path.is_dir():
         return [path]
@@ -83,7 +81,7 @@ def _in_folder(path: Path) -> list[Path]:
 
 
 def _beside(path: Path) -> Path:
-    from traces.tables.paths import stem_of
+    from traces import stem_of
 
     stem = stem_of(path)
     return stem.with_name(f"{stem.name}.report.html")
@@ -91,7 +89,7 @@ def _beside(path: Path) -> Path:
 
 def _names(paths: list[Path]) -> list[str]:
     """Return the paths' stems, with their folders where stems are alike."""
-    from traces.tables.paths import stem_of
+    from traces import stem_of
 
     stems = [stem_of(path) for path in paths]
     names = [stem.name for stem in stems]

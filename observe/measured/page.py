@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from observe.measured.served_load import ServedLoad
-from traces.header import tool_version
+from traces import tool_version
 from traces.pages import (
     Cell,
     Chart,

@@ -10,12 +10,17 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from traces import request_metrics
-from traces.errors import TraceError
-from traces.importers.recorded import read_recorded
-from traces.slo import MOST_FAILED, Goodput, goodput
-from traces.trace_summary import Summary, summarize_trace
-from traces.warm_up import without_warmup
+from traces import (
+    MOST_FAILED,
+    Goodput,
+    Summary,
+    TraceError,
+    goodput,
+    read_recorded,
+    request_metrics,
+    summarize_trace,
+    without_warmup,
+)
 
 if TYPE_CHECKING:
     from traces import Trace

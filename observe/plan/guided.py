@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import orjson
 
 from observe.settings import GuidedDecoding
-from traces.errors import ConfigError
+from traces import ConfigError
 
 if TYPE_CHECKING:
     from traces import Trace

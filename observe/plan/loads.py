@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from traces import ConfigError, Header, make_trace, prompt_tokens
-from traces.header import ClosedLoop
-from traces.workload.recorded.served import as_sent
+from traces import ClosedLoop, ConfigError, Header, make_trace, prompt_tokens
+from traces.workload import as_sent
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -58,7 +57,7 @@ class Pace:
 
 def sweep_loads(options: WorkloadOptions, text: str) -> list[Load]:
     """Return one load per value of the sweep, of the same lengths. Raises ConfigError."""
-    from traces.workload.sweep import sweep_options
+    from traces.workload import sweep_options
 
     return [
         Load(name=f"{what}-{value:g}", requests=_requests(variant), purpose=f"{what} {value:g}")

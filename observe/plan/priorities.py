@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from traces.errors import ConfigError
+from traces import ConfigError
 
 if TYPE_CHECKING:
     from traces import Trace

@@ -15,7 +15,7 @@ from observe.plan.request_body import BodyShape
 from observe.plan.unsent import unsent_notes
 from observe.senders.exchange import one_line
 from traces import TraceError, prompt_tokens
-from traces.workload.recorded.served import as_sent
+from traces.workload import as_sent
 
 if TYPE_CHECKING:
     import pandas as pd

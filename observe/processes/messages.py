@@ -16,7 +16,7 @@ from observe.processes.partition import Share
 from observe.record.recorder import AnswerCounts
 from observe.run.dispatch import RunFacts
 from observe.settings import Settings
-from traces.header import ProcessInfo
+from traces import ProcessInfo
 
 _LENGTH_BYTES = 8
 _BUFFER = 1 << 20

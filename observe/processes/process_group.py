@@ -35,8 +35,7 @@ from observe.run.dispatch import RunFacts
 from observe.run.progress import Progress
 from observe.senders.exchange import monotonic_ns
 from observe.settings import Settings
-from traces import TraceError
-from traces.header import ProcessInfo
+from traces import ProcessInfo, TraceError
 
 _LEAD_NS = 200_000_000
 """From the order to start to the start: each process has read it by then, on a busy machine too."""

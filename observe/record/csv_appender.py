@@ -10,8 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from observe.record.trace_row import Cell
-from traces import TraceError
-from traces.atomic import atomic_file
+from traces import TraceError, atomic_file
 
 _LONGEST_PIECE = 64 << 20
 """Bytes from the end of a file within which its last complete line ends: more than one write ever holds."""

@@ -21,11 +21,18 @@ from observe.record.warm_up_phase import WarmUpPhase
 from observe.response.reading import Reading
 from observe.run.sent_request import SentRequest
 from observe.settings import NO_WARM_UP, WarmUp
-from traces import TraceError, read_trace, write_trace
-from traces.atomic import write_text
-from traces.header import Header, header_yaml
-from traces.schema import EVENT_FIELDS, FIELDS
-from traces.tables.paths import companion_file, stem_of
+from traces import (
+    EVENT_FIELDS,
+    FIELDS,
+    Header,
+    TraceError,
+    companion_file,
+    header_yaml,
+    read_trace,
+    stem_of,
+    write_text,
+    write_trace,
+)
 
 if TYPE_CHECKING:
     from traces import Trace

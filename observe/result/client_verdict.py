@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 from observe.plan.send_plan import SendPlan
 from observe.run.dispatch import RunFacts
 from observe.run.progress import LogHistogram, Progress
-from traces import is_from_start
-from traces.header import ProcessInfo
+from traces import ProcessInfo, is_from_start
 
 BOUNDS: Mapping[str, float] = {
     "own_lag_p99_us": 10_000,

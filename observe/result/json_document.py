@@ -9,9 +9,17 @@ from typing import TYPE_CHECKING, TypedDict
 import numpy as np
 from numpy.typing import NDArray
 
-from traces import finished_ok, metric_notes, pooled_itl_us, prompt_tokens, request_metrics, without_warmup
-from traces.header import tool_version
-from traces.slo import Goodput, goodput
+from traces import (
+    Goodput,
+    finished_ok,
+    goodput,
+    metric_notes,
+    pooled_itl_us,
+    prompt_tokens,
+    request_metrics,
+    tool_version,
+    without_warmup,
+)
 
 if TYPE_CHECKING:
     from traces import Trace

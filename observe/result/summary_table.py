@@ -7,10 +7,8 @@ from typing import Any
 
 from observe.result.client_verdict import BOUNDS
 from observe.result.json_document import ClientSummary, Distribution, Summary
-from traces.metrics import AS_DRAWN
-from traces.slo import Attainment, Goodput
+from traces import AS_DRAWN, Attainment, Goodput, four_digits, tail_text
 from traces.strict.escape import terminal
-from traces.units import four_digits, tail_text
 
 _SHOWN_ERRORS = 5
 _COLUMN = 9

@@ -21,8 +21,7 @@ from observe.observation import Display, Observation, observe_with
 from observe.senders.endpoint import parse_endpoint
 from observe.server.http_client import ServerClient
 from observe.settings import Settings
-from traces import Header, ServerError, make_trace
-from traces.header import ClosedLoop
+from traces import ClosedLoop, Header, ServerError, make_trace
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from observe.selfcheck.measure import Checked, ReferenceClient, poisson, users
-from traces.header import tool_version
+from traces import tool_version
 
 SCHEMA_VERSION = 1
 _FULL_REQUESTS, _QUICK_REQUESTS = 6000, 600

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Literal
 from urllib.parse import urlsplit
 
-from traces.errors import ConfigError
+from traces import ConfigError
 from traces.strict.secrets import (
     KEY_VARIABLES,
     STARS,

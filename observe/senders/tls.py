@@ -7,7 +7,7 @@ import re
 import ssl
 
 from observe.senders.endpoint import Endpoint
-from traces.errors import ConfigError
+from traces import ConfigError
 
 CA_VARIABLE = "SSL_CERT_FILE"
 """Where OpenSSL, curl and Python's clients look for the certificates of authorities."""

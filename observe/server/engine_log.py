@@ -13,9 +13,7 @@ from collections.abc import Iterable
 from dataclasses import astuple, dataclass, fields
 from pathlib import Path
 
-from traces import ConfigError, TraceError
-from traces.atomic import write_text
-from traces.tables.paths import companion_file, stem_of
+from traces import ConfigError, TraceError, companion_file, stem_of, write_text
 
 _STEP = re.compile(
     r"(?:Engine (?P<engine>[0-9]{1,9}): )?Iteration\((?P<step>[0-9]{1,15})\): "

@@ -12,9 +12,7 @@ from pathlib import Path
 from observe.senders.exchange import Clock, monotonic_ns
 from observe.server.http_client import Answer, ServerClient
 from observe.server.prometheus_text import parse_metrics
-from traces import TraceError
-from traces.atomic import atomic_file
-from traces.tables.paths import companion_file, stem_of
+from traces import TraceError, atomic_file, companion_file, stem_of
 
 _GAUGE = re.compile(rb"^# TYPE (vllm:\S+) gauge\s*$", re.MULTILINE)
 _NO_GAUGES = (b"_info", b"_created")

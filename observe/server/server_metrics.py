@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 from observe.response.fields import short_text
 from observe.server.prometheus_text import Sample
-from traces.header import CounterReading, ServerInfo, SpecDecode
+from traces import CounterReading, ServerInfo, SpecDecode
 
 SOURCE = "/metrics"
 _COUNTERS = ("_total", "_sum", "_count")

@@ -11,14 +11,12 @@ from typing import TYPE_CHECKING, TypedDict
 import numpy as np
 
 from replay.cluster.decisions import has_scores
-from sim import Status
-from sim.cluster.simulation import ClusterSimulation, simulate_cluster
-from sim.requests import Int64s, Outcomes
+from sim import Int64s, Outcomes, Status
+from sim.cluster import ClusterSimulation, simulate_cluster
 
 if TYPE_CHECKING:
     from replay.cluster.simulate import FleetRun
-    from sim.cluster.config import ClusterConfig
-    from sim.cluster.run.world import DecisionLog
+    from sim.cluster import ClusterConfig, DecisionLog
 
 MEASURES = ("ttft_us", "e2e_us")
 

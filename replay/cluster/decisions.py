@@ -11,16 +11,14 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict
 import numpy as np
 from numpy.typing import NDArray
 
-from sim.cluster.routing.policies import AlwaysBusiest, KvCost, LeastLoaded, VllmDp, Weighted
-from sim.cluster.run.world import DecisionLog
-from traces.atomic import atomic_file
-from traces.errors import ConfigError
+from sim.cluster import AlwaysBusiest, DecisionLog, KvCost, LeastLoaded, VllmDp, Weighted
+from traces import ConfigError, atomic_file
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from replay.cluster.simulate import FleetRun
-    from sim.cluster.config import ClusterConfig
+    from sim.cluster import ClusterConfig
 
 SCORING = (Weighted, LeastLoaded, AlwaysBusiest, VllmDp, KvCost)
 """Policies that give every candidate a score, the highest of which is chosen."""
@@ -59,7 +57,7 @@ def write_decisions(path: Path, run: FleetRun, cluster: ClusterConfig) -> None:
     asked = asked_of(log, cluster)
     with atomic_file(path, option="--decisions", is_durable=False) as temporary:
         if path.suffix == ".parquet":
-            from traces.tables.csv_parquet import write_parquet  # every cluster's command imports this module
+            from traces import write_parquet  # every cluster's command imports this module
 
             write_parquet(_table(log, ids, names, asked), temporary)
             return

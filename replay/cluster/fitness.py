@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any, Final, TypedDict
 
-from traces.errors import ConfigError
+from traces import ConfigError
 
 THROUGHPUT_PER_S: Final = 100.0
 TOKENS_PER_S: Final = 10_000.0

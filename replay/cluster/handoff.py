@@ -10,12 +10,12 @@ from numpy.typing import NDArray
 
 from replay.trace.distribution import Distribution, distribution
 from sim import Status
-from sim.cluster.transfer.links import BYTES_PER_US_OF_ONE_GBPS
-from traces.units import four_digits
+from sim.cluster import BYTES_PER_US_OF_ONE_GBPS
+from traces import four_digits
 
 if TYPE_CHECKING:
     from replay.cluster.simulate import FleetRun
-    from sim.cluster.config import ClusterConfig
+    from sim.cluster import ClusterConfig
 
 
 class HandoffSummary(TypedDict):

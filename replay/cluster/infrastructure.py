@@ -5,12 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, TypedDict
 
 from replay.cluster.lives import down_us, most_at_once
-from sim.cluster.infrastructure.config import HOUR_US
-from sim.cluster.run.world import Exit
+from sim.cluster import HOUR_US, Exit
 
 if TYPE_CHECKING:
     from replay.cluster.simulate import FleetRun
-    from sim.cluster.config import ClusterConfig, Pool
+    from sim.cluster import ClusterConfig, Pool
 
 
 class PoolCost(TypedDict):

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 if TYPE_CHECKING:
-    from sim.cluster.infrastructure.lives import Life
+    from sim.cluster import Life
 
 Floats = NDArray[np.float64]
 Span = tuple[int, int]

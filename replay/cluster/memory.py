@@ -7,11 +7,11 @@ import resource
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sim.config import UNBOUNDED
-from traces.errors import ConfigError
+from sim import UNBOUNDED
+from traces import ConfigError
 
 if TYPE_CHECKING:
-    from sim.cluster.config import ClusterConfig
+    from sim.cluster import ClusterConfig
 
 BYTES_OF_PROGRAM = 250_000_000
 """Before any request: Python, numpy, numba and the compiled code."""

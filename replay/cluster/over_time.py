@@ -14,11 +14,9 @@ from traces.pages.spread import spread
 
 if TYPE_CHECKING:
     from replay.cluster.simulate import FleetRun
-    from sim import Outcomes
-    from sim.cluster.config import ClusterConfig
-    from sim.cluster.simulation import Split
-    from sim.latency.peak import PeakTimes
-    from sim.requests import Int64s
+    from sim import Int64s, Outcomes
+    from sim.cluster import ClusterConfig, Split
+    from sim.latency import PeakTimes
 
 Floats = NDArray[np.float64]
 

@@ -11,15 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from replay.trace.group_summary import rows_by_name
-from sim import Status
-from sim.cluster.routing.policies import AlwaysBusiest, CacheAware, Session
-from sim.requests import Int64s
-from traces.priorities import priorities
+from sim import Int64s, Status
+from sim.cluster import AlwaysBusiest, CacheAware, Session
+from traces import priorities
 
 if TYPE_CHECKING:
     from replay.cluster.simulate import FleetRun
-    from sim.cluster.config import ClusterConfig
-    from sim.cluster.simulation import ClusterSimulation
+    from sim.cluster import ClusterConfig, ClusterSimulation
 
 LEAST_SHARE = 0.01
 """Priority inversion and head-of-line blocking are named where they concern at least this share of the requests."""

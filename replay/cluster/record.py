@@ -9,12 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from replay.trace.own_record import own_record
-from sim import InterTokenLatencies, Simulation
-from sim.cluster.simulation import ClusterSimulation, Instance
-from sim.engine.state import State
-from sim.records.results import EngineRecord, Totals
-from sim.records.steps import Step
-from sim.requests import Int64s
+from sim import EngineRecord, Int64s, InterTokenLatencies, Simulation, State, Step, Totals
+from sim.cluster import ClusterSimulation, Instance
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

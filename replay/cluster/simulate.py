@@ -15,17 +15,13 @@ from replay.trace.client_network import at_client, client_network
 from replay.trace.pacing import Pacing
 from replay.trace.refusals import refusals
 from replay.trace.simulate import simulated_trace
-from sim import Simulation
-from sim.cluster.run.world import EXIT_MEANINGS, Exit
-from sim.cluster.simulation import ClusterSimulation, Split, simulate_cluster
-from sim.config import InvalidConfig
-from traces.errors import ConfigError
-from traces.tables.cells import Cells, cells_where
+from sim import InvalidConfig, Simulation
+from sim.cluster import EXIT_MEANINGS, ClusterSimulation, Exit, Split, simulate_cluster
+from traces import Cells, ConfigError, cells_where
 
 if TYPE_CHECKING:
-    from sim.cluster.config import ClusterConfig
-    from sim.cluster.run.prepare import ClusterWork
-    from sim.config import Record
+    from sim import Record
+    from sim.cluster import ClusterConfig, ClusterWork
     from traces import Trace
 
 AT_THE_GATEWAY = (

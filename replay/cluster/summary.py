@@ -20,15 +20,10 @@ from replay.cluster.simulate import FleetRun, exit_name
 from replay.trace.group_summary import jain_fairness
 from replay.trace.measured_window import EVERYTHING, Measured, measured_rows
 from replay.twin.cluster import routing_name
-from sim import Status
-from sim.cluster.config import ClusterConfig
-from sim.cluster.run.world import EXIT_MEANINGS, Exit
-from sim.cluster.simulation import Instance
-from sim.records.results import step_times_of
-from sim.requests import Int64s
-from traces import prompt_tokens
+from sim import Int64s, Status, step_times_of
+from sim.cluster import EXIT_MEANINGS, ClusterConfig, Exit, Instance
+from traces import four_digits, prompt_tokens
 from traces.strict.escape import terminal
-from traces.units import four_digits
 
 MOST_SHOWN = 16
 """Instances that the terminal's table shows."""

@@ -9,13 +9,11 @@ import numpy as np
 from replay.cluster.memory import check_memory
 from replay.trace.client_network import at_server, client_network
 from replay.trace.pacing import Pacing, paced_requests
-from sim.cluster.client_plans import ClientPlan, capped, closed_loop, sessions, waves
-from sim.cluster.run.prepare import ClusterWork
-from sim.cluster.slo import slo_priority
-from sim.requests import Int64s, Requests
+from sim import Int64s, Requests
+from sim.cluster import ClientPlan, ClusterWork, capped, closed_loop, sessions, slo_priority, waves
 
 if TYPE_CHECKING:
-    from sim.cluster.config import ClusterConfig
+    from sim.cluster import ClusterConfig
     from traces import Trace
 
 

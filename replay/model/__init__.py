@@ -16,19 +16,8 @@ if TYPE_CHECKING:
     from replay.model.gpu_memory import KvCacheSize, Serving, kv_cache_size
     from replay.model.gpus import Gpu, find_gpu
     from replay.model.hf_config import read_model_config
+    from replay.model.peak import peak_times
     from replay.model.shape import ModelShape
-
-_HOMES = {
-    "Gpu": "replay.model.gpus",
-    "KvCacheSize": "replay.model.gpu_memory",
-    "ModelShape": "replay.model.shape",
-    "ExpectedCoefficient": "replay.model.expectations",
-    "Serving": "replay.model.gpu_memory",
-    "expected_coefficients": "replay.model.expectations",
-    "find_gpu": "replay.model.gpus",
-    "kv_cache_size": "replay.model.gpu_memory",
-    "read_model_config": "replay.model.hf_config",
-}
 
 __all__ = [
     "ExpectedCoefficient",
@@ -39,8 +28,22 @@ __all__ = [
     "expected_coefficients",
     "find_gpu",
     "kv_cache_size",
+    "peak_times",
     "read_model_config",
 ]
+
+_HOMES = {
+    "ExpectedCoefficient": "replay.model.expectations",
+    "Gpu": "replay.model.gpus",
+    "KvCacheSize": "replay.model.gpu_memory",
+    "ModelShape": "replay.model.shape",
+    "Serving": "replay.model.gpu_memory",
+    "expected_coefficients": "replay.model.expectations",
+    "find_gpu": "replay.model.gpus",
+    "kv_cache_size": "replay.model.gpu_memory",
+    "peak_times": "replay.model.peak",
+    "read_model_config": "replay.model.hf_config",
+}
 
 
 def __getattr__(name: str) -> object:

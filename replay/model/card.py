@@ -14,7 +14,7 @@ from replay.model.gpus import Gpu
 from replay.model.matmuls.tiles import Tiles, tiles_of
 from replay.model.peak import peak_times
 from replay.model.shape import ModelShape
-from sim.latency.peak import PeakTimes
+from sim.latency import PeakTimes
 
 WIDTH, HEIGHT = 64, 12
 MOST_EDGES = 4

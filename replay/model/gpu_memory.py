@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from replay.model.gpus import Gpu
 from replay.model.layout import ONE_NODE, Layout
 from replay.model.shape import ModelShape
-from sim.versions import DEFAULT_VERSION, minor_version, nearest_rules
-from traces.errors import ConfigError
+from sim import DEFAULT_VERSION, minor_version, nearest_rules
+from traces import ConfigError
 
 GIB = 2**30
 

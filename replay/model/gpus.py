@@ -9,7 +9,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from replay.model.shape import MatmulKind
-from traces.errors import ConfigError
+from traces import ConfigError
 from traces.strict.section import Section, read_section
 from traces.strict.yaml_nodes import shown
 

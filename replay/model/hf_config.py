@@ -12,7 +12,7 @@ from replay.model.families import FAMILIES, NOT_MODELLED, TELLING_FIELDS, Family
 from replay.model.quantization import read_quantization
 from replay.model.shape import Attention, Experts, ModelShape, Precision
 from replay.model.shipped import model_name, shipped_config, shipped_models
-from traces.errors import ConfigError
+from traces import ConfigError
 
 DTYPE_BYTES: Mapping[str, int] = {"bfloat16": 2, "float16": 2, "float32": 4}
 FULL_LAYER, WINDOWED_LAYERS = "full_attention", ("sliding_attention", "chunked_attention")

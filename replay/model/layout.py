@@ -7,7 +7,7 @@ from typing import Literal
 
 from replay.model.gpus import Gpu
 from replay.model.shape import ModelShape
-from traces.errors import ConfigError
+from traces import ConfigError
 
 All2AllBackend = Literal[
     "allgather_reducescatter", "naive", "pplx", "deepep_high_throughput", "deepep_low_latency"

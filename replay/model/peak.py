@@ -8,7 +8,7 @@ from replay.model.gpu_memory import check_parallel
 from replay.model.gpus import Gpu
 from replay.model.layout import ONE_NODE, SENDS_EVERYTHING, Layout
 from replay.model.shape import ModelShape
-from sim.latency.peak import PeakTimes
+from sim.latency import PeakTimes
 
 FLOPS_PER_WEIGHT = 2.0
 """A multiplication and an addition per weight and token."""

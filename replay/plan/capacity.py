@@ -27,8 +27,8 @@ from replay.plan.highest import (
 )
 from replay.plan.load import load_of, loads_of
 from replay.t_interval import half_width
-from sim.config import UNBOUNDED, EngineConfig, InvalidConfig
-from traces.run_slo import RunLimit
+from sim import UNBOUNDED, EngineConfig, InvalidConfig
+from traces import RunLimit
 
 if TYPE_CHECKING:
     from replay.plan.draws import Drawing

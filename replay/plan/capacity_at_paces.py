@@ -12,7 +12,7 @@ from replay.plan.capacity import Capacity, crossing_of
 from replay.plan.evaluation import Evaluator
 from replay.plan.highest import highest
 from replay.plan.load import load_of
-from traces.run_slo import RunLimit
+from traces import RunLimit
 
 if TYPE_CHECKING:
     from replay.plan.draws import Drawing

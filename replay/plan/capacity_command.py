@@ -19,10 +19,8 @@ from replay.plan.variants.side_by_side import (
 )
 from replay.plan.variants.simulated import Variant
 from replay.progress import working
-from traces.header import tool_version
-from traces.run_slo import RunLimit
+from traces import RunLimit, terminal_width, tool_version
 from traces.strict.tell import say, say_text, tell, tell_note
-from traces.units import terminal_width
 
 if TYPE_CHECKING:
     from replay.plan.draws import Drawing

@@ -11,8 +11,7 @@ import numpy as np
 from replay.plan.capacity import Capacity
 from replay.plan.capacity_text import facts_of, marked
 from replay.plan.evaluation import CURVE
-from traces.atomic import write_text
-from traces.header import tool_version
+from traces import RunLimit, shown_time, tool_version, write_text
 from traces.pages import (
     Cell,
     Chart,
@@ -34,8 +33,6 @@ from traces.pages import (
     logarithmic,
     render,
 )
-from traces.run_slo import RunLimit
-from traces.units import shown_time
 
 if TYPE_CHECKING:
     from replay.twin.config import TwinConfig

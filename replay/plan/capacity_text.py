@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING
 
 from replay.plan.capacity import BURSTS, STEP_TIME, Binding, Capacity
 from replay.plan.evaluation import FAILED, SETTLING, THROUGHPUT, TOO_SHORT, Evaluation
-from traces.run_slo import RunLimit
-from traces.units import counted, or_null, shown_time
+from traces import RunLimit, counted, or_null, shown_time
 
 if TYPE_CHECKING:
     from replay.twin.config import TwinConfig
-    from sim.config import EngineConfig
+    from sim import EngineConfig
 
 SCHEMA_VERSION = 1
 BAR = 10

@@ -10,7 +10,7 @@ import typer
 from replay.plan.seeds import DEFAULT_SEEDS, MOST_SEEDS
 from replay.twin.own.own_code import with_code_option
 from replay.twins import AnywayOption
-from traces.workload.options import WorkloadOptions, with_workload_options
+from traces.workload import WorkloadOptions, with_workload_options
 
 
 @with_code_option
@@ -98,9 +98,7 @@ def capacity(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     from replay.plan.variants.command import variants_from
     from replay.ready import prepare_engine
     from replay.twins import load_twins
-    from traces.atomic import check_place
-    from traces.errors import ConfigError
-    from traces.run_slo import parse_run_slo
+    from traces import ConfigError, check_place, parse_run_slo
     from traces.strict.tell import tell_note
 
     limits = parse_run_slo(slo, tell=tell_note)

@@ -10,17 +10,25 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from replay.twin.fitted.fitted_range import FittedRange
-from traces.errors import ConfigError
+from traces import ConfigError
 from traces.strict.tell import tell
-from traces.workload import clipping_notes, trace_from_options
-from traces.workload.options import LENGTH_NAMES, WorkloadOptions, can_scale, check_options, flag
-from traces.workload.recorded.served import as_sent, served_note
+from traces.workload import (
+    LENGTH_NAMES,
+    WorkloadOptions,
+    as_sent,
+    can_scale,
+    check_options,
+    clipping_notes,
+    flag,
+    served_note,
+    trace_from_options,
+)
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from replay.twin.config import TwinConfig
-    from sim.config import EngineConfig
+    from sim import EngineConfig
     from traces import Trace
 
 DEFAULT_NUM_REQUESTS = 5000

@@ -13,12 +13,10 @@ from replay.plan.load import Load
 from replay.verdict.growth import Growth, customers_of, growth_of, piles_up
 from replay.verdict.judge import UNDER_WAY, WAITING
 from sim import InterTokenLatencies, Outcomes, Status
-from traces.metrics import latencies_us
-from traces.run_slo import RunLimit
-from traces.slo import MOST_FAILED
+from traces import MOST_FAILED, RunLimit, latencies_us
 
 if TYPE_CHECKING:
-    from sim.config import Record
+    from sim import Record
 
 Floats = NDArray[np.float64]
 

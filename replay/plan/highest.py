@@ -20,7 +20,7 @@ from replay.verdict.growth import Growth
 from replay.verdict.judge import FEW, SETTLED, SHORT, UNDER_WAY, is_overloaded, tells_rate
 from replay.verdict.judge import LASTING as LASTING_TO_TELL
 from replay.verdict.judged import MARGIN, UNANSWERED
-from traces.run_slo import RunLimit
+from traces import RunLimit
 
 if TYPE_CHECKING:
     from replay.twin.config import TwinConfig

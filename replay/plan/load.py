@@ -18,12 +18,12 @@ from replay.twin.config import as_cluster_of_one
 from replay.verdict.again import Repeatable, again, serves_again
 from replay.verdict.growth import Growth, customers_of, growth_of
 from sim import InterTokenLatencies, Outcomes, Requests, Status, simulate
-from traces.errors import ConfigError
+from traces import ConfigError
 
 if TYPE_CHECKING:
     from replay.twin.config import TwinConfig
-    from sim.cluster.config import ClusterConfig
-    from sim.config import Record
+    from sim import Record
+    from sim.cluster import ClusterConfig
     from traces import Trace
 
 Served = tuple[Outcomes, Callable[[], InterTokenLatencies], int]
@@ -150,8 +150,8 @@ def _load(trace: Trace, twin: TwinConfig, pacing: Pacing) -> Load:
 def _load_of_cluster(trace: Trace, cluster: ClusterConfig, pacing: Pacing) -> Load:
     from replay.cluster.record import as_simulation
     from replay.cluster.work import cluster_work
-    from sim.cluster.simulation import simulate_cluster
-    from sim.config import InvalidConfig
+    from sim import InvalidConfig
+    from sim.cluster import simulate_cluster
 
     work = cluster_work(trace, pacing, cluster)
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import yaml
 
 from replay.model.gpus import find_gpu
-from traces.errors import ConfigError
+from traces import ConfigError
 from traces.strict.section import Section, read_section
 
 MOST_PRICE = 1e6

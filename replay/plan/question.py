@@ -16,8 +16,8 @@ from replay.plan.draws import Drawing, drawing_of, draws, length_span, searchabl
 from replay.plan.seeds import DEFAULT_SEEDS, MOST_SEEDS
 from replay.ready import prepare_engine
 from replay.twin.fitted.fitted_range import extrapolation_note, rate_of_each
-from traces.run_slo import RunLimit, parse_run_slo
-from traces.workload.options import WorkloadOptions
+from traces import RunLimit, parse_run_slo
+from traces.workload import WorkloadOptions
 
 if TYPE_CHECKING:
     from replay.twin.config import TwinConfig

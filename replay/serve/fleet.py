@@ -7,15 +7,18 @@ from typing import TYPE_CHECKING
 
 from replay.serve.realtime import NOBODY, Client
 from sim import Outcomes, View
-from sim.cluster.arrays import NOWHERE
-from sim.cluster.config import ClusterConfig
-from sim.cluster.gateway.admission import TenantBudget
-from sim.cluster.live.cluster import LiveCluster
-from sim.cluster.live.writing import Sender
-from sim.cluster.slo import SLO_PRIORITIES, slo_priority
+from sim.cluster import (
+    NOWHERE,
+    SLO_PRIORITIES,
+    ClusterConfig,
+    LiveCluster,
+    Sender,
+    TenantBudget,
+    slo_priority,
+)
 
 if TYPE_CHECKING:
-    from sim.cluster.run.world import Exit
+    from sim.cluster import Exit
 
 NUM_TENANTS = 1024
 """Tenants that take turns in a gateway's queue; those that come later take theirs with the requests of no tenant."""

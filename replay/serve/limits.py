@@ -11,8 +11,7 @@ from aiohttp import web
 from aiohttp.web_protocol import RequestPayloadError
 
 from replay.serve.protocol import Answer, Job, Refusal, plan_answer
-from sim import EngineConfig
-from sim.config import UNBOUNDED
+from sim import UNBOUNDED, EngineConfig
 
 Parsed = TypeVar("Parsed")
 

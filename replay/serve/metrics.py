@@ -6,8 +6,7 @@ from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from sim import EngineConfig, View
-from sim.config import UNBOUNDED
+from sim import UNBOUNDED, EngineConfig, View
 
 # Upper ends of vLLM's histogram buckets, in seconds (vllm 0.32.0, as its /metrics lists them).
 TTFT_BUCKETS = (

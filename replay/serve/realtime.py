@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 from sim import Engine, Outcomes, View
 
 if TYPE_CHECKING:
-    from sim.cluster.run.world import Exit
+    from sim.cluster import Exit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -22,9 +22,8 @@ from replay.serve.realtime import Realtime, RealtimeEngine
 from replay.serve.twin import Twin
 from replay.twin.config import TwinConfig
 from sim import Engine, InvalidConfig
-from sim.cluster.config import ClusterConfig, Pool
-from sim.cluster.gateway.admission import AlwaysAdmit
-from traces.errors import ConfigError
+from sim.cluster import AlwaysAdmit, ClusterConfig, Pool
+from traces import ConfigError
 
 DEFAULT_MODEL = "vtwin"
 DEFAULT_LIMITS = Limits()

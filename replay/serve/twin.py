@@ -13,9 +13,8 @@ from replay.serve.metrics import Metrics
 from replay.serve.protocol import Answer, Refusal
 from replay.serve.realtime import NOBODY, Client, Realtime
 from replay.serve.tokens import Tokens
-from sim import EngineConfig, InvalidConfig, View
-from sim.cluster.live.states import INSTANCE_STATES
-from sim.config import UNBOUNDED
+from sim import UNBOUNDED, EngineConfig, InvalidConfig, View
+from sim.cluster import INSTANCE_STATES
 
 REMEMBERED_PER_BLOCK = 4
 """Contents remembered per block of the KV cache, so that what is forgotten is long evicted."""

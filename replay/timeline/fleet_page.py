@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from replay.cluster.over_time import num_at_gateway, num_transfers
 from replay.timeline.fleet_size import size_section
+from traces import shown_time
 from traces.pages import (
     MOST_ROWS,
     Chart,
@@ -33,13 +34,12 @@ from traces.pages import (
     linear,
 )
 from traces.pages.time_axis import TimeAxis, time_axis
-from traces.units import shown_time
 
 if TYPE_CHECKING:
     from replay.cluster.over_time import Stretches
     from replay.cluster.simulate import FleetRun
     from replay.cluster.summary import ClusterSummary
-    from sim.cluster.config import ClusterConfig
+    from sim.cluster import ClusterConfig
 
 Floats = NDArray[np.float64]
 

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from replay.cluster.lives import num_at, spans_up, spans_with_gpus
+from traces import shown_time
 from traces.pages import (
     Chart,
     Dots,
@@ -25,13 +26,12 @@ from traces.pages import (
     legend,
     linear,
 )
-from traces.units import shown_time
 
 if TYPE_CHECKING:
     from replay.cluster.infrastructure import InfrastructureSummary
     from replay.cluster.simulate import FleetRun
     from replay.cluster.summary import ClusterSummary
-    from sim.cluster.infrastructure.lives import Life
+    from sim.cluster import Life
     from traces.pages.time_axis import TimeAxis
 
 Floats = NDArray[np.float64]

@@ -13,9 +13,7 @@ from replay.pace_band import SHOWN, PaceBand, band_lead, band_rows
 from replay.timeline.watch import Usage
 from replay.trace.distribution import Distribution
 from replay.trace.simulation_summary import Summary, has_idle_end
-from traces import request_metrics
-from traces.atomic import write_text
-from traces.header import tool_version
+from traces import request_metrics, shown_time, tool_version, write_text
 from traces.pages import (
     Chart,
     Figure,
@@ -43,7 +41,6 @@ from traces.pages.request_figures import (
     time_text,
 )
 from traces.pages.time_axis import time_axis
-from traces.units import shown_time
 
 if TYPE_CHECKING:
     from sim import Histogram

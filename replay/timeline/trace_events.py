@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from sim import Outcomes, Status, Step
-from traces.atomic import atomic_file
+from traces import atomic_file
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from sim.cluster.simulation import Split
+    from sim.cluster import Split
     from traces import Trace
 
 Event = Mapping[str, object]

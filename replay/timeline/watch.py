@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 
 from replay.trace.client_network import at_server, client_network
 from replay.trace.pacing import Pacing, paced_requests
-from sim import Outcomes, Status
-from sim.resumable import Engine
+from sim import Engine, Outcomes, Status
 
 if TYPE_CHECKING:
     from replay.twin.config import TwinConfig

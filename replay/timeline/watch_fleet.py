@@ -17,8 +17,7 @@ Floats = NDArray[np.float64]
 if TYPE_CHECKING:
     from replay.cluster.simulate import FleetRun
     from replay.timeline.watch import Resource
-    from sim.cluster.config import ClusterConfig
-    from sim.cluster.infrastructure.lives import Life
+    from sim.cluster import ClusterConfig, Life
 
 
 def watched_fleet(run: FleetRun, cluster: ClusterConfig) -> Usage:

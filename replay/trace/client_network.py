@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from sim.requests import Requests
-from traces import prompt_tokens
-from traces.tables.cells import cells_where
+from sim import Requests
+from traces import cells_where, prompt_tokens
 
 if TYPE_CHECKING:
     from replay.trace.pacing import Pacing
@@ -104,7 +103,7 @@ def _with_events(simulated: Trace, network: ClientNetwork, *, per_gap: NDArray[n
     """Return the trace with its tokens' times as the client sees them."""
     if simulated.events is None:
         return simulated
-    from traces.tables.event_rules import request_codes
+    from traces import request_codes
 
     rows = request_codes(simulated.events, simulated.requests)
     place = simulated.events["chunk_index"].to_numpy(np.int64)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from traces.coverage import Coverage, Treatment
+from traces import Coverage, Treatment
 
 
 def _each(treatment: Treatment, how: str, *names: str) -> dict[str, Coverage]:

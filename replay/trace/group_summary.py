@@ -9,10 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from replay.trace.distribution import Distribution, distribution
-from traces import finished_ok, request_latencies
-from traces.metrics import sent_or_due
+from traces import finished_ok, four_digits, request_latencies, sent_or_due
 from traces.strict.escape import terminal
-from traces.units import four_digits
 
 if TYPE_CHECKING:
     from traces import Trace

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from traces import ConfigError, is_warmup
-from traces.metrics import sent_or_due
+from traces import ConfigError, is_warmup, sent_or_due
 from traces.strict.limits import MOST_S
 
 if TYPE_CHECKING:
@@ -82,7 +81,7 @@ def parse_horizon(text: str | None) -> int | None:
 def _microseconds(text: str, option: str = "--measure") -> int:
     from typer import BadParameter
 
-    from traces.units import parse_seconds
+    from traces import parse_seconds
 
     try:
         seconds = parse_seconds(text.strip())

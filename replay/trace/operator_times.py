@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, TypedDict
 
 from replay.twin.config_write import name_of
-from sim.latency.operators import operator_times
-from traces.errors import ConfigError
+from sim.latency import operator_times
+from traces import ConfigError
 
 if TYPE_CHECKING:
     from replay.twin.config import TwinConfig

@@ -7,9 +7,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from sim import InterTokenLatencies
-from sim.records.results import EngineRecord
-from sim.requests import Int64s
+from sim import EngineRecord, Int64s, InterTokenLatencies
 
 
 @runtime_checkable

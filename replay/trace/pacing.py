@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 from replay.trace.requests import At, requests_from_trace
 from sim import Requests
-from traces import ConfigError
-from traces.metrics import sent_or_due
+from traces import ConfigError, sent_or_due
 
 if TYPE_CHECKING:
     from traces import Trace

@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sim import EngineConfig, Status
-from sim.requests import Int64s
+from sim import EngineConfig, Int64s, Status
 
 
 def refusals(

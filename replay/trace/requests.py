@@ -8,10 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from replay.trace.prefix_hashes import prefix_hashes
-from sim.requests import UNKNOWN_LIMIT, Requests
-from traces import TraceError, prompt_tokens, send_or_arrival_us
-from traces.metrics import has_failed, served_output
-from traces.priorities import priorities
+from sim import UNKNOWN_LIMIT, Requests
+from traces import TraceError, has_failed, priorities, prompt_tokens, send_or_arrival_us, served_output
 
 if TYPE_CHECKING:
     from traces import Trace

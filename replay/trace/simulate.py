@@ -12,13 +12,12 @@ from replay.trace.client_network import at_client, at_server, client_network
 from replay.trace.pacing import Loop, paced_requests, pacing_of
 from replay.trace.refusals import refusals
 from replay.trace.requests import At, ends_by_itself, output_tokens
-from sim import InterTokenLatencies, Requests, Simulation, Status, simulate
-from sim.records.results import EngineRecord
-from traces.tables.cells import Cells, all_known, cells_where
+from sim import EngineRecord, InterTokenLatencies, Requests, Simulation, Status, simulate
+from traces import Cells, all_known, cells_where
 
 if TYPE_CHECKING:
     from replay.twin.config import TwinConfig
-    from sim.config import Record
+    from sim import Record
     from traces import Trace
 
 STATUS_NAMES = {

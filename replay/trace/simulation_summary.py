@@ -15,22 +15,24 @@ from replay.trace.measured_window import EVERYTHING, Measured, Window, measured_
 from replay.trace.operator_times import OperatorTimes, operator_lines
 from replay.trace.own_record import gaps_of_requests
 from replay.verdict.judged import LoadFacts, Verdict
-from sim import EngineConfig, Histogram, InterTokenLatencies, Simulation, Status
-from sim.requests import Int64s
+from sim import EngineConfig, Histogram, Int64s, InterTokenLatencies, Simulation, Status
 from traces import (
+    MOST_FAILED,
+    Goodput,
     Trace,
     finished_ok,
+    four_digits,
+    goodput,
     is_warmup,
     mean_rate_per_s,
     pooled_itl_us,
     prompt_tokens,
     request_latencies,
     select_rows,
+    tail_text,
+    tool_version,
 )
-from traces.header import tool_version
-from traces.slo import MOST_FAILED, Goodput, goodput
 from traces.strict.escape import terminal
-from traces.units import four_digits, tail_text
 
 SCHEMA_VERSION = 1
 COLUMN = 9

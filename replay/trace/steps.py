@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from sim import Step
-from traces.atomic import atomic_file
+from traces import atomic_file
 
 _KEYS = (
     *("step", "t", "dur", "P", "D", "sched", "preempted", "hits", "finished", "running", "waiting", "free"),

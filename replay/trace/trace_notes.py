@@ -10,8 +10,7 @@ import numpy as np
 from replay.trace.client_network import paced_by_answers, says_network
 from replay.trace.pacing import has_rounds, num_later_rounds
 from replay.trace.requests import MODALITIES
-from traces import cut_short_note
-from traces.priorities import PRIORITY_OF_CLASS, by_class, priorities
+from traces import PRIORITY_OF_CLASS, by_class, cut_short_note, priorities
 
 if TYPE_CHECKING:
     from replay.trace.pacing import Pacing

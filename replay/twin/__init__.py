@@ -1,1 +1,59 @@
 """What the simulator is configured from: TWIN.yaml, defaults.yaml, a server's command line."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from replay.twin.config_keys import EXTENDED_MEANINGS
+    from replay.twin.config_write import name_of
+    from replay.twin.defaults import COEFFICIENTS, FittedModel, version_number
+    from replay.twin.keys.overlay import Setting
+    from replay.twin.latency import DEFAULT_PHYSICS, physics_covers, physics_sets
+    from replay.twin.own.own_code import with_code_option
+    from replay.twin.placeholder import placeholder_notes
+    from replay.twin.profiled import AFTER, StepTableFile, write_step_tables
+
+__all__ = [
+    "AFTER",
+    "COEFFICIENTS",
+    "DEFAULT_PHYSICS",
+    "EXTENDED_MEANINGS",
+    "FittedModel",
+    "Setting",
+    "StepTableFile",
+    "name_of",
+    "physics_covers",
+    "physics_sets",
+    "placeholder_notes",
+    "version_number",
+    "with_code_option",
+    "write_step_tables",
+]
+
+_HOMES = {
+    "AFTER": "replay.twin.profiled",
+    "COEFFICIENTS": "replay.twin.defaults",
+    "DEFAULT_PHYSICS": "replay.twin.latency",
+    "EXTENDED_MEANINGS": "replay.twin.config_keys",
+    "FittedModel": "replay.twin.defaults",
+    "Setting": "replay.twin.keys.overlay",
+    "StepTableFile": "replay.twin.profiled",
+    "name_of": "replay.twin.config_write",
+    "physics_covers": "replay.twin.latency",
+    "physics_sets": "replay.twin.latency",
+    "placeholder_notes": "replay.twin.placeholder",
+    "version_number": "replay.twin.defaults",
+    "with_code_option": "replay.twin.own.own_code",
+    "write_step_tables": "replay.twin.profiled",
+}
+
+
+def __getattr__(name: str) -> object:
+    """Import a public name from its module when it is first asked for."""
+    if name not in _HOMES:
+        raise AttributeError(f"module 'replay.twin' has no attribute {name!r}")
+    value: object = getattr(import_module(_HOMES[name]), name)
+    globals()[name] = value
+    return value

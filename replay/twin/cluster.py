@@ -26,16 +26,20 @@ from replay.twin.keys.settings import (
     translated,
 )
 from replay.twin.own.custom_model import load_function, place_of_function
-from sim.config import Compatibility, EngineConfig, InvalidConfig
+from sim import Compatibility, EngineConfig, InvalidConfig
 from sim.latency import LatencyModel
-from traces.errors import ConfigError
+from traces import ConfigError
 from traces.strict.section import Section
 
 if TYPE_CHECKING:
-    from sim.cluster.config import ClusterConfig, Role, SnapshotIntervals
-    from sim.cluster.gateway.admission import AdmissionPolicy
-    from sim.cluster.routing.policies import RoutingPolicy
-    from sim.cluster.transfer.config import Disaggregation
+    from sim.cluster import (
+        AdmissionPolicy,
+        ClusterConfig,
+        Disaggregation,
+        Role,
+        RoutingPolicy,
+        SnapshotIntervals,
+    )
 
 
 PER_POOL = ("engine", "latency", "hardware")
@@ -128,9 +132,7 @@ def read_cluster(
     section = root.section("cluster")
     if section is None:
         return None
-    from sim.cluster.config import ClusterConfig, PipelineLatency, Pool
-    from sim.cluster.infrastructure.config import Startup
-    from sim.cluster.routing.policies import RoundRobin
+    from sim.cluster import ClusterConfig, PipelineLatency, Pool, RoundRobin, Startup
 
     pools = list(section.sections("pools")) or [section]
     latency = section.section("latency")
@@ -188,7 +190,7 @@ def with_overrides(
     """Return the cluster with ``--instances`` and ``--routing`` in place of the file's. Raises ConfigError."""
     if instances is None and routing is None:
         return cluster
-    from sim.cluster.config import ClusterConfig, Pool
+    from sim.cluster import ClusterConfig, Pool
 
     if cluster is None:
         cluster = ClusterConfig(
@@ -217,7 +219,7 @@ def _read_cost(pool: Section, section: Section) -> float:
 
 
 def _read_role(pool: Section) -> Role:
-    from sim.cluster.config import Role
+    from sim.cluster import Role
 
     return cast(Role, pool.text("role", choices=get_args(Role)) or "shared")
 
@@ -226,7 +228,7 @@ def _read_disaggregation(
     section: Section, pools: Sequence[Section], kv_bytes_per_token: Sequence[int | None]
 ) -> Disaggregation | None:
     """Return how KV is moved: where pools have roles, by defaults if the file does not say."""
-    from sim.cluster.transfer.config import Disaggregation
+    from sim.cluster import Disaggregation
 
     roles = [pool.text("role") if pool is not section else None for pool in pools]
     part = section.section("disaggregation")
@@ -258,7 +260,7 @@ def _read_prefill_routing(section: Section, *, folder: Path, vllm_version: str) 
 def _read_routing(
     section: Section, *, folder: Path, vllm_version: str, key: str = "routing"
 ) -> RoutingPolicy | None:
-    from sim.cluster.routing.policies import ROUTING_POLICIES
+    from sim.cluster import ROUTING_POLICIES
 
     routing = section.section(key)
     if routing is None:
@@ -277,7 +279,7 @@ def _with_version(settings: Mapping[str, Any], vllm_version: str) -> dict[str, A
 
 def _routing_of(settings: dict[str, Any], *, folder: Path) -> RoutingPolicy:
     """Return the policy that settings ask for. Raises InvalidConfig."""
-    from sim.cluster.routing.policies import OwnPolicy, routing_policy
+    from sim.cluster import OwnPolicy, routing_policy
 
     name = settings.get("policy")
     if not isinstance(name, str) or ":" not in name:
@@ -289,7 +291,7 @@ def _routing_of(settings: dict[str, Any], *, folder: Path) -> RoutingPolicy:
 
 
 def _read_admission(section: Section) -> AdmissionPolicy:
-    from sim.cluster.gateway.admission import ADMISSION_POLICIES, AlwaysAdmit, admission_policy
+    from sim.cluster import ADMISSION_POLICIES, AlwaysAdmit, admission_policy
 
     admission = section.section("admission")
     if admission is None:
@@ -301,14 +303,14 @@ def _read_admission(section: Section) -> AdmissionPolicy:
 
 
 def _read_flow_control(section: Section) -> Any:  # noqa: ANN401 - FlowControl | None, whose import compiles
-    from sim.cluster.gateway.flow_config import FlowControl
+    from sim.cluster import FlowControl
 
     flow = section.section("flow_control")
     return None if flow is None else built(FlowControl, flow)
 
 
 def _read_intervals(section: Section) -> SnapshotIntervals:
-    from sim.cluster.config import SnapshotIntervals
+    from sim.cluster import SnapshotIntervals
 
     node = section.nodes.get("snapshot_interval_us")
     if isinstance(node, yaml.MappingNode):
@@ -340,7 +342,7 @@ def _check_required(
 
 def routing_name(policy: RoutingPolicy) -> str:
     """Return what ``routing.policy`` says of a policy."""
-    from sim.cluster.routing.policies import OwnPolicy
+    from sim.cluster import OwnPolicy
 
     return place_of_function(policy.choose) if isinstance(policy, OwnPolicy) else policy.name
 
@@ -352,7 +354,7 @@ def cluster_lines(
     cluster: ClusterConfig, pool_lines: Callable[[EngineConfig, LatencyModel], Iterable[str]]
 ) -> list[str]:
     """Return ``cluster`` as lines of TWIN.yaml; ``pool_lines``: a pool's engine and latency where pools differ."""
-    from sim.cluster.config import PipelineLatency
+    from sim.cluster import PipelineLatency
 
     first, *others = cluster.pools
     lines = ["cluster:"]
@@ -391,7 +393,7 @@ def cluster_lines(
 
 def _routing_settings(policy: RoutingPolicy) -> dict[str, Any]:
     """Return a routing policy as the file has it."""
-    from sim.cluster.routing.policies import OwnPolicy
+    from sim.cluster import OwnPolicy
 
     return {
         "policy": routing_name(policy),

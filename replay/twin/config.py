@@ -37,18 +37,25 @@ from replay.twin.placeholder import placeholder_notes
 from replay.twin.profiled import profile_notes
 from replay.twin.startup import flag_faults, startup_faults
 from replay.twin.what_if.unanswered import Change, Simulated, Unanswered, draft_notes, unanswered_of
-from sim.config import UNBOUNDED, Compatibility, EngineConfig, InvalidConfig
+from sim import (
+    KNOWN_VERSIONS,
+    UNBOUNDED,
+    Compatibility,
+    EngineConfig,
+    InvalidConfig,
+    engine_defaults,
+    is_known,
+)
 from sim.latency import LatencyModel
-from sim.versions import KNOWN_VERSIONS, engine_defaults, is_known
-from traces.errors import ConfigError
+from traces import ConfigError
 from traces.strict.section import Section, read_section
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from replay.model.shape import ModelShape
-    from sim.cluster.config import ClusterConfig
-    from sim.latency.peak import PeakTimes
+    from sim.cluster import ClusterConfig
+    from sim.latency import PeakTimes
     from traces import Trace
 
 _TOP = ("vllm_version", "compatibility", "engine", "latency", "hardware", "cluster", "seed")

@@ -10,9 +10,8 @@ from typing import get_args, get_type_hints
 from replay.model.layout import ONE_NODE, All2AllBackend
 from replay.twin.keys.cluster import CLUSTER_KEYS
 from replay.twin.keys.key import Key, Kind
-from sim.config import EngineConfig, InvalidConfig
+from sim import DEFAULT_VERSION, KNOWN_VERSIONS, EngineConfig, InvalidConfig, all_versions, rules_of
 from sim.latency import Blackbox, Extended, LatencyModel, Physics, Profiled, Roofline
-from sim.versions import DEFAULT_VERSION, KNOWN_VERSIONS, all_versions, rules_of
 
 FITTED: Mapping[str, type[Blackbox]] = {"blackbox": Blackbox, "extended": Extended}
 """Models whose coefficients come from a fit, by the name that TWIN.yaml gives them."""

@@ -14,9 +14,8 @@ from replay.twin.fitted.tiles import tiles_lines
 from replay.twin.hardware import peak_lines
 from replay.twin.latency import ALPHAS, analytic_coefficients
 from replay.twin.own.custom_model import place_of
-from sim.config import UNBOUNDED, EngineConfig
-from sim.latency import Blackbox, Extended, LatencyModel, Profiled
-from sim.latency.profiled import VIDURS
+from sim import UNBOUNDED, EngineConfig
+from sim.latency import VIDURS, Blackbox, Extended, LatencyModel, Profiled
 
 if TYPE_CHECKING:
     from replay.twin.config import TwinConfig

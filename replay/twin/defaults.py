@@ -14,7 +14,7 @@ from typing import Literal, cast, get_args
 
 from replay.twin.config_keys import EXTENDED_MEANINGS
 from replay.twin.fitted.tiles import Pairs, read_tiles
-from sim.config import InvalidConfig
+from sim import InvalidConfig
 from sim.latency import Blackbox, Extended
 from traces.strict.section import Section, read_section
 from traces.strict.yaml_nodes import shown

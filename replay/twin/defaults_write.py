@@ -23,8 +23,7 @@ from replay.twin.defaults import (
     version_text,
 )
 from replay.twin.fitted.tiles import pairs_text
-from traces.atomic import atomic_file
-from traces.errors import ConfigError
+from traces import ConfigError, atomic_file
 from traces.strict.yaml_nodes import read_text
 
 _HISTORY_SHIFT = 4  # columns from an entry's dash to the dashes of its history

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 
 from replay.model.gpus import Gpu
 from replay.model.shape import ModelShape
-from sim.config import EngineConfig
-from sim.versions import nearest_rules
+from sim import EngineConfig, nearest_rules
 
 SMALL_GPU, LARGE_SEQS = (256, 2048), 1024
 """(max_num_seqs, max_num_batched_tokens) of a small GPU; max_num_seqs of a large one."""

@@ -15,9 +15,9 @@ from replay.model.hf_config import read_model_config
 from replay.model.layout import ONE_NODE, All2AllBackend, Layout
 from replay.model.peak import peak_times
 from replay.model.shape import ModelShape
-from sim.config import EngineConfig, InvalidConfig
+from sim import EngineConfig, InvalidConfig
 from sim.latency import LatencyModel, PeakTimes
-from traces.errors import ConfigError
+from traces import ConfigError
 from traces.strict.section import Section
 
 LAYOUT_KEYS = (

@@ -6,8 +6,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from replay.model.gpu_memory import GIB, kv_bytes_per_token
-from sim.config import EngineConfig
-from traces.errors import ConfigError
+from sim import EngineConfig
+from traces import ConfigError
 from traces.strict.section import Section
 
 if TYPE_CHECKING:

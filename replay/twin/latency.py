@@ -24,9 +24,9 @@ from replay.twin.hardware import Hardware, peak_of, read_shape
 from replay.twin.on_record import Found, Wanted, find_on_record, refuse_unrecorded, shape_of_shipped
 from replay.twin.own.custom_model import build, load_class
 from replay.twin.profiled import StepTableFile, read_profiled
-from sim.config import InvalidConfig
+from sim import InvalidConfig
 from sim.latency import Blackbox, Extended, LatencyModel, PeakTimes, Physics
-from traces.errors import ConfigError
+from traces import ConfigError
 from traces.strict.section import Section, read_section
 
 PHYSICS_SETS = Path(__file__).parents[1] / "model" / "physics.yaml"

@@ -20,7 +20,7 @@ from replay.twin.defaults import (
     version_number,
     version_text,
 )
-from traces.errors import ConfigError
+from traces import ConfigError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

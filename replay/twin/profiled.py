@@ -11,11 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from sim.config import EngineConfig, InvalidConfig
-from sim.latency import Profiled
-from sim.latency.profiled import COLLECTIVE, TABLES, VIDURS, Floats
-from traces.atomic import write_text
-from traces.errors import ConfigError
+from sim import EngineConfig, InvalidConfig
+from sim.latency import COLLECTIVE, TABLES, VIDURS, Floats, Profiled
+from traces import ConfigError, write_text
 from traces.strict.json_text import parse_value
 from traces.strict.section import Section
 

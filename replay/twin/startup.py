@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sim.config import UNBOUNDED, EngineConfig
+from sim import UNBOUNDED, EngineConfig
 
 
 def startup_faults(engine: EngineConfig) -> tuple[str, ...]:

@@ -12,9 +12,7 @@ from numpy.typing import NDArray
 from sim import Outcomes, Requests
 
 if TYPE_CHECKING:
-    from sim.cluster.client_plans import ClientPlan
-    from sim.cluster.config import ClusterConfig
-    from sim.cluster.run.prepare import ClusterWork
+    from sim.cluster import ClientPlan, ClusterConfig, ClusterWork
 
 Int64s = NDArray[np.int64]
 NEVER = -1
@@ -172,7 +170,7 @@ def _plan_of_laps(plan: ClientPlan, rows: Int64s, *, num_each: int) -> ClientPla
 
 def serves_again(work: ClusterWork, cluster: ClusterConfig) -> Callable[[Requests, Int64s, int], Outcomes]:
     """Return what serves rows of a cluster's work by the same cluster."""
-    from sim.cluster.simulation import simulate_cluster
+    from sim.cluster import simulate_cluster
 
     return lambda requests, rows, num_each: (
         simulate_cluster(work_of_rows(work, requests, rows, num_each=num_each), cluster).outcomes

@@ -1,18 +1,31 @@
 """Latency models: how long a step takes, as a function of what is in it."""
 
-from sim.latency.batch import StepBatch
-from sim.latency.blackbox import Blackbox
-from sim.latency.extended import Extended
-from sim.latency.model import LatencyModel
-from sim.latency.paced import Paced
-from sim.latency.peak import PeakTimes
-from sim.latency.physics import Physics
-from sim.latency.profiled import Profiled
-from sim.latency.roofline import Roofline
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from sim.latency.batch import StepBatch
+    from sim.latency.blackbox import Blackbox
+    from sim.latency.extended import Extended, check_tiles
+    from sim.latency.model import LARGEST_US, LatencyModel
+    from sim.latency.operators import operator_times
+    from sim.latency.paced import Paced, at_pace
+    from sim.latency.peak import PeakTimes
+    from sim.latency.physics import Physics
+    from sim.latency.profiled import COLLECTIVE, TABLES, VIDURS, Floats, Profiled, axis_knots
+    from sim.latency.roofline import Analytic, Roofline
 
 __all__ = [
+    "COLLECTIVE",
+    "LARGEST_US",
+    "TABLES",
+    "VIDURS",
+    "Analytic",
     "Blackbox",
     "Extended",
+    "Floats",
     "LatencyModel",
     "Paced",
     "PeakTimes",
@@ -20,4 +33,39 @@ __all__ = [
     "Profiled",
     "Roofline",
     "StepBatch",
+    "at_pace",
+    "axis_knots",
+    "check_tiles",
+    "operator_times",
 ]
+
+_HOMES = {
+    "Analytic": "sim.latency.roofline",
+    "Blackbox": "sim.latency.blackbox",
+    "COLLECTIVE": "sim.latency.profiled",
+    "Extended": "sim.latency.extended",
+    "Floats": "sim.latency.profiled",
+    "LARGEST_US": "sim.latency.model",
+    "LatencyModel": "sim.latency.model",
+    "Paced": "sim.latency.paced",
+    "PeakTimes": "sim.latency.peak",
+    "Physics": "sim.latency.physics",
+    "Profiled": "sim.latency.profiled",
+    "Roofline": "sim.latency.roofline",
+    "StepBatch": "sim.latency.batch",
+    "TABLES": "sim.latency.profiled",
+    "VIDURS": "sim.latency.profiled",
+    "at_pace": "sim.latency.paced",
+    "axis_knots": "sim.latency.profiled",
+    "check_tiles": "sim.latency.extended",
+    "operator_times": "sim.latency.operators",
+}
+
+
+def __getattr__(name: str) -> object:
+    """Import a public name from its module when it is first asked for."""
+    if name not in _HOMES:
+        raise AttributeError(f"module 'sim.latency' has no attribute {name!r}")
+    value: object = getattr(import_module(_HOMES[name]), name)
+    globals()[name] = value
+    return value

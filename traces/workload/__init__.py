@@ -13,46 +13,78 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from traces.workload.model import Workload
-    from traces.workload.options import WorkloadOptions, check_options, with_workload_options
-    from traces.workload.recorded.from_trace import workload_of
+    from traces.workload.draw import unit_gaps
+    from traces.workload.model import Arrival, ArrivalProcess, Workload
+    from traces.workload.options import (
+        LENGTH_NAMES,
+        WorkloadOptions,
+        can_scale,
+        check_options,
+        flag,
+        with_workload_options,
+    )
+    from traces.workload.recorded.from_trace import answer_decides, workload_of
+    from traces.workload.recorded.served import as_sent, served_note
     from traces.workload.resolve import PRESETS, clipping_notes, preset, workload_from_options
     from traces.workload.spec.read import load_spec
+    from traces.workload.sweep import sweep_options
     from traces.workload.synthesis import synth, trace_from_options
 
 __all__ = [
+    "LENGTH_NAMES",
     "PRESETS",
+    "Arrival",
+    "ArrivalProcess",
     "Workload",
     "WorkloadOptions",
+    "answer_decides",
+    "as_sent",
+    "can_scale",
     "check_options",
     "clipping_notes",
+    "flag",
     "load_spec",
     "preset",
+    "served_note",
+    "sweep_options",
     "synth",
     "trace_from_options",
+    "unit_gaps",
     "with_workload_options",
     "workload_from_options",
     "workload_of",
 ]
 
 _HOMES = {
-    "Workload": "model",
-    "WorkloadOptions": "options",
-    "check_options": "options",
-    "with_workload_options": "options",
-    "PRESETS": "resolve",
-    "clipping_notes": "resolve",
-    "preset": "resolve",
-    "workload_from_options": "resolve",
-    "load_spec": "spec.read",
-    "synth": "synthesis",
-    "trace_from_options": "synthesis",
-    "workload_of": "recorded.from_trace",
+    "Arrival": "traces.workload.model",
+    "ArrivalProcess": "traces.workload.model",
+    "LENGTH_NAMES": "traces.workload.options",
+    "PRESETS": "traces.workload.resolve",
+    "Workload": "traces.workload.model",
+    "WorkloadOptions": "traces.workload.options",
+    "answer_decides": "traces.workload.recorded.from_trace",
+    "as_sent": "traces.workload.recorded.served",
+    "can_scale": "traces.workload.options",
+    "check_options": "traces.workload.options",
+    "clipping_notes": "traces.workload.resolve",
+    "flag": "traces.workload.options",
+    "load_spec": "traces.workload.spec.read",
+    "preset": "traces.workload.resolve",
+    "served_note": "traces.workload.recorded.served",
+    "sweep_options": "traces.workload.sweep",
+    "synth": "traces.workload.synthesis",
+    "trace_from_options": "traces.workload.synthesis",
+    "unit_gaps": "traces.workload.draw",
+    "with_workload_options": "traces.workload.options",
+    "workload_from_options": "traces.workload.resolve",
+    "workload_of": "traces.workload.recorded.from_trace",
 }
 
 
 def __getattr__(name: str) -> object:
-    """Return a public name, importing its module when it is first asked for."""
+    """Import a public name from its module when it is first asked for."""
     if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+        raise AttributeError(f"module 'traces.workload' has no attribute {name!r}")
+    value: object = getattr(import_module(_HOMES[name]), name)
+    globals()[name] = value
+    return value

@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sim import Extended, Physics
-from traces.errors import ConfigError
+from traces import ConfigError
 
 if TYPE_CHECKING:
     from replay import TwinConfig
     from replay.model import Gpu, ModelShape
-    from replay.model.matmuls.tiles import Tiles
-    from traces.header import ServerInfo
+    from replay.model.matmuls import Tiles
+    from traces import ServerInfo
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,8 +78,8 @@ def known_physics(known: KnownServer, config: TwinConfig) -> tuple[Physics | Non
     Of a twin's file that names both it is as the file has it: numbers of its own, stages, experts' layout.
     """
     from replay import load_config
-    from replay.model.peak import peak_times
-    from replay.twin.latency import DEFAULT_PHYSICS, physics_covers, physics_sets
+    from replay.model import peak_times
+    from replay.twin import DEFAULT_PHYSICS, physics_covers, physics_sets
 
     if isinstance(config.latency, Physics):
         return config.latency, ""
@@ -101,7 +101,7 @@ def known_physics(known: KnownServer, config: TwinConfig) -> tuple[Physics | Non
 
 def known_tiles(known: KnownServer, config: TwinConfig) -> Tiles:
     """Return the tiles of the server's products: those of the twin's file, else what measured products say."""
-    from replay.model.matmuls.tiles import Tiles, tiles_of
+    from replay.model.matmuls import Tiles, tiles_of
 
     if isinstance(config.latency, Extended) and config.latency.tiles:
         return Tiles(factors=config.latency.tiles)

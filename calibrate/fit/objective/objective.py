@@ -16,7 +16,7 @@ from calibrate.fit.objective.priors import WAY_IN, Prior
 from calibrate.fit.objective.simulated import Run, simulated
 from calibrate.run_to_run.normal_quantiles import deviation_of_median
 from sim import Blackbox, EngineConfig
-from sim.latency.model import LARGEST_US
+from sim.latency import LARGEST_US
 
 NOISE = np.array([0.10, 0.03, 0.03, 0.03])
 """Relative spread taken for one request's TTFT, E2E, TPOT and completion before the fit has measured its own."""

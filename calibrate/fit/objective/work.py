@@ -9,12 +9,11 @@ import numpy as np
 
 from calibrate.compare.bootstrap import Floats
 from sim import Blackbox, Extended, Requests, Status, simulate
-from sim.latency.roofline import Analytic
-from traces.metrics import latencies_us
+from sim.latency import Analytic
+from traces import latencies_us
 
 if TYPE_CHECKING:
-    from replay import TwinConfig
-    from replay.trace.pacing import Pacing
+    from replay import Pacing, TwinConfig
     from traces import Trace
 
 

@@ -23,9 +23,8 @@ from calibrate.predictor.measured import (
     shown,
 )
 from calibrate.predictor.profiles.matmuls import matmul_table
-from replay.model.matmuls.precisions import table_precisions
-from replay.model.matmuls.products import needed_matmuls
-from traces.errors import ConfigError
+from replay.model.matmuls import needed_matmuls, table_precisions
+from traces import ConfigError
 
 US_PER_MS = 1000.0
 BYTES_PER_ELEMENT = 2

@@ -8,8 +8,7 @@ import numpy as np
 import pandas as pd
 
 from calibrate.predictor.measured import MissingRows, OperatorTable, nearest_name, operator_table
-from replay.model.matmuls.curves import FEWEST_POINTS, Curves, between
-from replay.model.matmuls.products import Matmul
+from replay.model.matmuls import FEWEST_POINTS, Curves, Matmul, between
 
 
 def matmul_table(product: Matmul, table: pd.DataFrame, path: Path) -> OperatorTable:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from replay.model.matmuls.precisions import table_precisions
 from replay.model.shape import ModelShape
-from traces.errors import ConfigError
+from traces import ConfigError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -21,7 +21,7 @@ from replay.model.matmuls.curves import FEWEST_POINTS, between
 from replay.model.matmuls.measured_times import measured_gpus, measured_products
 from replay.model.matmuls.products import Matmul, needed_matmuls
 from replay.model.shape import ModelShape
-from traces.errors import ConfigError
+from traces import ConfigError
 
 Floats = NDArray[np.float64]
 

@@ -15,12 +15,12 @@ from replay.plan.fleet.costs import HEAD, cost_cells, cost_text, per_year
 from replay.plan.fleet.inputs.profiles import Source
 from replay.plan.fleet.size import Check
 from replay.plan.fleet.text import NOISE, broken_text, interval_text, mark, remarks, verification_document
-from sim.cluster.transfer.config import Disaggregation
+from sim.cluster import Disaggregation
 from sim.fleet import Lengths, provisioned, provisioned_for, share_enough
 from sim.fleet.availability import ASSURANCE
 from sim.fleet.disaggregated import Disaggregated, Transfer, disaggregated_at, sweep_disaggregated
 from sim.fleet.sizing import Objective, pool_at
-from traces.units import shown_time
+from traces import shown_time
 
 MOST_SHOWN = 15
 KV_BYTES_70B = 80 * 8 * 128 * 2 * 2

@@ -14,7 +14,7 @@ from sim.fleet import Lengths
 from sim.fleet.energy import Curtailment, curtail
 from sim.fleet.profile import GpuProfile
 from sim.fleet.sizing import Objective, pool_at
-from traces.units import or_null, shown_time
+from traces import or_null, shown_time
 
 SHARES = tuple(each / 20 for each in range(15))
 """Of the fleet's power at this rate, those that are shed."""

@@ -21,8 +21,7 @@ from replay.plan.fleet.size import FleetPlan, PoolPlan
 from replay.plan.fleet.text import NOISE, broken_text, cost_per_hour, error_lines, gpus_text
 from sim.fleet import GpuProfile, Lengths
 from sim.fleet.sizing import Infeasible, Objective
-from traces.atomic import write_text
-from traces.header import tool_version
+from traces import shown_time, tool_version, write_text
 from traces.pages import (
     Cell,
     Chart,
@@ -46,7 +45,6 @@ from traces.pages import (
     render,
     size_of,
 )
-from traces.units import shown_time
 
 Floats = NDArray[np.float64]
 

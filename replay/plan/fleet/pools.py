@@ -21,7 +21,7 @@ from replay.plan.fleet.size import Check, FleetPlan, PoolPlan, plan_pool
 from sim.fleet import Lengths, provisioned
 from sim.fleet.routers import Router, RouterName
 from sim.fleet.sizing import Infeasible, Objective
-from traces.errors import ConfigError
+from traces import ConfigError
 
 SHARED = ("spillover", "least-loaded")
 """Routers that look at the load of several pools: no pool can be simulated alone."""

@@ -16,7 +16,7 @@ from sim.fleet import Lengths
 from sim.fleet.energy import Energy
 from sim.fleet.sizing import Infeasible, Objective, PoolSize
 from sim.fleet.split import Splits, marked, sweep_thresholds
-from traces.units import shown_time
+from traces import shown_time
 
 NUM_THRESHOLDS = 250
 MOST_SHOWN = 15

@@ -20,9 +20,7 @@ from sim.fleet import Lengths
 from sim.fleet.energy import HOURS_PER_YEAR
 from sim.fleet.reserved import HOURS, Reserved, cheapest_reserved, cost_with, day_between
 from sim.fleet.sizing import Objective, PoolSize
-from traces.atomic import write_text
-from traces.errors import ConfigError
-from traces.header import tool_version
+from traces import ConfigError, or_null, shown_time, tool_version, write_text
 from traces.pages import (
     Chart,
     Figure,
@@ -40,7 +38,6 @@ from traces.pages import (
     render,
 )
 from traces.strict.whole_file import is_there, whole_file
-from traces.units import or_null, shown_time
 
 MOST_OF_A_DAY = 1 << 16
 """Bytes of a file with 24 rates."""

@@ -17,7 +17,7 @@ from sim.fleet import Lengths
 from sim.fleet.routers import FleetPool, Router, RouterName, simulate_routed
 from sim.fleet.sizing import Infeasible, Objective
 from sim.fleet.split import size_split
-from traces.units import shown_time
+from traces import shown_time
 
 COMPARED: tuple[RouterName, ...] = ("length", "spillover", "compress", "least-loaded", "random")
 SETTLING = 0.2

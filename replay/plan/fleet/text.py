@@ -16,8 +16,7 @@ from replay.plan.fleet.pools import PoolsPlan, Together
 from replay.plan.fleet.size import FleetPlan, PoolPlan
 from replay.plan.variants.side_by_side import side_by_side
 from sim.fleet.sizing import Objective
-from traces.slo import MOST_FAILED
-from traces.units import or_null, shown_time
+from traces import MOST_FAILED, or_null, shown_time
 
 SCHEMA_VERSION = 1
 

@@ -21,9 +21,8 @@ from replay.plan.gpus.known_errors import KnownError, known_error
 from replay.plan.highest import ceiling_of
 from replay.plan.load import loads_of
 from replay.twin.config import TwinConfig, load_config
-from sim.config import UNBOUNDED
-from traces.errors import ConfigError
-from traces.run_slo import RunLimit
+from sim import UNBOUNDED
+from traces import ConfigError, RunLimit
 
 if TYPE_CHECKING:
     from traces import Trace

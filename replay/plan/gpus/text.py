@@ -9,8 +9,7 @@ from replay.plan.capacity_text import marked
 from replay.plan.gpus.comparison import Asked, GpuResult
 from replay.plan.gpus.known_errors import KnownError
 from replay.plan.variants.side_by_side import side_by_side
-from traces.run_slo import RunLimit
-from traces.units import or_null, shown_time
+from traces import RunLimit, or_null, shown_time
 
 SCHEMA_VERSION = 1
 

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from replay.plan.sweep.grid import Run
 from replay.plan.sweep.one_run import Row, as_row, row_of
-from traces.errors import ConfigError
+from traces import ConfigError
 
 Backend = Literal["processes", "dask", "ray"]
 

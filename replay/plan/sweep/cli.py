@@ -101,9 +101,7 @@ def sweep(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     from replay.plan.prices import list_prices
     from replay.plan.sweep.grid import read_grid
     from replay.plan.sweep.table import known_rows, write_table
-    from traces.atomic import check_place
-    from traces.errors import ConfigError
-    from traces.slo import parse_slo
+    from traces import ConfigError, check_place, parse_slo
     from traces.strict.tell import tell_note
 
     output = output or Path(f"{grid.stem}.parquet")
@@ -199,7 +197,7 @@ def _show(table: pd.DataFrame, asked: Grid, *, x: str | None, y: str | None, rep
     """Print the front, and write its page where one is asked for."""
     from replay.plan.sweep.front import NOT_SETTINGS, front_of
     from replay.plan.sweep.show import lines, write_page
-    from traces.units import terminal_width
+    from traces import terminal_width
 
     settings = tuple(
         dict.fromkeys(name for run in asked.runs for name in run.columns() if name not in NOT_SETTINGS)

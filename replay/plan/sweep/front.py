@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from traces.errors import ConfigError
+from traces import ConfigError
 
 PRICE = "price_per_million_tokens"
 THROUGHPUT = "output_token_throughput"

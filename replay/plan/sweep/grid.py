@@ -18,11 +18,10 @@ import yaml
 
 from replay.plan.prices import list_prices_per_hour, prices_from, read_prices
 from replay.twin.keys.overlay import parse_settings, variants_of
-from traces.errors import ConfigError
-from traces.header import tool_version
+from traces import ConfigError, tool_version
 from traces.strict.section import Section, read_section
 from traces.strict.yaml_nodes import parse_yaml, plain_value, read_text
-from traces.workload.options import WorkloadOptions
+from traces.workload import WorkloadOptions
 
 KEYS = ("config", "configs", "set", "workloads", "seeds", "slo", "warmup_frac", "prices")
 LISTED = "list"

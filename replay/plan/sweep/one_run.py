@@ -18,11 +18,8 @@ from replay.trace.measured_window import parse_measured
 from replay.twin.config import TwinConfig, load_config
 from replay.twin.keys.overlay import Setting
 from replay.twins import check_starts
-from traces import Trace
-from traces.errors import ConfigError, VtwinError
-from traces.slo import parse_slo
-from traces.workload import trace_from_options
-from traces.workload.options import WorkloadOptions, check_options, with_workload_options
+from traces import ConfigError, Trace, VtwinError, parse_slo
+from traces.workload import WorkloadOptions, check_options, trace_from_options, with_workload_options
 
 NOT_FIGURES = (
     "schema_version",

@@ -9,8 +9,7 @@ import pandas as pd
 
 from replay.plan.sweep.front import BESIDE, GOOD, GOOD_FRAC, Front, is_more_better
 from replay.plan.variants.side_by_side import side_by_side
-from traces.atomic import write_text
-from traces.header import tool_version
+from traces import shown_time, tool_version, write_text
 from traces.pages import (
     Cell,
     Chart,
@@ -25,7 +24,6 @@ from traces.pages import (
     render,
     scale_of,
 )
-from traces.units import shown_time
 
 MOST_SHOWN = 12
 NO_SLO = f"no setting meets the SLO in {GOOD:.0%} of its requests"

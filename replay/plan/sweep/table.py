@@ -15,8 +15,7 @@ import pandas as pd
 
 from replay.plan.sweep.grid import Run
 from replay.plan.sweep.one_run import Row
-from traces.atomic import atomic_file, make_folder
-from traces.errors import ConfigError
+from traces import ConfigError, atomic_file, make_folder
 from traces.strict.json_text import parse_value
 
 DIGEST: Final = "row_digest"

@@ -10,7 +10,7 @@ from replay.twin.config import TwinConfig, load_config
 from replay.twin.keys.overlay import Setting, parse_settings, variants_of
 from replay.twin.startup import startup_faults
 from replay.twins import check_starts
-from traces.errors import ConfigError
+from traces import ConfigError
 
 SEATS = "engine.max_num_seqs"
 TOKENS = "engine.max_num_batched_tokens"

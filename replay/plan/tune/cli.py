@@ -13,7 +13,7 @@ from replay.plan.seeds import DEFAULT_SEEDS
 from replay.twin.own.own_code import with_code_option
 from replay.twins import AnywayOption
 from traces.strict.tell import say, say_text, tell
-from traces.workload.options import WorkloadOptions, with_workload_options
+from traces.workload import WorkloadOptions, with_workload_options
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,8 +22,7 @@ if TYPE_CHECKING:
     from replay.plan.tune.candidates import Candidates
     from replay.plan.tune.live import Confirmation, Live
     from replay.plan.tune.search import Tuned
-    from traces import Trace
-    from traces.run_slo import RunLimit
+    from traces import RunLimit, Trace
 
 TRIED = "What to try: values with commas between"
 LIVE = "On a live server"
@@ -142,8 +141,7 @@ def tune(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     from replay.plan.question import drawn
     from replay.plan.tune.candidates import CHUNKED, SEATS, TOKENS, TP, candidates_of
     from replay.ready import prepare_engine
-    from traces.atomic import check_place
-    from traces.run_slo import parse_run_slo
+    from traces import check_place, parse_run_slo
     from traces.strict.tell import tell_note
 
     limits = parse_run_slo(slo, tell=tell_note)
@@ -172,7 +170,7 @@ def tune(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
 
 def _check_is_long(tuned: Tuned, num_requests: int) -> None:
     """Raise ConfigError where runs are too short to rank servers by them."""
-    from traces.errors import ConfigError
+    from traces import ConfigError
 
     if tuned.asks:
         raise ConfigError(
@@ -184,7 +182,7 @@ def _check_is_long(tuned: Tuned, num_requests: int) -> None:
 def _live(serve: str, url: str, folder: Path, duration_s: float, start_timeout_s: float) -> Live:
     """Return how to try on a live server. Raises ConfigError on a command line without a word."""
     from replay.plan.tune.live import Live
-    from traces.errors import ConfigError
+    from traces import ConfigError
 
     try:
         command = tuple(shlex.split(serve))
@@ -288,8 +286,7 @@ def _show(
     """Print the outcome on stdout."""
     from replay.plan.draws import lengths_text
     from replay.plan.tune.text import document, lines
-    from traces.header import tool_version
-    from traces.units import terminal_width
+    from traces import terminal_width, tool_version
 
     if as_json:
         told = document(

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from replay.twin.keys.overlay import Setting
 from replay.twin.start.flag_table import FLAGS
-from traces.errors import ConfigError
+from traces import ConfigError
 
 
 def flags_of(settings: Sequence[Setting]) -> list[str]:

@@ -21,15 +21,21 @@ from numpy.typing import NDArray
 from replay.plan.evaluation import SETTLING
 from replay.plan.tune.candidates import Candidate
 from replay.plan.tune.flags import flags_of
-from traces import read_trace, request_metrics, write_trace
-from traces.atomic import make_folder, write_text
-from traces.errors import ConfigError, ServerError
-from traces.run_slo import RunLimit
-from traces.slo import MOST_FAILED
+from traces import (
+    MOST_FAILED,
+    ConfigError,
+    RunLimit,
+    ServerError,
+    make_folder,
+    read_trace,
+    request_metrics,
+    select_rows,
+    write_text,
+    write_trace,
+)
 from traces.strict.escape import terminal
 from traces.strict.secrets import Secrets, command_secrets, key_of, redact_command
 from traces.strict.tell import tell
-from traces.trace import select_rows
 
 if TYPE_CHECKING:
     from traces import Trace

@@ -10,8 +10,8 @@ from replay.plan.seeds import DEFAULT_SEEDS
 from replay.plan.tune.candidates import candidates_of
 from replay.plan.tune.search import Tuned, search
 from replay.ready import prepare_engine
-from traces.run_slo import parse_run_slo
-from traces.workload.options import WorkloadOptions
+from traces import parse_run_slo
+from traces.workload import WorkloadOptions
 
 
 def tune(

@@ -25,7 +25,7 @@ from replay.plan.draws import Drawing
 from replay.plan.highest import TOLERANCE, highest_above
 from replay.plan.tune.candidates import Candidate
 from replay.t_interval import half_width
-from traces.run_slo import RunLimit
+from traces import RunLimit
 
 if TYPE_CHECKING:
     from traces import Trace

@@ -12,9 +12,7 @@ from replay.plan.tune.flags import flags_of
 from replay.plan.tune.live import Confirmation
 from replay.plan.tune.search import ALIKE, Tuned
 from replay.plan.variants.side_by_side import side_by_side
-from traces.errors import ConfigError
-from traces.run_slo import RunLimit
-from traces.units import or_null, shown_time
+from traces import ConfigError, RunLimit, or_null, shown_time
 
 SCHEMA_VERSION = 1
 Confirmed = Mapping[int, Confirmation]

@@ -22,9 +22,9 @@ from replay.progress import working
 from replay.ready import prepare_engine
 from replay.simulation_command import SimulationOptions, with_origin
 from replay.twin.keys.overlay import Setting
+from traces import terminal_width
 from traces.strict.secrets import redact_command
 from traces.strict.tell import say_text, tell
-from traces.units import terminal_width
 
 if TYPE_CHECKING:
     from replay.twin.config import TwinConfig
@@ -68,9 +68,7 @@ def simulate_variants(
     Raises ConfigError on options that only one simulation can have, typer.Exit(1) where nothing finished in any.
     """
     from replay.twin.fitted.fitted_range import note_of_runs, range_of_run
-    from traces import write_trace
-    from traces.errors import ConfigError
-    from traces.files.overwrite import note_replaced, refuse_input
+    from traces import ConfigError, note_replaced, refuse_input, write_trace
 
     check_for_variants(options)
     if len(variants) > MOST:
@@ -110,7 +108,7 @@ def simulate_variants(
 
 def check_for_variants(options: SimulationOptions) -> None:
     """Raise ConfigError on what only a single simulation writes."""
-    from traces.errors import ConfigError
+    from traces import ConfigError
 
     for name, given in (
         ("--steps", options.steps),

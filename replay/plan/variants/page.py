@@ -9,9 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from replay.plan.variants.simulated import VariantResult, columns_of, notes_of
-from traces import request_latencies
-from traces.atomic import write_text
-from traces.header import tool_version
+from traces import request_latencies, tool_version, write_text
 from traces.pages import (
     Cell,
     Chart,

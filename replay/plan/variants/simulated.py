@@ -17,12 +17,12 @@ from replay.simulated_run import RunSettings, run
 from replay.timeline.watch import Usage
 from replay.trace.distribution import Distribution
 from replay.trace.simulation_summary import Summary, has_idle_end
-from traces.units import shown_time
+from traces import shown_time
 
 if TYPE_CHECKING:
     from replay.pace_band import PaceBand, Ranges
     from replay.twin.config import TwinConfig
-    from sim.cluster.config import Pool
+    from sim.cluster import Pool
     from traces import Trace
 
 

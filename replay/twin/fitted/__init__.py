@@ -1,1 +1,48 @@
 """What a fit leaves in TWIN.yaml beside coefficients: the loads it has seen, how far steps may be off, tiles."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from replay.twin.fitted.fitted_range import (
+        FittedRange,
+        Range,
+        extrapolation_note,
+        open_loop_rate,
+        range_of,
+        union,
+    )
+    from replay.twin.fitted.pace import MOST, Pace
+
+__all__ = [
+    "MOST",
+    "FittedRange",
+    "Pace",
+    "Range",
+    "extrapolation_note",
+    "open_loop_rate",
+    "range_of",
+    "union",
+]
+
+_HOMES = {
+    "FittedRange": "replay.twin.fitted.fitted_range",
+    "MOST": "replay.twin.fitted.pace",
+    "Pace": "replay.twin.fitted.pace",
+    "Range": "replay.twin.fitted.fitted_range",
+    "extrapolation_note": "replay.twin.fitted.fitted_range",
+    "open_loop_rate": "replay.twin.fitted.fitted_range",
+    "range_of": "replay.twin.fitted.fitted_range",
+    "union": "replay.twin.fitted.fitted_range",
+}
+
+
+def __getattr__(name: str) -> object:
+    """Import a public name from its module when it is first asked for."""
+    if name not in _HOMES:
+        raise AttributeError(f"module 'replay.twin.fitted' has no attribute {name!r}")
+    value: object = getattr(import_module(_HOMES[name]), name)
+    globals()[name] = value
+    return value

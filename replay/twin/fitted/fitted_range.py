@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from traces.strict.yaml_nodes import scalar_of, shown
 
 if TYPE_CHECKING:
-    from sim.cluster.config import ClusterConfig
+    from sim.cluster import ClusterConfig
     from traces import Trace
     from traces.strict.section import Section
 

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import yaml
 
-from sim.config import InvalidConfig
-from sim.latency.extended import check_tiles
+from sim import InvalidConfig
+from sim.latency import check_tiles
 from traces.strict.section import Section
 from traces.strict.yaml_nodes import scalar_of, shown
 

@@ -9,14 +9,14 @@ from replay.twin.keys.settings import built, names_under, plain_section, transla
 from traces.strict.section import Section
 
 if TYPE_CHECKING:
-    from sim.cluster.infrastructure.config import Autoscaler, Failures, NodePool, Retries, Startup
+    from sim.cluster import Autoscaler, Failures, NodePool, Retries, Startup
 
 Entry = TypeVar("Entry")
 
 
 def read_startup(section: Section) -> Startup | None:
     """Return what an instance takes to start, None where the section does not say."""
-    from sim.cluster.infrastructure.config import Startup
+    from sim.cluster import Startup
 
     part = section.section("startup")
     return None if part is None else built(Startup, part)
@@ -24,7 +24,7 @@ def read_startup(section: Section) -> Startup | None:
 
 def read_autoscaler(section: Section) -> Autoscaler | None:
     """Return how many instances there shall be, None where their number is fixed."""
-    from sim.cluster.infrastructure.config import Autoscaler, Size
+    from sim.cluster import Autoscaler, Size
 
     part = section.section("autoscaler")
     if part is None:
@@ -36,14 +36,14 @@ def read_autoscaler(section: Section) -> Autoscaler | None:
 
 def read_node_pools(section: Section) -> tuple[NodePool, ...]:
     """Return what instances are placed on; nothing where GPUs are without end."""
-    from sim.cluster.infrastructure.config import NodePool
+    from sim.cluster import NodePool
 
     return _read_list(section, "node_pools", NodePool, required=("name",))
 
 
 def read_failures(section: Section) -> Failures | None:
     """Return when instances fail, None where none does."""
-    from sim.cluster.infrastructure.config import Failure, Failures
+    from sim.cluster import Failure, Failures
 
     part = section.section("failures")
     if part is None:
@@ -55,7 +55,7 @@ def read_failures(section: Section) -> Failures | None:
 
 def read_retries(section: Section) -> Retries | None:
     """Return when clients send a request again, None where they never do."""
-    from sim.cluster.infrastructure.config import Retries
+    from sim.cluster import Retries
 
     part = section.section("retries")
     if part is None:

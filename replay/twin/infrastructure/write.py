@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 from replay.twin.keys.settings import flow_text, settings_of
 
 if TYPE_CHECKING:
-    from sim.cluster.config import ClusterConfig, Pool
+    from sim.cluster import ClusterConfig, Pool
 
 
 def pool_lines_of(pool: Pool) -> list[str]:
     """Return what a pool says of its instances' number, start and cost, one key a line."""
-    from sim.cluster.infrastructure.config import Startup
+    from sim.cluster import Startup
 
     lines = []
     if pool.gpus_per_instance != 1:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 import yaml
 
-from traces.errors import ConfigError
+from traces import ConfigError
 from traces.strict.section import Section
 from traces.strict.yaml_nodes import is_null, parse_yaml
 

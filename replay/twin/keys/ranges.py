@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 
 import yaml
 
-from traces.errors import ConfigError
+from traces import ConfigError
 from traces.strict.section import Section
 from traces.strict.yaml_nodes import is_null, line_of, place
 

@@ -9,8 +9,8 @@ from typing import Any, TypeVar
 import yaml
 
 from replay.twin.keys.cluster import CLUSTER_KEYS
-from sim.config import InvalidConfig
-from traces.errors import ConfigError
+from sim import InvalidConfig
+from traces import ConfigError
 from traces.strict.section import MOST_INTEGER, Section
 from traces.strict.yaml_nodes import PRINTABLE, line_of, place, scalar_of, shown
 

@@ -7,9 +7,9 @@ from dataclasses import fields, is_dataclass
 from pathlib import Path
 
 from replay.twin.own.own_code import CodeFault, load_module
-from sim.config import InvalidConfig
+from sim import InvalidConfig
 from sim.latency import LatencyModel, PeakTimes
-from traces.errors import ConfigError
+from traces import ConfigError
 from traces.strict.section import Section
 
 _PLACES: dict[type[LatencyModel], str] = {}

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from traces.coverage import Coverage, Treatment
+from traces import Coverage, Treatment
 
 FlagKind = Literal["integer", "fraction", "number", "text", "switch", "choice", "speculation"]
 

@@ -17,12 +17,11 @@ from replay.twin.placeholder import PLACEHOLDER
 from replay.twin.start.model_and_gpu import model_of
 from replay.twin.start.serve_flags import Flag, parse_serve
 from replay.twin.start.speculation import from_counters
-from sim.config import UNBOUNDED, EngineConfig, InvalidConfig
-from sim.versions import KNOWN_VERSIONS, is_known
-from traces.errors import ConfigError
+from sim import KNOWN_VERSIONS, UNBOUNDED, EngineConfig, InvalidConfig, is_known
+from traces import ConfigError
 
 if TYPE_CHECKING:
-    from traces.header import Header, ServerInfo
+    from traces import Header, ServerInfo
 
 GUESS = f"{{{', '.join(f'{name}: {value}' for name, value in PLACEHOLDER.items())}}}"
 """µs, of no server: where the search of a fit starts."""

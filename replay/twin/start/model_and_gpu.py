@@ -13,7 +13,7 @@ from replay.model.gpus import shipped_gpus
 from replay.model.shipped import model_name, shipped_config
 
 if TYPE_CHECKING:
-    from traces.header import ServerInfo
+    from traces import ServerInfo
 
 EXAMPLE_GPU = "H100"
 ANY_CONFIG = "CONFIG.json"

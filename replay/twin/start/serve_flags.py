@@ -10,7 +10,7 @@ from typing import Final
 
 from replay.twin.start.flag_table import FLAGS, SHORT, KnownFlag
 from replay.twin.start.speculation import from_config
-from traces.errors import ConfigError
+from traces import ConfigError
 
 UNKNOWN: Final = "not in the twin"
 LIKE: Final = 0.85

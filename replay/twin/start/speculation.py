@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import TYPE_CHECKING, Final
 
-from traces.errors import ConfigError
+from traces import ConfigError
 
 if TYPE_CHECKING:
-    from traces.header import SpecDecode
+    from traces import SpecDecode
 
 ASSUMED_ACCEPTANCE: Final = 0.7
 """The chance of each draft whose predecessors were accepted, where none is given: a placeholder, and named so."""

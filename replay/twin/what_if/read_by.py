@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from sim.latency.profiled import VIDURS
+from sim.latency import VIDURS
 
 ON_RECORD = "on record"
 """Coefficients that are looked up by ``latency.model_config`` and ``hardware``."""

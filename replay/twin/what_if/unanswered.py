@@ -16,9 +16,9 @@ from replay.twin.config_keys import ANALYTIC, FITTED, LATENCY_CLASSES, all_keys
 from replay.twin.hardware import read_shape
 from replay.twin.keys.overlay import Setting
 from replay.twin.what_if.read_by import BY_DEFAULTS, NEEDS, ON_RECORD, OWN, OWN_AT_PEAK, Readers, readers_of
-from sim.config import EngineConfig
+from sim import EngineConfig
 from sim.latency import Blackbox, LatencyModel
-from traces.errors import ConfigError
+from traces import ConfigError
 from traces.strict.section import Section
 from traces.strict.yaml_nodes import is_null
 

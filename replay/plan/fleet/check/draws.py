@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 
 from sim import Requests
 from sim.fleet import Lengths
-from traces.workload.draw import unit_gaps
-from traces.workload.model import Arrival
+from traces.workload import Arrival, unit_gaps
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

@@ -20,14 +20,17 @@ from replay.plan.fleet.check.pool import (
 )
 from replay.plan.fleet.check.steady import Asked, Measured, Window, batch_means
 from replay.plan.fleet.inputs.profiles import Source
-from sim import EngineConfig, Status
-from sim.cluster.config import ClusterConfig, Pool
-from sim.cluster.routing.policies import LeastLoaded
-from sim.cluster.run.prepare import ClusterWork
-from sim.cluster.simulation import ClusterSimulation, simulate_cluster
-from sim.cluster.transfer.config import Disaggregation
+from sim import EngineConfig, Int64s, Status
+from sim.cluster import (
+    ClusterConfig,
+    ClusterSimulation,
+    ClusterWork,
+    Disaggregation,
+    LeastLoaded,
+    Pool,
+    simulate_cluster,
+)
 from sim.fleet import Lengths
-from sim.requests import Int64s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from replay.plan.fleet.check.pool import Verification
 from replay.plan.fleet.check.steady import Measured
 from sim.fleet.sizing import Objective
-from traces.slo import MOST_FAILED
-from traces.units import shown_time
+from traces import MOST_FAILED, shown_time
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

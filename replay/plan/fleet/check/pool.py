@@ -13,10 +13,7 @@ from replay.plan.fleet.check.draws import Stream, drawn
 from replay.plan.fleet.check.steady import Asked, Floats, Measured, Window, batch_means
 from replay.plan.fleet.inputs.profiles import Source
 from sim import Status
-from sim.cluster.config import ClusterConfig, Pool
-from sim.cluster.routing.policies import LeastLoaded
-from sim.cluster.run.prepare import ClusterWork
-from sim.cluster.simulation import ClusterSimulation, simulate_cluster
+from sim.cluster import ClusterConfig, ClusterSimulation, ClusterWork, LeastLoaded, Pool, simulate_cluster
 from sim.fleet import Lengths
 
 Bools = NDArray[np.bool_]

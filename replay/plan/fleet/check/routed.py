@@ -17,11 +17,7 @@ from replay.plan.fleet.check.draws import Stream, drawn_rows, requests_at
 from replay.plan.fleet.check.pool import Verification, cells_of, measured_of, slots_of
 from replay.plan.fleet.check.steady import Asked
 from replay.plan.fleet.inputs.profiles import Source
-from sim.cluster.config import ClusterConfig, Pool
-from sim.cluster.routing.own import FleetView, RequestView
-from sim.cluster.routing.policies import OwnPolicy
-from sim.cluster.run.prepare import ClusterWork
-from sim.cluster.simulation import simulate_cluster
+from sim.cluster import ClusterConfig, ClusterWork, FleetView, OwnPolicy, Pool, RequestView, simulate_cluster
 from sim.fleet import Lengths
 from sim.fleet.routers import Router
 

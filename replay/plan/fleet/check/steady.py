@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from replay.plan.fleet.check.draws import Arrivals
 from replay.t_interval import half_width
-from traces.errors import ConfigError
+from traces import ConfigError
 
 Floats = NDArray[np.float64]
 

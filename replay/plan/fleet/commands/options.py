@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from replay.plan.fleet.size import Check
     from sim.fleet import Lengths
     from sim.fleet.sizing import Objective
-    from traces.workload.model import ArrivalProcess
+    from traces.workload import ArrivalProcess
 
 WorkloadOption = Annotated[
     Path,
@@ -128,7 +128,7 @@ JsonOption = Annotated[bool, typer.Option("--json", help="One JSON document on s
 def workload_of(path: Path, context: int | None, output_frac: float) -> tuple[Lengths, int, list[str]]:
     """Return the lengths, the longest request of a pool, and what is left out of it."""
     from replay.plan.fleet.inputs.workload import fitting_context, read_lengths
-    from traces.errors import ConfigError
+    from traces import ConfigError
 
     lengths = read_lengths(path, output_frac=output_frac)
     from_totals = path.suffix == ".json"
@@ -152,7 +152,7 @@ def share_up(availability: float, failures: str | None) -> tuple[float, list[str
     if failures is None:
         return availability, []
     from replay.plan.fleet.inputs.failures import availability_note, availability_with, parse_failures
-    from traces.errors import ConfigError
+    from traces import ConfigError
 
     if availability < 1:
         raise ConfigError("--failures: cannot be combined with --availability")
@@ -163,9 +163,8 @@ def share_up(availability: float, failures: str | None) -> tuple[float, list[str
 def arrivals_of(process: str | None, burstiness: float | None, lengths: Lengths) -> Arrivals:
     """Return when requests come. Raises ConfigError on a family and a burstiness that do not go together."""
     from replay.plan.fleet.check.draws import Arrivals
-    from traces.errors import ConfigError
-    from traces.workload.options import WorkloadOptions
-    from traces.workload.resolve import workload_from_options
+    from traces import ConfigError
+    from traces.workload import WorkloadOptions, workload_from_options
 
     if process != "trace":
         asked = WorkloadOptions(
@@ -205,8 +204,7 @@ def asked_of(num_requests: int, measure: str | None, arrivals: Arrivals | None =
 def objective_of(slo: str, *, utilization_cap: float, availability: float) -> Objective:
     """Return what ``--slo`` asks for. Raises ConfigError on anything but ttft_p99 and tpot_p99."""
     from sim.fleet.sizing import Objective
-    from traces.errors import ConfigError
-    from traces.run_slo import parse_run_slo
+    from traces import ConfigError, parse_run_slo
 
     limits = {each.name: each.limit_us / 1e6 for each in parse_run_slo(slo, tell=tell_note)}
     unknown = [name for name in limits if name not in ("ttft_p99", "tpot_p99")]
@@ -226,7 +224,7 @@ def sources_of(
 ) -> list[Source]:
     """Return the profiles that are named. Raises ConfigError."""
     from replay.plan.prices import read_prices
-    from traces.errors import ConfigError
+    from traces import ConfigError
 
     names = [each.strip() for each in text.split(",")]
     if most is not None and len(names) > most:
@@ -240,7 +238,7 @@ def source_of(
 ) -> Source:
     """Return one profile: of the table, of a file, of a twin, or computed from MODEL@GPU:TP. Raises ConfigError."""
     from replay.plan.fleet.inputs.profiles import priced, read_source
-    from traces.errors import ConfigError
+    from traces import ConfigError
 
     if "@" not in name or Path(name).exists():
         return read_source(name, lengths, context=context, prices=prices)
@@ -293,7 +291,7 @@ def _derived(sources: list[Source]) -> list[str]:
 
 def numbers_of(text: str, option: str) -> list[float]:
     """Return an option's numbers, commas between. Raises ConfigError."""
-    from traces.errors import ConfigError
+    from traces import ConfigError
 
     try:
         numbers = [float(each) for each in text.split(",")]
@@ -308,7 +306,7 @@ def compile_once() -> None:
     """Compile the code that simulates fleets, with a line that says so, unless it is compiled."""
     from replay.progress import working
     from replay.ready import load_engine
-    from sim.cluster.ready import compile_cluster
+    from sim.cluster import compile_cluster
 
     load_engine()
     with working("compiling the cluster once, up to a minute"):
@@ -328,8 +326,8 @@ def check_of(*, verify: bool, num_requests: int, seed: int) -> Check | None:
 @contextmanager
 def infeasible() -> Iterator[None]:
     """Turn an impossible fleet into one line and exit code 2."""
-    from sim.config import InvalidConfig
-    from traces.errors import ConfigError
+    from sim import InvalidConfig
+    from traces import ConfigError
 
     try:
         yield

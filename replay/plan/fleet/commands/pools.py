@@ -279,8 +279,7 @@ def _show_pools(plan: PoolsPlan, lengths: Lengths, *, report: Path | None, as_js
 
     from replay.plan.fleet.text import pools_document, pools_lines
     from replay.progress import working
-    from traces.header import tool_version
-    from traces.units import terminal_width
+    from traces import terminal_width, tool_version
 
     if as_json:
         told = pools_document(plan, tool_version=tool_version())

@@ -217,7 +217,7 @@ def disagg(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     )
     from replay.plan.fleet.size import Check
     from replay.progress import working
-    from sim.cluster.transfer.config import Disaggregation
+    from sim.cluster import Disaggregation
     from sim.fleet.disaggregated import Transfer
 
     lengths, longest, notes = workload_of(workload, context, output_frac)

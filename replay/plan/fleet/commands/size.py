@@ -104,7 +104,7 @@ def size(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     """
     from replay.plan.fleet.size import Check, plan_fleet
     from replay.progress import working
-    from traces.atomic import check_place
+    from traces import check_place
 
     check_place(report, option="--report")
     lengths, longest, notes = workload_of(workload, context, output_frac)
@@ -180,7 +180,7 @@ def show_profile(  # noqa: PLR0913, PLR0917 - a command's options are its parame
 
     from replay.plan.fleet.inputs.profiles import profile_yaml
     from sim.fleet import Lengths
-    from traces.errors import ConfigError
+    from traces import ConfigError
 
     if (source is None) == (model is None) or (model is None) != (gpu is None):
         raise ConfigError("fleet profile: expected --from, or --model and --gpu")
@@ -231,8 +231,7 @@ def _show_computed(
 
 def _show(plan: FleetPlan, *, as_json: bool) -> None:
     from replay.plan.fleet.text import document, lines
-    from traces.header import tool_version
-    from traces.units import terminal_width
+    from traces import terminal_width, tool_version
 
     if as_json:
         say_text(json.dumps(document(plan, tool_version=tool_version()), indent=2, allow_nan=False))

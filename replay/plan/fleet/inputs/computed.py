@@ -19,7 +19,7 @@ from replay.plan.fleet.inputs.workload import mean_tokens
 from replay.twin.config import TwinConfig, load_config
 from sim.fleet import Lengths
 from sim.latency import PeakTimes, Roofline, StepBatch
-from traces.errors import ConfigError
+from traces import ConfigError
 
 COUNTS = ("num_experts", "num_experts_per_token", "window", "dp", "ep", "tp", "pp")
 """Fields of ``PeakTimes`` that say how a term counts and take no time themselves."""

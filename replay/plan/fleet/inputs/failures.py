@@ -9,12 +9,11 @@ from pathlib import Path
 import typer
 
 from replay.plan.fleet.inputs.ranges import FAILURES_PER_DAY, LEAST_UP, REPAIR_HOURS, in_range
-from sim.config import InvalidConfig
+from sim import InvalidConfig
 from sim.fleet.availability import HOURS_PER_DAY, availability_of
-from traces.errors import ConfigError
+from traces import ConfigError, parse_seconds
 from traces.strict.section import Section, read_section
 from traces.strict.whole_file import is_there
-from traces.units import parse_seconds
 
 KEYS = ("name", "per_node_day", "repair")
 SECONDS_PER_HOUR = 3600.0

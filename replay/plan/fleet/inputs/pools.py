@@ -16,8 +16,7 @@ from numpy.typing import NDArray
 from replay.plan.fleet.inputs.failures import FailureClass, read_failures
 from replay.plan.prices import MOST_PRICE
 from sim.fleet import Lengths
-from traces.errors import ConfigError
-from traces.metrics import served_output
+from traces import ConfigError, served_output
 from traces.strict.section import Section, read_section
 from traces.strict.whole_file import whole_file
 
@@ -103,7 +102,7 @@ def read_labels(workload: Path, labels: Path | None, *, router: PoolRouter) -> T
     """
     if router not in BY_LABEL or workload.suffix == ".json":
         return None
-    from traces.importers.recorded import read_recorded
+    from traces import read_recorded
 
     trace = read_recorded(workload)
     known = served_output(trace).values >= 1

@@ -16,10 +16,9 @@ from replay.plan.fleet.inputs.workload import mean_tokens
 from replay.plan.gpus.known_errors import KnownError, known_error
 from replay.plan.prices import list_prices_per_hour
 from replay.twin.config_keys import ANALYTIC
-from sim import EngineConfig, Extended, LatencyModel, StepBatch
-from sim.config import UNBOUNDED, InvalidConfig
+from sim import UNBOUNDED, EngineConfig, Extended, InvalidConfig, LatencyModel, StepBatch
 from sim.fleet import GpuProfile, Lengths
-from traces.errors import ConfigError
+from traces import ConfigError
 from traces.strict.section import Section, read_section
 from traces.strict.whole_file import is_there
 from traces.strict.yaml_nodes import shown

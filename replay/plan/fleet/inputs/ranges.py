@@ -8,7 +8,7 @@ from replay.plan.prices import MOST_PRICE
 from sim.fleet import GpuProfile, Lengths
 from sim.fleet.sizing import MOST_ENGINES, Infeasible, Objective, PoolSize
 from sim.fleet.sizing import size_pool as sized_by_formula
-from traces.errors import ConfigError
+from traces import ConfigError
 from traces.strict.limits import MOST_TOKENS
 
 Range = tuple[float, float]

@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 
 from replay.plan.fleet.inputs import OUTPUT_FRAC
 from sim.fleet import Lengths
-from traces.errors import ConfigError
-from traces.metrics import prompt_tokens, served_output
+from traces import ConfigError, prompt_tokens, served_output
 from traces.strict.json_text import parse_value
 from traces.strict.limits import MOST_TOKENS
 from traces.strict.whole_file import whole_file
@@ -34,7 +33,7 @@ def read_lengths(path: Path, *, output_frac: float = OUTPUT_FRAC) -> Lengths:
             document = document["cdf"]
         if isinstance(document, list):
             return lengths_of_cdf(_points(document, path), output_frac=output_frac)
-    from traces.importers.recorded import read_recorded
+    from traces import read_recorded
 
     trace = read_recorded(path)
     prompts, outputs = prompt_tokens(trace).astype(np.float64), served_output(trace).floats()

@@ -57,10 +57,13 @@ COMMANDS = {
     ),
     "compare": ("calibrate.runs.cli:compare", "Compare two runs. Neither is the reference."),
     "report": ("observe.measured.cli:report", "Show measured traces as a page, one or several loads."),
-    "capacity": ("replay.plan.cli:capacity", "Find the highest rate at which a twin meets latency limits."),
-    "tune": ("replay.plan.tune.cli:tune", "Find the engine flags that serve most within latency limits."),
-    "sweep": ("replay.plan.sweep.cli:sweep", "Simulate configurations x workloads x seeds into one table."),
-    "fleet": ("replay.plan.fleet.cli:fleet_app", "How many GPUs a fleet needs, which, and at what cost."),
+    "capacity": (
+        "replay.capacity.cli:capacity",
+        "Find the highest rate at which a twin meets latency limits.",
+    ),
+    "tune": ("replay.tune.cli:tune", "Find the engine flags that serve most within latency limits."),
+    "sweep": ("replay.sweep.cli:sweep", "Simulate configurations x workloads x seeds into one table."),
+    "fleet": ("replay.fleet.cli:fleet_app", "How many GPUs a fleet needs, which, and at what cost."),
     "serve": ("replay.cli:serve", "Serve the simulated engine over HTTP in real time."),
     "trace": ("traces.cli:trace_app", "Check, describe, draw and convert traces."),
     "config": ("replay.cli:config_app", "Show a configuration as vtwin understands it, or make one."),
@@ -611,7 +614,7 @@ def _words(options: Mapping[str, object]) -> list[str]:
 def _served_at_most(twin: Path, like: Path) -> str:
     """Return the line that says what a twin serves at most of requests like a trace's, and how to ask for an SLO."""
     from replay import load_config
-    from replay.plan import ceiling_of, load_of
+    from replay.search import ceiling_of, load_of
     from traces.workload import WorkloadOptions, trace_from_options
 
     options = WorkloadOptions(lengths_from=like, rate=1.0, num_requests=5000)

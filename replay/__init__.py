@@ -22,18 +22,18 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from replay.capacity.question import find_capacity
     from replay.pace_band import paced
-    from replay.plan.question import find_capacity
-    from replay.plan.sweep.question import sweep
-    from replay.plan.tune.question import tune
     from replay.run_verdict import judge_trace
     from replay.serve import run_server, serving
     from replay.simulated_run import Run, RunSettings, run
+    from replay.sweep.question import sweep
     from replay.trace.pacing import Pacing, paced_requests, pacing_of
     from replay.trace.requests import requests_from_trace
     from replay.trace.simulate import simulate_trace
     from replay.trace.simulation_summary import summarize
     from replay.trace.trace_notes import trace_notes
+    from replay.tune.question import tune
     from replay.twin.config import TwinConfig, check_fits, load_config
     from replay.twin.config_write import dump_config
     from replay.twin.defaults import DefaultsEntry, Provenance, read_defaults
@@ -84,7 +84,7 @@ _HOMES = {
     "allowing_code": "replay.twin.own.own_code",
     "check_fits": "replay.twin.config",
     "dump_config": "replay.twin.config_write",
-    "find_capacity": "replay.plan.question",
+    "find_capacity": "replay.capacity.question",
     "judge_trace": "replay.run_verdict",
     "load_config": "replay.twin.config",
     "lookup_defaults": "replay.twin.on_record",
@@ -98,9 +98,9 @@ _HOMES = {
     "serving": "replay.serve",
     "simulate_trace": "replay.trace.simulate",
     "summarize": "replay.trace.simulation_summary",
-    "sweep": "replay.plan.sweep.question",
+    "sweep": "replay.sweep.question",
     "trace_notes": "replay.trace.trace_notes",
-    "tune": "replay.plan.tune.question",
+    "tune": "replay.tune.question",
     "write_defaults_entry": "replay.twin.defaults_write",
 }
 

@@ -291,7 +291,7 @@ def simulate_each(
     if len(twins) == 1 and not loads[0][0]:
         simulate_and_write(loads[0][2], twins[0][1], output=output, options=options)
         return
-    from replay.plan.variants.command import simulate_variants, variants_from
+    from replay.variants.command import simulate_variants, variants_from
 
     simulate_variants(variants_from(twins, loads), output=output, overwrite=overwrite, options=options)
 

@@ -15,9 +15,9 @@ from traces.workload import WorkloadOptions, with_workload_options
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from replay.gpus.comparison import Asked, GpuResult
     from replay.model.gpus import Gpu
-    from replay.plan.draws import Drawing
-    from replay.plan.gpus.comparison import Asked, GpuResult
+    from replay.search.draws import Drawing
     from traces import Trace
 
 DEFAULT_RATE = 1.0
@@ -176,9 +176,9 @@ def compare(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     The load is one request per second unless --rate says otherwise, 4,000 requests; for the capacity more, where queues
     take longer to grow. Exit code 1 if it starts on none.
     """
-    from replay.plan.draws import drawing_of, draws, options_at
-    from replay.plan.gpus.comparison import Asked
-    from replay.plan.prices import list_price_notes, list_prices_per_hour, read_prices
+    from replay.gpus.comparison import Asked
+    from replay.search.draws import drawing_of, draws, options_at
+    from replay.search.prices import list_price_notes, list_prices_per_hour, read_prices
     from traces import parse_run_slo
     from traces.strict.tell import tell_note
 
@@ -239,7 +239,7 @@ def _compared(
     drawing: Drawing | None,
 ) -> list[GpuResult]:
     """Compare, with a line on stderr once it takes long."""
-    from replay.plan.gpus.comparison import compare_gpus
+    from replay.gpus.comparison import compare_gpus
     from replay.progress import working
     from replay.ready import load_engine
 
@@ -252,7 +252,7 @@ def _show_comparison(
     results: Sequence[GpuResult], asked: Asked, *, num_requests: int, priced: str, as_json: bool
 ) -> None:
     """Print the comparison on stdout."""
-    from replay.plan.gpus.text import document, lines
+    from replay.gpus.text import document, lines
     from traces import terminal_width, tool_version
 
     if as_json:
@@ -265,7 +265,7 @@ def _show_comparison(
 
 def _price_sources(results: Sequence[GpuResult]) -> dict[str, str]:
     """Return of each GPU with a list price whose it is, and of which day."""
-    from replay.plan.prices import list_prices
+    from replay.search.prices import list_prices
 
     names = {each.gpu.name for each in results}
     return {name: price.source for name, price in list_prices().items() if name in names}

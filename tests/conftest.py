@@ -23,8 +23,12 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 LONG = (
     ("tests/test_docs.py",),
     ("tests/test_validate.py", "tests/test_end_to_end.py"),
-    ("tests/test_readme.py", "tests/replay/test_serve_changes.py"),
-    ("tests/observe/test_processes.py", "tests/observe/test_loads.py", "tests/replay/test_serve.py"),
+    ("tests/test_readme.py", "tests/replay/serve/test_serve_changes.py"),
+    (
+        "tests/observe/processes/test_processes.py",
+        "tests/observe/plan/test_loads.py",
+        "tests/replay/serve/test_serve.py",
+    ),
 )
 """Files that wait for servers and clients, or take long, by which worker begins with them: they wait side by side."""
 

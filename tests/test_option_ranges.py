@@ -15,8 +15,8 @@ import pytest
 import typer
 import typer.main
 
-import replay.plan.variants.command  # a test must not be the first to import it: it would keep the stubs of `here`
 import replay.ready
+import replay.variants.command  # a test must not be the first to import it: it would keep the stubs of `here`
 import vtwin
 from tests.calibrate.predictor import profiles
 from tests.traces.made import small_trace

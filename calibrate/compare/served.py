@@ -103,7 +103,7 @@ def rate_curve(runs: Sequence[tuple[str, Trace, Pairs]], twin: TwinConfig) -> Ra
 
     ``runs``: by name, the observed trace and its pairs, those to draw the curve for first.
     """
-    from replay.plan import Evaluator, ceiling_of, load_of
+    from replay.search import Evaluator, ceiling_of, load_of
 
     elsewhere: dict[str, str] = {}
     curve_of = None

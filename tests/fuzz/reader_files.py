@@ -17,10 +17,10 @@ from calibrate.predictor.cache import Learned, write_cached
 from calibrate.predictor.training import Report, Score
 from tests.calibrate.predictor import profiles
 from tests.fuzz.mutate import Files
+from tests.traces.importers.test_foreign_results import BURST, RESULT, record
+from tests.traces.importers.test_guidellm import POISSON, report
+from tests.traces.importers.test_servegen import LENGTHS, OTHER, TRACE
 from tests.traces.made import BLIS, SAMPLES, events_of, small_trace
-from tests.traces.test_foreign_results import BURST, RESULT, record
-from tests.traces.test_guidellm import POISSON, report
-from tests.traces.test_servegen import LENGTHS, OTHER, TRACE
 
 ROOT = Path(__file__).parents[2]
 
@@ -350,7 +350,7 @@ def failures() -> list[Files]:
 @cache
 def _sweep_runs() -> tuple[Files, dict[str, dict[str, Any]]]:
     """Return a grid with its twin, and a row of each of its runs, as if simulated."""
-    from replay.plan.sweep.grid import read_grid
+    from replay.sweep.grid import read_grid
 
     files = grid()[0]
     with tempfile.TemporaryDirectory() as name:
@@ -373,7 +373,7 @@ def _sweep_runs() -> tuple[Files, dict[str, dict[str, Any]]]:
 
 @cache
 def sweep_digests() -> frozenset[str]:
-    from replay.plan.sweep.table import digest_of
+    from replay.sweep.table import digest_of
 
     return frozenset(map(digest_of, _sweep_runs()[1].values()))
 
@@ -381,8 +381,8 @@ def sweep_digests() -> frozenset[str]:
 @cache
 def sweep_rows() -> list[Files]:
     """A sweep that was cut short, with its rows waiting, and one that has its table."""
-    from replay.plan.sweep.grid import read_grid
-    from replay.plan.sweep.table import keep, write_table
+    from replay.sweep.grid import read_grid
+    from replay.sweep.table import keep, write_table
 
     files, rows = _sweep_runs()
     few = list(rows.values())[:3]

@@ -123,28 +123,28 @@ def _specification(folder: Path) -> None:
 
 
 def _grid(folder: Path) -> None:
-    from replay.plan.sweep.grid import read_grid
+    from replay.sweep.grid import read_grid
 
     read_grid(folder / "grid.yaml")
 
 
 def _prices(folder: Path) -> None:
-    from replay.plan.prices import read_prices
+    from replay.search.prices import read_prices
 
     read_prices(folder / "prices.yaml")
 
 
 def _fleet_lengths(folder: Path) -> None:
-    from replay.plan.fleet.inputs.workload import read_lengths
+    from replay.fleet.inputs.workload import read_lengths
 
     read_lengths(folder / "lengths.json")
 
 
 def _fleet_profile(folder: Path) -> None:
     """A profile that is taken sizes a pool, and has a power at every load."""
-    from replay.plan.fleet.inputs.profiles import read_source
-    from replay.plan.fleet.inputs.ranges import size_pool
-    from replay.plan.fleet.inputs.workload import lengths_of_cdf
+    from replay.fleet.inputs.profiles import read_source
+    from replay.fleet.inputs.ranges import size_pool
+    from replay.fleet.inputs.workload import lengths_of_cdf
     from sim.fleet.sizing import Infeasible, Objective
 
     lengths = lengths_of_cdf([(1024, 0.7), (4096, 1.0)], output_frac=0.2, num_rows=50)
@@ -160,9 +160,9 @@ def _fleet_profile(folder: Path) -> None:
 
 
 def _fleet_pools(folder: Path) -> None:
-    from replay.plan.fleet.inputs.failures import availability_with
-    from replay.plan.fleet.inputs.pools import assigned, read_pools
-    from replay.plan.fleet.inputs.workload import lengths_of_cdf
+    from replay.fleet.inputs.failures import availability_with
+    from replay.fleet.inputs.pools import assigned, read_pools
+    from replay.fleet.inputs.workload import lengths_of_cdf
 
     router, specs = read_pools(folder / "pools.yaml")
     lengths = lengths_of_cdf([(1024, 0.7), (4096, 1.0)], output_frac=0.2, num_rows=50)
@@ -173,7 +173,7 @@ def _fleet_pools(folder: Path) -> None:
 
 
 def _fleet_labels(folder: Path) -> None:
-    from replay.plan.fleet.inputs.pools import read_labels
+    from replay.fleet.inputs.pools import read_labels
     from traces import read_trace
 
     labels = read_labels(folder / "t", folder / "labels.csv", router="semantic")
@@ -182,8 +182,8 @@ def _fleet_labels(folder: Path) -> None:
 
 
 def _diurnal(folder: Path) -> None:
-    from replay.plan.fleet.inputs.ranges import RATES
-    from replay.plan.fleet.reserve import rates_of
+    from replay.fleet.inputs.ranges import RATES
+    from replay.fleet.reserve import rates_of
 
     rates = rates_of(str(folder / "day.txt"))
     assert len(rates) == 24
@@ -192,7 +192,7 @@ def _diurnal(folder: Path) -> None:
 
 def _failures(folder: Path) -> None:
     """The option's own text, and a file's."""
-    from replay.plan.fleet.inputs.failures import availability_note, availability_with, parse_failures
+    from replay.fleet.inputs.failures import availability_note, availability_with, parse_failures
 
     given = folder / "option.txt"
     text = given.read_bytes().decode("utf-8", "replace") if given.exists() else str(folder / "failures.yaml")
@@ -203,8 +203,8 @@ def _failures(folder: Path) -> None:
 
 def _sweep_rows(folder: Path) -> None:
     """A row that is taken is one that was kept."""
-    from replay.plan.sweep.grid import read_grid
-    from replay.plan.sweep.table import digest_of, known_rows
+    from replay.sweep.grid import read_grid
+    from replay.sweep.table import digest_of, known_rows
 
     kept = made.sweep_digests()
     known = known_rows(folder / "table.parquet", read_grid(folder / "grid.yaml").runs)

@@ -17,7 +17,7 @@ from sim import Blackbox
 from tests.fuzz.__main__ import RESULTS
 from tests.fuzz.run import MOST_S
 from tests.replay.hostile_bodies import hostile
-from tests.replay.test_serve import served
+from tests.replay.serve.test_serve import served
 
 QUICK = Blackbox(alpha0=0, alpha1=0, alpha2=0, beta0=1, beta1=0, beta2=0)
 FIRST_SEED = 1_000_000

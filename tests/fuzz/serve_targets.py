@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from sim import Blackbox
 from tests.fuzz.target import Target, damaged
 from tests.replay.hostile_bodies import KEYS, PATHS, hostile
-from tests.replay.test_serve import served
+from tests.replay.serve.test_serve import served
 
 _QUICK = Blackbox(alpha0=0, alpha1=0, alpha2=0, beta0=1, beta1=0, beta2=0)
 

@@ -9,11 +9,11 @@ from tests.docs.pages import ROOT
 from tests.fuzz.run import FOLDER, all_targets, corpus_of
 from tests.fuzz.twin_targets import NUMERIC, VALUES
 from tests.observe.raw_server import SENDERS, loop_factories
-from tests.observe.test_hostile_server import MODES
+from tests.observe.response.test_untrue_answers import UNTRUE
+from tests.observe.senders.test_hostile_server import MODES
+from tests.observe.senders.test_tls import FAULTS as TLS
 from tests.observe.test_secrets import PLACES
-from tests.observe.test_tls import FAULTS as TLS
-from tests.observe.test_untrue_answers import UNTRUE
-from tests.replay.plan.test_sweep import DAMAGES
+from tests.replay.sweep.test_sweep import DAMAGES
 from tests.test_hostile_text import CALLS
 from tests.test_option_ranges import BASES, ENDS, REFUSED, app, commands_under, kind_of, numeric_options
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from replay.plan.draws import searchable
+from replay.search.draws import searchable
 from replay.twin.config import TwinConfig, load_config
 from traces.workload import WorkloadOptions, trace_from_options
 

@@ -21,10 +21,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import beta
 
-from replay.plan.capacity import capacity_of_draws
-from replay.plan.cli import DEFAULT_SEEDS, MOST_SEEDS
-from replay.plan.draws import DEFAULT_NUM_REQUESTS, Drawing
-from replay.plan.load import Load, loads_of
+from replay.capacity.capacity import capacity_of_draws
+from replay.capacity.cli import DEFAULT_SEEDS, MOST_SEEDS
+from replay.search.draws import DEFAULT_NUM_REQUESTS, Drawing
+from replay.search.load import Load, loads_of
 from tests.validation.capacity_cases import CASES, Case
 from traces import Trace
 from traces.run_slo import RunLimit, parse_run_slo

@@ -15,7 +15,7 @@ from typing import cast
 
 import numpy as np
 
-from replay.plan.fleet.inputs.profiles import from_twin
+from replay.fleet.inputs.profiles import from_twin
 from replay.twin.config import TwinConfig
 from sim import LatencyModel, PeakTimes, Roofline
 from sim.fleet import Lengths

@@ -12,13 +12,13 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from replay.plan.fleet.check.pool import Verification, verify
-from replay.plan.fleet.check.steady import Asked
-from replay.plan.fleet.flex import cuts_of
-from replay.plan.fleet.inputs.profiles import Source, from_profile, shipped_profiles
-from replay.plan.fleet.questions import whatif_of
-from replay.plan.fleet.reserve import plan_day
-from replay.plan.fleet.size import Check
+from replay.fleet.check.pool import Verification, verify
+from replay.fleet.check.steady import Asked
+from replay.fleet.flex import cuts_of
+from replay.fleet.inputs.profiles import Source, from_profile, shipped_profiles
+from replay.fleet.questions import whatif_of
+from replay.fleet.reserve import plan_day
+from replay.fleet.size import Check
 from sim.fleet import Lengths
 from sim.fleet.reserved import HOURS
 from sim.fleet.sizing import Objective, pool_at

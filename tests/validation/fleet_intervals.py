@@ -10,9 +10,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from replay.plan.fleet.check.pool import Verification, verify
-from replay.plan.fleet.check.steady import Asked, Measured
-from replay.plan.fleet.inputs.profiles import Source, from_profile, shipped_profiles
+from replay.fleet.check.pool import Verification, verify
+from replay.fleet.check.steady import Asked, Measured
+from replay.fleet.inputs.profiles import Source, from_profile, shipped_profiles
 from sim.fleet import Lengths
 from sim.fleet.sizing import pool_at
 from tests.validation.intervals import Seen, seen_of, table_of

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from replay.plan.fleet.check.pool import Verification
-from replay.plan.fleet.inputs.profiles import read_source
-from replay.plan.fleet.inputs.workload import fitting_context, read_lengths
-from replay.plan.fleet.size import Check, FleetPlan, plan_fleet
+from replay.fleet.check.pool import Verification
+from replay.fleet.inputs.profiles import read_source
+from replay.fleet.inputs.workload import fitting_context, read_lengths
+from replay.fleet.size import Check, FleetPlan, plan_fleet
 from sim.fleet.sizing import Objective
 
 WORKLOADS = {

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from replay.plan.fleet.check.pool import Verification
-from replay.plan.fleet.check.steady import Measured
+from replay.fleet.check.pool import Verification
+from replay.fleet.check.steady import Measured
 
 HEAD = (
     "intervals | hold the long runs | called long enough | of these hold them | median half width | median error |",

@@ -13,12 +13,12 @@ from pathlib import Path
 
 import numpy as np
 
-from replay.plan.capacity import capacity_of_draws
-from replay.plan.cli import DEFAULT_SEEDS, MOST_SEEDS
-from replay.plan.draws import DEFAULT_NUM_REQUESTS, Drawing, searchable
-from replay.plan.load import Load, load_of
-from replay.plan.tune.candidates import candidates_of
-from replay.plan.tune.search import search
+from replay.capacity.capacity import capacity_of_draws
+from replay.capacity.cli import DEFAULT_SEEDS, MOST_SEEDS
+from replay.search.draws import DEFAULT_NUM_REQUESTS, Drawing, searchable
+from replay.search.load import Load, load_of
+from replay.tune.candidates import candidates_of
+from replay.tune.search import search
 from replay.twin.config import TwinConfig, load_config
 from traces import Trace
 from traces.run_slo import RunLimit, parse_run_slo

@@ -12,18 +12,18 @@ from typing import cast
 
 import numpy as np
 
-from replay.plan.fleet.check.handoff import verify_handoff
-from replay.plan.fleet.check.limits import keeps
-from replay.plan.fleet.check.pool import stay_s, verify
-from replay.plan.fleet.check.search import terms
-from replay.plan.fleet.check.steady import Asked
-from replay.plan.fleet.disagg import KV_BYTES_70B, plan_disagg
-from replay.plan.fleet.inputs.pools import PoolRouter, PoolSpec, assigned
-from replay.plan.fleet.inputs.profiles import Source, from_profile, of_context, shipped_profiles
-from replay.plan.fleet.inputs.workload import fitting_context
-from replay.plan.fleet.pools import SHARED, Asking, plan_pools, simulated_together
-from replay.plan.fleet.questions import splits_of
-from replay.plan.fleet.size import Check, plan_pool
+from replay.fleet.check.handoff import verify_handoff
+from replay.fleet.check.limits import keeps
+from replay.fleet.check.pool import stay_s, verify
+from replay.fleet.check.search import terms
+from replay.fleet.check.steady import Asked
+from replay.fleet.disagg import KV_BYTES_70B, plan_disagg
+from replay.fleet.inputs.pools import PoolRouter, PoolSpec, assigned
+from replay.fleet.inputs.profiles import Source, from_profile, of_context, shipped_profiles
+from replay.fleet.inputs.workload import fitting_context
+from replay.fleet.pools import SHARED, Asking, plan_pools, simulated_together
+from replay.fleet.questions import splits_of
+from replay.fleet.size import Check, plan_pool
 from sim.cluster.transfer.config import Disaggregation
 from sim.fleet import Lengths
 from sim.fleet.disaggregated import Transfer, disaggregated_at, keeps_by_formula, sweep_disaggregated

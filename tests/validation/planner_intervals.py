@@ -15,13 +15,13 @@ from pathlib import Path
 
 import numpy as np
 
+from replay.capacity.cli import DEFAULT_SEEDS
+from replay.gpus.comparison import Asked, compare_gpus
 from replay.model.gpus import find_gpu
-from replay.plan.cli import DEFAULT_SEEDS
-from replay.plan.draws import DEFAULT_NUM_REQUESTS, Drawing, drawing_of, draws, options_at
-from replay.plan.gpus.comparison import Asked, compare_gpus
-from replay.plan.load import loads_of
-from replay.plan.tune.candidates import candidates_of
-from replay.plan.tune.search import search
+from replay.search.draws import DEFAULT_NUM_REQUESTS, Drawing, drawing_of, draws, options_at
+from replay.search.load import loads_of
+from replay.tune.candidates import candidates_of
+from replay.tune.search import search
 from replay.twin.config import TwinConfig
 from tests.validation.capacity_coverage import binomial_interval, truth_of
 from tests.validation.optimisers import RandomCase, random_case

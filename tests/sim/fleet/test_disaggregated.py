@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from replay.plan.fleet.inputs.profiles import shipped_profiles
+from replay.fleet.inputs.profiles import shipped_profiles
 from sim.fleet import GpuProfile, Lengths
 from sim.fleet.disaggregated import (
     Disaggregated,

@@ -1,0 +1,1 @@
+"""``vtwin capacity``: the highest rate within an SLO."""

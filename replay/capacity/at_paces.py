@@ -1,0 +1,73 @@
+"""A capacity's interval with the fit's uncertainty in it: what the rate is where all steps are longer, or shorter."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from replay.capacity.capacity import Capacity, crossing_of
+from replay.pace_band import paced
+from replay.search.evaluation import Evaluator
+from replay.search.highest import highest
+from replay.search.load import load_of
+from traces import RunLimit
+
+if TYPE_CHECKING:
+    from replay.search.draws import Drawing
+    from replay.twin.config import TwinConfig
+    from traces import Trace
+
+DRAWN = 20_000
+"""With this many requests, the same at each pace, the ratio of two capacities is known to a fraction of 1 %."""
+NEAR = 0.001
+"""Each is searched to this share of itself: a pace moves it by a per cent or a few."""
+
+
+def with_pace(
+    found: Capacity,
+    traces: Sequence[Trace],
+    twin: TwinConfig,
+    limits: Sequence[RunLimit],
+    *,
+    delta: float,
+    drawing: Drawing | None,
+) -> Capacity:
+    """Return a capacity whose interval has seeds and pace in it, as independent of each other.
+
+    ``delta``: how far all steps may be off together, a fraction, 90 %. A capacity without an interval stays as it is.
+    """
+    if found.rate_per_s is None or found.low is None or found.high is None:
+        return found
+    number = max(DRAWN, found.requests_to_last)
+    trace = traces[0] if drawing is None or len(traces[0]) >= number else drawing(number, 1)[0]
+    own, slower, faster = (
+        _capacity(trace, each, limits, near=found)
+        for each in (twin, paced(twin, 1 + delta), paced(twin, 1 - delta))
+    )
+    if min(own, slower, faster) <= 0:
+        return found
+    below = math.hypot(math.log(found.rate_per_s / found.low), math.log(max(own / slower, 1.0)))
+    above = math.hypot(math.log(found.high / found.rate_per_s), math.log(max(faster / own, 1.0)))
+    return replace(
+        found,
+        low=found.rate_per_s * math.exp(-below),
+        high=found.rate_per_s * math.exp(above),
+        pace_frac=delta,
+    )
+
+
+def _capacity(trace: Trace, twin: TwinConfig, limits: Sequence[RunLimit], *, near: Capacity) -> float:
+    """Return the capacity for one draw, requests/s; 0 where it has none."""
+    evaluator = Evaluator(loads=[load_of(trace, twin)], limits=limits)
+    found = highest(evaluator, least=_kept(evaluator, near.rate_per_s or 0.0), tolerance=NEAR)
+    return crossing_of(evaluator, found)
+
+
+def _kept(evaluator: Evaluator, rate: float) -> float:
+    """Return a rate near this one that is within the limits, 0 where none is."""
+    for share in (1.0, 0.95, 0.85, 0.7):
+        if evaluator.at(share * rate).meets(evaluator.limits):
+            return share * rate
+    return 0.0

@@ -1,0 +1,420 @@
+"""The highest rate within an SLO, how sure that is, which limit breaks first, and what would have to grow.
+
+One draw of few requests finds where the capacity is about, and how many requests it takes to tell. This many are drawn
+with each seed, and the rate at which all of them together break the first limit is the capacity. Where each seed by
+itself breaks it says how far chance moves the result.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from html import escape
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+
+from replay.search.evaluation import FAILED, GROWN, THROUGHPUT, TOO_SHORT, Evaluation, Evaluator
+from replay.search.highest import (
+    TOLERANCE,
+    Found,
+    ceiling_of,
+    highest,
+    highest_above,
+    highest_among,
+    requests_to_last,
+)
+from replay.search.load import load_of, loads_of
+from replay.t_interval import half_width
+from sim import UNBOUNDED, EngineConfig, InvalidConfig
+from traces import RunLimit
+
+if TYPE_CHECKING:
+    from replay.search.draws import Drawing
+    from replay.twin.config import TwinConfig
+    from traces import Trace
+
+ROUGHLY = 0.02
+"""The first draw finds the capacity to this share of itself."""
+NUM_MEASURED = 150_000
+"""This many requests, of all seeds together, make intervals 2 to 4 % wide (docs/validation.md)."""
+NARROW = 0.038
+"""Where the interval is wider than this share of the rate, more seeds are drawn, as many as should suffice."""
+SPARE = 1.2
+"""This many times what a run must have is drawn, since a longer one may find a higher rate."""
+MOST_DRAWN = 200_000
+"""With one seed; a search that asks for more takes no more by itself."""
+MOST_TRIES = 3
+"""How often, at most, the first draw is made longer."""
+BURSTS = 1.3
+"""A capacity's interval is this factor wider than the t interval over seeds, which holds 75 to 85 %: long waits come
+in bursts, and seeds with few of them have a high capacity and a small spread at once (docs/validation.md)."""
+GAIN = 0.02
+"""A resource binds only if doubling it raises the rate by at least this share."""
+AROUND = (0.2, 0.4, 0.6, 0.7, 0.8, 0.9, 1.1, 1.2)
+"""Shares of the capacity at which the curve is drawn; between the two in the middle, what the search has simulated."""
+APART = 0.03
+"""A rate this near to one at which all draws were simulated is left out: one draw's tail may seem a step back."""
+DRAWN_CURVE = 10_000
+"""Requests with which it is drawn away from the capacity, and the highest throughput is found."""
+WIDER = (1.04, 1.1, 1.25, 1.5, 2.0)
+"""Where single seeds have their capacities further away than all rates seen, all draws are simulated there, too."""
+
+Resource = Literal["seats", "kv_blocks", "token_budget", "all"]
+RESOURCES: dict[Resource, tuple[str, ...]] = {
+    "seats": ("max_num_seqs",),
+    "kv_blocks": ("num_gpu_blocks",),
+    "token_budget": ("max_num_batched_tokens",),
+    "all": ("max_num_seqs", "num_gpu_blocks", "max_num_batched_tokens"),
+}
+STEP_TIME = "step_time"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Binding:
+    """What limits the capacity: the one of seats, KV blocks and the step's token budget whose doubling gives most.
+
+    ``resource``: that one, "all" where only all three together help, ``step_time`` where nothing does: steps would have
+    to be faster. ``with_twice``: the capacity with twice as much of each, requests/s; a resource that is unbounded or
+    cannot grow alone is left out.
+    """
+
+    resource: str
+    with_twice: dict[str, float]
+    base_per_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Capacity:
+    """The highest rate within the limits, requests/s; None where not even an idle server meets them.
+
+    ``low``, ``high``: 90 % t interval over seeds (or stretches of a recorded load), None where there is none.
+    ``limiting``: the limit that breaks first, or ``throughput``. ``ceiling_per_s``: the most that is answered, whatever
+    the latencies; None where runs are too short to find it. ``curve``: rates around it, ascending. ``evaluations``: all
+    rates simulated, ascending. ``of_parts``: the capacity of each seed or stretch, of the same requests in every
+    search; empty where one has none. ``num_requests``: of each seed; ``requests_to_last``: how many make a run long
+    enough for queues to grow; ``is_too_short``: there are fewer, or the search ended at a rate whose runs could not
+    tell; then there is no interval. ``pace_frac``: how far all steps may be off together, which
+    the interval then has in it; None where the twin does not say.
+    """
+
+    rate_per_s: float | None
+    low: float | None
+    high: float | None
+    limiting: str
+    ceiling_per_s: float | None
+    idle: Evaluation
+    curve: tuple[Evaluation, ...]
+    evaluations: tuple[Evaluation, ...]
+    binding: Binding | None
+    num_seeds: int
+    num_parts: int
+    of_parts: tuple[float, ...]
+    num_requests: int
+    requests_to_last: int = 0
+    is_too_short: bool = False
+    pace_frac: float | None = None
+
+    def __str__(self) -> str:
+        """Return the capacity in a line."""
+        if self.rate_per_s is None:
+            return f"no rate is within the limits ({self.limiting} breaks first)"
+        reach = "" if self.low is None or self.high is None else f" (90 %: {self.low:.4g} to {self.high:.4g})"
+        return f"{self.rate_per_s:.4g} requests/s{reach}, held by {self.limiting}"
+
+    def _repr_html_(self) -> str:
+        """Return the line for a notebook."""
+        return f"<p>{escape(str(self))}</p>"
+
+    @property
+    def is_by_seeds(self) -> bool:
+        """Whether the load was drawn several times."""
+        return self.num_seeds > 1
+
+    @property
+    def at_capacity(self) -> Evaluation:
+        """The evaluation at the capacity; that of an idle server where there is none."""
+        return next((each for each in self.evaluations if each.rate_per_s == self.rate_per_s), self.idle)
+
+    def is_met(self, evaluation: Evaluation, limits: Sequence[RunLimit]) -> bool:
+        """Say whether a rate is within the limits and answered; above one that is not, none is."""
+        broken = (each.rate_per_s for each in self.evaluations if not each.meets(limits))
+        return evaluation.rate_per_s < min(broken, default=math.inf)
+
+
+def capacity_of_draws(
+    traces: Sequence[Trace],
+    twin: TwinConfig,
+    limits: Sequence[RunLimit],
+    *,
+    drawing: Drawing | None = None,
+    least: int = NUM_MEASURED,
+    with_binding: bool = True,
+    with_curve: bool = True,
+) -> Capacity:
+    """Return the capacity of a twin for a workload, given as several draws of it, or as one recorded load.
+
+    ``drawing``: draws it with as many requests as it takes, ``least`` together; None: the given ones are all there are.
+    Raises ConfigError where the workload has no times to scale.
+    """
+    pilot = searched(traces[0], twin, limits, drawing=drawing, is_all=drawing is None and len(traces) == 1)
+    if drawing is not None:
+        number = num_drawn(pilot.asks, seeds=drawing.seeds, least=least)
+        traces = drawing(number, drawing.seeds)
+    evaluator, found = pilot.evaluator, pilot.found
+    if drawing is not None or len(traces) > 1:
+        evaluator = Evaluator(loads=loads_of(traces, twin), limits=limits)
+        found = highest(evaluator, near=pilot.found)
+    sure = sureness_of(evaluator, found)
+    if drawing is not None and (wanted := sure.wanted_seeds(drawing)) > drawing.seeds:
+        seen = sorted(evaluator.seen)
+        evaluator = evaluator.with_more(loads_of(drawing(number, wanted)[drawing.seeds :], twin))
+        found = highest_among(evaluator, seen, near=found)
+        sure = sureness_of(evaluator, found)
+    rate = found.low
+    outline = _outline(evaluator)
+    curve = () if rate is None or not with_curve else _curve(evaluator, outline, rate)
+    return Capacity(
+        rate_per_s=rate,
+        low=sure.low,
+        high=sure.high,
+        limiting=found.limiting(limits),
+        ceiling_per_s=_ceiling(outline, rate),
+        idle=found.idle,
+        curve=curve,
+        evaluations=_in_order({**{each.rate_per_s: each for each in curve}, **evaluator.seen}),
+        binding=binding_of(pilot.trace, twin, limits) if with_binding and rate is not None else None,
+        num_seeds=len(evaluator.loads),
+        num_parts=evaluator.num_parts,
+        of_parts=sure.of_parts,
+        num_requests=len(traces[0]),
+        requests_to_last=sure.asks,
+        is_too_short=sure.is_too_short,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sureness:
+    """How sure a capacity is. ``of_parts``, ``low``, ``high``: see ``Capacity``; ``asks``: its ``requests_to_last``."""
+
+    asks: int
+    is_too_short: bool
+    of_parts: tuple[float, ...]
+    low: float | None
+    high: float | None
+
+    def wanted_seeds(self, drawing: Drawing) -> int:
+        """Return how many seeds should make the interval narrow: as many as there are, where it is or where none is."""
+        if self.low is None or self.high is None:
+            return drawing.seeds
+        width = math.log(self.high / self.low)
+        wanted = math.ceil(drawing.seeds * (width / NARROW) ** 2)
+        return max(drawing.seeds, min(wanted, drawing.most_seeds))
+
+
+def sureness_of(evaluator: Evaluator, found: Found) -> Sureness:
+    """Return how sure a capacity is that was found of these loads."""
+    asks = requests_to_last(evaluator, found)
+    is_too_short = len(evaluator.loads[0]) < asks
+    of_parts = () if is_too_short else _of_parts(evaluator, found)
+    low, high = _interval(evaluator, found, of_parts)
+    return Sureness(asks=asks, is_too_short=is_too_short, of_parts=of_parts, low=low, high=high)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pilot:
+    """What one draw has found, and how many requests it takes to tell."""
+
+    trace: Trace
+    evaluator: Evaluator
+    found: Found
+    asks: int
+
+
+def searched(
+    trace: Trace,
+    twin: TwinConfig,
+    limits: Sequence[RunLimit],
+    *,
+    drawing: Drawing | None = None,
+    is_all: bool = False,
+) -> Pilot:
+    """Return what one draw finds, drawn longer where it is too short to tell. ``is_all``: there are no others."""
+    for _ in range(MOST_TRIES):
+        evaluator = Evaluator(loads=[load_of(trace, twin)], limits=limits)
+        found = highest(evaluator, tolerance=TOLERANCE if is_all else ROUGHLY)
+        asks = requests_to_last(evaluator, found)
+        pilot = Pilot(trace=trace, evaluator=evaluator, found=found, asks=asks)
+        if drawing is None or asks <= len(trace):
+            break
+        (longer,) = drawing(num_drawn(asks, seeds=1, least=0), 1)
+        if len(longer) <= len(trace):
+            break
+        trace = longer
+    return pilot
+
+
+def num_drawn(asks: int, *, seeds: int, least: int = NUM_MEASURED) -> int:
+    """Return how many requests each seed draws: ``least`` over all seeds, and no fewer than a run needs."""
+    return min(max(math.ceil(least / seeds), math.ceil(SPARE * asks)), MOST_DRAWN)
+
+
+def _ceiling(outline: Evaluator, rate: float | None) -> float | None:
+    """Return the highest throughput, requests/s; at least that of any rate within the limits."""
+    most = ceiling_of(outline.loads)
+    return most if most is None or rate is None else max(most, rate)
+
+
+def _outline(evaluator: Evaluator) -> Evaluator:
+    """Return what simulates rates away from the capacity: as many of the draws as it takes there."""
+    enough = math.ceil(DRAWN_CURVE / len(evaluator.loads[0]))
+    if enough >= len(evaluator.loads):
+        return evaluator
+    return Evaluator(loads=evaluator.loads[:enough], limits=evaluator.limits)
+
+
+def _curve(evaluator: Evaluator, outline: Evaluator, rate: float) -> tuple[Evaluation, ...]:
+    """Return the evaluations of rates around the capacity."""
+    near = {each: found for each, found in evaluator.seen.items() if 0.88 * rate < each < 1.12 * rate}
+    apart = [
+        share * rate for share in AROUND if all(abs(share * rate - each) > APART * rate for each in near)
+    ]
+    return _in_order({**{each: outline.at(each) for each in apart}, **near})
+
+
+def _in_order(seen: Mapping[float, Evaluation]) -> tuple[Evaluation, ...]:
+    return tuple(seen[rate] for rate in sorted(seen))
+
+
+def short_run_note(found: Capacity, num_requests: int) -> str | None:
+    """Return the warning that a run is too short for queues to grow, None where it lasts long enough."""
+    if not found.is_too_short:
+        return None
+    why = "the run ends before queues have grown, and the capacity comes out too high"
+    if found.rate_per_s is None:
+        why = "the run ends before it could tell whether the server keeps up"
+    limit = "" if num_requests < MOST_DRAWN else ", more than a search takes by itself"
+    return f"{num_requests:,} requests are too few: {why}. --num-requests {found.requests_to_last} is better{limit}"
+
+
+def _interval(
+    evaluator: Evaluator, found: Found, of_parts: Sequence[float]
+) -> tuple[float | None, float | None]:
+    """Return the 90 % interval around where all requests together break the limit; the rate is the last below it."""
+    if found.low is None or not of_parts:
+        return None, None
+    middle = crossing_of(evaluator, found)
+    reach = BURSTS * half_width(np.log(of_parts))
+    return min(middle * math.exp(-reach), found.low), middle * math.exp(reach)
+
+
+def crossing_of(evaluator: Evaluator, found: Found) -> float:
+    """Return the rate at which all requests together break the limit, from the last below it on; 0: there is none."""
+    if found.low is None:
+        return 0.0
+    broken = found.limiting(evaluator.limits)
+    middle = _crossing(evaluator, lambda each: _ratio(each, evaluator.limits, broken))
+    return middle if found.low <= middle < math.inf else found.low
+
+
+def _of_parts(evaluator: Evaluator, found: Found) -> tuple[float, ...]:
+    """Return the capacities of single seeds, or stretches; none where one of them has none."""
+    limits, rate = evaluator.limits, found.low
+    broken = found.limiting(limits)
+    if rate is None or broken in (FAILED, TOO_SHORT) or (broken == THROUGHPUT and len(evaluator.loads) == 1):
+        return ()
+
+    def own() -> list[float]:
+        return [
+            _crossing(evaluator, lambda each, part=part: _ratio(each, limits, broken, part=part))  # type: ignore[misc]
+            for part in range(evaluator.num_parts)
+        ]
+
+    for wider in WIDER:
+        parts = own()
+        if min(parts) == 0.0:
+            evaluator.at(rate / wider)
+        if max(parts) == math.inf:
+            evaluator.at(rate * wider)
+    parts = own()
+    return tuple(parts) if min(parts) > 0 and max(parts) < math.inf else ()
+
+
+def _crossing(evaluator: Evaluator, ratio_of: Callable[[Evaluation], float]) -> float:
+    """Return the rate at which a ratio passes 1, between those simulated; 0 where none is below, else infinity."""
+    seen = _in_order(evaluator.seen)
+    ratios = [ratio_of(each) for each in seen]
+    broken = next((i for i, ratio in enumerate(ratios) if ratio > 1), None)
+    if broken is None or broken == 0:
+        return math.inf if broken is None else 0.0
+    below, above = seen[broken - 1].rate_per_s, seen[broken].rate_per_s
+    before, after = ratios[broken - 1], ratios[broken]
+    if math.isinf(after) or before <= 0:
+        return below
+    share = -math.log(before) / math.log(after / before)
+    return float(below * (above / below) ** share)
+
+
+def _ratio(each: Evaluation, limits: Sequence[RunLimit], broken: str, *, part: int | None = None) -> float:
+    """Return the largest value over what is allowed; where throughput breaks first, also what piles up.
+
+    ``part``: of this seed or stretch; None: of all together.
+    """
+    ratio = each.worst_latency(limits) if part is None else each.worst_of_part(part, limits)
+    if broken != THROUGHPUT:
+        return ratio
+    return max(ratio, (each.growth_frac if part is None else each.growths[part]) / GROWN)
+
+
+# -- what binds -----------------------------------------------------------------------------------------------
+
+
+def binding_of(trace: Trace, twin: TwinConfig, limits: Sequence[RunLimit]) -> Binding:
+    """Return what limits the capacity, by simulating the same requests with twice as much of each resource."""
+    base = _of_one(trace, twin, limits, around=None)
+    with_twice = {}
+    for resource, settings in RESOURCES.items():
+        more = _with_twice(twin, settings)
+        if more is not None:
+            with_twice[str(resource)] = _of_one(trace, more, limits, around=base)
+    gains = {name: rate / base - 1 if base > 0 else 0.0 for name, rate in with_twice.items()}
+    alone = {name: gain for name, gain in gains.items() if name != "all"}
+    best = max(alone, key=lambda name: alone[name], default="all")
+    bound = [name for name in (best, "all") if gains.get(name, 0.0) > GAIN]
+    return Binding(resource=bound[0] if bound else STEP_TIME, with_twice=with_twice, base_per_s=base)
+
+
+def _of_one(trace: Trace, twin: TwinConfig, limits: Sequence[RunLimit], *, around: float | None) -> float:
+    """Return the capacity for one draw, requests/s, 0 where there is none; ``around``: what it is at least."""
+    if around is None:
+        return highest_above(trace, twin, limits, least=0.0).rate_per_s or 0.0
+    return highest_above(trace, twin, limits, least=around * (1 + GAIN / 2)).rate_per_s or around
+
+
+def _with_twice(twin: TwinConfig, settings: tuple[str, ...]) -> TwinConfig | None:
+    """Return the twin with twice as much of some settings, on every server; None where that is not possible."""
+    try:
+        engine = _doubled(twin.engine, settings)
+        if twin.cluster is None:
+            return None if engine is None else replace(twin, engine=engine)
+        pools = tuple(
+            replace(pool, engine=_doubled(pool.engine, settings) or pool.engine)
+            for pool in twin.cluster.pools
+        )
+        if pools == twin.cluster.pools:
+            return None
+        return replace(twin, engine=pools[0].engine, cluster=replace(twin.cluster, pools=pools))
+    except InvalidConfig:
+        return None
+
+
+def _doubled(engine: EngineConfig, settings: tuple[str, ...]) -> EngineConfig | None:
+    """Return an engine with twice as much of these; None where all of them are without a bound."""
+    values = {name: getattr(engine, name) for name in settings}
+    grown = {
+        name: 2 * value
+        for name, value in values.items()
+        if not (name == "num_gpu_blocks" and value == UNBOUNDED)
+    }
+    return replace(engine, **grown) if grown else None

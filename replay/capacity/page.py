@@ -1,0 +1,197 @@
+"""A capacity as a page: latency and throughput over rate, with the limits and the capacity drawn in."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from replay.capacity.capacity import Capacity
+from replay.capacity.text import facts_of, marked
+from replay.search.evaluation import CURVE
+from traces import RunLimit, shown_time, tool_version, write_text
+from traces.pages import (
+    Cell,
+    Chart,
+    Figure,
+    Figures,
+    Headline,
+    Line,
+    Mark,
+    Markup,
+    Page,
+    Part,
+    Prose,
+    Rule,
+    Section,
+    Table,
+    Terms,
+    chart,
+    linear,
+    logarithmic,
+    render,
+)
+
+if TYPE_CHECKING:
+    from replay.twin.config import TwinConfig
+    from traces.pages import Scale
+
+NAMES = {
+    "ttft": "TTFT, time to first token",
+    "tpot": "TPOT, time per output token",
+    "e2e": "E2E, whole answer",
+}
+EDGE = 1.15
+"""Room above the highest value and the limit."""
+
+
+def write_page(
+    path: Path,
+    found: Capacity,
+    limits: Sequence[RunLimit],
+    *,
+    twin: TwinConfig,
+    num_requests: int,
+    lengths: str,
+    notes: Sequence[str] = (),
+) -> None:
+    """Write the page. Raises ConfigError where the file cannot be written."""
+    page = page_of(found, limits, twin=twin, num_requests=num_requests, lengths=lengths, notes=notes)
+    write_text(path, page, option="--report")
+
+
+def page_of(
+    found: Capacity,
+    limits: Sequence[RunLimit],
+    *,
+    twin: TwinConfig,
+    num_requests: int,
+    lengths: str,
+    notes: Sequence[str] = (),
+) -> str:
+    """Return the page as one HTML document that needs no other file."""
+    facts = facts_of(found, limits, twin=twin, num_requests=num_requests, lengths=lengths)
+    sections = [_warnings(notes)] if notes else []
+    if found.curve:
+        sections += [_curves(found, limits), _table(found, limits)]
+    sections.append(Section(title="How it was found", anchor="how", parts=[Terms(terms=facts)]))
+    within = ", ".join(f"{each.name} within {shown_time(each.limit_us)}" for each in limits)
+    page = Page(
+        name="vtwin capacity",
+        eyebrow="vtwin capacity",
+        title=_title(found),
+        lead=f"The highest request rate with {within}.",
+        headlines=_headlines(found, limits),
+        sections=sections,
+        footer=f"vtwin {tool_version()} · vtwin capacity --json prints every number on this page",
+    )
+    return render(page)
+
+
+def _title(found: Capacity) -> str:
+    if found.rate_per_s is None:
+        return "No rate meets the limits"
+    return f"{found.rate_per_s:.4g} requests per second"
+
+
+def _headlines(found: Capacity, limits: Sequence[RunLimit]) -> list[Headline]:
+    """Return the capacity and each limit's value at it, with how much of the allowed that is."""
+    at = found.at_capacity
+    shown = [] if found.rate_per_s is None else [_capacity_headline(found)]
+    for each in limits:
+        value = at.values_us[each.name]
+        shown.append(
+            Headline(
+                label=f"{each.name} {'at an idle server' if found.rate_per_s is None else 'at capacity'}",
+                value=shown_time(value),
+                details=(
+                    f"{'✓ within' if value <= each.limit_us else '✗ above'} {shown_time(each.limit_us)}",
+                ),
+            )
+        )
+    return shown
+
+
+def _capacity_headline(found: Capacity) -> Headline:
+    sure = () if found.low is None else (f"90 % interval {found.low:.3g} to {found.high:.3g}",)
+    return Headline(label="Capacity, requests/s", value=f"{found.rate_per_s:.4g}", details=sure)
+
+
+def _warnings(notes: Sequence[str]) -> Section:
+    parts = [Prose(markup=f"{note}.") for note in notes]
+    return Section(title="Warnings", anchor="warnings", parts=parts)
+
+
+def _curves(found: Capacity, limits: Sequence[RunLimit]) -> Section:
+    figures = [Figure(svg=_latency(name, found, limits)) for name in CURVE]
+    figures.append(Figure(svg=_throughput(found)))
+    return Section(
+        title="Latency over rate",
+        anchor="curves",
+        lead="Dark: the median; orange: the 99th percentile. Dashed across: the limit. Dashed upwards: the capacity.",
+        parts=[Figures(figures=figures)],
+    )
+
+
+def _latency(name: str, found: Capacity, limits: Sequence[RunLimit]) -> Markup:
+    rates = np.array([each.rate_per_s for each in found.curve])
+    median, p99 = (np.array([each.curve_us[name][i] for each in found.curve]) / 1e3 for i in (0, 1))
+    allowed = [each.limit_us / 1e3 for each in limits if each.metric == name]
+    top = EDGE * max(float(np.nanmax(p99)), *allowed, 1e-3) if allowed else EDGE * float(np.nanmax(p99))
+    bottom = min(float(np.nanmin(median)), *allowed, np.inf)
+    y = logarithmic(bottom / EDGE, top, label="ms") if top > 20 * bottom > 0 else linear(0.0, top, label="ms")
+    x = linear(0.0, float(rates[-1]) * 1.03, label="requests/s")
+    marks: list[Mark] = [
+        Line(x=rates, y=median, name="median"),
+        Line(x=rates, y=p99, name="simulated"),
+        _capacity_rule(found, y.low, y.high),
+        *(
+            limit_rule(each, x) for each in limits if each.metric == name
+        ),  # last: their labels stand before the lines
+    ]
+    return chart(Chart(title=NAMES[name], x=x, y=y, marks=marks))
+
+
+def limit_rule(limit: RunLimit, x: Scale) -> Rule:
+    """Return the limit as a line from left to right, on an axis of ms."""
+    at = limit.limit_us / 1e3
+    label = f"{limit.name} {shown_time(limit.limit_us)}"
+    return Rule(start=(x.low, at), end=(x.high, at), name="limit", label=label)
+
+
+def _throughput(found: Capacity) -> Markup:
+    rates = np.array([each.rate_per_s for each in found.curve])
+    tokens = np.array([each.output_tokens_per_s for each in found.curve])
+    x = linear(0.0, float(rates[-1]) * 1.03, label="requests/s")
+    y = linear(0.0, float(tokens.max()) * EDGE, label="tokens/s")
+    marks: list[Mark] = [Line(x=rates, y=tokens, name="simulated"), _capacity_rule(found, y.low, y.high)]
+    return chart(Chart(title="Output tokens per second", x=x, y=y, marks=marks))
+
+
+def _capacity_rule(found: Capacity, low: float, high: float) -> Rule:
+    rate = found.rate_per_s or 0.0
+    return Rule(start=(rate, low), end=(rate, high), name="capacity")
+
+
+def _table(found: Capacity, limits: Sequence[RunLimit]) -> Section:
+    head = [
+        "requests/s",
+        *(each.name for each in limits),
+        "TTFT p50",
+        "TPOT p50",
+        "E2E p50",
+        "tokens/s",
+        "met",
+    ]
+    rows: list[list[str | Cell]] = []
+    for each in found.curve:
+        values = [marked(each, limit) for limit in limits]
+        medians = [shown_time(each.curve_us[name][0]) for name in CURVE]
+        is_met = found.is_met(each, limits)
+        tint = 0.12 if each.rate_per_s == found.rate_per_s else 0.0
+        row = [f"{each.rate_per_s:.4g}", *values, *medians, f"{each.output_tokens_per_s:,.0f}"]
+        rows.append([*(Cell(text=text, tint=tint) for text in row), "✓" if is_met else "✗"])
+    parts: list[Part] = [Table(head=head, rows=rows, align="r" * (len(head) - 1) + "c")]
+    return Section(title="Rates", anchor="rates", parts=parts)

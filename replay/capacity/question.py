@@ -1,0 +1,91 @@
+"""How much a server can take, as a function; ``vtwin capacity`` asks the same and shows the answer.
+
+Notes that concern a workload go to stderr here, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from replay.capacity.at_paces import with_pace
+from replay.capacity.capacity import Capacity, capacity_of_draws
+from replay.ready import prepare_engine
+from replay.search.draws import Drawing, drawing_of, draws, length_span, searchable
+from replay.search.seeds import DEFAULT_SEEDS, MOST_SEEDS
+from replay.twin.fitted.fitted_range import extrapolation_note, rate_of_each
+from traces import RunLimit, parse_run_slo
+from traces.workload import WorkloadOptions
+
+if TYPE_CHECKING:
+    from replay.twin.config import TwinConfig
+    from traces import Trace
+
+
+def find_capacity(
+    workload: WorkloadOptions | Trace,
+    twin: TwinConfig,
+    slo: str,
+    *,
+    seeds: int | None = None,
+    with_binding: bool = True,
+) -> Capacity:
+    """Return the highest rate, requests/s, at which a twin keeps ``slo``, such as ``"ttft_p99=500ms,tpot_p99=40ms"``.
+
+    ``workload``: options of a drawn one, without a rate, or a trace whose times are scaled. ``seeds``: draws; None: 4,
+    and up to 16 for a narrow interval. ``with_binding``: also find what holds the capacity down. The interval has the
+    twin's pace in it. Raises ConfigError on a workload or limits that cannot be searched.
+    """
+    limits = parse_run_slo(slo)
+    prepare_engine(twin)
+    if not isinstance(workload, WorkloadOptions):
+        return searched_capacity([workload], twin, limits, with_binding=with_binding, drawing=None)[0]
+    traces, drawing = drawn(workload, seeds=seeds)
+    return searched_capacity(traces, twin, limits, with_binding=with_binding, drawing=drawing)[0]
+
+
+def drawn(
+    workload: WorkloadOptions, *, seeds: int | None, like: Path | None = None
+) -> tuple[Sequence[Trace], Drawing | None]:
+    """Return a workload's first draws, and what draws more; None where the workload says how many requests it has.
+
+    ``like``: a trace whose requests are drawn. ``seeds``: draws; None: as many as make the interval narrow. Raises
+    ConfigError on a workload that cannot be searched.
+    """
+    options = searchable(workload, like)
+    first = DEFAULT_SEEDS if seeds is None else seeds
+    takes_all = workload.num_requests is None and workload.trace is None
+    if not takes_all:
+        return draws(options, first), None
+    drawing = drawing_of(options, seeds=first, most_seeds=MOST_SEEDS if seeds is None else seeds)
+    return draws(options, 1), drawing
+
+
+def searched_capacity(
+    traces: Sequence[Trace],
+    twin: TwinConfig,
+    limits: Sequence[RunLimit],
+    *,
+    with_binding: bool,
+    drawing: Drawing | None,
+    with_curve: bool = True,
+) -> tuple[Capacity, str | None]:
+    """Return a twin's capacity, its pace in the interval, and how far it goes beyond what was fitted."""
+    found = capacity_of_draws(
+        traces, twin, limits, drawing=drawing, with_binding=with_binding, with_curve=with_curve
+    )
+    beyond = _outside(found, traces[0], twin)
+    if twin.pace is not None:
+        delta = twin.pace.of(is_beyond=beyond is not None)
+        found = with_pace(found, traces, twin, limits, delta=delta, drawing=drawing)
+    return found, beyond
+
+
+def _outside(found: Capacity, trace: Trace, twin: TwinConfig) -> str | None:
+    """Return how far the capacity goes beyond what was fitted; None where it does not, or nobody knows."""
+    if found.rate_per_s is None:
+        return None
+    each = rate_of_each(found.rate_per_s, twin.cluster)
+    return extrapolation_note(twin.fitted, replace(length_span(trace), rate_per_s=(each, each)))

@@ -1,0 +1,235 @@
+"""A capacity as a JSON document and as lines for a terminal."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from replay.capacity.capacity import BURSTS, STEP_TIME, Binding, Capacity
+from replay.search.evaluation import FAILED, SETTLING, THROUGHPUT, TOO_SHORT, Evaluation
+from traces import RunLimit, counted, or_null, shown_time
+
+if TYPE_CHECKING:
+    from replay.twin.config import TwinConfig
+    from sim import EngineConfig
+
+SCHEMA_VERSION = 1
+BAR = 10
+"""Characters of a bar for 100 % of what is allowed; it ends at twice that."""
+RESOURCE_NAMES = {
+    "seats": "seats",
+    "kv_blocks": "KV blocks",
+    "token_budget": "the token budget of a step",
+    "all": "seats, KV blocks and token budget together",
+    STEP_TIME: "the time of a step",
+}
+
+SHORT_NAMES = {
+    "seats": "seats",
+    "kv_blocks": "KV blocks",
+    "token_budget": "token budget",
+    "all": "all together",
+    STEP_TIME: "step time",
+}
+TWICE = {"seats": "seats", "kv_blocks": "KV blocks", "token_budget": "token budget", "all": "all"}
+
+
+def document(
+    found: Capacity,
+    limits: Sequence[RunLimit],
+    *,
+    num_requests: int,
+    scatter: float,
+    tool_version: str,
+    warnings: Sequence[str] = (),
+) -> dict[str, object]:
+    """Return the JSON document; rates in requests/s, times in µs, null where nothing is known.
+
+    ``scatter``: of the twin's steps (``step_scatter``).
+    """
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "tool_version": tool_version,
+        "rate": found.rate_per_s,
+        "low": found.low,
+        "high": found.high,
+        "interval": interval_method(found),
+        "pace_frac": found.pace_frac,
+        "limiting": found.limiting,
+        "slo_us": {each.name: each.limit_us for each in limits},
+        "ceiling": found.ceiling_per_s,
+        "binding": None
+        if found.binding is None
+        else {"resource": found.binding.resource, "rate_with_twice": found.binding.with_twice},
+        "num_requests": num_requests,
+        "step_scatter": scatter,
+        "evaluations": [_evaluation(each, found, limits) for each in found.evaluations],
+        "warnings": list(warnings),
+    }
+
+
+def _evaluation(each: Evaluation, found: Capacity, limits: Sequence[RunLimit]) -> dict[str, object]:
+    return {
+        "rate": each.rate_per_s,
+        "met": found.is_met(each, limits),
+        "values_us": {name: or_null(value) for name, value in each.values_us.items()},
+        "failed_frac": each.failed_frac,
+        "output_token_throughput": each.output_tokens_per_s,
+        "num_preemptions": each.num_preemptions,
+        **{
+            f"{name}_us": {"p50": or_null(median), "p99": or_null(p99)}
+            for name, (median, p99) in each.curve_us.items()
+        },
+    }
+
+
+def interval_method(found: Capacity) -> str | None:
+    """Return how the interval was made, None where there is none."""
+    if found.low is None:
+        return None
+    over = f"{found.num_parts} seeds" if found.is_by_seeds else f"{found.num_parts} stretches of the trace"
+    of_seeds = f"90 % t interval over the capacities of {over}, {BURSTS - 1:.0%} wider"
+    if found.pace_frac is None:
+        return of_seeds
+    return f"{of_seeds}, and with all steps {found.pace_frac:.1%} longer or shorter"
+
+
+def lines(
+    found: Capacity, limits: Sequence[RunLimit], *, twin: TwinConfig, num_requests: int, lengths: str
+) -> list[str]:
+    """Return what a terminal shows: the capacity, what limits it, and the curve."""
+    facts = facts_of(found, limits, twin=twin, num_requests=num_requests, lengths=lengths)
+    shown = [f"{name:<15}{text}" for name, text in facts]
+    return [*shown, "", *_curve(found, limits)] if found.curve else shown
+
+
+def facts_of(
+    found: Capacity, limits: Sequence[RunLimit], *, twin: TwinConfig, num_requests: int, lengths: str
+) -> list[tuple[str, str]]:
+    """Return the capacity, what limits it and how it was found, as terms with their values."""
+    within = ", ".join(f"{each.name} <= {shown_time(each.limit_us)}" for each in limits)
+    facts = [("capacity", _answer(found)), ("within", within), *_reasons(found, limits, twin.engine)]
+    facts += [("requests", lengths), ("simulated", _simulated(found, num_requests))]
+    if (method := interval_method(found)) is not None:
+        facts.append(("interval", method))
+    return [*facts, ("percentiles", _tail(step_scatter(twin)))]
+
+
+def step_scatter(twin: TwinConfig) -> float:
+    """Return the smallest scatter of the twin's steps around the computed times (lognormal sigma); 0: none."""
+    models = [twin.latency] if twin.cluster is None else [pool.latency for pool in twin.cluster.pools]
+    return min(float(getattr(each, "sigma", 0.0)) for each in models)
+
+
+def _tail(scatter: float) -> str:
+    """Return whose percentiles these are: a real server's steps scatter, which lengthens its tail."""
+    if scatter == 0:
+        return "the simulation's; its steps do not scatter, as a server's do"
+    return f"the simulation's, whose steps scatter by {scatter:.1%}"
+
+
+def column(found: Capacity, limits: Sequence[RunLimit]) -> dict[str, str]:
+    """Return a capacity as a column beside others."""
+    has = found.rate_per_s is not None
+    at = found.at_capacity
+    return {
+        "capacity, requests/s": f"{found.rate_per_s:.4g}" if has else "none",
+        "  from": "-" if found.low is None else f"{found.low:.4g}",
+        "  to": "-" if found.high is None else f"{found.high:.4g}",
+        "breaks first": found.limiting,
+        "bound by": "-" if found.binding is None else SHORT_NAMES[found.binding.resource],
+        "serves at most": "-" if found.ceiling_per_s is None else f"{found.ceiling_per_s:.4g}",
+        **{each.name: marked(at, each) for each in limits},
+        "output tokens/s": f"{at.output_tokens_per_s:,.0f}" if has else "-",
+    }
+
+
+def _answer(found: Capacity) -> str:
+    """Return the rate with its interval, of chance alone, and whether runs were too short for queues to grow."""
+    if found.rate_per_s is None:
+        return "not found: the runs are too short" if found.is_too_short else "none: no rate meets the limits"
+    sure = "" if found.low is None else f" ({found.low:.3g} to {found.high:.3g})"
+    too_high = ", too high: the runs are too short" if found.is_too_short else ""
+    return f"{_per_s(found.rate_per_s)}{sure}{too_high}"
+
+
+def _reasons(found: Capacity, limits: Sequence[RunLimit], engine: EngineConfig) -> list[tuple[str, str]]:
+    """Return what breaks first and what would have to grow; where nothing is met, what an idle server has."""
+    if found.rate_per_s is None:
+        values = [f"{each.name} {marked(found.idle, each)}" for each in limits]
+        if found.limiting == FAILED:
+            values.append(f"{found.idle.failed_frac:.1%} of the requests failed")
+        return [("idle server", ", ".join(values))]
+    if found.limiting == THROUGHPUT:
+        breaks = "none up to what the server serves at most"
+    elif found.limiting == TOO_SHORT:
+        breaks = "not found: the runs are too short to tell"
+    else:
+        breaks = "failed requests (more than 1 %)" if found.limiting == FAILED else found.limiting
+    most = "not found: the runs are too short"
+    if found.ceiling_per_s is not None:
+        most = f"{_per_s(found.ceiling_per_s)}, whatever the latencies"
+    facts = [("breaks first", breaks), ("serves at most", most)]
+    return facts if found.binding is None else [*facts, *_bound(found.binding, engine)]
+
+
+def _bound(binding: Binding, engine: EngineConfig) -> list[tuple[str, str]]:
+    """Return the resource that binds, and what each would give if it were doubled."""
+    of = {
+        "seats": f" (max_num_seqs {engine.max_num_seqs:,})",
+        "kv_blocks": f" (num_gpu_blocks {engine.num_gpu_blocks:,})",
+        "token_budget": f" (max_num_batched_tokens {engine.max_num_batched_tokens:,})",
+    }
+    twice = [
+        f"{TWICE[name]} {rate / binding.base_per_s - 1:+.0%}"
+        for name, rate in binding.with_twice.items()
+        if binding.base_per_s > 0
+    ]
+    return [
+        ("bound by", RESOURCE_NAMES[binding.resource] + of.get(binding.resource, "")),
+        ("if doubled", ", ".join(twice)),
+    ]
+
+
+def _simulated(found: Capacity, num_requests: int) -> str:
+    draws = f"{found.num_seeds} seeds of " if found.is_by_seeds else ""
+    requests, rates = counted(num_requests, "request"), counted(len(found.evaluations), "rate")
+    return f"{draws}{requests} at {rates}, the first {SETTLING:.0%} not measured"
+
+
+def _per_s(rate: float) -> str:
+    return counted(rate, "request/s", written=f"{rate:.4g}")
+
+
+def _curve(found: Capacity, limits: Sequence[RunLimit]) -> list[str]:
+    """Return a row per rate: the limited latencies, whether they are within, and how much of the allowed they take."""
+    names = [each.name for each in limits]
+    width = max(12, *(len(name) + 4 for name in names))
+    head = f"{'requests/s':>10}" + "".join(f"{name:>{width}}" for name in names)
+    rows = [f"{head}{'tokens/s':>11}   of what is allowed (│: 100 %)"]
+    for each in found.curve:
+        cells = "".join(f"{marked(each, limit):>{width}}" for limit in limits)
+        is_most = "◄" if each.rate_per_s == found.rate_per_s else " "
+        bar = _bar(max(each.ratios(limits).values()))
+        rows.append(f"{each.rate_per_s:>10.4g}{cells}{each.output_tokens_per_s:>11,.0f} {is_most} {bar}")
+    if found.curve[-1].is_behind:
+        rows.append("Above what the server serves at most, queues grow as long as the run lasts.")
+    return rows
+
+
+def _bar(ratio: float) -> str:
+    """Return a bar, its full length twice of what is allowed."""
+    filled = min(2 * BAR, round(ratio * BAR)) if math.isfinite(ratio) else 2 * BAR
+    text = "█" * filled + " " * (2 * BAR - filled)
+    return f"{text[:BAR]}│{text[BAR:]}".rstrip() + ("…" if ratio > 2 else "")
+
+
+def marked(each: Evaluation, limit: RunLimit) -> str:
+    """Return a rate's value of a limited latency, and whether it is within."""
+    value = each.values_us[limit.name]
+    return f"{shown_time(value)} {_mark(value <= limit.limit_us)}"
+
+
+def _mark(is_met: bool) -> str:
+    return "✓" if is_met else "✗"

@@ -1,0 +1,121 @@
+"""The fewest engines of several pools that meet an objective together, pool by pool."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from replay.fleet.check.search import FINE, MOST_CONFIRMED, MOST_TIMES, STRIDE, Runs, a_little_more
+from sim.fleet.fewest import NoneIsEnough, enough, fewest
+
+Counts = tuple[int, ...]
+
+
+@dataclass(slots=True, kw_only=True)
+class SeveralSearch:
+    """A search over the engines of several pools, whose counts hang together.
+
+    ``prices``: of an engine of each pool; the dearest is made small first. ``is_smallest``: fewer than where it begins
+    are looked for, too.
+    """
+
+    runs: Runs[Counts]
+    prices: Sequence[float]
+    is_smallest: bool = True
+
+    def found(self, first: Counts) -> Counts | None:
+        """Return engines that meet the objective in both runs; one fewer of any pool does not. None: none kept it.
+
+        All pools grow from ``first`` until they keep it; then each by itself is made as small as that leaves it, and
+        engines of a dear pool are given for fewer or cheaper ones of another. Where a whole run breaks there, one pool
+        grows, the cheapest engine first, else all.
+        """
+        grown = self._upwards(first)
+        if grown is None:
+            return None
+        least = tuple(1 for _ in first) if self.is_smallest else first
+        best = self._exchanged(self._shrunk(grown, least), least)
+        for _ in range(MOST_CONFIRMED):
+            more = tuple(a_little_more(each) for each in best)
+            for fleet in (best, *(_with(best, place, more[place]) for place in reversed(self._dearest()))):
+                if self.runs.may_keep(fleet) and self.runs.keeps_both(fleet):
+                    return fleet
+            best = more
+        return None
+
+    def cost(self, fleet: Counts) -> float:
+        """Return what a fleet's engines cost; their number where some pool has no price."""
+        prices = self.prices if all(self.prices) else [1.0] * len(fleet)
+        return math.fsum(number * price for number, price in zip(fleet, prices, strict=True))
+
+    def _dearest(self) -> list[int]:
+        """Return the pools, the one with the dearest engine first."""
+        return sorted(range(len(self.prices)), key=lambda place: -self.prices[place])
+
+    def _upwards(self, first: Counts) -> Counts | None:
+        """Return the first fleet that keeps it as all pools grow alike; None: none that was tried does."""
+        largest = max(first)
+
+        def grown(number: int) -> Counts:
+            """Return the fleet whose largest pool has so many engines."""
+            return tuple(-(-each * number // largest) for each in first)
+
+        try:
+            _, number = enough(
+                lambda number: self.runs.may_keep(grown(number)),
+                near=(largest,),
+                most=MOST_TIMES * largest,
+                stride=STRIDE,
+            )
+        except NoneIsEnough:
+            return None
+        return grown(number)
+
+    def _shrunk(self, fleet: Counts, least: Counts) -> Counts:
+        """Return the fleet with each pool in turn as small as the objective leaves it; ``fleet`` keeps it."""
+        for place in self._dearest():
+            number = fewest(
+                partial(self._keeps_with, fleet, place),
+                near=(fleet[place],),
+                least=least[place],
+                most=fleet[place],
+                stride=STRIDE,
+                fine=FINE,
+            )
+            fleet = _with(fleet, place, number)
+        return fleet
+
+    def _keeps_with(self, fleet: Counts, place: int, number: int) -> bool:
+        return self.runs.may_keep(_with(fleet, place, number))
+
+    def _exchanged(self, fleet: Counts, least: Counts) -> Counts:
+        """Return a fleet that costs no more: two engines of a pool for one of another, or one for a cheaper one."""
+        places = range(len(fleet))
+        pairs = [(giver, taker) for giver in self._dearest() for taker in places if giver != taker]
+        for giver, taker in pairs:
+            while True:
+                other = next(
+                    (
+                        moved
+                        for number in (1, 2)
+                        if fleet[giver] - number >= least[giver]
+                        and self.cost(moved := _moved(fleet, giver, taker, number)) < self.cost(fleet) - 1e-9
+                        and self.runs.may_keep(moved)
+                    ),
+                    None,
+                )
+                if other is None:
+                    break
+                fleet = self._shrunk(other, least)
+        return fleet
+
+
+def _with(fleet: Counts, place: int, number: int) -> Counts:
+    return (*fleet[:place], number, *fleet[place + 1 :])
+
+
+def _moved(fleet: Counts, giver: int, taker: int, number: int) -> Counts:
+    """Return the fleet with this many engines of one pool fewer, and one of another more."""
+    return _with(_with(fleet, giver, fleet[giver] - number), taker, fleet[taker] + 1)

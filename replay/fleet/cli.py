@@ -1,0 +1,58 @@
+"""``vtwin fleet``: its commands, each in the module of its question."""
+
+from __future__ import annotations
+
+import typer
+
+from replay.fleet.commands.pools import pools, reserve
+from replay.fleet.commands.questions import disagg, flex, routers, split, whatif
+from replay.fleet.commands.size import show_profile, size
+
+fleet_app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    help="How many GPUs a fleet needs, which, and at what cost: by formulas, checked by simulated engines.",
+)
+
+
+@fleet_app.callback()
+def _fleet() -> None:
+    """Size a fleet."""
+
+
+fleet_app.command(
+    "size",
+    epilog="Example: vtwin fleet size --workload azure_cdf.json --rate 200 --slo ttft_p99=500ms --profile A100",
+)(size)
+fleet_app.command(
+    "profile", epilog="Example: vtwin fleet profile --from twin.yaml --workload azure_cdf.json > a100.yaml"
+)(show_profile)
+fleet_app.command(
+    "split",
+    epilog="Example: vtwin fleet split --workload azure_cdf.json --rate 200 --slo ttft_p99=500ms --profile A100",
+)(split)
+fleet_app.command(
+    "routers",
+    epilog="Example: vtwin fleet routers --workload cdf.json --rate 200 --slo ttft_p99=1s --profile A100 --split 2048",
+)(routers)
+fleet_app.command(
+    "disagg",
+    epilog="Example: vtwin fleet disagg --workload azure_cdf.json --rate 200 --slo ttft_p99=2s --profile A100",
+)(disagg)
+fleet_app.command(
+    "whatif",
+    epilog="Example: vtwin fleet whatif --workload cdf.json --rates 50,200 --slo ttft_p99=500ms --profiles A100,H100",
+)(whatif)
+fleet_app.command(
+    "flex",
+    epilog="Example: vtwin fleet flex --workload azure_cdf.json --rate 200 --slo ttft_p99=2s --profile A100",
+)(flex)
+fleet_app.command(
+    "reserve",
+    epilog="Example: vtwin fleet reserve --workload cdf.json --diurnal 200:40 --slo ttft_p99=1s --profile A100 "
+    "--burst-price 1.8x",
+)(reserve)
+fleet_app.command(
+    "pools",
+    epilog="Example: vtwin fleet pools pools.yaml --workload cdf.json --rate 200 --slo ttft_p99=1s",
+)(pools)

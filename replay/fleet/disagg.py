@@ -1,0 +1,296 @@
+"""Prefill and decode pools: sized by formula, the cheapest simulated and made larger until it meets the objective."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+
+from replay.fleet.check.handoff import HandoffCheck, verify_handoff
+from replay.fleet.check.limits import keeps
+from replay.fleet.check.pool import Verification, stay_s
+from replay.fleet.check.search import MORE, Runs, is_long, terms
+from replay.fleet.check.several import Counts, SeveralSearch
+from replay.fleet.costs import HEAD, cost_cells, cost_text, per_year
+from replay.fleet.inputs.profiles import Source
+from replay.fleet.size import Check
+from replay.fleet.text import NOISE, broken_text, interval_text, mark, remarks, verification_document
+from sim.cluster import Disaggregation
+from sim.fleet import Lengths, provisioned, provisioned_for, share_enough
+from sim.fleet.availability import ASSURANCE
+from sim.fleet.disaggregated import Disaggregated, Transfer, disaggregated_at, sweep_disaggregated
+from sim.fleet.sizing import Objective, pool_at
+from traces import shown_time
+
+MOST_SHOWN = 15
+KV_BYTES_70B = 80 * 8 * 128 * 2 * 2
+"""Of a token in a 70B-class model, as the table's profiles are of: 80 layers, 8 KV heads of 128, K and V, 16 bit."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tried:
+    """A number of engines, by formula and simulated. ``run``: 0; 1 where a number is confirmed; -1: its glance."""
+
+    analytic: Disaggregated
+    check: HandoffCheck
+    run: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DisaggPlan:
+    """Fleets that meet the objective by formula, cheapest first, and simulations from the cheapest on upwards.
+
+    ``best``: the (prefill, decode) engines that keep it in simulation; None: none that was tried, or none was.
+    ``prices_per_hour``: of a prefill and of a decode engine, 0 where there is none.
+    """
+
+    fleets: tuple[Disaggregated, ...]
+    objective: Objective
+    transfer: Disaggregation
+    tried: tuple[Tried, ...] = ()
+    best: tuple[int, int] | None = None
+    prices_per_hour: tuple[float, float] = (0.0, 0.0)
+
+    @property
+    def is_met(self) -> bool | None:
+        """Whether two simulations of one number met the objective; None: nothing was simulated."""
+        return self.best is not None if self.tried else None
+
+    @property
+    def recommended(self) -> Disaggregated | None:
+        """The fleet to have, by formula; without simulations the cheapest; None: there is none."""
+        if not self.tried:
+            return self.fleets[0] if self.fleets else None
+        return next(
+            (
+                each.analytic
+                for each in self.tried
+                if (each.analytic.prefill, each.analytic.decode) == self.best
+            ),
+            None,
+        )
+
+
+def plan_disagg(
+    sources: tuple[Source, Source],
+    lengths: Lengths,
+    rate_per_s: float,
+    objective: Objective,
+    *,
+    context: int,
+    by_formula: Transfer,
+    transfer: Disaggregation,
+    check: Check | None,
+) -> DisaggPlan:
+    """Return the fleets by formula, and, with ``check``, what the engines make of the cheapest.
+
+    Both pools are made larger until the simulation meets the objective, then each by itself as small as that leaves it
+    (``SeveralSearch``), and what comes out is confirmed by another seed at slightly more load. ``by_formula``: what
+    transfers cost in the formulas; ``transfer``: the links of the simulation. Raises InvalidConfig.
+    """
+    profiles = (sources[0].profile, sources[1].profile)
+    fleets = sweep_disaggregated(
+        profiles, lengths, rate_per_s, objective, context=context, transfer=by_formula
+    )
+    plan = DisaggPlan(
+        fleets=tuple(fleets),
+        objective=objective,
+        transfer=transfer,
+        prices_per_hour=(profiles[0].cost_per_hour, profiles[1].cost_per_hour),
+    )
+    if check is None or not fleets:
+        return plan
+    service = pool_at(profiles[1], lengths, rate_per_s, context=context, engines=fleets[0].decode).service_s
+
+    stay = stay_s(lengths, service)
+
+    tried = list[Tried]()
+
+    def tried_at(counts: Counts, run: int) -> Verification:
+        engines = (counts[0], counts[1])
+        rate, seed, asked = terms(rate_per_s, check.seed, check.asked, run=run, stay_s=stay)
+        found = verify_handoff(
+            sources,
+            lengths,
+            rate,
+            engines=engines,
+            transfer=transfer,
+            stay_s=stay,
+            seed=seed,
+            asked=asked,
+        )
+        analytic = disaggregated_at(
+            profiles, lengths, rate, engines=engines, context=context, transfer=by_formula
+        )
+        tried.append(Tried(analytic=analytic, check=found, run=run))
+        return found.whole
+
+    long = is_long(rate_per_s, check.asked, stay_s=stay)
+    search = SeveralSearch(
+        runs=Runs(tried_at=tried_at, objective=objective, has_glances=long),
+        prices=plan.prices_per_hour,
+        is_smallest=check.smallest,
+    )
+    best = search.found((fleets[0].prefill, fleets[0].decode))
+    return replace(plan, tried=tuple(tried), best=None if best is None else (best[0], best[1]))
+
+
+def disagg_lines(plan: DisaggPlan) -> list[str]:
+    """Return the Pareto set as a table, cheapest first, and formula beside simulation."""
+    best = [each for each in plan.fleets if each.is_best]
+    if not best:
+        return ["by formula: no number of prefill and decode engines meets the SLO"]
+    head = (
+        f"{'prefill':>8}{'decode':>8}{'TTFT p99':>12}{'TPOT':>11}{'prefill used':>14}{'decode used':>13}"
+        f"{HEAD}"
+    )
+    rows = [
+        f"{each.prefill:>8}{each.decode:>8}{shown_time(each.ttft_p99_s * 1e6):>12}{shown_time(each.tpot_s * 1e6):>11}"
+        f"{each.prefill_utilization:>14.0%}{each.decode_utilization:>13.0%}{cost_cells(each.cost_per_hour)}"
+        for each in best[:MOST_SHOWN]
+    ]
+    lines = [
+        f"by formula, {len(plan.fleets)} fleets that meet the SLO, {len(best)} of them on the Pareto front",
+        head,
+        *rows,
+    ]
+    shown = [
+        each
+        for each in plan.tried
+        if (each.analytic.prefill, each.analytic.decode) == plan.best and each.run >= 0
+    ]
+    for each in shown or plan.tried[-1:]:
+        lines += ["", *_tried_lines(each, plan.objective)]
+    if plan.tried:
+        lines += ["", *(_tried_line(each, plan.objective) for each in plan.tried if each not in shown)]
+        lines += ["", *_recommended(plan), *remarks("fleet", plan.tried[-1].check.whole), NOISE]
+    return lines
+
+
+def _tried_line(tried: Tried, objective: Objective) -> str:
+    """Return a number of engines that is not recommended, and what it had in simulation."""
+    whole = tried.check.whole
+    return f"{_name(tried)} {mark(keeps(whole, objective))} TTFT p99 {interval_text(whole.ttft_p99)}"
+
+
+def _name(tried: Tried) -> str:
+    again = {0: "", 1: f", another seed at {MORE} more load", -1: f", a short run at {MORE} more load"}[
+        tried.run
+    ]
+    return f"{tried.analytic.prefill} prefill + {tried.analytic.decode} decode{again}"
+
+
+def _tried_lines(tried: Tried, objective: Objective) -> list[str]:
+    """Return formula beside simulation, a row per figure."""
+    formula, seen = tried.analytic, tried.check
+    whole = seen.whole
+    rows = [
+        ("TTFT p99", shown_time(formula.ttft_p99_s * 1e6), interval_text(whole.ttft_p99)),
+        ("TTFT p50", "-", interval_text(whole.ttft_p50)),
+        ("TPOT mean", shown_time(formula.tpot_s * 1e6), interval_text(whole.tpot_mean)),
+        ("TPOT p99", "-", interval_text(whole.tpot_p99)),
+        ("prefill used, prompts at once", f"{formula.prefill_utilization:.0%}", f"{seen.prefill_active:.2f}"),
+        ("decode used, requests at once", f"{formula.decode_utilization:.0%}", f"{seen.decode_active:.1f}"),
+        ("until the prompt is computed, mean", "-", interval_text(seen.until_prefilled)),
+        ("until its KV is moved, mean", "-", interval_text(seen.until_moved)),
+        ("until the first token, mean", "-", interval_text(seen.until_token)),
+    ]
+    window = whole.window
+    return [
+        f"{_name(tried)} {mark(keeps(whole, objective))}",
+        f"{'':<36}{'formula':>12}{'simulated':>24}",
+        *(f"{name:<36}{by_formula:>12}{simulated:>24}" for name, by_formula, simulated in rows),
+        f"{whole.num_requests:,} requests simulated, measured from {window.begins_s:,.0f} to {window.ends_s:,.0f} of "
+        f"{window.last_s:,.0f} s",
+    ]
+
+
+def _recommended(plan: DisaggPlan) -> list[str]:
+    first, last = plan.fleets[0], plan.recommended
+    if last is None:
+        broken = broken_text(plan.tried[-1].check.whole, plan.objective)
+        return [f"no number of engines that was tried meets the SLO in simulation; the last: {broken}"]
+    up, more = plan.objective.availability, ""
+    counts = [provisioned(number, up) for number in (last.prefill, last.decode)]
+    if (first.prefill, first.decode) != plan.best:
+        told = broken_text(plan.tried[0].check.whole, plan.objective)
+        more = f", where the formula asks for {first.prefill:,} + {first.decode:,}"
+        more += f" ({told} there in simulation)" if told else ""
+    return [
+        f"recommended {last.prefill:,} prefill + {last.decode:,} decode engines{more}",
+        *([] if up == 1 else [_spare_text(last, counts, up)]),
+        *([f"cost {cost_text(cost)}"] if (cost := _cost_per_hour(plan, counts)) else []),
+    ]
+
+
+def _spare_text(fleet: Disaggregated, counts: Sequence[int], up: float) -> str:
+    """Return how many with those in repair, how often both pools have enough up, and how many for 99 % of the time."""
+    needed = (fleet.prefill, fleet.decode)
+    enough = math.prod(share_enough(have, number, up) for have, number in zip(counts, needed, strict=True))
+    more = [provisioned_for(number, up, assurance=math.sqrt(ASSURANCE)) for number in needed]
+    return (
+        f"with those in repair {counts[0]:,} + {counts[1]:,}: enough are up {enough:.1%} of the time; "
+        f"{more[0]:,} + {more[1]:,} are for {ASSURANCE:.0%}"
+    )
+
+
+def _cost_per_hour(plan: DisaggPlan, counts: Sequence[int]) -> float:
+    """Return what this many prefill and decode engines cost in an hour; 0 without prices."""
+    prices = plan.prices_per_hour
+    return counts[0] * prices[0] + counts[1] * prices[1] if all(prices) else 0.0
+
+
+def transfer_note(transfer: Disaggregation, *, assumed: bool) -> str:
+    """Return what the simulated transfers cost; ``assumed``: no model was named."""
+    source = " (assumed: a 70B-class model; --kv-bytes-per-token)" if assumed else ""
+    return (
+        f"simulated transfers: {transfer.kv_bytes_per_token or 0:,} bytes of KV per token{source} over links of "
+        f"{transfer.kv_bandwidth_gbps:g} GB/s; the formulas take the three constants instead"
+    )
+
+
+def disagg_document(plan: DisaggPlan) -> dict[str, object]:
+    """Return the JSON document; the first fleet is the cheapest by formula, ``recommended`` the one simulated twice."""
+    tried = [
+        {
+            "prefill": each.analytic.prefill,
+            "decode": each.analytic.decode,
+            "confirms": each.run == 1,
+            "is_glance": each.run < 0,
+            "analytic": asdict(each.analytic),
+            "verified": verification_document(each.check.whole)
+            | {
+                "until_prefilled_us": each.check.until_prefilled.value * 1e6,
+                "until_moved_us": each.check.until_moved.value * 1e6,
+                "until_token_us": each.check.until_token.value * 1e6,
+                "prefill_active": each.check.prefill_active,
+                "decode_active": each.check.decode_active,
+            },
+        }
+        for each in plan.tried
+    ]
+    up = plan.objective.availability
+    last, recommended = plan.recommended, None
+    if last is not None:
+        cost = _cost_per_hour(plan, [provisioned(each, up) for each in (last.prefill, last.decode)])
+        recommended = {
+            "prefill": last.prefill,
+            "decode": last.decode,
+            "prefill_provisioned": provisioned(last.prefill, up),
+            "decode_provisioned": provisioned(last.decode, up),
+            "enough_up_frac": math.prod(
+                share_enough(provisioned(each, up), each, up) for each in (last.prefill, last.decode)
+            ),
+            "prefill_provisioned_99": provisioned_for(last.prefill, up, assurance=math.sqrt(ASSURANCE)),
+            "decode_provisioned_99": provisioned_for(last.decode, up, assurance=math.sqrt(ASSURANCE)),
+            "cost_per_hour": cost or None,
+            "cost_per_year": per_year(cost),
+        }
+    return {
+        "schema_version": 1,
+        "method": "analytic",
+        "fleets": [{**asdict(each), "cost_per_year": per_year(each.cost_per_hour)} for each in plan.fleets],
+        "recommended": recommended,
+        "tried": tried,
+        "met": plan.is_met,
+    }

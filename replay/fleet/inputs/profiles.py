@@ -1,0 +1,322 @@
+"""Profiles by name, from a file of their figures, or derived from a twin."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import yaml
+
+from replay.fleet.inputs.ranges import OF_PROFILE
+from replay.fleet.inputs.workload import mean_tokens
+from replay.gpus.known_errors import KnownError, known_error
+from replay.model.gpus import find_gpu
+from replay.search.prices import list_prices_per_hour
+from replay.twin.config_keys import ANALYTIC
+from sim import UNBOUNDED, EngineConfig, Extended, InvalidConfig, LatencyModel, StepBatch
+from sim.fleet import GpuProfile, Lengths
+from traces import ConfigError
+from traces.strict.section import Section, read_section
+from traces.strict.whole_file import is_there
+from traces.strict.yaml_nodes import shown
+
+if TYPE_CHECKING:
+    from replay.twin.config import TwinConfig
+
+SHIPPED = Path(__file__).with_name("profiles.yaml")
+NAMES = tuple(each.name for each in fields(GpuProfile))
+CONTEXTS = (0.25, 0.5, 1.0, 2.0)
+"""Multiples of the workload's own context at which a derived profile is compared with its model."""
+MOST_CHUNKS = 12
+"""Sizes of batches and of chunks that a profile is fitted to, evenly spaced by their logarithms."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Misfit:
+    """How far a profile's iterations are from its model's, as shares of the model's: median and largest."""
+
+    median: float
+    largest: float
+    num_batches: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """A profile, and what simulates it: its own twin, or an engine that does as the profile says.
+
+    ``misfit``: None where the profile is not derived from a model. ``gpus``: by name, of one engine.
+    ``kv_bytes_per_token``: in all layers; None where no model is named. ``has_list_price``: no price was given.
+    ``error``: how far its latency model was off on measured servers that it was not fitted to, where that is known.
+    ``idle_between_w``: of one engine, where the profile's idle power is assumed.
+    """
+
+    name: str
+    profile: GpuProfile
+    engine: EngineConfig
+    latency: LatencyModel
+    misfit: Misfit | None
+    gpus: Mapping[str, int]
+    kv_bytes_per_token: int | None = None
+    has_list_price: bool = False
+    error: KnownError | None = None
+    idle_between_w: tuple[float, float] | None = None
+
+
+def shipped_profiles() -> dict[str, GpuProfile]:
+    """Return the table of profiles by name."""
+    document = yaml.safe_load(SHIPPED.read_text())
+    return {name: GpuProfile(**figures) for name, figures in document["profiles"].items()}
+
+
+def power_source() -> str:
+    """Return where the power figures of the table are from, and which of them are assumed."""
+    return str(yaml.safe_load(SHIPPED.read_text())["power"])
+
+
+def read_source(
+    text: str, lengths: Lengths, *, context: int, prices: Mapping[str, float] | None = None
+) -> Source:
+    """Return what ``--profile`` names: a profile of the table, a file with a profile's figures, or a TWIN.yaml.
+
+    A twin's profile is derived for these lengths. Raises ConfigError.
+    """
+    named = shipped_profiles()
+    plain = text.removesuffix("-80")  # as the table of GPUs calls the larger A100
+    if plain in named:
+        low, high = yaml.safe_load(SHIPPED.read_text())["idle_between_w"][plain]
+        of_table = replace(from_profile(plain, named[plain], context=context), idle_between_w=(low, high))
+        return priced(of_table, prices)
+    path = Path(text)
+    if not is_there(path):
+        raise ConfigError(
+            f"--profile: got {text!r}, expected {', '.join(named)}, MODEL@GPU:TP, or a file (a "
+            "TWIN.yaml, or a profile)"
+        )
+    section = read_section(path)
+    if "w_s" in section:
+        section.refuse_unknown(NAMES)
+        figures = {name: _figure(section, name) for name in section.nodes}
+        try:
+            profile = GpuProfile(**figures)  # type: ignore[arg-type]  # checked by the profile itself
+        except (InvalidConfig, TypeError) as error:
+            raise ConfigError(f"{error} ({path})") from error
+        return priced(from_profile(path.stem, profile, context=context), prices)
+    from replay.twin.config import load_config
+
+    return priced(from_twin(load_config(path), lengths, context=context, name=path.stem), prices)
+
+
+def _figure(section: Section, name: str) -> float | bool:
+    """Return a figure of a profile's file, within its range. Raises ConfigError."""
+    if name not in OF_PROFILE:
+        value: float | bool | None = section.boolean(name)
+        assert value is not None  # noqa: S101 - the key is there
+        return value
+    low, high = OF_PROFILE[name]
+    expected = f"a number of {low:,} to {high:,}"
+    if isinstance(low, int):
+        value, expected = section.integer(name, least=low), f"a whole number of {low:,} to {high:,}"
+    else:
+        value = float(section.decimal(name, expected=expected) or 0)
+    if value is None or not low <= value <= high:
+        section.fail(name, got=shown(section.nodes[name]), expected=expected)
+    return value
+
+
+def priced(source: Source, prices: Mapping[str, float] | None) -> Source:
+    """Return a source with the prices' cost per hour, without any with the list prices where all its GPUs have one.
+
+    A profile that has a price of its own keeps it, unless prices are given. Raises ConfigError where its GPU has no
+    price among those that are given.
+    """
+    if not prices:
+        listed = list_prices_per_hour()
+        if source.profile.cost_per_hour > 0 or not source.gpus or not set(source.gpus) <= set(listed):
+            return source
+        return replace(priced(source, listed), has_list_price=True)
+    gpus = source.gpus or {find_gpu(source.name, where="--profile").name: source.profile.num_gpus}
+    missing = [name for name in gpus if name not in prices]
+    if missing:
+        raise ConfigError(f"--prices: got none of {missing[0]}, expected one")
+    cost = sum(prices[name] * number for name, number in gpus.items())
+    return replace(source, profile=replace(source.profile, cost_per_hour=cost))
+
+
+def from_profile(name: str, profile: GpuProfile, *, context: int) -> Source:
+    """Return a profile with an engine that does as it says: chunks, slots, blocks, and the time of an iteration.
+
+    Raises ConfigError where no engine can.
+    """
+    try:
+        engine, latency = _as_engine(profile, context)
+    except InvalidConfig as error:
+        raise ConfigError(f"profile {name}: {error}, at a context of {context:,} tokens") from error
+    return Source(name=name, profile=profile, engine=engine, latency=latency, misfit=None, gpus={})
+
+
+def _as_engine(profile: GpuProfile, context: int) -> tuple[EngineConfig, LatencyModel]:
+    slots = max(1, profile.num_slots(context))
+    engine = EngineConfig(
+        max_num_seqs=slots,
+        max_num_batched_tokens=slots * profile.chunk_tokens,
+        long_prefill_token_threshold=profile.chunk_tokens,
+        block_size=profile.block_size,
+        num_gpu_blocks=profile.num_blocks + 1,  # vLLM's null block
+        max_model_len=max(context, 2),
+        enable_prefix_caching=False,
+        async_scheduling=False,
+        frontend="none",
+    )
+    latency = Extended(
+        beta0=round(profile.w_s * 1e6, 6),
+        beta1=round(profile.prefill_token_s * 1e6, 6),
+        beta2=0,
+        beta3=profile.h_s / profile.calibration_context * 1e6,
+        beta4=profile.prefill_pair_s * 1e6,
+    )
+    return engine, latency
+
+
+def of_context(source: Source, context: int) -> Source:
+    """Return a source whose engine is that of a pool for requests of at most ``context`` tokens.
+
+    A profile of the table has more slots the shorter they are, and so more seats; a twin's engine stays as it is.
+    """
+    if source.misfit is not None:
+        return source
+    made = from_profile(source.name, source.profile, context=context)
+    return replace(source, engine=made.engine)
+
+
+def from_twin(twin: TwinConfig, lengths: Lengths, *, context: int, name: str) -> Source:
+    """Return the profile of a twin at these lengths: W and H from the model's own step times, and how well they fit.
+
+    ``w_s`` and ``h_s``: the line through steps of one request of the workload's mean length to as many as run at once;
+    the prompts' compute is fitted to steps of one chunk each, by tokens and by pairs.
+    """
+    engine, model = twin.engine, twin.latency
+    tokens = mean_tokens(lengths)
+    blocks = engine.num_gpu_blocks - 1
+    if engine.num_gpu_blocks == UNBOUNDED:
+        blocks = engine.max_num_seqs * -(-context // engine.block_size)
+    seats = seats_of(held_by(engine, tokens))
+    times = model.durations_us(decodes(seats, np.full(len(seats), tokens))) / 1e6
+    slope = float(np.polyfit(seats, times, 1)[0]) if len(seats) > 1 else 0.0
+    slope = max(slope, 0.0)
+    w_s = max(float((times - slope * seats).mean()), 1e-6)
+    per_token, per_pair = _prefill(model, engine, w_s)
+    profile = GpuProfile(
+        w_s=w_s,
+        h_s=slope * context / tokens,
+        calibration_context=context,
+        chunk_tokens=engine.max_num_batched_tokens,
+        block_size=engine.block_size,
+        num_blocks=max(blocks, 1),
+        max_slots=engine.max_num_seqs,
+        prefill_token_s=per_token,
+        prefill_pair_s=per_pair,
+        num_gpus=sum(twin.num_gpus.values()) or 1,
+        reserves_context=False,
+    )
+    return Source(
+        name=name,
+        profile=profile,
+        engine=engine,
+        latency=model,
+        misfit=misfit_of(profile, model, seats, tokens),
+        gpus=twin.num_gpus,
+        kv_bytes_per_token=twin.kv_bytes_per_token,
+        error=_known_error(twin),
+    )
+
+
+def _known_error(twin: TwinConfig) -> KnownError | None:
+    """Return what is known of the error of a twin whose step times follow from model and GPU; None of a fitted one."""
+    model = next((name for name, cls in ANALYTIC.items() if type(twin.latency) is cls), None)
+    if model is None or twin.shape is None or len(twin.gpus_of_pools) != 1:
+        return None
+    return known_error(twin.shape, twin.gpus_of_pools[0][0], model)
+
+
+def seats_of(most: int) -> np.ndarray[tuple[int, ...], np.dtype[np.int64]]:
+    """Return the batch sizes at which a model is asked for W and H, from one request to ``most``."""
+    return np.unique(np.geomspace(1, max(most, 1), MOST_CHUNKS).astype(np.int64))
+
+
+def held_by(engine: EngineConfig, tokens: float) -> int:
+    """Return how many requests of this many tokens run at once: all seats, or what the KV cache holds."""
+    if engine.num_gpu_blocks == UNBOUNDED:
+        return engine.max_num_seqs
+    return max(1, min(engine.max_num_seqs, int((engine.num_gpu_blocks - 1) * engine.block_size / tokens)))
+
+
+def decodes(
+    seats: np.ndarray[tuple[int, ...], np.dtype[np.int64]],
+    tokens: np.ndarray[tuple[int, ...], np.dtype[np.float64]],
+) -> StepBatch:
+    """Return steps in which this many requests of this many tokens decode."""
+    zero = np.zeros(len(seats), np.int64)
+    return StepBatch(
+        num_prefill_tokens=zero,
+        num_decode_tokens=seats,
+        decode_context_tokens=np.rint(seats * tokens).astype(np.int64),
+        prefill_pairs=zero,
+        num_prefill_seqs=zero,
+        prefill_context_tokens=zero,
+    )
+
+
+def prefill_step(sizes: np.ndarray[tuple[int, ...], np.dtype[np.int64]]) -> StepBatch:
+    """Return steps of one chunk each, the first of its prompt, of this many tokens."""
+    zero = np.zeros(len(sizes), np.int64)
+    return StepBatch(
+        num_prefill_tokens=sizes,
+        num_decode_tokens=zero,
+        decode_context_tokens=zero,
+        prefill_pairs=sizes * (sizes + 1) // 2,
+        num_prefill_seqs=np.ones(len(sizes), np.int64),
+        prefill_context_tokens=sizes,
+    )
+
+
+def _prefill(model: LatencyModel, engine: EngineConfig, w_s: float) -> tuple[float, float]:
+    """Return the compute of prompts per token and per pair, seconds: steps of one chunk, less what any step takes."""
+    from scipy.optimize import nnls
+
+    sizes = np.unique(np.geomspace(16, engine.max_num_batched_tokens, MOST_CHUNKS).astype(np.int64))
+    pairs = sizes * (sizes + 1) // 2
+    times = model.durations_us(prefill_step(sizes))
+    more = np.maximum(times / 1e6 - w_s, 0.0)
+    weight = 1 / np.maximum(times / 1e6, 1e-9)
+    per_token, per_pair = nnls(np.column_stack([sizes, pairs]) * weight[:, None], more * weight)[0]
+    return float(per_token), float(per_pair)
+
+
+def misfit_of(
+    profile: GpuProfile,
+    model: LatencyModel,
+    seats: np.ndarray[tuple[int, ...], np.dtype[np.int64]],
+    tokens: float,
+) -> Misfit:
+    """Return how far the profile's iterations are from the model's, over seats and contexts around the workload's."""
+    grid = [(n, tokens * factor) for n in seats for factor in CONTEXTS]
+    numbers = np.array([each[0] for each in grid], np.int64)
+    contexts = np.array([each[1] for each in grid])
+    real = model.durations_us(decodes(numbers, contexts)) / 1e6
+    told = profile.w_s + profile.h_s * contexts / profile.calibration_context * numbers
+    off = np.abs(told / real - 1)
+    return Misfit(median=float(np.median(off)), largest=float(off.max()), num_batches=len(grid))
+
+
+def profile_yaml(source: Source) -> str:
+    """Return a profile as a file that ``--profile`` takes."""
+    head = f"# profile of {source.name}\n"
+    if source.misfit is not None:
+        head += (
+            f"# its iterations against the model's over {source.misfit.num_batches} batches: "
+            f"median {source.misfit.median:.1%}, largest {source.misfit.largest:.1%}\n"
+        )
+    return head + yaml.safe_dump(asdict(source.profile), sort_keys=False)

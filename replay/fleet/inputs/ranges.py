@@ -1,0 +1,62 @@
+"""What a fleet's figures may be. Beyond these ends a figure is a mistake, and products of several overflow."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from replay.search.prices import MOST_PRICE
+from sim.fleet import GpuProfile, Lengths
+from sim.fleet.sizing import MOST_ENGINES, Infeasible, Objective, PoolSize
+from sim.fleet.sizing import size_pool as sized_by_formula
+from traces import ConfigError
+from traces.strict.limits import MOST_TOKENS
+
+Range = tuple[float, float]
+RATES: Final[Range] = (1e-6, 1e6)
+"""Requests per second: one in eleven days, to a million."""
+PRICES: Final[Range] = (1e-6, MOST_PRICE)
+"""Of an engine or a GPU and hour, in any currency."""
+FACTORS: Final[Range] = (1.0, 1000.0)
+"""How many times too long a prompt may be that is cut."""
+FAILURES_PER_DAY: Final[Range] = (0.0, 86_400.0)
+"""Of a node."""
+REPAIR_HOURS: Final[Range] = (0.0, 8_784.0)
+"""A year at most."""
+LEAST_UP: Final = 0.01
+"""Share of the nodes, as the option --availability has it."""
+
+WATTS: Final[Range] = (0.0, 1e6)
+OF_PROFILE: Final[dict[str, Range]] = {
+    **{
+        "w_s": (1e-6, 100.0),
+        "h_s": (0.0, 100.0),
+        "prefill_token_s": (0.0, 1.0),
+        "prefill_pair_s": (0.0, 1e-3),
+    },
+    **{"calibration_context": (1, MOST_TOKENS), "chunk_tokens": (1, 1 << 28), "block_size": (1, 1 << 20)},
+    **{"num_blocks": (1, 1 << 30), "max_slots": (1, 1 << 20), "num_gpus": (1, 1 << 16)},
+    **{"cost_per_hour": (0.0, MOST_PRICE), "idle_w": WATTS, "nominal_w": WATTS},
+    **{"power_k": (0.1, 4.0), "power_x0": (0.0, 32.0)},
+}
+"""Figures of a profile, by name; those with whole ends are counts."""
+
+
+def in_range(name: str, value: float, ends: Range) -> float:
+    """Return a value that is within its ends. Raises ConfigError, for NaN too."""
+    low, high = ends
+    if not low <= value <= high:
+        raise ConfigError(f"{name}: got {value:g}, expected {low:,g} to {high:,g}")
+    return value
+
+
+def size_pool(
+    profile: GpuProfile, lengths: Lengths, rate_per_s: float, objective: Objective, *, context: int
+) -> PoolSize:
+    """Return the smallest pool that meets an objective at a rate, of at most ``MOST_ENGINES``. Raises Infeasible."""
+    size = sized_by_formula(profile, lengths, rate_per_s, objective, context=context)
+    if size.provisioned > MOST_ENGINES:
+        raise Infeasible(
+            f"rate: got {rate_per_s:g} requests/s, expected less: it takes {size.provisioned:,.4g} engines, of at most "
+            f"{MOST_ENGINES:,}"
+        )
+    return size

@@ -1,0 +1,276 @@
+"""Questions that formulas answer alone: thresholds, rates and GPU types, power."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+
+import numpy as np
+
+from replay.fleet.costs import HEAD, cost_cells, per_year
+from replay.fleet.inputs.profiles import Source
+from replay.fleet.inputs.ranges import FACTORS, RATES, in_range, size_pool
+from replay.fleet.size import Check, PoolPlan, plan_pool
+from replay.fleet.text import power_text, verification_document
+from sim.fleet import Lengths
+from sim.fleet.energy import Energy
+from sim.fleet.sizing import Infeasible, Objective, PoolSize
+from sim.fleet.split import Splits, marked, sweep_thresholds
+from traces import shown_time
+
+NUM_THRESHOLDS = 250
+MOST_SHOWN = 15
+EDGES = (0.01, 0.999)
+"""Shares of short requests between which a threshold is worth a look."""
+
+
+def splits_of(
+    sources: Sequence[Source],
+    lengths: Lengths,
+    rate_per_s: float,
+    objective: Objective,
+    *,
+    context: int,
+    factors: Sequence[float],
+) -> Splits:
+    """Return one pool for all, and a split per threshold, 250 of them evenly through the lengths."""
+    for factor in factors:
+        in_range("--compress", factor, FACTORS)
+    profiles = (sources[0].profile, sources[-1].profile)
+    one = size_pool(profiles[1], lengths, rate_per_s, objective, context=context)
+    total = lengths.total_tokens
+    low, high = np.quantile(total, EDGES)
+    thresholds = sorted({round(each) for each in np.linspace(low, min(high, context - 1), NUM_THRESHOLDS)})
+    found = sweep_thresholds(
+        profiles,
+        lengths,
+        rate_per_s,
+        objective,
+        thresholds=thresholds,
+        context=context,
+        factors=factors,
+    )
+    return marked(Splits(one=one, profiles=profiles, splits=tuple(found), is_one_best=False))
+
+
+def split_lines(found: Splits) -> list[str]:
+    """Return the Pareto front as a table, cheapest first, beside what one pool for all takes."""
+    best = sorted(
+        (each for each in found.splits if each.is_best),
+        key=lambda each: (found.amount(each), each.ttft_p99_s),
+    )
+    head = f"{'up to':>10}{'cut':>6}{'short':>8}{'engines':>16}{'GPUs':>7}{'TTFT p99':>12}{HEAD}{'saves':>9}"
+    one = found.one
+    rows = [
+        _split_row(
+            "one pool",
+            "-",
+            "-",
+            str(one.provisioned),
+            found.profiles[1].num_gpus * one.provisioned,
+            one.ttft_p99_s,
+            found.one_amount if found.has_prices else None,
+            "-",
+        ),
+        *(
+            _split_row(
+                f"{each.threshold:,}",
+                f"{each.factor:g}",
+                f"{each.share:.1%}",
+                f"{_count(each.short)} + {_count(each.long)}",
+                found.gpus(each),
+                each.ttft_p99_s,
+                each.cost_per_hour if found.has_prices else None,
+                f"{found.saving(each):.1%}",
+            )
+            for each in best[:MOST_SHOWN]
+        ),
+    ]
+    more = [f"… and {len(best) - MOST_SHOWN} more (--json)"] if len(best) > MOST_SHOWN else []
+    return [
+        split_headline(found),
+        f"{len(found.splits)} splits meet the SLO; {len(best)} are on the Pareto front{_one_told(found)}",
+        head,
+        *rows,
+        *more,
+        "engines: of the short pool + of the long one. cut: prompts up to this many times too long are cut. saves: "
+        "against one pool for all.",
+        "A formula can be too optimistic: vtwin fleet size --split TOKENS simulates a split.",
+    ]
+
+
+def _one_told(found: Splits) -> str:
+    return ", and so is one pool for all" if found.is_one_best else "; one pool for all is not"
+
+
+def _split_row(
+    up_to: str, cut: str, share: str, engines: str, gpus: int, ttft_s: float, cost: float | None, saves: str
+) -> str:
+    return (
+        f"{up_to:>10}{cut:>6}{share:>8}{engines:>16}{gpus:>7,}{shown_time(ttft_s * 1e6):>12}{cost_cells(cost)}"
+        f"{saves:>9}"
+    )
+
+
+def split_headline(found: Splits) -> str:
+    """Return what the cheapest split saves against one pool for all, in a sentence."""
+    if not found.splits:
+        return "by formula, no split meets the SLO"
+    cheapest = min(found.splits, key=lambda each: (found.amount(each), each.ttft_p99_s))
+    saving, what = found.saving(cheapest), "cost" if found.has_prices else "GPUs"
+    if saving <= 0:
+        return f"by formula, no split takes less than one pool for all: {found.one.provisioned:,} engines"
+    return (
+        f"by formula, a split at {cheapest.threshold:,} tokens saves {saving:.1%} of the {what}: {cheapest.engines:,} "
+        f"engines in place of {found.one.provisioned:,} in one pool for all"
+    )
+
+
+def _count(pool: PoolSize | None) -> str:
+    return "0" if pool is None else str(pool.provisioned)
+
+
+def split_document(found: Splits) -> dict[str, object]:
+    """Return the JSON document; ``saving``: the share of one pool's cost, without prices of its GPUs."""
+    cost = found.one_amount if found.has_prices else None
+    return {
+        "schema_version": 1,
+        "method": "analytic",
+        "saving_of": "cost" if found.has_prices else "gpus",
+        "one_pool": {
+            **asdict(found.one),
+            "gpus": found.one.provisioned * found.profiles[1].num_gpus,
+            "cost_per_hour": cost,
+            "cost_per_year": per_year(cost),
+            "is_best": found.is_one_best,
+        },
+        "splits": [
+            {
+                **asdict(each),
+                "gpus": found.gpus(each),
+                "cost_per_year": per_year(each.cost_per_hour),
+                "saving": found.saving(each),
+            }
+            for each in found.splits
+        ],
+    }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WhatIf:
+    """One profile at one rate. ``size``: by formula; None: ``reason`` says why there is none.
+
+    ``simulated``: the pool as simulation sizes it, whose engines the others are of; None: they are the formula's.
+    """
+
+    profile: str
+    rate_per_s: float
+    size: PoolSize | None
+    reason: str
+    gpus: int
+    cost_per_hour: float | None
+    cost_per_year: float | None
+    energy: Energy | None
+    power_between_w: tuple[float, float] | None = None
+    simulated: PoolPlan | None = None
+
+
+def whatif_of(
+    sources: Sequence[Source],
+    lengths: Lengths,
+    rates: Sequence[float],
+    objective: Objective,
+    *,
+    context: int,
+    check: Check | None = None,
+) -> list[WhatIf]:
+    """Return every profile at every rate, by formula, or with ``check`` with as many engines as simulation asks for."""
+    for rate in rates:
+        in_range("--rates", rate, RATES)
+    return [
+        _whatif(source, lengths, rate, objective, context=context, check=check)
+        for source in sources
+        for rate in rates
+    ]
+
+
+def _whatif(
+    source: Source, lengths: Lengths, rate: float, objective: Objective, *, context: int, check: Check | None
+) -> WhatIf:
+    none = WhatIf(
+        profile=source.name,
+        rate_per_s=rate,
+        size=None,
+        reason="",
+        gpus=0,
+        cost_per_hour=None,
+        cost_per_year=None,
+        energy=None,
+    )
+    try:
+        plan = plan_pool(source, lengths, rate, objective, context=context, check=check)
+    except Infeasible as error:
+        return replace(none, reason=str(error))
+    if plan.is_met(objective) is False:
+        return replace(none, reason="no number of engines that was tried meets the SLO in simulation")
+    cost = plan.provisioned * source.profile.cost_per_hour or None
+    return replace(
+        none,
+        size=plan.analytic,
+        gpus=plan.gpus,
+        cost_per_hour=cost,
+        cost_per_year=per_year(cost),
+        energy=plan.energy if plan.energy.power_w > 0 else None,
+        power_between_w=plan.power_between_w,
+        simulated=plan if plan.verified is not None else None,
+    )
+
+
+def whatif_lines(found: Sequence[WhatIf]) -> list[str]:
+    """Return a row per profile and rate."""
+    wide = max(10, *(len(each.profile) + 2 for each in found))
+    head = (
+        f"{'profile':<{wide}}{'req/s':>8}{'GPUs':>8}{'asked by':>13}{'TTFT p99':>12}{'slots used':>12}"
+        f"{HEAD}{'power':>26}{'tok/J':>8}"
+    )
+    rows = [head]
+    for each in found:
+        start = f"{each.profile:<{wide}}{each.rate_per_s:>8g}"
+        if each.size is None:
+            rows.append(f"{start}    none: {each.reason}")
+            continue
+        power = "-" if each.energy is None else power_text(each.energy.power_w, each.power_between_w)
+        tokens = "-" if each.energy is None else f"{each.energy.tokens_per_joule:.3g}"
+        ttft, used, binding = each.size.ttft_p99_s, each.size.utilization, each.size.binding
+        if each.simulated is not None and each.simulated.verified is not None:
+            seen = each.simulated.verified
+            ttft, used, binding = seen.ttft_p99.value, seen.utilization, f"formula {each.size.engines:,}"
+        rows.append(
+            f"{start}{each.gpus:>8,}{binding:>13}{shown_time(ttft * 1e6):>12}"
+            f"{used:>12.0%}{cost_cells(each.cost_per_hour)}{power:>26}{tokens:>8}"
+        )
+    if any(each.simulated is not None for each in found):
+        return [
+            *rows,
+            "simulated: the fewest engines that meet the SLO, next to the formula's number",
+        ]
+    return [*rows, "by formula; --verify simulates them"]
+
+
+def whatif_document(found: Sequence[WhatIf]) -> dict[str, object]:
+    """Return the JSON document."""
+    is_simulated = any(each.simulated is not None for each in found)
+    return {
+        "schema_version": 1,
+        "method": "simulated" if is_simulated else "analytic",
+        "answers": [
+            {
+                **asdict(replace(each, simulated=None)),
+                "engines": None if each.simulated is None else each.simulated.engines,
+                "verified": None
+                if each.simulated is None or each.simulated.verified is None
+                else verification_document(each.simulated.verified),
+            }
+            for each in found
+        ],
+    }

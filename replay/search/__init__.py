@@ -1,0 +1,32 @@
+"""Questions that one simulation does not answer: the highest rate within an SLO, variants side by side."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from replay.search.evaluation import Evaluator
+    from replay.search.highest import ceiling_of
+    from replay.search.load import load_of
+
+__all__ = [
+    "Evaluator",
+    "ceiling_of",
+    "load_of",
+]
+
+_HOMES = {
+    "Evaluator": "replay.search.evaluation",
+    "ceiling_of": "replay.search.highest",
+    "load_of": "replay.search.load",
+}
+
+
+def __getattr__(name: str) -> object:
+    """Import a public name from its module when it is first asked for."""
+    if name not in _HOMES:
+        raise AttributeError(f"module 'replay.search' has no attribute {name!r}")
+    value: object = getattr(import_module(_HOMES[name]), name)
+    globals()[name] = value
+    return value

@@ -1,0 +1,330 @@
+"""The highest rate within limits, and the most that is answered at all, of given draws of a load.
+
+Every rate is simulated with the same draws, so that one rate is better than another for its load and not by chance.
+From a rate of the right size the search goes up until a limit breaks, or more comes than is answered
+(``replay.verdict.growth``); bisection then finds where. A run that ends before it could tell meets no limit.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from replay.search.evaluation import THROUGHPUT, Evaluation, Evaluator
+from replay.search.load import Load, load_of
+from replay.verdict.growth import Growth
+from replay.verdict.judge import FEW, SETTLED, SHORT, UNDER_WAY, is_overloaded, tells_rate
+from replay.verdict.judge import LASTING as LASTING_TO_TELL
+from replay.verdict.judged import MARGIN, UNANSWERED
+from traces import RunLimit
+
+if TYPE_CHECKING:
+    from replay.twin.config import TwinConfig
+    from traces import Trace
+
+TOLERANCE = 0.005
+"""Bisection ends when the rate is known to this share of itself."""
+MOST_AIMED = 4
+"""This many rates are taken from between two others by their latencies."""
+IDLE = 1e-3
+"""At this share of a rate of the right size, requests hardly ever meet."""
+MOST_STEPS = 40
+"""From the first rate up, or down."""
+DOUBLE = 2.0
+"""A rate of the right size is doubled or halved until it is found on both sides;"""
+NEAR_STEP = 1.04
+"""from one that is near, the first step is this one, and each next one its square."""
+LASTING = 50
+"""A run that lasts less than this many times a request ends before queues have grown: in runs of 30 times, capacities
+came out 7 % too high, of 80 times within 1.5 % (docs/how-to/tune-the-flags.md)."""
+MORE = 4
+"""This many times as many requests are asked for where a run could not tell whether the server keeps up."""
+STRIDE = 4.0
+"""The rate goes up, or down, by this factor until the most that is answered is found on both sides."""
+MOST_STRIDES = 25
+"""Enough for a factor of 10^15: a rate that is not found by then does not exist."""
+ABOVE = 1.1
+"""The highest throughput is found at this factor above it: there growth shows, and the server hardly differs."""
+NARROW = 1.05
+"""Two rates within this factor need no third between them."""
+MOST_LOOKS = 10
+MOST_REPEATED = 400_000
+"""This many requests at most a run becomes by sending it again and again."""
+SCALED = 4
+"""A run lasts this many times as long as a fleet may take to scale; the first half of it tells nothing."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """The highest rate that meets the limits, None: none does; what breaks just above it; an idle server."""
+
+    low: float | None
+    broken: Evaluation | None
+    idle: Evaluation
+
+    def limiting(self, limits: Sequence[RunLimit]) -> str:
+        """Return the limit that breaks first, or ``throughput``."""
+        return THROUGHPUT if self.broken is None else self.broken.worst(limits)
+
+
+def highest(
+    evaluator: Evaluator, *, least: float = 0.0, near: Found | None = None, tolerance: float = TOLERANCE
+) -> Found:
+    """Return the highest rate that meets the limits.
+
+    ``least``: a rate that does. ``near``: what fewer requests have found, whose rate must be near.
+    """
+    if near is not None and near.low is not None:
+        return _searched(evaluator, near.low, idle=near.idle, step=NEAR_STEP, tolerance=tolerance)
+    start = least if least > 0 else float(np.mean([load.scale_per_s() for load in evaluator.loads]))
+    idle = evaluator.at(start * IDLE if start > 0 else 1.0)
+    if start <= 0 or (least <= 0 and not idle.meets(evaluator.limits)):
+        return Found(low=None, broken=idle, idle=idle)
+    return _searched(evaluator, start, idle=idle, step=DOUBLE, tolerance=tolerance)
+
+
+def highest_among(evaluator: Evaluator, rates: Sequence[float], *, near: Found) -> Found:
+    """Return the highest rate that meets the limits; fewer draws have found ``near`` and simulated these rates.
+
+    Those are looked at first, since each draw is simulated once at a rate.
+    """
+    low = near.low
+    ascending = sorted(rate for rate in rates if rate > near.idle.rate_per_s)
+    if low not in ascending:
+        return highest(evaluator, near=near)
+    at = ascending.index(low)
+    while at >= 0 and not evaluator.at(ascending[at]).meets(evaluator.limits):
+        at -= 1
+    while 0 <= at < len(ascending) - 1 and evaluator.at(ascending[at + 1]).meets(evaluator.limits):
+        at += 1
+    if not 0 <= at < len(ascending) - 1:
+        return highest(evaluator, near=near)
+    low, high = _narrowed(evaluator, ascending[at], ascending[at + 1], tolerance=TOLERANCE)
+    return Found(low=low, broken=evaluator.at(high), idle=near.idle)
+
+
+def _searched(
+    evaluator: Evaluator, start: float, *, idle: Evaluation, step: float, tolerance: float
+) -> Found:
+    def is_met(rate: float) -> bool:
+        return evaluator.at(rate).meets(evaluator.limits)
+
+    ends = _bracket(is_met, start, step=step, least=idle.rate_per_s)
+    if ends is None:
+        return Found(low=None, broken=idle, idle=idle)
+    low, high = _narrowed(evaluator, *ends, tolerance=tolerance)
+    evaluator.at(low)  # an idle server's rate may be known of fewer requests only
+    return Found(low=low, broken=evaluator.at(high), idle=idle)
+
+
+def requests_to_last(evaluator: Evaluator, found: Found) -> int:
+    """Return how many requests make a run long enough: for ``LASTING`` stays, and for a search that could tell."""
+    if found.low is None:
+        return MORE * len(evaluator.loads[0]) if found.idle.is_undecided(evaluator.limits) else 0
+    is_full = found.limiting(evaluator.limits) == THROUGHPUT
+    at = (
+        found.idle if is_full else evaluator.at(found.low)
+    )  # where only the load ends it, a stay is mostly its queue
+    stay_s = at.curve_us["e2e"][0] * 1e-6
+    asked = 0.0 if math.isnan(stay_s) else LASTING * stay_s * found.low
+    if found.broken is not None and found.broken.is_too_short:
+        asked = max(asked, MORE * len(evaluator.loads[0]))
+    return math.ceil(asked / 100) * 100
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Above:
+    """The capacity for one draw, requests/s; None where it is not above a rate. ``asks``: requests it takes to tell."""
+
+    rate_per_s: float | None
+    asks: int
+
+
+def highest_above(trace: Trace, twin: TwinConfig, limits: Sequence[RunLimit], *, least: float) -> Above:
+    """Return the capacity for one draw; without a rate where it is not above ``least``, requests/s.
+
+    Where it is not above, one simulation has said so.
+    """
+    evaluator = Evaluator(loads=[load_of(trace, twin)], limits=limits)
+    if least > 0 and not (first := evaluator.at(least)).meets(limits):
+        return Above(rate_per_s=None, asks=MORE * len(trace) if first.is_undecided(limits) else 0)
+    found = highest(evaluator, least=least)
+    return Above(rate_per_s=found.low, asks=requests_to_last(evaluator, found))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Told:
+    """What runs at a rate tell: whether it is too much, and how many requests/s each load was served."""
+
+    rate_per_s: float
+    is_outrun: bool
+    served_per_s: tuple[float, ...]
+
+    @property
+    def mean_per_s(self) -> float:
+        """What was served, the mean over the loads."""
+        return float(np.mean(self.served_per_s))
+
+
+def ceiling_of(loads: Sequence[Load]) -> float | None:
+    """Return the most that is answered, requests/s, whatever the latencies: the mean over draws of one load.
+
+    A run itself says whether answers keep up with it: above the ceiling, of what comes a share piles up, and the rest
+    is what is answered. So the rate goes up until it is too much, and then to a little above what was answered there,
+    where caches and queues are what they are near the ceiling. None where no run tells, as of requests that are all
+    refused.
+    """
+    sides = _sides(loads[0])
+    if sides is None:
+        return None
+    followed, outrun = _refined(loads[0], *sides)
+    told = outrun if len(loads) == 1 else _told(loads, outrun.rate_per_s)
+    if told is None:
+        return None
+    served = told.mean_per_s
+    return (
+        followed if followed > NARROW * served else served
+    )  # overload may empty caches: less is answered then
+
+
+def _sides(load: Load) -> tuple[float, Told] | None:
+    """Return a rate that is followed and, at most a stride above it, one that is not, with what it tells."""
+    rate, followed, outrun = load.own_rate_per_s, 0.0, None
+    for _ in range(MOST_STRIDES):
+        told = _told([load], rate)
+        if told is None:
+            return None
+        if told.is_outrun:
+            outrun = told
+        else:
+            followed = rate
+        if followed and outrun is not None:
+            return followed, outrun
+        rate *= 1 / STRIDE if told.is_outrun else STRIDE
+    return None
+
+
+def _refined(load: Load, followed: float, outrun: Told) -> tuple[float, Told]:
+    """Return the same two rates, the second a little above what is served at it."""
+    for _ in range(MOST_LOOKS):
+        rate = ABOVE * outrun.mean_per_s
+        if not followed * NARROW < rate < outrun.rate_per_s / NARROW:
+            rate = math.sqrt(followed * outrun.rate_per_s)
+        told = _told([load], rate)
+        if told is None:
+            break
+        if not told.is_outrun:
+            followed = rate
+        else:
+            outrun = told
+        is_near = outrun.rate_per_s < ABOVE * NARROW * outrun.mean_per_s
+        if is_near or outrun.rate_per_s < followed * NARROW:
+            break
+    return followed, outrun
+
+
+def _told(loads: Sequence[Load], rate_per_s: float) -> Told | None:
+    """Return what a rate tells, the mean over the loads; None where one of them tells nothing."""
+    grown = [_growth(load, rate_per_s) for load in loads]
+    known = [each for each in grown if each is not None]
+    if len(known) < len(grown):
+        return None
+    outrun = [_is_outrun(growth, load) for growth, load in zip(known, loads, strict=True)]
+    return Told(
+        rate_per_s=rate_per_s,
+        is_outrun=sum(outrun) * 2 > len(outrun),
+        served_per_s=tuple(
+            growth.served_per_s * len(load) / max(int(load.first.sum()), 1)
+            for growth, load in zip(known, loads, strict=True)
+        ),
+    )
+
+
+def _is_outrun(growth: Growth, load: Load) -> bool:
+    """Return whether more comes than is answered; requests that give up or are turned away count as not answered."""
+    laps = max(1, round(growth.num_sent / max(int(load.first.sum()), 1)))
+    is_lost = growth.num_sent < (1 - UNANSWERED) * laps * int(load.first.sum())
+    piles_up = growth.growth_frac > MARGIN and growth.generations >= SETTLED and not growth.falls_back
+    return is_lost or piles_up or is_overloaded(growth)
+
+
+def _growth(load: Load, rate_per_s: float) -> Growth | None:
+    """Return the growth of a run that is long enough to tell, sent again and again until it is; None if it never is."""
+    span_us = len(load) / rate_per_s * 1e6
+    laps = math.ceil(FEW / len(load)) if len(load) < SHORT else 1
+    laps = max(laps, min(math.ceil(SCALED * load.scaling_us / span_us), MOST_REPEATED // len(load)))
+    while True:
+        growth = load.growth(rate_per_s, laps=laps)
+        if growth is None:
+            return None
+        if tells_rate(growth) and is_overloaded(growth):
+            return growth
+        if growth.in_system <= UNDER_WAY * growth.num_sent:
+            return growth
+        if 2 * laps * len(load) > MOST_REPEATED:
+            return growth if is_overloaded(growth) else None
+        wanted = math.ceil(LASTING_TO_TELL * growth.in_system / growth.num_sent * laps)
+        laps = min(max(2 * laps, wanted), MOST_REPEATED // len(load))
+
+
+def _bracket(
+    holds: Callable[[float], bool], start: float, *, step: float, least: float | None = None
+) -> tuple[float, float] | None:
+    """Return (a rate at which it holds, one at which it does not), a step apart; None: there are none.
+
+    Steps grow up to a factor of two. ``least``: a rate at which it is known to hold.
+    """
+    rate, goes_up = start, holds(start)
+    for _ in range(MOST_STEPS):
+        following = rate * step if goes_up else rate / step
+        if not goes_up and least is not None and following <= least:
+            return least, rate
+        if holds(following) != goes_up:
+            return (rate, following) if goes_up else (following, rate)
+        rate, step = following, min(step * step, DOUBLE)
+    return None
+
+
+def _narrowed(evaluator: Evaluator, low: float, high: float, *, tolerance: float) -> tuple[float, float]:
+    """Return the same two rates as ``bisect``, of fewer simulations: just below where the ratio passes 1, just above.
+
+    Between two rates the logarithm of a ratio is about a line of the rate's. Where that leads nowhere, bisection does.
+    """
+    limits = evaluator.limits
+    for _ in range(MOST_AIMED):
+        if high > 2 * low or high - low <= tolerance * high:
+            break
+        before, after = (max(evaluator.at(rate).ratios(limits).values(), default=0.0) for rate in (low, high))
+        if not 0 < before <= 1 < after < math.inf:
+            break
+        guess = low * (high / low) ** (-math.log(before) / math.log(after / before))
+        is_near = guess < low * (1 + tolerance / 2)
+        aim = low * (1 + 0.9 * tolerance) if is_near else guess * (1 - tolerance / 3)
+        if not low < aim < high:
+            break
+        if evaluator.at(aim).meets(limits):
+            low = aim
+        else:
+            high = aim
+    return bisect(lambda rate: evaluator.at(rate).meets(limits), low, high, tolerance=tolerance)
+
+
+def bisect(
+    holds: Callable[[float], bool], low: float, high: float, *, tolerance: float
+) -> tuple[float, float]:
+    """Return (a rate at which it holds, one at which it does not), nearer to each other than the tolerance.
+
+    It holds at ``low`` and not at ``high``. While they are far apart, their geometric mean halves the orders of
+    magnitude between them.
+    """
+    while high - low > tolerance * high:
+        middle = math.sqrt(low * high) if high > 4 * low else (low + high) / 2
+        if holds(middle):
+            low = middle
+        else:
+            high = middle
+    return low, high

@@ -1,0 +1,107 @@
+"""Where the runs of a sweep are simulated: in processes of this machine, or of many."""
+
+from __future__ import annotations
+
+import multiprocessing
+import signal
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from contextlib import contextmanager
+from importlib import import_module
+from typing import Any, Literal
+
+from replay.sweep.grid import Run
+from replay.sweep.one_run import Row, as_row, row_of
+from traces import ConfigError
+
+Backend = Literal["processes", "dask", "ray"]
+
+
+def rows_of(runs: Sequence[Run], *, backend: Backend, jobs: int, address: str | None = None) -> Iterator[Row]:
+    """Yield the runs' rows as they are finished.
+
+    ``jobs``: processes of this machine, where ``address`` names no cluster. Raises ConfigError without the library.
+    """
+    if backend == "dask":
+        return _by_dask(runs, jobs=jobs, address=address)
+    if backend == "ray":
+        return _by_ray(runs, jobs=jobs, address=address)
+    if address is not None:
+        raise ConfigError("--address: needs --backend dask or ray")
+    return _here(runs) if jobs == 1 or len(runs) == 1 else _by_processes(runs, jobs=jobs)
+
+
+def _here(runs: Sequence[Run]) -> Iterator[Row]:
+    for run in runs:
+        yield row_of(run)
+
+
+def _by_processes(runs: Sequence[Run], *, jobs: int) -> Iterator[Row]:
+    context = multiprocessing.get_context("spawn")
+    executor = ProcessPoolExecutor(max_workers=min(jobs, len(runs)), mp_context=context)
+    try:
+        with _interrupts_held():  # the workers start with the first run, and inherit it
+            waiting = {executor.submit(row_of, run): run for run in runs}
+        for done in as_completed(waiting):
+            error = done.exception()
+            yield done.result() if error is None else as_row(waiting[done], error)
+    except (KeyboardInterrupt, GeneratorExit):
+        executor.shutdown(wait=False, cancel_futures=True)
+        for worker in multiprocessing.active_children():
+            worker.terminate()
+        raise
+    finally:
+        executor.shutdown(wait=False, cancel_futures=True)
+
+
+@contextmanager
+def _interrupts_held() -> Iterator[None]:
+    """Hold Ctrl-C back; processes that are started meanwhile never get it, and the parent ends them.
+
+    A worker that is interrupted while it takes its next run would leave the others waiting.
+    """
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+
+
+def _library(name: str, extra: str) -> Any:  # noqa: ANN401 - a library that may be absent has no types here
+    try:
+        return import_module(name)
+    except ImportError as error:
+        raise ConfigError(
+            f"--backend {extra}: got no {name}, expected it installed: pip install 'vtwin[{extra}]'"
+        ) from error
+
+
+def _by_dask(runs: Sequence[Run], *, jobs: int, address: str | None) -> Iterator[Row]:
+    distributed = _library("distributed", "dask")
+    given = (
+        {"address": address}
+        if address
+        else {"n_workers": jobs, "threads_per_worker": 1, "dashboard_address": None}
+    )
+    with distributed.Client(**given) as client:
+        waiting = {client.submit(row_of, run, key=run.digest, pure=False): run for run in runs}
+        for done in distributed.as_completed(list(waiting)):
+            error = done.exception()
+            yield done.result() if error is None else as_row(waiting[done], error)
+
+
+def _by_ray(runs: Sequence[Run], *, jobs: int, address: str | None) -> Iterator[Row]:
+    ray = _library("ray", "ray")
+    ray.init(**({"address": address} if address else {"num_cpus": jobs, "include_dashboard": False}))
+    try:
+        simulate = ray.remote(row_of)
+        waiting = {simulate.remote(run): run for run in runs}
+        left = list(waiting)
+        while left:
+            done, left = ray.wait(left)
+            try:
+                yield ray.get(done[0])
+            except ray.exceptions.RayError as error:
+                yield as_row(waiting[done[0]], error)
+    finally:
+        ray.shutdown()

@@ -1,0 +1,213 @@
+"""``vtwin sweep``: its options. What is heavy is imported by the command."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from replay.twin.own.own_code import with_code_option
+from traces.strict.secrets import redact_command
+from traces.strict.tell import say, tell
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Iterator, Mapping, Sequence
+
+    import pandas as pd
+
+    from replay.sweep.grid import Grid, Run
+    from replay.sweep.one_run import Row
+
+MACHINES = "Many machines"
+EVERY_S = 10.0
+"""Without a terminal, progress is a line this often."""
+
+
+@with_code_option
+def sweep(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
+    grid: Annotated[
+        Path,
+        typer.Argument(
+            metavar="GRID.yaml", help="Configurations, workloads and seeds (docs/how-to/sweep.md)."
+        ),
+    ],
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="TABLE.parquet",
+            help="The table, one row per run. Runs that are already in it are not simulated again. Default: the grid's "
+            "name with .parquet, in this folder.",
+            show_default=False,
+        ),
+    ] = None,
+    jobs: Annotated[
+        int | None,
+        typer.Option(
+            min=1, metavar="N", help="Processes of this machine. Default: its cores.", show_default=False
+        ),
+    ] = None,
+    x: Annotated[
+        str | None,
+        typer.Option(
+            "--x",
+            metavar="COLUMN",
+            help="The front's first figure. Default: price_per_million_tokens with prices, else "
+            "output_token_throughput.",
+            show_default=False,
+        ),
+    ] = None,
+    y: Annotated[
+        str | None,
+        typer.Option(
+            "--y",
+            metavar="COLUMN",
+            help="The front's second figure. Default: e2e_us.p99.",
+            show_default=False,
+        ),
+    ] = None,
+    report: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE.html", help="Also write a page with the Pareto front.", show_default=False
+        ),
+    ] = None,
+    backend: Annotated[
+        Literal["processes", "dask", "ray"],
+        typer.Option(help="What runs the simulations; dask and ray are extras.", rich_help_panel=MACHINES),
+    ] = "processes",
+    address: Annotated[
+        str | None,
+        typer.Option(
+            metavar="HOST:PORT",
+            help="The running Dask or Ray cluster; it must see the same files. Default: one on this machine.",
+            rich_help_panel=MACHINES,
+            show_default=False,
+        ),
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only say how many runs there are, and how many are done.")
+    ] = False,
+) -> None:
+    """Simulate configurations x workloads x seeds into one table, and show the Pareto front.
+
+    After Ctrl-C or a kill, the same command goes on where it was. Exit code 1 if a run has no result; its row says why.
+    """
+    from replay.search.prices import list_prices
+    from replay.sweep.grid import read_grid
+    from replay.sweep.table import known_rows, write_table
+    from traces import ConfigError, check_place, parse_slo
+    from traces.strict.tell import tell_note
+
+    output = output or Path(f"{grid.stem}.parquet")
+    if output.suffix != ".parquet":
+        raise ConfigError(f"--output: got {output}, expected a name that ends in .parquet")
+    asked = read_grid(grid)
+    for slo in dict.fromkeys(run.slo for run in asked.runs if run.slo):
+        parse_slo(slo, tell=tell_note)
+    for source in sorted({each.source for each in list_prices().values()}) if asked.has_list_prices else ():
+        tell(f"note: prices: USD per GPU and hour on demand, {source}")
+    known = known_rows(output, asked.runs)
+    if told_damage := known.note():
+        tell_note(told_damage)
+    rows = known.rows
+    left = [run for run in asked.runs if run.digest not in rows]
+    tell(f"{len(asked.runs):,} runs, {len(asked.runs) - len(left):,} of them done before")
+    if dry_run:
+        return
+    check_place(output, option="--output")
+    check_place(report, option="--report")
+    told = _told(left, backend=backend, jobs=jobs or os.cpu_count() or 1, address=address)
+    with _kill_as_interrupt(), _saying_what_is_kept(rows, of=len(asked.runs)), closing(told):
+        for row in told:  # an interrupt may come between two rows, too
+            _keep(output, row)
+            rows[str(row["run"])] = row
+    table = write_table(output, asked.runs, rows)
+    tell(f"wrote {output}")
+    _show(table, asked, x=x, y=y, report=report)
+    failed = table[table["error"].notna()]
+    if len(failed):
+        tell(f"{len(failed):,} runs without a result; the first: {failed['error'].iloc[0]}")
+        raise typer.Exit(1)
+
+
+@contextmanager
+def _kill_as_interrupt() -> Iterator[None]:
+    """Take a plain kill (SIGTERM) for Ctrl-C while this lasts: the exit code is 130, and workers end too."""
+    if threading.current_thread() is not threading.main_thread():  # only there Python takes signals
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+@contextmanager
+def _saying_what_is_kept(rows: Mapping[str, Row], *, of: int) -> Iterator[None]:
+    try:
+        yield
+    except KeyboardInterrupt:
+        tell(f"interrupted: {len(rows):,} of {of:,} runs are kept; the same command goes on")
+        raise
+
+
+def _keep(output: Path, row: Row) -> None:
+    from replay.sweep.table import keep
+
+    keep(output, row)
+
+
+def _told(
+    runs: Sequence[Run], *, backend: Literal["processes", "dask", "ray"], jobs: int, address: str | None
+) -> Generator[Row, None, None]:
+    """Yield the rows as they come, with a bar in a terminal and now and then a line elsewhere."""
+    import time
+
+    from replay.ready import load_engine
+    from replay.sweep.backends import rows_of
+
+    if not runs:
+        return
+    load_engine()  # once, before several processes would compile it side by side
+    rows = rows_of(runs, backend=backend, jobs=jobs, address=address)
+    if sys.stderr.isatty():
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+        parts = (TextColumn("simulating"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+        with Progress(*parts, console=Console(stderr=True), transient=True) as progress:
+            yield from progress.track(rows, total=len(runs))
+        return
+    told = time.monotonic()
+    for number, row in enumerate(rows, start=1):
+        yield row
+        if time.monotonic() - told > EVERY_S:
+            told = time.monotonic()
+            tell(f"{number:,} of {len(runs):,} runs")
+
+
+def _show(table: pd.DataFrame, asked: Grid, *, x: str | None, y: str | None, report: Path | None) -> None:
+    """Print the front, and write its page where one is asked for."""
+    from replay.sweep.front import NOT_SETTINGS, front_of
+    from replay.sweep.show import lines, write_page
+    from traces import terminal_width
+
+    settings = tuple(
+        dict.fromkeys(name for run in asked.runs for name in run.columns() if name not in NOT_SETTINGS)
+    )
+    if bool(table["error"].notna().all()):
+        return
+    front = front_of(table, settings, x=x, y=y)
+    say(*lines(front, width=terminal_width()))
+    if report is not None:
+        command = redact_command(["vtwin", *sys.argv[1:]], os.environ)
+        num_failed = int(table["error"].notna().sum())
+        write_page(report, front, num_runs=len(table), num_failed=num_failed, command=command)
+        tell(f"wrote {report}")

@@ -1,0 +1,25 @@
+"""The table of many runs, as a function; ``vtwin sweep`` makes the same, keeps it as it comes, and shows its front."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pandas as pd
+
+from replay.ready import load_engine
+from replay.sweep.backends import rows_of
+from replay.sweep.grid import read_grid
+
+
+def sweep(grid: Path | str, *, jobs: int | None = None) -> pd.DataFrame:
+    """Return the table of GRID.yaml's runs, a row each in the order of the grid; ``error`` says why a run has none.
+
+    ``jobs``: processes, None: one for each core. Nothing is kept on disk. Raises ConfigError on a wrong grid.
+    """
+    runs = read_grid(Path(grid)).runs
+    load_engine()  # once, before several processes would compile it side by side
+    rows = {
+        str(row["run"]): row for row in rows_of(runs, backend="processes", jobs=jobs or os.cpu_count() or 1)
+    }
+    return pd.DataFrame([rows[run.digest] for run in runs])

@@ -1,0 +1,168 @@
+"""What a sweep shows: the Pareto front in the terminal, and a page with the picture."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from replay.sweep.front import BESIDE, GOOD, GOOD_FRAC, Front, is_more_better
+from replay.variants.side_by_side import side_by_side
+from traces import shown_time, tool_version, write_text
+from traces.pages import (
+    Cell,
+    Chart,
+    Dots,
+    Figure,
+    Figures,
+    Line,
+    Page,
+    Section,
+    Table,
+    chart,
+    render,
+    scale_of,
+)
+
+MOST_SHOWN = 12
+NO_SLO = f"no setting meets the SLO in {GOOD:.0%} of its requests"
+
+
+def lines(front: Front, *, width: int | None) -> list[str]:
+    """Return the front of each load, best ``x`` first, as columns side by side."""
+    best = _best(front)
+    columns = [
+        {**{name: cell(name, row[name]) for name in (*front.loads, *front.choices, *figures_of(front))}}
+        for row in best.head(MOST_SHOWN).to_dict("records")
+    ]
+    if not columns:
+        none = NO_SLO if front.keeps_slo is False else "no run has both figures, and an answer"
+        return [none, *unanswered_told(front)]
+    which = f"{len(best)} of {len(front.points)} settings{told_of(front)}"
+    head = f"Pareto front, {front.x} against {front.y}: {which}"
+    more = [f"… and {len(best) - MOST_SHOWN} more (--report shows all)"] if len(best) > MOST_SHOWN else []
+    return [head, *side_by_side(columns, width=width).splitlines(), *more, *unanswered_told(front)]
+
+
+def unanswered_told(front: Front) -> list[str]:
+    """Return which settings are on no front, since their twins have no answer; nothing where all have one."""
+    if not front.unanswered:
+        return []
+    number = int((front.points["has_answer"] < 1).sum())
+    return [
+        f"* no answer here to {', '.join(front.unanswered)}: {number} of {len(front.points)} settings are left out of "
+        "the front (the table's column unanswered says which)"
+    ]
+
+
+def figures_of(front: Front) -> tuple[str, ...]:
+    """Return the figures that are shown: the front's two, what stands beside them, and the share within the SLO."""
+    beside = [name for name in BESIDE if name in front.points.columns and name not in (front.x, front.y)]
+    judged = [] if front.keeps_slo is None else [GOOD_FRAC]
+    return (front.x, front.y, *beside, *judged)
+
+
+def told_of(front: Front) -> str:
+    """Return what the front is of, besides its two figures."""
+    same = " that nothing beats at the same load" if front.loads else ""
+    return same + ("" if front.keeps_slo is None else f", within the SLO in {GOOD:.0%} of the requests")
+
+
+def _best(front: Front) -> pd.DataFrame:
+    best = front.points[front.points["is_best"]]
+    return best.sort_values(
+        [*front.loads, front.x], ascending=[True] * len(front.loads) + [not is_more_better(front.x)]
+    )
+
+
+def _of_loads(front: Front, best: pd.DataFrame) -> list[pd.DataFrame]:
+    """Return the front of each load by itself, in the order of ``x``."""
+    if not front.loads:
+        return [best]
+    return [each for _, each in best.groupby(list(front.loads), dropna=False)]
+
+
+def is_time(name: str) -> bool:
+    """Say whether a figure is a time in µs, by its name."""
+    return name.partition(".")[0].endswith("_us")
+
+
+def cell(name: str, value: object) -> str:
+    """Return a figure in units that people read."""
+    if isinstance(value, float | np.floating):
+        number = float(value)
+        if is_time(name):
+            return shown_time(number)
+        return f"{number:,.4g}" if abs(number) < 10_000 else f"{number:,.0f}"
+    return str(value)
+
+
+def write_page(path: Path, front: Front, *, num_runs: int, num_failed: int, command: str) -> None:
+    """Write the page with the picture and the table. Raises ConfigError where the file cannot be written."""
+    best = _best(front)
+    figures = (front.x, front.y)
+    scale = {name: 1e3 if is_time(name) else 1.0 for name in figures}
+    units = {name: f"{name.replace('_us', '')}, ms" if is_time(name) else name for name in figures}
+    values = {name: front.points[name].to_numpy(dtype=np.float64) / scale[name] for name in figures}
+    edges = [
+        {name: each[name].to_numpy(dtype=np.float64) / scale[name] for name in figures}
+        for each in _of_loads(front, best)
+    ]
+    picture = chart(
+        Chart(
+            title="Each dot is a setting, its seeds averaged; a line joins those that nothing beats"
+            + (" at one load" if front.loads else ""),
+            x=scale_of(values[front.x], label=units[front.x]),
+            y=scale_of(values[front.y], label=units[front.y]),
+            marks=[
+                Dots(x=values[front.x], y=values[front.y], name="run"),
+                *(Line(x=edge[front.x], y=edge[front.y], name="simulated") for edge in edges),
+                *(Dots(x=edge[front.x], y=edge[front.y], name="run simulated") for edge in edges),
+            ],
+            width=860,
+            height=420,
+        )
+    )
+    ordered = front.points.sort_values(
+        [front.x, front.y], ascending=[not is_more_better(front.x), not is_more_better(front.y)]
+    )
+    names = (*front.loads, *front.choices, *figures_of(front))
+    rows = [
+        [
+            *(Cell(text=cell(name, row[name]), tint=0.12 if row["is_best"] else 0.0) for name in names),
+            "✓" if row["is_best"] else "" if row["has_answer"] == 1 else "* no answer",
+        ]
+        for row in ordered.to_dict("records")
+    ]
+    page = Page(
+        name="vtwin sweep",
+        eyebrow="vtwin sweep",
+        title=NO_SLO.capitalize()
+        if front.keeps_slo is False
+        else f"{len(best)} of {len(front.points)} settings are on the Pareto front",
+        lead=f"{front.x} against {front.y}{told_of(front)}; {num_runs:,} runs"
+        + (f", {num_failed:,} of them without a result" if num_failed else "")
+        + "".join(f". {line}" for line in unanswered_told(front)),
+        headlines=[],
+        sections=[
+            Section(
+                title="Pareto front",
+                anchor="front",
+                parts=[Figures(figures=[Figure(svg=picture)], columns=1)],
+            ),
+            Section(
+                title="All settings",
+                anchor="settings",
+                parts=[
+                    Table(
+                        head=[*names, "front"],
+                        rows=rows,
+                        align="l" * len(front.settings) + "r" * len(figures_of(front)) + "c",
+                    )
+                ],
+            ),
+        ],
+        footer=f"vtwin {tool_version()} · {command}",
+    )
+    write_text(path, render(page), option="--report")

@@ -1,0 +1,302 @@
+"""``vtwin tune``: its options. What is heavy is imported by the command."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from replay.search.seeds import DEFAULT_SEEDS
+from replay.twin.own.own_code import with_code_option
+from replay.twins import AnywayOption
+from traces.strict.tell import say, say_text, tell
+from traces.workload import WorkloadOptions, with_workload_options
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from replay.search.draws import Drawing
+    from replay.tune.candidates import Candidates
+    from replay.tune.live import Confirmation, Live
+    from replay.tune.search import Tuned
+    from traces import RunLimit, Trace
+
+TRIED = "What to try: values with commas between"
+LIVE = "On a live server"
+
+
+@with_code_option
+@with_workload_options
+def tune(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
+    workload: WorkloadOptions,
+    config: Annotated[
+        Path, typer.Option(metavar="TWIN.yaml", help="What to simulate (docs/reference/config.md).")
+    ],
+    slo: Annotated[
+        str,
+        typer.Option(
+            metavar="LIMITS",
+            help="Latency limits over the run, as in capacity: ttft_p99=500ms,tpot_p99=50ms.",
+        ),
+    ],
+    like: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="STEM", help="Take lengths and prefixes from this trace (short for --lengths-from)."
+        ),
+    ] = None,
+    max_num_seqs: Annotated[
+        str | None,
+        typer.Option(
+            metavar="VALUES",
+            help="Default: 1/4 to 4 times the server's own.",
+            rich_help_panel=TRIED,
+            show_default=False,
+        ),
+    ] = None,
+    max_num_batched_tokens: Annotated[
+        str | None,
+        typer.Option(
+            metavar="VALUES",
+            help="Default: 1/4 to 4 times the server's own.",
+            rich_help_panel=TRIED,
+            show_default=False,
+        ),
+    ] = None,
+    chunked_prefill: Annotated[
+        str | None,
+        typer.Option(
+            metavar="VALUES", help="true, false. Default: both.", rich_help_panel=TRIED, show_default=False
+        ),
+    ] = None,
+    tp: Annotated[
+        str | None,
+        typer.Option(
+            "--tp",
+            metavar="VALUES",
+            help="GPUs that share each layer; needs hardware and its latency models in TWIN.yaml. Requests/s per GPU "
+            "then decide.",
+            rich_help_panel=TRIED,
+            show_default=False,
+        ),
+    ] = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="KEY=VALUES",
+            help="Values to try of any other key of TWIN.yaml; a single value is set in all servers. Repeatable.",
+            rich_help_panel=TRIED,
+            show_default=False,
+        ),
+    ] = None,
+    top: Annotated[int, typer.Option(min=1, max=50, help="How many of the best to show.")] = 3,
+    seeds: Annotated[
+        int, typer.Option(min=1, max=50, help="How many times to draw the workload for the best few.")
+    ] = DEFAULT_SEEDS,
+    serve: Annotated[
+        str | None,
+        typer.Option(
+            metavar="'vllm serve …'",
+            help="Confirm the best on a real server: this command starts it, with the flags added.",
+            rich_help_panel=LIVE,
+            show_default=False,
+        ),
+    ] = None,
+    url: Annotated[
+        str,
+        typer.Option(help="Where that server answers.", rich_help_panel=LIVE),
+    ] = "http://127.0.0.1:8000",
+    confirm: Annotated[
+        int, typer.Option(min=1, help="How many of the best to confirm.", rich_help_panel=LIVE)
+    ] = 1,
+    confirm_duration: Annotated[
+        float, typer.Option(min=1, metavar="S", help="How long each load lasts.", rich_help_panel=LIVE)
+    ] = 120.0,
+    start_timeout: Annotated[
+        float,
+        typer.Option(min=1, metavar="S", help="How long the server may take to start.", rich_help_panel=LIVE),
+    ] = 900.0,
+    output: Annotated[
+        Path,
+        typer.Option(metavar="DIR", help="Folder for that server's traces and logs.", rich_help_panel=LIVE),
+    ] = Path("vtwin-tune"),
+    anyway: AnywayOption = False,
+    defaults: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Your own defaults.yaml, read before the built-in one."),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")] = False,
+) -> None:
+    """Find the engine flags that serve the highest rate within latency limits.
+
+    Every combination of the values is simulated with the same 5,000 requests, the best few with 150,000. Where queues
+    take longer to grow there are more; or as many as --num-requests says. Exit code 1 if no combination meets the
+    limits.
+    """
+    from replay.capacity.question import drawn
+    from replay.ready import prepare_engine
+    from replay.search.draws import searchable, tell_too_long
+    from replay.tune.candidates import CHUNKED, SEATS, TOKENS, TP, candidates_of
+    from traces import check_place, parse_run_slo
+    from traces.strict.tell import tell_note
+
+    limits = parse_run_slo(slo, tell=tell_note)
+    searchable(workload, like)  # refuses what cannot be searched, before files are read
+    live = None if serve is None else _live(serve, url, output, confirm_duration, start_timeout)
+    if live is not None:
+        check_place(live.folder / "best", option="--output")
+    named = {SEATS: max_num_seqs, TOKENS: max_num_batched_tokens, CHUNKED: chunked_prefill, TP: tp}
+    asked = [f"{key}={values}" for key, values in named.items() if values is not None] + (settings or [])
+    candidates = candidates_of(config, defaults, asked, anyway=anyway)
+    notes = tuple(dict.fromkeys(candidates.tried[0].twin.notes))
+    for note in notes:
+        tell(f"note: {note}")
+    traces, drawing = drawn(workload, like=like, seeds=seeds)
+    tell_too_long(traces[0], [each.twin for each in candidates.tried])
+    prepare_engine(candidates.tried[0].twin)
+    tuned = _searched(traces, candidates, limits, keep=top, drawing=drawing)
+    if workload.num_requests is not None:
+        _check_is_long(tuned, len(traces[0]))
+    warnings = (*notes, *_extrapolated(tuned, traces[0]))
+    confirmed = {} if live is None else _confirmed(tuned, traces[0], limits, live=live, number=confirm)
+    _show(tuned, candidates, limits, confirmed, traces[0], warnings=warnings, as_json=as_json)
+    if not tuned.best or (confirmed and not any(each.meets(limits) for each in confirmed.values())):
+        raise typer.Exit(1)
+
+
+def _check_is_long(tuned: Tuned, num_requests: int) -> None:
+    """Raise ConfigError where runs are too short to rank servers by them."""
+    from traces import ConfigError
+
+    if tuned.asks:
+        raise ConfigError(
+            f"--num-requests: got runs of {num_requests:,} requests, expected {tuned.asks:,}: they end before queues "
+            "have grown, and would rank servers by chance"
+        )
+
+
+def _live(serve: str, url: str, folder: Path, duration_s: float, start_timeout_s: float) -> Live:
+    """Return how to try on a live server. Raises ConfigError on a command line without a word."""
+    from replay.tune.live import Live
+    from traces import ConfigError
+
+    try:
+        command = tuple(shlex.split(serve))
+    except ValueError as error:
+        raise ConfigError(f"--serve: got {serve!r}, expected a command line ({error})") from error
+    if not command:
+        raise ConfigError("--serve: got nothing, expected a command that starts a server")
+    if not url.startswith(("http://", "https://")):
+        raise ConfigError(f"--url: got {url!r}, expected http://HOST:PORT")
+    return Live(
+        url=url.rstrip("/").removesuffix("/v1"),
+        command=command,
+        folder=folder,
+        duration_s=duration_s,
+        start_timeout_s=start_timeout_s,
+    )
+
+
+def _searched(
+    traces: Sequence[Trace],
+    candidates: Candidates,
+    limits: Sequence[RunLimit],
+    *,
+    keep: int,
+    drawing: Drawing | None,
+) -> Tuned:
+    """Search, with a bar in a terminal."""
+    import sys
+    from functools import partial
+
+    from replay.progress import working
+    from replay.tune.search import search
+
+    number = len(candidates.tried)
+    find = partial(search, traces, candidates.tried, limits, keep=keep, drawing=drawing)
+    if not sys.stderr.isatty():
+        with working(f"simulating {number} servers"):
+            return find()
+    from rich.console import Console
+    from rich.progress import Progress
+
+    with Progress(console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task(f"simulating {number} servers", total=number)
+        return find(tell=lambda done: progress.update(task, completed=done))
+
+
+def _extrapolated(tuned: Tuned, trace: Trace) -> list[str]:
+    """Tell and return that runs were short, or that a best server works beyond what the twin was fitted on."""
+    from dataclasses import replace
+
+    from replay.capacity.capacity import short_run_note
+    from replay.search.draws import length_span
+    from replay.twin.fitted.fitted_range import extrapolation_note, rate_of_each
+
+    notes = []
+    if tuned.asks and not any(each.is_too_short for _, each in tuned.best[:1]):
+        notes.append(
+            f"{len(trace):,} requests are too few to rank all servers by. --num-requests {tuned.asks} is better"
+        )
+    for candidate, capacity in tuned.best[:1]:
+        if capacity.rate_per_s is None:
+            continue
+        rate = rate_of_each(capacity.rate_per_s, candidate.twin.cluster)
+        beyond = replace(length_span(trace), rate_per_s=(rate, rate))
+        note = extrapolation_note(candidate.twin.fitted, beyond)
+        short = short_run_note(capacity, capacity.num_requests)
+        notes += [each for each in (short, note) if each is not None]
+    for note in notes:
+        tell(f"note: {note}")
+    return notes
+
+
+def _confirmed(
+    tuned: Tuned, trace: Trace, limits: Sequence[RunLimit], *, live: Live, number: int
+) -> dict[int, Confirmation]:
+    """Try the best few on the live server, one after the other."""
+    from replay.tune.flags import flags_of
+    from replay.tune.live import confirm
+
+    chosen = [(place, *each) for place, each in enumerate(tuned.best[:number])]
+    for _, candidate, _ in chosen:
+        flags_of(candidate.settings)  # a setting without a flag is told before a server is started
+    return {
+        place: confirm(
+            candidate, trace, capacity.rate_per_s or 0.0, limits, live=live, name=f"best-{place + 1}"
+        )
+        for place, candidate, capacity in chosen
+    }
+
+
+def _show(
+    tuned: Tuned,
+    candidates: Candidates,
+    limits: Sequence[RunLimit],
+    confirmed: dict[int, Confirmation],
+    trace: Trace,
+    *,
+    warnings: Sequence[str],
+    as_json: bool,
+) -> None:
+    """Print the outcome on stdout."""
+    from replay.search.draws import lengths_text
+    from replay.tune.text import document, lines
+    from traces import terminal_width, tool_version
+
+    if as_json:
+        told = document(
+            tuned, candidates, limits, confirmed=confirmed, tool_version=tool_version(), warnings=warnings
+        )
+        say_text(json.dumps(told, indent=2, allow_nan=False))
+        return
+    shown = lines(tuned, candidates, limits, confirmed=confirmed, width=terminal_width())
+    say(*shown)
+    say(f"{'requests':<12}{len(trace):,}, {lengths_text(trace)}")
+    own = tuned.own[1]
+    if own.num_requests != len(trace):
+        say(f"{'':<12}the best few: {own.num_seeds} seeds of {own.num_requests:,}")

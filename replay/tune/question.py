@@ -1,0 +1,35 @@
+"""Which engine flags are best, as a function; ``vtwin tune`` asks the same and shows the answer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from replay.capacity.question import drawn
+from replay.ready import prepare_engine
+from replay.search.seeds import DEFAULT_SEEDS
+from replay.tune.candidates import candidates_of
+from replay.tune.search import Tuned, search
+from traces import parse_run_slo
+from traces.workload import WorkloadOptions
+
+
+def tune(
+    workload: WorkloadOptions,
+    config: Path | str,
+    slo: str,
+    *,
+    settings: Sequence[str] = (),
+    keep: int = 3,
+    seeds: int = DEFAULT_SEEDS,
+) -> Tuned:
+    """Return the engine flags that serve the highest rate within ``slo``, the best ``keep`` with intervals.
+
+    ``config``: TWIN.yaml; ``settings``: ``KEY=V1,V2`` texts, as after ``--set``; none: limits around the file's own.
+    Raises ConfigError on a file, a workload or limits that cannot be searched.
+    """
+    limits = parse_run_slo(slo)
+    candidates = candidates_of(Path(config), None, list(settings))
+    traces, drawing = drawn(workload, seeds=seeds)
+    prepare_engine(candidates.tried[0].twin)
+    return search(traces, candidates.tried, limits, keep=keep, drawing=drawing)

@@ -1,0 +1,140 @@
+"""What ``run`` and ``replay`` do with several variants: simulate each, write the traces, show them side by side."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+from replay.progress import working
+from replay.ready import prepare_engine
+from replay.simulation_command import SimulationOptions, with_origin
+from replay.twin.keys.overlay import Setting
+from replay.variants.simulated import (
+    Variant,
+    VariantResult,
+    document,
+    simulate_variant,
+    table,
+)
+from traces import terminal_width
+from traces.strict.secrets import redact_command
+from traces.strict.tell import say_text, tell
+
+if TYPE_CHECKING:
+    from replay.twin.config import TwinConfig
+    from traces import Trace
+
+MOST = 200
+"""More variants than this are a sweep for many processes."""
+AS_IT_IS = "as it is"
+"""What stands for a value of the file's own, beside variants that replace it."""
+
+
+def variants_from(
+    twins: Sequence[tuple[Sequence[Setting], TwinConfig]], loads: Sequence[tuple[str, str, Trace]]
+) -> list[Variant]:
+    """Return every twin with every load, a load given as (what it is of, its value, its requests)."""
+    values = [{each.key: each.value for each in settings} for settings, _ in twins]
+    keys = list(dict.fromkeys(key for each in values for key in each))
+    short = _short_names({key for key in keys if len({each.get(key) for each in values}) > 1})
+    found = []
+    for settings, (_, twin) in zip(values, twins, strict=True):
+        varied = {name: settings.get(key, AS_IT_IS) for key, name in short.items()}
+        for what, value, trace in loads:
+            load = {what: value} if what else {}
+            found.append(
+                Variant(settings={**settings, **load}, varied={**varied, **load}, twin=twin, trace=trace)
+            )
+    return found
+
+
+def _short_names(keys: set[str]) -> dict[str, str]:
+    """Return the last part of each key, or all of it where two keys end alike; in the keys' order."""
+    last = {key: key.rpartition(".")[2] for key in sorted(keys)}
+    return {key: name if list(last.values()).count(name) == 1 else key for key, name in last.items()}
+
+
+def simulate_variants(
+    variants: Sequence[Variant], *, output: Path | None, overwrite: bool, options: SimulationOptions
+) -> None:
+    """Simulate the variants, write each trace into the folder ``output``, and show them side by side.
+
+    Raises ConfigError on options that only one simulation can have, typer.Exit(1) where nothing finished in any.
+    """
+    from replay.twin.fitted.fitted_range import note_of_runs, range_of_run
+    from traces import ConfigError, note_replaced, refuse_input, write_trace
+
+    check_for_variants(options)
+    if len(variants) > MOST:
+        raise ConfigError(f"--set: got {len(variants):,} variants, expected at most {MOST}")
+    stems = [None if output is None else output / each.name for each in variants]
+    for stem, variant in zip(stems, variants, strict=True):
+        if stem is not None and variant.twin.source is not None:
+            refuse_input(stem, variant.twin.source)
+        if stem is not None and (note := note_replaced(stem, overwrite=overwrite)) is not None:
+            tell(f"note: {note}")
+    for twin in {id(each.twin): each.twin for each in variants}.values():
+        prepare_engine(twin)
+    results, spans = [], []
+    with working(f"simulating {len(variants)} variants"):
+        for variant, stem in zip(variants, stems, strict=True):
+            result = simulate_variant(variant, options.settings(), fitness_weights=options.fitness_weights)
+            results.append(result)
+            spans.append(range_of_run(result.simulated))
+            if stem is not None:
+                written = with_origin(result.simulated, variant.twin)
+                write_trace(written, stem, dialect=options.dialect, events=options.itl)
+    is_cluster = any(each.twin.cluster is not None for each in variants)
+    note = note_of_runs(variants[0].twin.fitted, spans, is_cluster=is_cluster)
+    told = [] if note is None else [note]
+    for line in told:
+        tell(f"note: {line}")
+    if options.report is not None:
+        _write_page(options.report, results, told, options=options)
+    if options.as_json:
+        say_text(json.dumps(document(results), indent=2, allow_nan=False))
+    else:
+        say_text(table(results, width=terminal_width()))
+    if not any(each.summary["num_by_status"].get("ok") for each in results):
+        tell("no request finished in any variant")
+        raise typer.Exit(1)
+
+
+def check_for_variants(options: SimulationOptions) -> None:
+    """Raise ConfigError on what only a single simulation writes."""
+    from traces import ConfigError
+
+    for name, given in (
+        ("--steps", options.steps),
+        ("--trace-events", options.trace_events),
+        ("--decisions", options.decisions),
+        ("--counterfactual", options.counterfactual),
+        ("--operator-times", options.operator_times or None),
+    ):
+        if given is not None:
+            raise ConfigError(f"{name}: got it with several variants, expected one simulation")
+
+
+def _write_page(
+    path: Path, results: Sequence[VariantResult], told: Sequence[str], *, options: SimulationOptions
+) -> None:
+    """Write the page that compares the variants, with what was told of their configurations."""
+    from replay.twin.keys.overlay import notes_of_variants
+    from replay.variants.page import write_variants_page
+
+    notes = notes_of_variants(each.variant.twin.notes for each in results)
+    write_variants_page(
+        path,
+        results,
+        slo_us=options.slo_us,
+        warnings=[*notes, *told],
+        command=redact_command(["vtwin", *sys.argv[1:]], os.environ),
+        overwrite=options.overwrite,
+    )
+    tell(f"wrote {path}")

@@ -1,0 +1,216 @@
+"""Several variants as a page: their latencies and throughput side by side, and every figure in a table."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from replay.variants.simulated import VariantResult, columns_of, notes_of
+from traces import request_latencies, tool_version, write_text
+from traces.pages import (
+    Cell,
+    Chart,
+    Dots,
+    Figure,
+    Figures,
+    Line,
+    Mark,
+    Markup,
+    Page,
+    Part,
+    Prose,
+    Scale,
+    Section,
+    Table,
+    Terms,
+    chart,
+    legend,
+    linear,
+    render,
+    scale_of,
+)
+from traces.pages.request_figures import METRICS, cdf_of, limit_across, unit_of
+
+Floats = NDArray[np.float64]
+
+MOST_CURVES = 5
+"""Variants whose distributions are drawn over each other; more have no colours of their own."""
+STATISTICS = (("p50", "median"), ("p99", "simulated"))
+"""Of each latency, with the mark's CSS class."""
+INDENT = "\u2003"
+GOOD, BAD = ("stable",), ("overloaded", "metastable")
+"""Verdicts in the colours of what holds and what does not."""
+
+
+def write_variants_page(
+    path: Path,
+    results: Sequence[VariantResult],
+    *,
+    slo_us: Mapping[str, float],
+    warnings: Sequence[str],
+    command: str,
+    overwrite: bool = False,
+) -> None:
+    """Write the page; ``overwrite``: over any file. Raises ConfigError where the file cannot be written."""
+    page = page_of_variants(results, slo_us=slo_us, warnings=warnings, command=command)
+    write_text(path, page, option="--report", overwrite=overwrite)
+
+
+def page_of_variants(
+    results: Sequence[VariantResult],
+    *,
+    slo_us: Mapping[str, float],
+    warnings: Sequence[str],
+    command: str,
+) -> str:
+    """Return the page as one HTML document that needs no other file."""
+    keys = list(results[0].variant.varied)
+    page = Page(
+        name="vtwin run",
+        eyebrow="vtwin: simulated variants",
+        title=f"{len(results)} variants of {' and '.join(keys)}",
+        lead=f"{results[0].summary['num_requests']:,} requests each, the same ones unless the load is what varies.",
+        headlines=[],
+        sections=[
+            _pictures(results, slo_us),
+            *([_distributions(results, slo_us)] if len(results) <= MOST_CURVES else []),
+            _table(results),
+            Section(title="How it came about", anchor="origin", parts=[Terms(terms=[("command", command)])]),
+        ],
+        footer=f"vtwin {tool_version()} · --json prints every number on this page",
+        warnings=warnings,
+    )
+    return render(page)
+
+
+# -- over the variants ----------------------------------------------------------------------------------------
+
+
+def _pictures(results: Sequence[VariantResult], slo_us: Mapping[str, float]) -> Section:
+    """Return the latencies and the throughput over the variants."""
+    places, x = _across(results)
+    figures = [
+        Figure(svg=_latency(results, places, x, metric=name, limit_us=slo_us.get(name))) for name in METRICS
+    ]
+    tokens = np.array([each.summary["output_token_throughput"] or np.nan for each in results])
+    y = linear(0.0, 1.1 * float(np.nanmax(tokens, initial=1.0)), label="tokens/s")
+    figures.append(
+        Figure(
+            svg=chart(
+                Chart(title="Output tokens per second", x=x, y=y, marks=_joined(places, tokens, "simulated"))
+            )
+        )
+    )
+    return Section(
+        title="Over the variants",
+        anchor="variants",
+        lead="Dark: the median; orange: the 99th percentile.",
+        parts=[Figures(figures=figures)],
+    )
+
+
+def _across(results: Sequence[VariantResult]) -> tuple[Floats, Scale]:
+    """Return where each variant stands, and the axis: of numbers where one key varies and has them, else of names."""
+    keys = list(results[0].variant.varied)
+    names = [", ".join(each.variant.varied.values()) for each in results]
+    numbers = [_number(name) for name in names] if len(keys) == 1 else [None]
+    if all(number is not None for number in numbers):
+        places = np.array(numbers, np.float64)
+        axis = scale_of(places, label=keys[0])
+        return places, axis if axis.is_log else linear(0.0, 1.05 * float(places.max()), label=keys[0])
+    last = len(results) - 1
+    axis = Scale(
+        low=-0.5,
+        high=last + 0.5,
+        ticks=tuple((float(number), name) for number, name in enumerate(names)),
+        label=", ".join(keys),
+        write=lambda at: names[min(max(round(at), 0), last)],
+    )
+    return np.arange(len(results), dtype=np.float64), axis
+
+
+def _number(text: str) -> float | None:
+    """Return the positive number that a text is, None where it is none."""
+    try:
+        number = float(text)
+    except ValueError:
+        return None
+    return number if 0 < number < float("inf") else None
+
+
+def _latency(
+    results: Sequence[VariantResult], places: Floats, x: Scale, *, metric: str, limit_us: float | None
+) -> Markup:
+    key, title = METRICS[metric]
+    curves = {
+        stat: np.array([each.summary[key][stat] or np.nan for each in results])  # type: ignore[literal-required]
+        for stat, _ in STATISTICS
+    }
+    known = np.concatenate([*curves.values()])
+    divisor, unit = unit_of(known[np.isfinite(known)])
+    y = scale_of(known / divisor, label=unit, limit=None if limit_us is None else limit_us / divisor)
+    marks: list[Mark] = []
+    for stat, name in STATISTICS:
+        marks += _joined(places, curves[stat] / divisor, name, label="median" if stat == "p50" else stat)
+    return chart(Chart(title=title, x=x, y=y, marks=[*marks, *limit_across(x, y, limit_us, divisor=divisor)]))
+
+
+def _joined(places: Floats, values: Floats, name: str, *, label: str = "") -> list[Mark]:
+    """Return the variants' values as dots, joined in the order of their places."""
+    order = np.argsort(places, kind="stable")
+    at, shown = places[order], values[order]
+    known = np.isfinite(shown)
+    return [
+        Line(x=at[known], y=shown[known], name=name, label=label),
+        Dots(x=at, y=shown, name=f"run {name}"),
+    ]
+
+
+# -- distributions --------------------------------------------------------------------------------------------
+
+
+def _distributions(results: Sequence[VariantResult], slo_us: Mapping[str, float]) -> Section:
+    """Return the share of requests up to each time, a line per variant."""
+    latencies = [request_latencies(each.simulated) for each in results]
+    figures = []
+    for metric, (key, title) in METRICS.items():
+        values = [each[key][np.isfinite(each[key])] for each in latencies]
+        named = [(f"pool-{number}", each) for number, each in enumerate(values)]
+        figures.append(Figure(svg=cdf_of(named, title, slo_us.get(metric))))
+    names = [(f"pool-{number}", _told(each)) for number, each in enumerate(results)]
+    return Section(
+        title="Distributions",
+        anchor="distributions",
+        lead="The share of requests up to each time.",
+        parts=[Figures(figures=figures, caption=legend(names))],
+    )
+
+
+def _told(result: VariantResult) -> str:
+    return ", ".join(f"{key} {value}" for key, value in result.variant.varied.items())
+
+
+# -- numbers --------------------------------------------------------------------------------------------------
+
+
+def _table(results: Sequence[VariantResult]) -> Section:
+    """Return every figure, a column per variant."""
+    columns = columns_of(results)
+    keys = list(results[0].variant.varied)
+    head = [keys[0], *(each[keys[0]] for each in columns)]
+    rows: list[list[str | Cell]] = []
+    for name in list(columns[0])[1:]:
+        cells = [_cell(name, each[name]) for each in columns]
+        rows.append([name.replace("  ", INDENT), *cells])
+    parts: list[Part] = [Table(head=head, rows=rows, align="l" + "r" * len(columns))]
+    parts += [Prose(markup=f"{note}.") for note in notes_of(results)]
+    return Section(title="Numbers", anchor="numbers", parts=parts)
+
+
+def _cell(name: str, text: str) -> str | Cell:
+    if name != "verdict":
+        return text
+    return Cell(text=text, verdict="pass" if text in GOOD else "fail" if text in BAD else "")

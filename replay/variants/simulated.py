@@ -1,0 +1,239 @@
+"""The same requests by several twins, side by side: what a change of settings does."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from replay.cluster.fitness import Fitness, fitness
+from replay.cluster.infrastructure import InfrastructureSummary, summarize_infrastructure
+from replay.cluster.lives import most_at_once
+from replay.simulated_run import RunSettings, run
+from replay.timeline.watch import Usage
+from replay.trace.distribution import Distribution
+from replay.trace.simulation_summary import Summary, has_idle_end
+from replay.variants.side_by_side import mark_unanswered, side_by_side, unanswered_lines
+from traces import shown_time
+
+if TYPE_CHECKING:
+    from replay.pace_band import PaceBand, Ranges
+    from replay.twin.config import TwinConfig
+    from sim.cluster import Pool
+    from traces import Trace
+
+
+OFFERED = "  offered"
+BAND = "  pace band,"
+"""Of a p99, in the row below it: the same at the paces that the fit leaves open."""
+INSTANCES_MEAN = "instances, mean"
+INSTANCES_MOST = "  most at once"
+COSTS = ("GPU-hours", "cost", INSTANCES_MEAN, INSTANCES_MOST, "size changes", "failures")
+"""Rows of clusters that cost something, or whose size changes."""
+IDLE_END = "requests/s: over the whole run; at its end the last answers come and no request is sent"
+"""What explains a throughput below the rate that was sent."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Variant:
+    """One simulation of several: what was changed (all of it, and what differs among the variants), twin, requests."""
+
+    settings: Mapping[str, str]
+    varied: Mapping[str, str]
+    twin: TwinConfig
+    trace: Trace
+
+    @property
+    def name(self) -> str:
+        """Return a name that no other variant has, fit for a file: ``max_num_seqs-32``."""
+        parts = (f"{key}-{value}" for key, value in self.varied.items())
+        return re.sub(r"[^\w.+-]+", "-", "_".join(parts)).strip("-")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VariantResult:
+    """What became of a variant: its summary, what was in use, and the simulated trace.
+
+    ``band``: the same at the paces that the twin's fit leaves open, None where it does not say.
+    """
+
+    variant: Variant
+    summary: Summary
+    usage: Usage
+    simulated: Trace
+    score: Fitness | None = None
+    infrastructure: InfrastructureSummary | None = None
+    instances_most: int = 0
+    band: PaceBand | None = None
+
+    @property
+    def is_about_cost(self) -> bool:
+        """Whether what the instances cost, or how many there are, is part of the answer."""
+        cluster = self.variant.twin.cluster
+        if cluster is None or self.infrastructure is None:
+            return False
+        varies = cluster.failures is not None or any(pool.autoscaler is not None for pool in cluster.pools)
+        return varies or bool(cluster.node_pools) or self.infrastructure["cost"] is not None
+
+
+def simulate_variant(
+    variant: Variant, settings: RunSettings, *, fitness_weights: Mapping[str, float] | None = None
+) -> VariantResult:
+    """Return what becomes of a variant. Raises ConfigError where it cannot be simulated."""
+    done = run(variant.trace, variant.twin, settings)
+    summary = done.summary
+    result = VariantResult(
+        variant=variant,
+        summary=summary,
+        usage=done.usage,
+        simulated=done.trace,
+        score=fitness(summary, fitness_weights) if fitness_weights else None,
+        band=done.band,
+    )
+    if done.fleet is None or done.cluster is None:
+        return result
+    return replace(
+        result,
+        infrastructure=summarize_infrastructure(done.fleet, done.cluster),
+        instances_most=most_at_once(done.fleet.result.infrastructure.lives),
+    )
+
+
+def document(results: Sequence[VariantResult]) -> dict[str, object]:
+    """Return the JSON document: the variants' summaries, each with what was set and what was in use."""
+    return {
+        "schema_version": results[0].summary["schema_version"],
+        "tool_version": results[0].summary["tool_version"],
+        "variants": [
+            {
+                "name": each.variant.name,
+                "set": dict(each.variant.settings),
+                "unanswered": each.variant.twin.unanswered_document,
+                **_in_use(each),
+                **each.summary,
+                "fitness": each.score,
+                "infrastructure": each.infrastructure,
+                "pace_band": each.band,
+            }
+            for each in results
+        ],
+    }
+
+
+def _in_use(result: VariantResult) -> dict[str, object]:
+    usage = result.usage
+    kv = usage.kv_frac
+    return {
+        "seats_in_use": {"mean": float(usage.running.mean()), "max": float(usage.running.max(initial=0))},
+        "num_seats": usage.num_seats,
+        "num_seats_up_mean": usage.num_seats if usage.seats_up is None else usage.seats_up,
+        "kv_usage_frac": None if kv is None else {"mean": float(kv.mean()), "max": float(kv.max(initial=0))},
+        "waits_for": usage.waits_for,
+    }
+
+
+def table(results: Sequence[VariantResult], *, width: int | None) -> str:
+    """Return the variants side by side, a column each; ``width``: of the terminal, None for no limit."""
+    shown, notes = side_by_side(columns_of(results), width=width), notes_of(results)
+    return "\n".join([shown, "", *notes]) if notes else shown
+
+
+def columns_of(results: Sequence[VariantResult]) -> list[dict[str, str]]:
+    """Return each variant's figures by their names, as text; all have the same, without those that none has."""
+    columns = [_column(each) for each in results]
+    bands = {f"{BAND} {name}": "-" for name in ("TTFT", "TPOT", "E2E")}
+    empty = {"failed": "", OFFERED: "-", **bands, **dict.fromkeys(COSTS, "-")}
+    unsaid = {name for name, nothing in empty.items() if all(each[name] == nothing for each in columns)}
+    columns = [{name: cell for name, cell in each.items() if name not in unsaid} for each in columns]
+    return mark_unanswered(columns, [each.variant.twin.unanswered_keys for each in results])
+
+
+def notes_of(results: Sequence[VariantResult]) -> list[str]:
+    """Return what must be said of the figures."""
+    notes = unanswered_lines([each.variant.twin.unanswered_keys for each in results])
+    return notes + ([IDLE_END] if any(_is_idle_at_end(each.summary) for each in results) else [])
+
+
+def _is_idle_at_end(summary: Summary) -> bool:
+    """Return whether a server that keeps up answers less than it was sent, its run ending without new requests."""
+    return summary["verdict"] != "overloaded" and has_idle_end(summary)
+
+
+def _column(result: VariantResult) -> dict[str, str]:
+    """Return the figures of a variant by their names, as text."""
+    summary, usage = result.summary, result.usage
+    num_failed = summary["num_requests"] - summary["num_by_status"].get("ok", 0)
+    kv = usage.kv_frac
+    cells = {
+        **result.variant.varied,
+        "requests": f"{summary['num_requests']:,}",
+        "failed": f"{num_failed:,}" if num_failed else "",
+        "requests/s": _number(summary["request_throughput"]),
+        OFFERED: _number(summary["offered_rate_per_s"]),
+        "output tokens/s": _number(summary["output_token_throughput"]),
+        **_times("TTFT", summary["ttft_us"], result.band and result.band["ttft_us"]),
+        **_times("TPOT", summary["tpot_us"], result.band and result.band["tpot_us"]),
+        **_times("E2E", summary["e2e_us"], result.band and result.band["e2e_us"]),
+        "seats in use": f"{usage.running.mean():.3g} of {_seats(usage)}",
+        "  at most": f"{usage.running.max(initial=0):,.0f}",
+        "KV in use": "-" if kv is None else f"{kv.mean():.1%}",
+        "  KV at most": "-" if kv is None else f"{kv.max(initial=0):.1%}",
+        "preemptions": f"{summary['num_preemptions']:,}",
+        "prefix hits": _percent(summary["prefix_hit_frac"]),
+    }
+    cells |= _costs(result)
+    if (good := summary["goodput"]) is not None:
+        cells["within SLO"] = _percent(good["good_frac"])
+    if result.score is not None:
+        cells["fitness"] = f"{result.score['score']:.4g}"
+    return {**cells, "queue waits for": usage.waits_for or "-", "verdict": summary["verdict"] or "-"}
+
+
+def _seats(usage: Usage) -> str:
+    """Return the seats that there are: where instances come and go, those of instances that serve, on average."""
+    if usage.seats_up is None or round(usage.seats_up) == usage.num_seats:
+        return f"{usage.num_seats:,}"
+    return _number(usage.seats_up)
+
+
+def _costs(result: VariantResult) -> dict[str, str]:
+    """Return what the instances of a variant cost and how many they are, ``-`` where nobody asks."""
+    parts = result.infrastructure
+    if parts is None or not result.is_about_cost:
+        return dict.fromkeys(COSTS, "-")
+    cost = parts["cost"]
+    mean = sum(each["instances_mean"] or 0.0 for each in parts["pools"])
+    scales = any(pool.autoscaler is not None for pool in _pools(result))
+    return {
+        "GPU-hours": _number(parts["gpu_hours"]),
+        "cost": "-" if cost is None else f"{cost:,.2f}",
+        INSTANCES_MEAN: f"{mean:.4g}",
+        INSTANCES_MOST: f"{result.instances_most:,}",
+        "size changes": f"{len(parts['scaling']):,}" if scales else "-",
+        "failures": f"{parts['num_failures']:,}" if parts["num_failures"] else "-",
+    }
+
+
+def _pools(result: VariantResult) -> Sequence[Pool]:
+    cluster = result.variant.twin.cluster
+    return () if cluster is None else cluster.pools
+
+
+def _times(name: str, values: Distribution, band: Ranges | None) -> dict[str, str]:
+    """Return a latency's median and p99, and from where to where the p99 is at the paces that a fit leaves open."""
+    shown = {f"{name} {stat}": values[stat] for stat in ("p50", "p99")}
+    cells = {label: "-" if value is None else shown_time(float(value)) for label, value in shown.items()}
+    found = None if band is None else band["p99"]
+    reach = "-" if found is None else f"{shown_time(found[0])} to {shown_time(found[1])}"
+    return {**cells, f"{BAND} {name}": reach}
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else (f"{value:,.0f}" if value >= 1000 else f"{value:.4g}")
+
+
+def _percent(value: float | None) -> str:
+    return "-" if value is None or np.isnan(value) else f"{value:.1%}"

@@ -61,8 +61,8 @@ COMMANDS = {
         "replay.capacity.cli:capacity",
         "Find the highest rate at which a twin meets latency limits.",
     ),
-    "tune": ("replay.tune.cli:tune", "Find the engine flags that serve most within latency limits."),
-    "sweep": ("replay.sweep.cli:sweep", "Simulate configurations x workloads x seeds into one table."),
+    "tune": ("replay.tuning.cli:tune", "Find the engine flags that serve most within latency limits."),
+    "sweep": ("replay.sweeps.cli:sweep", "Simulate configurations x workloads x seeds into one table."),
     "fleet": ("replay.fleet.cli:fleet_app", "How many GPUs a fleet needs, which, and at what cost."),
     "serve": ("replay.cli:serve", "Serve the simulated engine over HTTP in real time."),
     "trace": ("traces.cli:trace_app", "Check, describe, draw and convert traces."),
@@ -654,18 +654,19 @@ def _written_guess(
 
     ``named``: GPU, model and GPUs per layer, as the user names them.
     """
-    from replay.twin.start import from_serve
+    from replay.twin.start import is_at_hand, start_from_header, start_from_serve, twin_text_to_fit
+    from replay.twin.start import named as start_named
     from traces import read_trace, write_text
 
     gpu, model_config, tp = named
     origin = [serve] if serve is not None else ["--from-trace", str(server_trace)]
     if serve is not None:
-        start = from_serve.start_from_serve(serve)
+        start = start_from_serve(serve)
     else:
-        start = from_serve.start_from_header(read_trace(server_trace).header, name=server_trace.name)
-    start = from_serve.named(start, model_config=model_config, tp=tp)
-    text, notes = from_serve.twin_text_to_fit(start, gpu=gpu)
-    if gpu and from_serve.is_at_hand(start.model):
+        start = start_from_header(read_trace(server_trace).header, name=server_trace.name)
+    start = start_named(start, model_config=model_config, tp=tp)
+    text, notes = twin_text_to_fit(start, gpu=gpu)
+    if gpu and is_at_hand(start.model):
         origin += _words({"--gpu": gpu, "--model-config": model_config, "--tp": tp})
     _show("config", ["from-serve", *origin], more=f" > {shlex.quote(str(path))}")
     for note in notes:

@@ -27,13 +27,13 @@ if TYPE_CHECKING:
     from replay.run_verdict import judge_trace
     from replay.serve import run_server, serving
     from replay.simulated_run import Run, RunSettings, run
-    from replay.sweep.question import sweep
+    from replay.sweeps.question import sweep
     from replay.trace.pacing import Pacing, paced_requests, pacing_of
     from replay.trace.requests import requests_from_trace
     from replay.trace.simulate import simulate_trace
     from replay.trace.simulation_summary import summarize
     from replay.trace.trace_notes import trace_notes
-    from replay.tune.question import tune
+    from replay.tuning.question import tune
     from replay.twin.config import TwinConfig, check_fits, load_config
     from replay.twin.config_write import dump_config
     from replay.twin.defaults import DefaultsEntry, Provenance, read_defaults
@@ -98,9 +98,9 @@ _HOMES = {
     "serving": "replay.serve",
     "simulate_trace": "replay.trace.simulate",
     "summarize": "replay.trace.simulation_summary",
-    "sweep": "replay.sweep.question",
+    "sweep": "replay.sweeps.question",
     "trace_notes": "replay.trace.trace_notes",
-    "tune": "replay.tune.question",
+    "tune": "replay.tuning.question",
     "write_defaults_entry": "replay.twin.defaults_write",
 }
 

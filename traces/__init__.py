@@ -60,7 +60,7 @@ if TYPE_CHECKING:
         served_output,
         token_gaps,
     )
-    from traces.priorities import PRIORITY_OF_CLASS, by_class, priorities
+    from traces.priorities import PRIORITY_OF_CLASS, by_class, request_priorities
     from traces.run_slo import RunLimit, parse_run_slo
     from traces.schema import EVENT_FIELDS, FIELDS
     from traces.slo import MOST_FAILED, Attainment, Goodput, goodput, meets_slo, parse_slo
@@ -147,7 +147,6 @@ __all__ = [
     "parse_slo",
     "pooled_itl_us",
     "prefix_hit_ceiling_frac",
-    "priorities",
     "prompt_tokens",
     "read_header",
     "read_recorded",
@@ -157,6 +156,7 @@ __all__ = [
     "request_codes",
     "request_latencies",
     "request_metrics",
+    "request_priorities",
     "select_rows",
     "send_or_arrival_us",
     "sent_or_due",
@@ -240,7 +240,7 @@ _HOMES = {
     "parse_slo": "traces.slo",
     "pooled_itl_us": "traces.metrics",
     "prefix_hit_ceiling_frac": "traces.trace_summary",
-    "priorities": "traces.priorities",
+    "request_priorities": "traces.priorities",
     "prompt_tokens": "traces.metrics",
     "read_header": "traces.files.read",
     "read_recorded": "traces.importers.recorded",

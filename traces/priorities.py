@@ -25,7 +25,7 @@ DEFAULT_CLASS: Final = "standard"
 """The priority of a user-defined class, and of a request without a class among others that have one."""
 
 
-def priorities(trace: Trace) -> NDArray[np.int64]:
+def request_priorities(trace: Trace) -> NDArray[np.int64]:
     """Return each request's priority, lower is more urgent: ``vllm_priority``, else its class's, else 0.
 
     A trace of a real server (mode ``real``) says what was sent: its classes give no priority.

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from replay.trace.group_summary import rows_by_name
 from sim import Int64s, Status
 from sim.cluster import AlwaysBusiest, CacheAware, Session
-from traces import priorities
+from traces import request_priorities
 
 if TYPE_CHECKING:
     from replay.cluster.simulate import FleetRun
@@ -63,7 +63,7 @@ def pathologies(run: FleetRun, cluster: ClusterConfig) -> list[Pathology]:
 
 def _priority_inversion(run: FleetRun) -> Pathology | None:
     """Name requests that their instance scheduled after a less urgent one that was sent to it later."""
-    urgency = priorities(run.trace)
+    urgency = request_priorities(run.trace)
     if len(np.unique(urgency)) < 2:
         return None
     outcomes, result = run.result.outcomes, run.result

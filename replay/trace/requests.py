@@ -9,7 +9,14 @@ from numpy.typing import NDArray
 
 from replay.trace.prefix_hashes import prefix_hashes
 from sim import UNKNOWN_LIMIT, Requests
-from traces import TraceError, has_failed, priorities, prompt_tokens, send_or_arrival_us, served_output
+from traces import (
+    TraceError,
+    has_failed,
+    prompt_tokens,
+    request_priorities,
+    send_or_arrival_us,
+    served_output,
+)
 
 if TYPE_CHECKING:
     from traces import Trace
@@ -35,7 +42,7 @@ def requests_from_trace(
         arrival_us=_arrival_us(trace, at, closed_loop=closed_loop),
         prompt_tokens=prompt_tokens(trace).astype(np.int64),
         output_tokens=output,
-        priority=priorities(trace),
+        priority=request_priorities(trace),
         hash_offsets=np.concatenate([np.zeros(1, np.int64), np.cumsum(num_hashes)]),
         hash_ids=hash_ids,
         deadline_us=_deadline_us(trace),

@@ -10,7 +10,7 @@ import numpy as np
 from replay.trace.client_network import paced_by_answers, says_network
 from replay.trace.pacing import has_rounds, num_later_rounds
 from replay.trace.requests import MODALITIES
-from traces import PRIORITY_OF_CLASS, by_class, cut_short_note, priorities
+from traces import PRIORITY_OF_CLASS, by_class, cut_short_note, request_priorities
 
 if TYPE_CHECKING:
     from replay.trace.pacing import Pacing
@@ -47,7 +47,7 @@ def _priority_notes(trace: Trace, config: TwinConfig) -> tuple[str, ...]:
             number = int(own.is_known.sum())
             return (f"vllm_priority: {number:,} requests have one; scheduling_policy fcfs ignores it",)
         return ()
-    values = priorities(trace)
+    values = request_priorities(trace)
     if len(np.unique(values)) < 2:
         hint = " (a measured trace: its service classes sent none)" if trace.header.mode == "real" else ""
         return (

@@ -350,7 +350,7 @@ def failures() -> list[Files]:
 @cache
 def _sweep_runs() -> tuple[Files, dict[str, dict[str, Any]]]:
     """Return a grid with its twin, and a row of each of its runs, as if simulated."""
-    from replay.sweep.grid import read_grid
+    from replay.sweeps.grid import read_grid
 
     files = grid()[0]
     with tempfile.TemporaryDirectory() as name:
@@ -373,7 +373,7 @@ def _sweep_runs() -> tuple[Files, dict[str, dict[str, Any]]]:
 
 @cache
 def sweep_digests() -> frozenset[str]:
-    from replay.sweep.table import digest_of
+    from replay.sweeps.table import digest_of
 
     return frozenset(map(digest_of, _sweep_runs()[1].values()))
 
@@ -381,8 +381,8 @@ def sweep_digests() -> frozenset[str]:
 @cache
 def sweep_rows() -> list[Files]:
     """A sweep that was cut short, with its rows waiting, and one that has its table."""
-    from replay.sweep.grid import read_grid
-    from replay.sweep.table import keep, write_table
+    from replay.sweeps.grid import read_grid
+    from replay.sweeps.table import keep, write_table
 
     files, rows = _sweep_runs()
     few = list(rows.values())[:3]

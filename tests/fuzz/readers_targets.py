@@ -123,7 +123,7 @@ def _specification(folder: Path) -> None:
 
 
 def _grid(folder: Path) -> None:
-    from replay.sweep.grid import read_grid
+    from replay.sweeps.grid import read_grid
 
     read_grid(folder / "grid.yaml")
 
@@ -203,8 +203,8 @@ def _failures(folder: Path) -> None:
 
 def _sweep_rows(folder: Path) -> None:
     """A row that is taken is one that was kept."""
-    from replay.sweep.grid import read_grid
-    from replay.sweep.table import digest_of, known_rows
+    from replay.sweeps.grid import read_grid
+    from replay.sweeps.table import digest_of, known_rows
 
     kept = made.sweep_digests()
     known = known_rows(folder / "table.parquet", read_grid(folder / "grid.yaml").runs)

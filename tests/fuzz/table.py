@@ -13,7 +13,7 @@ from tests.observe.response.test_untrue_answers import UNTRUE
 from tests.observe.senders.test_hostile_server import MODES
 from tests.observe.senders.test_tls import FAULTS as TLS
 from tests.observe.test_secrets import PLACES
-from tests.replay.sweep.test_sweep import DAMAGES
+from tests.replay.sweeps.test_sweep import DAMAGES
 from tests.test_hostile_text import CALLS
 from tests.test_option_ranges import BASES, ENDS, REFUSED, app, commands_under, kind_of, numeric_options
 

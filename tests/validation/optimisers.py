@@ -17,8 +17,8 @@ from replay.capacity.capacity import capacity_of_draws
 from replay.capacity.cli import DEFAULT_SEEDS, MOST_SEEDS
 from replay.search.draws import DEFAULT_NUM_REQUESTS, Drawing, searchable
 from replay.search.load import Load, load_of
-from replay.tune.candidates import candidates_of
-from replay.tune.search import search
+from replay.tuning.candidates import candidates_of
+from replay.tuning.search import search
 from replay.twin.config import TwinConfig, load_config
 from traces import Trace
 from traces.run_slo import RunLimit, parse_run_slo

@@ -20,8 +20,8 @@ from replay.gpus.comparison import Asked, compare_gpus
 from replay.model.gpus import find_gpu
 from replay.search.draws import DEFAULT_NUM_REQUESTS, Drawing, drawing_of, draws, options_at
 from replay.search.load import loads_of
-from replay.tune.candidates import candidates_of
-from replay.tune.search import search
+from replay.tuning.candidates import candidates_of
+from replay.tuning.search import search
 from replay.twin.config import TwinConfig
 from tests.validation.capacity_coverage import binomial_interval, truth_of
 from tests.validation.optimisers import RandomCase, random_case

@@ -6,11 +6,18 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from replay.twin.start.from_serve import named, start_from_header, twin_text_to_fit
+    from replay.twin.start.from_serve import (
+        is_at_hand,
+        named,
+        start_from_header,
+        start_from_serve,
+        twin_text_to_fit,
+    )
     from replay.twin.start.model_and_gpu import is_emulated, known_text, missing_note, model_of, what_helps
     from replay.twin.start.other_flags import own_way
 
 __all__ = [
+    "is_at_hand",
     "is_emulated",
     "known_text",
     "missing_note",
@@ -18,11 +25,13 @@ __all__ = [
     "named",
     "own_way",
     "start_from_header",
+    "start_from_serve",
     "twin_text_to_fit",
     "what_helps",
 ]
 
 _HOMES = {
+    "is_at_hand": "replay.twin.start.from_serve",
     "is_emulated": "replay.twin.start.model_and_gpu",
     "known_text": "replay.twin.start.model_and_gpu",
     "missing_note": "replay.twin.start.model_and_gpu",
@@ -30,6 +39,7 @@ _HOMES = {
     "named": "replay.twin.start.from_serve",
     "own_way": "replay.twin.start.other_flags",
     "start_from_header": "replay.twin.start.from_serve",
+    "start_from_serve": "replay.twin.start.from_serve",
     "twin_text_to_fit": "replay.twin.start.from_serve",
     "what_helps": "replay.twin.start.model_and_gpu",
 }

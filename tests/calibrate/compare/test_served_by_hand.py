@@ -26,7 +26,7 @@ from calibrate.compare.served import (
 )
 from calibrate.compare.worst_requests import worst_of
 from replay import TwinConfig
-from replay.search import evaluation, highest
+from replay.search import evaluation
 from replay.twin.fitted.fitted_range import FittedRange
 from sim import Blackbox, EngineConfig
 from tests.calibrate.sides import side
@@ -239,7 +239,7 @@ def curve_of(
     twin: TwinConfig = TWIN,
 ) -> Any:  # noqa: ANN401 - a curve, or none
     """Return the curve of a twin that answers at most so many requests per second."""
-    monkeypatch.setattr(highest, "ceiling_of", lambda _loads: most)
+    monkeypatch.setattr("replay.search.ceiling_of", lambda _loads: most)
     monkeypatch.setattr(
         evaluation.Evaluator,
         "at",

@@ -25,7 +25,7 @@ from replay.search.draws import Drawing
 from replay.search.evaluation import GROWN, THROUGHPUT, Evaluation
 from replay.search.highest import Found
 from replay.t_interval import half_width
-from replay.tune.search import Tuned
+from replay.tuning.search import Tuned
 from traces.run_slo import parse_run_slo
 
 LIMITS = parse_run_slo("ttft_p99=100ms,tpot_p99=10ms")

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 import vtwin
-from replay.tune.candidates import candidates_of
+from replay.tuning.candidates import candidates_of
 from replay.twin.config import load_config
 from replay.twin.keys.overlay import parse_settings, variants_of
 from traces import ConfigError

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
-    from replay.sweep.grid import Grid, Run
-    from replay.sweep.one_run import Row
+    from replay.sweeps.grid import Grid, Run
+    from replay.sweeps.one_run import Row
 
 MACHINES = "Many machines"
 EVERY_S = 10.0
@@ -99,8 +99,8 @@ def sweep(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     After Ctrl-C or a kill, the same command goes on where it was. Exit code 1 if a run has no result; its row says why.
     """
     from replay.search.prices import list_prices
-    from replay.sweep.grid import read_grid
-    from replay.sweep.table import known_rows, write_table
+    from replay.sweeps.grid import read_grid
+    from replay.sweeps.table import known_rows, write_table
     from traces import ConfigError, check_place, parse_slo
     from traces.strict.tell import tell_note
 
@@ -159,7 +159,7 @@ def _saying_what_is_kept(rows: Mapping[str, Row], *, of: int) -> Iterator[None]:
 
 
 def _keep(output: Path, row: Row) -> None:
-    from replay.sweep.table import keep
+    from replay.sweeps.table import keep
 
     keep(output, row)
 
@@ -171,7 +171,7 @@ def _told(
     import time
 
     from replay.ready import load_engine
-    from replay.sweep.backends import rows_of
+    from replay.sweeps.backends import rows_of
 
     if not runs:
         return
@@ -195,8 +195,8 @@ def _told(
 
 def _show(table: pd.DataFrame, asked: Grid, *, x: str | None, y: str | None, report: Path | None) -> None:
     """Print the front, and write its page where one is asked for."""
-    from replay.sweep.front import NOT_SETTINGS, front_of
-    from replay.sweep.show import lines, write_page
+    from replay.sweeps.front import NOT_SETTINGS, front_of
+    from replay.sweeps.show import lines, write_page
     from traces import terminal_width
 
     settings = tuple(

@@ -12,7 +12,7 @@ import typer
 
 from replay.ready import prepare_engine
 from replay.simulated_run import RunSettings
-from replay.sweep.grid import Run, Value, words_of
+from replay.sweeps.grid import Run, Value, words_of
 from replay.trace.measured_window import parse_measured
 from replay.twin.config import TwinConfig, load_config
 from replay.twin.keys.overlay import Setting

@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from replay.search.draws import Drawing
-    from replay.tune.candidates import Candidates
-    from replay.tune.live import Confirmation, Live
-    from replay.tune.search import Tuned
+    from replay.tuning.candidates import Candidates
+    from replay.tuning.live import Confirmation, Live
+    from replay.tuning.search import Tuned
     from traces import RunLimit, Trace
 
 TRIED = "What to try: values with commas between"
@@ -140,7 +140,7 @@ def tune(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     from replay.capacity.question import drawn
     from replay.ready import prepare_engine
     from replay.search.draws import searchable, tell_too_long
-    from replay.tune.candidates import CHUNKED, SEATS, TOKENS, TP, candidates_of
+    from replay.tuning.candidates import CHUNKED, SEATS, TOKENS, TP, candidates_of
     from traces import check_place, parse_run_slo
     from traces.strict.tell import tell_note
 
@@ -181,7 +181,7 @@ def _check_is_long(tuned: Tuned, num_requests: int) -> None:
 
 def _live(serve: str, url: str, folder: Path, duration_s: float, start_timeout_s: float) -> Live:
     """Return how to try on a live server. Raises ConfigError on a command line without a word."""
-    from replay.tune.live import Live
+    from replay.tuning.live import Live
     from traces import ConfigError
 
     try:
@@ -214,7 +214,7 @@ def _searched(
     from functools import partial
 
     from replay.progress import working
-    from replay.tune.search import search
+    from replay.tuning.search import search
 
     number = len(candidates.tried)
     find = partial(search, traces, candidates.tried, limits, keep=keep, drawing=drawing)
@@ -259,8 +259,8 @@ def _confirmed(
     tuned: Tuned, trace: Trace, limits: Sequence[RunLimit], *, live: Live, number: int
 ) -> dict[int, Confirmation]:
     """Try the best few on the live server, one after the other."""
-    from replay.tune.flags import flags_of
-    from replay.tune.live import confirm
+    from replay.tuning.flags import flags_of
+    from replay.tuning.live import confirm
 
     chosen = [(place, *each) for place, each in enumerate(tuned.best[:number])]
     for _, candidate, _ in chosen:
@@ -285,7 +285,7 @@ def _show(
 ) -> None:
     """Print the outcome on stdout."""
     from replay.search.draws import lengths_text
-    from replay.tune.text import document, lines
+    from replay.tuning.text import document, lines
     from traces import terminal_width, tool_version
 
     if as_json:

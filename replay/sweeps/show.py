@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from replay.sweep.front import BESIDE, GOOD, GOOD_FRAC, Front, is_more_better
+from replay.sweeps.front import BESIDE, GOOD, GOOD_FRAC, Front, is_more_better
 from replay.variants.side_by_side import side_by_side
 from traces import shown_time, tool_version, write_text
 from traces.pages import (

@@ -19,8 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from replay.search.evaluation import SETTLING
-from replay.tune.candidates import Candidate
-from replay.tune.flags import flags_of
+from replay.tuning.candidates import Candidate
+from replay.tuning.flags import flags_of
 from traces import (
     MOST_FAILED,
     ConfigError,

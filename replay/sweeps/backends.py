@@ -10,8 +10,8 @@ from contextlib import contextmanager
 from importlib import import_module
 from typing import Any, Literal
 
-from replay.sweep.grid import Run
-from replay.sweep.one_run import Row, as_row, row_of
+from replay.sweeps.grid import Run
+from replay.sweeps.one_run import Row, as_row, row_of
 from traces import ConfigError
 
 Backend = Literal["processes", "dask", "ray"]

@@ -8,8 +8,8 @@ from pathlib import Path
 import pandas as pd
 
 from replay.ready import load_engine
-from replay.sweep.backends import rows_of
-from replay.sweep.grid import read_grid
+from replay.sweeps.backends import rows_of
+from replay.sweeps.grid import read_grid
 
 
 def sweep(grid: Path | str, *, jobs: int | None = None) -> pd.DataFrame:

@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 
 from replay.capacity.capacity import Capacity
 from replay.capacity.text import SHORT_NAMES, interval_method, marked
-from replay.tune.candidates import Candidate, Candidates
-from replay.tune.flags import flags_of
-from replay.tune.live import Confirmation
-from replay.tune.search import ALIKE, Tuned
+from replay.tuning.candidates import Candidate, Candidates
+from replay.tuning.flags import flags_of
+from replay.tuning.live import Confirmation
+from replay.tuning.search import ALIKE, Tuned
 from replay.variants.side_by_side import side_by_side
 from traces import ConfigError, RunLimit, or_null, shown_time
 

@@ -13,8 +13,8 @@ from typing import Final
 
 import pandas as pd
 
-from replay.sweep.grid import Run
-from replay.sweep.one_run import Row
+from replay.sweeps.grid import Run
+from replay.sweeps.one_run import Row
 from traces import ConfigError, atomic_file, make_folder
 from traces.strict.json_text import parse_value
 

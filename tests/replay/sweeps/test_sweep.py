@@ -15,13 +15,13 @@ import numpy as np
 import pandas as pd
 import pytest
 
-import replay.sweep.backends
+import replay.sweeps.backends
 import vtwin
-from replay.sweep.front import front_of, is_on_front
-from replay.sweep.grid import Run, read_grid
-from replay.sweep.one_run import Row, row_of
-from replay.sweep.show import cell, lines
-from replay.sweep.table import (
+from replay.sweeps.front import front_of, is_on_front
+from replay.sweeps.grid import Run, read_grid
+from replay.sweeps.one_run import Row, row_of
+from replay.sweeps.show import cell, lines
+from replay.sweeps.table import (
     DIGEST,
     OF_A_TABLE,
     digest_of,
@@ -129,12 +129,12 @@ def test_an_interrupted_sweep_goes_on_where_it_was(grid: Path, monkeypatch: pyte
             done.append(run.digest)  # type: ignore[attr-defined]
             yield row_of(run)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(replay.sweep.backends, "_here", until_the_fifth)
+    monkeypatch.setattr(replay.sweeps.backends, "_here", until_the_fifth)
     table = grid.with_name("table.parquet")
     assert vtwin.main(["sweep", str(grid), "--output", str(table), "--jobs", "1"]) == 130
     assert not table.exists()
     monkeypatch.undo()
-    monkeypatch.setattr(replay.sweep.backends, "row_of", lambda run: done.append(run.digest) or row_of(run))
+    monkeypatch.setattr(replay.sweeps.backends, "row_of", lambda run: done.append(run.digest) or row_of(run))
     pd.testing.assert_frame_equal(swept(grid, "--jobs", "1"), whole)
     assert len(done) == len(set(done)) == 12
     assert not grid.with_name("table.parquet.parts").exists()
@@ -254,7 +254,7 @@ def test_a_kill_ends_a_sweep_as_ctrl_c_does(grid: Path, monkeypatch: pytest.Monk
         os.kill(os.getpid(), signal.SIGTERM)
         yield row_of(runs[1])
 
-    monkeypatch.setattr(replay.sweep.backends, "_here", killed_after_the_first)
+    monkeypatch.setattr(replay.sweeps.backends, "_here", killed_after_the_first)
     table = grid.with_name("table.parquet")
     assert vtwin.main(["sweep", str(grid), "--output", str(table), "--jobs", "1"]) == 130
     known = known_rows(table, read_grid(grid).runs)

@@ -24,7 +24,7 @@ from replay.capacity.capacity import (
 from replay.search.draws import Drawing
 from replay.search.highest import TOLERANCE, highest_above
 from replay.t_interval import half_width
-from replay.tune.candidates import Candidate
+from replay.tuning.candidates import Candidate
 from traces import RunLimit
 
 if TYPE_CHECKING:

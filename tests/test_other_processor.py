@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 from tests.other_processor import settings
 
@@ -27,3 +28,17 @@ def test_other_kernels_and_no_newer_features_are_taken() -> None:
     if len(settings()) > 1:  # on a processor without choices there is nothing to turn off
         assert own != other
         assert other.rstrip().endswith("[]")
+
+
+def test_the_tests_that_run_again_are_there() -> None:
+    root = Path(__file__).parent.parent
+    printed = subprocess.run(
+        ["make", "--dry-run", "--always-make", "other-processor"],  # noqa: S607 - whichever make runs the tests
+        cwd=root,
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    named = [word for word in printed.split() if word.startswith("tests/")]
+    assert named
+    assert [name for name in named if not (root / name).exists()] == []

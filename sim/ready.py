@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from sim.compile import is_cached
 from sim.config import EngineConfig
 from sim.engine.control import abort_request, hold_requests, join_requests
 from sim.engine.run import run
+from sim.jit.compile import is_cached
 from sim.latency import Blackbox
 from sim.records.itl import emission_times, ninety_ninth
 from sim.requests import Requests

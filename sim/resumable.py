@@ -23,11 +23,11 @@ from sim.engine.initial_state import (
 )
 from sim.engine.run import NEEDS_ROOM, run
 from sim.engine.state import State, columns
+from sim.jit.references import Table, point_to, table_of
 from sim.latency.model import LatencyModel
 from sim.records.itl import InterTokenLatencies
 from sim.records.results import EngineRecord, View, outcomes_of, view_of
 from sim.records.steps import Step
-from sim.references import Table, point_to, table_of
 from sim.requests import Int64s, Outcomes, Requests
 
 FOREVER = 1 << 62

@@ -40,7 +40,7 @@ SIM_MODULES = {
 }
 # Except: the cache of machine code is a folder, and a run says what it cost. No outcome depends on either.
 SIM_EXCEPTIONS = {
-    "sim/code_cache.py": {
+    "sim/jit/code_cache.py": {
         "contextlib",
         "hashlib",
         "llvmlite",
@@ -53,11 +53,11 @@ SIM_EXCEPTIONS = {
         "tempfile",
         "zlib",
     },  # compiled code on disk
-    "sim/compile.py": {"hashlib", "os", "pathlib", "sys", "tempfile"},
+    "sim/jit/compile.py": {"hashlib", "os", "pathlib", "sys", "tempfile"},
     "sim/memory.py": {"mmap"},  # pages of the process, of no file
     "sim/simulation.py": {"time"},
     "sim/cluster/simulation.py": {"time"},
-    "sim/references.py": {"llvmlite"},  # what numba writes its code with
+    "sim/jit/references.py": {"llvmlite"},  # what numba writes its code with
 }
 MOST_MODULES = 15
 """In one folder, beside its sub-packages and its ``__init__``: what a newcomer can take in at a glance."""
@@ -184,6 +184,20 @@ def test_no_room_imports_tests_or_docs() -> None:
         for module in imported_modules(source, package=room)
     }
     assert imported.isdisjoint({"tests", "docs"})
+
+
+def inner_names_of_numba(source: str) -> set[str]:
+    """Return the modules of numba that ``source`` imports and that numba does not publish."""
+    modules = {name for name in imported_modules(source, package="sim") if name.split(".")[0] == "numba"}
+    return modules - {"numba", "numba.extending"}
+
+
+def test_only_one_room_uses_what_numba_does_not_publish() -> None:
+    users = {
+        name for room in ARROWS for name, source in sources_of(room).items() if inner_names_of_numba(source)
+    }
+    assert users
+    assert {name for name in users if not name.startswith("sim/jit/")} == set()
 
 
 @pytest.mark.parametrize("room", ARROWS)

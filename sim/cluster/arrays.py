@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sim.compile import engine_entry, part, phase
+from sim.jit.compile import engine_entry, part, phase
 
 Records = Any  # numpy.recarray; its fields are typed by its dtype, which mypy cannot follow
 

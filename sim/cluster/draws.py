@@ -6,9 +6,9 @@ apart from all else: a request's outputs (``speculative.verify_drafts``), its de
 
 from __future__ import annotations
 
-from sim.compile import engine_entry, part
 from sim.engine.optional.speculative import LONGEST_OUTPUT
 from sim.engine.step_duration import uniform
+from sim.jit.compile import engine_entry, part
 
 CLUSTER_DRAWS = LONGEST_OUTPUT // 2
 """Where the cluster's draws for an index begin. Speculative decoding has the ones before, by output token."""

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from sim.cluster.arrays import Records, grown, records
-from sim.compile import engine_entry, part, phase
+from sim.jit.compile import engine_entry, part, phase
 
 
 class EventRank(IntEnum):

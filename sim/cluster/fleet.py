@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from sim.cluster.arrays import NOWHERE, Records, records
 from sim.cluster.slo import STANDARD
-from sim.compile import part
+from sim.jit.compile import part
 from sim.requests import Int64s, Requests
 
 INSTANCE = np.dtype(

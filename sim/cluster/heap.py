@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from sim.cluster.arrays import NOWHERE, Records
-from sim.compile import part, phase
+from sim.jit.compile import part, phase
 
 HEAP_NODE = np.dtype(
     [

@@ -10,8 +10,8 @@ from sim.cluster.run.changes.removal import has_work
 from sim.cluster.run.world import NEVER, World
 from sim.engine import dtypes as dt
 from sim.engine.state import State
+from sim.jit.references import Table
 from sim.records.results import cut_off
-from sim.references import Table
 from sim.requests import Int64s, Outcomes, Status
 
 

@@ -10,9 +10,9 @@ from sim.cluster.run.prepare import ClusterWork, new_world
 from sim.cluster.run.world import FOREVER
 from sim.cluster.simulation import simulate_cluster
 from sim.config import EngineConfig
+from sim.jit.references import table_of
 from sim.latency import Blackbox
 from sim.ready import one_request
-from sim.references import table_of
 
 
 def _smallest() -> ClusterConfig:

@@ -25,8 +25,8 @@ from sim.engine import dtypes as dt
 from sim.engine.initial_state import with_more_room
 from sim.engine.run import NEEDS_ROOM, run
 from sim.engine.state import State
+from sim.jit.references import Table, point_to, table_of
 from sim.records.results import EngineRecord, Totals, outcomes_of, totals_of
-from sim.references import Table, point_to, table_of
 from sim.requests import Int64s, Outcomes, Status
 
 STATUS_OF_EXIT = {

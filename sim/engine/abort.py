@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from sim.compile import part, phase
 from sim.engine.deadlines import first_deadline_us, gives_up_us, next_deadline_us
 from sim.engine.dtypes import ABORTED, GAVE_UP, NEVER, PENDING, PREEMPTED, RUNNING, WAITING
 from sim.engine.kv_cache.blocks import free_blocks
@@ -11,6 +10,7 @@ from sim.engine.log import log_completion
 from sim.engine.preemption import end_preemption, remove_running_at
 from sim.engine.state import State
 from sim.engine.waiting import drop_refused_before, release_held, remove_request
+from sim.jit.compile import part, phase
 
 
 @phase

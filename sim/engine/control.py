@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from sim.compile import engine_entry, part, phase
 from sim.engine.abort import abort
 from sim.engine.deadlines import add_deadline
 from sim.engine.dtypes import NEVER
 from sim.engine.state import State, engine_at
 from sim.engine.waiting import add_pending, drop_pending
-from sim.references import Table
+from sim.jit.compile import engine_entry, part, phase
+from sim.jit.references import Table
 
 
 @engine_entry

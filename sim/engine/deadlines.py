@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from sim.compile import part, phase
 from sim.engine.dtypes import ABORTED, FINISHED, NEVER
 from sim.engine.state import State
+from sim.jit.compile import part, phase
 
 
 @part

@@ -9,7 +9,6 @@ would have done it. Taking ``m`` steps at once and taking them singly give the s
 
 from __future__ import annotations
 
-from sim.compile import part, phase
 from sim.engine.deadlines import next_deadline_us
 from sim.engine.dtypes import FCFS, GOT_FIRST_TOKEN, IS_DECODE, NEVER, PENDING, SAMPLES
 from sim.engine.kv_cache.allocate_slots import append_new_block
@@ -23,6 +22,7 @@ from sim.engine.state import State
 from sim.engine.step_duration import blackbox_us, output_delay_us, take_step
 from sim.engine.update import finish
 from sim.engine.waiting import drop_refused_before, next_queued_us, note_taken_in
+from sim.jit.compile import part, phase
 from sim.latency.batch import sums_of_decodes
 from sim.latency.model import BLACKBOX, EXTENDED
 

@@ -6,9 +6,9 @@ asks before a step: a full log stops the engine, Python makes it larger, and the
 
 from __future__ import annotations
 
-from sim.compile import part, phase
 from sim.engine.dtypes import FCFS, IS_DECODE
 from sim.engine.state import State
+from sim.jit.compile import part, phase
 
 SCHEDULED, UPDATED = 1, 2
 """Kinds of entries in the step log; each is followed by its length in words."""

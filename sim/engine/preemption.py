@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from sim.compile import part, phase
 from sim.engine.dtypes import FCFS, PREEMPTED
 from sim.engine.kv_cache.allocate_slots import allocate_slots
 from sim.engine.kv_cache.blocks import free_blocks
@@ -12,6 +11,7 @@ from sim.engine.optional.speculative import drop_drafts
 from sim.engine.state import State
 from sim.engine.step_sums import add_share
 from sim.engine.waiting import prepend_request
+from sim.jit.compile import part, phase
 
 
 @part

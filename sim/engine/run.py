@@ -6,7 +6,6 @@ Python has to make an array larger.
 
 from __future__ import annotations
 
-from sim.compile import engine_entry, part, phase
 from sim.engine.abort import drop_requests_past_their_deadline
 from sim.engine.deadlines import next_deadline_us
 from sim.engine.dtypes import FCFS, NEVER, PENDING, REJECTED, SAMPLES, WAITING
@@ -29,7 +28,8 @@ from sim.engine.waiting import (
     note_taken_in,
     take_first_pending,
 )
-from sim.references import Table
+from sim.jit.compile import engine_entry, part, phase
+from sim.jit.references import Table
 
 REACHED, IDLE, NEEDS_ROOM, PAUSED = 0, 1, 2, 3
 """Why ``run`` returned: the time is up, nothing can happen before another request comes, an array is full, requests

@@ -5,7 +5,6 @@ There is no prefill or decode phase: each request's computed tokens catch up wit
 
 from __future__ import annotations
 
-from sim.compile import part, phase
 from sim.engine.dtypes import (
     FCFS,
     IS_DECODE,
@@ -45,6 +44,7 @@ from sim.engine.preemption import end_preemption, preempt_until_it_fits
 from sim.engine.state import State
 from sim.engine.step_sums import add_share, clear_sums
 from sim.engine.waiting import peek_request, put_skipped_back, remove_request
+from sim.jit.compile import part, phase
 
 
 @part

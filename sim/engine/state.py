@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from sim.jit.references import reader_of
 from sim.memory import CACHE_LINE
-from sim.references import reader_of
 
 Records = Any  # numpy.recarray; its fields are typed by its dtype, which mypy cannot follow
 

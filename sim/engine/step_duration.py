@@ -7,8 +7,8 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from sim.compile import part, phase
 from sim.engine.state import State
+from sim.jit.compile import part, phase
 from sim.latency.batch import StepSums
 from sim.latency.lookup import profiled_us
 from sim.latency.model import BLACKBOX, PROFILED, SCALE, TABULATED, token_delay

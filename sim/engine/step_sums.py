@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from sim.compile import part
 from sim.engine.dtypes import IS_DECODE
 from sim.engine.state import State
+from sim.jit.compile import part
 from sim.latency.batch import StepSums, sums_of_share
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from sim.compile import part, phase
 from sim.engine.deadlines import learnt_us
 from sim.engine.dtypes import ABORTED, COMPLETED, FINISHED, GOT_FIRST_TOKEN, RUNNING, SAMPLES
 from sim.engine.kv_cache.blocks import free_blocks
@@ -14,6 +13,7 @@ from sim.engine.preemption import end_preemption
 from sim.engine.state import State
 from sim.engine.step_duration import output_delay_us
 from sim.engine.waiting import drop_refused_before, release_held, remove_request
+from sim.jit.compile import part, phase
 
 
 @part

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from sim.compile import part, phase
 from sim.engine.deadlines import add_deadline
 from sim.engine.dtypes import FCFS, NEVER, REJECTED
 from sim.engine.state import State
+from sim.jit.compile import part, phase
 
 MOST_PASSED = 1000
 """So many requests, and twice those pending, may be passed by those that join the list before fingers are placed."""

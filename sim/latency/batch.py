@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from sim.compile import part
+from sim.jit.compile import part
 
 Int64s = NDArray[np.int64]
 

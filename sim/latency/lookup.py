@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from sim.compile import part
+from sim.jit.compile import part
 from sim.latency.batch import StepSums
 
 (

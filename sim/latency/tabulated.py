@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from sim.compile import part, phase
+from sim.jit.compile import part, phase
 from sim.latency.batch import StepBatch, StepSums
 
 Floats = NDArray[np.float64]

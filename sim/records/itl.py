@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from sim.compile import entry, part
+from sim.jit.compile import entry, part
 from sim.records.histograms import percentile
 
 Int64s = NDArray[np.int64]

@@ -14,8 +14,8 @@ from sim.cluster.checks import built_in, check_flag, check_fractions, check_inte
 from sim.cluster.fleet import Fleet, RequestTable, load_of
 from sim.cluster.gateway.saturation import UTILIZATION, saturation_of
 from sim.cluster.slo import STANDARD
-from sim.compile import engine_entry, part, phase
 from sim.config import Compatibility, InvalidConfig
+from sim.jit.compile import engine_entry, part, phase
 from sim.requests import Int64s
 
 NANO = 1_000_000_000

@@ -13,7 +13,7 @@ from sim.cluster.arrays import NOWHERE, Records, records
 from sim.cluster.fleet import RequestTable
 from sim.cluster.gateway.queue import GatewayQueue
 from sim.cluster.heap import HEAP_NODE, pop, push, remove
-from sim.compile import engine_entry, phase
+from sim.jit.compile import engine_entry, phase
 from sim.requests import Int64s
 
 EVICTION_COUNTS = np.dtype([("root", np.int64), ("num_dispatched", np.int64)])

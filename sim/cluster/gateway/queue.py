@@ -17,7 +17,7 @@ from sim.cluster.fleet import Fleet, RequestTable
 from sim.cluster.gateway.flow_config import FlowControl
 from sim.cluster.gateway.saturation import CONCURRENCY, NEVER_SATURATED, UTILIZATION, saturation_of
 from sim.cluster.heap import HEAP_NODE, push, remove
-from sim.compile import engine_entry, part, phase
+from sim.jit.compile import engine_entry, part, phase
 from sim.requests import Int64s
 
 QUEUED, QUEUE_IS_FULL, BAND_IS_FULL = 0, 1, 2

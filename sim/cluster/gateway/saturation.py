@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sim.cluster.fleet import Fleet
-from sim.compile import phase
+from sim.jit.compile import phase
 
 UTILIZATION, CONCURRENCY, NEVER_SATURATED = 0, 1, 2
 """What tells: queues and KV caches as reported, the gateway's own count of requests in flight, or nothing."""

@@ -25,8 +25,8 @@ from sim.cluster.run.world import NEVER, Exit
 from sim.cluster.slo import STANDARD
 from sim.config import InvalidConfig
 from sim.engine.state import columns
+from sim.jit.references import point_to, table_of
 from sim.records.results import View, outcomes_of, view_of
-from sim.references import point_to, table_of
 from sim.requests import Outcomes, Requests
 
 FIRST_ROWS = 1024

@@ -20,7 +20,7 @@ from sim.cluster.run.world import NEVER, World
 from sim.engine import dtypes as dt
 from sim.engine.initial_state import longer
 from sim.engine.state import State, columns
-from sim.references import point_to
+from sim.jit.references import point_to
 from sim.requests import Int64s
 
 OF_WORLD = ("rows", "journeys", "transfers")

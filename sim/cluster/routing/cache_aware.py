@@ -14,7 +14,7 @@ from sim.cluster.fleet import Fleet, RequestTable, num_prompt_ids
 from sim.cluster.routing.prefix_tree import ROOT, evict_beyond, insert, match_node
 from sim.cluster.routing.simple import choose_least_loaded, load_seen
 from sim.cluster.routing.state import Router
-from sim.compile import part, phase
+from sim.jit.compile import part, phase
 
 
 @phase

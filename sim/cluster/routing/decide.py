@@ -27,7 +27,7 @@ from sim.cluster.routing.simple import (
 from sim.cluster.routing.state import Router
 from sim.cluster.routing.vllm_dp import choose_as_vllm, move_start
 from sim.cluster.routing.weighted import choose_by_scores, remember_prefix, take_cold_turn
-from sim.compile import engine_entry, phase
+from sim.jit.compile import engine_entry, phase
 
 
 @phase

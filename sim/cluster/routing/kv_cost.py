@@ -16,7 +16,7 @@ from sim.cluster.fleet import Fleet, RequestTable, num_full_blocks, num_prompt_i
 from sim.cluster.routing.recent import match_prefix
 from sim.cluster.routing.simple import take_best
 from sim.cluster.routing.state import Router
-from sim.compile import part, phase
+from sim.jit.compile import part, phase
 
 
 @phase

@@ -37,7 +37,7 @@ from sim.cluster.routing.recent import (
     touch,
     with_more_slots,
 )
-from sim.compile import part, phase
+from sim.jit.compile import part, phase
 from sim.requests import Int64s
 
 ROOT = 0

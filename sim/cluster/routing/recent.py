@@ -28,7 +28,7 @@ from sim.cluster.arrays import (
     set_bit,
     value_of,
 )
-from sim.compile import part, phase
+from sim.jit.compile import part, phase
 from sim.requests import Int64s
 
 SLOT = np.dtype([("key", np.int64), ("newer", np.int64), ("older", np.int64)])

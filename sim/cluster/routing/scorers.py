@@ -12,7 +12,7 @@ from sim.cluster.routing.recent import match_prefix
 from sim.cluster.routing.simple import load_seen
 from sim.cluster.routing.state import Router
 from sim.cluster.routing.vllm_dp import WAITING_WEIGHT
-from sim.compile import part, phase
+from sim.jit.compile import part, phase
 
 (
     PREFIX_AFFINITY,

@@ -6,7 +6,7 @@ from sim.cluster.arrays import NOWHERE
 from sim.cluster.draws import pick
 from sim.cluster.fleet import Fleet, RequestTable, load_of
 from sim.cluster.routing.state import Router
-from sim.compile import part, phase
+from sim.jit.compile import part, phase
 
 
 @part

@@ -9,7 +9,7 @@ from __future__ import annotations
 from sim.cluster.arrays import NOWHERE
 from sim.cluster.fleet import Fleet
 from sim.cluster.routing.state import DP_FIXED_START, DP_IN_FLIGHT_FLOOR, Router
-from sim.compile import part, phase
+from sim.jit.compile import part, phase
 
 KV_PENALTY = 6.0
 FREE_KV_USAGE = 0.5

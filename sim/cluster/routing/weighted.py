@@ -7,7 +7,7 @@ from sim.cluster.routing import scorers as sc
 from sim.cluster.routing.recent import forget, oldest_key, touch
 from sim.cluster.routing.simple import take_best
 from sim.cluster.routing.state import Router
-from sim.compile import part, phase
+from sim.jit.compile import part, phase
 
 
 @phase

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sim.cluster.events import EventRank, plan
 from sim.cluster.run.world import NEVER, World
-from sim.compile import part, phase
+from sim.jit.compile import part, phase
 
 ARRIVAL = int(EventRank.ARRIVAL)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sim.cluster.routing.state import Router
 from sim.cluster.run.world import World
-from sim.compile import part
+from sim.jit.compile import part
 
 
 @part

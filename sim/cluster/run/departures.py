@@ -12,8 +12,8 @@ from sim.cluster.routing.decide import note_finished, note_first_token
 from sim.cluster.run.clients import note_answered
 from sim.cluster.run.planning import plan_dispatch
 from sim.cluster.run.world import NEVER, Exit, World
-from sim.compile import part, phase
 from sim.engine import dtypes as dt
+from sim.jit.compile import part, phase
 
 ARRIVAL = int(EventRank.ARRIVAL)
 COMPLETED, TIMED_OUT = int(Exit.COMPLETED), int(Exit.TIMED_OUT)

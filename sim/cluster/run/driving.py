@@ -25,7 +25,7 @@ from sim.cluster.run.pipeline import (
 from sim.cluster.run.world import World
 from sim.engine.initial_state import with_more_room
 from sim.engine.state import State, columns
-from sim.references import point_to
+from sim.jit.references import point_to
 
 
 class Driver:

@@ -24,11 +24,11 @@ from sim.cluster.transfer.links import (
     start_flow,
     take_ended,
 )
-from sim.compile import part, phase
 from sim.engine import dtypes as dt
 from sim.engine.control import drop_request
 from sim.engine.kv_transfer.delivery import deliver
 from sim.engine.state import engine_at
+from sim.jit.compile import part, phase
 
 TRANSFER_ENDED = int(EventRank.TRANSFER_ENDED)
 

@@ -7,7 +7,6 @@ from sim.cluster.fleet import num_prompt_ids
 from sim.cluster.run.lockstep import is_rank, run_ranks
 from sim.cluster.run.tables import run_engine
 from sim.cluster.run.world import NEVER, World
-from sim.compile import part, phase
 from sim.engine import dtypes as dt
 from sim.engine.control import inject
 from sim.engine.deadlines import next_deadline_us
@@ -15,6 +14,7 @@ from sim.engine.kv_transfer.delivery import next_kv_event_us
 from sim.engine.run import NEEDS_ROOM
 from sim.engine.state import State, engine_at
 from sim.engine.waiting import earlier
+from sim.jit.compile import part, phase
 
 
 @part

@@ -11,11 +11,11 @@ from __future__ import annotations
 
 from sim.cluster.run.tables import run_engine
 from sim.cluster.run.world import NEVER, World
-from sim.compile import part, phase
 from sim.engine import dtypes as dt
 from sim.engine.deadlines import next_deadline_us
 from sim.engine.run import NEEDS_ROOM
 from sim.engine.state import engine_at
+from sim.jit.compile import part, phase
 
 
 @phase

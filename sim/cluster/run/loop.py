@@ -28,9 +28,9 @@ from sim.cluster.run.planning import next_arrival_us, plan_dispatch
 from sim.cluster.run.snapshots import bring_all, see_signals, take_due_snapshots
 from sim.cluster.run.tables import world_at
 from sim.cluster.run.world import FOREVER, World
-from sim.compile import engine_entry, part, phase
 from sim.engine.dtypes import GAVE_UP
-from sim.references import Table
+from sim.jit.compile import engine_entry, part, phase
+from sim.jit.references import Table
 
 (
     STEP_ENDED,

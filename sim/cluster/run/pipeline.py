@@ -27,9 +27,9 @@ from sim.cluster.run.instances import hand_over, is_on, run_until
 from sim.cluster.run.planning import follow, next_event_us, plan_dispatch, plan_step
 from sim.cluster.run.snapshots import see_fleet, see_prompts, see_two
 from sim.cluster.run.world import NEVER, UNDECIDED, Exit, World
-from sim.compile import part, phase
 from sim.engine import dtypes as dt
 from sim.engine.state import engine_at
+from sim.jit.compile import part, phase
 
 (
     DONE,

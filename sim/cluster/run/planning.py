@@ -5,7 +5,7 @@ from __future__ import annotations
 from sim.cluster.events import EventRank, plan
 from sim.cluster.run.instances import next_step_us
 from sim.cluster.run.world import FOREVER, NEVER, World
-from sim.compile import part
+from sim.jit.compile import part
 
 DISPATCH, STEP_STARTED = int(EventRank.DISPATCH), int(EventRank.STEP_STARTED)
 

@@ -61,8 +61,8 @@ from sim.engine.initial_state import (
 )
 from sim.engine.state import Records, State
 from sim.engine.state import records as aligned_records
+from sim.jit.references import table_of
 from sim.latency.batch import StepBatch
-from sim.references import table_of
 from sim.requests import Int64s, Requests
 
 ROLES = ("shared", "prefill", "decode")

@@ -7,8 +7,8 @@ from sim.cluster.routing.simple import draw_two
 from sim.cluster.run.departures import hear
 from sim.cluster.run.instances import run_until, see_cache, see_kv, see_prompt, see_queue
 from sim.cluster.run.world import FOREVER, World
-from sim.compile import part, phase
 from sim.engine.state import engine_at
+from sim.jit.compile import part, phase
 
 
 @phase

@@ -6,13 +6,13 @@ from functools import cache
 from typing import Any
 
 import numba
-from numba.core import types
+from numba import types
 from numba.extending import intrinsic
 
 from sim.cluster.run.world import World
 from sim.engine.run import run
-from sim.linking import address_of, call_at
-from sim.references import Table, reader_of
+from sim.jit.linking import address_of, call_at
+from sim.jit.references import Table, reader_of
 
 world_at = reader_of(World, gives_columns=False)
 """(table, 0) to a reference to the ``World``."""

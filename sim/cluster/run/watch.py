@@ -14,10 +14,10 @@ from sim.cluster.run.instances import next_step_us, run_until, runs_past
 from sim.cluster.run.snapshots import take_due_snapshots
 from sim.cluster.run.tables import world_at
 from sim.cluster.run.world import World
-from sim.compile import engine_entry, phase
 from sim.engine import dtypes as dt
 from sim.engine.state import engine_at
-from sim.references import Table
+from sim.jit.compile import engine_entry, phase
+from sim.jit.references import Table
 
 LOOK = np.dtype(
     [

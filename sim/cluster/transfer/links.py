@@ -19,7 +19,7 @@ from sim.cluster.arrays import NOWHERE, Records, records
 from sim.cluster.heap import HEAP_NODE, pop, push, remove
 from sim.cluster.transfer.config import Disaggregation
 from sim.cluster.transfer.shares import PAIR, set_rates
-from sim.compile import part, phase
+from sim.jit.compile import part, phase
 from sim.requests import Int64s
 
 UNITS_PER_BYTE = 1 << 16

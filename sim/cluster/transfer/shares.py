@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from sim.cluster.arrays import Records
-from sim.compile import part, phase
+from sim.jit.compile import part, phase
 from sim.requests import Int64s
 
 PAIR = np.dtype(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from sim.compile import part, phase
 from sim.engine.dtypes import NEVER
 from sim.engine.kv_cache.blocks import get_new_block, touch
 from sim.engine.kv_cache.cpu_tier import is_on_cpu, offload_next, take_from_cpu
@@ -15,6 +14,7 @@ from sim.engine.kv_cache.prefix_cache import (
 )
 from sim.engine.optional.blis import num_tokens_to_look_up
 from sim.engine.state import State
+from sim.jit.compile import part, phase
 
 
 @part

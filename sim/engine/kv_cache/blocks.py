@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from sim.compile import part
 from sim.engine.dtypes import NEVER
 from sim.engine.kv_cache.prefix_cache import forget_hash
 from sim.engine.state import State
+from sim.jit.compile import part
 
 
 @part

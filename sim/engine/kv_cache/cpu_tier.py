@@ -13,9 +13,9 @@ comes back less than 1,000 µs after it left counts as thrashing. Offloading tak
 
 from __future__ import annotations
 
-from sim.compile import part, phase
 from sim.engine.dtypes import NEVER
 from sim.engine.state import State
+from sim.jit.compile import part, phase
 
 THRASHING_US = 1000
 

@@ -6,9 +6,9 @@ Keys are dense integers. Those of contents that requests may share were numbered
 
 from __future__ import annotations
 
-from sim.compile import part
 from sim.engine.dtypes import NEVER
 from sim.engine.state import State
+from sim.jit.compile import part
 
 
 @part

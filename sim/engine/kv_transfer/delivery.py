@@ -8,7 +8,6 @@ scheduled, once the results of that step are in. An engine with nothing to compu
 
 from __future__ import annotations
 
-from sim.compile import part, phase
 from sim.engine.dtypes import (
     ABORTED,
     FINISHED_RECVING,
@@ -18,6 +17,7 @@ from sim.engine.dtypes import (
 from sim.engine.kv_cache.blocks import free_blocks
 from sim.engine.kv_transfer.loading import drop_held
 from sim.engine.state import State
+from sim.jit.compile import part, phase
 
 
 @phase

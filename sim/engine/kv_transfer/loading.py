@@ -8,7 +8,6 @@ needed (vllm 0.32.0 v1/core/sched/scheduler.py: schedule, _update_waiting_for_re
 
 from __future__ import annotations
 
-from sim.compile import part, phase
 from sim.engine.dtypes import FCFS, LOAD_STARTED, PREEMPTED, WAITING, WAITING_FOR_REMOTE_KVS
 from sim.engine.kv_cache.allocate_slots import allocate_slots, append_new_block
 from sim.engine.kv_cache.blocks import touch
@@ -16,6 +15,7 @@ from sim.engine.kv_cache.prefix_cache import cache_full_blocks, cdiv
 from sim.engine.log import log_completion
 from sim.engine.state import State
 from sim.engine.waiting import goes_before, remove_request
+from sim.jit.compile import part, phase
 
 # -- who holds blocks and does not run ------------------------------------------------------------------------
 

@@ -19,11 +19,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from sim.compile import part, phase
 from sim.engine.dtypes import NEVER, SAMPLES
 from sim.engine.state import State
 from sim.engine.step_duration import lengthened_us
 from sim.engine.waiting import remove_request, skip_head
+from sim.jit.compile import part, phase
 from sim.latency.model import EXTENDED
 
 

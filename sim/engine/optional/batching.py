@@ -21,11 +21,11 @@ where these rules differ from Vidur's.
 
 from __future__ import annotations
 
-from sim.compile import part, phase
 from sim.config import EngineConfig
 from sim.engine import dtypes as dt
 from sim.engine.dtypes import SARATHI, STATIC
 from sim.engine.state import Records, State
+from sim.jit.compile import part, phase
 
 CODES = {"vllm": dt.VLLM, "orca": dt.ORCA, "sarathi": dt.SARATHI, "static": dt.STATIC}
 NO_BUDGET = 1 << 40

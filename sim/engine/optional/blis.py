@@ -17,9 +17,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from sim.compile import part
 from sim.config import UNBOUNDED, EngineConfig
 from sim.engine.state import Records, State
+from sim.jit.compile import part
 from sim.requests import Int64s
 
 LEAST_STEP_US = 1

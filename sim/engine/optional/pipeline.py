@@ -9,12 +9,12 @@ decode only every ``pipeline_parallel_size`` steps, or only once its token is ba
 
 from __future__ import annotations
 
-from sim.compile import part, phase
 from sim.engine.dtypes import SAMPLES
 from sim.engine.state import State
 from sim.engine.step_duration import stage_us
 from sim.engine.step_sums import sums_of
 from sim.engine.waiting import skip_head
+from sim.jit.compile import part, phase
 
 
 @phase

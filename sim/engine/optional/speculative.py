@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from sim.compile import part
 from sim.engine.dtypes import IS_DECODE, IS_PADDED, SAMPLES
 from sim.engine.state import State
 from sim.engine.step_duration import uniform
+from sim.jit.compile import part
 
 LONGEST_OUTPUT = 1 << 32
 """Draws of one request never meet another's, nor a step's noise: they have (request + 1) · LONGEST_OUTPUT + tokens."""

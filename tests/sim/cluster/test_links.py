@@ -21,7 +21,7 @@ from sim.cluster.transfer.links import (
     start_flow,
     take_ended,
 )
-from sim.compile import engine_entry
+from sim.jit.compile import engine_entry
 from tests.examples import examples
 
 UNITS = 1 << 16

@@ -20,7 +20,7 @@ from sim.cluster.run.prepare import ClusterWork
 from sim.cluster.run.watch import look_at_all
 from sim.cluster.simulation import simulate_cluster
 from sim.cluster.watching import Watch
-from sim.references import Table
+from sim.jit.references import Table
 from tests.examples import examples
 from tests.sim.cluster.test_cluster import GATEWAYS, alike, assert_same_run, cluster, some_requests
 from tests.sim.strategies import Case, any_model, cases

@@ -38,7 +38,7 @@ from sim.engine import dtypes as dt
 from sim.engine.initial_state import with_more_room
 from sim.engine.run import NEEDS_ROOM, run
 from sim.engine.state import State
-from sim.references import Table, point_to
+from sim.jit.references import Table, point_to
 from sim.requests import Int64s
 
 OFF, COMING, READY, DOWN, DRAINING = range(5)

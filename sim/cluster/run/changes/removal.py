@@ -21,13 +21,13 @@ from sim.cluster.run.pipeline import enter_queue
 from sim.cluster.run.planning import plan_dispatch
 from sim.cluster.run.tables import world_at
 from sim.cluster.run.world import NEVER, Exit, World
-from sim.compile import engine_entry, phase
 from sim.engine import dtypes as dt
 from sim.engine.abort import abort
 from sim.engine.kv_cache.blocks import free_blocks
 from sim.engine.state import engine_at
 from sim.engine.waiting import drop_pending
-from sim.references import Table
+from sim.jit.compile import engine_entry, phase
+from sim.jit.references import Table
 
 ROUTING, LOST = int(EventRank.ROUTING), int(Exit.LOST)
 

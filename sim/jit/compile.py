@@ -19,13 +19,13 @@ from typing import Any, TypeVar, cast
 import numba
 from numba.core import caching
 
-from sim.code_cache import cache_for, private_folder
-from sim.linking import Inner, Outer, for_any_integer
+from sim.jit.code_cache import cache_for, private_folder
+from sim.jit.linking import Inner, Outer, for_any_integer
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
-PACKAGE = Path(__file__).parent
+PACKAGE = Path(__file__).parent.parent
 NOT_COMPILED = (
     "fleet",
     "simulation.py",

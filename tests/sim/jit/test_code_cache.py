@@ -11,7 +11,7 @@ import numba
 import pytest
 
 from sim import code_cache
-from sim.code_cache import cache_for, private_folder
+from sim.jit.code_cache import cache_for, private_folder
 
 pytestmark = pytest.mark.skipif(bool(numba.config.DISABLE_JIT), reason="nothing is compiled without the JIT")
 

@@ -5,8 +5,8 @@ of this package are called by compiled code alone, so all of that work but the l
 compile. Here such a function (``Inner``) is kept as intermediate code. A function that Python calls (``Outer``) is
 linked with all the inner ones that it reaches, optimised with them, and assembled once.
 
-numba has no public way to say so. This module and ``sim.code_cache`` rely on numba's private names;
-``tests/sim/test_linking.py`` lists those that are used here, and fails where a new numba lacks one.
+numba has no public way to say so. This module and ``sim.jit.code_cache`` rely on numba's private names;
+``tests/sim/jit/test_linking.py`` lists those that are used here, and fails where a new numba lacks one.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ from numba.core.environment import Environment, lookup_environment
 from numba.core.runtime import rtsys
 
 _DIGEST_BYTES = 32
-_PACKAGE: Final = Path(__file__).parent
+_PACKAGE: Final = Path(__file__).parent.parent
 _PACKED: Final = "object code, packed bitcode"
 """What a library on disk is called whose bitcode is packed; numba's own is ``object``."""
 _RUNTIME: Final = "NRT_"

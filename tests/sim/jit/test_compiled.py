@@ -12,10 +12,10 @@ from pathlib import Path
 import numba
 import pytest
 
-from sim.compile import is_compiled_source
+from sim.jit.compile import is_compiled_source
 from sim.ready import ENTRIES
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 needs_compiler = pytest.mark.skipif(
     bool(numba.config.DISABLE_JIT), reason="nothing is compiled without the JIT"
 )
@@ -49,7 +49,7 @@ def test_every_function_of_the_engine_that_python_calls_is_in_the_list_of_entrie
 USE_EVERYTHING = """
 import numpy as np
 from sim import Blackbox, Engine, EngineConfig, Extended, compile_engine
-from sim.compile import is_compiled_source
+from sim.jit.compile import is_compiled_source
 from sim.ready import ENTRIES
 from tests.sim.strategies import requests_of
 from sim import simulate
@@ -107,7 +107,7 @@ def test_what_another_checkout_compiled_need_not_be_compiled_again(tmp_path: Pat
 def test_a_cache_in_which_one_function_lacks_is_not_said_to_be_complete(tmp_path: Path) -> None:
     """All entries but one are in the index of a copy of the cache."""
     python("from sim import compile_engine; compile_engine()")
-    source = "from sim.compile import cache_folder; print(cache_folder(of_cluster=False))"
+    source = "from sim.jit.compile import cache_folder; print(cache_folder(of_cluster=False))"
     cache = Path(python(source))
     copy = shutil.copytree(cache, tmp_path / cache.name)
     assert python(ASK, VTWIN_CACHE_DIR=str(tmp_path)) == "True"
@@ -133,8 +133,8 @@ def test_no_machine_code_depends_on_a_file_that_is_left_out_of_its_digest() -> N
         if path.name != "__init__.py"
     }
     imports = {name: _imports_of(path, sources) for name, path in sources.items()}
-    reached: set[str] = {"sim.compile"}  # what it imports says where code is kept, not what it does
-    ahead = [name for name in sources if "sim.compile" in imports[name]]
+    reached: set[str] = {"sim.jit.compile"}  # what it imports says where code is kept, not what it does
+    ahead = [name for name in sources if "sim.jit.compile" in imports[name]]
     ahead.remove("sim.ready")  # it asks whether code is compiled
     while ahead:
         name = ahead.pop()

@@ -15,9 +15,9 @@ from numba import int64
 from numba.core import codegen, compiler, cpu, environment, types
 from numba.extending import intrinsic
 
-from sim.code_cache import cache_for
-from sim.compile import INTERNAL
-from sim.linking import Outer, address_of, call_at, for_any_integer
+from sim.jit.code_cache import cache_for
+from sim.jit.compile import INTERNAL
+from sim.jit.linking import Outer, address_of, call_at, for_any_integer
 
 pytestmark = pytest.mark.skipif(bool(numba.config.DISABLE_JIT), reason="nothing is compiled without the JIT")
 
@@ -174,7 +174,7 @@ def test_a_function_that_returns_another_type_is_refused() -> None:
 
 
 def test_numba_has_what_is_relied_on() -> None:
-    """Its private names, and what they do: where this fails, ``sim/linking.py`` does not fit this numba."""
+    """Its private names, and what they do: where this fails, ``sim/jit/linking.py`` does not fit this numba."""
     library = codegen.JITCodeLibrary(cpu_codegen(), "nothing")
     for name in ("_raise_if_finalized", "_finalized", "_linking_libraries", "_final_module", "_codegen"):
         assert hasattr(library, name), name

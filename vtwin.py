@@ -28,9 +28,11 @@ import click
 import typer
 import typer.core
 import typer.main
+from typer.models import Default
 
 from replay.twin import with_code_option
 from traces import ServerError, VtwinError
+from traces.console.subcommands import Subcommands
 from traces.strict.narration import wrapped_narration
 from traces.strict.tell import say, say_text, tell
 
@@ -52,7 +54,7 @@ COMMANDS = {
     "replay": ("replay.cli:replay", "Simulate the requests of a trace."),
     "run": ("replay.run_cli:run", "Draw a workload and simulate it."),
     "calibrate": (
-        "calibrate.cli:calibrate",
+        "calibrate.cli:calibrate_app",
         "Compare observed with simulated, fit the twin, write a report.",
     ),
     "compare": ("calibrate.runs.cli:compare", "Compare two runs. Neither is the reference."),
@@ -79,8 +81,6 @@ EXAMPLES = {
     "selfcheck": "vtwin selfcheck",
     "replay": "vtwin replay traces/five --config twin.yaml --set engine.max_num_seqs=64,128",
     "run": "vtwin run --config twin.yaml --rate 5 --prompt-tokens 800 --output-tokens 120 --report run.html",
-    "calibrate": "vtwin calibrate traces/low traces/high --fit --holdout traces/middle --write-config twin.yaml "
-    "--report report",
     "compare": "vtwin compare traces/before traces/after",
     "report": "vtwin report traces/one traces/two traces/four --slo ttft=500ms,tpot=50ms --output server.html",
     "capacity": "vtwin capacity --config twin.yaml --slo ttft_p99=500ms,tpot_p99=50ms --like traces/five",
@@ -210,7 +210,9 @@ def build_app(
         module, attribute = place.split(":")
         command = _followed(getattr(import_module(module), attribute), by=followed.get(name))
         if isinstance(command, typer.Typer):
-            app.add_typer(command, name=name, help=summary)
+            # What is a command and a group has help of its own.
+            is_both = command.info.cls is Subcommands
+            app.add_typer(command, name=name, help=Default(None) if is_both else summary)
         else:
             example = f"Example: {EXAMPLES[name]}" if name in EXAMPLES else None
             app.command(name, context_settings=EXTRA.get(name), epilog=example)(command)

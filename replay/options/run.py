@@ -10,19 +10,13 @@ import typer
 
 from replay.simulation_command import SimulationOptions
 from replay.twins import AnywayOption, load_twins
+from traces.console.options import ConfigOption, DefaultsOption, JsonOption
 from traces.strict.option_table import option_table
 
 if TYPE_CHECKING:
     from replay.twin.config import TwinConfig
     from replay.twin.keys.overlay import Setting
 
-ConfigOption = Annotated[
-    Path, typer.Option(metavar="TWIN.yaml", help="What to simulate (docs/reference/config.md).")
-]
-DefaultsOption = Annotated[
-    Path | None,
-    typer.Option(metavar="FILE", help="Your own defaults.yaml, read before the built-in one."),
-]
 InstancesOption = Annotated[
     int | None,
     typer.Option(
@@ -72,7 +66,7 @@ class TwinOptions:
         bool,
         typer.Option("--base", help="With --set: also simulate TWIN.yaml as it is, in the first column."),
     ] = False
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")] = False
+    as_json: JsonOption = False
 
 
 @option_table

@@ -5,11 +5,19 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from replay.options.run import FileOptions, RunOptions, TwinOptions, simulation_options, twins_asked
+from replay.options.run import (
+    FileOptions,
+    PacingOptions,
+    RecordedArgument,
+    RunOptions,
+    TwinOptions,
+    simulation_options,
+    twins_asked,
+)
 from replay.options.serve import ServeOptions
 from replay.options.start import StartOptions
 from replay.progress import working
@@ -37,40 +45,10 @@ config_app = typer.Typer(
 @with_code_option
 @with_option_tables
 def replay(
-    trace: Annotated[
-        Path,
-        typer.Argument(
-            metavar="STEM",
-            help="The trace's stem, header or table; also a file of Azure, BurstGPT, Mooncake, vllm bench, guidellm, …",
-        ),
-    ],
+    trace: RecordedArgument,
     twin: TwinOptions,
     *,
-    at: Annotated[
-        Literal["auto", "arrival", "send"],
-        typer.Option(
-            help="When requests reach the engine. auto: the send times if recorded, else the scheduled times."
-        ),
-    ] = "auto",
-    closed_loop: Annotated[
-        bool | None,
-        typer.Option(
-            "--closed-loop/--open-loop",
-            help="Whether answers release the next requests, as with a fixed number of users or a cap on requests in "
-            "flight. Default: as the trace was recorded.",
-            show_default=False,
-        ),
-    ] = None,
-    max_concurrency: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            metavar="N",
-            help="The client that recorded the trace sent at most N requests at a time: simulate it so. For traces "
-            "whose header does not say it.",
-            show_default=False,
-        ),
-    ] = None,
+    pacing: PacingOptions,
     run: RunOptions,
     files: FileOptions,
 ) -> None:
@@ -84,10 +62,9 @@ def replay(
         recorded = read_recorded(trace, events=True)
     if len(recorded) == 0:
         raise TraceError(f"{trace}: got a trace without requests, expected one at least")
-    loop: Literal["auto", "closed", "open"] = (
-        "auto" if closed_loop is None else ("closed" if closed_loop else "open")
+    options = simulation_options(
+        twin, run, files, at=pacing.at, loop=pacing.loop, max_concurrency=pacing.max_concurrency
     )
-    options = simulation_options(twin, run, files, at=at, loop=loop, max_concurrency=max_concurrency)
     simulate_each(twins, [("", "", recorded)], output=twin.output, overwrite=files.overwrite, options=options)
 
 

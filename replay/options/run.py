@@ -38,6 +38,53 @@ RoutingOption = Annotated[
 ]
 
 
+RecordedArgument = Annotated[
+    Path,
+    typer.Argument(
+        metavar="STEM",
+        help="The trace's stem, header or table; also a file of Azure, BurstGPT, Mooncake, vllm bench, guidellm, …",
+    ),
+]
+
+
+@option_table
+class PacingOptions:
+    """When the requests of a recorded trace come."""
+
+    at: Annotated[
+        Literal["auto", "arrival", "send"],
+        typer.Option(
+            help="When requests reach the engine. auto: the send times if recorded, else the scheduled times."
+        ),
+    ] = "auto"
+    closed_loop: Annotated[
+        bool | None,
+        typer.Option(
+            "--closed-loop/--open-loop",
+            help="Whether answers release the next requests, as with a fixed number of users or a cap on requests in "
+            "flight. Default: as the trace was recorded.",
+            show_default=False,
+        ),
+    ] = None
+    max_concurrency: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            metavar="N",
+            help="The client that recorded the trace sent at most N requests at a time: simulate it so. For traces "
+            "whose header does not say it.",
+            show_default=False,
+        ),
+    ] = None
+
+    @property
+    def loop(self) -> Literal["auto", "closed", "open"]:
+        """Whether answers release the next requests; auto: as the trace was recorded."""
+        if self.closed_loop is None:
+            return "auto"
+        return "closed" if self.closed_loop else "open"
+
+
 @option_table
 class TwinOptions:
     """Which twins are simulated, and what is written and printed of it."""

@@ -42,7 +42,7 @@ def with_option_tables(command: Callable[..., Returned]) -> Callable[..., Return
     The wrapper takes keywords only, as typer calls it; other parameters, help and name stay as they are.
     """
     hints = get_type_hints(command, include_extras=True)
-    tables = {name: kind for name, kind in hints.items() if _is_table(kind)}
+    tables = {name: kind for name, kind in hints.items() if name != "return" and _is_table(kind)}
 
     def wrapper(**given: Any) -> Returned:  # noqa: ANN401 - the options of any command
         made = {name: _made(kind, given) for name, kind in tables.items()}

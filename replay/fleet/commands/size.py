@@ -38,7 +38,7 @@ def size(asked: SizeOptions) -> None:
     workload with more or fewer, until the smallest is found that meets the objective with two seeds, the noise of the
     simulation included. Exit code 1 if none does.
     """
-    from replay.fleet.size import Check, plan_fleet
+    from replay.fleet.size import Check, sized_fleet
     from replay.progress import working
     from traces import check_place
 
@@ -58,7 +58,7 @@ def size(asked: SizeOptions) -> None:
     if check is not None:
         compile_once()
     with infeasible(), working("sizing and simulating the fleet"):
-        plan = plan_fleet(
+        plan = sized_fleet(
             sources, lengths, demand.rate, question.objective, context=longest, split=asked.split, check=check
         )
     notes = (*question.notes, *arrivals, *misfit_notes(sources, power=True))

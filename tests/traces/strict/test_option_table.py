@@ -105,3 +105,11 @@ def test_a_table_within_a_table_has_its_options_in_its_place() -> None:
     assert options == ["first", "stem", "overwrite", "last"]
     assert CliRunner().invoke(app, ["--stem", "a", "--last", "3"]).exit_code == 0
     assert told == [Both(first=1, where=Where(stem=Path("a")), last=3)]
+
+
+def test_a_command_may_return_its_table() -> None:
+    @with_option_tables
+    def given(how: How) -> How:
+        return how
+
+    assert given(times=4) == How(times=4)

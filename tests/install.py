@@ -22,6 +22,17 @@ latency:
   model: blackbox
   coefficients: {alpha0: 500, alpha1: 2, alpha2: 0, beta0: 6000, beta1: 10, beta2: 20}
 """
+FLEET = """\
+cluster:
+  instances: 2
+  routing: {policy: vllm-dp}
+  autoscaler:
+    policy: schedule
+    drain: requeue
+    schedule: [{at_us: 0, instances: 2}, {at_us: 5000000, instances: 1}]
+  failures: {mtbf_us: 8000000, mttr_us: 1000000}
+"""
+"""Instances that are drained and that fail: functions that no other run calls."""
 FIRST = ("vtwin", "run", "--config", "twin.yaml", "--rate", "2", "--num-requests", "1000")
 USES = (
     ("vtwin", "--version"),
@@ -29,6 +40,7 @@ USES = (
     ("vtwin", "trace", "synth", "--rate", "2", "--num-requests", "20", "--output", "drawn"),
     ("vtwin", "replay", "drawn", "--config", "twin.yaml", "--output", "simulated", "--report", "run.html"),
     ("vtwin", "run", "--config", "twin.yaml", "--rate", "2", "--num-requests", "20", "--instances", "2"),
+    ("vtwin", "run", "--config", "fleet.yaml", "--rate", "20", "--num-requests", "300"),
     ("vtwin", "model", "info", "--model-config", "Qwen/Qwen3-14B", "--gpu", "H100"),
     ("vtwin", "compare", "simulated", "simulated"),
 )
@@ -50,6 +62,7 @@ def check(python: str, wheel: Path, folder: Path) -> float:
     empty.mkdir()
     home.mkdir()
     (empty / "twin.yaml").write_text(TWIN)
+    (empty / "fleet.yaml").write_text(TWIN + FLEET)
     new_user = {
         "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}",
         "HOME": str(home),

@@ -46,6 +46,8 @@ def run(command: list[str], *, folder: Path, **more: str) -> subprocess.Complete
 
 def locked_environment(python: str, version: str) -> str:
     """Return the Python of an environment with what vtwin needs, as locked; it is kept until the lock changes."""
+    if version == f"{sys.version_info.major}.{sys.version_info.minor}":
+        return sys.executable  # of .venv
     folder = BUILD / f"python{version}"
     stamp, locked = folder / "locked", hashlib.sha256(LOCK.read_bytes()).hexdigest()
     if not stamp.is_file() or stamp.read_text() != locked:

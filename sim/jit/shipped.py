@@ -6,7 +6,7 @@ so that other sources, another numba or another Python never meet it. Where it d
 it. It is as trusted as the sources beside it; that no file is damaged is looked at each time.
 
 What only somebody who links with it needs, the intermediate code, is left out; nobody does: entries are called by
-Python, or at their address. All of it packed is 1.3 MB.
+Python, or at their address. All of it packed is 1.2 MB.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def this_processor_runs_it() -> bool:
 
 
 class _ShippedFiles(CheckedFiles):
-    """As in the cache on disk, each file of code packed once more: of 28 MB less than one is left."""
+    """As in the cache on disk, each file of code packed once more: of 28 MB 1.2 are left."""
 
     def _load_data(self, name: str) -> Any:  # noqa: ANN401 - numba is untyped
         return pickle.loads(zlib.decompress(super()._load_data(name)))  # noqa: S301 - the package's own

@@ -138,7 +138,7 @@ def serve(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     With `cluster:` in TWIN.yaml, or --instances, it answers as the fleet behind its router.
     """
     twin = _load(config, defaults, instances=instances, routing=routing, anyway=anyway)
-    if port_per_instance and twin.cluster is None:
+    if port_per_instance and twin.is_plain_server:
         from traces import ConfigError
 
         raise ConfigError(

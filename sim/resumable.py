@@ -127,7 +127,7 @@ class Engine:
         self._add_length_limits(requests, first)
         self._add_traits(requests, first)
         by_deadline = self._add_deadlines(requests, first)
-        order = np.argsort(rows["queued_us"], kind="stable") + first
+        order = joining_order(rows["queued_us"], rows["arrival_us"]) + first
         join_requests(self._engines(), 0, order, by_deadline)
 
     def _longer_of_stages(self, capacity: int) -> dict[str, Any]:
@@ -402,3 +402,10 @@ class Engine:
     def inter_token_latencies(self) -> InterTokenLatencies:
         """Return the gaps between the tokens so far, alpha2 included."""
         return self.written().inter_token_latencies()
+
+
+def joining_order(queued_us: Int64s, arrival_us: Int64s) -> Int64s:
+    """Return requests in the order in which they join a queue: of those of one time who came first, then by number."""
+    if (arrival_us[1:] >= arrival_us[:-1]).all():
+        return np.argsort(queued_us, kind="stable")
+    return np.lexsort((arrival_us, queued_us))

@@ -38,6 +38,11 @@ class Pacing:
         return self.closed_loop is not None or self.users is not None or self.waves is not None
 
     @property
+    def has_rounds(self) -> bool:
+        """Whether rounds, or waves, wait for answers: for that a gateway must hear of every answer."""
+        return self.users is not None or self.waves is not None
+
+    @property
     def is_by_answers(self) -> bool:
         """Whether answers decide when requests are sent."""
         return self.leaves_times_open or self.max_concurrency is not None

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
+from sim.cluster.by_events import simulate_by_events
 from sim.cluster.config import ClusterConfig, Pool
 from sim.cluster.run.loop import run_cluster
-from sim.cluster.run.prepare import ClusterWork, new_world
+from sim.cluster.run.prepare import new_world
 from sim.cluster.run.world import FOREVER
-from sim.cluster.simulation import simulate_cluster
+from sim.cluster.work import ClusterWork
 from sim.config import EngineConfig
 from sim.jit.references import table_of
 from sim.latency import Blackbox
@@ -23,7 +24,16 @@ def _smallest() -> ClusterConfig:
 
 def compile_cluster() -> None:
     """Have the cluster's loop, with every policy, and the engine compiled and loaded: minutes the first time."""
-    simulate_cluster(ClusterWork(requests=one_request()), _smallest())
+    simulate_by_events(
+        ClusterWork(requests=one_request()),
+        _smallest(),
+        record="none",
+        records_decisions=False,
+        forced=None,
+        coalesce=True,
+        points=None,
+        until_us=None,
+    )
 
 
 def compile_loop() -> None:

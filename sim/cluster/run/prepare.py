@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,7 +12,8 @@ from sim.cluster.client_plans import ClientPlan
 from sim.cluster.config import ClusterConfig, Pool
 from sim.cluster.draws import PREFILL_ROUTE, first_noise_draw
 from sim.cluster.events import EventQueue, EventRank, new_event_queue, plan_event
-from sim.cluster.fleet import Fleet, RequestTable, new_fleet, request_table, set_candidates
+from sim.cluster.exits import Exit
+from sim.cluster.fleet import Fleet, RequestTable, new_fleet, set_candidates
 from sim.cluster.gateway.admission import AlwaysAdmit, RejectAll, TokenBucket, new_admission
 from sim.cluster.gateway.eviction import new_sheddable_in_flight
 from sim.cluster.gateway.flow_config import FlowControl
@@ -42,10 +42,10 @@ from sim.cluster.run.world import (
     UNDECIDED,
     Clients,
     DecisionLog,
-    Exit,
     World,
 )
 from sim.cluster.transfer.links import new_links
+from sim.cluster.work import ClusterWork
 from sim.config import UNBOUNDED, Record
 from sim.engine import dtypes as dt
 from sim.engine.initial_state import (
@@ -79,36 +79,6 @@ SEES_QUEUES = ("queue-depth", "running-requests", "load-aware", "vllm-dp")
 
 CACHE_LOG_LENGTH = 8192
 """Of an engine's log of contents that came or went: after more of them all contents are looked at."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClusterWork:
-    """What a cluster is given: requests, and what decisions may know of them; columns of int64, -1 where absent.
-
-    ``session``, ``tenant``, ``adapter``: dense numbers from 0; ``tenants`` names the tenants. ``slo_priority``: higher
-    matters more, below 0 may be shed (``sim.cluster.slo``). ``slo_target_us``: of the first token.
-    ``clients`` None: every request arrives at its ``arrival_us``.
-    """
-
-    requests: Requests
-    session: Int64s | None = None
-    tenant: Int64s | None = None
-    tenants: Sequence[str] = ()
-    adapter: Int64s | None = None
-    slo_priority: Int64s | None = None
-    slo_target_us: Int64s | None = None
-    clients: ClientPlan | None = None
-
-    def table(self) -> RequestTable:
-        """Return the columns that decisions look at."""
-        return request_table(
-            self.requests,
-            session=self.session,
-            tenant=self.tenant,
-            adapter=self.adapter,
-            slo_priority=self.slo_priority,
-            slo_target_us=self.slo_target_us,
-        )
 
 
 def new_world(

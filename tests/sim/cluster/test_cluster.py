@@ -12,8 +12,10 @@ from hypothesis import strategies as st
 from sim import Blackbox, Engine, EngineConfig, InvalidConfig, LatencyModel, Outcomes, Requests, simulate
 from sim.cluster.client_plans import ClientPlan, capped, closed_loop, sessions, waves
 from sim.cluster.config import ClusterConfig, PipelineLatency, Pool, SnapshotIntervals
+from sim.cluster.exits import Exit
 from sim.cluster.gateway.admission import TierShed, TokenBucket, UtilizationShed
 from sim.cluster.gateway.flow_config import FlowControl
+from sim.cluster.results.finished import ClusterSimulation
 from sim.cluster.routing.policies import (
     AlwaysBusiest,
     CacheAware,
@@ -27,10 +29,9 @@ from sim.cluster.routing.policies import (
     VllmDp,
     Weighted,
 )
-from sim.cluster.run.prepare import ClusterWork
-from sim.cluster.run.world import Exit
-from sim.cluster.simulation import ClusterSimulation, simulate_cluster
+from sim.cluster.simulation import simulate_cluster
 from sim.cluster.transfer.config import Disaggregation
+from sim.cluster.work import ClusterWork
 from tests.examples import examples
 from tests.sim.strategies import Case, Pick, any_model, assert_same_outcomes, cases, requests_of
 

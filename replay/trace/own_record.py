@@ -30,6 +30,7 @@ def own_record(written: EngineRecord, rows: Int64s) -> EngineRecord:
     state = written.state
     engine = state.engine.copy()
     engine["queues"]["num_requests"] = len(rows)
+    engine["settings"]["is_closed_loop"] = 0  # whom a loop still holds has no tokens, and `held` other numbers
 
     def taken(column: NDArray[Any]) -> NDArray[Any]:
         return column[rows] if len(column) else column

@@ -32,12 +32,12 @@ def simulate_by_events(
     work: ClusterWork,
     config: ClusterConfig,
     *,
-    record: Record,
-    records_decisions: bool,
-    forced: Int64s | None,
-    coalesce: bool,
-    points: int | None,
-    until_us: int | None,
+    record: Record = "none",
+    records_decisions: bool = False,
+    forced: Int64s | None = None,
+    coalesce: bool = True,
+    points: int | None = None,
+    until_us: int | None = None,
 ) -> ClusterSimulation:
     """Return what becomes of requests in a cluster; as ``simulate_cluster``, which has checked what it is given."""
     if config.retries is not None:

@@ -24,16 +24,7 @@ def _smallest() -> ClusterConfig:
 
 def compile_cluster() -> None:
     """Have the cluster's loop, with every policy, and the engine compiled and loaded: minutes the first time."""
-    simulate_by_events(
-        ClusterWork(requests=one_request()),
-        _smallest(),
-        record="none",
-        records_decisions=False,
-        forced=None,
-        coalesce=True,
-        points=None,
-        until_us=None,
-    )
+    simulate_by_events(ClusterWork(requests=one_request()), _smallest())
 
 
 def compile_loop() -> None:

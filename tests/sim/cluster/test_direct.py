@@ -16,7 +16,6 @@ from sim.cluster.direct import is_direct
 from sim.cluster.gateway.admission import TokenBucket
 from sim.cluster.gateway.flow_config import FlowControl
 from sim.cluster.infrastructure.config import Autoscaler, Failure, Failures, NodePool, Retries
-from sim.cluster.results.finished import ClusterSimulation
 from sim.cluster.routing.policies import OwnPolicy
 from sim.cluster.simulation import simulate_cluster
 from sim.cluster.work import ClusterWork
@@ -27,19 +26,6 @@ from tests.examples import examples
 from tests.sim.strategies import Case, any_model, assert_same_outcomes, cases
 
 COLUMNS = ("instance", "exit", "admitted_us", "dispatched_us", "routed_us", "left_us")
-
-
-def by_events(work: ClusterWork, config: ClusterConfig, *, until_us: int | None = None) -> ClusterSimulation:
-    return simulate_by_events(
-        work,
-        config,
-        record="spans",
-        records_decisions=False,
-        forced=None,
-        coalesce=True,
-        points=None,
-        until_us=until_us,
-    )
 
 
 @examples(200)
@@ -59,7 +45,7 @@ def test_what_runs_at_once_is_what_runs_from_event_to_event(
     work = ClusterWork(requests=case.requests.take(order))  # traces need not ascend
     assert is_direct(work, config)
     ours = simulate_cluster(work, config, record="spans", until_us=until_us)
-    theirs = by_events(work, config, until_us=until_us)
+    theirs = simulate_by_events(work, config, record="spans", until_us=until_us)
     assert_same_outcomes(ours.outcomes, theirs.outcomes)
     for name in COLUMNS:
         np.testing.assert_array_equal(getattr(ours, name), getattr(theirs, name), err_msg=name)

@@ -103,14 +103,6 @@ def pacing_of(
     return Pacing(at=at, max_concurrency=cap)
 
 
-def waits_for_answers(trace: Trace, loop: Loop = "auto", *, max_concurrency: int | None = None) -> bool:
-    """Return whether rounds of sessions, or waves, are sent when simulated answers are there: clusters do that.
-
-    Raises ConfigError where they have no other times and are asked to go by those.
-    """
-    return max_concurrency is None and _by_answers(trace, loop) is not None
-
-
 def _by_answers(trace: Trace, loop: Loop) -> Pacing | None:
     """Return the pacing of sessions and waves whose times the answers are to decide; None for anything else."""
     untimed = ~sent_or_due(trace).is_known

@@ -178,3 +178,7 @@ class World(NamedTuple):
     roles: Int64s  # per instance: SHARED, PREFILL or DECODE (``handoff``)
     transfers: Records  # TRANSFER[n], shared by all engines; or of no rows
     links: Links
+
+
+ROWS_OF_WORLD = ("rows", "journeys", "transfers", "timeouts_us", "deadline_us", "forced")
+"""Of ``World``, the arrays with a row per request."""

@@ -64,7 +64,7 @@ SIM_EXCEPTIONS = {
     "sim/jit/compile.py": {"hashlib", "os", "pathlib", "sys", "tempfile"},
     "sim/memory.py": {"mmap"},  # pages of the process, of no file
     "sim/simulation.py": {"time"},
-    "sim/cluster/simulation.py": {"time"},
+    "sim/cluster/by_events.py": {"time"},
     "sim/jit/references.py": {"llvmlite"},  # what numba writes its code with
 }
 MOST_MODULES = 15

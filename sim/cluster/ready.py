@@ -9,6 +9,7 @@ import numba
 import numpy as np
 
 from sim.cluster.arrays import copy_pairs, new_pairs, records
+from sim.cluster.by_events import simulate_by_events
 from sim.cluster.config import ClusterConfig, Pool
 from sim.cluster.draws import number_drawn
 from sim.cluster.events import plan_event
@@ -16,10 +17,10 @@ from sim.cluster.gateway.admission import leave
 from sim.cluster.gateway.queue import withdraw_request
 from sim.cluster.run.changes import removal
 from sim.cluster.run.loop import finish_ranks, run_cluster
-from sim.cluster.run.prepare import ClusterWork, new_world
+from sim.cluster.run.prepare import new_world
 from sim.cluster.run.watch import LOOK, look_at_all
 from sim.cluster.run.world import FOREVER, World
-from sim.cluster.simulation import simulate_cluster
+from sim.cluster.work import ClusterWork
 from sim.config import EngineConfig
 from sim.jit.references import table_of
 from sim.latency import Blackbox
@@ -34,7 +35,7 @@ def _smallest() -> ClusterConfig:
 
 def compile_cluster() -> None:
     """Have the cluster's loop, with every policy, and the engine compiled and loaded: minutes the first time."""
-    simulate_cluster(ClusterWork(requests=one_request()), _smallest())
+    simulate_by_events(ClusterWork(requests=one_request()), _smallest())
 
 
 def _smallest_world() -> World:

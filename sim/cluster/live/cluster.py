@@ -10,6 +10,7 @@ import numpy as np
 from sim.cluster.arrays import NOWHERE
 from sim.cluster.config import ClusterConfig
 from sim.cluster.events import EventRank, plan_event, with_room_for_events
+from sim.cluster.exits import Exit
 from sim.cluster.gateway.admission import leave
 from sim.cluster.gateway.queue import withdraw_request
 from sim.cluster.live.answers import Answers
@@ -21,7 +22,7 @@ from sim.cluster.live.writing import ANYBODY, Sender, Writer
 from sim.cluster.run.changes.removal import forget, hand_back, let_dispatch, lose, stop
 from sim.cluster.run.driving import Driver
 from sim.cluster.run.prepare import new_world
-from sim.cluster.run.world import NEVER, Exit
+from sim.cluster.run.world import NEVER
 from sim.cluster.slo import STANDARD
 from sim.config import InvalidConfig
 from sim.engine.state import columns

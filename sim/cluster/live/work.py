@@ -9,7 +9,7 @@ import numpy as np
 from sim.cluster.arrays import NOWHERE
 from sim.cluster.client_plans import ClientPlan
 from sim.cluster.config import ClusterConfig, Pool
-from sim.cluster.run.prepare import ClusterWork
+from sim.cluster.work import ClusterWork
 from sim.config import UNBOUNDED
 from sim.engine.initial_state import RESUMABLE_UNBOUNDED_BLOCKS
 from sim.engine.state import State, records

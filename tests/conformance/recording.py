@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from sim import Blackbox, EngineConfig, Requests
+from sim.kv_cache_groups import KVCacheGroup
 from sim.versions import DEFAULT_VERSION, rules_of
 from tests.conformance.conventions import DEFAULTS, output_token_id, prompt_token_ids
 
@@ -133,6 +134,9 @@ def read_recording(case: Path, results: Path, *, is_async: bool) -> Recording:
         chosen["async_scheduling"] = True
     version = settings.get("vllm_version", DEFAULT_VERSION)
     chosen |= unknown_settings_off(version)
+    groups = tuple(KVCacheGroup(**group) for group in settings.get("groups", ()))
+    if any(group.kind != "full" for group in groups):
+        chosen["kv_cache_groups"] = groups
     config = EngineConfig(**chosen, scheduling_policy=settings["policy"], vllm_version=version)
     latency = Blackbox(beta0=settings["beta0"], beta1=settings["beta1"], beta2=settings["beta2"])
     prompts = [len(row.get("prompt_token_ids") or []) or row.get("prompt_len", 0) for row in rows]

@@ -30,7 +30,8 @@ def log_cache_change(s: State, hash_id: int) -> None:
 def forget_hash(s: State, block: int) -> None:
     """Evict a block's content from the prefix cache."""
     b = s.blocks[block]
-    if b.hash_id == NEVER:
+    if b.hash_id < 0:
+        b.hash_id = NEVER
         return
     h = s.hashes[b.hash_id]
     if b.previous_same_hash == 0:

@@ -84,7 +84,7 @@ class Plan:
         requests: Requests | None = None
         fleet: FleetRun | None = None
         if twin.cluster is None:
-            requests = paced_requests(self.asked, self.pacing, block_size=twin.engine.block_size)
+            requests = paced_requests(self.asked, self.pacing, block_size=twin.engine.hash_block_size)
             simulated, simulation = self.on_one_server(record=record, requests=requests)
         else:
             fleet = self.on_cluster(twin.cluster, record=record)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields
 from itertools import pairwise
 from typing import Literal, get_args
 
-from sim.kv_cache_groups import KVCacheGroup, faults_of
+from sim.kv_cache_groups import KVCacheGroup, alignment_of, faults_of, sizes_of
 from sim.versions import DEFAULT_VERSION, KNOWN_VERSIONS, engine_defaults, is_known, rules_of
 
 SchedulingPolicy = Literal["fcfs", "priority", "sjf", "reverse-priority"]
@@ -185,6 +185,16 @@ class EngineConfig:
     def num_kv_cache_groups(self) -> int:
         """How many groups draw from the pool of blocks: 1 where nothing is said of them."""
         return max(len(self.kv_cache_groups), 1)
+
+    @property
+    def hash_block_size(self) -> int:
+        """How many tokens a content of the prefix cache has: what all groups' blocks are multiples of."""
+        if not self.kv_cache_groups:
+            return self.block_size
+        sizes = sizes_of(self.kv_cache_groups, block_size=self.block_size, max_model_len=self.max_model_len)
+        alignment, hash_size = alignment_of(sizes)
+        is_hashed = all(group.kind != "state" or group.mode == "align" for group in self.kv_cache_groups)
+        return hash_size if is_hashed else alignment
 
     @property
     def acceptance_rates(self) -> tuple[float, ...]:

@@ -19,6 +19,10 @@ MOST_GROUPS = 64
 """More than any model has; each costs a row of blocks per request."""
 
 
+MOST_TOKENS = 1 << 30
+"""Of a window, a chunk or a block."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KVCacheGroup:
     """One group: what its layers keep.
@@ -37,30 +41,33 @@ class KVCacheGroup:
 
     def fault(self) -> tuple[str, str] | None:
         """Return (field, what is wrong with it), None where nothing is."""
-        if self.kind not in get_args(GroupKind):
-            return "kind", f"got {self.kind!r}, expected one of {', '.join(get_args(GroupKind))}"
-        if self.mode not in get_args(StateMode):
-            return "mode", f"got {self.mode!r}, expected one of {', '.join(get_args(StateMode))}"
-        for name, kind in (("window", "sliding"), ("chunk", "chunked")):
+        for name, choices in (("kind", get_args(GroupKind)), ("mode", get_args(StateMode))):
             value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or value > MOST_TOKENS:
-                return name, f"got {value!r}, expected an integer of at most {MOST_TOKENS:,}"
-            if self.kind == kind and value < 1:
-                return name, f"got {value}, expected an integer >= 1 for a {kind} group"
-            if self.kind != kind and value:
-                return name, f"got {value}, expected none: a {self.kind} group has none"
-        size = self.block_size
-        if isinstance(size, bool) or not isinstance(size, int) or not 0 <= size <= MOST_TOKENS:
-            return "block_size", f"got {size!r}, expected an integer >= 1"
+            if value not in choices:
+                return name, f"got {value!r}, expected one of {', '.join(choices)}"
+        for name, kind in (("window", "sliding"), ("chunk", "chunked"), ("block_size", self.kind)):
+            fault = _fault_of_number(
+                getattr(self, name), is_needed=name != "block_size" and self.kind == kind
+            )
+            if fault is None and self.kind != kind and getattr(self, name):
+                fault = f"got {getattr(self, name)}, expected none: a {self.kind} group has no {name}"
+            if fault is not None:
+                return name, fault
         if self.kind != "state" and self.mode != "none":
             return "mode", f"got {self.mode}, expected none: only a state group has one"
         return None
 
 
-MOST_TOKENS = 1 << 30
+def _fault_of_number(value: object, *, is_needed: bool) -> str | None:
+    """Return what is wrong with a number of tokens, 0 where none is given."""
+    if not isinstance(value, int) or isinstance(value, bool) or not int(is_needed) <= value <= MOST_TOKENS:
+        return f"got {value!r}, expected an integer from 1 to {MOST_TOKENS:,}"
+    return None
 
 
-def faults_of(groups: Sequence[KVCacheGroup], *, block_size: int, caches_prefixes: bool) -> tuple[str, str] | None:
+def faults_of(
+    groups: Sequence[KVCacheGroup], *, block_size: int, caches_prefixes: bool
+) -> tuple[str, str] | None:
     """Return (which setting, what is wrong with groups beside each other), None where nothing is.
 
     ``block_size``: the engine's; ``caches_prefixes``: whether prefix caching is on.
@@ -81,13 +88,18 @@ def faults_of(groups: Sequence[KVCacheGroup], *, block_size: int, caches_prefixe
             f"got a state group of mode {states[0].mode} with enable_prefix_caching {str(caches_prefixes).lower()}, "
             f"expected mode {wanted}",
         )
-    sizes = {group.block_size or block_size for group in groups if group.kind != "state" or group.mode == "align"}
+    sizes = {
+        group.block_size or block_size for group in groups if group.kind != "state" or group.mode == "align"
+    }
     for kind, why in (
         ("chunked", "vLLM caches no chunked layers beside blocks of other sizes"),
         ("state", "states at the ends of blocks of other sizes are not simulated"),
     ):
         if len(sizes) > 1 and any(group.kind == kind for group in groups) and caches_prefixes:
-            return "kv_cache_groups", f"got block sizes {sorted(sizes)} with a {kind} group, expected one size: {why}"
+            return (
+                "kv_cache_groups",
+                f"got block sizes {sorted(sizes)} with a {kind} group, expected one size: {why}",
+            )
     return None
 
 

@@ -24,7 +24,7 @@ def cluster_work(trace: Trace, pacing: Pacing, cluster: ClusterConfig) -> Cluste
     time or a length, ConfigError where the run would take more memory than there is.
     """
     check_memory(cluster, num_requests=len(trace))
-    block_size = cluster.pools[0].engine.block_size
+    block_size = cluster.pools[0].engine.hash_block_size
     requests = paced_requests(trace, pacing, block_size=block_size)
     requests = at_server(requests, client_network(trace, pacing))
     tenant, tenants = _numbered(trace, "tenant_id")

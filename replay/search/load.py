@@ -130,7 +130,7 @@ def _load(trace: Trace, twin: TwinConfig, pacing: Pacing) -> Load:
     """Return a workload's requests with what serves them; rate, ``first`` and ``session`` are to be filled in."""
     if twin.cluster is not None:
         return _load_of_cluster(trace, twin.cluster, pacing)
-    requests = paced_requests(trace, pacing, block_size=twin.engine.block_size)
+    requests = paced_requests(trace, pacing, block_size=twin.engine.hash_block_size)
 
     def serve(requests: Requests, record: Record) -> Served:
         done = simulate(requests, twin.engine, twin.latency, record=record)

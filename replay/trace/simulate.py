@@ -51,7 +51,7 @@ def simulate_trace(
     pacing = pacing_of(trace, closed_loop, at=at, max_concurrency=max_concurrency)
     network = client_network(trace, pacing)
     if requests is None:
-        requests = paced_requests(trace, pacing, block_size=config.engine.block_size)
+        requests = paced_requests(trace, pacing, block_size=config.engine.hash_block_size)
     simulation = simulate(
         at_server(requests, network),
         config.engine,

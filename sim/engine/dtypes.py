@@ -111,7 +111,10 @@ GROUP_ROW = np.dtype(
         ("num_retired_blocks", np.int32),  # states: leading blocks that were let go
         ("last_state_block", np.int32),  # states: where the state before the newest is, NEVER
         ("has_state", np.int32),  # it was given slots once
-        ("shared_prefix_boundary", np.int32),  # of the request, in its first group's row: 0 where there is none
+        (
+            "shared_prefix_boundary",
+            np.int32,
+        ),  # of the request, in its first group's row: 0 where there is none
     ],
     align=True,
 )

@@ -99,9 +99,7 @@ def group_sizes(config: EngineConfig) -> list[int]:
     """Return the tokens per block of each KV cache group."""
     if not config.kv_cache_groups:
         return [config.block_size]
-    return sizes_of(
-        config.kv_cache_groups, block_size=config.block_size, max_model_len=config.max_model_len
-    )
+    return sizes_of(config.kv_cache_groups, block_size=config.block_size, max_model_len=config.max_model_len)
 
 
 def gives_gaps_from_tokens(config: EngineConfig, record: Record) -> bool:
@@ -279,15 +277,14 @@ def _settings(config: EngineConfig, latency: LatencyModel, *, record: Record) ->
 def _set_groups(settings: st.Records, config: EngineConfig) -> None:
     """Say what KV cache groups there are, and where their hits end."""
     groups, sizes = config.kv_cache_groups, group_sizes(config)
-    settings["hit_alignment"], settings["hash_block_size"] = alignment_of(sizes)
-    if any(group.kind == "state" and group.mode == "none" for group in groups):
-        settings["hash_block_size"] = settings["hit_alignment"]  # no prefix is cached, so nothing is hashed
+    settings["hit_alignment"], _ = alignment_of(sizes)
+    settings["hash_block_size"] = config.hash_block_size
     settings["num_kv_cache_groups"] = config.num_kv_cache_groups
     settings["has_kv_cache_groups"] = len(groups) > 0
     settings["aligns_states"] = any(group.mode == "align" for group in groups)
     first = [groups.index(group) for group in dict.fromkeys(groups)]
     first.sort(key=lambda number: groups[number].kind != "full")
-    settings["first_group_to_ask"] = first[0] if first else dt.NEVER
+    settings["first_group_to_ask"] = first[0] if first else 0
     is_simple = len(first) == 2 and groups[first[0]].kind == "full"
     settings["asks_groups_once"] = len(groups) == 1 or is_simple
 
@@ -308,7 +305,9 @@ def group_records(config: EngineConfig) -> st.Records:
         record.window = group.window or group.chunk
         record.num_hashes_per_block, record.blocks_per_segment = size // hash_size, alignment // size
         record.num_blocks_for_hit = -(-(group.window - 1) // size) if group.window else 0
-        record.most_blocks = _most_blocks(group, size=size, in_flight=in_flight, max_model_len=config.max_model_len)
+        record.most_blocks = _most_blocks(
+            group, size=size, in_flight=in_flight, max_model_len=config.max_model_len
+        )
         alike = [other for other in range(number + 1, len(groups)) if groups[other] == group]
         record.next_alike = alike[0] if alike else dt.NEVER
         after = kinds[kinds.index(group) + 1 :]
@@ -492,6 +491,12 @@ def longer_hashes(state: st.State, length: int) -> dict[str, Any]:
     }
 
 
+def row_of_content(state: st.State, content: int) -> int:
+    """Return the row of ``hashes`` that a router asks for a content (``prefix_cache.has_content``)."""
+    settings = state.engine[0].settings
+    return int(content * settings.num_kv_cache_groups + settings.first_group_to_ask)
+
+
 def more_slots(state: st.State, length: int) -> dict[str, Any]:
     """Return the arrays of those who hold blocks, with room for ``length`` requests."""
     queues, kv = state.engine[0].queues, state.engine[0].kv_transfers
@@ -535,7 +540,11 @@ def with_more_room(state: st.State) -> st.State:
     changes: dict[str, Any] = {}
     most_loads = int(queues["num_waiting"] + queues["num_added"] - queues["num_joined"]) + seats
     for name, used, most in (
-        ("log", fill["num_log_words"], len(state.blocks) * 4 + len(state.block_table) * (width + 8) * 2 + 128),
+        (
+            "log",
+            fill["num_log_words"],
+            len(state.blocks) * 4 + len(state.block_table) * (width + 8) * 2 + 128,
+        ),
         ("spans", fill["num_spans"], tokens_per_step + LONGEST_JUMP),
         ("pauses", fill["num_pauses"], tokens_per_step),
         ("tokens", fill["num_logged_tokens"], tokens_per_step + LONGEST_JUMP),

@@ -145,6 +145,14 @@ def hand_out_blocks(s: State, num_steps: int) -> int:
 
 
 @part
+def hand_out(s: State, num_steps: int) -> int:
+    """Give each request its new blocks step by step; return how many steps found enough, at most ``num_steps``."""
+    if s.engine[0].settings.has_kv_cache_groups:
+        return hand_out_blocks_of_groups(s, num_steps)
+    return hand_out_blocks(s, num_steps)
+
+
+@part
 def advance_request(s: State, request: int, num_steps: int, first_end_us: int, last_end_us: int) -> None:
     """Give a running request its tokens of a jump."""
     settings, totals, r = s.engine[0].settings, s.engine[0].totals, s.requests[request]
@@ -337,10 +345,8 @@ def start_jump(s: State, until_us: int, start_us: int) -> int:
         return 0
     duty, duty_time_us = clock.compute_duty, clock.duty_time_us
     num_steps = plan_steps(s, most, until_us, start_us)
-    if settings.has_kv_cache_groups:
-        num_steps = hand_out_blocks_of_groups(s, num_steps)
-    elif not has_all_blocks:
-        num_steps = hand_out_blocks(s, num_steps)
+    if not has_all_blocks:
+        num_steps = hand_out(s, num_steps)
     if settings.latency_kind == EXTENDED:
         clock.compute_duty, clock.duty_time_us = duty, duty_time_us
         if num_steps > 0:

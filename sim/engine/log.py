@@ -69,7 +69,8 @@ def has_room(s: State) -> bool:
         return False
     num_seats = settings.max_num_seqs if settings.num_cpu_blocks > 0 else queues.num_running
     most_new_keys = num_seats * (s.block_table.shape[1] + 1)
-    return not settings.enable_prefix_caching or (queues.num_keys + most_new_keys) * settings.num_kv_cache_groups <= len(s.hashes)
+    most_rows = (queues.num_keys + most_new_keys) * settings.num_kv_cache_groups
+    return not settings.enable_prefix_caching or most_rows <= len(s.hashes)
 
 
 @part

@@ -201,6 +201,21 @@ def schedule_held(s: State, batch: int, threshold: int) -> bool:
     return True
 
 
+@part
+def first_chunk(s: State, request: int, num_found: int, padding: int, threshold: int) -> int:
+    """Return how many tokens a waiting request would compute behind what was found of it, NEVER when it has to wait."""
+    settings, current = s.engine[0].settings, s.engine[0].current_step
+    num_tokens = capped(s.requests[request].num_tokens - num_found + padding, threshold)
+    if num_tokens > current.token_budget and (padding > 0 or not settings.enable_chunked_prefill):
+        return NEVER
+    num_tokens = min(num_tokens, current.token_budget)
+    if settings.aligns_states:
+        num_tokens = aligned_chunk(s, request, num_found, num_tokens, current.shared_prefix_boundary)
+        if num_tokens == 0:
+            return NEVER
+    return num_tokens
+
+
 @phase
 def schedule_waiting(s: State, batch: int, threshold: int) -> None:
     """Admit waiting requests from the head; the first that does not fit stops the rest."""
@@ -222,17 +237,11 @@ def schedule_waiting(s: State, batch: int, threshold: int) -> None:
                 continue
             queues.head_is_blocked = 1
             break
-        num_tokens = r.num_tokens - current.num_hit_blocks * settings.hash_block_size
-        padding = padding_of_admission(s, num_tokens, has_company=has_company)
-        num_tokens = capped(num_tokens + padding, threshold)
-        if num_tokens > current.token_budget and (padding > 0 or not settings.enable_chunked_prefill):
+        num_found = current.num_hit_blocks * settings.hash_block_size
+        padding = padding_of_admission(s, r.num_tokens - num_found, has_company=has_company)
+        num_tokens = first_chunk(s, request, num_found, padding, threshold)
+        if num_tokens == NEVER:
             break
-        num_tokens = min(num_tokens, current.token_budget)
-        if settings.aligns_states:
-            num_found = current.num_hit_blocks * settings.hash_block_size
-            num_tokens = aligned_chunk(s, request, num_found, num_tokens, current.shared_prefix_boundary)
-            if num_tokens == 0:
-                break
         if not fits(s, request, num_tokens, num_evictable=num_evictable):
             # else another may be the first to be asked, or the same may fit in the next step
             queues.head_is_blocked = not passes_over and not current.waits_for_state

@@ -46,8 +46,12 @@ class State(NamedTuple):
     hit_blocks: NDArray[np.uint32]  # the lookup in hand; 0: the CPU tier has it
     kv_cache_groups: Records  # KV_CACHE_GROUP[groups]; empty where there is one full group
     group_rows: Records  # GROUP_ROW[max_num_seqs, groups], likewise
-    group_hits: NDArray[np.uint32]  # [groups, blocks of the longest request]: the lookup in hand; 0: none is needed
-    step_of_key: NDArray[np.int64]  # per row of hashes: the step that made this state; empty without aligned states
+    group_hits: NDArray[
+        np.uint32
+    ]  # [groups, blocks of the longest request]: the lookup in hand; 0: none is needed
+    step_of_key: NDArray[
+        np.int64
+    ]  # per row of hashes: the step that made this state; empty without aligned states
     num_drafts: NDArray[np.int32]  # per request: speculated tokens in hand
     acceptance_rates: NDArray[np.float64]  # [num_speculative_tokens]
     traits: Records  # TRAIT[capacity], empty where no setting asks for them

@@ -284,7 +284,7 @@ def engine_states(
     taken_in_us = np.full(len(rows), NEVER, np.int64)
     preempted_us, deadline_us = np.zeros(len(rows), np.int64), deadlines_of(requests)
     shares_outputs = bool(
-        np.any(rows["num_hashes"] * config.pools[0].engine.block_size > rows["num_prompt_tokens"])
+        np.any(rows["num_hashes"] * config.pools[0].engine.hash_block_size > rows["num_prompt_tokens"])
     )
     prefill_rows, prefill_preempted_us, prefill_taken_in_us = rows, preempted_us, taken_in_us
     traits, skipped = traits_of(requests, config), np.zeros(0, np.int64)

@@ -57,7 +57,10 @@ def mark_state_of_prompt(s: State, request: int, group: int, num_tokens: int) ->
     (vllm 0.32.0 v1/core/single_type_kv_cache_manager.py:MambaManager._cache_partial_tail_block).
     """
     settings, r = s.engine[0].settings, s.requests[request]
-    if num_tokens == 0 or num_tokens != (r.num_prompt_tokens - 1) // settings.hash_block_size * settings.hash_block_size:
+    if (
+        num_tokens == 0
+        or num_tokens != (r.num_prompt_tokens - 1) // settings.hash_block_size * settings.hash_block_size
+    ):
         return
     index = num_tokens // s.kv_cache_groups[group].block_size - 1
     if index >= s.group_rows[r.slot, group].num_blocks:

@@ -88,7 +88,7 @@ def is_due_at_once(s: State, request: int) -> bool:
 @part
 def lets_go(s: State, request: int, num_processed: int) -> bool:
     """Return whether a request's visit may free a block."""
-    for group in range(s.engine[0].settings.num_kv_cache_groups):  # noqa: SIM110 - numba knows no any() of a generator
+    for group in range(s.engine[0].settings.num_kv_cache_groups):
         if has_to_let_go(s, request, group, num_processed):
             return True
     return False

@@ -139,7 +139,9 @@ def admit_to_groups(s: State, request: int, num_new_tokens: int) -> None:
     r.num_computed_tokens = hit_length
     total = hit_length + num_new_tokens
     for group in range(settings.num_kv_cache_groups):
-        extend_group(s, request, group, min(total + settings.num_lookahead_tokens, settings.max_model_len), total)
+        extend_group(
+            s, request, group, min(total + settings.num_lookahead_tokens, settings.max_model_len), total
+        )
     cache_in_groups(s, request, min(total, r.num_tokens))
 
 

@@ -1,4 +1,4 @@
-"""Chunks of prompts end where a state can be kept (vllm 0.32.0 v1/core/sched/scheduler.py:_mamba_block_aligned_split)."""
+"""Chunks of prompts end where a state can be kept (vLLM's scheduler.py:_mamba_block_aligned_split)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ def longest_chunk(s: State) -> int:
     """Return how many tokens of one prompt a step can hold at most."""
     settings = s.engine[0].settings
     threshold = settings.long_prefill_token_threshold
-    return min(settings.max_num_batched_tokens, threshold) if threshold > 0 else settings.max_num_batched_tokens
+    return (
+        min(settings.max_num_batched_tokens, threshold) if threshold > 0 else settings.max_num_batched_tokens
+    )
 
 
 @part
@@ -40,7 +42,5 @@ def aligned_chunk(s: State, request: int, start: int, num_new_tokens: int, junct
         stops_at = min(stops_at, earlier_stop((start // size + 1) * size, start, end))
     stops_at = min(stops_at, earlier_stop((r.num_tokens - 1) // size * size, start, end))
     if start < junction < end:
-        stops_at = min(
-            stops_at, earlier_stop(start + (junction - start) // size * size, start, end)
-        )
+        stops_at = min(stops_at, earlier_stop(start + (junction - start) // size * size, start, end))
     return max(stops_at - start, 0)

@@ -70,7 +70,7 @@ def let_states_go_before(s: State, request: int, group: int, num_blocks: int) ->
 
 @part
 def let_last_state_go(s: State, request: int, group: int, num_processed: int) -> None:
-    """Let go of the state before the newest: it was copied when the newest began (MambaManager.remove_skipped_blocks)."""
+    """Let go of the state before the newest: it was copied when the newest began."""
     have = s.group_rows[s.requests[request].slot, group]
     last = have.last_state_block
     if last == NEVER or last >= cdiv(num_processed, s.kv_cache_groups[group].block_size) - 1:
@@ -87,7 +87,9 @@ def let_skipped_go(s: State, request: int, group: int, num_processed: int) -> No
     g = s.kv_cache_groups[group]
     num_skipped = num_skipped_tokens(s, group, num_processed)
     if num_skipped > 0:
-        num_blocks = min(num_skipped // g.block_size, s.group_rows[s.requests[request].slot, group].num_blocks)
+        num_blocks = min(
+            num_skipped // g.block_size, s.group_rows[s.requests[request].slot, group].num_blocks
+        )
         if g.kind == ALIGNED_STATE:
             let_states_go_before(s, request, group, num_blocks)
         else:

@@ -76,10 +76,10 @@ def size_for(config: EngineConfig, requests: Requests | None) -> tuple[int, int]
     """Return (number of KV blocks, blocks of the longest sequence), for these requests or for any to come."""
     smallest = min(group_sizes(config))
     if requests is None:
-        return (
-            config.num_gpu_blocks or RESUMABLE_UNBOUNDED_BLOCKS,
-            (config.max_model_len + config.pipeline_parallel_size - 1) // smallest + 2,
-        )
+        longest = config.max_model_len + config.pipeline_parallel_size - 1
+        if config.kv_cache_groups and config.frontend == "none":
+            longest += config.max_num_batched_tokens  # a state is kept at the end of a chunk beyond all limits
+        return config.num_gpu_blocks or RESUMABLE_UNBOUNDED_BLOCKS, longest // smallest + 2
     longest = int((requests.prompt_tokens + requests.output_tokens).max(initial=1))
     longest += config.num_speculative_tokens + config.num_lookahead_tokens
     # behind an EOS that is in flight, or behind drafts that are
@@ -88,7 +88,9 @@ def size_for(config: EngineConfig, requests: Requests | None) -> tuple[int, int]
     longest += (
         config.pipeline_parallel_size - 1
     )  # async: decodes for nobody, behind a last token that is in flight
-    width = min(longest, config.max_model_len + config.pipeline_parallel_size - 1) // smallest + 2
+    if not config.kv_cache_groups:  # of groups, what is let go may be found again beyond any limit
+        longest = min(longest, config.max_model_len + config.pipeline_parallel_size - 1)
+    width = longest // smallest + 2
     if config.num_gpu_blocks != UNBOUNDED:
         return config.num_gpu_blocks, width
     num_held = width * min(config.max_num_seqs, max(1, len(requests)))

@@ -75,7 +75,7 @@ def cache_in_group(s: State, request: int, group: int, num_tokens: int) -> None:
     """Enter a request's full blocks in one group."""
     g, have = s.kv_cache_groups[group], s.group_rows[s.requests[request].slot, group]
     num_full, row = num_tokens // g.block_size, table_row(s, request, group)
-    for i in range(have.num_cached_blocks, num_full):
+    for i in range(have.num_cached_blocks, min(num_full, have.num_blocks)):
         block = s.block_table[row, i]
         if block == 0 or not may_end_a_hit(s, group, i):
             continue

@@ -111,6 +111,7 @@ def num_blocks_of_state(s: State, request: int, first: int, most: int) -> int:
 def find_hit_of_kind(s: State, request: int, first: int, max_length: int) -> int:
     """Return the longest hit of the groups like ``first``, in tokens, at most ``max_length``; note its blocks."""
     g = s.kv_cache_groups[first]
+    max_length = min(max_length, s.group_hits.shape[1] * g.block_size)
     most = max_length // g.block_size
     num_blocks = 0
     if g.kind == FULL:

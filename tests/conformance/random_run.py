@@ -129,7 +129,7 @@ def run_all(run: Run, number: int, *, seed: int, has_groups: bool) -> None:
         keep_smallest(run, case)
 
 
-def summary_of(run: Run, *, seed: int, seconds: float) -> dict[str, Any]:
+def summary_of(run: Run, *, seed: int, seconds: float, without: tuple[str, ...]) -> dict[str, Any]:
     """Return the run as JSON."""
     return {
         "vllm_version": run.recorder.version,
@@ -138,7 +138,7 @@ def summary_of(run: Run, *, seed: int, seconds: float) -> dict[str, Any]:
         "differences": run.differences,
         "refused_by_vllm": run.refused,
         "kept": run.kept,
-        "shortages": run.coverage.shortages(),
+        "shortages": run.coverage.shortages(without=without),
         **run.coverage.as_json(),
     }
 
@@ -172,7 +172,8 @@ def main(arguments: list[str] | None = None) -> int:
         except KeyboardInterrupt:
             say("interrupted: the same command goes on from here")
             return 130
-    summary = summary_of(run, seed=options.seed, seconds=time.monotonic() - began)
+    without = ("stages",) if options.groups else ()
+    summary = summary_of(run, seed=options.seed, seconds=time.monotonic() - began, without=without)
     (folder / "summary.json").write_text(json.dumps(summary, indent=1) + "\n")
     (folder / "summary.md").write_text(markdown_of(summary, run.coverage))
     typer.echo(markdown_of(summary, run.coverage))

@@ -110,6 +110,8 @@ def new_scheduler(settings: dict[str, Any], model: str) -> Scheduler:
         config.cache_config.mamba_cache_mode = modes.pop()
         is_aligned = config.cache_config.mamba_cache_mode == "align"
         config.cache_config.mamba_block_size = settings["block_size" if is_aligned else "max_model_len"]
+        if len(groups) == 1:  # a block is then a state
+            config.cache_config.block_size = config.cache_config.mamba_block_size
     kv_cache = KVCacheConfig(
         num_blocks=settings["num_gpu_blocks"],
         kv_cache_tensors=[],

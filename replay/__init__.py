@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from replay.capacity.question import find_capacity
+    from replay.cluster.simulate import simulate_trace
     from replay.fleet.question import Fleet, plan_fleet
     from replay.pace_band import paced
     from replay.run_verdict import judge_trace
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
     from replay.sweeps.question import sweep
     from replay.trace.pacing import Pacing, paced_requests, pacing_of
     from replay.trace.requests import requests_from_trace
-    from replay.trace.simulate import simulate_trace
     from replay.trace.simulation_summary import summarize
     from replay.trace.trace_notes import trace_notes
     from replay.tuning.question import tune
@@ -103,7 +103,7 @@ _HOMES = {
     "run": "replay.simulated_run",
     "run_server": "replay.serve",
     "serving": "replay.serve",
-    "simulate_trace": "replay.trace.simulate",
+    "simulate_trace": "replay.cluster.simulate",
     "summarize": "replay.trace.simulation_summary",
     "sweep": "replay.sweeps.question",
     "trace_notes": "replay.trace.trace_notes",

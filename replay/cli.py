@@ -82,7 +82,7 @@ def serve(asked: ServeOptions) -> None:
         routing=asked.routing,
         anyway=asked.anyway,
     )
-    if asked.port_per_instance and twin.cluster is None:
+    if asked.port_per_instance and twin.is_plain_server:
         from traces import ConfigError
 
         raise ConfigError(

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypedDict
 
+from replay.twin.config import with_pools
 from sim.latency import at_pace
 from traces import four_digits
 
@@ -33,11 +34,9 @@ class PaceBand(TypedDict):
 
 def paced(twin: TwinConfig, factor: float) -> TwinConfig:
     """Return the twin with all steps, of all its servers, ``factor`` times as long."""
-    cluster = twin.cluster
-    if cluster is not None:
-        pools = tuple(replace(pool, latency=at_pace(pool.latency, factor)) for pool in cluster.pools)
-        cluster = replace(cluster, pools=pools)
-    return replace(twin, latency=at_pace(twin.latency, factor), cluster=cluster)
+    return with_pools(
+        twin, [replace(pool, latency=at_pace(pool.latency, factor)) for pool in twin.cluster.pools]
+    )
 
 
 def pace_band(

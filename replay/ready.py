@@ -50,11 +50,15 @@ def _without_scipy() -> Iterator[None]:
         del sys.modules[asked]
 
 
-def prepare_engine(twin: TwinConfig) -> None:
-    """Have all compiled code ready that a twin needs: of a cluster's own what one server needs is loaded when it is."""
-    if twin.cluster is None or not _is_compiled():
+def prepare_engine(twin: TwinConfig, *, has_gateway: bool | None = None) -> None:
+    """Have all compiled code ready that a twin needs; of a cluster's own what one server needs is loaded when it is.
+
+    ``has_gateway``: the cluster's loop, too; None: unless it is one server.
+    """
+    has_gateway = not twin.is_plain_server if has_gateway is None else has_gateway
+    if not has_gateway or not _is_compiled():
         load_engine()
-    if twin.cluster is not None:
+    if has_gateway:
         from sim.cluster import compile_cluster
 
         with (

@@ -13,30 +13,32 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from replay.cluster.over_time import POINTS, stretches, summarize_over_time
+from replay.cluster.simulate import FleetRun, simulate_fleet
 from replay.pace_band import PaceBand, pace_band
 from replay.run_verdict import judge_run
 from replay.trace.measured_window import EVERYTHING, Measured
-from replay.trace.pacing import Loop, Pacing, paced_requests, pacing_of, waits_for_answers
+from replay.trace.pacing import Loop, Pacing, pacing_of
 from replay.trace.requests import At
-from replay.trace.simulate import simulate_trace
 from replay.trace.simulation_summary import Summary, offered_rate_per_s, summarize, table
 from replay.trace.trace_notes import trace_notes
-from replay.twin.config import as_cluster_of_one, check_fits
+from replay.twin.config import check_fits
 from replay.twin.fitted.fitted_range import note_of_runs, range_of_run
 from sim import Status
+from sim.cluster import Exit
+from traces import is_warmup
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from replay.cluster.over_time import OverTime
-    from replay.cluster.simulate import FleetRun
     from replay.cluster.summary import ClusterSummary
     from replay.timeline.trace_events import EngineSteps
     from replay.timeline.watch import Usage
     from replay.trace.operator_times import OperatorTimes
     from replay.twin.config import TwinConfig
     from replay.verdict.judged import Judged
-    from sim import Record, Requests, Simulation
+    from sim import Record, Simulation
     from sim.cluster import ClusterConfig
     from traces import Trace
 
@@ -62,16 +64,17 @@ class RunSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What is about to be simulated: the requests ``asked``, the twin, and what decides when they are sent.
-
-    ``is_one``: whether the twin is one server, which is simulated as a cluster of one where rounds wait for answers.
-    """
+    """What is about to be simulated: the requests ``asked``, the twin, and what decides when they are sent."""
 
     asked: Trace
     twin: TwinConfig
     pacing: Pacing
     settings: RunSettings
-    is_one: bool
+
+    @property
+    def has_gateway(self) -> bool:
+        """Whether what happens before the engines is part of the answer: of a cluster, and where rounds wait."""
+        return not self.twin.is_plain_server or self.pacing.has_rounds
 
     def notes(self) -> tuple[str, ...]:
         """Return what the trace gives that the simulation does not follow."""
@@ -79,56 +82,23 @@ class Plan:
 
     def run(self) -> Run:
         """Return the requests simulated, with their tokens' times where they are wanted."""
-        how, twin = self.settings, self.twin
-        record: Record = "tokens" if how.itl else "spans"
-        requests: Requests | None = None
-        fleet: FleetRun | None = None
-        if twin.cluster is None:
-            requests = paced_requests(self.asked, self.pacing, block_size=twin.engine.block_size)
-            simulated, simulation = self.on_one_server(record=record, requests=requests)
-        else:
-            fleet = self.on_cluster(twin.cluster, record=record)
-            simulated, simulation = fleet.trace, fleet.simulation
-        return Run(
-            plan=self,
-            trace=_with_gaps(simulated) if how.itl else simulated,
-            simulation=simulation,
-            fleet=fleet,
-            requests=requests,
-        )
-
-    def on_one_server(self, *, record: Record, requests: Requests | None) -> tuple[Trace, Simulation]:
-        """Return the requests simulated by one server; ``requests``: as paced, where they are at hand."""
         how = self.settings
-        return simulate_trace(
-            self.asked,
-            self.twin,
-            at=how.at,
-            closed_loop=how.loop,
-            record=record,
-            max_concurrency=how.max_concurrency,
-            horizon_us=how.horizon_us,
-            requests=requests,
-        )
+        fleet = self.simulated(record="tokens" if how.itl else "spans")
+        return Run(plan=self, trace=_with_gaps(fleet.trace) if how.itl else fleet.trace, fleet=fleet)
 
-    def on_cluster(self, cluster: ClusterConfig, *, record: Record) -> FleetRun:
-        """Return the requests simulated by a cluster."""
-        from replay.cluster.over_time import POINTS
-        from replay.cluster.simulate import simulate_fleet
-        from traces import is_warmup
-
-        how = self.settings
-        if record == "steps":
-            return simulate_fleet(self.asked, cluster, self.pacing, record=record, until_us=how.horizon_us)
+    def simulated(self, *, record: Record) -> FleetRun:
+        """Return the requests simulated, once. What has a gateway is looked at over time, unless steps are recorded."""
+        how, is_seen = self.settings, self.has_gateway and record != "steps"
         return simulate_fleet(
             self.asked,
-            cluster,
+            self.twin.cluster,
             self.pacing,
             record=record,
-            records_decisions=how.decides,
-            points=POINTS,
+            records_decisions=how.decides and record != "steps",
+            points=POINTS if is_seen else None,
             until_us=how.horizon_us,
-            keeps_logs=how.measured != EVERYTHING or bool(is_warmup(self.asked).any()),
+            keeps_logs=not is_seen or how.measured != EVERYTHING or bool(is_warmup(self.asked).any()),
+            has_gateway=self.has_gateway,
         )
 
 
@@ -136,17 +106,8 @@ def plan(trace: Trace, twin: TwinConfig, settings: RunSettings | None = None) ->
     """Return what will be simulated. Raises ConfigError where the twin cannot serve the trace."""
     how = settings or RunSettings()
     check_fits(twin, trace)
-    is_one = twin.cluster is None
-    if is_one and waits_for_answers(trace, how.loop, max_concurrency=how.max_concurrency):
-        twin = as_cluster_of_one(twin)
-    pacing = pacing_of(
-        trace,
-        how.loop,
-        at=how.at,
-        max_concurrency=how.max_concurrency,
-        simulates_rounds=twin.cluster is not None,
-    )
-    return Plan(asked=trace, twin=twin, pacing=pacing, settings=how, is_one=is_one)
+    pacing = pacing_of(trace, how.loop, at=how.at, max_concurrency=how.max_concurrency, simulates_rounds=True)
+    return Plan(asked=trace, twin=twin, pacing=pacing, settings=how)
 
 
 def run(trace: Trace, twin: TwinConfig, settings: RunSettings | None = None) -> Run:
@@ -161,15 +122,17 @@ def run(trace: Trace, twin: TwinConfig, settings: RunSettings | None = None) -> 
 class Run:
     """A simulated run: what was planned, what came of it, and what else can be told of it.
 
-    ``trace``: the requests with the simulator's outcomes. ``fleet``: what else is known of a cluster, None of one
-    server; ``requests``: of one server, as paced.
+    ``trace``: the requests with the simulator's outcomes. ``fleet``: what is known of the servers, one or many.
     """
 
     plan: Plan
     trace: Trace
-    simulation: Simulation
-    fleet: FleetRun | None
-    requests: Requests | None
+    fleet: FleetRun
+
+    @property
+    def simulation(self) -> Simulation:
+        """The run as one simulation, all servers together."""
+        return self.fleet.simulation
 
     @property
     def twin(self) -> TwinConfig:
@@ -177,8 +140,8 @@ class Run:
         return self.plan.twin
 
     @property
-    def cluster(self) -> ClusterConfig | None:
-        """The cluster; None of one server."""
+    def cluster(self) -> ClusterConfig:
+        """All servers, and the gateway in front of them."""
         return self.twin.cluster
 
     @cached_property
@@ -206,7 +169,8 @@ class Run:
         outcomes = self.simulation.outcomes
         if self._is_paced_by_answers or bool((outcomes.status == Status.UNFINISHED).any()):
             return None
-        return judge_run(outcomes, self.twin, self.plan.pacing, requests=self.requests, fleet=self.fleet)
+        refused = self.fleet.result.exit == Exit.REFUSED
+        return judge_run(outcomes, self.twin, self.plan.pacing, work=self.fleet.work, refused=refused)
 
     @property
     def _is_paced_by_answers(self) -> bool:
@@ -217,7 +181,7 @@ class Run:
         """How far the run goes beyond what the twin was fitted to; None where it does not, or nobody knows."""
         if self.twin.fitted is None:
             return None
-        is_cluster = self.twin.cluster is not None
+        is_cluster = not self.twin.is_plain_server
         return note_of_runs(self.twin.fitted, [range_of_run(self.trace)], is_cluster=is_cluster)
 
     @cached_property
@@ -233,8 +197,8 @@ class Run:
 
     @cached_property
     def of_cluster(self) -> ClusterSummary | None:
-        """What a cluster adds to the document; None of one server."""
-        if self.fleet is None or self.cluster is None or self.plan.is_one:
+        """What a cluster adds to the document; None where nobody asked for one."""
+        if self.twin.is_plain_server:
             return None
         from replay.cluster.summary import summarize_cluster
 
@@ -242,20 +206,18 @@ class Run:
 
     @cached_property
     def over_time(self) -> OverTime | None:
-        """The run in stretches; one server is simulated once more for it. None of a run that took no time."""
-        if self.fleet is None or self.cluster is None:
+        """The run in stretches; None where it took no time. One without a gateway is simulated once more for it."""
+        if not self.plan.has_gateway:
             from replay.timeline.one_server import server_over_time
 
             return server_over_time(self.plan.asked, self.twin, self.plan.pacing, self.simulation)
-        from replay.cluster.over_time import stretches, summarize_over_time
-
         found = stretches(self.fleet, self.twin.peaks)
         return None if found is None else summarize_over_time(found, self.fleet, self.cluster)
 
     @cached_property
     def usage(self) -> Usage:
-        """Seats, queue and KV cache in use over time; one server is simulated once more for it."""
-        if self.fleet is None or self.cluster is None:
+        """Seats, queue and KV cache in use over time. A run without a gateway is simulated once more for it."""
+        if not self.plan.has_gateway:
             from replay.timeline.watch import watched
 
             plan = self.plan
@@ -265,32 +227,28 @@ class Run:
         return watched_fleet(self.fleet, self.cluster)
 
     @cached_property
-    def stepped(self) -> Simulation:
-        """The same simulation of one server with its steps recorded, one at a time: the engine is deterministic."""
-        return self.plan.on_one_server(record="steps", requests=self.requests)[1]
+    def stepped(self) -> FleetRun:
+        """The same simulation with its steps recorded, one at a time: the engines are deterministic."""
+        return self.plan.simulated(record="steps")
 
     @cached_property
     def operator_times(self) -> OperatorTimes:
         """How much of one server's step time each operator took."""
         from replay.trace.operator_times import times_of
 
-        return times_of(self.stepped, self.twin)
+        return times_of(self.stepped.simulation, self.twin)
 
     def engine_steps(self) -> list[EngineSteps]:
         """Return every step of every engine, taken one at a time."""
         from replay.timeline.trace_events import EngineSteps
 
-        if self.cluster is None:
-            num_blocks = self.twin.engine.num_gpu_blocks
-            return [EngineSteps(name="engine", steps=self.stepped.steps(), num_blocks=num_blocks)]
-        pools = self.cluster.pools
         return [
             EngineSteps(
-                name=each.name,
+                name="engine" if self.twin.is_plain_server else each.name,
                 steps=each.written.steps(),
-                num_blocks=pools[each.pool].engine.num_gpu_blocks,
+                num_blocks=self.cluster.pools[each.pool].engine.num_gpu_blocks,
             )
-            for each in self.plan.on_cluster(self.cluster, record="steps").result.instances
+            for each in self.stepped.result.instances
         ]
 
     def latencies(self) -> pd.DataFrame:

@@ -85,7 +85,7 @@ def simulate_and_write(
     notes = planned.notes()
     for note in notes:
         tell(f"note: {note}")
-    prepare_engine(planned.twin)
+    prepare_engine(planned.twin, has_gateway=planned.has_gateway)
     with working(f"simulating {len(trace):,} requests"):
         run = planned.run()
         summary = run.summary
@@ -113,7 +113,7 @@ def simulate_and_write(
 
 def _why_none_finished(run: Run) -> str:
     """Return the line that says why no request finished."""
-    if run.fleet is not None:
+    if run.plan.has_gateway:
         from replay.cluster.summary import why_none_completed
 
         return why_none_completed(run.fleet)
@@ -126,22 +126,19 @@ def _check_options(planned: Plan, options: SimulationOptions) -> None:
     """Raise ConfigError on what a cluster cannot do yet, and on what only a cluster can."""
     from traces import ConfigError
 
-    if planned.is_one:
+    if planned.twin.is_plain_server:
         for name, given in (("--decisions", options.decisions), ("--counterfactual", options.counterfactual)):
             if given is not None:
                 raise ConfigError(
                     f"{name}: got it without a cluster, expected cluster in TWIN.yaml or --instances"
                 )
-    if planned.twin.cluster is None:
         return
-    what = "sessions or waves that wait for answers" if planned.is_one else "a cluster"
-    expected = "requests with times of their own" if planned.is_one else "one server"
     for name, given in (
         ("--steps", options.steps),
         ("--operator-times", options.operator_times or None),
     ):
         if given is not None:
-            raise ConfigError(f"{name}: got it with {what}, expected {expected}: not recorded there yet")
+            raise ConfigError(f"{name}: got it with a cluster, expected one server: not recorded there yet")
     if options.decisions is not None:
         from replay.cluster.decisions import check_can_write
 
@@ -157,11 +154,14 @@ def _write_steps(run: Run, options: SimulationOptions) -> None:
 
     with working("taking the steps one at a time"):
         if options.steps is not None:
-            write_steps(options.steps, run.stepped.steps())
+            write_steps(options.steps, run.stepped.simulation.steps())
         if options.trace_events is not None:
-            split = None if run.fleet is None else run.fleet.result.split
             write_trace_events(
-                options.trace_events, run.engine_steps(), run.trace, run.simulation.outcomes, split=split
+                options.trace_events,
+                run.engine_steps(),
+                run.trace,
+                run.simulation.outcomes,
+                split=run.fleet.result.split,
             )
 
 
@@ -172,8 +172,6 @@ def _of_cluster(run: Run, options: SimulationOptions) -> dict[str, object]:
     from replay.cluster.counterfactual import counterfactuals
     from replay.cluster.decisions import summarize_regret, write_decisions
 
-    assert run.fleet is not None  # noqa: S101 - a cluster was simulated
-    assert run.cluster is not None  # noqa: S101 - a cluster was simulated
     added: dict[str, object] = {**run.of_cluster}
     if options.decisions is not None:
         write_decisions(options.decisions, run.fleet, run.cluster)
@@ -223,7 +221,7 @@ def _with_fleet(page: RunPage, run: Run) -> RunPage:
     from replay.timeline.fleet_page import FleetView, fleet_sections
     from replay.timeline.fleet_size import size_headlines
 
-    if run.of_cluster is None or run.fleet is None or run.cluster is None:
+    if run.of_cluster is None:
         return page
     found = stretches(run.fleet, run.twin.peaks)
     assert found is not None  # noqa: S101 - it was looked at

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from sim.config import UNBOUNDED, Compatibility, EngineConfig, InvalidConfig, Record
-    from sim.engine.state import State
+    from sim.engine.state import State, rows_taken
     from sim.latency import (
         Blackbox,
         Extended,
@@ -82,6 +82,7 @@ __all__ = [
     "is_known",
     "minor_version",
     "nearest_rules",
+    "rows_taken",
     "rules_of",
     "simulate",
     "step_times_of",
@@ -125,6 +126,7 @@ _HOMES = {
     "is_known": "sim.versions",
     "minor_version": "sim.versions",
     "nearest_rules": "sim.versions",
+    "rows_taken": "sim.engine.state",
     "rules_of": "sim.versions",
     "simulate": "sim.simulation",
     "step_times_of": "sim.records.results",

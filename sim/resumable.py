@@ -16,13 +16,14 @@ from sim.engine.initial_state import (
     longer,
     longer_hashes,
     request_records,
+    row_of_content,
     size_for,
     trait_records,
     with_more_room,
     with_traits,
 )
 from sim.engine.run import NEEDS_ROOM, run
-from sim.engine.state import State, columns
+from sim.engine.state import State, columns, forget_rows, with_fresh_rows, with_rows_of
 from sim.jit.references import Table, point_to, table_of
 from sim.latency.model import LatencyModel
 from sim.records.itl import InterTokenLatencies
@@ -108,47 +109,35 @@ class Engine:
         state, engine = self._state, columns(self._state.engine)
         first = int(engine["queues"]["num_requests"][0])
         rows = request_records(requests, self._config, self._latency)
-        if np.any(rows["num_hashes"] * self._config.block_size > rows["num_prompt_tokens"]):
+        if np.any(rows["num_hashes"] * self._config.hash_block_size > rows["num_prompt_tokens"]):
             engine["settings"]["outputs_are_shared"] = 1
         needed = first + len(rows)
         if needed > len(state.requests):
             capacity = needed if first == 0 else max(needed, 2 * len(state.requests))
-            state = self._state = state._replace(
-                requests=longer(state.requests, capacity),
-                heap=longer(state.heap, capacity + 1),
-                num_drafts=longer(state.num_drafts, capacity if self._config.num_speculative_tokens else 0),
-                taken_in_us=longer(state.taken_in_us, capacity),
-                preempted_us=longer(state.preempted_us, capacity),
-                **self._longer_of_stages(capacity),
-            )
+            state = with_fresh_rows(state, capacity, self._config)
+            state = state._replace(heap=longer(state.heap, capacity + 1))
+            if self._config.pipeline_parallel_size > 1:
+                state = state._replace(skipped=longer(state.skipped, capacity))
+            self._state = state
         state.requests[first:needed] = rows
-        state.taken_in_us[first:needed] = NEVER
         engine["queues"]["num_requests"] = needed
         self._add_length_limits(requests, first)
         self._add_traits(requests, first)
         by_deadline = self._add_deadlines(requests, first)
-        order = np.argsort(rows["queued_us"], kind="stable") + first
+        order = joining_order(rows["queued_us"], rows["arrival_us"]) + first
         join_requests(self._engines(), 0, order, by_deadline)
-
-    def _longer_of_stages(self, capacity: int) -> dict[str, Any]:
-        """Return the columns that only an engine with pipeline stages has, for so many requests."""
-        if self._config.pipeline_parallel_size == 1:
-            return {}
-        names = ("token_us", "next_decode_step", "skipped")
-        return {name: longer(getattr(self._state, name), capacity) for name in names}
 
     def _add_length_limits(self, requests: Requests, first: int) -> None:
         """Note how long the requests from number ``first`` on may become, where that is longer than they will."""
         state, limits = self._state, length_limits(requests, self._config)
         if limits is None and len(state.length_limit) == 0:
             return
-        known = state.length_limit
-        if len(known) < len(state.requests):
-            known = state.requests["max_total_tokens"].astype(np.int32)
-            known[: len(state.length_limit)] = state.length_limit
-        own = state.requests["max_total_tokens"][first : first + len(requests)]
-        known[first : first + len(requests)] = own if limits is None else np.maximum(own, limits)
-        self._state = state._replace(length_limit=known)
+        as_asked = state.requests["max_total_tokens"]
+        if len(state.length_limit) == 0:
+            state = self._state = with_rows_of(state, "length_limit")
+            state.length_limit[:first] = as_asked[:first]
+        own = as_asked[first : first + len(requests)]
+        state.length_limit[first : first + len(requests)] = own if limits is None else np.maximum(own, limits)
 
     def _add_traits(self, requests: Requests, first: int) -> None:
         """Note what costs time beyond lengths, if the settings ask for it, of the requests from number ``first`` on."""
@@ -157,20 +146,18 @@ class Engine:
         state = self._state
         if not has_any and len(state.traits) == 0:
             return
-        traits, skipped = state.traits, state.skipped
-        if len(traits) < len(state.requests):
-            traits = longer(traits, len(state.requests))
-            traits["adapter"][len(state.traits) :] = NEVER
-            skipped = longer(skipped, len(state.requests))
-        traits[first : first + len(requests)] = trait_records(requests)
-        self._state = with_traits(state, traits, skipped, self._config)
+        state = with_rows_of(state, "traits")
+        skipped = longer(state.skipped, len(state.requests))
+        state.traits[first : first + len(requests)] = trait_records(requests)
+        self._state = with_traits(state, state.traits, skipped, self._config)
 
     def _add_deadlines(self, requests: Requests, first: int) -> Int64s:
         """Note when clients of the requests from number ``first`` on give up; return those that do, in this order."""
         state, deadline_us = self._state, requests.deadline_us
         has_any = deadline_us is not None and bool((deadline_us != NEVER).any())
-        if (has_any or len(state.deadline_us)) and len(state.deadline_us) < len(state.requests):
-            self._make_room_for_deadlines()
+        if has_any or len(state.deadline_us):
+            state = with_rows_of(state, "deadline_us")
+            self._state = state._replace(deadlines=longer(state.deadlines, len(state.requests)))
         if deadline_us is None or not has_any:
             return NO_REQUESTS
         self._state.engine.settings["has_deadlines"] = 1
@@ -178,14 +165,6 @@ class Engine:
         order: Int64s = np.argsort(deadline_us, kind="stable")
         by_deadline: Int64s = order[deadline_us[order] != NEVER] + first
         return by_deadline
-
-    def _make_room_for_deadlines(self) -> None:
-        """Let every request have a deadline."""
-        state = self._state
-        num_known, capacity = len(state.deadline_us), len(state.requests)
-        deadline_us = longer(state.deadline_us, capacity)
-        deadline_us[num_known:] = NEVER
-        self._state = state._replace(deadline_us=deadline_us, deadlines=longer(state.deadlines, capacity))
 
     def submit(
         self,
@@ -254,13 +233,10 @@ class Engine:
         """Write one request that has not arrived yet over one that was forgotten."""
         state = self._state
         rows = request_records(requests, self._config, self._latency)
-        if rows["num_hashes"][0] * self._config.block_size > rows["num_prompt_tokens"][0]:
+        if rows["num_hashes"][0] * self._config.hash_block_size > rows["num_prompt_tokens"][0]:
             state.engine.settings["outputs_are_shared"] = 1
+        forget_rows(state, slice(number, number + 1))
         state.requests[number] = rows[0]
-        state.taken_in_us[number] = NEVER
-        for column in (state.preempted_us, state.num_drafts, state.token_us, state.next_decode_step):
-            if number < len(column):
-                column[number] = 0
         if number < len(self._num_taken):
             self._num_taken[number] = 0
         join_requests(self._engines(), 0, np.array([number], np.int64), NO_REQUESTS)
@@ -292,7 +268,7 @@ class Engine:
         new_ids = np.unique(hash_ids[self._key_of_id[hash_ids] == NEVER])
         self._key_of_id[new_ids] = queues.num_keys + np.arange(len(new_ids))
         queues.num_keys += len(new_ids)
-        if queues.num_keys > len(state.hashes):
+        if queues.num_keys > len(state.hashes) // self._config.num_kv_cache_groups:
             state = state._replace(**longer_hashes(state, 2 * int(queues.num_keys)))
         if self._num_known_hashes > len(state.hash_ids):
             state = state._replace(hash_ids=longer(state.hash_ids, 2 * self._num_known_hashes))
@@ -369,7 +345,7 @@ class Engine:
         known = len(self._key_of_id)
         for place, number in enumerate(hash_ids):
             key = self._key_of_id[number] if number < known else NEVER
-            if key == NEVER or self._state.hashes[key].oldest == 0:
+            if key == NEVER or self._state.hashes[row_of_content(self._state, key)].oldest == 0:
                 return place
         return len(hash_ids)
 
@@ -402,3 +378,10 @@ class Engine:
     def inter_token_latencies(self) -> InterTokenLatencies:
         """Return the gaps between the tokens so far, alpha2 included."""
         return self.written().inter_token_latencies()
+
+
+def joining_order(queued_us: Int64s, arrival_us: Int64s) -> Int64s:
+    """Return requests in the order in which they join a queue: of those of one time who came first, then by number."""
+    if (arrival_us[1:] >= arrival_us[:-1]).all():
+        return np.argsort(queued_us, kind="stable")
+    return np.lexsort((arrival_us, queued_us))

@@ -30,7 +30,7 @@ from sim.records.results import (
 )
 from sim.records.steps import Step
 from sim.requests import Int64s, Outcomes, Requests, Status
-from sim.resumable import FOREVER, Engine
+from sim.resumable import FOREVER, Engine, joining_order
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -223,7 +223,7 @@ class Simulator:
         engine._state = self._state._replace(
             latency=latency.engine_coefficients(), terms=latency.engine_terms()
         )
-        join_requests(engine._engines(), 0, np.argsort(queued_us, kind="stable"), self._by_deadline)
+        join_requests(engine._engines(), 0, joining_order(queued_us, requests.arrival_us), self._by_deadline)
         _hold(engine, *self._pacing)
         engine.advance(FOREVER)
         outcomes = engine.outcomes()

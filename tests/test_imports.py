@@ -53,10 +53,18 @@ SIM_EXCEPTIONS = {
         "tempfile",
         "zlib",
     },  # compiled code on disk
+    "sim/jit/shipped.py": {
+        "llvmlite.binding",
+        "pathlib",
+        "pickle",
+        "shutil",
+        "zlib",
+    },  # the same, in the package
+    "sim/cluster/ship.py": {"os", "pathlib", "sys", "tempfile"},  # makes it
     "sim/jit/compile.py": {"hashlib", "os", "pathlib", "sys", "tempfile"},
     "sim/memory.py": {"mmap"},  # pages of the process, of no file
     "sim/simulation.py": {"time"},
-    "sim/cluster/simulation.py": {"time"},
+    "sim/cluster/by_events.py": {"time"},
     "sim/jit/references.py": {"llvmlite"},  # what numba writes its code with
 }
 MOST_MODULES = 15

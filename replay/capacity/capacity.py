@@ -27,6 +27,7 @@ from replay.search.highest import (
 )
 from replay.search.load import load_of, loads_of
 from replay.t_interval import half_width
+from replay.twin.config import with_pools
 from sim import UNBOUNDED, EngineConfig, InvalidConfig
 from traces import RunLimit
 
@@ -395,16 +396,11 @@ def _of_one(trace: Trace, twin: TwinConfig, limits: Sequence[RunLimit], *, aroun
 def _with_twice(twin: TwinConfig, settings: tuple[str, ...]) -> TwinConfig | None:
     """Return the twin with twice as much of some settings, on every server; None where that is not possible."""
     try:
-        engine = _doubled(twin.engine, settings)
-        if twin.cluster is None:
-            return None if engine is None else replace(twin, engine=engine)
         pools = tuple(
             replace(pool, engine=_doubled(pool.engine, settings) or pool.engine)
             for pool in twin.cluster.pools
         )
-        if pools == twin.cluster.pools:
-            return None
-        return replace(twin, engine=pools[0].engine, cluster=replace(twin.cluster, pools=pools))
+        return None if pools == twin.cluster.pools else with_pools(twin, pools)
     except InvalidConfig:
         return None
 

@@ -118,7 +118,7 @@ def facts_of(
 
 def step_scatter(twin: TwinConfig) -> float:
     """Return the smallest scatter of the twin's steps around the computed times (lognormal sigma); 0: none."""
-    models = [twin.latency] if twin.cluster is None else [pool.latency for pool in twin.cluster.pools]
+    models = [pool.latency for pool in twin.cluster.pools]
     return min(float(getattr(each, "sigma", 0.0)) for each in models)
 
 

@@ -35,6 +35,8 @@ class FleetRecord(EngineRecord):
 
     def _inter_token_latencies(self) -> InterTokenLatencies:
         n = len(self.instance)
+        if len(self.instances) == 1 and (self.instance == 0).all() and (self.row == np.arange(n)).all():
+            return self.instances[0].written.inter_token_latencies()
         mean_us, p99_us = np.full(n, np.nan), np.full(n, np.nan)
         values, counts = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
         order = np.lexsort((self.row, self.instance))
@@ -79,7 +81,9 @@ class FleetRecord(EngineRecord):
             raise RuntimeError("the engines' logs were let go of")
 
     def steps(self) -> list[Step]:
-        """Refuse: steps belong to one engine (``instances[i].written``)."""
+        """Return the steps of the only engine; those of several are no one list (``instances[i].written``)."""
+        if len(self.instances) == 1:
+            return self.instances[0].written.steps()
         raise NotImplementedError("the steps of several engines are no one list")
 
 

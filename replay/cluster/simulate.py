@@ -1,4 +1,4 @@
-"""A trace in, a trace simulated by a cluster out."""
+"""A trace in, a simulated trace out: by a cluster, of which one server is the smallest."""
 
 from __future__ import annotations
 
@@ -12,15 +12,17 @@ from replay.cluster.memory import return_freed
 from replay.cluster.record import as_simulation, without_logs
 from replay.cluster.work import cluster_work
 from replay.trace.client_network import at_client, client_network
-from replay.trace.pacing import Pacing
+from replay.trace.pacing import Loop, Pacing, pacing_of
 from replay.trace.refusals import refusals
+from replay.trace.requests import At
 from replay.trace.simulate import simulated_trace
 from sim import InvalidConfig, Simulation
 from sim.cluster import EXIT_MEANINGS, ClusterSimulation, Exit, Split, simulate_cluster
 from traces import Cells, ConfigError, cells_where
 
 if TYPE_CHECKING:
-    from sim import Record
+    from replay.twin.config import TwinConfig
+    from sim import Record, Requests
     from sim.cluster import ClusterConfig, ClusterWork
     from traces import Trace
 
@@ -51,7 +53,7 @@ class FleetRun:
     until_us: int | None = None
 
 
-def simulate_fleet(
+def simulate_fleet(  # noqa: PLR0913 - what a run is asked for, each by itself
     trace: Trace,
     cluster: ClusterConfig,
     pacing: Pacing,
@@ -61,16 +63,19 @@ def simulate_fleet(
     points: int | None = None,
     until_us: int | None = None,
     keeps_logs: bool = True,
+    has_gateway: bool = True,
+    requests: Requests | None = None,
 ) -> FleetRun:
     """Return the trace as a cluster serves it. Raises TraceError where a row lacks a time or a length.
 
-    As ``replay.trace.simulate.simulate_trace``; besides, each request has the ``instance`` that it was sent to, where
-    the gateway has a queue its time there, where KV can be moved the instance that computed its prompt and the times of
-    the transfer, and where the gateway ended it the reason as ``error_message``. ``points``, ``until_us``: as
+    With ``record="spans"`` each request carries its mean and 99th percentile of inter-token latencies, with
+    ``"tokens"`` the trace has an event per token. With ``has_gateway`` each has the ``instance`` that it was sent to,
+    where the gateway has a queue its time there, where KV can be moved the instance that computed its prompt and the
+    times of the transfer, and where the gateway ended it the reason as ``error_message``. ``points``, ``until_us``: as
     ``simulate_cluster``'s. Without ``keeps_logs`` a run with record ``spans`` takes less memory, and knows nothing of
-    the tokens of some of its requests.
+    the tokens of some of its requests. ``requests``: the trace's, as paced, where they are at hand.
     """
-    work = cluster_work(trace, pacing, cluster)
+    work = cluster_work(trace, pacing, cluster, requests=requests)
     try:
         result = simulate_cluster(
             work,
@@ -87,9 +92,41 @@ def simulate_fleet(
         result, simulation = without_logs(result, simulation)
         return_freed()
     simulated = simulated_trace(trace, simulation, is_closed_loop=pacing.leaves_times_open)
-    simulated = simulated.with_columns(**_gateway_columns(result, cluster), **_reasons(work, result, cluster))
+    reasons = _reasons(work, result, cluster, has_gateway=has_gateway)
+    simulated = simulated.with_columns(
+        **(_gateway_columns(result, cluster) if has_gateway else {}), **reasons
+    )
     simulated = at_client(simulated, client_network(trace, pacing))
     return FleetRun(trace=simulated, simulation=simulation, result=result, work=work, until_us=until_us)
+
+
+def simulate_trace(
+    trace: Trace,
+    config: TwinConfig,
+    *,
+    at: At = "auto",
+    closed_loop: Loop = "auto",
+    record: Record = "spans",
+    max_concurrency: int | None = None,
+    horizon_us: int | None = None,
+    requests: Requests | None = None,
+) -> tuple[Trace, Simulation]:
+    """Return the trace with the simulator's outcomes in place of its own, and the simulation itself.
+
+    ``record``, ``requests``: as ``simulate_fleet``'s. ``max_concurrency``: the cap of the client that recorded the
+    trace, where its header does not say it. ``horizon_us``: the run's end; what it leaves undone is ``incomplete``.
+    Rounds that wait for answers have their recorded times. Raises TraceError where a row lacks a time or a length.
+    """
+    done = simulate_fleet(
+        trace,
+        config.cluster,
+        pacing_of(trace, closed_loop, at=at, max_concurrency=max_concurrency),
+        record=record,
+        until_us=horizon_us,
+        has_gateway=not config.is_plain_server,
+        requests=requests,
+    )
+    return done.trace, done.simulation
 
 
 def _gateway_columns(result: ClusterSimulation, cluster: ClusterConfig) -> dict[str, object]:
@@ -114,7 +151,9 @@ def _named(instance: NDArray[Any], names: NDArray[Any]) -> Cells:
     return cells_where(names[instance], instance >= 0)
 
 
-def _reasons(work: ClusterWork, result: ClusterSimulation, cluster: ClusterConfig) -> dict[str, object]:
+def _reasons(
+    work: ClusterWork, result: ClusterSimulation, cluster: ClusterConfig, *, has_gateway: bool
+) -> dict[str, object]:
     """Return why requests were not answered, as ``error_message``: the gateway's reason, or the instance's."""
     found = np.full(len(result.exit), "", dtype=object)
     pool_of = np.array([each.pool for each in result.instances])[np.maximum(result.instance, 0)]
@@ -126,7 +165,7 @@ def _reasons(work: ClusterWork, result: ClusterSimulation, cluster: ClusterConfi
             prompt_tokens=work.requests.prompt_tokens[own],
             output_tokens=work.requests.output_tokens[own],
         )
-    for way in AT_THE_GATEWAY:
+    for way in AT_THE_GATEWAY if has_gateway else ():
         found[result.exit == int(way)] = f"{exit_name(way)}: {EXIT_MEANINGS[way]}"
     known = found != ""
     return {"error_message": cells_where(found, known)} if known.any() else {}

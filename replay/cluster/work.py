@@ -17,15 +17,18 @@ if TYPE_CHECKING:
     from traces import Trace
 
 
-def cluster_work(trace: Trace, pacing: Pacing, cluster: ClusterConfig) -> ClusterWork:
-    """Return a trace's requests as they reach the gateway, in the trace's order.
+def cluster_work(
+    trace: Trace, pacing: Pacing, cluster: ClusterConfig, *, requests: Requests | None = None
+) -> ClusterWork:
+    """Return a trace's requests as they reach the gateway, in the trace's order; ``requests``: as paced, if at hand.
 
     Sessions, tenants and adapters become dense numbers, -1 where a row has none. Raises TraceError where a row lacks a
     time or a length, ConfigError where the run would take more memory than there is.
     """
     check_memory(cluster, num_requests=len(trace))
-    block_size = cluster.pools[0].engine.block_size
-    requests = paced_requests(trace, pacing, block_size=block_size)
+    block_size = cluster.pools[0].engine.hash_block_size
+    if requests is None:
+        requests = paced_requests(trace, pacing, block_size=block_size)
     requests = at_server(requests, client_network(trace, pacing))
     tenant, tenants = _numbered(trace, "tenant_id")
     session, _ = _numbered(trace, "session_id")

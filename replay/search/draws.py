@@ -150,7 +150,7 @@ def tell_too_long(trace: Trace, twins: Iterable[TwinConfig]) -> None:
 
 
 def _engines(twin: TwinConfig) -> list[EngineConfig]:
-    return [twin.engine] if twin.cluster is None else [pool.engine for pool in twin.cluster.pools]
+    return [pool.engine for pool in twin.cluster.pools]
 
 
 def length_span(trace: Trace) -> FittedRange:

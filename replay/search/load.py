@@ -13,11 +13,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from replay.trace.pacing import Pacing, paced_requests, pacing_of, waits_for_answers
-from replay.twin.config import as_cluster_of_one
+from replay.trace.pacing import Pacing, pacing_of
 from replay.verdict.again import Repeatable, again, serves_again
 from replay.verdict.growth import Growth, customers_of, growth_of
-from sim import InterTokenLatencies, Outcomes, Requests, Status, simulate
+from sim import InterTokenLatencies, Outcomes, Requests, Status
 from traces import ConfigError
 
 if TYPE_CHECKING:
@@ -92,15 +91,13 @@ def _arriving(requests: Requests, arrival_us: NDArray[np.int64]) -> Requests:
 
 def load_of(trace: Trace, twin: TwinConfig) -> Load:
     """Return a workload as a load of any rate. Raises ConfigError where answers set its pace, or all come at once."""
-    if waits_for_answers(trace):
-        twin = as_cluster_of_one(twin)
-    pacing = pacing_of(trace, simulates_rounds=twin.cluster is not None)
+    pacing = pacing_of(trace, simulates_rounds=True)
     if pacing.is_by_answers and pacing.users != 0:
         raise ConfigError(
             "workload: got a closed loop, whose pace the answers set, expected requests that come at their own times "
             "(--rate, --like STEM)"
         )
-    load = _load(trace, twin, pacing)
+    load = _load(trace, twin.cluster, pacing)
     first = trace.cells("arrival_time_us").is_known
     span_us = float(np.ptp(load.requests.arrival_us[first])) if first.any() else 0.0
     if span_us <= 0:
@@ -126,28 +123,8 @@ def loads_of(traces: Sequence[Trace], twin: TwinConfig) -> list[Load]:
     return [replace(load, own_rate_per_s=rate) for load in loads]
 
 
-def _load(trace: Trace, twin: TwinConfig, pacing: Pacing) -> Load:
+def _load(trace: Trace, cluster: ClusterConfig, pacing: Pacing) -> Load:
     """Return a workload's requests with what serves them; rate, ``first`` and ``session`` are to be filled in."""
-    if twin.cluster is not None:
-        return _load_of_cluster(trace, twin.cluster, pacing)
-    requests = paced_requests(trace, pacing, block_size=twin.engine.block_size)
-
-    def serve(requests: Requests, record: Record) -> Served:
-        done = simulate(requests, twin.engine, twin.latency, record=record)
-        return done.outcomes, done.inter_token_latencies, done.num_preemptions
-
-    return Load(
-        requests=requests,
-        own_rate_per_s=0.0,
-        first=np.ones(len(requests), np.bool_),
-        session=None,
-        serve=serve,
-        serve_again=lambda sent, _rows, _num: simulate(sent, twin.engine, twin.latency).outcomes,
-        scaling_us=0,
-    )
-
-
-def _load_of_cluster(trace: Trace, cluster: ClusterConfig, pacing: Pacing) -> Load:
     from replay.cluster.record import as_simulation
     from replay.cluster.work import cluster_work
     from sim import InvalidConfig

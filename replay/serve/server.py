@@ -22,7 +22,7 @@ from replay.serve.realtime import Realtime, RealtimeEngine
 from replay.serve.twin import Twin
 from replay.twin.config import TwinConfig
 from sim import Engine, InvalidConfig
-from sim.cluster import AlwaysAdmit, ClusterConfig, Pool
+from sim.cluster import AlwaysAdmit, ClusterConfig
 from traces import ConfigError
 
 DEFAULT_MODEL = "vtwin"
@@ -72,9 +72,8 @@ async def serving(
 
     With a cluster the server answers as the fleet behind its router. ConfigError on what it cannot answer as.
     """
-    cluster = config.cluster
-    pools = [Pool(engine=config.engine, latency=config.latency)] if cluster is None else list(cluster.pools)
-    engines = tuple(pool.engine for pool in pools for _ in range(pool.num_slots))
+    cluster = config.asked_cluster
+    engines = tuple(pool.engine for pool in config.cluster.pools for _ in range(pool.num_slots))
 
     def serves(num_keys: int) -> Realtime:
         if cluster is None:
@@ -109,13 +108,12 @@ async def serving_instances(
 
     Port 0 picks free ones. ``options``: as of ``serving``. Raises ConfigError on a taken port.
     """
-    assert config.cluster is not None  # noqa: S101 - the caller has made sure
     names, first_port = list(config.cluster.instance_names), options.get("port", 0)
     async with AsyncExitStack() as stack:
         servers: list[Listening] = []
         for pool in config.cluster.pools:
             own_names, names = names[: pool.num_slots], names[pool.num_slots :]
-            alone = replace(config, engine=pool.engine, latency=pool.latency, cluster=None)
+            alone = replace(config, engine=pool.engine, latency=pool.latency, asked_cluster=None)
             for name in own_names[: pool.num_at_first]:
                 own = ServeOptions(**options)
                 own["port"] = first_port + len(servers) if first_port else 0

@@ -7,7 +7,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from sim import EngineRecord, Int64s, InterTokenLatencies
+from sim import EngineRecord, Int64s, InterTokenLatencies, rows_taken
 
 
 @runtime_checkable
@@ -30,16 +30,12 @@ def own_record(written: EngineRecord, rows: Int64s) -> EngineRecord:
     state = written.state
     engine = state.engine.copy()
     engine["queues"]["num_requests"] = len(rows)
+    engine["settings"]["is_closed_loop"] = (
+        0  # whom a loop still holds has no tokens, and `held` other numbers
+    )
 
-    def taken(column: NDArray[Any]) -> NDArray[Any]:
-        return column[rows] if len(column) else column
-
-    own = state._replace(
+    own = rows_taken(state, rows)._replace(
         engine=engine,
-        requests=state.requests[rows],
-        deadline_us=taken(state.deadline_us),
-        preempted_us=taken(state.preempted_us),
-        traits=taken(state.traits),
         pauses=_renumbered(state.pauses, rows, state.engine[0].log_fill.num_pauses),
         tokens=_renumbered(state.tokens, rows, state.engine[0].log_fill.num_logged_tokens),
     )

@@ -38,6 +38,11 @@ class Pacing:
         return self.closed_loop is not None or self.users is not None or self.waves is not None
 
     @property
+    def has_rounds(self) -> bool:
+        """Whether rounds, or waves, wait for answers: for that a gateway must hear of every answer."""
+        return self.users is not None or self.waves is not None
+
+    @property
     def is_by_answers(self) -> bool:
         """Whether answers decide when requests are sent."""
         return self.leaves_times_open or self.max_concurrency is not None
@@ -96,14 +101,6 @@ def pacing_of(
     if at == "auto" and has_due and not never_bound:
         at = "arrival"
     return Pacing(at=at, max_concurrency=cap)
-
-
-def waits_for_answers(trace: Trace, loop: Loop = "auto", *, max_concurrency: int | None = None) -> bool:
-    """Return whether rounds of sessions, or waves, are sent when simulated answers are there: clusters do that.
-
-    Raises ConfigError where they have no other times and are asked to go by those.
-    """
-    return max_concurrency is None and _by_answers(trace, loop) is not None
 
 
 def _by_answers(trace: Trace, loop: Loop) -> Pacing | None:

@@ -1,23 +1,17 @@
-"""A trace in, a simulated trace out."""
+"""A trace with the outcomes of a simulation."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from replay.trace.client_network import at_client, at_server, client_network
-from replay.trace.pacing import Loop, paced_requests, pacing_of
-from replay.trace.refusals import refusals
-from replay.trace.requests import At, ends_by_itself, output_tokens
-from sim import EngineRecord, InterTokenLatencies, Requests, Simulation, Status, simulate
+from replay.trace.requests import ends_by_itself, output_tokens
+from sim import Simulation, Status
 from traces import Cells, all_known, cells_where
 
 if TYPE_CHECKING:
-    from replay.twin.config import TwinConfig
-    from sim import Record
     from traces import Trace
 
 STATUS_NAMES = {
@@ -28,70 +22,6 @@ STATUS_NAMES = {
     Status.TIMEOUT: "timeout",
     Status.UNFINISHED: "incomplete",
 }
-
-
-def simulate_trace(
-    trace: Trace,
-    config: TwinConfig,
-    *,
-    at: At = "auto",
-    closed_loop: Loop = "auto",
-    record: Record = "spans",
-    max_concurrency: int | None = None,
-    horizon_us: int | None = None,
-    requests: Requests | None = None,
-) -> tuple[Trace, Simulation]:
-    """Return the trace with the simulator's outcomes in place of its own, and the simulation itself.
-
-    With ``record="spans"`` each request carries its mean and 99th percentile of inter-token latencies, with
-    ``"tokens"`` the trace has an event per token. ``max_concurrency``: the cap of the client that recorded the trace,
-    where its header does not say it. ``horizon_us``: the run's end; what it leaves undone is ``incomplete``.
-    ``requests``: the trace's, as paced, where they are at hand. Raises TraceError where a row lacks a time or a length.
-    """
-    pacing = pacing_of(trace, closed_loop, at=at, max_concurrency=max_concurrency)
-    network = client_network(trace, pacing)
-    if requests is None:
-        requests = paced_requests(trace, pacing, block_size=config.engine.block_size)
-    simulation = simulate(
-        at_server(requests, network),
-        config.engine,
-        config.latency,
-        record=record,
-        closed_loop=pacing.closed_loop,
-        max_concurrency=pacing.max_concurrency,
-        until_us=horizon_us,
-    )
-    simulation = replace(simulation, written=_remembering(simulation.written))
-    is_closed_loop = pacing.closed_loop is not None
-    simulated = simulated_trace(trace, simulation, is_closed_loop=is_closed_loop)
-    reasons = refusals(
-        simulation.outcomes.status,
-        config.engine,
-        prompt_tokens=requests.prompt_tokens,
-        output_tokens=requests.output_tokens,
-    )
-    if (known := reasons != "").any():
-        simulated = simulated.with_columns(error_message=cells_where(reasons, known))
-    return at_client(simulated, network), simulation
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Remembered(EngineRecord):
-    """A finished engine's record that works out the gaps between tokens once: the trace and the summary need them."""
-
-    found: list[InterTokenLatencies]
-
-    def inter_token_latencies(self) -> InterTokenLatencies:
-        """Return the gaps between the tokens."""
-        if not self.found:
-            self.found.append(EngineRecord.inter_token_latencies(self))
-        return self.found[0]
-
-
-def _remembering(written: EngineRecord) -> EngineRecord:
-    return _Remembered(
-        state=written.state, config=written.config, latency=written.latency, record=written.record, found=[]
-    )
 
 
 def simulated_trace(trace: Trace, simulation: Simulation, *, is_closed_loop: bool = False) -> Trace:

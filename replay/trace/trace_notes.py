@@ -62,7 +62,7 @@ def _priority_notes(trace: Trace, config: TwinConfig) -> tuple[str, ...]:
 
 def _one_server_notes(trace: Trace, config: TwinConfig) -> tuple[str, ...]:
     notes = []
-    who = "one server is simulated for all of them" if config.cluster is None else "the router passes it over"
+    who = "one server is simulated for all of them" if config.is_plain_server else "the router passes it over"
     for column, what in (("model", "models"), ("instance", "instances")):
         number = trace.cells(column).num_distinct()
         if number > 1:

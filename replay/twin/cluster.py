@@ -192,30 +192,20 @@ def _read_pool(
 
 
 def with_overrides(
-    cluster: ClusterConfig | None,
+    cluster: ClusterConfig,
     *,
-    engine: EngineConfig,
-    latency: LatencyModel,
-    seed: int,
+    vllm_version: str,
     instances: int | None,
     routing: str | None,
     folder: Path,
-) -> ClusterConfig | None:
+) -> ClusterConfig:
     """Return the cluster with ``--instances`` and ``--routing`` in place of the file's. Raises ConfigError."""
-    if instances is None and routing is None:
-        return cluster
-    from sim.cluster import ClusterConfig, Pool
-
-    if cluster is None:
-        cluster = ClusterConfig(
-            pools=(Pool(engine=engine, latency=latency),), seed=seed, compatibility=engine.compatibility
-        )
     if instances is not None:
         if len(cluster.pools) > 1:
             raise ConfigError(f"--instances: got a file with {len(cluster.pools)} pools, expected one pool")
         cluster = replace(cluster, pools=(replace(cluster.pools[0], instances=instances),))
     if routing is not None and routing != routing_name(cluster.routing):
-        settings = _with_version({"policy": routing}, engine.vllm_version)
+        settings = _with_version({"policy": routing}, vllm_version)
         try:
             cluster = replace(cluster, routing=_routing_of(settings, folder=folder))
         except InvalidConfig as error:

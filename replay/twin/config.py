@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from replay.model.shape import ModelShape
-    from sim.cluster import ClusterConfig
+    from sim.cluster import ClusterConfig, Pool
     from sim.latency import PeakTimes
     from traces import Trace
 
@@ -65,7 +65,8 @@ _TOP = ("vllm_version", "compatibility", "engine", "latency", "hardware", "clust
 class TwinConfig:
     """What a TWIN.yaml says, defaults filled in.
 
-    ``cluster``: several servers; None: one. ``engine`` and ``latency`` are then those of its first pool.
+    ``cluster``: all servers. ``asked_cluster``: those that the file's section, or ``--instances``, asks for; None: one
+    server, which is a cluster of one pool of one. ``engine`` and ``latency`` are those of the first pool.
     ``fitted``: the loads and lengths of the traces behind the coefficients, where they were fitted; ``pace``: how far
     its steps may be off together. ``assumed``: flags
     that bear on every busy step and that the file does not give. ``written``: the engine's keys that the file gives;
@@ -83,7 +84,7 @@ class TwinConfig:
     engine: EngineConfig
     latency: LatencyModel
     seed: int = DEFAULT_SEED
-    cluster: ClusterConfig | None = None
+    asked_cluster: ClusterConfig | None = None
     fitted: FittedRange | None = None
     pace: Pace | None = None
     assumed: tuple[str, ...] = field(default=(), compare=False)
@@ -97,6 +98,21 @@ class TwinConfig:
     unanswered: tuple[Unanswered, ...] = field(default=(), compare=False)
     will_not_start: tuple[str, ...] = field(default=(), compare=False)
     notes: tuple[str, ...] = field(default=(), compare=False)
+
+    @property
+    def cluster(self) -> ClusterConfig:
+        """The pools, and the gateway in front of them; one server's gateway decides nothing."""
+        if self.asked_cluster is not None:
+            return self.asked_cluster
+        from sim.cluster import ClusterConfig, Pool
+
+        pool = Pool(engine=self.engine, latency=self.latency)
+        return ClusterConfig(pools=(pool,), seed=self.seed, compatibility=self.engine.compatibility)
+
+    @property
+    def is_plain_server(self) -> bool:
+        """Whether nobody asked for a cluster: what is shown is then of a server, not of a fleet."""
+        return self.asked_cluster is None
 
     @property
     def vllm_version(self) -> str:
@@ -116,14 +132,12 @@ class TwinConfig:
     @property
     def num_seats(self) -> int:
         """How many requests may run at once, on all servers together."""
-        if self.cluster is None:
-            return self.engine.max_num_seqs
         return sum(pool.num_slots * pool.engine.max_num_seqs for pool in self.cluster.pools)
 
     @property
     def num_gpus(self) -> dict[str, int]:
         """How many GPUs of each name all servers have together; empty where a server's hardware is not named."""
-        instances = (1,) if self.cluster is None else tuple(pool.num_slots for pool in self.cluster.pools)
+        instances = tuple(pool.num_slots for pool in self.cluster.pools)
         if len(self.gpus_of_pools) != len(instances):
             return {}
         total: dict[str, int] = {}
@@ -208,9 +222,7 @@ def _told(
 
 
 def _simulated(twin: TwinConfig) -> list[Simulated]:
-    """Return what is simulated of each pool, or of the one server."""
-    if twin.cluster is None:
-        return [(twin.engine, twin.latency)]
+    """Return what is simulated of each pool."""
     return [(pool.engine, pool.latency) for pool in twin.cluster.pools]
 
 
@@ -257,7 +269,7 @@ def _read(
     peaks = tuple(peak for server in servers for peak in server.peaks)
     return replace(
         first,
-        cluster=cluster,
+        asked_cluster=cluster,
         source=path,
         notes=notes,
         peaks=peaks,
@@ -274,21 +286,23 @@ def _num_gpus(server: TwinConfig) -> int:
 
 def with_cluster(config: TwinConfig, *, instances: int | None, routing: str | None) -> TwinConfig:
     """Return the configuration with ``--instances`` and ``--routing`` in place of the file's. Raises ConfigError."""
+    if instances is None and routing is None:
+        return config
     cluster = with_overrides(
         config.cluster,
-        engine=config.engine,
-        latency=config.latency,
-        seed=config.seed,
+        vllm_version=config.vllm_version,
         instances=instances,
         routing=routing,
         folder=Path() if config.source is None else config.source.parent,
     )
-    return replace(config, cluster=cluster)
+    return replace(config, asked_cluster=cluster)
 
 
-def as_cluster_of_one(config: TwinConfig) -> TwinConfig:
-    """Return one server as a cluster of one, whose clients can wait for answers; a cluster as it is."""
-    return with_cluster(config, instances=1, routing=None) if config.cluster is None else config
+def with_pools(config: TwinConfig, pools: Sequence[Pool]) -> TwinConfig:
+    """Return the configuration with other pools behind the same gateway."""
+    first = pools[0]
+    asked = None if config.asked_cluster is None else replace(config.asked_cluster, pools=tuple(pools))
+    return replace(config, engine=first.engine, latency=first.latency, asked_cluster=asked)
 
 
 def _read_server(
@@ -369,7 +383,7 @@ def check_fits(config: TwinConfig, trace: Trace) -> None:
     from traces import prompt_tokens
 
     prompts = prompt_tokens(trace)
-    pools = (config,) if config.cluster is None else config.cluster.pools
+    pools = config.cluster.pools
     if len(prompts) == 0 or any(pool.engine.num_gpu_blocks == UNBOUNDED for pool in pools):
         return
     smallest = int(prompts.min())

@@ -90,7 +90,7 @@ def simulate_variants(
             if stem is not None:
                 written = with_origin(result.simulated, variant.twin)
                 write_trace(written, stem, dialect=options.dialect, events=options.itl)
-    is_cluster = any(each.twin.cluster is not None for each in variants)
+    is_cluster = any(not each.twin.is_plain_server for each in variants)
     note = note_of_runs(variants[0].twin.fitted, spans, is_cluster=is_cluster)
     told = [] if note is None else [note]
     for line in told:

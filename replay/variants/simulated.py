@@ -73,7 +73,7 @@ class VariantResult:
     def is_about_cost(self) -> bool:
         """Whether what the instances cost, or how many there are, is part of the answer."""
         cluster = self.variant.twin.cluster
-        if cluster is None or self.infrastructure is None:
+        if self.infrastructure is None:
             return False
         varies = cluster.failures is not None or any(pool.autoscaler is not None for pool in cluster.pools)
         return varies or bool(cluster.node_pools) or self.infrastructure["cost"] is not None
@@ -93,7 +93,7 @@ def simulate_variant(
         score=fitness(summary, fitness_weights) if fitness_weights else None,
         band=done.band,
     )
-    if done.fleet is None or done.cluster is None:
+    if variant.twin.is_plain_server:
         return result
     return replace(
         result,
@@ -218,8 +218,7 @@ def _costs(result: VariantResult) -> dict[str, str]:
 
 
 def _pools(result: VariantResult) -> Sequence[Pool]:
-    cluster = result.variant.twin.cluster
-    return () if cluster is None else cluster.pools
+    return result.variant.twin.cluster.pools
 
 
 def _times(name: str, values: Distribution, band: Ranges | None) -> dict[str, str]:

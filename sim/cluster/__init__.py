@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from sim.cluster.arrays import NOWHERE
     from sim.cluster.client_plans import ClientPlan, capped, closed_loop, sessions, waves
     from sim.cluster.config import ClusterConfig, PipelineLatency, Pool, Role, SnapshotIntervals
+    from sim.cluster.exits import EXIT_MEANINGS, Exit
     from sim.cluster.gateway.admission import (
         ADMISSION_POLICIES,
         AdmissionPolicy,
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from sim.cluster.live.states import INSTANCE_STATES
     from sim.cluster.live.writing import Sender
     from sim.cluster.ready import compile_cluster
+    from sim.cluster.results.finished import ClusterSimulation, Instance, Split
     from sim.cluster.routing.own import FleetView, RequestView
     from sim.cluster.routing.policies import (
         ROUTING_POLICIES,
@@ -47,12 +49,12 @@ if TYPE_CHECKING:
         Weighted,
         routing_policy,
     )
-    from sim.cluster.run.prepare import ClusterWork
-    from sim.cluster.run.world import EXIT_MEANINGS, DecisionLog, Exit
-    from sim.cluster.simulation import ClusterSimulation, Instance, Split, simulate_cluster
+    from sim.cluster.run.world import DecisionLog
+    from sim.cluster.simulation import simulate_cluster
     from sim.cluster.slo import SLO_PRIORITIES, slo_priority
     from sim.cluster.transfer.config import Disaggregation
     from sim.cluster.transfer.links import BYTES_PER_US_OF_ONE_GBPS
+    from sim.cluster.work import ClusterWork
 
 __all__ = [
     "ADMISSION_POLICIES",
@@ -123,19 +125,19 @@ _HOMES = {
     "CacheAware": "sim.cluster.routing.policies",
     "ClientPlan": "sim.cluster.client_plans",
     "ClusterConfig": "sim.cluster.config",
-    "ClusterSimulation": "sim.cluster.simulation",
-    "ClusterWork": "sim.cluster.run.prepare",
+    "ClusterSimulation": "sim.cluster.results.finished",
+    "ClusterWork": "sim.cluster.work",
     "DecisionLog": "sim.cluster.run.world",
     "Disaggregation": "sim.cluster.transfer.config",
-    "EXIT_MEANINGS": "sim.cluster.run.world",
-    "Exit": "sim.cluster.run.world",
+    "EXIT_MEANINGS": "sim.cluster.exits",
+    "Exit": "sim.cluster.exits",
     "Failure": "sim.cluster.infrastructure.config",
     "Failures": "sim.cluster.infrastructure.config",
     "FleetView": "sim.cluster.routing.own",
     "FlowControl": "sim.cluster.gateway.flow_config",
     "HOUR_US": "sim.cluster.infrastructure.config",
     "INSTANCE_STATES": "sim.cluster.live.states",
-    "Instance": "sim.cluster.simulation",
+    "Instance": "sim.cluster.results.finished",
     "KvCost": "sim.cluster.routing.policies",
     "LeastLoaded": "sim.cluster.routing.policies",
     "Life": "sim.cluster.infrastructure.lives",
@@ -156,7 +158,7 @@ _HOMES = {
     "Session": "sim.cluster.routing.policies",
     "Size": "sim.cluster.infrastructure.config",
     "SnapshotIntervals": "sim.cluster.config",
-    "Split": "sim.cluster.simulation",
+    "Split": "sim.cluster.results.finished",
     "Startup": "sim.cluster.infrastructure.config",
     "TenantBudget": "sim.cluster.gateway.admission",
     "VllmDp": "sim.cluster.routing.policies",

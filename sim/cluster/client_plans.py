@@ -21,6 +21,7 @@ class ClientPlan:
     or, with ``wave``, wave after wave. ``due_us``: no sooner than this. ``successor``: the next row of a session, -1 at
     its end; it goes before anything held. ``think_us``: from the answer that lets a request go to its arrival.
     ``wave``: per row, its wave, waves being numbered from 0; the next begins ``wave_pause_us`` after the last answer.
+    ``closed_loop``, ``max_concurrency``: of a plan that is nothing but one, as ``sim.simulate`` has it.
     """
 
     arrives: NDArray[np.bool_]
@@ -30,6 +31,8 @@ class ClientPlan:
     successor: Int64s | None = None
     wave: Int64s | None = None
     wave_pause_us: int = 0
+    closed_loop: tuple[int, int] | None = None
+    max_concurrency: int | None = None
 
 
 def closed_loop(num_requests: int, *, concurrency: int, think_time_us: int = 0) -> ClientPlan:
@@ -41,6 +44,7 @@ def closed_loop(num_requests: int, *, concurrency: int, think_time_us: int = 0) 
         held=rows[concurrency:],
         due_us=np.zeros(num_requests, np.int64),
         think_us=np.full(num_requests, think_time_us, np.int64),
+        closed_loop=(concurrency, think_time_us),
     )
 
 
@@ -55,6 +59,7 @@ def capped(arrival_us: Int64s, *, max_concurrency: int) -> ClientPlan:
         held=order[max_concurrency:],
         due_us=arrival_us.astype(np.int64),
         think_us=np.zeros(len(arrival_us), np.int64),
+        max_concurrency=max_concurrency,
     )
 
 

@@ -68,6 +68,10 @@ class RequestTable(NamedTuple):
     slo_target_us: Int64s
 
 
+ROWS_OF_TABLE = ("prompt_tokens", "session", "tenant", "adapter", "slo_priority", "slo_target_us")
+"""Of ``RequestTable``, the arrays with a row per request."""
+
+
 def new_fleet(
     num_instances: int, *, block_size: int = 16, order: Sequence[int] | None = None, num_adapters: int = 0
 ) -> Fleet:

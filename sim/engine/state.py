@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from sim.config import EngineConfig
+from sim.engine.dtypes import NEVER
 from sim.jit.references import reader_of
 from sim.memory import CACHE_LINE
 
@@ -30,7 +34,7 @@ class State(NamedTuple):
     running: NDArray[np.uint32]  # request numbers in admission order
     heap: NDArray[np.int64]  # waiting requests of every policy but fcfs
     blocks: Records  # BLOCK[num_gpu_blocks]
-    block_table: NDArray[np.uint32]  # [max_num_seqs, blocks of the longest request]
+    block_table: NDArray[np.uint32]  # [max_num_seqs * groups, blocks of the longest request]
     free_slots: NDArray[np.int64]
     fingers: NDArray[np.int64]  # requests of the pending list at equal distances (``waiting.place_fingers``)
     length_limit: NDArray[
@@ -44,6 +48,14 @@ class State(NamedTuple):
     cpu_slots: Records  # CPU_SLOT[num_cpu_blocks + 1]
     cpu_slot_of_key: NDArray[np.uint32]  # per row of hashes: where the CPU tier has it, 0 nowhere
     hit_blocks: NDArray[np.uint32]  # the lookup in hand; 0: the CPU tier has it
+    kv_cache_groups: Records  # KV_CACHE_GROUP[groups]; empty where there is one full group
+    group_rows: Records  # GROUP_ROW[max_num_seqs, groups], likewise
+    group_hits: NDArray[
+        np.uint32
+    ]  # [groups, blocks of the longest request]: the lookup in hand; 0: none is needed
+    step_of_key: NDArray[
+        np.int64
+    ]  # per row of hashes: the step that made this state; empty without aligned states
     num_drafts: NDArray[np.int32]  # per request: speculated tokens in hand
     acceptance_rates: NDArray[np.float64]  # [num_speculative_tokens]
     traits: Records  # TRAIT[capacity], empty where no setting asks for them
@@ -82,6 +94,105 @@ class State(NamedTuple):
         np.int64
     ]  # requests that hold blocks and do not run, in the order in which they are asked
     kv_events: Records  # KV_EVENT[rows of block_table]: a ring of ended transfers
+
+
+SharedBy = Literal["fleet", "side", "pool", "engine"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PerRequest:
+    """An array of ``State`` with a row per request: what a row is before its request is written, and who has it.
+
+    ``fill``: a number, or of records the fields that are not 0. ``exists``: of an engine that is so configured; an
+    array that does not exist has no rows. ``is_asked_for``: it comes into being once a request asks for it.
+    ``shared_by``: in a cluster, the engines that have it together: all; all that compute prompts for others, and all
+    that do not; those of a pool; or each has its own.
+    """
+
+    fill: int | Mapping[str, int] = 0
+    exists: Callable[[EngineConfig], bool] = lambda _: True
+    is_asked_for: bool = False
+    shared_by: SharedBy = "side"
+
+    def rows(self, array: Records, num: int) -> Records:
+        """Return ``num`` rows of the kind of ``array`` that no request has had."""
+        if isinstance(array, np.recarray):
+            made = records(num, array.dtype)
+            for name, value in self.fills.items():
+                columns(made)[name] = value
+            return made
+        return np.full(num, self.fill, array.dtype)
+
+    @property
+    def fills(self) -> Mapping[str, int]:
+        """The fields of records that are not 0."""
+        return {} if isinstance(self.fill, int) else self.fill
+
+
+def has_stages(config: EngineConfig) -> bool:
+    """Return whether an engine has pipeline stages."""
+    return config.pipeline_parallel_size > 1
+
+
+def has_drafts(config: EngineConfig) -> bool:
+    """Return whether an engine speculates."""
+    return config.num_speculative_tokens > 0
+
+
+PER_REQUEST: Mapping[str, PerRequest] = {
+    "requests": PerRequest(),  # written whole by ``request_records``
+    "deadline_us": PerRequest(fill=NEVER, is_asked_for=True, shared_by="fleet"),
+    "taken_in_us": PerRequest(fill=NEVER),
+    "preempted_us": PerRequest(),
+    "length_limit": PerRequest(is_asked_for=True, shared_by="engine"),
+    "num_drafts": PerRequest(exists=has_drafts, shared_by="pool"),
+    "traits": PerRequest(fill={"adapter": NEVER}, is_asked_for=True, shared_by="fleet"),
+    "token_us": PerRequest(exists=has_stages, shared_by="engine"),
+    "next_decode_step": PerRequest(exists=has_stages, shared_by="engine"),
+    "transfers": PerRequest(is_asked_for=True, shared_by="fleet"),
+}
+"""Every array with a row per request. Whoever makes, lengthens, gives again or copies rows goes through this table, so
+an array that stands here cannot leak one request's data into the next; ``tests/sim/test_per_request.py`` finds one that
+does not."""
+
+SCRATCH_OF_REQUESTS = ("held", "deadlines", "heap", "skipped")
+"""Arrays of request numbers, as long as there are requests: a number stands there only while it is looked for."""
+
+
+def with_fresh_rows(state: State, num: int, config: EngineConfig) -> State:
+    """Return the state with room for ``num`` requests: what is there is kept, the rows behind it nobody has had."""
+    changes = {}
+    for name, each in PER_REQUEST.items():
+        array = getattr(state, name)
+        if len(array) < num and (len(array) if each.is_asked_for else each.exists(config)):
+            more = each.rows(array, num)
+            more[: len(array)] = array
+            changes[name] = more
+    return state._replace(**changes)
+
+
+def with_rows_of(state: State, name: str) -> State:
+    """Return the state with an array that a request asks for, as long as there are requests."""
+    array, num = getattr(state, name), len(state.requests)
+    if len(array) >= num:
+        return state
+    more = PER_REQUEST[name].rows(array, num)
+    more[: len(array)] = array
+    return state._replace(**{name: more})
+
+
+def forget_rows(state: State, rows: slice) -> None:
+    """Let rows be as if no request had had them."""
+    for name, each in PER_REQUEST.items():
+        array = getattr(state, name)
+        if len(array):
+            columns(array)[rows] = columns(each.rows(array, 1))
+
+
+def rows_taken(state: State, rows: NDArray[np.int64]) -> State:
+    """Return the state with copies of the rows of some requests only, numbered 0, 1 and so on."""
+    taken = {name: getattr(state, name) for name in PER_REQUEST}
+    return state._replace(**{name: array[rows] if len(array) else array for name, array in taken.items()})
 
 
 engine_at = reader_of(State, gives_columns=True)

@@ -19,9 +19,9 @@ import numpy as np
 from sim import Blackbox, EngineConfig, Requests, simulate
 from sim.cluster.config import ClusterConfig, Pool, SnapshotIntervals
 from sim.cluster.routing.policies import LeastLoaded, PowerOfTwo, RoundRobin, RoutingPolicy, Weighted
-from sim.cluster.run.prepare import ClusterWork
 from sim.cluster.simulation import simulate_cluster
 from sim.cluster.transfer.config import Disaggregation
+from sim.cluster.work import ClusterWork
 
 REPEATS = 3
 

@@ -94,7 +94,7 @@ def _run(data: bytes) -> None:
     from traces.workload.options import WorkloadOptions
 
     config = loaded(data)
-    if config is None or config.cluster is not None:
+    if config is None or not config.is_plain_server:
         return
     drawn = trace_from_options(WorkloadOptions(rate=5, num_requests=3, prompt_tokens=40, output_tokens=3))
     try:

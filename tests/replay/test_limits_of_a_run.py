@@ -153,7 +153,7 @@ def test_a_fleets_capacity_is_of_each_instance() -> None:
         replace(POOL, instances=3, role="decode", name="d"),
     )
     moves = Disaggregation(kv_bytes_per_token=1)
-    assert rate_of_each(12.0, None) == 12
+    assert rate_of_each(12.0, ClusterConfig(pools=(POOL,))) == 12
     assert rate_of_each(12.0, ClusterConfig(pools=(replace(POOL, instances=4),))) == 3
     assert rate_of_each(12.0, ClusterConfig(pools=pools, disaggregation=moves)) == 6
 

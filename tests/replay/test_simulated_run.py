@@ -66,7 +66,8 @@ def test_a_run_says_what_the_command_says(here: Path, capsys: pytest.CaptureFixt
         by_command.pop(name, None)
         document.pop(name, None)
     assert document == by_command
-    assert (run.fleet is None) == (text == ONE)
+    assert (run.of_cluster is None) == (text == ONE)
+    assert len(run.fleet.result.instances) == (1 if text == ONE else 4)
     assert run.latencies()["e2e_us"].mean() == pytest.approx(run.summary["e2e_us"]["mean"])
     assert str(run) in run._repr_html_().replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&")
 
@@ -85,13 +86,13 @@ def test_steps_are_taken_one_at_a_time_once_whatever_is_asked_of_them(
 ) -> None:
     (here / "twin.yaml").write_text(ANALYTIC)
     recorded = []
-    real = simulated_run.simulate_trace
+    real = simulated_run.simulate_fleet
 
     def counted(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - as it is called
         recorded.append(kwargs["record"])
         return real(*args, **kwargs)
 
-    monkeypatch.setattr(simulated_run, "simulate_trace", counted)
+    monkeypatch.setattr(simulated_run, "simulate_fleet", counted)
     steps = ["--steps", "steps.csv", "--operator-times", "--trace-events", "events.json"]
     assert vtwin.main(["run", "--config", "twin.yaml", *ASKED, *steps]) == 0
     assert recorded == ["spans", "steps"]

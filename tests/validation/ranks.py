@@ -22,8 +22,8 @@ from replay.trace.requests import requests_from_trace
 from sim import Blackbox, EngineConfig, Extended, LatencyModel, Outcomes, Requests, simulate
 from sim.cluster.config import ClusterConfig, Pool, SnapshotIntervals
 from sim.cluster.routing.policies import RoundRobin, VllmDp
-from sim.cluster.run.prepare import ClusterWork
 from sim.cluster.simulation import simulate_cluster
+from sim.cluster.work import ClusterWork
 from traces import convert, request_metrics
 
 RUN = "runs/RTXPRO6000/Qwen3-30B-A3B-Instruct-2507/vllm/requests.jsonl"

@@ -9,8 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from replay import TwinConfig, pacing_of, simulate_trace
-from replay.run_verdict import judge_run
-from replay.trace.pacing import paced_requests
+from replay.run_verdict import judge_trace
 from sim import Blackbox, EngineConfig, Status
 from traces import Header, Trace, make_trace
 
@@ -85,10 +84,8 @@ def capacity(server: Drawn) -> float | None:
 
 def verdict(server: Drawn, trace: Trace) -> str:
     """Return the verdict on a run."""
-    pacing = pacing_of(trace)
-    requests = paced_requests(trace, pacing, block_size=server.twin.engine.block_size)
-    outcomes = simulate_trace(trace, server.twin, requests=requests)[1].outcomes
-    judged = judge_run(outcomes, server.twin, pacing, requests=requests, fleet=None)
+    outcomes = simulate_trace(trace, server.twin)[1].outcomes
+    judged = judge_trace(trace, server.twin, pacing_of(trace), outcomes)
     return "none" if judged is None else judged.verdict
 
 

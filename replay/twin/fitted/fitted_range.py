@@ -130,10 +130,8 @@ def note_of_runs(
     )
 
 
-def rate_of_each(rate_per_s: float, cluster: ClusterConfig | None) -> float:
+def rate_of_each(rate_per_s: float, cluster: ClusterConfig) -> float:
     """Return the rate of one instance where as many requests come to each of its role; the largest of all roles."""
-    if cluster is None:
-        return rate_per_s
     numbers: dict[str, int] = {}
     for role in cluster.role_of:
         numbers[role] = numbers.get(role, 0) + 1

@@ -27,6 +27,10 @@ class SheddableInFlight(NamedTuple):
     is_in_flight: Int64s  # per request: 1 while it stands here
 
 
+ROWS_OF_SHEDDABLE = ("nodes", "is_in_flight")
+"""Of ``SheddableInFlight``, the arrays with a row per request."""
+
+
 def new_sheddable_in_flight(num_requests: int) -> SheddableInFlight:
     """Return the state of a gateway that has handed over nothing yet."""
     counts = records(1, EVICTION_COUNTS)

@@ -88,6 +88,10 @@ class GatewayQueue(NamedTuple):
     target_us: Int64s  # per request, from queueing to its deadline; FAR_FUTURE without one
 
 
+ROWS_OF_QUEUE = ("entries", "nodes", "band_of", "target_us")
+"""Of ``GatewayQueue``, the arrays with a row per request."""
+
+
 def new_queue(
     config: FlowControl,
     requests: RequestTable,

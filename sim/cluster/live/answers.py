@@ -7,10 +7,10 @@ import heapq
 import numpy as np
 
 from sim.cluster.config import ClusterConfig
+from sim.cluster.exits import Exit
 from sim.cluster.live.rows import Rows
 from sim.cluster.run.driving import Driver
 from sim.cluster.run.handoff import PREFILL
-from sim.cluster.run.world import Exit
 from sim.engine.state import columns
 from sim.records.results import EngineRecord
 

@@ -1,9 +1,10 @@
 """The rows of a live cluster's tables: who has which, which can be given again, and how they become more.
 
-A request has a row in some twenty arrays. Rows are given in ascending order, span after span: a span is a run of rows
-that nobody needs any more, and where there is none of a good length, all arrays become twice as long. The ids of
-requests' blocks lie one behind another; where their room is used up, those that are still needed are moved together.
-So memory follows how many requests are under way at a time, not how many there were.
+A request has a row in some twenty arrays, which are named beside the tuples that they belong to. Rows are given in
+ascending order, span after span: a span is a run of rows that nobody needs any more, and where there is none of a good
+length, all arrays become twice as long. The ids of requests' blocks lie one behind another; where their room is used
+up, those that are still needed are moved together. So memory follows how many requests are under way at a time, not how
+many there were.
 """
 
 from __future__ import annotations
@@ -13,32 +14,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from sim.cluster.fleet import ROWS_OF_TABLE
+from sim.cluster.gateway.eviction import ROWS_OF_SHEDDABLE
+from sim.cluster.gateway.queue import ROWS_OF_QUEUE
 from sim.cluster.routing.state import Router
 from sim.cluster.run.changes.to_come import rows_of_events
 from sim.cluster.run.driving import Driver
-from sim.cluster.run.world import NEVER, World
+from sim.cluster.run.world import NEVER, ROWS_OF_WORLD, World
+from sim.cluster.transfer.links import ROWS_OF_LINKS
 from sim.engine import dtypes as dt
 from sim.engine.initial_state import longer
-from sim.engine.state import State, columns
+from sim.engine.state import PER_REQUEST, State, columns
 from sim.jit.references import point_to
 from sim.requests import Int64s
-
-OF_WORLD = ("rows", "journeys", "transfers")
-OF_TABLE = ("prompt_tokens", "session", "tenant", "adapter", "slo_priority", "slo_target_us")
-OF_QUEUE = ("entries", "nodes", "band_of", "target_us")
-OF_SHEDDABLE = ("nodes", "is_in_flight")
-OF_LINKS = ("flows", "nodes")
-OF_STATE = (
-    "requests",
-    "taken_in_us",
-    "preempted_us",
-    "num_drafts",
-    "traits",
-    "transfers",
-    "token_us",
-    "next_decode_step",
-)
-"""Fields with a row per request, each begun anew when its row is given again."""
 
 LEAST_SPAN_FRAC = 1 / 4
 """Of all rows: a run of free ones that is shorter is not worth to be looked for again soon."""
@@ -56,7 +44,7 @@ class Rows:
         self.is_known = np.zeros(self._num, bool)
         self.num_taken = np.zeros(self._num, np.int64)
         self._templates = {
-            name: columns(array)[:1].copy() for name, array in self._arrays().items()
+            name: columns(array)[-1:].copy() for name, array in self._arrays().items()
         }  # of rows that nobody has had
 
     def __len__(self) -> int:
@@ -128,12 +116,12 @@ class Rows:
         world, states = self._driver.world, self._driver.states
         found: dict[str, Any] = {}
         for part, names, of in (
-            ("world", OF_WORLD, world),
-            ("table", OF_TABLE, world.requests),
-            ("queue", OF_QUEUE, world.queue),
-            ("sheddable", OF_SHEDDABLE, world.sheddable),
-            ("links", OF_LINKS, world.links),
-            *((f"state {number}", OF_STATE, state) for number, state in enumerate(states)),
+            ("world", ROWS_OF_WORLD, world),
+            ("table", ROWS_OF_TABLE, world.requests),
+            ("queue", ROWS_OF_QUEUE, world.queue),
+            ("sheddable", ROWS_OF_SHEDDABLE, world.sheddable),
+            ("links", ROWS_OF_LINKS, world.links),
+            *((f"state {number}", tuple(PER_REQUEST), state) for number, state in enumerate(states)),
         ):
             found |= {f"{part} {name}": getattr(of, name) for name in names}
         first_name: dict[int, str] = {}
@@ -158,23 +146,23 @@ class Rows:
             )
 
         for number, state in enumerate(self._driver.states):
-            more_state: State = of(state, OF_STATE)
+            more_state: State = of(state, tuple(PER_REQUEST))
             if len(state.skipped) == before:
                 more_state = more_state._replace(skipped=self._scratch(state.skipped, made))
             more_state.engine.queues["num_requests"] = self._num
             self._driver.states[number] = more_state
             point_to(self._driver.world.engines, number, more_state)
-        world: World = of(self._driver.world, OF_WORLD)
-        table = of(world.requests, OF_TABLE)
+        world: World = of(self._driver.world, ROWS_OF_WORLD)
+        table = of(world.requests, ROWS_OF_TABLE)
         world.loop["num_requests"] = self._num
         self._driver.replace(
             world._replace(
                 delays_us=_wider(world.delays_us, self._num),
                 entries=_wider(world.entries, self._num),
                 requests=table._replace(hash_offsets=longer(table.hash_offsets, self._num + 1)),
-                queue=of(world.queue, OF_QUEUE),
-                sheddable=of(world.sheddable, OF_SHEDDABLE),
-                links=of(world.links, OF_LINKS),
+                queue=of(world.queue, ROWS_OF_QUEUE),
+                sheddable=of(world.sheddable, ROWS_OF_SHEDDABLE),
+                links=of(world.links, ROWS_OF_LINKS),
             )
         )
         for name in ("is_given", "is_known", "num_taken"):

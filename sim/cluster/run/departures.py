@@ -5,13 +5,14 @@ from __future__ import annotations
 from sim.cluster.arrays import NOWHERE
 from sim.cluster.draws import RETRY_PAUSE, draw
 from sim.cluster.events import EventRank, plan
+from sim.cluster.exits import Exit
 from sim.cluster.fleet import ACTIVE_ADAPTER, NO_ADAPTER, WAITING_ADAPTER
 from sim.cluster.gateway.admission import note_gone
 from sim.cluster.gateway.eviction import note_departed
 from sim.cluster.routing.decide import note_finished, note_first_token
 from sim.cluster.run.clients import note_answered
 from sim.cluster.run.planning import plan_dispatch
-from sim.cluster.run.world import NEVER, Exit, World
+from sim.cluster.run.world import NEVER, World
 from sim.engine import dtypes as dt
 from sim.jit.compile import part, phase
 

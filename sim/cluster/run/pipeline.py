@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from sim.cluster.arrays import NOWHERE
 from sim.cluster.events import EventRank, plan
+from sim.cluster.exits import Exit
 from sim.cluster.gateway.admission import is_admitted, note_admitted
 from sim.cluster.gateway.eviction import note_dispatched, take_victim
 from sim.cluster.gateway.queue import QUEUED, fleet_saturation, offer, take_next, withdraw
@@ -26,7 +27,7 @@ from sim.cluster.run.handoff import (
 from sim.cluster.run.instances import hand_over, is_on, run_until
 from sim.cluster.run.planning import follow, next_event_us, plan_dispatch, plan_step
 from sim.cluster.run.snapshots import see_fleet, see_prompts, see_two
-from sim.cluster.run.world import NEVER, UNDECIDED, Exit, World
+from sim.cluster.run.world import NEVER, UNDECIDED, World
 from sim.engine import dtypes as dt
 from sim.engine.state import engine_at
 from sim.jit.compile import part, phase

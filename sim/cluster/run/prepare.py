@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,7 +12,8 @@ from sim.cluster.client_plans import ClientPlan
 from sim.cluster.config import ClusterConfig, Pool
 from sim.cluster.draws import PREFILL_ROUTE, first_noise_draw
 from sim.cluster.events import EventQueue, EventRank, new_event_queue, plan_event
-from sim.cluster.fleet import Fleet, RequestTable, new_fleet, request_table, set_candidates
+from sim.cluster.exits import Exit
+from sim.cluster.fleet import Fleet, RequestTable, new_fleet, set_candidates
 from sim.cluster.gateway.admission import AlwaysAdmit, RejectAll, TokenBucket, new_admission
 from sim.cluster.gateway.eviction import new_sheddable_in_flight
 from sim.cluster.gateway.flow_config import FlowControl
@@ -42,10 +42,10 @@ from sim.cluster.run.world import (
     UNDECIDED,
     Clients,
     DecisionLog,
-    Exit,
     World,
 )
 from sim.cluster.transfer.links import new_links
+from sim.cluster.work import ClusterWork
 from sim.config import UNBOUNDED, Record
 from sim.engine import dtypes as dt
 from sim.engine.initial_state import (
@@ -59,7 +59,7 @@ from sim.engine.initial_state import (
     with_kv_transfers,
     with_traits,
 )
-from sim.engine.state import Records, State
+from sim.engine.state import PER_REQUEST, Records, State
 from sim.engine.state import records as aligned_records
 from sim.jit.references import table_of
 from sim.latency.batch import StepBatch
@@ -79,36 +79,6 @@ SEES_QUEUES = ("queue-depth", "running-requests", "load-aware", "vllm-dp")
 
 CACHE_LOG_LENGTH = 8192
 """Of an engine's log of contents that came or went: after more of them all contents are looked at."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClusterWork:
-    """What a cluster is given: requests, and what decisions may know of them; columns of int64, -1 where absent.
-
-    ``session``, ``tenant``, ``adapter``: dense numbers from 0; ``tenants`` names the tenants. ``slo_priority``: higher
-    matters more, below 0 may be shed (``sim.cluster.slo``). ``slo_target_us``: of the first token.
-    ``clients`` None: every request arrives at its ``arrival_us``.
-    """
-
-    requests: Requests
-    session: Int64s | None = None
-    tenant: Int64s | None = None
-    tenants: Sequence[str] = ()
-    adapter: Int64s | None = None
-    slo_priority: Int64s | None = None
-    slo_target_us: Int64s | None = None
-    clients: ClientPlan | None = None
-
-    def table(self) -> RequestTable:
-        """Return the columns that decisions look at."""
-        return request_table(
-            self.requests,
-            session=self.session,
-            tenant=self.tenant,
-            adapter=self.adapter,
-            slo_priority=self.slo_priority,
-            slo_target_us=self.slo_target_us,
-        )
 
 
 def new_world(
@@ -281,39 +251,29 @@ def engine_states(
 ) -> list[State]:
     """Return an engine per instance; they share the table of requests and the ids of their blocks."""
     states: list[State] = []
-    taken_in_us = np.full(len(rows), NEVER, np.int64)
-    preempted_us, deadline_us = np.zeros(len(rows), np.int64), deadlines_of(requests)
+    deadline_us = deadlines_of(requests)
     shares_outputs = bool(
-        np.any(rows["num_hashes"] * config.pools[0].engine.block_size > rows["num_prompt_tokens"])
+        np.any(rows["num_hashes"] * config.pools[0].engine.hash_block_size > rows["num_prompt_tokens"])
     )
-    prefill_rows, prefill_preempted_us, prefill_taken_in_us = rows, preempted_us, taken_in_us
+    made: dict[tuple[object, ...], Records] = {("requests", False): rows}
     traits, skipped = traits_of(requests, config), np.zeros(0, np.int64)
     if traits is not None or any(pool.engine.pipeline_parallel_size > 1 for pool in config.pools):
         skipped = np.zeros(len(rows), np.int64)
-    for pool in config.pools:
-        if pool.role == "prefill" and prefill_rows is rows:
-            prefill_rows = request_records(asked_of(pool, requests), pool.engine, pool.latency)
-            prefill_preempted_us = np.zeros(len(rows), np.int64)
-            prefill_taken_in_us = np.full(len(rows), NEVER, np.int64)
+    for number, pool in enumerate(config.pools):
+        if pool.role == "prefill" and ("requests", True) not in made:
+            made["requests", True] = request_records(asked_of(pool, requests), pool.engine, pool.latency)
         size = size_of(pool, asked_of(pool, requests))
-        num_drafts = np.zeros(len(rows) if pool.engine.num_speculative_tokens else 0, np.int32)
-        num_staged = len(rows) if pool.engine.pipeline_parallel_size > 1 else 0
         rooms = rooms_for(pool.engine, pool.num_slots, record=record, num_requests=len(rows))
         for room in rooms:
             state = first_state(
                 pool.engine, pool.latency, requests.hash_ids, size=size, record=record, room=room
             )
             state = state._replace(
-                requests=prefill_rows if pool.role == "prefill" else rows,
+                **shared_arrays(state, pool, number, made, num=len(rows), engine=len(states)),
                 hash_ids=states[0].hash_ids if states else state.hash_ids,
-                num_drafts=num_drafts,
-                taken_in_us=prefill_taken_in_us if pool.role == "prefill" else taken_in_us,
-                preempted_us=prefill_preempted_us if pool.role == "prefill" else preempted_us,
                 deadline_us=deadline_us,
                 deadlines=np.zeros(len(deadline_us), np.int64),
                 heap=longer(state.heap, 64),
-                token_us=np.zeros(num_staged, np.int64),
-                next_decode_step=np.zeros(num_staged, np.int64),
                 skipped=skipped,
             )
             limits = None if pool.role != "shared" else length_limits(requests, pool.engine)
@@ -337,6 +297,25 @@ def engine_states(
             state.engine.settings["pauses_at_completions"] = pauses
             states.append(state)
     return states
+
+
+def shared_arrays(
+    state: State, pool: Pool, number: int, made: dict[tuple[object, ...], Records], *, num: int, engine: int
+) -> dict[str, Records]:
+    """Return an engine's arrays with a row per request, those that it has from the start.
+
+    ``made``: those that there are, by name and by who shares them; what is missing is added. ``number``: the pool's.
+    """
+    found: dict[str, Records] = {}
+    for name, each in PER_REQUEST.items():
+        if each.is_asked_for or not each.exists(pool.engine):
+            continue
+        is_prefill = pool.role == "prefill"
+        key = (name, {"fleet": None, "side": is_prefill, "pool": number, "engine": (engine,)}[each.shared_by])
+        if key not in made:
+            made[key] = each.rows(getattr(state, name), num)
+        found[name] = made[key]
+    return found
 
 
 def traits_of(requests: Requests, config: ClusterConfig) -> Records | None:

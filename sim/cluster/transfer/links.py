@@ -83,6 +83,10 @@ class Links(NamedTuple):
     num: Int64s  # likewise
 
 
+ROWS_OF_LINKS = ("flows", "nodes")
+"""Of ``Links``, the arrays with a row per request."""
+
+
 def new_links(
     settings: Disaggregation | None,
     *,

@@ -12,9 +12,10 @@ import numpy as np
 
 from sim import Blackbox, EngineConfig, Outcomes, Requests
 from sim.cluster.config import ClusterConfig, Pool
-from sim.cluster.run.prepare import ClusterWork
-from sim.cluster.simulation import ClusterSimulation, simulate_cluster
+from sim.cluster.results.finished import ClusterSimulation
+from sim.cluster.simulation import simulate_cluster
 from sim.cluster.transfer.config import Disaggregation
+from sim.cluster.work import ClusterWork
 from tests.conformance.compare import difference_of_steps
 from tests.conformance.conventions import DEFAULTS
 from tests.conformance.recording import SETTINGS, dense_hashes, read_json_lines

@@ -41,7 +41,7 @@ from replay.search.draws import Drawing
 from replay.search.evaluation import FAILED, GROWN, THROUGHPUT, Evaluation
 from replay.search.highest import TOLERANCE, Above, Found
 from replay.t_interval import half_width
-from replay.twin.config import TwinConfig, as_cluster_of_one
+from replay.twin.config import TwinConfig, with_cluster
 from sim import Blackbox, EngineConfig
 from sim.config import UNBOUNDED
 from tests.replay.capacity.test_capacity_by_hand import LIMITS, TTFT, Known, evaluation
@@ -399,13 +399,12 @@ def test_twice_as_much_of_what_has_a_bound() -> None:
     more = _with_twice(without, ("max_num_seqs", "num_gpu_blocks"))
     assert more is not None
     assert (more.engine.max_num_seqs, more.engine.num_gpu_blocks) == (16, UNBOUNDED)
-    cluster = as_cluster_of_one(TWIN)
+    cluster = with_cluster(TWIN, instances=1, routing=None)
     grown = _with_twice(cluster, ("max_num_seqs",))
     assert grown is not None
-    assert grown.cluster is not None
     assert [pool.engine.max_num_seqs for pool in grown.cluster.pools] == [16]
     assert grown.engine.max_num_seqs == 16
-    assert _with_twice(as_cluster_of_one(without), ("num_gpu_blocks",)) is None
+    assert _with_twice(with_cluster(without, instances=1, routing=None), ("num_gpu_blocks",)) is None
 
 
 def test_more_of_a_resource_is_looked_for_from_a_hundredth_above_what_there_is(

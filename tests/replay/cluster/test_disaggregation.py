@@ -68,7 +68,6 @@ def answered(tmp_path: Path, run: Run) -> dict[str, Any]:
 
 def test_what_the_file_says_is_read_and_written_back(tmp_path: Path) -> None:
     config = load(tmp_path)
-    assert config.cluster is not None
     assert config.cluster.role_of == ("prefill", "prefill", "decode", "decode", "shared")
     assert config.cluster.disaggregation == Disaggregation(kv_bytes_per_token=131072)
     assert config.cluster.prefill_routing == LeastLoaded()
@@ -95,7 +94,6 @@ def test_transfers_that_failures_cut_off_are_in_the_json_and_where_failures_are_
 def test_the_bytes_of_a_token_are_the_model_s(tmp_path: Path) -> None:
     text = SERVER.replace("model: blackbox", "model: blackbox, model_config: meta-llama/Llama-3.1-8B")
     config = load(tmp_path, text + "cluster: {pools: [{role: prefill, name: p}, {role: decode, name: d}]}\n")
-    assert config.cluster is not None
     assert config.cluster.disaggregation is not None
     # 32 layers, 8 heads of 128, keys and values, two bytes each
     assert config.cluster.disaggregation.kv_bytes_per_token == 32 * 8 * 128 * 2 * 2

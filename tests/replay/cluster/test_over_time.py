@@ -21,14 +21,12 @@ from replay.cluster.over_time import (
     summarize_over_time,
     under_way,
 )
-from replay.cluster.simulate import simulate_fleet
+from replay.cluster.simulate import simulate_fleet, simulate_trace
 from replay.model.gpus import find_gpu
 from replay.model.hf_config import read_model_config
 from replay.model.peak import peak_times
 from replay.timeline.one_server import server_over_time
 from replay.trace.pacing import pacing_of
-from replay.trace.simulate import simulate_trace
-from replay.twin.config import as_cluster_of_one
 from tests.examples import examples
 from traces import Trace, read_trace
 from traces.pages.spread import spread
@@ -201,15 +199,13 @@ def test_one_server_over_time_is_a_cluster_of_one(
     """At the times at which the cluster was looked at, every series is the same."""
     (tmp_path / "one.yaml").write_text(TWIN)
     twin = load_config(tmp_path / "one.yaml")
-    one = as_cluster_of_one(twin)
-    assert one.cluster is not None
     trace = trace_from_options(WorkloadOptions(num_requests=200, prompt_tokens=250, output_tokens=25, **load))
     pacing = pacing_of(trace, "auto", at="arrival", max_concurrency=max_concurrency)
     _, simulation = simulate_trace(trace, twin, at="arrival", max_concurrency=max_concurrency)
-    run = simulate_fleet(trace, one.cluster, pacing, points=60)
-    found = stretches(run, one.peaks)
+    run = simulate_fleet(trace, twin.cluster, pacing, points=60)
+    found = stretches(run, twin.peaks)
     assert found is not None
-    expected = summarize_over_time(found, run, one.cluster)
+    expected = summarize_over_time(found, run, twin.cluster)
     assert server_over_time(trace, twin, pacing, simulation, ends_us=found.time_us) == expected
 
 

@@ -30,7 +30,7 @@ BODY = {"prompt": [7] * 40, "max_tokens": 4}
 
 @asynccontextmanager
 async def served(cluster: ClusterConfig) -> AsyncIterator[tuple[Listening, aiohttp.ClientSession]]:
-    config = TwinConfig(engine=ENGINE, latency=LATENCY, cluster=cluster)
+    config = TwinConfig(engine=ENGINE, latency=LATENCY, asked_cluster=cluster)
     async with serving(config) as listening, aiohttp.ClientSession(base_url=listening.url) as client:
         yield listening, client
 

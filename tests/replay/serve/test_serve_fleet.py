@@ -42,7 +42,7 @@ def fleet_of(policy: RoutingPolicy, *, interval_us: int = 0, instances: int = 3)
 
 async def test_a_fleet_answers_behind_one_url_and_its_metrics_tell_the_engines_apart() -> None:
     cluster = fleet_of(POLICIES[0], instances=3)
-    config = TwinConfig(engine=ENGINE, latency=LATENCY, cluster=cluster)
+    config = TwinConfig(engine=ENGINE, latency=LATENCY, asked_cluster=cluster)
     async with serving(config) as listening, aiohttp.ClientSession(base_url=listening.url) as client:
         body = {"prompt": [7] * 40, "max_tokens": 4}
         answers = await asyncio.gather(*(client.post("/v1/completions", json=body) for _ in range(7)))
@@ -62,7 +62,7 @@ async def test_a_fleet_answers_behind_one_url_and_its_metrics_tell_the_engines_a
 
 
 async def test_sessions_stay_on_one_engine() -> None:
-    config = TwinConfig(engine=ENGINE, latency=LATENCY, cluster=fleet_of(Session(), instances=4))
+    config = TwinConfig(engine=ENGINE, latency=LATENCY, asked_cluster=fleet_of(Session(), instances=4))
     async with serving(config) as listening, aiohttp.ClientSession(base_url=listening.url) as client:
         for _ in range(3):
             for who in ("ann", "bob"):
@@ -75,7 +75,7 @@ async def test_sessions_stay_on_one_engine() -> None:
 async def test_who_is_not_admitted_gets_429_and_keeps_nobody_s_place() -> None:
     bucket = TokenBucket(capacity=100, refill_per_s=0)
     cluster = replace(fleet_of(POLICIES[0], instances=2), admission=bucket)
-    config = TwinConfig(engine=ENGINE, latency=LATENCY, cluster=cluster)
+    config = TwinConfig(engine=ENGINE, latency=LATENCY, asked_cluster=cluster)
     async with serving(config) as listening, aiohttp.ClientSession(base_url=listening.url) as client:
         answers = [
             await client.post("/v1/completions", json={"prompt": prompt, "max_tokens": 2})
@@ -87,7 +87,7 @@ async def test_who_is_not_admitted_gets_429_and_keeps_nobody_s_place() -> None:
 
 
 async def test_each_instance_can_have_a_port_of_its_own() -> None:
-    config = TwinConfig(engine=ENGINE, latency=LATENCY, cluster=fleet_of(POLICIES[0], instances=3))
+    config = TwinConfig(engine=ENGINE, latency=LATENCY, asked_cluster=fleet_of(POLICIES[0], instances=3))
     async with serving_instances(config) as servers:
         assert [server.name for server in servers] == ["0", "1", "2"]
         assert len({server.url for server in servers}) == 3
@@ -106,7 +106,7 @@ async def test_the_gateway_s_latency_is_in_the_answer() -> None:
     cluster = ClusterConfig(
         pools=(Pool(engine=ENGINE, latency=LATENCY),), latency=PipelineLatency(admission_us=150_000)
     )
-    config = TwinConfig(engine=ENGINE, latency=LATENCY, cluster=cluster)
+    config = TwinConfig(engine=ENGINE, latency=LATENCY, asked_cluster=cluster)
     async with serving(config) as listening, aiohttp.ClientSession(base_url=listening.url) as client:
         started = loop.time()
         await client.post("/v1/completions", json={"prompt": [7] * 4, "max_tokens": 1})
@@ -123,7 +123,7 @@ async def test_the_gateway_s_latency_is_in_the_answer() -> None:
 async def test_what_real_clients_cannot_have_is_refused(settings: dict[str, object], complaint: str) -> None:
     cluster = replace(fleet_of(POLICIES[0]), **settings)  # type: ignore[arg-type] # checked by the class
     with pytest.raises(ConfigError, match=complaint):
-        async with serving(TwinConfig(engine=ENGINE, latency=LATENCY, cluster=cluster)):
+        async with serving(TwinConfig(engine=ENGINE, latency=LATENCY, asked_cluster=cluster)):
             pass
 
 

@@ -23,7 +23,9 @@ BODY = {"prompt": [7] * 40, "max_tokens": 10}
 def queue_of(flow: FlowControl) -> TwinConfig:
     cluster = fleet_of(RoundRobin(), instances=1)
     pools = tuple(replace(pool, latency=SLOW) for pool in cluster.pools)
-    return TwinConfig(engine=ENGINE, latency=SLOW, cluster=replace(cluster, pools=pools, flow_control=flow))
+    return TwinConfig(
+        engine=ENGINE, latency=SLOW, asked_cluster=replace(cluster, pools=pools, flow_control=flow)
+    )
 
 
 @pytest.mark.parametrize("stream", [False, True])

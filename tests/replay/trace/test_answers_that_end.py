@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from replay.cluster.simulate import simulate_trace
 from replay.trace.requests import ends_by_itself, requests_from_trace
-from replay.trace.simulate import simulate_trace
 from replay.twin.config import TwinConfig
 from sim import Blackbox, EngineConfig, Status, simulate
 from sim.requests import UNKNOWN_LIMIT

@@ -7,9 +7,8 @@ import pytest
 
 import vtwin
 from replay import TwinConfig, dump_config, simulate_trace
-from replay.trace.pacing import waits_for_answers
+from replay.trace.pacing import Loop, pacing_of
 from replay.trace.requests import requests_from_trace
-from replay.trace.simulate import pacing_of
 from sim import Blackbox, EngineConfig
 from traces import ClosedLoop, ConfigError, Header, Trace, make_trace, read_trace
 
@@ -82,12 +81,15 @@ def test_sessions_that_have_not_run_are_refused() -> None:
 
 
 def test_a_trace_of_rounds_or_waves_says_that_answers_send_them() -> None:
-    assert waits_for_answers(talks(sent=False))
-    assert not waits_for_answers(talks())
-    assert waits_for_answers(talks(), "closed")
+    def has_rounds(trace: Trace, loop: Loop = "auto") -> bool:
+        return pacing_of(trace, loop, simulates_rounds=True).has_rounds
+
+    assert has_rounds(talks(sent=False))
+    assert not has_rounds(talks())
+    assert has_rounds(talks(), "closed")
     ran = talks(header=Header(tool="vtwin", closed_loop=ClosedLoop(concurrency=2, in_waves=True)))
     sent = ran.with_columns(send_time_us=np.arange(7) * 50_000)
-    assert not waits_for_answers(sent)
+    assert not has_rounds(sent)
     paced = pacing_of(sent.without_columns("session_id"), "closed", simulates_rounds=True)
     assert paced.waves == (2, 0)
 

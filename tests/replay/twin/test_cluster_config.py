@@ -182,7 +182,6 @@ def test_a_cluster_written_out_reads_as_the_same(
 
 def test_a_pool_has_the_top_level_but_for_its_own_keys(tmp_path: Path) -> None:
     config = load(tmp_path, f"cluster: {{pools: [{POOLS}]}}\n")
-    assert config.cluster is not None
     a, b = config.cluster.pools
     assert (config.engine, config.latency) == (a.engine, a.latency)
     assert (a.engine.max_num_seqs, b.engine.max_num_seqs) == (16, 8)
@@ -193,9 +192,11 @@ def test_a_pool_has_the_top_level_but_for_its_own_keys(tmp_path: Path) -> None:
 def test_options_take_the_place_of_the_file(tmp_path: Path) -> None:
     config = load(tmp_path, "cluster: {instances: 4, latency: {routing_us: 3}}\n")
     changed = with_cluster(config, instances=2, routing="power-of-two").cluster
-    assert changed is not None
     assert (changed.num_instances, changed.routing.name, changed.latency.routing_us) == (2, "power-of-two", 3)
-    assert with_cluster(load(tmp_path, ""), instances=None, routing=None).cluster is None
+    assert with_cluster(load(tmp_path, ""), instances=None, routing=None).is_plain_server
+    one = with_cluster(load(tmp_path, ""), instances=1, routing=None)
+    assert not one.is_plain_server
+    assert one.cluster == load(tmp_path, "").cluster
     with pytest.raises(ConfigError, match="--routing: got 'best', expected one of round-robin"):
         with_cluster(config, instances=None, routing="best")
     pools = load(tmp_path, f"cluster: {{pools: [{POOLS}]}}\n")

@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import vtwin
+from replay.cluster.simulate import simulate_trace
 from replay.timeline.watch import counted, short_of, watched
 from replay.trace.pacing import pacing_of
-from replay.trace.simulate import simulate_trace
 from replay.twin.config import load_config
 from replay.twin.keys.overlay import Setting, notes_of_variants, parse_settings, split_values, variants_of
 from replay.variants.side_by_side import mark_unanswered, side_by_side, unanswered_lines
@@ -136,7 +136,6 @@ def test_a_setting_reaches_into_a_list_of_pools(folder: Path) -> None:
     twin = load_config(
         "twin.yaml", allows_cluster=True, settings=[Setting("cluster.pools[1].engine.max_num_seqs", "8")]
     )
-    assert twin.cluster is not None
     assert [pool.engine.max_num_seqs for pool in twin.cluster.pools] == [16, 8]
     with pytest.raises(ConfigError, match="one of the 2 in the file"):
         load_config("twin.yaml", allows_cluster=True, settings=[Setting("cluster.pools[2].name", "c")])

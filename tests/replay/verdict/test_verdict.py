@@ -13,10 +13,11 @@ import vtwin
 from replay import TwinConfig, dump_config, load_config, pacing_of, simulate_trace
 from replay.cluster.simulate import simulate_fleet
 from replay.run_verdict import judge_run
-from replay.trace.pacing import paced_requests
+from replay.twin.config import with_pools
 from replay.verdict.growth import Customers, customers_of, growth_of, piles_up
 from replay.verdict.judged import Judged
 from sim import Blackbox, EngineConfig
+from sim.cluster import Exit
 from traces import Header, Trace, make_trace, write_trace
 
 PROMPT, OUTPUT = 200, 50
@@ -61,13 +62,10 @@ def capacity(twin: TwinConfig) -> float:
 
 
 def verdict(trace: Trace, twin: TwinConfig) -> Judged | None:
-    pacing = pacing_of(trace, simulates_rounds=twin.cluster is not None)
-    if twin.cluster is not None:
-        fleet = simulate_fleet(trace, twin.cluster, pacing)
-        return judge_run(fleet.simulation.outcomes, twin, pacing, requests=None, fleet=fleet)
-    requests = paced_requests(trace, pacing, block_size=twin.engine.block_size)
-    outcomes = simulate_trace(trace, twin, requests=requests)[1].outcomes
-    return judge_run(outcomes, twin, pacing, requests=requests, fleet=None)
+    pacing = pacing_of(trace, simulates_rounds=True)
+    fleet = simulate_fleet(trace, twin.cluster, pacing)
+    refused = fleet.result.exit == Exit.REFUSED
+    return judge_run(fleet.simulation.outcomes, twin, pacing, work=fleet.work, refused=refused)
 
 
 def is_true(found: Judged | None, share: float) -> bool:
@@ -173,9 +171,8 @@ def test_a_router_that_lives_from_caches_is_not_called_overloaded_where_it_serve
     )
     twin = clustered(text, tmp_path)
     engine = replace(twin.engine, num_gpu_blocks=1500)
-    assert twin.cluster is not None
     pool = replace(twin.cluster.pools[0], engine=engine, latency=Blackbox(beta0=11_000, beta1=40, beta2=41))
-    twin = replace(twin, engine=engine, cluster=replace(twin.cluster, pools=(pool,)))
+    twin = with_pools(twin, [pool])
     n, rate = 4000, 60.0
     group = np.random.default_rng(3).integers(0, 16, size=n)
     trace = load(
@@ -240,10 +237,10 @@ def test_nothing_more_is_simulated_for_a_run_that_is_clear() -> None:
     pacing = pacing_of(load(20, 1.0))
     for n, share in ((300, 0.2), (5000, 3.0)):
         trace = load(n, share * FEW_SEATS_PER_S)
-        requests = paced_requests(trace, pacing, block_size=16)
-        outcomes = simulate_trace(trace, FEW_SEATS, requests=requests)[1].outcomes
+        done = simulate_fleet(trace, FEW_SEATS.cluster, pacing)
         unable = replace(FEW_SEATS, latency=None)  # type: ignore[arg-type] # whoever simulated with it would fail
-        found = judge_run(outcomes, unable, pacing, requests=requests, fleet=None)
+        refused = np.zeros(n, bool)
+        found = judge_run(done.result.outcomes, unable, pacing, work=done.work, refused=refused)
         assert found is not None
         assert found.facts["num_simulated"] == n
 

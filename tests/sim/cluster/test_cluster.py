@@ -10,10 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sim import Blackbox, Engine, EngineConfig, InvalidConfig, LatencyModel, Outcomes, Requests, simulate
+from sim.cluster.by_events import simulate_by_events
 from sim.cluster.client_plans import ClientPlan, capped, closed_loop, sessions, waves
 from sim.cluster.config import ClusterConfig, PipelineLatency, Pool, SnapshotIntervals
+from sim.cluster.exits import Exit
 from sim.cluster.gateway.admission import TierShed, TokenBucket, UtilizationShed
 from sim.cluster.gateway.flow_config import FlowControl
+from sim.cluster.results.finished import ClusterSimulation
 from sim.cluster.routing.policies import (
     AlwaysBusiest,
     CacheAware,
@@ -27,10 +30,9 @@ from sim.cluster.routing.policies import (
     VllmDp,
     Weighted,
 )
-from sim.cluster.run.prepare import ClusterWork
-from sim.cluster.run.world import Exit
-from sim.cluster.simulation import ClusterSimulation, simulate_cluster
+from sim.cluster.simulation import simulate_cluster
 from sim.cluster.transfer.config import Disaggregation
+from sim.cluster.work import ClusterWork
 from tests.examples import examples
 from tests.sim.strategies import Case, Pick, any_model, assert_same_outcomes, cases, requests_of
 
@@ -83,13 +85,6 @@ def seen_at_once(pick: Pick) -> LatencyModel:
 
 
 open_cases = cases(model=any_model, impatient=True, costly=True)
-
-
-@examples(100)
-@given(open_cases)
-def test_a_cluster_of_one_is_the_single_engine(case: Case) -> None:
-    ours = simulate_cluster(ClusterWork(requests=case.requests), alike(case))
-    assert_same_outcomes(ours.outcomes, case.run().outcomes)
 
 
 @examples(100)
@@ -148,7 +143,7 @@ def test_jumps_change_nothing_in_a_cluster(case: Case, num_instances: int, polic
 @given(cases(model=seen_at_once), st.integers(1, 4), st.sampled_from([0, 3, 500]))
 def test_a_closed_loop_over_one_is_the_engine_s_own(case: Case, concurrency: int, think_us: int) -> None:
     plan = closed_loop(len(case.requests), concurrency=concurrency, think_time_us=think_us)
-    ours = simulate_cluster(ClusterWork(requests=case.requests, clients=plan), alike(case))
+    ours = simulate_by_events(ClusterWork(requests=case.requests, clients=plan), alike(case))
     theirs = simulate(case.requests, case.config, case.latency, closed_loop=(concurrency, think_us))
     assert_same_outcomes(ours.outcomes, theirs.outcomes)
 
@@ -157,7 +152,7 @@ def test_a_closed_loop_over_one_is_the_engine_s_own(case: Case, concurrency: int
 @given(cases(model=seen_at_once), st.integers(1, 4))
 def test_a_cap_over_one_is_the_engine_s_own(case: Case, most: int) -> None:
     plan = capped(case.requests.arrival_us, max_concurrency=most)
-    ours = simulate_cluster(ClusterWork(requests=case.requests, clients=plan), alike(case))
+    ours = simulate_by_events(ClusterWork(requests=case.requests, clients=plan), alike(case))
     theirs = simulate(case.requests, case.config, case.latency, max_concurrency=most)
     assert_same_outcomes(ours.outcomes, theirs.outcomes)
 
@@ -200,7 +195,7 @@ def test_a_refusal_lets_the_next_one_go_after_the_answers_that_came_before_it() 
     engine = EngineConfig(max_model_len=256, num_gpu_blocks=100, async_scheduling=False)
     pool = Pool(engine=engine, latency=Blackbox(alpha1=0.5, beta0=10))
     work = ClusterWork(requests=requests, clients=capped(requests.arrival_us, max_concurrency=2))
-    ours = simulate_cluster(work, ClusterConfig(pools=(pool,))).outcomes
+    ours = simulate_by_events(work, ClusterConfig(pools=(pool,))).outcomes
     assert_same_outcomes(ours, simulate(requests, engine, pool.latency, max_concurrency=2).outcomes)
     assert ours.arrival_us.tolist() == [0, 0, 14, 28]
     assert ours.queued_us[1] == 450
@@ -217,7 +212,7 @@ def test_thousands_that_join_in_another_order_than_they_come_join_as_in_the_engi
     pool = Pool(
         engine=EngineConfig(max_num_seqs=64, num_gpu_blocks=4000), latency=Blackbox(alpha1=1, beta0=3)
     )
-    ours = simulate_cluster(ClusterWork(requests=requests), ClusterConfig(pools=(pool,)))
+    ours = simulate_by_events(ClusterWork(requests=requests), ClusterConfig(pools=(pool,)))
     assert_same_outcomes(ours.outcomes, simulate(requests, pool.engine, pool.latency).outcomes)
 
 

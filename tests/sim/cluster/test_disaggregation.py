@@ -12,7 +12,9 @@ from hypothesis import strategies as st
 
 from sim import Blackbox, EngineConfig, InvalidConfig, Requests, simulate
 from sim.cluster.config import ClusterConfig, Pool, SnapshotIntervals
+from sim.cluster.exits import Exit
 from sim.cluster.gateway.flow_config import FlowControl
+from sim.cluster.results.finished import ClusterSimulation
 from sim.cluster.routing.policies import (
     KvCost,
     LeastLoaded,
@@ -23,10 +25,9 @@ from sim.cluster.routing.policies import (
     VllmDp,
     Weighted,
 )
-from sim.cluster.run.prepare import ClusterWork
-from sim.cluster.run.world import Exit
-from sim.cluster.simulation import ClusterSimulation, simulate_cluster
+from sim.cluster.simulation import simulate_cluster
 from sim.cluster.transfer.config import Disaggregation
+from sim.cluster.work import ClusterWork
 from tests.examples import examples
 from tests.sim.cluster.test_cluster import POLICIES, assert_same_run, some_requests
 from tests.sim.strategies import Case, any_model, assert_same_outcomes, cases

@@ -11,9 +11,9 @@ from sim import Blackbox, EngineConfig, Extended, Requests, simulate
 from sim.cluster.config import ClusterConfig, Pool
 from sim.cluster.draws import NOISE_DRAWS, STREAMS, first_noise_draw, number_drawn
 from sim.cluster.routing.policies import KvCost, PowerOfTwo, RandomChoice
-from sim.cluster.run.prepare import ClusterWork
 from sim.cluster.simulation import simulate_cluster
 from sim.cluster.transfer.config import Disaggregation
+from sim.cluster.work import ClusterWork
 
 NUM_DRAWS = 4000
 NUM_REQUESTS = 4800

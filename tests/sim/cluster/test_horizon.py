@@ -10,12 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sim.cluster.config import PipelineLatency
+from sim.cluster.exits import Exit
 from sim.cluster.gateway.flow_config import FlowControl
+from sim.cluster.results.finished import ClusterSimulation
 from sim.cluster.routing.policies import LeastLoaded, RoundRobin, RoutingPolicy
-from sim.cluster.run.prepare import ClusterWork
-from sim.cluster.run.world import Exit
-from sim.cluster.simulation import ClusterSimulation, simulate_cluster
+from sim.cluster.simulation import simulate_cluster
 from sim.cluster.transfer.config import Disaggregation
+from sim.cluster.work import ClusterWork
 from sim.config import InvalidConfig
 from sim.requests import Requests, Status
 from tests.examples import examples

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from sim import Blackbox, EngineConfig, InvalidConfig, Requests
 from sim.cluster.config import ClusterConfig, PipelineLatency, SnapshotIntervals
+from sim.cluster.exits import Exit
 from sim.cluster.gateway.admission import (
     AdmissionPolicy,
     AlwaysAdmit,
@@ -25,6 +26,7 @@ from sim.cluster.gateway.flow_config import FlowControl
 from sim.cluster.infrastructure.config import Autoscaler, Failure, Failures, Retries
 from sim.cluster.live.cluster import LiveCluster
 from sim.cluster.live.writing import Sender
+from sim.cluster.results.finished import ClusterSimulation
 from sim.cluster.routing.policies import (
     CacheAware,
     KvCost,
@@ -36,10 +38,9 @@ from sim.cluster.routing.policies import (
     VllmDp,
     Weighted,
 )
-from sim.cluster.run.prepare import ClusterWork
-from sim.cluster.run.world import Exit
-from sim.cluster.simulation import ClusterSimulation, simulate_cluster
+from sim.cluster.simulation import simulate_cluster
 from sim.cluster.transfer.config import Disaggregation
+from sim.cluster.work import ClusterWork
 from tests.examples import examples
 from tests.sim.cluster.test_cluster import POLICIES, alike, cluster, keeping_step
 from tests.sim.cluster.test_disaggregation import links, split

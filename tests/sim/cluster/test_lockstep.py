@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from sim import Blackbox, EngineConfig, InvalidConfig
 from sim.cluster.config import ClusterConfig, FlowControl, Pool
-from sim.cluster.run.prepare import ClusterWork
 from sim.cluster.simulation import simulate_cluster
+from sim.cluster.work import ClusterWork
 from tests.examples import examples
 from tests.sim.cluster.test_cluster import alike, keeping_step, rows_of
 from tests.sim.reference import Batch, Reference

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from sim import Blackbox, EngineConfig
 from sim.cluster.config import ClusterConfig, PipelineLatency, Pool, SnapshotIntervals
+from sim.cluster.exits import Exit
 from sim.cluster.gateway.flow_config import FlowControl
 from sim.cluster.infrastructure.config import (
     RETRYABLE,
@@ -24,6 +25,7 @@ from sim.cluster.infrastructure.config import (
     Size,
     Startup,
 )
+from sim.cluster.results.finished import ClusterSimulation
 from sim.cluster.routing.policies import (
     CacheAware,
     KvCost,
@@ -34,9 +36,8 @@ from sim.cluster.routing.policies import (
     VllmDp,
     Weighted,
 )
-from sim.cluster.run.prepare import ClusterWork
-from sim.cluster.run.world import Exit
-from sim.cluster.simulation import ClusterSimulation, simulate_cluster
+from sim.cluster.simulation import simulate_cluster
+from sim.cluster.work import ClusterWork
 from sim.requests import Requests, Status
 from tests.examples import examples
 from tests.sim.cluster.test_cluster import assert_same_run, cluster, keeping_step, some_requests

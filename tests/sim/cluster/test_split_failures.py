@@ -10,11 +10,12 @@ from hypothesis import strategies as st
 
 from sim import Blackbox, EngineConfig, Requests
 from sim.cluster.config import ClusterConfig, Pool
+from sim.cluster.exits import Exit
 from sim.cluster.infrastructure.config import Failure, Failures, Retries
-from sim.cluster.run.prepare import ClusterWork
-from sim.cluster.run.world import Exit
-from sim.cluster.simulation import ClusterSimulation, simulate_cluster
+from sim.cluster.results.finished import ClusterSimulation
+from sim.cluster.simulation import simulate_cluster
 from sim.cluster.transfer.config import Disaggregation
+from sim.cluster.work import ClusterWork
 from tests.examples import examples
 from tests.sim.cluster.split_failures import Twin
 from tests.sim.cluster.test_cluster import POLICIES

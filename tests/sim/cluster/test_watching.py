@@ -15,11 +15,11 @@ from sim.cluster.arrays import Records
 from sim.cluster.client_plans import closed_loop
 from sim.cluster.config import ClusterConfig, Pool, SnapshotIntervals
 from sim.cluster.infrastructure.config import Autoscaler
+from sim.cluster.results.watching import Watch
 from sim.cluster.routing.policies import LeastLoaded, RoundRobin, RoutingPolicy, Weighted
-from sim.cluster.run.prepare import ClusterWork
 from sim.cluster.run.watch import look_at_all
 from sim.cluster.simulation import simulate_cluster
-from sim.cluster.watching import Watch
+from sim.cluster.work import ClusterWork
 from sim.jit.references import Table
 from tests.examples import examples
 from tests.sim.cluster.test_cluster import GATEWAYS, alike, assert_same_run, cluster, some_requests
@@ -30,7 +30,7 @@ from tests.sim.strategies import Case, any_model, cases
 def close_looks() -> Iterator[None]:
     """Let runs of some hundred µs be looked at, too."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("sim.cluster.watching.LEAST_INTERVAL_US", 30)
+        patch.setattr("sim.cluster.results.watching.LEAST_INTERVAL_US", 30)
         yield
 
 
@@ -137,8 +137,8 @@ def test_each_look_takes_every_engine_on_once_however_many_need_room(
         firsts.setdefault(time_us, []).append(first)
         return look_at_all(table, time_us, seen, first)
 
-    monkeypatch.setattr("sim.cluster.simulation.look_at_all", counted)
-    monkeypatch.setattr("sim.cluster.watching.LEAST_INTERVAL_US", 1000)
+    monkeypatch.setattr("sim.cluster.by_events.look_at_all", counted)
+    monkeypatch.setattr("sim.cluster.results.watching.LEAST_INTERVAL_US", 1000)
     engine = EngineConfig(max_num_seqs=1, num_gpu_blocks=400)
     pool = Pool(engine=engine, latency=Blackbox(beta0=1000), instances=num_instances)
     simulate_cluster(ClusterWork(requests=requests), ClusterConfig(pools=(pool,)), points=4)

@@ -13,6 +13,7 @@ import numpy as np
 
 from sim.cluster.config import ClusterConfig
 from sim.cluster.events import EventRank, plan_event, with_room_for_events
+from sim.cluster.exits import Exit
 from sim.cluster.fleet import Fleet
 from sim.cluster.infrastructure.chance import repair_us, uptime_us
 from sim.cluster.infrastructure.lives import Infrastructure, Life, SizeChange
@@ -32,7 +33,7 @@ from sim.cluster.run.changes.removal import (
 )
 from sim.cluster.run.changes.to_come import has_events, has_unheard
 from sim.cluster.run.handoff import PREFILL
-from sim.cluster.run.world import FOREVER, NEVER, Exit, World
+from sim.cluster.run.world import FOREVER, NEVER, World
 from sim.config import InvalidConfig
 from sim.engine import dtypes as dt
 from sim.engine.initial_state import with_more_room

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from sim.cluster.arrays import NOWHERE
 from sim.cluster.events import EventRank, plan
+from sim.cluster.exits import Exit
 from sim.cluster.gateway.eviction import note_departed
 from sim.cluster.routing.decide import forget_instance, note_first_token
 from sim.cluster.run.departures import leave_admitted, leave_instance
@@ -20,7 +21,7 @@ from sim.cluster.run.instances import next_step_us
 from sim.cluster.run.pipeline import enter_queue
 from sim.cluster.run.planning import plan_dispatch
 from sim.cluster.run.tables import world_at
-from sim.cluster.run.world import NEVER, Exit, World
+from sim.cluster.run.world import NEVER, World
 from sim.engine import dtypes as dt
 from sim.engine.abort import abort
 from sim.engine.kv_cache.blocks import free_blocks

@@ -8,8 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sim.cluster.events import EventRank
+from sim.cluster.exits import Exit
 from sim.cluster.run.pipeline import NUM_KINDS
-from sim.cluster.run.world import Exit, World
+from sim.cluster.run.world import World
 from sim.engine.state import State, columns
 
 ABOUT_A_REQUEST = (

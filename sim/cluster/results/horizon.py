@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
+from sim.cluster.results.finished import Undone
 from sim.cluster.run.changes.removal import has_work
 from sim.cluster.run.world import NEVER, World
 from sim.engine import dtypes as dt
@@ -13,21 +12,6 @@ from sim.engine.state import State
 from sim.jit.references import Table
 from sim.records.results import cut_off
 from sim.requests import Int64s, Outcomes, Status
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Undone:
-    """Requests that are UNFINISHED at a horizon: running, waiting at an instance or for KV, or still in the gateway.
-
-    Those that are none of these had not arrived.
-    """
-
-    num_running: int = 0
-    num_waiting: int = 0
-    num_in_gateway: int = 0
-
-
-NOTHING_UNDONE = Undone()
 
 
 def may_go_on(table: Table, world: World) -> bool:

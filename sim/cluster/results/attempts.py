@@ -7,9 +7,10 @@ from dataclasses import dataclass, fields, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from sim.cluster.exits import Exit
 from sim.cluster.infrastructure.config import Retries
-from sim.cluster.run.prepare import ClusterWork
-from sim.cluster.run.world import NEVER, Exit
+from sim.cluster.run.world import NEVER
+from sim.cluster.work import ClusterWork
 from sim.requests import Int64s, Outcomes
 
 

@@ -1,0 +1,123 @@
+"""A cluster's run from event to event: gateway, engines, clients and operations in the order of their times."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+
+import numpy as np
+
+from sim.cluster.config import ClusterConfig
+from sim.cluster.results.attempts import with_attempts
+from sim.cluster.results.finished import ClusterSimulation
+from sim.cluster.results.of_world import results_of
+from sim.cluster.results.watching import Watch
+from sim.cluster.run.changes.operations import Operations
+from sim.cluster.run.driving import Driver
+from sim.cluster.run.loop import finish_ranks
+from sim.cluster.run.prepare import new_world
+from sim.cluster.run.watch import BUSY, look_at_all
+from sim.cluster.run.watch import NEEDS_ROOM as LOOK_NEEDS_ROOM
+from sim.cluster.run.world import FOREVER, NEVER, World
+from sim.cluster.work import ClusterWork
+from sim.config import Record
+from sim.engine.initial_state import with_more_room
+from sim.engine.run import NEEDS_ROOM, run
+from sim.engine.state import State
+from sim.jit.references import Table, point_to, table_of
+from sim.requests import Int64s
+
+
+def simulate_by_events(
+    work: ClusterWork,
+    config: ClusterConfig,
+    *,
+    record: Record = "none",
+    records_decisions: bool = False,
+    forced: Int64s | None = None,
+    coalesce: bool = True,
+    points: int | None = None,
+    until_us: int | None = None,
+) -> ClusterSimulation:
+    """Return what becomes of requests in a cluster; as ``simulate_cluster``, which has checked what it is given."""
+    if config.retries is not None:
+        work = with_attempts(work, config.retries)
+        if forced is not None:
+            forced = np.concatenate([forced, np.full(len(work.requests) - len(forced), NEVER)])
+    started = time.thread_time()
+    world, states = new_world(work, config, record=record, records_decisions=records_decisions, forced=forced)
+    if not coalesce:
+        world.coalesces[:] = 0
+    operations = Operations(world, states, config, table_of([world]))
+    operations.begin()
+    watch = None
+    if points is not None:
+        last_us = int(world.arrivals_us[-1]) if len(world.arrivals_us) else 0
+        watch = Watch(points=points, num_instances=len(states), last_arrival_us=last_us)
+    end_us = FOREVER if until_us is None else until_us
+    world = _run_events(operations, states, config, watch=watch, until_us=end_us)
+    _finish_engines(world, states, until_us=end_us)
+    cpu_s = time.thread_time() - started
+    result = results_of(
+        world, states, config, record=record, cpu_s=cpu_s, operations=operations, until_us=until_us
+    )
+    if watch is None:
+        return result
+    num_blocks = [max(config.pools[pool].engine.num_gpu_blocks - 1, 0) for pool in world.pool_of]
+    over_time = watch.finished(states, end_us=result.duration_us, num_blocks=np.array(num_blocks, np.int64))
+    return replace(result, over_time=over_time)
+
+
+def _run_events(
+    operations: Operations,
+    states: list[State],
+    config: ClusterConfig,
+    *,
+    watch: Watch | None,
+    until_us: int,
+) -> World:
+    """Let all events before ``until_us`` happen; look at the instances on the way."""
+    driver = Driver(operations, states, config)
+    while True:
+        driver.run(until_us if watch is None else min(watch.next_us, until_us))
+        if watch is None or watch.next_us >= until_us:
+            return driver.world
+        if not _has_looked(operations.table, driver.world, states, watch):
+            return driver.world
+
+
+def _has_looked(whole: Table, world: World, states: list[State], watch: Watch) -> bool:
+    """Look at the instances; return whether anything is left to look at."""
+    loop = world.loop[0]
+    is_over = not loop.has_hand and loop.next_arrival >= len(world.arrivals)
+    is_over = is_over and world.events.counts[0].num_planned == 0
+    if is_over and loop.is_coupled:
+        return False
+    first = 0
+    while (answer := look_at_all(whole, watch.next_us, watch.seen, first)) == LOOK_NEEDS_ROOM:
+        first = int(loop.waits_for)
+        states[first] = with_more_room(states[first])
+        point_to(world.engines, first, states[first])
+    watch.take()
+    return not is_over or answer == BUSY
+
+
+def _finish_engines(world: World, states: list[State], *, until_us: int) -> None:
+    """Let every engine run to its end, or to a horizon; nothing depends on what it finishes any more."""
+    for state in states:
+        state.engine.settings["log_completions"] = state.engine.settings["pauses_at_completions"] = 0
+    if world.first_rank.max() != NEVER:
+        _finish_ranks(world, states, until_us=until_us)
+        return
+    for number in range(len(states)):
+        while run(world.engines, number, until_us, bool(world.coalesces[number])) == NEEDS_ROOM:
+            states[number] = with_more_room(states[number])
+            point_to(world.engines, number, states[number])
+
+
+def _finish_ranks(world: World, states: list[State], *, until_us: int) -> None:
+    """Let ranks that are in step run to their end, or to a horizon."""
+    for first in sorted(set(world.first_rank.tolist())):
+        while (rank := finish_ranks(table_of([world]), first, until_us)) != NEVER:
+            states[rank] = with_more_room(states[rank])
+            point_to(world.engines, rank, states[rank])

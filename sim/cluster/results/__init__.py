@@ -1,0 +1,1 @@
+"""What is made of a world whose run is over: attempts, horizon, looks, outcomes."""

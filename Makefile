@@ -87,8 +87,8 @@ soak: $(STAMP) ## ten minutes of serve and observe at a low rate: the memory of 
 
 N := 200
 SEED := 1
-conformance-random: $(STAMP) ## N=200 SEED=1: random cases, a real vLLM's scheduler against the engine
-	$(BIN)/python -m tests.conformance.random_run --number $(N) --seed $(SEED)
+conformance-random: $(STAMP) ## N=200 SEED=1 [GROUPS_TOO=1: of models whose layers cache differently]: random cases, a real vLLM's scheduler against the engine
+	$(BIN)/python -m tests.conformance.random_run --number $(N) --seed $(SEED) $(if $(GROUPS_TOO),--groups)
 
 LOCKER := uv==0.13.9
 COMPILE = build/lock/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header pyproject.toml
@@ -101,8 +101,8 @@ lock: ## renew both lock files, hashes of every file included; pins stay unless 
 sbom: $(STAMP) ## what an installation consists of, as CycloneDX JSON: sbom.json
 	$(BIN)/python -m tests.sbom
 
-wheel: $(STAMP) ## build the wheel into dist/
-	$(BIN)/python -m build --wheel --no-isolation
+wheel: $(STAMP) ## build the wheel into dist/, with compiled code for each of Python 3.11 to 3.13 that is there: minutes
+	$(BIN)/python -m tests.wheel
 
 wheel-check: $(STAMP) ## the wheel in clean environments of Python 3.11, 3.12 and 3.13, used from an empty folder
 	$(BIN)/python -m tests.install

@@ -1,310 +1,293 @@
-"""``vtwin calibrate``. What is heavy is imported when the command runs."""
+"""``vtwin calibrate`` and its subcommands. What is heavy is imported when a command runs."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from calibrate.commands.options import (
+    CalibrateOptions,
+    CostOptions,
+    MeasureOptions,
+    ModelsOptions,
+    PairOptions,
+    ServerOptions,
+)
 from replay.twin import with_code_option
+from traces.console.subcommands import Subcommands
+from traces.strict.option_table import with_option_tables
 from traces.strict.tell import say_text
 
+if TYPE_CHECKING:
+    from calibrate.command import Traces
+    from calibrate.findings import Calibration, Options
+    from calibrate.gate.verdict import Baseline, Gate
 
+calibrate_app = typer.Typer(cls=Subcommands, add_completion=False)
+
+
+@calibrate_app.callback(
+    invoke_without_command=True,
+    epilog="Example: vtwin calibrate traces/low traces/high --fit --holdout traces/middle --write-config twin.yaml "
+    "--report report",
+)
 @with_code_option
-def calibrate(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
-    observed: Annotated[
-        list[Path], typer.Argument(metavar="OBSERVED…", help="Observed traces: stems, headers or tables.")
-    ],
-    report: Annotated[
-        Path, typer.Option(metavar="DIR", help="Folder for report.json, report.md, report.html.")
-    ],
-    simulated: Annotated[
-        Path | None, typer.Option(metavar="STEM", help="A trace to compare the observed one with.")
-    ] = None,
-    config: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="TWIN.yaml",
-            help="The twin to simulate the traces with. Default with --fit: what the first trace's header says.",
-        ),
-    ] = None,
-    fit: Annotated[bool, typer.Option("--fit", help="Fit the twin's coefficients to the traces.")] = False,
-    holdout: Annotated[
-        list[Path] | None,
-        typer.Option(
-            metavar="STEM",
-            help="A trace that the fit does not see, for the held-out errors; may be repeated. "
-            "Default: fit the first half of each trace, hold out the second.",
-        ),
-    ] = None,
-    repeat: Annotated[
-        list[Path] | None,
-        typer.Option(
-            metavar="STEM",
-            help="A second run of one trace's load. Shows run-to-run noise next to every error. "
-            "Detected automatically if two of the traces sent the same requests.",
-        ),
-    ] = None,
-    slo: Annotated[
-        str | None,
-        typer.Option(
-            metavar="LIMITS", help="Latency limits (SLO); count requests that meet all: ttft=500ms,tpot=30ms."
-        ),
-    ] = None,
-    network: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NETWORK",
-            help="Add the client's network to the simulated side: rtt=2ms,bandwidth=100 (Mbit/s). "
-            "rtt=measured takes the round trip that the trace recorded.",
-        ),
-    ] = None,
-    max_concurrency: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            metavar="N",
-            help="The traces' client sent with at most N requests in flight, and their headers do not say it: simulate "
-            "from due times, with this cap.",
-        ),
-    ] = None,
-    margin: Annotated[
-        float | None,
-        typer.Option(
-            min=0,
-            max=10,
-            metavar="FRAC",
-            help="Test equivalence of the means: their ratio within 1 ± this fraction.",
-        ),
-    ] = None,
-    write_config: Annotated[
-        Path | None, typer.Option(metavar="TWIN2.yaml", help="Write the fitted twin to this file.")
-    ] = None,
-    write_defaults: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Add the fit to this defaults.yaml.")
-    ] = None,
-    model: Annotated[
-        str | None, typer.Option(help="Model name for --write-defaults. Default: from the trace.")
-    ] = None,
-    model_config: Annotated[
-        str | None,
-        typer.Option(
-            metavar="CONFIG.json",
-            help="The model's config.json, or the name of a model that ships with vtwin. With the GPU, it gives priors "
-            "for coefficients that the traces cannot determine. Default: the trace's model, if it ships.",
-        ),
-    ] = None,
-    gpu: Annotated[
-        str | None,
-        typer.Option(help="The server's GPU, for priors and for --write-defaults. Default: from the trace."),
-    ] = None,
-    tp: Annotated[
-        int | None,
-        typer.Option(min=1, max=65_536, help="Tensor parallelism, as --gpu. Default: from the trace."),
-    ] = None,
-    infer_async: Annotated[
-        bool,
-        typer.Option("--infer-async", help="Fit with and without async scheduling and take the better fit."),
-    ] = False,
-    accept_flags: Annotated[
-        bool,
-        typer.Option(
-            "--accept-flags",
-            help="Go on if the twin's flags are not those that a trace's header says of its server.",
-        ),
-    ] = False,
-    latency_model: Annotated[
-        Literal["auto", "blackbox", "extended", "physics", "profiled", "roofline"] | None,
-        typer.Option(
-            help="Latency model to fit. auto compares blackbox, the extended model's terms, physics if model and GPU "
-            "are known, and the profile if the twin has one, on held-out requests, and takes the best. physics starts "
-            "from the twin's model_config and hardware, and its corrections are fitted; of profiled, the factor on its "
-            "tables and the time between steps. roofline is not fitted. Default: auto. "
-            "Without --fit: as configured.",
-            show_default=False,
-        ),
-    ] = None,
-    compare_latency: Annotated[
-        str | None,
-        typer.Option(
-            metavar="MODELS",
-            help="Score each of these latency models against the traces, such as blackbox,roofline,physics,profiled. "
-            "Each model's report goes to DIR/MODEL. With --fit, models that can be fitted are. Not with a gate or "
-            "--write-config, which need one twin.",
-        ),
-    ] = None,
-    fit_alpha2: Annotated[
-        bool, typer.Option("--fit-alpha2", help="Also fit alpha2. Default: held at its configured value.")
-    ] = False,
-    thresholds: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="GATE.yaml",
-            help="Error limits: exit 1 if one is exceeded, 5 if inconclusive.",
-        ),
-    ] = None,
-    junit: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write the gate's verdict to this file as JUnit XML.")
-    ] = None,
-    baseline: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="REPORT.json",
-            help="An older report. Only errors that were within their limit there and no longer are fail the gate.",
-        ),
-    ] = None,
-    pair_by: Annotated[
-        Literal["request_id", "order"],
-        typer.Option(help="How requests are matched: by id, or by order of arrival."),
-    ] = "request_id",
-    fit_guided: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="PLAIN",
-            help="Find what grammars cost: the trace has guided requests, PLAIN the same requests without. With "
-            "--config; --write-config writes the cost.",
-            show_default=False,
-        ),
-    ] = None,
-    fit_host: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="ASYNC",
-            help="Find the CPU's time that async scheduling hides: the trace is of a server without it, ASYNC of the "
-            "same requests with it. With --config; --write-config writes the time.",
-            show_default=False,
-        ),
-    ] = None,
-    seed: Annotated[
-        int,
-        typer.Option(min=0, help="Seed of the bootstrap and the search (physics draws nothing)."),
-    ] = 42,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print report.json on stdout, the tables on stderr.")
-    ] = False,
-    form: Annotated[
-        Literal["vtwin", "blis"],
-        typer.Option(
-            "--format",
-            help="blis: also write report.blis.json with that tool's fields and quality labels; --json prints it.",
-        ),
-    ] = "vtwin",
-) -> object:
+@with_option_tables
+def calibrate(asked: CalibrateOptions) -> object:
     """Compare an observed trace with the simulated one, fit the twin, and write a report."""
-    for option, other in (("--fit-guided", fit_guided), ("--fit-host", fit_host)):
-        if other is not None:
-            from calibrate.guided_command import fit_guided_cost, fit_host_cost
+    if asked.old.fit_guided is not None or asked.old.fit_host is not None:
+        from calibrate.commands.old_spelling import fit_cost
 
-            _check_pair(option, observed, {"--fit": fit, "--simulated": simulated, "--holdout": holdout})
-            found = fit_guided_cost if option == "--fit-guided" else fit_host_cost
-            runs = (observed[0], other)
-            found(runs, config, report, write_config=write_config, as_json=as_json, seed=seed)
-            return None
-    from calibrate.ci.run_gate import announce, gate_of, margins_of, verdict_on
-    from calibrate.command import (
-        calibration_of,
-        check_writing,
-        network_of,
-        read_traces,
-        summarise,
-        twin_of_header,
-        write_all,
+        fit_cost(asked)
+        return None
+    from calibrate.ci.run_gate import gate_of
+
+    asked = _from_header(asked)
+    _check(asked)
+    gate = gate_of(asked.gate.thresholds, junit=asked.gate.junit, baseline=asked.gate.baseline)
+    traces, options = _read(
+        (asked.traces.observed, asked.simulated, asked.twin.holdout or [], asked.twin.repeat or []),
+        asked.measure,
+        _options(asked, None if gate is None else gate[0]),
     )
-    from calibrate.compare_latency import check_alone, compare_models, kind_of
-    from calibrate.distinct_runs import check_distinct
-    from calibrate.findings import Options
-    from calibrate.fit.objective.coefficients import COEFFICIENTS, FITTED
+    if asked.old.compare_latency is not None:
+        from calibrate.commands.old_spelling import compare_latency
+
+        compare_latency(asked, traces, options)
+        return None
+    return _calibrated(asked, traces, options, gate)
+
+
+@calibrate_app.command(
+    "guided",
+    epilog="Example: vtwin calibrate guided with-schema plain --config twin.yaml --report report "
+    "--write-config twin-guided.yaml",
+)
+@with_code_option
+@with_option_tables
+def guided(
+    guided: Annotated[
+        Path, typer.Argument(metavar="GUIDED", help="The trace of a run with guided requests.")
+    ],
+    plain: Annotated[Path, typer.Argument(metavar="PLAIN", help="The same requests without grammars.")],
+    asked: CostOptions,
+) -> None:
+    """Find what grammars cost, from a run of guided requests and one of the same requests without."""
+    from calibrate.commands.costs import fit_guided_cost
+
+    fit_guided_cost((guided, plain), asked)
+
+
+@calibrate_app.command(
+    "host",
+    epilog="Example: vtwin calibrate host sync async --config twin.yaml --report report --write-config twin-host.yaml",
+)
+@with_code_option
+@with_option_tables
+def host(
+    synchronous: Annotated[
+        Path, typer.Argument(metavar="SYNC", help="The trace of a server without async scheduling.")
+    ],
+    asynchronous: Annotated[
+        Path, typer.Argument(metavar="ASYNC", help="The same requests on a server with it.")
+    ],
+    asked: CostOptions,
+) -> None:
+    """Find the CPU's time that async scheduling hides, from a run of a server without it and one with it."""
+    from calibrate.commands.costs import fit_host_cost
+
+    fit_host_cost((synchronous, asynchronous), asked)
+
+
+@calibrate_app.command(
+    "models",
+    epilog="Example: vtwin calibrate models traces/low traces/high --config twin.yaml --models blackbox,roofline "
+    "--report report",
+)
+@with_code_option
+@with_option_tables
+def models(asked: ModelsOptions) -> None:
+    """Score several latency models against the same traces. Each model's report goes to DIR/MODEL."""
+    from calibrate.commands.models import compare_models
     from calibrate.run import check_options
+    from traces import check_place
+
+    check_place(asked.traces.report, option="--report")
+    held_out = asked.holdout or []
+    check_options(
+        simulated=False,
+        config=True,
+        fitting=asked.fit,
+        num_observed=len(asked.traces.observed),
+        num_holdout=len(held_out),
+    )
+    paths = (asked.traces.observed, None, held_out, asked.repeat or [])
+    traces, options = _read(paths, asked.measure, _options_of_models(asked))
+    compare_models(
+        asked.models,
+        traces,
+        asked.config,
+        asked.traces.report,
+        fit=asked.fit,
+        options=options,
+        as_json=asked.result.as_json,
+    )
+
+
+def _from_header(asked: CalibrateOptions) -> CalibrateOptions:
+    """Return the options with a twin of the first trace's header, where a fit has none to start from."""
+    if not asked.twin.fit or asked.twin.config is not None or asked.simulated is not None:
+        return asked
+    from calibrate.command import twin_of_header
+
+    server = asked.server
+    config = twin_of_header(
+        asked.traces.observed[0],
+        asked.traces.report,
+        gpu=server.gpu,
+        model_config=server.model_config,
+        tp=server.tp,
+    )
+    return replace(asked, twin=replace(asked.twin, config=config))
+
+
+def _check(asked: CalibrateOptions) -> None:
+    """Raise ConfigError for options that do not go together, and for places that cannot be written."""
+    from calibrate.command import check_writing
+    from calibrate.run import check_options
+
+    twin, fitting = asked.twin, asked.fitting
+    check_options(
+        simulated=asked.simulated is not None,
+        config=twin.config is not None,
+        fitting=twin.fit,
+        num_observed=len(asked.traces.observed),
+        num_holdout=len(twin.holdout or []),
+    )
+    check_writing(
+        fit=twin.fit,
+        places={
+            "--report": asked.traces.report,
+            "--write-config": asked.write.write_config,
+            "--write-defaults": asked.write.write_defaults,
+            "--junit": asked.gate.junit,
+        },
+        infer=fitting.infer_async
+        or asked.alpha.fit_alpha2
+        or fitting.latency_model in ("auto", "blackbox", "extended"),
+    )
+    if asked.old.compare_latency is not None:
+        from calibrate.commands.old_spelling import check_alone
+
+        check_alone(asked)
+
+
+def _latency_model(asked: CalibrateOptions) -> str | None:
+    """Return the latency model that is fitted, None: the configured one."""
+    is_one = asked.twin.fit and asked.twin.config is not None and asked.old.compare_latency is None
+    return asked.fitting.latency_model or ("auto" if is_one else None)
+
+
+def _options(asked: CalibrateOptions, gate: Gate | None) -> Options:
+    """Return how ``vtwin calibrate`` compares and fits."""
+    from calibrate.ci.run_gate import margins_of
+    from calibrate.commands.models import kind_of
+
+    return replace(
+        _shared_options(asked.measure, asked.server, asked.pair),
+        seed=asked.result.seed,
+        infer_async=asked.fitting.infer_async,
+        latency_model=kind_of(_latency_model(asked)),
+        names=_fitted_names(with_alpha2=asked.alpha.fit_alpha2),
+        margins=margins_of(asked.measure.margin, gate),
+    )
+
+
+def _options_of_models(asked: ModelsOptions) -> Options:
+    """Return how ``vtwin calibrate models`` compares and fits."""
+    from calibrate.ci.run_gate import margins_of
+
+    return replace(
+        _shared_options(asked.measure, asked.server, asked.pair),
+        seed=asked.result.seed,
+        infer_async=asked.infer_async,
+        names=_fitted_names(with_alpha2=asked.alpha.fit_alpha2),
+        margins=margins_of(asked.measure.margin, None),
+    )
+
+
+def _shared_options(measure: MeasureOptions, server: ServerOptions, pair: PairOptions) -> Options:
+    from calibrate.findings import Options
     from traces import parse_slo
     from traces.strict.tell import tell_note
 
-    held_out = holdout or []
-    if fit and config is None and simulated is None:
-        config = twin_of_header(observed[0], report, gpu=gpu, model_config=model_config, tp=tp)
-    check_options(
-        simulated=simulated is not None,
-        config=config is not None,
-        fitting=fit,
-        num_observed=len(observed),
-        num_holdout=len(held_out),
+    return Options(
+        pair_by=pair.pair_by,
+        model_config=server.model_config,
+        gpu=server.gpu,
+        tp=server.tp,
+        slo_us={} if measure.slo is None else parse_slo(measure.slo, tell=tell_note),
+        max_concurrency=measure.max_concurrency,
     )
-    check_writing(
-        fit=fit,
-        places={
-            "--report": report,
-            "--write-config": write_config,
-            "--write-defaults": write_defaults,
-            "--junit": junit,
-        },
-        infer=infer_async or fit_alpha2 or latency_model in ("auto", "blackbox", "extended"),
-    )
-    if compare_latency is not None:
-        check_alone(
-            thresholds=thresholds,
-            junit=junit,
-            baseline=baseline,
-            latency_model=latency_model,
-            write_config=write_config,
-            write_defaults=write_defaults,
-            format=None if form == "vtwin" else form,
-        )
-    if fit and config is not None and compare_latency is None:
-        latency_model = latency_model or "auto"
-    gate = gate_of(thresholds, junit=junit, baseline=baseline)
-    options = Options(
-        pair_by=pair_by,
-        seed=seed,
-        infer_async=infer_async,
-        latency_model=kind_of(latency_model),
-        model_config=model_config,
-        gpu=gpu,
-        tp=tp,
-        names=COEFFICIENTS if fit_alpha2 else FITTED,
-        slo_us={} if slo is None else parse_slo(slo, tell=tell_note),
-        max_concurrency=max_concurrency,
-        margins=margins_of(margin, None if gate is None else gate[0]),
-    )
-    traces = read_traces(observed, simulated, held_out, repeat or [])
+
+
+def _fitted_names(*, with_alpha2: bool) -> tuple[str, ...]:
+    from calibrate.fit.objective.coefficients import COEFFICIENTS, FITTED
+
+    return COEFFICIENTS if with_alpha2 else FITTED
+
+
+def _read(
+    paths: tuple[Sequence[Path], Path | None, Sequence[Path], Sequence[Path]],
+    measure: MeasureOptions,
+    options: Options,
+) -> tuple[Traces, Options]:
+    """Return the traces, and the options with the client's network, which a trace may say.
+
+    ``paths``: observed, simulated, held out, repeated.
+    """
+    from calibrate.command import network_of, read_traces
+    from calibrate.distinct_runs import check_distinct
+
+    traces = read_traces(*paths)
     check_distinct(traces.observed, holdout=traces.holdout, repeats=traces.repeats)
-    options = replace(options, network=network_of(network, traces))
-    if compare_latency is not None:
-        compare_models(compare_latency, traces, config, report, fit=fit, options=options, as_json=as_json)
-        return None
+    return traces, replace(options, network=network_of(measure.network, traces))
+
+
+def _calibrated(
+    asked: CalibrateOptions, traces: Traces, options: Options, gate: tuple[Gate, Baseline | None] | None
+) -> Calibration:
+    """Compare or fit, write what is asked for, tell it, and return what was found."""
+    from calibrate.ci.run_gate import announce, verdict_on
+    from calibrate.command import calibration_of, summarise, write_all
+
+    report, is_stdout_free = asked.traces.report, not asked.result.as_json
     calibration = calibration_of(
         traces,
-        config,
-        fit=fit,
+        asked.twin.config,
+        fit=asked.twin.fit,
         options=options,
-        latency_model=latency_model,
-        accepts_flags=accept_flags or gate is not None,
+        latency_model=_latency_model(asked),
+        accepts_flags=asked.fitting.accept_flags or gate is not None,
     )
     verdict = None if gate is None else verdict_on(calibration, *gate)
     documents = write_all(
         calibration,
         report,
         verdict=verdict,
-        config=write_config,
-        defaults=write_defaults,
-        server=(model, gpu, tp),
-        form=form,
+        config=asked.write.write_config,
+        defaults=asked.write.write_defaults,
+        server=(asked.write.model, asked.server.gpu, asked.server.tp),
+        form=asked.form,
     )
-    summarise(calibration, report, is_stdout_free=not as_json)
-    if as_json:
-        say_text(json.dumps(documents[form], indent=2, allow_nan=False))
+    summarise(calibration, report, is_stdout_free=is_stdout_free)
+    if asked.result.as_json:
+        say_text(json.dumps(documents[asked.form], indent=2, allow_nan=False))
     if verdict is not None:
-        announce(verdict, calibration, junit=junit, is_stdout_free=not as_json)
+        announce(verdict, calibration, junit=asked.gate.junit, is_stdout_free=is_stdout_free)
     return calibration
-
-
-def _check_pair(option: str, observed: Sequence[Path], others: Mapping[str, object]) -> None:
-    """Raise ConfigError where a fit to a pair of runs stands beside what asks for another fit."""
-    from traces import ConfigError
-
-    given = [name for name, value in others.items() if value]
-    if given or len(observed) != 1:
-        got = ", ".join(given) or f"{len(observed)} traces"
-        raise ConfigError(f"{option}: cannot be combined with {got}, expected one trace and --config alone")

@@ -37,9 +37,7 @@ def models_in(text: str) -> list[str]:
     """Return the models of a list with commas, each once. Raises ConfigError on an empty one."""
     models = list(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
     if not models:
-        raise ConfigError(
-            "--compare-latency: got nothing, expected latency models such as blackbox,roofline,physics"
-        )
+        raise ConfigError("--models: got nothing, expected latency models such as blackbox,roofline,physics")
     return models
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -30,11 +30,11 @@ from calibrate.findings import (
     Source,
 )
 from calibrate.fit.beyond import beyond_load
-from calibrate.fit.objective.fit_trace import fit_trace
-from calibrate.fit.objective.known_server import known_physics, known_tiles
-from calibrate.fit.objective.priors import known_priors
+from calibrate.fit.objective.fit_trace import FitTrace, fit_trace
+from calibrate.fit.objective.known_server import KnownServer, known_physics, known_tiles
+from calibrate.fit.objective.priors import Prior, known_priors
 from calibrate.fit.pipeline import fit
-from calibrate.fit.result import pace_of
+from calibrate.fit.result import Fit, pace_of
 from calibrate.fit.search import Report
 from calibrate.flags.model_and_gpu import absent_candidates, known_of
 from calibrate.misfit import without_missed
@@ -116,57 +116,26 @@ def calibrate(
     """
     options = _with_run_to_run(options, [*observed, *holdout], repeats)
     halves = None if holdout else [first_half(source.trace) for source in observed]
+    chosen = [None] * len(observed) if halves is None else halves
     ready = [
         fit_trace(
             _as_met(source.trace, options),
             config,
             name=source.name,
-            chosen=None if halves is None else halves[i],
+            chosen=half,
             steps=source.steps,
             max_concurrency=options.max_concurrency,
         )
-        for i, source in enumerate(observed)
+        for source, half in zip(observed, chosen, strict=True)
     ]
     known = known_of(observed[0].trace, config, options)
-    is_open = options.latency_model == "auto"
-    physics = known_physics(known, config)[0] if is_open else None
-    tiles = known_tiles(known, config) if is_open else Tiles()
     priors = known_priors(known)
-    found = fit(
-        ready,
-        config,
-        names=options.names,
-        seed=options.seed,
-        infer_async=options.infer_async,
-        latency_model=options.latency_model,
-        priors=priors,
-        physics=physics,
-        tiles=tiles.factors,
-        report=report,
-    )
-    if halves is None:
-        fitted = _all_pairs(
-            [against_twin(source, found.config, options, role="fitted") for source in observed]
-        )
-        held_out = _all_pairs(
-            [against_twin(source, found.config, options, role="held out") for source in holdout]
-        )
-        how = unseen_by_fit(holdout, observed)
-    else:
-        role: Role = "first half fitted, second half held out"
-        compared = [against_twin(source, found.config, options, role=role) for source in observed]
-        fitted, held_out = (_half(compared, halves, first=first) for first in (True, False))
-        how = "the second half of the requests by arrival; the fit has seen the first"
-    spans = [
-        range_of([source.trace], [None if halves is None else halves[i]]) for i, source in enumerate(observed)
-    ]
+    found = _fitted(ready, known, config, options, priors=priors, report=report)
+    fitted, held_out, how = _both_parts(observed, holdout, halves, found.config, options)
+    spans = [range_of([source.trace], [half]) for source, half in zip(observed, chosen, strict=True)]
     met = list({id(each): each for each, _ in [*fitted, *held_out]}.values())
-    fitted_config = replace(
-        found.config,
-        fitted=without_missed(union(spans), met),
-        pace=pace_of(found, run_to_run=options.run_to_run.bound),
-    )
-    found = replace(found, config=fitted_config)
+    pace = pace_of(found, run_to_run=options.run_to_run.bound)
+    found = replace(found, config=replace(found.config, fitted=without_missed(union(spans), met), pace=pace))
     calibration = _assembled(
         held_out, fitted, options=options, repeats=repeats, config=found.config, unseen=how
     )
@@ -177,6 +146,51 @@ def calibrate(
         bands=bands_of(calibration.fitted_on.pairs, calibration.held_out.pairs),
         notes=(*calibration.notes, *absent_candidates(observed[0].trace, config, options)),
     )
+
+
+def _fitted(
+    ready: Sequence[FitTrace],
+    known: KnownServer,
+    config: TwinConfig,
+    options: Options,
+    *,
+    priors: Mapping[str, Prior],
+    report: Report | None,
+) -> Fit:
+    """Return the fit, with the models that are known of model and GPU among its candidates where it may choose."""
+    is_open = options.latency_model == "auto"
+    return fit(
+        ready,
+        config,
+        names=options.names,
+        seed=options.seed,
+        infer_async=options.infer_async,
+        latency_model=options.latency_model,
+        priors=priors,
+        physics=known_physics(known, config)[0] if is_open else None,
+        tiles=(known_tiles(known, config) if is_open else Tiles()).factors,
+        report=report,
+    )
+
+
+def _both_parts(
+    observed: Sequence[Source],
+    holdout: Sequence[Source],
+    halves: Sequence[NDArray[np.bool_]] | None,
+    config: TwinConfig,
+    options: Options,
+) -> tuple[list[Part], list[Part], str]:
+    """Return the fitted and the held-out requests with their simulations, and what the fit has not seen."""
+    if halves is None:
+        return (
+            _all_pairs([against_twin(source, config, options, role="fitted") for source in observed]),
+            _all_pairs([against_twin(source, config, options, role="held out") for source in holdout]),
+            unseen_by_fit(holdout, observed),
+        )
+    role: Role = "first half fitted, second half held out"
+    compared = [against_twin(source, config, options, role=role) for source in observed]
+    fitted, held_out = (_half(compared, halves, first=first) for first in (True, False))
+    return fitted, held_out, "the second half of the requests by arrival; the fit has seen the first"
 
 
 def _with_run_to_run(options: Options, sources: Sequence[Source], repeats: Sequence[Source]) -> Options:

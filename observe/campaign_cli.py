@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -21,38 +20,15 @@ from traces.strict.tell import say, say_text, tell
 
 if TYPE_CHECKING:
     from observe.observation import Observation
+    from observe.options import ListOptions
     from observe.settings import Settings
     from traces.workload import WorkloadOptions
 
 _MINUTE_S = 60.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ListOptions:
-    """Which list of loads: a sweep's text or a plan's name, one of them; ``yes``: do not ask.
-
-    ``overwrite``: measured traces, too.
-    """
-
-    sweep: str | None
-    plan: Literal["calibrate"] | None
-    yes: bool
-    resume: bool
-    overwrite: bool = False
-
-    @property
-    def is_asked_for(self) -> bool:
-        """Whether there is a list at all. Raises ConfigError for options that make no sense together."""
-        if self.sweep is not None and self.plan is not None:
-            raise ConfigError("--plan: cannot be combined with --sweep")
-        some = self.sweep is not None or self.plan is not None
-        if not some and (self.yes or self.resume):
-            raise ConfigError("--yes, --resume: need --plan or --sweep")
-        return some
-
-
 async def observe_list(
-    workload: WorkloadOptions, settings: Settings, *, options: ListOptions, folder: Path
+    workload: WorkloadOptions, settings: Settings, *, options: ListOptions, folder: Path, overwrite: bool
 ) -> list[Outcome]:
     """Run the list into ``folder``; return what came of each load that was begun.
 
@@ -70,7 +46,7 @@ async def observe_list(
         )
 
     return await run_loads(
-        loads, folder, observe=observe, resume=options.resume, overwrite=options.overwrite, tell=_tell_line
+        loads, folder, observe=observe, resume=options.resume, overwrite=overwrite, tell=_tell_line
     )
 
 

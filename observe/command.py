@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from observe.campaign_cli import ListOptions, observe_list, report_list
+from observe.campaign_cli import observe_list, report_list
 from observe.event_loop import run_on_fastest_loop
 from observe.observation import Observation, observe_with
 from observe.result.json_document import summarize_observed
@@ -20,6 +20,7 @@ from traces.strict.tell import say_text, tell
 from traces.workload import clipping_notes, trace_from_options
 
 if TYPE_CHECKING:
+    from observe.options import FileOptions, ListOptions
     from observe.settings import Settings
     from traces import Trace
     from traces.workload import WorkloadOptions
@@ -33,20 +34,18 @@ def observe_once(
     settings: Settings,
     *,
     output: Path,
-    overwrite: bool,
     slo_us: Mapping[str, float],
-    as_json: bool,
-    strict: bool,
+    files: FileOptions,
 ) -> None:
     """Observe one load into ``output`` and print the result; exit as it demands."""
     requests = trace_from_options(workload)
     printed: list[str] = []
     _tell_clipping(workload)
-    if (note := note_replaced(output, overwrite=overwrite)) is not None:
+    if (note := note_replaced(output, overwrite=files.overwrite)) is not None:
         tell(f"observe: {note}")
     observation = run_on_fastest_loop(lambda: _observe(requests, settings, output=output, printed=printed))
-    _report(observation, as_json=as_json, printed=printed, slo_us=slo_us)
-    _exit(observation, strict=strict, max_error_frac=settings.max_error_frac)
+    _report(observation, as_json=files.as_json, printed=printed, slo_us=slo_us)
+    _exit(observation, strict=files.strict, max_error_frac=settings.max_error_frac)
 
 
 def _tell_clipping(workload: WorkloadOptions) -> None:
@@ -89,16 +88,17 @@ def observe_loads(
     options: ListOptions,
     folder: Path,
     slo_us: Mapping[str, float],
-    as_json: bool,
-    strict: bool,
+    files: FileOptions,
 ) -> None:
     """Observe a list of loads into ``folder``, print the results, and exit as the worst of them demands."""
     _tell_clipping(workload)
-    outcomes = run_on_fastest_loop(lambda: observe_list(workload, settings, options=options, folder=folder))
-    report_list(outcomes, slo_us=slo_us, as_json=as_json)
+    outcomes = run_on_fastest_loop(
+        lambda: observe_list(workload, settings, options=options, folder=folder, overwrite=files.overwrite)
+    )
+    report_list(outcomes, slo_us=slo_us, as_json=files.as_json)
     seen = [outcome.observation for outcome in outcomes if outcome.observation is not None]
     for observation in sorted(seen, key=lambda each: not each.interrupted):
-        _exit(observation, strict=strict, max_error_frac=settings.max_error_frac)
+        _exit(observation, strict=files.strict, max_error_frac=settings.max_error_frac)
 
 
 def _exit(observation: Observation, *, strict: bool, max_error_frac: float | None) -> None:

@@ -42,9 +42,36 @@ _SHOWN_FINGERPRINTS = 5
 def first_header(ready: Preparation, settings: Settings, *, executor: Executor) -> Header:
     """Return the header that the trace has while the run goes on."""
     asked = ready.plan.trace.header
+    return replace(
+        asked,
+        trace_version=3,
+        time_unit="us",
+        tool="vtwin",
+        tool_version=tool_version(),
+        mode="real",
+        created_at=datetime.now(UTC).isoformat(timespec="seconds"),
+        command=settings.command,
+        server=ready.server.info.learn(
+            "given by the user",
+            url=settings.endpoint.redact(settings.endpoint.base),
+            gpu=settings.gpu,
+            tensor_parallel=settings.tp,
+        ),
+        client=_planned_client(ready, settings, executor=executor),
+        config_digest=None,
+        rebased=None,
+        metrics_delta={},
+        spec_decode=None,
+        noise_floor={},
+        observed_kv_metrics=None,
+    )
+
+
+def _planned_client(ready: Preparation, settings: Settings, *, executor: Executor) -> ClientInfo:
+    """Return what is known of the client before the run: its limits, and what it is asked to send."""
     pace = asked_pace(ready.plan)
     limits = settings.limits
-    client = ClientInfo(
+    return ClientInfo(
         clock=executor.clock_name,
         library=executor.library,
         num_processes=settings.processes,
@@ -68,29 +95,6 @@ def first_header(ready: Preparation, settings: Settings, *, executor: Executor) 
         finished=False,
         notes=ready.notes,
     )
-    return replace(
-        asked,
-        trace_version=3,
-        time_unit="us",
-        tool="vtwin",
-        tool_version=tool_version(),
-        mode="real",
-        created_at=datetime.now(UTC).isoformat(timespec="seconds"),
-        command=settings.command,
-        server=ready.server.info.learn(
-            "given by the user",
-            url=settings.endpoint.redact(settings.endpoint.base),
-            gpu=settings.gpu,
-            tensor_parallel=settings.tp,
-        ),
-        client=client,
-        config_digest=None,
-        rebased=None,
-        metrics_delta={},
-        spec_decode=None,
-        noise_floor={},
-        observed_kv_metrics=None,
-    )
 
 
 def final_header(
@@ -104,8 +108,43 @@ def final_header(
     after: Sequence[Sample] | None,
 ) -> Header:
     """Return ``header`` with what the run has shown of server and client."""
+    answer_counts = executor.answer_counts
+    fingerprint = next(iter(answer_counts.fingerprints), None)
+    deltas = {} if ready.metrics is None or after is None else counter_deltas(ready.metrics, list(after))
+    notes = [
+        *([facts.stopped] if facts.stopped else []),
+        *_remarks(answer_counts),
+        *_lost_rounds(progress),
+        *_cut_waits(progress, settings),
+        *_missing_server_fields(ready, answer_counts),
+        *_each_lost(executor.processes),
+        *_about_processes(executor.processes, settings),
+        *_lost_metrics(ready, after),
+    ]
     assert header.client is not None  # noqa: S101  first_header made it
-    answer_counts, processes = executor.answer_counts, executor.processes
+    client = _client_of_run(
+        header.client, ready, settings=settings, progress=progress, executor=executor, facts=facts
+    )
+    return replace(
+        header,
+        server=header.server.learn("system_fingerprint of the answers", system_fingerprint=fingerprint),
+        client=replace(client, notes=(*client.notes, *notes)),
+        metrics_delta=deltas,
+        spec_decode=spec_decode(deltas),
+    )
+
+
+def _client_of_run(
+    client: ClientInfo,
+    ready: Preparation,
+    *,
+    settings: Settings,
+    progress: Progress,
+    executor: Executor,
+    facts: RunFacts,
+) -> ClientInfo:
+    """Return what the run has shown of the client: how it kept up, and whether it set the pace."""
+    processes = executor.processes
     cpu_frac = max((each.cpu_frac or 0.0 for each in processes), default=busy_frac(facts))
     reason = (
         limiting_bounds_of_processes(processes)
@@ -115,9 +154,9 @@ def final_header(
     achieved = achieved_pace(ready.plan, progress)
     is_cut = facts.interrupted or facts.stopped is not None
     asked = due_pace(ready.plan, progress) if is_cut else asked_pace(ready.plan)
-    client = replace(
-        header.client,
-        token_counts=_token_counts(answer_counts),
+    return replace(
+        client,
+        token_counts=_token_counts(executor.answer_counts),
         num_held_back=progress.num_held_back if settings.limits.max_concurrency else None,
         num_retried=progress.num_retried if settings.limits.max_retries else None,
         in_flight_asked=asked_in_flight(ready.plan),
@@ -139,26 +178,6 @@ def final_header(
         reason=reason,
         finished=not facts.interrupted,
         interrupted=facts.interrupted,
-        notes=(
-            *header.client.notes,
-            *([facts.stopped] if facts.stopped else []),
-            *_remarks(answer_counts),
-            *_lost_rounds(progress),
-            *_cut_waits(progress, settings),
-            *_missing_server_fields(ready, answer_counts),
-            *_each_lost(processes),
-            *_about_processes(processes, settings),
-            *_lost_metrics(ready, after),
-        ),
-    )
-    fingerprint = next(iter(answer_counts.fingerprints), None)
-    deltas = {} if ready.metrics is None or after is None else counter_deltas(ready.metrics, list(after))
-    return replace(
-        header,
-        server=header.server.learn("system_fingerprint of the answers", system_fingerprint=fingerprint),
-        client=client,
-        metrics_delta=deltas,
-        spec_decode=spec_decode(deltas),
     )
 
 

@@ -5,7 +5,8 @@ The Python API of this room (everything is imported when first used):
 - ``run(trace, config)`` simulates the requests of a trace, for one server and for a cluster, and returns a ``Run``: its
   summary, verdict, latencies, pace band and more, worked out when first asked for. ``RunSettings`` say how to simulate.
 - ``find_capacity(workload, config, slo)`` is the highest rate within latency limits, ``tune(workload, path, slo)`` the
-  engine flags that serve the highest, ``sweep(grid)`` the table of many runs.
+  engine flags that serve the highest, ``sweep(grid)`` the table of many runs. ``plan_fleet(workload, rate, slo,
+  profiles)`` is the smallest fleet within latency limits.
 - ``load_config(path)`` reads TWIN.yaml into a ``TwinConfig``, ``dump_config(config)`` is its text again.
 - ``simulate_trace(trace, config)`` simulates the requests of a trace; ``summarize(simulation, trace)`` is the
   JSON document that ``vtwin replay --json`` prints.
@@ -13,7 +14,8 @@ The Python API of this room (everything is imported when first used):
   ``pacing_of(trace)`` says whether answers set its pace, ``paced_requests(trace, pacing, block_size=16)`` heeds it.
 - ``lookup_defaults(model, gpu, tp=1)`` finds coefficients on record, ``write_defaults_entry(path, entry)``
   puts them there.
-- ``serving(config)`` is an OpenAI-compatible server around the engine, as an async context manager.
+- ``serving(config)`` is an OpenAI-compatible server around the engine, as an async context manager; ``run_server``
+  serves until it is told to end.
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from replay.capacity.question import find_capacity
     from replay.cluster.simulate import simulate_trace
+    from replay.fleet.question import Fleet, plan_fleet
     from replay.pace_band import paced
     from replay.run_verdict import judge_trace
     from replay.serve import run_server, serving
@@ -44,6 +47,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "DefaultsEntry",
+    "Fleet",
     "Judged",
     "Pacing",
     "Provenance",
@@ -60,6 +64,7 @@ __all__ = [
     "paced",
     "paced_requests",
     "pacing_of",
+    "plan_fleet",
     "read_defaults",
     "requests_from_trace",
     "run",
@@ -75,6 +80,7 @@ __all__ = [
 
 _HOMES = {
     "DefaultsEntry": "replay.twin.defaults",
+    "Fleet": "replay.fleet.question",
     "Judged": "replay.verdict.judged",
     "Pacing": "replay.trace.pacing",
     "Provenance": "replay.twin.defaults",
@@ -91,6 +97,7 @@ _HOMES = {
     "paced": "replay.pace_band",
     "paced_requests": "replay.trace.pacing",
     "pacing_of": "replay.trace.pacing",
+    "plan_fleet": "replay.fleet.question",
     "read_defaults": "replay.twin.defaults",
     "requests_from_trace": "replay.trace.requests",
     "run": "replay.simulated_run",

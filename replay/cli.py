@@ -5,26 +5,27 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from replay.progress import working
-from replay.ready import load_engine
-from replay.run_options import (
-    ConfigOption,
-    DefaultsOption,
+from replay.options.run import (
     FileOptions,
-    InstancesOption,
-    RoutingOption,
+    PacingOptions,
+    RecordedArgument,
     RunOptions,
     TwinOptions,
     simulation_options,
     twins_asked,
 )
+from replay.options.serve import ServeOptions
+from replay.options.start import StartOptions
+from replay.progress import working
+from replay.ready import load_engine
 from replay.simulation_command import SimulationOptions, simulate_and_write
 from replay.twin.own.own_code import with_code_option
-from replay.twins import AnywayOption, check_starts
+from replay.twins import check_starts
+from traces.console.options import DefaultsOption
 from traces.strict.option_table import with_option_tables
 from traces.strict.tell import say, say_text, tell
 
@@ -44,40 +45,10 @@ config_app = typer.Typer(
 @with_code_option
 @with_option_tables
 def replay(
-    trace: Annotated[
-        Path,
-        typer.Argument(
-            metavar="STEM",
-            help="The trace's stem, header or table; also a file of Azure, BurstGPT, Mooncake, vllm bench, guidellm, …",
-        ),
-    ],
+    trace: RecordedArgument,
     twin: TwinOptions,
     *,
-    at: Annotated[
-        Literal["auto", "arrival", "send"],
-        typer.Option(
-            help="When requests reach the engine. auto: the send times if recorded, else the scheduled times."
-        ),
-    ] = "auto",
-    closed_loop: Annotated[
-        bool | None,
-        typer.Option(
-            "--closed-loop/--open-loop",
-            help="Whether answers release the next requests, as with a fixed number of users or a cap on requests in "
-            "flight. Default: as the trace was recorded.",
-            show_default=False,
-        ),
-    ] = None,
-    max_concurrency: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            metavar="N",
-            help="The client that recorded the trace sent at most N requests at a time: simulate it so. For traces "
-            "whose header does not say it.",
-            show_default=False,
-        ),
-    ] = None,
+    pacing: PacingOptions,
     run: RunOptions,
     files: FileOptions,
 ) -> None:
@@ -91,54 +62,27 @@ def replay(
         recorded = read_recorded(trace, events=True)
     if len(recorded) == 0:
         raise TraceError(f"{trace}: got a trace without requests, expected one at least")
-    loop: Literal["auto", "closed", "open"] = (
-        "auto" if closed_loop is None else ("closed" if closed_loop else "open")
+    options = simulation_options(
+        twin, run, files, at=pacing.at, loop=pacing.loop, max_concurrency=pacing.max_concurrency
     )
-    options = simulation_options(twin, run, files, at=at, loop=loop, max_concurrency=max_concurrency)
     simulate_each(twins, [("", "", recorded)], output=twin.output, overwrite=files.overwrite, options=options)
 
 
 @with_code_option
-def serve(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
-    config: ConfigOption,
-    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
-    port: Annotated[
-        int, typer.Option(min=0, max=65535, help="Port to listen on; 0 picks a free one.")
-    ] = 8000,
-    model: Annotated[str, typer.Option(help="The served model's name.")] = "vtwin",
-    api_key: Annotated[
-        str | None,
-        typer.Option(envvar="VTWIN_API_KEY", help="Require this API key under /v1.", show_envvar=True),
-    ] = None,
-    enable_per_request_metrics: Annotated[
-        bool, typer.Option("--enable-per-request-metrics", help="Add vLLM's metrics object to usage.")
-    ] = False,
-    max_body_bytes: Annotated[
-        int, typer.Option(min=1, help="The longest body of a request.", metavar="BYTES")
-    ] = 16 * 2**20,
-    max_prompts: Annotated[int, typer.Option(min=1, help="The most prompts of a request.")] = 128,
-    max_request_tokens: Annotated[
-        int, typer.Option(min=1, help="The most tokens of a request: all its prompts and answers.")
-    ] = 2**20,
-    port_per_instance: Annotated[
-        bool,
-        typer.Option(
-            "--port-per-instance",
-            help="Serve each instance of the cluster as a server of its own, at --port and the ports after it, "
-            "for a real router to stand in front of.",
-        ),
-    ] = False,
-    instances: InstancesOption = None,
-    routing: RoutingOption = None,
-    anyway: AnywayOption = False,
-    defaults: DefaultsOption = None,
-) -> None:
+@with_option_tables
+def serve(asked: ServeOptions) -> None:
     """Serve the simulated engine over HTTP in real time, as vLLM does: an OpenAI-compatible endpoint.
 
     With `cluster:` in TWIN.yaml, or --instances, it answers as the fleet behind its router.
     """
-    twin = _load(config, defaults, instances=instances, routing=routing, anyway=anyway)
-    if port_per_instance and twin.is_plain_server:
+    twin = _load(
+        asked.config,
+        asked.defaults,
+        instances=asked.instances,
+        routing=asked.routing,
+        anyway=asked.anyway,
+    )
+    if asked.port_per_instance and twin.is_plain_server:
         from traces import ConfigError
 
         raise ConfigError(
@@ -148,24 +92,28 @@ def serve(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     from replay.serve import run_server
     from replay.serve.limits import Limits
 
-    def announce(listening: Listening) -> None:
-        whose = f" (instance {listening.name})" if listening.name else ""
-        say(f"serving {listening.model} on {listening.url}{whose}")
-        sys.stdout.flush()
-
     run_server(
         twin,
-        announce=announce,
-        port_per_instance=port_per_instance,
-        host=host,
-        port=port,
-        model=model,
-        api_key=api_key,
-        request_metrics=enable_per_request_metrics,
+        announce=_announce,
+        port_per_instance=asked.port_per_instance,
+        host=asked.host,
+        port=asked.port,
+        model=asked.model,
+        api_key=asked.api_key,
+        request_metrics=asked.enable_per_request_metrics,
         limits=Limits(
-            max_body_bytes=max_body_bytes, max_prompts=max_prompts, max_request_tokens=max_request_tokens
+            max_body_bytes=asked.max_body_bytes,
+            max_prompts=asked.max_prompts,
+            max_request_tokens=asked.max_request_tokens,
         ),
     )
+
+
+def _announce(listening: Listening) -> None:
+    """Say where a server answers, at once: a script may wait for the line."""
+    whose = f" (instance {listening.name})" if listening.name else ""
+    say(f"serving {listening.model} on {listening.url}{whose}")
+    sys.stdout.flush()
 
 
 @config_app.command(epilog="Example: vtwin config show twin.yaml")
@@ -193,63 +141,28 @@ def show(
     "from-serve",
     epilog="Example: vtwin config from-serve 'vllm serve MODEL --max-num-seqs 128' --gpu H100 > twin.yaml",
 )
-def from_serve(
-    command: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="'vllm serve MODEL …'", show_default=False, help="The server's command line, in quotes."
-        ),
-    ] = None,
-    from_trace: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="STEM",
-            help="Take what this trace's header says about its server; with a command line, what that leaves open.",
-        ),
-    ] = None,
-    gpu: Annotated[
-        str | None,
-        typer.Option(
-            help="The server's GPU: take vLLM's own defaults for it, and the latency by the model, else from the "
-            "defaults on record."
-        ),
-    ] = None,
-    model_config: Annotated[
-        str | None,
-        typer.Option(
-            metavar="CONFIG.json",
-            help="With --gpu: the model's config.json, or the name of a model that ships with vtwin. Default: the "
-            "server's model, if it ships.",
-        ),
-    ] = None,
-    tp: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            max=65_536,
-            help="With --gpu: GPUs that share each layer. Default: what the server says, else 1.",
-        ),
-    ] = None,
-) -> None:
+@with_option_tables
+def from_serve(asked: StartOptions) -> None:
     """Print a TWIN.yaml to start from: of a server's command line, of a trace's header, or of both."""
     from replay.model import read_model_config
     from replay.twin.start import from_serve
     from traces import ConfigError
 
-    if gpu is None and (model_config is not None or tp is not None):
+    if asked.gpu is None and (asked.model_config is not None or asked.tp is not None):
         raise ConfigError("--model-config, --tp: got it without --gpu, expected the GPU, too")
-    if model_config is not None:
-        read_model_config(model_config)  # what it refuses, it refuses here, under the option's name
-    starts = [] if command is None else [from_serve.start_from_serve(command)]
-    if from_trace is not None:
+    if asked.model_config is not None:
+        read_model_config(asked.model_config)  # what it refuses, it refuses here, under the option's name
+    starts = [] if asked.command is None else [from_serve.start_from_serve(asked.command)]
+    if asked.from_trace is not None:
         from traces import read_trace, stem_of
 
-        header = read_trace(from_trace).header
-        starts.append(from_serve.start_from_header(header, name=stem_of(from_trace).name))
+        header = read_trace(asked.from_trace).header
+        starts.append(from_serve.start_from_header(header, name=stem_of(asked.from_trace).name))
     if not starts:
         raise ConfigError("'vllm serve …', --from-trace: got neither, expected one of them, or both")
     start = starts[0] if len(starts) == 1 else from_serve.merged(*starts)
-    text, notes = from_serve.twin_text(from_serve.named(start, model_config=model_config, tp=tp), gpu=gpu)
+    start = from_serve.named(start, model_config=asked.model_config, tp=asked.tp)
+    text, notes = from_serve.twin_text(start, gpu=asked.gpu)
     for note in notes:
         tell(f"note: {note}")
     say_text(text)

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING
 
 import typer
 
+from replay.options.model import MOST_GPUS, CompareOptions, InfoOptions
 from replay.twin.own.own_code import with_code_option
+from traces.strict.option_table import with_option_tables
 from traces.strict.tell import say, say_text, tell
-from traces.workload import WorkloadOptions, with_workload_options
+from traces.workload import WorkloadOptions
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -21,11 +22,7 @@ if TYPE_CHECKING:
     from traces import Trace
 
 DEFAULT_RATE = 1.0
-DEFAULT_NUM_REQUESTS, DEFAULT_SEEDS = 4000, 5
-"""With 3 seeds of 1,000, capacities had intervals a quarter wide, and were 1.5 % too high (docs/validation.md)."""
-
-MOST_GPUS = 65_536
-"""Of one server."""
+DEFAULT_NUM_REQUESTS = 4000
 model_app = typer.Typer(
     no_args_is_help=True, add_completion=False, help="What a model needs and what a GPU can give it."
 )
@@ -37,47 +34,8 @@ def _model() -> None:
 
 
 @model_app.command(epilog="Example: vtwin model info --model-config Qwen/Qwen3-14B --gpu H100 --tp 2")
-def info(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
-    model_config: Annotated[
-        str,
-        typer.Option(
-            metavar="CONFIG.json",
-            help="A Hugging Face config.json, or a model that ships by its name; an unknown name lists them.",
-        ),
-    ],
-    gpu: Annotated[
-        str,
-        typer.Option(
-            help="A GPU of the table: A30, A40, A100-40, A100-80, L40S, A10G, RTX4090, RTXPRO6000, H100, H200, B200, "
-            "B300, GB200, MI300X."
-        ),
-    ],
-    tp: Annotated[int, typer.Option(min=1, max=MOST_GPUS, help="GPUs that share each layer.")] = 1,
-    pp: Annotated[int, typer.Option(min=1, help="Pipeline stages.")] = 1,
-    gpu_memory_utilization: Annotated[
-        float | None,
-        typer.Option(min=0.01, max=1.0, help="Share of the memory; default: vLLM's own.", show_default=False),
-    ] = None,
-    block_size: Annotated[int, typer.Option(min=1, help="Tokens per KV block.")] = 16,
-    max_num_batched_tokens: Annotated[
-        int | None,
-        typer.Option(
-            min=1, help="Maximum tokens in a step; default: vLLM's on this GPU.", show_default=False
-        ),
-    ] = None,
-    max_num_seqs: Annotated[
-        int | None,
-        typer.Option(
-            min=1, help="Maximum requests in a step; default: vLLM's on this GPU.", show_default=False
-        ),
-    ] = None,
-    dtype: Annotated[str, typer.Option(help="As vLLM's flag: auto, bfloat16, float16, float32.")] = "auto",
-    kv_cache_dtype: Annotated[str, typer.Option(help="As vLLM's flag: auto or fp8.")] = "auto",
-    vllm_version: Annotated[
-        str, typer.Option(help="vLLM version; the memory that vLLM reserves depends on it.")
-    ] = "0.32.0",
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")] = False,
-) -> None:
+@with_option_tables
+def info(asked: InfoOptions) -> None:
     """Print weights, KV cache, num_gpu_blocks, the batch that saturates the GPU, and its roofline."""
     from replay.model.card import card, document
     from replay.model.gpu_memory import Serving, kv_cache_size
@@ -85,18 +43,19 @@ def info(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     from replay.model.hf_config import read_model_config
     from replay.twin.engine_defaults import batch_limits
 
-    shape = read_model_config(model_config, kv_cache_dtype=kv_cache_dtype, dtype=dtype)
-    device = find_gpu(gpu)
-    seqs, tokens = batch_limits(device, vllm_version=vllm_version)
+    shape = read_model_config(asked.model_config, kv_cache_dtype=asked.kv_cache_dtype, dtype=asked.dtype)
+    device = find_gpu(asked.gpu)
+    seqs, tokens = batch_limits(device, vllm_version=asked.vllm_version)
     serving = Serving(
-        gpu_memory_utilization=gpu_memory_utilization,
-        block_size=block_size,
-        max_num_batched_tokens=max_num_batched_tokens or tokens,
-        max_num_seqs=max_num_seqs or seqs,
-        vllm_version=vllm_version,
+        gpu_memory_utilization=asked.gpu_memory_utilization,
+        block_size=asked.block_size,
+        max_num_batched_tokens=asked.max_num_batched_tokens or tokens,
+        max_num_seqs=asked.max_num_seqs or seqs,
+        vllm_version=asked.vllm_version,
     )
+    tp, pp = asked.tp, asked.pp
     capacity = kv_cache_size(shape, device, tp=tp, pp=pp, serving=serving)
-    if as_json:
+    if asked.as_json:
         say_text(json.dumps(document(shape, device, capacity, tp=tp, pp=pp), indent=2, allow_nan=False))
     else:
         say_text(card(shape, device, capacity, tp=tp, pp=pp))
@@ -108,109 +67,53 @@ def info(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     epilog="Example: vtwin model compare --model-config Qwen/Qwen3-14B --gpus H100,L40S --slo ttft_p99=500ms --rate 5"
 )
 @with_code_option
-@with_workload_options
-def compare(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
-    workload: WorkloadOptions,
-    model_config: Annotated[
-        str,
-        typer.Option(
-            metavar="CONFIG.json", help="A Hugging Face config.json, or a model that ships by its name."
-        ),
-    ],
-    gpus: Annotated[
-        str, typer.Option(metavar="NAMES", help="GPUs of the table, commas between: H100,H200,L40S.")
-    ],
-    tp: Annotated[
-        str, typer.Option(metavar="NUMBERS", help="GPUs that share each layer; several: 1,2,4.")
-    ] = "1",
-    slo: Annotated[
-        str | None,
-        typer.Option(
-            metavar="LIMITS",
-            help="Latency limits over the run, as in capacity: ttft_p99=500ms,tpot_p99=50ms. Without them the capacity "
-            "is what a full server serves.",
-            show_default=False,
-        ),
-    ] = None,
-    like: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="STEM", help="Take lengths and prefixes from this trace (short for --lengths-from)."
-        ),
-    ] = None,
-    prices: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="YAML file of prices per GPU and hour, one per line (H100: 2.5). Default: the list prices that ship.",
-            show_default=False,
-        ),
-    ] = None,
-    latency_model: Annotated[
-        Literal["physics", "roofline"], typer.Option(help="Latency model that simulates the GPUs.")
-    ] = "physics",
-    seeds: Annotated[
-        int, typer.Option(min=1, max=50, help="How many times to draw the workload.")
-    ] = DEFAULT_SEEDS,
-    max_model_len: Annotated[
-        int | None,
-        typer.Option(
-            min=1, help="Default: the model's, or what the KV cache holds of it.", show_default=False
-        ),
-    ] = None,
-    max_num_seqs: Annotated[
-        int | None, typer.Option(min=1, help="Default: vLLM's on each GPU.", show_default=False)
-    ] = None,
-    max_num_batched_tokens: Annotated[
-        int | None, typer.Option(min=1, help="Default: vLLM's on each GPU.", show_default=False)
-    ] = None,
-    dtype: Annotated[str, typer.Option(help="As vLLM's flag: auto, bfloat16, float16, float32.")] = "auto",
-    kv_cache_dtype: Annotated[str, typer.Option(help="As vLLM's flag: auto or fp8.")] = "auto",
-    vllm_version: Annotated[
-        str | None, typer.Option(help="vLLM version; default: the newest known.", show_default=False)
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")] = False,
-) -> None:
+@with_option_tables
+def compare(workload: WorkloadOptions, asked: CompareOptions) -> None:
     """Compare GPUs for a model: does it fit, TTFT and TPOT at a rate, capacity, tokens per dollar.
 
     The load is one request per second unless --rate says otherwise, 4,000 requests; for the capacity more, where queues
     take longer to grow. Exit code 1 if it starts on none.
     """
-    from replay.gpus.comparison import Asked
     from replay.search.draws import drawing_of, draws, options_at
     from replay.search.prices import list_price_notes, list_prices_per_hour, read_prices
+
+    question = _question(workload, asked)
+    servers = _servers(asked.gpus, asked.tp)
+    costs = list_prices_per_hour() if asked.prices is None else read_prices(asked.prices)
+    options = options_at(workload, asked.like, rate=question.rate_per_s, num_requests=DEFAULT_NUM_REQUESTS)
+    traces = draws(options, asked.seeds)
+    takes_all = workload.num_requests is None and workload.trace is None
+    for note in () if asked.prices is not None else list_price_notes(gpu.name for gpu, _ in servers):
+        tell(f"note: {note}")
+    drawing = drawing_of(options, seeds=asked.seeds) if takes_all else None
+    results = _compared(servers, question, traces, costs, drawing=drawing)
+    priced = "list prices" if asked.prices is None else str(asked.prices)
+    _show_comparison(results, question, num_requests=len(traces[0]), priced=priced, as_json=asked.as_json)
+    if all(each.refusal for each in results):
+        raise typer.Exit(1)
+
+
+def _question(workload: WorkloadOptions, asked: CompareOptions) -> Asked:
+    """Return what is simulated on each GPU, and within which limits. Raises ConfigError."""
+    from replay.gpus.comparison import Asked
     from traces import parse_run_slo
     from traces.strict.tell import tell_note
 
     engine = {
-        "max_model_len": max_model_len,
-        "max_num_seqs": max_num_seqs,
-        "max_num_batched_tokens": max_num_batched_tokens,
+        "max_model_len": asked.max_model_len,
+        "max_num_seqs": asked.max_num_seqs,
+        "max_num_batched_tokens": asked.max_num_batched_tokens,
     }
-    asked = Asked(
-        model_config=model_config,
-        latency_model=latency_model,
+    return Asked(
+        model_config=asked.model_config,
+        latency_model=asked.latency_model,
         engine={key: value for key, value in engine.items() if value is not None},
-        dtype=dtype,
-        kv_cache_dtype=kv_cache_dtype,
-        vllm_version=vllm_version,
+        dtype=asked.dtype,
+        kv_cache_dtype=asked.kv_cache_dtype,
+        vllm_version=asked.vllm_version,
         rate_per_s=DEFAULT_RATE if workload.rate is None else workload.rate,
-        limits=() if slo is None else parse_run_slo(slo, tell=tell_note),
+        limits=() if asked.slo is None else parse_run_slo(asked.slo, tell=tell_note),
     )
-    servers = _servers(gpus, tp)
-    costs = list_prices_per_hour() if prices is None else read_prices(prices)
-    options = options_at(workload, like, rate=asked.rate_per_s, num_requests=DEFAULT_NUM_REQUESTS)
-    traces = draws(options, seeds)
-    takes_all = workload.num_requests is None and workload.trace is None
-    for note in () if prices is not None else list_price_notes(gpu.name for gpu, _ in servers):
-        tell(f"note: {note}")
-    results = _compared(
-        servers, asked, traces, costs, drawing=drawing_of(options, seeds=seeds) if takes_all else None
-    )
-    priced = "list prices" if prices is None else str(prices)
-    _show_comparison(results, asked, num_requests=len(traces[0]), priced=priced, as_json=as_json)
-    if all(each.refusal for each in results):
-        raise typer.Exit(1)
 
 
 def _servers(gpus: str, tp: str) -> list[tuple[Gpu, int]]:

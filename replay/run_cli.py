@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from replay.cli import simulate_each, tell_replaced
+from replay.options.run import FileOptions, RunOptions, TwinOptions, simulation_options, twins_asked
 from replay.progress import working
-from replay.run_options import FileOptions, RunOptions, TwinOptions, simulation_options, twins_asked
 from replay.twin.own.own_code import with_code_option
 from traces.strict.option_table import with_option_tables
-from traces.workload import WorkloadOptions, with_workload_options
+from traces.workload import WorkloadOptions, check_output
 
 if TYPE_CHECKING:
     from traces import Trace
@@ -29,7 +29,6 @@ SweepOption = Annotated[
 
 @with_code_option
 @with_option_tables
-@with_workload_options
 def run(
     workload: WorkloadOptions,
     twin: TwinOptions,
@@ -40,6 +39,8 @@ def run(
 ) -> None:
     """Draw a workload and simulate it."""
     _check_load(workload, sweep)
+    if twin.output is not None:
+        check_output(workload, twin.output)
     twins = twins_asked(twin, how, files)
     from traces.strict.tell import tell
     from traces.workload import clipping_notes, served_note

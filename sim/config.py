@@ -7,6 +7,7 @@ from dataclasses import dataclass, fields
 from itertools import pairwise
 from typing import Literal, get_args
 
+from sim.kv_cache_groups import KVCacheGroup, alignment_of, faults_of, sizes_of
 from sim.versions import DEFAULT_VERSION, KNOWN_VERSIONS, engine_defaults, is_known, rules_of
 
 SchedulingPolicy = Literal["fcfs", "priority", "sjf", "reverse-priority"]
@@ -132,6 +133,7 @@ class EngineConfig:
     batching: Batching = "vllm"
     compatibility: Compatibility = "vllm"
     vllm_version: str = DEFAULT_VERSION
+    kv_cache_groups: tuple[KVCacheGroup, ...] = ()
 
     @classmethod
     def for_version(cls, version: str, **settings: object) -> EngineConfig:
@@ -173,8 +175,26 @@ class EngineConfig:
         _check_tiers(self)
         _check_added_time(self)
         _check_batching(self)
+        if self.kv_cache_groups == (KVCacheGroup(kind="full"),):
+            object.__setattr__(self, "kv_cache_groups", ())
+        _check_groups(self)
         if self.compatibility == "blis":
             _check_blis(self)
+
+    @property
+    def num_kv_cache_groups(self) -> int:
+        """How many groups draw from the pool of blocks: 1 where nothing is said of them."""
+        return max(len(self.kv_cache_groups), 1)
+
+    @property
+    def hash_block_size(self) -> int:
+        """How many tokens a content of the prefix cache has: what all groups' blocks are multiples of."""
+        if not self.kv_cache_groups:
+            return self.block_size
+        sizes = sizes_of(self.kv_cache_groups, block_size=self.block_size, max_model_len=self.max_model_len)
+        alignment, hash_size = alignment_of(sizes)
+        is_hashed = all(group.kind != "state" or group.mode == "align" for group in self.kv_cache_groups)
+        return hash_size if is_hashed else alignment
 
     @property
     def acceptance_rates(self) -> tuple[float, ...]:
@@ -299,6 +319,28 @@ def _check_tiers(config: EngineConfig) -> None:
         raise InvalidConfig(
             f"kv_transfer_bandwidth: got {config.kv_transfer_bandwidth!r}, expected a number > 0"
         )
+
+
+def _check_groups(config: EngineConfig) -> None:
+    """Raise InvalidConfig on groups that vLLM would refuse, or that are not simulated with what stands beside them."""
+    groups = config.kv_cache_groups
+    if not groups:
+        return
+    fault = faults_of(groups, block_size=config.block_size, caches_prefixes=config.enable_prefix_caching)
+    if fault is not None:
+        raise InvalidConfig(f"{fault[0]}: {fault[1]}")
+    for name, off in (
+        ("batching", "vllm"),
+        ("compatibility", "vllm"),
+        ("num_cpu_blocks", 0),
+        ("pipeline_parallel_size", 1),
+        ("num_speculative_tokens", 0),
+    ):
+        value = getattr(config, name)
+        if value != off:
+            raise InvalidConfig(
+                f"kv_cache_groups: got groups with {name} {value}, expected {off}: the two are not simulated together"
+            )
 
 
 def _check_added_time(config: EngineConfig) -> None:

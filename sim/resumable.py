@@ -16,6 +16,7 @@ from sim.engine.initial_state import (
     longer,
     longer_hashes,
     request_records,
+    row_of_content,
     size_for,
     trait_records,
     with_more_room,
@@ -108,7 +109,7 @@ class Engine:
         state, engine = self._state, columns(self._state.engine)
         first = int(engine["queues"]["num_requests"][0])
         rows = request_records(requests, self._config, self._latency)
-        if np.any(rows["num_hashes"] * self._config.block_size > rows["num_prompt_tokens"]):
+        if np.any(rows["num_hashes"] * self._config.hash_block_size > rows["num_prompt_tokens"]):
             engine["settings"]["outputs_are_shared"] = 1
         needed = first + len(rows)
         if needed > len(state.requests):
@@ -232,7 +233,7 @@ class Engine:
         """Write one request that has not arrived yet over one that was forgotten."""
         state = self._state
         rows = request_records(requests, self._config, self._latency)
-        if rows["num_hashes"][0] * self._config.block_size > rows["num_prompt_tokens"][0]:
+        if rows["num_hashes"][0] * self._config.hash_block_size > rows["num_prompt_tokens"][0]:
             state.engine.settings["outputs_are_shared"] = 1
         forget_rows(state, slice(number, number + 1))
         state.requests[number] = rows[0]
@@ -267,7 +268,7 @@ class Engine:
         new_ids = np.unique(hash_ids[self._key_of_id[hash_ids] == NEVER])
         self._key_of_id[new_ids] = queues.num_keys + np.arange(len(new_ids))
         queues.num_keys += len(new_ids)
-        if queues.num_keys > len(state.hashes):
+        if queues.num_keys > len(state.hashes) // self._config.num_kv_cache_groups:
             state = state._replace(**longer_hashes(state, 2 * int(queues.num_keys)))
         if self._num_known_hashes > len(state.hash_ids):
             state = state._replace(hash_ids=longer(state.hash_ids, 2 * self._num_known_hashes))
@@ -344,7 +345,7 @@ class Engine:
         known = len(self._key_of_id)
         for place, number in enumerate(hash_ids):
             key = self._key_of_id[number] if number < known else NEVER
-            if key == NEVER or self._state.hashes[key].oldest == 0:
+            if key == NEVER or self._state.hashes[row_of_content(self._state, key)].oldest == 0:
                 return place
         return len(hash_ids)
 

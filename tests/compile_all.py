@@ -10,7 +10,7 @@ import subprocess
 import sys
 
 from sim import compile_engine
-from sim.cluster.ready import compile_cluster
+from sim.cluster.ready import compile_everything
 from sim.ready import is_compiled
 
 LOOP = "from sim.cluster.ready import compile_loop; compile_loop()"
@@ -24,4 +24,4 @@ if __name__ == "__main__":
             subprocess.run([sys.executable, *COLLECT], stdout=subprocess.DEVNULL, check=False)
     if loop.returncode:
         sys.exit(loop.returncode)
-    compile_cluster()
+    compile_everything()

@@ -16,6 +16,8 @@ import typer.main
 
 import vtwin
 from tests.docs.commands import commands_of
+from traces.console.faults import EXIT_USAGE
+from traces.console.help import fold_long_words, plain_help
 from traces.errors import ConfigError, ServerError, TraceError, VtwinError
 
 HELP_CPU_S = 0.3  # of `vtwin --help`; as CPU time, which other work on the machine does not stretch
@@ -143,8 +145,8 @@ def test_no_help_is_cut_at_80_columns_and_switches_have_no_type(
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     root: Any = typer.main.get_command(vtwin.build_app(list(vtwin.COMMANDS)))
-    vtwin.plain_help(root)
-    vtwin.fold_long_words()
+    plain_help(root)
+    fold_long_words()
     for words, command in commands_under(root)[1:]:
         root([*words, "--help"], prog_name="vtwin", standalone_mode=False)
         shown = capsys.readouterr().out
@@ -327,7 +329,7 @@ def test_no_line_of_the_help_is_cut(capsys: pytest.CaptureFixture[str]) -> None:
 def test_a_usage_error_speaks_as_the_other_errors_do(
     arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert vtwin.main(arguments) == vtwin.EXIT_USAGE
+    assert vtwin.main(arguments) == EXIT_USAGE
     assert f"UsageError: Invalid value for {said}" in capsys.readouterr().err
 
 
@@ -348,7 +350,7 @@ def test_a_usage_error_speaks_as_the_other_errors_do(
 def test_a_misspelt_command_is_told_the_right_one_once(
     arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert vtwin.main(arguments) == vtwin.EXIT_USAGE
+    assert vtwin.main(arguments) == EXIT_USAGE
     assert capsys.readouterr().err == f"{said}\n"
 
 

@@ -53,6 +53,14 @@ SIM_EXCEPTIONS = {
         "tempfile",
         "zlib",
     },  # compiled code on disk
+    "sim/jit/shipped.py": {
+        "llvmlite.binding",
+        "pathlib",
+        "pickle",
+        "shutil",
+        "zlib",
+    },  # the same, in the package
+    "sim/cluster/ship.py": {"os", "pathlib", "sys", "tempfile"},  # makes it
     "sim/jit/compile.py": {"hashlib", "os", "pathlib", "sys", "tempfile"},
     "sim/memory.py": {"mmap"},  # pages of the process, of no file
     "sim/simulation.py": {"time"},

@@ -21,6 +21,8 @@ import vtwin
 from tests.calibrate.predictor import profiles
 from tests.traces.made import small_trace
 from traces import write_trace
+from traces.console.help import METAVARS
+from traces.console.numbers import refuse_no_numbers
 
 TWIN = """\
 engine: {max_num_seqs: 16, num_gpu_blocks: 400, max_model_len: 2048}
@@ -122,7 +124,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @cache
 def app() -> Any:  # noqa: ANN401  the library's own
     command = typer.main.get_command(vtwin.build_app(list(vtwin.COMMANDS)))
-    vtwin.refuse_no_numbers(command)  # type: ignore[arg-type]
+    refuse_no_numbers(command)  # type: ignore[arg-type]
     return command
 
 
@@ -136,9 +138,7 @@ def commands_under(command: Any, name: str = "") -> Iterator[tuple[str, Any]]:  
 
 
 def numeric_options(command: Any) -> list[Any]:  # noqa: ANN401
-    return [
-        each for each in command.params if each.type.name in vtwin.METAVARS and each.opts[0].startswith("-")
-    ]
+    return [each for each in command.params if each.type.name in METAVARS and each.opts[0].startswith("-")]
 
 
 def kind_of(option: Any) -> str:  # noqa: ANN401

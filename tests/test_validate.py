@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 import vtwin
+from calibrate.validate.emulated import serving
 from calibrate.validate.plan import FITTED_LOADS, _enough_for_capacity
 from tests.examples import THOROUGH
 from traces import read_trace
@@ -57,7 +58,7 @@ def loop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Loop]:
     """What validate leaves of a server with known coefficients, having been interrupted in the middle of its plan."""
     folder = tmp_path_factory.mktemp("validate")
     (folder / "server.yaml").write_text(SERVER)
-    with vtwin._serving(folder / "server.yaml") as url:
+    with serving(folder / "server.yaml") as url:
         command = [
             *VTWIN,
             "validate",
@@ -138,7 +139,7 @@ def test_if_nothing_is_said_the_fit_chooses_the_model_and_async_scheduling_is_as
 ) -> None:
     ran: list[tuple[str, list[str]]] = []
     monkeypatch.setattr(vtwin, "_run", lambda command, arguments: ran.append((command, arguments)))
-    monkeypatch.setattr(vtwin, "_served_at_most", lambda *_: "")
+    monkeypatch.setattr("calibrate.validate.validation.served_at_most", lambda *_: "")
     (tmp_path / "twin.yaml").write_text(SERVER)
     asked = ["validate", "--url", "http://x", "--rate", "5", "--config", str(tmp_path / "twin.yaml")]
     assert vtwin.main([*asked, "--output", str(tmp_path / "v")]) == 0
@@ -153,7 +154,7 @@ def test_the_gpu_is_asked_for_before_anything_is_measured_and_what_is_named_goes
 ) -> None:
     ran: list[tuple[str, list[str]]] = []
     monkeypatch.setattr(vtwin, "_run", lambda command, arguments: ran.append((command, arguments)))
-    monkeypatch.setattr(vtwin, "_served_at_most", lambda *_: "")
+    monkeypatch.setattr("calibrate.validate.validation.served_at_most", lambda *_: "")
     asked = ["validate", "--url", "http://x", "--rate", "5", "--output", str(tmp_path / "v")]
     asked += ["--serve", "vllm serve Qwen/Qwen3-14B"]
     assert vtwin.main(asked) == 0

@@ -11,12 +11,14 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 import typer
 
+from traces.console.options import JsonOption
 from traces.conversion import SourceFormat
 from traces.exporters.target import TargetFormat
+from traces.strict.option_table import option_table, with_option_tables
 from traces.strict.secrets import redact_command
 from traces.strict.tell import say, say_text, tell
 from traces.units import counted, four_digits, parse_seconds, terminal_width
-from traces.workload.options import WorkloadOptions, with_workload_options
+from traces.workload.options import WorkloadOptions, check_output
 
 if TYPE_CHECKING:
     from traces.trace import Trace
@@ -47,10 +49,96 @@ DialectOption = Annotated[
 ]
 
 
+@option_table
+class CutOptions:
+    """Which part of ServeGen's data is drawn, and how."""
+
+    start: Annotated[
+        float | None,
+        typer.Option(
+            metavar="S",
+            parser=parse_seconds,
+            help="For ServeGen data: start at this time (10h). Default: the busiest time.",
+            show_default=False,
+        ),
+    ] = None
+    duration: Annotated[
+        float | None,
+        typer.Option(
+            metavar="S",
+            parser=parse_seconds,
+            help="For ServeGen data: duration. Default: 10m.",
+            show_default=False,
+        ),
+    ] = None
+    rate_scale: Annotated[
+        float | None,
+        typer.Option(
+            metavar="X",
+            help="For ServeGen data: multiply every rate by this. Default: 1.",
+            show_default=False,
+        ),
+    ] = None
+    seed: Annotated[
+        int | None,
+        typer.Option(
+            min=0,
+            metavar="N",
+            help="Seed for requests drawn from ServeGen data. Default: 42.",
+            show_default=False,
+        ),
+    ] = None
+
+
+@option_table
+class ConvertOptions:
+    """All options of ``vtwin trace convert``."""
+
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="File (or folder of a run) to convert.")]
+    source: Annotated[
+        SourceFormat, typer.Option("--from", help="Format of FILE; tracev2: any trace, BLIS's too.")
+    ]
+    output: Annotated[
+        Path,
+        typer.Option(
+            metavar="STEM",
+            help="Where to write; Parquet if it ends in .parquet, else CSV. With --to: the file itself.",
+        ),
+    ]
+    to: Annotated[
+        TargetFormat | None,
+        typer.Option(
+            help="Write the requests for another tool: mooncake for aiperf and guidellm, vllm-bench for its "
+            "timed_trace, burstgpt, azure; or what became of them: blis-simresult and blis-metrics, BLIS's JSON; "
+            "or a specification that describes them: spec. "
+            "Default: a trace.",
+            show_default=False,
+        ),
+    ] = None
+    dialect: DialectOption = "vtwin"
+    part: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N", help="For a guidellm report: use its N-th benchmark, from 1.", show_default=False
+        ),
+    ] = None
+    columns: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME=COLUMN[:UNIT],…",
+            help="Of a CSV: which column is what, as arrival=arrived_at:s,input=prompt,output=answer; other "
+            "columns by TraceV2's names. Units of times: s, ms, us.",
+            show_default=False,
+        ),
+    ] = None
+    cut: CutOptions
+    overwrite: OverwriteOption = False
+
+
 @trace_app.command(epilog="Example: vtwin trace check run")
 def check(
     trace: TraceArgument,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """List everything that is wrong with a trace; exit code 1 if anything is, 3 if there is no trace.
 
@@ -75,7 +163,7 @@ def check(
 @trace_app.command(epilog="Example: vtwin trace info run")
 def info(
     trace: TraceArgument,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Describe a trace: how many requests, how fast, how long, how cacheable, and their outcomes."""
     from dataclasses import asdict
@@ -92,113 +180,43 @@ def info(
 
 
 @trace_app.command(epilog="Example: vtwin trace convert azure_conv.csv --from azure --output azure")
-def convert(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="File (or folder of a run) to convert.")],
-    source: Annotated[
-        SourceFormat, typer.Option("--from", help="Format of FILE; tracev2: any trace, BLIS's too.")
-    ],
-    output: Annotated[
-        Path,
-        typer.Option(
-            metavar="STEM",
-            help="Where to write; Parquet if it ends in .parquet, else CSV. With --to: the file itself.",
-        ),
-    ],
-    to: Annotated[
-        TargetFormat | None,
-        typer.Option(
-            help="Write the requests for another tool: mooncake for aiperf and guidellm, vllm-bench for its "
-            "timed_trace, burstgpt, azure; or what became of them: blis-simresult and blis-metrics, BLIS's JSON; "
-            "or a specification that describes them: spec. "
-            "Default: a trace.",
-            show_default=False,
-        ),
-    ] = None,
-    dialect: DialectOption = "vtwin",
-    part: Annotated[
-        int | None,
-        typer.Option(
-            metavar="N", help="For a guidellm report: use its N-th benchmark, from 1.", show_default=False
-        ),
-    ] = None,
-    columns: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME=COLUMN[:UNIT],…",
-            help="Of a CSV: which column is what, as arrival=arrived_at:s,input=prompt,output=answer; other "
-            "columns by TraceV2's names. Units of times: s, ms, us.",
-            show_default=False,
-        ),
-    ] = None,
-    start: Annotated[
-        float | None,
-        typer.Option(
-            metavar="S",
-            parser=parse_seconds,
-            help="For ServeGen data: start at this time (10h). Default: the busiest time.",
-            show_default=False,
-        ),
-    ] = None,
-    duration: Annotated[
-        float | None,
-        typer.Option(
-            metavar="S",
-            parser=parse_seconds,
-            help="For ServeGen data: duration. Default: 10m.",
-            show_default=False,
-        ),
-    ] = None,
-    rate_scale: Annotated[
-        float | None,
-        typer.Option(
-            metavar="X",
-            help="For ServeGen data: multiply every rate by this. Default: 1.",
-            show_default=False,
-        ),
-    ] = None,
-    seed: Annotated[
-        int | None,
-        typer.Option(
-            min=0,
-            metavar="N",
-            help="Seed for requests drawn from ServeGen data. Default: 42.",
-            show_default=False,
-        ),
-    ] = None,
-    overwrite: OverwriteOption = False,
-) -> None:
+@with_option_tables
+def convert(asked: ConvertOptions) -> None:
     """Bring a public trace format to TraceV2, or a trace to another dialect, file type or tool."""
     from traces.conversion import convert as convert_file
 
-    cut = _cut(start=start, duration=duration, rate_scale=rate_scale, seed=seed)
-    with _working("reading", file):
-        trace = convert_file(source, file, part=part, cut=cut, columns=columns)
-    if to is None:
-        _write(trace, output, dialect=dialect, overwrite=overwrite)
+    cut = _cut(asked.cut)
+    with _working("reading", asked.file):
+        trace = convert_file(asked.source, asked.file, part=asked.part, cut=cut, columns=asked.columns)
+    if asked.to is None:
+        _write(trace, asked.output, dialect=asked.dialect, overwrite=asked.overwrite)
         return
     from traces.exporters import export
 
-    path = export(trace, to, output)
+    path = export(trace, asked.to, asked.output)
     tell(f"{counted(len(trace), 'request')} -> {path}")
-    if to == "spec":
+    if asked.to == "spec":
         comments = [line for line in path.read_text(encoding="utf-8").splitlines() if line.startswith("# ")]
         tell(*(f"note: {line.removeprefix('# ')}" for line in comments))
 
 
-def _cut(
-    *, start: float | None, duration: float | None, rate_scale: float | None, seed: int | None
-) -> Cut | None:
+def _cut(asked: CutOptions) -> Cut | None:
     """Return what is to be drawn from ServeGen's data, None where nothing was said of it."""
-    given = {"start_s": start, "span_s": duration, "scale": rate_scale, "seed": seed}
+    given = {
+        "start_s": asked.start,
+        "span_s": asked.duration,
+        "scale": asked.rate_scale,
+        "seed": asked.seed,
+    }
     if all(value is None for value in given.values()):
         return None
     from traces.errors import ConfigError
     from traces.workload.servegen_data import Cut
 
     for name, value, least in (
-        ("--start", start, 0.0),
-        ("--duration", duration, 1e-6),
-        ("--rate-scale", rate_scale, 1e-9),
+        ("--start", asked.start, 0.0),
+        ("--duration", asked.duration, 1e-6),
+        ("--rate-scale", asked.rate_scale, 1e-9),
     ):
         if value is not None and not least <= value < float("inf"):
             raise ConfigError(f"{name}: got {value:g}, expected a number {'>=' if least == 0 else '>'} 0")
@@ -206,7 +224,7 @@ def _cut(
 
 
 @trace_app.command(epilog="Example: vtwin trace synth --workload load.yaml --output day")
-@with_workload_options
+@with_option_tables
 def synth(
     workload: WorkloadOptions,
     output: OutputOption,
@@ -214,6 +232,7 @@ def synth(
     overwrite: OverwriteOption = False,
 ) -> None:
     """Draw a workload into a trace without outcomes, to be observed or simulated later."""
+    check_output(workload, output)
     from traces.workload import clipping_notes, trace_from_options
     from traces.workload.recorded.served import served_note
 

@@ -123,43 +123,27 @@ def compare_metric(
     ``again``: the simulated values in further runs [runs, n].
     """
     observed, simulated = (side.statistics(QUANTILES) for side in samples)
-    n = len(per_request[0])
-    runs = None if again is None else Runs.of(per_request[1], again, has_gaps=samples[1].binned is not None)
-    expected = None if again is None else np.median(again, axis=0)
-    relative = _relative(per_request[1] - per_request[0], per_request[0])
-    block = block_length(relative)
-    drawn = _replicates(
-        per_request,
-        samples=samples,
-        runs=runs,
-        expected=expected,
-        settings=settings,
-        block=block,
-        stream=stream,
-    )
+    expected, block, drawn = _drawn(per_request, samples, again, settings=settings, stream=stream)
 
     def between(value: float, key: str) -> Estimate:
         return interval(value, drawn[key], level=settings.level) if drawn else Estimate(value=finite(value))
+
+    def expected_mape() -> Estimate | None:
+        return None if expected is None else between(_of_all((per_request[0], expected))[2], "mape_expected")
 
     off = simulated - observed
     ratios = _relative(off, observed)
     error = {name: between(off[i], f"error {name}") for i, name in enumerate(STATISTICS)}
     rel_error = {name: between(ratios[i], f"rel_error {name}") for i, name in enumerate(STATISTICS)}
-    once = np.ones((1, n), dtype=np.float32)
-    r, mape, bias = (
-        float(value[0]) for value in (correlation(per_request, once), *_relative_errors(per_request, once))
-    )
-    spearman = float(correlation(_ranks(per_request), once)[0])
+    r, spearman, mape, bias = _of_all(per_request)
     return MetricErrors(
-        n=n,
-        observed=dict(zip(STATISTICS, map(finite, observed), strict=True)),
-        simulated=dict(zip(STATISTICS, map(finite, simulated), strict=True)),
+        n=len(per_request[0]),
+        observed=_named(observed),
+        simulated=_named(simulated),
         error=error,
         rel_error=rel_error,
         mape=between(mape, "mape"),
-        mape_expected=None
-        if expected is None
-        else between(float(_relative_errors((per_request[0], expected), once)[0][0]), "mape_expected"),
+        mape_expected=expected_mape(),
         bias=between(bias, "bias"),
         pearson_r=between(r, "pearson_r"),
         spearman_r=between(spearman, "spearman_r"),
@@ -170,6 +154,46 @@ def compare_metric(
         log_ratio_sd=_log_sd(drawn.get("rel_error mean")),
         basis=basis,
         block=block,
+    )
+
+
+def _drawn(
+    per_request: tuple[Floats, Floats],
+    samples: tuple[Sample, Sample],
+    again: Floats | None,
+    *,
+    settings: Bootstrap,
+    stream: int,
+) -> tuple[Floats | None, int, dict[str, Floats]]:
+    """Return each request's expected value in further runs, the block that is drawn, and the replicates."""
+    runs = None if again is None else Runs.of(per_request[1], again, has_gaps=samples[1].binned is not None)
+    expected = None if again is None else np.median(again, axis=0)
+    block = block_length(_relative(per_request[1] - per_request[0], per_request[0]))
+    drawn = _replicates(
+        per_request,
+        samples=samples,
+        runs=runs,
+        expected=expected,
+        settings=settings,
+        block=block,
+        stream=stream,
+    )
+    return expected, block, drawn
+
+
+def _named(statistics: Floats) -> dict[str, float | None]:
+    return dict(zip(STATISTICS, map(finite, statistics), strict=True))
+
+
+def _of_all(per_request: tuple[Floats, Floats]) -> tuple[float, float, float, float]:
+    """Return Pearson's and Spearman's correlation, MAPE and bias of all requests, each counted once."""
+    once = np.ones((1, len(per_request[0])), dtype=np.float32)
+    mape, bias = (float(value[0]) for value in _relative_errors(per_request, once))
+    return (
+        float(correlation(per_request, once)[0]),
+        float(correlation(_ranks(per_request), once)[0]),
+        mape,
+        bias,
     )
 
 

@@ -129,9 +129,7 @@ def optimum(
     Raises ConfigError unless every twin's model is physics, or profiled, TraceError where nothing is observed.
     """
     first = _model(served[0])
-    names = tuple(
-        name for name in PRIOR_WIDTHS if float(getattr(first, name, 0.0)) > 0 and _matters(name, served)
-    )
+    names = _free_names(served)
     expected = np.log([float(getattr(first, name)) for name in names])
     width = np.array([PRIOR_WIDTHS[name] for name in names])
     weights = [_weight(each) for each in served]
@@ -171,6 +169,14 @@ def optimum(
         moved_by=moved_by,
         cost=float(found.cost),
         converged=bool(found.status > 0),
+    )
+
+
+def _free_names(served: Sequence[Served]) -> tuple[str, ...]:
+    """Return the coefficients that the model has and the traces can tell."""
+    first = _model(served[0])
+    return tuple(
+        name for name in PRIOR_WIDTHS if float(getattr(first, name, 0.0)) > 0 and _matters(name, served)
     )
 
 

@@ -42,12 +42,7 @@ def train(
     """
     sources = read_profiles(profiles, wanted)
     if step_overhead_us is not None:
-        kept = {
-            name: table
-            for name, table in sources.tables.items()
-            if table.features != ("sequences",) or name == "lm_head"
-        }
-        sources = Sources(tables=kept, complaints=sources.complaints)
+        sources = _without_cpu_costs(sources)
     made = build_tables(sources, wanted, gpu, names=names, cache=cache, tell=tell)
     warnings = tuple(_warnings(made, sources))
     lacking = [
@@ -57,10 +52,27 @@ def train(
     ]
     if strict and lacking:
         raise ProfileError(f"{', '.join(lacking)}: in none of the profiles" + _first(sources.complaints))
+    return _file_of(made, wanted, gpu, step_overhead_us=step_overhead_us, warnings=warnings), made
+
+
+def _without_cpu_costs(sources: Sources) -> Sources:
+    """Return the profiles without what the CPU takes between steps."""
+    kept = {
+        name: table
+        for name, table in sources.tables.items()
+        if table.features != ("sequences",) or name == "lm_head"
+    }
+    return Sources(tables=kept, complaints=sources.complaints)
+
+
+def _file_of(
+    made: StepTables, wanted: Wanted, gpu: Gpu, *, step_overhead_us: float | None, warnings: Sequence[str]
+) -> StepTableFile:
+    """Return the table as it is written."""
     tables = {name: getattr(made, name) for name in ("tokens_us", "sequences_us", "decode_us", "prefill_us")}
     if made.tokens_after_us is not None:
         tables[AFTER] = made.tokens_after_us
-    file = StepTableFile(
+    return StepTableFile(
         tables=tables,
         step_us=made.step_us if step_overhead_us is None else step_overhead_us,
         domain=_domain(made),
@@ -75,7 +87,6 @@ def train(
             "components": [_component(each) for each in made.components],
         },
     )
-    return file, made
 
 
 def _first(complaints: Sequence[str]) -> str:

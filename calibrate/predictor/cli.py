@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
+from calibrate.predictor.options import TrainOptions
+from traces.strict.option_table import with_option_tables
 from traces.strict.tell import say, say_text, tell
 
 if TYPE_CHECKING:
@@ -31,69 +33,8 @@ def _predictor() -> None:
 @predictor_app.command(
     epilog="Example: vtwin predictor train --profile h100 --model-config Qwen/Qwen3-14B --gpu H100 --output steps.json"
 )
-def train(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
-    profile: Annotated[
-        list[Path],
-        typer.Option(
-            metavar="DIR",
-            help="Measured operators, a file or all below a folder: CSVs in Vidur's columns, Parquet tables of vLLM "
-            "kernels. May be given again: an operator that several have is taken from the first.",
-        ),
-    ],
-    model_config: Annotated[
-        str,
-        typer.Option(
-            metavar="CONFIG.json", help="A Hugging Face config.json, or a model that ships by its name."
-        ),
-    ],
-    gpu: Annotated[str, typer.Option(metavar="NAME", help="A GPU that vtwin knows: H100, A100-80, A40, …")],
-    output: Annotated[
-        Path, typer.Option(metavar="FILE", help="The table of step times, JSON, for `latency.table`.")
-    ],
-    tp: Annotated[int, typer.Option(metavar="N", min=1, max=65_536, help="GPUs that share each layer.")] = 1,
-    pp: Annotated[
-        int, typer.Option(metavar="N", min=1, max=65_536, help="Pipeline stages that a batch passes.")
-    ] = 1,
-    gpus_per_node: Annotated[
-        int | None,
-        typer.Option(
-            metavar="N",
-            min=1,
-            help="With more GPUs than that (tp x pp), stages send over the network between nodes, where the profile "
-            "measured it. Default: all in one node.",
-            show_default=False,
-        ),
-    ] = None,
-    model: Annotated[
-        str | None,
-        typer.Option(metavar="NAME", help="The served model, as the profile of CPU costs names it."),
-    ] = None,
-    vllm_version: Annotated[
-        str | None,
-        typer.Option(
-            metavar="V", help="Kernel tables of this version, else the next older; default: the newest."
-        ),
-    ] = None,
-    estimator: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NAME",
-            help="Regressions to try: grid, polynomial, forest, spline, isotonic. Default: all.",
-        ),
-    ] = None,
-    step_overhead_us: Annotated[
-        float | None,
-        typer.Option(metavar="US", min=0.0, help="Time between steps, in place of the five CPU costs."),
-    ] = None,
-    kv_cache_dtype: Annotated[str, typer.Option(help="As vLLM's flag: auto or fp8.")] = "auto",
-    strict: Annotated[
-        bool, typer.Option("--strict", help="Refuse a profile that lacks a projection or attention.")
-    ] = False,
-    no_cache: Annotated[
-        bool, typer.Option("--no-cache", help="Train again and do not use the cache.")
-    ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")] = False,
-) -> None:
+@with_option_tables
+def train(asked: TrainOptions) -> None:
     """Learn how long each operator of a model takes, and write a table of step times.
 
     Per operator, several regressions are tried with grid search and k-fold validation; the one that predicts unseen
@@ -112,29 +53,29 @@ def train(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
 
     started = time.monotonic()
     wanted = Wanted(
-        shape=read_model_config(model_config, kv_cache_dtype=kv_cache_dtype),
-        gpu=gpu,
-        tp=tp,
-        pp=pp,
-        gpus_per_node=gpus_per_node,
-        served_model=model,
-        vllm_version=vllm_version,
+        shape=read_model_config(asked.model_config, kv_cache_dtype=asked.kv_cache_dtype),
+        gpu=asked.gpu,
+        tp=asked.tp,
+        pp=asked.pp,
+        gpus_per_node=asked.gpus_per_node,
+        served_model=asked.model,
+        vllm_version=asked.vllm_version,
     )
     file, made = train_table(
-        profile,
+        asked.profile,
         wanted,
-        find_gpu(gpu),
-        names=check_names(estimator or ()),
-        cache=None if no_cache else default_cache(),
-        step_overhead_us=step_overhead_us,
-        strict=strict,
+        find_gpu(asked.gpu),
+        names=check_names(asked.estimator or ()),
+        cache=None if asked.no_cache else default_cache(),
+        step_overhead_us=asked.step_overhead_us,
+        strict=asked.strict,
         tell=_Narrator(started),
     )
-    write_step_tables(output, file)
-    if as_json:
-        say_text(json.dumps(_document(file, output=output, seconds=time.monotonic() - started)))
+    write_step_tables(asked.output, file)
+    if asked.as_json:
+        say_text(json.dumps(_document(file, output=asked.output, seconds=time.monotonic() - started)))
     else:
-        _print(file, made, output)
+        _print(file, made, asked.output)
 
 
 class _Narrator:

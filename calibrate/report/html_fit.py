@@ -39,6 +39,25 @@ LEADS = {
 
 def coefficients(fit: Fit, suggested: tuple[SuggestedRun, ...], beyond: BeyondLoad | None) -> Section:
     """Return the coefficients with their intervals, correlations, and what could not be seen."""
+    head = ["coefficient", "value", "interval", "from zero", "unit", ""]
+    return Section(
+        title="Coefficients",
+        anchor="coefficients",
+        lead=LEADS[fit.model],
+        parts=[
+            Table(head=head, rows=_rows(fit), align="lrrcnl"),
+            *_candidates(fit),
+            *_blackbox(fit),
+            *(part for run in suggested for part in _suggested(run)),
+            _correlations(fit),
+            Prose(markup=_told(fit)),
+            *([] if beyond is None else [Prose(markup=f"Note: {beyond.text()}.")]),
+        ],
+    )
+
+
+def _rows(fit: Fit) -> list[list[str | Cell]]:
+    """Return a row per coefficient."""
     rows: list[list[str | Cell]] = []
     for each in fit.coefficients:
         top = max(each.value, each.high or 0.0)
@@ -59,7 +78,11 @@ def coefficients(fit: Fit, suggested: tuple[SuggestedRun, ...], beyond: BeyondLo
                 "" if each.identifiable else each.reason or "",
             ]
         )
-    head = ["coefficient", "value", "interval", "from zero", "unit", ""]
+    return rows
+
+
+def _told(fit: Fit) -> str:
+    """Return how the fit went, in sentences."""
     way = "on" if fit.config.engine.async_scheduling else "off"
     choice = fit.schedule
     inferred = (
@@ -72,23 +95,9 @@ def coefficients(fit: Fit, suggested: tuple[SuggestedRun, ...], beyond: BeyondLo
         f"{label} {number_format.percent(value)}"
         for label, value in zip(("TTFT", "E2E", "TPOT"), fit.noise.values(), strict=True)
     )
-    told = (
+    return (
         f"Async scheduling is {way}{inferred}. Fitted in {fit.seconds:.1f} s to {fit.num_requests:,} requests; "
         f"typical spread left in one request: {noise}.{convergence} Intervals: {fit.method}."
-    )
-    return Section(
-        title="Coefficients",
-        anchor="coefficients",
-        lead=LEADS[fit.model],
-        parts=[
-            Table(head=head, rows=rows, align="lrrcnl"),
-            *_candidates(fit),
-            *_blackbox(fit),
-            *(part for run in suggested for part in _suggested(run)),
-            _correlations(fit),
-            Prose(markup=told),
-            *([] if beyond is None else [Prose(markup=f"Note: {beyond.text()}.")]),
-        ],
     )
 
 

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from traces import terminal_width
+from traces.console.options import JsonOption
 from traces.strict.tell import say_text, tell
 
 
@@ -16,7 +17,7 @@ def compare(
     a: Annotated[Path, typer.Argument(metavar="A", help="A run: a trace's stem, header or table.")],
     b: Annotated[Path, typer.Argument(metavar="B", help="Another run.")],
     seed: Annotated[int, typer.Option(min=0, help="Seed of the bootstrap.")] = 42,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Compare two runs, measured or simulated. Neither is the reference.
 

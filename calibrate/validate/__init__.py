@@ -1,4 +1,4 @@
-"""What ``vtwin validate`` and ``vtwin demo`` run: pure data, no files, no clock."""
+"""``vtwin validate`` and ``vtwin demo``: what they run is data (``plan``, ``demo``), who runs it is handed in."""
 
 from __future__ import annotations
 

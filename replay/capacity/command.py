@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from replay.capacity.capacity import Capacity, short_run_note
@@ -23,6 +22,7 @@ from traces import RunLimit, terminal_width, tool_version
 from traces.strict.tell import say, say_text, tell, tell_note
 
 if TYPE_CHECKING:
+    from replay.capacity.options import CapacityOptions
     from replay.search.draws import Drawing
     from replay.twin.config import TwinConfig
     from traces import Trace
@@ -33,23 +33,23 @@ def show_one(
     twin: TwinConfig,
     limits: Sequence[RunLimit],
     *,
-    with_binding: bool,
-    report: Path | None,
-    as_json: bool,
+    asked: CapacityOptions,
     drawing: Drawing | None = None,
 ) -> bool:
     """Find a twin's capacity, print it, write its page where one is asked for; return whether there is one.
 
     ``drawing``: draws the workload with as many requests as the search asks for.
     """
-    found, notes = _search(traces, twin, limits, with_binding=with_binding, drawing=drawing, with_curve=True)
+    found, notes = _search(
+        traces, twin, limits, with_binding=not asked.no_binding, drawing=drawing, with_curve=True
+    )
     warnings, num_requests = [*twin.notes, *notes], found.num_requests
     lengths = lengths_text(traces[0])
-    if report is not None:
+    if asked.report is not None:
         from replay.capacity.page import write_page
 
         write_page(
-            report,
+            asked.report,
             found,
             limits,
             twin=twin,
@@ -57,8 +57,8 @@ def show_one(
             lengths=lengths,
             notes=warnings,
         )
-        tell(f"wrote {report}")
-    if as_json:
+        tell(f"wrote {asked.report}")
+    if asked.as_json:
         told = document(
             found,
             limits,
@@ -81,8 +81,7 @@ def show_several(
     variants: Sequence[Variant],
     limits: Sequence[RunLimit],
     *,
-    with_binding: bool,
-    as_json: bool,
+    asked: CapacityOptions,
     drawing: Drawing | None = None,
 ) -> bool:
     """Find the capacity of each variant and print them side by side; return whether any has one."""
@@ -92,7 +91,7 @@ def show_several(
             traces,
             variant.twin,
             limits,
-            with_binding=with_binding,
+            with_binding=not asked.no_binding,
             drawing=drawing,
             with_curve=False,
         )
@@ -106,9 +105,9 @@ def show_several(
             tool_version=tool_version(),
             warnings=[*variant.twin.notes, *notes],
         )
-        asked = {"set": dict(variant.settings), "unanswered": variant.twin.unanswered_document}
-        told.append({"name": variant.name, **asked, **of_one})
-    if as_json:
+        what = {"set": dict(variant.settings), "unanswered": variant.twin.unanswered_document}
+        told.append({"name": variant.name, **what, **of_one})
+    if asked.as_json:
         whole = {"schema_version": 1, "tool_version": tool_version(), "variants": told}
         say_text(json.dumps(whole, indent=2, allow_nan=False))
     else:

@@ -26,7 +26,7 @@ def cluster_work(
     time or a length, ConfigError where the run would take more memory than there is.
     """
     check_memory(cluster, num_requests=len(trace))
-    block_size = cluster.pools[0].engine.block_size
+    block_size = cluster.pools[0].engine.hash_block_size
     if requests is None:
         requests = paced_requests(trace, pacing, block_size=block_size)
     requests = at_server(requests, client_network(trace, pacing))

@@ -100,11 +100,23 @@ def plan_disagg(
     )
     if check is None or not fleets:
         return plan
-    service = pool_at(profiles[1], lengths, rate_per_s, context=context, engines=fleets[0].decode).service_s
+    return _checked(plan, sources, lengths, rate_per_s, context=context, by_formula=by_formula, check=check)
 
-    stay = stay_s(lengths, service)
 
-    tried = list[Tried]()
+def _checked(
+    plan: DisaggPlan,
+    sources: tuple[Source, Source],
+    lengths: Lengths,
+    rate_per_s: float,
+    *,
+    context: int,
+    by_formula: Transfer,
+    check: Check,
+) -> DisaggPlan:
+    """Return the plan with the simulations of the cheapest fleet and of those that were tried after it."""
+    profiles, cheapest = (sources[0].profile, sources[1].profile), plan.fleets[0]
+    at = pool_at(profiles[1], lengths, rate_per_s, context=context, engines=cheapest.decode)
+    stay, tried = stay_s(lengths, at.service_s), list[Tried]()
 
     def tried_at(counts: Counts, run: int) -> Verification:
         engines = (counts[0], counts[1])
@@ -114,7 +126,7 @@ def plan_disagg(
             lengths,
             rate,
             engines=engines,
-            transfer=transfer,
+            transfer=plan.transfer,
             stay_s=stay,
             seed=seed,
             asked=asked,
@@ -127,11 +139,11 @@ def plan_disagg(
 
     long = is_long(rate_per_s, check.asked, stay_s=stay)
     search = SeveralSearch(
-        runs=Runs(tried_at=tried_at, objective=objective, has_glances=long),
+        runs=Runs(tried_at=tried_at, objective=plan.objective, has_glances=long),
         prices=plan.prices_per_hour,
         is_smallest=check.smallest,
     )
-    best = search.found((fleets[0].prefill, fleets[0].decode))
+    best = search.found((cheapest.prefill, cheapest.decode))
     return replace(plan, tried=tuple(tried), best=None if best is None else (best[0], best[1]))
 
 

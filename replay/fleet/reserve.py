@@ -22,12 +22,14 @@ from sim.fleet.reserved import HOURS, Reserved, cheapest_reserved, cost_with, da
 from sim.fleet.sizing import Objective, PoolSize
 from traces import ConfigError, or_null, shown_time, tool_version, write_text
 from traces.pages import (
+    Cell,
     Chart,
     Figure,
     Figures,
     Headline,
     Line,
     Mark,
+    Markup,
     Page,
     Prose,
     Rule,
@@ -284,6 +286,40 @@ def reserve_document(plan: DayPlan) -> dict[str, object]:
 
 def write_reserve_page(path: Path, plan: DayPlan) -> None:
     """Write the page: engines over the day, the reserved line, and the three ways. Raises ConfigError."""
+    head = ["", "reserved", "burst hours a day", "cost", "than cheapest"]
+    limit = shown_time(plan.objective.ttft_p99_s * 1e6)
+    page = Page(
+        name="vtwin fleet",
+        eyebrow="vtwin fleet reserve",
+        title=f"{plan.best.reserved:,} engines reserved, the others when needed",
+        lead=f"{_how(plan).capitalize()}, {plan.profile}: every hour has the engines that keep TTFT p99 within "
+        f"{limit}.",
+        headlines=_headlines(plan),
+        sections=[
+            Section(
+                title="The day",
+                anchor="day",
+                lead="Dashed: the reserved engines. What is above them is burst.",
+                parts=[Figures(figures=[Figure(svg=_picture(plan))], columns=1)],
+            ),
+            Section(
+                title="Three ways to pay",
+                anchor="ways",
+                parts=[
+                    Prose(
+                        markup=f"An engine costs {plan.reserved_price:g} an hour reserved, {plan.burst_price:g} burst."
+                    ),
+                    Table(head=head, rows=_ways(plan), align="lrrrr"),
+                ],
+            ),
+        ],
+        footer=f"vtwin {tool_version()} · vtwin fleet reserve --json prints every hour",
+    )
+    write_text(path, render(page), option="--report")
+
+
+def _picture(plan: DayPlan) -> Markup:
+    """Return the chart of the engines over the day."""
     hours, needed = np.arange(HOURS + 1, dtype=np.float64), [*plan.needed, plan.needed[-1]]
     y = linear(0.0, max(needed) * 1.1 + 1, label="engines")
     marks: list[Mark] = [
@@ -294,7 +330,7 @@ def write_reserve_page(path: Path, plan: DayPlan) -> None:
             name="capacity",
         ),
     ]
-    picture = chart(
+    return chart(
         Chart(
             title=f"Engines over the day, {_how(plan)}",
             x=linear(0.0, float(HOURS), label="hour"),
@@ -303,8 +339,11 @@ def write_reserve_page(path: Path, plan: DayPlan) -> None:
             width=640,
         )
     )
-    head = ["", "reserved", "burst hours a day", "cost", "than cheapest"]
-    rows = [
+
+
+def _ways(plan: DayPlan) -> list[list[str | Cell]]:
+    """Return a row per way to pay."""
+    return [
         [
             name,
             f"{each.reserved:,}",
@@ -314,43 +353,18 @@ def write_reserve_page(path: Path, plan: DayPlan) -> None:
         ]
         for name, each in plan.ways
     ]
-    limit = shown_time(plan.objective.ttft_p99_s * 1e6)
-    page = Page(
-        name="vtwin fleet",
-        eyebrow="vtwin fleet reserve",
-        title=f"{plan.best.reserved:,} engines reserved, the others when needed",
-        lead=f"{_how(plan).capitalize()}, {plan.profile}: every hour has the engines that keep TTFT p99 within "
-        f"{limit}.",
-        headlines=[
-            Headline(label="Reserved", value=f"{plan.best.reserved:,}"),
-            Headline(label="At most", value=f"{max(plan.needed):,}"),
-            Headline(
-                label="Cost per year",
-                value=f"{plan.best.cost:,.0f}",
-                details=(f"{plan.best.cost / HOURS_PER_YEAR:,.2f} an hour",),
-            ),
-        ],
-        sections=[
-            Section(
-                title="The day",
-                anchor="day",
-                lead="Dashed: the reserved engines. What is above them is burst.",
-                parts=[Figures(figures=[Figure(svg=picture)], columns=1)],
-            ),
-            Section(
-                title="Three ways to pay",
-                anchor="ways",
-                parts=[
-                    Prose(
-                        markup=f"An engine costs {plan.reserved_price:g} an hour reserved, {plan.burst_price:g} burst."
-                    ),
-                    Table(head=head, rows=rows, align="lrrrr"),
-                ],
-            ),
-        ],
-        footer=f"vtwin {tool_version()} · vtwin fleet reserve --json prints every hour",
-    )
-    write_text(path, render(page), option="--report")
+
+
+def _headlines(plan: DayPlan) -> list[Headline]:
+    return [
+        Headline(label="Reserved", value=f"{plan.best.reserved:,}"),
+        Headline(label="At most", value=f"{max(plan.needed):,}"),
+        Headline(
+            label="Cost per year",
+            value=f"{plan.best.cost:,.0f}",
+            details=(f"{plan.best.cost / HOURS_PER_YEAR:,.2f} an hour",),
+        ),
+    ]
 
 
 def document_text(plan: DayPlan) -> str:

@@ -228,7 +228,7 @@ def check_length(source: Source, lengths: Lengths) -> None:
         )
 
 
-def plan_fleet(
+def sized_fleet(
     sources: Sequence[Source],
     lengths: Lengths,
     rate_per_s: float,

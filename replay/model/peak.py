@@ -30,28 +30,14 @@ def peak_times(
     attention = shape.attention
     bandwidth, rate16 = gpu.bytes_per_us(), gpu.flops_per_us("16bit")
     windowed_share = shape.num_windowed_layers
-    in_attention, in_mlp, in_experts = (
-        shape.attention_precision,
-        shape.mlp_precision,
-        shape.expert_precision,
-    )
-    replicated = shape.num_layers * attention.replicated_parameters(shape.hidden_size)
-    attention_weights = (shape.attention_parameters() - replicated) / tp + replicated
+    in_experts = shape.expert_precision
+    attention_weights = _attention_weights(shape, tp=tp)
     mlp_weights, expert_weights = (
         shape.mlp_parameters() / tp,
         shape.expert_parameters() / layout.expert_ranks(tp),
     )
     head_weights = shape.head_parameters() / tp
-    matmul = FLOPS_PER_WEIGHT * (
-        attention_weights / gpu.flops_per_us(in_attention.matmul)
-        + mlp_weights / gpu.flops_per_us(in_mlp.matmul)
-        + shape.router_parameters() / rate16
-    )
-    weights = (
-        attention_weights * in_attention.bytes_per_weight
-        + mlp_weights * in_mlp.bytes_per_weight
-        + shape.router_parameters() * shape.dtype_bytes
-    )
+    matmul, weights = _products(shape, gpu, attention_weights, mlp_weights)
     entry_bytes = attention.entries_per_token(tp) * shape.kv_dtype_bytes
     pair, entry = attention.prefill_flops_per_pair(tp) / rate16, attention.decode_flops_per_entry(tp) / rate16
     experts = shape.experts
@@ -85,6 +71,30 @@ def peak_times(
         is_grouped=attention.num_kv_heads < attention.num_heads and not attention.is_mla,
         **collectives(shape, gpu, tp=tp, pp=pp, layout=layout),
     )
+
+
+def _attention_weights(shape: ModelShape, *, tp: int) -> float:
+    """Return the weights of attention on one GPU, over all layers; what cannot be split is on each."""
+    replicated = shape.num_layers * shape.attention.replicated_parameters(shape.hidden_size)
+    return (shape.attention_parameters() - replicated) / tp + replicated
+
+
+def _products(
+    shape: ModelShape, gpu: Gpu, attention_weights: float, mlp_weights: float
+) -> tuple[float, float]:
+    """Return what a token takes in the products of attention, MLP and routers, µs, and the bytes of their weights."""
+    in_attention, in_mlp = shape.attention_precision, shape.mlp_precision
+    matmul = FLOPS_PER_WEIGHT * (
+        attention_weights / gpu.flops_per_us(in_attention.matmul)
+        + mlp_weights / gpu.flops_per_us(in_mlp.matmul)
+        + shape.router_parameters() / gpu.flops_per_us("16bit")
+    )
+    weights = (
+        attention_weights * in_attention.bytes_per_weight
+        + mlp_weights * in_mlp.bytes_per_weight
+        + shape.router_parameters() * shape.dtype_bytes
+    )
+    return matmul, weights
 
 
 class Collectives(TypedDict):

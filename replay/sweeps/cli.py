@@ -1,4 +1,4 @@
-"""``vtwin sweep``: its options. What is heavy is imported by the command."""
+"""``vtwin sweep``. What is heavy is imported by the command."""
 
 from __future__ import annotations
 
@@ -8,11 +8,13 @@ import sys
 import threading
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Literal
 
 import typer
 
+from replay.sweeps.options import SweepOptions
 from replay.twin.own.own_code import with_code_option
+from traces.strict.option_table import with_option_tables
 from traces.strict.secrets import redact_command
 from traces.strict.tell import say, tell
 
@@ -24,76 +26,13 @@ if TYPE_CHECKING:
     from replay.sweeps.grid import Grid, Run
     from replay.sweeps.one_run import Row
 
-MACHINES = "Many machines"
 EVERY_S = 10.0
 """Without a terminal, progress is a line this often."""
 
 
 @with_code_option
-def sweep(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
-    grid: Annotated[
-        Path,
-        typer.Argument(
-            metavar="GRID.yaml", help="Configurations, workloads and seeds (docs/how-to/sweep.md)."
-        ),
-    ],
-    output: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="TABLE.parquet",
-            help="The table, one row per run. Runs that are already in it are not simulated again. Default: the grid's "
-            "name with .parquet, in this folder.",
-            show_default=False,
-        ),
-    ] = None,
-    jobs: Annotated[
-        int | None,
-        typer.Option(
-            min=1, metavar="N", help="Processes of this machine. Default: its cores.", show_default=False
-        ),
-    ] = None,
-    x: Annotated[
-        str | None,
-        typer.Option(
-            "--x",
-            metavar="COLUMN",
-            help="The front's first figure. Default: price_per_million_tokens with prices, else "
-            "output_token_throughput.",
-            show_default=False,
-        ),
-    ] = None,
-    y: Annotated[
-        str | None,
-        typer.Option(
-            "--y",
-            metavar="COLUMN",
-            help="The front's second figure. Default: e2e_us.p99.",
-            show_default=False,
-        ),
-    ] = None,
-    report: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE.html", help="Also write a page with the Pareto front.", show_default=False
-        ),
-    ] = None,
-    backend: Annotated[
-        Literal["processes", "dask", "ray"],
-        typer.Option(help="What runs the simulations; dask and ray are extras.", rich_help_panel=MACHINES),
-    ] = "processes",
-    address: Annotated[
-        str | None,
-        typer.Option(
-            metavar="HOST:PORT",
-            help="The running Dask or Ray cluster; it must see the same files. Default: one on this machine.",
-            rich_help_panel=MACHINES,
-            show_default=False,
-        ),
-    ] = None,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only say how many runs there are, and how many are done.")
-    ] = False,
-) -> None:
+@with_option_tables
+def sweep(options: SweepOptions) -> None:
     """Simulate configurations x workloads x seeds into one table, and show the Pareto front.
 
     After Ctrl-C or a kill, the same command goes on where it was. Exit code 1 if a run has no result; its row says why.
@@ -104,10 +43,10 @@ def sweep(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     from traces import ConfigError, check_place, parse_slo
     from traces.strict.tell import tell_note
 
-    output = output or Path(f"{grid.stem}.parquet")
+    output = options.output or Path(f"{options.grid.stem}.parquet")
     if output.suffix != ".parquet":
         raise ConfigError(f"--output: got {output}, expected a name that ends in .parquet")
-    asked = read_grid(grid)
+    asked = read_grid(options.grid)
     for slo in dict.fromkeys(run.slo for run in asked.runs if run.slo):
         parse_slo(slo, tell=tell_note)
     for source in sorted({each.source for each in list_prices().values()}) if asked.has_list_prices else ():
@@ -118,18 +57,19 @@ def sweep(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     rows = known.rows
     left = [run for run in asked.runs if run.digest not in rows]
     tell(f"{len(asked.runs):,} runs, {len(asked.runs) - len(left):,} of them done before")
-    if dry_run:
+    if options.dry_run:
         return
     check_place(output, option="--output")
-    check_place(report, option="--report")
-    told = _told(left, backend=backend, jobs=jobs or os.cpu_count() or 1, address=address)
+    check_place(options.report, option="--report")
+    jobs = options.jobs or os.cpu_count() or 1
+    told = _told(left, backend=options.backend, jobs=jobs, address=options.address)
     with _kill_as_interrupt(), _saying_what_is_kept(rows, of=len(asked.runs)), closing(told):
         for row in told:  # an interrupt may come between two rows, too
             _keep(output, row)
             rows[str(row["run"])] = row
     table = write_table(output, asked.runs, rows)
     tell(f"wrote {output}")
-    _show(table, asked, x=x, y=y, report=report)
+    _show(table, asked, x=options.x, y=options.y, report=options.report)
     failed = table[table["error"].notna()]
     if len(failed):
         tell(f"{len(failed):,} runs without a result; the first: {failed['error'].iloc[0]}")

@@ -19,7 +19,8 @@ from replay.twin.keys.overlay import Setting
 from replay.twins import check_starts
 from replay.variants.simulated import Variant, document, simulate_variant
 from traces import ConfigError, Trace, VtwinError, parse_slo
-from traces.workload import WorkloadOptions, check_options, trace_from_options, with_workload_options
+from traces.strict.option_table import with_option_tables
+from traces.workload import WorkloadOptions, check_options, trace_from_options
 
 NOT_FIGURES = (
     "schema_version",
@@ -116,7 +117,7 @@ def _drawn(load: tuple[tuple[str, Value], ...]) -> Trace:
 def workload_of(load: tuple[tuple[str, Value], ...]) -> WorkloadOptions:
     """Return a workload's options, read as the command line reads them. Raises ConfigError."""
     app = typer.Typer(add_completion=False)
-    app.command()(with_workload_options(_given))
+    app.command()(with_option_tables(_given))
     try:
         found = app(words_of(load), standalone_mode=False)
     except click.ClickException as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +18,7 @@ from traces.pages import (
     Figure,
     Figures,
     Line,
+    Markup,
     Page,
     Section,
     Table,
@@ -101,40 +103,7 @@ def cell(name: str, value: object) -> str:
 def write_page(path: Path, front: Front, *, num_runs: int, num_failed: int, command: str) -> None:
     """Write the page with the picture and the table. Raises ConfigError where the file cannot be written."""
     best = _best(front)
-    figures = (front.x, front.y)
-    scale = {name: 1e3 if is_time(name) else 1.0 for name in figures}
-    units = {name: f"{name.replace('_us', '')}, ms" if is_time(name) else name for name in figures}
-    values = {name: front.points[name].to_numpy(dtype=np.float64) / scale[name] for name in figures}
-    edges = [
-        {name: each[name].to_numpy(dtype=np.float64) / scale[name] for name in figures}
-        for each in _of_loads(front, best)
-    ]
-    picture = chart(
-        Chart(
-            title="Each dot is a setting, its seeds averaged; a line joins those that nothing beats"
-            + (" at one load" if front.loads else ""),
-            x=scale_of(values[front.x], label=units[front.x]),
-            y=scale_of(values[front.y], label=units[front.y]),
-            marks=[
-                Dots(x=values[front.x], y=values[front.y], name="run"),
-                *(Line(x=edge[front.x], y=edge[front.y], name="simulated") for edge in edges),
-                *(Dots(x=edge[front.x], y=edge[front.y], name="run simulated") for edge in edges),
-            ],
-            width=860,
-            height=420,
-        )
-    )
-    ordered = front.points.sort_values(
-        [front.x, front.y], ascending=[not is_more_better(front.x), not is_more_better(front.y)]
-    )
     names = (*front.loads, *front.choices, *figures_of(front))
-    rows = [
-        [
-            *(Cell(text=cell(name, row[name]), tint=0.12 if row["is_best"] else 0.0) for name in names),
-            "✓" if row["is_best"] else "" if row["has_answer"] == 1 else "* no answer",
-        ]
-        for row in ordered.to_dict("records")
-    ]
     page = Page(
         name="vtwin sweep",
         eyebrow="vtwin sweep",
@@ -149,7 +118,7 @@ def write_page(path: Path, front: Front, *, num_runs: int, num_failed: int, comm
             Section(
                 title="Pareto front",
                 anchor="front",
-                parts=[Figures(figures=[Figure(svg=picture)], columns=1)],
+                parts=[Figures(figures=[Figure(svg=_picture(front, best))], columns=1)],
             ),
             Section(
                 title="All settings",
@@ -157,7 +126,7 @@ def write_page(path: Path, front: Front, *, num_runs: int, num_failed: int, comm
                 parts=[
                     Table(
                         head=[*names, "front"],
-                        rows=rows,
+                        rows=_rows(front, names),
                         align="l" * len(front.settings) + "r" * len(figures_of(front)) + "c",
                     )
                 ],
@@ -166,3 +135,44 @@ def write_page(path: Path, front: Front, *, num_runs: int, num_failed: int, comm
         footer=f"vtwin {tool_version()} · {command}",
     )
     write_text(path, render(page), option="--report")
+
+
+def _picture(front: Front, best: pd.DataFrame) -> Markup:
+    """Return the chart of all settings, with a line through those that nothing beats."""
+    figures = (front.x, front.y)
+    scale = {name: 1e3 if is_time(name) else 1.0 for name in figures}
+    units = {name: f"{name.replace('_us', '')}, ms" if is_time(name) else name for name in figures}
+    values = {name: front.points[name].to_numpy(dtype=np.float64) / scale[name] for name in figures}
+    edges = [
+        {name: each[name].to_numpy(dtype=np.float64) / scale[name] for name in figures}
+        for each in _of_loads(front, best)
+    ]
+    return chart(
+        Chart(
+            title="Each dot is a setting, its seeds averaged; a line joins those that nothing beats"
+            + (" at one load" if front.loads else ""),
+            x=scale_of(values[front.x], label=units[front.x]),
+            y=scale_of(values[front.y], label=units[front.y]),
+            marks=[
+                Dots(x=values[front.x], y=values[front.y], name="run"),
+                *(Line(x=edge[front.x], y=edge[front.y], name="simulated") for edge in edges),
+                *(Dots(x=edge[front.x], y=edge[front.y], name="run simulated") for edge in edges),
+            ],
+            width=860,
+            height=420,
+        )
+    )
+
+
+def _rows(front: Front, names: Sequence[str]) -> list[list[str | Cell]]:
+    """Return a row per setting, the best of the first figure first."""
+    ordered = front.points.sort_values(
+        [front.x, front.y], ascending=[not is_more_better(front.x), not is_more_better(front.y)]
+    )
+    return [
+        [
+            *(Cell(text=cell(name, row[name]), tint=0.12 if row["is_best"] else 0.0) for name in names),
+            "✓" if row["is_best"] else "" if row["has_answer"] == 1 else "* no answer",
+        ]
+        for row in ordered.to_dict("records")
+    ]

@@ -87,7 +87,7 @@ class Looks:
 def look_at(trace: Trace, twin: TwinConfig, pacing: Pacing, time_us: Floats) -> Looks:
     """Return what one engine is like at these times, ascending; it is simulated once more, with pauses."""
     requests = at_server(
-        paced_requests(trace, pacing, block_size=twin.engine.block_size), client_network(trace, pacing)
+        paced_requests(trace, pacing, block_size=twin.engine.hash_block_size), client_network(trace, pacing)
     )
     engine = Engine.holding(requests, twin.engine, twin.latency, record="spans")  # which counts the busy time
     if pacing.closed_loop is not None:

@@ -173,15 +173,13 @@ def summarize(
         schema_version=SCHEMA_VERSION,
         tool_version=tool_version(),
         num_requests=len(trace),
-        num_by_status=dict(sorted(Counter(trace.cells("status").known().tolist()).items())),
-        num_by_reason=dict(sorted(Counter(trace.cells("error_message").known().tolist()).items())),
+        num_by_status=_counts(trace, "status"),
+        num_by_reason=_counts(trace, "error_message"),
         num_warmup=int(is_warmup(trace).sum()),
         num_length_capped=int(trace.cells("length_capped").values.sum()),
         incomplete=_undone(simulation),
         duration_us=simulation.duration_us,
-        measured=None
-        if window is None
-        else MeasuredSpan(from_us=window.from_us, to_us=window.to_us, num_requests=len(chosen)),
+        measured=_span(window, num_requests=len(chosen)),
         offered_rate_per_s=None,
         sending_us=_sending_us(trace),
         verdict=None,
@@ -194,11 +192,7 @@ def summarize(
         engine_cpu_s=simulation.engine_cpu_s,
         num_steps=simulation.num_steps,
         num_jumps=simulation.num_jumps,
-        steps=StepDistribution(
-            num_seqs=_of_histogram(simulation.batch_sizes()),
-            num_tokens=_of_histogram(simulation.step_tokens()),
-            duration_us=_of_histogram(simulation.step_times()),
-        ),
+        steps=_step_distribution(simulation),
         prompt_tokens=distribution(prompts),
         output_tokens=distribution(outputs),
         ttft_us=distribution(metrics["ttft_us"]),
@@ -215,6 +209,25 @@ def summarize(
         operator_times=None,
         groups=summarize_groups(chosen, span_us=span_us),
     )
+
+
+def _step_distribution(simulation: Simulation) -> StepDistribution:
+    return StepDistribution(
+        num_seqs=_of_histogram(simulation.batch_sizes()),
+        num_tokens=_of_histogram(simulation.step_tokens()),
+        duration_us=_of_histogram(simulation.step_times()),
+    )
+
+
+def _counts(trace: Trace, column: str) -> dict[str, int]:
+    """Return how often each value of a column occurs, by value."""
+    return dict(sorted(Counter(trace.cells(column).known().tolist()).items()))
+
+
+def _span(window: Window | None, *, num_requests: int) -> MeasuredSpan | None:
+    if window is None:
+        return None
+    return MeasuredSpan(from_us=window.from_us, to_us=window.to_us, num_requests=num_requests)
 
 
 def _finished(simulation: Simulation, trace: Trace, window: Window | None) -> tuple[int, int]:

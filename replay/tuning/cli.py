@@ -1,19 +1,18 @@
-"""``vtwin tune``: its options. What is heavy is imported by the command."""
+"""``vtwin tune``. What is heavy is imported by the command."""
 
 from __future__ import annotations
 
 import json
 import shlex
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
-from replay.search.seeds import DEFAULT_SEEDS
+from replay.tuning.options import LiveOptions, TriedOptions, TuneOptions
 from replay.twin.own.own_code import with_code_option
-from replay.twins import AnywayOption
+from traces.strict.option_table import with_option_tables
 from traces.strict.tell import say, say_text, tell
-from traces.workload import WorkloadOptions, with_workload_options
+from traces.workload import WorkloadOptions, check_output
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,113 +23,10 @@ if TYPE_CHECKING:
     from replay.tuning.search import Tuned
     from traces import RunLimit, Trace
 
-TRIED = "What to try: values with commas between"
-LIVE = "On a live server"
-
 
 @with_code_option
-@with_workload_options
-def tune(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
-    workload: WorkloadOptions,
-    config: Annotated[
-        Path, typer.Option(metavar="TWIN.yaml", help="What to simulate (docs/reference/config.md).")
-    ],
-    slo: Annotated[
-        str,
-        typer.Option(
-            metavar="LIMITS",
-            help="Latency limits over the run, as in capacity: ttft_p99=500ms,tpot_p99=50ms.",
-        ),
-    ],
-    like: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="STEM", help="Take lengths and prefixes from this trace (short for --lengths-from)."
-        ),
-    ] = None,
-    max_num_seqs: Annotated[
-        str | None,
-        typer.Option(
-            metavar="VALUES",
-            help="Default: 1/4 to 4 times the server's own.",
-            rich_help_panel=TRIED,
-            show_default=False,
-        ),
-    ] = None,
-    max_num_batched_tokens: Annotated[
-        str | None,
-        typer.Option(
-            metavar="VALUES",
-            help="Default: 1/4 to 4 times the server's own.",
-            rich_help_panel=TRIED,
-            show_default=False,
-        ),
-    ] = None,
-    chunked_prefill: Annotated[
-        str | None,
-        typer.Option(
-            metavar="VALUES", help="true, false. Default: both.", rich_help_panel=TRIED, show_default=False
-        ),
-    ] = None,
-    tp: Annotated[
-        str | None,
-        typer.Option(
-            "--tp",
-            metavar="VALUES",
-            help="GPUs that share each layer; needs hardware and its latency models in TWIN.yaml. Requests/s per GPU "
-            "then decide.",
-            rich_help_panel=TRIED,
-            show_default=False,
-        ),
-    ] = None,
-    settings: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set",
-            metavar="KEY=VALUES",
-            help="Values to try of any other key of TWIN.yaml; a single value is set in all servers. Repeatable.",
-            rich_help_panel=TRIED,
-            show_default=False,
-        ),
-    ] = None,
-    top: Annotated[int, typer.Option(min=1, max=50, help="How many of the best to show.")] = 3,
-    seeds: Annotated[
-        int, typer.Option(min=1, max=50, help="How many times to draw the workload for the best few.")
-    ] = DEFAULT_SEEDS,
-    serve: Annotated[
-        str | None,
-        typer.Option(
-            metavar="'vllm serve …'",
-            help="Confirm the best on a real server: this command starts it, with the flags added.",
-            rich_help_panel=LIVE,
-            show_default=False,
-        ),
-    ] = None,
-    url: Annotated[
-        str,
-        typer.Option(help="Where that server answers.", rich_help_panel=LIVE),
-    ] = "http://127.0.0.1:8000",
-    confirm: Annotated[
-        int, typer.Option(min=1, help="How many of the best to confirm.", rich_help_panel=LIVE)
-    ] = 1,
-    confirm_duration: Annotated[
-        float, typer.Option(min=1, metavar="S", help="How long each load lasts.", rich_help_panel=LIVE)
-    ] = 120.0,
-    start_timeout: Annotated[
-        float,
-        typer.Option(min=1, metavar="S", help="How long the server may take to start.", rich_help_panel=LIVE),
-    ] = 900.0,
-    output: Annotated[
-        Path,
-        typer.Option(metavar="DIR", help="Folder for that server's traces and logs.", rich_help_panel=LIVE),
-    ] = Path("vtwin-tune"),
-    anyway: AnywayOption = False,
-    defaults: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Your own defaults.yaml, read before the built-in one."),
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")] = False,
-) -> None:
+@with_option_tables
+def tune(workload: WorkloadOptions, asked: TuneOptions) -> None:
     """Find the engine flags that serve the highest rate within latency limits.
 
     Every combination of the values is simulated with the same 5,000 requests, the best few with 150,000. Where queues
@@ -140,32 +36,49 @@ def tune(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     from replay.capacity.question import drawn
     from replay.ready import prepare_engine
     from replay.search.draws import searchable, tell_too_long
-    from replay.tuning.candidates import CHUNKED, SEATS, TOKENS, TP, candidates_of
+    from replay.tuning.candidates import candidates_of
     from traces import check_place, parse_run_slo
     from traces.strict.tell import tell_note
 
-    limits = parse_run_slo(slo, tell=tell_note)
-    searchable(workload, like)  # refuses what cannot be searched, before files are read
-    live = None if serve is None else _live(serve, url, output, confirm_duration, start_timeout)
+    check_output(workload, asked.live.output)
+    limits = parse_run_slo(asked.twin.slo, tell=tell_note)
+    searchable(workload, asked.twin.like)  # refuses what cannot be searched, before files are read
+    live = None if asked.live.serve is None else _live(asked.live.serve, asked.live)
     if live is not None:
         check_place(live.folder / "best", option="--output")
-    named = {SEATS: max_num_seqs, TOKENS: max_num_batched_tokens, CHUNKED: chunked_prefill, TP: tp}
-    asked = [f"{key}={values}" for key, values in named.items() if values is not None] + (settings or [])
-    candidates = candidates_of(config, defaults, asked, anyway=anyway)
+    candidates = candidates_of(
+        asked.twin.config, asked.result.defaults, _tried(asked.tried), anyway=asked.result.anyway
+    )
     notes = tuple(dict.fromkeys(candidates.tried[0].twin.notes))
     for note in notes:
         tell(f"note: {note}")
-    traces, drawing = drawn(workload, like=like, seeds=seeds)
+    traces, drawing = drawn(workload, like=asked.twin.like, seeds=asked.tried.seeds)
     tell_too_long(traces[0], [each.twin for each in candidates.tried])
     prepare_engine(candidates.tried[0].twin)
-    tuned = _searched(traces, candidates, limits, keep=top, drawing=drawing)
+    tuned = _searched(traces, candidates, limits, keep=asked.tried.top, drawing=drawing)
     if workload.num_requests is not None:
         _check_is_long(tuned, len(traces[0]))
     warnings = (*notes, *_extrapolated(tuned, traces[0]))
-    confirmed = {} if live is None else _confirmed(tuned, traces[0], limits, live=live, number=confirm)
+    confirmed = (
+        {} if live is None else _confirmed(tuned, traces[0], limits, live=live, number=asked.live.confirm)
+    )
+    as_json = asked.result.as_json
     _show(tuned, candidates, limits, confirmed, traces[0], warnings=warnings, as_json=as_json)
     if not tuned.best or (confirmed and not any(each.meets(limits) for each in confirmed.values())):
         raise typer.Exit(1)
+
+
+def _tried(tried: TriedOptions) -> list[str]:
+    """Return what is tried as texts KEY=VALUES."""
+    from replay.tuning.candidates import CHUNKED, SEATS, TOKENS, TP
+
+    named = {
+        SEATS: tried.max_num_seqs,
+        TOKENS: tried.max_num_batched_tokens,
+        CHUNKED: tried.chunked_prefill,
+        TP: tried.tp,
+    }
+    return [f"{key}={values}" for key, values in named.items() if values is not None] + (tried.settings or [])
 
 
 def _check_is_long(tuned: Tuned, num_requests: int) -> None:
@@ -179,7 +92,7 @@ def _check_is_long(tuned: Tuned, num_requests: int) -> None:
         )
 
 
-def _live(serve: str, url: str, folder: Path, duration_s: float, start_timeout_s: float) -> Live:
+def _live(serve: str, asked: LiveOptions) -> Live:
     """Return how to try on a live server. Raises ConfigError on a command line without a word."""
     from replay.tuning.live import Live
     from traces import ConfigError
@@ -190,14 +103,14 @@ def _live(serve: str, url: str, folder: Path, duration_s: float, start_timeout_s
         raise ConfigError(f"--serve: got {serve!r}, expected a command line ({error})") from error
     if not command:
         raise ConfigError("--serve: got nothing, expected a command that starts a server")
-    if not url.startswith(("http://", "https://")):
-        raise ConfigError(f"--url: got {url!r}, expected http://HOST:PORT")
+    if not asked.url.startswith(("http://", "https://")):
+        raise ConfigError(f"--url: got {asked.url!r}, expected http://HOST:PORT")
     return Live(
-        url=url.rstrip("/").removesuffix("/v1"),
+        url=asked.url.rstrip("/").removesuffix("/v1"),
         command=command,
-        folder=folder,
-        duration_s=duration_s,
-        start_timeout_s=start_timeout_s,
+        folder=asked.output,
+        duration_s=asked.confirm_duration,
+        start_timeout_s=asked.start_timeout,
     )
 
 

@@ -36,6 +36,8 @@ if TYPE_CHECKING:
         AdmissionPolicy,
         ClusterConfig,
         Disaggregation,
+        NodePool,
+        Pool,
         Role,
         RoutingPolicy,
         SnapshotIntervals,
@@ -132,7 +134,7 @@ def read_cluster(
     section = root.section("cluster")
     if section is None:
         return None
-    from sim.cluster import ClusterConfig, PipelineLatency, Pool, RoundRobin, Startup
+    from sim.cluster import ClusterConfig, PipelineLatency, RoundRobin
 
     pools = list(section.sections("pools")) or [section]
     latency = section.section("latency")
@@ -142,21 +144,8 @@ def read_cluster(
     def build() -> ClusterConfig:
         return ClusterConfig(
             pools=tuple(
-                Pool(
-                    engine=engine,
-                    latency=model,
-                    instances=pool.integer("instances", least=1) or 1,
-                    name=(pool.text("name") or "") if pool is not section else "",
-                    role=_read_role(pool) if pool is not section else "shared",
-                    gpus_per_instance=pool.integer("gpus_per_instance", least=1) or num_gpus,
-                    cost_per_gpu_hour=_read_cost(pool, section),
-                    startup=read_startup(pool) or read_startup(section) or Startup(),
-                    autoscaler=read_autoscaler(pool) or read_autoscaler(section),
-                    node_pool=pool.text("node_pool") or (nodes[0].name if len(nodes) == 1 else None),
-                )
-                for pool, (engine, model), num_gpus in zip(
-                    pools, servers, gpus or [1] * len(servers), strict=True
-                )
+                _read_pool(pool, section, server, num_gpus=num_gpus, nodes=nodes)
+                for pool, server, num_gpus in zip(pools, servers, gpus or [1] * len(servers), strict=True)
             ),
             routing=_read_routing(section, folder=folder, vllm_version=vllm_version) or RoundRobin(),
             disaggregation=_read_disaggregation(section, pools, kv_bytes_per_token),
@@ -175,6 +164,31 @@ def read_cluster(
         )
 
     return translated(build, section)
+
+
+def _read_pool(
+    pool: Section,
+    section: Section,
+    server: tuple[EngineConfig, LatencyModel],
+    *,
+    num_gpus: int,
+    nodes: Sequence[NodePool],
+) -> Pool:
+    """Return a pool of servers like this one; what it does not say itself is as ``section``, the cluster's, says."""
+    from sim.cluster import Pool, Startup
+
+    return Pool(
+        engine=server[0],
+        latency=server[1],
+        instances=pool.integer("instances", least=1) or 1,
+        name=(pool.text("name") or "") if pool is not section else "",
+        role=_read_role(pool) if pool is not section else "shared",
+        gpus_per_instance=pool.integer("gpus_per_instance", least=1) or num_gpus,
+        cost_per_gpu_hour=_read_cost(pool, section),
+        startup=read_startup(pool) or read_startup(section) or Startup(),
+        autoscaler=read_autoscaler(pool) or read_autoscaler(section),
+        node_pool=pool.text("node_pool") or (nodes[0].name if len(nodes) == 1 else None),
+    )
 
 
 def with_overrides(

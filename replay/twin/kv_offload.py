@@ -62,14 +62,19 @@ def with_offload(
         kv_transfer_bandwidth=rate * 1e3 / per_token,
         kv_offload_threshold=threshold,
     )
+    return offloading, tuple(_notes(hardware, offloading, blocks=blocks, rate=rate))
+
+
+def _notes(hardware: Hardware, engine: EngineConfig, *, blocks: int, rate: float) -> list[str]:
+    """Return how large the second tier is, and whether anything goes there."""
     how = "" if hardware.kv_offload_gb_per_s else " (assumed: kv_offload_gb_per_s)"
     notes = [
         f"hardware.kv_offloading_size {hardware.kv_offloading_size:g} GiB: {blocks:,} blocks in host memory, "
         f"{rate:g} GB/s to each GPU{how}; a block goes there when it leaves the GPU, where vLLM copies it once it is "
         "computed"
     ]
-    if not offloading.has_cpu_tier:
+    if not engine.has_cpu_tier:
         notes.append(
             "hardware.kv_offloading_size: nothing ever leaves the GPU, without prefix caching or a limit"
         )
-    return offloading, tuple(notes)
+    return notes

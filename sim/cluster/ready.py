@@ -2,18 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numba
 import numpy as np
 
+from sim.cluster.arrays import copy_pairs, new_pairs, records
 from sim.cluster.by_events import simulate_by_events
 from sim.cluster.config import ClusterConfig, Pool
-from sim.cluster.run.loop import run_cluster
+from sim.cluster.draws import number_drawn
+from sim.cluster.events import plan_event
+from sim.cluster.gateway.admission import leave
+from sim.cluster.gateway.queue import withdraw_request
+from sim.cluster.run.changes import removal
+from sim.cluster.run.loop import finish_ranks, run_cluster
 from sim.cluster.run.prepare import new_world
-from sim.cluster.run.world import FOREVER
+from sim.cluster.run.watch import LOOK, look_at_all
+from sim.cluster.run.world import FOREVER, World
 from sim.cluster.work import ClusterWork
 from sim.config import EngineConfig
 from sim.jit.references import table_of
 from sim.latency import Blackbox
-from sim.ready import one_request
+from sim.ready import compile_engine, one_request
 
 
 def _smallest() -> ClusterConfig:
@@ -27,8 +38,47 @@ def compile_cluster() -> None:
     simulate_by_events(ClusterWork(requests=one_request()), _smallest())
 
 
-def compile_loop() -> None:
-    """Have the loop alone compiled and stored, while another process compiles the engine."""
+def _smallest_world() -> World:
+    """Return a cluster of one engine and no request."""
     nobody = one_request().take(np.zeros(0, np.int64))
     world, _ = new_world(ClusterWork(requests=nobody), _smallest(), runs_engines=False)
-    run_cluster(table_of([world]), FOREVER, 64)
+    return world
+
+
+def compile_loop() -> None:
+    """Have the loop alone compiled and stored, while another process compiles the engine."""
+    run_cluster(table_of([_smallest_world()]), FOREVER, 64)
+
+
+def entries() -> Iterator[tuple[Callable[..., Any], tuple[object, ...]]]:
+    """Yield every compiled function of the cluster that Python calls, with arguments of the types that it takes."""
+    world, pairs = _smallest_world(), new_pairs(1)
+    table = table_of([world])
+    yield run_cluster, (table, FOREVER, 64)
+    yield finish_ranks, (table, 0, FOREVER)
+    yield look_at_all, (table, 0, records(1, LOOK), 0)
+    yield plan_event, (world.events, 0, 0, 0, 0)
+    yield copy_pairs, (pairs, pairs)
+    yield number_drawn, (0, 0, 0)
+    yield leave, (world.admission, world.requests, 0)
+    yield withdraw_request, (world.queue, 0)
+    yield removal.has_work, (table,)
+    for of_one in (removal.forget, removal.let_dispatch, removal.take_in_transfers):
+        yield of_one, (table, 0)
+    for of_two in (
+        removal.cut_off_transfer,
+        removal.hand_back,
+        removal.lose,
+        removal.release_blocks,
+        removal.stop,
+    ):
+        yield of_two, (table, 0, 0)
+
+
+def compile_everything() -> None:
+    """Have engine and cluster compiled and loaded, also what a run needs only if instances fail or are looked at."""
+    compile_engine()
+    compile_cluster()
+    for function, arguments in entries():
+        if not numba.config.DISABLE_JIT:
+            function.compile(tuple(map(numba.typeof, arguments)))  # type: ignore[attr-defined] # a dispatcher's

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sim.engine.deadlines import first_deadline_us, gives_up_us, next_deadline_us
 from sim.engine.dtypes import ABORTED, GAVE_UP, NEVER, PENDING, PREEMPTED, RUNNING, WAITING
-from sim.engine.kv_cache.blocks import free_blocks
+from sim.engine.kv_cache.kv_cache_manager import free
 from sim.engine.kv_transfer.delivery import abort_held
 from sim.engine.log import log_completion
 from sim.engine.preemption import end_preemption, remove_running_at
@@ -22,7 +22,7 @@ def abort(s: State, request: int) -> None:
             if s.running[i] == request:
                 remove_running_at(s, i)
                 break
-        free_blocks(s, request)
+        free(s, request)
     elif settings.has_kv_transfers and s.transfers[request].is_held:
         end_preemption(s, request)
         abort_held(s, request)

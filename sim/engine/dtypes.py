@@ -33,6 +33,12 @@ FCFS, BY_URGENCY = 0, 1
 NEVER = -1
 """A time or a step that has not happened."""
 
+UNSHARED = -2
+"""In place of a key: a block's content is cached, and nobody but its own request could ask for it."""
+
+FULL, SLIDING, CHUNKED, STATE, ALIGNED_STATE = 0, 1, 2, 3, 4
+"""Kinds of KV cache groups (``sim/kv_cache_groups.py``). ALIGNED_STATE: mode align."""
+
 REQUEST = np.dtype(
     [
         # the first cache line: what every step reads
@@ -73,12 +79,46 @@ BLOCK = np.dtype(
         ("next_free", np.uint32),
         ("previous_free", np.uint32),
         ("ref_cnt", np.int32),
-        ("hash_id", np.int32),  # its key in the hash table, NEVER when it is not in it
+        ("hash_id", np.int32),  # its key in the hash table, NEVER when it is not in it; UNSHARED
         ("next_same_hash", np.uint32),
         ("previous_same_hash", np.uint32),
     ],
     align=True,
 )
+
+KV_CACHE_GROUP = np.dtype(
+    [
+        ("kind", np.int64),
+        ("block_size", np.int64),
+        ("window", np.int64),  # of a sliding group, of a chunked one its chunk
+        ("num_hashes_per_block", np.int64),
+        ("most_blocks", np.int64),  # that the gate of admission counts for a request
+        ("num_blocks_for_hit", np.int64),  # sliding: in a row, ending at the hit
+        ("blocks_per_segment", np.int64),  # between places at which a hit can end
+        ("next_alike", np.int64),  # the next group of the same kind and numbers, NEVER
+        ("next_to_ask", np.int64),  # of the first of its kind: the next kind in the order of lookups, NEVER
+        ("num_hit_blocks", np.int64),  # these two: the lookup in hand
+        ("hit_length", np.int64),  # NEVER: not looked up yet
+    ],
+    align=True,
+)
+"""A KV cache group."""
+
+GROUP_ROW = np.dtype(
+    [
+        ("num_blocks", np.int32),  # null blocks in place of what was let go included
+        ("num_cached_blocks", np.int32),  # leading blocks that carry a hash, or were passed over
+        ("num_retired_blocks", np.int32),  # states: leading blocks that were let go
+        ("last_state_block", np.int32),  # states: where the state before the newest is, NEVER
+        ("has_state", np.int32),  # it was given slots once
+        (
+            "shared_prefix_boundary",
+            np.int32,
+        ),  # of the request, in its first group's row: 0 where there is none
+    ],
+    align=True,
+)
+"""What a request has in one group; there as long as it owns a slot."""
 
 CPU_SLOT = np.dtype(
     [
@@ -165,6 +205,13 @@ SETTINGS = np.dtype(
         ("num_lookahead_tokens", np.int64),
         ("seed", np.int64),
         ("num_cpu_blocks", np.int64),
+        ("num_kv_cache_groups", np.int64),
+        ("has_kv_cache_groups", np.int64),  # other than one full group
+        ("first_group_to_ask", np.int64),  # in the order of lookups: a full one, if there is any
+        ("asks_groups_once", np.int64),  # one group, or a full kind and one other: one round settles it
+        ("hit_alignment", np.int64),  # tokens: prefix hits end at multiples of it
+        ("hash_block_size", np.int64),  # tokens per hash
+        ("aligns_states", np.int64),  # chunks of prompts end where states are kept
         ("offload_above_blocks", np.int64),  # blocks in use above which evicted contents go to the CPU
         ("reload_us", np.int64),  # per block that comes back
         ("is_closed_loop", np.int64),
@@ -253,6 +300,8 @@ CURRENT_STEP = np.dtype(
         ("num_preempted", np.int64),
         ("num_hits", np.int64),
         ("num_hit_blocks", np.int64),
+        ("waits_for_state", np.int64),  # the head did not fit, but may in the very next step
+        ("shared_prefix_boundary", np.int64),  # up to where some group has the prefix of the lookup in hand
         ("num_finished", np.int64),
         ("has_prefill", np.int64),  # speculating: a prompt of a running request goes on in it
         ("step_reload_us", np.int64),  # what its reloads add to its duration

@@ -14,6 +14,7 @@ from sim.engine import dtypes as dt
 from sim.engine import state as st
 from sim.engine.log import BINS_PER_DOUBLING, NUM_BINS
 from sim.engine.optional import batching, blis
+from sim.kv_cache_groups import KVCacheGroup, alignment_of, sizes_of
 from sim.latency.model import LatencyModel
 from sim.memory import untouched, untouched_records
 from sim.policies import age_weight_per_us, urgency
@@ -73,11 +74,14 @@ LONGEST_JUMP = 4096
 
 def size_for(config: EngineConfig, requests: Requests | None) -> tuple[int, int]:
     """Return (number of KV blocks, blocks of the longest sequence), for these requests or for any to come."""
+    smallest = min(group_sizes(config))
     if requests is None:
-        return (
-            config.num_gpu_blocks or RESUMABLE_UNBOUNDED_BLOCKS,
-            (config.max_model_len + config.pipeline_parallel_size - 1) // config.block_size + 2,
-        )
+        longest = config.max_model_len + config.pipeline_parallel_size - 1
+        if config.kv_cache_groups and config.frontend == "none":
+            longest += (
+                config.max_num_batched_tokens
+            )  # a state is kept at the end of a chunk beyond all limits
+        return config.num_gpu_blocks or RESUMABLE_UNBOUNDED_BLOCKS, longest // smallest + 2
     longest = int((requests.prompt_tokens + requests.output_tokens).max(initial=1))
     longest += config.num_speculative_tokens + config.num_lookahead_tokens
     # behind an EOS that is in flight, or behind drafts that are
@@ -86,10 +90,20 @@ def size_for(config: EngineConfig, requests: Requests | None) -> tuple[int, int]
     longest += (
         config.pipeline_parallel_size - 1
     )  # async: decodes for nobody, behind a last token that is in flight
-    width = min(longest, config.max_model_len + config.pipeline_parallel_size - 1) // config.block_size + 2
+    if not config.kv_cache_groups:  # of groups, what is let go may be found again beyond any limit
+        longest = min(longest, config.max_model_len + config.pipeline_parallel_size - 1)
+    width = longest // smallest + 2
     if config.num_gpu_blocks != UNBOUNDED:
         return config.num_gpu_blocks, width
-    return 1 + width * min(config.max_num_seqs, max(1, len(requests))) + len(requests.hash_ids), width
+    num_held = width * min(config.max_num_seqs, max(1, len(requests)))
+    return 1 + config.num_kv_cache_groups * (num_held + len(requests.hash_ids)), width
+
+
+def group_sizes(config: EngineConfig) -> list[int]:
+    """Return the tokens per block of each KV cache group."""
+    if not config.kv_cache_groups:
+        return [config.block_size]
+    return sizes_of(config.kv_cache_groups, block_size=config.block_size, max_model_len=config.max_model_len)
 
 
 def gives_gaps_from_tokens(config: EngineConfig, record: Record) -> bool:
@@ -160,6 +174,9 @@ def first_state(
     engine["settings"] = settings = _settings(config, latency, record=record)
     engine["queues"] = _queues(config, num_blocks=num_blocks, num_hashes=num_hashes)
     seats, has_tier = config.max_num_seqs, config.has_cpu_tier
+    num_groups = config.num_kv_cache_groups
+    groups = group_records(config)
+    num_rows = num_groups * (num_hashes + 1)
     if room is None:
         room = room_of_its_own(record=record, logs_spans=record == "spans")
     stages, num_batches = config.pipeline_parallel_size, max(2, config.max_concurrent_batches)
@@ -176,16 +193,20 @@ def first_state(
         running=np.zeros(seats + 1, np.uint32),
         heap=np.zeros(0, np.int64),
         blocks=_new_blocks(num_blocks),
-        block_table=np.zeros((seats, width), np.uint32),
+        block_table=np.zeros((seats * num_groups, width), np.uint32),
         free_slots=np.arange(seats, dtype=np.int64)[::-1].copy(),
         fingers=np.zeros(NUM_FINGERS, np.int64),
         length_limit=np.zeros(0, np.int32),
         hash_ids=hash_ids.astype(np.int32),
-        hashes=st.records(num_hashes + 1, dt.HASH),
+        hashes=st.records(num_rows, dt.HASH),
         cache_log=np.zeros(0, np.int32),
         cpu_slots=_new_cpu_slots(config.num_cpu_blocks if has_tier else 0),
         cpu_slot_of_key=np.zeros(num_hashes + 1 if has_tier else 0, np.uint32),
         hit_blocks=np.zeros(width, np.uint32),
+        kv_cache_groups=groups,
+        group_rows=st.records(seats * len(groups), dt.GROUP_ROW).reshape(seats, len(groups)),
+        group_hits=np.zeros((len(groups), width), np.uint32),
+        step_of_key=np.zeros(num_rows if settings.aligns_states[0] else 0, np.int64),
         num_drafts=np.zeros(0, np.int32),
         acceptance_rates=np.array(config.acceptance_rates, np.float64),
         traits=st.records(0, dt.TRAIT),
@@ -233,6 +254,7 @@ def _settings(config: EngineConfig, latency: LatencyModel, *, record: Record) ->
         is_staggered = rules.async_pipeline == "staggered"
         settings["decode_stagger"] = config.pipeline_parallel_size if is_staggered else 0
         settings["waits_for_output"] = rules.async_pipeline == "waits for output"
+    _set_groups(settings, config)
     batching.apply_settings(settings, config)
     settings["policy"] = dt.FCFS if config.scheduling_policy == "fcfs" else dt.BY_URGENCY
     settings["age_weight_per_us"] = age_weight_per_us(config)
@@ -254,6 +276,62 @@ def _settings(config: EngineConfig, latency: LatencyModel, *, record: Record) ->
     if config.compatibility == "blis":
         blis.apply_settings(settings)
     return records
+
+
+def _set_groups(settings: st.Records, config: EngineConfig) -> None:
+    """Say what KV cache groups there are, and where their hits end."""
+    groups, sizes = config.kv_cache_groups, group_sizes(config)
+    settings["hit_alignment"], _ = alignment_of(sizes)
+    settings["hash_block_size"] = config.hash_block_size
+    settings["num_kv_cache_groups"] = config.num_kv_cache_groups
+    settings["has_kv_cache_groups"] = len(groups) > 0
+    settings["aligns_states"] = any(group.mode == "align" for group in groups)
+    first = [groups.index(group) for group in dict.fromkeys(groups)]
+    first.sort(key=lambda number: groups[number].kind != "full")
+    settings["first_group_to_ask"] = first[0] if first else 0
+    is_simple = len(first) == 2 and groups[first[0]].kind == "full"
+    settings["asks_groups_once"] = len(groups) == 1 or is_simple
+
+
+def group_records(config: EngineConfig) -> st.Records:
+    """Return the engine's records of KV cache groups; none where there is one full group."""
+    groups, sizes = config.kv_cache_groups, group_sizes(config)
+    records = st.records(len(groups), dt.KV_CACHE_GROUP)
+    if not groups:
+        return records
+    alignment, hash_size = alignment_of(sizes)
+    in_flight = config.max_concurrent_batches * config.max_num_batched_tokens
+    kinds = list(dict.fromkeys(groups))
+    kinds.sort(key=lambda group: group.kind != "full")
+    for number, (group, size) in enumerate(zip(groups, sizes, strict=True)):
+        record = records[number]
+        record.kind, record.block_size = KIND_CODES[group.kind] + (group.mode == "align"), size
+        record.window = group.window or group.chunk
+        record.num_hashes_per_block, record.blocks_per_segment = size // hash_size, alignment // size
+        record.num_blocks_for_hit = -(-(group.window - 1) // size) if group.window else 0
+        record.most_blocks = _most_blocks(
+            group, size=size, in_flight=in_flight, max_model_len=config.max_model_len
+        )
+        alike = [other for other in range(number + 1, len(groups)) if groups[other] == group]
+        record.next_alike = alike[0] if alike else dt.NEVER
+        after = kinds[kinds.index(group) + 1 :]
+        record.next_to_ask = groups.index(after[0]) if after else dt.NEVER
+    return records
+
+
+KIND_CODES = {"full": dt.FULL, "sliding": dt.SLIDING, "chunked": dt.CHUNKED, "state": dt.STATE}
+
+
+def _most_blocks(group: KVCacheGroup, *, size: int, in_flight: int, max_model_len: int) -> int:
+    """Return how many blocks the gate of admission counts at most (vllm 0.32.0 v1/kv_cache_interface.py).
+
+    A window may begin inside a block. What is in flight is let go once it is processed.
+    """
+    if group.kind == "sliding":
+        return -(-min(group.window - 1 + in_flight, max_model_len) // size) + 1
+    if group.kind == "chunked":
+        return -(-min(group.chunk + in_flight, max_model_len) // size)
+    return max_model_len + 1
 
 
 def _queues(config: EngineConfig, *, num_blocks: int, num_hashes: int) -> st.Records:
@@ -407,12 +485,20 @@ def longer(array: st.Records, length: int) -> st.Records:
 
 
 def longer_hashes(state: st.State, length: int) -> dict[str, Any]:
-    """Return the hash table, and where the CPU tier has its contents, with room for ``length`` keys."""
-    has_tier = len(state.cpu_slot_of_key) > 0
+    """Return the hash table, and what else is kept of its rows, with room for ``length`` contents."""
+    length *= int(state.engine[0].settings.num_kv_cache_groups)
+    has_tier, has_states = len(state.cpu_slot_of_key) > 0, len(state.step_of_key) > 0
     return {
         "hashes": longer(state.hashes, length),
         "cpu_slot_of_key": longer(state.cpu_slot_of_key, length if has_tier else 0),
+        "step_of_key": longer(state.step_of_key, length if has_states else 0),
     }
+
+
+def row_of_content(state: st.State, content: int) -> int:
+    """Return the row of ``hashes`` that a router asks for a content (``prefix_cache.has_content``)."""
+    settings = state.engine[0].settings
+    return int(content * settings.num_kv_cache_groups + settings.first_group_to_ask)
 
 
 def more_slots(state: st.State, length: int) -> dict[str, Any]:
@@ -458,7 +544,11 @@ def with_more_room(state: st.State) -> st.State:
     changes: dict[str, Any] = {}
     most_loads = int(queues["num_waiting"] + queues["num_added"] - queues["num_joined"]) + seats
     for name, used, most in (
-        ("log", fill["num_log_words"], len(state.blocks) * 4 + seats * (width + 8) * 2 + 128),
+        (
+            "log",
+            fill["num_log_words"],
+            len(state.blocks) * 4 + len(state.block_table) * (width + 8) * 2 + 128,
+        ),
         ("spans", fill["num_spans"], tokens_per_step + LONGEST_JUMP),
         ("pauses", fill["num_pauses"], tokens_per_step),
         ("tokens", fill["num_logged_tokens"], tokens_per_step + LONGEST_JUMP),
@@ -474,8 +564,9 @@ def with_more_room(state: st.State) -> st.State:
     if settings["has_kv_transfers"] and most_loads > queues["num_free_slots"]:
         changes |= more_slots(state, 2 * len(state.block_table) + most_loads)
     most_ids = seats * (width + 1)
-    if queues["num_keys"] + most_ids > len(state.hashes):
-        changes |= longer_hashes(state, 2 * len(state.hashes) + most_ids)
+    num_contents = len(state.hashes) // int(settings["num_kv_cache_groups"])
+    if queues["num_keys"] + most_ids > num_contents:
+        changes |= longer_hashes(state, 2 * num_contents + most_ids)
     most_waiting = int(
         queues["num_waiting"] + queues["num_added"] - queues["num_joined"] + queues["num_running"]
     )

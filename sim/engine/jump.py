@@ -12,6 +12,7 @@ from __future__ import annotations
 from sim.engine.deadlines import next_deadline_us
 from sim.engine.dtypes import FCFS, GOT_FIRST_TOKEN, IS_DECODE, NEVER, PENDING, SAMPLES
 from sim.engine.kv_cache.allocate_slots import append_new_block
+from sim.engine.kv_cache.groups.decode import hand_out_blocks_of_groups
 from sim.engine.kv_cache.prefix_cache import has_hashes_past, hash_of_block, remember_hash
 from sim.engine.kv_transfer.delivery import keeps_state_for_jumps
 from sim.engine.log import count_steps, log_completion, log_pause, log_span, note_schedule
@@ -84,6 +85,8 @@ def steps_while_all_decode(s: State) -> int:
         if fewest <= 0:
             return 0
         context += r.num_computed_tokens + 1
+        if settings.has_kv_cache_groups:
+            continue
         k = next_block_step(s, request)
         s.next_in_round[i] = NO_ONE
         if s.first_in_round[k] == NO_ONE:
@@ -139,6 +142,14 @@ def hand_out_blocks(s: State, num_steps: int) -> int:
             enter_filled_blocks(s, k if settings.async_scheduling else after)
         k = after
     return num_steps
+
+
+@part
+def hand_out(s: State, num_steps: int) -> int:
+    """Give each request its new blocks step by step; return how many steps found enough, at most ``num_steps``."""
+    if s.engine[0].settings.has_kv_cache_groups:
+        return hand_out_blocks_of_groups(s, num_steps)
+    return hand_out_blocks(s, num_steps)
 
 
 @part
@@ -335,7 +346,7 @@ def start_jump(s: State, until_us: int, start_us: int) -> int:
     duty, duty_time_us = clock.compute_duty, clock.duty_time_us
     num_steps = plan_steps(s, most, until_us, start_us)
     if not has_all_blocks:
-        num_steps = hand_out_blocks(s, num_steps)
+        num_steps = hand_out(s, num_steps)
     if settings.latency_kind == EXTENDED:
         clock.compute_duty, clock.duty_time_us = duty, duty_time_us
         if num_steps > 0:

@@ -25,7 +25,8 @@ def words_needed(s: State) -> int:
     settings = s.engine[0].settings
     words = 64 + 8 * len(s.batches) + 8 * settings.max_num_seqs
     if settings.log_blocks:
-        words += 2 * (len(s.blocks) + settings.max_num_seqs * (s.block_table.shape[1] + 2))
+        num_tables = settings.max_num_seqs * settings.num_kv_cache_groups
+        words += 2 * (len(s.blocks) + num_tables * (s.block_table.shape[1] + 2))
     return words
 
 
@@ -68,7 +69,8 @@ def has_room(s: State) -> bool:
         return False
     num_seats = settings.max_num_seqs if settings.num_cpu_blocks > 0 else queues.num_running
     most_new_keys = num_seats * (s.block_table.shape[1] + 1)
-    return not settings.enable_prefix_caching or queues.num_keys + most_new_keys <= len(s.hashes)
+    most_rows = (queues.num_keys + most_new_keys) * settings.num_kv_cache_groups
+    return not settings.enable_prefix_caching or most_rows <= len(s.hashes)
 
 
 @part
@@ -154,11 +156,25 @@ def note_schedule(s: State) -> None:
 
 
 @part
+def log_blocks_of_groups(s: State, slot: int) -> None:
+    """Write the block tables of a request, group by group, 0 in place of what was let go."""
+    num_groups = s.engine[0].settings.num_kv_cache_groups
+    for group in range(num_groups):
+        num_blocks = s.group_rows[slot, group].num_blocks
+        put(s, num_blocks)
+        for j in range(num_blocks):
+            put(s, s.block_table[slot * num_groups + group, j])
+
+
+@part
 def log_blocks(s: State, batch: int) -> None:
     """Write the block tables of a batch's requests and the whole free queue."""
-    queues, b = s.engine[0].queues, s.batches[batch]
+    settings, queues, b = s.engine[0].settings, s.engine[0].queues, s.batches[batch]
     for i in range(b.num_entries):
         r = s.requests[s.entries[batch, i].request]
+        if settings.has_kv_cache_groups:
+            log_blocks_of_groups(s, r.slot)
+            continue
         put(s, r.num_blocks)
         for j in range(r.num_blocks):
             put(s, s.block_table[r.slot, j])

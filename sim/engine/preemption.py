@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from sim.engine.dtypes import FCFS, PREEMPTED
-from sim.engine.kv_cache.allocate_slots import allocate_slots
-from sim.engine.kv_cache.blocks import free_blocks
-from sim.engine.kv_cache.prefix_cache import remember_private_blocks
+from sim.engine.kv_cache.kv_cache_manager import allocate_slots, free, remember_private
 from sim.engine.optional.blis import forget_outputs, loses_tie
 from sim.engine.optional.speculative import drop_drafts
 from sim.engine.state import State
@@ -72,8 +70,8 @@ def end_preemption(s: State, request: int) -> None:
 def preempt(s: State, request: int) -> None:
     """Free a request's blocks and put it back into the queue; its outputs stay, all of it is computed again."""
     current, totals, r = s.engine[0].current_step, s.engine[0].totals, s.requests[request]
-    remember_private_blocks(s, request)
-    free_blocks(s, request)
+    remember_private(s, request)
+    free(s, request)
     drop_drafts(s, request)
     forget_outputs(s, request)
     r.status = PREEMPTED

@@ -15,13 +15,9 @@ from sim.engine.dtypes import (
     VLLM,
     WAITING_FOR_REMOTE_KVS,
 )
-from sim.engine.kv_cache.allocate_slots import (
-    admit,
-    allocate_slots,
-    fits,
-    get_computed_blocks,
-    reserve,
-)
+from sim.engine.kv_cache.allocate_slots import reserve
+from sim.engine.kv_cache.groups.states import aligned_chunk
+from sim.engine.kv_cache.kv_cache_manager import admit, allocate_slots, fits, get_computed_blocks
 from sim.engine.kv_transfer.delivery import poll_transfers
 from sim.engine.kv_transfer.loading import fits_behind, local_tokens, promote, start_load, take_held
 from sim.engine.log import note_schedule
@@ -88,7 +84,11 @@ def num_new_tokens_of_running(s: State, request: int, threshold: int) -> int:
         return 0
     wanted = r.num_tokens + num_drafts_of(s, request) + in_flight - r.num_computed_tokens
     wanted = capped(wanted, threshold)
-    return min(wanted, current.token_budget, settings.max_model_len - r.num_computed_tokens - 1)
+    wanted = min(wanted, current.token_budget, settings.max_model_len - r.num_computed_tokens - 1)
+    if settings.aligns_states:
+        junction = s.group_rows[r.slot, 0].shared_prefix_boundary
+        wanted = aligned_chunk(s, request, r.num_computed_tokens, wanted, junction)
+    return wanted
 
 
 @part
@@ -201,6 +201,21 @@ def schedule_held(s: State, batch: int, threshold: int) -> bool:
     return True
 
 
+@part
+def first_chunk(s: State, request: int, num_found: int, padding: int, threshold: int) -> int:
+    """Return how many tokens a waiting request would compute behind what was found of it, NEVER when it has to wait."""
+    settings, current = s.engine[0].settings, s.engine[0].current_step
+    num_tokens = capped(s.requests[request].num_tokens - num_found + padding, threshold)
+    if num_tokens > current.token_budget and (padding > 0 or not settings.enable_chunked_prefill):
+        return NEVER
+    num_tokens = min(num_tokens, current.token_budget)
+    if settings.aligns_states:
+        num_tokens = aligned_chunk(s, request, num_found, num_tokens, current.shared_prefix_boundary)
+        if num_tokens == 0:
+            return NEVER
+    return num_tokens
+
+
 @phase
 def schedule_waiting(s: State, batch: int, threshold: int) -> None:
     """Admit waiting requests from the head; the first that does not fit stops the rest."""
@@ -222,14 +237,14 @@ def schedule_waiting(s: State, batch: int, threshold: int) -> None:
                 continue
             queues.head_is_blocked = 1
             break
-        num_tokens = r.num_tokens - current.num_hit_blocks * settings.block_size
-        padding = padding_of_admission(s, num_tokens, has_company=has_company)
-        num_tokens = capped(num_tokens + padding, threshold)
-        if num_tokens > current.token_budget and (padding > 0 or not settings.enable_chunked_prefill):
+        num_found = current.num_hit_blocks * settings.hash_block_size
+        padding = padding_of_admission(s, r.num_tokens - num_found, has_company=has_company)
+        num_tokens = first_chunk(s, request, num_found, padding, threshold)
+        if num_tokens == NEVER:
             break
-        num_tokens = min(num_tokens, current.token_budget)
         if not fits(s, request, num_tokens, num_evictable=num_evictable):
-            queues.head_is_blocked = not passes_over  # else another may be the first to be asked
+            # else another may be the first to be asked, or the same may fit in the next step
+            queues.head_is_blocked = not passes_over and not current.waits_for_state
             break
         remove_request(s, request)
         admit(s, request, num_tokens)
@@ -319,7 +334,7 @@ def schedule(s: State, batch: int) -> None:
     b.num_entries = 0
     clear_sums(s, batch)
     current.num_preempted = current.num_hits = current.step_reload_us = current.has_prefill = 0
-    current.num_encoder_tokens = current.num_skipped = 0
+    current.num_encoder_tokens = current.num_skipped = current.waits_for_state = 0
     queues.head_is_blocked = 0
     if settings.has_kv_transfers:
         poll_transfers(s, batch)

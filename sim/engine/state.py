@@ -34,7 +34,7 @@ class State(NamedTuple):
     running: NDArray[np.uint32]  # request numbers in admission order
     heap: NDArray[np.int64]  # waiting requests of every policy but fcfs
     blocks: Records  # BLOCK[num_gpu_blocks]
-    block_table: NDArray[np.uint32]  # [max_num_seqs, blocks of the longest request]
+    block_table: NDArray[np.uint32]  # [max_num_seqs * groups, blocks of the longest request]
     free_slots: NDArray[np.int64]
     fingers: NDArray[np.int64]  # requests of the pending list at equal distances (``waiting.place_fingers``)
     length_limit: NDArray[
@@ -48,6 +48,14 @@ class State(NamedTuple):
     cpu_slots: Records  # CPU_SLOT[num_cpu_blocks + 1]
     cpu_slot_of_key: NDArray[np.uint32]  # per row of hashes: where the CPU tier has it, 0 nowhere
     hit_blocks: NDArray[np.uint32]  # the lookup in hand; 0: the CPU tier has it
+    kv_cache_groups: Records  # KV_CACHE_GROUP[groups]; empty where there is one full group
+    group_rows: Records  # GROUP_ROW[max_num_seqs, groups], likewise
+    group_hits: NDArray[
+        np.uint32
+    ]  # [groups, blocks of the longest request]: the lookup in hand; 0: none is needed
+    step_of_key: NDArray[
+        np.int64
+    ]  # per row of hashes: the step that made this state; empty without aligned states
     num_drafts: NDArray[np.int32]  # per request: speculated tokens in hand
     acceptance_rates: NDArray[np.float64]  # [num_speculative_tokens]
     traits: Records  # TRAIT[capacity], empty where no setting asks for them

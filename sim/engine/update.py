@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from sim.engine.deadlines import learnt_us
 from sim.engine.dtypes import ABORTED, COMPLETED, FINISHED, GOT_FIRST_TOKEN, RUNNING, SAMPLES
-from sim.engine.kv_cache.blocks import free_blocks
-from sim.engine.kv_cache.prefix_cache import cache_full_blocks
+from sim.engine.kv_cache.kv_cache_manager import cache_blocks, free
 from sim.engine.kv_transfer.delivery import hear_of_transfers, keeps_blocks
 from sim.engine.log import log_completion, log_pause, log_span, log_token
 from sim.engine.optional.speculative import verify_drafts
@@ -44,7 +43,7 @@ def finish(s: State, request: int) -> None:
     )
     r = s.requests[request]
     if not keeps_blocks(s, request):
-        free_blocks(s, request)
+        free(s, request)
     if r.status != RUNNING:
         end_preemption(s, request)
         remove_request(s, request)
@@ -115,7 +114,7 @@ def update_from_output(s: State, batch: int, now_us: int) -> None:
         if settings.async_scheduling and not is_stale:
             r.num_output_placeholders -= 1
             if r.status == RUNNING:
-                cache_full_blocks(s, entry.request, r.num_computed_tokens - r.num_output_placeholders)
+                cache_blocks(s, entry.request, r.num_computed_tokens - r.num_output_placeholders)
         if r.num_tokens >= r.max_total_tokens:
             finish(s, entry.request)
     if num_tokens_given > 0:

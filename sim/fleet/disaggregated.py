@@ -103,9 +103,7 @@ def disaggregated_at(
         arrival_cv2=lengths.arrival_cv2,
     )
     load = rate_per_s / engines[1] * float(weight.mean())
-    per_request = decode.h_s * resident / decode.calibration_context
-    spare = 1 - load * per_request
-    active = min(load * decode.w_s / spare if spare > 0 else math.inf, float(slots))
+    active = min(_active(decode, load, resident), float(slots))
     return Disaggregated(
         prefill=engines[0],
         decode=engines[1],
@@ -117,6 +115,13 @@ def disaggregated_at(
         decode_utilization=rate_per_s * service / (engines[1] * slots),
         cost_per_hour=engines[0] * profiles[0].cost_per_hour + engines[1] * decode.cost_per_hour,
     )
+
+
+def _active(profile: GpuProfile, tokens_per_s: float, resident: float) -> float:
+    """Return how many requests of ``resident`` tokens an engine has at once so that it makes so many tokens/s."""
+    per_request = profile.h_s * resident / profile.calibration_context
+    spare = 1 - tokens_per_s * per_request
+    return tokens_per_s * profile.w_s / spare if spare > 0 else math.inf
 
 
 def _alone(profile: GpuProfile, lengths: Lengths) -> Floats:

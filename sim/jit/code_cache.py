@@ -120,6 +120,8 @@ class _Library(JITCodeLibrary):  # type: ignore[misc] # numba is untyped
         return library
 
     def _get_module_for_linking(self) -> Any:  # noqa: ANN401 - numba is untyped
+        if not self._packed:
+            raise RuntimeError(f"{self.name}: shipped without what other compiled code would link with")
         if self._shared_module is None:  # type: ignore[has-type] # numba is untyped
             self._shared_module = llvm.parse_bitcode(zlib.decompress(self._packed))
         return self._shared_module
@@ -171,7 +173,7 @@ def _environment(name: str, module: str, constants: list[Any]) -> Any:  # noqa: 
     return made
 
 
-class _CheckedFiles(caching.IndexDataCacheFile):  # type: ignore[misc] # numba is untyped
+class CheckedFiles(caching.IndexDataCacheFile):  # type: ignore[misc] # numba is untyped
     """numba's index and data files, each behind a digest of its content."""
 
     def _load_index(self) -> dict[Any, str]:
@@ -207,14 +209,30 @@ class _CheckedFiles(caching.IndexDataCacheFile):  # type: ignore[misc] # numba i
 
 
 class CodeCache(caching.FunctionCache):  # type: ignore[misc] # numba is untyped
-    """A function's cache under ``numba.config.CACHE_DIR``; a full disk costs the next run time, not this one."""
+    """A function's cache in a folder; a full disk costs the next run time, not this one."""
 
     _impl_class = _Implementation
+    _files: type[CheckedFiles] = CheckedFiles
 
-    def __init__(self, function: Callable[..., Any]) -> None:
-        super().__init__(function)
+    def __init__(self, function: Callable[..., Any], folder: Path) -> None:
+        before = numba.config.CACHE_DIR
+        numba.config.CACHE_DIR = str(folder)
+        try:
+            super().__init__(function)
+        finally:
+            numba.config.CACHE_DIR = before
         files: Any = self._cache_file  # type: ignore[has-type] # numba is untyped
-        self._cache_file = _CheckedFiles(self._cache_path, self._impl.filename_base, files._source_stamp)
+        self._cache_file = self._files(self._cache_path, self._impl.filename_base, files._source_stamp)
+
+    def has_any(self, codegen: Any) -> bool:  # noqa: ANN401 - numba is untyped
+        """Return whether code of the function, for any signature, is here for what this process generates code for.
+
+        numba files code under the kind of CPU: what another machine with the same home folder compiled is of no use.
+        """
+        return any(
+            self._index_key(key[0], codegen) == key and Path(self.cache_path, name).is_file()
+            for key, name in self._cache_file._load_index().items()
+        )
 
     def load_overload(self, sig: object, target_context: object) -> object:
         """Return what is stored for a signature, None: nothing. numba would first fill its tables, to compile."""
@@ -234,11 +252,4 @@ class CodeCache(caching.FunctionCache):  # type: ignore[misc] # numba is untyped
 
 def cache_for(function: Callable[..., Any], folder: Path | None) -> CodeCache | caching.NullCache:
     """Return a function's cache in a folder of ``private_folder``."""
-    if folder is None:
-        return caching.NullCache()
-    before = numba.config.CACHE_DIR
-    numba.config.CACHE_DIR = str(folder)
-    try:
-        return CodeCache(function)
-    finally:
-        numba.config.CACHE_DIR = before
+    return caching.NullCache() if folder is None else CodeCache(function, folder)

@@ -21,6 +21,7 @@ from numba.core import caching
 
 from sim.jit.code_cache import cache_for, private_folder
 from sim.jit.linking import Inner, Outer, for_any_integer
+from sim.jit.shipped import SHIPPED, ShippedFirst, with_shipped
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -44,6 +45,7 @@ NOT_COMPILED = (
     "cluster/results/horizon.py",
     "cluster/results/of_world.py",
     "cluster/results/watching.py",
+    "cluster/ship.py",
     "cluster/simulation.py",
 )
 """What no compiled code calls, and what lays out no array for it."""
@@ -54,6 +56,7 @@ def is_compiled_source(path: Path) -> bool:
     return not any(str(each) in NOT_COMPILED for each in (path, *path.parents))
 
 
+@cache
 def _digest(*, with_cluster: bool) -> str:
     """Return a digest of this package's source files, their names, numba's version and Python's, and of its checks."""
     checks = numba.config.BOUNDSCHECK
@@ -89,31 +92,29 @@ def cache_folder(*, of_cluster: bool) -> Path | None:
 
 
 def is_cached(function: Callable[..., Any]) -> bool:
-    """Return whether numba will load an entry's machine code instead of compiling it.
-
-    numba files code under the kind of CPU: what another machine with the same home folder compiled is of no use here.
-    So numba's own index is asked.
-    """
+    """Return whether numba will load an entry's machine code, shipped or from the cache, instead of compiling it."""
     if numba.config.DISABLE_JIT:
         return True
     cache: Any = function._cache  # type: ignore[attr-defined] # a dispatcher's; numba has no public way to ask
-    if isinstance(cache, caching.NullCache):
-        return False
     codegen = function.targetctx.codegen()  # type: ignore[attr-defined]
-    files = cache._cache_file._load_index()
-    return any(
-        cache._index_key(key[0], codegen) == key and (Path(cache.cache_path) / name).is_file()
-        for key, name in files.items()
-    )
+    if isinstance(cache, ShippedFirst):
+        if cache.shipped.has_any(codegen):
+            return True
+        cache = cache.own
+    return not isinstance(cache, caching.NullCache) and cache.has_any(codegen)
 
 
 def _compile(function: Function, **options: bool | str) -> Function:
-    """Compile with the cache in our directory."""
+    """Compile with the code that is shipped, and the cache in our directory."""
     compiled: Any = numba.njit(nogil=True, pipeline_class=Outer, **options)(function)
     if not numba.config.DISABLE_JIT:
-        is_cluster = function.__module__.startswith("sim.cluster")
+        of_cluster = function.__module__.startswith("sim.cluster")
         # as the dispatcher's enable_caching does with numba's own
-        compiled._cache = cache_for(function, cache_folder(of_cluster=is_cluster))
+        compiled._cache = with_shipped(
+            function,
+            own=lambda: cache_for(function, cache_folder(of_cluster=of_cluster)),
+            folder=SHIPPED / cache_directory(with_cluster=of_cluster).name,
+        )
     return cast("Function", compiled)
 
 

@@ -264,7 +264,8 @@ class EngineRecord:
         """Return every step whose results are in; needs ``record="steps"`` or ``"blocks"``."""
         log = self.state.log[: self.state.engine.log_fill.num_log_words[0]]
         is_queued, with_blocks = self.config.max_concurrent_batches > 1, self.record == "blocks"
-        return list(decode_steps(log, is_queued=is_queued, with_blocks=with_blocks))
+        num_groups = len(self.config.kv_cache_groups)
+        return list(decode_steps(log, is_queued=is_queued, with_blocks=with_blocks, num_groups=num_groups))
 
     def step_batches(self) -> tuple[StepBatch, Int64s]:
         """Return (sums of every scheduled step, its duration in µs); needs ``record="steps"`` or ``"blocks"``."""

@@ -23,7 +23,7 @@ class Step:
 
     ``sched``: (request, tokens, computed before, "p" or "d") in schedule order. ``exec_start`` and ``exec_end``:
     device times of a batch of an engine that has several in flight. ``block_ids`` and ``free_queue`` only when blocks
-    were recorded.
+    were recorded; with KV cache groups that are named, a request's ids stand group by group.
     """
 
     step: int
@@ -40,13 +40,15 @@ class Step:
     free: int
     exec_start: int | None = None
     exec_end: int | None = None
-    block_ids: dict[int, list[int]] | None = None
+    block_ids: dict[int, list[int]] | dict[int, list[list[int]]] | None = None
     free_queue: list[int] | None = None
     t_end: int = -1
     free_end: int = -1
 
 
-def _decode_schedule(words: NDArray[np.int64], *, is_queued: bool, with_blocks: bool) -> Step:
+def _decode_schedule(
+    words: NDArray[np.int64], *, is_queued: bool, with_blocks: bool, num_groups: int
+) -> Step:
     """Return the step whose scheduling decision ``words`` hold."""
     head = [int(word) for word in words[:13]]
     (
@@ -84,16 +86,20 @@ def _decode_schedule(words: NDArray[np.int64], *, is_queued: bool, with_blocks: 
     if is_queued and exec_start != NOT_LAUNCHED:
         decoded.exec_start, decoded.exec_end = exec_start, exec_end
     if with_blocks:
-        _decode_blocks(decoded, words[hits_end:].tolist())
+        _decode_blocks(decoded, words[hits_end:].tolist(), num_groups=num_groups)
     return decoded
 
 
-def _decode_blocks(step: Step, words: list[int]) -> None:
-    """Fill in the block tables and the free queue."""
-    step.block_ids, at = {}, 0
+def _decode_blocks(step: Step, words: list[int], *, num_groups: int) -> None:
+    """Fill in the block tables, group by group, and the free queue; ``num_groups`` 0: one full group, not named."""
+    tables: dict[int, list[list[int]]] = {}
+    at = 0
     for request, *_ in step.sched:
-        step.block_ids[request] = words[at + 1 : at + 1 + words[at]]
-        at += 1 + words[at]
+        tables[request] = []
+        for _ in range(max(num_groups, 1)):
+            tables[request].append(words[at + 1 : at + 1 + words[at]])
+            at += 1 + words[at]
+    step.block_ids = tables if num_groups else {request: table for request, (table,) in tables.items()}
     step.free_queue = words[at + 1 : at + 1 + words[at]]
 
 
@@ -128,7 +134,9 @@ def _sums(entries: NDArray[np.int64]) -> list[int]:
     ]
 
 
-def decode_steps(log: NDArray[np.int64], *, is_queued: bool, with_blocks: bool = False) -> Iterator[Step]:
+def decode_steps(
+    log: NDArray[np.int64], *, is_queued: bool, with_blocks: bool = False, num_groups: int = 0
+) -> Iterator[Step]:
     """Yield the steps of a log in the order in which their results came in."""
     in_flight: dict[int, Step] = {}
     at = 0
@@ -137,7 +145,9 @@ def decode_steps(log: NDArray[np.int64], *, is_queued: bool, with_blocks: bool =
         words = log[at + 2 : at + 2 + length]
         at += 2 + length
         if kind == SCHEDULED:
-            decoded = _decode_schedule(words, is_queued=is_queued, with_blocks=with_blocks)
+            decoded = _decode_schedule(
+                words, is_queued=is_queued, with_blocks=with_blocks, num_groups=num_groups
+            )
             in_flight[decoded.step] = decoded
             continue
         step = in_flight.pop(int(words[0]))

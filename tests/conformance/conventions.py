@@ -25,6 +25,7 @@ DEFAULTS: dict[str, Any] = {
     "watermark": 0.0,
     "scheduler_reserve_full_isl": True,
     "frontend": "openai",
+    "groups": [],
     "beta0": "5000",
     "beta1": "20",
     "beta2": "100",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -78,18 +79,18 @@ class Coverage:
         self.totals.update(events)
         self.cases_with.update(event for event, number in events.items() if number > 0)
 
-    def shortages(self) -> list[str]:
-        """Return what a run of this size should have covered and did not, a line each."""
+    def shortages(self, *, without: Collection[str] = ()) -> list[str]:
+        """Return what a run of this size should have covered and did not, a line each, traits left out passed over."""
         lines = []
         if self.cases_with["preemptions"] < self.num_cases / 5:
             lines.append(f"preemptions: in {self.cases_with['preemptions']} cases, expected a fifth")
         if self.num_sharing < self.num_cases / 2:
             lines.append(f"sharing: in {self.num_sharing} cases, expected a half")
         if self.num_cases >= 200:
-            for trait, shares in TRAITS.items():
+            for trait in [name for name in TRAITS if name not in without]:
                 lines += [
                     f"{trait}: {value} in {self.values[trait][value]} cases, expected {LEAST_PER_VALUE}"
-                    for value in shares
+                    for value in TRAITS[trait]
                     if self.values[trait][value] < LEAST_PER_VALUE
                 ]
         return lines

@@ -23,6 +23,7 @@ from tests.conformance.case_files import is_recorded, keep_only_recordings_of, w
 from tests.conformance.compare import compare
 from tests.conformance.coverage import Coverage
 from tests.conformance.draw import Case, draw
+from tests.conformance.draw_groups import with_groups
 from tests.conformance.recorder import ROOT, Recorder, recording
 from tests.conformance.recording import read_recording
 from tests.conformance.shrink import shrink
@@ -110,12 +111,12 @@ def say(line: str) -> None:
     typer.echo(line, err=True)
 
 
-def run_all(run: Run, number: int, *, seed: int) -> None:
+def run_all(run: Run, number: int, *, seed: int, has_groups: bool) -> None:
     """Take all cases, then shrink what failed."""
     began = reported = time.monotonic()
     failing = []
     for index in range(number):
-        case = draw(seed, index)
+        case = with_groups(draw(seed, index), seed, index) if has_groups else draw(seed, index)
         if take(run, case) is not None:
             failing.append(case)
             say(f"{case.name}: {run.differences[case.name]}")
@@ -128,7 +129,7 @@ def run_all(run: Run, number: int, *, seed: int) -> None:
         keep_smallest(run, case)
 
 
-def summary_of(run: Run, *, seed: int, seconds: float) -> dict[str, Any]:
+def summary_of(run: Run, *, seed: int, seconds: float, without: tuple[str, ...]) -> dict[str, Any]:
     """Return the run as JSON."""
     return {
         "vllm_version": run.recorder.version,
@@ -137,7 +138,7 @@ def summary_of(run: Run, *, seed: int, seconds: float) -> dict[str, Any]:
         "differences": run.differences,
         "refused_by_vllm": run.refused,
         "kept": run.kept,
-        "shortages": run.coverage.shortages(),
+        "shortages": run.coverage.shortages(without=without),
         **run.coverage.as_json(),
     }
 
@@ -157,8 +158,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.conformance.random_run", description=__doc__)
     parser.add_argument("--number", type=int, default=200, help="how many cases (200)")
     parser.add_argument("--seed", type=int, default=1, help="which ones (1)")
+    parser.add_argument("--groups", action="store_true", help="models whose layers do not all cache alike")
     options = parser.parse_args(arguments)
-    folder = WORK / f"seed-{options.seed}"
+    folder = WORK / f"{'groups' if options.groups else 'seed'}-{options.seed}"
     folder.mkdir(parents=True, exist_ok=True)
     began = time.monotonic()
     say("starting vLLM: about half a minute")
@@ -166,11 +168,12 @@ def main(arguments: list[str] | None = None) -> int:
         run = Run(recorder=recorder, folder=folder)
         keep_only_recordings_of(recorder.name, folder)
         try:
-            run_all(run, options.number, seed=options.seed)
+            run_all(run, options.number, seed=options.seed, has_groups=options.groups)
         except KeyboardInterrupt:
             say("interrupted: the same command goes on from here")
             return 130
-    summary = summary_of(run, seed=options.seed, seconds=time.monotonic() - began)
+    without = ("stages",) if options.groups else ()
+    summary = summary_of(run, seed=options.seed, seconds=time.monotonic() - began, without=without)
     (folder / "summary.json").write_text(json.dumps(summary, indent=1) + "\n")
     (folder / "summary.md").write_text(markdown_of(summary, run.coverage))
     typer.echo(markdown_of(summary, run.coverage))

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from sim import Blackbox, EngineConfig, Requests
+from sim.kv_cache_groups import KVCacheGroup
 from sim.versions import DEFAULT_VERSION, rules_of
 from tests.conformance.conventions import DEFAULTS, output_token_id, prompt_token_ids
 
@@ -133,10 +134,11 @@ def read_recording(case: Path, results: Path, *, is_async: bool) -> Recording:
         chosen["async_scheduling"] = True
     version = settings.get("vllm_version", DEFAULT_VERSION)
     chosen |= unknown_settings_off(version)
+    chosen["kv_cache_groups"] = tuple(KVCacheGroup(**group) for group in settings["groups"])
     config = EngineConfig(**chosen, scheduling_policy=settings["policy"], vllm_version=version)
     latency = Blackbox(beta0=settings["beta0"], beta1=settings["beta1"], beta2=settings["beta2"])
     prompts = [len(row.get("prompt_token_ids") or []) or row.get("prompt_len", 0) for row in rows]
-    offsets, ids = dense_hashes(rows, config.block_size)
+    offsets, ids = dense_hashes(rows, config.hash_block_size)
     requests = Requests(
         arrival_us=np.array([row["arrival_us"] for row in rows], np.int64),
         prompt_tokens=np.array(prompts, np.int64),

@@ -17,11 +17,23 @@ import torch
 from vllm.config import CacheConfig, DeviceConfig, ModelConfig, ParallelConfig, SchedulerConfig, VllmConfig
 from vllm.sampling_params import SamplingParams
 from vllm.utils.hashing import sha256
-from vllm.v1.core.kv_cache_utils import get_request_block_hasher, init_none_hash
+from vllm.v1.core.kv_cache_utils import (
+    get_request_block_hasher,
+    init_none_hash,
+    resolve_kv_cache_block_sizes,
+)
 from vllm.v1.core.sched.async_scheduler import AsyncScheduler
 from vllm.v1.core.sched.output import SchedulerOutput
 from vllm.v1.core.sched.scheduler import Scheduler
-from vllm.v1.kv_cache_interface import FullAttentionSpec, KVCacheConfig, KVCacheGroupSpec
+from vllm.v1.kv_cache_interface import (
+    ChunkedLocalAttentionSpec,
+    FullAttentionSpec,
+    KVCacheConfig,
+    KVCacheGroupSpec,
+    KVCacheSpec,
+    MambaSpec,
+    SlidingWindowSpec,
+)
 from vllm.v1.outputs import ModelRunnerOutput
 from vllm.v1.request import Request
 from vllm.v1.structured_output import StructuredOutputManager
@@ -87,27 +99,56 @@ def vllm_config(settings: dict[str, Any], model: str) -> VllmConfig:
 
 
 def new_scheduler(settings: dict[str, Any], model: str) -> Scheduler:
-    """Return vLLM's scheduler with a KV cache of one full-attention group."""
+    """Return vLLM's scheduler with a KV cache of the groups given, or of one full-attention group."""
     os.environ["VLLM_USE_V2_MODEL_RUNNER"] = "0"  # the CPU has no other, and VllmConfig checks it
     config = vllm_config(settings, model)
     if settings["pipeline_parallel_size"] > 1 and settings["async_scheduling"]:
         os.environ["VLLM_USE_V2_MODEL_RUNNER"] = "1"  # the GPUs' one, whose rule the scheduler then follows
-    block_size = settings["block_size"]
-    attention = FullAttentionSpec(block_size=block_size, num_kv_heads=1, head_size=1, dtype=torch.float32)
+    groups = settings["groups"] or [{"kind": "full"}]
+    modes = {group.get("mode", "none") for group in groups if group["kind"] == "state"}
+    if modes:
+        config.cache_config.mamba_cache_mode = modes.pop()
+        is_aligned = config.cache_config.mamba_cache_mode == "align"
+        config.cache_config.mamba_block_size = settings["block_size" if is_aligned else "max_model_len"]
+        if len(groups) == 1:  # a block is then a state
+            config.cache_config.block_size = config.cache_config.mamba_block_size
     kv_cache = KVCacheConfig(
         num_blocks=settings["num_gpu_blocks"],
         kv_cache_tensors=[],
-        kv_cache_groups=[KVCacheGroupSpec(["layer"], attention)],
+        kv_cache_groups=[
+            KVCacheGroupSpec([f"layer {number}"], layers_of(group, settings))
+            for number, group in enumerate(groups)
+        ],
     )
+    block_size, hash_block_size = resolve_kv_cache_block_sizes(kv_cache, config)
     kind = AsyncScheduler if settings["async_scheduling"] else Scheduler
     return kind(
         vllm_config=config,
         kv_cache_config=kv_cache,
         structured_output_manager=StructuredOutputManager(config),
         block_size=block_size,
-        hash_block_size=block_size,
+        hash_block_size=hash_block_size,
         log_stats=False,
     )
+
+
+def layers_of(group: dict[str, Any], settings: dict[str, Any]) -> KVCacheSpec:
+    """Return how a group's layers cache: a head of one value, so that all pages could have the same bytes."""
+    heads = {"num_kv_heads": 1, "head_size": 1, "dtype": torch.float32}
+    size = group.get("block_size") or settings["block_size"]
+    if group["kind"] == "sliding":
+        return SlidingWindowSpec(block_size=size, sliding_window=group["window"], **heads)
+    if group["kind"] == "chunked":
+        return ChunkedLocalAttentionSpec(block_size=size, attention_chunk_size=group["chunk"], **heads)
+    if group["kind"] == "state":
+        mode = group.get("mode", "none")
+        return MambaSpec(
+            block_size=size if mode == "align" else settings["max_model_len"],
+            shapes=((2 * size,),),
+            dtypes=(torch.float32,),
+            mamba_cache_mode=mode,
+        )
+    return FullAttentionSpec(block_size=size, **heads)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -210,7 +251,7 @@ class VllmEngine:
         outcome.max_tokens = max_tokens
         hasher = None
         if settings["enable_prefix_caching"]:
-            hasher = get_request_block_hasher(settings["block_size"], sha256)
+            hasher = get_request_block_hasher(self.scheduler.hash_block_size, sha256)
         request = Request(
             request_id=request_id(number),
             prompt_token_ids=prompt,
@@ -342,10 +383,15 @@ class VllmEngine:
         num_running, num_waiting = self.scheduler.get_request_counts()
         state = {"running": num_running, "waiting": num_waiting, "free": pool.get_num_free_blocks()}
         if self.with_blocks:
-            state["block_ids"] = {
-                str(number_of(identity)): list(self.scheduler.kv_cache_manager.get_block_ids(identity)[0])
+            tables = {
+                str(number_of(identity)): [
+                    list(ids) for ids in self.scheduler.kv_cache_manager.get_block_ids(identity)
+                ]
                 for identity in output.num_scheduled_tokens
             }
+            if not self.settings["groups"]:
+                tables = {number: table for number, (table,) in tables.items()}
+            state["block_ids"] = tables
             state["free_queue"] = [block.block_id for block in pool.free_block_queue.get_all_free_blocks()]
         return state
 

@@ -11,8 +11,7 @@ Command = Any  # typer's own objects, whose classes are not public
 def commands_of(command: Command, path: str) -> Iterator[tuple[str, Command]]:
     """Yield every command at or below ``command`` that does something, with its path."""
     children = getattr(command, "commands", None)
-    if children is None:
+    if children is None or command.invoke_without_command:
         yield path, command
-    else:
-        for name, child in children.items():
-            yield from commands_of(child, f"{path} {name}")
+    for name, child in (children or {}).items():
+        yield from commands_of(child, f"{path} {name}")

@@ -14,6 +14,7 @@ from tests.docs.commands import Command, commands_of
 from tests.docs.coverage import coverage_page
 from tests.docs.pages import ROOT
 from tests.fuzz.table import page as faults_page
+from traces.console.help import plain_help
 from traces.tables.reference import page as trace_fields_page
 from traces.workload.reference import reference_page as workload_spec_page
 
@@ -39,7 +40,7 @@ where, what it got, and what was expected.
 def cli_page() -> str:
     """Return every command of the typer app with its arguments and options."""
     root = typer.main.get_command(vtwin.build_app(vtwin.COMMANDS))
-    vtwin.plain_help(root)
+    plain_help(root)
     lines = ["# Command line", "", GENERATED, "", EXIT_CODES]
     for path, command in commands_of(root, "vtwin"):
         lines += [f"## {path}", "", paragraphs(command.help or ""), ""]

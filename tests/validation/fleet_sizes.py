@@ -11,7 +11,7 @@ from pathlib import Path
 from replay.fleet.check.pool import Verification
 from replay.fleet.inputs.profiles import read_source
 from replay.fleet.inputs.workload import fitting_context, read_lengths
-from replay.fleet.size import Check, FleetPlan, plan_fleet
+from replay.fleet.size import Check, FleetPlan, sized_fleet
 from sim.fleet.sizing import Objective
 
 WORKLOADS = {
@@ -28,7 +28,7 @@ def sized(data: Path, name: str, rate_per_s: float) -> FleetPlan:
     file, limit_s = WORKLOADS[name]
     lengths = read_lengths(data / file)
     context = fitting_context(lengths)
-    return plan_fleet(
+    return sized_fleet(
         [read_source("A100", lengths, context=context)],
         lengths,
         rate_per_s,

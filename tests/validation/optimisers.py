@@ -14,9 +14,9 @@ from pathlib import Path
 import numpy as np
 
 from replay.capacity.capacity import capacity_of_draws
-from replay.capacity.cli import DEFAULT_SEEDS, MOST_SEEDS
 from replay.search.draws import DEFAULT_NUM_REQUESTS, Drawing, searchable
 from replay.search.load import Load, load_of
+from replay.search.seeds import DEFAULT_SEEDS, MOST_SEEDS
 from replay.tuning.candidates import candidates_of
 from replay.tuning.search import search
 from replay.twin.config import TwinConfig, load_config

@@ -15,11 +15,11 @@ from pathlib import Path
 
 import numpy as np
 
-from replay.capacity.cli import DEFAULT_SEEDS
 from replay.gpus.comparison import Asked, compare_gpus
 from replay.model.gpus import find_gpu
 from replay.search.draws import DEFAULT_NUM_REQUESTS, Drawing, drawing_of, draws, options_at
 from replay.search.load import loads_of
+from replay.search.seeds import DEFAULT_SEEDS
 from replay.tuning.candidates import candidates_of
 from replay.tuning.search import search
 from replay.twin.config import TwinConfig
@@ -107,7 +107,7 @@ def _drawing(case: RandomCase, *, seed: int) -> Drawing:
 def compared_of(number: int, _folder: Path) -> Iterator[Seen]:
     """Yield the capacities of ``model compare`` for several draws of a random load on three GPUs."""
     from replay.model_cli import DEFAULT_NUM_REQUESTS as OF_COMPARE
-    from replay.model_cli import DEFAULT_SEEDS as SEEDS_OF_COMPARE
+    from replay.options.model import DEFAULT_SEEDS as SEEDS_OF_COMPARE
 
     rng = np.random.default_rng(number)
     prompt, output = int(rng.integers(200, 2000)), int(rng.integers(30, 250))

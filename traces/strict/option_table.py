@@ -11,14 +11,14 @@ parameter of that type under ``with_option_tables``::
     @with_option_tables
     def synth(where: Where, rate: Annotated[float, typer.Option()] = 1.0) -> None: ...
 
-``synth`` then has ``--output``, ``--overwrite`` and ``--rate``, in this order. This module imports nothing heavy: a
-command's ``--help`` needs it.
+``synth`` then has ``--output``, ``--overwrite`` and ``--rate``, in this order. A field whose type is a table stands for
+that table's options. This module imports nothing heavy: a command's ``--help`` needs it.
 """
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import MISSING, dataclass, fields
 from typing import Any, TypeVar, dataclass_transform, get_type_hints
 
@@ -42,23 +42,12 @@ def with_option_tables(command: Callable[..., Returned]) -> Callable[..., Return
     The wrapper takes keywords only, as typer calls it; other parameters, help and name stay as they are.
     """
     hints = get_type_hints(command, include_extras=True)
-    tables = {name: kind for name, kind in hints.items() if kind in _TABLES}
+    tables = {name: kind for name, kind in hints.items() if name != "return" and _is_table(kind)}
 
     def wrapper(**given: Any) -> Returned:  # noqa: ANN401 - the options of any command
-        made = {
-            name: kind(**{field.name: given.pop(field.name) for field in fields(kind)})
-            for name, kind in tables.items()
-        }
+        made = {name: _made(kind, given) for name, kind in tables.items()}
         return command(**given, **made)
 
-    return as_command(wrapper, command, tables=tables)
-
-
-def as_command(
-    wrapper: Callable[..., Returned], command: Callable[..., Returned], *, tables: Mapping[str, type]
-) -> Callable[..., Returned]:
-    """Return ``wrapper`` with the name and help of ``command``, and its options: those of its ``tables`` one by one."""
-    hints = get_type_hints(command, include_extras=True)
     parameters: list[inspect.Parameter] = []
     for parameter in inspect.signature(command).parameters.values():
         if parameter.name in tables:
@@ -77,15 +66,32 @@ def as_command(
     return wrapper
 
 
-def _parameters_of(table: type) -> list[inspect.Parameter]:
-    """Return one keyword parameter per field, annotated for typer."""
+def _is_table(kind: object) -> bool:
+    return isinstance(kind, type) and kind in _TABLES
+
+
+def _made(table: type, given: dict[str, Any]) -> Any:  # noqa: ANN401 - an instance of the table
+    """Return a table filled from the options that were given, which are taken out of ``given``."""
     hints = get_type_hints(table, include_extras=True)
-    return [
-        inspect.Parameter(
-            field.name,
-            inspect.Parameter.KEYWORD_ONLY,
-            default=inspect.Parameter.empty if field.default is MISSING else field.default,
-            annotation=hints[field.name],
-        )
-        for field in fields(table)
-    ]
+    return table(
+        **{
+            field.name: _made(hints[field.name], given)
+            if _is_table(hints[field.name])
+            else given.pop(field.name)
+            for field in fields(table)
+        }
+    )
+
+
+def _parameters_of(table: type) -> list[inspect.Parameter]:
+    """Return one keyword parameter per option, annotated for typer; a table within the table has several."""
+    hints = get_type_hints(table, include_extras=True)
+    found: list[inspect.Parameter] = []
+    for field in fields(table):
+        if _is_table(hints[field.name]):
+            found += _parameters_of(hints[field.name])
+            continue
+        default = inspect.Parameter.empty if field.default is MISSING else field.default
+        kind = inspect.Parameter.KEYWORD_ONLY
+        found.append(inspect.Parameter(field.name, kind, default=default, annotation=hints[field.name]))
+    return found

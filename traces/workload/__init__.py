@@ -3,8 +3,8 @@
 >>> from traces.workload import preset, synth
 >>> trace = synth(preset("chatbot", 2.0, num_requests=10), seed=42)
 
-``WorkloadOptions`` and ``with_workload_options`` give a command the shared options; ``trace_from_options``
-turns them into a trace. Names are imported when first used: a command's help needs the options alone.
+``WorkloadOptions`` is the table of options that commands share; ``trace_from_options`` turns it into a trace. Names are
+imported when first used: a command's help needs the options alone.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
         WorkloadOptions,
         can_scale,
         check_options,
+        check_output,
         flag,
-        with_workload_options,
     )
     from traces.workload.recorded.from_trace import answer_decides, workload_of
     from traces.workload.recorded.served import as_sent, served_note
@@ -41,6 +41,7 @@ __all__ = [
     "as_sent",
     "can_scale",
     "check_options",
+    "check_output",
     "clipping_notes",
     "flag",
     "load_spec",
@@ -50,7 +51,6 @@ __all__ = [
     "synth",
     "trace_from_options",
     "unit_gaps",
-    "with_workload_options",
     "workload_from_options",
     "workload_of",
 ]
@@ -66,6 +66,7 @@ _HOMES = {
     "as_sent": "traces.workload.recorded.served",
     "can_scale": "traces.workload.options",
     "check_options": "traces.workload.options",
+    "check_output": "traces.workload.options",
     "clipping_notes": "traces.workload.resolve",
     "flag": "traces.workload.options",
     "load_spec": "traces.workload.spec.read",
@@ -75,7 +76,6 @@ _HOMES = {
     "synth": "traces.workload.synthesis",
     "trace_from_options": "traces.workload.synthesis",
     "unit_gaps": "traces.workload.draw",
-    "with_workload_options": "traces.workload.options",
     "workload_from_options": "traces.workload.resolve",
     "workload_of": "traces.workload.recorded.from_trace",
 }

@@ -1,9 +1,9 @@
 """The workload options that ``observe``, ``run`` and ``trace synth`` share: one table, three commands.
 
 The table is the dataclass ``WorkloadOptions``: a field is an option, its annotation the option's name and
-help. A command takes all of them by having one parameter of that type under ``with_workload_options``::
+help. A command takes all of them by having one parameter of that type under ``with_option_tables``::
 
-    @with_workload_options
+    @with_option_tables
     def synth(workload: WorkloadOptions, output: Annotated[str, typer.Option()]) -> None: ...
 
 An option that was not given is None, so that a contradiction can be told from a default; defaults are filled
@@ -14,16 +14,14 @@ This module imports nothing heavy: a command's ``--help`` needs it.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal, TypeVar, get_type_hints
+from typing import Annotated, Any, Final, Literal
 
 import typer
 
 from traces.errors import ConfigError
 from traces.strict.limits import MOST_REQUESTS, MOST_TOKENS
-from traces.strict.option_table import as_command
+from traces.strict.option_table import option_table
 from traces.tables.paths import companion_file, stem_of
 from traces.units import parse_seconds
 from traces.workload.model import (
@@ -35,7 +33,6 @@ from traces.workload.model import (
 
 Api = Literal["completions", "chat"]
 PresetName = Literal["chatbot", "contentgen", "summarization", "multidoc"]
-Returned = TypeVar("Returned")
 
 DEFAULT_TOKENS: Final = {"": 512, "_stdev": 256, "_min": 2, "_max": 7000}
 """Lengths of prompt and output where nothing is said, by the option's suffix (BLIS's own defaults)."""
@@ -78,7 +75,7 @@ Most = Annotated[Tokens, _length("_max", "Maximum length; longer samples are cut
 Seconds = float | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@option_table
 class WorkloadOptions:
     """The workload as asked on the command line; None: not given. Times in seconds, lengths in tokens.
 
@@ -280,25 +277,6 @@ class WorkloadOptions:
         for name in ("workload", "trace", "lengths_from"):
             if isinstance(value := getattr(self, name), str):
                 object.__setattr__(self, name, Path(value))
-
-
-def with_workload_options(command: Callable[..., Returned]) -> Callable[..., Returned]:
-    """Return ``command`` for typer, its parameter of type WorkloadOptions replaced by an option per field.
-
-    As ``traces.strict.option_table.with_option_tables``; besides, where the command has an ``output``, a stem, it may
-    not be what the workload is read from (``check_output``).
-    """
-    hints = get_type_hints(command, include_extras=True)
-    target = next(name for name, hint in hints.items() if hint is WorkloadOptions)
-    names = [field.name for field in fields(WorkloadOptions)]
-
-    def wrapper(**given: Any) -> Returned:  # noqa: ANN401 - the options of any command
-        options = WorkloadOptions(**{name: given.pop(name) for name in names})
-        if given.get("output") is not None:
-            check_output(options, Path(given["output"]))
-        return command(**given, **{target: options})
-
-    return as_command(wrapper, command, tables={target: WorkloadOptions})
 
 
 # ── contradictions

@@ -73,27 +73,7 @@ def verify_handoff(
     stream = Stream(lengths=lengths, rate_per_s=rate, arrivals=asked.arrivals, part=1 / cells)
     requests = drawn(stream, asked.number(rate, stay_s, once=stream.once), seed=seed)
     prefill, decode = sources
-    config = ClusterConfig(
-        pools=(
-            Pool(
-                engine=prefill_engine(prefill),
-                latency=prefill.latency,
-                instances=in_cell[0],
-                name="prefill",
-                role="prefill",
-            ),
-            Pool(
-                engine=decode.engine,
-                latency=decode.latency,
-                instances=in_cell[1],
-                name="decode",
-                role="decode",
-            ),
-        ),
-        routing=LeastLoaded(),
-        disaggregation=transfer,
-        seed=seed,
-    )
+    config = _cluster(sources, in_cell, transfer, seed=seed)
     done = simulate_cluster(ClusterWork(requests=requests), config)
     window = asked.window(float(requests.arrival_us[-1]) / 1e6, stay_s)
     whole = measured_of(done, window, engines=sum(in_cell), seats=decode.engine.max_num_seqs)
@@ -111,6 +91,34 @@ def verify_handoff(
         full_spells=full_spells,
     )
     return _parts(done, window, whole, engines=engines, in_cell=in_cell)
+
+
+def _cluster(
+    sources: tuple[Source, Source], instances: tuple[int, int], transfer: Disaggregation, *, seed: int
+) -> ClusterConfig:
+    """Return a cluster of so many prefill and decode engines, each pool behind a least-loaded router."""
+    prefill, decode = sources
+    return ClusterConfig(
+        pools=(
+            Pool(
+                engine=prefill_engine(prefill),
+                latency=prefill.latency,
+                instances=instances[0],
+                name="prefill",
+                role="prefill",
+            ),
+            Pool(
+                engine=decode.engine,
+                latency=decode.latency,
+                instances=instances[1],
+                name="decode",
+                role="decode",
+            ),
+        ),
+        routing=LeastLoaded(),
+        disaggregation=transfer,
+        seed=seed,
+    )
 
 
 def _fullest(done: ClusterSimulation, window: Window, *, seats: tuple[int, int]) -> tuple[float, int]:

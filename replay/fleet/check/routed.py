@@ -15,9 +15,18 @@ from numpy.typing import NDArray
 
 from replay.fleet.check.draws import Stream, drawn_rows, requests_at
 from replay.fleet.check.pool import Verification, cells_of, measured_of, slots_of
-from replay.fleet.check.steady import Asked
+from replay.fleet.check.steady import Asked, Window
 from replay.fleet.inputs.profiles import Source
-from sim.cluster import ClusterConfig, ClusterWork, FleetView, OwnPolicy, Pool, RequestView, simulate_cluster
+from sim.cluster import (
+    ClusterConfig,
+    ClusterSimulation,
+    ClusterWork,
+    FleetView,
+    OwnPolicy,
+    Pool,
+    RequestView,
+    simulate_cluster,
+)
 from sim.fleet import Lengths
 from sim.fleet.routers import Router
 
@@ -79,8 +88,22 @@ def verify_routed(
         seed=seed,
     )
     done = simulate_cluster(ClusterWork(requests=requests_at(arrival_s, served)), config)
+    return _measured(
+        done, asked.window(float(arrival_s[-1]), stay_s), pools, lengths, in_cell=in_cell, cells=cells
+    )
+
+
+def _measured(
+    done: ClusterSimulation,
+    window: Window,
+    pools: Sequence[EnginePool],
+    lengths: Lengths,
+    *,
+    in_cell: Sequence[int],
+    cells: int,
+) -> RoutedCheck:
+    """Return what was measured of one of so many equal cells: of all requests, and of each pool's."""
     pool_of = np.repeat(np.arange(len(pools)), in_cell)[done.instance]
-    window = asked.window(float(arrival_s[-1]), stay_s)
     seats = sum(n * each.source.engine.max_num_seqs for n, each in zip(in_cell, pools, strict=True))
     whole = measured_of(done, window, engines=sum(in_cell), seats=seats / sum(in_cell))
     parts = []

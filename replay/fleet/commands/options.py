@@ -1,24 +1,15 @@
-"""What the commands of ``vtwin fleet`` share: options, and what is read from them."""
+"""What the commands of ``vtwin fleet`` take: tables of options, those that several share declared once."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal, cast
+from typing import Annotated, Literal
 
 import typer
 
-from traces.strict.tell import tell_note
-
-if TYPE_CHECKING:
-    from replay.fleet.check.draws import Arrivals
-    from replay.fleet.check.steady import Asked
-    from replay.fleet.inputs.profiles import Source
-    from replay.fleet.size import Check
-    from sim.fleet import Lengths
-    from sim.fleet.sizing import Objective
-    from traces.workload import ArrivalProcess
+from replay.fleet.inputs import OUTPUT_FRAC, SPILL_PER_ENGINE
+from traces.console.options import JsonOption, PricesOption
+from traces.strict.option_table import option_table
 
 WorkloadOption = Annotated[
     Path,
@@ -82,14 +73,6 @@ SpillOption = Annotated[
         "values near the slots in use at the planned load.",
     ),
 ]
-PricesOption = Annotated[
-    Path | None,
-    typer.Option(
-        metavar="FILE",
-        help="YAML file of prices per GPU and hour, one per line (H100: 2.5). Default: the list prices that ship.",
-        show_default=False,
-    ),
-]
 CapOption = Annotated[
     float,
     typer.Option(min=0.05, max=0.99, help="Formula only: largest share of the slots in use."),
@@ -122,220 +105,362 @@ MeasureOption = Annotated[
         show_default=False,
     ),
 ]
-JsonOption = Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")]
+NumRequestsOption = Annotated[
+    int,
+    typer.Option(min=1000, max=1_000_000, metavar="N", help="Smallest number of requests per simulation."),
+]
+SeedOption = Annotated[int, typer.Option(min=0, help="Seed for arrivals and lengths.")]
 
 
-def workload_of(path: Path, context: int | None, output_frac: float) -> tuple[Lengths, int, list[str]]:
-    """Return the lengths, the longest request of a pool, and what is left out of it."""
-    from replay.fleet.inputs.workload import fitting_context, read_lengths
-    from traces import ConfigError
+@option_table
+class LengthOptions:
+    """Which of a workload's requests count, and what of a total length is output."""
 
-    lengths = read_lengths(path, output_frac=output_frac)
-    from_totals = path.suffix == ".json"
-    notes = [f"{output_frac:.0%} of each length are taken for output (--output-frac)"] if from_totals else []
-    if context is None:
-        return lengths, fitting_context(lengths), notes
-    short, _, share = lengths.up_to(context)
-    if short is None:
-        raise ConfigError(f"--context: got {context}, expected a length that some request has")
-    if share == 1:
-        return short, context, []
-    return (
-        short,
-        context,
-        [f"{1 - share:.2%} of the requests are longer than {context:,} tokens and left out"],
-    )
+    context: ContextOption = None
+    output_frac: OutputFracOption = OUTPUT_FRAC
 
 
-def share_up(availability: float, failures: str | None) -> tuple[float, list[str]]:
-    """Return the share of nodes that is up, and where it is from. Raises ConfigError where both options are given."""
-    if failures is None:
-        return availability, []
-    from replay.fleet.inputs.failures import availability_note, availability_with, parse_failures
-    from traces import ConfigError
+@option_table
+class NodeOptions:
+    """How many of the nodes are up, and how full they may be."""
 
-    if availability < 1:
-        raise ConfigError("--failures: cannot be combined with --availability")
-    classes = parse_failures(failures)
-    return availability_with(classes), [availability_note(classes)]
+    availability: AvailabilityOption = 1.0
+    failures: FailuresOption = None
+    utilization_cap: CapOption = 0.85
 
 
-def arrivals_of(process: str | None, burstiness: float | None, lengths: Lengths) -> Arrivals:
-    """Return when requests come. Raises ConfigError on a family and a burstiness that do not go together."""
-    from replay.fleet.check.draws import Arrivals
-    from traces import ConfigError
-    from traces.workload import WorkloadOptions, workload_from_options
+@option_table
+class DemandOptions:
+    """What must be served, within which limits, and by which GPUs."""
 
-    if process != "trace":
-        asked = WorkloadOptions(
-            rate=1.0, num_requests=1, arrival_scaling="none", arrival=cast("ArrivalProcess | None", process),
-            burstiness=burstiness,
-        )  # fmt: skip
-        return Arrivals(gaps=workload_from_options(asked).clients[0].arrival)
-    if burstiness is not None:
-        raise ConfigError("--burstiness: cannot be combined with --arrival trace")
-    if lengths.arrival_s is None:
-        raise ConfigError(
-            "--arrival trace: got a --workload without arrivals, expected a trace that has them"
-        )
-    return Arrivals(gaps=None)
+    workload: WorkloadOption
+    rate: RateOption
+    slo: SloOption
+    profile: ProfileOption
 
 
-def arrival_notes(arrivals: Arrivals, lengths: Lengths) -> list[str]:
-    """Return the note on what formulas know of these arrivals; none for Poisson arrivals."""
-    return [] if arrivals.is_poisson else [arrivals.text(lengths)]
+@option_table
+class ArrivalOptions:
+    """When requests come in a simulation, and which of them are measured."""
+
+    measure: MeasureOption = None
+    arrival: ArrivalOption = None
+    burstiness: BurstinessOption = None
 
 
-def asked_of(num_requests: int, measure: str | None, arrivals: Arrivals | None = None) -> Asked:
-    """Return how long each simulation is, and what is measured of it. Raises ConfigError."""
-    from replay.fleet.check.draws import Arrivals
-    from replay.fleet.check.steady import Asked
-    from replay.trace.measured_window import parse_measured
+@option_table
+class SizeOptions:
+    """All options of ``vtwin fleet size``."""
 
-    window = parse_measured(measure, None)
-    return Asked(
-        num_requests=num_requests,
-        begins_s=None if window.from_us is None else window.from_us / 1e6,
-        ends_s=None if window.to_us is None else window.to_us / 1e6,
-        arrivals=arrivals or Arrivals(),
-    )
-
-
-def objective_of(slo: str, *, utilization_cap: float, availability: float) -> Objective:
-    """Return what ``--slo`` asks for. Raises ConfigError on anything but ttft_p99 and tpot_p99."""
-    from sim.fleet.sizing import Objective
-    from traces import ConfigError, parse_run_slo
-
-    limits = {each.name: each.limit_us / 1e6 for each in parse_run_slo(slo, tell=tell_note)}
-    unknown = [name for name in limits if name not in ("ttft_p99", "tpot_p99")]
-    if unknown or "ttft_p99" not in limits:
-        got = unknown[0] if unknown else "none of ttft_p99"
-        raise ConfigError(f"--slo: got {got}, expected ttft_p99, and tpot_p99 if it matters")
-    return Objective(
-        ttft_p99_s=limits["ttft_p99"],
-        tpot_p99_s=limits.get("tpot_p99"),
-        utilization_cap=utilization_cap,
-        availability=availability,
-    )
-
-
-def sources_of(
-    text: str, lengths: Lengths, context: int, *, prices: Path | None = None, most: int | None = 2
-) -> list[Source]:
-    """Return the profiles that are named. Raises ConfigError."""
-    from replay.search.prices import read_prices
-    from traces import ConfigError
-
-    names = [each.strip() for each in text.split(",")]
-    if most is not None and len(names) > most:
-        raise ConfigError(f"--profile: got {len(names)}, expected one, or two with a comma between")
-    costs: Mapping[str, float] | None = None if prices is None else read_prices(prices)
-    return [source_of(name, lengths, context, prices=costs) for name in names]
-
-
-def source_of(
-    name: str, lengths: Lengths, context: int, *, prices: Mapping[str, float] | None = None
-) -> Source:
-    """Return one profile: of the table, of a file, of a twin, or computed from MODEL@GPU:TP. Raises ConfigError."""
-    from replay.fleet.inputs.profiles import priced, read_source
-    from traces import ConfigError
-
-    if "@" not in name or Path(name).exists():
-        return read_source(name, lengths, context=context, prices=prices)
-    from replay.fleet.inputs.computed import computed
-
-    model, _, where = name.rpartition("@")
-    gpu, _, number = where.partition(":")
-    if not (model and gpu and (number or "1").isdecimal() and int(number or 1) > 0):
-        raise ConfigError(f"--profile: got {name!r}, expected MODEL@GPU:TP, as in Qwen/Qwen3-32B@H100:2")
-    found = computed(model, gpu, tp=int(number or 1), lengths=lengths, context=context)
-    return priced(found.source, prices)
-
-
-def misfit_notes(sources: list[Source], *, power: bool = False) -> list[str]:
-    """Return notes: which prices count, what a table's profile stands for, and how far derived profiles are off.
-
-    ``power``: also where the power figures of the table are from.
-    """
-    from replay.fleet.inputs.profiles import power_source, shipped_profiles
-    from replay.search.prices import list_price_notes
-
-    of_table = [each for each in sources if each.name in shipped_profiles()]
-    listed = [gpu for each in sources if each.gpus and _is_listed(each) for gpu in each.gpus]
-    return [
-        *list_price_notes(listed),
-        *(
-            f"profile {each.name}: the vLLM fleet simulator's figures for a 70B-class model, whose prompts cost no "
-            f"compute of their own; {each.profile.cost_per_hour:g} an hour. --profile TWIN.yaml sizes for your model, "
-            "--prices has your prices"
-            for each in of_table
+    demand: DemandOptions
+    split: Annotated[
+        int | None,
+        typer.Option(
+            min=16,
+            max=1 << 30,
+            metavar="TOKENS",
+            help="Two pools: requests up to this many tokens, and longer ones.",
+            show_default=False,
         ),
-        *([f"power: {power_source()}"] if power and of_table else []),
-        *_derived(sources),
+    ] = None
+    lengths: LengthOptions
+    nodes: NodeOptions
+    prices: PricesOption = None
+    verify: Annotated[
+        bool, typer.Option("--verify/--no-verify", help="Simulate the fleet with the token-level engine.")
+    ] = True
+    smallest: Annotated[
+        bool,
+        typer.Option(
+            "--smallest/--no-smallest",
+            help="Look for the fewest engines that meet the SLO in simulation. --no-smallest: the formula's number, or "
+            "more.",
+        ),
+    ] = True
+    num_requests: NumRequestsOption = 50_000
+    arrivals: ArrivalOptions
+    seed: SeedOption = 1
+    report: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE.html", help="Also write a page: cost over load, sensitivity.", show_default=False
+        ),
+    ] = None
+    as_json: JsonOption = False
+
+
+@option_table
+class ProfileOptions:
+    """All options of ``vtwin fleet profile``."""
+
+    source: Annotated[
+        str | None,
+        typer.Option(
+            "--from",
+            metavar="TWIN.yaml|NAME",
+            help="A twin, or a profile of the table.",
+            show_default=False,
+        ),
+    ] = None
+    model: Annotated[
+        str | None,
+        typer.Option(
+            metavar="MODEL|CONFIG.json",
+            help="Compute it: a model that ships, or its config.json.",
+            show_default=False,
+        ),
+    ] = None
+    gpu: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="With --model: a GPU of the table.", show_default=False),
+    ] = None
+    tp: Annotated[int, typer.Option(min=1, metavar="N", help="With --model: GPUs that share each layer.")] = 1
+    workload: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="CDF.json|STEM",
+            help="Workload whose mean lengths the profile is for. Default: 1,000 and 250 tokens.",
+        ),
+    ] = None
+    lengths: LengthOptions
+    prices: PricesOption = None
+    as_json: JsonOption = False
+
+
+@option_table
+class SplitOptions:
+    """All options of ``vtwin fleet split``."""
+
+    demand: DemandOptions
+    lengths: LengthOptions
+    nodes: NodeOptions
+    prices: PricesOption = None
+    compress: Annotated[
+        str,
+        typer.Option(
+            metavar="FACTORS", help="Also cut prompts that are up to this many times too long: 1,1.5,2."
+        ),
+    ] = "1"
+    as_json: JsonOption = False
+
+
+@option_table
+class RouterOptions:
+    """All options of ``vtwin fleet routers``."""
+
+    demand: DemandOptions
+    split: Annotated[
+        int,
+        typer.Option(
+            min=16,
+            max=1 << 30,
+            metavar="TOKENS",
+            help="Two pools: requests up to this many tokens, and longer ones.",
+        ),
     ]
+    lengths: LengthOptions
+    utilization_cap: CapOption = 0.85
+    spill: SpillOption = SPILL_PER_ENGINE
+    compress: Annotated[
+        float, typer.Option(min=1.0, max=1000.0, help="Cut prompts that are up to this many times too long.")
+    ] = 1.5
+    verify: Annotated[
+        bool, typer.Option("--verify/--no-verify", help="Simulate with the token-level engine, too.")
+    ] = True
+    num_requests: NumRequestsOption = 20_000
+    measure: MeasureOption = None
+    seed: SeedOption = 1
+    as_json: JsonOption = False
 
 
-def _is_listed(source: Source) -> bool:
-    """Return whether a source's GPUs are counted with list prices, or would be if there were any."""
-    return source.has_list_price or source.profile.cost_per_hour == 0
+@option_table
+class DisaggOptions:
+    """All options of ``vtwin fleet disagg``."""
+
+    demand: DemandOptions
+    lengths: LengthOptions
+    nodes: NodeOptions
+    prices: PricesOption = None
+    alpha_prefill: Annotated[
+        float,
+        typer.Option(
+            min=0.01, max=1.0, help="Formula only: share of the prefill throughput that transfers leave."
+        ),
+    ] = 0.90
+    alpha_decode: Annotated[
+        float,
+        typer.Option(
+            min=0.01, max=1.0, help="Formula only: share of the decode throughput that transfers leave."
+        ),
+    ] = 0.92
+    beta_ttft: Annotated[
+        float, typer.Option(min=1.0, max=1000.0, help="Formula only: factor on TTFT for moving the KV cache.")
+    ] = 1.80
+    kv_bandwidth: Annotated[
+        float,
+        typer.Option(
+            min=0.001, max=1e6, metavar="GB/S", help="Simulation only: each engine's link, in each direction."
+        ),
+    ] = 25.0
+    kv_bytes_per_token: Annotated[
+        int | None,
+        typer.Option(
+            min=0,
+            max=1 << 30,
+            metavar="N",
+            help="Simulation only: KV of one token in all layers. Default: the model's.",
+            show_default=False,
+        ),
+    ] = None
+    verify: Annotated[
+        bool, typer.Option("--verify/--no-verify", help="Simulate the cheapest with the token-level engine.")
+    ] = True
+    num_requests: NumRequestsOption = 20_000
+    arrivals: ArrivalOptions
+    seed: SeedOption = 1
+    as_json: JsonOption = False
 
 
-def _derived(sources: list[Source]) -> list[str]:
-    return [
-        f"profile of {each.name}: its iterations are off by {each.misfit.median:.1%} (median) and at most "
-        f"{each.misfit.largest:.1%}, over {each.misfit.num_batches} batches of its model"
-        for each in sources
-        if each.misfit is not None
+@option_table
+class WhatIfOptions:
+    """All options of ``vtwin fleet whatif``."""
+
+    workload: WorkloadOption
+    rates: Annotated[str, typer.Option(metavar="R,R,…", help="Requests per second, separated by commas.")]
+    slo: SloOption
+    profiles: Annotated[str, typer.Option(metavar="NAME,NAME,…", help="Profiles or twins, one column each.")]
+    lengths: LengthOptions
+    nodes: NodeOptions
+    prices: PricesOption = None
+    verify: Annotated[
+        bool,
+        typer.Option(
+            "--verify/--no-verify",
+            help="Simulate every answer and take the fewest engines that meet the SLO in simulation.",
+        ),
+    ] = False
+    num_requests: NumRequestsOption = 20_000
+    seed: SeedOption = 1
+    as_json: JsonOption = False
+
+
+@option_table
+class FlexOptions:
+    """All options of ``vtwin fleet flex``."""
+
+    demand: DemandOptions
+    engines: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            max=1_000_000,
+            help="Engines of the fleet. Default: as many as it needs.",
+            show_default=False,
+        ),
+    ] = None
+    lengths: LengthOptions
+    utilization_cap: CapOption = 0.85
+    verify: Annotated[
+        bool, typer.Option("--verify/--no-verify", help="Simulate the slots of every row, too.")
+    ] = False
+    num_requests: NumRequestsOption = 20_000
+    seed: SeedOption = 1
+    as_json: JsonOption = False
+
+
+@option_table
+class ReserveOptions:
+    """All options of ``vtwin fleet reserve``."""
+
+    workload: WorkloadOption
+    diurnal: Annotated[
+        str,
+        typer.Option(
+            metavar="PEAK:TROUGH|FILE",
+            help="Requests per second over the day: a cosine from trough to peak (at hour 14), or a file of 24 "
+            "hourly rates.",
+        ),
     ]
+    slo: SloOption
+    profile: ProfileOption
+    burst_price: Annotated[
+        str,
+        typer.Option(
+            metavar="PRICE|FACTORx",
+            help="Price of an engine that is paid by the hour; 1.8x: 1.8 times the reserved price.",
+        ),
+    ]
+    prices: PricesOption = None
+    lengths: LengthOptions
+    nodes: NodeOptions
+    verify: Annotated[
+        bool,
+        typer.Option(
+            "--verify/--no-verify",
+            help="Simulate every hour and take the fewest engines that meet the SLO in simulation.",
+        ),
+    ] = False
+    num_requests: NumRequestsOption = 20_000
+    seed: SeedOption = 1
+    report: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE.html", help="Also write a page with the day.", show_default=False),
+    ] = None
+    as_json: JsonOption = False
 
 
-def numbers_of(text: str, option: str) -> list[float]:
-    """Return an option's numbers, commas between. Raises ConfigError."""
-    from traces import ConfigError
+@option_table
+class PoolsOptions:
+    """All options of ``vtwin fleet pools``."""
 
-    try:
-        numbers = [float(each) for each in text.split(",")]
-    except ValueError:
-        numbers = []
-    if not numbers or any(not 0 < each < float("inf") for each in numbers):
-        raise ConfigError(f"{option}: got {text!r}, expected numbers > 0 with commas between")
-    return numbers
-
-
-def compile_once() -> None:
-    """Compile the code that simulates fleets, with a line that says so, unless it is compiled."""
-    from replay.progress import working
-    from replay.ready import load_engine
-    from sim.cluster import compile_cluster
-
-    load_engine()
-    with working("compiling the cluster once, up to a minute"):
-        compile_cluster()
-
-
-def check_of(*, verify: bool, num_requests: int, seed: int) -> Check | None:
-    """Return how to simulate where that is asked for, everything compiled; None: by formula alone."""
-    if not verify:
-        return None
-    from replay.fleet.size import Check
-
-    compile_once()
-    return Check(asked=asked_of(num_requests, None), seed=seed)
-
-
-@contextmanager
-def infeasible() -> Iterator[None]:
-    """Turn an impossible fleet into one line and exit code 2."""
-    from sim import InvalidConfig
-    from traces import ConfigError
-
-    try:
-        yield
-    except InvalidConfig as error:
-        raise ConfigError(f"fleet: {error}") from error
-
-
-def tell_notes(notes: list[str]) -> None:
-    """Print notes to stderr."""
-    for note in notes:
-        tell_note(note)
+    pools_file: Annotated[
+        Path,
+        typer.Argument(
+            metavar="POOLS.yaml",
+            help="router, failures, and pools: each with profile, and name, up_to (tokens), takes (labels), share, "
+            "price, failures.",
+        ),
+    ]
+    workload: WorkloadOption
+    rate: RateOption
+    slo: SloOption
+    router: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="length, spillover, compress, least-loaded, random, model or semantic. Default: the file's, else "
+            "length.",
+            show_default=False,
+        ),
+    ] = None
+    labels: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE.csv",
+            help="For semantic: request_id and label of each request, as your classifier says.",
+            show_default=False,
+        ),
+    ] = None
+    spill: SpillOption = SPILL_PER_ENGINE
+    compress: Annotated[
+        float,
+        typer.Option(
+            min=1.0, max=1000.0, help="For compress: cut prompts that are up to this many times too long."
+        ),
+    ] = 1.5
+    output_frac: OutputFracOption = OUTPUT_FRAC
+    nodes: NodeOptions
+    prices: PricesOption = None
+    verify: Annotated[
+        bool, typer.Option("--verify/--no-verify", help="Simulate the fleet with the token-level engine.")
+    ] = True
+    num_requests: NumRequestsOption = 20_000
+    arrivals: ArrivalOptions
+    seed: Annotated[int, typer.Option(min=0, help="Seed for arrivals, lengths and drawn labels.")] = 1
+    report: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE.html", help="Also write a page: cost over load, sensitivity.", show_default=False
+        ),
+    ] = None
+    as_json: JsonOption = False

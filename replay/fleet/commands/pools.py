@@ -5,95 +5,37 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
-from replay.fleet.commands.options import (
-    ArrivalOption,
-    AvailabilityOption,
-    BurstinessOption,
-    CapOption,
-    ContextOption,
-    FailuresOption,
-    JsonOption,
-    MeasureOption,
-    OutputFracOption,
-    PricesOption,
-    ProfileOption,
-    RateOption,
-    SloOption,
-    SpillOption,
-    WorkloadOption,
-    arrival_notes,
-    arrivals_of,
-    asked_of,
+from replay.fleet.commands.asking import (
     check_of,
     compile_once,
     infeasible,
     misfit_notes,
     objective_of,
+    question_of,
     share_up,
-    sources_of,
+    simulated_of,
+    source_of,
     tell_notes,
-    workload_of,
 )
-from replay.fleet.inputs import OUTPUT_FRAC, SPILL_PER_ENGINE
+from replay.fleet.commands.options import PoolsOptions, ReserveOptions
 from replay.twin.own.own_code import with_code_option
+from traces.strict.option_table import with_option_tables
 from traces.strict.tell import say, say_text, tell
 
 if TYPE_CHECKING:
+    from replay.fleet.check.steady import Asked
     from replay.fleet.inputs.pools import PoolSpec
-    from replay.fleet.pools import PoolsPlan
+    from replay.fleet.pools import Asking, PoolsPlan
     from sim.fleet import Lengths
 
 
 @with_code_option
-def reserve(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
-    workload: WorkloadOption,
-    diurnal: Annotated[
-        str,
-        typer.Option(
-            metavar="PEAK:TROUGH|FILE",
-            help="Requests per second over the day: a cosine from trough to peak (at hour 14), or a file of 24 "
-            "hourly rates.",
-        ),
-    ],
-    slo: SloOption,
-    profile: ProfileOption,
-    burst_price: Annotated[
-        str,
-        typer.Option(
-            metavar="PRICE|FACTORx",
-            help="Price of an engine that is paid by the hour; 1.8x: 1.8 times the reserved price.",
-        ),
-    ],
-    prices: PricesOption = None,
-    context: ContextOption = None,
-    output_frac: OutputFracOption = OUTPUT_FRAC,
-    availability: AvailabilityOption = 1.0,
-    failures: FailuresOption = None,
-    utilization_cap: CapOption = 0.85,
-    verify: Annotated[
-        bool,
-        typer.Option(
-            "--verify/--no-verify",
-            help="Simulate every hour and take the fewest engines that meet the SLO in simulation.",
-        ),
-    ] = False,
-    num_requests: Annotated[
-        int,
-        typer.Option(
-            min=1000, max=1_000_000, metavar="N", help="Smallest number of requests per simulation."
-        ),
-    ] = 20_000,
-    seed: Annotated[int, typer.Option(min=0, help="Seed for arrivals and lengths.")] = 1,
-    report: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE.html", help="Also write a page with the day.", show_default=False),
-    ] = None,
-    as_json: JsonOption = False,
-) -> None:
+@with_option_tables
+def reserve(asked: ReserveOptions) -> None:
     """Find how many engines to reserve over a day, the others paid by the hour, by formula or simulated.
 
     The profile's price, or that of --prices, is the reserved one. Exit code 1 where --verify finds no number of engines
@@ -109,148 +51,92 @@ def reserve(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     )
     from replay.progress import working
 
-    lengths, longest, notes = workload_of(workload, context, output_frac)
-    up, of_nodes = share_up(availability, failures)
-    objective = objective_of(slo, utilization_cap=utilization_cap, availability=up)
-    source = sources_of(profile, lengths, longest, prices=prices)[0]
-    check = check_of(verify=verify, num_requests=num_requests, seed=seed)
+    question = question_of(
+        asked.workload,
+        asked.slo,
+        asked.profile,
+        lengths=asked.lengths,
+        nodes=asked.nodes,
+        prices=asked.prices,
+    )
+    source = question.sources[0]
+    check = check_of(verify=asked.verify, num_requests=asked.num_requests, seed=asked.seed)
     with infeasible(), working("sizing the hours"):
         plan = plan_day(
             source,
-            lengths,
-            rates_of(diurnal),
-            objective,
-            context=longest,
-            burst_price=burst_price_of(burst_price, source.profile.cost_per_hour),
+            question.lengths,
+            rates_of(asked.diurnal),
+            question.objective,
+            context=question.context,
+            burst_price=burst_price_of(asked.burst_price, source.profile.cost_per_hour),
             check=check,
         )
-    tell_notes([*notes, *of_nodes, *misfit_notes([source])])
-    if as_json:
+    tell_notes([*question.notes, *misfit_notes([source])])
+    if asked.as_json:
         say_text(document_text(plan))
     else:
         say(*reserve_lines(plan))
-    if report is not None:
-        write_reserve_page(report, plan)
-        tell(f"wrote {report}")
+    if asked.report is not None:
+        write_reserve_page(asked.report, plan)
+        tell(f"wrote {asked.report}")
     if plan.broken_hours:
         raise typer.Exit(1)
 
 
 @with_code_option
-def pools(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
-    pools_file: Annotated[
-        Path,
-        typer.Argument(
-            metavar="POOLS.yaml",
-            help="router, failures, and pools: each with profile, and name, up_to (tokens), takes (labels), share, "
-            "price, failures.",
-        ),
-    ],
-    workload: WorkloadOption,
-    rate: RateOption,
-    slo: SloOption,
-    router: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME",
-            help="length, spillover, compress, least-loaded, random, model or semantic. Default: the file's, else "
-            "length.",
-            show_default=False,
-        ),
-    ] = None,
-    labels: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE.csv",
-            help="For semantic: request_id and label of each request, as your classifier says.",
-            show_default=False,
-        ),
-    ] = None,
-    spill: SpillOption = SPILL_PER_ENGINE,
-    compress: Annotated[
-        float,
-        typer.Option(
-            min=1.0, max=1000.0, help="For compress: cut prompts that are up to this many times too long."
-        ),
-    ] = 1.5,
-    output_frac: OutputFracOption = OUTPUT_FRAC,
-    availability: AvailabilityOption = 1.0,
-    failures: FailuresOption = None,
-    utilization_cap: CapOption = 0.85,
-    prices: PricesOption = None,
-    verify: Annotated[
-        bool, typer.Option("--verify/--no-verify", help="Simulate the fleet with the token-level engine.")
-    ] = True,
-    num_requests: Annotated[
-        int,
-        typer.Option(
-            min=1000, max=1_000_000, metavar="N", help="Smallest number of requests per simulation."
-        ),
-    ] = 20_000,
-    measure: MeasureOption = None,
-    arrival: ArrivalOption = None,
-    burstiness: BurstinessOption = None,
-    seed: Annotated[int, typer.Option(min=0, help="Seed for arrivals, lengths and drawn labels.")] = 1,
-    report: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE.html", help="Also write a page: cost over load, sensitivity.", show_default=False
-        ),
-    ] = None,
-    as_json: JsonOption = False,
-) -> None:
+@with_option_tables
+def pools(asked: PoolsOptions) -> None:
     """Size a fleet of several pools, of different GPUs and models, behind one router.
 
     Verified with the token-level engine: pool by pool where the router does not look at load (length, compress, random,
     model, semantic), all pools together for spillover and least-loaded. Exit code 1 if the SLO is not kept.
     """
-    from replay.fleet.commands.options import source_of
-    from replay.fleet.inputs.pools import assigned, read_labels, read_pools, router_of
-    from replay.fleet.inputs.workload import fitting_context, read_lengths
-    from replay.fleet.pools import Asking, compressed, plan_pools
-    from replay.fleet.size import Check
-    from replay.progress import working
-    from replay.search.prices import read_prices
+    plan, lengths = _planned(asked)
+    _show_pools(plan, lengths, report=asked.report, as_json=asked.as_json)
 
-    named, specs = read_pools(pools_file)
-    chosen = router_of(router or named or "length")
-    lengths = read_lengths(workload, output_frac=output_frac)
-    labelled = read_labels(workload, labels, router=chosen)
-    up, of_nodes = share_up(availability, failures)
-    objective = objective_of(slo, utilization_cap=utilization_cap, availability=up)
-    arrivals = arrivals_of(arrival, burstiness, lengths)
-    lengths = arrivals.of(lengths)
-    asked = asked_of(num_requests, measure, arrivals)
-    costs = None if prices is None else read_prices(prices)
+
+def _planned(asked: PoolsOptions) -> tuple[PoolsPlan, Lengths]:
+    """Return the fleet that is asked for, with notes, and the lengths that it is sized for."""
+    from replay.fleet.inputs.pools import assigned, read_labels, read_pools, router_of
+    from replay.fleet.inputs.workload import read_lengths
+    from replay.fleet.pools import compressed, plan_pools
+    from replay.progress import working
+
+    named, specs = read_pools(asked.pools_file)
+    chosen = router_of(asked.router or named or "length")
+    lengths = read_lengths(asked.workload, output_frac=asked.output_frac)
+    labelled = read_labels(asked.workload, asked.labels, router=chosen)
+    up, of_nodes = share_up(asked.nodes.availability, asked.nodes.failures)
+    objective = objective_of(asked.slo, utilization_cap=asked.nodes.utilization_cap, availability=up)
+    lengths, runs, arrivals = simulated_of(lengths, asked.arrivals, num_requests=asked.num_requests)
+    asking = _asking(asked, runs)
     if chosen == "compress":
-        lengths = compressed(specs, lengths, factor=compress)
-    pool_of = assigned(specs, chosen, lengths, labels=labelled, seed=seed)
-    if verify:
+        lengths = compressed(specs, lengths, factor=asked.compress)
+    pool_of = assigned(specs, chosen, lengths, labels=labelled, seed=asked.seed)
+    if asked.verify:
         compile_once()
     with infeasible(), working("sizing and simulating the fleet"):
-        plan = plan_pools(
-            specs,
-            chosen,
-            lengths,
-            rate,
-            objective,
-            pool_of=pool_of,
-            asking=Asking(
-                source_of=lambda spec, part, context: source_of(spec.profile, part, context, prices=costs),
-                context_of=fitting_context,
-                spill_per_engine=spill,
-                check=Check(asked=asked, seed=seed) if verify else None,
-            ),
-        )
+        plan = plan_pools(specs, chosen, lengths, asked.rate, objective, pool_of=pool_of, asking=asking)
     left_out = float((pool_of < 0).mean())
     notes = _pools_notes(plan, specs, left_out=left_out, has_labels=labelled is not None)
-    plan = replace(
-        plan,
-        fleet=replace(
-            plan.fleet, notes=(*notes[:1], *of_nodes, *arrival_notes(arrivals, lengths), *notes[1:])
-        ),
+    told = (*notes[:1], *of_nodes, *arrivals, *notes[1:])
+    return replace(plan, fleet=replace(plan.fleet, notes=told)), lengths
+
+
+def _asking(asked: PoolsOptions, runs: Asked) -> Asking:
+    """Return where the pools' profiles come from, and how they are simulated. Raises ConfigError."""
+    from replay.fleet.inputs.workload import fitting_context
+    from replay.fleet.pools import Asking
+    from replay.fleet.size import Check
+    from replay.search.prices import read_prices
+
+    costs = None if asked.prices is None else read_prices(asked.prices)
+    return Asking(
+        source_of=lambda spec, part, context: source_of(spec.profile, part, context, prices=costs),
+        context_of=fitting_context,
+        spill_per_engine=asked.spill,
+        check=Check(asked=runs, seed=asked.seed) if asked.verify else None,
     )
-    _show_pools(plan, lengths, report=report, as_json=as_json)
 
 
 def _pools_notes(

@@ -5,38 +5,22 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
-from replay.fleet.commands.options import (
-    ArrivalOption,
-    AvailabilityOption,
-    BurstinessOption,
-    CapOption,
-    ContextOption,
-    FailuresOption,
-    JsonOption,
-    MeasureOption,
-    OutputFracOption,
-    PricesOption,
-    ProfileOption,
-    RateOption,
-    SloOption,
-    WorkloadOption,
-    arrival_notes,
-    arrivals_of,
-    asked_of,
+from replay.fleet.commands.asking import (
     compile_once,
     infeasible,
     misfit_notes,
-    objective_of,
-    share_up,
+    question_of,
+    simulated_of,
     sources_of,
     workload_of,
 )
-from replay.fleet.inputs import OUTPUT_FRAC
+from replay.fleet.commands.options import ProfileOptions, SizeOptions
 from replay.twin.own.own_code import with_code_option
+from traces.strict.option_table import with_option_tables
 from traces.strict.tell import say, say_text, tell
 
 if TYPE_CHECKING:
@@ -46,131 +30,53 @@ if TYPE_CHECKING:
 
 
 @with_code_option
-def size(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
-    workload: WorkloadOption,
-    rate: RateOption,
-    slo: SloOption,
-    profile: ProfileOption,
-    split: Annotated[
-        int | None,
-        typer.Option(
-            min=16,
-            max=1 << 30,
-            metavar="TOKENS",
-            help="Two pools: requests up to this many tokens, and longer ones.",
-            show_default=False,
-        ),
-    ] = None,
-    context: ContextOption = None,
-    output_frac: OutputFracOption = OUTPUT_FRAC,
-    availability: AvailabilityOption = 1.0,
-    failures: FailuresOption = None,
-    utilization_cap: CapOption = 0.85,
-    prices: PricesOption = None,
-    verify: Annotated[
-        bool, typer.Option("--verify/--no-verify", help="Simulate the fleet with the token-level engine.")
-    ] = True,
-    smallest: Annotated[
-        bool,
-        typer.Option(
-            "--smallest/--no-smallest",
-            help="Look for the fewest engines that meet the SLO in simulation. --no-smallest: the formula's number, or "
-            "more.",
-        ),
-    ] = True,
-    num_requests: Annotated[
-        int,
-        typer.Option(
-            min=1000, max=1_000_000, metavar="N", help="Smallest number of requests per simulation."
-        ),
-    ] = 50_000,
-    measure: MeasureOption = None,
-    arrival: ArrivalOption = None,
-    burstiness: BurstinessOption = None,
-    seed: Annotated[int, typer.Option(min=0, help="Seed for arrivals and lengths.")] = 1,
-    report: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE.html", help="Also write a page: cost over load, sensitivity.", show_default=False
-        ),
-    ] = None,
-    as_json: JsonOption = False,
-) -> None:
+@with_option_tables
+def size(asked: SizeOptions) -> None:
     """Find the smallest fleet that meets a TTFT objective, and simulate it.
 
     Formulas (Erlang C, Kimura) give a first number of engines; the token-level engine then serves the same
     workload with more or fewer, until the smallest is found that meets the objective with two seeds, the noise of the
     simulation included. Exit code 1 if none does.
     """
-    from replay.fleet.size import Check, plan_fleet
+    from replay.fleet.size import Check, sized_fleet
     from replay.progress import working
     from traces import check_place
 
-    check_place(report, option="--report")
-    lengths, longest, notes = workload_of(workload, context, output_frac)
-    up, of_nodes = share_up(availability, failures)
-    objective = objective_of(slo, utilization_cap=utilization_cap, availability=up)
-    sources = sources_of(profile, lengths, longest, prices=prices)
-    arrivals = arrivals_of(arrival, burstiness, lengths)
-    lengths = arrivals.of(lengths)
-    asked = asked_of(num_requests, measure, arrivals)
-    check = Check(smallest=smallest, asked=asked, seed=seed) if verify else None
+    check_place(asked.report, option="--report")
+    demand = asked.demand
+    question = question_of(
+        demand.workload,
+        demand.slo,
+        demand.profile,
+        lengths=asked.lengths,
+        nodes=asked.nodes,
+        prices=asked.prices,
+    )
+    sources, longest = question.sources, question.context
+    lengths, runs, arrivals = simulated_of(question.lengths, asked.arrivals, num_requests=asked.num_requests)
+    check = Check(smallest=asked.smallest, asked=runs, seed=asked.seed) if asked.verify else None
     if check is not None:
         compile_once()
     with infeasible(), working("sizing and simulating the fleet"):
-        plan = plan_fleet(sources, lengths, rate, objective, context=longest, split=split, check=check)
-    plan = replace(
-        plan, notes=(*notes, *of_nodes, *arrival_notes(arrivals, lengths), *misfit_notes(sources, power=True))
-    )
-    _show(plan, as_json=as_json)
-    if report is not None:
+        plan = sized_fleet(
+            sources, lengths, demand.rate, question.objective, context=longest, split=asked.split, check=check
+        )
+    notes = (*question.notes, *arrivals, *misfit_notes(sources, power=True))
+    plan = replace(plan, notes=notes)
+    _show(plan, as_json=asked.as_json)
+    if asked.report is not None:
         from replay.fleet.page import write_page
 
         with infeasible(), working("drawing the page"):
-            write_page(report, plan, sources, lengths, context=longest, split=split)
-        tell(f"wrote {report}")
+            write_page(asked.report, plan, sources, lengths, context=longest, split=asked.split)
+        tell(f"wrote {asked.report}")
     if plan.is_met is False:
         raise typer.Exit(1)
 
 
 @with_code_option
-def show_profile(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
-    source: Annotated[
-        str | None,
-        typer.Option(
-            "--from",
-            metavar="TWIN.yaml|NAME",
-            help="A twin, or a profile of the table.",
-            show_default=False,
-        ),
-    ] = None,
-    model: Annotated[
-        str | None,
-        typer.Option(
-            metavar="MODEL|CONFIG.json",
-            help="Compute it: a model that ships, or its config.json.",
-            show_default=False,
-        ),
-    ] = None,
-    gpu: Annotated[
-        str | None,
-        typer.Option(metavar="NAME", help="With --model: a GPU of the table.", show_default=False),
-    ] = None,
-    tp: Annotated[
-        int, typer.Option(min=1, metavar="N", help="With --model: GPUs that share each layer.")
-    ] = 1,
-    workload: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="CDF.json|STEM",
-            help="Workload whose mean lengths the profile is for. Default: 1,000 and 250 tokens.",
-        ),
-    ] = None,
-    context: ContextOption = None,
-    output_frac: OutputFracOption = OUTPUT_FRAC,
-    prices: PricesOption = None,
-    as_json: JsonOption = False,
-) -> None:
+@with_option_tables
+def show_profile(asked: ProfileOptions) -> None:
     """Print a GPU's profile: W, H and the rest.
 
     Derived from any latency model, with its misfit; or computed from a model and a GPU, with the terms that W and H
@@ -182,20 +88,28 @@ def show_profile(  # noqa: PLR0913, PLR0917 - a command's options are its parame
     from sim.fleet import Lengths
     from traces import ConfigError
 
-    if (source is None) == (model is None) or (model is None) != (gpu is None):
+    if (asked.source is None) == (asked.model is None) or (asked.model is None) != (asked.gpu is None):
         raise ConfigError("fleet profile: expected --from, or --model and --gpu")
-    if workload is None:
-        lengths, longest = (
-            Lengths(input_tokens=np.array([1000.0]), output_tokens=np.array([250.0])),
-            context or 8192,
-        )
+    if asked.workload is None:
+        lengths = Lengths(input_tokens=np.array([1000.0]), output_tokens=np.array([250.0]))
+        longest = asked.lengths.context or 8192
     else:
-        lengths, longest, _ = workload_of(workload, context, output_frac)
-    if model is not None and gpu is not None:
-        _show_computed(model, gpu, tp, lengths=lengths, context=longest, prices=prices, as_json=as_json)
+        lengths, longest, _ = workload_of(asked.workload, asked.lengths.context, asked.lengths.output_frac)
+    if asked.model is not None and asked.gpu is not None:
+        _show_computed(
+            asked.model,
+            asked.gpu,
+            asked.tp,
+            lengths=lengths,
+            context=longest,
+            prices=asked.prices,
+            as_json=asked.as_json,
+        )
         return
-    (found,) = sources_of(str(source), lengths, longest, prices=prices)[:1]
-    say_text(json.dumps(_profile_document(found), indent=2) if as_json else profile_yaml(found).rstrip())
+    (found,) = sources_of(str(asked.source), lengths, longest, prices=asked.prices)[:1]
+    say_text(
+        json.dumps(_profile_document(found), indent=2) if asked.as_json else profile_yaml(found).rstrip()
+    )
 
 
 def _profile_document(found: Source) -> dict[str, object]:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from replay.fleet.inputs import OUTPUT_FRAC
 from sim.fleet import Lengths
-from traces import ConfigError, prompt_tokens, served_output
+from traces import ConfigError, Trace, prompt_tokens, served_output
 from traces.strict.json_text import parse_value
 from traces.strict.limits import MOST_TOKENS
 from traces.strict.whole_file import whole_file
@@ -35,11 +35,15 @@ def read_lengths(path: Path, *, output_frac: float = OUTPUT_FRAC) -> Lengths:
             return lengths_of_cdf(_points(document, path), output_frac=output_frac)
     from traces import read_recorded
 
-    trace = read_recorded(path)
+    return lengths_of_trace(read_recorded(path), name=str(path))
+
+
+def lengths_of_trace(trace: Trace, *, name: str) -> Lengths:
+    """Return the lengths of a trace's requests that have output. Raises ConfigError, with ``name``, where none has."""
     prompts, outputs = prompt_tokens(trace).astype(np.float64), served_output(trace).floats()
     known = outputs >= 1
     if not known.any():
-        raise ConfigError(f"--workload: got {path} without a request that has output, expected some")
+        raise ConfigError(f"--workload: got {name} without a request that has output, expected some")
     lengths = Lengths(input_tokens=prompts[known], output_tokens=outputs[known])
     arrivals = trace.column("arrival_time_us").astype("float64").fillna(math.nan)
     return _with_arrivals(lengths, np.asarray(arrivals, dtype=np.float64)[known] / 1e6)

@@ -174,7 +174,7 @@ def _async(engine: EngineConfig, change: Change, number: int) -> Unanswered | No
         key="engine.async_scheduling",
         reason=f"It is switched {now}, with the step times of a server that had it {measured}: the CPU's work between "
         "steps, which async scheduling hides, is not known apart from them",
-        cure="Measure a server with the other setting, and find that time with `vtwin calibrate --fit-host`, or give "
+        cure="Measure a server with the other setting, and find that time with `vtwin calibrate host`, or give "
         "engine.host_step_us and engine.host_prefill_us",
     )
 

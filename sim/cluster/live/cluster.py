@@ -25,6 +25,7 @@ from sim.cluster.run.prepare import new_world
 from sim.cluster.run.world import NEVER
 from sim.cluster.slo import STANDARD
 from sim.config import InvalidConfig
+from sim.engine.initial_state import row_of_content
 from sim.engine.state import columns
 from sim.jit.references import point_to, table_of
 from sim.records.results import View, outcomes_of, view_of
@@ -267,7 +268,7 @@ class LiveCluster:
     def is_cached(self, hash_id: int) -> bool:
         """Return whether an instance has this content in its prefix cache, or in host memory."""
         return any(
-            columns(state.hashes)["oldest"][hash_id] != 0
+            columns(state.hashes)["oldest"][row_of_content(state, hash_id)] != 0
             or (len(state.cpu_slot_of_key) > 0 and state.cpu_slot_of_key[hash_id] != 0)
             for state in self._driver.states
         )

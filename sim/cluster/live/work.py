@@ -70,7 +70,7 @@ def num_first_ids(config: ClusterConfig, num_rows: int) -> int:
 def with_room_for_keys(state: State, pool: Pool, *, num_keys: int) -> State:
     """Return an engine at its beginning with a hash table that is not copied soon: what is not used costs no memory."""
     seats, width = pool.engine.max_num_seqs, state.block_table.shape[1]
-    length = num_keys + 1 + 2 * seats * (width + 1)
+    length = (num_keys + 1 + 2 * seats * (width + 1)) * pool.engine.num_kv_cache_groups
     has_tier = len(state.cpu_slot_of_key) > 0
     return state._replace(
         hashes=records(length, state.hashes.dtype),

@@ -10,6 +10,7 @@ from sim.cluster.run.world import NEVER, World
 from sim.engine import dtypes as dt
 from sim.engine.control import inject
 from sim.engine.deadlines import next_deadline_us
+from sim.engine.kv_cache.prefix_cache import has_content
 from sim.engine.kv_transfer.delivery import next_kv_event_us
 from sim.engine.run import NEEDS_ROOM
 from sim.engine.state import State, engine_at
@@ -127,12 +128,12 @@ def see_cache(w: World, instance: int) -> None:
     queues, num_keys = s.engine[0].queues, w.cached.shape[1]
     if queues.num_cache_changes > len(s.cache_log):
         for key in range(num_keys):
-            w.cached[instance, key] = s.hashes[key].oldest != 0
+            w.cached[instance, key] = has_content(s, key)
     else:
         for i in range(queues.num_cache_changes):
             key = s.cache_log[i]
             if key < num_keys:
-                w.cached[instance, key] = s.hashes[key].oldest != 0
+                w.cached[instance, key] = has_content(s, key)
     queues.num_cache_changes = 0
 
 
@@ -145,7 +146,7 @@ def see_prompt(w: World, request: int, instance: int) -> None:
     hits = 0
     while hits < num:
         key = w.requests.hash_ids[first + hits]
-        if (w.cached[instance, key] == 0) if is_stale else (s.hashes[key].oldest == 0):
+        if (w.cached[instance, key] == 0) if is_stale else not has_content(s, key):
             break
         hits += 1
     seen.num_cached_blocks, seen.num_host_blocks = hits, 0

@@ -253,7 +253,7 @@ def engine_states(
     states: list[State] = []
     deadline_us = deadlines_of(requests)
     shares_outputs = bool(
-        np.any(rows["num_hashes"] * config.pools[0].engine.block_size > rows["num_prompt_tokens"])
+        np.any(rows["num_hashes"] * config.pools[0].engine.hash_block_size > rows["num_prompt_tokens"])
     )
     made: dict[tuple[object, ...], Records] = {("requests", False): rows}
     traits, skipped = traits_of(requests, config), np.zeros(0, np.int64)

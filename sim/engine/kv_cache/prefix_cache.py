@@ -21,16 +21,25 @@ def cdiv(a: int, b: int) -> int:
 def log_cache_change(s: State, hash_id: int) -> None:
     """Note that a content has come to the prefix cache or has gone, where a router looks at it now and then."""
     if len(s.cache_log) > 0:
-        queues = s.engine[0].queues
-        s.cache_log[queues.num_cache_changes % len(s.cache_log)] = hash_id
-        queues.num_cache_changes += 1
+        settings, queues = s.engine[0].settings, s.engine[0].queues
+        if hash_id % settings.num_kv_cache_groups == settings.first_group_to_ask:
+            s.cache_log[queues.num_cache_changes % len(s.cache_log)] = hash_id // settings.num_kv_cache_groups
+            queues.num_cache_changes += 1
+
+
+@part
+def has_content(s: State, content: int) -> bool:
+    """Return whether a content is in the prefix cache: of several groups, in the one that is asked first."""
+    settings = s.engine[0].settings
+    return s.hashes[content * settings.num_kv_cache_groups + settings.first_group_to_ask].oldest != 0
 
 
 @part
 def forget_hash(s: State, block: int) -> None:
     """Evict a block's content from the prefix cache."""
     b = s.blocks[block]
-    if b.hash_id == NEVER:
+    if b.hash_id < 0:
+        b.hash_id = NEVER
         return
     h = s.hashes[b.hash_id]
     if b.previous_same_hash == 0:

@@ -11,9 +11,9 @@ import pytest
 from numpy.typing import NDArray
 
 import vtwin
+from calibrate.commands.costs import table_of
 from calibrate.compare.bootstrap import Estimate
 from calibrate.fit.paired_runs import Changes, GuidedCost, _other_pairs, fit_guided, fit_host
-from calibrate.guided_command import table_of
 from replay import TwinConfig, dump_config, load_config, simulate_trace
 from sim import EngineConfig
 from sim.latency import Extended
@@ -163,7 +163,7 @@ def test_the_command_shows_the_costs_and_writes_the_twin(
     for name, trace in zip(("plain", "guided"), runs, strict=True):
         write_trace(trace, tmp_path / name)
     (tmp_path / "twin.yaml").write_text(dump_config(WRONG))
-    command = ["calibrate", "guided", "--fit-guided", "plain", "--config", "twin.yaml", "--report", "report"]
+    command = ["calibrate", "guided", "guided", "plain", "--config", "twin.yaml", "--report", "report"]
     assert vtwin.main([*command, "--write-config", "new.yaml", "--json"]) == 0
     shown = json.loads(capsys.readouterr().out)
     assert shown == json.loads((tmp_path / "report" / "guided.json").read_text())
@@ -171,6 +171,21 @@ def test_the_command_shows_the_costs_and_writes_the_twin(
     assert engine.guided_compile_us == round(shown["compile_us"]["value"])
     assert engine.guided_mask_us == pytest.approx(shown["mask_us"]["value"], abs=1e-3)
     assert vtwin.main(command) == 0
-    assert "guided_mask_us" in capsys.readouterr().out
-    assert vtwin.main([*command, "--fit"]) == 2
+    first = capsys.readouterr()
+    assert "guided_mask_us" in first.out
+    # as it was written before, with a trace that is called like the subcommand
+    old = ["calibrate", "guided", "--fit-guided", "plain", "--config", "twin.yaml", "--report", "report"]
+    assert vtwin.main(old) == 0
+    second = capsys.readouterr()
+    assert second.out == first.out
+    assert second.err == first.err + (
+        "note: --fit-guided is `vtwin calibrate guided guided plain --config twin.yaml …` now; the option goes with "
+        "the next release\n"
+    )
+    for option in ("--report", "--write-config"):
+        assert vtwin.main([*command, option, "/sys/kernel/no"]) == 2
+        assert ", expected a place that can be" in capsys.readouterr().err
+    assert vtwin.main([*old, "--fit"]) == 2
     assert "--fit-guided: cannot be combined with --fit, expected one trace" in capsys.readouterr().err
+    assert vtwin.main([*old[:4], "--report", "report"]) == 2
+    assert "--fit-guided: needs --config, the twin whose engine has the cost" in capsys.readouterr().err

@@ -125,7 +125,7 @@ def test_calibrate_fits_physics_and_writes_the_twin(here: Path) -> None:
 
 
 def test_latency_models_stand_side_by_side(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    asked = ["calibrate", "real", "--config", "twin.yaml", "--compare-latency", "blackbox,roofline,physics"]
+    asked = ["calibrate", "models", "real", "--config", "twin.yaml", "--models", "blackbox,roofline,physics"]
     assert vtwin.main([*asked, "--report", "report", "--json"]) == 0
     rows = json.loads(capsys.readouterr().out)["models"]
     assert [row["model"] for row in rows] == ["blackbox", "roofline", "physics"]
@@ -172,15 +172,28 @@ def test_a_fit_of_physics_refuses_what_it_would_not_use(
 
 @pytest.mark.usefixtures("here")
 def test_comparing_needs_a_twin_and_models(capsys: pytest.CaptureFixture[str]) -> None:
-    assert (
-        vtwin.main(
-            ["calibrate", "real", "--simulated", "real", "--compare-latency", "roofline", "--report", "r"]
-        )
-        == 2
-    )
+    asked = ["calibrate", "models", "real", "--report", "r"]
+    assert vtwin.main([*asked, "--models", "roofline"]) == 2
+    assert "Missing option '--config'" in capsys.readouterr().err
+    assert vtwin.main([*asked, "--config", "twin.yaml", "--models", ","]) == 2
+    assert "--models: got nothing, expected latency models such as" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("here")
+def test_the_option_of_before_compares_too_and_says_how_it_is_written_now(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = ["calibrate", "real", "--config", "twin.yaml", "--report"]
+    assert vtwin.main([*asked, "old", "--compare-latency", "blackbox,roofline"]) == 0
+    said = [line for line in capsys.readouterr().err.splitlines() if "--compare-latency" in line]
+    assert said == [
+        "note: --compare-latency is `vtwin calibrate models real --config twin.yaml --models blackbox,roofline …` now; "
+        "the option goes with the next release"
+    ]
+    new = ["calibrate", "models", "real", "--config", "twin.yaml", "--models", "blackbox,roofline"]
+    assert vtwin.main([*new, "--report", "new"]) == 0
+    old_table, new_table = ((here / each / "latency-models.json").read_text() for each in ("old", "new"))
+    assert old_table == new_table
+    without_twin = ["calibrate", "real", "--simulated", "real", "--report", "r"]
+    assert vtwin.main([*without_twin, "--compare-latency", "roofline"]) == 2
     assert "--compare-latency: needs --config" in capsys.readouterr().err
-    assert (
-        vtwin.main(["calibrate", "real", "--config", "twin.yaml", "--compare-latency", ",", "--report", "r"])
-        == 2
-    )
-    assert "expected latency models such as" in capsys.readouterr().err

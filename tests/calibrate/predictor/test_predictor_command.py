@@ -86,7 +86,7 @@ def test_another_table_under_the_same_name_is_another_configuration(here: Path) 
 
 
 def test_a_table_beside_another_model_is_there_to_be_compared(here: Path) -> None:
-    """As ``calibrate --compare-latency blackbox,profiled`` loads it, the file's coefficients left aside."""
+    """As ``calibrate models --models blackbox,profiled`` loads it, the file's coefficients left aside."""
     train()
     six = "{alpha0: 1, alpha1: 0, alpha2: 0, beta0: 5000, beta1: 9, beta2: 9}"
     twin(here, f"{{model: blackbox, coefficients: {six}, table: table.json}}")

@@ -16,7 +16,7 @@ from replay.fleet.check.steady import Asked, batch_means
 from replay.fleet.inputs.profiles import from_twin, read_source, shipped_profiles
 from replay.fleet.inputs.workload import fitting_context, lengths_of_cdf, mean_tokens, read_lengths
 from replay.fleet.page import swings_of
-from replay.fleet.size import Check, plan_fleet, plan_pool
+from replay.fleet.size import Check, plan_pool, sized_fleet
 from replay.twin.config import load_config
 from sim import simulate
 from sim.fleet import Lengths
@@ -165,7 +165,7 @@ def test_smallest_takes_engines_away_as_long_as_the_simulation_allows(cdf: Path)
 def test_two_pools_get_each_its_requests(cdf: Path) -> None:
     lengths = read_lengths(cdf)
     source = read_source("A100", lengths, context=8192)
-    plan = plan_fleet(
+    plan = sized_fleet(
         [source], lengths, 100.0, Objective(ttft_p99_s=1.0), context=8192, split=1024, check=None
     )
     assert [pool.name for pool in plan.pools] == ["short", "long"]
@@ -199,7 +199,7 @@ def test_batch_means_hold_the_truth_about_as_often_as_they_say() -> None:
 def test_each_assumption_moves_the_size_in_its_direction(cdf: Path) -> None:
     lengths = read_lengths(cdf)
     source = read_source("A100", lengths, context=8192)
-    plan = plan_fleet(
+    plan = sized_fleet(
         [source], lengths, 100.0, Objective(ttft_p99_s=1.0), context=8192, split=None, check=None
     )
     swings = {each.name: each for each in swings_of(plan)}

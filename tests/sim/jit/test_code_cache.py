@@ -10,7 +10,7 @@ from typing import Any
 import numba
 import pytest
 
-from sim import code_cache
+from sim.jit import code_cache
 from sim.jit.code_cache import cache_for, private_folder
 
 pytestmark = pytest.mark.skipif(bool(numba.config.DISABLE_JIT), reason="nothing is compiled without the JIT")
@@ -77,7 +77,7 @@ def test_a_full_disk_costs_the_next_run_time_not_this_one(
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(code_cache._CheckedFiles, "_write", full)
+    monkeypatch.setattr(code_cache.CheckedFiles, "_write", full)
     use(tmp_path)
     use(tmp_path)
     (line,) = capsys.readouterr().err.splitlines()

@@ -12,6 +12,7 @@ from pathlib import Path
 import numba
 import pytest
 
+from sim.cluster.ready import entries as cluster_entries
 from sim.jit.compile import is_compiled_source
 from sim.ready import ENTRIES
 
@@ -44,6 +45,22 @@ def test_every_function_of_the_engine_that_python_calls_is_in_the_list_of_entrie
         and {"entry", "engine_entry"} & {d.id for d in node.decorator_list if isinstance(d, ast.Name)}
     }
     assert decorated == {f"{entry.__module__}.{entry.__name__}" for entry in ENTRIES}
+
+
+def test_every_function_of_the_cluster_that_the_product_calls_is_compiled_with_everything() -> None:
+    """Else the wheel would lack it; entries that only tests call need not be in it."""
+    entries, imported = set(), set()
+    for path in (ROOT / "sim").rglob("*.py"):
+        module = ".".join(path.relative_to(ROOT).with_suffix("").parts)
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.FunctionDef) and path.is_relative_to(ROOT / "sim" / "cluster"):
+                names = {each.id for each in node.decorator_list if isinstance(each, ast.Name)}
+                entries |= {(module, node.name)} if {"entry", "engine_entry"} & names else set()
+            elif isinstance(node, ast.ImportFrom) and module != "sim.cluster.ready":
+                imported |= {(node.module, each.name) for each in node.names}
+    called = entries & imported | {("sim.cluster.arrays", "copy_pairs")}  # more_pairs, beside it, calls it
+    assert len(called) > 10
+    assert called == {(function.__module__, function.__name__) for function, _ in cluster_entries()}
 
 
 USE_EVERYTHING = """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from pathlib import Path
 from typing import Annotated
 
@@ -80,3 +81,35 @@ def test_a_table_does_not_change() -> None:
     with pytest.raises(AttributeError):
         table.times = 4  # type: ignore[misc]  # which is what must fail
     assert table == How(times=3)
+
+
+@option_table
+class Both:
+    """A table with a table within."""
+
+    first: Annotated[int, typer.Option()] = 1
+    where: Where
+    last: Annotated[int, typer.Option()] = 9
+
+
+def test_a_table_within_a_table_has_its_options_in_its_place() -> None:
+    told: list[Both] = []
+    app = typer.Typer()
+
+    @app.command()
+    @with_option_tables
+    def draw_both(asked: Both) -> None:
+        told.append(asked)
+
+    options = list(inspect.signature(draw_both).parameters)
+    assert options == ["first", "stem", "overwrite", "last"]
+    assert CliRunner().invoke(app, ["--stem", "a", "--last", "3"]).exit_code == 0
+    assert told == [Both(first=1, where=Where(stem=Path("a")), last=3)]
+
+
+def test_a_command_may_return_its_table() -> None:
+    @with_option_tables
+    def given(how: How) -> How:
+        return how
+
+    assert given(times=4) == How(times=4)

@@ -12,8 +12,9 @@ import typer
 from typer.testing import CliRunner
 
 from traces.errors import ConfigError
+from traces.strict.option_table import with_option_tables
 from traces.units import parse_seconds
-from traces.workload import WorkloadOptions, check_options, with_workload_options, workload_from_options
+from traces.workload import WorkloadOptions, check_options, workload_from_options
 from traces.workload.lengths import Gaussian, Separate
 from traces.workload.model import CV_RANGE, Arrival, ClosedLoop, OpenLoop
 from traces.workload.options import BURSTINESS_RANGE, flag
@@ -208,7 +209,7 @@ def build_app() -> tuple[typer.Typer, list[tuple[WorkloadOptions, str]]]:
     app, calls = typer.Typer(), []
 
     @app.command()
-    @with_workload_options
+    @with_option_tables
     def draw(
         stem: Annotated[str, typer.Argument()],
         load: WorkloadOptions,

@@ -10,19 +10,13 @@ import typer
 
 from replay.simulation_command import SimulationOptions
 from replay.twins import AnywayOption, load_twins
+from traces.console.options import ConfigOption, DefaultsOption, JsonOption
 from traces.strict.option_table import option_table
 
 if TYPE_CHECKING:
     from replay.twin.config import TwinConfig
     from replay.twin.keys.overlay import Setting
 
-ConfigOption = Annotated[
-    Path, typer.Option(metavar="TWIN.yaml", help="What to simulate (docs/reference/config.md).")
-]
-DefaultsOption = Annotated[
-    Path | None,
-    typer.Option(metavar="FILE", help="Your own defaults.yaml, read before the built-in one."),
-]
 InstancesOption = Annotated[
     int | None,
     typer.Option(
@@ -42,6 +36,53 @@ RoutingOption = Annotated[
         show_default=False,
     ),
 ]
+
+
+RecordedArgument = Annotated[
+    Path,
+    typer.Argument(
+        metavar="STEM",
+        help="The trace's stem, header or table; also a file of Azure, BurstGPT, Mooncake, vllm bench, guidellm, …",
+    ),
+]
+
+
+@option_table
+class PacingOptions:
+    """When the requests of a recorded trace come."""
+
+    at: Annotated[
+        Literal["auto", "arrival", "send"],
+        typer.Option(
+            help="When requests reach the engine. auto: the send times if recorded, else the scheduled times."
+        ),
+    ] = "auto"
+    closed_loop: Annotated[
+        bool | None,
+        typer.Option(
+            "--closed-loop/--open-loop",
+            help="Whether answers release the next requests, as with a fixed number of users or a cap on requests in "
+            "flight. Default: as the trace was recorded.",
+            show_default=False,
+        ),
+    ] = None
+    max_concurrency: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            metavar="N",
+            help="The client that recorded the trace sent at most N requests at a time: simulate it so. For traces "
+            "whose header does not say it.",
+            show_default=False,
+        ),
+    ] = None
+
+    @property
+    def loop(self) -> Literal["auto", "closed", "open"]:
+        """Whether answers release the next requests; auto: as the trace was recorded."""
+        if self.closed_loop is None:
+            return "auto"
+        return "closed" if self.closed_loop else "open"
 
 
 @option_table
@@ -72,7 +113,7 @@ class TwinOptions:
         bool,
         typer.Option("--base", help="With --set: also simulate TWIN.yaml as it is, in the first column."),
     ] = False
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")] = False
+    as_json: JsonOption = False
 
 
 @option_table

@@ -1,4 +1,4 @@
-"""``calibrate --fit-guided`` and ``--fit-host``: what a pair of runs says of a cost, shown and written."""
+"""``vtwin calibrate guided`` and ``host``: what a pair of runs says of a cost, shown and written."""
 
 from __future__ import annotations
 
@@ -8,87 +8,70 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from traces import ConfigError
+from traces import check_place
 from traces.strict.tell import say_text, tell
 
 if TYPE_CHECKING:
+    from calibrate.commands.options import CostOptions
     from calibrate.compare.bootstrap import Estimate
     from calibrate.fit.paired_runs import GuidedCost, HostCost
 
 
-def fit_guided_cost(
-    runs: tuple[Path, Path],
-    config: Path | None,
-    report: Path,
-    *,
-    write_config: Path | None,
-    as_json: bool,
-    seed: int,
-) -> None:
-    """Fit the cost of grammars to a pair of runs (with, without), print it, and write it: report/guided.json, a twin.
-
-    Raises ConfigError without a twin.
-    """
+def fit_guided_cost(runs: tuple[Path, Path], asked: CostOptions) -> None:
+    """Fit the cost of grammars to a pair of runs (with, without), print it, and write guided.json and a twin."""
     from calibrate.fit.paired_runs import fit_guided
     from replay import dump_config, load_config
     from traces import make_folder, read_trace, write_text
 
-    if config is None:
-        raise ConfigError("--fit-guided: needs --config, the twin whose engine has the cost")
-    twin = load_config(config)
+    _check_places(asked)
+    twin = load_config(asked.config)
     for note in twin.notes:
         tell(f"note: {note}")
     guided, plain = (read_trace(path) for path in runs)
-    cost = fit_guided(plain, guided, twin, seed=seed)
+    cost = fit_guided(plain, guided, twin, seed=asked.seed)
     document = json.dumps(asdict(cost), indent=2, allow_nan=False)
-    make_folder(report, option="--report")
-    write_text(report / "guided.json", document + "\n", option="--report")
-    say_text(document if as_json else table_of(cost))
-    if write_config is not None:
+    make_folder(asked.report, option="--report")
+    write_text(asked.report / "guided.json", document + "\n", option="--report")
+    say_text(document if asked.as_json else table_of(cost))
+    if asked.write_config is not None:
         compile_us, mask_us = round(cost.compile_us.value or 0.0), round(cost.mask_us.value or 0.0, 3)
         engine = replace(twin.engine, guided_compile_us=compile_us, guided_mask_us=mask_us)
-        write_text(write_config, dump_config(replace(twin, engine=engine)), option="--write-config")
-        tell(f"twin: {write_config}")
+        write_text(asked.write_config, dump_config(replace(twin, engine=engine)), option="--write-config")
+        tell(f"twin: {asked.write_config}")
 
 
-def fit_host_cost(
-    runs: tuple[Path, Path],
-    config: Path | None,
-    report: Path,
-    *,
-    write_config: Path | None,
-    as_json: bool,
-    seed: int,
-) -> None:
-    """Fit the CPU's time to a pair of runs (without, with async scheduling), print and write it, and a twin.
-
-    Raises ConfigError without a twin.
-    """
+def fit_host_cost(runs: tuple[Path, Path], asked: CostOptions) -> None:
+    """Fit the CPU's time to a pair of runs (without, with async scheduling), print and write it, and a twin."""
     from calibrate.fit.paired_runs import fit_host
     from replay import dump_config, load_config
     from traces import make_folder, read_trace, write_text
 
-    if config is None:
-        raise ConfigError("--fit-host: needs --config, the twin whose engine has the time")
-    twin = load_config(config)
+    _check_places(asked)
+    twin = load_config(asked.config)
     for note in twin.notes:
         tell(f"note: {note}")
     shown, hidden = (read_trace(path) for path in runs)
-    cost = fit_host(hidden, shown, twin, seed=seed)
+    cost = fit_host(hidden, shown, twin, seed=asked.seed)
     document = json.dumps(asdict(cost), indent=2, allow_nan=False)
-    make_folder(report, option="--report")
-    write_text(report / "host.json", document + "\n", option="--report")
+    make_folder(asked.report, option="--report")
+    write_text(asked.report / "host.json", document + "\n", option="--report")
     found = {"host_step_us": cost.step_us, "host_prefill_us": cost.prefill_us}
     lines = [f"{cost.num_pairs:,} requests that both runs finished", *_lines(found, cost)]
-    say_text(document if as_json else "\n".join(lines))
-    if write_config is not None:
+    say_text(document if asked.as_json else "\n".join(lines))
+    if asked.write_config is not None:
         engine = replace(
             twin.engine,
             host_step_us=round(cost.step_us.value or 0.0, 1),
             host_prefill_us=round(cost.prefill_us.value or 0.0, 1),
         )
-        write_text(write_config, dump_config(replace(twin, engine=engine)), option="--write-config")
-        tell(f"twin: {write_config}")
+        write_text(asked.write_config, dump_config(replace(twin, engine=engine)), option="--write-config")
+        tell(f"twin: {asked.write_config}")
+
+
+def _check_places(asked: CostOptions) -> None:
+    """Raise ConfigError where a file could not be written: before the fit, which takes long."""
+    check_place(asked.report, option="--report")
+    check_place(asked.write_config, option="--write-config")
 
 
 def table_of(cost: GuidedCost) -> str:

@@ -1,4 +1,4 @@
-"""``vtwin calibrate --compare-latency``: latency models on the same traces, a report each and a table of all."""
+"""``vtwin calibrate models``: latency models on the same traces, a report each and a table of all."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ FITTABLE = ("blackbox", "extended", "physics", "profiled")
 def compare_models(
     asked: str,
     traces: Traces,
-    config: Path | None,
+    config: Path,
     report: Path,
     *,
     fit: bool,
@@ -33,8 +33,6 @@ def compare_models(
     from calibrate.latency_table import models_in, row_of, table_of, twin_for, unable, write_rows
     from calibrate.report.terminal import console_of, print_table
 
-    if config is None:
-        raise ConfigError("--compare-latency: needs --config, the twin whose latency models to compare")
     rows = []
     for model in models_in(asked):
         can_fit = fit and model in FITTABLE
@@ -75,16 +73,6 @@ def _options_for(model: str, options: Options) -> Options:
             f"{model}"
         )
     return without
-
-
-def check_alone(**given: object) -> None:
-    """Raise ConfigError where an option that needs one twin and one verdict is given with ``--compare-latency``."""
-    for option, value in given.items():
-        if value is not None:
-            raise ConfigError(
-                f"--{option.replace('_', '-')}: cannot be combined with --compare-latency: there are as "
-                "many twins and reports as models (choose one with --latency-model)"
-            )
 
 
 def kind_of(latency_model: str | None) -> Literal["auto", "blackbox", "extended"] | None:

@@ -1,0 +1,1 @@
+"""``vtwin calibrate`` and its subcommands: what they take, and what each does."""

@@ -1,0 +1,396 @@
+"""The options of ``vtwin observe``: tables, each of options that stand together."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from observe.settings import WarmUp
+from traces import ConfigError
+from traces.strict.option_table import option_table
+
+SERVER = "Server"
+LIMITS = "Timeouts, retries, limits"
+LIST = "Several runs"
+
+
+def _seconds(text: str) -> float:
+    """Return seconds > 0; 0, none and off mean never: infinity."""
+    from traces import parse_seconds
+
+    if text.strip().lower() in ("none", "off", "0"):
+        return float("inf")
+    seconds = parse_seconds(text)
+    if not seconds > 0:
+        raise typer.BadParameter(f"got {text!r}, expected a time > 0, or none")
+    return seconds
+
+
+def _finite_seconds(text: str) -> float:
+    """Return seconds > 0 that are not infinite."""
+    seconds = _seconds(text)
+    if seconds == float("inf"):
+        raise typer.BadParameter(f"got {text!r}, expected a time > 0")
+    return seconds
+
+
+def _warmup(text: str) -> WarmUp:
+    """Return the warm-up that the text means: a number of requests, or a time with its unit."""
+    from traces import parse_seconds
+
+    if text.strip().isdecimal():
+        return WarmUp(num_requests=int(text))
+    seconds = parse_seconds(text)
+    if not 0 < seconds < float("inf"):
+        raise typer.BadParameter(f"got {text!r}, expected requests (10) or a time (30s)")
+    return WarmUp(seconds=seconds)
+
+
+@option_table
+class ServerOptions:
+    """Which server is asked, who asks, and where the trace is written."""
+
+    url: Annotated[
+        str,
+        typer.Option(help="Server address: http://HOST:PORT, with or without /v1.", rich_help_panel=SERVER),
+    ]
+    output: Annotated[
+        Path,
+        typer.Option(
+            metavar="STEM",
+            help="Output trace: Parquet if it ends in .parquet, else CSV. With --plan or --sweep: a folder.",
+        ),
+    ]
+    model: Annotated[
+        str | None,
+        typer.Option(
+            help="Name of the served model. Default: the first one the server lists.",
+            show_default=False,
+            rich_help_panel=SERVER,
+        ),
+    ] = None
+    gpu: Annotated[
+        str | None,
+        typer.Option(
+            help="The server's GPU (H100, A100-80 …), for the header: `vtwin calibrate` takes it from there.",
+            show_default=False,
+            rich_help_panel=SERVER,
+        ),
+    ] = None
+    tp: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            max=65_536,
+            help="How many GPUs share each layer (tensor parallelism), for the header.",
+            show_default=False,
+            rich_help_panel=SERVER,
+        ),
+    ] = None
+    api_key: Annotated[
+        str | None,
+        typer.Option(
+            help="Bearer token. Default: OPENAI_API_KEY or VLLM_API_KEY from the environment.",
+            show_default=False,
+            rich_help_panel=SERVER,
+        ),
+    ] = None
+    api_key_env: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="Environment variable that has the bearer token.",
+            show_default=False,
+            rich_help_panel=SERVER,
+        ),
+    ] = None
+    api_key_file: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="File that has the bearer token, on one line.",
+            show_default=False,
+            rich_help_panel=SERVER,
+        ),
+    ] = None
+    header: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="'NAME: VALUE'", help="Header to send with every request.", rich_help_panel=SERVER
+        ),
+    ] = None
+    insecure: Annotated[
+        bool, typer.Option("--insecure", help="Accept any TLS certificate.", rich_help_panel=SERVER)
+    ] = False
+
+
+@option_table
+class LimitOptions:
+    """How long, how often and how much at a time is sent, and what comes before the run."""
+
+    timeout: Annotated[
+        float,
+        typer.Option(
+            metavar="S",
+            parser=_seconds,
+            help="Longest time for a complete answer; none: no limit.",
+            rich_help_panel=LIMITS,
+        ),
+    ] = "none"  # type: ignore[assignment]  # typer parses the default as it would an argument
+    stall_timeout: Annotated[
+        float,
+        typer.Option(
+            metavar="S",
+            parser=_seconds,
+            help="Longest time without receiving a byte; none: no limit.",
+            rich_help_panel=LIMITS,
+        ),
+    ] = "600"  # type: ignore[assignment]
+    max_concurrency: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            metavar="N",
+            help="Most requests in flight. A request that is due waits for a free place; the trace says how many did.",
+            show_default=False,
+            rich_help_panel=LIMITS,
+        ),
+    ] = None
+    retries: Annotated[
+        int,
+        typer.Option(
+            min=0,
+            metavar="N",
+            help="How often to resend a request that failed (429, 5xx, no connection) before its answer began. "
+            "Waits as Retry-After says. Retried requests are marked in the trace.",
+            rich_help_panel=LIMITS,
+        ),
+    ] = 0
+    max_retry_wait: Annotated[
+        float,
+        typer.Option(
+            metavar="S",
+            parser=_finite_seconds,
+            help="Longest wait before a retry, whatever Retry-After says.",
+            rich_help_panel=LIMITS,
+        ),
+    ] = "60"  # type: ignore[assignment]
+    warmup: Annotated[
+        WarmUp | None,
+        typer.Option(
+            "--warmup",
+            "--warmup-requests",
+            metavar="N|S",
+            parser=_warmup,
+            help="Warm up with N requests (10) or for a time (30s) before the run; not recorded.",
+            show_default=False,
+            rich_help_panel=LIMITS,
+        ),
+    ] = None
+    keep_warmup: Annotated[
+        bool,
+        typer.Option(
+            "--keep-warmup",
+            help="Treat the first requests of the load as warm-up: recorded and flagged, excluded from latencies.",
+            rich_help_panel=LIMITS,
+        ),
+    ] = False
+    tokenizer: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="PATH",
+            help="The model's tokenizer.json, for chat prompts of exact length when the server has no /tokenize "
+            "(extra: tokenizer).",
+            show_default=False,
+            rich_help_panel=SERVER,
+        ),
+    ] = None
+    processes: Annotated[
+        int,
+        typer.Option(
+            min=1,
+            max=256,
+            metavar="N",
+            help="Number of sending processes, one core each. Requests are divided among them before the run.",
+            rich_help_panel=LIMITS,
+        ),
+    ] = 1
+    no_probe: Annotated[
+        bool,
+        typer.Option(
+            "--no-probe",
+            help="Do not send a one-token test request to a server that is not known to be vLLM.",
+            rich_help_panel=LIMITS,
+        ),
+    ] = False
+
+
+@option_table
+class AnswerOptions:
+    """How requests ask for their answers."""
+
+    no_streaming: Annotated[
+        bool,
+        typer.Option(
+            "--no-streaming",
+            help="Request answers in one piece; the time of the first token is then unknown.",
+            rich_help_panel=SERVER,
+        ),
+    ] = False
+    class_priority: Annotated[
+        bool,
+        typer.Option(
+            "--class-priority",
+            help="Send vLLM's priority by SLO class: critical 0, standard 1, batch 5, sheddable 6, background 7 "
+            "(server: --scheduling-policy priority).",
+            rich_help_panel=SERVER,
+        ),
+    ] = False
+    class_priorities: Annotated[
+        str | None,
+        typer.Option(
+            metavar="CLASS=N,…",
+            help="As --class-priority, with these priorities: critical=0,batch=5. Lower is more urgent.",
+            show_default=False,
+            rich_help_panel=SERVER,
+        ),
+    ] = None
+    guided: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="SCHEMA.json",
+            help="Constrain outputs by this JSON schema (guided decoding): of the requests that the trace marks, "
+            "else of all.",
+            show_default=False,
+            rich_help_panel=SERVER,
+        ),
+    ] = None
+    guided_frac: Annotated[
+        float | None,
+        typer.Option(
+            min=0,
+            max=1,
+            metavar="FRAC",
+            help="Constrain only this fraction of the requests, chosen by request_id.",
+            show_default=False,
+            rich_help_panel=SERVER,
+        ),
+    ] = None
+
+
+@option_table
+class RecordOptions:
+    """When a run has failed, what counts as good, and what of the server is recorded beside it."""
+
+    max_error_rate: Annotated[
+        float | None,
+        typer.Option(
+            min=0,
+            max=1,
+            metavar="FRAC",
+            help="Exit code 1 if more than this fraction of the requests failed; default: 0.01. If given, the run "
+            "also stops as soon as more of the last 50 failed. 1: never.",
+            show_default=False,
+            rich_help_panel=LIMITS,
+        ),
+    ] = None
+    slo: Annotated[
+        str | None,
+        typer.Option(
+            metavar="LIMITS",
+            help="Latency limits per request (ttft=500ms,tpot=30ms; also itl, e2e, ttft_from_due). "
+            "Counts the requests that meet all of them (goodput).",
+            show_default=False,
+        ),
+    ] = None
+    scrape: Annotated[
+        float | None,
+        typer.Option(
+            metavar="S",
+            parser=_seconds,
+            help="Record the server's gauges at this interval (1s) in STEM.gauges.csv.",
+            show_default=False,
+            rich_help_panel=SERVER,
+        ),
+    ] = None
+    engine_log: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="The server's log file. The engine steps in it go to STEM.steps.csv "
+            "(vllm: --enable-logging-iteration-details).",
+            show_default=False,
+            rich_help_panel=SERVER,
+        ),
+    ] = None
+
+
+@option_table
+class ListOptions:
+    """A list of loads instead of one: a sweep's values or a plan's name; ``yes``: do not ask."""
+
+    sweep: Annotated[
+        str | None,
+        typer.Option(
+            metavar="VALUES",
+            help="One run per value, into the folder --output: rates (1,2,4) or numbers of users (concurrency=8,16).",
+            show_default=False,
+            rich_help_panel=LIST,
+        ),
+    ] = None
+    plan: Annotated[
+        Literal["calibrate"] | None,
+        typer.Option(
+            help="The runs that a fit needs, up to --rate, into the folder --output.",
+            show_default=False,
+            rich_help_panel=LIST,
+        ),
+    ] = None
+    yes: Annotated[bool, typer.Option("--yes", help="Run the plan without asking.", rich_help_panel=LIST)] = (
+        False
+    )
+    resume: Annotated[
+        bool,
+        typer.Option("--resume", help="Skip runs whose trace is already complete.", rich_help_panel=LIST),
+    ] = False
+
+    @property
+    def is_asked_for(self) -> bool:
+        """Whether there is a list at all. Raises ConfigError for options that make no sense together."""
+        if self.sweep is not None and self.plan is not None:
+            raise ConfigError("--plan: cannot be combined with --sweep")
+        some = self.sweep is not None or self.plan is not None
+        if not some and (self.yes or self.resume):
+            raise ConfigError("--yes, --resume: need --plan or --sweep")
+        return some
+
+
+@option_table
+class FileOptions:
+    """What is written, replaced and printed."""
+
+    prompt_salt: Annotated[
+        int | None,
+        typer.Option(
+            min=0,
+            metavar="N",
+            help="Repeat the prompts of an earlier run: the prompt_salt in its header. Default: new prompts, "
+            "which the server's prefix cache has not seen.",
+            show_default=False,
+            rich_help_panel=LIMITS,
+        ),
+    ] = None
+    no_itl: Annotated[
+        bool, typer.Option("--no-itl", help="Do not record the time of every event (STEM.itl.csv).")
+    ] = False
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Exit 1 if the client, not the server, limited the load.")
+    ] = False
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace the trace at --output even if it was measured.")
+    ] = False
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print the result as one JSON document on stdout.")
+    ] = False

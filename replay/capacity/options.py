@@ -1,0 +1,78 @@
+"""The options of ``vtwin capacity``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from replay.search.seeds import DEFAULT_SEEDS, MOST_SEEDS
+from replay.twins import AnywayOption
+from traces.console.options import ConfigOption, DefaultsOption, JsonOption, LikeOption
+from traces.strict.option_table import option_table
+
+
+@option_table
+class CapacityOptions:
+    """The twin, its limits, how the capacity is searched, and what is written of it; the load aside."""
+
+    config: ConfigOption
+    slo: Annotated[
+        str,
+        typer.Option(
+            metavar="LIMITS",
+            help="Latency limits over the run: ttft, tpot, itl or e2e with _p99 (any percentile) or _mean, as in "
+            "ttft_p99=500ms,tpot_p99=50ms.",
+        ),
+    ]
+    like: LikeOption = None
+    seeds: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            max=50,
+            help="How many times to draw the workload. The interval comes from them; --trace needs none.",
+            show_default=f"{DEFAULT_SEEDS}, up to {MOST_SEEDS} where the interval is wide",
+        ),
+    ] = None
+    no_binding: Annotated[
+        bool,
+        typer.Option("--no-binding", help="Do not look for the resource that limits the capacity."),
+    ] = False
+    instances: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            max=100_000,
+            metavar="N",
+            help="Simulate N such servers behind a router.",
+            show_default=False,
+        ),
+    ] = None
+    routing: Annotated[
+        str | None,
+        typer.Option(metavar="POLICY", help="How the router chooses, as in run.", show_default=False),
+    ] = None
+    settings: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="KEY=VALUE",
+            help="A key of TWIN.yaml in place of the file's, as in run; several values give a table of capacities.",
+            show_default=False,
+        ),
+    ] = None
+    base: Annotated[
+        bool,
+        typer.Option(
+            "--base", help="With --set: also the capacity of TWIN.yaml as it is, in the first column."
+        ),
+    ] = False
+    report: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE.html", help="Also write a page with the curves.", show_default=False),
+    ] = None
+    anyway: AnywayOption = False
+    defaults: DefaultsOption = None
+    as_json: JsonOption = False

@@ -1,0 +1,278 @@
+"""What the commands of ``vtwin fleet`` read from their options."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
+from traces.strict.tell import tell_note
+
+if TYPE_CHECKING:
+    from replay.fleet.check.draws import Arrivals
+    from replay.fleet.check.steady import Asked
+    from replay.fleet.commands.options import ArrivalOptions, LengthOptions, NodeOptions
+    from replay.fleet.inputs.profiles import Source
+    from replay.fleet.size import Check
+    from sim.fleet import Lengths
+    from sim.fleet.sizing import Objective
+    from traces.workload import ArrivalProcess
+
+
+def workload_of(path: Path, context: int | None, output_frac: float) -> tuple[Lengths, int, list[str]]:
+    """Return the lengths, the longest request of a pool, and what is left out of it."""
+    from replay.fleet.inputs.workload import fitting_context, read_lengths
+    from traces import ConfigError
+
+    lengths = read_lengths(path, output_frac=output_frac)
+    from_totals = path.suffix == ".json"
+    notes = [f"{output_frac:.0%} of each length are taken for output (--output-frac)"] if from_totals else []
+    if context is None:
+        return lengths, fitting_context(lengths), notes
+    short, _, share = lengths.up_to(context)
+    if short is None:
+        raise ConfigError(f"--context: got {context}, expected a length that some request has")
+    if share == 1:
+        return short, context, []
+    return (
+        short,
+        context,
+        [f"{1 - share:.2%} of the requests are longer than {context:,} tokens and left out"],
+    )
+
+
+def share_up(availability: float, failures: str | None) -> tuple[float, list[str]]:
+    """Return the share of nodes that is up, and where it is from. Raises ConfigError where both options are given."""
+    if failures is None:
+        return availability, []
+    from replay.fleet.inputs.failures import availability_note, availability_with, parse_failures
+    from traces import ConfigError
+
+    if availability < 1:
+        raise ConfigError("--failures: cannot be combined with --availability")
+    classes = parse_failures(failures)
+    return availability_with(classes), [availability_note(classes)]
+
+
+def arrivals_of(process: str | None, burstiness: float | None, lengths: Lengths) -> Arrivals:
+    """Return when requests come. Raises ConfigError on a family and a burstiness that do not go together."""
+    from replay.fleet.check.draws import Arrivals
+    from traces import ConfigError
+    from traces.workload import WorkloadOptions, workload_from_options
+
+    if process != "trace":
+        asked = WorkloadOptions(
+            rate=1.0, num_requests=1, arrival_scaling="none", arrival=cast("ArrivalProcess | None", process),
+            burstiness=burstiness,
+        )  # fmt: skip
+        return Arrivals(gaps=workload_from_options(asked).clients[0].arrival)
+    if burstiness is not None:
+        raise ConfigError("--burstiness: cannot be combined with --arrival trace")
+    if lengths.arrival_s is None:
+        raise ConfigError(
+            "--arrival trace: got a --workload without arrivals, expected a trace that has them"
+        )
+    return Arrivals(gaps=None)
+
+
+def arrival_notes(arrivals: Arrivals, lengths: Lengths) -> list[str]:
+    """Return the note on what formulas know of these arrivals; none for Poisson arrivals."""
+    return [] if arrivals.is_poisson else [arrivals.text(lengths)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """What is sized: the lengths and the longest request, the limits, the profiles, and notes on them."""
+
+    lengths: Lengths
+    context: int
+    objective: Objective
+    sources: list[Source]
+    notes: list[str]
+
+
+def question_of(
+    workload: Path,
+    slo: str,
+    profile: str,
+    *,
+    lengths: LengthOptions,
+    nodes: NodeOptions,
+    prices: Path | None = None,
+    most: int | None = 2,
+) -> Question:
+    """Return what is sized. Raises ConfigError, or TraceError on a workload that is none."""
+    found, longest, notes = workload_of(workload, lengths.context, lengths.output_frac)
+    up, of_nodes = share_up(nodes.availability, nodes.failures)
+    objective = objective_of(slo, utilization_cap=nodes.utilization_cap, availability=up)
+    sources = sources_of(profile, found, longest, prices=prices, most=most)
+    return Question(
+        lengths=found, context=longest, objective=objective, sources=sources, notes=[*notes, *of_nodes]
+    )
+
+
+def simulated_of(
+    lengths: Lengths, options: ArrivalOptions, *, num_requests: int
+) -> tuple[Lengths, Asked, list[str]]:
+    """Return the lengths with their arrivals, what is measured of each simulation, and notes on both."""
+    arrivals = arrivals_of(options.arrival, options.burstiness, lengths)
+    lengths = arrivals.of(lengths)
+    asked = asked_of(num_requests, options.measure, arrivals)
+    return lengths, asked, arrival_notes(arrivals, lengths)
+
+
+def asked_of(num_requests: int, measure: str | None, arrivals: Arrivals | None = None) -> Asked:
+    """Return how long each simulation is, and what is measured of it. Raises ConfigError."""
+    from replay.fleet.check.draws import Arrivals
+    from replay.fleet.check.steady import Asked
+    from replay.trace.measured_window import parse_measured
+
+    window = parse_measured(measure, None)
+    return Asked(
+        num_requests=num_requests,
+        begins_s=None if window.from_us is None else window.from_us / 1e6,
+        ends_s=None if window.to_us is None else window.to_us / 1e6,
+        arrivals=arrivals or Arrivals(),
+    )
+
+
+def objective_of(slo: str, *, utilization_cap: float, availability: float) -> Objective:
+    """Return what ``--slo`` asks for. Raises ConfigError on anything but ttft_p99 and tpot_p99."""
+    from sim.fleet.sizing import Objective
+    from traces import ConfigError, parse_run_slo
+
+    limits = {each.name: each.limit_us / 1e6 for each in parse_run_slo(slo, tell=tell_note)}
+    unknown = [name for name in limits if name not in ("ttft_p99", "tpot_p99")]
+    if unknown or "ttft_p99" not in limits:
+        got = unknown[0] if unknown else "none of ttft_p99"
+        raise ConfigError(f"--slo: got {got}, expected ttft_p99, and tpot_p99 if it matters")
+    return Objective(
+        ttft_p99_s=limits["ttft_p99"],
+        tpot_p99_s=limits.get("tpot_p99"),
+        utilization_cap=utilization_cap,
+        availability=availability,
+    )
+
+
+def sources_of(
+    text: str, lengths: Lengths, context: int, *, prices: Path | None = None, most: int | None = 2
+) -> list[Source]:
+    """Return the profiles that are named. Raises ConfigError."""
+    from replay.search.prices import read_prices
+    from traces import ConfigError
+
+    names = [each.strip() for each in text.split(",")]
+    if most is not None and len(names) > most:
+        raise ConfigError(f"--profile: got {len(names)}, expected one, or two with a comma between")
+    costs: Mapping[str, float] | None = None if prices is None else read_prices(prices)
+    return [source_of(name, lengths, context, prices=costs) for name in names]
+
+
+def source_of(
+    name: str, lengths: Lengths, context: int, *, prices: Mapping[str, float] | None = None
+) -> Source:
+    """Return one profile: of the table, of a file, of a twin, or computed from MODEL@GPU:TP. Raises ConfigError."""
+    from replay.fleet.inputs.profiles import priced, read_source
+    from traces import ConfigError
+
+    if "@" not in name or Path(name).exists():
+        return read_source(name, lengths, context=context, prices=prices)
+    from replay.fleet.inputs.computed import computed
+
+    model, _, where = name.rpartition("@")
+    gpu, _, number = where.partition(":")
+    if not (model and gpu and (number or "1").isdecimal() and int(number or 1) > 0):
+        raise ConfigError(f"--profile: got {name!r}, expected MODEL@GPU:TP, as in Qwen/Qwen3-32B@H100:2")
+    found = computed(model, gpu, tp=int(number or 1), lengths=lengths, context=context)
+    return priced(found.source, prices)
+
+
+def misfit_notes(sources: list[Source], *, power: bool = False) -> list[str]:
+    """Return notes: which prices count, what a table's profile stands for, and how far derived profiles are off.
+
+    ``power``: also where the power figures of the table are from.
+    """
+    from replay.fleet.inputs.profiles import power_source, shipped_profiles
+    from replay.search.prices import list_price_notes
+
+    of_table = [each for each in sources if each.name in shipped_profiles()]
+    listed = [gpu for each in sources if each.gpus and _is_listed(each) for gpu in each.gpus]
+    return [
+        *list_price_notes(listed),
+        *(
+            f"profile {each.name}: the vLLM fleet simulator's figures for a 70B-class model, whose prompts cost no "
+            f"compute of their own; {each.profile.cost_per_hour:g} an hour. --profile TWIN.yaml sizes for your model, "
+            "--prices has your prices"
+            for each in of_table
+        ),
+        *([f"power: {power_source()}"] if power and of_table else []),
+        *_derived(sources),
+    ]
+
+
+def _is_listed(source: Source) -> bool:
+    """Return whether a source's GPUs are counted with list prices, or would be if there were any."""
+    return source.has_list_price or source.profile.cost_per_hour == 0
+
+
+def _derived(sources: list[Source]) -> list[str]:
+    return [
+        f"profile of {each.name}: its iterations are off by {each.misfit.median:.1%} (median) and at most "
+        f"{each.misfit.largest:.1%}, over {each.misfit.num_batches} batches of its model"
+        for each in sources
+        if each.misfit is not None
+    ]
+
+
+def numbers_of(text: str, option: str) -> list[float]:
+    """Return an option's numbers, commas between. Raises ConfigError."""
+    from traces import ConfigError
+
+    try:
+        numbers = [float(each) for each in text.split(",")]
+    except ValueError:
+        numbers = []
+    if not numbers or any(not 0 < each < float("inf") for each in numbers):
+        raise ConfigError(f"{option}: got {text!r}, expected numbers > 0 with commas between")
+    return numbers
+
+
+def compile_once() -> None:
+    """Compile the code that simulates fleets, with a line that says so, unless it is compiled."""
+    from replay.progress import working
+    from replay.ready import load_engine
+    from sim.cluster import compile_cluster
+
+    load_engine()
+    with working("compiling the cluster once, up to a minute"):
+        compile_cluster()
+
+
+def check_of(*, verify: bool, num_requests: int, seed: int) -> Check | None:
+    """Return how to simulate where that is asked for, everything compiled; None: by formula alone."""
+    if not verify:
+        return None
+    from replay.fleet.size import Check
+
+    compile_once()
+    return Check(asked=asked_of(num_requests, None), seed=seed)
+
+
+@contextmanager
+def infeasible() -> Iterator[None]:
+    """Turn an impossible fleet into one line and exit code 2."""
+    from sim import InvalidConfig
+    from traces import ConfigError
+
+    try:
+        yield
+    except InvalidConfig as error:
+        raise ConfigError(f"fleet: {error}") from error
+
+
+def tell_notes(notes: Sequence[str]) -> None:
+    """Print notes to stderr."""
+    for note in notes:
+        tell_note(note)

@@ -1,0 +1,115 @@
+"""How many engines a fleet needs, as a function; ``vtwin fleet size`` asks the same and shows the answer.
+
+Notes that concern limits go to stderr here, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from html import escape
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
+from replay.fleet.commands.asking import (
+    asked_of,
+    compile_once,
+    infeasible,
+    misfit_notes,
+    objective_of,
+    sources_of,
+)
+from replay.fleet.inputs.workload import fitting_context, lengths_of_trace, read_lengths
+from replay.fleet.size import NUM_REQUESTS, Check, FleetPlan, sized_fleet
+from replay.fleet.text import cost_per_hour, document, lines
+from sim.fleet import Lengths
+from sim.fleet.sizing import UTILIZATION_CAP
+from traces import ConfigError, Trace, tool_version
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fleet:
+    """A fleet that was sized. ``plan``: its pools with all that formulas and simulations say of them."""
+
+    plan: FleetPlan
+
+    @property
+    def gpus(self) -> int:
+        """GPUs of all pools, those in repair counted."""
+        return sum(pool.gpus for pool in self.plan.pools)
+
+    @property
+    def cost_per_hour(self) -> float | None:
+        """What all pools cost in an hour, in the prices' currency; None without prices."""
+        return cost_per_hour(self.plan)
+
+    @property
+    def is_met(self) -> bool | None:
+        """Whether the simulations kept the limits; None where nothing was simulated."""
+        return self.plan.is_met
+
+    @property
+    def pools(self) -> pd.DataFrame:
+        """A row per pool: profile, engines, gpus, slots, p99_ttft_us, … as ``vtwin fleet size --json`` has them."""
+        import pandas as pd
+
+        told = document(self.plan, tool_version=tool_version())
+        return pd.json_normalize(cast("list[dict[str, object]]", told["pools"])).set_index("name")
+
+    def __str__(self) -> str:
+        """Return the table that the terminal shows."""
+        return "\n".join(lines(self.plan, width=None))
+
+    def _repr_html_(self) -> str:
+        """Return the table for a notebook."""
+        return f"<pre>{escape(str(self))}</pre>"
+
+
+def plan_fleet(  # noqa: PLR0913 - what a fleet can be asked for
+    workload: Trace | Lengths | Path | str,
+    rate_per_s: float,
+    slo: str,
+    profiles: str | Sequence[str],
+    *,
+    split: int | None = None,
+    context: int | None = None,
+    availability: float = 1.0,
+    prices: Path | None = None,
+    verify: bool = True,
+    num_requests: int = NUM_REQUESTS,
+    seed: int = 1,
+) -> Fleet:
+    """Return the smallest fleet that serves ``rate_per_s`` requests/s of a workload within ``slo``.
+
+    ``workload``: a trace, lengths, or a file of either (a CDF as JSON). ``slo``: such as ``"ttft_p99=500ms"``, and
+    ``tpot_p99`` if it matters. ``profiles``: of a GPU, by name, TWIN.yaml or MODEL@GPU:TP; two with ``split``: for
+    requests up to so many tokens, and for longer ones. ``context``: longer requests are left out. ``verify``: simulate
+    with ``num_requests`` at least, and look for the smallest that holds; else by formula. Raises ConfigError.
+    """
+    lengths = _lengths(workload)
+    if context is not None:
+        kept, _, _ = lengths.up_to(context)
+        if kept is None:
+            raise ConfigError(f"context: got {context}, expected a length that some request has")
+        lengths = kept
+    longest = fitting_context(lengths) if context is None else context
+    objective = objective_of(slo, utilization_cap=UTILIZATION_CAP, availability=availability)
+    names = profiles if isinstance(profiles, str) else ",".join(profiles)
+    sources = sources_of(names, lengths, longest, prices=prices)
+    check = Check(asked=asked_of(num_requests, None), seed=seed) if verify else None
+    if verify:
+        compile_once()
+    with infeasible():
+        plan = sized_fleet(sources, lengths, rate_per_s, objective, context=longest, split=split, check=check)
+    return Fleet(plan=replace(plan, notes=tuple(misfit_notes(sources, power=True))))
+
+
+def _lengths(workload: Trace | Lengths | Path | str) -> Lengths:
+    if isinstance(workload, Lengths):
+        return workload
+    if isinstance(workload, Trace):
+        return lengths_of_trace(workload, name="a trace")
+    return read_lengths(Path(workload))

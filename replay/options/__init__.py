@@ -1,0 +1,1 @@
+"""What the commands of ``replay`` take: tables of options."""

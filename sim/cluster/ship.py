@@ -1,0 +1,33 @@
+"""``python -m sim.cluster.ship``: compile everything once, for every x86-64 of the last ten years, into the package.
+
+Run by whoever builds a wheel or an image, on the package that goes into it. ``sim/jit/shipped.py`` says what for.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+
+def main() -> int:
+    """Compile, pack, say where it is; on a machine that could not run it, leave the package as it is and say so."""
+    with TemporaryDirectory() as cache:
+        # read when numba is imported, as are the two below
+        os.environ |= {"NUMBA_CPU_NAME": "x86-64-v3", "NUMBA_CPU_FEATURES": "", "VTWIN_CACHE_DIR": cache}
+        from sim.cluster.ready import compile_everything
+        from sim.jit.shipped import CPU, SHIPPED, ship, this_processor_runs_it
+
+        if not this_processor_runs_it():
+            sys.stderr.write(f"compiled code: none is shipped, as this machine is no {CPU}\n")
+            return 0
+        compile_everything()
+        for folder in Path(cache).iterdir():
+            ship(folder, SHIPPED / folder.name)
+            sys.stderr.write(f"compiled code: {SHIPPED / folder.name}\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

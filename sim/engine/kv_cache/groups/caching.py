@@ -1,0 +1,123 @@
+"""Full blocks of groups enter the prefix cache; what only its own request could ask for is marked, not entered."""
+
+from __future__ import annotations
+
+from sim.engine.dtypes import ALIGNED_STATE, FULL, NEVER, SLIDING, UNSHARED
+from sim.engine.kv_cache.groups.keys import key_in_group, table_row
+from sim.engine.kv_cache.prefix_cache import give_private_keys, remember_hash
+from sim.engine.state import State
+from sim.jit.compile import part, phase
+
+NO_OWNER = 0xFFFFFFFF
+"""Of a block whose content is cached, and that nobody can find."""
+
+
+@part
+def mark_unshared(s: State, block: int, owner: int, place: int) -> None:
+    """Note that a block's content is cached for its own request; ``place``: index * groups + group.
+
+    The fields of the table's list are free in such a block: they say whose it is and where it stands.
+    """
+    b = s.blocks[block]
+    b.hash_id, b.next_same_hash, b.previous_same_hash = UNSHARED, owner, place
+
+
+@part
+def may_end_a_hit(s: State, group: int, index: int) -> bool:
+    """Return whether a hit can ever need a block: of windows only those before a place where hits end.
+
+    vllm 0.32.0 v1/core/single_type_kv_cache_manager.py:SlidingWindowManager.reachable_block_mask.
+    """
+    g = s.kv_cache_groups[group]
+    if g.kind != SLIDING or g.num_blocks_for_hit >= g.blocks_per_segment:
+        return True
+    return index % g.blocks_per_segment >= g.blocks_per_segment - g.num_blocks_for_hit
+
+
+@part
+def mark_tail(s: State, request: int, group: int, num_tokens: int) -> None:
+    """Mark the block that the prompt's last hash ends in: vLLM gives it that hash, which no lookup asks for."""
+    g, r = s.kv_cache_groups[group], s.requests[request]
+    hash_size = s.engine[0].settings.hash_block_size
+    end = (r.num_prompt_tokens - 1) // hash_size * hash_size
+    index = end // g.block_size
+    have = s.group_rows[r.slot, group]
+    if end == 0 or end > num_tokens or end % g.block_size == 0 or index >= have.num_blocks:
+        return
+    block = s.block_table[table_row(s, request, group), index]
+    if block != 0 and s.blocks[block].hash_id == NEVER:
+        mark_unshared(s, block, NO_OWNER, 0)
+
+
+@part
+def mark_state_of_prompt(s: State, request: int, group: int, num_tokens: int) -> None:
+    """Note that the state at the prompt's last hash is written in this step, while a request has just that cached.
+
+    vLLM enters it anew in each step until the request's next state, and nobody can hit it meanwhile
+    (vllm 0.32.0 v1/core/single_type_kv_cache_manager.py:MambaManager._cache_partial_tail_block).
+    """
+    settings, r = s.engine[0].settings, s.requests[request]
+    if (
+        num_tokens == 0
+        or num_tokens != (r.num_prompt_tokens - 1) // settings.hash_block_size * settings.hash_block_size
+    ):
+        return
+    index = num_tokens // s.kv_cache_groups[group].block_size - 1
+    if index >= s.group_rows[r.slot, group].num_blocks:
+        return
+    block = s.block_table[table_row(s, request, group), index]
+    if block != 0 and s.blocks[block].hash_id >= 0:
+        s.step_of_key[s.blocks[block].hash_id] = s.engine[0].totals.num_steps
+
+
+@part
+def cache_in_group(s: State, request: int, group: int, num_tokens: int) -> None:
+    """Enter a request's full blocks in one group."""
+    g, have = s.kv_cache_groups[group], s.group_rows[s.requests[request].slot, group]
+    num_full, row = num_tokens // g.block_size, table_row(s, request, group)
+    for i in range(have.num_cached_blocks, min(num_full, have.num_blocks)):
+        block = s.block_table[row, i]
+        if block == 0 or not may_end_a_hit(s, group, i):
+            continue
+        key = key_in_group(s, request, group, i)
+        if key == NEVER:
+            mark_unshared(s, block, request, i * s.engine[0].settings.num_kv_cache_groups + group)
+            continue
+        remember_hash(s, block, key)
+        if g.kind == ALIGNED_STATE:
+            s.step_of_key[key] = s.engine[0].totals.num_steps
+    have.num_cached_blocks = max(have.num_cached_blocks, num_full)
+    if g.kind == FULL and g.num_hashes_per_block > 1:
+        mark_tail(s, request, group, num_tokens)
+    if g.kind == ALIGNED_STATE:
+        mark_state_of_prompt(s, request, group, num_tokens)
+
+
+@phase
+def cache_in_groups(s: State, request: int, num_tokens: int) -> None:
+    """Enter the full blocks among a request's first ``num_tokens``, as far as a hit of all groups can reach."""
+    settings = s.engine[0].settings
+    if settings.enable_prefix_caching:
+        if settings.num_kv_cache_groups > 1:
+            num_tokens -= num_tokens % settings.hit_alignment
+        for group in range(settings.num_kv_cache_groups):
+            cache_in_group(s, request, group, num_tokens)
+
+
+@phase
+def remember_private_blocks_of_groups(s: State, request: int) -> None:
+    """Enter all cached blocks of a request that is about to lose them, let go or not, so that it can find them again.
+
+    Until its first preemption nobody can ask for them (``prefix_cache.remember_private_blocks``). What it has let go
+    stands in the free queue, so all blocks are looked at.
+    """
+    settings, r = s.engine[0].settings, s.requests[request]
+    if not settings.enable_prefix_caching or r.private_start != NEVER:
+        return
+    give_private_keys(s, request)
+    num_groups = settings.num_kv_cache_groups
+    for block in range(1, len(s.blocks)):
+        b = s.blocks[block]
+        if b.hash_id == UNSHARED and b.next_same_hash == request:
+            place = b.previous_same_hash
+            remember_hash(s, block, key_in_group(s, request, place % num_groups, place // num_groups))

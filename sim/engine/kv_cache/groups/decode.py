@@ -1,0 +1,156 @@
+"""Blocks of groups in a jump: many decode steps, in each of which most requests need nothing.
+
+A request needs a visit in the steps in which a block of some group fills, a new one begins, or one leaves its window.
+When the next such step comes is known from its lengths, so each request is asked once per visit, and a step at which
+nobody is due costs a comparison per request.
+"""
+
+from __future__ import annotations
+
+from sim.engine.dtypes import ALIGNED_STATE, CHUNKED, NEVER, SLIDING
+from sim.engine.kv_cache.groups.slots import blocks_to_go_on, go_on_in_groups
+from sim.engine.kv_cache.groups.windows import has_to_let_go
+from sim.engine.state import State
+from sim.jit.compile import part, phase
+
+ENDLESS = 1 << 60
+
+NOT_IN_THIS_JUMP = 0xFFFFFFFF
+"""Of ``next_in_round``: more steps than any jump has."""
+
+
+@part
+def next_multiple(number: int, size: int) -> int:
+    """Return the next multiple of ``size`` behind ``number``."""
+    return (number // size + 1) * size
+
+
+@part
+def processed_at(s: State, request: int, step: int) -> int:
+    """Return behind how many tokens blocks may be let go in a step: what is in flight may still read the others.
+
+    At the door that may be a whole prompt, later it is one token of an async engine and none of a sync one.
+    """
+    r = s.requests[request]
+    in_flight = r.num_in_flight_tokens if step == 0 else s.engine[0].settings.async_scheduling
+    return max(0, r.num_computed_tokens + step - in_flight)
+
+
+@part
+def processed_when_let_go(s: State, group: int, num_processed: int) -> int:
+    """Return behind how many processed tokens, more than now, the next block of a group may be let go; NEVER: none."""
+    g = s.kv_cache_groups[group]
+    if g.kind == SLIDING:
+        return next_multiple(max(0, num_processed - g.window + 1), g.block_size) + g.window - 1
+    if g.kind == CHUNKED:
+        return next_multiple(num_processed, g.window)
+    if g.kind == ALIGNED_STATE:
+        return next_multiple(max(0, num_processed - 1), g.block_size) + 1
+    return NEVER
+
+
+@phase
+def next_visit(s: State, request: int, step: int) -> int:
+    """Return the first step of a jump, behind ``step``, in which a request's blocks change in any group.
+
+    Step j computes the j-th token from now on.
+    """
+    settings, r = s.engine[0].settings, s.requests[request]
+    ahead, computed, after = settings.async_scheduling, r.num_computed_tokens, step + 1
+    first = ENDLESS
+    for group in range(settings.num_kv_cache_groups):
+        g, have = s.kv_cache_groups[group], s.group_rows[r.slot, group]
+        first = min(first, max(after, have.num_blocks * g.block_size - computed))  # a new block
+        if settings.enable_prefix_caching:  # one is full
+            first = min(first, next_multiple(r.num_tokens + step, g.block_size) - r.num_tokens)
+        let_go = processed_when_let_go(s, group, processed_at(s, request, step))
+        if let_go != NEVER:
+            first = min(first, max(after, let_go + ahead - computed))
+    return first
+
+
+@part
+def is_due_at_once(s: State, request: int) -> bool:
+    """Return whether a request's blocks change in the first step of a jump."""
+    settings, r = s.engine[0].settings, s.requests[request]
+    num_processed = processed_at(s, request, 0)
+    for group in range(settings.num_kv_cache_groups):
+        g, have = s.kv_cache_groups[group], s.group_rows[r.slot, group]
+        if r.num_computed_tokens + 1 > have.num_blocks * g.block_size:
+            return True
+        if settings.enable_prefix_caching and r.num_tokens >= (have.num_cached_blocks + 1) * g.block_size:
+            return True
+        if has_to_let_go(s, request, group, num_processed):
+            return True
+    return False
+
+
+@part
+def lets_go(s: State, request: int, num_processed: int) -> bool:
+    """Return whether a request's visit may free a block."""
+    for group in range(s.engine[0].settings.num_kv_cache_groups):
+        if has_to_let_go(s, request, group, num_processed):
+            return True
+    return False
+
+
+@part
+def can_take(s: State, step: int, watches_for_room: bool) -> bool:
+    """Return whether a step finds blocks for all who are due in it, and nobody who waits may get in by it."""
+    settings, queues = s.engine[0].settings, s.engine[0].queues
+    num_needed = 0
+    for i in range(queues.num_running):
+        if s.next_in_round[i] != step:
+            continue
+        request = s.running[i]
+        if watches_for_room and lets_go(s, request, processed_at(s, request, step)):
+            return False
+        total = s.requests[request].num_computed_tokens + step + 1
+        slots = min(total + settings.num_lookahead_tokens, settings.max_model_len)
+        for group in range(settings.num_kv_cache_groups):
+            num_needed += blocks_to_go_on(s, request, group, slots, total)
+    return num_needed <= queues.num_free_blocks
+
+
+@part
+def first_visits(s: State) -> int:
+    """Note when each running request is due first (``next_in_round``); return the first of these steps."""
+    first = ENDLESS
+    for i in range(s.engine[0].queues.num_running):
+        request = s.running[i]
+        due = 0 if is_due_at_once(s, request) else next_visit(s, request, 0)
+        s.next_in_round[i] = min(due, NOT_IN_THIS_JUMP)
+        first = min(first, due)
+    return first
+
+
+@part
+def visit_all_due(s: State, step: int) -> int:
+    """Give all who are due in a step their blocks, in running order; return the next step that anybody is due in."""
+    first = ENDLESS
+    for i in range(s.engine[0].queues.num_running):
+        if s.next_in_round[i] == step:
+            request = s.running[i]
+            r = s.requests[request]
+            total, num_known = r.num_computed_tokens + step + 1, r.num_tokens + step
+            go_on_in_groups(s, request, total, processed_at(s, request, step), num_known)
+            s.next_in_round[i] = min(next_visit(s, request, step), NOT_IN_THIS_JUMP)
+        first = min(first, s.next_in_round[i])
+    return first
+
+
+@phase
+def hand_out_blocks_of_groups(s: State, num_steps: int) -> int:
+    """Give each request its blocks in all groups, step by step; return how many steps found enough, at most so many.
+
+    Where the head of the queue waits for blocks, the step that frees one is taken singly: the head may get in by it.
+    """
+    settings, queues = s.engine[0].settings, s.engine[0].queues
+    has_seats = queues.num_running < min(settings.max_num_seqs, settings.max_num_batched_tokens)
+    watches_for_room = queues.num_waiting > 0 and has_seats
+    step = first_visits(s)
+    while step < num_steps:
+        if not can_take(s, step, watches_for_room):
+            return step
+        step = visit_all_due(s, step)
+    return num_steps

@@ -1,0 +1,170 @@
+"""The longest cached prefix on which all groups agree (vLLM's find_longest_cache_hit of coordinator and managers).
+
+A kind of group either takes the length in hand or shortens it; they are asked in turn until nothing changes. Groups
+of one kind and the same numbers have a block together or not at all.
+"""
+
+from __future__ import annotations
+
+from sim.engine.dtypes import ALIGNED_STATE, CHUNKED, FULL, NEVER, SLIDING
+from sim.engine.kv_cache.groups.keys import key_in_group
+from sim.engine.kv_cache.prefix_cache import cdiv
+from sim.engine.state import State
+from sim.jit.compile import part, phase
+
+
+@phase
+def has_block(s: State, request: int, first: int, index: int) -> bool:
+    """Return whether all groups like ``first`` have a request's block cached."""
+    group = first
+    while group != NEVER:
+        key = key_in_group(s, request, group, index)
+        if key == NEVER or s.hashes[key].oldest == 0:
+            return False
+        group = s.kv_cache_groups[group].next_alike
+    return True
+
+
+@part
+def take_block(s: State, request: int, first: int, index: int) -> None:
+    """Put the cached block of each group like ``first`` into the hit."""
+    group = first
+    while group != NEVER:
+        s.group_hits[group, index] = s.hashes[key_in_group(s, request, group, index)].oldest
+        group = s.kv_cache_groups[group].next_alike
+
+
+@part
+def leave_out(s: State, first: int, start: int, end: int) -> None:
+    """Let the hit of each group like ``first`` do without blocks ``start`` to ``end``."""
+    group = first
+    while group != NEVER:
+        for i in range(start, end):
+            s.group_hits[group, i] = 0
+        group = s.kv_cache_groups[group].next_alike
+
+
+@part
+def is_aligned(s: State, num_tokens: int) -> bool:
+    """Return whether a hit of all groups can end here."""
+    return num_tokens % s.engine[0].settings.hit_alignment == 0
+
+
+@part
+def num_blocks_of_full(s: State, request: int, first: int, most: int) -> int:
+    """Return how many leading blocks are there, at a place where a hit can end."""
+    num_blocks = 0
+    while num_blocks < most and has_block(s, request, first, num_blocks):
+        take_block(s, request, first, num_blocks)
+        num_blocks += 1
+    size = s.kv_cache_groups[first].block_size
+    num_tokens = num_blocks * size
+    return cdiv(num_tokens - num_tokens % s.engine[0].settings.hit_alignment, size)
+
+
+@part
+def num_blocks_of_sliding(s: State, request: int, first: int, most: int) -> int:
+    """Return at how many blocks the last run ends that fills a window; at the beginning a shorter one will do."""
+    g = s.kv_cache_groups[first]
+    leave_out(s, first, 0, most)
+    in_a_row = 0
+    for i in range(most - 1, -1, -1):
+        if not has_block(s, request, first, i):
+            in_a_row = 0
+            continue
+        if in_a_row == 0 and not is_aligned(s, (i + 1) * g.block_size):
+            continue
+        take_block(s, request, first, i)
+        in_a_row += 1
+        if in_a_row >= g.num_blocks_for_hit:
+            return i + in_a_row
+    while not is_aligned(s, in_a_row * g.block_size):
+        in_a_row -= 1
+    return in_a_row
+
+
+@part
+def num_blocks_of_chunked(s: State, request: int, first: int, most: int, max_length: int) -> int:
+    """Return how many blocks there are from the beginning of the last token's chunk on; those before count unseen."""
+    g = s.kv_cache_groups[first]
+    num_blocks = max_length // g.window * g.window // g.block_size
+    leave_out(s, first, 0, num_blocks)
+    while num_blocks < most and has_block(s, request, first, num_blocks):
+        take_block(s, request, first, num_blocks)
+        num_blocks += 1
+    return num_blocks
+
+
+@part
+def num_blocks_of_state(s: State, request: int, first: int, most: int) -> int:
+    """Return at how many blocks the last cached state is."""
+    g = s.kv_cache_groups[first]
+    for i in range(most - 1, -1, -1):
+        if is_aligned(s, (i + 1) * g.block_size) and has_block(s, request, first, i):
+            leave_out(s, first, 0, i)
+            take_block(s, request, first, i)
+            return i + 1
+    return 0
+
+
+@phase
+def find_hit_of_kind(s: State, request: int, first: int, max_length: int) -> int:
+    """Return the longest hit of the groups like ``first``, in tokens, at most ``max_length``; note its blocks."""
+    g = s.kv_cache_groups[first]
+    max_length = min(max_length, s.group_hits.shape[1] * g.block_size)
+    most = max_length // g.block_size
+    num_blocks = 0
+    if g.kind == FULL:
+        num_blocks = num_blocks_of_full(s, request, first, most)
+    elif g.kind == SLIDING:
+        num_blocks = num_blocks_of_sliding(s, request, first, most)
+    elif g.kind == CHUNKED:
+        num_blocks = num_blocks_of_chunked(s, request, first, most, max_length)
+    elif g.kind == ALIGNED_STATE:
+        num_blocks = num_blocks_of_state(s, request, first, most)
+    group = first
+    while group != NEVER:
+        s.kv_cache_groups[group].num_hit_blocks = num_blocks
+        s.kv_cache_groups[group].hit_length = num_blocks * g.block_size
+        group = s.kv_cache_groups[group].next_alike
+    return num_blocks * g.block_size
+
+
+@phase
+def find_hits(s: State, request: int) -> None:
+    """Look up a waiting request's prefix in all groups: ``num_hit_blocks``, in hashes, is what they agree on.
+
+    The last token is never taken from the cache (``allocate_slots.get_computed_blocks``).
+    """
+    settings, current = s.engine[0].settings, s.engine[0].current_step
+    current.num_hit_blocks = current.shared_prefix_boundary = 0
+    for group in range(settings.num_kv_cache_groups):
+        s.kv_cache_groups[group].num_hit_blocks = 0
+        s.kv_cache_groups[group].hit_length = NEVER
+    if not settings.enable_prefix_caching:
+        return
+    hit_length = s.requests[request].num_tokens - 1
+    longest = 0
+    while True:
+        length = hit_length
+        first = settings.first_group_to_ask
+        while first != NEVER:
+            g = s.kv_cache_groups[first]
+            if g.kind == FULL and g.hit_length != NEVER:  # its hit only needs to be cut
+                length = min(length, g.hit_length)
+            else:
+                length = find_hit_of_kind(s, request, first, length)
+                longest = max(longest, length)
+            first = g.next_to_ask
+        if length >= hit_length:
+            break
+        hit_length = length
+        if settings.asks_groups_once:
+            break
+    for group in range(settings.num_kv_cache_groups):
+        g = s.kv_cache_groups[group]
+        if g.kind == FULL:
+            g.num_hit_blocks = cdiv(hit_length, g.block_size)
+    current.num_hit_blocks = hit_length // settings.hash_block_size
+    if longest > hit_length and settings.num_kv_cache_groups > 1:
+        current.shared_prefix_boundary = longest

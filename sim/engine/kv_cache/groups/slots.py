@@ -1,0 +1,205 @@
+"""Blocks of groups: whether a request fits, what it is given, what it gives back (vLLM's allocate_slots and free)."""
+
+from __future__ import annotations
+
+from sim.engine.dtypes import ALIGNED_STATE, NEVER
+from sim.engine.kv_cache.blocks import get_new_block, touch
+from sim.engine.kv_cache.groups.caching import cache_in_groups
+from sim.engine.kv_cache.groups.keys import table_row
+from sim.engine.kv_cache.groups.windows import let_skipped_go, num_skipped_tokens, release
+from sim.engine.kv_cache.prefix_cache import cdiv
+from sim.engine.state import State
+from sim.jit.compile import part, phase
+
+
+@part
+def was_made_in_this_step(s: State, group: int) -> bool:
+    """Return whether the state that a hit begins with is computed by another request in the step in hand."""
+    g = s.kv_cache_groups[group]
+    if g.kind != ALIGNED_STATE or g.num_hit_blocks == 0:
+        return False
+    key = s.blocks[s.group_hits[group, g.num_hit_blocks - 1]].hash_id
+    return s.step_of_key[key] == s.engine[0].totals.num_steps
+
+
+@phase
+def blocks_to_admit(s: State, group: int, num_tokens: int, hit_length: int, is_gate: bool) -> int:
+    """Return how many free blocks a group takes for a request's first ``num_tokens``, its hit's included.
+
+    ``is_gate``: of all known tokens, of which a window never holds more than so many blocks.
+    """
+    g = s.kv_cache_groups[group]
+    num_required = cdiv(num_tokens, g.block_size)
+    num_skipped = num_skipped_tokens(s, group, hit_length) // g.block_size
+    if g.kind == ALIGNED_STATE:
+        num_new = min(max(num_required - g.num_hit_blocks, 0), 1)
+    else:
+        if is_gate:
+            num_required = min(num_required, g.most_blocks)
+        num_new = max(num_required - max(num_skipped, g.num_hit_blocks), 0)
+    for i in range(num_skipped, g.num_hit_blocks):
+        block = s.group_hits[group, i]
+        if block != 0 and s.blocks[block].ref_cnt == 0:
+            num_new += 1
+    return num_new
+
+
+@part
+def fits_beside(s: State, num_tokens: int, hit_length: int, num_kept_free: int, is_gate: bool) -> bool:
+    """Return whether there are blocks for a request's first ``num_tokens`` in all groups, so many left over."""
+    settings, queues = s.engine[0].settings, s.engine[0].queues
+    num_needed = num_kept_free
+    for group in range(settings.num_kv_cache_groups):
+        if was_made_in_this_step(s, group):
+            s.engine[0].current_step.waits_for_state = 1
+            return False
+        num_needed += blocks_to_admit(s, group, num_tokens, hit_length, is_gate)
+    return num_needed <= queues.num_free_blocks
+
+
+@phase
+def groups_fit(s: State, request: int, num_new_tokens: int) -> bool:
+    """Return whether a waiting request may be admitted with this first chunk behind its hit; count where not."""
+    settings, queues, current = s.engine[0].settings, s.engine[0].queues, s.engine[0].current_step
+    hit_length = current.num_hit_blocks * settings.hash_block_size
+    kept_free = settings.watermark_blocks if queues.num_running > 0 else 0
+    known = min(s.requests[request].num_tokens, settings.max_model_len)
+    total = min(hit_length + num_new_tokens + settings.num_lookahead_tokens, settings.max_model_len)
+    does_fit = not settings.scheduler_reserve_full_isl or fits_beside(s, known, hit_length, kept_free, True)
+    if does_fit and fits_beside(s, total, hit_length, kept_free, False):
+        return True
+    s.engine[0].totals.num_kv_allocation_failures += 1
+    return False
+
+
+@part
+def take_hit(s: State, request: int, group: int, hit_length: int) -> None:
+    """Give a request its hit's blocks in a group; those that it will not read are left out."""
+    g, have = s.kv_cache_groups[group], s.group_rows[s.requests[request].slot, group]
+    row = table_row(s, request, group)
+    num_skipped = num_skipped_tokens(s, group, hit_length) // g.block_size
+    for i in range(min(num_skipped, g.num_hit_blocks)):
+        s.block_table[row, i] = 0
+    for i in range(num_skipped, g.num_hit_blocks):
+        block = s.group_hits[group, i]
+        if block != 0:
+            touch(s, block)
+        s.block_table[row, i] = block
+    for i in range(g.num_hit_blocks, num_skipped):
+        s.block_table[row, i] = 0
+    have.num_blocks = have.num_cached_blocks = max(num_skipped, g.num_hit_blocks)
+    have.num_retired_blocks = have.has_state = 0
+    have.last_state_block = NEVER
+
+
+@part
+def extend_states(s: State, request: int, group: int, num_tokens: int) -> None:
+    """Give a request a block for its state at the end of ``num_tokens``, unless it goes on in the one it has."""
+    have, row = s.group_rows[s.requests[request].slot, group], table_row(s, request, group)
+    num_required = cdiv(num_tokens, s.kv_cache_groups[group].block_size)
+    have.has_state = 1
+    if num_required <= have.num_blocks:
+        return
+    if have.num_blocks > 0:
+        have.last_state_block = have.num_blocks - 1
+    for i in range(have.num_blocks, num_required - 1):
+        s.block_table[row, i] = 0
+    s.block_table[row, num_required - 1] = get_new_block(s)
+    have.num_blocks = num_required
+
+
+@phase
+def extend_group(s: State, request: int, group: int, num_tokens: int, num_computed: int) -> None:
+    """Give a request a group's blocks for ``num_tokens``; ``num_computed`` of them are no drafts' room."""
+    g, have = s.kv_cache_groups[group], s.group_rows[s.requests[request].slot, group]
+    if g.kind == ALIGNED_STATE:
+        extend_states(s, request, group, num_computed)
+        return
+    row = table_row(s, request, group)
+    for i in range(have.num_blocks, cdiv(num_tokens, g.block_size)):
+        s.block_table[row, i] = get_new_block(s)
+        have.num_blocks = i + 1
+
+
+@phase
+def admit_to_groups(s: State, request: int, num_new_tokens: int) -> None:
+    """Give an admitted request its hit's blocks in all groups, then those for its first chunk."""
+    settings, queues, current, r = (
+        s.engine[0].settings,
+        s.engine[0].queues,
+        s.engine[0].current_step,
+        s.requests[request],
+    )
+    queues.num_free_slots -= 1
+    r.slot = s.free_slots[queues.num_free_slots]
+    hit_length = current.num_hit_blocks * settings.hash_block_size
+    for group in range(settings.num_kv_cache_groups):
+        take_hit(s, request, group, hit_length)
+    s.group_rows[r.slot, 0].shared_prefix_boundary = current.shared_prefix_boundary
+    r.num_computed_tokens = hit_length
+    total = hit_length + num_new_tokens
+    for group in range(settings.num_kv_cache_groups):
+        extend_group(
+            s, request, group, min(total + settings.num_lookahead_tokens, settings.max_model_len), total
+        )
+    cache_in_groups(s, request, min(total, r.num_tokens))
+
+
+@part
+def blocks_to_go_on(s: State, request: int, group: int, num_tokens: int, num_computed: int) -> int:
+    """Return how many new blocks a group takes for a running request's tokens."""
+    g, have = s.kv_cache_groups[group], s.group_rows[s.requests[request].slot, group]
+    if g.kind == ALIGNED_STATE:
+        return min(max(cdiv(num_computed, g.block_size) - have.num_blocks, 0), 1)
+    return max(cdiv(num_tokens, g.block_size) - have.num_blocks, 0)
+
+
+@phase
+def go_on_in_groups(s: State, request: int, total: int, num_processed: int, num_known: int) -> bool:
+    """Give a running request the blocks for ``total`` tokens; return False when they lack.
+
+    What it no longer reads behind ``num_processed`` is let go first, whether or not the rest is there; the first
+    ``num_known`` tokens are no drafts and may be cached.
+    """
+    settings, queues = s.engine[0].settings, s.engine[0].queues
+    slots = min(total + settings.num_lookahead_tokens, settings.max_model_len)
+    num_needed = 0
+    for group in range(settings.num_kv_cache_groups):
+        let_skipped_go(s, request, group, num_processed)
+    for group in range(settings.num_kv_cache_groups):
+        num_needed += blocks_to_go_on(s, request, group, slots, total)
+    if num_needed > queues.num_free_blocks:
+        return False
+    for group in range(settings.num_kv_cache_groups):
+        extend_group(s, request, group, slots, total)
+    cache_in_groups(s, request, min(total, num_known))
+    return True
+
+
+@part
+def allocate_in_groups(s: State, request: int, num_new_tokens: int) -> bool:
+    """Give a running request the blocks for its next tokens; return False, only counting it, when they lack."""
+    r = s.requests[request]
+    total = r.num_computed_tokens + num_new_tokens
+    num_processed = max(0, r.num_computed_tokens - r.num_in_flight_tokens)
+    if go_on_in_groups(s, request, total, num_processed, r.num_tokens):
+        return True
+    s.engine[0].totals.num_kv_allocation_failures += 1
+    return False
+
+
+@phase
+def free_groups(s: State, request: int) -> None:
+    """Drop a request's references, group by group, the last block of each first."""
+    settings, queues, r = s.engine[0].settings, s.engine[0].queues, s.requests[request]
+    if r.slot == NEVER:
+        return
+    for group in range(settings.num_kv_cache_groups):
+        row, front = table_row(s, request, group), 0
+        for i in range(s.group_rows[r.slot, group].num_blocks - 1, -1, -1):
+            if s.block_table[row, i] != 0:
+                front = release(s, s.block_table[row, i], front)
+    s.free_slots[queues.num_free_slots] = r.slot
+    queues.num_free_slots += 1
+    r.slot = NEVER
+    queues.head_is_blocked = 0

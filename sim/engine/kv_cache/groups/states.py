@@ -1,0 +1,46 @@
+"""Chunks of prompts end where a state can be kept (vLLM's scheduler.py:_mamba_block_aligned_split)."""
+
+from __future__ import annotations
+
+from sim.engine.state import State
+from sim.jit.compile import part, phase
+
+
+@part
+def longest_chunk(s: State) -> int:
+    """Return how many tokens of one prompt a step can hold at most."""
+    settings = s.engine[0].settings
+    threshold = settings.long_prefill_token_threshold
+    return (
+        min(settings.max_num_batched_tokens, threshold) if threshold > 0 else settings.max_num_batched_tokens
+    )
+
+
+@part
+def earlier_stop(stop: int, start: int, end: int) -> int:
+    """Return ``stop`` where it lies inside a chunk, else the chunk's end."""
+    return stop if start < stop < end else end
+
+
+@phase
+def aligned_chunk(s: State, request: int, start: int, num_new_tokens: int, junction: int) -> int:
+    """Return how many of a request's next tokens behind ``start`` to compute, so that its state can be kept; may be 0.
+
+    ``junction``: up to where another group has its prefix, 0 where none has more than all (``find_hits``).
+    """
+    r, size = s.requests[request], s.engine[0].settings.block_size
+    prefill_end = max(r.num_prompt_tokens, r.num_tokens - 1)
+    if start >= prefill_end:
+        return num_new_tokens
+    end = start + num_new_tokens
+    if end < prefill_end:
+        aligned_end = end // size * size
+        if aligned_end > start or size <= longest_chunk(s):
+            end = aligned_end
+    stops_at = end
+    if start % size != 0:
+        stops_at = min(stops_at, earlier_stop((start // size + 1) * size, start, end))
+    stops_at = min(stops_at, earlier_stop((r.num_tokens - 1) // size * size, start, end))
+    if start < junction < end:
+        stops_at = min(stops_at, earlier_stop(start + (junction - start) // size * size, start, end))
+    return max(stops_at - start, 0)

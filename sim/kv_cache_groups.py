@@ -1,0 +1,119 @@
+"""KV cache groups: which layers keep what of a request, as vLLM deals them out.
+
+Layers of one kind form groups of equally many layers. A group has its own row of blocks per request; all groups draw
+from one pool (vllm 0.32.0 v1/core/kv_cache_utils.py:get_kv_cache_groups). A model whose layers all keep everything has
+one ``full`` group, which needs no mention.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+GroupKind = Literal["full", "sliding", "chunked", "state"]
+StateMode = Literal["none", "align"]
+
+MOST_GROUPS = 64
+"""More than any model has; each costs a row of blocks per request."""
+
+
+MOST_TOKENS = 1 << 30
+"""Of a window, a chunk or a block."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KVCacheGroup:
+    """One group: what its layers keep.
+
+    ``full``: every block. ``sliding``: those that the last ``window`` tokens lie in. ``chunked``: those of the
+    ``chunk`` of tokens under way. ``state``: a state in place of keys and values; with ``mode`` none one block per
+    request, with align the last states at the ends of blocks, for prefix caching.
+    ``block_size``: tokens per block where it is not the engine's, 0: it is.
+    """
+
+    kind: GroupKind
+    window: int = 0
+    chunk: int = 0
+    mode: StateMode = "none"
+    block_size: int = 0
+
+    def fault(self) -> tuple[str, str] | None:
+        """Return (field, what is wrong with it), None where nothing is."""
+        for name, choices in (("kind", get_args(GroupKind)), ("mode", get_args(StateMode))):
+            value = getattr(self, name)
+            if value not in choices:
+                return name, f"got {value!r}, expected one of {', '.join(choices)}"
+        for name, kind in (("window", "sliding"), ("chunk", "chunked"), ("block_size", self.kind)):
+            fault = _fault_of_number(
+                getattr(self, name), is_needed=name != "block_size" and self.kind == kind
+            )
+            if fault is None and self.kind != kind and getattr(self, name):
+                fault = f"got {getattr(self, name)}, expected none: a {self.kind} group has no {name}"
+            if fault is not None:
+                return name, fault
+        if self.kind != "state" and self.mode != "none":
+            return "mode", f"got {self.mode}, expected none: only a state group has one"
+        return None
+
+
+def _fault_of_number(value: object, *, is_needed: bool) -> str | None:
+    """Return what is wrong with a number of tokens, 0 where none is given."""
+    if not isinstance(value, int) or isinstance(value, bool) or not int(is_needed) <= value <= MOST_TOKENS:
+        return f"got {value!r}, expected an integer from 1 to {MOST_TOKENS:,}"
+    return None
+
+
+def faults_of(
+    groups: Sequence[KVCacheGroup], *, block_size: int, caches_prefixes: bool
+) -> tuple[str, str] | None:
+    """Return (which setting, what is wrong with groups beside each other), None where nothing is.
+
+    ``block_size``: the engine's; ``caches_prefixes``: whether prefix caching is on.
+    """
+    if len(groups) > MOST_GROUPS:
+        return "kv_cache_groups", f"got {len(groups)}, expected at most {MOST_GROUPS}"
+    for number, group in enumerate(groups):
+        fault = group.fault()
+        if fault is not None:
+            return f"kv_cache_groups[{number}].{fault[0]}", fault[1]
+    states = [group for group in groups if group.kind == "state"]
+    if len({group.mode for group in states}) > 1:
+        return "kv_cache_groups", "got state groups of both modes, expected one mode: vLLM has one per server"
+    if states and caches_prefixes != (states[0].mode == "align"):
+        wanted = "align" if caches_prefixes else "none"
+        return (
+            "kv_cache_groups",
+            f"got a state group of mode {states[0].mode} with enable_prefix_caching {str(caches_prefixes).lower()}, "
+            f"expected mode {wanted}",
+        )
+    sizes = {
+        group.block_size or block_size for group in groups if group.kind != "state" or group.mode == "align"
+    }
+    for kind, why in (
+        ("chunked", "vLLM caches no chunked layers beside blocks of other sizes"),
+        ("state", "states at the ends of blocks of other sizes are not simulated"),
+    ):
+        if len(sizes) > 1 and any(group.kind == kind for group in groups) and caches_prefixes:
+            return (
+                "kv_cache_groups",
+                f"got block sizes {sorted(sizes)} with a {kind} group, expected one size: {why}",
+            )
+    return None
+
+
+def sizes_of(groups: Sequence[KVCacheGroup], *, block_size: int, max_model_len: int) -> list[int]:
+    """Return the tokens per block of each group; a state without caching is one block, whatever the length."""
+    return [
+        max_model_len if group.kind == "state" and group.mode == "none" else group.block_size or block_size
+        for group in groups
+    ]
+
+
+def alignment_of(sizes: Sequence[int]) -> tuple[int, int]:
+    """Return (tokens at whose multiples prefix hits end, tokens per hash): least common multiple, greatest divisor.
+
+    vllm 0.32.0 v1/core/kv_cache_utils.py:resolve_kv_cache_block_sizes.
+    """
+    return math.lcm(*sizes), math.gcd(*sizes)

@@ -1,0 +1,1 @@
+"""The terminal: what a command prints and takes, and what it says when something is wrong."""

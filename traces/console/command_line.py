@@ -1,0 +1,108 @@
+"""A command line from its words to its exit code: the one place where an error becomes one line."""
+
+from __future__ import annotations
+
+import atexit
+import gc
+import sys
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import typer
+import typer.main
+
+from traces.console.faults import EXIT_USAGE, complain, line_and_code
+from traces.console.help import fold_long_words, plain_help
+from traces.console.numbers import refuse_no_numbers
+from traces.console.process import (
+    EXIT_INTERRUPTED,
+    collect_rarely,
+    leave_quietly,
+    open_closed_streams,
+    take_signals,
+)
+from traces.console.usage import OwnWay
+from traces.strict.narration import wrapped_narration
+
+MAY_HIDE = ("--api-key", "@", "=")  # a key of a URL is behind an equals sign
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Program:
+    """A console script. ``app``: of the commands that are called, by name.
+
+    ``own_way``: what to say of an option that no command has. ``hide``: takes secrets off the process list.
+    ``keep_collector``: commands that leave Python's collector of unused objects as it is, or set it themselves.
+    """
+
+    name: str
+    app: Callable[[list[str]], typer.Typer]
+    own_way: OwnWay
+    hide: Callable[[Sequence[str]], None]
+    keep_collector: Collection[str] = ()
+
+
+def run_program(program: Program, argv: Sequence[str] | None) -> int:
+    """Run a command line, return the exit code; a fault of the user becomes one line on stderr.
+
+    ``argv`` None: that of the process, whose streams and signals are then taken in hand.
+    """
+    with wrapped_narration():
+        arguments = list(sys.argv[1:] if argv is None else argv)
+        if argv is None:
+            # At the end Python looks through all objects once more, 0.4 s of work after a run: nothing of them is
+            # needed.
+            atexit.register(gc.freeze)
+            open_closed_streams()
+            take_signals()
+            _hide_secrets(program, arguments)
+        if not arguments:
+            return _run(program, ["--help"]) or EXIT_USAGE
+        return _run(program, arguments)
+
+
+def _hide_secrets(program: Program, arguments: Sequence[str]) -> None:
+    """Take secrets off the process list, where the line may have any."""
+    if any(
+        any(each in word for each in MAY_HIDE) or word.startswith(("--header", "-H")) for word in arguments
+    ):
+        program.hide(arguments)
+
+
+def _run(program: Program, arguments: list[str]) -> int:
+    called = [word for word in arguments if not word.startswith("-")][:1]
+    if not set(called) & set(program.keep_collector):
+        collect_rarely()
+    try:
+        code = _command(program, called, arguments)(arguments, prog_name=program.name, standalone_mode=False)
+        sys.stdout.flush()
+    except (typer.Abort, KeyboardInterrupt):
+        return EXIT_INTERRUPTED
+    except (BrokenPipeError, SystemExit) as stop:
+        # typer answers a broken pipe with exit code 1, which here is a verdict
+        if isinstance(stop, SystemExit) and not isinstance(stop.__context__, BrokenPipeError):
+            raise
+        return leave_quietly()
+    except Exception as error:
+        line, code = line_and_code(error, arguments, own_way=program.own_way)
+        try:
+            sys.stdout.flush()
+        except OSError:  # what could not be written waits to be, and would be a second complaint at the end
+            leave_quietly()
+        return complain(line, arguments, code=code)
+    finally:
+        # If code run from a string (a dataclass being made) was interrupted, Python ends by SIGINT, even where that
+        # was caught, unless such code has run well since.
+        exec("")  # noqa: S102
+    return code if isinstance(code, int) else 0
+
+
+def _command(program: Program, called: list[str], arguments: Sequence[str]) -> Any:  # noqa: ANN401 - typer's own
+    """Return the command to run, its help and its numbers as vtwin has them."""
+    command: Any = typer.main.get_command(program.app(called))
+    plain_help(command)
+    refuse_no_numbers(command)
+    if "--help" in arguments and called:
+        fold_long_words()
+    return command

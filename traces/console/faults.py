@@ -1,0 +1,91 @@
+"""A fault in one line, and its exit code: the user's, the machine's, or vtwin's own."""
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+import tempfile
+import traceback
+from collections.abc import Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import Final
+
+import click
+import typer
+
+from traces.console.usage import OwnWay, usage_line
+from traces.errors import VtwinError
+from traces.strict.tell import say_text, tell
+
+EXIT_USAGE: Final = 2
+EXIT_CRASH: Final = 70  # EX_SOFTWARE of sysexits.h: vtwin itself is at fault
+REFUSALS: Final = {
+    *(
+        errno.ENOSPC,
+        errno.EDQUOT,
+        errno.EFBIG,
+        errno.EROFS,
+        errno.EACCES,
+        errno.EPERM,
+        errno.EIO,
+        errno.EMFILE,
+    ),
+    *(errno.ENFILE, errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ENAMETOOLONG, errno.ELOOP),
+}
+"""What a machine refuses: no fault of vtwin's."""
+
+
+def complain(line: str, arguments: Sequence[str], *, code: int) -> int:
+    """Print one red line on stderr, return ``code``; no line where typer has printed the help already.
+
+    Secrets of the command line and of the environment are left out of it.
+    """
+    if line:
+        from traces.strict.secrets import command_secrets
+
+        shown = command_secrets(arguments, os.environ).redact(line)
+        tell(" ".join(shown.split()), colour=typer.colors.RED)
+    return code
+
+
+def line_and_code(error: Exception, arguments: Sequence[str], *, own_way: OwnWay) -> tuple[str, int]:
+    """Return what is said of a fault, and the exit code; empty where typer has printed the help already."""
+    if isinstance(error, VtwinError):
+        return f"{type(error).__name__}: {error}", error.exit_code
+    if isinstance(error, click.ClickException):
+        return usage_line(error, own_way=own_way), EXIT_USAGE
+    if isinstance(error, OSError) and error.errno in REFUSALS:
+        return f"FileError: {_refusal(error)}", EXIT_USAGE
+    return _crash_line(error, arguments), EXIT_CRASH
+
+
+def _refusal(error: OSError) -> str:
+    place = f" ({error.filename})" if error.filename else ""
+    return f"got {error.strerror}, expected a place that can be read and written{place}"
+
+
+def _crash_line(error: Exception, arguments: Sequence[str]) -> str:
+    """Return the line for a fault of vtwin itself; its traceback is kept, or printed with VTWIN_DEBUG=1."""
+    from traces.strict.secrets import command_secrets, redact_command
+
+    frame = traceback.extract_tb(error.__traceback__)[-1]
+    trace = "".join(traceback.format_exception(error))
+    report = (
+        f"vtwin {version('vtwin')}, Python {sys.version}\n$ {redact_command(['vtwin', *arguments])}\n{trace}"
+    )
+    report = command_secrets(arguments, os.environ).redact(report)
+    said = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    line = f"InternalError: {said} ({Path(frame.filename).name}:{frame.lineno}): a fault of vtwin"
+    if os.environ.get("VTWIN_DEBUG"):
+        say_text(report, err=True)
+        return line
+    try:
+        with tempfile.NamedTemporaryFile(
+            "w", encoding="utf-8", prefix="vtwin-crash-", suffix=".txt", delete=False
+        ) as file:
+            file.write(report)
+    except OSError:
+        return f"{line}; VTWIN_DEBUG=1 prints its traceback"
+    return f"{line}; its traceback, to report it: {file.name}"

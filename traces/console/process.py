@@ -1,0 +1,46 @@
+"""The process that a command runs in: its streams, its signals, how often unused objects are looked for."""
+
+from __future__ import annotations
+
+import gc
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import Final
+
+EXIT_INTERRUPTED: Final = 130
+EXIT_BROKEN_PIPE: Final = 141  # 128 + SIGPIPE: what a shell reports for a program whose reader went away
+RARELY: Final = (200_000, 20, 20)
+"""How seldom Python's collector of unused objects looks: of all that imports make, everything stays in use."""
+
+
+def collect_rarely() -> None:
+    """Have Python look for unused objects seldom: what a command imports stays in use."""
+    gc.set_threshold(*RARELY)
+
+
+def open_closed_streams() -> None:
+    """Open a stream that the caller closed (``>&-``) on the null device: else the next file would get its number."""
+    while (number := os.open(os.devnull, os.O_RDWR)) <= 2:
+        os.set_inheritable(number, True)
+    os.close(number)
+    for name in ("stdin", "stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, Path(os.devnull).open("r" if name == "stdin" else "w"))  # noqa: SIM115  for the whole run
+
+
+def take_signals() -> None:
+    """End at a kill or a hang-up as at Ctrl-C, unless hang-ups are ignored (nohup).
+
+    Commands that serve or observe take signals in a way of their own, later.
+    """
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    if signal.getsignal(signal.SIGHUP) is signal.SIG_DFL:
+        signal.signal(signal.SIGHUP, lambda *_: os.kill(os.getpid(), signal.SIGTERM))
+
+
+def leave_quietly() -> int:
+    """Point stdout at nothing, so that the interpreter's last flush cannot complain; return the exit code."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return EXIT_BROKEN_PIPE

@@ -38,7 +38,6 @@ NOT_COMPILED = (
     "cluster/run/driving.py",
     "cluster/by_events.py",
     "cluster/config.py",
-    "cluster/direct.py",
     "cluster/live",
     "cluster/ready.py",
     "cluster/results/finished.py",

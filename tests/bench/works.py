@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from sim import Blackbox, EngineConfig, Extended, LatencyModel, Physics, Requests, Roofline
+from sim.kv_cache_groups import KVCacheGroup
 
 DATA = Path(os.environ.get("VTWIN_DATA", Path(__file__).parents[2] / ".." / "shared" / "data"))
 LATENCY = Blackbox(beta0=6000, beta1=20, beta2=30)
@@ -107,6 +108,7 @@ def works() -> Iterator[Work]:
         requests=lambda: normal_requests(100_000),
         bar=50_000,
     )
+    yield from works_of_groups()
     for name, latency in other_models().items():
         yield Work(
             name=f"100,000 requests, {name}",
@@ -119,6 +121,24 @@ def works() -> Iterator[Work]:
     yield Work(
         name="1,000,000 requests", config=SYNC, requests=lambda: normal_requests(1_000_000), bar=100_000
     )
+
+
+def works_of_groups() -> Iterator[Work]:
+    """Yield the first work for layers that cache differently: a window, Gemma 3's six groups, states."""
+    full, window = KVCacheGroup(kind="full"), KVCacheGroup(kind="sliding", window=1024)
+    short, state = KVCacheGroup(kind="sliding", window=128), KVCacheGroup(kind="state", mode="align")
+    for name, groups, bar in (
+        ("a window of 128 beside full", (full, short), 0),
+        ("six groups, windows of 1,024", (full, *[window] * 5), 60_000),
+        ("six groups, windows of 128", (full, *[short] * 5), 60_000),
+        ("three groups of states beside full", (full, *[state] * 3), 0),
+    ):
+        yield Work(
+            name=f"100,000 requests, {name}",
+            config=replace(SYNC, kv_cache_groups=groups, num_gpu_blocks=60_000 * len(groups)),
+            requests=lambda: normal_requests(100_000),
+            bar=bar,
+        )
 
 
 PRESSURE_BLOCKS = 696

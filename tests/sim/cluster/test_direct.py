@@ -12,12 +12,11 @@ from hypothesis import strategies as st
 from sim.cluster.by_events import simulate_by_events
 from sim.cluster.client_plans import capped, closed_loop, waves
 from sim.cluster.config import ClusterConfig, PipelineLatency, Pool
-from sim.cluster.direct import is_direct
 from sim.cluster.gateway.admission import TokenBucket
 from sim.cluster.gateway.flow_config import FlowControl
 from sim.cluster.infrastructure.config import Autoscaler, Failure, Failures, NodePool, Retries
 from sim.cluster.routing.policies import OwnPolicy
-from sim.cluster.simulation import simulate_cluster
+from sim.cluster.simulation import is_direct, simulate_cluster
 from sim.cluster.work import ClusterWork
 from sim.config import EngineConfig
 from sim.latency import Blackbox

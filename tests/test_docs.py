@@ -227,8 +227,9 @@ def test_every_command_and_option_of_vtwin_on_the_pages_exists() -> None:
 
 def problems_of(words: list[str], command: Command) -> list[str]:
     """Return what is wrong with the words after ``vtwin``: a command or an option that is not there."""
-    if children := getattr(command, "commands", None):
-        name = words[0] if words else ""
+    children = getattr(command, "commands", {})
+    name = words[0] if words else ""
+    if children and (name in children or not command.invoke_without_command):
         if name.startswith("--"):
             return []
         return problems_of(words[1:], children[name]) if name in children else [f"no command {name!r}"]

@@ -16,8 +16,7 @@ LONGER = {
     "sim/cluster/run/prepare.py:engine_states": "one line for each array of all engines",
     "sim/cluster/run/prepare.py:loop_of": "one line for each field of the compiled loop's state",
     "sim/cluster/run/prepare.py:new_world": "one line for each array of a cluster under way",
-    "sim/cluster/simulation.py:_results": "one line for each column that a cluster answers with",
-    "sim/cluster/simulation.py:simulate_cluster": "the stages of a run, which share what they read",
+    "sim/cluster/results/of_world.py:results_of": "one line for each column that a cluster answers with",
     "sim/engine/initial_state.py:first_state": "one line for each array of the compiled engine's state",
     "sim/records/results.py:outcomes_of": "one line for each column of the outcomes",
 }

@@ -30,7 +30,8 @@ from replay.twin.hardware import (
 from replay.twin.keys.key import Key
 from replay.twin.keys.overlay import Setting, named, overlaid
 from replay.twin.keys.ranges import check_ranges
-from replay.twin.kv_offload import with_offload
+from replay.twin.kv_cache.groups import GROUP_KEYS, with_groups
+from replay.twin.kv_cache.offload import with_offload
 from replay.twin.latency import Chosen, check_keys, read_latency
 from replay.twin.on_record import shape_of_shipped
 from replay.twin.placeholder import placeholder_notes
@@ -316,6 +317,7 @@ def _read_server(
     server = _server(chosen, hardware, vllm_version=version)
     engine, limits = _read_engine(root, server, seed=seed, num_stages=_num_stages(chosen, hardware))
     is_sized = engine.num_gpu_blocks != UNBOUNDED
+    engine = with_groups(engine, root, ())
     engine, notes = _with_blocks(engine, chosen, hardware=hardware, vllm_version=version)
     engine, offload = with_offload(engine, root, shape=chosen.shape, hardware=hardware)
     reasons = (chosen.reason,) if chosen.reason else ()
@@ -430,7 +432,8 @@ def _read_engine(
     given: dict[str, object] = {}
     if section is not None:
         keys = engine_keys()
-        section.refuse_unknown([k.path.removeprefix("engine.") for k in keys], elsewhere=_other_places())
+        names = [key.path.split(".")[1] for key in (*keys, *GROUP_KEYS)]
+        section.refuse_unknown(names, elsewhere=_other_places())
         given = {key.path.removeprefix("engine."): _engine_value(section, key) for key in keys}
     if root.text("compatibility", choices=get_args(Compatibility)) == "blis":
         given["compatibility"] = "blis"

@@ -10,7 +10,7 @@ from replay.model.config_json import ModelFields, read_model_fields, shown
 from replay.model.context_length import max_model_len
 from replay.model.families import FAMILIES, NOT_MODELLED, TELLING_FIELDS, Family
 from replay.model.quantization import read_quantization
-from replay.model.shape import Attention, Experts, ModelShape, Precision
+from replay.model.shape import Attention, Experts, Mixer, MixerKind, ModelShape, Precision
 from replay.model.shipped import model_name, shipped_config, shipped_models
 from traces import ConfigError
 
@@ -53,7 +53,7 @@ def shape_from(
     quantized = read_quantization(text if "quantization_config" in text else fields, dtype=plain)
     num_layers = text.needed("num_hidden_layers")
     num_moe_layers, experts = _experts(text, family, num_layers=num_layers)
-    num_windowed, window = _windows(text, family, num_layers=num_layers)
+    attention = _attention(text)
     tied = fields.flag("tie_word_embeddings") if text is not fields else None
     tied = text.flag("tie_word_embeddings") if text.flag("tie_word_embeddings") is not None else tied
     has_fp8_kv = kv_cache_dtype.startswith("fp8") or (kv_cache_dtype == "auto" and quantized.has_fp8_kv_cache)
@@ -68,7 +68,8 @@ def shape_from(
         vocab_size=text.needed("vocab_size"),
         max_model_len=max_model_len(text),
         intermediate_size=dense_size or 0,
-        attention=_attention(text),
+        attention=attention,
+        mixers=_mixers(text, family, attention, num_layers=num_layers),
         attention_precision=quantized.parts["attention"],
         mlp_precision=quantized.parts["mlp"],
         expert_precision=quantized.parts["experts"],
@@ -79,8 +80,6 @@ def shape_from(
         is_tied=family.is_tied if tied is None else tied,
         num_moe_layers=num_moe_layers,
         experts=experts,
-        num_windowed_layers=num_windowed,
-        window=window,
         left_out=_left_out(fields),
     )
 
@@ -180,8 +179,18 @@ def _num_moe_layers(text: ModelFields, *, num_layers: int) -> int:
     return sum(number % every == 0 for number in layers)
 
 
-def _windows(text: ModelFields, family: Family, *, num_layers: int) -> tuple[int, int]:
-    """Return how many layers are windowed, and how many tokens the window holds."""
+def _mixers(text: ModelFields, family: Family, attention: Attention, *, num_layers: int) -> tuple[Mixer, ...]:
+    """Return the layers by what they see, in the order of the first of each kind."""
+    number, window, is_first = _windows(text, family, num_layers=num_layers)
+    kind: MixerKind = "chunked" if family.windows == "chunked" else "sliding"
+    full = Mixer(kind="full", num_layers=num_layers - number, attention=attention)
+    windowed = Mixer(kind=kind, num_layers=number, attention=attention, window=window)
+    both = (windowed, full) if is_first else (full, windowed)
+    return tuple(each for each in both if each.num_layers)
+
+
+def _windows(text: ModelFields, family: Family, *, num_layers: int) -> tuple[int, int, bool]:
+    """Return how many layers are windowed, how many tokens the window holds, and whether the first layer is one."""
     window = text.integer("attention_chunk_size" if family.windows == "chunked" else "sliding_window") or 0
     kinds = text.texts("layer_types")
     for kind in kinds:
@@ -190,12 +199,13 @@ def _windows(text: ModelFields, family: Family, *, num_layers: int) -> tuple[int
                 "layer_types", got=repr(kind), expected="attention", nearest=(FULL_LAYER, *WINDOWED_LAYERS)
             )
     if window == 0 or (not kinds and family.windows == "flag" and not text.flag("use_sliding_window")):
-        return 0, 0
+        return 0, 0, False
     if 0 < (text.integer("max_position_embeddings") or 0) <= window:
-        return 0, 0  # no context is longer than the window
+        return 0, 0, False  # no context is longer than the window
     if kinds:
-        return sum(kind in WINDOWED_LAYERS for kind in kinds[:num_layers]), window
-    return _num_windowed(text, family, num_layers=num_layers), window
+        number = sum(kind in WINDOWED_LAYERS for kind in kinds[:num_layers])
+        return number, window, kinds[0] in WINDOWED_LAYERS
+    return _num_windowed(text, family, num_layers=num_layers), window, family.windows != "flag"
 
 
 def _num_windowed(text: ModelFields, family: Family, *, num_layers: int) -> int:

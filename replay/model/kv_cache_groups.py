@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from replay.model.shape import Mixer, ModelShape
 from sim import GroupKind, KVCacheGroup, StateMode
 from traces import ConfigError
 
@@ -26,8 +27,8 @@ FEW_MORE = 1.5
 class CachedLayers:
     """Layers that keep alike: how many, what of a request, and its bytes on one GPU, in one layer.
 
-    ``token_bytes``: of a token's keys and values; ``state_bytes``: of a state, whatever the length. ``form``: what tells
-    layers of equal bytes apart, heads and their width. ``is_mla``: a latent vector, whose pages cannot be padded.
+    ``token_bytes``: of a token's keys and values; ``state_bytes``: of a state, whatever the length. ``form``: what
+    tells layers of equal bytes apart, heads and their width. ``is_mla``: a latent vector, whose pages cannot be padded.
     """
 
     kind: GroupKind
@@ -97,7 +98,9 @@ def dealt(layers: Sequence[CachedLayers], *, block_size: int, caches_prefixes: b
     if _needs_full_allocation(specs):
         page = sum(each.page * each.layers.count for each in specs)
         full = DealtGroup(
-            group=KVCacheGroup(kind="full"), num_layers=sum(each.layers.count for each in specs), block_bytes=page
+            group=KVCacheGroup(kind="full"),
+            num_layers=sum(each.layers.count for each in specs),
+            block_bytes=page,
         )
         return Dealt(groups=(full,), block_size=block_size)
     return Dealt(groups=tuple(_uniform_pages(_unified(specs), block_size, mode)), block_size=block_size)
@@ -115,8 +118,8 @@ def undivided(layers: Sequence[CachedLayers], *, block_size: int) -> Dealt:
         return dealt(layers, block_size=block_size)
     if "state" in kinds or "full" not in kinds or len(kept) > len(kinds):
         raise ConfigError(
-            f"disable_hybrid_kv_cache_manager: got true with layers of kind {', '.join(sorted(kinds))}, expected false: "
-            "vLLM can make one group of windows of one width beside full layers only"
+            f"disable_hybrid_kv_cache_manager: got true with layers of kind {', '.join(sorted(kinds))}, expected "
+            "false: vLLM can make one group of windows of one width beside full layers only"
         )
     return dealt([replace(each, kind="full", window=0, chunk=0) for each in layers], block_size=block_size)
 
@@ -205,3 +208,42 @@ def _group(spec: _Spec, num_layers: int, block_bytes: int, block_size: int, mode
     )
     return DealtGroup(group=group, num_layers=num_layers, block_bytes=block_bytes)
 
+
+FP8_SPARSE_TOKEN = 656
+"""Bytes of a token of latent attention with an indexer in fp8 (mla_attention.py: fp8_ds_mla, values, scales, rope)."""
+
+
+def cached_layers(shape: ModelShape, *, tp: int = 1) -> tuple[CachedLayers, ...]:
+    """Return what the layers of a model keep on one of ``tp`` GPUs, in the order of the first of each kind.
+
+    An indexer's cache is a layer of its own, of one head, that keeps everything (deepseek_v2.py:
+    DeepseekV32IndexerCache).
+    """
+    found = []
+    for each in shape.mixers:
+        attention, state = each.attention, each.state
+        kept = CachedLayers(
+            kind=each.kind,
+            count=each.num_layers,
+            token_bytes=_token_bytes(shape, each, tp),
+            state_bytes=state.bytes_per_request(tp, dtype_bytes=shape.dtype_bytes) if state else 0,
+            window=each.window if each.kind == "sliding" else 0,
+            chunk=each.window if each.kind == "chunked" else 0,
+            form=(attention.num_kv_heads, attention.head_dim, attention.v_head_dim) if attention else (),
+            is_mla=attention is not None and attention.is_mla,
+        )
+        found.append(kept)
+        if each.indexer is not None:
+            found.append(
+                CachedLayers(
+                    kind="full", count=each.num_layers, token_bytes=each.indexer.entry_bytes, is_mla=True
+                )
+            )
+    return tuple(found)
+
+
+def _token_bytes(shape: ModelShape, mixer: Mixer, tp: int) -> int:
+    """Return what a token leaves of keys and values in one layer, whole bytes."""
+    if mixer.indexer is not None and shape.kv_dtype_bytes == 1:
+        return FP8_SPARSE_TOKEN
+    return round(shape.token_bytes(mixer, tp))

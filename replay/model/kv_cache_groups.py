@@ -233,7 +233,7 @@ def cached_layers(shape: ModelShape, *, tp: int = 1) -> tuple[CachedLayers, ...]
             is_mla=attention is not None and attention.is_mla,
         )
         found.append(kept)
-        if each.indexer is not None:
+        if each.indexer is not None and each.indexer.entry_bytes:
             found.append(
                 CachedLayers(
                     kind="full", count=each.num_layers, token_bytes=each.indexer.entry_bytes, is_mla=True

@@ -184,7 +184,8 @@ class ModelShape:
     ``plain_width`` how wide all of them are together where they differ. ``attention``: of the layers that see
     everything. ``not_timed``: kinds of layers whose time no formula here has. ``dtype_bytes``: of activations,
     embeddings and, unless ``kv_dtype_bytes`` says otherwise, the KV cache. Precisions: of what the quantization covers.
-    ``max_model_len``: the longest sequence that vLLM takes without a flag. ``left_out``: what of the file is not in these numbers.
+    ``max_model_len``: the longest sequence that vLLM takes without a flag. ``left_out``: what of the file is not in
+    these numbers.
     """
 
     name: str

@@ -188,7 +188,7 @@ def _in_groups(capacity: KvCacheSize) -> str:
         return ""
     kinds = Counter(group.kind for group in capacity.groups)
     parts = " + ".join(f"{number} {kind}" for kind, number in kinds.items())
-    return f" in all of {len(capacity.groups)} groups ({parts})"
+    return f" of one long sequence, in {len(capacity.groups)} groups ({parts})"
 
 
 def _precisions(shape: ModelShape) -> str:

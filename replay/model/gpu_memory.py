@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from fractions import Fraction
 
 from replay.model.gpus import Gpu
 from replay.model.kv_cache_groups import Dealt, cached_layers, dealt, undivided
@@ -67,9 +68,25 @@ class KvCacheSize:
 
     @property
     def num_tokens(self) -> int:
-        """How many tokens fit in the cache, each with a block of its own in every group."""
-        usable = self.num_gpu_blocks - NULL_BLOCK
-        return usable // len(self.groups) * min(group.block_size or self.block_size for group in self.groups)
+        """How many tokens fit in the cache; with several groups those of one long sequence, in its full layers.
+
+        Its windows, chunks and states take their blocks off first. Without full layers: of a block in every group.
+        """
+        usable, full = self.num_gpu_blocks - NULL_BLOCK, [g for g in self.groups if g.kind == "full"]
+        if len(self.groups) == 1 or not full:
+            size = min(group.block_size or self.block_size for group in self.groups)
+            return usable // len(self.groups) * size
+        held = sum(self._blocks_held(group) for group in self.groups)
+        per_token = sum(Fraction(1, group.block_size or self.block_size) for group in full)
+        return max(0, int((usable - held) / per_token))
+
+    def _blocks_held(self, group: KVCacheGroup) -> int:
+        """Return the blocks that a sequence holds in a group whatever its length; of a full one none."""
+        size = group.block_size or self.block_size
+        if group.kind == "state":
+            return 2 if group.mode == "align" else 1
+        window = -(-(group.window - 1) // size) + 1 if group.kind == "sliding" else 0
+        return window or -(-group.chunk // size)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

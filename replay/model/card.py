@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict
 
@@ -14,6 +15,7 @@ from replay.model.gpus import Gpu
 from replay.model.matmuls.tiles import Tiles, tiles_of
 from replay.model.peak import peak_times
 from replay.model.shape import ModelShape
+from sim import KVCacheGroup
 from sim.latency import PeakTimes
 
 WIDTH, HEIGHT = 64, 12
@@ -59,6 +61,7 @@ def document(shape: ModelShape, gpu: Gpu, capacity: KvCacheSize, *, tp: int, pp:
         "kv_bytes_per_token": capacity.kv_bytes_per_token,
         "block_size": capacity.block_size,
         "num_gpu_blocks": capacity.num_gpu_blocks,
+        "kv_cache_groups": [_group(group, capacity.block_size) for group in capacity.groups],
         "num_kv_tokens": capacity.num_tokens,
         "saturation_batch_size": at_peak.saturation_batch(),
         "step_floor_us": at_peak.weights_read(np.ones(1))[0] + at_peak.head_weights,
@@ -83,7 +86,7 @@ def card(shape: ModelShape, gpu: Gpu, capacity: KvCacheSize, *, tp: int, pp: int
         "KV cache per GPU": f"{capacity.kv_bytes / GIB:.2f} GiB (utilization {capacity.utilization:g})",
         "KV per token and GPU": kv_text(capacity.kv_bytes_per_token),
         "num_gpu_blocks": f"{capacity.num_gpu_blocks:,} of {capacity.block_size} tokens: "
-        f"{capacity.num_tokens:,} tokens",
+        f"{capacity.num_tokens:,} tokens{_in_groups(capacity)}",
         "B_sat": f"{said['saturation_batch_size']:,} tokens in a step saturate the GPU's compute",
         "a step takes at least": f"{float(str(said['step_floor_us'])) / 1e3:.2f} ms to read the weights",
         "a token more takes": edges_text(tiles_of(shape, gpu, tp=tp)),
@@ -165,7 +168,27 @@ def _layers(shape: ModelShape) -> str:
         parts.append(f"{shape.num_moe_layers} with {shape.experts.num_experts} experts")
     if shape.num_windowed_layers:
         parts.append(f"{shape.num_windowed_layers} with a window of {shape.window:,}")
+    parts += [f"{each.num_layers} {each.state.name}" for each in shape.mixers if each.state]
+    parts += [f"an indexer that picks {each.indexer.top_k:,} tokens" for each in shape.mixers if each.indexer]
     return ", ".join(parts)
+
+
+def _group(group: KVCacheGroup, block_size: int) -> dict[str, object]:
+    """Return a group as TWIN.yaml has it."""
+    said: dict[str, object] = {"kind": group.kind, "block_size": group.block_size or block_size}
+    for name in ("window", "chunk"):
+        if getattr(group, name):
+            said[name] = getattr(group, name)
+    return said | ({"mode": group.mode} if group.kind == "state" else {})
+
+
+def _in_groups(capacity: KvCacheSize) -> str:
+    """Return how many groups of each kind share the blocks, nothing where there is one."""
+    if len(capacity.groups) == 1:
+        return ""
+    kinds = Counter(group.kind for group in capacity.groups)
+    parts = " + ".join(f"{number} {kind}" for kind, number in kinds.items())
+    return f" of one long sequence, in {len(capacity.groups)} groups ({parts})"
 
 
 def _precisions(shape: ModelShape) -> str:

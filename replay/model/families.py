@@ -86,12 +86,25 @@ FAMILIES: Mapping[str, Family] = {
     "kimi_k2": Family(),
     "minicpm3": Family(is_tied=True),
     "llama4_text": Family(windows="chunked", has_shared_expert=True),
+    "mimo": Family(windows="flag"),
+    "step3p7": Family(),
+    "gemma4_text": Family(is_tied=True),
+    "qwen3_next": Family(),
+    "qwen3_5_text": Family(),
+    "qwen3_5_moe_text": Family(),
+    "nemotron_h": Family(is_gated=False),
+    "nemotron-nas": Family(),
+    "deepseek_v32": Family(),
+    "glm_moe_dsa": Family(),
+    "kimi_linear": Family(),
+    "mimo_v2_flash": Family(),
 }
 """Architectures that are understood."""
 
 STATE_SPACE = "state-space layers, whose state does not grow with the context"
 LINEAR = "linear-attention layers, whose state does not grow with the context"
 SPARSE = "sparse attention, whose indexer picks the tokens that a query sees"
+COMPRESSED = "layers that keep one key for several tokens, beside a window (compress_ratios)"
 CROSS = "cross-attention to an encoder"
 
 NOT_MODELLED: Mapping[str, str] = {
@@ -102,20 +115,15 @@ NOT_MODELLED: Mapping[str, str] = {
     "jamba": STATE_SPACE,
     "bamba": STATE_SPACE,
     "zamba2": STATE_SPACE,
-    "nemotron_h": STATE_SPACE,
     "plamo2": STATE_SPACE,
     "granitemoehybrid": STATE_SPACE,
     "minimax": LINEAR,
     "minimax_text_01": LINEAR,
-    "qwen3_next": LINEAR,
-    "qwen3_5_text": LINEAR,
-    "qwen3_5_moe_text": LINEAR,
-    "kimi_linear": LINEAR,
     "rwkv": LINEAR,
     "lfm2": "short-convolution layers, whose state does not grow with the context",
     "lfm2_moe": "short-convolution layers, whose state does not grow with the context",
-    "deepseek_v32": SPARSE,
-    "glm_moe_dsa": SPARSE,
+    "deepseek_v4": COMPRESSED,
+    "deepseek_ref": COMPRESSED,
     "gemma3n_text": "per-layer embeddings and layers that share a KV cache",
     "mllama_text_model": CROSS,
     "whisper": CROSS,
@@ -125,6 +133,7 @@ NOT_MODELLED: Mapping[str, str] = {
 """What the architectures that people ask for have, and neither the KV capacity nor the roofline here knows."""
 
 TELLING_FIELDS: Mapping[str, str] = {
+    "compress_ratios": COMPRESSED,
     "index_topk": SPARSE,
     "mamba_d_state": STATE_SPACE,
     "ssm_state_size": STATE_SPACE,

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from fractions import Fraction
 
 from replay.model.gpus import Gpu
+from replay.model.kv_cache_groups import Dealt, cached_layers, dealt, undivided
 from replay.model.layout import ONE_NODE, Layout
-from replay.model.shape import ModelShape
-from sim import DEFAULT_VERSION, minor_version, nearest_rules
+from replay.model.shape import Mixer, ModelShape
+from sim import DEFAULT_VERSION, KVCacheGroup, minor_version, nearest_rules
 from traces import ConfigError
 
 GIB = 2**30
@@ -44,6 +46,7 @@ class KvCacheSize:
     """One GPU's memory (bytes) and the KV blocks in it, counted as vLLM does, the null block included.
 
     ``kv_bytes_per_token``: what a token of context takes on this GPU, in the layers that keep all of it.
+    ``groups``: of layers that keep alike; ``block_size``: of a group that has no size of its own.
     """
 
     memory_bytes: float
@@ -55,6 +58,7 @@ class KvCacheSize:
     kv_bytes_per_token: float
     block_size: int
     num_gpu_blocks: int
+    groups: tuple[KVCacheGroup, ...] = (KVCacheGroup(kind="full"),)
 
     @property
     def kv_bytes(self) -> float:
@@ -64,8 +68,25 @@ class KvCacheSize:
 
     @property
     def num_tokens(self) -> int:
-        """How many tokens fit in the cache."""
-        return (self.num_gpu_blocks - NULL_BLOCK) * self.block_size
+        """How many tokens fit in the cache; with several groups those of one long sequence, in its full layers.
+
+        Its windows, chunks and states take their blocks off first. Without full layers: of a block in every group.
+        """
+        usable, full = self.num_gpu_blocks - NULL_BLOCK, [g for g in self.groups if g.kind == "full"]
+        if len(self.groups) == 1 or not full:
+            size = min(group.block_size or self.block_size for group in self.groups)
+            return usable // len(self.groups) * size
+        held = sum(self._blocks_held(group) for group in self.groups)
+        per_token = sum(Fraction(1, group.block_size or self.block_size) for group in full)
+        return max(0, int((usable - held) / per_token))
+
+    def _blocks_held(self, group: KVCacheGroup) -> int:
+        """Return the blocks that a sequence holds in a group whatever its length; of a full one none."""
+        size = group.block_size or self.block_size
+        if group.kind == "state":
+            return 2 if group.mode == "align" else 1
+        window = -(-(group.window - 1) // size) + 1 if group.kind == "sliding" else 0
+        return window or -(-group.chunk // size)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,6 +102,8 @@ class Serving:
     max_num_batched_tokens: int = 2048
     max_num_seqs: int = 256
     vllm_version: str = DEFAULT_VERSION
+    enable_prefix_caching: bool = True
+    disable_hybrid_kv_cache_manager: bool = False
 
     @property
     def counts_cuda_graphs(self) -> bool:
@@ -111,12 +134,13 @@ def kv_cache_size(
 ) -> KvCacheSize:
     """Return one GPU's share: memory x utilization, less weights, activations, non-torch and CUDA graphs, in blocks.
 
-    Layers with a sliding window share vLLM's pool in groups as large as the group of full layers; what they hold, a
-    window per sequence and group, is not counted here. Raises ConfigError where nothing is left.
+    Layers that keep unlike share one pool in groups (``replay/model/kv_cache_groups.py``). Raises ConfigError where
+    nothing is left.
     """
     check_parallel(shape, tp=tp, pp=pp)
     layout.check(shape, tp=tp)
-    told, group = serving or Serving(), tp * pp * layout.dp > 1
+    told = serving or Serving()
+    layers, group = dealt_of(shape, tp=tp, serving=told), tp * pp * layout.dp > 1
     is_second = told.has_second_runner(shape)
     parts = KvCacheSize(
         memory_bytes=gpu.memory_gib * GIB,
@@ -132,12 +156,11 @@ def kv_cache_size(
         non_torch_bytes=NON_TORCH_BYTES_IN_A_GROUP if group else NON_TORCH_BYTES,
         cuda_graph_bytes=CUDA_GRAPH_BYTES if told.counts_cuda_graphs and not is_second else 0.0,
         kv_bytes_per_token=kv_bytes_per_token(shape, tp=tp, pp=pp),
-        block_size=told.block_size,
+        block_size=layers.block_size,
         num_gpu_blocks=0,
+        groups=layers.kv_cache_groups,
     )
-    if not parts.kv_bytes_per_token > 0:
-        raise ConfigError(f"KV cache: {shape.name} keeps nothing per token, expected a layer with attention")
-    blocks = int(parts.kv_bytes // (parts.kv_bytes_per_token * told.block_size))
+    blocks = int(parts.kv_bytes // (layers.bytes_per_block / pp))
     if blocks < NULL_BLOCK + 1:
         short = (parts.memory_bytes * parts.utilization - parts.kv_bytes) / GIB
         raise ConfigError(
@@ -146,6 +169,14 @@ def kv_cache_size(
             "fewer bits per weight"
         )
     return replace(parts, num_gpu_blocks=blocks)
+
+
+def dealt_of(shape: ModelShape, *, tp: int, serving: Serving) -> Dealt:
+    """Return a model's layers as this server would deal them out. Raises ConfigError where vLLM could not."""
+    layers = cached_layers(shape, tp=tp)
+    if serving.disable_hybrid_kv_cache_manager:
+        return undivided(layers, block_size=serving.block_size)
+    return dealt(layers, block_size=serving.block_size, caches_prefixes=serving.enable_prefix_caching)
 
 
 def kv_bytes_per_token(shape: ModelShape, *, tp: int = 1, pp: int = 1) -> float:
@@ -160,13 +191,8 @@ def weight_bytes(shape: ModelShape, *, tp: int = 1, pp: int = 1, layout: Layout 
     Experts are shared among ``tp`` x ``dp`` GPUs, a slice of each or with expert parallelism whole ones: the fullest
     GPU has one more where they do not go up.
     """
-    attention = shape.attention
-    replicated = shape.num_layers * attention.replicated_parameters(shape.hidden_size)
-    kept_by_heads = 0
-    if not attention.is_mla and attention.num_kv_heads < tp:  # each GPU has a whole head of keys and values
-        extra_heads = 1 - attention.num_kv_heads / tp
-        width = attention.head_dim + attention.v_head_dim
-        kept_by_heads = int(shape.num_layers * shape.hidden_size * width * extra_heads)
+    replicated = shape.replicated_parameters()
+    kept_by_heads = sum(_kept_by_heads(each, shape.hidden_size, tp=tp) for each in shape.mixers)
     in_attention = (shape.attention_parameters() - replicated) / tp + replicated + kept_by_heads
     layers = (
         in_attention * shape.attention_precision.bytes_per_weight
@@ -180,6 +206,15 @@ def weight_bytes(shape: ModelShape, *, tp: int = 1, pp: int = 1, layout: Layout 
     ends = padded * shape.hidden_size * shape.dtype_bytes / tp
     both_ends = ends * (1 if shape.is_tied else 2)
     return layers + both_ends if pp == 1 else layers / pp + ends
+
+
+def _kept_by_heads(mixer: Mixer, hidden_size: int, *, tp: int) -> int:
+    """Return the weights that a GPU holds beyond its share, as each has a whole head of keys and values."""
+    attention = mixer.attention
+    if attention is None or attention.is_mla or attention.num_kv_heads >= tp:
+        return 0
+    width = attention.head_dim + attention.v_head_dim
+    return int(mixer.num_layers * hidden_size * width * (1 - attention.num_kv_heads / tp))
 
 
 def activation_bytes(

@@ -9,12 +9,22 @@ from pathlib import Path
 from replay.model.config_json import ModelFields, read_model_fields, shown
 from replay.model.context_length import max_model_len
 from replay.model.families import FAMILIES, NOT_MODELLED, TELLING_FIELDS, Family
+from replay.model.hybrids import HYBRIDS, Layers
 from replay.model.quantization import read_quantization
-from replay.model.shape import Attention, Experts, ModelShape, Precision
+from replay.model.shape import Attention, Experts, Mixer, MixerKind, ModelShape, Precision
 from replay.model.shipped import model_name, shipped_config, shipped_models
 from traces import ConfigError
 
 DTYPE_BYTES: Mapping[str, int] = {"bfloat16": 2, "float16": 2, "float32": 4}
+SHARED_SIZES = (
+    "shared_expert_intermediate_size",
+    "shared_intermediate_size",
+    "moe_shared_expert_intermediate_size",
+)
+QUANTIZATION = "quantization_config"
+BLOCK_TYPES = "layers_block_type"
+"""A list that says how many layers there are, too (Nemotron 3 Ultra)."""
+PER_TOKEN = ("num_experts_per_tok", "num_experts_per_token", "top_k_experts")
 FULL_LAYER, WINDOWED_LAYERS = "full_attention", ("sliding_attention", "chunked_attention")
 
 
@@ -36,8 +46,29 @@ def read_model_config(path: str | Path, *, kv_cache_dtype: str = "auto", dtype: 
             f"name in the model's folder), or a model that ships ({names})"
         )
     return shape_from(
-        read_model_fields(file), name=model_name(file), kv_cache_dtype=kv_cache_dtype, dtype=dtype
+        _with_quantization_beside(read_model_fields(file), file),
+        name=model_name(file),
+        kv_cache_dtype=kv_cache_dtype,
+        dtype=dtype,
     )
+
+
+def _with_quantization_beside(fields: ModelFields, file: Path) -> ModelFields:
+    """Return a config.json's fields with the quantization of NVIDIA's file beside it, where it has none itself.
+
+    ``hf_quant_config.json``, or ``NAME.hf_quant.json`` beside ``NAME.json`` (vllm 0.32.0 config/model.py reads it so).
+    """
+    text = fields.mapping("text_config")
+    if QUANTIZATION in fields or (text is not None and QUANTIZATION in text):
+        return fields
+    for beside in (file.with_name("hf_quant_config.json"), file.with_name(f"{file.stem}.hf_quant.json")):
+        if beside.is_file():
+            said = read_model_fields(beside).mapping("quantization")
+            found = {} if said is None else dict(said.values)
+            return (
+                fields.completed({QUANTIZATION: {"quant_method": "modelopt", **found}}) if found else fields
+            )
+    return fields
 
 
 def shape_from(
@@ -47,18 +78,21 @@ def shape_from(
     text = fields.mapping("text_config") or fields  # a multimodal model: its language model
     model_type = text.text("model_type") or ""
     family = _family(text, model_type)
-    text = text.completed(family.fields)
+    kinds = {"num_hidden_layers": len(text.items(BLOCK_TYPES))} if BLOCK_TYPES in text else {}
+    text = text.completed({**family.fields, **kinds})
     dtype = _dtype(text, fields, asked=dtype)
     plain = Precision(name=dtype, bytes_per_weight=DTYPE_BYTES[dtype], matmul="16bit")
     quantized = read_quantization(text if "quantization_config" in text else fields, dtype=plain)
     num_layers = text.needed("num_hidden_layers")
-    num_moe_layers, experts = _experts(text, family, num_layers=num_layers)
-    num_windowed, window = _windows(text, family, num_layers=num_layers)
+    attention = _attention(text)
+    layers = _layers(text, model_type, family, attention, num_layers=num_layers)
+    num_moe_layers, experts = _experts(text, family, layers, num_layers=num_layers)
     tied = fields.flag("tie_word_embeddings") if text is not fields else None
     tied = text.flag("tie_word_embeddings") if text.flag("tie_word_embeddings") is not None else tied
     has_fp8_kv = kv_cache_dtype.startswith("fp8") or (kv_cache_dtype == "auto" and quantized.has_fp8_kv_cache)
     dense_size = text.integer("intermediate_size_mlp") or text.integer("intermediate_size", "ffn_dim")
-    if num_moe_layers < num_layers and not dense_size:
+    num_plain = num_layers - num_moe_layers if layers.num_plain_mlps is None else layers.num_plain_mlps
+    if num_plain and layers.plain_width is None and not dense_size:
         dense_size = text.needed("intermediate_size")
     return ModelShape(
         name=name,
@@ -68,7 +102,12 @@ def shape_from(
         vocab_size=text.needed("vocab_size"),
         max_model_len=max_model_len(text),
         intermediate_size=dense_size or 0,
-        attention=_attention(text),
+        attention=attention,
+        mixers=layers.mixers,
+        num_plain_mlps=layers.num_plain_mlps,
+        plain_width=layers.plain_width,
+        other_parameters=layers.other_parameters,
+        not_timed=layers.not_timed,
         attention_precision=quantized.parts["attention"],
         mlp_precision=quantized.parts["mlp"],
         expert_precision=quantized.parts["experts"],
@@ -79,9 +118,7 @@ def shape_from(
         is_tied=family.is_tied if tied is None else tied,
         num_moe_layers=num_moe_layers,
         experts=experts,
-        num_windowed_layers=num_windowed,
-        window=window,
-        left_out=_left_out(fields),
+        left_out=(*_left_out(fields), *layers.left_out),
     )
 
 
@@ -96,20 +133,22 @@ def _left_out(fields: ModelFields) -> tuple[str, ...]:
 def _family(text: ModelFields, model_type: str) -> Family:
     """Return what is known of an architecture. Raises ConfigError that names what it has and is not modelled."""
     feature = NOT_MODELLED.get(model_type)
-    field = "model_type" if feature else next((key for key in TELLING_FIELDS if text.values.get(key)), None)
+    telling = () if model_type in HYBRIDS else TELLING_FIELDS
+    field = "model_type" if feature else next((key for key in telling if text.values.get(key)), None)
     if field is not None:
         got = repr(model_type) if feature else shown(text.values[field])
         text.fail(
             field,
             got=f"{got}: {feature or TELLING_FIELDS[field]}",
-            expected="attention over the context or a window of it; with latency.model blackbox or extended and "
-            "num_gpu_blocks no config.json is needed",
+            expected="layers that are known; with engine.kv_cache_groups and num_gpu_blocks written out, and the "
+            "coefficients of latency.model blackbox, no config.json is needed",
         )
     if model_type not in FAMILIES:
         text.fail(
             "model_type",
             got=repr(model_type),
-            expected="an architecture that is known, or latency.model blackbox with coefficients",
+            expected="an architecture that is known, or latency.model blackbox with coefficients, and "
+            "engine.kv_cache_groups where its layers keep unlike",
             nearest=FAMILIES,
         )
     return FAMILIES[model_type]
@@ -127,6 +166,16 @@ def _dtype(text: ModelFields, fields: ModelFields, *, asked: str) -> str:
     return "float16" if plain == "float32" and asked == "auto" else plain
 
 
+def _layers(
+    text: ModelFields, model_type: str, family: Family, attention: Attention, *, num_layers: int
+) -> Layers:
+    """Return the layers by kind, by the family's own fields where it has any."""
+    read = HYBRIDS.get(model_type)
+    if read is not None:
+        return read(text, attention, num_layers)
+    return Layers(mixers=_mixers(text, family, attention, num_layers=num_layers))
+
+
 def _attention(text: ModelFields) -> Attention:
     hidden, heads = text.needed("hidden_size"), text.needed("num_attention_heads")
     rank = text.integer("kv_lora_rank") or 0
@@ -141,30 +190,36 @@ def _attention(text: ModelFields) -> Attention:
             kv_lora_rank=rank,
             rope_head_dim=rope,
         )
-    head_dim = text.integer("head_dim") or hidden // heads
+    head_dim = text.integer("head_dim", "attention_head_dim") or hidden // heads
     kv_heads = text.integer("num_key_value_heads") or heads
-    return Attention(num_heads=heads, num_kv_heads=kv_heads, head_dim=head_dim, v_head_dim=head_dim)
+    v_head_dim = text.integer("v_head_dim") or head_dim
+    return Attention(num_heads=heads, num_kv_heads=kv_heads, head_dim=head_dim, v_head_dim=v_head_dim)
 
 
-def _experts(text: ModelFields, family: Family, *, num_layers: int) -> tuple[int, Experts | None]:
+def _experts(
+    text: ModelFields, family: Family, layers: Layers, *, num_layers: int
+) -> tuple[int, Experts | None]:
     """Return how many layers have experts, and what they are."""
     number = text.integer("n_routed_experts", "num_local_experts", "num_experts") or 0
     if number == 0:
         return 0, None
     size = text.integer("moe_intermediate_size") or text.needed("intermediate_size")
-    shared = (text.integer("n_shared_experts") or 0) * size
-    shared += text.integer("shared_expert_intermediate_size", "shared_intermediate_size") or 0
-    per_token = text.needed("num_experts_per_tok", "num_experts_per_token")
+    number_shared = text.integer("n_shared_experts", "num_shared_experts") or 0
+    shared_size = text.integer(*SHARED_SIZES)
+    shared = (number_shared or 1) * shared_size if shared_size else number_shared * size
+    per_token = text.needed(*PER_TOKEN)
     if per_token > number:
-        key = "num_experts_per_tok" if "num_experts_per_tok" in text else "num_experts_per_token"
+        key = next(each for each in PER_TOKEN if each in text)
         text.fail(key, got=f"{per_token}", expected=f"at most the {number} experts that there are")
     experts = Experts(
         num_experts=number,
         num_per_token=per_token,
         intermediate_size=size,
         shared_size=size if family.has_shared_expert else shared,
+        hidden_size=text.integer("moe_latent_size", "routed_expert_hidden_size") or 0,
     )
-    return _num_moe_layers(text, num_layers=num_layers), experts
+    number_of = layers.num_moe_layers
+    return _num_moe_layers(text, num_layers=num_layers) if number_of is None else number_of, experts
 
 
 def _num_moe_layers(text: ModelFields, *, num_layers: int) -> int:
@@ -180,8 +235,18 @@ def _num_moe_layers(text: ModelFields, *, num_layers: int) -> int:
     return sum(number % every == 0 for number in layers)
 
 
-def _windows(text: ModelFields, family: Family, *, num_layers: int) -> tuple[int, int]:
-    """Return how many layers are windowed, and how many tokens the window holds."""
+def _mixers(text: ModelFields, family: Family, attention: Attention, *, num_layers: int) -> tuple[Mixer, ...]:
+    """Return the layers by what they see, in the order of the first of each kind."""
+    number, window, is_first = _windows(text, family, num_layers=num_layers)
+    kind: MixerKind = "chunked" if family.windows == "chunked" else "sliding"
+    full = Mixer(kind="full", num_layers=num_layers - number, attention=attention)
+    windowed = Mixer(kind=kind, num_layers=number, attention=attention, window=window)
+    both = (windowed, full) if is_first else (full, windowed)
+    return tuple(each for each in both if each.num_layers)
+
+
+def _windows(text: ModelFields, family: Family, *, num_layers: int) -> tuple[int, int, bool]:
+    """Return how many layers are windowed, how many tokens the window holds, and whether the first layer is one."""
     window = text.integer("attention_chunk_size" if family.windows == "chunked" else "sliding_window") or 0
     kinds = text.texts("layer_types")
     for kind in kinds:
@@ -190,12 +255,13 @@ def _windows(text: ModelFields, family: Family, *, num_layers: int) -> tuple[int
                 "layer_types", got=repr(kind), expected="attention", nearest=(FULL_LAYER, *WINDOWED_LAYERS)
             )
     if window == 0 or (not kinds and family.windows == "flag" and not text.flag("use_sliding_window")):
-        return 0, 0
+        return 0, 0, False
     if 0 < (text.integer("max_position_embeddings") or 0) <= window:
-        return 0, 0  # no context is longer than the window
+        return 0, 0, False  # no context is longer than the window
     if kinds:
-        return sum(kind in WINDOWED_LAYERS for kind in kinds[:num_layers]), window
-    return _num_windowed(text, family, num_layers=num_layers), window
+        number = sum(kind in WINDOWED_LAYERS for kind in kinds[:num_layers])
+        return number, window, kinds[0] in WINDOWED_LAYERS
+    return _num_windowed(text, family, num_layers=num_layers), window, family.windows != "flag"
 
 
 def _num_windowed(text: ModelFields, family: Family, *, num_layers: int) -> int:

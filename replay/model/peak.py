@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TypedDict
 
 from replay.model.gpu_memory import check_parallel
@@ -9,6 +10,7 @@ from replay.model.gpus import Gpu
 from replay.model.layout import ONE_NODE, SENDS_EVERYTHING, Layout
 from replay.model.shape import ModelShape
 from sim.latency import PeakTimes
+from traces import ConfigError
 
 FLOPS_PER_WEIGHT = 2.0
 """A multiplication and an addition per weight and token."""
@@ -27,9 +29,9 @@ def peak_times(
     """Return what each part of a step takes one of ``tp`` GPUs, over all layers. Raises ConfigError on a bad tp."""
     check_parallel(shape, tp=tp, pp=pp)
     layout.check(shape, tp=tp)
+    refuse_not_timed(shape)
     attention = shape.attention
     bandwidth, rate16 = gpu.bytes_per_us(), gpu.flops_per_us("16bit")
-    windowed_share = shape.num_windowed_layers
     in_experts = shape.expert_precision
     attention_weights = _attention_weights(shape, tp=tp)
     mlp_weights, expert_weights = (
@@ -38,18 +40,17 @@ def peak_times(
     )
     head_weights = shape.head_parameters() / tp
     matmul, weights = _products(shape, gpu, attention_weights, mlp_weights)
-    entry_bytes = attention.entries_per_token(tp) * shape.kv_dtype_bytes
-    pair, entry = attention.prefill_flops_per_pair(tp) / rate16, attention.decode_flops_per_entry(tp) / rate16
+    whole, part = _mixing(shape, tp=tp)
     experts = shape.experts
     return PeakTimes(
         matmul=matmul,
         weights=weights / bandwidth,
         head_matmul=FLOPS_PER_WEIGHT * head_weights / rate16,
         head_weights=head_weights * shape.dtype_bytes / bandwidth,
-        prefill_pair=shape.num_full_layers * pair,
-        decode_entry=shape.num_full_layers * entry,
-        kv_entry=shape.num_full_layers * entry_bytes / bandwidth,
-        kv_write=shape.num_layers * entry_bytes / bandwidth,
+        prefill_pair=whole.prefill_flops / rate16,
+        decode_entry=whole.decode_flops / rate16,
+        kv_entry=whole.entry_bytes / bandwidth,
+        kv_write=(shape.kv_bytes_per_token(tp) + shape.kv_bytes_per_token(tp, windowed=True)) / bandwidth,
         activation=activation_bytes_per_token(shape, tp=tp) / bandwidth,
         num_layers=shape.num_layers,
         expert_matmul=FLOPS_PER_WEIGHT
@@ -60,10 +61,10 @@ def peak_times(
         num_experts=experts.num_experts if experts else 0,
         num_experts_per_token=experts.num_per_token if experts else 0,
         num_moe_layers=shape.num_moe_layers,
-        windowed_prefill_pair=windowed_share * pair,
-        windowed_decode_entry=windowed_share * entry,
-        windowed_kv_entry=windowed_share * entry_bytes / bandwidth,
-        window=shape.window,
+        windowed_prefill_pair=part.prefill_flops / rate16,
+        windowed_decode_entry=part.decode_flops / rate16,
+        windowed_kv_entry=part.entry_bytes / bandwidth,
+        window=part.tokens,
         dp=layout.dp,
         ep=layout.expert_ranks(tp) if layout.enable_expert_parallel else 1,
         tp=tp,
@@ -73,9 +74,84 @@ def peak_times(
     )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Mixing:
+    """What layers that see alike take per pair and per entry, all together; ``tokens``: the most a query sees."""
+
+    prefill_flops: float = 0.0
+    decode_flops: float = 0.0
+    entry_bytes: float = 0.0
+    tokens: int = 0
+
+
+def _mixing(shape: ModelShape, *, tp: int) -> tuple[_Mixing, _Mixing]:
+    """Return what the layers take that see the whole context, and those that see a part of it.
+
+    A state is a part of one token: whatever the length, a decode reads and writes it whole, and a prefill takes its
+    recurrence once per token. An indexer sees the whole context, with one small head of keys; the attention behind it
+    its ``top_k`` tokens, in the latent form (vllm 0.32.0 flashmla_sparse.py), whatever the phase.
+    """
+    whole, part = _Mixing(), _Mixing()
+    for each in shape.mixers:
+        attention, number = each.attention, each.num_layers
+        if each.state is not None:
+            kept = each.state.bytes_per_request(tp, dtype_bytes=shape.dtype_bytes)
+            flops = number * each.state.flops_per_token(tp)
+            part = _plus(
+                part,
+                _Mixing(prefill_flops=flops, decode_flops=flops, entry_bytes=2.0 * number * kept, tokens=1),
+            )
+        elif attention is not None and each.indexer is not None:
+            indexer = each.indexer
+            scan = number * 2.0 * indexer.num_heads * indexer.head_dim
+            scanned = number * indexer.entry_bytes
+            whole = _plus(whole, _Mixing(prefill_flops=scan, decode_flops=scan, entry_bytes=scanned))
+            latent = number * attention.decode_flops_per_entry(tp)
+            read = number * shape.token_bytes(each, tp)
+            picked = _Mixing(
+                prefill_flops=latent, decode_flops=latent, entry_bytes=read, tokens=indexer.top_k
+            )
+            part = _plus(part, picked)
+        elif attention is not None:
+            seen = _Mixing(
+                prefill_flops=number * attention.prefill_flops_per_pair(tp),
+                decode_flops=number * attention.decode_flops_per_entry(tp),
+                entry_bytes=number * shape.token_bytes(each, tp),
+                tokens=each.window,
+            )
+            whole, part = (whole, _plus(part, seen)) if each.is_windowed else (_plus(whole, seen), part)
+    return whole, part
+
+
+def _plus(one: _Mixing, other: _Mixing) -> _Mixing:
+    return _Mixing(
+        prefill_flops=one.prefill_flops + other.prefill_flops,
+        decode_flops=one.decode_flops + other.decode_flops,
+        entry_bytes=one.entry_bytes + other.entry_bytes,
+        tokens=max(one.tokens, other.tokens),
+    )
+
+
+def refuse_not_timed(shape: ModelShape) -> None:
+    """Raise ConfigError, naming the kind of layer, where no formula here has a model's time per step."""
+    kinds = list(shape.not_timed)
+    seen = {
+        each.window if each.is_windowed else each.indexer.top_k if each.indexer else 1
+        for each in shape.mixers
+        if each.is_windowed or each.indexer or each.state
+    }
+    if len(seen) > 1 and not kinds:
+        kinds.append("layers of several windows")
+    if kinds:
+        raise ConfigError(
+            f"latency.model: got roofline or physics for {shape.name} with {', '.join(kinds)}, expected blackbox or "
+            "extended with coefficients: the time of such layers is not modelled; its KV cache is"
+        )
+
+
 def _attention_weights(shape: ModelShape, *, tp: int) -> float:
     """Return the weights of attention on one GPU, over all layers; what cannot be split is on each."""
-    replicated = shape.num_layers * shape.attention.replicated_parameters(shape.hidden_size)
+    replicated = shape.replicated_parameters()
     return (shape.attention_parameters() - replicated) / tp + replicated
 
 

@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from replay.model.config_json import ModelFields
-from replay.model.shape import Precision
+from replay.model.shape import MatmulKind, Precision
 
 Parts = Mapping[str, Precision]
 """Precisions of the parts of a model: ``attention``, ``mlp`` and ``experts``."""
 
 PARTS: Mapping[str, tuple[str, ...]] = {
-    "attention": ("self_attn", "attention"),
+    "attention": ("self_attn", "attention", "linear_attn", ".attn"),
     "mlp": ("mlp", "shared_expert"),
     "experts": ("experts",),
 }
@@ -27,6 +27,7 @@ NVFP4_BYTES = 0.5 + 1 / 16
 """Four bits, and an 8-bit scale for 16 weights."""
 
 FP8 = Precision(name="fp8", bytes_per_weight=1.0, matmul="fp8")
+MIXED = "MIXED_PRECISION"
 METHODS = ("fp8", "fbgemm_fp8", "compressed-tensors", "modelopt", "mxfp4", "gptq", "awq", "bitsandbytes")
 
 
@@ -43,13 +44,22 @@ def read_quantization(config: ModelFields, *, dtype: Precision) -> Quantization:
     section = config.mapping("quantization_config")
     if section is None:
         return Quantization(parts=dict.fromkeys(PARTS, dtype))
-    method = (section.text("quant_method") or "").lower()
+    method = str(section.values.get("quant_method") or "").lower()
+    algorithm = str(section.values.get("quant_algo") or "").upper()
+    if not method and not algorithm:  # an empty name stands for no quantization
+        return Quantization(parts=dict.fromkeys(PARTS, dtype))
+    method = method or "modelopt"
     is_modelopt = method.startswith("modelopt")
     if method not in METHODS and not is_modelopt:
         section.fail("quant_method", got=repr(method), expected="a method that is known", nearest=METHODS)
     if method == "mxfp4":
         experts = Precision(name="mxfp4", bytes_per_weight=MXFP4_BYTES, matmul="16bit")
         return Quantization(parts={"attention": dtype, "mlp": dtype, "experts": experts})
+    kv_scheme = section.mapping("kv_cache_scheme")
+    kv_algorithm = str(section.values.get("kv_cache_quant_algo") or "").upper()
+    has_fp8_kv = kv_scheme is not None or (is_modelopt and kv_algorithm == "FP8")
+    if algorithm == MIXED:
+        return Quantization(parts=_mixed(section, method, dtype=dtype), has_fp8_kv_cache=has_fp8_kv)
     precision = _precision(section, method, dtype=dtype)
     spared = [
         *section.texts("ignore"),
@@ -57,11 +67,27 @@ def read_quantization(config: ModelFields, *, dtype: Precision) -> Quantization:
         *section.texts("exclude_modules"),
     ]
     parts = {part: dtype if _is_spared(part, spared) else precision for part in PARTS}
-    kv_scheme = section.mapping("kv_cache_scheme")
-    kv_algorithm = (section.text("kv_cache_quant_algo") or "").upper()
-    return Quantization(
-        parts=parts, has_fp8_kv_cache=kv_scheme is not None or (is_modelopt and kv_algorithm == "FP8")
-    )
+    return Quantization(parts=parts, has_fp8_kv_cache=has_fp8_kv)
+
+
+def _mixed(section: ModelFields, method: str, *, dtype: Precision) -> Parts:
+    """Return the precision of each part by the layers that are listed, the first of each; others by the method."""
+    layers = section.mapping("quantized_layers")
+    listed = {} if layers is None else {name: layers.mapping(name) for name in layers.section.nodes}
+    rest = FP8 if method == "fp8" else dtype
+    parts = {}
+    for part in PARTS:
+        named = [each for name, each in listed.items() if each is not None and _is_spared(part, [name])]
+        parts[part] = _algorithm(str(named[0].values.get("quant_algo") or ""), dtype=dtype) if named else rest
+    return parts
+
+
+def _algorithm(name: str, *, dtype: Precision) -> Precision:
+    """Return the precision of one of modelopt's algorithms; W4A16 is multiplied in 16 bits."""
+    if "FP4" in name.upper():
+        matmul: MatmulKind = "16bit" if "A16" in name.upper() else "fp4"
+        return Precision(name="nvfp4", bytes_per_weight=NVFP4_BYTES, matmul=matmul)
+    return FP8 if "FP8" in name.upper() else dtype
 
 
 def _precision(section: ModelFields, method: str, *, dtype: Precision) -> Precision:
@@ -74,14 +100,13 @@ def _precision(section: ModelFields, method: str, *, dtype: Precision) -> Precis
         return _weight_only(8 if section.flag("load_in_8bit") else 4, 64)
     if method == "compressed-tensors":
         return _compressed(section, dtype=dtype)
-    algorithm = (section.text("quant_algo") or "FP8").upper()
-    if "FP4" in algorithm:
-        return Precision(name="nvfp4", bytes_per_weight=NVFP4_BYTES, matmul="fp4")
-    return FP8
+    return _algorithm(section.text("quant_algo") or "FP8", dtype=dtype)
 
 
 def _compressed(section: ModelFields, *, dtype: Precision) -> Precision:
     """Return the precision of compressed-tensors' first group: bits, kind, and whether activations are cut, too."""
+    if (section.text("format") or "").startswith("mxfp4"):
+        return Precision(name="mxfp4", bytes_per_weight=MXFP4_BYTES, matmul="16bit")
     groups = section.mapping("config_groups")
     first = next(iter(groups.mappings()), None) if groups is not None else None
     weights = first.mapping("weights") if first is not None else None

@@ -26,6 +26,8 @@ class Attention:
     """One attention layer. With ``kv_lora_rank`` it is multi-head latent attention (DeepSeek-V2, arXiv:2405.04434).
 
     ``head_dim``: of queries and keys; ``v_head_dim``: of values; MLA's ``rope_head_dim`` is a part of ``head_dim``.
+    ``has_gate``: its output is gated by a projection as wide (Qwen3.5, Kimi K3). ``values_are_keys``: one projection
+    makes both, which are kept twice all the same (Gemma 4).
     """
 
     num_heads: int
@@ -35,6 +37,8 @@ class Attention:
     q_lora_rank: int = 0
     kv_lora_rank: int = 0
     rope_head_dim: int = 0
+    has_gate: bool = False
+    values_are_keys: bool = False
 
     @property
     def is_mla(self) -> bool:
@@ -43,9 +47,11 @@ class Attention:
 
     def parameters(self, hidden_size: int) -> int:
         """Return how many weights the four projections have (MLA: with its down and up projections)."""
-        output = self.num_heads * self.v_head_dim * hidden_size
+        output = self.num_heads * self.v_head_dim * hidden_size * (2 if self.has_gate else 1)
         if not self.is_mla:
-            keys_values = self.num_kv_heads * (self.head_dim + self.v_head_dim)
+            keys_values = self.num_kv_heads * (
+                self.head_dim + (0 if self.values_are_keys else self.v_head_dim)
+            )
             return hidden_size * (self.num_heads * self.head_dim + keys_values) + output
         query = self.num_heads * self.head_dim
         down = hidden_size * (self.kv_lora_rank + self.rope_head_dim)
@@ -77,23 +83,109 @@ class Attention:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class State:
+    """What a layer keeps of a request in place of keys and values, whatever the length: a matrix per head.
+
+    ``name``: what the layer is called in messages. ``head_dim`` x ``key_dim``: the matrix of each of ``num_heads``;
+    ``key_heads``: of keys and queries (Mamba-2: groups of B and C). The last ``conv_kernel`` - 1 inputs of the
+    convolution before it are kept, too. ``dtype_bytes``: of the matrices. ``parameters``: weights of one layer.
+    ``num_products``: with the matrix per token: to write and to read, the delta rule also before it writes.
+    """
+
+    name: str
+    num_heads: int
+    head_dim: int
+    key_heads: int
+    key_dim: int
+    conv_kernel: int
+    dtype_bytes: int
+    parameters: int
+    num_products: int = 2
+
+    def bytes_per_request(self, tp: int, *, dtype_bytes: int) -> int:
+        """Return what one layer keeps on one GPU (vllm 0.32.0 mamba_utils.py:MambaStateShapeCalculator).
+
+        Groups that ``tp`` does not divide are kept more than once.
+        """
+        groups = self.key_heads if self.key_heads % tp == 0 else tp
+        width = self.num_heads * self.head_dim + 2 * groups * self.key_dim
+        convolution = width // tp * (self.conv_kernel - 1) * dtype_bytes
+        return convolution + self.num_heads // tp * self.head_dim * self.key_dim * self.dtype_bytes
+
+    def flops_per_token(self, tp: int) -> float:
+        """Return FLOPs of the recurrence per token and layer: products with each head's matrix.
+
+        Mamba-2 (arXiv:2405.21060) writes B x and reads C h; the gated delta rule (arXiv:2412.06464) reads S k, writes
+        the difference and reads S q. Chunked kernels do more products in larger pieces, as many per token.
+        """
+        return 2.0 * self.num_products * self.num_heads / tp * self.head_dim * self.key_dim
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Indexer:
+    """What picks the ``top_k`` keys that a query sees (DeepSeek-V3.2): a scan over all keys of one small head.
+
+    ``parameters``: weights of one layer; ``entry_bytes``: what a token leaves in its cache.
+    """
+
+    num_heads: int
+    head_dim: int
+    top_k: int
+    entry_bytes: int
+    parameters: int
+
+
+MixerKind = Literal["full", "sliding", "chunked", "state"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mixer:
+    """Layers that mix tokens alike: attention over everything, a window or a chunk of it, or a state."""
+
+    kind: MixerKind
+    num_layers: int
+    attention: Attention | None = None
+    window: int = 0
+    state: State | None = None
+    indexer: Indexer | None = None
+
+    @property
+    def is_windowed(self) -> bool:
+        """Whether it sees a part of the context, the newest."""
+        return self.kind in ("sliding", "chunked")
+
+    def parameters(self, hidden_size: int) -> int:
+        """Return the weights of all its layers."""
+        one = self.attention.parameters(hidden_size) if self.attention else 0
+        one += self.state.parameters if self.state else 0
+        return self.num_layers * (one + (self.indexer.parameters if self.indexer else 0))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Experts:
-    """The routed and shared experts of a mixture-of-experts layer; ``shared_size`` 0 where none is shared."""
+    """The routed and shared experts of a mixture-of-experts layer; ``shared_size`` 0 where none is shared.
+
+    ``hidden_size``: what goes in and out, where it is less than the model's (a latent mixture).
+    """
 
     num_experts: int
     num_per_token: int
     intermediate_size: int
     shared_size: int = 0
+    hidden_size: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelShape:
     """A decoder as its Hugging Face config.json describes it.
 
-    ``num_windowed_layers`` of the layers see the last ``window`` tokens only. ``num_moe_layers`` of them have experts
-    in place of the MLP of ``intermediate_size``. ``dtype_bytes``: of activations, embeddings and, unless
-    ``kv_dtype_bytes`` says otherwise, the KV cache. Precisions: of what the quantization covers. ``max_model_len``:
-    the longest sequence that vLLM takes without a flag. ``left_out``: what of the file is not in these numbers.
+    ``mixers``: its layers by what they keep, in the order of the first of each. ``num_moe_layers`` of the layers have
+    experts in place of the MLP of ``intermediate_size``, or beside it: ``num_plain_mlps`` then says of how many layers,
+    ``plain_width`` how wide all of them are together where they differ. ``attention``: of the layers that see
+    everything. ``not_timed``: kinds of layers whose time no formula here has. ``dtype_bytes``: of activations,
+    embeddings and, unless ``kv_dtype_bytes`` says otherwise, the KV cache. Precisions: of what the quantization covers.
+    ``max_model_len``: the longest sequence that vLLM takes without a flag. ``left_out``: what of the file is not in
+    these numbers.
     """
 
     name: str
@@ -114,8 +206,11 @@ class ModelShape:
     is_tied: bool = False
     num_moe_layers: int = 0
     experts: Experts | None = None
-    num_windowed_layers: int = 0
-    window: int = 0
+    mixers: tuple[Mixer, ...]
+    num_plain_mlps: int | None = None
+    plain_width: int | None = None
+    other_parameters: int = 0
+    not_timed: tuple[str, ...] = ()
     left_out: tuple[str, ...] = ()
 
     @property
@@ -126,28 +221,57 @@ class ModelShape:
     @property
     def num_dense_layers(self) -> int:
         """How many layers have a plain MLP."""
-        return self.num_layers - self.num_moe_layers
+        return self.num_layers - self.num_moe_layers if self.num_plain_mlps is None else self.num_plain_mlps
 
     @property
     def num_full_layers(self) -> int:
         """How many layers attend to the whole context."""
-        return self.num_layers - self.num_windowed_layers
+        return sum(each.num_layers for each in self.mixers if each.kind == "full")
+
+    @property
+    def num_windowed_layers(self) -> int:
+        """How many layers see a window or a chunk of it."""
+        return sum(each.num_layers for each in self.mixers if each.is_windowed)
+
+    @property
+    def num_state_layers(self) -> int:
+        """How many layers keep a state in place of keys and values."""
+        return sum(each.num_layers for each in self.mixers if each.kind == "state")
+
+    @property
+    def window(self) -> int:
+        """How many tokens the layers with a window see, the widest where they differ; 0: there are none."""
+        return max((each.window for each in self.mixers if each.is_windowed), default=0)
 
     def attention_parameters(self) -> int:
-        """Return the weights of all attention projections."""
-        return self.num_layers * self.attention.parameters(self.hidden_size)
+        """Return the weights of all layers that mix tokens, and of what else is kept in their precision."""
+        return sum(each.parameters(self.hidden_size) for each in self.mixers) + self.other_parameters
+
+    def replicated_parameters(self) -> int:
+        """Return how many of them every GPU of a tensor-parallel group holds whole."""
+        return sum(
+            each.num_layers * each.attention.replicated_parameters(self.hidden_size)
+            for each in self.mixers
+            if each.attention
+        )
 
     def mlp_parameters(self) -> int:
         """Return the weights of all plain MLPs and shared experts."""
         shared = self.experts.shared_size if self.experts else 0
-        width = self.num_dense_layers * self.intermediate_size + self.num_moe_layers * shared
-        return width * self.num_matrices * self.hidden_size
+        plain = (
+            self.num_dense_layers * self.intermediate_size if self.plain_width is None else self.plain_width
+        )
+        return (plain + self.num_moe_layers * shared) * self.num_matrices * self.hidden_size
 
     def expert_parameters(self) -> int:
         """Return the weights of all routed experts."""
         if self.experts is None:
             return 0
-        one = self.num_matrices * self.hidden_size * self.experts.intermediate_size
+        one = (
+            self.num_matrices
+            * (self.experts.hidden_size or self.hidden_size)
+            * self.experts.intermediate_size
+        )
         return self.num_moe_layers * self.experts.num_experts * one
 
     def active_expert_parameters(self) -> int:
@@ -190,5 +314,13 @@ class ModelShape:
 
     def kv_bytes_per_token(self, tp: int, *, windowed: bool = False) -> float:
         """Return what a token leaves in one GPU's KV cache, over its full layers (or the windowed ones)."""
-        layers = self.num_windowed_layers if windowed else self.num_full_layers
-        return layers * self.attention.entries_per_token(tp) * self.kv_dtype_bytes
+        return sum(
+            each.num_layers * self.token_bytes(each, tp)
+            + (each.num_layers * each.indexer.entry_bytes if each.indexer else 0)
+            for each in self.mixers
+            if each.attention and each.is_windowed == windowed
+        )
+
+    def token_bytes(self, mixer: Mixer, tp: int) -> float:
+        """Return what a token leaves of keys and values in one layer's cache on one GPU."""
+        return mixer.attention.entries_per_token(tp) * self.kv_dtype_bytes if mixer.attention else 0.0

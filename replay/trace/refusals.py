@@ -21,7 +21,10 @@ def refusals(
     found = np.full(len(status), "", dtype=object)
     most = engine.max_model_len
     rejected = status == Status.REJECTED
-    tokens = (engine.num_gpu_blocks - 1) * engine.block_size  # without the null block
+    usable = engine.num_gpu_blocks - 1  # without the null block
+    held = f"{usable * engine.block_size} tokens"
+    if engine.kv_cache_groups:
+        held = f"{usable} blocks for {engine.num_kv_cache_groups} groups of layers"
     reasons = [
         (rejected & (prompt_tokens < 1), "the prompt is empty"),
         (rejected & (output_tokens < 1), "it asks for no output token"),
@@ -41,7 +44,7 @@ def refusals(
         ),
         (
             status == Status.STUCK,
-            f"the KV cache (engine.num_gpu_blocks {engine.num_gpu_blocks}, {tokens} tokens) is too small for it, "
+            f"the KV cache (engine.num_gpu_blocks {engine.num_gpu_blocks}, {held}) is too small for it, "
             "or for one that it waits behind",
         ),
     ]

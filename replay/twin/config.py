@@ -25,12 +25,14 @@ from replay.twin.hardware import (
     kv_bytes_of,
     read_hardware,
     stages_notes,
-    window_notes,
 )
 from replay.twin.keys.key import Key
 from replay.twin.keys.overlay import Setting, named, overlaid
 from replay.twin.keys.ranges import check_ranges
-from replay.twin.kv_offload import with_offload
+from replay.twin.kv_cache.groups import GROUP_KEYS, with_groups
+from replay.twin.kv_cache.needed import blocks_needed
+from replay.twin.kv_cache.of_model import groups_of_model
+from replay.twin.kv_cache.offload import with_offload
 from replay.twin.latency import Chosen, check_keys, read_latency
 from replay.twin.on_record import shape_of_shipped
 from replay.twin.placeholder import placeholder_notes
@@ -316,7 +318,15 @@ def _read_server(
     server = _server(chosen, hardware, vllm_version=version)
     engine, limits = _read_engine(root, server, seed=seed, num_stages=_num_stages(chosen, hardware))
     is_sized = engine.num_gpu_blocks != UNBOUNDED
-    engine, notes = _with_blocks(engine, chosen, hardware=hardware, vllm_version=version)
+    of_model = groups_of_model(engine, root, shape=server.shape, hardware=hardware)
+    engine = with_groups(replace(engine, block_size=of_model.block_size), root, of_model.groups)
+    engine, notes = _with_blocks(
+        engine,
+        chosen,
+        hardware=hardware,
+        vllm_version=version,
+        disables_hybrid=of_model.is_undivided,
+    )
     engine, offload = with_offload(engine, root, shape=chosen.shape, hardware=hardware)
     reasons = (chosen.reason,) if chosen.reason else ()
     return TwinConfig(
@@ -343,6 +353,7 @@ def _read_server(
             *_entry_notes(chosen.entry),
             *(f"model config: {note}" for note in (chosen.shape.left_out if chosen.shape else ())),
             *limits,
+            *of_model.notes,
             *(profile_notes(chosen.table, engine) if chosen.table else ()),
             *notes,
             *offload,
@@ -388,7 +399,7 @@ def check_fits(config: TwinConfig, trace: Trace) -> None:
         return
     smallest = int(prompts.min())
     engine = max((pool.engine for pool in pools), key=lambda engine: engine.num_gpu_blocks)
-    needed = -(-smallest // engine.block_size)
+    needed = blocks_needed(engine, smallest)
     usable = engine.num_gpu_blocks - 1
     if needed > usable:
         raise ConfigError(
@@ -430,7 +441,8 @@ def _read_engine(
     given: dict[str, object] = {}
     if section is not None:
         keys = engine_keys()
-        section.refuse_unknown([k.path.removeprefix("engine.") for k in keys], elsewhere=_other_places())
+        names = [key.path.split(".")[1] for key in (*keys, *GROUP_KEYS)]
+        section.refuse_unknown(names, elsewhere=_other_places())
         given = {key.path.removeprefix("engine."): _engine_value(section, key) for key in keys}
     if root.text("compatibility", choices=get_args(Compatibility)) == "blis":
         given["compatibility"] = "blis"
@@ -466,7 +478,12 @@ def _written(root: Section) -> frozenset[str]:
 
 
 def _with_blocks(
-    engine: EngineConfig, chosen: Chosen, *, hardware: Hardware | None, vllm_version: str
+    engine: EngineConfig,
+    chosen: Chosen,
+    *,
+    hardware: Hardware | None,
+    vllm_version: str,
+    disables_hybrid: bool,
 ) -> tuple[EngineConfig, tuple[str, ...]]:
     """Return the engine with a KV cache, where it had none, and the note that says where its size is from."""
     entry, shape = chosen.entry, chosen.shape
@@ -476,12 +493,18 @@ def _with_blocks(
         note = f"engine.num_gpu_blocks is absent: {entry.num_gpu_blocks} taken from the entry {entry}"
         return replace(engine, num_gpu_blocks=entry.num_gpu_blocks), (note,)
     if shape is not None and hardware is not None:
-        capacity = capacity_of(shape, hardware, engine=engine, vllm_version=vllm_version)
+        capacity = capacity_of(
+            shape,
+            hardware,
+            engine=engine,
+            vllm_version=vllm_version,
+            disables_hybrid=disables_hybrid,
+        )
         note = (
             f"engine.num_gpu_blocks is absent: {capacity.num_gpu_blocks} left by {shape.name} on {hardware.gpu.name}, "
             f"tp {hardware.tp}, utilization {capacity.utilization:g}"
         )
-        return replace(engine, num_gpu_blocks=capacity.num_gpu_blocks), (note, *window_notes(shape, engine))
+        return replace(engine, num_gpu_blocks=capacity.num_gpu_blocks), (note,)
     return engine, ("engine.num_gpu_blocks is absent: the KV cache is taken as unbounded",)
 
 

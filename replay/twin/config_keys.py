@@ -10,6 +10,7 @@ from typing import get_args, get_type_hints
 from replay.model.layout import ONE_NODE, All2AllBackend
 from replay.twin.keys.cluster import CLUSTER_KEYS
 from replay.twin.keys.key import Key, Kind
+from replay.twin.kv_cache.groups import GROUP_KEYS
 from sim import DEFAULT_VERSION, KNOWN_VERSIONS, EngineConfig, InvalidConfig, all_versions, rules_of
 from sim.latency import Blackbox, Extended, LatencyModel, Physics, Profiled, Roofline
 
@@ -109,11 +110,13 @@ def engine_keys() -> tuple[Key, ...]:
     return tuple(_engine_key(field, hints[field.name]) for field in engine_fields())
 
 
+OUTSIDE_ENGINE = ("seed", "compatibility", "vllm_version", "kv_cache_groups")
+"""Fields of sim.EngineConfig that stand at the top, or have keys of their own (``GROUP_KEYS``)."""
+
+
 def engine_fields() -> tuple[Field[object], ...]:
-    """Return the fields of sim.EngineConfig that the ``engine`` section has; the others stand at the top."""
-    return tuple(
-        field for field in fields(EngineConfig) if field.name not in ("seed", "compatibility", "vllm_version")
-    )
+    """Return the fields of sim.EngineConfig that the ``engine`` section has, each as one scalar or list of numbers."""
+    return tuple(field for field in fields(EngineConfig) if field.name not in OUTSIDE_ENGINE)
 
 
 def _engine_key(field: Field[object], hint: object) -> Key:
@@ -556,6 +559,7 @@ def all_keys() -> tuple[Key, ...]:
         top["vllm_version"],
         top["compatibility"],
         *engine_keys(),
+        *GROUP_KEYS,
         *LATENCY_KEYS,
         *HARDWARE_KEYS,
         *CLUSTER_KEYS,

@@ -12,6 +12,7 @@ from replay.twin.defaults import COEFFICIENTS
 from replay.twin.defaults_write import number, quoted
 from replay.twin.fitted.tiles import tiles_lines
 from replay.twin.hardware import peak_lines
+from replay.twin.kv_cache.groups import GROUPS, groups_text
 from replay.twin.latency import ALPHAS, analytic_coefficients
 from replay.twin.own.custom_model import place_of
 from sim import UNBOUNDED, EngineConfig
@@ -42,6 +43,7 @@ def _server_lines(engine: EngineConfig, latency: LatencyModel) -> list[str]:
         for item in engine_fields()
         if not (item.name == "num_gpu_blocks" and engine.num_gpu_blocks == UNBOUNDED)
     ]
+    settings.append(f"  {GROUPS}: {groups_text(engine.kv_cache_groups)}")
     return ["engine:", *settings, "latency:", f"  model: {name_of(latency)}", *_latency_lines(latency)]
 
 

@@ -176,15 +176,25 @@ def read_shape(latency: Section, *, folder: Path) -> ModelShape | None:
 
 
 def capacity_of(
-    shape: ModelShape, hardware: Hardware, *, engine: EngineConfig, vllm_version: str
+    shape: ModelShape,
+    hardware: Hardware,
+    *,
+    engine: EngineConfig,
+    vllm_version: str,
+    disables_hybrid: bool = False,
 ) -> KvCacheSize:
-    """Return the KV blocks that a server with these settings would find."""
+    """Return the KV blocks that a server with these settings would find.
+
+    ``disables_hybrid``: with ``--disable-hybrid-kv-cache-manager``.
+    """
     serving = Serving(
         gpu_memory_utilization=hardware.gpu_memory_utilization,
         block_size=engine.block_size,
         max_num_batched_tokens=engine.max_num_batched_tokens,
         max_num_seqs=engine.max_num_seqs,
         vllm_version=vllm_version,
+        enable_prefix_caching=engine.enable_prefix_caching,
+        disable_hybrid_kv_cache_manager=disables_hybrid,
     )
     return kv_cache_size(
         shape, hardware.gpu, tp=hardware.tp, pp=hardware.pp, layout=hardware.layout, serving=serving
@@ -194,29 +204,13 @@ def capacity_of(
 def kv_bytes_of(shape: ModelShape | None, hardware: Hardware | None) -> int | None:
     """Return what a token's KV takes on all GPUs of a server, all layers together; None without a model.
 
-    Heads that several GPUs keep a copy of count for each. Layers with a window count as if they kept everything.
+    Heads that several GPUs keep a copy of count for each. Layers with a window count as if they kept everything; states
+    are not counted.
     """
     if shape is None:
         return None
     tp = hardware.tp if hardware else 1
     return round(tp * (shape.kv_bytes_per_token(tp) + shape.kv_bytes_per_token(tp, windowed=True)))
-
-
-def window_notes(shape: ModelShape, engine: EngineConfig) -> tuple[str, ...]:
-    """Return how many blocks a sequence takes for its layers with a window, which the simulated cache does not count.
-
-    vLLM keeps them in groups of as many layers as see the whole context, each with blocks of its own for the window
-    (vllm 0.32.0 v1/core/kv_cache_utils.py:_get_kv_cache_groups_uniform_page_size).
-    """
-    if not shape.num_windowed_layers or not shape.num_full_layers:
-        return ()
-    groups = -(-shape.num_windowed_layers // shape.num_full_layers)
-    blocks = groups * (-(-shape.window // engine.block_size) + 1)
-    return (
-        f"engine.num_gpu_blocks: a running sequence of {shape.name} takes up to {blocks} blocks more for its "
-        f"{shape.num_windowed_layers} layers with a window of {shape.window} tokens, which is not simulated: the "
-        "cache fills earlier than shown",
-    )
 
 
 def peak_of(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from replay.twin.kv_cache.needed import blocks_needed
 from sim import UNBOUNDED, EngineConfig
 
 
@@ -13,11 +14,16 @@ def startup_faults(engine: EngineConfig) -> tuple[str, ...]:
     """
     faults = []
     if engine.num_gpu_blocks != UNBOUNDED:
-        tokens = (engine.num_gpu_blocks - 1) * engine.block_size
-        if tokens < engine.max_model_len:
+        usable, needed = engine.num_gpu_blocks - 1, blocks_needed(engine, engine.max_model_len)
+        if usable < needed:
+            held = (
+                f"has {usable} blocks, fewer than the {needed} in {engine.num_kv_cache_groups} groups of"
+                if engine.kv_cache_groups
+                else f"holds {usable * engine.block_size} tokens, less than"
+            )
             faults.append(
-                f"engine.num_gpu_blocks {engine.num_gpu_blocks}: the KV cache holds {tokens} tokens, less than one "
-                f"sequence of max_model_len {engine.max_model_len}; vLLM would refuse to start"
+                f"engine.num_gpu_blocks {engine.num_gpu_blocks}: the KV cache {held} one sequence of max_model_len "
+                f"{engine.max_model_len}; vLLM would refuse to start"
             )
     return (*faults, *flag_faults(engine))
 

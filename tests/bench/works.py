@@ -135,7 +135,7 @@ def works_of_groups() -> Iterator[Work]:
     ):
         yield Work(
             name=f"100,000 requests, {name}",
-            config=replace(SYNC, kv_cache_groups=groups, num_gpu_blocks=60_000 * len(groups)),
+            config=replace(SYNC, kv_cache_groups=groups),
             requests=lambda: normal_requests(100_000),
             bar=bar,
         )

@@ -137,7 +137,10 @@ def never_binds(recording: Recording) -> bool:
     """Return whether the KV cache was so large that not even a block's content was ever thrown away."""
     requests, config = recording.requests, recording.config
     tokens = requests.prompt_tokens + requests.output_tokens
-    most = int((tokens // config.hash_block_size + 1).sum()) * config.num_kv_cache_groups
+    smallest = min(
+        [config.block_size, *(group.block_size or config.block_size for group in config.kv_cache_groups)]
+    )
+    most = int((tokens // smallest + 1).sum()) * config.num_kv_cache_groups
     return most + int(config.watermark * config.num_gpu_blocks) < config.num_gpu_blocks - 1
 
 

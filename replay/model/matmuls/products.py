@@ -35,6 +35,10 @@ def needed_matmuls(shape: ModelShape, *, tp: int = 1) -> list[Matmul]:
         raise ConfigError(
             f"{shape.name}: multi-head latent attention, but operators are known for grouped-query attention only"
         )
+    if any(each.attention != attention or attention.has_gate for each in shape.mixers):
+        raise ConfigError(
+            f"{shape.name}: layers of several kinds, but operators are known for one kind of attention"
+        )
     heads, kv_heads = attention.num_heads // tp, max(1, attention.num_kv_heads // tp)
     qkv = heads * attention.head_dim + kv_heads * (attention.head_dim + attention.v_head_dim)
     own, layers = table_precisions(shape.attention_precision.name), shape.num_layers

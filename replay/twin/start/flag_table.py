@@ -135,9 +135,7 @@ FLAGS: Final[Mapping[str, KnownFlag]] = {
     "disable-chunked-mm-input": _told(
         "images, audio and video are prompt tokens that can be cut anywhere", kind="switch"
     ),
-    "disable-hybrid-kv-cache-manager": _told(
-        "layers with a window have no blocks of their own here", kind="switch"
-    ),
+    "disable-hybrid-kv-cache-manager": _engine("disable_hybrid_kv_cache_manager", "switch"),
     "disable-sliding-window": _told("the config.json's window is followed; cut it there", kind="switch"),
     "kv-cache-memory-bytes": _told("it sets how many blocks there are: num_gpu_blocks says it to the twin"),
     "kv-transfer-config": _told(

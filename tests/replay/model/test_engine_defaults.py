@@ -97,12 +97,46 @@ def test_an_analytic_model_says_how_much_it_adds_to_every_first_token(
     assert not [note for note in loaded(tmp_path, f"hardware: H100\n{known}").notes if "alpha0" in note]
 
 
-def test_a_window_that_the_simulated_cache_does_not_count_is_told(tmp_path: Path) -> None:
+def test_a_model_is_simulated_in_its_groups_and_they_size_its_cache(tmp_path: Path) -> None:
     config = loaded(
-        tmp_path, "hardware: H100\nlatency: {model: roofline, model_config: google/gemma-3-27b-it}\n"
+        tmp_path, "hardware: H100\nlatency: {model: roofline, model_config: google/gemma-3-12b-it}\n"
     )
-    assert [note for note in config.notes if "takes up to 390 blocks more for its 52 layers" in note]
+    kinds = [group.kind for group in config.engine.kv_cache_groups]
+    assert kinds == ["sliding"] * 5 + ["full"]
     assert [note for note in config.notes if note.startswith("model config: vision_config")]
+    off = loaded(
+        tmp_path,
+        "hardware: H100\nengine: {disable_hybrid_kv_cache_manager: true}\n"
+        "latency: {model: roofline, model_config: google/gemma-3-12b-it}\n",
+    )
+    assert off.engine.kv_cache_groups == ()
+    assert config.engine.num_gpu_blocks // 6 == off.engine.num_gpu_blocks
+
+
+def test_what_is_not_simulated_with_groups_keeps_everything_and_says_so(tmp_path: Path) -> None:
+    config = loaded(
+        tmp_path,
+        "hardware: {gpu: H100, pp: 2}\nlatency: {model: roofline, model_config: google/gemma-3-12b-it}\n",
+    )
+    assert config.engine.kv_cache_groups == ()
+    said = "of google/gemma-3-12b-it is not simulated with engine.pipeline_parallel_size 2"
+    assert [note for note in config.notes if said in note]
+    states = "latency: {model: roofline, model_config: nvidia/Nemotron-H-56B-Base-8K}\n"
+    with pytest.raises(
+        ConfigError, match=r"kv_cache_groups: got engine\.pipeline_parallel_size 2 for nvidia/Nemotron"
+    ):
+        loaded(tmp_path, f"hardware: {{gpu: H100, tp: 4, pp: 2}}\n{states}")
+
+
+def test_a_block_beside_states_is_as_large_as_vllm_makes_it(tmp_path: Path) -> None:
+    latency = "latency: {model: roofline, model_config: nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-BF16}\n"
+    config = loaded(tmp_path, f"hardware: H100\n{latency}")
+    state = 64 * 64 * 128 * 4 + (64 * 64 + 2 * 8 * 128) * 3 * 2
+    assert config.engine.block_size == 16 * -(-state // (16 * 2 * 2 * 128 * 2))
+    assert [
+        note for note in config.notes if note.startswith(f"engine.block_size: {config.engine.block_size} in")
+    ]
+    assert {group.mode for group in config.engine.kv_cache_groups if group.kind == "state"} == {"align"}
 
 
 FINETUNE = """

@@ -180,8 +180,8 @@ def go_on_in_groups(s: State, request: int, total: int, num_processed: int, num_
 def allocate_in_groups(s: State, request: int, num_new_tokens: int) -> bool:
     """Give a running request the blocks for its next tokens; return False, only counting it, when they lack."""
     r = s.requests[request]
-    total = r.num_computed_tokens + num_new_tokens
-    num_processed = max(0, r.num_computed_tokens - r.num_in_flight_tokens)
+    num_computed = min(r.num_computed_tokens, s.engine[0].settings.max_model_len)
+    total, num_processed = num_computed + num_new_tokens, max(0, num_computed - r.num_in_flight_tokens)
     if go_on_in_groups(s, request, total, num_processed, r.num_tokens):
         return True
     s.engine[0].totals.num_kv_allocation_failures += 1

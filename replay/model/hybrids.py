@@ -1,0 +1,324 @@
+"""Models whose layers are of several kinds: what of each, by the fields that their config.json says it in.
+
+Weights are counted as vllm 0.32.0 makes them (``model_executor/models``, ``models``), norms and biases left out.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from replay.model.config_json import ModelFields, shown
+from replay.model.shape import Attention, Indexer, Mixer, State
+
+FLOAT32_BYTES = 4
+INDEX_SCALE_BYTES, INDEX_SCALE_WIDTH = 4, 128
+"""A token's key of an indexer is kept in fp8 with a float32 scale per 128 of it (deepseek_v2.py: Indexer)."""
+NAS_MULTIPLE = 256
+"""Widths of Nemotron-NAS are rounded up to it (nemotron_nas.py:_find_multiple)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layers:
+    """A model's layers; None: as config.json says it of all models."""
+
+    mixers: tuple[Mixer, ...]
+    num_moe_layers: int | None = None
+    num_plain_mlps: int | None = None
+    plain_width: int | None = None
+    other_parameters: int = 0
+    not_timed: tuple[str, ...] = ()
+    left_out: tuple[str, ...] = ()
+
+
+def _listed(text: ModelFields, key: str, known: Sequence[str], *, num_layers: int) -> tuple[str, ...]:
+    """Return the kind of each layer from a list of names. Raises ConfigError, naming the kind that is unknown."""
+    kinds = text.texts(key)
+    for kind in kinds:
+        if kind not in known:
+            text.fail(
+                key,
+                got=f"{kind!r}, a kind of layer that is not known",
+                expected=f"{', '.join(known)}; or no latency.model_config, with engine.kv_cache_groups, num_gpu_blocks "
+                "and the coefficients of blackbox written out",
+            )
+    if len(kinds) < num_layers:
+        text.fail(key, got=f"{len(kinds)} kinds", expected=f"one for each of {num_layers} layers")
+    return kinds[:num_layers]
+
+
+def _in_order(kinds: Sequence[str], mixers: Mapping[str, Mixer]) -> tuple[Mixer, ...]:
+    """Return the mixers of layers in the order of the first of each; others of the kinds mix nothing."""
+    return tuple(mixers[kind] for kind in dict.fromkeys(kinds) if kind in mixers)
+
+
+def _gemma4(text: ModelFields, attention: Attention, num_layers: int) -> Layers:
+    """Gemma 4: windows and full layers of other heads; experts beside an MLP in every layer (gemma4.py)."""
+    for key in ("num_kv_shared_layers", "hidden_size_per_layer_input"):
+        if text.integer(key):
+            text.fail(
+                key,
+                got=f"{text.integer(key)}: layers that share a KV cache, or have embeddings of their own",
+                expected="0: they are not modelled; engine.kv_cache_groups and num_gpu_blocks written out do without",
+            )
+    kinds = _listed(text, "layer_types", ("sliding_attention", "full_attention"), num_layers=num_layers)
+    width = text.integer("global_head_dim") or attention.head_dim
+    full = Attention(
+        num_heads=attention.num_heads,
+        num_kv_heads=text.integer("num_global_key_value_heads") or attention.num_kv_heads,
+        head_dim=width,
+        v_head_dim=width,
+        values_are_keys=text.flag("attention_k_eq_v") or False,
+    )
+    number = Counter(kinds)
+    mixers = {
+        "sliding_attention": Mixer(
+            kind="sliding",
+            num_layers=number["sliding_attention"],
+            attention=attention,
+            window=text.needed("sliding_window"),
+        ),
+        "full_attention": Mixer(kind="full", num_layers=number["full_attention"], attention=full),
+    }
+    has_experts = text.flag("enable_moe_block") or False
+    return Layers(
+        mixers=_in_order(kinds, mixers),
+        num_moe_layers=num_layers if has_experts else 0,
+        num_plain_mlps=num_layers,
+    )
+
+
+def _gated_delta(text: ModelFields, attention: Attention, num_layers: int) -> Layers:
+    """Qwen3-Next and Qwen3.5: gated delta nets, every n-th layer attention with a gate (qwen3_next.py, qwen3_5.py)."""
+    if "layer_types" in text:
+        kinds = _listed(text, "layer_types", ("linear_attention", "full_attention"), num_layers=num_layers)
+    else:
+        every = text.integer("full_attention_interval") or 4
+        kinds = tuple("linear_attention" if (n + 1) % every else "full_attention" for n in range(num_layers))
+    heads, width = text.needed("linear_num_value_heads"), text.needed("linear_value_head_dim")
+    key_heads, key_width = text.needed("linear_num_key_heads"), text.needed("linear_key_head_dim")
+    values, keys, hidden = heads * width, key_heads * key_width, text.needed("hidden_size")
+    kernel = text.integer("linear_conv_kernel_dim") or 4
+    state = State(
+        name="gated delta nets",
+        num_heads=heads,
+        head_dim=width,
+        key_heads=key_heads,
+        key_dim=key_width,
+        conv_kernel=kernel,
+        dtype_bytes=FLOAT32_BYTES if (text.text("mamba_ssm_dtype") or "float32") == "float32" else 2,
+        parameters=hidden * (2 * keys + 2 * values + 2 * heads)
+        + values * hidden
+        + kernel * (2 * keys + values),
+        num_products=3,
+    )
+    gated = Attention(
+        num_heads=attention.num_heads,
+        num_kv_heads=attention.num_kv_heads,
+        head_dim=attention.head_dim,
+        v_head_dim=attention.v_head_dim,
+        has_gate=text.flag("attn_output_gate") is not False,
+    )
+    number = Counter(kinds)
+    mixers = {
+        "linear_attention": Mixer(kind="state", num_layers=number["linear_attention"], state=state),
+        "full_attention": Mixer(kind="full", num_layers=number["full_attention"], attention=gated),
+    }
+    return Layers(mixers=_in_order(kinds, mixers))
+
+
+BLOCKS_OF_NEMOTRON = {"M": "mamba", "*": "attention", "-": "mlp", "E": "moe"}
+
+
+def _nemotron_h(text: ModelFields, attention: Attention, num_layers: int) -> Layers:
+    """Nemotron-H and Nemotron 3: each layer is one of Mamba-2, attention, an MLP, or experts (nemotron_h.py)."""
+    pattern = text.text("hybrid_override_pattern")
+    if pattern is not None:
+        unknown = sorted(set(pattern) - set(BLOCKS_OF_NEMOTRON))
+        if unknown:
+            text.fail(
+                "hybrid_override_pattern",
+                got=f"{unknown[0]!r}, a kind of layer that is not known",
+                expected=f"{', '.join(BLOCKS_OF_NEMOTRON)}; or engine.kv_cache_groups and blackbox coefficients",
+            )
+        kinds: tuple[str, ...] = tuple(BLOCKS_OF_NEMOTRON[letter] for letter in pattern[:num_layers])
+    else:
+        kinds = _listed(text, "layers_block_type", tuple(BLOCKS_OF_NEMOTRON.values()), num_layers=num_layers)
+    heads, width = text.needed("mamba_num_heads"), text.needed("mamba_head_dim")
+    groups, size, hidden = text.needed("n_groups"), text.needed("ssm_state_size"), text.needed("hidden_size")
+    kernel, inner = text.integer("conv_kernel") or 4, heads * width
+    convolved = inner + 2 * groups * size
+    state = State(
+        name="Mamba-2",
+        num_heads=heads,
+        head_dim=width,
+        key_heads=groups,
+        key_dim=size,
+        conv_kernel=kernel,
+        dtype_bytes=FLOAT32_BYTES if (text.text("mamba_ssm_cache_dtype") or "float32") == "float32" else 2,
+        parameters=hidden * (inner + convolved + heads) + inner * hidden + kernel * convolved,
+    )
+    number = Counter(kinds)
+    mixers = {
+        "mamba": Mixer(kind="state", num_layers=number["mamba"], state=state),
+        "attention": Mixer(kind="full", num_layers=number["attention"], attention=attention),
+    }
+    latent = text.integer("moe_latent_size") or 0
+    return Layers(
+        mixers=_in_order(kinds, mixers),
+        num_moe_layers=number["moe"],
+        num_plain_mlps=number["mlp"],
+        other_parameters=2 * number["moe"] * latent * hidden,
+    )
+
+
+def _sparse(text: ModelFields, attention: Attention, num_layers: int) -> Layers:
+    """DeepSeek-V3.2 and GLM-5: latent attention to the keys that an indexer picks (deepseek_v2.py: Indexer).
+
+    Layers whose ``indexer_types`` is shared take the choice of the layer before, and keep no keys of their own.
+    """
+    heads, width, top = (text.needed(f"index_{name}") for name in ("n_heads", "head_dim", "topk"))
+    hidden, rank = text.needed("hidden_size"), text.integer("q_lora_rank") or text.needed("hidden_size")
+    kinds = ("full",) * num_layers
+    if "indexer_types" in text:
+        kinds = _listed(text, "indexer_types", ("full", "shared"), num_layers=num_layers)
+    own = Indexer(
+        num_heads=heads,
+        head_dim=width,
+        top_k=top,
+        entry_bytes=width + width // INDEX_SCALE_WIDTH * INDEX_SCALE_BYTES,
+        parameters=rank * heads * width + hidden * (width + heads),
+    )
+    shared = Indexer(num_heads=0, head_dim=0, top_k=top, entry_bytes=0, parameters=0)
+    number = Counter(kinds)
+    mixers = {
+        kind: Mixer(kind="full", num_layers=number[kind], attention=attention, indexer=indexer)
+        for kind, indexer in (("full", own), ("shared", shared))
+    }
+    return Layers(mixers=_in_order(kinds, mixers))
+
+
+def _kimi_delta(text: ModelFields, attention: Attention, num_layers: int) -> Layers:
+    """Kimi Linear and K3: Kimi delta attention, every fourth layer latent attention with a gate (models/kimi_k3)."""
+    linear = text.mapping("linear_attn_config")
+    if linear is None:
+        text.fail("linear_attn_config", got="nothing", expected="which layers are linear attention")
+    delta = {int(str(each)) for each in linear.items("kda_layers")}
+    kinds = tuple("delta" if n + 1 in delta else "latent" for n in range(num_layers))
+    heads, width, hidden = linear.needed("num_heads"), linear.needed("head_dim"), text.needed("hidden_size")
+    inner, kernel = heads * width, linear.integer("short_conv_kernel_size") or 4
+    gate = hidden * inner if linear.flag("use_full_rank_gate") else (hidden + inner) * width
+    state = State(
+        name="Kimi delta attention",
+        num_heads=heads,
+        head_dim=width,
+        key_heads=heads,
+        key_dim=width,
+        conv_kernel=kernel,
+        dtype_bytes=FLOAT32_BYTES,
+        parameters=hidden * (3 * inner + width + heads)
+        + width * inner
+        + gate
+        + inner * hidden
+        + 3 * kernel * inner,
+        num_products=3,
+    )
+    gated = Attention(
+        num_heads=attention.num_heads,
+        num_kv_heads=attention.num_kv_heads,
+        head_dim=attention.head_dim,
+        v_head_dim=attention.v_head_dim,
+        q_lora_rank=attention.q_lora_rank,
+        kv_lora_rank=attention.kv_lora_rank,
+        rope_head_dim=attention.rope_head_dim,
+        has_gate=text.flag("mla_use_output_gate") or False,
+    )
+    number = Counter(kinds)
+    mixers = {
+        "delta": Mixer(kind="state", num_layers=number["delta"], state=state),
+        "latent": Mixer(kind="full", num_layers=number["latent"], attention=gated),
+    }
+    latent, first = text.integer("routed_expert_hidden_size") or 0, text.integer("first_k_dense_replace") or 0
+    return Layers(
+        mixers=_in_order(kinds, mixers), other_parameters=2 * (num_layers - first) * latent * hidden
+    )
+
+
+def _mimo_v2(text: ModelFields, attention: Attention, num_layers: int) -> Layers:
+    """MiMo-V2: windows of other heads than the full layers, by a list of 0 and 1 (mimo_v2.py)."""
+    pattern = [bool(each) for each in text.items("hybrid_layer_pattern")][:num_layers]
+    if len(pattern) < num_layers:
+        text.fail(
+            "hybrid_layer_pattern",
+            got=f"{len(pattern)} entries",
+            expected=f"one for each of {num_layers} layers",
+        )
+    windowed = Attention(
+        num_heads=text.integer("swa_num_attention_heads") or attention.num_heads,
+        num_kv_heads=text.integer("swa_num_key_value_heads") or attention.num_kv_heads,
+        head_dim=text.integer("swa_head_dim") or attention.head_dim,
+        v_head_dim=text.integer("swa_v_head_dim") or attention.v_head_dim,
+    )
+    window = text.needed("sliding_window_size", "sliding_window")
+    kinds = ["sliding" if each else "full" for each in pattern]
+    mixers = {
+        "sliding": Mixer(kind="sliding", num_layers=sum(pattern), attention=windowed, window=window),
+        "full": Mixer(kind="full", num_layers=num_layers - sum(pattern), attention=attention),
+    }
+    return Layers(mixers=_in_order(kinds, mixers), num_moe_layers=_ones(text, num_layers))
+
+
+def _ones(text: ModelFields, num_layers: int) -> int:
+    """Return how many of the layers a list of 0 and 1 says to have experts."""
+    return sum(bool(each) for each in text.items("moe_layer_freq")[:num_layers])
+
+
+def _nas(text: ModelFields, attention: Attention, num_layers: int) -> Layers:
+    """Nemotron-NAS: heads of KV and the width of the MLP by layer, or none of either (nemotron_nas.py)."""
+    hidden, heads, width = text.needed("hidden_size"), attention.num_heads, attention.head_dim
+    blocks = [ModelFields(each.without_nulls()) for each in text.section.sections("block_configs")]
+    if len(blocks) < num_layers:
+        text.fail(
+            "block_configs", got=f"{len(blocks)} blocks", expected=f"one for each of {num_layers} layers"
+        )
+    kv_heads: list[int] = []
+    widths: list[int] = []
+    for block in blocks[:num_layers]:
+        mixing, mlp = block.mapping("attention"), block.mapping("ffn")
+        for part, key in ((mixing, "attention"), (mlp, "ffn")):
+            if part is None or part.flag("replace_with_linear") or part.integer("window_length"):
+                block.fail(
+                    key, got=shown(part and dict(part.values)), expected="attention or an MLP, or no_op"
+                )
+        assert mixing is not None  # noqa: S101 - it was just seen
+        assert mlp is not None  # noqa: S101 - likewise
+        if not mixing.flag("no_op"):
+            kv_heads.append(heads // mixing.needed("n_heads_in_group"))
+        if not mlp.flag("no_op"):
+            wide = int(2 * float(str(mlp.values.get("ffn_mult", 0))) * hidden / 3)
+            widths.append(-(-wide // NAS_MULTIPLE) * NAS_MULTIPLE)
+    mixers = tuple(
+        Mixer(
+            kind="full",
+            num_layers=number,
+            attention=Attention(num_heads=heads, num_kv_heads=kv, head_dim=width, v_head_dim=width),
+        )
+        for kv, number in Counter(kv_heads).items()
+    )
+    return Layers(mixers=mixers, num_plain_mlps=len(widths), plain_width=sum(widths))
+
+
+HYBRIDS: Mapping[str, Callable[[ModelFields, Attention, int], Layers]] = {
+    "gemma4_text": _gemma4,
+    "qwen3_next": _gated_delta,
+    "qwen3_5_text": _gated_delta,
+    "qwen3_5_moe_text": _gated_delta,
+    "nemotron_h": _nemotron_h,
+    "deepseek_v32": _sparse,
+    "glm_moe_dsa": _sparse,
+    "kimi_linear": _kimi_delta,
+    "mimo_v2_flash": _mimo_v2,
+    "nemotron-nas": _nas,
+}
+"""By config.json's ``model_type``: how its layers are read."""

@@ -1,0 +1,1 @@
+"""What a server's KV cache is: groups of layers that keep alike, and a second tier."""

@@ -1,0 +1,160 @@
+"""``engine.kv_cache_groups`` of TWIN.yaml: read with the line of each fault, and written back."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Literal, cast, get_args
+
+from replay.twin.keys.key import Key
+from sim import EngineConfig, GroupKind, InvalidConfig, KVCacheGroup, StateMode
+from traces import ConfigError
+from traces.strict.section import Section
+from traces.strict.yaml_nodes import place
+
+GROUPS, DISABLED = "kv_cache_groups", "disable_hybrid_kv_cache_manager"
+ONE_FULL: tuple[KVCacheGroup, ...] = (KVCacheGroup(kind="full"),)
+
+GROUP_KEYS: tuple[Key, ...] = (
+    Key(
+        path=f"engine.{GROUPS}",
+        kind="mapping",
+        default="of `latency.model_config`, else one full group",
+        meaning="Groups of layers that keep alike, in vLLM's order: a list of mappings with what follows. Each has "
+        "blocks of its own for every request, all of one pool (docs/how-to/serve-a-hybrid-model.md).",
+    ),
+    Key(
+        path=f"engine.{GROUPS}.kind",
+        kind="choice",
+        default="required",
+        meaning="What its layers keep: everything, the last `window` tokens, those of the `chunk` under way, or a "
+        "state in place of keys and values.",
+        choices=get_args(GroupKind),
+    ),
+    Key(
+        path=f"engine.{GROUPS}.window",
+        kind="integer",
+        default="required with `sliding`",
+        least=1,
+        meaning="Tokens.",
+    ),
+    Key(
+        path=f"engine.{GROUPS}.chunk",
+        kind="integer",
+        default="required with `chunked`",
+        least=1,
+        meaning="Tokens.",
+    ),
+    Key(
+        path=f"engine.{GROUPS}.mode",
+        kind="choice",
+        default="align with prefix caching, else none",
+        meaning="Of `state`: one state per request, or the last ones at the ends of blocks, for finding prefixes.",
+        choices=get_args(StateMode),
+    ),
+    Key(
+        path=f"engine.{GROUPS}.block_size",
+        kind="integer",
+        default="`engine.block_size`",
+        least=1,
+        meaning="Tokens per block of the group: more where a token takes fewer bytes in its layers.",
+    ),
+    Key(
+        path=f"engine.{DISABLED}",
+        kind="boolean",
+        default="false",
+        meaning="As vLLM's flag: layers with a window or a chunk keep everything, as one full group.",
+    ),
+)
+"""What the engine section has of groups; ``disable_hybrid_kv_cache_manager`` leaves no trace but its effect."""
+
+
+def read_groups(section: Section | None, *, caches_prefixes: bool) -> tuple[KVCacheGroup, ...] | None:
+    """Return the groups that an engine section writes out, None where it does not. Raises ConfigError.
+
+    ``caches_prefixes``: whether prefix caching is on, which the mode of a state follows where it is not written.
+    """
+    if section is None or GROUPS not in section:
+        return None
+    names = [key.path.rpartition(".")[2] for key in GROUP_KEYS if key.path.count(".") > 1]
+    groups = []
+    for item in section.sections(GROUPS):
+        item.refuse_unknown(names)
+        groups.append(_read_group(item, caches_prefixes=caches_prefixes))
+    if not groups:
+        section.fail(GROUPS, got="none", expected="a list of at least one, such as [{kind: full}]")
+    return tuple(groups)
+
+
+def _read_group(item: Section, *, caches_prefixes: bool) -> KVCacheGroup:
+    """Return one group. Raises ConfigError with the line of the field that is wrong."""
+    kind = item.text("kind", choices=get_args(GroupKind))
+    if kind is None:
+        item.fail("kind", got="nothing", expected=f"one of {', '.join(get_args(GroupKind))}")
+    usual: Literal["align", "none"] = "align" if caches_prefixes and kind == "state" else "none"
+    numbers = {name: item.integer(name, least=1) or 0 for name in ("window", "chunk", "block_size")}
+    group = KVCacheGroup(
+        kind=cast(GroupKind, kind),
+        mode=cast(StateMode, item.text("mode", choices=get_args(StateMode)) or usual),
+        **numbers,
+    )
+    fault = group.fault()
+    if fault is not None:
+        got, _, expected = fault[1].removeprefix("got ").partition(", expected ")
+        item.fail(fault[0], got=got if fault[0] in item else "nothing", expected=expected)
+    return group
+
+
+def read_disabled(section: Section | None) -> bool:
+    """Return whether the hybrid KV cache manager is off. Raises ConfigError."""
+    return section is not None and (section.boolean(DISABLED) or False)
+
+
+def without_hybrid(groups: Sequence[KVCacheGroup], section: Section) -> tuple[KVCacheGroup, ...]:
+    """Return what groups become with ``disable_hybrid_kv_cache_manager``: one that keeps everything.
+
+    vllm 0.32.0 v1/core/kv_cache_utils.py:_promote_local_kv_cache_specs: groups that are alike stay as they are; windows
+    and chunks beside a full group become full; anything else vLLM refuses. Raises ConfigError.
+    """
+    if len(set(groups)) <= 1:
+        return tuple(groups)
+    kinds = {group.kind for group in groups}
+    if "full" not in kinds or "state" in kinds:
+        section.fail(
+            DISABLED,
+            got=f"true with groups of kind {', '.join(sorted(kinds))}",
+            expected="false: vLLM can make one group of windows and chunks beside full layers only",
+        )
+    return ONE_FULL
+
+
+def groups_text(groups: Sequence[KVCacheGroup]) -> str:
+    """Return groups as a line of TWIN.yaml has them, defaults left out."""
+    return f"[{', '.join(map(_group_text, groups or ONE_FULL))}]"
+
+
+def _group_text(group: KVCacheGroup) -> str:
+    names = ("kind", "window", "chunk", "block_size", *(("mode",) if group.kind == "state" else ()))
+    parts = [f"{name}: {getattr(group, name)}" for name in names if getattr(group, name)]
+    return "{" + ", ".join(parts) + "}"
+
+
+def with_groups(engine: EngineConfig, root: Section, of_model: Sequence[KVCacheGroup]) -> EngineConfig:
+    """Return the engine with the groups that the file writes out, or those of the model.
+
+    ``of_model``: as vLLM deals the model's layers out; empty where no model is known. Raises ConfigError with the line
+    of what vLLM would refuse, or of what is not simulated together.
+    """
+    section = root.section("engine")
+    written = read_groups(section, caches_prefixes=engine.enable_prefix_caching)
+    groups = tuple(of_model) if written is None else written
+    if section is not None and written is not None and read_disabled(section):
+        groups = without_hybrid(groups, section)
+    try:
+        return replace(engine, kv_cache_groups=groups)
+    except InvalidConfig as error:
+        if written is None or section is None:
+            raise
+        name, _, complaint = str(error).partition(": ")
+        line = section.key_lines[GROUPS]
+        raise ConfigError(f"engine.{name}: {complaint} ({place(section.file, line)})") from error

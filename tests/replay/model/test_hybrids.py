@@ -1,0 +1,69 @@
+"""Models of several kinds of layers: what of each, its groups, and what of its time is counted."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from replay.model import find_gpu, peak_times, read_model_config
+from replay.model.kv_cache_groups import cached_layers, dealt
+from traces import ConfigError
+
+GROUPS = {
+    "google/gemma-4-26B-A4B": {("sliding", 5): 5, ("full", 5): 1},
+    "XiaomiMiMo/MiMo-V2-Flash": {("full", 9): 1, ("sliding", 8): 4, ("sliding", 7): 1},
+    "Qwen/Qwen3.5-397B-A17B": {("state", 15): 3, ("full", 15): 1},
+    "nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-BF16": {("state", 6): 3, ("state", 5): 1, ("full", 6): 1},
+    "deepseek-ai/DeepSeek-V3.2": {("full", 122): 1},
+    "zai-org/GLM-5.2": {("full", 99): 1},
+    "openai/gpt-oss-20b": {("sliding", 12): 1, ("full", 12): 1},
+    "mistralai/Mistral-7B-v0.1": {("sliding", 32): 1},
+    "meta-llama/Llama-4-Scout-17B-16E-Instruct": {("chunked", 12): 3, ("full", 12): 1},
+}
+
+
+@pytest.mark.parametrize("model", GROUPS)
+def test_a_model_s_layers_are_dealt_into_groups(model: str) -> None:
+    found: dict[tuple[str, int], int] = {}
+    for each in dealt(cached_layers(read_model_config(model)), block_size=16).groups:
+        key = (each.group.kind, each.num_layers)
+        found[key] = found.get(key, 0) + 1
+    assert found == GROUPS[model]
+
+
+def test_full_layers_of_wider_heads_have_blocks_of_other_sizes() -> None:
+    found = dealt(cached_layers(read_model_config("XiaomiMiMo/MiMo-V2-Flash")), block_size=16)
+    assert {each.group.kind: each.group.block_size for each in found.groups} == {"full": 32, "sliding": 0}
+
+
+def test_a_decode_reads_a_state_whatever_the_length() -> None:
+    gpu = find_gpu("H100")
+    shape = read_model_config("nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-BF16")
+    at_peak = peak_times(shape, gpu)
+    state = next(each for each in shape.mixers if each.state)
+    assert state.state is not None
+    kept = state.num_layers * state.state.bytes_per_request(1, dtype_bytes=2)
+    assert at_peak.window == 1
+    assert at_peak.windowed_kv_entry == pytest.approx(2 * kept / gpu.bytes_per_us())
+    assert at_peak.kv_entry == pytest.approx(shape.kv_bytes_per_token(1) / gpu.bytes_per_us())
+
+
+def test_sparse_attention_scans_everything_and_reads_what_it_picks() -> None:
+    gpu = find_gpu("H200")
+    sparse, plain = (
+        read_model_config("deepseek-ai/DeepSeek-V3.2"),
+        read_model_config("deepseek-ai/DeepSeek-V3"),
+    )
+    at_peak, before = peak_times(sparse, gpu, tp=8), peak_times(plain, gpu, tp=8)
+    assert at_peak.window == 2048
+    assert at_peak.kv_entry == pytest.approx(before.kv_entry * 132 / 1152)
+    assert at_peak.windowed_kv_entry == pytest.approx(before.kv_entry)
+
+
+def test_layers_without_a_formula_are_refused_by_name() -> None:
+    shape = replace(read_model_config("Qwen/Qwen3-8B"), not_timed=("convolutions",))
+    with pytest.raises(
+        ConfigError, match=r"roofline or physics for Qwen/Qwen3-8B with convolutions, expected blackbox"
+    ):
+        peak_times(shape, find_gpu("H100"))

@@ -1,0 +1,113 @@
+"""``engine.kv_cache_groups``: read with the line of each fault, written back, per pool, and with ``--set``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from replay.twin.config import TwinConfig, load_config
+from replay.twin.config_write import config_digest, dump_config
+from replay.twin.keys.overlay import Setting
+from replay.twin.start.from_serve import start_from_serve, twin_text
+from sim import KVCacheGroup
+from traces import ConfigError
+
+LATENCY = "latency: {model: blackbox, coefficients: {alpha0: 0, alpha1: 0, alpha2: 0, beta0: 9, beta1: 4, beta2: 1}}\n"
+FULL, SLIDING = KVCacheGroup(kind="full"), KVCacheGroup(kind="sliding", window=128)
+TWO = "[{kind: full}, {kind: sliding, window: 128}]"
+
+
+def twin(tmp_path: Path, engine: str, *settings: Setting, more: str = "") -> TwinConfig:
+    file = tmp_path / "twin.yaml"
+    file.write_text(f"engine:\n{engine}\n{LATENCY}{more}")
+    return load_config(file, settings=settings, allows_cluster=True)
+
+
+def test_groups_are_read_and_written_back(tmp_path: Path) -> None:
+    groups = "[{kind: full, block_size: 32}, {kind: sliding, window: 128}, {kind: sliding, window: 64, block_size: 8}]"
+    for text in (groups, "[{kind: full}, {kind: chunked, chunk: 8192}, {kind: state, mode: align}]", TWO):
+        found = twin(tmp_path, f"  kv_cache_groups: {text}")
+        assert len(found.engine.kv_cache_groups) == text.count("kind")
+        (tmp_path / "again.yaml").write_text(dump_config(found))
+        assert load_config(tmp_path / "again.yaml") == found
+
+
+def test_a_state_without_a_mode_follows_prefix_caching(tmp_path: Path) -> None:
+    for caching, mode in (("true", "align"), ("false", "none")):
+        engine = f"  enable_prefix_caching: {caching}\n  kv_cache_groups: [{{kind: full}}, {{kind: state}}]"
+        assert twin(tmp_path, engine).engine.kv_cache_groups[1].mode == mode
+
+
+def test_one_full_group_is_no_group_and_others_are_in_the_digest(tmp_path: Path) -> None:
+    plain, one = twin(tmp_path, "  block_size: 16"), twin(tmp_path, "  kv_cache_groups: [{kind: full}]")
+    two = twin(tmp_path, f"  kv_cache_groups: {TWO}")
+    assert plain.engine == one.engine
+    assert config_digest(plain) == config_digest(one) != config_digest(two)
+
+
+@pytest.mark.parametrize(
+    ("groups", "expected"),
+    [
+        ("[{kind: wide}]", r'kv_cache_groups\[0\]\.kind: got "wide", expected one of full, sliding, chunked'),
+        ("[{window: 8}]", r"kv_cache_groups\[0\]\.kind: got nothing, expected one of full"),
+        ("[{kind: sliding, window: 0}]", r"kv_cache_groups\[0\]\.window: got 0, expected an integer >= 1"),
+        ("[{kind: sliding}]", r"kv_cache_groups\[0\]\.window: got nothing, expected an integer from 1"),
+        ("[{kind: full, window: 8}]", r"window: got 8, expected none: a full group has no window"),
+        ("[{kind: full, chunk: 8}]", r"chunk: got 8, expected none: a full group has no chunk"),
+        ("[{kind: full, mode: align}]", r"mode: got align, expected none: only a state group has one"),
+        ("[{kind: full, sinks: 8}]", r"kv_cache_groups\[0\]\.sinks: unknown key"),
+        ("[{kind: full}, 3]", r"kv_cache_groups: got 3 as item 2, expected a list of mappings"),
+        ("[]", r"kv_cache_groups: got none, expected a list of at least one"),
+        ("4", r"kv_cache_groups: got 4, expected a list"),
+        (f"[{', '.join(['{kind: full}'] * 65)}]", r"kv_cache_groups: got 65, expected at most 64"),
+        (
+            "[{kind: state, mode: none}]",
+            r"kv_cache_groups: got a state group of mode none with enable_prefix",
+        ),
+        (
+            "[{kind: chunked, chunk: 64}, {kind: full, block_size: 32}]",
+            r"block sizes \[16, 32\] with a chunked",
+        ),
+    ],
+)
+def test_groups_that_cannot_be_are_one_line_with_file_and_line(
+    tmp_path: Path, groups: str, expected: str
+) -> None:
+    with pytest.raises(ConfigError, match=expected + r".*\(.*twin\.yaml:3\)$"):
+        twin(tmp_path, f"  block_size: 16\n  kv_cache_groups: {groups}")
+
+
+def test_disabling_the_hybrid_manager_makes_one_full_group(tmp_path: Path) -> None:
+    off = "  disable_hybrid_kv_cache_manager: true\n  kv_cache_groups: "
+    assert twin(tmp_path, f"{off}{TWO}").engine.kv_cache_groups == ()
+    alike = "[{kind: sliding, window: 128}]"
+    assert twin(tmp_path, off + alike).engine.kv_cache_groups == (SLIDING,)
+    with pytest.raises(
+        ConfigError, match=r"disable_hybrid_kv_cache_manager: got true with groups of kind full, st"
+    ):
+        twin(tmp_path, f"{off}[{{kind: full}}, {{kind: state}}]")
+
+
+def test_a_pool_has_groups_of_its_own(tmp_path: Path) -> None:
+    pools = f"cluster: {{pools: [{{name: a}}, {{name: b, engine: {{kv_cache_groups: {TWO}}}}}]}}\n"
+    found = twin(tmp_path, "  block_size: 16", more=pools)
+    assert [pool.engine.kv_cache_groups for pool in found.cluster.pools] == [(), (FULL, SLIDING)]
+    (tmp_path / "again.yaml").write_text(dump_config(found))
+    assert load_config(tmp_path / "again.yaml", allows_cluster=True) == found
+
+
+def test_groups_can_be_set_from_the_command_line(tmp_path: Path) -> None:
+    engine = f"  kv_cache_groups: {TWO}"
+    whole = twin(tmp_path, engine, Setting("engine.kv_cache_groups", "[{kind: full}]"))
+    assert whole.engine.kv_cache_groups == ()
+    one = twin(tmp_path, engine, Setting("engine.kv_cache_groups[1].window", "64"))
+    assert one.engine.kv_cache_groups[1].window == 64
+    assert not one.unanswered
+    with pytest.raises(ConfigError, match=r"window: got -3, expected an integer >= 1 \(--set"):
+        twin(tmp_path, engine, Setting("engine.kv_cache_groups[1].window", "-3"))
+
+
+def test_the_flag_of_a_command_line_is_followed() -> None:
+    text, _ = twin_text(start_from_serve("vllm serve m --disable-hybrid-kv-cache-manager"))
+    assert "disable_hybrid_kv_cache_manager: true" in text

@@ -178,7 +178,7 @@ class Run:
 
     @cached_property
     def outside(self) -> str | None:
-        """How far the run goes beyond what the twin was fitted to; None where it does not, or nobody knows."""
+        """How far the run goes beyond what the twin was fitted to; None where it does not, or it is unknown."""
         if self.twin.fitted is None:
             return None
         is_cluster = not self.twin.is_plain_server
@@ -197,7 +197,7 @@ class Run:
 
     @cached_property
     def of_cluster(self) -> ClusterSummary | None:
-        """What a cluster adds to the document; None where nobody asked for one."""
+        """What a cluster adds to the document; None without a cluster."""
         if self.twin.is_plain_server:
             return None
         from replay.cluster.summary import summarize_cluster

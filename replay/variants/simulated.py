@@ -200,7 +200,7 @@ def _seats(usage: Usage) -> str:
 
 
 def _costs(result: VariantResult) -> dict[str, str]:
-    """Return what the instances of a variant cost and how many they are, ``-`` where nobody asks."""
+    """Return what the instances of a variant cost and how many they are, ``-`` where they are not asked for."""
     parts = result.infrastructure
     if parts is None or not result.is_about_cost:
         return dict.fromkeys(COSTS, "-")

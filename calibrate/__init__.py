@@ -2,12 +2,12 @@
 
 The Python API of this room (everything is imported when first used):
 
-    from calibrate import Options, Source, calibrate_twin, write_report
+    from calibrate import Options, NamedTrace, calibrate_twin, write_report
     from replay import load_config
     from traces import read_trace
 
-    sources = [Source(name=stem, trace=read_trace(stem)) for stem in ("low", "high")]
-    holdout = [Source(name="other", trace=read_trace("other"))]
+    sources = [NamedTrace(name=stem, trace=read_trace(stem)) for stem in ("low", "high")]
+    holdout = [NamedTrace(name="other", trace=read_trace("other"))]
     found = calibrate_twin(sources, load_config("twin.yaml"), Options(), holdout=holdout)
     found.fit.config                      # the fitted TwinConfig
     found.holdout["ttft_us"].mape         # Estimate(value=…, low=…, high=…)
@@ -18,7 +18,7 @@ The Python API of this room (everything is imported when first used):
 - ``compare_with_simulated``, ``compare_with_twin`` and ``calibrate_twin`` are ``vtwin calibrate`` with
   ``--simulated``, with ``--config``, and with ``--config --fit``.
 - ``fit_twin(traces, config)`` is the fit alone, of traces made ready by ``fit_trace``.
-- ``fit_known([Served(trace=…, config=…), …])`` fits one set of physics' coefficients to traces of several servers.
+- ``fit_known([ServedTrace(trace=…, config=…), …])`` fits one set of physics' coefficients to traces of several servers.
 - ``write_report(calibration, folder)`` writes report.json, report.md and report.html.
 """
 
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from calibrate.compare.errors import compare as compare_pairs
     from calibrate.compare.pair import Pairs
     from calibrate.compare.pair import pair as pair_traces
-    from calibrate.findings import Calibration, Options, Source
-    from calibrate.fit.known_models import Served, fit_known
+    from calibrate.findings import Calibration, NamedTrace, Options
+    from calibrate.fit.known_models import ServedTrace, fit_known
     from calibrate.fit.objective.fit_trace import fit_trace
     from calibrate.fit.pipeline import fit as fit_twin
     from calibrate.fit.result import Fit
@@ -51,10 +51,10 @@ __all__ = [
     "Estimate",
     "Fit",
     "MetricErrors",
+    "NamedTrace",
     "Options",
     "Pairs",
-    "Served",
-    "Source",
+    "ServedTrace",
     "calibrate_twin",
     "compare_pairs",
     "compare_with_simulated",
@@ -78,8 +78,8 @@ _HOMES = {
     "MetricErrors": ("calibrate.compare.errors", "MetricErrors"),
     "Options": ("calibrate.findings", "Options"),
     "Pairs": ("calibrate.compare.pair", "Pairs"),
-    "Served": ("calibrate.fit.known_models", "Served"),
-    "Source": ("calibrate.findings", "Source"),
+    "ServedTrace": ("calibrate.fit.known_models", "ServedTrace"),
+    "NamedTrace": ("calibrate.findings", "NamedTrace"),
     "calibrate_twin": ("calibrate.run", "calibrate"),
     "compare_pairs": ("calibrate.compare.errors", "compare"),
     "compare_with_simulated": ("calibrate.run", "compare_with_simulated"),

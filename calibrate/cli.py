@@ -14,9 +14,9 @@ from calibrate.commands.options import (
     CalibrateOptions,
     CostOptions,
     MeasureOptions,
+    ModelGpuOptions,
     ModelsOptions,
     PairOptions,
-    ServerOptions,
 )
 from replay.twin import with_code_option
 from traces.console.subcommands import Subcommands
@@ -221,7 +221,7 @@ def _options_of_models(asked: ModelsOptions) -> Options:
     )
 
 
-def _shared_options(measure: MeasureOptions, server: ServerOptions, pair: PairOptions) -> Options:
+def _shared_options(measure: MeasureOptions, server: ModelGpuOptions, pair: PairOptions) -> Options:
     from calibrate.findings import Options
     from traces import parse_slo
     from traces.strict.tell import tell_note

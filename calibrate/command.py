@@ -14,8 +14,8 @@ from traces.strict.secrets import redact_command
 from traces.strict.tell import say, tell
 
 if TYPE_CHECKING:
-    from calibrate.compare.network import Network
-    from calibrate.findings import Calibration, Options, Source
+    from calibrate.compare.network import NetworkFigures
+    from calibrate.findings import Calibration, NamedTrace, Options
     from calibrate.gate.verdict import Verdict
     from replay import TwinConfig
 
@@ -38,13 +38,13 @@ def check_writing(*, fit: bool, places: Mapping[str, Path | None], infer: bool) 
 class Traces:
     """The traces of a call by what they are for, read."""
 
-    observed: Sequence[Source]
-    simulated: Source | None
-    holdout: Sequence[Source]
-    repeats: Sequence[Source]
+    observed: Sequence[NamedTrace]
+    simulated: NamedTrace | None
+    holdout: Sequence[NamedTrace]
+    repeats: Sequence[NamedTrace]
 
 
-def network_of(text: str | None, traces: Traces) -> Network | None:
+def network_of(text: str | None, traces: Traces) -> NetworkFigures | None:
     """Return the client's network as given, ``rtt=measured`` as the first trace's header has it."""
     from calibrate.compare.network import parse_network
 
@@ -122,7 +122,7 @@ def twin_of_header(
     return report / "start.yaml"
 
 
-def _tell_what_is_not_simulated(sources: Sequence[Source], twin: TwinConfig) -> None:
+def _tell_what_is_not_simulated(sources: Sequence[NamedTrace], twin: TwinConfig) -> None:
     """Print what traces contain that the simulation ignores; each report has it among a trace's notes."""
     from replay import pacing_of, trace_notes
 
@@ -132,7 +132,7 @@ def _tell_what_is_not_simulated(sources: Sequence[Source], twin: TwinConfig) -> 
 
 
 def _load(
-    path: Path, latency_model: str | None, *, fit: bool, sources: Sequence[Source], is_async_open: bool
+    path: Path, latency_model: str | None, *, fit: bool, sources: Sequence[NamedTrace], is_async_open: bool
 ) -> TwinConfig:
     """Return the configuration, its notes told; what it leaves open of the flags is as the traces say."""
     from calibrate.flags.evidence import learned_of
@@ -172,10 +172,10 @@ def read_traces(
     )
 
 
-def source_at(path: Path, name: str) -> Source:
+def source_at(path: Path, name: str) -> NamedTrace:
     """Return the trace at a path, read, under a name."""
     from calibrate.compare.engine_steps import as_step_times, read_steps
-    from calibrate.findings import Source
+    from calibrate.findings import NamedTrace
     from calibrate.flags.shown import shown_by
     from calibrate.report.document import digest_of
     from traces import companion_file, format_of, locate, read_recorded, stem_of
@@ -183,7 +183,7 @@ def source_at(path: Path, name: str) -> Source:
     trace = read_recorded(path, events=True)
     logged = read_steps(companion_file(stem_of(path), ".steps.csv"))
     steps, remark = (None, None) if logged is None else as_step_times(logged, trace)
-    return Source(
+    return NamedTrace(
         name=name,
         trace=trace,
         digest=digest_of(locate(path).table if format_of(path) is None else path),
@@ -209,7 +209,7 @@ def write_all(
     from calibrate.report.write import write_report
     from traces import write_text
 
-    known = save.Server(model=server[0], gpu=server[1], tp=server[2])
+    known = save.ServerName(model=server[0], gpu=server[1], tp=server[2])
     if defaults is not None:
         save.defaults_entry(calibration, server=known)
     document = write_report(

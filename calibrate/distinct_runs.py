@@ -10,7 +10,7 @@ from traces import ConfigError, stem_of
 from traces.strict.escape import terminal
 
 if TYPE_CHECKING:
-    from calibrate.findings import Source
+    from calibrate.findings import NamedTrace
     from traces import Trace
 
 TOLD = ("request_id", "arrival_time_us", "send_time_us", "last_chunk_time_us", "last_token_time_us")
@@ -44,10 +44,10 @@ def _distinct_name(stem: Path, alike: Sequence[Path]) -> str:
 
 
 def check_distinct(
-    observed: Sequence[Source], *, holdout: Sequence[Source] = (), repeats: Sequence[Source] = ()
+    observed: Sequence[NamedTrace], *, holdout: Sequence[NamedTrace] = (), repeats: Sequence[NamedTrace] = ()
 ) -> None:
     """Raise ConfigError where one run is given twice, be it under another name."""
-    seen: list[tuple[str, Source]] = []
+    seen: list[tuple[str, NamedTrace]] = []
     for option, sources in (("OBSERVED", observed), ("--holdout", holdout), ("--repeat", repeats)):
         for source in sources:
             for place, other in seen:
@@ -59,7 +59,7 @@ def check_distinct(
             seen.append((option, source))
 
 
-def is_same_run(one: Source, other: Source) -> bool:
+def is_same_run(one: NamedTrace, other: NamedTrace) -> bool:
     """Return whether two sources hold one run: the same file's content, the same start, or the same times."""
     if one.digest is not None and one.digest == other.digest:
         return True

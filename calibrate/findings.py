@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 from calibrate.compare.engine_steps import EngineSteps, StepErrors
 from calibrate.compare.equivalence import Equivalence
 from calibrate.compare.errors import Bootstrap, MetricErrors
-from calibrate.compare.network import Network
+from calibrate.compare.network import NetworkFigures
 from calibrate.compare.pair import PairBy, Pairs
 from calibrate.compare.phases import Origin
 from calibrate.compare.rates import Counters, Rate
@@ -19,7 +19,7 @@ from calibrate.compare.strata import Stratum
 from calibrate.compare.worst_requests import WorstRequest
 from calibrate.fit.objective.coefficients import FITTED
 from calibrate.flags.shown import Shown
-from calibrate.run_to_run.bands import Band
+from calibrate.run_to_run.bands import MetricBand
 from calibrate.run_to_run.pace import RunToRun
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ Role = Literal["compared", "fitted", "first half fitted, second half held out", 
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Source:
+class NamedTrace:
     """A trace, what it is called (its stem), and the SHA-256 of its table where it has a file.
 
     ``steps``: the engine's steps while it was observed, where they were logged. ``shown``: what the run shows of its
@@ -70,7 +70,7 @@ class Options:
     gpu: str | None = None
     tp: int | None = None
     replicates: int = 1000
-    network: Network | None = None
+    network: NetworkFigures | None = None
     slo_us: Mapping[str, float] = field(default_factory=dict)
     margins: Mapping[str, float] = field(default_factory=dict)
     max_concurrency: int | None = None
@@ -88,7 +88,7 @@ class Compared:
     ``judged``: whether the twin of it kept up with the load, None where the load has no rate.
     """
 
-    source: Source
+    source: NamedTrace
     role: Role
     pairs: Pairs
     notes: tuple[str, ...]
@@ -96,7 +96,7 @@ class Compared:
     counters: Counters = field(default_factory=Counters)
     steps: StepErrors | None = None
     judged: Judged | None = None
-    partner: Source | None = None
+    partner: NamedTrace | None = None
 
     @property
     def is_saturated(self) -> bool:
@@ -154,7 +154,7 @@ class Calibration:
     options: Options
     beyond: BeyondLoad | None = None
     rate_curve: RateCurve | None = None
-    bands: Mapping[str, Band] = field(default_factory=dict)
+    bands: Mapping[str, MetricBand] = field(default_factory=dict)
 
     @property
     def in_sample(self) -> dict[str, MetricErrors]:

@@ -10,10 +10,10 @@ from calibrate.compare.pair import PairBy, Pairs, concat, pair
 from traces import TraceError
 
 if TYPE_CHECKING:
-    from calibrate.findings import Source
+    from calibrate.findings import NamedTrace
     from traces import Trace
 
-Couple = tuple["Source", "Source"]
+Couple = tuple["NamedTrace", "NamedTrace"]
 
 
 def same_requests(one: Trace, other: Trace) -> bool:
@@ -31,7 +31,7 @@ def same_requests(one: Trace, other: Trace) -> bool:
     return all(one.column(name).equals(other.column(name)) for name in [*names, planned])
 
 
-def couples_of(sources: Sequence[Source], repeats: Sequence[Source]) -> list[Couple]:
+def couples_of(sources: Sequence[NamedTrace], repeats: Sequence[NamedTrace]) -> list[Couple]:
     """Return which runs repeat which: each named repeat with its original, and any two that sent the same requests.
 
     Raises TraceError for a named repeat that repeats nothing.
@@ -49,7 +49,7 @@ def couples_of(sources: Sequence[Source], repeats: Sequence[Source]) -> list[Cou
     return found
 
 
-def _is_repeat(one: Source, other: Source) -> bool:
+def _is_repeat(one: NamedTrace, other: NamedTrace) -> bool:
     """Return whether the same requests were sent in another run: a copy of the file is no second run."""
     is_copy = one.digest is not None and one.digest == other.digest
     return not is_copy and same_requests(one.trace, other.trace)

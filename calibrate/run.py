@@ -24,10 +24,10 @@ from calibrate.findings import (
     Accuracy,
     Calibration,
     Compared,
+    NamedTrace,
     NoiseFloor,
     Options,
     Role,
-    Source,
 )
 from calibrate.fit.beyond import beyond_load
 from calibrate.fit.objective.fit_trace import FitTrace, fit_trace
@@ -55,7 +55,7 @@ Part = tuple[Compared, Pairs]
 
 
 def compare_with_simulated(
-    observed: Source, simulated: Source, options: Options, *, repeats: Sequence[Source] = ()
+    observed: NamedTrace, simulated: NamedTrace, options: Options, *, repeats: Sequence[NamedTrace] = ()
 ) -> Calibration:
     """Return how two traces of the same requests differ; nothing is simulated or fitted."""
     compared = against_trace(observed, simulated, options)
@@ -69,12 +69,12 @@ def compare_with_simulated(
 
 
 def compare_with_twin(
-    observed: Sequence[Source],
+    observed: Sequence[NamedTrace],
     config: TwinConfig,
     options: Options,
     *,
-    holdout: Sequence[Source] = (),
-    repeats: Sequence[Source] = (),
+    holdout: Sequence[NamedTrace] = (),
+    repeats: Sequence[NamedTrace] = (),
 ) -> Calibration:
     """Return how far a twin as configured is from the traces; nothing is fitted."""
     options = _with_run_to_run(options, [*observed, *holdout], repeats)
@@ -94,19 +94,19 @@ UNSEEN = "traces that the fit has not seen"
 SEEN_LENGTHS = "traces that were not fitted, of which some repeat the lengths of fitted ones"
 
 
-def unseen_by_fit(holdout: Sequence[Source], observed: Sequence[Source]) -> str:
+def unseen_by_fit(holdout: Sequence[NamedTrace], observed: Sequence[NamedTrace]) -> str:
     """Return how named hold-outs are new to a fit: their requests are, or only their run is."""
     repeats = any(has_lengths_of(one.trace, other.trace) for one in holdout for other in observed)
     return SEEN_LENGTHS if repeats else UNSEEN
 
 
 def calibrate(
-    observed: Sequence[Source],
+    observed: Sequence[NamedTrace],
     config: TwinConfig,
     options: Options,
     *,
-    holdout: Sequence[Source] = (),
-    repeats: Sequence[Source] = (),
+    holdout: Sequence[NamedTrace] = (),
+    repeats: Sequence[NamedTrace] = (),
     report: Report | None = None,
 ) -> Calibration:
     """Return the twin fitted to the observed traces, with its errors on the held-out ones.
@@ -174,8 +174,8 @@ def _fitted(
 
 
 def _both_parts(
-    observed: Sequence[Source],
-    holdout: Sequence[Source],
+    observed: Sequence[NamedTrace],
+    holdout: Sequence[NamedTrace],
     halves: Sequence[NDArray[np.bool_]] | None,
     config: TwinConfig,
     options: Options,
@@ -193,7 +193,9 @@ def _both_parts(
     return fitted, held_out, "the second half of the requests by arrival; the fit has seen the first"
 
 
-def _with_run_to_run(options: Options, sources: Sequence[Source], repeats: Sequence[Source]) -> Options:
+def _with_run_to_run(
+    options: Options, sources: Sequence[NamedTrace], repeats: Sequence[NamedTrace]
+) -> Options:
     """Return the options with the server's pace from run to run, as the runs that repeat another one show it."""
     couples = couples_of(sources, repeats)
     pairs = [pair(one.trace, other.trace, by=options.pair_by) for one, other in couples]
@@ -238,7 +240,7 @@ def _assembled(
     fitted: Sequence[Part] | None,
     *,
     options: Options,
-    repeats: Sequence[Source],
+    repeats: Sequence[NamedTrace],
     unseen: str,
     config: TwinConfig | None = None,
 ) -> Calibration:
@@ -304,7 +306,7 @@ def _accuracy_of(parts: Sequence[Part], options: Options) -> Accuracy:
     )
 
 
-def _noise(traces: Sequence[Compared], repeats: Sequence[Source], options: Options) -> NoiseFloor | None:
+def _noise(traces: Sequence[Compared], repeats: Sequence[NamedTrace], options: Options) -> NoiseFloor | None:
     """Return how far the server is from itself, where a load was observed twice."""
     couples = couples_of([each.source for each in traces if each.partner is None], repeats)
     if not couples and repeats:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Server:
+class ServerName:
     """What an entry is found by; None is taken from the first trace's header."""
 
     model: str | None = None
@@ -43,14 +43,14 @@ def write_config(calibration: Calibration, path: Path) -> None:
     write_text(path, "\n".join(_head(calibration, fit)) + "\n" + text, option="--write-config")
 
 
-def write_defaults(calibration: Calibration, path: Path, *, server: Server) -> None:
+def write_defaults(calibration: Calibration, path: Path, *, server: ServerName) -> None:
     """Put the fit into a defaults file, with the entry that it replaces as its history."""
     from replay import write_defaults_entry
 
     write_defaults_entry(path, defaults_entry(calibration, server=server))
 
 
-def defaults_entry(calibration: Calibration, *, server: Server) -> DefaultsEntry:
+def defaults_entry(calibration: Calibration, *, server: ServerName) -> DefaultsEntry:
     """Return the fit as an entry on record. Raises ConfigError where model, GPU or TP are not known."""
     from replay import DefaultsEntry, Provenance
     from replay.twin import FittedModel

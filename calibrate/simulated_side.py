@@ -13,7 +13,7 @@ from calibrate.compare.pair import LATENCIES, PHASES, Pairs, Side, pair_sides, s
 from calibrate.compare.phases import simulated_phases
 from calibrate.compare.rates import Counters
 from calibrate.compare.saturation import saturation_of
-from calibrate.findings import Compared, Options, Role, Source
+from calibrate.findings import Compared, NamedTrace, Options, Role
 from calibrate.run_to_run.twin_runs import runs_again
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ MOST_STEPS = 300_000
 """A run of more steps is not taken step by step to be compared with a server's log."""
 
 
-def against_trace(observed: Source, simulated: Source, options: Options) -> Compared:
+def against_trace(observed: NamedTrace, simulated: NamedTrace, options: Options) -> Compared:
     """Return a trace compared with another one of the same requests; nothing is simulated."""
     other = simulated.trace if options.network is None else client_view(simulated.trace, options.network)
     pairs = pair_sides(side_of(observed.trace), side_of(other), by=options.pair_by)
@@ -44,7 +44,7 @@ def against_trace(observed: Source, simulated: Source, options: Options) -> Comp
     )
 
 
-def against_twin(source: Source, config: TwinConfig, options: Options, *, role: Role) -> Compared:
+def against_twin(source: NamedTrace, config: TwinConfig, options: Options, *, role: Role) -> Compared:
     """Return a trace compared with what the twin makes of it."""
     from replay import check_fits, judge_trace, paced_requests, pacing_of, simulate_trace
     from replay import trace_notes as simulation_notes
@@ -102,7 +102,7 @@ def _with_queue_of(observed: Trace, simulated: Trace) -> Trace:
 
 
 def _steps(
-    source: Source,
+    source: NamedTrace,
     met: Trace,
     *,
     config: TwinConfig,

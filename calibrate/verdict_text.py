@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from calibrate import number_format
-from calibrate.compare.judged import JUDGED, Judged, judged_errors
+from calibrate.compare.judged import JUDGED, JudgedError, judged_errors
 from calibrate.distinct_runs import has_lengths_of
 from calibrate.flags.evidence import contradictions_of
 from calibrate.misfit import without_missed
@@ -46,7 +46,7 @@ def verdict_text(calibration: Calibration, *, has_warnings: bool) -> str:
     return " ".join([f"{said}.", *_trust(calibration, far=far, has_warnings=has_warnings)])
 
 
-def _what(judged: Judged) -> str:
+def _what(judged: JudgedError) -> str:
     """Return what an error is of."""
     metric = number_format.METRIC_NAMES[judged.metric]
     return (
@@ -54,7 +54,7 @@ def _what(judged: Judged) -> str:
     )
 
 
-def _others(judged: Sequence[Judged]) -> str:
+def _others(judged: Sequence[JudgedError]) -> str:
     """Return the largest error of each other metric, after a semicolon; nothing where there is none."""
     largest = {each.metric: each.error for each in reversed(judged)}
     del largest[judged[0].metric]

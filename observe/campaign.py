@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from observe.observation import Observation, observe_with
-from observe.plan.loads import Load, Pace, estimate_s, pace_of_probe, probing_load
+from observe.plan.loads import IdlePace, ListedLoad, estimate_s, pace_of_probe, probing_load
 from observe.server.http_client import ServerClient
 from observe.server.server_facts import ask_server
 from observe.settings import NO_WARM_UP, Settings
@@ -21,7 +21,7 @@ from traces.workload import answer_decides
 if TYPE_CHECKING:
     from traces import Trace
 
-Observe = Callable[[Load, Path], Awaitable[Observation]]
+Observe = Callable[[ListedLoad, Path], Awaitable[Observation]]
 """Observes one load into one stem."""
 
 
@@ -29,13 +29,13 @@ Observe = Callable[[Load, Path], Awaitable[Observation]]
 class Outcome:
     """One load of a campaign and its trace; ``observation`` None: it was there already."""
 
-    load: Load
+    load: ListedLoad
     trace: Trace
     observation: Observation | None
 
 
 async def run_loads(
-    loads: Sequence[Load],
+    loads: Sequence[ListedLoad],
     folder: Path,
     *,
     observe: Observe,
@@ -69,7 +69,7 @@ async def run_loads(
     return outcomes
 
 
-def finished_trace(stem: Path, load: Load) -> Trace | None:
+def finished_trace(stem: Path, load: ListedLoad) -> Trace | None:
     """Return the trace at ``stem`` if it is the whole of this very load, else None."""
     try:
         trace = read_trace(stem)
@@ -124,7 +124,9 @@ async def model_length(settings: Settings) -> int | None:
         await client.close()
 
 
-async def estimate_all(loads: Sequence[Load], settings: Settings, *, rate_per_s: float | None) -> list[float]:
+async def estimate_all(
+    loads: Sequence[ListedLoad], settings: Settings, *, rate_per_s: float | None
+) -> list[float]:
     """Return about how many seconds each load takes, by four requests sent now.
 
     Raises ServerError where those are not answered.
@@ -138,5 +140,5 @@ async def estimate_all(loads: Sequence[Load], settings: Settings, *, rate_per_s:
         raise ServerError(
             f"probe: got {said[0] if said else 'no answer'}, expected an answer to each of 4 requests"
         )
-    pace: Pace = pace_of_probe(request_metrics(seen.trace)["e2e_us"].tolist(), probe)
+    pace: IdlePace = pace_of_probe(request_metrics(seen.trace)["e2e_us"].tolist(), probe)
     return [estimate_s(load, pace, rate_per_s=rate_per_s) for load in loads]

@@ -12,8 +12,8 @@ import typer
 
 from observe.campaign import Outcome, estimate_all, model_length, run_loads
 from observe.observation import observe_with
-from observe.plan.loads import Load, calibration_loads, sweep_loads
-from observe.result.json_document import SCHEMA_VERSION, Summary, summarize_observed
+from observe.plan.loads import ListedLoad, calibration_loads, sweep_loads
+from observe.result.json_document import SCHEMA_VERSION, ObservedSummary, summarize_observed
 from observe.run.panel import show
 from traces import ConfigError
 from traces.strict.tell import say, say_text, tell
@@ -40,7 +40,7 @@ async def observe_list(
         loads = calibration_loads(workload, max_model_len=await model_length(settings))
         await _ask(loads, settings, options=options, rate_per_s=workload.rate)
 
-    async def observe(load: Load, stem: Path) -> Observation:
+    async def observe(load: ListedLoad, stem: Path) -> Observation:
         return await observe_with(
             load.requests, settings, output=stem, display=show(), tell=_tell_line, handle_signals=True
         )
@@ -56,7 +56,7 @@ def _tell_line(line: str) -> None:
 
 
 async def _ask(
-    loads: Sequence[Load], settings: Settings, *, options: ListOptions, rate_per_s: float | None
+    loads: Sequence[ListedLoad], settings: Settings, *, options: ListOptions, rate_per_s: float | None
 ) -> None:
     """Show how long each load takes, and go on only if that is wanted."""
     if not options.yes and not sys.stdin.isatty():
@@ -82,7 +82,7 @@ def report_list(outcomes: Sequence[Outcome], *, slo_us: Mapping[str, float], as_
         say_text(json.dumps({"schema_version": SCHEMA_VERSION, "loads": summaries}, indent=2))
 
 
-def _cells(summary: Summary) -> list[str]:
+def _cells(summary: ObservedSummary) -> list[str]:
     def milliseconds(value: float | None) -> str:
         return "-" if value is None else f"{value / 1e3:,.1f}"
 

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 
 from observe.options import (
     AnswerOptions,
-    FileOptions,
     LimitOptions,
     ListOptions,
     RecordOptions,
     ServerOptions,
+    TraceFileOptions,
 )
 from observe.settings import WarmUp
 from traces.strict.option_table import with_option_tables
@@ -33,7 +33,7 @@ def observe(
     answers: AnswerOptions,
     record: RecordOptions,
     several: ListOptions,
-    files: FileOptions,
+    files: TraceFileOptions,
 ) -> None:
     """Send a load to a live endpoint and record the trace."""
     check_output(workload, server.output)
@@ -57,7 +57,7 @@ def _settings(
     limits: LimitOptions,
     answers: AnswerOptions,
     record: RecordOptions,
-    files: FileOptions,
+    files: TraceFileOptions,
 ) -> Settings:
     """Return how to observe. Raises ConfigError on options that contradict each other or cannot be read."""
     from observe.senders.endpoint import chosen_key, parse_endpoint

@@ -20,7 +20,7 @@ from traces.strict.tell import say_text, tell
 from traces.workload import clipping_notes, trace_from_options
 
 if TYPE_CHECKING:
-    from observe.options import FileOptions, ListOptions
+    from observe.options import ListOptions, TraceFileOptions
     from observe.settings import Settings
     from traces import Trace
     from traces.workload import WorkloadOptions
@@ -35,7 +35,7 @@ def observe_once(
     *,
     output: Path,
     slo_us: Mapping[str, float],
-    files: FileOptions,
+    files: TraceFileOptions,
 ) -> None:
     """Observe one load into ``output`` and print the result; exit as it demands."""
     requests = trace_from_options(workload)
@@ -88,7 +88,7 @@ def observe_loads(
     options: ListOptions,
     folder: Path,
     slo_us: Mapping[str, float],
-    files: FileOptions,
+    files: TraceFileOptions,
 ) -> None:
     """Observe a list of loads into ``folder``, print the results, and exit as the worst of them demands."""
     _tell_clipping(workload)

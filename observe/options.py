@@ -368,7 +368,7 @@ class ListOptions:
 
 
 @option_table
-class FileOptions:
+class TraceFileOptions:
     """What is written, replaced and printed."""
 
     prompt_salt: Annotated[

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from replay.capacity.question import find_capacity
     from replay.cluster.simulate import simulate_trace
-    from replay.fleet.question import Fleet, plan_fleet
+    from replay.fleet.question import SizedFleet, plan_fleet
     from replay.pace_band import paced
     from replay.run_verdict import judge_trace
     from replay.serve import run_server, serving
@@ -47,12 +47,12 @@ if TYPE_CHECKING:
 
 __all__ = [
     "DefaultsEntry",
-    "Fleet",
     "Judged",
     "Pacing",
     "Provenance",
     "Run",
     "RunSettings",
+    "SizedFleet",
     "TwinConfig",
     "allowing_code",
     "check_fits",
@@ -80,7 +80,7 @@ __all__ = [
 
 _HOMES = {
     "DefaultsEntry": "replay.twin.defaults",
-    "Fleet": "replay.fleet.question",
+    "SizedFleet": "replay.fleet.question",
     "Judged": "replay.verdict.judged",
     "Pacing": "replay.trace.pacing",
     "Provenance": "replay.twin.defaults",

@@ -18,7 +18,7 @@ from replay.options.run import (
     simulation_options,
     twins_asked,
 )
-from replay.options.serve import ServeOptions
+from replay.options.serve import EndpointOptions
 from replay.options.start import StartOptions
 from replay.progress import working
 from replay.ready import load_engine
@@ -70,7 +70,7 @@ def replay(
 
 @with_code_option
 @with_option_tables
-def serve(asked: ServeOptions) -> None:
+def serve(asked: EndpointOptions) -> None:
     """Serve the simulated engine over HTTP in real time, as vLLM does: an OpenAI-compatible endpoint.
 
     With `cluster:` in TWIN.yaml, or --instances, it answers as the fleet behind its router.
@@ -90,7 +90,7 @@ def serve(asked: ServeOptions) -> None:
         )
     load_engine()
     from replay.serve import run_server
-    from replay.serve.limits import Limits
+    from replay.serve.limits import RequestLimits
 
     run_server(
         twin,
@@ -101,7 +101,7 @@ def serve(asked: ServeOptions) -> None:
         model=asked.model,
         api_key=asked.api_key,
         request_metrics=asked.enable_per_request_metrics,
-        limits=Limits(
+        limits=RequestLimits(
             max_body_bytes=asked.max_body_bytes,
             max_prompts=asked.max_prompts,
             max_request_tokens=asked.max_request_tokens,

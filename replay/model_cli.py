@@ -16,7 +16,7 @@ from traces.workload import WorkloadOptions
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from replay.gpus.comparison import Asked, GpuResult
+    from replay.gpus.comparison import GpuQuestion, GpuResult
     from replay.model.gpus import Gpu
     from replay.search.draws import Drawing
     from traces import Trace
@@ -93,9 +93,9 @@ def compare(workload: WorkloadOptions, asked: CompareOptions) -> None:
         raise typer.Exit(1)
 
 
-def _question(workload: WorkloadOptions, asked: CompareOptions) -> Asked:
+def _question(workload: WorkloadOptions, asked: CompareOptions) -> GpuQuestion:
     """Return what is simulated on each GPU, and within which limits. Raises ConfigError."""
-    from replay.gpus.comparison import Asked
+    from replay.gpus.comparison import GpuQuestion
     from traces import parse_run_slo
     from traces.strict.tell import tell_note
 
@@ -104,7 +104,7 @@ def _question(workload: WorkloadOptions, asked: CompareOptions) -> Asked:
         "max_num_seqs": asked.max_num_seqs,
         "max_num_batched_tokens": asked.max_num_batched_tokens,
     }
-    return Asked(
+    return GpuQuestion(
         model_config=asked.model_config,
         latency_model=asked.latency_model,
         engine={key: value for key, value in engine.items() if value is not None},
@@ -135,7 +135,7 @@ def _servers(gpus: str, tp: str) -> list[tuple[Gpu, int]]:
 
 def _compared(
     servers: Sequence[tuple[Gpu, int]],
-    asked: Asked,
+    asked: GpuQuestion,
     traces: Sequence[Trace],
     prices: Mapping[str, float],
     *,
@@ -152,7 +152,7 @@ def _compared(
 
 
 def _show_comparison(
-    results: Sequence[GpuResult], asked: Asked, *, num_requests: int, priced: str, as_json: bool
+    results: Sequence[GpuResult], asked: GpuQuestion, *, num_requests: int, priced: str, as_json: bool
 ) -> None:
     """Print the comparison on stdout."""
     from replay.gpus.text import document, lines

@@ -12,7 +12,7 @@ from traces import four_digits
 
 if TYPE_CHECKING:
     from replay.trace.distribution import Distribution
-    from replay.trace.simulation_summary import Summary
+    from replay.trace.simulation_summary import SimulationSummary
     from replay.twin.config import TwinConfig
 
 SHOWN = ("mean", "p50", "p99")
@@ -40,7 +40,7 @@ def paced(twin: TwinConfig, factor: float) -> TwinConfig:
 
 
 def pace_band(
-    twin: TwinConfig, *, is_beyond: bool, simulate: Callable[[TwinConfig], Summary]
+    twin: TwinConfig, *, is_beyond: bool, simulate: Callable[[TwinConfig], SimulationSummary]
 ) -> PaceBand | None:
     """Return the band of a run; ``simulate``: from a twin to its summary. None where the twin has no pace."""
     if twin.pace is None:

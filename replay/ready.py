@@ -35,7 +35,7 @@ def load_engine() -> None:
 
 @contextmanager
 def _without_scipy() -> Iterator[None]:
-    """Let numba load its functions without scipy, which it only asks whether there is linear algebra.
+    """Make numba load its functions without scipy, which it only asks whether there is linear algebra.
 
     The engine has none, and scipy takes a tenth of a second to import. Where it is there already, nothing changes.
     """

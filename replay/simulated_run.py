@@ -17,10 +17,10 @@ from replay.cluster.over_time import POINTS, stretches, summarize_over_time
 from replay.cluster.simulate import FleetRun, simulate_fleet
 from replay.pace_band import PaceBand, pace_band
 from replay.run_verdict import judge_run
-from replay.trace.measured_window import EVERYTHING, Measured
+from replay.trace.measured_window import EVERYTHING, MeasuredPart
 from replay.trace.pacing import Loop, Pacing, pacing_of
 from replay.trace.requests import At
-from replay.trace.simulation_summary import Summary, offered_rate_per_s, summarize, table
+from replay.trace.simulation_summary import SimulationSummary, offered_rate_per_s, summarize, table
 from replay.trace.trace_notes import trace_notes
 from replay.twin.config import check_fits
 from replay.twin.fitted.fitted_range import note_of_runs, range_of_run
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from replay.cluster.over_time import OverTime
     from replay.cluster.summary import ClusterSummary
-    from replay.timeline.trace_events import EngineSteps
+    from replay.timeline.trace_events import EngineTrack
     from replay.timeline.watch import Usage
     from replay.trace.operator_times import OperatorTimes
     from replay.twin.config import TwinConfig
@@ -56,7 +56,7 @@ class RunSettings:
     loop: Loop = "auto"
     max_concurrency: int | None = None
     itl: bool = False
-    measured: Measured = EVERYTHING
+    measured: MeasuredPart = EVERYTHING
     slo_us: Mapping[str, float] = field(default_factory=dict)
     horizon_us: int | None = None
     decides: bool = False
@@ -145,7 +145,7 @@ class Run:
         return self.twin.cluster
 
     @cached_property
-    def summary(self) -> Summary:
+    def summary(self) -> SimulationSummary:
         """The document that ``--json`` prints: throughput, latencies, counts, and the verdict."""
         found = summarize(
             self.simulation,
@@ -178,7 +178,7 @@ class Run:
 
     @cached_property
     def outside(self) -> str | None:
-        """How far the run goes beyond what the twin was fitted to; None where it does not, or nobody knows."""
+        """How far the run goes beyond what the twin was fitted to; None where it does not, or it is unknown."""
         if self.twin.fitted is None:
             return None
         is_cluster = not self.twin.is_plain_server
@@ -189,7 +189,7 @@ class Run:
         """What the run comes to at the paces that the fit leaves open: two runs more; None where the twin says none."""
         plain = replace(self.plan.settings, itl=False, decides=False)
 
-        def simulate(twin: TwinConfig) -> Summary:
+        def simulate(twin: TwinConfig) -> SimulationSummary:
             done = replace(self.plan, twin=twin, settings=plain).run()
             return summarize(done.simulation, done.trace, slo_us=plain.slo_us, measured=plain.measured)
 
@@ -197,7 +197,7 @@ class Run:
 
     @cached_property
     def of_cluster(self) -> ClusterSummary | None:
-        """What a cluster adds to the document; None where nobody asked for one."""
+        """What a cluster adds to the document; None without a cluster."""
         if self.twin.is_plain_server:
             return None
         from replay.cluster.summary import summarize_cluster
@@ -238,12 +238,12 @@ class Run:
 
         return times_of(self.stepped.simulation, self.twin)
 
-    def engine_steps(self) -> list[EngineSteps]:
+    def engine_steps(self) -> list[EngineTrack]:
         """Return every step of every engine, taken one at a time."""
-        from replay.timeline.trace_events import EngineSteps
+        from replay.timeline.trace_events import EngineTrack
 
         return [
-            EngineSteps(
+            EngineTrack(
                 name="engine" if self.twin.is_plain_server else each.name,
                 steps=each.written.steps(),
                 num_blocks=self.cluster.pools[each.pool].engine.num_gpu_blocks,

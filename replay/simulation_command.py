@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from replay.pace_band import PaceBand
     from replay.simulated_run import Plan, Run, RunSettings
     from replay.timeline.page import RunPage
-    from replay.trace.measured_window import Measured
+    from replay.trace.measured_window import MeasuredPart
     from replay.twin.config import TwinConfig
     from traces import Trace
 
@@ -42,7 +42,7 @@ class SimulationOptions:
     steps: Path | None
     dialect: Literal["vtwin", "blis"]
     as_json: bool
-    measured: Measured
+    measured: MeasuredPart
     slo_us: Mapping[str, float] = field(default_factory=dict)
     max_concurrency: int | None = None
     horizon_us: int | None = None
@@ -218,14 +218,14 @@ def _write_report(path: Path, run: Run, *, warnings: tuple[str, ...], overwrite:
 def _with_fleet(page: RunPage, run: Run) -> RunPage:
     """Return the page with what a cluster's has besides a server's."""
     from replay.cluster.over_time import stretches
-    from replay.timeline.fleet_page import FleetView, fleet_sections
+    from replay.timeline.fleet_page import FleetPageParts, fleet_sections
     from replay.timeline.fleet_size import size_headlines
 
     if run.of_cluster is None:
         return page
     found = stretches(run.fleet, run.twin.peaks)
     assert found is not None  # noqa: S101 - it was looked at
-    view = FleetView(run=run.fleet, cluster=run.cluster, found=found, summary=run.of_cluster)
+    view = FleetPageParts(run=run.fleet, cluster=run.cluster, found=found, summary=run.of_cluster)
     return replace(page, of_fleet=fleet_sections(view), headlines=size_headlines(run.of_cluster))
 
 

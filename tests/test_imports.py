@@ -320,3 +320,19 @@ def test_a_circle_is_seen(tmp_path: Path, sources: dict[str, str]) -> None:
         (tmp_path / "room" / name).write_text(source)
     arrows = inner_arrows("room", root=tmp_path)
     assert circle_in(arrows_at("room", arrows))
+
+
+def classes_of(source: str) -> Iterator[str]:
+    """Yield the name of every public class that ``source`` defines."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+            yield node.name
+
+
+def test_no_two_modules_define_a_class_of_the_same_name() -> None:
+    places: dict[str, list[str]] = {}
+    for room in ARROWS:
+        for path, source in sources_of(room).items():
+            for name in classes_of(source):
+                places.setdefault(name, []).append(path)
+    assert {name: paths for name, paths in places.items() if len(paths) > 1} == {}

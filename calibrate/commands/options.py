@@ -49,7 +49,7 @@ class TraceOptions:
 
 
 @option_table
-class TwinOptions:
+class FitTwinOptions:
     """The twin that simulates them, whether it is fitted first, and traces beside those that are fitted."""
 
     config: Annotated[
@@ -118,7 +118,7 @@ class WriteOptions:
 
 
 @option_table
-class ServerOptions:
+class ModelGpuOptions:
     """Model and GPU, which no server tells."""
 
     model_config: Annotated[
@@ -207,7 +207,7 @@ class PairOptions:
 
 
 @option_table
-class ResultOptions:
+class FitResultOptions:
     """What chance draws, and what is printed."""
 
     seed: Annotated[
@@ -236,15 +236,15 @@ class CalibrateOptions:
     simulated: Annotated[
         Path | None, typer.Option(metavar="STEM", help="A trace to compare the observed one with.")
     ] = None
-    twin: TwinOptions
+    twin: FitTwinOptions
     measure: MeasureOptions
     write: WriteOptions
-    server: ServerOptions
+    server: ModelGpuOptions
     fitting: FitOptions
     alpha: AlphaOptions
     gate: GateOptions
     pair: PairOptions
-    result: ResultOptions
+    result: FitResultOptions
     form: Annotated[
         Literal["vtwin", "blis"],
         typer.Option(
@@ -273,11 +273,11 @@ class ModelsOptions:
     holdout: HoldoutOption = None
     repeat: RepeatOption = None
     measure: MeasureOptions
-    server: ServerOptions
+    server: ModelGpuOptions
     infer_async: InferAsyncOption = False
     alpha: AlphaOptions
     pair: PairOptions
-    result: ResultOptions
+    result: FitResultOptions
 
 
 @option_table

@@ -23,7 +23,7 @@ from calibrate.compare.bootstrap import (
 )
 from calibrate.compare.gaps import Basis, one_basis
 from calibrate.compare.pair import LATENCIES, Pairs
-from calibrate.compare.samples import Sample, spread_of
+from calibrate.compare.samples import WeightedSample, spread_of
 
 STATISTICS = ("mean", "p50", "p90", "p95", "p99")
 QUANTILES = np.array([0.5, 0.9, 0.95, 0.99])
@@ -95,9 +95,12 @@ def compare(
             continue
         if name == "itl_us":
             sides = [side.take(rows, num_requests=len(pairs)) for side in gaps]
-            samples = [Sample.of_gaps(side, num_requests=len(rows)) for side in sides]
+            samples = [WeightedSample.of_gaps(side, num_requests=len(rows)) for side in sides]
         else:
-            samples = [Sample.of_requests(observed[rows]), Sample.of_requests(simulated[rows])]
+            samples = [
+                WeightedSample.of_requests(observed[rows]),
+                WeightedSample.of_requests(simulated[rows]),
+            ]
         found[name] = compare_metric(
             (observed[rows], simulated[rows]),
             samples=(samples[0], samples[1]),
@@ -112,7 +115,7 @@ def compare(
 def compare_metric(
     per_request: tuple[Floats, Floats],
     *,
-    samples: tuple[Sample, Sample],
+    samples: tuple[WeightedSample, WeightedSample],
     settings: Bootstrap,
     stream: int,
     basis: Basis | None = None,
@@ -159,14 +162,18 @@ def compare_metric(
 
 def _drawn(
     per_request: tuple[Floats, Floats],
-    samples: tuple[Sample, Sample],
+    samples: tuple[WeightedSample, WeightedSample],
     again: Floats | None,
     *,
     settings: Bootstrap,
     stream: int,
 ) -> tuple[Floats | None, int, dict[str, Floats]]:
     """Return each request's expected value in further runs, the block that is drawn, and the replicates."""
-    runs = None if again is None else Runs.of(per_request[1], again, has_gaps=samples[1].binned is not None)
+    runs = (
+        None
+        if again is None
+        else FurtherRuns.of(per_request[1], again, has_gaps=samples[1].binned is not None)
+    )
     expected = None if again is None else np.median(again, axis=0)
     block = block_length(_relative(per_request[1] - per_request[0], per_request[0]))
     drawn = _replicates(
@@ -198,24 +205,24 @@ def _of_all(per_request: tuple[Floats, Floats]) -> tuple[float, float, float, fl
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Runs:
+class FurtherRuns:
     """One metric in further runs of the twin; each replicate is of one of them, in turn.
 
     ``samples``: of each run, one value per request. Where there are gaps, whose times no further run tells, there are
     none: the first run's are taken ``pace`` [runs] times as long. ``usual`` [runs]: a run's mean over that of all.
     """
 
-    samples: tuple[Sample, ...]
+    samples: tuple[WeightedSample, ...]
     pace: Floats
     usual: Floats
 
     @staticmethod
-    def of(first: Floats, again: Floats, *, has_gaps: bool) -> Runs:
+    def of(first: Floats, again: Floats, *, has_gaps: bool) -> FurtherRuns:
         """Return the runs [runs, n] beside the ``first`` [n]."""
         means, first_mean = again.mean(axis=1), float(first.mean())
         one = np.ones(len(means))
-        return Runs(
-            samples=() if has_gaps else tuple(Sample.of_requests(run) for run in again),
+        return FurtherRuns(
+            samples=() if has_gaps else tuple(WeightedSample.of_requests(run) for run in again),
             pace=means / first_mean if first_mean else one,
             usual=means / means.mean() if means.mean() else one,
         )
@@ -224,7 +231,9 @@ class Runs:
         """Return the run of each of ``size`` replicates from the ``first`` on."""
         return (first + np.arange(size)) % len(self.pace)
 
-    def resampled(self, sample: Sample, counts: NDArray[np.float32], number: NDArray[np.int64]) -> Floats:
+    def resampled(
+        self, sample: WeightedSample, counts: NDArray[np.float32], number: NDArray[np.int64]
+    ) -> Floats:
         """Return mean and quantiles of each row of counts [replicates, n], of the run with its ``number``."""
         if not self.samples:
             return sample.resampled(counts, QUANTILES) * self.pace[number][:, None]
@@ -293,8 +302,8 @@ def _relative_errors(
 def _replicates(
     per_request: tuple[Floats, Floats],
     *,
-    samples: tuple[Sample, Sample],
-    runs: Runs | None = None,
+    samples: tuple[WeightedSample, WeightedSample],
+    runs: FurtherRuns | None = None,
     expected: Floats | None = None,
     settings: Bootstrap,
     block: int,

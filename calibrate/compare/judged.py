@@ -16,7 +16,7 @@ Kind = Literal["per request", "mean"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Judged:
+class JudgedError:
     """One error of a metric, as a fraction >= 0; ``floor``: the server's against itself, None where not measured."""
 
     metric: str
@@ -31,11 +31,11 @@ class Judged:
 
 def judged_errors(
     errors: Mapping[str, MetricErrors], noise: Mapping[str, MetricErrors]
-) -> tuple[Judged, ...]:
+) -> tuple[JudgedError, ...]:
     """Return the errors that count, the largest first; of equal ones E2E before TTFT before TPOT."""
     names = [*JUDGED[:2], "tpot_us" if "tpot_us" in errors else "itl_us"]
     found = [
-        Judged(metric=name, kind=kind, error=error, floor=_value(noise.get(name), kind))
+        JudgedError(metric=name, kind=kind, error=error, floor=_value(noise.get(name), kind))
         for name in names
         for kind in ("per request", "mean")
         if (error := _value(errors.get(name), kind)) is not None

@@ -26,7 +26,7 @@ ENDS = ("last_chunk_time_us", "last_token_time_us")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Network:
+class NetworkFigures:
     """Round trip in µs; bandwidth in Mbit/s, None for one that never binds."""
 
     rtt_us: float = 0.0
@@ -40,7 +40,7 @@ class Network:
         return tokens * self.bytes_per_token * BITS_PER_BYTE / self.bandwidth_mbit_per_s
 
 
-def parse_network(text: str, *, measured_rtt_ms: float | None) -> Network:
+def parse_network(text: str, *, measured_rtt_ms: float | None) -> NetworkFigures:
     """Return what ``rtt=2ms,bandwidth=100`` says; ``rtt=measured`` is what the trace's header measured.
 
     Raises ConfigError.
@@ -57,20 +57,20 @@ def parse_network(text: str, *, measured_rtt_ms: float | None) -> Network:
             raise ConfigError(
                 f"--network: got {name!r}, expected rtt, bandwidth or bytes_per_token (rtt=2ms,bandwidth=100)"
             )
-    return Network(**given)
+    return NetworkFigures(**given)
 
 
-def server_view(trace: Trace, network: Network) -> Trace:
+def server_view(trace: Trace, network: NetworkFigures) -> Trace:
     """Return the requests as the server met them: sent later by the way there, answered earlier by the way back."""
     return _moved(trace, network, sign=-1)
 
 
-def client_view(trace: Trace, network: Network) -> Trace:
+def client_view(trace: Trace, network: NetworkFigures) -> Trace:
     """Return a simulated trace as the client would have seen it over this network."""
     return _moved(trace, network, sign=1)
 
 
-def _moved(trace: Trace, network: Network, *, sign: int) -> Trace:
+def _moved(trace: Trace, network: NetworkFigures, *, sign: int) -> Trace:
     """Return the trace seen from the other end of the wire: ``sign`` 1 from the server's to the client's."""
     from traces import prompt_tokens, send_or_arrival_us
 

@@ -18,7 +18,7 @@ KS_GRID = 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sample:
+class WeightedSample:
     """Values in ascending order, each with its weight (an integer) and the request it belongs to.
 
     ``binned``: [requests, bins] how much weight a request has in each bin, where the values are many; None
@@ -32,13 +32,13 @@ class Sample:
     bin_values: Floats | None = None
 
     @staticmethod
-    def of_requests(values: Floats) -> Sample:
+    def of_requests(values: Floats) -> WeightedSample:
         """Return the sample that has one value per request."""
         order = np.argsort(values, kind="stable")
-        return Sample(values=values[order], weights=np.ones(len(values)), owner=order)
+        return WeightedSample(values=values[order], weights=np.ones(len(values)), owner=order)
 
     @staticmethod
-    def of_gaps(gaps: Gaps, *, num_requests: int) -> Sample:
+    def of_gaps(gaps: Gaps, *, num_requests: int) -> WeightedSample:
         """Return the pooled gaps of ``num_requests`` requests."""
         order = np.argsort(gaps.gap_us, kind="stable")
         values, weights, owner = gaps.gap_us[order], gaps.weight[order], gaps.request[order]
@@ -50,7 +50,7 @@ class Sample:
         place = place[np.flatnonzero(starts)][np.cumsum(starts) - 1]
         _, bins = np.unique(place, return_inverse=True)
         mass = np.bincount(bins, weights)
-        return Sample(
+        return WeightedSample(
             values=values,
             weights=weights,
             owner=owner,
@@ -84,12 +84,12 @@ class Sample:
         reached = np.r_[0.0, np.cumsum(self.weights)]
         return np.asarray(reached[np.searchsorted(self.values, at, side="right")] / reached[-1])
 
-    def distance(self, other: Sample) -> float:
+    def distance(self, other: WeightedSample) -> float:
         """Return Kolmogorov and Smirnov's distance to another sample."""
         points = np.union1d(self.values, other.values)
         return float(np.max(np.abs(self.share_up_to(points) - other.share_up_to(points))))
 
-    def wasserstein(self, other: Sample) -> float:
+    def wasserstein(self, other: WeightedSample) -> float:
         """Return Wasserstein's first distance to another sample: the area between the distribution functions, µs."""
         points = np.union1d(self.values, other.values)
         difference = np.abs(self.share_up_to(points) - other.share_up_to(points))
@@ -116,9 +116,9 @@ class Spread:
         return np.asarray(np.max(difference, axis=1)), weighted_sums(difference[:, :-1], np.diff(self.grid))
 
 
-def spread_of(samples: tuple[Sample, Sample], *, num_requests: int) -> Spread:
+def spread_of(samples: tuple[WeightedSample, WeightedSample], *, num_requests: int) -> Spread:
     """Return the two samples' weight below each point of a common grid, by request, which may have none."""
-    pooled = Sample.of_requests(np.concatenate([side.values for side in samples]))
+    pooled = WeightedSample.of_requests(np.concatenate([side.values for side in samples]))
     grid = np.unique(pooled.statistics(np.linspace(0, 1, KS_GRID))[1:])
     below, total = [], []
     for side in samples:

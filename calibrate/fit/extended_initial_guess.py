@@ -16,7 +16,7 @@ from calibrate.compare.bootstrap import Floats
 from calibrate.fit.initial_guess import decoding_together
 from calibrate.fit.objective.coefficients import EXTENDED_FITTED, WITHOUT, without
 from calibrate.fit.objective.fit_trace import FitTrace
-from calibrate.fit.objective.objective import Objective
+from calibrate.fit.objective.objective import FitObjective
 from calibrate.fit.objective.priors import Prior
 from sim import Extended
 
@@ -25,7 +25,7 @@ FLOOR_SHARES = (0.0, 0.5, 0.85)
 MOST_DUTY = 0.95
 
 
-def blackbox_within(objective: Objective) -> Objective:
+def blackbox_within(objective: FitObjective) -> FitObjective:
     """Return the objective of the blackbox model within an extended one: every further term 0, no prior."""
     names = [name for name in objective.names if name not in EXTENDED_FITTED]
     base = objective.base
@@ -34,7 +34,7 @@ def blackbox_within(objective: Objective) -> Objective:
     return replace(objective.subset(names), base=base, priors={})
 
 
-def extended_starts(objective: Objective, blackbox: Mapping[str, float]) -> list[Floats]:
+def extended_starts(objective: FitObjective, blackbox: Mapping[str, float]) -> list[Floats]:
     """Return starts of an extended objective that agree with the ``blackbox`` coefficients (by name).
 
     They agree at steps without prefill, and at a prompt of usual length.
@@ -49,7 +49,7 @@ def extended_starts(objective: Objective, blackbox: Mapping[str, float]) -> list
 
 
 def extended_start(
-    objective: Objective, blackbox: Mapping[str, float], *, floor_share: float, kappa: float
+    objective: FitObjective, blackbox: Mapping[str, float], *, floor_share: float, kappa: float
 ) -> Floats:
     """Return the extended coefficients that cost what blackbox does at a quiet step and at a usual prompt."""
     prompt, context = _usual_prompt(objective.traces), _usual_context(objective.traces)
@@ -83,7 +83,7 @@ def extended_start(
     return np.asarray(np.maximum(np.array([values[name] for name in objective.names]), least))
 
 
-def further_starts(objective: Objective, names: Sequence[str], theta: Floats) -> list[Floats]:
+def further_starts(objective: FitObjective, names: Sequence[str], theta: Floats) -> list[Floats]:
     """Return starts at the coefficients ``names`` of a simpler model, each further one where it may be.
 
     Every one is at least a hundredth of its scale: a search cannot scale up from 0.

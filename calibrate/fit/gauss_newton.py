@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from calibrate.compare.bootstrap import Floats
 from calibrate.fit.objective.fit_trace import FitTrace
 from calibrate.fit.objective.many_runs import loss_around, residuals_around, simulate_many
-from calibrate.fit.objective.objective import Objective, robust_weight
+from calibrate.fit.objective.objective import FitObjective, robust_weight
 from calibrate.fit.response_surface import damped_step, normal_equations, reach_around, slopes_of
 
 GROUP = 16
@@ -51,7 +51,7 @@ HARDER = 30.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class GaussNewtonEnd:
     """Where the steps ended, the loss of runs around there, and ``offsets`` [p, p] for further slopes."""
 
     theta: Floats
@@ -60,13 +60,13 @@ class Found:
 
 
 def gauss_newton(
-    objective: Objective,
+    objective: FitObjective,
     start: Floats,
     *,
     offsets: Floats | None = None,
     max_steps: int = MAX_STEPS,
     report: Callable[[float], None] = lambda _loss: None,
-) -> Found:
+) -> GaussNewtonEnd:
     """Return the optimum that steps from ``start`` lead to; the loss never rises.
 
     ``offsets`` [p, p]: where the first slopes are taken, from the coefficients; None: one after the other.
@@ -98,11 +98,11 @@ def gauss_newton(
         num_stuck = num_stuck + 1 if before - loss < ENOUGH * before else 0
         if num_stuck == ENOUGH_STUCK:
             break
-    return Found(theta=theta, loss=loss, offsets=offsets)
+    return GaussNewtonEnd(theta=theta, loss=loss, offsets=offsets)
 
 
 def steps_without(
-    objective: Objective, found: Found, held: Sequence[Sequence[NDArray[np.bool_]]]
+    objective: FitObjective, found: GaussNewtonEnd, held: Sequence[Sequence[NDArray[np.bool_]]]
 ) -> list[Floats]:
     """Return where the optimum would be without the requests of each of ``held`` (a mask per trace, by fold).
 
@@ -126,7 +126,7 @@ def steps_without(
     return ends
 
 
-def _confirmed(objective: Objective, theta: Floats, end: Floats, *, loss: float) -> Floats:
+def _confirmed(objective: FitObjective, theta: Floats, end: Floats, *, loss: float) -> Floats:
     """Return the end of a step, or nearer to ``theta``, where runs around it fit no worse; ``theta`` where none do."""
     for share in SHARES:
         trial = theta + share * (end - theta)
@@ -135,7 +135,7 @@ def _confirmed(objective: Objective, theta: Floats, end: Floats, *, loss: float)
     return theta
 
 
-def told_apart(objective: Objective, theta: Floats, normal: Floats, *, loss: float) -> Floats:
+def told_apart(objective: FitObjective, theta: Floats, normal: Floats, *, loss: float) -> Floats:
     """Return the directions [p, p] that the traces tell apart, in rows, each as far as slopes are taken along it."""
     values, vectors = np.linalg.eigh(normal)
     far = np.sqrt(RISE * loss / np.maximum(values, 1e-12 * values[-1]))
@@ -168,7 +168,7 @@ def groups_of(trace: FitTrace) -> NDArray[np.int64]:
 
 
 def grouped_slopes(
-    objective: Objective,
+    objective: FitObjective,
     theta: Floats,
     residuals: list[Floats],
     *,

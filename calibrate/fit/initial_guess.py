@@ -11,7 +11,7 @@ from scipy.optimize import nnls
 from calibrate.compare.bootstrap import Floats
 from calibrate.fit.objective.exposure import exposure_columns
 from calibrate.fit.objective.fit_trace import FitTrace
-from calibrate.fit.objective.objective import Objective
+from calibrate.fit.objective.objective import FitObjective
 
 QUIET_STEPS = 5.0
 """A quiet TTFT is no more than this many steps: what is beyond that, the queue made."""
@@ -57,7 +57,7 @@ def decoding_together(trace: FitTrace) -> Floats:
     return np.asarray(seen["beta2"][2])
 
 
-def blackbox_starts(objective: Objective) -> list[Floats]:
+def blackbox_starts(objective: FitObjective) -> list[Floats]:
     """Return where the search begins: the initial guess, its variants, and the configured values if there are any."""
     guess = initial_guess(objective)
     starts = several_starts(guess, names=objective.names, scale=objective.scale)
@@ -68,13 +68,13 @@ def blackbox_starts(objective: Objective) -> list[Floats]:
     return starts
 
 
-def configured(objective: Objective) -> Floats:
+def configured(objective: FitObjective) -> Floats:
     """Return the coefficients as configured, none of them quite 0."""
     given = np.array([float(getattr(objective.base, name)) for name in objective.names])
     return np.asarray(np.maximum(given, LEAST * objective.scale))
 
 
-def initial_guess(objective: Objective) -> Floats:
+def initial_guess(objective: FitObjective) -> Floats:
     """Return the coefficients that explain the observed latencies by what each request was exposed to.
 
     Non-negative least squares on relative errors, reweighted to be robust; the observed overlap of requests
@@ -96,7 +96,7 @@ def initial_guess(objective: Objective) -> Floats:
     )
 
 
-def guess_of_steps(objective: Objective, guess: Floats) -> Floats | None:
+def guess_of_steps(objective: FitObjective, guess: Floats) -> Floats | None:
     """Return ``guess`` with the step's coefficients as logged steps say, None where no trace has a log of them.
 
     Convex, and free of the queue: durations against the tokens of the very same steps, relative errors counting alike.

@@ -24,7 +24,7 @@ from calibrate.fit.gauss_newton import SHARES, STAIRCASE
 from calibrate.fit.objective.fit_trace import FitTrace
 from calibrate.fit.objective.many_runs import THREADS
 from calibrate.fit.objective.objective import NOISE, log_ratio, robust
-from calibrate.fit.objective.simulated import Run, simulated
+from calibrate.fit.objective.simulated import SimulatedTrace, simulated
 from calibrate.fit.search import Report
 from calibrate.fit.uncertainty import Coefficient
 from calibrate.run_to_run.normal_quantiles import half_width
@@ -86,7 +86,7 @@ TIED = 0.9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Served:
+class ServedTrace:
     """A trace and the twin of the server that it was observed on."""
 
     trace: FitTrace
@@ -122,7 +122,7 @@ class Optimum:
 
 
 def optimum(
-    served: Sequence[Served], *, report: Report | None = None, start: Floats | None = None
+    served: Sequence[ServedTrace], *, report: Report | None = None, start: Floats | None = None
 ) -> Optimum:
     """Return the coefficients that fit all traces best; from ``start``, the logs of an optimum nearby, in one search.
 
@@ -172,7 +172,7 @@ def optimum(
     )
 
 
-def _free_names(served: Sequence[Served]) -> tuple[str, ...]:
+def _free_names(served: Sequence[ServedTrace]) -> tuple[str, ...]:
     """Return the coefficients that the model has and the traces can tell."""
     first = _model(served[0])
     return tuple(
@@ -181,7 +181,7 @@ def _free_names(served: Sequence[Served]) -> tuple[str, ...]:
 
 
 def fit_known(
-    served: Sequence[Served], *, report: Report | None = None, start: Floats | None = None
+    served: Sequence[ServedTrace], *, report: Report | None = None, start: Floats | None = None
 ) -> tuple[Fit, ...]:
     """Return, per trace, the twin with one set of coefficients fitted to all; they differ only in the twin.
 
@@ -218,7 +218,7 @@ def fit_known(
     )
 
 
-def predictor(served: Sequence[Served], found: Optimum) -> Predictor:
+def predictor(served: Sequence[ServedTrace], found: Optimum) -> Predictor:
     """Return what predicts requests that are left out: a step on the slopes without them, then simulated."""
 
     def predict(folds: Sequence[Held]) -> list[list[Floats]]:
@@ -227,7 +227,7 @@ def predictor(served: Sequence[Served], found: Optimum) -> Predictor:
     return predict
 
 
-def _predicted(served: Sequence[Served], found: Optimum, held: Held) -> list[Floats]:
+def _predicted(served: Sequence[ServedTrace], found: Optimum, held: Held) -> list[Floats]:
     latest: list[list[Floats]] = []
 
     def loss_without(x: Floats) -> float:
@@ -270,7 +270,7 @@ def started(model: KnownModel) -> KnownModel:
     return replace(model, **guesses)  # type: ignore[arg-type]  # coefficients are numbers
 
 
-def _model(served: Served) -> KnownModel:
+def _model(served: ServedTrace) -> KnownModel:
     latency = served.config.latency
     if not isinstance(latency, Physics | Profiled):
         kind = type(latency).__name__.lower()
@@ -283,7 +283,7 @@ def _with(model: KnownModel, values: Mapping[str, float]) -> KnownModel:
     return replace(model, **values)  # type: ignore[arg-type]  # coefficients are the fields that are floats
 
 
-def _matters(name: str, served: Sequence[Served]) -> bool:
+def _matters(name: str, served: Sequence[ServedTrace]) -> bool:
     """Return whether any of the servers has what a coefficient of physics is about: experts, several GPUs."""
     models = [_model(each) for each in served]
     peaks = [model.peak for model in models if isinstance(model, Physics)]
@@ -300,7 +300,7 @@ def _matters(name: str, served: Sequence[Served]) -> bool:
     return True
 
 
-def _weight(served: Served) -> Floats:
+def _weight(served: ServedTrace) -> Floats:
     """Return each residual's weight [metrics, 1]: its noise, and a trace counts as this many requests at most."""
     num_used = served.trace.num_used
     if num_used == 0:
@@ -310,7 +310,7 @@ def _weight(served: Served) -> Floats:
     return np.asarray(share / NOISE[:rows, None])
 
 
-def _run(served: Served, names: Sequence[str], x: Floats) -> Run:
+def _run(served: ServedTrace, names: Sequence[str], x: Floats) -> SimulatedTrace:
     """Return the trace simulated with these coefficients."""
     model = _with(_model(served), dict(zip(names, np.exp(x).tolist(), strict=True)))
     return simulated(served.trace, engine=served.config.engine, model=model)

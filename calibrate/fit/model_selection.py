@@ -52,7 +52,7 @@ E2E, DONE = LOSS_METRICS.index("e2e_us"), LOSS_METRICS.index("done_us")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Candidate:
+class ComparedModel:
     """One model that was compared on held-out requests.
 
     ``e2e_off``: how far their mean E2E is off by blocks, root mean square, a fraction. ``loss``: mean robust loss, in
@@ -94,10 +94,10 @@ def preferred(scores: Mapping[str, Scores], *, hidden: Collection[str] = ()) -> 
 
 def candidates_of(
     scores: Mapping[str, Scores], *, chosen: str, hidden: Collection[str]
-) -> tuple[Candidate, ...]:
+) -> tuple[ComparedModel, ...]:
     """Return the candidates as they are reported."""
     return tuple(
-        Candidate(
+        ComparedModel(
             name=name,
             terms=TERMS.get(name, ()),
             e2e_off=each.off(),

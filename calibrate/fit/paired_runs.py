@@ -151,14 +151,14 @@ def _fitted(
     costs = min(pairs, key=lambda at: float(np.sum(np.abs(changes.left(at)))))
     everybody = np.ones(changes.num_pairs)
     for reach in REACHES[:-1]:
-        surface = Surface.around(costs, changes, reach=reach, least=least, seed=seed)
+        surface = ChangePlane.around(costs, changes, reach=reach, least=least, seed=seed)
         costs = np.maximum(surface.best(everybody), 0.0)
     last = [
-        Surface.around(costs, changes, reach=REACHES[-1], least=least, seed=seed + number)
+        ChangePlane.around(costs, changes, reach=REACHES[-1], least=least, seed=seed + number)
         for number in range(NUM_LAST)
     ]
     minima = np.array([np.maximum(surface.best(everybody), 0.0) for surface in last])
-    mean = Surface(
+    mean = ChangePlane(
         centre=costs,
         level=np.mean([surface.level for surface in last], axis=0),
         slopes=np.mean([surface.slopes for surface in last], axis=0),
@@ -192,7 +192,7 @@ def _other_pairs(changes: Changes, costs: Floats, seed: int) -> Iterator[Floats]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Surface:
+class ChangePlane:
     """What is left of each change as a plane over the two costs, [METRICS x requests] at ``centre``, and its slopes.
 
     When a request arrives within a step is chance, and so is a part of each simulated change; a plane through many
@@ -207,7 +207,7 @@ class Surface:
     @staticmethod
     def around(
         centre: Floats, changes: Changes, *, reach: float, least: tuple[float, float], seed: int
-    ) -> Surface:
+    ) -> ChangePlane:
         """Return the plane through simulations at costs up to ``reach`` x the centre away, at least ``least``."""
         width = np.maximum(reach * centre, np.array(least))
         generator = generator_of(seed, 8101)
@@ -215,7 +215,7 @@ class Surface:
         left = np.stack([changes.left(point).ravel() for point in points])
         design = np.column_stack([np.ones(NUM_POINTS), points - centre])
         plane = np.linalg.lstsq(design, left, rcond=None)[0]
-        return Surface(centre=centre, level=plane[0], slopes=plane[1:].T, num_pairs=changes.num_pairs)
+        return ChangePlane(centre=centre, level=plane[0], slopes=plane[1:].T, num_pairs=changes.num_pairs)
 
     def best(self, counts: Floats, *, moved_by: Floats | float = 0.0) -> Floats:
         """Return the costs that leave the least, each request taken ``counts`` times, far-off ones weighing less.
@@ -354,7 +354,7 @@ def _spread(values: Floats) -> float:
     return max(deviation_of_median(float(np.median(np.abs(known - middle)))) if len(known) else 0.0, 1.0)
 
 
-def _estimates(surface: Surface, costs: Floats, *, scatter: Floats, seed: int) -> list[Estimate]:
+def _estimates(surface: ChangePlane, costs: Floats, *, scatter: Floats, seed: int) -> list[Estimate]:
     """Return both costs with intervals: the best of requests drawn anew in blocks, and ``scatter`` beside them."""
     block = max(block_length(part) for part in surface.level.reshape(len(METRICS), -1))
     counts = draw_counts(surface.num_pairs, block, replicates=REPLICATES, seed=seed, stream=8100)

@@ -21,7 +21,15 @@ import numpy as np
 from calibrate.compare.bootstrap import Floats
 from calibrate.fit.extended_initial_guess import blackbox_within, extended_starts, further_starts
 from calibrate.fit.initial_guess import LEAST, blackbox_starts, configured
-from calibrate.fit.known_models import KnownModel, Optimum, Served, fit_known, optimum, predictor, started
+from calibrate.fit.known_models import (
+    KnownModel,
+    Optimum,
+    ServedTrace,
+    fit_known,
+    optimum,
+    predictor,
+    started,
+)
 from calibrate.fit.model_selection import (
     FLOOR,
     PHYSICS,
@@ -47,7 +55,7 @@ from calibrate.fit.objective.coefficients import (
 )
 from calibrate.fit.objective.duty import duty
 from calibrate.fit.objective.fit_trace import LATENCIES, FitTrace
-from calibrate.fit.objective.objective import Objective
+from calibrate.fit.objective.objective import FitObjective
 from calibrate.fit.objective.priors import Prior, proportions, with_priors
 from calibrate.fit.refinement import Refined, Surroundings, refine, restarted, surroundings
 from calibrate.fit.result import Fit, ScheduleChoice
@@ -107,7 +115,7 @@ def fit(  # noqa: PLR0913 - what a fit can be told
         raise TraceError(f"fit: got {num_requests} finished requests, expected at least {MIN_REQUESTS}")
     if isinstance(config.latency, Physics | Profiled) and latency_model is None:
         _check_known(config.latency, names, infer_async=infer_async, priors=priors or {})
-        return fit_known([Served(trace=trace, config=config) for trace in traces], report=report)[0]
+        return fit_known([ServedTrace(trace=trace, config=config) for trace in traces], report=report)[0]
     task = Task(
         traces=tuple(traces),
         config=replace(config, latency=_as_model(_fitted_model(config, latency_model), latency_model)),
@@ -395,7 +403,7 @@ def _spread_of(around: Surroundings, *, seed: int) -> Uncertainty:
     return uncertainty(objective, theta, surface=around.surface, seed=seed, scatter=around.scatter)
 
 
-def _scatter(objective: Objective, theta: Floats, *, seed: int) -> Coefficient | None:
+def _scatter(objective: FitObjective, theta: Floats, *, seed: int) -> Coefficient | None:
     """Return sigma, 0 unless its interval is clear of 0; None where the traces cannot tell."""
     found = step_scatter(objective, theta, seed=seed)
     if found is None:

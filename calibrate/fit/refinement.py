@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from calibrate.compare.bootstrap import Floats
-from calibrate.fit.gauss_newton import Found, gauss_newton
+from calibrate.fit.gauss_newton import GaussNewtonEnd, gauss_newton
 from calibrate.fit.objective.coefficients import COEFFICIENTS, EXTENDED_FITTED
 from calibrate.fit.objective.many_runs import CLOSE_BY, loss_around, num_requests
-from calibrate.fit.objective.objective import Objective
+from calibrate.fit.objective.objective import FitObjective
 from calibrate.fit.response_surface import (
     POINTS_PER_COEFFICIENT,
     Surface,
@@ -59,7 +59,7 @@ class Refined:
     ``offsets`` [p, p]: where slopes are taken, from ``theta``.
     """
 
-    objective: Objective
+    objective: FitObjective
     theta: Floats
     loss: float
     offsets: Floats
@@ -70,18 +70,18 @@ class Refined:
         values = {name: float(getattr(self.objective.base, name)) for name in COEFFICIENTS}
         return {**values, **dict(zip(self.objective.names, self.theta.tolist(), strict=True))}
 
-    def found(self) -> Found:
+    def found(self) -> GaussNewtonEnd:
         """Return where further steps begin."""
-        return Found(theta=self.theta, loss=self.loss, offsets=self.offsets)
+        return GaussNewtonEnd(theta=self.theta, loss=self.loss, offsets=self.offsets)
 
-    def on(self, objective: Objective, *, report: Report) -> Refined:
+    def on(self, objective: FitObjective, *, report: Report) -> Refined:
         """Return the optimum of another objective with these coefficients, from here."""
         if all(one is other for one, other in zip(objective.traces, self.objective.traces, strict=True)):
             return self
         return refine(objective, self.theta, report=report)
 
 
-def refine(objective: Objective, theta: Floats, *, report: Report) -> Refined:
+def refine(objective: FitObjective, theta: Floats, *, report: Report) -> Refined:
     """Return the optimum near ``theta``, each metric's noise measured on the way."""
     objective = objective.with_noise_of(objective.simulate(theta))
     found = gauss_newton(objective, theta, report=lambda loss: report("all requests", loss))
@@ -96,7 +96,7 @@ def refine(objective: Objective, theta: Floats, *, report: Report) -> Refined:
     return single(objective, found, report=report)
 
 
-def single(objective: Objective, found: Found, *, report: Report) -> Refined:
+def single(objective: FitObjective, found: GaussNewtonEnd, *, report: Report) -> Refined:
     """Return the optimum, that of a single run where it fits clearly better than the average of many."""
     loss, theta = descend(objective, found.theta, report=lambda loss: report("one run", loss))
     if loss > EXACT * found.loss:
@@ -169,12 +169,12 @@ def surroundings(refined: Refined, *, seed: int) -> Surroundings:
     return Surroundings(at=best, surface=surface, scatter=scatter)
 
 
-def _flat_surfaces(objective: Objective, theta: Floats, *, seed: int) -> list[Surface]:
+def _flat_surfaces(objective: FitObjective, theta: Floats, *, seed: int) -> list[Surface]:
     """Return surfaces of blackbox."""
     return [flat_surface(objective, theta, seed=seed + number) for number in range(NUM_AVERAGED)]
 
 
-def _shaped_surfaces(objective: Objective, theta: Floats, *, seed: int) -> list[Surface]:
+def _shaped_surfaces(objective: FitObjective, theta: Floats, *, seed: int) -> list[Surface]:
     """Return surfaces of points that lie as far as traces and priors leave open, as a wide one before them shows."""
     points = POINTS_OF_MANY if num_requests(objective) >= MANY_REQUESTS else POINTS_PER_COEFFICIENT
     reach = reach_around(objective, theta, relative=FIRST_REACH)
@@ -205,7 +205,7 @@ def _root_of(covariance: Floats, *, least: Floats) -> Floats:
 
 
 def descend(
-    objective: Objective, start: Floats, *, report: Callable[[float], None], max_runs: int = MAX_RUNS
+    objective: FitObjective, start: Floats, *, report: Callable[[float], None], max_runs: int = MAX_RUNS
 ) -> tuple[float, Floats]:
     """Return the loss and the place to which damped Gauss-Newton steps on a single run lead.
 

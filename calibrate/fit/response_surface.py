@@ -15,7 +15,7 @@ from scipy.optimize import nnls
 
 from calibrate.compare.bootstrap import Floats, generator_of
 from calibrate.fit.objective.many_runs import simulate_many
-from calibrate.fit.objective.objective import Objective, robust_weight
+from calibrate.fit.objective.objective import FitObjective, robust_weight
 
 POINTS_PER_COEFFICIENT = 12
 SCALE_SHARE = 0.3
@@ -41,13 +41,13 @@ class Surface:
     best: tuple[float, Floats]
 
 
-def reach_around(objective: Objective, theta: Floats, *, relative: float) -> Floats:
+def reach_around(objective: FitObjective, theta: Floats, *, relative: float) -> Floats:
     """Return how far points may lie: a fraction of each coefficient, or a share of it of its scale."""
     return np.maximum(relative * theta, SCALE_SHARE * relative * objective.scale)
 
 
 def sample_surface(
-    objective: Objective,
+    objective: FitObjective,
     theta: Floats,
     *,
     reach: Floats,
@@ -65,7 +65,7 @@ def sample_surface(
 
 
 def sample_shaped(
-    objective: Objective,
+    objective: FitObjective,
     theta: Floats,
     *,
     root: Floats,
@@ -85,7 +85,7 @@ def sample_shaped(
 
 
 def _surface(
-    objective: Objective,
+    objective: FitObjective,
     centre: Floats,
     offsets: Floats,
     *,
@@ -128,7 +128,7 @@ def slopes_of(design: Floats, values: Floats) -> Floats:
     return np.asarray(solved.reshape(design.shape[1], *values.shape[1:]))
 
 
-def average(surfaces: Sequence[Surface], *, around: Floats, objective: Objective) -> Surface:
+def average(surfaces: Sequence[Surface], *, around: Floats, objective: FitObjective) -> Surface:
     """Return one surface from several around nearby centres, each shifted to ``around``."""
 
     def mean(parts: Sequence[list[Floats]]) -> list[Floats]:
@@ -154,7 +154,7 @@ def average(surfaces: Sequence[Surface], *, around: Floats, objective: Objective
     )
 
 
-def minimum_of(surface: Surface, objective: Objective) -> Floats:
+def minimum_of(surface: Surface, objective: FitObjective) -> Floats:
     """Return the coefficients with the least robust loss, at most two reaches from the centre."""
     theta = surface.centre.copy()
     for _ in range(REWEIGHTINGS):
@@ -170,7 +170,7 @@ def minimum_of(surface: Surface, objective: Objective) -> Floats:
 
 
 def normal_equations(
-    objective: Objective, slopes: list[Floats], *, residuals: list[Floats], theta: Floats
+    objective: FitObjective, slopes: list[Floats], *, residuals: list[Floats], theta: Floats
 ) -> tuple[Floats, Floats]:
     """Return J'WJ [p, p] and J'Wr [p] in scaled coefficients, reweighted for the robust loss, prior included."""
     p = len(theta)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from calibrate.compare.bootstrap import Floats
-from calibrate.fit.model_selection import Candidate
+from calibrate.fit.model_selection import ComparedModel
 from calibrate.fit.uncertainty import Coefficient
 from calibrate.run_to_run.pace import STATED
 from replay.twin.fitted import MOST, Pace
@@ -54,7 +54,7 @@ class Fit:
     method: str
     seconds: float
     schedule: ScheduleChoice | None = None
-    candidates: tuple[Candidate, ...] = ()
+    candidates: tuple[ComparedModel, ...] = ()
     blackbox: tuple[Coefficient, ...] = ()
 
     @property

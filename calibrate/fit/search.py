@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from calibrate.compare.bootstrap import Floats
-from calibrate.fit.gauss_newton import Found, gauss_newton
-from calibrate.fit.objective.objective import Objective
+from calibrate.fit.gauss_newton import GaussNewtonEnd, gauss_newton
+from calibrate.fit.objective.objective import FitObjective
 
 FOLLOWED = 4
 """Starts that the search goes on from: those with the lowest loss."""
@@ -19,11 +19,11 @@ Report = Callable[[str, float], None]
 """Called with the stage and the best loss so far."""
 
 
-def search(objective: Objective, starts: Sequence[Floats], *, report: Report) -> Floats:
+def search(objective: FitObjective, starts: Sequence[Floats], *, report: Report) -> Floats:
     """Return the coefficients of the lowest loss that the most promising starts lead to, yet to be refined."""
     limited = [np.clip(start, 0.0, objective.most()) for start in starts]
     ranked = sorted(limited, key=objective.evaluate)[:FOLLOWED]
-    found: list[Found] = []
+    found: list[GaussNewtonEnd] = []
     for number, start in enumerate(ranked):
         stage = f"start {number + 1} of {len(ranked)}"
 
@@ -35,7 +35,7 @@ def search(objective: Objective, starts: Sequence[Floats], *, report: Report) ->
     return in_order_of_arrival(objective, best.theta)
 
 
-def in_order_of_arrival(objective: Objective, theta: Floats) -> Floats:
+def in_order_of_arrival(objective: FitObjective, theta: Floats) -> Floats:
     """Return ``theta`` with alpha1 0 where that fits better, else as it is.
 
     With alpha1 above 0 a short prompt overtakes a long one on its way into the queue. Where seats run out, which of two

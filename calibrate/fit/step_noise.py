@@ -12,7 +12,7 @@ from scipy.optimize import nnls
 
 from calibrate.compare.bootstrap import LEVEL, Floats, block_length, draw_counts
 from calibrate.fit.objective.fit_trace import LATENCIES
-from calibrate.fit.objective.objective import Objective, log_ratio
+from calibrate.fit.objective.objective import FitObjective, log_ratio
 from calibrate.run_to_run.normal_quantiles import deviation_of_median
 
 MIN_GAPS = 2
@@ -24,7 +24,7 @@ REPLICATES = 200
 TPOT = LATENCIES.index("tpot_us")
 
 
-def step_scatter(objective: Objective, theta: Floats, *, seed: int) -> tuple[float, float, float] | None:
+def step_scatter(objective: FitObjective, theta: Floats, *, seed: int) -> tuple[float, float, float] | None:
     """Return sigma with its interval, None where too few requests have several gaps; steps simulated without any."""
     squares, gaps = [], []
     for trace, run in zip(objective.traces, objective.simulate(theta), strict=True):

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from calibrate.fit.initial_guess import natural_scale
-from calibrate.fit.known_models import KnownModel, Served
+from calibrate.fit.known_models import KnownModel, ServedTrace
 from calibrate.fit.objective.fit_trace import FitTrace, head_of
-from calibrate.fit.objective.objective import Objective
+from calibrate.fit.objective.objective import FitObjective
 from calibrate.fit.objective.priors import Prior
 from calibrate.fit.search import Report
 from sim import Blackbox, Extended
@@ -46,12 +46,12 @@ class Task:
         assert isinstance(latency, Blackbox)  # noqa: S101 - fit refuses any other
         return latency
 
-    def objective(self, names: Sequence[str]) -> Objective:
+    def objective(self, names: Sequence[str]) -> FitObjective:
         """Return the objective in which these names vary, without priors and without scatter of steps."""
         base = self.latency
         if isinstance(base, Extended):
             base = replace(base, sigma=0.0)
-        return Objective(
+        return FitObjective(
             traces=self.traces,
             engine=self.config.engine,
             names=tuple(names),
@@ -74,7 +74,7 @@ class Task:
         """Return the beginnings of the traces."""
         return tuple(head_of(trace, HEAD) for trace in self.traces)
 
-    def served(self, traces: Sequence[FitTrace], model: KnownModel) -> tuple[Served, ...]:
+    def served(self, traces: Sequence[FitTrace], model: KnownModel) -> tuple[ServedTrace, ...]:
         """Return traces with the twin, of a model that is known, that they are fitted from."""
         config = replace(self.config, latency=model)
-        return tuple(Served(trace=trace, config=config) for trace in traces)
+        return tuple(ServedTrace(trace=trace, config=config) for trace in traces)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from calibrate.compare.bootstrap import LEVEL, Floats, block_length, draw_counts, generator_of
-from calibrate.fit.objective.objective import MOST, Objective, robust_weight
+from calibrate.fit.objective.objective import MOST, FitObjective, robust_weight
 from calibrate.fit.objective.priors import Prior
 from calibrate.fit.response_surface import Surface, reach_around, sample_surface
 
@@ -76,7 +76,7 @@ class Uncertainty:
 
 
 def uncertainty(
-    objective: Objective,
+    objective: FitObjective,
     theta: Floats,
     *,
     surface: Surface,
@@ -115,7 +115,7 @@ def uncertainty(
     )
 
 
-def flat_surface(objective: Objective, theta: Floats, *, seed: int) -> Surface:
+def flat_surface(objective: FitObjective, theta: Floats, *, seed: int) -> Surface:
     """Return the surface of a blackbox model from which to read its intervals.
 
     The surfaces of a search lie as near as what they leave open: from them intervals were four times too wide.
@@ -130,7 +130,9 @@ def flat_surface(objective: Objective, theta: Floats, *, seed: int) -> Surface:
     )
 
 
-def _information(objective: Objective, theta: Floats, surface: Surface) -> tuple[Floats, list[Floats], float]:
+def _information(
+    objective: FitObjective, theta: Floats, surface: Surface
+) -> tuple[Floats, list[Floats], float]:
     """Return the curvature [p, p], requests' scores by trace [n, p], the variance of a unit of weight."""
     p = len(theta)
     curvature, noisy = np.zeros((p, p)), np.zeros((p, p))

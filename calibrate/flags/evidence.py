@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from calibrate.flags.learned import Learned, Observed
+from calibrate.flags.learned import LearnedFlag, Observed
 from calibrate.flags.shown import SEATS, Shown
 from traces import ConfigError
 
@@ -18,7 +18,7 @@ OVERLAP = 1.1
 """A client may see one answer end after the next one began: this many more answers at once than seats are none."""
 
 
-def learned_of(sources: Sequence[Observed], config: TwinConfig) -> tuple[Learned, ...]:
+def learned_of(sources: Sequence[Observed], config: TwinConfig) -> tuple[LearnedFlag, ...]:
     """Return the flags that neither the twin's file nor a header says and that runs have shown.
 
     Where several runs show a limit the largest counts; none where a run went beyond it.
@@ -34,7 +34,7 @@ def learned_of(sources: Sequence[Observed], config: TwinConfig) -> tuple[Learned
         source, limit = max(limits, key=lambda one: (one[1].most, one[1].is_servers))
         if limit.most == max(each.most for _, each in runs):
             origin = f"as {source.name} shows: {limit.how}"
-            found.append(Learned(name=name, value=limit.most, origin=origin))
+            found.append(LearnedFlag(name=name, value=limit.most, origin=origin))
     return tuple(found)
 
 

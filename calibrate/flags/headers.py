@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from calibrate.flags.learned import Learned, Observed
+from calibrate.flags.learned import LearnedFlag, Observed
 from traces import ConfigError
 
 if TYPE_CHECKING:
@@ -29,14 +29,14 @@ NEAR_BLOCKS = 0.05
 
 def said_of(
     sources: Sequence[Observed], config: TwinConfig, *, is_async_open: bool = False
-) -> tuple[Learned, ...]:
+) -> tuple[LearnedFlag, ...]:
     """Return the flags that the file of a twin leaves open and a header says, of the first trace that does.
 
     ``is_async_open``: whether the server had async scheduling is to be found by the fit.
     """
     if config.written is None:
         return ()
-    found: dict[str, Learned] = {}
+    found: dict[str, LearnedFlag] = {}
     for source in sources:
         server = source.trace.header.server
         for name in SAID:
@@ -45,7 +45,7 @@ def said_of(
                 continue
             if name == "async_scheduling" and is_async_open:
                 continue
-            found[name] = Learned(name=name, value=said, origin=f"as {_place(source, name)}")
+            found[name] = LearnedFlag(name=name, value=said, origin=f"as {_place(source, name)}")
     return tuple(found.values())
 
 

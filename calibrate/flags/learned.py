@@ -29,7 +29,7 @@ class Observed(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Learned:
+class LearnedFlag:
     """A flag that the twin's file leaves open, its value, and which run says so."""
 
     name: str

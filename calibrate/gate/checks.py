@@ -27,7 +27,7 @@ UNSIGNED = ("mape", "ks")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limit:
+class ErrorLimit:
     """How far a metric's statistic may be off, as a fraction, either way. At least one of the two is there."""
 
     metric: str
@@ -44,7 +44,7 @@ class Check:
     ``is_set_aside``: it cannot count, and others decide in its stead.
     """
 
-    limit: Limit
+    limit: ErrorLimit
     stratum: str | None
     n: int
     estimate: Estimate | None
@@ -79,7 +79,7 @@ class Check:
 
 
 def check(
-    limit: Limit, estimate: Estimate | None, *, n: int, least: int, stratum: str | None = None
+    limit: ErrorLimit, estimate: Estimate | None, *, n: int, least: int, stratum: str | None = None
 ) -> Check:
     """Return one limit held against one error.
 
@@ -110,7 +110,7 @@ def reach(estimate: Estimate) -> tuple[float, float] | None:
     return (0.0 if estimate.low <= 0 <= estimate.high else sizes[0]), sizes[1]
 
 
-def _outcome(limit: Limit, estimate: Estimate | None, *, n: int, least: int) -> tuple[Outcome, str]:
+def _outcome(limit: ErrorLimit, estimate: Estimate | None, *, n: int, least: int) -> tuple[Outcome, str]:
     if estimate is None:
         return "INCONCLUSIVE", "not measured on both sides"
     if n < least:
@@ -126,7 +126,7 @@ def _outcome(limit: Limit, estimate: Estimate | None, *, n: int, least: int) -> 
     return "INCONCLUSIVE", f"{between}, on both sides of {number_format.percent(limit.fail)}"
 
 
-def check_metric(limit: Limit, found: MetricErrors | None, *, least: int) -> Check:
+def check_metric(limit: ErrorLimit, found: MetricErrors | None, *, least: int) -> Check:
     """Return a limit on a latency held against its errors; None: it was not measured on both sides."""
     if found is None:
         return check(limit, None, n=0, least=least)
@@ -154,7 +154,7 @@ def ratio_distance(rel_error: Estimate) -> Estimate:
     )
 
 
-def check_rate(limit: Limit, found: Rate | None, *, least: int, stratum: str | None = None) -> Check:
+def check_rate(limit: ErrorLimit, found: Rate | None, *, least: int, stratum: str | None = None) -> Check:
     """Return a limit on a rate held against its error; None: it was not measured on both sides."""
     if found is None:
         return check(limit, None, n=0, least=least, stratum=stratum)
@@ -162,7 +162,7 @@ def check_rate(limit: Limit, found: Rate | None, *, least: int, stratum: str | N
     return check(limit, estimate, n=found.n, least=least, stratum=stratum)
 
 
-def check_strata(limit: Limit, strata: Sequence[Stratum], *, least: int) -> list[Check]:
+def check_strata(limit: ErrorLimit, strata: Sequence[Stratum], *, least: int) -> list[Check]:
     """Return a limit held against every kind of request."""
     if not strata:
         return [check(limit, None, n=0, least=least, stratum="by kind of request")]

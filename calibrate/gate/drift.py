@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 
 from calibrate.compare.bootstrap import Estimate
-from calibrate.gate.checks import DRIFT, Check, Limit, check
+from calibrate.gate.checks import DRIFT, Check, ErrorLimit, check
 
 COEFFICIENTS = tuple(
     f"{kind}{number}" for kind, most in (("alpha", 2), ("beta", 5)) for number in range(most + 1)
@@ -16,7 +16,11 @@ NAMES = (*COEFFICIENTS, "floor", "kappa", "u0", "tau_s", "concavity")
 
 
 def drift_checks(
-    limits: Sequence[Limit], now: Mapping[str, Estimate], then: Mapping[str, Estimate] | None, *, least: int
+    limits: Sequence[ErrorLimit],
+    now: Mapping[str, Estimate],
+    then: Mapping[str, Estimate] | None,
+    *,
+    least: int,
 ) -> list[Check]:
     """Return each limit held against how far a coefficient has moved; ``then`` None: there is no baseline."""
     found = []

@@ -8,7 +8,7 @@ from pathlib import Path
 from calibrate.compare.errors import METRICS
 from calibrate.compare.rates import RATES
 from calibrate.compare.strata import METRICS as STRATUM_METRICS
-from calibrate.gate.checks import DRIFT, EQUIVALENCE, LIMITED, PER_REQUEST, RATE_LIMITED, Limit
+from calibrate.gate.checks import DRIFT, EQUIVALENCE, LIMITED, PER_REQUEST, RATE_LIMITED, ErrorLimit
 from calibrate.gate.drift import NAMES
 from calibrate.gate.verdict import MIN_SAMPLES, Gate
 from traces.strict.section import Section, read_section
@@ -56,12 +56,12 @@ def loose_limits(gate: Gate) -> str | None:
     return f"limits above 100 %: {', '.join(loose)}; 10 % is 0.1"
 
 
-def _is_fraction(limit: Limit) -> bool:
+def _is_fraction(limit: ErrorLimit) -> bool:
     """Say whether a level is a fraction: a rate's plain error, as of preemptions, is in the rate's own unit."""
     return limit.statistic != "error" or limit.metric.endswith("_frac")
 
 
-def _drifts(root: Section) -> tuple[Limit, ...]:
+def _drifts(root: Section) -> tuple[ErrorLimit, ...]:
     """Return how far coefficients may move from the baseline's, as fractions: ``{beta0: {fail: 0.1}}``."""
     section = root.section("coefficients")
     if section is None:
@@ -70,7 +70,7 @@ def _drifts(root: Section) -> tuple[Limit, ...]:
     return tuple(_limit(section, name, statistic=name, kind=DRIFT) for name in section.nodes)
 
 
-def _margins(root: Section) -> tuple[Limit, ...]:
+def _margins(root: Section) -> tuple[ErrorLimit, ...]:
     """Return the margins of equivalence: by how much the ratio of the means may be off, either way."""
     section = root.section("equivalence")
     if section is None:
@@ -82,13 +82,13 @@ def _margins(root: Section) -> tuple[Limit, ...]:
         margin = section.decimal(metric, expected=expected)
         if margin is None or margin <= 0:
             section.fail(metric, got=str(margin), expected=expected)
-        found.append(Limit(metric=metric, statistic=EQUIVALENCE, warn=None, fail=float(margin)))
+        found.append(ErrorLimit(metric=metric, statistic=EQUIVALENCE, warn=None, fail=float(margin)))
     return tuple(found)
 
 
 def _limits(
     root: Section, key: str, *, metrics: tuple[str, ...], statistics: tuple[str, ...]
-) -> tuple[Limit, ...]:
+) -> tuple[ErrorLimit, ...]:
     """Return the limits under one key, in the order of the file."""
     section = root.section(key)
     if section is None:
@@ -104,7 +104,7 @@ def _limits(
     return tuple(found)
 
 
-def _limit(section: Section, metric: str, *, statistic: str, kind: str = "") -> Limit:
+def _limit(section: Section, metric: str, *, statistic: str, kind: str = "") -> ErrorLimit:
     """Return the levels under a key; ``kind``: what they limit, where that is not the key's name."""
     expected = "{warn: FRACTION, fail: FRACTION}, at least one of them"
     levels = section.section(statistic, expected=expected)
@@ -114,7 +114,7 @@ def _limit(section: Section, metric: str, *, statistic: str, kind: str = "") -> 
     warn, fail = (levels.decimal(name, expected="a fraction >= 0, 0.1 for 10 %") for name in ("warn", "fail"))
     if warn is not None and fail is not None and warn > fail:
         levels.fail("warn", got=str(warn), expected=f"at most fail, which is {fail}")
-    return Limit(metric=metric, statistic=kind or statistic, warn=_float(warn), fail=_float(fail))
+    return ErrorLimit(metric=metric, statistic=kind or statistic, warn=_float(warn), fail=_float(fail))
 
 
 def _float(value: Decimal | None) -> float | None:

@@ -9,7 +9,7 @@ from calibrate.compare.bootstrap import Estimate
 from calibrate.compare.errors import MetricErrors
 from calibrate.compare.rates import RATES, Rate
 from calibrate.compare.strata import Stratum
-from calibrate.gate.checks import Check, Limit, Outcome, check_metric, check_rate, check_strata, reach
+from calibrate.gate.checks import Check, ErrorLimit, Outcome, check_metric, check_rate, check_strata, reach
 
 EXIT_CODES: Mapping[Outcome, int] = {"PASS": 0, "FAIL": 1, "INCONCLUSIVE": 5}
 MIN_SAMPLES = 30
@@ -23,9 +23,9 @@ class Gate:
     ``strata``: limits on every kind of request, on MAPE and bias only.
     """
 
-    limits: tuple[Limit, ...]
-    coefficients: tuple[Limit, ...] = ()
-    strata: tuple[Limit, ...] = ()
+    limits: tuple[ErrorLimit, ...]
+    coefficients: tuple[ErrorLimit, ...] = ()
+    strata: tuple[ErrorLimit, ...] = ()
     min_samples: int = MIN_SAMPLES
     require_kv_capacity: bool = True
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from calibrate.predictor.components import ESSENTIAL
-from calibrate.predictor.measured import ProfileError, Wanted
+from calibrate.predictor.measured import ProfileError, ProfileQuery
 from calibrate.predictor.profiles.sources import Sources, read_profiles
 from calibrate.predictor.tables import ComponentTable, StepTables, build_tables
 from replay.model import Gpu
@@ -25,7 +25,7 @@ DOMAIN_FEATURES = {
 
 def train(
     profiles: Sequence[Path],
-    wanted: Wanted,
+    wanted: ProfileQuery,
     gpu: Gpu,
     *,
     names: Collection[str] = (),
@@ -66,7 +66,12 @@ def _without_cpu_costs(sources: Sources) -> Sources:
 
 
 def _file_of(
-    made: StepTables, wanted: Wanted, gpu: Gpu, *, step_overhead_us: float | None, warnings: Sequence[str]
+    made: StepTables,
+    wanted: ProfileQuery,
+    gpu: Gpu,
+    *,
+    step_overhead_us: float | None,
+    warnings: Sequence[str],
 ) -> StepTableFile:
     """Return the table as it is written."""
     tables = {name: getattr(made, name) for name in ("tokens_us", "sequences_us", "decode_us", "prefill_us")}

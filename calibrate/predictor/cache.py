@@ -20,7 +20,7 @@ import sklearn
 
 from calibrate.predictor.estimators import candidates
 from calibrate.predictor.measured import Floats, OperatorTable
-from calibrate.predictor.training import Report, Score, train_operator
+from calibrate.predictor.training import RegressionReport, Score, train_operator
 from traces import ConfigError, atomic_file
 
 UNREADABLE: Final = (
@@ -38,17 +38,17 @@ UNREADABLE: Final = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Learned:
+class PredictedOperator:
     """An operator's predicted times at the points asked for, int order cached, and the report of its regression."""
 
-    report: Report
+    report: RegressionReport
     time_us: Floats
     was_cached: bool
 
 
 def learn(
     table: OperatorTable, points: Floats, *, names: Collection[str] = (), cache: Path | None = None
-) -> Learned:
+) -> PredictedOperator:
     """Return an operator's times at ``points`` (rows of features), trained now or cached from an equal training.
 
     ``cache``: a folder, made when absent; None: nothing is cached. A file in it that cannot be read counts as none.
@@ -94,12 +94,12 @@ def _code_digest() -> str:
     return digest.hexdigest()
 
 
-def _train(table: OperatorTable, points: Floats, names: Collection[str]) -> Learned:
+def _train(table: OperatorTable, points: Floats, names: Collection[str]) -> PredictedOperator:
     trained = train_operator(table, names=names)
-    return Learned(report=trained.report, time_us=trained.predict(points), was_cached=False)
+    return PredictedOperator(report=trained.report, time_us=trained.predict(points), was_cached=False)
 
 
-def read_cached(file: Path) -> Learned | None:
+def read_cached(file: Path) -> PredictedOperator | None:
     """Return what a file of the cache has; None where there is none, or it is not as it was written."""
     try:
         with file.open("rb") as opened, np.load(opened, allow_pickle=False) as cached:
@@ -115,10 +115,10 @@ def read_cached(file: Path) -> Learned | None:
         "domain": tuple((low, high) for low, high in fields["domain"]),
         "notes": tuple(fields["notes"]),
     }
-    return Learned(report=Report(**fields), time_us=time_us, was_cached=True)
+    return PredictedOperator(report=RegressionReport(**fields), time_us=time_us, was_cached=True)
 
 
-def write_cached(file: Path, learned: Learned) -> None:
+def write_cached(file: Path, learned: PredictedOperator) -> None:
     """Write a regression into the cache, where that can be written; a reader never sees half of it."""
     with suppress(OSError, ConfigError):
         file.parent.parent.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -47,12 +47,12 @@ def train(asked: TrainOptions) -> None:
     from calibrate.predictor.build import train as train_table
     from calibrate.predictor.cache import default_cache
     from calibrate.predictor.estimators import check_names
-    from calibrate.predictor.measured import Wanted
+    from calibrate.predictor.measured import ProfileQuery
     from replay.model import find_gpu, read_model_config
     from replay.twin import write_step_tables
 
     started = time.monotonic()
-    wanted = Wanted(
+    wanted = ProfileQuery(
         shape=read_model_config(asked.model_config, kv_cache_dtype=asked.kv_cache_dtype),
         gpu=asked.gpu,
         tp=asked.tp,

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
-from calibrate.predictor.measured import Wanted
+from calibrate.predictor.measured import ProfileQuery
 
 Group = Literal["attention", "mlp", "add", "communication", "cpu", "ends"]
 Axis = Literal["tokens", "sequences", "decode", "prefill"]
@@ -19,42 +19,42 @@ class Component:
     name: str
     group: Group
     axis: Axis
-    count: Callable[[Wanted], float]
+    count: Callable[[ProfileQuery], float]
     meaning: str
 
 
-def _layers(wanted: Wanted) -> float:
+def _layers(wanted: ProfileQuery) -> float:
     return wanted.shape.num_layers
 
 
-def _dense_layers(wanted: Wanted) -> float:
+def _dense_layers(wanted: ProfileQuery) -> float:
     return wanted.shape.num_dense_layers
 
 
-def _moe_layers(wanted: Wanted) -> float:
+def _moe_layers(wanted: ProfileQuery) -> float:
     return wanted.shape.num_moe_layers
 
 
-def _shared_layers(wanted: Wanted) -> float:
+def _shared_layers(wanted: ProfileQuery) -> float:
     shared = wanted.shape.experts.shared_size if wanted.shape.experts else 0
     return wanted.shape.num_moe_layers if shared else 0
 
 
-def _collectives(wanted: Wanted) -> float:
+def _collectives(wanted: ProfileQuery) -> float:
     """Twice a layer, behind attention and behind the MLP, and once behind the embedding that is split by vocabulary."""
     return 2 * wanted.shape.num_layers + 1 if wanted.tp > 1 else 0
 
 
-def _hops(wanted: Wanted) -> float:
+def _hops(wanted: ProfileQuery) -> float:
     return wanted.pp - 1
 
 
-def _once(_: Wanted) -> float:
+def _once(_: ProfileQuery) -> float:
     return 1
 
 
 def _component(
-    name: str, group: Group, axis: Axis, count: Callable[[Wanted], float], meaning: str
+    name: str, group: Group, axis: Axis, count: Callable[[ProfileQuery], float], meaning: str
 ) -> Component:
     return Component(name=name, group=group, axis=axis, count=count, meaning=meaning)
 
@@ -110,6 +110,6 @@ ESSENTIAL = (
 """Components that make up most of a step: a profile with none of them is no profile of the model."""
 
 
-def needed(wanted: Wanted) -> tuple[Component, ...]:
+def needed(wanted: ProfileQuery) -> tuple[Component, ...]:
     """Return the components that a step of this model on this many GPUs has."""
     return tuple(each for each in COMPONENTS if each.count(wanted) > 0)

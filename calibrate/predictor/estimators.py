@@ -176,7 +176,7 @@ class ForestTimes(RegressorMixin, BaseEstimator):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Candidate:
+class RegressionKind:
     """A kind of regression and the parameters it is tried with."""
 
     name: str
@@ -184,20 +184,20 @@ class Candidate:
     grid: Mapping[str, Sequence[object]]
 
 
-def candidates(num_features: int, names: Collection[str] = ()) -> tuple[Candidate, ...]:
+def candidates(num_features: int, names: Collection[str] = ()) -> tuple[RegressionKind, ...]:
     """Return what is tried on an operator of that many features; only those in ``names``, where any are.
 
     Raises ConfigError where none of ``names`` fits that many features.
     """
-    every: tuple[Candidate, ...] = (
-        Candidate(name="grid", estimator=GridTimes(), grid={}),
-        Candidate(name="polynomial", estimator=PolynomialTimes(), grid={"degree": (1, 2, 3)}),
-        Candidate(name="forest", estimator=ForestTimes(), grid={"min_samples_leaf": (1, 3)}),
+    every: tuple[RegressionKind, ...] = (
+        RegressionKind(name="grid", estimator=GridTimes(), grid={}),
+        RegressionKind(name="polynomial", estimator=PolynomialTimes(), grid={"degree": (1, 2, 3)}),
+        RegressionKind(name="forest", estimator=ForestTimes(), grid={"min_samples_leaf": (1, 3)}),
     )
     if num_features == 1:
         every += (
-            Candidate(name="spline", estimator=SplineTimes(), grid={"num_knots": (4, 8, 16, 32)}),
-            Candidate(name="isotonic", estimator=IsotonicTimes(), grid={}),
+            RegressionKind(name="spline", estimator=SplineTimes(), grid={"num_knots": (4, 8, 16, 32)}),
+            RegressionKind(name="isotonic", estimator=IsotonicTimes(), grid={}),
         )
     chosen = tuple(each for each in every if not names or each.name in names)
     if not chosen:

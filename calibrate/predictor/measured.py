@@ -49,7 +49,7 @@ class OperatorTable:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class ProfileQuery:
     """What a profile is read for. ``served_model``: as CPU overhead profiles name it; ``vllm_version``: of tables.
 
     ``gpus_per_node`` None: all GPUs are in one.

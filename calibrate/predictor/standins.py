@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from calibrate.predictor.components import CPU
-from calibrate.predictor.measured import Floats, Wanted
+from calibrate.predictor.measured import Floats, ProfileQuery
 from replay.model import Gpu
 
 COMPUTE_SHARE = 0.6
@@ -31,15 +31,15 @@ STEP_US = 500.0
 TPOT of 58 measured points of dense models has no bias (tests/validation/silicon_profiled.py, the third to tune on)."""
 
 
-def stand_in(name: str, points: Floats, wanted: Wanted, gpu: Gpu) -> Floats:
+def stand_in(name: str, points: Floats, wanted: ProfileQuery, gpu: Gpu) -> Floats:
     """Return the µs that stand in for a component at rows of (tokens), (sequences), (batch, keys) or (tokens, keys)."""
     return _STAND_INS[name](points, wanted, gpu)
 
 
-def _memory(elements: Callable[[Wanted], float]) -> Callable[[Floats, Wanted, Gpu], Floats]:
+def _memory(elements: Callable[[ProfileQuery], float]) -> Callable[[Floats, ProfileQuery, Gpu], Floats]:
     """Return the time of a kernel that moves this many elements per token and computes next to nothing."""
 
-    def time_us(points: Floats, wanted: Wanted, gpu: Gpu) -> Floats:
+    def time_us(points: Floats, wanted: ProfileQuery, gpu: Gpu) -> Floats:
         moved = points[:, 0] * elements(wanted) * wanted.shape.dtype_bytes
         return LAUNCH_US + moved / (gpu.bytes_per_us() * BANDWIDTH_SHARE)
 
@@ -47,11 +47,11 @@ def _memory(elements: Callable[[Wanted], float]) -> Callable[[Floats, Wanted, Gp
 
 
 def _product(
-    n_and_k: Callable[[Wanted], tuple[float, float]], part: str
-) -> Callable[[Floats, Wanted, Gpu], Floats]:
+    n_and_k: Callable[[ProfileQuery], tuple[float, float]], part: str
+) -> Callable[[Floats, ProfileQuery, Gpu], Floats]:
     """Return the time of a matrix product of (tokens, k) with (k, n)."""
 
-    def time_us(points: Floats, wanted: Wanted, gpu: Gpu) -> Floats:
+    def time_us(points: Floats, wanted: ProfileQuery, gpu: Gpu) -> Floats:
         n, k = n_and_k(wanted)
         shape = wanted.shape
         precision = {
@@ -68,26 +68,26 @@ def _product(
     return time_us
 
 
-def _qkv(wanted: Wanted) -> float:
+def _qkv(wanted: ProfileQuery) -> float:
     a = wanted.shape.attention
     kv_heads = max(1, a.num_kv_heads // wanted.tp)
     return a.num_heads / wanted.tp * a.head_dim + kv_heads * (a.head_dim + a.v_head_dim)
 
 
-def _prefill(points: Floats, wanted: Wanted, gpu: Gpu) -> Floats:
+def _prefill(points: Floats, wanted: ProfileQuery, gpu: Gpu) -> Floats:
     """Return prefill attention at rows of (tokens, keys per query)."""
     flops = points[:, 0] * points[:, 1] * wanted.shape.attention.prefill_flops_per_pair(wanted.tp)
     return LAUNCH_US + flops / (gpu.flops_per_us("16bit") * COMPUTE_SHARE)
 
 
-def _decode(points: Floats, wanted: Wanted, gpu: Gpu) -> Floats:
+def _decode(points: Floats, wanted: ProfileQuery, gpu: Gpu) -> Floats:
     """Return decode attention at rows of (sequences, keys)."""
     shape = wanted.shape
     entries = points[:, 0] * points[:, 1] * shape.attention.entries_per_token(wanted.tp)
     return LAUNCH_US + entries * shape.kv_dtype_bytes / (gpu.bytes_per_us() * BANDWIDTH_SHARE)
 
 
-def _experts(points: Floats, wanted: Wanted, gpu: Gpu) -> Floats:
+def _experts(points: Floats, wanted: ProfileQuery, gpu: Gpu) -> Floats:
     """Return the routed experts: those that tokens touch are read, tokens times top-k computed."""
     shape, experts = wanted.shape, wanted.shape.experts
     assert experts is not None, "only a model with experts has this component"  # noqa: S101 - our own arithmetic
@@ -100,31 +100,31 @@ def _experts(points: Floats, wanted: Wanted, gpu: Gpu) -> Floats:
     return 2 * LAUNCH_US + np.maximum(compute, read / (gpu.bytes_per_us() * BANDWIDTH_SHARE))
 
 
-def _all_reduce(points: Floats, wanted: Wanted, gpu: Gpu) -> Floats:
+def _all_reduce(points: Floats, wanted: ProfileQuery, gpu: Gpu) -> Floats:
     moved = (
         points[:, 0] * wanted.shape.hidden_size * wanted.shape.dtype_bytes * 2 * (wanted.tp - 1) / wanted.tp
     )
     return COLLECTIVE_US + moved / (gpu.link_bytes_per_us() * LINK_SHARE)
 
 
-def _send(points: Floats, wanted: Wanted, gpu: Gpu) -> Floats:
+def _send(points: Floats, wanted: ProfileQuery, gpu: Gpu) -> Floats:
     moved = points[:, 0] * wanted.shape.hidden_size * wanted.shape.dtype_bytes
     return COLLECTIVE_US + moved / (gpu.link_bytes_per_us() * LINK_SHARE)
 
 
-def _nothing(points: Floats, _: Wanted, __: Gpu) -> Floats:
+def _nothing(points: Floats, _: ProfileQuery, __: Gpu) -> Floats:
     return np.zeros(len(points))
 
 
-def _ffn(wanted: Wanted) -> float:
+def _ffn(wanted: ProfileQuery) -> float:
     return wanted.shape.intermediate_size / wanted.tp
 
 
-def _shared(wanted: Wanted) -> float:
+def _shared(wanted: ProfileQuery) -> float:
     return wanted.shape.experts.shared_size / wanted.tp if wanted.shape.experts else 0.0
 
 
-_STAND_INS: Mapping[str, Callable[[Floats, Wanted, Gpu], Floats]] = {
+_STAND_INS: Mapping[str, Callable[[Floats, ProfileQuery, Gpu], Floats]] = {
     "attn_norm": _memory(lambda w: 4.0 * w.shape.hidden_size),  # vLLM adds the residual in the same kernel
     "mlp_norm": _memory(lambda w: 4.0 * w.shape.hidden_size),
     "add": _nothing,

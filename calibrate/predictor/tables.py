@@ -8,13 +8,13 @@ from pathlib import Path
 
 import numpy as np
 
-from calibrate.predictor.cache import Learned, learn
+from calibrate.predictor.cache import PredictedOperator, learn
 from calibrate.predictor.components import CPU, MATMULS, Component, needed
-from calibrate.predictor.measured import Floats, OperatorTable, Wanted
+from calibrate.predictor.measured import Floats, OperatorTable, ProfileQuery
 from calibrate.predictor.prefill import prefill_points, prefill_times
 from calibrate.predictor.profiles.sources import Sources
 from calibrate.predictor.standins import STEP_US, stand_in
-from calibrate.predictor.training import Report
+from calibrate.predictor.training import RegressionReport
 from replay.model import Gpu
 from sim.latency import axis_knots
 
@@ -53,7 +53,7 @@ class ComponentTable:
     component: Component
     count: float
     time_us: Floats
-    report: Report | None
+    report: RegressionReport | None
     after_us: Floats | None = None
     was_cached: bool = False
 
@@ -73,7 +73,7 @@ class StepTables:
 
 def build_tables(
     sources: Sources,
-    wanted: Wanted,
+    wanted: ProfileQuery,
     gpu: Gpu,
     *,
     names: Collection[str] = (),
@@ -166,7 +166,7 @@ def _grid(rows: Floats, columns: Floats) -> Floats:
     return pairs.reshape(-1, 2)
 
 
-def _standing_in(component: Component, axes: Axes, wanted: Wanted, gpu: Gpu) -> Floats:
+def _standing_in(component: Component, axes: Axes, wanted: ProfileQuery, gpu: Gpu) -> Floats:
     """Return what stands in for an operator, on its axes."""
     shape = wanted.shape
     if component.axis in ("tokens", "sequences"):
@@ -190,11 +190,11 @@ def _measured(
     component: Component,
     table: OperatorTable,
     axes: Axes,
-    wanted: Wanted,
+    wanted: ProfileQuery,
     *,
     names: Collection[str],
     cache: Path | None,
-) -> tuple[Floats, Learned]:
+) -> tuple[Floats, PredictedOperator]:
     """Return an operator's times on its axes, and how they were learned.
 
     Of a matrix product along tokens the times at every knot, then at one token more.

@@ -12,7 +12,7 @@ from sklearn.base import BaseEstimator, clone
 from sklearn.metrics import make_scorer
 from sklearn.model_selection import GridSearchCV, KFold, cross_val_predict
 
-from calibrate.predictor.estimators import Candidate, absolute_errors, candidates, mape
+from calibrate.predictor.estimators import RegressionKind, absolute_errors, candidates, mape
 from calibrate.predictor.measured import Floats, OperatorTable
 
 FOLDS = 5
@@ -50,7 +50,7 @@ class Score:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Report:
+class RegressionReport:
     """Which regression an operator got, and what it did on points it had not seen.
 
     ``tried``: the k-fold MAPE of every kind; ``domain``: the smallest and largest value of each feature.
@@ -73,7 +73,7 @@ class Report:
 class Trained:
     """An operator's regression, fitted to all its points."""
 
-    report: Report
+    report: RegressionReport
     frontier: Floats
     fitted: BaseEstimator
 
@@ -114,7 +114,7 @@ def train_operator(table: OperatorTable, *, names: Collection[str] = ()) -> Trai
     best = min(found, key=lambda name: -found[name].best_score_)
     chosen = found[best].best_estimator_
     predicted = chosen.predict(x[held]) if held.any() else cross_val_predict(chosen, x, y, cv=_folds(len(x)))
-    report = Report(
+    report = RegressionReport(
         operator=table.operator,
         features=table.features,
         estimator=best,
@@ -167,7 +167,7 @@ def held_out(x: Floats) -> NDArray[np.bool_]:
     return chosen
 
 
-def _search(candidate: Candidate, x: Floats, y: Floats) -> GridSearchCV:
+def _search(candidate: RegressionKind, x: Floats, y: Floats) -> GridSearchCV:
     """Return the grid search of one candidate, fitted."""
     scorer = make_scorer(mape, greater_is_better=False)
     search = GridSearchCV(candidate.estimator, dict(candidate.grid), scoring=scorer, cv=_folds(len(x)))

@@ -17,7 +17,7 @@ from calibrate.report.suggested_runs import suggested_runs
 from calibrate.report.tables import is_of_gaps_only
 from calibrate.report.warnings import warnings_of
 from calibrate.verdict_text import verdict_text
-from traces.pages import Headline, Markup, Page, Prose, Section, Table, bold, inline, listed, render
+from traces.pages import Headline, Markup, Page, PageSection, PageTable, Prose, bold, inline, listed, render
 
 SHOWN = ("ttft_us", "itl_us", "tpot_us", "e2e_us")
 
@@ -64,12 +64,12 @@ def page_of(
     return render(page)
 
 
-def _verdict(verdict: Verdict) -> Section:
+def _verdict(verdict: Verdict) -> PageSection:
     """Return the gate's verdict: what stands in its way, and every check."""
     head, rows = check_table(verdict.checks)
-    parts: list[Prose | Table] = [Prose(markup=line) for line in verdict.obstacles]
-    parts.append(Table(head=head, rows=rows, align="l" + "r" * (len(head) - 3) + "nl"))
-    return Section(title=f"Verdict: {verdict.line}", anchor="verdict", parts=parts)
+    parts: list[Prose | PageTable] = [Prose(markup=line) for line in verdict.obstacles]
+    parts.append(PageTable(head=head, rows=rows, align="l" + "r" * (len(head) - 3) + "nl"))
+    return PageSection(title=f"Verdict: {verdict.line}", anchor="verdict", parts=parts)
 
 
 def _lead(calibration: Calibration) -> Markup:

@@ -9,20 +9,20 @@ from calibrate.compare.bootstrap import Estimate
 from calibrate.compare.errors import STATISTICS, MetricErrors
 from calibrate.findings import Calibration
 from calibrate.report import pictures, tables
-from traces.pages import Cell, Figures, Section, Table, bold, inline, whisker
+from traces.pages import Cell, Figures, PageSection, PageTable, bold, inline, whisker
 
 OBSERVED, SIMULATED = bold("observed", "observed"), bold("simulated", "simulated")
 BOTH_SIDES = inline(OBSERVED, " and ", SIMULATED)
 PER_REQUEST = ("ttft_us", "tpot_us", "e2e_us")
 
 
-def distributions(calibration: Calibration, shown: list[str]) -> Section:
+def distributions(calibration: Calibration, shown: list[str]) -> PageSection:
     """Return the distribution functions of both sides, with the noise band where a run was repeated."""
     basis = {calibration.holdout[name].basis for name in shown} - {None}
     of_gaps = "ITL: of single gaps." if "events" in basis else "ITL: of each request's mean, by its tokens."
     noise = calibration.noise
     band = "" if noise is None else " The shaded band is the run-to-run noise."
-    return Section(
+    return PageSection(
         title="Distributions",
         anchor="distributions",
         lead=inline("Share of requests up to each time, ", BOTH_SIDES, f".{band} {of_gaps if basis else ''}"),
@@ -37,19 +37,19 @@ def distributions(calibration: Calibration, shown: list[str]) -> Section:
     )
 
 
-def held_out(calibration: Calibration) -> Section:
+def held_out(calibration: Calibration) -> PageSection:
     """Return the tables of held-out errors: by request, by statistic, over the run, and of equivalence."""
     noise = calibration.noise_floor
     head, rows = tables.rates_table(calibration)
     parts = [
         per_request_table(calibration.holdout, noise=noise),
         _statistics_table(calibration.holdout, noise=noise),
-        Table(head=head, rows=rows, align="l" + "r" * (len(head) - 1)),
+        PageTable(head=head, rows=rows, align="l" + "r" * (len(head) - 1)),
     ]
     if calibration.equivalence:
         head, rows = tables.equivalence_table(calibration)
-        parts.append(Table(head=head, rows=rows, align="lrrrl", wide=False))
-    return Section(
+        parts.append(PageTable(head=head, rows=rows, align="lrrrl", wide=False))
+    return PageSection(
         title="Held-out errors",
         anchor="errors",
         lead="Errors of single requests, then of each statistic: "
@@ -59,7 +59,7 @@ def held_out(calibration: Calibration) -> Section:
     )
 
 
-def _statistics_table(errors: Mapping[str, MetricErrors], *, noise: Mapping[str, MetricErrors]) -> Table:
+def _statistics_table(errors: Mapping[str, MetricErrors], *, noise: Mapping[str, MetricErrors]) -> PageTable:
     """Return a row per metric and statistic, with its relative error drawn on one axis for all."""
     bounds = [
         bound
@@ -101,7 +101,7 @@ def _statistics_table(errors: Mapping[str, MetricErrors], *, noise: Mapping[str,
     edge = number_format.percent(reach)
     head = ["", "", *tables.sides(unit), "relative", "interval", *(["noise"] if noise else [])]
     align = "llrrrrr" + ("r" if noise else "") + "c"
-    return Table(head=[*head, f"±{edge}"], rows=rows, align=align, groups=groups[1:])
+    return PageTable(head=[*head, f"±{edge}"], rows=rows, align=align, groups=groups[1:])
 
 
 def _times(errors: Mapping[str, MetricErrors]) -> tuple[str, list[list[str]]]:
@@ -114,7 +114,7 @@ def _times(errors: Mapping[str, MetricErrors]) -> tuple[str, list[list[str]]]:
     )
 
 
-def per_request_table(errors: Mapping[str, MetricErrors], *, noise: Mapping[str, MetricErrors]) -> Table:
+def per_request_table(errors: Mapping[str, MetricErrors], *, noise: Mapping[str, MetricErrors]) -> PageTable:
     """Return MAPE, bias, correlations and distances by metric, the noise floor's MAPE next to the twin's."""
     rows: list[list[str | Cell]] = []
     shown, has_expected = tables.shown_metrics(errors), tables.has_expected(errors)
@@ -152,7 +152,7 @@ def per_request_table(errors: Mapping[str, MetricErrors], *, noise: Mapping[str,
         "Pearson R",
         "rank R",
     ]
-    return Table(
+    return PageTable(
         head=[*head, "KS distance", f"Wasserstein, {unit}"], rows=rows, align="l" + "r" * (len(head) + 1)
     )
 
@@ -168,10 +168,10 @@ def _between(low: float | None, high: float | None) -> str:
     return "" if low is None else f"{number_format.share(low)} … {number_format.share(high)}"
 
 
-def requests(calibration: Calibration, metrics: list[str]) -> Section:
+def requests(calibration: Calibration, metrics: list[str]) -> PageSection:
     """Return each request's simulated time over its observed one, and the errors over time, length and load."""
     residual = [name for name in ("ttft_us", "e2e_us") if name in metrics]
-    return Section(
+    return PageSection(
         title="Request by request",
         anchor="requests",
         lead="Each dot is a request. Above, the shaded band is ±10 %; below, the line is the median along the axis.",
@@ -182,7 +182,7 @@ def requests(calibration: Calibration, metrics: list[str]) -> Section:
     )
 
 
-def kinds(calibration: Calibration) -> Section:
+def kinds(calibration: Calibration) -> PageSection:
     """Return the errors by kind of request."""
     metrics, names = tables.strata_rows(calibration)
     rows: list[list[str | Cell]] = []
@@ -210,18 +210,18 @@ def kinds(calibration: Calibration) -> Section:
         "n",
         *(f"{number_format.METRIC_NAMES[m]} {kind}" for m in metrics for kind in ("MAPE", "bias")),
     ]
-    return Section(
+    return PageSection(
         title="By kind of request",
         anchor="kinds",
         lead="Thirds by lengths, by how busy the observed server was and by time in the run; and by what the requests "
         "say of themselves, where they differ in it.",
-        parts=[Table(head=head, rows=rows, align="nrr" + "r" * 2 * len(metrics), groups=groups[1:])],
+        parts=[PageTable(head=head, rows=rows, align="nrr" + "r" * 2 * len(metrics), groups=groups[1:])],
     )
 
 
-def in_sample(calibration: Calibration) -> Section:
+def in_sample(calibration: Calibration) -> PageSection:
     """Return the errors on what was fitted."""
-    return Section(
+    return PageSection(
         title="In-sample errors",
         anchor="in-sample",
         lead="The same, on the requests that were fitted.",

@@ -13,9 +13,9 @@ from traces.pages import (
     Cell,
     Code,
     Figures,
+    PageSection,
+    PageTable,
     Prose,
-    Section,
-    Table,
     bold,
     inline,
     listed,
@@ -37,15 +37,15 @@ LEADS = {
 }
 
 
-def coefficients(fit: Fit, suggested: tuple[SuggestedRun, ...], beyond: BeyondLoad | None) -> Section:
+def coefficients(fit: Fit, suggested: tuple[SuggestedRun, ...], beyond: BeyondLoad | None) -> PageSection:
     """Return the coefficients with their intervals, correlations, and what could not be seen."""
     head = ["coefficient", "value", "interval", "from zero", "unit", ""]
-    return Section(
+    return PageSection(
         title="Coefficients",
         anchor="coefficients",
         lead=LEADS[fit.model],
         parts=[
-            Table(head=head, rows=_rows(fit), align="lrrcnl"),
+            PageTable(head=head, rows=_rows(fit), align="lrrcnl"),
             *_candidates(fit),
             *_blackbox(fit),
             *(part for run in suggested for part in _suggested(run)),
@@ -101,25 +101,29 @@ def _told(fit: Fit) -> str:
     )
 
 
-def _candidates(fit: Fit) -> list[Table]:
+def _candidates(fit: Fit) -> list[PageTable]:
     """Return the table of the models that were compared, if any."""
     rows: list[list[str | Cell]] = [list(row) for row in tables.candidate_rows(fit)]
     caption = f"Models compared on held-out requests. Chosen: {tables.choice_text(fit)}."
     return (
-        [Table(head=list(tables.CANDIDATE_HEAD), rows=rows, align="lrrrl", caption=caption)] if rows else []
+        [PageTable(head=list(tables.CANDIDATE_HEAD), rows=rows, align="lrrrl", caption=caption)]
+        if rows
+        else []
     )
 
 
-def _blackbox(fit: Fit) -> list[Table]:
+def _blackbox(fit: Fit) -> list[PageTable]:
     """Return the table of blackbox's coefficients where another model was chosen."""
     rows: list[list[str | Cell]] = [list(row) for row in tables.blackbox_rows(fit)]
     caption = (
         "Blackbox, fitted to the first requests of each trace, for comparison and for stored coefficients."
     )
-    return [Table(head=list(tables.BLACKBOX_HEAD), rows=rows, align="lrrl", caption=caption)] if rows else []
+    return (
+        [PageTable(head=list(tables.BLACKBOX_HEAD), rows=rows, align="lrrl", caption=caption)] if rows else []
+    )
 
 
-def _correlations(fit: Fit) -> Table:
+def _correlations(fit: Fit) -> PageTable:
     rows: list[list[str | Cell]] = []
     for i, name in enumerate(fit.names):
         cells: list[str | Cell] = [name]
@@ -132,7 +136,7 @@ def _correlations(fit: Fit) -> Table:
         rows.append(cells)
     number = f"{fit.condition_number:.3g} ({tables.CONDITION_NUMBER})"
     caption = f"Correlation of the fitted values; condition number {number}"
-    return Table(
+    return PageTable(
         head=["", *fit.names], rows=rows, align="l" + "r" * len(fit.names), caption=caption, wide=False
     )
 
@@ -143,7 +147,7 @@ def _suggested(run: SuggestedRun) -> tuple[Prose, Code]:
     return Prose(markup=inline("To determine ", names, f": {run.shows}.")), Code(text=run.command)
 
 
-def steps(calibration: Calibration) -> Section:
+def steps(calibration: Calibration) -> PageSection:
     """Return single steps of the engine's log and the twin's."""
     head, rows = tables.steps_table(calibration)
     logged = [each for each in calibration.traces if each.steps is not None]
@@ -153,9 +157,12 @@ def steps(calibration: Calibration) -> Section:
         if each.steps is not None
         for figure in pictures_runs.steps_picture(each.source.name, each.steps)
     ]
-    return Section(
+    return PageSection(
         title="Engine steps",
         anchor="steps",
         lead="What the twin makes of the very steps that the engine logged: as many prefill tokens and sequences.",
-        parts=[Figures(figures=figures, columns=2), Table(head=head, rows=rows, align="lrrrrr", wide=False)],
+        parts=[
+            Figures(figures=figures, columns=2),
+            PageTable(head=head, rows=rows, align="lrrrrr", wide=False),
+        ],
     )

@@ -15,12 +15,12 @@ from calibrate.report.html_errors import BOTH_SIDES, OBSERVED, SIMULATED
 from traces.pages import (
     Cell,
     Figures,
+    FoldedText,
     Markup,
+    PageSection,
+    PageTable,
     Part,
     Prose,
-    Section,
-    Source,
-    Table,
     Terms,
     inline,
     legend,
@@ -32,17 +32,17 @@ MOST_SERVED = 8
 """Runs in the table of absolute numbers, the held-out ones first."""
 
 
-def server(calibration: Calibration) -> Section:
+def server(calibration: Calibration) -> PageSection:
     """Return what the server does in absolute numbers, on both sides, and the twin's latency over the rate."""
     held_out = calibration.held_out_traces
     runs = list({id(each): each for each in [*held_out, *calibration.traces]}.values())
     head, rows, groups = tables.served_table(runs[:MOST_SERVED])
     more = f" The {MOST_SERVED} first of {len(runs)} runs." if len(runs) > MOST_SERVED else ""
-    parts: list[Part] = [Table(head=head, rows=rows, align="ll" + "r" * (len(head) - 2), groups=groups)]
+    parts: list[Part] = [PageTable(head=head, rows=rows, align="ll" + "r" * (len(head) - 2), groups=groups)]
     curve = calibration.rate_curve
     if curve is not None:
         parts.append(Figures(figures=pictures_runs.rate_curves(curve), caption=_on_the_curve(curve)))
-    return Section(
+    return PageSection(
         title="The server",
         anchor="server",
         lead=inline("Each run in absolute numbers, ", BOTH_SIDES, f": medians and 99th percentiles.{more}"),
@@ -69,11 +69,11 @@ def _on_the_curve(curve: RateCurve) -> Markup:
     return listed(said, " ")
 
 
-def load(calibration: Calibration) -> Section:
+def load(calibration: Calibration) -> PageSection:
     """Return requests in flight and finished over time, and whether the server served the load."""
     held_out = calibration.held_out_traces[:MOST_LOADS]
     figures = pictures_runs.loads({each.source.name: each.pairs for each in held_out})
-    return Section(
+    return PageSection(
         title="Load over time",
         anchor="load",
         lead=inline(
@@ -81,25 +81,25 @@ def load(calibration: Calibration) -> Section:
         ),
         parts=[
             Figures(figures=figures, columns=1),
-            Table(head=tables.SATURATION_HEAD, rows=tables.saturation_rows(calibration), align="lnrrrl"),
+            PageTable(head=tables.SATURATION_HEAD, rows=tables.saturation_rows(calibration), align="lnrrrl"),
         ],
     )
 
 
-def origin(calibration: Calibration) -> Section:
+def origin(calibration: Calibration) -> PageSection:
     """Return the error of a mean request by phase, and the worst requests with their timelines."""
-    parts: list[Table | Prose] = []
+    parts: list[PageTable | Prose] = []
     found = calibration.origin
     if found is not None:
         head, rows = tables.origin_table(calibration)
         picture = pictures_runs.mean_request(found)
         drawn = inline("A mean request, ", OBSERVED, " above ", SIMULATED, ": ", picture)
         parts += [Prose(markup=legend(pictures_runs.PART_NAMES)), Prose(markup=drawn)]
-        parts.append(Table(head=head, rows=rows, align="lrrrrr"))
+        parts.append(PageTable(head=head, rows=rows, align="lrrrrr"))
     if calibration.worst:
         parts.append(_worst(calibration))
     basis = "" if found is None else f"{BASES[found.basis]}; {found.n:,} requests."
-    return Section(
+    return PageSection(
         title="Where the error comes from",
         anchor="origin",
         lead=f"The error of E2E by phase: {basis}" if basis else "",
@@ -107,7 +107,7 @@ def origin(calibration: Calibration) -> Section:
     )
 
 
-def _worst(calibration: Calibration) -> Table:
+def _worst(calibration: Calibration) -> PageTable:
     head, rows = tables.worst_table(calibration)
     places = [head.index("observed"), head.index("simulated")]
     drawn: list[list[str | Cell]] = []
@@ -120,7 +120,7 @@ def _worst(calibration: Calibration) -> Table:
         kept: list[str | Cell] = [cell for i, cell in enumerate(row) if i not in places]
         drawn.append([*kept[:-1], *times, kept[-1], Cell(svg=pictures_runs.timeline(each))])
     names = [name for i, name in enumerate(head) if i not in places]
-    return Table(
+    return PageTable(
         head=[*names[:-1], *tables.sides(unit)[:2], names[-1], "observed above simulated"],
         rows=drawn,
         align="l" + "r" * (len(names) + 1) + "l",
@@ -128,7 +128,7 @@ def _worst(calibration: Calibration) -> Table:
     )
 
 
-def traces(calibration: Calibration) -> Section:
+def traces(calibration: Calibration) -> PageSection:
     """Return what was compared and what was left out, with the notes."""
     rows: list[list[str | Cell]] = [
         [
@@ -147,14 +147,14 @@ def traces(calibration: Calibration) -> Section:
         *calibration.notes,
         *(f"{t.source.name}: {note}" for t in calibration.traces for note in t.notes),
     ]
-    parts: list[Table | Prose] = [
-        Table(head=["trace", "role", "requests", "compared", "left out"], rows=rows, align="llrrl")
+    parts: list[PageTable | Prose] = [
+        PageTable(head=["trace", "role", "requests", "compared", "left out"], rows=rows, align="llrrl")
     ]
     parts += [Prose(markup=f"{note}.") for note in dict.fromkeys(notes)]
-    return Section(title="Traces and exclusions", anchor="traces", parts=parts)
+    return PageSection(title="Traces and exclusions", anchor="traces", parts=parts)
 
 
-def provenance(document: Mapping[str, Any], *, command: str) -> Section:
+def provenance(document: Mapping[str, Any], *, command: str) -> PageSection:
     """Return how to get the same report again: command, versions, inputs, configuration."""
     provenance = document["provenance"]
     libraries = ", ".join(f"{name} {version}" for name, version in provenance["libraries"].items())
@@ -176,7 +176,7 @@ def provenance(document: Mapping[str, Any], *, command: str) -> Section:
     ]
     if document["network"] is not None:
         terms.append(("network", json.dumps(document["network"])))
-    parts: list[Terms | Source] = [Terms(terms=terms)]
+    parts: list[Terms | FoldedText] = [Terms(terms=terms)]
     if document["config"] is not None:
-        parts.append(Source(title="Configuration", text=json.dumps(document["config"], indent=2)))
-    return Section(title="Configuration and provenance", anchor="provenance", parts=parts)
+        parts.append(FoldedText(title="Configuration", text=json.dumps(document["config"], indent=2)))
+    return PageSection(title="Configuration and provenance", anchor="provenance", parts=parts)

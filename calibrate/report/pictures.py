@@ -11,7 +11,7 @@ from calibrate.compare.bootstrap import Floats
 from calibrate.compare.errors import METRICS
 from calibrate.compare.gaps import one_basis
 from calibrate.compare.pair import Pairs
-from calibrate.compare.samples import Sample
+from calibrate.compare.samples import WeightedSample
 from traces.pages import (
     Across,
     Band,
@@ -59,13 +59,15 @@ def distributions(pairs: Pairs, metrics: Sequence[str], *, noise: Pairs | None =
     ]
 
 
-def samples_of(pairs: Pairs, metric: str) -> tuple[Sample, Sample]:
+def samples_of(pairs: Pairs, metric: str) -> tuple[WeightedSample, WeightedSample]:
     """Return both sides' values of a metric, those of requests that both sides have."""
     if metric == "itl_us":
         left, right = one_basis(pairs.observed_gaps, pairs.simulated_gaps)
-        return Sample.of_gaps(left, num_requests=len(pairs)), Sample.of_gaps(right, num_requests=len(pairs))
+        return WeightedSample.of_gaps(left, num_requests=len(pairs)), WeightedSample.of_gaps(
+            right, num_requests=len(pairs)
+        )
     observed, simulated = values_of(pairs, metric)
-    return Sample.of_requests(observed), Sample.of_requests(simulated)
+    return WeightedSample.of_requests(observed), WeightedSample.of_requests(simulated)
 
 
 def values_of(pairs: Pairs, metric: str) -> tuple[Floats, Floats]:
@@ -75,7 +77,11 @@ def values_of(pairs: Pairs, metric: str) -> tuple[Floats, Floats]:
     return observed[known], simulated[known]
 
 
-def _distribution(metric: str, samples: tuple[Sample, Sample], noise: tuple[Sample, Sample] | None) -> Markup:
+def _distribution(
+    metric: str,
+    samples: tuple[WeightedSample, WeightedSample],
+    noise: tuple[WeightedSample, WeightedSample] | None,
+) -> Markup:
     at = np.unique(np.concatenate([np.linspace(0.001, 0.98, CDF_POINTS), np.linspace(0.98, 0.999, 40)]))
     curves = [side.statistics(at)[1:] for side in samples]
     divisor, unit = unit_of(np.concatenate(curves))
@@ -90,7 +96,9 @@ def _distribution(metric: str, samples: tuple[Sample, Sample], noise: tuple[Samp
     return chart(Chart(title=title, x=x, y=_shares(), marks=marks, height=270))
 
 
-def noise_band(observed: Floats, noise: tuple[Sample, Sample], *, at: Floats) -> tuple[Floats, Floats]:
+def noise_band(
+    observed: Floats, noise: tuple[WeightedSample, WeightedSample], *, at: Floats
+) -> tuple[Floats, Floats]:
     """Return the observed quantiles divided and multiplied by the ratio of the two runs' quantiles at each share."""
     one, other = (np.maximum(side.statistics(at)[1:], 1e-9) for side in noise)
     ratio = np.exp(np.abs(np.log(other / one)))

@@ -20,7 +20,7 @@ ADDRESS = "http://HOST:PORT"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Run:
+class SuggestedLoad:
     """A load by what it consists of: users (``concurrency``) or a share of the highest rate seen; lengths as shares.
 
     ``prompt``, ``output``: tokens of the mean (and its standard deviation). ``shows`` finishes "this run shows …".
@@ -35,7 +35,7 @@ class Run:
     output: tuple[int, int] | None = None
 
 
-ALONE = Run(
+ALONE = SuggestedLoad(
     name="alone",
     shows="one request at a time, prompts of very different lengths: a first token without queue or neighbours",
     concurrency=1,
@@ -43,7 +43,7 @@ ALONE = Run(
     prompt=(800, 800),
     output=(16, 0),
 )
-LONG_ANSWERS = Run(
+LONG_ANSWERS = SuggestedLoad(
     name="long-answers",
     shows="steps that only decode, one sequence after another: the time of a step without what comes before it",
     concurrency=1,
@@ -51,7 +51,7 @@ LONG_ANSWERS = Run(
     prompt=(32, 0),
     output=(256, 0),
 )
-MANY_DECODE = Run(
+MANY_DECODE = SuggestedLoad(
     name="many-decode",
     shows="short prompts, long answers, users who come and go: steps of few and of many sequences",
     concurrency=32,
@@ -59,7 +59,7 @@ MANY_DECODE = Run(
     prompt=(32, 0),
     output=(256, 200),
 )
-LONG_PROMPTS = Run(
+LONG_PROMPTS = SuggestedLoad(
     name="long-prompts",
     shows="prompts of very different lengths that delay each other: the time of a prefill token",
     concurrency=4,
@@ -67,7 +67,7 @@ LONG_PROMPTS = Run(
     prompt=(1200, 1000),
     output=(8, 0),
 )
-LONG_CONTEXTS = Run(
+LONG_CONTEXTS = SuggestedLoad(
     name="long-contexts",
     shows="long answers after prompts short and long: what reading a context costs, separate from decoding",
     concurrency=16,
@@ -75,14 +75,14 @@ LONG_CONTEXTS = Run(
     prompt=(2000, 1800),
     output=(256, 100),
 )
-BUSY = Run(
+BUSY = SuggestedLoad(
     name="busy",
     shows="the usual lengths at a load close to what the server can serve: what only a full server shows",
     rate_share=1.5,
     num_requests=400,
 )
 
-RUN_FOR: Mapping[str, Run] = {
+RUN_FOR: Mapping[str, SuggestedLoad] = {
     "alpha0": ALONE,
     "alpha1": ALONE,
     "alpha2": MANY_DECODE,
@@ -99,7 +99,7 @@ RUN_FOR: Mapping[str, Run] = {
     "tau_s": BUSY,
 }
 """What a coefficient on its own needs."""
-RUN_TO_SEPARATE: Mapping[frozenset[str], Run] = {
+RUN_TO_SEPARATE: Mapping[frozenset[str], SuggestedLoad] = {
     frozenset({"alpha0", "beta0"}): LONG_ANSWERS,
     frozenset({"alpha1", "beta1"}): LONG_PROMPTS,
     frozenset({"alpha0", "alpha1"}): ALONE,
@@ -126,7 +126,7 @@ def suggested_runs(calibration: Calibration) -> tuple[SuggestedRun, ...]:
     """Return a run for the coefficients that were fitted and are not identifiable, one line per run."""
     if calibration.fit is None:
         return ()
-    needed: dict[str, tuple[Run, list[str]]] = {}
+    needed: dict[str, tuple[SuggestedLoad, list[str]]] = {}
     for name in unseen(calibration.fit):
         run = run_for(name, partner=partner_of(calibration.fit, name))
         needed.setdefault(run.name, (run, []))[1].append(name)
@@ -143,7 +143,7 @@ def unseen(fit: Fit) -> list[str]:
     return [each.name for each in fit.coefficients if each.fitted and not each.identifiable]
 
 
-def run_for(name: str, *, partner: str | None) -> Run:
+def run_for(name: str, *, partner: str | None) -> SuggestedLoad:
     """Return the run that shows a coefficient, or tells it from the one it is confounded with."""
     together = None if partner is None else RUN_TO_SEPARATE.get(frozenset({name, partner}))
     return together or RUN_FOR.get(name, BUSY)
@@ -160,7 +160,7 @@ def partner_of(fit: Fit, name: str) -> str | None:
     return fit.names[strongest] if others[strongest] >= CONFOUNDED else None
 
 
-def command_of(run: Run, *, traces: Sequence[Compared]) -> str:
+def command_of(run: SuggestedLoad, *, traces: Sequence[Compared]) -> str:
     """Return the ``observe`` command line of a run, for the server and the lengths that the traces tell of."""
     servers = [each.source.trace.header.server for each in traces]
     url = next((server.url for server in servers if server.url), ADDRESS)
@@ -178,7 +178,7 @@ def command_of(run: Run, *, traces: Sequence[Compared]) -> str:
     return shlex.join([*arguments, "--output", run.name])
 
 
-def _lengths(run: Run, traces: Sequence[Compared], *, longest: int | None) -> list[str]:
+def _lengths(run: SuggestedLoad, traces: Sequence[Compared], *, longest: int | None) -> list[str]:
     """Return the options that say the lengths: the run's own, else those seen; within what the model takes."""
     found = []
     room = None if longest is None else longest // 2

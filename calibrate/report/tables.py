@@ -17,7 +17,7 @@ from calibrate.findings import Calibration, Compared
 from calibrate.fit.model_selection import TOLERANCE
 from calibrate.fit.objective.coefficients import UNITS
 from calibrate.fit.result import Fit
-from calibrate.run_to_run.bands import Band
+from calibrate.run_to_run.bands import MetricBand
 
 TextTable = tuple[list[str], list[list[str]]]
 
@@ -121,7 +121,7 @@ def reading_of(calibration: Calibration) -> str:
     return "; ".join([*meant, *band_texts(calibration.bands)])
 
 
-def band_texts(bands: Mapping[str, Band]) -> list[str]:
+def band_texts(bands: Mapping[str, MetricBand]) -> list[str]:
     """Return where one request's latencies are, a clause by metric."""
     return [
         f"one request's {number_format.METRIC_NAMES[name]}: {band.low:.3g} to {band.high:.3g} times the expected one "

@@ -18,7 +18,7 @@ LEAST = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Band:
+class MetricBand:
     """One metric's bands: from ``low`` to ``high`` times what is expected, the median over the held-out requests.
 
     ``holds_frac``: of how many of those n the observed value is within. ``widened_log``: what the fitted requests show
@@ -32,7 +32,7 @@ class Band:
     widened_log: float
 
 
-def bands_of(fitted: Pairs, held_out: Pairs) -> dict[str, Band]:
+def bands_of(fitted: Pairs, held_out: Pairs) -> dict[str, MetricBand]:
     """Return the bands of TTFT, TPOT and E2E; without those that no run or too few fitted requests have.
 
     A request's band is from the 5th to the 95th percentile of the twin's runs. Unless nine of ten fitted requests are
@@ -48,7 +48,7 @@ def bands_of(fitted: Pairs, held_out: Pairs) -> dict[str, Band]:
         scores = np.concatenate([known.strays(shift) for shift in known.shifts])
         rank = min(int(np.ceil(LEVEL * (len(known.seen) + 1))), len(known.seen)) / len(known.seen)
         widened = max(float(np.quantile(scores, rank, method="inverted_cdf")), 0.0)
-        found[name] = Band(
+        found[name] = MetricBand(
             low=float(np.exp(np.median(new.low) - widened)),
             high=float(np.exp(np.median(new.high) + widened)),
             holds_frac=float(np.mean(new.strays(0.0) <= widened)),

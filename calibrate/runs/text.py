@@ -8,7 +8,7 @@ from dataclasses import asdict
 
 from calibrate import number_format
 from calibrate.compare.bootstrap import LEVEL, Estimate
-from calibrate.runs.two_runs import Difference, Run, TwoRuns
+from calibrate.runs.two_runs import Difference, OneSide, TwoRuns
 from traces.strict.escape import terminal
 
 NAMES = {
@@ -38,7 +38,7 @@ def document(found: TwoRuns, *, tool_version: str) -> dict[str, object]:
     }
 
 
-def _run(run: Run) -> dict[str, object]:
+def _run(run: OneSide) -> dict[str, object]:
     told = asdict(run)
     told["saturation"] = {"state": run.saturation.state, "reason": run.saturation.reason}
     return told

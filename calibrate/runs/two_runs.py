@@ -50,7 +50,7 @@ SAME = 0.02
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Run:
+class OneSide:
     """One side: its name, what was asked of it and what it served. Rates per second, None where there is none."""
 
     name: str
@@ -80,8 +80,8 @@ class Difference:
 class TwoRuns:
     """The comparison. ``is_paired``: both had the same requests. ``notes``: what makes the two hard to compare."""
 
-    a: Run
-    b: Run
+    a: OneSide
+    b: OneSide
     is_paired: bool
     differences: tuple[Difference, ...]
     notes: tuple[str, ...]
@@ -116,7 +116,7 @@ def compare_runs(names: tuple[str, str], traces: tuple[Trace, Trace], *, seed: i
     )
 
 
-def _run(name: str, trace: Trace, *, seed: int) -> Run:
+def _run(name: str, trace: Trace, *, seed: int) -> OneSide:
     sent = np.sort(send_or_arrival_us(trace).astype(np.float64))
     ok = finished_ok(trace)
     last = trace.column("last_token_time_us").fillna(trace.column("last_chunk_time_us"))
@@ -125,7 +125,7 @@ def _run(name: str, trace: Trace, *, seed: int) -> Run:
     span_s = (float(np.nanmax(ends)) - sent[0]) / 1e6 if len(ends) else 0.0
     is_paced = trace.header.closed_loop is not None
     offered = None if is_paced else mean_rate_per_s(sent, trace.header.rate_per_s)
-    return Run(
+    return OneSide(
         name=name,
         mode=trace.header.mode or "unknown",
         num_requests=len(trace),
@@ -196,7 +196,7 @@ def _redrawn(values: Floats, block: int, *, seed: int, stream: int) -> Floats:
     return np.column_stack([means, quantile_rows(values[order], counts[:, order], at=QUANTILES)])
 
 
-def _notes(a: Run, b: Run, *, is_paired: bool, cut: Sequence[str | None]) -> tuple[str, ...]:
+def _notes(a: OneSide, b: OneSide, *, is_paired: bool, cut: Sequence[str | None]) -> tuple[str, ...]:
     """Return in which ways the two runs were not asked the same, or did not do the same."""
     found = [f"{run.name}: {said}" for run, said in zip((a, b), cut, strict=True) if said is not None]
     if not is_paired:

@@ -20,9 +20,9 @@ from traces.pages import (
     Mark,
     Markup,
     Page,
+    PageSection,
+    PageTable,
     Part,
-    Section,
-    Table,
     Terms,
     bold,
     chart,
@@ -130,14 +130,14 @@ def _headlines(load: ServedLoad, slo_us: Mapping[str, float]) -> list[Headline]:
 # -- several loads --------------------------------------------------------------------------------------------
 
 
-def _over_load(loads: Sequence[ServedLoad], slo_us: Mapping[str, float]) -> Section:
+def _over_load(loads: Sequence[ServedLoad], slo_us: Mapping[str, float]) -> PageSection:
     """Return latency and throughput over the load, and a row per load."""
     figures = [
         Figure(svg=_latency(name, title, loads, slo_us.get(name))) for name, (_, title) in METRICS.items()
     ]
     figures.append(Figure(svg=_throughput_over_load(loads)))
     limits = " Dashed: the limit." if slo_us else ""
-    return Section(
+    return PageSection(
         title="Over the load",
         anchor="loads",
         lead=f"Dark: the median; orange: the 99th percentile; a dot is a run.{limits}",
@@ -179,7 +179,7 @@ def _throughput_over_load(loads: Sequence[ServedLoad]) -> Markup:
     return chart(Chart(title="Output tokens per second", x=x, y=y, marks=marks))
 
 
-def _loads_table(loads: Sequence[ServedLoad]) -> Table:
+def _loads_table(loads: Sequence[ServedLoad]) -> PageTable:
     by = "users" if loads[0].summary.concurrency else "requests/s"
     times = [f"{name.upper()} {q}" for name in METRICS for q in ("p50", "p99")]
     judged = any(each.goodput is not None for each in loads)
@@ -196,7 +196,7 @@ def _loads_table(loads: Sequence[ServedLoad]) -> Table:
         ]
         for each in loads
     ]
-    return Table(head=head, rows=rows, align="l" + "r" * (len(head) - 1))
+    return PageTable(head=head, rows=rows, align="l" + "r" * (len(head) - 1))
 
 
 def _within(load: ServedLoad) -> Cell:
@@ -210,13 +210,13 @@ def _within(load: ServedLoad) -> Cell:
 # -- one run --------------------------------------------------------------------------------------------------
 
 
-def _of_one(load: ServedLoad, slo_us: Mapping[str, float], *, alone: bool) -> list[Section]:
+def _of_one(load: ServedLoad, slo_us: Mapping[str, float], *, alone: bool) -> list[PageSection]:
     """Return a run's distributions and course; of a run among others only its course."""
     figures = [
         Figure(svg=distribution_picture(_known(load.latencies_us[name]), title, slo_us.get(name)))
         for name, (_, title) in METRICS.items()
     ]
-    shown = Section(
+    shown = PageSection(
         title="Latencies",
         anchor="latencies",
         lead="The share of requests up to each time" + (", the limit dashed." if slo_us else "."),
@@ -225,7 +225,7 @@ def _of_one(load: ServedLoad, slo_us: Mapping[str, float], *, alone: bool) -> li
     name = "" if alone else f" of {load.name}"
     anchor = "" if alone else f"-{load.name}"
     parts: list[Part] = [Figures(figures=_course(load, slo_us))]
-    course = Section(
+    course = PageSection(
         title=f"Over time{name}",
         anchor=f"time{anchor}",
         lead=f"A dot is a request, by when it was sent. {throughput_told(load.trace)}",
@@ -266,7 +266,7 @@ def _in_flight(load: ServedLoad, span_us: float) -> Markup:
     return chart(Chart(title="Requests in flight", x=time.scale, y=y, marks=[line]))
 
 
-def _numbers(load: ServedLoad) -> Section:
+def _numbers(load: ServedLoad) -> PageSection:
     summary = load.summary
     rows: list[list[str | Cell]] = []
     for name, found in (
@@ -292,11 +292,11 @@ def _numbers(load: ServedLoad) -> Section:
         facts.append(
             ("sent after it was due", f"{time_text(lag.p50)} in the median, p99 {time_text(lag.p99)}")
         )
-    table = Table(head=["", "mean", "p50", "p90", "p95", "p99"], rows=rows, align="lrrrrr")
-    return Section(title="Numbers", anchor="numbers", parts=[table, Terms(terms=facts)])
+    table = PageTable(head=["", "mean", "p50", "p90", "p95", "p99"], rows=rows, align="lrrrrr")
+    return PageSection(title="Numbers", anchor="numbers", parts=[table, Terms(terms=facts)])
 
 
-def _origin(loads: Sequence[ServedLoad], command: str) -> Section:
+def _origin(loads: Sequence[ServedLoad], command: str) -> PageSection:
     terms = [("made by", command)]
     terms += [(each.name, each.trace.header.command or "its header names no command") for each in loads]
-    return Section(title="How it came about", anchor="origin", parts=[Terms(terms=terms)])
+    return PageSection(title="How it came about", anchor="origin", parts=[Terms(terms=terms)])

@@ -33,7 +33,7 @@ _MOST_AT_ONCE = 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Load:
+class ListedLoad:
     """One run of a list: its name, which is its trace's, what is sent, and why."""
 
     name: str
@@ -42,7 +42,7 @@ class Load:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pace:
+class IdlePace:
     """What one request takes on an idle server, in µs: a constant, and per token of prompt and output."""
 
     constant_us: float
@@ -55,17 +55,17 @@ class Pace:
         return self.constant_us + self.prompt_us * prompt_tokens(requests) + self.output_us * output
 
 
-def sweep_loads(options: WorkloadOptions, text: str) -> list[Load]:
+def sweep_loads(options: WorkloadOptions, text: str) -> list[ListedLoad]:
     """Return one load per value of the sweep, of the same lengths. Raises ConfigError."""
     from traces.workload import sweep_options
 
     return [
-        Load(name=f"{what}-{value:g}", requests=_requests(variant), purpose=f"{what} {value:g}")
+        ListedLoad(name=f"{what}-{value:g}", requests=_requests(variant), purpose=f"{what} {value:g}")
         for what, value, variant in sweep_options(options, text)
     ]
 
 
-def calibration_loads(options: WorkloadOptions, *, max_model_len: int | None) -> list[Load]:
+def calibration_loads(options: WorkloadOptions, *, max_model_len: int | None) -> list[ListedLoad]:
     """Return what a fit needs and nothing more, for the mix and the highest rate that ``options`` say.
 
     Raises ConfigError where they say no rate.
@@ -86,22 +86,24 @@ def calibration_loads(options: WorkloadOptions, *, max_model_len: int | None) ->
     )
     alone = [_SINGLE_OUTPUT] * len(singles)
     return [
-        Load(name="singles", requests=_users(1, singles, alone), purpose="an idle server, by prompt length"),
-        Load(
+        ListedLoad(
+            name="singles", requests=_users(1, singles, alone), purpose="an idle server, by prompt length"
+        ),
+        ListedLoad(
             name="prefill-heavy",
             requests=_users(_PREFILL_USERS, [heavy] * _PREFILL_REQUESTS, [_SHORT_OUTPUT] * _PREFILL_REQUESTS),
             purpose="long prompts, short answers",
         ),
-        Load(
+        ListedLoad(
             name="decode-heavy",
             requests=_users(_DECODE_USERS, [_SHORT_PROMPT] * _DECODE_REQUESTS, [talk] * _DECODE_REQUESTS),
             purpose="short prompts, long answers",
         ),
-        Load(name="low", requests=mix[_LOW], purpose=f"the mix at {rate * _LOW:.3g}/s"),
-        Load(name="middle", requests=mix[_MIDDLE], purpose=f"the mix at {rate * _MIDDLE:.3g}/s"),
-        Load(name="high", requests=mix[1.0], purpose=f"the mix at {rate:.3g}/s"),
-        Load(name="saturated", requests=all_at_once, purpose="the mix, all at once"),
-        Load(name="repeat", requests=mix[_MIDDLE], purpose="middle again, for the noise floor"),
+        ListedLoad(name="low", requests=mix[_LOW], purpose=f"the mix at {rate * _LOW:.3g}/s"),
+        ListedLoad(name="middle", requests=mix[_MIDDLE], purpose=f"the mix at {rate * _MIDDLE:.3g}/s"),
+        ListedLoad(name="high", requests=mix[1.0], purpose=f"the mix at {rate:.3g}/s"),
+        ListedLoad(name="saturated", requests=all_at_once, purpose="the mix, all at once"),
+        ListedLoad(name="repeat", requests=mix[_MIDDLE], purpose="middle again, for the noise floor"),
     ]
 
 
@@ -112,14 +114,14 @@ def _requests(options: WorkloadOptions) -> Trace:
     return as_sent(trace_from_options(options))
 
 
-def probing_load(loads: Sequence[Load]) -> Trace:
+def probing_load(loads: Sequence[ListedLoad]) -> Trace:
     """Return three requests, one after another, from which the server's pace on idle can be told."""
     prompts = np.concatenate([prompt_tokens(load.requests) for load in loads])
     typical, long = int(np.median(prompts)), int(prompts.max())
     return _users(1, [typical, typical, typical, long], [1, 1, 17, 1])
 
 
-def pace_of_probe(e2e_us: Sequence[float], probe: Trace) -> Pace:
+def pace_of_probe(e2e_us: Sequence[float], probe: Trace) -> IdlePace:
     """Return the pace that the probe's latencies tell; the first request, which met a cold server, is left out."""
     prompts = prompt_tokens(probe)
     _, short, talk, long = e2e_us
@@ -127,10 +129,10 @@ def pace_of_probe(e2e_us: Sequence[float], probe: Trace) -> Pace:
     spread = float(prompts[3] - prompts[1])
     per_prompt = max(long - short, 0.0) / spread if spread else 0.0
     constant = max(short - per_output - per_prompt * float(prompts[1]), 0.0)
-    return Pace(constant_us=constant, prompt_us=per_prompt, output_us=per_output)
+    return IdlePace(constant_us=constant, prompt_us=per_prompt, output_us=per_output)
 
 
-def estimate_s(load: Load, pace: Pace, *, rate_per_s: float | None) -> float:
+def estimate_s(load: ListedLoad, pace: IdlePace, *, rate_per_s: float | None) -> float:
     """Return about how long a load takes, in s: its schedule, or the work of its users one after another.
 
     ``rate_per_s``: a rate that the server can bear, by which a load that is due at once is worked off.

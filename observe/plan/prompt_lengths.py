@@ -10,7 +10,7 @@ from observe.plan.local_tokenizer import LocalTokenizer
 from observe.plan.prompts import COMMON_WORDS, Prompts, TokenPrompts, WordPrompts
 from observe.response.fields import token_count
 from observe.senders.endpoint import PATHS, Api
-from observe.server.http_client import Answer, ServerClient
+from observe.server.http_client import ServerClient, WholeAnswer
 from traces import ConfigError
 
 _ANCHOR = "A"
@@ -193,7 +193,7 @@ def _sample_text(num_words: int) -> str:
     return " ".join((_ANCHOR, *(COMMON_WORDS * repeats)[:num_words]))
 
 
-def _usage(answer: Answer) -> int | None:
+def _usage(answer: WholeAnswer) -> int | None:
     usage = answer.json().get("usage")
     return token_count(usage.get("prompt_tokens")) if isinstance(usage, dict) else None
 

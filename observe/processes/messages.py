@@ -23,7 +23,7 @@ _BUFFER = 1 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Job:
+class ChildJob:
     """What a child is to do: its share of ``plan``, into the trace at ``path``, which has been begun."""
 
     plan: SendPlan
@@ -35,7 +35,7 @@ class Job:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Start:
+class StartSignal:
     """Begin, due times counted from this moment of CLOCK_MONOTONIC, which all processes share."""
 
     start_ns: int
@@ -62,7 +62,7 @@ class Ready:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Report:
+class CounterReport:
     """The counters of a child's ``Progress`` by name; arrays only from where the last report ended.
 
     ``outcomes``: whether each request that ended since then was answered whole.
@@ -93,8 +93,8 @@ class Refused:
     message: str
 
 
-Command: TypeAlias = Job | Start | Drain | Abort
-Answer: TypeAlias = Ready | Report | Done | Refused
+Command: TypeAlias = ChildJob | StartSignal | Drain | Abort
+Answer: TypeAlias = Ready | CounterReport | Done | Refused
 
 
 def packed(message: Command | Answer) -> bytes:

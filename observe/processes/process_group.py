@@ -16,14 +16,14 @@ from pathlib import Path
 from observe.plan.send_plan import PREBUILD_BYTES, SendPlan
 from observe.processes.messages import (
     Abort,
+    ChildJob,
     Command,
+    CounterReport,
     Done,
     Drain,
-    Job,
     Ready,
     Refused,
-    Report,
-    Start,
+    StartSignal,
     packed,
     receive,
 )
@@ -143,7 +143,7 @@ class ProcessGroup:
         await asyncio.gather(*(member.start() for member in self._workers))
         for member, cap in zip(self._workers, self._caps, strict=True):
             limits = replace(self._settings.limits, max_concurrency=cap)
-            job = Job(
+            job = ChildJob(
                 plan=plan_without_bodies,
                 share=member.share,
                 settings=replace(self._settings, limits=limits, engine_log=None, scrape_s=None),
@@ -159,7 +159,7 @@ class ProcessGroup:
         cpu_before = time.process_time()
         for progress in (self._progress, *self._sum.each):
             progress.start_ns = start_ns
-        self._tell_all(Start(start_ns=start_ns))
+        self._tell_all(StartSignal(start_ns=start_ns))
         listening = [
             asyncio.create_task(self._listen(place, member)) for place, member in enumerate(self._workers)
         ]
@@ -230,7 +230,7 @@ class ProcessGroup:
         """Take what a process says until it is gone; what the disk refused to one ends the run for all."""
         assert member.reader is not None  # noqa: S101  it was hired
         while (said := await receive(member.reader)) is not None:
-            if isinstance(said, Report):
+            if isinstance(said, CounterReport):
                 self._sum.take(place, said)
                 for ok in said.outcomes:
                     self._on_outcome(ok)

@@ -9,7 +9,7 @@ from dataclasses import fields
 
 import numpy as np
 
-from observe.processes.messages import Report
+from observe.processes.messages import CounterReport
 from observe.record.recorder import AnswerCounts
 from observe.run.progress import LogHistogram, Progress
 
@@ -25,7 +25,7 @@ class Reporter:
         self._told: Counter[str] = Counter()
         self.outcomes: list[bool] = []
 
-    def report(self) -> Report:
+    def report(self) -> CounterReport:
         """Return the next report."""
         totals: dict[str, int] = {}
         by_name: dict[str, dict[str, int]] = {}
@@ -44,7 +44,9 @@ class Reporter:
                 totals[name] = value
         outcomes = tuple(self.outcomes)
         self.outcomes.clear()
-        return Report(totals=totals, by_name=by_name, histograms=histograms, tails=tails, outcomes=outcomes)
+        return CounterReport(
+            totals=totals, by_name=by_name, histograms=histograms, tails=tails, outcomes=outcomes
+        )
 
 
 class ProgressTotals:
@@ -52,10 +54,10 @@ class ProgressTotals:
 
     def __init__(self, progress: Progress, number: int) -> None:
         self._progress = progress
-        self._last: list[Report | None] = [None] * number
+        self._last: list[CounterReport | None] = [None] * number
         self.each = [Progress(num_planned=0) for _ in range(number)]
 
-    def take(self, place: int, report: Report) -> None:
+    def take(self, place: int, report: CounterReport) -> None:
         """Take the next report of process ``place``."""
         self._last[place] = report
         _set(self.each[place], [report])
@@ -70,7 +72,7 @@ class ProgressTotals:
         self._progress.peak_in_flight = peak_in_flight(self._progress.dispatched_ns, self._progress.ended_ns)
 
 
-def _set(progress: Progress, reports: Sequence[Report]) -> None:
+def _set(progress: Progress, reports: Sequence[CounterReport]) -> None:
     """Set the counters of ``progress`` to the sum of the reports' own; arrays are left alone."""
     for name in reports[0].totals:
         if name not in _OF_THE_RUN:

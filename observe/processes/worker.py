@@ -14,7 +14,18 @@ import sys
 from observe.event_loop import run_on_fastest_loop
 from observe.executor import SingleProcess, tuned_for_a_run
 from observe.plan.send_plan import prebuild
-from observe.processes.messages import Abort, Answer, Done, Drain, Job, Ready, Refused, Start, packed, receive
+from observe.processes.messages import (
+    Abort,
+    Answer,
+    ChildJob,
+    Done,
+    Drain,
+    Ready,
+    Refused,
+    StartSignal,
+    packed,
+    receive,
+)
 from observe.processes.progress_reports import Reporter
 from observe.record.live_trace import LiveTrace
 from observe.result.client_verdict import process_info
@@ -27,7 +38,7 @@ _REPORT_EVERY_S = 0.25
 class Worker:
     """One share under way, and the line to the parent. Made within a running loop."""
 
-    def __init__(self, job: Job, commands: asyncio.StreamReader, answers: asyncio.StreamWriter) -> None:
+    def __init__(self, job: ChildJob, commands: asyncio.StreamReader, answers: asyncio.StreamWriter) -> None:
         self._commands = commands
         self._answers = answers
         self._plan = job.share.of(job.plan)
@@ -49,13 +60,13 @@ class Worker:
             with tuned_for_a_run():
                 self._tell(Ready(library=self._executor.library, clock_name=self._executor.clock_name))
                 start = await receive(self._commands)
-                if isinstance(start, Start):
+                if isinstance(start, StartSignal):
                     self._tell(await self._execute(start))
         finally:
             self._live.close()
             await self._executor.close()
 
-    async def _execute(self, start: Start) -> Done:
+    async def _execute(self, start: StartSignal) -> Done:
         tasks = [asyncio.create_task(self._obey()), asyncio.create_task(self._report())]
         try:
             facts = await self._executor.execute(start.start_ns)
@@ -97,7 +108,7 @@ async def work(connection: socket.socket) -> None:
     commands, answers = await asyncio.open_connection(sock=connection)
     job = await receive(commands)
     try:
-        if isinstance(job, Job):
+        if isinstance(job, ChildJob):
             await Worker(job, commands, answers).work()
     except TraceError as fault:
         answers.write(packed(Refused(message=str(fault))))

@@ -7,7 +7,7 @@ from typing import TypeAlias
 from observe.plan.send_plan import SendPlan
 from observe.response.reading import Reading
 from observe.run.sent_request import SentRequest
-from observe.senders.exchange import Exchange, Failure, one_line
+from observe.senders.exchange import Exchange, ExchangeFailure, one_line
 
 Cell: TypeAlias = str | int | float | bool | None
 
@@ -98,12 +98,12 @@ def _is_length_capped(reading: Reading, max_tokens: int) -> bool:
     )
 
 
-def failure_of(exchange: Exchange, reading: Reading) -> Failure | None:
+def failure_of(exchange: Exchange, reading: Reading) -> ExchangeFailure | None:
     """Return why the request has no whole answer: what the wire said first, else what the stream said."""
     if exchange.failure is not None:
         return exchange.failure
     if reading.fault is not None:
-        return Failure(status="error", message=one_line(reading.fault))
+        return ExchangeFailure(status="error", message=one_line(reading.fault))
     return None
 
 

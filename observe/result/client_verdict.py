@@ -47,7 +47,7 @@ _QUANTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "max": 1.0}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pace:
+class SendingPace:
     """Rate (1/s) and coefficient of variation of the gaps between requests; None of fewer than two."""
 
     rate_per_s: float | None
@@ -67,30 +67,30 @@ def quantiles_of_histogram(histogram: LogHistogram) -> dict[str, float]:
     return {name: round(value, 1) for name, value in found.items() if value is not None}
 
 
-def pace_of(times_us: NDArray[np.int64], *, from_start: bool = False) -> Pace:
+def pace_of(times_us: NDArray[np.int64], *, from_start: bool = False) -> SendingPace:
     """Return the pace of requests at these times.
 
     ``from_start``: the gap before the first counts in the rate, too; times count from the run's start.
     """
     gaps = np.diff(np.sort(times_us))
     if len(gaps) == 0 or gaps.sum() == 0:
-        return Pace(rate_per_s=None, gap_cv=None)
+        return SendingPace(rate_per_s=None, gap_cv=None)
     mean = float(gaps.mean())
     rate = len(times_us) / float(times_us.max()) if from_start else 1 / mean
-    return Pace(rate_per_s=rate * 1e6, gap_cv=float(gaps.std()) / mean)
+    return SendingPace(rate_per_s=rate * 1e6, gap_cv=float(gaps.std()) / mean)
 
 
-def asked_pace(plan: SendPlan) -> Pace:
+def asked_pace(plan: SendPlan) -> SendingPace:
     """Return the pace that the plan asks for; a closed loop asks for none."""
     if plan.closed_loop is not None:
-        return Pace(rate_per_s=None, gap_cv=None)
+        return SendingPace(rate_per_s=None, gap_cv=None)
     return pace_of(_begins_us(plan), from_start=_is_from_start(plan))
 
 
-def due_pace(plan: SendPlan, progress: Progress) -> Pace:
+def due_pace(plan: SendPlan, progress: Progress) -> SendingPace:
     """Return the pace of what was due until the run was cut short: the beginning of the plan that was sent."""
     if plan.closed_loop is not None:
-        return Pace(rate_per_s=None, gap_cv=None)
+        return SendingPace(rate_per_s=None, gap_cv=None)
     return pace_of(np.sort(_begins_us(plan))[: len(progress.paced_ns)], from_start=_is_from_start(plan))
 
 
@@ -103,7 +103,7 @@ def _begins_us(plan: SendPlan) -> NDArray[np.int64]:
     return np.array([due for due in begins if due is not None], dtype=np.int64)
 
 
-def achieved_pace(plan: SendPlan, progress: Progress) -> Pace:
+def achieved_pace(plan: SendPlan, progress: Progress) -> SendingPace:
     """Return the pace at which requests were handed to the socket; of sessions, at which they were begun."""
     if len(progress.paced_ns) == 0 or plan.closed_loop is not None:
         return pace_of(np.array(progress.dispatched_ns, dtype=np.int64) // 1000)

@@ -63,7 +63,7 @@ class ClientSummary(TypedDict):
     processes: list[dict[str, object]]
 
 
-class Summary(TypedDict):
+class ObservedSummary(TypedDict):
     """The document itself. ``duration_us``: from the run's start to the last event of any request.
 
     A warm-up that was kept is left out of everything but ``num_warmup``, and the duration begins after it.
@@ -106,7 +106,7 @@ class Summary(TypedDict):
     interrupted: bool
 
 
-def summarize_observed(trace: Trace, *, slo_us: Mapping[str, float] | None = None) -> Summary:
+def summarize_observed(trace: Trace, *, slo_us: Mapping[str, float] | None = None) -> ObservedSummary:
     """Return the summary of an observed trace; ``slo_us``: latency limits in place of the trace's own."""
     whole, trace = trace, without_warmup(trace)
     metrics = request_metrics(trace)
@@ -117,7 +117,7 @@ def summarize_observed(trace: Trace, *, slo_us: Mapping[str, float] | None = Non
     messages = trace.column("error_message").dropna().value_counts()
     client = trace.header.client
     planned = None if client is None else client.num_planned
-    return Summary(
+    return ObservedSummary(
         schema_version=SCHEMA_VERSION,
         tool_version=tool_version(),
         load=load_of(whole),

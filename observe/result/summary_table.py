@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from observe.result.client_verdict import BOUNDS
-from observe.result.json_document import ClientSummary, Distribution, Summary
+from observe.result.json_document import ClientSummary, Distribution, ObservedSummary
 from traces import AS_DRAWN, Attainment, Goodput, four_digits, tail_text
 from traces.strict.escape import terminal
 
@@ -14,7 +14,7 @@ _SHOWN_ERRORS = 5
 _COLUMN = 9
 
 
-def table(summary: Summary) -> str:
+def table(summary: ObservedSummary) -> str:
     """Return the summary as lines for a terminal."""
     client = summary["client"]
     counts = ", ".join(f"{count:,} {status}" for status, count in summary["num_by_status"].items())
@@ -48,14 +48,14 @@ def table(summary: Summary) -> str:
     return "\n".join(map(terminal, [*(f"{name:<12}{text}" for name, text in facts), *errors, head, *figures]))
 
 
-def _tail(summary: Summary) -> list[tuple[str, str]]:
+def _tail(summary: ObservedSummary) -> list[tuple[str, str]]:
     """Return the line that says why a load with times of its own has a throughput below the rate that was sent."""
     is_timed = summary["client"]["rate_asked_per_s"] is not None
     said = tail_text(summary["duration_us"], summary["sending_us"]) if is_timed else None
     return [] if said is None else [("", said)]
 
 
-def _rate_line(summary: Summary) -> str:
+def _rate_line(summary: ObservedSummary) -> str:
     achieved, asked = summary["client"]["rate_achieved_per_s"], summary["client"]["rate_asked_per_s"]
     of_sessions = " (sessions)" if summary["load"] == "sessions" else ""
     if asked is None:
@@ -66,7 +66,7 @@ def _rate_line(summary: Summary) -> str:
     return f"{four_digits(achieved)}/s sent, {four_digits(asked)}/s scheduled{of_sessions}{drawn}"
 
 
-def _further(summary: Summary, unsent: int) -> list[str]:
+def _further(summary: ObservedSummary, unsent: int) -> list[str]:
     said = (
         (summary["num_retried"], "retried"),
         (summary["num_warmup"], "warm-up"),

@@ -50,11 +50,11 @@ class ReferenceServer:
     def __init__(self) -> None:
         self.behaviour = Behaviour()
         self.logs: dict[str, Log] = {}
-        self._due: list[tuple[int, int, Answer]] = []
+        self._due: list[tuple[int, int, StreamedAnswer]] = []
         self._numbers = itertools.count()
         self._alarm = make_alarm(self._wake_due, monotonic_ns)
 
-    def at(self, due_ns: int, answer: Answer) -> None:
+    def at(self, due_ns: int, answer: StreamedAnswer) -> None:
         """Continue ``answer`` at ``due_ns``."""
         heapq.heappush(self._due, (due_ns, next(self._numbers), answer))
         if self._due[0][0] == due_ns:
@@ -68,7 +68,7 @@ class ReferenceServer:
             self._alarm.set(self._due[0][0])
 
 
-class Answer:
+class StreamedAnswer:
     """One streamed answer under way."""
 
     def __init__(
@@ -154,7 +154,7 @@ class Speaking(asyncio.Protocol):
 
     def _answer(self, path: str, name: str, body: bytes) -> None:
         if path == "/v1/completions":
-            Answer(self._server, self._transport, name=name, body=body)
+            StreamedAnswer(self._server, self._transport, name=name, body=body)
             return
         said: object = None
         if path == "/v1/models":

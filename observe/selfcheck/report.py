@@ -28,7 +28,7 @@ _LATE_US = 10_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Figure:
+class MeasuredFigure:
     """One measured number. ``bar``: what it should keep to, ``sense`` on which side; None: just told.
 
     ``peers``: what other load generators were measured at on such a machine (docs/performance.md).
@@ -64,7 +64,7 @@ class Document(TypedDict):
 class Report:
     """Everything measured, and where the stamps came from."""
 
-    figures: tuple[Figure, ...]
+    figures: tuple[MeasuredFigure, ...]
     clock: str
     notes: tuple[str, ...]
 
@@ -133,8 +133,8 @@ async def examine(
             *_pacing(paced, number=number),
             memory,
             *together,
-            Figure(name="highest rate sustained", value=rate, unit="requests/s"),
-            Figure(name="most streams sustained, 50 tokens/s each", value=streams, unit="streams"),
+            MeasuredFigure(name="highest rate sustained", value=rate, unit="requests/s"),
+            MeasuredFigure(name="most streams sustained, 50 tokens/s each", value=streams, unit="streams"),
         ),
         clock=(client.clock or "") if client is not None else "",
         notes=tuple(note for note in (rate_note, stream_note, _busy()) if note),
@@ -178,23 +178,23 @@ def _cpu_name() -> str:
         return platform.machine()
 
 
-def _costs(packets: Checked, whole: Checked) -> tuple[Figure, ...]:
+def _costs(packets: Checked, whole: Checked) -> tuple[MeasuredFigure, ...]:
     return (
-        Figure(
+        MeasuredFigure(
             name="CPU per event, one packet each, 256 streams",
             value=packets.observation.cpu_s / packets.num_events * 1e6,
             unit="µs",
             bar=25,
             peers="40 (vllm bench) to 370 (guidellm)",
         ),
-        Figure(
+        MeasuredFigure(
             name="events per CPU second, answers in one packet",
             value=whole.num_events / whole.observation.cpu_s,
             unit="1/s",
             bar=150_000,
             sense="at least",
         ),
-        Figure(
+        MeasuredFigure(
             name="  the same per second of wall time",
             value=whole.num_events / whole.stretch.wall_s,
             unit="1/s",
@@ -202,7 +202,7 @@ def _costs(packets: Checked, whole: Checked) -> tuple[Figure, ...]:
     )
 
 
-async def _memory(server: ReferenceClient, *, quick: bool, tell: Callable[[str], None]) -> Figure:
+async def _memory(server: ReferenceClient, *, quick: bool, tell: Callable[[str], None]) -> MeasuredFigure:
     """Return by how much a run's peak grows with its length: what is kept of each answer until the end."""
     short, long = (300, 1500) if quick else (1000, 5000)
     tell(f"memory over {short:,} and over {long:,} requests")
@@ -210,7 +210,7 @@ async def _memory(server: ReferenceClient, *, quick: bool, tell: Callable[[str],
     extended_prompt = (
         runs[2].stretch.grown_bytes - runs[1].stretch.grown_bytes
     )  # the first run fills the pools
-    return Figure(
+    return MeasuredFigure(
         name="memory growth per request",
         value=max(extended_prompt, 0) / (long - short),
         unit="bytes",
@@ -220,26 +220,26 @@ async def _memory(server: ReferenceClient, *, quick: bool, tell: Callable[[str],
 
 async def _together(
     server: ReferenceClient, processes: int, *, quick: bool, tell: Callable[[str], None]
-) -> tuple[Figure, ...]:
+) -> tuple[MeasuredFigure, ...]:
     """Return what several processes cost and reach."""
     tell(f"{processes} processes: 256 streams, then answers in one packet")
     packets = await server.check(users(256, 256 if quick else 768), processes=processes)
     whole = await server.check(users(64, 300 if quick else 1000), coalesced=True, processes=processes)
     return (
-        Figure(
+        MeasuredFigure(
             name=f"{processes} processes: CPU per event, 256 streams",
             value=packets.observation.cpu_s / packets.num_events * 1e6,
             unit="µs",
             bar=25,
         ),
-        Figure(
+        MeasuredFigure(
             name="  events per CPU second, one packet",
             value=whole.num_events / whole.observation.cpu_s,
             unit="1/s",
             bar=150_000,
             sense="at least",
         ),
-        Figure(
+        MeasuredFigure(
             name="  the same per second of wall time",
             value=whole.num_events / whole.stretch.wall_s,
             unit="1/s",
@@ -247,41 +247,41 @@ async def _together(
     )
 
 
-def _stamp_errors(checked: Checked) -> tuple[Figure, ...]:
+def _stamp_errors(checked: Checked) -> tuple[MeasuredFigure, ...]:
     first, last = np.abs(checked.first_error_us) / 1e3, np.abs(checked.last_error_us) / 1e3
     peers = "TTFT 2 to 60 times too high"
     return (
-        Figure(
+        MeasuredFigure(
             name="first-token timestamp error, p50", value=_at(first, 0.5), unit="ms", bar=0.3, peers=peers
         ),
-        Figure(name="first-token timestamp error, p99", value=_at(first, 0.99), unit="ms", bar=3),
-        Figure(name="last-token timestamp error, p50", value=_at(last, 0.5), unit="ms"),
-        Figure(name="last-token timestamp error, p99", value=_at(last, 0.99), unit="ms"),
+        MeasuredFigure(name="first-token timestamp error, p99", value=_at(first, 0.99), unit="ms", bar=3),
+        MeasuredFigure(name="last-token timestamp error, p50", value=_at(last, 0.5), unit="ms"),
+        MeasuredFigure(name="last-token timestamp error, p99", value=_at(last, 0.99), unit="ms"),
     )
 
 
-def _pacing(checked: Checked, *, number: int) -> tuple[Figure, ...]:
+def _pacing(checked: Checked, *, number: int) -> tuple[MeasuredFigure, ...]:
     client = checked.trace.header.client
     assert client is not None  # noqa: S101  an observed trace has one
     sent = abs((client.num_sent or 0) / number - 1)
     asked, achieved = client.gap_cv_asked or 0.0, client.gap_cv_achieved or 0.0
     lag_ms = client.own_lag_us.get("p99", float("nan")) / 1e3
     return (
-        Figure(
+        MeasuredFigure(
             name=f"{_RATE:g} requests/s: number sent off by",
             value=sent * 100,
             unit="%",
             bar=1,
             peers="83 to 197/s sent",
         ),
-        Figure(
+        MeasuredFigure(
             name="  gap CV off by",
             value=abs(achieved / asked - 1) * 100 if asked else float("nan"),
             unit="%",
             bar=3,
             peers="CV 1.0 to 5.8",
         ),
-        Figure(name="  dispatch lag, p99", value=lag_ms, unit="ms", bar=10),
+        MeasuredFigure(name="  dispatch lag, p99", value=lag_ms, unit="ms", bar=10),
     )
 
 

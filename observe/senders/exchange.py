@@ -16,7 +16,7 @@ monotonic_ns: Clock = time.monotonic_ns
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Failure:
+class ExchangeFailure:
     """Why a request has no answer: TraceV2's status, and one line that says what happened.
 
     ``is_clients``: the client, not the server, is the cause.
@@ -90,7 +90,7 @@ class Exchange:
     retry_after_s: float | None = None
     stamps: list[int] = field(default_factory=list)
     blobs: list[bytes] = field(default_factory=list)
-    failure: Failure | None = None
+    failure: ExchangeFailure | None = None
     limit: AnswerLimit = _USUAL_LIMIT
     num_bytes: int = 0
     num_lines: int = 0
@@ -100,7 +100,7 @@ class Exchange:
     def fail(self, status: FailureStatus, message: str, *, is_clients: bool = False) -> None:
         """Record why the request has no answer; the first reason stands."""
         if self.failure is None:
-            self.failure = Failure(status=status, message=one_line(message), is_clients=is_clients)
+            self.failure = ExchangeFailure(status=status, message=one_line(message), is_clients=is_clients)
 
     def take(self, blob: bytes, stamp: int) -> None:
         """Keep the bytes of one read."""

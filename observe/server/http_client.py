@@ -23,7 +23,7 @@ _REDIRECTS = range(300, 400)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class WholeAnswer:
     """An HTTP answer read whole. ``hide``: takes secrets out of what is quoted of it."""
 
     status: int
@@ -62,15 +62,15 @@ class ServerClient:
         """Close the session."""
         await self._session.close()
 
-    async def get(self, path: str) -> Answer:
+    async def get(self, path: str) -> WholeAnswer:
         """Return the answer to a GET. Raises ServerError where there is no server to answer."""
         return await self._ask("GET", path, None)
 
-    async def post(self, path: str, body: bytes) -> Answer:
+    async def post(self, path: str, body: bytes) -> WholeAnswer:
         """Return the answer to a POST of JSON. Raises ServerError where there is no server to answer."""
         return await self._ask("POST", path, body)
 
-    async def try_get(self, path: str) -> Answer | None:
+    async def try_get(self, path: str) -> WholeAnswer | None:
         """Return a good answer, or None where the server has none to give."""
         try:
             answer = await self.get(path)
@@ -78,7 +78,7 @@ class ServerClient:
             return None
         return answer if answer.status == 200 else None
 
-    async def _ask(self, method: str, path: str, body: bytes | None) -> Answer:
+    async def _ask(self, method: str, path: str, body: bytes | None) -> WholeAnswer:
         headers = {**self._endpoint.all_headers(), "x-request-id": "vtwin-question"}
         url = self._endpoint.url(path)
         try:
@@ -89,7 +89,7 @@ class ServerClient:
                 headers=headers,
                 allow_redirects=False,  # the key is this server's alone
             ) as response:
-                return Answer(
+                return WholeAnswer(
                     status=response.status,
                     body=await read_some(response.content, _LONGEST_ANSWER),
                     location=one_line(response.headers.get("Location", "")),
@@ -98,7 +98,7 @@ class ServerClient:
         except (aiohttp.ClientError, OSError, TimeoutError) as fault:
             raise self._refused(path, describe(fault)) from fault
 
-    def refuse(self, path: str, answer: Answer) -> None:
+    def refuse(self, path: str, answer: WholeAnswer) -> None:
         """Raise ServerError for an answer after which a run makes no sense: a redirect, 401, 403, or 5xx."""
         if answer.status in _REDIRECTS:
             where = f" to {answer.location}" if answer.location else ""
@@ -114,7 +114,7 @@ class ServerClient:
             said = answer.excerpt()
             raise self._refused(path, f"HTTP {answer.status}{': ' + said if said else ''}{hint}")
 
-    def need_model_list(self, path: str, answer: Answer) -> None:
+    def need_model_list(self, path: str, answer: WholeAnswer) -> None:
         """Raise ServerError for an address at which nothing lists models: it is the URL that is wrong, most often."""
         if answer.status != 200:
             hint = ", expected --url of an OpenAI-compatible server, or --model NAME for one that lists no models"

@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from observe.senders.exchange import Clock, monotonic_ns
-from observe.server.http_client import Answer, ServerClient
+from observe.server.http_client import ServerClient, WholeAnswer
 from observe.server.prometheus_text import parse_metrics
 from traces import TraceError, atomic_file, companion_file, stem_of
 
@@ -42,7 +42,7 @@ class Scraper:
                 self._keep(answer, max(self._clock() - start_ns, 0) // 1000)
             due_ns = max(due_ns + round(self._period_s * 1e9), self._clock())
 
-    def _keep(self, answer: Answer, time_us: int) -> None:
+    def _keep(self, answer: WholeAnswer, time_us: int) -> None:
         """Keep the gauges' lines; only those are parsed, which takes little of the loop's time."""
         if self._wanted is None:
             names = sorted({name for name in _GAUGE.findall(answer.body) if not name.endswith(_NO_GAUGES)})

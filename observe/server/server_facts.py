@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from observe.response.fields import short_text, token_count
-from observe.server.http_client import Answer, ServerClient
+from observe.server.http_client import ServerClient, WholeAnswer
 from observe.server.prometheus_text import Sample, parse_metrics
 from observe.server.server_metrics import learn_from_metrics, speaks_vllm
 from traces import ConfigError, ServerInfo
@@ -44,7 +44,7 @@ async def ask_server(client: ServerClient, *, model: str | None) -> ServerFacts:
 
 
 def facts_of(
-    listing: Answer, *, version: Answer | None, scrape: Answer | None, model: str | None
+    listing: WholeAnswer, *, version: WholeAnswer | None, scrape: WholeAnswer | None, model: str | None
 ) -> ServerFacts:
     """Return what the answers of ``/v1/models``, ``/version`` and ``/metrics`` say; see ``ask_server``."""
     models = _models(listing)
@@ -77,7 +77,7 @@ async def scrape_metrics(client: ServerClient) -> list[Sample] | None:
     return None if answer is None else parse_metrics(answer.body.decode("utf-8", "replace"))
 
 
-def _models(listing: Answer) -> dict[str, Mapping[str, Any]]:
+def _models(listing: WholeAnswer) -> dict[str, Mapping[str, Any]]:
     """Return the served models by name, empty where the server does not list any; a name fits on a line."""
     if listing.status != 200:
         return {}
@@ -109,7 +109,7 @@ def _choose_model(
 
 
 def _absences(
-    models: Mapping[str, object], version: Answer | None, metrics: list[Sample] | None
+    models: Mapping[str, object], version: WholeAnswer | None, metrics: list[Sample] | None
 ) -> tuple[str, ...]:
     said: list[str] = []
     if not models:
@@ -125,5 +125,5 @@ def _absences(
     return tuple(said)
 
 
-def _version(answer: Answer | None) -> str | None:
+def _version(answer: WholeAnswer | None) -> str | None:
     return None if answer is None else short_text(answer.json().get("version"))

@@ -18,7 +18,7 @@ import numpy as np
 from replay.search.evaluation import FAILED, GROWN, THROUGHPUT, TOO_SHORT, Evaluation, Evaluator
 from replay.search.highest import (
     TOLERANCE,
-    Found,
+    HighestRate,
     ceiling_of,
     highest,
     highest_above,
@@ -214,7 +214,7 @@ class Sureness:
         return max(drawing.seeds, min(wanted, drawing.most_seeds))
 
 
-def sureness_of(evaluator: Evaluator, found: Found) -> Sureness:
+def sureness_of(evaluator: Evaluator, found: HighestRate) -> Sureness:
     """Return how sure a capacity is that was found of these loads."""
     asks = requests_to_last(evaluator, found)
     is_too_short = len(evaluator.loads[0]) < asks
@@ -229,7 +229,7 @@ class Pilot:
 
     trace: Trace
     evaluator: Evaluator
-    found: Found
+    found: HighestRate
     asks: int
 
 
@@ -300,7 +300,7 @@ def short_run_note(found: Capacity, num_requests: int) -> str | None:
 
 
 def _interval(
-    evaluator: Evaluator, found: Found, of_parts: Sequence[float]
+    evaluator: Evaluator, found: HighestRate, of_parts: Sequence[float]
 ) -> tuple[float | None, float | None]:
     """Return the 90 % interval around where all requests together break the limit; the rate is the last below it."""
     if found.low is None or not of_parts:
@@ -310,7 +310,7 @@ def _interval(
     return min(middle * math.exp(-reach), found.low), middle * math.exp(reach)
 
 
-def crossing_of(evaluator: Evaluator, found: Found) -> float:
+def crossing_of(evaluator: Evaluator, found: HighestRate) -> float:
     """Return the rate at which all requests together break the limit, from the last below it on; 0: there is none."""
     if found.low is None:
         return 0.0
@@ -319,7 +319,7 @@ def crossing_of(evaluator: Evaluator, found: Found) -> float:
     return middle if found.low <= middle < math.inf else found.low
 
 
-def _of_parts(evaluator: Evaluator, found: Found) -> tuple[float, ...]:
+def _of_parts(evaluator: Evaluator, found: HighestRate) -> tuple[float, ...]:
     """Return the capacities of single seeds, or stretches; none where one of them has none."""
     limits, rate = evaluator.limits, found.low
     broken = found.limiting(limits)

@@ -22,11 +22,11 @@ from traces.pages import (
     Mark,
     Markup,
     Page,
+    PageSection,
+    PageTable,
     Part,
     Prose,
     Rule,
-    Section,
-    Table,
     Terms,
     chart,
     linear,
@@ -76,7 +76,7 @@ def page_of(
     sections = [_warnings(notes)] if notes else []
     if found.curve:
         sections += [_curves(found, limits), _table(found, limits)]
-    sections.append(Section(title="How it was found", anchor="how", parts=[Terms(terms=facts)]))
+    sections.append(PageSection(title="How it was found", anchor="how", parts=[Terms(terms=facts)]))
     within = ", ".join(f"{each.name} within {shown_time(each.limit_us)}" for each in limits)
     page = Page(
         name="vtwin capacity",
@@ -119,15 +119,15 @@ def _capacity_headline(found: Capacity) -> Headline:
     return Headline(label="Capacity, requests/s", value=f"{found.rate_per_s:.4g}", details=sure)
 
 
-def _warnings(notes: Sequence[str]) -> Section:
+def _warnings(notes: Sequence[str]) -> PageSection:
     parts = [Prose(markup=f"{note}.") for note in notes]
-    return Section(title="Warnings", anchor="warnings", parts=parts)
+    return PageSection(title="Warnings", anchor="warnings", parts=parts)
 
 
-def _curves(found: Capacity, limits: Sequence[RunLimit]) -> Section:
+def _curves(found: Capacity, limits: Sequence[RunLimit]) -> PageSection:
     figures = [Figure(svg=_latency(name, found, limits)) for name in CURVE]
     figures.append(Figure(svg=_throughput(found)))
-    return Section(
+    return PageSection(
         title="Latency over rate",
         anchor="curves",
         lead="Dark: the median; orange: the 99th percentile. Dashed across: the limit. Dashed upwards: the capacity.",
@@ -175,7 +175,7 @@ def _capacity_rule(found: Capacity, low: float, high: float) -> Rule:
     return Rule(start=(rate, low), end=(rate, high), name="capacity")
 
 
-def _table(found: Capacity, limits: Sequence[RunLimit]) -> Section:
+def _table(found: Capacity, limits: Sequence[RunLimit]) -> PageSection:
     head = [
         "requests/s",
         *(each.name for each in limits),
@@ -193,5 +193,5 @@ def _table(found: Capacity, limits: Sequence[RunLimit]) -> Section:
         tint = 0.12 if each.rate_per_s == found.rate_per_s else 0.0
         row = [f"{each.rate_per_s:.4g}", *values, *medians, f"{each.output_tokens_per_s:,.0f}"]
         rows.append([*(Cell(text=text, tint=tint) for text in row), "✓" if is_met else "✗"])
-    parts: list[Part] = [Table(head=head, rows=rows, align="r" * (len(head) - 1) + "c")]
-    return Section(title="Rates", anchor="rates", parts=parts)
+    parts: list[Part] = [PageTable(head=head, rows=rows, align="r" * (len(head) - 1) + "c")]
+    return PageSection(title="Rates", anchor="rates", parts=parts)

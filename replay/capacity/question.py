@@ -84,7 +84,7 @@ def searched_capacity(
 
 
 def _outside(found: Capacity, trace: Trace, twin: TwinConfig) -> str | None:
-    """Return how far the capacity goes beyond what was fitted; None where it does not, or nobody knows."""
+    """Return how far the capacity goes beyond what was fitted; None where it does not, or it is unknown."""
     if found.rate_per_s is None:
         return None
     each = rate_of_each(found.rate_per_s, twin.cluster)

@@ -66,7 +66,7 @@ def write_decisions(path: Path, run: FleetRun, cluster: ClusterConfig) -> None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class DecisionScope:
     """Of each decision: ``is_candidate`` [decisions, instances], whether its policy scores them, its stage or None."""
 
     is_candidate: NDArray[np.bool_]
@@ -74,19 +74,19 @@ class Asked:
     stage: tuple[str, ...] | None
 
 
-def asked_of(log: DecisionLog, cluster: ClusterConfig) -> Asked:
+def asked_of(log: DecisionLog, cluster: ClusterConfig) -> DecisionScope:
     """Return the candidates of each decision, whether its policy scores them, and its stage."""
     is_prefill = log.decisions["is_prefill"] == 1
     prefills = np.array([role == "prefill" for role in cluster.role_of])
     of_prompts = isinstance(cluster.prefill_routing or cluster.routing, SCORING)
-    return Asked(
+    return DecisionScope(
         is_candidate=is_prefill[:, None] == prefills[None, :],
         is_scored=np.where(is_prefill, of_prompts, has_scores(cluster)),
         stage=tuple(np.where(is_prefill, "prefill", "decode")) if cluster.moves_kv else None,
     )
 
 
-def merits_of(log: DecisionLog, asked: Asked) -> NDArray[np.float64]:
+def merits_of(log: DecisionLog, asked: DecisionScope) -> NDArray[np.float64]:
     """Return what each candidate was worth to each decision: [decisions, instances], minus infinity of no candidate.
 
     Its score; where the policy gives none, minus its requests in flight, as BLIS scores for policies that do not
@@ -102,7 +102,7 @@ def ranks_of(merits: NDArray[np.float64]) -> NDArray[np.int64]:
     return np.array(ranks, np.int64).reshape(merits.shape)
 
 
-def regrets_of(log: DecisionLog, asked: Asked) -> NDArray[np.float64]:
+def regrets_of(log: DecisionLog, asked: DecisionScope) -> NDArray[np.float64]:
     """Return how much better than the chosen one the best candidate looked, at each decision; NaN of none chosen."""
     merits = merits_of(log, asked)
     chosen = log.decisions["instance"].astype(np.int64)
@@ -135,7 +135,7 @@ def summarize_regret(log: DecisionLog, cluster: ClusterConfig) -> Regret:
     )
 
 
-def _lines(log: DecisionLog, ids: NDArray[Any], names: NDArray[Any], asked: Asked) -> Iterator[str]:
+def _lines(log: DecisionLog, ids: NDArray[Any], names: NDArray[Any], asked: DecisionScope) -> Iterator[str]:
     """Yield a line of JSON per decision."""
     regrets, ranks = regrets_of(log, asked), ranks_of(merits_of(log, asked))
     for number, decision in enumerate(log.decisions):
@@ -162,7 +162,7 @@ def _lines(log: DecisionLog, ids: NDArray[Any], names: NDArray[Any], asked: Aske
         yield json.dumps(row, separators=(",", ":")) + "\n"
 
 
-def _table(log: DecisionLog, ids: NDArray[Any], names: NDArray[Any], asked: Asked) -> pa.Table:
+def _table(log: DecisionLog, ids: NDArray[Any], names: NDArray[Any], asked: DecisionScope) -> pa.Table:
     """Return the decisions as a table; a candidate is an entry of a list, as in the JSON."""
     import pyarrow as pa
 

@@ -18,7 +18,7 @@ LATENCIES: Final = tuple(
 NAMES: Final = ("throughput", "tokens_per_sec", *LATENCIES)
 
 
-class Term(TypedDict):
+class FitnessTerm(TypedDict):
     """One objective: its weight, the figure itself (requests/s, tokens/s or µs; None: unknown), and its score."""
 
     weight: float
@@ -30,7 +30,7 @@ class Fitness(TypedDict):
     """The weighted sum of the scores, higher is better, and what it is made of."""
 
     score: float
-    terms: dict[str, Term]
+    terms: dict[str, FitnessTerm]
 
 
 def parse_weights(text: str) -> dict[str, float]:
@@ -58,11 +58,11 @@ def fitness(summary: Mapping[str, Any], weights: Mapping[str, float]) -> Fitness
 
     A figure that is unknown scores 0. The scores press differences together: look at the figures, too.
     """
-    terms: dict[str, Term] = {}
+    terms: dict[str, FitnessTerm] = {}
     for name, weight in weights.items():
         value = _figure(summary, name)
         score = 0.0 if value is None else _SCORES.get(name, _of_latency)(value)
-        terms[name] = Term(weight=weight, value=value, score=score)
+        terms[name] = FitnessTerm(weight=weight, value=value, score=score)
     return Fitness(score=sum(term["weight"] * term["score"] for term in terms.values()), terms=terms)
 
 

@@ -110,7 +110,7 @@ class Stretches:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Served:
+class ServingInstances:
     """Which instance served each request, for its model FLOPs: ``instance`` and ``prompt_tokens`` [requests]."""
 
     outcomes: Outcomes
@@ -144,7 +144,7 @@ def stretches(run: FleetRun, peaks: Sequence[PeakTimes | None] = ()) -> Stretche
         routed=routed,
         completed=completed,
         peak_us=peak_us_of(
-            Served(
+            ServingInstances(
                 outcomes=outcomes,
                 instance=result.instance,
                 prompt_tokens=run.work.requests.prompt_tokens,
@@ -203,7 +203,7 @@ def _pairs(length: Floats, window: int = 0) -> Floats:
 
 
 def peak_us_of(
-    served: Served, times: Floats, *, pool_of: Int64s, peaks: Sequence[PeakTimes | None]
+    served: ServingInstances, times: Floats, *, pool_of: Int64s, peaks: Sequence[PeakTimes | None]
 ) -> Floats:
     """Return the time at the GPU's peak of each stretch and instance, NaN where a pool's is not known."""
     outcomes, split, n = served.outcomes, served.split, len(pool_of)

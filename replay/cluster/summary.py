@@ -18,7 +18,7 @@ from replay.cluster.infrastructure import (
 from replay.cluster.pathologies import Pathology, pathologies, pathology_lines
 from replay.cluster.simulate import FleetRun, exit_name
 from replay.trace.group_summary import jain_fairness
-from replay.trace.measured_window import EVERYTHING, Measured, measured_rows
+from replay.trace.measured_window import EVERYTHING, MeasuredPart, measured_rows
 from replay.twin.cluster import routing_name
 from sim import Int64s, Status, step_times_of
 from sim.cluster import EXIT_MEANINGS, ClusterConfig, Exit, Instance
@@ -72,7 +72,7 @@ class ClusterSummary(TypedDict):
 
 
 def summarize_cluster(
-    run: FleetRun, cluster: ClusterConfig, *, measured: Measured = EVERYTHING
+    run: FleetRun, cluster: ClusterConfig, *, measured: MeasuredPart = EVERYTHING
 ) -> ClusterSummary:
     """Return what a run adds to the document; its ways out add up to its requests.
 

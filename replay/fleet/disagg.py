@@ -9,11 +9,11 @@ from dataclasses import asdict, dataclass, replace
 from replay.fleet.check.handoff import HandoffCheck, verify_handoff
 from replay.fleet.check.limits import keeps
 from replay.fleet.check.pool import Verification, stay_s
-from replay.fleet.check.search import MORE, Runs, is_long, terms
+from replay.fleet.check.search import MORE, FleetRuns, is_long, terms
 from replay.fleet.check.several import Counts, SeveralSearch
 from replay.fleet.costs import HEAD, cost_cells, cost_text, per_year
-from replay.fleet.inputs.profiles import Source
-from replay.fleet.size import Check
+from replay.fleet.inputs.profiles import ProfileSource
+from replay.fleet.size import SizeCheck
 from replay.fleet.text import NOISE, broken_text, interval_text, mark, remarks, verification_document
 from sim.cluster import Disaggregation
 from sim.fleet import Lengths, provisioned, provisioned_for, share_enough
@@ -72,7 +72,7 @@ class DisaggPlan:
 
 
 def plan_disagg(
-    sources: tuple[Source, Source],
+    sources: tuple[ProfileSource, ProfileSource],
     lengths: Lengths,
     rate_per_s: float,
     objective: Objective,
@@ -80,7 +80,7 @@ def plan_disagg(
     context: int,
     by_formula: Transfer,
     transfer: Disaggregation,
-    check: Check | None,
+    check: SizeCheck | None,
 ) -> DisaggPlan:
     """Return the fleets by formula, and, with ``check``, what the engines make of the cheapest.
 
@@ -105,13 +105,13 @@ def plan_disagg(
 
 def _checked(
     plan: DisaggPlan,
-    sources: tuple[Source, Source],
+    sources: tuple[ProfileSource, ProfileSource],
     lengths: Lengths,
     rate_per_s: float,
     *,
     context: int,
     by_formula: Transfer,
-    check: Check,
+    check: SizeCheck,
 ) -> DisaggPlan:
     """Return the plan with the simulations of the cheapest fleet and of those that were tried after it."""
     profiles, cheapest = (sources[0].profile, sources[1].profile), plan.fleets[0]
@@ -139,7 +139,7 @@ def _checked(
 
     long = is_long(rate_per_s, check.asked, stay_s=stay)
     search = SeveralSearch(
-        runs=Runs(tried_at=tried_at, objective=plan.objective, has_glances=long),
+        runs=FleetRuns(tried_at=tried_at, objective=plan.objective, has_glances=long),
         prices=plan.prices_per_hour,
         is_smallest=check.smallest,
     )

@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 
 from replay.fleet.check.pool import Verification, verify
-from replay.fleet.inputs.profiles import Source
-from replay.fleet.size import Check
+from replay.fleet.inputs.profiles import ProfileSource
+from replay.fleet.size import SizeCheck
 from replay.fleet.text import interval_text, power_text, verification_document
 from sim.fleet import Lengths
 from sim.fleet.energy import Curtailment, curtail
@@ -27,7 +27,7 @@ KEEPS_UP = 0.97
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cut:
+class PowerCut:
     """A share of the power shed. ``seen``: simulated with the slots that are left; None: not, or there are none.
 
     ``keeps_up``: whether the simulated engines answer as fast as requests come; None: not simulated.
@@ -50,15 +50,15 @@ class Cut:
 
 
 def cuts_of(
-    source: Source,
+    source: ProfileSource,
     lengths: Lengths,
     rate_per_s: float,
     objective: Objective,
     *,
     context: int,
     engines: int,
-    check: Check | None,
-) -> list[Cut]:
+    check: SizeCheck | None,
+) -> list[PowerCut]:
     """Return what shedding each of ``SHARES`` does, by formula, and with ``check`` simulated."""
 
     def by_formula(profile: GpuProfile) -> list[Curtailment]:
@@ -78,7 +78,7 @@ def cuts_of(
         else _simulated(source, lengths, rate_per_s, cuts, context=context, engines=engines, check=check)
     )
     return [
-        Cut(
+        PowerCut(
             formula=each,
             seen=seen.get(each.slots),
             keeps_up=None if check is None else _keeps_up(seen.get(each.slots), rate_per_s),
@@ -89,14 +89,14 @@ def cuts_of(
 
 
 def _simulated(
-    source: Source,
+    source: ProfileSource,
     lengths: Lengths,
     rate_per_s: float,
     cuts: Sequence[Curtailment],
     *,
     context: int,
     engines: int,
-    check: Check,
+    check: SizeCheck,
 ) -> dict[int, Verification]:
     """Return by number of slots what simulated engines do with this many."""
     service = pool_at(source.profile, lengths, rate_per_s, context=context, engines=engines).service_s
@@ -119,7 +119,7 @@ def _keeps_up(seen: Verification | None, rate_per_s: float) -> bool:
     return seen is not None and seen.rate_per_s >= KEEPS_UP * rate_per_s
 
 
-def flex_lines(cuts: Sequence[Cut], *, engines: int) -> list[str]:
+def flex_lines(cuts: Sequence[PowerCut], *, engines: int) -> list[str]:
     """Return a row per share of power shed."""
     is_simulated = any(each.seen is not None for each in cuts)
     is_between = any(each.with_idle is not None for each in cuts)
@@ -147,7 +147,7 @@ def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:
     return ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in rows]
 
 
-def _cells(cut: Cut) -> list[str]:
+def _cells(cut: PowerCut) -> list[str]:
     """Return a cut by formula: what it comes to, and in brackets what it does with another idle power."""
     formula, shed, slots, lasts = cut.formula, *(cut.between(name) for name in ("shed_w", "slots", "lasts_s"))
     ttft = "no end" if math.isinf(formula.ttft_p99_s) else shown_time(formula.ttft_p99_s * 1e6)
@@ -167,7 +167,7 @@ def _brackets(between: tuple[float, float] | None, shown: Callable[[float], str]
     return f" ({shown(between[0])} to {shown(between[1])})"
 
 
-def _seen_text(cut: Cut) -> str:
+def _seen_text(cut: PowerCut) -> str:
     if cut.seen is None:
         return "-"
     return interval_text(cut.seen.ttft_p99) if cut.keeps_up else "the queue grows"
@@ -183,7 +183,7 @@ def _or_nulls(between: tuple[float, float] | None) -> list[object] | None:
     return None if between is None else [or_null(each) for each in between]
 
 
-def flex_document(cuts: Sequence[Cut], *, engines: int) -> dict[str, object]:
+def flex_document(cuts: Sequence[PowerCut], *, engines: int) -> dict[str, object]:
     """Return the JSON document; null for a time without an end, and for a range that is not asked."""
     rows = [
         {

@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 
 from replay.fleet.check.limits import Limit, limits_of
 from replay.fleet.check.pool import Verification
-from replay.fleet.check.steady import Measured
+from replay.fleet.check.steady import BatchedMean
 from replay.fleet.costs import per_year
 from replay.fleet.headline import headlines
-from replay.fleet.inputs.profiles import Source
+from replay.fleet.inputs.profiles import ProfileSource
 from replay.fleet.inputs.ranges import size_pool
 from replay.fleet.questions import split_headline, splits_of
 from replay.fleet.size import FleetPlan, PoolPlan
@@ -33,12 +33,12 @@ from traces.pages import (
     Mark,
     Markup,
     Page,
+    PageSection,
+    PageTable,
     Part,
     Prose,
     Rule,
     Scale,
-    Section,
-    Table,
     chart,
     element,
     linear,
@@ -71,7 +71,7 @@ class Swing:
 def write_page(
     path: Path,
     plan: FleetPlan,
-    sources: Sequence[Source],
+    sources: Sequence[ProfileSource],
     lengths: Lengths,
     *,
     context: int,
@@ -143,7 +143,13 @@ def _headlines(pool: PoolPlan, plan: FleetPlan) -> list[Headline]:
 
 
 def _headline(
-    name: str, pool: PoolPlan, seen: Verification, measured: Measured, *, of_formula: float, plan: FleetPlan
+    name: str,
+    pool: PoolPlan,
+    seen: Verification,
+    measured: BatchedMean,
+    *,
+    of_formula: float,
+    plan: FleetPlan,
 ) -> Headline:
     limit = next((each for each in limits_of(seen, plan.objective) if each.name == name), None)
     mean = " (its mean)" if name == "TPOT p99" else ""
@@ -164,7 +170,7 @@ def _kept(limit: Limit | None, plan: FleetPlan) -> str:
     return f"{'✓' if limit.is_kept else '✗'} limit {shown_time(limit.limit * 1e6)}, "
 
 
-def _pools(plan: FleetPlan) -> Section:
+def _pools(plan: FleetPlan) -> PageSection:
     sizes: list[list[str | Cell]] = []
     times: list[list[str | Cell]] = []
     for pool in plan.pools:
@@ -188,12 +194,12 @@ def _pools(plan: FleetPlan) -> Section:
     ]
     notes = [*broken, *(f"Known error of {each}." for each in error_lines(plan)), f"{NOISE}."]
     parts: list[Part] = [
-        Table(
+        PageTable(
             head=["pool", "profile", "requests/s", "longest", "slots", "engines by formula", "recommended"],
             rows=sizes,
             align="llrrrrr",
         ),
-        Table(
+        PageTable(
             head=[
                 "pool",
                 *("TTFT p99, formula", "simulated"),
@@ -205,10 +211,10 @@ def _pools(plan: FleetPlan) -> Section:
         ),
         *(Prose(markup=each) for each in (*notes, *plan.notes)),
     ]
-    return Section(title="Pools", anchor="pools", parts=parts)
+    return PageSection(title="Pools", anchor="pools", parts=parts)
 
 
-def _load(plan: FleetPlan) -> Section:
+def _load(plan: FleetPlan) -> PageSection:
     """Draw engines over load, all pools together, by formula."""
     totals = []
     for factor in LOADS:
@@ -226,7 +232,7 @@ def _load(plan: FleetPlan) -> Section:
     ]
     picture = chart(Chart(title="Engines over load, by formula", x=x, y=y, marks=marks, width=640))
     parts: list[Part] = [Figures(figures=[Figure(svg=picture)], columns=1)]
-    return Section(
+    return PageSection(
         title="Cost against load", anchor="load", lead="Dashed upwards: the planned rate.", parts=parts
     )
 
@@ -277,7 +283,7 @@ def swings_of(plan: FleetPlan) -> list[Swing]:
     return sorted(found, key=lambda each: -each.reach)
 
 
-def _tornado(plan: FleetPlan) -> Section:
+def _tornado(plan: FleetPlan) -> PageSection:
     swings, base = swings_of(plan), sum(pool.analytic.provisioned for pool in plan.pools)
     rows: list[list[str | Cell]] = [
         [
@@ -293,9 +299,11 @@ def _tornado(plan: FleetPlan) -> Section:
         Prose(
             markup="Engines by formula where one assumption is a fifth smaller or larger, the others as they are."
         ),
-        Table(head=["assumption", "20 % less", "as planned", "20 % more", "range"], rows=rows, align="lrrrl"),
+        PageTable(
+            head=["assumption", "20 % less", "as planned", "20 % more", "range"], rows=rows, align="lrrrl"
+        ),
     ]
-    return Section(title="Sensitivity", anchor="sensitivity", parts=parts)
+    return PageSection(title="Sensitivity", anchor="sensitivity", parts=parts)
 
 
 def _or_none(engines: int | None) -> str:
@@ -319,7 +327,9 @@ def _bar(swing: Swing, base: int, reach: int) -> Markup | None:
     )
 
 
-def _front(sources: Sequence[Source], lengths: Lengths, plan: FleetPlan, *, context: int) -> Section:
+def _front(
+    sources: Sequence[ProfileSource], lengths: Lengths, plan: FleetPlan, *, context: int
+) -> PageSection:
     """Draw cost and TTFT of every threshold between two pools, by formula."""
     found = splits_of(sources, lengths, plan.rate_per_s, plan.objective, context=context, factors=(1.0,))
     splits = found.splits
@@ -327,7 +337,7 @@ def _front(sources: Sequence[Source], lengths: Lengths, plan: FleetPlan, *, cont
     ttft = np.array([each.ttft_p99_s * 1e3 for each in splits])
     best = np.array([each.is_best for each in splits], dtype=bool)
     if not len(splits):
-        return Section(
+        return PageSection(
             title="Two pools",
             anchor="front",
             parts=[Prose(markup="No threshold meets the SLO in both pools.")],
@@ -343,7 +353,7 @@ def _front(sources: Sequence[Source], lengths: Lengths, plan: FleetPlan, *, cont
     picture = chart(Chart(title="Every threshold between short and long", x=x, y=y, marks=marks, width=640))
     text = f"{split_headline(found).capitalize()}."
     parts: list[Part] = [Prose(markup=text), Figures(figures=[Figure(svg=picture)], columns=1)]
-    return Section(
+    return PageSection(
         title="Two pools",
         anchor="front",
         lead="By formula. The line: the Pareto front. The orange dot: one pool for all.",

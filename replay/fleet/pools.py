@@ -12,14 +12,14 @@ from numpy.typing import NDArray
 from replay.fleet.check.limits import keeps
 from replay.fleet.check.pool import Verification, stay_s
 from replay.fleet.check.routed import EnginePool, RoutedCheck, verify_routed
-from replay.fleet.check.search import Runs, is_long, terms
+from replay.fleet.check.search import FleetRuns, is_long, terms
 from replay.fleet.check.several import Counts, SeveralSearch
 from replay.fleet.inputs.failures import availability_with
 from replay.fleet.inputs.pools import BY_LABEL, Ints, PoolRouter, PoolSpec
-from replay.fleet.inputs.profiles import Source
-from replay.fleet.size import Check, FleetPlan, PoolPlan, plan_pool
+from replay.fleet.inputs.profiles import ProfileSource
+from replay.fleet.size import FleetPlan, PoolPlan, SizeCheck, plan_pool
 from sim.fleet import Lengths, provisioned
-from sim.fleet.routers import Router, RouterName
+from sim.fleet.routers import FleetRouter, RouterName
 from sim.fleet.sizing import Infeasible, Objective
 from traces import ConfigError
 
@@ -61,10 +61,10 @@ class Asking:
     ``spill_per_engine``: requests per engine from which spillover sends on. ``check`` None: by formulas alone.
     """
 
-    source_of: Callable[[PoolSpec, Lengths, int], Source]
+    source_of: Callable[[PoolSpec, Lengths, int], ProfileSource]
     context_of: Callable[[Lengths], int]
     spill_per_engine: float
-    check: Check | None
+    check: SizeCheck | None
 
 
 def compressed(specs: Sequence[PoolSpec], lengths: Lengths, *, factor: float) -> Lengths:
@@ -103,7 +103,7 @@ def plan_pools(
 
 
 def _shared(
-    fleet: FleetPlan, router: PoolRouter, lengths: Lengths, *, check: Check, asking: Asking
+    fleet: FleetPlan, router: PoolRouter, lengths: Lengths, *, check: SizeCheck, asking: Asking
 ) -> PoolsPlan:
     """Return the fleet with each pool as small as a simulation of all of them behind the router leaves it."""
     plans, objective, tried = fleet.pools, fleet.objective, list[Together]()
@@ -118,7 +118,7 @@ def _shared(
 
     rate = sum(plan.rate_per_s for plan in plans)
     search = SeveralSearch(
-        runs=Runs(
+        runs=FleetRuns(
             tried_at=tried_at, objective=objective, has_glances=is_long(rate, check.asked, stay_s=stay)
         ),
         prices=[plan.source.profile.cost_per_hour for plan in plans],
@@ -185,7 +185,7 @@ def simulated_together(
     lengths: Lengths,
     *,
     stay: float,
-    check: Check,
+    check: SizeCheck,
     asking: Asking,
     run: int,
 ) -> Together:
@@ -205,7 +205,7 @@ def simulated_together(
             )
             for i in order
         ],
-        Router(name=cast("RouterName", router), spill_per_gpu=asking.spill_per_engine),
+        FleetRouter(name=cast("RouterName", router), spill_per_gpu=asking.spill_per_engine),
         lengths,
         rate,
         stay_s=stay,

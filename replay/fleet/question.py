@@ -20,7 +20,7 @@ from replay.fleet.commands.asking import (
     sources_of,
 )
 from replay.fleet.inputs.workload import fitting_context, lengths_of_trace, read_lengths
-from replay.fleet.size import NUM_REQUESTS, Check, FleetPlan, sized_fleet
+from replay.fleet.size import NUM_REQUESTS, FleetPlan, SizeCheck, sized_fleet
 from replay.fleet.text import cost_per_hour, document, lines
 from sim.fleet import Lengths
 from sim.fleet.sizing import UTILIZATION_CAP
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Fleet:
+class SizedFleet:
     """A fleet that was sized. ``plan``: its pools with all that formulas and simulations say of them."""
 
     plan: FleetPlan
@@ -81,7 +81,7 @@ def plan_fleet(  # noqa: PLR0913 - what a fleet can be asked for
     verify: bool = True,
     num_requests: int = NUM_REQUESTS,
     seed: int = 1,
-) -> Fleet:
+) -> SizedFleet:
     """Return the smallest fleet that serves ``rate_per_s`` requests/s of a workload within ``slo``.
 
     ``workload``: a trace, lengths, or a file of either (a CDF as JSON). ``slo``: such as ``"ttft_p99=500ms"``, and
@@ -99,12 +99,12 @@ def plan_fleet(  # noqa: PLR0913 - what a fleet can be asked for
     objective = objective_of(slo, utilization_cap=UTILIZATION_CAP, availability=availability)
     names = profiles if isinstance(profiles, str) else ",".join(profiles)
     sources = sources_of(names, lengths, longest, prices=prices)
-    check = Check(asked=asked_of(num_requests, None), seed=seed) if verify else None
+    check = SizeCheck(asked=asked_of(num_requests, None), seed=seed) if verify else None
     if verify:
         compile_once()
     with infeasible():
         plan = sized_fleet(sources, lengths, rate_per_s, objective, context=longest, split=split, check=check)
-    return Fleet(plan=replace(plan, notes=tuple(misfit_notes(sources, power=True))))
+    return SizedFleet(plan=replace(plan, notes=tuple(misfit_notes(sources, power=True))))
 
 
 def _lengths(workload: Trace | Lengths | Path | str) -> Lengths:

@@ -8,9 +8,9 @@ from dataclasses import asdict, dataclass, replace
 import numpy as np
 
 from replay.fleet.costs import HEAD, cost_cells, per_year
-from replay.fleet.inputs.profiles import Source
+from replay.fleet.inputs.profiles import ProfileSource
 from replay.fleet.inputs.ranges import FACTORS, RATES, in_range, size_pool
-from replay.fleet.size import Check, PoolPlan, plan_pool
+from replay.fleet.size import PoolPlan, SizeCheck, plan_pool
 from replay.fleet.text import power_text, verification_document
 from sim.fleet import Lengths
 from sim.fleet.energy import Energy
@@ -25,7 +25,7 @@ EDGES = (0.01, 0.999)
 
 
 def splits_of(
-    sources: Sequence[Source],
+    sources: Sequence[ProfileSource],
     lengths: Lengths,
     rate_per_s: float,
     objective: Objective,
@@ -176,13 +176,13 @@ class WhatIf:
 
 
 def whatif_of(
-    sources: Sequence[Source],
+    sources: Sequence[ProfileSource],
     lengths: Lengths,
     rates: Sequence[float],
     objective: Objective,
     *,
     context: int,
-    check: Check | None = None,
+    check: SizeCheck | None = None,
 ) -> list[WhatIf]:
     """Return every profile at every rate, by formula, or with ``check`` with as many engines as simulation asks for."""
     for rate in rates:
@@ -195,7 +195,13 @@ def whatif_of(
 
 
 def _whatif(
-    source: Source, lengths: Lengths, rate: float, objective: Objective, *, context: int, check: Check | None
+    source: ProfileSource,
+    lengths: Lengths,
+    rate: float,
+    objective: Objective,
+    *,
+    context: int,
+    check: SizeCheck | None,
 ) -> WhatIf:
     none = WhatIf(
         profile=source.name,

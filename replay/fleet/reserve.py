@@ -12,9 +12,9 @@ import numpy as np
 
 from replay.fleet.check.pool import Verification
 from replay.fleet.costs import HEAD, cost_cells, cost_text
-from replay.fleet.inputs.profiles import Source
+from replay.fleet.inputs.profiles import ProfileSource
 from replay.fleet.inputs.ranges import PRICES, RATES, in_range, size_pool
-from replay.fleet.size import Check, PoolPlan, plan_pool
+from replay.fleet.size import PoolPlan, SizeCheck, plan_pool
 from replay.fleet.text import interval_text
 from sim.fleet import Lengths
 from sim.fleet.energy import HOURS_PER_YEAR
@@ -31,10 +31,10 @@ from traces.pages import (
     Mark,
     Markup,
     Page,
+    PageSection,
+    PageTable,
     Prose,
     Rule,
-    Section,
-    Table,
     chart,
     linear,
     render,
@@ -145,14 +145,14 @@ def burst_price_of(text: str, reserved_price: float) -> float:
 
 
 def plan_day(
-    source: Source,
+    source: ProfileSource,
     lengths: Lengths,
     rates: Sequence[float],
     objective: Objective,
     *,
     context: int,
     burst_price: float,
-    check: Check | None = None,
+    check: SizeCheck | None = None,
 ) -> DayPlan:
     """Return the day's engines, by formula or with ``check`` simulated, and the cheapest number to reserve.
 
@@ -183,13 +183,13 @@ def plan_day(
 
 
 def _simulated(
-    source: Source,
+    source: ProfileSource,
     lengths: Lengths,
     rates: Sequence[float],
     objective: Objective,
     *,
     context: int,
-    check: Check,
+    check: SizeCheck,
 ) -> tuple[PoolPlan, ...]:
     """Return each hour's pool as simulation sizes it; hours of one rate are simulated once."""
     found = dict[float, PoolPlan]()
@@ -296,20 +296,20 @@ def write_reserve_page(path: Path, plan: DayPlan) -> None:
         f"{limit}.",
         headlines=_headlines(plan),
         sections=[
-            Section(
+            PageSection(
                 title="The day",
                 anchor="day",
                 lead="Dashed: the reserved engines. What is above them is burst.",
                 parts=[Figures(figures=[Figure(svg=_picture(plan))], columns=1)],
             ),
-            Section(
+            PageSection(
                 title="Three ways to pay",
                 anchor="ways",
                 parts=[
                     Prose(
                         markup=f"An engine costs {plan.reserved_price:g} an hour reserved, {plan.burst_price:g} burst."
                     ),
-                    Table(head=head, rows=_ways(plan), align="lrrrr"),
+                    PageTable(head=head, rows=_ways(plan), align="lrrrr"),
                 ],
             ),
         ],

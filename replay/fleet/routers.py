@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 from replay.fleet.check.draws import Stream, drawn_rows
 from replay.fleet.check.pool import stay_s
 from replay.fleet.check.routed import EnginePool, RoutedCheck, verify_routed
-from replay.fleet.check.steady import Asked
-from replay.fleet.inputs.profiles import Source, of_context
+from replay.fleet.check.steady import RunLength
+from replay.fleet.inputs.profiles import ProfileSource, of_context
 from sim.fleet import Lengths
-from sim.fleet.routers import FleetPool, Router, RouterName, simulate_routed
+from sim.fleet.routers import FleetPool, FleetRouter, RouterName, simulate_routed
 from sim.fleet.sizing import Infeasible, Objective
 from sim.fleet.split import size_split
 from traces import shown_time
@@ -58,12 +58,12 @@ class Comparison:
     spill: float
     factor: float
     seed: int
-    asked: Asked
+    asked: RunLength
     with_engines: bool
 
 
 def routed_of(
-    sources: Sequence[Source],
+    sources: Sequence[ProfileSource],
     lengths: Lengths,
     rate_per_s: float,
     objective: Objective,
@@ -113,8 +113,8 @@ def routed_of(
     ]
 
 
-def _router(name: RouterName, on: Comparison) -> Router:
-    return Router(name=name, spill_per_gpu=on.spill, factor=on.factor, seed=on.seed)
+def _router(name: RouterName, on: Comparison) -> FleetRouter:
+    return FleetRouter(name=name, spill_per_gpu=on.spill, factor=on.factor, seed=on.seed)
 
 
 def _of_slots(pools: Sequence[EnginePool]) -> list[EnginePool]:
@@ -135,7 +135,7 @@ def _seen(check: RoutedCheck) -> Seen:
 
 
 def _by_slots(
-    pools: Sequence[EnginePool], router: Router, lengths: Lengths, rate_per_s: float, *, on: Comparison
+    pools: Sequence[EnginePool], router: FleetRouter, lengths: Lengths, rate_per_s: float, *, on: Comparison
 ) -> Seen:
     stream = Stream(lengths=lengths, rate_per_s=rate_per_s)
     arrival_s, rows = drawn_rows(stream, on.asked.num_requests, seed=on.seed)

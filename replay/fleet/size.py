@@ -7,9 +7,9 @@ from dataclasses import dataclass, field, replace
 
 from replay.fleet.check.limits import keeps
 from replay.fleet.check.pool import Verification, stay_s, verify
-from replay.fleet.check.search import Runs, Search, is_long, terms
-from replay.fleet.check.steady import Asked
-from replay.fleet.inputs.profiles import Source, of_context
+from replay.fleet.check.search import FleetRuns, Search, is_long, terms
+from replay.fleet.check.steady import RunLength
+from replay.fleet.inputs.profiles import ProfileSource, of_context
 from replay.fleet.inputs.ranges import size_pool
 from sim.fleet import GpuProfile, Lengths, provisioned, provisioned_for, share_enough
 from sim.fleet.energy import HOURS_PER_YEAR, Energy, energy
@@ -32,7 +32,7 @@ class PoolPlan:
     """
 
     name: str
-    source: Source
+    source: ProfileSource
     lengths: Lengths
     context: int
     rate_per_s: float
@@ -141,22 +141,22 @@ class FleetPlan:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Check:
+class SizeCheck:
     """How to check a size. ``smallest``: also look for fewer engines; ``asked``: of each simulation."""
 
     smallest: bool = True
     seed: int = 1
-    asked: Asked = field(default_factory=lambda: Asked(num_requests=NUM_REQUESTS))
+    asked: RunLength = field(default_factory=lambda: RunLength(num_requests=NUM_REQUESTS))
 
 
 def plan_pool(
-    source: Source,
+    source: ProfileSource,
     lengths: Lengths,
     rate_per_s: float,
     objective: Objective,
     *,
     context: int,
-    check: Check | None,
+    check: SizeCheck | None,
     name: str = "all",
     share: float = 1.0,
 ) -> PoolPlan:
@@ -196,13 +196,13 @@ def plan_pool(
 
 
 def _search(
-    source: Source,
+    source: ProfileSource,
     lengths: Lengths,
     rate_per_s: float,
     objective: Objective,
     *,
     service_s: float,
-    check: Check,
+    check: SizeCheck,
     share: float,
 ) -> Search:
     """Return a search over engines of a pool; its second run has its own seed, more load and more requests."""
@@ -215,10 +215,10 @@ def _search(
         )
 
     long = is_long(rate_per_s, check.asked, stay_s=stay)
-    return Search(runs=Runs(tried_at=tried_at, objective=objective, has_glances=long))
+    return Search(runs=FleetRuns(tried_at=tried_at, objective=objective, has_glances=long))
 
 
-def check_length(source: Source, lengths: Lengths) -> None:
+def check_length(source: ProfileSource, lengths: Lengths) -> None:
     """Raise Infeasible where some requests are longer than the engine takes: it would refuse them, however many."""
     longest, most = int(lengths.total_tokens.max()), source.engine.max_model_len
     if longest > most:
@@ -229,14 +229,14 @@ def check_length(source: Source, lengths: Lengths) -> None:
 
 
 def sized_fleet(
-    sources: Sequence[Source],
+    sources: Sequence[ProfileSource],
     lengths: Lengths,
     rate_per_s: float,
     objective: Objective,
     *,
     context: int,
     split: int | None,
-    check: Check | None,
+    check: SizeCheck | None,
 ) -> FleetPlan:
     """Return a fleet of one pool, or of two for short and long requests; ``sources``: one, or one for each."""
     parts = [("all", lengths, 1.0, context)] if split is None else list(_parts(lengths, split, context))

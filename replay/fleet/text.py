@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from replay.fleet.check.limits import keeps, limits_of
 from replay.fleet.check.pool import LEAST_SPELLS, Verification
 from replay.fleet.check.search import MORE
-from replay.fleet.check.steady import PRECISION, STAYS_A_BATCH, Measured
+from replay.fleet.check.steady import PRECISION, STAYS_A_BATCH, BatchedMean
 from replay.fleet.costs import cost_text, per_year
 from replay.fleet.headline import headlines
 from replay.fleet.inputs.computed import Computed
@@ -138,7 +138,7 @@ def _simulated(seen: Verification, objective: Objective, *, is_judged: bool) -> 
     }
 
 
-def interval_text(measured: Measured) -> str:
+def interval_text(measured: BatchedMean) -> str:
     """Return a figure with half of its interval, which is the simulation's noise and no error."""
     if math.isnan(measured.low):
         return shown_time(measured.value * 1e6)

@@ -31,7 +31,7 @@ Unfitted = Literal["physics", "roofline"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class GpuQuestion:
     """What is compared. ``engine``: keys of TWIN.yaml's section, the same on all GPUs; ``rate_per_s``: the load."""
 
     model_config: str
@@ -100,7 +100,7 @@ class GpuResult:
 
 def compare_gpus(
     gpus: Sequence[tuple[Gpu, int]],
-    asked: Asked,
+    asked: GpuQuestion,
     traces: Sequence[Trace],
     *,
     prices: Mapping[str, float],
@@ -124,7 +124,7 @@ def _one(
     gpu: Gpu,
     tp: int,
     shape: ModelShape,
-    asked: Asked,
+    asked: GpuQuestion,
     traces: Sequence[Trace],
     *,
     drawing: Drawing | None,
@@ -172,7 +172,7 @@ def _mean_output(trace: Trace) -> float:
     return float(trace.column("output_tokens").astype("float64").mean())
 
 
-def _twin(gpu: Gpu, tp: int, asked: Asked) -> tuple[TwinConfig, bool]:
+def _twin(gpu: Gpu, tp: int, asked: GpuQuestion) -> tuple[TwinConfig, bool]:
     """Return the twin, and whether its sequences had to be shortened for the KV cache to hold one.
 
     Raises ConfigError where the model does not fit.
@@ -188,7 +188,7 @@ def _twin(gpu: Gpu, tp: int, asked: Asked) -> tuple[TwinConfig, bool]:
     return _read(gpu, tp, asked, {"max_model_len": held}), True
 
 
-def _read(gpu: Gpu, tp: int, asked: Asked, more: Mapping[str, object]) -> TwinConfig:
+def _read(gpu: Gpu, tp: int, asked: GpuQuestion, more: Mapping[str, object]) -> TwinConfig:
     """Return what a TWIN.yaml with these sections says."""
     document: dict[str, object] = {
         "engine": {**asked.engine, **more},

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 
 from replay.capacity.text import marked
-from replay.gpus.comparison import Asked, GpuResult
+from replay.gpus.comparison import GpuQuestion, GpuResult
 from replay.gpus.known_errors import KnownError
 from replay.variants.side_by_side import side_by_side
 from traces import RunLimit, or_null, shown_time
@@ -14,7 +14,7 @@ from traces import RunLimit, or_null, shown_time
 SCHEMA_VERSION = 1
 
 
-def lines(results: Sequence[GpuResult], asked: Asked, *, width: int | None) -> list[str]:
+def lines(results: Sequence[GpuResult], asked: GpuQuestion, *, width: int | None) -> list[str]:
     """Return the table, why the others do not start, and what the figures are worth."""
     fit = [each for each in results if not each.refusal]
     has_prices = any(each.price_per_hour is not None for each in fit)
@@ -24,7 +24,7 @@ def lines(results: Sequence[GpuResult], asked: Asked, *, width: int | None) -> l
     return [*shown, *refused, *_conclusion(fit, asked), *_footnotes(fit, asked)]
 
 
-def _conclusion(fit: Sequence[GpuResult], asked: Asked) -> list[str]:
+def _conclusion(fit: Sequence[GpuResult], asked: GpuQuestion) -> list[str]:
     """Return which serves most, which costs least, and which the limits rule out; nothing of a single one."""
     able = sorted((each for each in fit if each.is_ranked), key=lambda each: -(each.rate_per_s or 0))
     short = [each for each in fit if each.capacity is not None and each.capacity.is_too_short]
@@ -69,7 +69,7 @@ def name(result: GpuResult) -> str:
     return result.gpu.name if result.tp == 1 else f"{result.tp} x {result.gpu.name}"
 
 
-def _column(result: GpuResult, asked: Asked, *, has_prices: bool) -> dict[str, str]:
+def _column(result: GpuResult, asked: GpuQuestion, *, has_prices: bool) -> dict[str, str]:
     at, load = result.at_load, f"at {asked.rate_per_s:g} request{'' if asked.rate_per_s == 1 else 's'}/s"
     assert at is not None  # noqa: S101 - it starts
     rate, tokens = result.rate_per_s, result.output_tokens_per_s
@@ -116,7 +116,7 @@ def _error(error: KnownError | None, metric: str) -> str:
     return error.text(metric) + ("" if error.is_of_this_gpu else "†")
 
 
-def _footnotes(fit: Sequence[GpuResult], asked: Asked) -> list[str]:
+def _footnotes(fit: Sequence[GpuResult], asked: GpuQuestion) -> list[str]:
     notes = []
     if asked.limits:
         within = ", ".join(f"{each.name} <= {shown_time(each.limit_us)}" for each in asked.limits)
@@ -140,7 +140,7 @@ def _footnotes(fit: Sequence[GpuResult], asked: Asked) -> list[str]:
 
 
 def document(
-    results: Sequence[GpuResult], asked: Asked, *, num_requests: int, tool_version: str
+    results: Sequence[GpuResult], asked: GpuQuestion, *, num_requests: int, tool_version: str
 ) -> dict[str, object]:
     """Return the JSON document; rates in requests/s, times in µs, null where nothing is known."""
     return {

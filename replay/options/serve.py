@@ -13,7 +13,7 @@ from traces.strict.option_table import option_table
 
 
 @option_table
-class ServeOptions:
+class EndpointOptions:
     """Where the engine answers, to whom, and which twin it is."""
 
     config: ConfigOption

@@ -134,7 +134,7 @@ class Evaluator:
     loads: Sequence[Load]
     limits: Sequence[RunLimit]
     seen: dict[float, Evaluation] = field(default_factory=dict)
-    runs: dict[float, list[Measured]] = field(default_factory=dict)
+    runs: dict[float, list[MeasuredRequests]] = field(default_factory=dict)
 
     @property
     def num_parts(self) -> int:
@@ -184,7 +184,7 @@ def _curve(values: Floats) -> tuple[float, float]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Measured:
+class MeasuredRequests:
     """A run's measured requests in the order of their arrivals: latencies in µs, NaN where there is none."""
 
     latencies_us: dict[str, Floats]
@@ -203,7 +203,7 @@ class Measured:
             return gaps.pooled_percentile_us(limit.percent)
         return limit.of(self.latencies_us[limit.metric])
 
-    def stretches(self, number: int) -> list[Measured]:
+    def stretches(self, number: int) -> list[MeasuredRequests]:
         """Return the run cut into stretches of equally many requests."""
         columns = {**self.latencies_us, "itl": self.latencies_us["tpot"]}
         cut = {name: np.array_split(values, number) for name, values in columns.items()}
@@ -218,7 +218,7 @@ def _no_gaps() -> InterTokenLatencies:
     raise AssertionError("no limit is on the gaps between tokens")
 
 
-def _pooled(runs: Sequence[Measured]) -> Measured:
+def _pooled(runs: Sequence[MeasuredRequests]) -> MeasuredRequests:
     """Return all runs as one: a percentile of all is nearer to a long run's than the mean of theirs.
 
     How each run grew is its own; the first one's stands for all.
@@ -247,14 +247,14 @@ def _all_gaps(runs: Sequence[InterTokenLatencies]) -> InterTokenLatencies:
     )
 
 
-def _measured(load: Load, rate_per_s: float, *, record: Record) -> Measured:
+def _measured(load: Load, rate_per_s: float, *, record: Record) -> MeasuredRequests:
     """Simulate a load at a rate; the first requests to arrive are simulated and not measured."""
     outcomes, gaps, num_preemptions = load.serve(load.at(rate_per_s), record)
     order = np.argsort(outcomes.arrival_us, kind="stable")
     rows = order[int(SETTLING * len(order)) :]
     ok = outcomes.status[rows] == Status.OK
     growth = growth_of(customers_of(outcomes, load.session))
-    return Measured(
+    return MeasuredRequests(
         latencies_us={name: values[rows] for name, values in _latencies(outcomes).items()},
         gaps=gaps,
         failed_frac=float(1 - ok.mean()),

@@ -59,7 +59,7 @@ SCALED = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class HighestRate:
     """The highest rate that meets the limits, None: none does; what breaks just above it; an idle server."""
 
     low: float | None
@@ -72,8 +72,8 @@ class Found:
 
 
 def highest(
-    evaluator: Evaluator, *, least: float = 0.0, near: Found | None = None, tolerance: float = TOLERANCE
-) -> Found:
+    evaluator: Evaluator, *, least: float = 0.0, near: HighestRate | None = None, tolerance: float = TOLERANCE
+) -> HighestRate:
     """Return the highest rate that meets the limits.
 
     ``least``: a rate that does. ``near``: what fewer requests have found, whose rate must be near.
@@ -83,11 +83,11 @@ def highest(
     start = least if least > 0 else float(np.mean([load.scale_per_s() for load in evaluator.loads]))
     idle = evaluator.at(start * IDLE if start > 0 else 1.0)
     if start <= 0 or (least <= 0 and not idle.meets(evaluator.limits)):
-        return Found(low=None, broken=idle, idle=idle)
+        return HighestRate(low=None, broken=idle, idle=idle)
     return _searched(evaluator, start, idle=idle, step=DOUBLE, tolerance=tolerance)
 
 
-def highest_among(evaluator: Evaluator, rates: Sequence[float], *, near: Found) -> Found:
+def highest_among(evaluator: Evaluator, rates: Sequence[float], *, near: HighestRate) -> HighestRate:
     """Return the highest rate that meets the limits; fewer draws have found ``near`` and simulated these rates.
 
     Those are looked at first, since each draw is simulated once at a rate.
@@ -104,24 +104,24 @@ def highest_among(evaluator: Evaluator, rates: Sequence[float], *, near: Found) 
     if not 0 <= at < len(ascending) - 1:
         return highest(evaluator, near=near)
     low, high = _narrowed(evaluator, ascending[at], ascending[at + 1], tolerance=TOLERANCE)
-    return Found(low=low, broken=evaluator.at(high), idle=near.idle)
+    return HighestRate(low=low, broken=evaluator.at(high), idle=near.idle)
 
 
 def _searched(
     evaluator: Evaluator, start: float, *, idle: Evaluation, step: float, tolerance: float
-) -> Found:
+) -> HighestRate:
     def is_met(rate: float) -> bool:
         return evaluator.at(rate).meets(evaluator.limits)
 
     ends = _bracket(is_met, start, step=step, least=idle.rate_per_s)
     if ends is None:
-        return Found(low=None, broken=idle, idle=idle)
+        return HighestRate(low=None, broken=idle, idle=idle)
     low, high = _narrowed(evaluator, *ends, tolerance=tolerance)
     evaluator.at(low)  # an idle server's rate may be known of fewer requests only
-    return Found(low=low, broken=evaluator.at(high), idle=idle)
+    return HighestRate(low=low, broken=evaluator.at(high), idle=idle)
 
 
-def requests_to_last(evaluator: Evaluator, found: Found) -> int:
+def requests_to_last(evaluator: Evaluator, found: HighestRate) -> int:
     """Return how many requests make a run long enough: for ``LASTING`` stays, and for a search that could tell."""
     if found.low is None:
         return MORE * len(evaluator.loads[0]) if found.idle.is_undecided(evaluator.limits) else 0

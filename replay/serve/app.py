@@ -12,7 +12,7 @@ from importlib.metadata import version
 
 from aiohttp import web
 
-from replay.serve.limits import Limits, check_kv, check_prompts, parsed_body, planned_answers
+from replay.serve.limits import RequestLimits, check_kv, check_prompts, parsed_body, planned_answers
 from replay.serve.metrics import exposition
 from replay.serve.protocol import (
     TOO_DEEP,
@@ -27,8 +27,8 @@ from replay.serve.protocol import (
     parse_completion,
     token_ids,
 )
-from replay.serve.realtime import Client
-from replay.serve.replies import DONE, Reply, Usage, refused
+from replay.serve.realtime import RequestSender
+from replay.serve.replies import DONE, ReplyHead, TokenUsage, refused
 from replay.serve.tokens import decode, encode, small_ids
 from replay.serve.twin import Generation, Twin
 from sim import EngineConfig
@@ -48,7 +48,7 @@ class Site:
     request_metrics: bool
     created: int
     may_refuse: bool = False
-    limits: Limits = field(default_factory=Limits)
+    limits: RequestLimits = field(default_factory=RequestLimits)
     numbers: itertools.count[int] = field(default_factory=itertools.count)
 
     @property
@@ -241,7 +241,7 @@ async def _generate(request: web.Request, job: Job) -> web.StreamResponse:
     answers = await planned_answers(job, max_model_len=site.max_model_len, limits=site.limits)
     check_kv(job, answers, site.engines)
     generations = _started(site, job, answers, client_of(request))
-    reply = Reply(id=_reply_id(request, job), model=site.model, created=int(time.time()), chat=job.chat)
+    reply = ReplyHead(id=_reply_id(request, job), model=site.model, created=int(time.time()), chat=job.chat)
     try:
         if job.stream:
             return await _stream(request, job, reply, generations)
@@ -251,16 +251,16 @@ async def _generate(request: web.Request, job: Job) -> web.StreamResponse:
             site.twin.drop(generation)
 
 
-def client_of(request: web.Request) -> Client:
+def client_of(request: web.Request) -> RequestSender:
     """Return what the headers say of the client: its session, and what llm-d's gateway reads."""
-    return Client(
+    return RequestSender(
         session=request.headers.get("X-Session-Id", ""),
         slo_class=request.headers.get("x-gateway-inference-objective", ""),
         tenant=request.headers.get("x-gateway-inference-fairness-id", ""),
     )
 
 
-def _started(site: Site, job: Job, answers: Sequence[Answer], client: Client) -> list[Generation]:
+def _started(site: Site, job: Job, answers: Sequence[Answer], client: RequestSender) -> list[Generation]:
     """Start a job's generations."""
     changed = asyncio.Event()
     return [
@@ -293,7 +293,7 @@ async def _change(generations: Sequence[Generation]) -> None:
             raise generation.refusal
 
 
-async def _whole(site: Site, job: Job, reply: Reply, generations: Sequence[Generation]) -> web.Response:
+async def _whole(site: Site, job: Job, reply: ReplyHead, generations: Sequence[Generation]) -> web.Response:
     """Return the answer when its last token is due."""
     while not all(generation.is_finished for generation in generations):
         await _change(generations)
@@ -310,7 +310,7 @@ async def _whole(site: Site, job: Job, reply: Reply, generations: Sequence[Gener
 
 
 async def _stream(
-    request: web.Request, job: Job, reply: Reply, generations: Sequence[Generation]
+    request: web.Request, job: Job, reply: ReplyHead, generations: Sequence[Generation]
 ) -> web.StreamResponse:
     """Send each token as an event when it is due; tokens that wait for the socket share one, as in vLLM.
 
@@ -345,12 +345,14 @@ async def _stream(
     return response
 
 
-def _fresh_events(job: Job, reply: Reply, index: int, generation: Generation) -> list[bytes]:
+def _fresh_events(job: Job, reply: ReplyHead, index: int, generation: Generation) -> list[bytes]:
     """Return the events for the tokens that are ready and not sent."""
     answer, ready = generation.answer, generation.num_ready
     usage = None
     if job.continuous_usage:
-        usage = Usage(prompt_tokens=generation.num_prompt_tokens, completion_tokens=ready, cached_tokens=None)
+        usage = TokenUsage(
+            prompt_tokens=generation.num_prompt_tokens, completion_tokens=ready, cached_tokens=None
+        )
     is_first = generation.num_sent == 0
     prompt = job.prompts[index] if job.return_token_ids and is_first else None
     opening = [reply.role(index, usage, prompt=prompt)] if job.chat and is_first else []
@@ -366,8 +368,8 @@ def _fresh_events(job: Job, reply: Reply, index: int, generation: Generation) ->
     return [*opening, chunk]
 
 
-def _final_usage(site: Site, generations: Sequence[Generation]) -> Usage:
-    return Usage(
+def _final_usage(site: Site, generations: Sequence[Generation]) -> TokenUsage:
+    return TokenUsage(
         prompt_tokens=sum(generation.num_prompt_tokens for generation in generations),
         completion_tokens=sum(generation.num_ready for generation in generations),
         cached_tokens=sum(site.twin.timing(generation).num_cached_tokens for generation in generations),

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from replay.serve.realtime import NOBODY, Client
+from replay.serve.realtime import NOBODY, RequestSender
 from sim import Outcomes, View
 from sim.cluster import (
     NOWHERE,
     SLO_PRIORITIES,
     ClusterConfig,
     LiveCluster,
-    Sender,
+    RequestOrigin,
     TenantBudget,
     slo_priority,
 )
@@ -59,7 +59,7 @@ class RealtimeFleet:
         priority: int = 0,
         hash_ids: Sequence[int] = (),
         is_guided: bool = False,
-        client: Client = NOBODY,
+        client: RequestSender = NOBODY,
     ) -> tuple[int, int]:
         """Take a request that arrives now; return its number and the arrival it was given."""
         return self._live.submit(
@@ -124,11 +124,11 @@ class RealtimeFleet:
         """Free a request's row: nothing asks about it any more."""
         self._live.forget(request)
 
-    def _sender(self, client: Client) -> Sender:
+    def _sender(self, client: RequestSender) -> RequestOrigin:
         """Return a client in numbers."""
         if client.tenant and len(self._tenants) < self._num_tenants:
             self._tenants.setdefault(client.tenant, len(self._tenants))
-        return Sender(
+        return RequestOrigin(
             session=self._session(client.session) if client.session else NOWHERE,
             tenant=self._tenants.get(client.tenant, NOWHERE),
             slo_priority=slo_priority(client.slo_class or None, self._cluster.slo_priorities),

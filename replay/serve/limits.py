@@ -23,7 +23,7 @@ LARGE_ANSWERS = 1 << 13
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class RequestLimits:
     """The most of one request: bytes of its body, prompts, and tokens of all its prompts and answers together."""
 
     max_body_bytes: int = 16 * 2**20
@@ -31,7 +31,9 @@ class Limits:
     max_request_tokens: int = 2**20
 
 
-async def parsed_body(request: web.Request, parse: Callable[[bytes], Parsed], *, limits: Limits) -> Parsed:
+async def parsed_body(
+    request: web.Request, parse: Callable[[bytes], Parsed], *, limits: RequestLimits
+) -> Parsed:
     """Return what ``parse`` makes of a request's body. Raises Refusal."""
     try:
         raw = await request.read()
@@ -51,7 +53,7 @@ def _reason(error: RequestPayloadError) -> str:
     return " ".join(str(error).split())
 
 
-async def planned_answers(job: Job, *, max_model_len: int, limits: Limits) -> list[Answer]:
+async def planned_answers(job: Job, *, max_model_len: int, limits: RequestLimits) -> list[Answer]:
     """Return the answer to each prompt of a job. Raises Refusal where they are too many or too long."""
     check_prompts(job, limits)
     longest = max_model_len if job.max_tokens is None else job.max_tokens
@@ -60,14 +62,14 @@ async def planned_answers(job: Job, *, max_model_len: int, limits: Limits) -> li
     return await asyncio.to_thread(_planned, job, max_model_len, limits)
 
 
-def check_prompts(job: Job, limits: Limits) -> None:
+def check_prompts(job: Job, limits: RequestLimits) -> None:
     """Raise Refusal where a job has too many prompts."""
     if len(job.prompts) > limits.max_prompts:
         message = f"prompt: got {len(job.prompts):,} prompts, expected at most {limits.max_prompts:,} (--max-prompts)"
         raise Refusal(message, param="prompt")
 
 
-def _planned(job: Job, max_model_len: int, limits: Limits) -> list[Answer]:
+def _planned(job: Job, max_model_len: int, limits: RequestLimits) -> list[Answer]:
     answers: list[Answer] = []
     num_tokens = sum(map(len, job.prompts))
     for prompt in job.prompts:
@@ -78,7 +80,7 @@ def _planned(job: Job, max_model_len: int, limits: Limits) -> list[Answer]:
     return answers
 
 
-def _check_tokens(num_tokens: int, limits: Limits) -> None:
+def _check_tokens(num_tokens: int, limits: RequestLimits) -> None:
     if num_tokens > limits.max_request_tokens:
         message = (
             f"prompt, max_tokens: got a request of {num_tokens:,} tokens or more, expected at most "

@@ -33,7 +33,7 @@ FINISHED_REASONS = ("stop", "length", "abort", "error")
 
 
 @dataclass(slots=True)
-class Histogram:
+class BucketCounts:
     """Counts of observations by bucket (the last is +Inf), their sum and number; seconds."""
 
     buckets: tuple[float, ...]
@@ -57,15 +57,15 @@ class Metrics:
     prompt_tokens: int = 0
     generation_tokens: int = 0
     finished: dict[str, int] = field(default_factory=lambda: dict.fromkeys(FINISHED_REASONS, 0))
-    ttft: Histogram = field(default_factory=lambda: Histogram(TTFT_BUCKETS))
-    itl: Histogram = field(default_factory=lambda: Histogram(ITL_BUCKETS))
-    tpot: Histogram = field(default_factory=lambda: Histogram(ITL_BUCKETS))
-    e2e: Histogram = field(default_factory=lambda: Histogram(REQUEST_BUCKETS))
-    queue: Histogram = field(default_factory=lambda: Histogram(REQUEST_BUCKETS))
-    inference: Histogram = field(default_factory=lambda: Histogram(REQUEST_BUCKETS))
-    prefill: Histogram = field(default_factory=lambda: Histogram(REQUEST_BUCKETS))
-    decode: Histogram = field(default_factory=lambda: Histogram(REQUEST_BUCKETS))
-    send_lag: Histogram = field(default_factory=lambda: Histogram(LAG_BUCKETS))
+    ttft: BucketCounts = field(default_factory=lambda: BucketCounts(TTFT_BUCKETS))
+    itl: BucketCounts = field(default_factory=lambda: BucketCounts(ITL_BUCKETS))
+    tpot: BucketCounts = field(default_factory=lambda: BucketCounts(ITL_BUCKETS))
+    e2e: BucketCounts = field(default_factory=lambda: BucketCounts(REQUEST_BUCKETS))
+    queue: BucketCounts = field(default_factory=lambda: BucketCounts(REQUEST_BUCKETS))
+    inference: BucketCounts = field(default_factory=lambda: BucketCounts(REQUEST_BUCKETS))
+    prefill: BucketCounts = field(default_factory=lambda: BucketCounts(REQUEST_BUCKETS))
+    decode: BucketCounts = field(default_factory=lambda: BucketCounts(REQUEST_BUCKETS))
+    send_lag: BucketCounts = field(default_factory=lambda: BucketCounts(LAG_BUCKETS))
 
 
 def exposition(
@@ -136,7 +136,7 @@ def _scalars(metrics: Metrics, view: View, *, drafts_each: int) -> Iterable[tupl
     yield "vllm:generation_tokens_total", "counter", "Tokens generated.", metrics.generation_tokens
 
 
-def _histograms(metrics: Metrics) -> Iterable[tuple[str, str, Histogram]]:
+def _histograms(metrics: Metrics) -> Iterable[tuple[str, str, BucketCounts]]:
     yield "vllm:time_to_first_token_seconds", "From arrival to the first token.", metrics.ttft
     yield "vllm:inter_token_latency_seconds", "Between a request's tokens.", metrics.itl
     yield "vllm:request_time_per_output_token_seconds", "A request's mean gap of tokens.", metrics.tpot
@@ -148,7 +148,7 @@ def _histograms(metrics: Metrics) -> Iterable[tuple[str, str, Histogram]]:
     yield "vtwin:send_lag_seconds", "How late tokens reached the socket.", metrics.send_lag
 
 
-def _histogram_lines(name: str, histogram: Histogram, labels: Mapping[str, str]) -> Iterable[str]:
+def _histogram_lines(name: str, histogram: BucketCounts, labels: Mapping[str, str]) -> Iterable[str]:
     so_far = 0
     ends = [str(float(end)) for end in histogram.buckets] + ["+Inf"]
     for end, count in zip(ends, histogram.counts, strict=True):

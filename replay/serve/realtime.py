@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Client:
+class RequestSender:
     """What a request's headers say of its sender; empty where they do not."""
 
     session: str = ""
@@ -22,7 +22,7 @@ class Client:
     tenant: str = ""
 
 
-NOBODY = Client()
+NOBODY = RequestSender()
 
 
 class Realtime(Protocol):
@@ -40,7 +40,7 @@ class Realtime(Protocol):
         priority: int = 0,
         hash_ids: Sequence[int] = (),
         is_guided: bool = False,
-        client: Client = NOBODY,
+        client: RequestSender = NOBODY,
     ) -> tuple[int, int]:
         """Take a request that arrives now; return its number and the arrival it was given."""
 
@@ -100,7 +100,7 @@ class RealtimeEngine:
         priority: int = 0,
         hash_ids: Sequence[int] = (),
         is_guided: bool = False,
-        client: Client = NOBODY,  # noqa: ARG002 - one engine has no choice
+        client: RequestSender = NOBODY,  # noqa: ARG002 - one engine has no choice
     ) -> tuple[int, int]:
         """Give the engine a request that arrives now; return its number and the arrival it was given.
 

@@ -20,7 +20,7 @@ def _json(body: Mapping[str, object]) -> bytes:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Usage:
+class TokenUsage:
     """Token counts of a response; ``cached_tokens`` of the prompts, None before it is known."""
 
     prompt_tokens: int
@@ -39,7 +39,7 @@ class Usage:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reply:
+class ReplyHead:
     """One response's constants: its id, model, creation time (Unix seconds) and kind."""
 
     id: str
@@ -50,7 +50,7 @@ class Reply:
     def whole(
         self,
         choices: Sequence[Answer],
-        usage: Usage,
+        usage: TokenUsage,
         *,
         metrics: object = None,
         prompts: Sequence[Tokens] | None = None,
@@ -68,7 +68,7 @@ class Reply:
             body["metrics"] = metrics
         return _json(body)
 
-    def role(self, index: int, usage: Usage | None, *, prompt: Tokens | None = None) -> bytes:
+    def role(self, index: int, usage: TokenUsage | None, *, prompt: Tokens | None = None) -> bytes:
         """Return the event that opens a chat's stream; ``prompt``: whose ids it names."""
         return self._event(index, {"delta": {"role": "assistant", "content": ""}}, usage=usage, prompt=prompt)
 
@@ -78,7 +78,7 @@ class Reply:
         text: str,
         *,
         ends: Answer | None = None,
-        usage: Usage | None = None,
+        usage: TokenUsage | None = None,
         null_usage: bool = False,
         tokens: Tokens | None = None,
         prompt: Tokens | None = None,
@@ -93,7 +93,7 @@ class Reply:
             said["token_ids"] = tokens.tolist()
         return self._event(index, said, ends=ends, usage=usage, null_usage=null_usage, prompt=prompt)
 
-    def usage(self, usage: Usage, *, metrics: object = None) -> bytes:
+    def usage(self, usage: TokenUsage, *, metrics: object = None) -> bytes:
         """Return the event without choices that closes a stream with usage."""
         body: dict[str, object] = {**self._head(self._chunk_kind), "choices": [], "usage": usage.body()}
         if metrics is not None:
@@ -113,7 +113,7 @@ class Reply:
         said: dict[str, object],
         *,
         ends: Answer | None = None,
-        usage: Usage | None = None,
+        usage: TokenUsage | None = None,
         null_usage: bool = False,
         prompt: Tokens | None = None,
     ) -> bytes:

@@ -17,7 +17,7 @@ from aiohttp import web
 
 from replay.serve.app import Site, make_app
 from replay.serve.fleet import RealtimeFleet
-from replay.serve.limits import Limits
+from replay.serve.limits import RequestLimits
 from replay.serve.realtime import Realtime, RealtimeEngine
 from replay.serve.twin import Twin
 from replay.twin.config import TwinConfig
@@ -26,7 +26,7 @@ from sim.cluster import AlwaysAdmit, ClusterConfig
 from traces import ConfigError
 
 DEFAULT_MODEL = "vtwin"
-DEFAULT_LIMITS = Limits()
+DEFAULT_LIMITS = RequestLimits()
 
 SILENT = logging.getLogger("vtwin.serve")
 """aiohttp's messages on clients that do not speak HTTP/1.1 (routers probe for HTTP/2) go nowhere: they get a 400."""
@@ -54,7 +54,7 @@ class ServeOptions(TypedDict, total=False):
     model: str
     api_key: str | None
     request_metrics: bool
-    limits: Limits
+    limits: RequestLimits
 
 
 @asynccontextmanager
@@ -66,7 +66,7 @@ async def serving(
     model: str = DEFAULT_MODEL,
     api_key: str | None = None,
     request_metrics: bool = False,
-    limits: Limits = DEFAULT_LIMITS,
+    limits: RequestLimits = DEFAULT_LIMITS,
 ) -> AsyncIterator[Listening]:
     """Serve ``config`` while the context lasts; port 0 picks a free one. ConfigError on a taken port.
 

@@ -11,7 +11,7 @@ import numpy as np
 from replay.serve.blocks import BlockNumbers
 from replay.serve.metrics import Metrics
 from replay.serve.protocol import Answer, Refusal
-from replay.serve.realtime import NOBODY, Client, Realtime
+from replay.serve.realtime import NOBODY, Realtime, RequestSender
 from replay.serve.tokens import Tokens
 from sim import UNBOUNDED, EngineConfig, InvalidConfig, View
 from sim.cluster import INSTANCE_STATES
@@ -140,7 +140,7 @@ class Twin:
         priority: int = 0,
         salt: str = "",
         guided: bool = False,
-        client: Client = NOBODY,
+        client: RequestSender = NOBODY,
     ) -> Generation:
         """Give the engine a request that arrives now. ``guided``: a grammar takes time.
 

@@ -10,14 +10,16 @@ from contextlib import contextmanager
 from importlib import import_module
 from typing import Any, Literal
 
-from replay.sweeps.grid import Run
+from replay.sweeps.grid import SweepRun
 from replay.sweeps.one_run import Row, as_row, row_of
 from traces import ConfigError
 
 Backend = Literal["processes", "dask", "ray"]
 
 
-def rows_of(runs: Sequence[Run], *, backend: Backend, jobs: int, address: str | None = None) -> Iterator[Row]:
+def rows_of(
+    runs: Sequence[SweepRun], *, backend: Backend, jobs: int, address: str | None = None
+) -> Iterator[Row]:
     """Yield the runs' rows as they are finished.
 
     ``jobs``: processes of this machine, where ``address`` names no cluster. Raises ConfigError without the library.
@@ -31,12 +33,12 @@ def rows_of(runs: Sequence[Run], *, backend: Backend, jobs: int, address: str | 
     return _here(runs) if jobs == 1 or len(runs) == 1 else _by_processes(runs, jobs=jobs)
 
 
-def _here(runs: Sequence[Run]) -> Iterator[Row]:
+def _here(runs: Sequence[SweepRun]) -> Iterator[Row]:
     for run in runs:
         yield row_of(run)
 
 
-def _by_processes(runs: Sequence[Run], *, jobs: int) -> Iterator[Row]:
+def _by_processes(runs: Sequence[SweepRun], *, jobs: int) -> Iterator[Row]:
     context = multiprocessing.get_context("spawn")
     executor = ProcessPoolExecutor(max_workers=min(jobs, len(runs)), mp_context=context)
     try:
@@ -76,7 +78,7 @@ def _library(name: str, extra: str) -> Any:  # noqa: ANN401 - a library that may
         ) from error
 
 
-def _by_dask(runs: Sequence[Run], *, jobs: int, address: str | None) -> Iterator[Row]:
+def _by_dask(runs: Sequence[SweepRun], *, jobs: int, address: str | None) -> Iterator[Row]:
     distributed = _library("distributed", "dask")
     given = (
         {"address": address}
@@ -90,7 +92,7 @@ def _by_dask(runs: Sequence[Run], *, jobs: int, address: str | None) -> Iterator
             yield done.result() if error is None else as_row(waiting[done], error)
 
 
-def _by_ray(runs: Sequence[Run], *, jobs: int, address: str | None) -> Iterator[Row]:
+def _by_ray(runs: Sequence[SweepRun], *, jobs: int, address: str | None) -> Iterator[Row]:
     ray = _library("ray", "ray")
     ray.init(**({"address": address} if address else {"num_cpus": jobs, "include_dashboard": False}))
     try:

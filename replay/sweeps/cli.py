@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
-    from replay.sweeps.grid import Grid, Run
+    from replay.sweeps.grid import Grid, SweepRun
     from replay.sweeps.one_run import Row
 
 EVERY_S = 10.0
@@ -105,7 +105,7 @@ def _keep(output: Path, row: Row) -> None:
 
 
 def _told(
-    runs: Sequence[Run], *, backend: Literal["processes", "dask", "ray"], jobs: int, address: str | None
+    runs: Sequence[SweepRun], *, backend: Literal["processes", "dask", "ray"], jobs: int, address: str | None
 ) -> Generator[Row, None, None]:
     """Yield the rows as they come, with a bar in a terminal and now and then a line elsewhere."""
     import time

@@ -32,7 +32,7 @@ Value = str | int | float | bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Run:
+class SweepRun:
     """One simulation of a sweep; everything in it is plain data that another process, or machine, can have.
 
     ``settings``: KEY=VALUE as after ``--set``; ``load``: options of ``vtwin run`` by their names, seed included;
@@ -75,7 +75,7 @@ def plain(text: str) -> Value:
 class Grid:
     """All runs of a sweep, in order. ``has_list_prices``: the grid gives no prices."""
 
-    runs: tuple[Run, ...]
+    runs: tuple[SweepRun, ...]
     has_list_prices: bool
 
 
@@ -119,7 +119,7 @@ def _too_many(number: int, path: Path | str) -> ConfigError:
     return ConfigError(f"{path}: got {number:,} runs, expected at most {MOST_RUNS:,}")
 
 
-def _run(*, folder: Path, **parts: object) -> Run:
+def _run(*, folder: Path, **parts: object) -> SweepRun:
     """Return a run with the digest of all that it depends on: files' contents, and no place, which a copy changes."""
     load, config = parts["load"], str(parts["config"])
     assert isinstance(load, tuple)  # noqa: S101 - as it was made above
@@ -134,7 +134,7 @@ def _run(*, folder: Path, **parts: object) -> Run:
         "tool": tool_version(),
     }
     digest = hashlib.sha256(json.dumps(known, sort_keys=True).encode()).hexdigest()[:20]
-    return Run(**parts, digest=digest)  # type: ignore[arg-type]  # the parts are the fields but one
+    return SweepRun(**parts, digest=digest)  # type: ignore[arg-type]  # the parts are the fields but one
 
 
 def _place(name: str, folder: Path) -> str:

@@ -12,7 +12,7 @@ import typer
 
 from replay.ready import prepare_engine
 from replay.simulated_run import RunSettings
-from replay.sweeps.grid import Run, Value, words_of
+from replay.sweeps.grid import SweepRun, Value, words_of
 from replay.trace.measured_window import parse_measured
 from replay.twin.config import TwinConfig, load_config
 from replay.twin.keys.overlay import Setting
@@ -38,7 +38,7 @@ NOT_FIGURES = (
 Row = dict[str, Value | None]
 
 
-def row_of(run: Run) -> Row:
+def row_of(run: SweepRun) -> Row:
     """Return a run's row: what it is, and the figures of its JSON document; ``error``: why it has none.
 
     ``unanswered``: keys of its settings that its twin has no answer to, with commas between.
@@ -51,7 +51,7 @@ def row_of(run: Run) -> Row:
     return {**columns, **figures}
 
 
-def _simulated(run: Run) -> Row:
+def _simulated(run: SweepRun) -> Row:
     """Simulate, and return the figures. Raises VtwinError."""
     twin = load_config(
         run.config, allows_cluster=True, settings=[Setting(key, value) for key, value in run.settings]
@@ -130,6 +130,6 @@ def _given(workload: WorkloadOptions) -> WorkloadOptions:
     return workload
 
 
-def as_row(run: Run, error: BaseException) -> Row:
+def as_row(run: SweepRun, error: BaseException) -> Row:
     """Return the row of a run that a fault of vtwin, or of a worker, ended."""
     return {"run": run.digest, **run.columns(), "error": f"{type(error).__name__}: {error}"}

@@ -20,8 +20,8 @@ from traces.pages import (
     Line,
     Markup,
     Page,
-    Section,
-    Table,
+    PageSection,
+    PageTable,
     chart,
     render,
     scale_of,
@@ -115,16 +115,16 @@ def write_page(path: Path, front: Front, *, num_runs: int, num_failed: int, comm
         + "".join(f". {line}" for line in unanswered_told(front)),
         headlines=[],
         sections=[
-            Section(
+            PageSection(
                 title="Pareto front",
                 anchor="front",
                 parts=[Figures(figures=[Figure(svg=_picture(front, best))], columns=1)],
             ),
-            Section(
+            PageSection(
                 title="All settings",
                 anchor="settings",
                 parts=[
-                    Table(
+                    PageTable(
                         head=[*names, "front"],
                         rows=_rows(front, names),
                         align="l" * len(front.settings) + "r" * len(figures_of(front)) + "c",

@@ -13,7 +13,7 @@ from typing import Final
 
 import pandas as pd
 
-from replay.sweeps.grid import Run
+from replay.sweeps.grid import SweepRun
 from replay.sweeps.one_run import Row
 from traces import ConfigError, atomic_file, make_folder
 from traces.strict.json_text import parse_value
@@ -67,7 +67,7 @@ def digest_of(row: Mapping[str, object]) -> str:
     return hashlib.sha256(json.dumps(figures, sort_keys=True).encode()).hexdigest()
 
 
-def known_rows(table: Path, runs: Sequence[Run]) -> Known:
+def known_rows(table: Path, runs: Sequence[SweepRun]) -> Known:
     """Return the rows of these runs that are on disk already: of the table, or of a sweep cut short.
 
     A run that ended in an error is none: it is tried again; so is one whose row is damaged. Raises ConfigError on a
@@ -88,7 +88,7 @@ def known_rows(table: Path, runs: Sequence[Run]) -> Known:
     return known
 
 
-def _rows_of_table(table: Path, wanted: Mapping[str, Run], damaged: list[str]) -> dict[str, Row]:
+def _rows_of_table(table: Path, wanted: Mapping[str, SweepRun], damaged: list[str]) -> dict[str, Row]:
     """Return the table's rows of these runs; adds to ``damaged`` those that are not as they were written."""
     found: dict[str, Row] = {}
     if not table.exists():
@@ -181,7 +181,7 @@ def keep(table: Path, row: Mapping[str, object]) -> None:
         part.write_text(json.dumps({**row, DIGEST: digest_of(row)}, allow_nan=False))
 
 
-def write_table(table: Path, runs: Sequence[Run], rows: Mapping[str, Row]) -> pd.DataFrame:
+def write_table(table: Path, runs: Sequence[SweepRun], rows: Mapping[str, Row]) -> pd.DataFrame:
     """Write the table, in the grid's order, and take the waiting rows away; return it. Raises ConfigError."""
     frame = pd.DataFrame([rows[run.digest] for run in runs])
     for name in frame.columns:

@@ -21,10 +21,10 @@ from traces.pages import (
     Hint,
     Line,
     Markup,
+    PageSection,
+    PageTable,
     Part,
     Prose,
-    Section,
-    Table,
     bold,
     chart,
     code,
@@ -51,7 +51,7 @@ MICROSECONDS = 1e6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FleetView:
+class FleetPageParts:
     """What the sections are made from."""
 
     run: FleetRun
@@ -80,7 +80,7 @@ class FleetView:
         ]
 
 
-def fleet_sections(view: FleetView) -> list[Section]:
+def fleet_sections(view: FleetPageParts) -> list[PageSection]:
     """Return the sections."""
     names = [pool.name or str(number) for number, pool in enumerate(view.cluster.pools)]
     size = size_section(view.run, view.summary, view.time, names)
@@ -90,7 +90,7 @@ def fleet_sections(view: FleetView) -> list[Section]:
 # -- instances ------------------------------------------------------------------------------------------------
 
 
-def _instances(view: FleetView) -> Section:
+def _instances(view: FleetPageParts) -> PageSection:
     found = view.found
     pictures: list[tuple[str, Floats, float, Callable[[float], str], str]] = []
     if not np.isnan(found.used_blocks).all():
@@ -105,7 +105,7 @@ def _instances(view: FleetView) -> Section:
         Figure(svg=_heat(view, title, values, most=most, text=text, label=label))
         for title, values, most, text, label in pictures
     ]
-    return Section(
+    return PageSection(
         title="Instances over time",
         anchor="instances",
         lead=f"A row is {_row(len(found.pool_of))}, a cell a stretch of the run. Rest on a cell to read its value.",
@@ -118,7 +118,7 @@ def _row(num_instances: int) -> str:
 
 
 def _heat(
-    view: FleetView, title: str, values: Floats, *, most: float, text: Callable[[float], str], label: str
+    view: FleetPageParts, title: str, values: Floats, *, most: float, text: Callable[[float], str], label: str
 ) -> Markup:
     return heat_map(
         HeatMap(
@@ -137,7 +137,7 @@ def _heat(
 # -- the fleet and its pools ----------------------------------------------------------------------------------
 
 
-def _fleet(view: FleetView) -> Section:
+def _fleet(view: FleetPageParts) -> PageSection:
     found = view.found
     kv = [(name, found.kv_frac(own)) for name, own in view.pools]
     busy = [(name, found.busy_frac(own)) for name, own in view.pools]
@@ -171,7 +171,7 @@ def _fleet(view: FleetView) -> Section:
                 markup="Model FLOPs utilisation is not shown: TWIN.yaml does not say which model runs on which GPU."
             )
         )
-    return Section(
+    return PageSection(
         title="Pools over time" if len(view.pools) > 1 else "The fleet over time",
         anchor="fleet",
         lead=_transfers_told(view),
@@ -179,7 +179,7 @@ def _fleet(view: FleetView) -> Section:
     )
 
 
-def _transfers_told(view: FleetView) -> str:
+def _transfers_told(view: FleetPageParts) -> str:
     """Return a sentence on what was transferred, if anything was."""
     split = view.run.result.split
     if split is None or split.num_ended == 0:
@@ -190,7 +190,7 @@ def _transfers_told(view: FleetView) -> str:
 
 
 def _lines(
-    view: FleetView,
+    view: FleetPageParts,
     title: str,
     values: Sequence[tuple[str, Floats]],
     *,
@@ -235,7 +235,7 @@ def _lines(
 # -- decisions ------------------------------------------------------------------------------------------------
 
 
-def _decisions(view: FleetView) -> Section:
+def _decisions(view: FleetPageParts) -> PageSection:
     """Return the share of the requests that each instance got, over time, and every way out."""
     routed, summary = view.found.routed, view.summary
     share = np.zeros_like(routed)
@@ -271,18 +271,18 @@ def _decisions(view: FleetView) -> Section:
     ways = [[name.replace("_", " "), f"{count:,}"] for name, count in summary["num_by_exit"].items()]
     fairness = summary["jain_fairness"]
     fair = "" if fairness is None else f" Jain's fairness of requests over instances is {fairness:.3f}."
-    return Section(
+    return PageSection(
         title="Decisions over time",
         anchor="decisions",
         lead=inline("The router's policy is ", code(summary["routing_policy"]), f".{fair}"),
         parts=[
             Figures(figures=figures),
-            Table(head=["way out", "requests"], rows=ways, align="lr", wide=False),
+            PageTable(head=["way out", "requests"], rows=ways, align="lr", wide=False),
         ],
     )
 
 
-def _what_each_did(view: FleetView) -> Section:
+def _what_each_did(view: FleetPageParts) -> PageSection:
     """Return the instances' table, and what was wrong with the run."""
     instances = view.summary["instances"]
     rows = [
@@ -316,10 +316,10 @@ def _what_each_did(view: FleetView) -> Section:
     said: list[Part] = [
         Prose(markup=inline(bold(each["name"]), f": {each['text']}.")) for each in view.summary["pathologies"]
     ]
-    return Section(
+    return PageSection(
         title="What each instance did",
         anchor="each",
-        parts=[*said, Table(head=head, rows=rows, align="lrrrrrrrr", caption=caption)],
+        parts=[*said, PageTable(head=head, rows=rows, align="lrrrrrrrr", caption=caption)],
     )
 
 

@@ -19,8 +19,8 @@ from traces.pages import (
     Line,
     Mark,
     Markup,
+    PageSection,
     Part,
-    Section,
     Terms,
     chart,
     legend,
@@ -52,12 +52,12 @@ def _cost(parts: InfrastructureSummary) -> tuple[str, ...]:
     return () if parts["cost"] is None else (f"cost {parts['cost']:,.2f}",)
 
 
-def size_section(run: FleetRun, summary: ClusterSummary, time: TimeAxis, pools: Sequence[str]) -> Section:
+def size_section(run: FleetRun, summary: ClusterSummary, time: TimeAxis, pools: Sequence[str]) -> PageSection:
     """Return the number of instances over time, what changed it, and what came of it; ``pools``: their names."""
     infrastructure = run.result.infrastructure
     changes = bool(infrastructure.changes) or any(life.downs for life in infrastructure.lives)
     parts: list[Part] = [_figures(run, time, pools)] if changes else []
-    return Section(
+    return PageSection(
         title="Size and cost",
         anchor="size",
         lead="" if changes else "The number of instances does not change.",

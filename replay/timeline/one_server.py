@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from replay.cluster.over_time import (
     POINTS,
-    Served,
+    ServingInstances,
     Stretches,
     counted_in,
     over_time_of,
@@ -49,7 +49,7 @@ def server_over_time(
     pool_of = np.zeros(1, np.int64)
     num_blocks = float(twin.engine.num_gpu_blocks - 1) if twin.engine.num_gpu_blocks else np.nan
     done_us = np.where(outcomes.status == Status.OK, outcomes.last_token_us, -1)
-    served = Served(outcomes=outcomes, instance=here, prompt_tokens=prompt_tokens(trace))
+    served = ServingInstances(outcomes=outcomes, instance=here, prompt_tokens=prompt_tokens(trace))
     found = Stretches(
         time_us=ends_us,
         waiting=seen.waiting[:, None],

@@ -12,20 +12,20 @@ import numpy as np
 from replay.pace_band import SHOWN, PaceBand, band_lead, band_rows
 from replay.timeline.watch import Usage
 from replay.trace.distribution import Distribution
-from replay.trace.simulation_summary import Summary, has_idle_end
+from replay.trace.simulation_summary import SimulationSummary, has_idle_end
 from traces import request_metrics, shown_time, tool_version, write_text
 from traces.pages import (
     Chart,
     Figure,
     Figures,
+    FoldedText,
     Headline,
     Line,
     Markup,
     Page,
+    PageSection,
+    PageTable,
     Prose,
-    Section,
-    Source,
-    Table,
     Terms,
     chart,
     linear,
@@ -62,14 +62,14 @@ class RunPage:
     """
 
     trace: Trace
-    summary: Summary
+    summary: SimulationSummary
     usage: Usage
     batch_sizes: Histogram
     slo_us: Mapping[str, float]
     warnings: Sequence[str]
     command: str
     twin: str
-    of_fleet: Sequence[Section] = ()
+    of_fleet: Sequence[PageSection] = ()
     band: PaceBand | None = None
     headlines: Sequence[Headline] = ()
 
@@ -103,7 +103,7 @@ def page_of_run(run: RunPage) -> str:
     return render(page)
 
 
-def _title(summary: Summary, who: str) -> str:
+def _title(summary: SimulationSummary, who: str) -> str:
     offered = summary["offered_rate_per_s"]
     if summary["verdict"] is None or offered is None:
         return f"{number_text(summary['request_throughput'])} requests per second"
@@ -158,14 +158,16 @@ def _headlines(run: RunPage) -> list[Headline]:
     return found
 
 
-def _warnings(lines: Sequence[str]) -> Section:
-    return Section(title="Warnings", anchor="warnings", parts=[Prose(markup=f"{line}.") for line in lines])
+def _warnings(lines: Sequence[str]) -> PageSection:
+    return PageSection(
+        title="Warnings", anchor="warnings", parts=[Prose(markup=f"{line}.") for line in lines]
+    )
 
 
 # -- pictures -------------------------------------------------------------------------------------------------
 
 
-def _latencies(run: RunPage) -> Section:
+def _latencies(run: RunPage) -> PageSection:
     """Return the distributions: the share of requests up to each time."""
     metrics = request_metrics(run.trace)
     figures = []
@@ -175,7 +177,7 @@ def _latencies(run: RunPage) -> Section:
             Figure(svg=distribution_picture(values[np.isfinite(values)], title, run.slo_us.get(name)))
         )
     figures.append(Figure(svg=_batches(run.batch_sizes)))
-    return Section(
+    return PageSection(
         title="Latencies and batches",
         anchor="latencies",
         lead="The share of requests up to each time" + (", the limit dashed." if run.slo_us else "."),
@@ -193,7 +195,7 @@ def _batches(sizes: Histogram) -> Markup:
     return chart(Chart(title="Batch sizes, share of steps", x=x, y=y, marks=[line]))
 
 
-def _over_time(run: RunPage) -> Section:
+def _over_time(run: RunPage) -> PageSection:
     metrics = request_metrics(run.trace)
     sent = run.trace.column("send_time_us").to_numpy(np.float64, na_value=np.nan)
     span_us = float(max(run.summary["duration_us"], 1))
@@ -204,7 +206,7 @@ def _over_time(run: RunPage) -> Section:
         for name, (key, title) in METRICS.items()
     ]
     figures.append(Figure(svg=throughput_picture(run.trace, span_us)))
-    return Section(
+    return PageSection(
         title="Over time",
         anchor="time",
         lead=f"A dot is a request, by when it was sent. {throughput_told(run.trace)}",
@@ -212,7 +214,7 @@ def _over_time(run: RunPage) -> Section:
     )
 
 
-def _in_use(run: RunPage) -> Section:
+def _in_use(run: RunPage) -> PageSection:
     """Return the requests running and waiting, and the KV cache, over time."""
     usage = run.usage
     time = time_axis(float(max(run.summary["duration_us"], 1)))
@@ -243,7 +245,7 @@ def _in_use(run: RunPage) -> Section:
                 caption=f"{run.summary['num_preemptions']:,} preemptions.",
             )
         )
-    return Section(title="In use", anchor="use", lead=waits_told(usage), parts=[Figures(figures=figures)])
+    return PageSection(title="In use", anchor="use", lead=waits_told(usage), parts=[Figures(figures=figures)])
 
 
 def waits_told(usage: Usage) -> str:
@@ -266,7 +268,7 @@ def waits_told(usage: Usage) -> str:
 # -- numbers --------------------------------------------------------------------------------------------------
 
 
-def _numbers(summary: Summary) -> Section:
+def _numbers(summary: SimulationSummary) -> PageSection:
     rows = []
     for name, key in ROWS.items():
         values: Distribution = summary[key]  # type: ignore[literal-required]
@@ -277,16 +279,16 @@ def _numbers(summary: Summary) -> Section:
         ("prefix hits", "-" if summary["prefix_hit_frac"] is None else f"{summary['prefix_hit_frac']:.1%}"),
         ("steps", f"{summary['num_steps']:,}"),
     ]
-    table = Table(head=["", "mean", "p50", "p90", "p95", "p99"], rows=rows, align="lrrrrr")
-    return Section(title="Numbers", anchor="numbers", parts=[table, Terms(terms=facts)])
+    table = PageTable(head=["", "mean", "p50", "p90", "p95", "p99"], rows=rows, align="lrrrrr")
+    return PageSection(title="Numbers", anchor="numbers", parts=[table, Terms(terms=facts)])
 
 
-def _band(band: PaceBand) -> Section:
-    return Section(
+def _band(band: PaceBand) -> PageSection:
+    return PageSection(
         title="Pace band",
         anchor="pace-band",
         lead=band_lead(band),
-        parts=[Table(head=["", *SHOWN], rows=band_rows(band), align="lrrr")],
+        parts=[PageTable(head=["", *SHOWN], rows=band_rows(band), align="lrrr")],
     )
 
 
@@ -295,9 +297,12 @@ def _tokens(values: Distribution) -> str:
     return "-" if mean is None or high is None else f"{mean:,.0f} on average, p99 {high:,.0f}"
 
 
-def _origin(run: RunPage) -> Section:
-    return Section(
+def _origin(run: RunPage) -> PageSection:
+    return PageSection(
         title="How it came about",
         anchor="origin",
-        parts=[Terms(terms=[("command", run.command)]), Source(title="TWIN.yaml, as read", text=run.twin)],
+        parts=[
+            Terms(terms=[("command", run.command)]),
+            FoldedText(title="TWIN.yaml, as read", text=run.twin),
+        ],
     )

@@ -33,7 +33,7 @@ GATEWAY = "gateway"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EngineSteps:
+class EngineTrack:
     """What one engine did: its name, its steps in order, and how many KV blocks it has (0: unbounded)."""
 
     name: str
@@ -43,7 +43,7 @@ class EngineSteps:
 
 def write_trace_events(
     path: Path,
-    engines: Sequence[EngineSteps],
+    engines: Sequence[EngineTrack],
     simulated: Trace,
     outcomes: Outcomes,
     *,
@@ -64,7 +64,7 @@ def write_trace_events(
 
 
 def trace_events(
-    engines: Sequence[EngineSteps], simulated: Trace, outcomes: Outcomes, *, split: Split | None = None
+    engines: Sequence[EngineTrack], simulated: Trace, outcomes: Outcomes, *, split: Split | None = None
 ) -> Iterator[Event]:
     """Yield the events: names first, then each engine's steps and counters, then the requests."""
     instance = simulated.column("instance").fillna(GATEWAY).astype(object).to_numpy()
@@ -88,7 +88,7 @@ def trace_events(
     yield from _of_requests(simulated, outcomes, [process[name] for name in instance], engines, split=split)
 
 
-def _of_engine(engine: EngineSteps, pid: int) -> Iterator[Event]:
+def _of_engine(engine: EngineTrack, pid: int) -> Iterator[Event]:
     """Yield a complete event per step that computed anything, and the counters at its begin."""
     for step in engine.steps:
         if not step.sched:
@@ -137,7 +137,7 @@ def _of_requests(
     simulated: Trace,
     outcomes: Outcomes,
     pids: Sequence[int],
-    engines: Sequence[EngineSteps],
+    engines: Sequence[EngineTrack],
     *,
     split: Split | None,
 ) -> Iterator[Event]:
@@ -178,7 +178,7 @@ def _of_requests(
         yield {**shared, "ph": "e", "name": f"request {request_id}", "ts": end}
 
 
-def _preemptions(engines: Iterable[EngineSteps], outcomes: Outcomes) -> dict[int, list[int]]:
+def _preemptions(engines: Iterable[EngineTrack], outcomes: Outcomes) -> dict[int, list[int]]:
     """Return when each request was preempted, by its row."""
     found: dict[int, list[int]] = {}
     rows: NDArray[np.int64] = np.flatnonzero(outcomes.num_preemptions)

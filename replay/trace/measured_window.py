@@ -29,7 +29,7 @@ class Window:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Measured:
+class MeasuredPart:
     """What is asked for: ``--measure FROM:TO`` in µs (TO None: to the end), or ``--warmup-frac``, or neither."""
 
     from_us: int | None = None
@@ -45,17 +45,17 @@ class Measured:
         return Window(from_us=self.from_us, to_us=duration_us + 1 if self.to_us is None else self.to_us)
 
 
-EVERYTHING = Measured()
+EVERYTHING = MeasuredPart()
 
 
-def parse_measured(measure: str | None, warmup_frac: float | None) -> Measured:
+def parse_measured(measure: str | None, warmup_frac: float | None) -> MeasuredPart:
     """Return what the options ask for. Raises ConfigError."""
     if warmup_frac is not None:
         if measure is not None:
             raise ConfigError("--measure: cannot be combined with --warmup-frac")
         if not 0 <= warmup_frac < 1:
             raise ConfigError(f"--warmup-frac: got {warmup_frac:g}, expected a fraction in [0, 1)")
-        return Measured(warmup_frac=warmup_frac)
+        return MeasuredPart(warmup_frac=warmup_frac)
     if measure is None:
         return EVERYTHING
     first, colon, last = measure.partition(":")
@@ -65,7 +65,7 @@ def parse_measured(measure: str | None, warmup_frac: float | None) -> Measured:
     to_us = _microseconds(last) if last.strip() else None
     if to_us is not None and to_us <= from_us:
         raise ConfigError(f"--measure: got {measure!r}, expected an end after the beginning")
-    return Measured(from_us=from_us, to_us=to_us)
+    return MeasuredPart(from_us=from_us, to_us=to_us)
 
 
 def parse_horizon(text: str | None) -> int | None:

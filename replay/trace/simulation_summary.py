@@ -11,7 +11,7 @@ import numpy as np
 
 from replay.trace.distribution import PERCENTILES, Distribution, distribution, distribution_of
 from replay.trace.group_summary import Groups, group_lines, summarize_groups
-from replay.trace.measured_window import EVERYTHING, Measured, Window, measured_rows
+from replay.trace.measured_window import EVERYTHING, MeasuredPart, Window, measured_rows
 from replay.trace.operator_times import OperatorTimes, operator_lines
 from replay.trace.own_record import gaps_of_requests
 from replay.verdict.judged import LoadFacts, Verdict
@@ -39,7 +39,7 @@ COLUMN = 9
 """Width of a column of figures: the table fits into 60 columns."""
 
 
-class Speculation(TypedDict):
+class SpeculationSummary(TypedDict):
     """Speculative decoding: tokens drafted and accepted, and the mean length of a step's output with its own token."""
 
     num_draft_tokens: int
@@ -48,7 +48,7 @@ class Speculation(TypedDict):
     mean_accepted_length: float | None
 
 
-class Undone(TypedDict):
+class IncompleteCounts(TypedDict):
     """Of the incomplete requests: how many ran at the horizon, how many waited, how many were yet to be sent.
 
     ``num_in_gateway``: of a cluster, how many had not got to an instance; they are not among those that waited.
@@ -92,7 +92,7 @@ class MeasuredSpan(TypedDict):
     num_requests: int
 
 
-class Summary(TypedDict):
+class SimulationSummary(TypedDict):
     """The document itself. Throughputs are per second of simulated time, None when that is 0.
 
     ``num_by_reason``: of the requests that were not answered and whose trace says why, how many for what.
@@ -114,7 +114,7 @@ class Summary(TypedDict):
     num_by_reason: dict[str, int]
     num_warmup: int
     num_length_capped: int
-    incomplete: Undone | None
+    incomplete: IncompleteCounts | None
     duration_us: int
     measured: MeasuredSpan | None
     offered_rate_per_s: float | None
@@ -140,7 +140,7 @@ class Summary(TypedDict):
     prompt_output_ratio: Distribution
     queue_us: Distribution
     preempted_us: Distribution
-    speculative: Speculation | None
+    speculative: SpeculationSummary | None
     kv_offload: KvOffload | None
     goodput: Goodput | None
     operator_times: OperatorTimes | None
@@ -153,8 +153,8 @@ def summarize(
     *,
     engine: EngineConfig | None = None,
     slo_us: Mapping[str, float] | None = None,
-    measured: Measured = EVERYTHING,
-) -> Summary:
+    measured: MeasuredPart = EVERYTHING,
+) -> SimulationSummary:
     """Return the summary of a simulation and the trace it gave; warm-up is counted, but in no latency.
 
     ``engine``: what was simulated (its speculative tokens).
@@ -169,7 +169,7 @@ def summarize(
     ok = finished_ok(chosen)
     prompts = np.where(ok, prompt_tokens(chosen), np.nan)
     outputs = np.where(ok, chosen.cells("output_tokens").floats(), np.nan)
-    return Summary(
+    return SimulationSummary(
         schema_version=SCHEMA_VERSION,
         tool_version=tool_version(),
         num_requests=len(trace),
@@ -240,13 +240,13 @@ def _finished(simulation: Simulation, trace: Trace, window: Window | None) -> tu
     return int((ok & ended).sum()), int(tokens[ok & ended].sum())
 
 
-def _undone(simulation: Simulation) -> Undone | None:
+def _undone(simulation: Simulation) -> IncompleteCounts | None:
     """Return what a horizon cut off, None where it cut nothing."""
     num_incomplete = int((simulation.outcomes.status == Status.UNFINISHED).sum())
     if num_incomplete == 0:
         return None
     running, waiting, queued = simulation.num_running, simulation.num_waiting, simulation.num_in_gateway
-    return Undone(
+    return IncompleteCounts(
         num_running=running,
         num_waiting=waiting,
         num_in_gateway=queued,
@@ -265,13 +265,13 @@ def _of_histogram(counted: Histogram) -> Distribution:
     return distribution_of(_known(counted.mean()), percentiles)
 
 
-def _speculation(simulation: Simulation, engine: EngineConfig | None) -> Speculation | None:
+def _speculation(simulation: Simulation, engine: EngineConfig | None) -> SpeculationSummary | None:
     """Return what was drafted; the mean length is 1 + accepted / drafts, as vLLM logs it."""
     drafted, accepted = simulation.num_draft_tokens, simulation.num_accepted_tokens
     if engine is None or engine.num_speculative_tokens == 0:
         return None
     drafts = drafted / engine.num_speculative_tokens
-    return Speculation(
+    return SpeculationSummary(
         num_draft_tokens=drafted,
         num_accepted_tokens=accepted,
         acceptance_frac=_ratio(accepted, drafted),
@@ -294,7 +294,7 @@ def _kv_offload(simulation: Simulation, trace: Trace, engine: EngineConfig | Non
     )
 
 
-def table(summary: Summary, *, unanswered: Sequence[str] = ()) -> str:
+def table(summary: SimulationSummary, *, unanswered: Sequence[str] = ()) -> str:
     """Return the summary as lines for a terminal; ``unanswered``: keys that the twin has no answer to."""
     counts = ", ".join(f"{count:,} {status}" for status, count in summary["num_by_status"].items())
     hit = summary["prefix_hit_frac"]
@@ -329,20 +329,20 @@ def table(summary: Summary, *, unanswered: Sequence[str] = ()) -> str:
     return "\n".join(map(terminal, [*lines, *(operator_lines(times) if times is not None else ())]))
 
 
-def _no_blocks(summary: Summary) -> list[tuple[str, str]]:
+def _no_blocks(summary: SimulationSummary) -> list[tuple[str, str]]:
     """Return the line that says how often KV blocks lacked, none where they never did."""
     failures = summary["num_kv_allocation_failures"]
     return [("KV full", f"{failures:,} times blocks were asked for and not free")] if failures else []
 
 
-def speed_line(summary: Summary) -> str:
+def speed_line(summary: SimulationSummary) -> str:
     """Return how long the simulation took: no two runs take as long, so it is no part of the table."""
     seconds, cpu = summary["duration_us"] / 1e6, summary["engine_cpu_s"]
     faster = f", {seconds / cpu:,.0f} times faster than real time" if cpu > 0 else ""
     return f"simulated {four_digits(seconds)} s in {four_digits(cpu)} s of CPU{faster}"
 
 
-def _steps(summary: Summary) -> str:
+def _steps(summary: SimulationSummary) -> str:
     size = summary["steps"]["num_seqs"]["mean"]
     return f"{summary['num_steps']:,}" + (
         "" if size is None else f", {four_digits(size)} requests in one on average"
@@ -354,12 +354,12 @@ def _sending_us(trace: Trace) -> int | None:
     return int(sent.max()) if len(sent) else None
 
 
-def has_idle_end(summary: Summary) -> bool:
+def has_idle_end(summary: SimulationSummary) -> bool:
     """Return whether a good part of an open loop's time went by after its last request was sent."""
     return bool(_tail(summary))
 
 
-def _tail(summary: Summary) -> list[tuple[str, str]]:
+def _tail(summary: SimulationSummary) -> list[tuple[str, str]]:
     """Return the line that says why a server that keeps up has a throughput below the rate that was offered."""
     if (
         summary["offered_rate_per_s"] is None
@@ -388,7 +388,7 @@ VERDICTS: dict[Verdict, str] = {
 }
 
 
-def _offered(summary: Summary) -> list[tuple[str, str]]:
+def _offered(summary: SimulationSummary) -> list[tuple[str, str]]:
     """Return the lines of what was asked of the server, and whether it kept up; none where answers set the pace."""
     offered = summary["offered_rate_per_s"]
     facts = [] if offered is None else [("offered", f"{four_digits(offered)} requests/s")]
@@ -399,7 +399,7 @@ def _offered(summary: Summary) -> list[tuple[str, str]]:
     return [*facts, ("verdict", f"{VERDICTS[summary['verdict']]}{missed}")]
 
 
-def _optional_facts(summary: Summary) -> list[tuple[str, str]]:
+def _optional_facts(summary: SimulationSummary) -> list[tuple[str, str]]:
     """Return the lines of what only some runs have."""
     facts = []
     if (span := summary["measured"]) is not None:
@@ -438,7 +438,7 @@ def _optional_facts(summary: Summary) -> list[tuple[str, str]]:
     return facts
 
 
-def _goodput_lines(summary: Summary) -> list[str]:
+def _goodput_lines(summary: SimulationSummary) -> list[str]:
     """Return a line per service class with limits, and one for all."""
     good = summary["goodput"]
     if good is None:
@@ -467,7 +467,7 @@ def failures_note(num_by_status: Mapping[str, int]) -> str | None:
     )
 
 
-def why_none_finished(summary: Summary) -> str:
+def why_none_finished(summary: SimulationSummary) -> str:
     """Return the line that says why no request of a simulation finished, by what became of them."""
     counts = ", ".join(f"{count:,} {status}" for status, count in summary["num_by_status"].items())
     reasons = "; ".join(summary["num_by_reason"])

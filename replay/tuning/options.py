@@ -17,7 +17,7 @@ LIVE = "On a live server"
 
 
 @option_table
-class TwinOptions:
+class TuningTwinOptions:
     """What is tuned, for which limits and load."""
 
     config: ConfigOption
@@ -132,7 +132,7 @@ class ResultOptions:
 class TuneOptions:
     """All options of ``vtwin tune``, the load aside, in the order of its help."""
 
-    twin: TwinOptions
+    twin: TuningTwinOptions
     tried: TriedOptions
     live: LiveOptions
     result: ResultOptions

@@ -113,7 +113,7 @@ class TwinConfig:
 
     @property
     def is_plain_server(self) -> bool:
-        """Whether nobody asked for a cluster: what is shown is then of a server, not of a fleet."""
+        """Whether no cluster was asked for: what is shown is then of a server, not of a fleet."""
         return self.asked_cluster is None
 
     @property

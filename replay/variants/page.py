@@ -20,11 +20,11 @@ from traces.pages import (
     Mark,
     Markup,
     Page,
+    PageSection,
+    PageTable,
     Part,
     Prose,
     Scale,
-    Section,
-    Table,
     Terms,
     chart,
     legend,
@@ -78,7 +78,9 @@ def page_of_variants(
             _pictures(results, slo_us),
             *([_distributions(results, slo_us)] if len(results) <= MOST_CURVES else []),
             _table(results),
-            Section(title="How it came about", anchor="origin", parts=[Terms(terms=[("command", command)])]),
+            PageSection(
+                title="How it came about", anchor="origin", parts=[Terms(terms=[("command", command)])]
+            ),
         ],
         footer=f"vtwin {tool_version()} · --json prints every number on this page",
         warnings=warnings,
@@ -89,7 +91,7 @@ def page_of_variants(
 # -- over the variants ----------------------------------------------------------------------------------------
 
 
-def _pictures(results: Sequence[VariantResult], slo_us: Mapping[str, float]) -> Section:
+def _pictures(results: Sequence[VariantResult], slo_us: Mapping[str, float]) -> PageSection:
     """Return the latencies and the throughput over the variants."""
     places, x = _across(results)
     figures = [
@@ -104,7 +106,7 @@ def _pictures(results: Sequence[VariantResult], slo_us: Mapping[str, float]) -> 
             )
         )
     )
-    return Section(
+    return PageSection(
         title="Over the variants",
         anchor="variants",
         lead="Dark: the median; orange: the 99th percentile.",
@@ -172,7 +174,7 @@ def _joined(places: Floats, values: Floats, name: str, *, label: str = "") -> li
 # -- distributions --------------------------------------------------------------------------------------------
 
 
-def _distributions(results: Sequence[VariantResult], slo_us: Mapping[str, float]) -> Section:
+def _distributions(results: Sequence[VariantResult], slo_us: Mapping[str, float]) -> PageSection:
     """Return the share of requests up to each time, a line per variant."""
     latencies = [request_latencies(each.simulated) for each in results]
     figures = []
@@ -181,7 +183,7 @@ def _distributions(results: Sequence[VariantResult], slo_us: Mapping[str, float]
         named = [(f"pool-{number}", each) for number, each in enumerate(values)]
         figures.append(Figure(svg=cdf_of(named, title, slo_us.get(metric))))
     names = [(f"pool-{number}", _told(each)) for number, each in enumerate(results)]
-    return Section(
+    return PageSection(
         title="Distributions",
         anchor="distributions",
         lead="The share of requests up to each time.",
@@ -196,7 +198,7 @@ def _told(result: VariantResult) -> str:
 # -- numbers --------------------------------------------------------------------------------------------------
 
 
-def _table(results: Sequence[VariantResult]) -> Section:
+def _table(results: Sequence[VariantResult]) -> PageSection:
     """Return every figure, a column per variant."""
     columns = columns_of(results)
     keys = list(results[0].variant.varied)
@@ -205,9 +207,9 @@ def _table(results: Sequence[VariantResult]) -> Section:
     for name in list(columns[0])[1:]:
         cells = [_cell(name, each[name]) for each in columns]
         rows.append([name.replace("  ", INDENT), *cells])
-    parts: list[Part] = [Table(head=head, rows=rows, align="l" + "r" * len(columns))]
+    parts: list[Part] = [PageTable(head=head, rows=rows, align="l" + "r" * len(columns))]
     parts += [Prose(markup=f"{note}.") for note in notes_of(results)]
-    return Section(title="Numbers", anchor="numbers", parts=parts)
+    return PageSection(title="Numbers", anchor="numbers", parts=parts)
 
 
 def _cell(name: str, text: str) -> str | Cell:

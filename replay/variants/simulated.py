@@ -15,7 +15,7 @@ from replay.cluster.lives import most_at_once
 from replay.simulated_run import RunSettings, run
 from replay.timeline.watch import Usage
 from replay.trace.distribution import Distribution
-from replay.trace.simulation_summary import Summary, has_idle_end
+from replay.trace.simulation_summary import SimulationSummary, has_idle_end
 from replay.variants.side_by_side import mark_unanswered, side_by_side, unanswered_lines
 from traces import shown_time
 
@@ -61,7 +61,7 @@ class VariantResult:
     """
 
     variant: Variant
-    summary: Summary
+    summary: SimulationSummary
     usage: Usage
     simulated: Trace
     score: Fitness | None = None
@@ -157,7 +157,7 @@ def notes_of(results: Sequence[VariantResult]) -> list[str]:
     return notes + ([IDLE_END] if any(_is_idle_at_end(each.summary) for each in results) else [])
 
 
-def _is_idle_at_end(summary: Summary) -> bool:
+def _is_idle_at_end(summary: SimulationSummary) -> bool:
     """Return whether a server that keeps up answers less than it was sent, its run ending without new requests."""
     return summary["verdict"] != "overloaded" and has_idle_end(summary)
 
@@ -200,7 +200,7 @@ def _seats(usage: Usage) -> str:
 
 
 def _costs(result: VariantResult) -> dict[str, str]:
-    """Return what the instances of a variant cost and how many they are, ``-`` where nobody asks."""
+    """Return what the instances of a variant cost and how many they are, ``-`` where they are not asked for."""
     parts = result.infrastructure
     if parts is None or not result.is_about_cost:
         return dict.fromkeys(COSTS, "-")

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from sim.cluster.infrastructure.lives import Life
     from sim.cluster.live.cluster import LiveCluster
     from sim.cluster.live.states import INSTANCE_STATES
-    from sim.cluster.live.writing import Sender
+    from sim.cluster.live.writing import RequestOrigin
     from sim.cluster.ready import compile_cluster
     from sim.cluster.results.finished import ClusterSimulation, Instance, Split
     from sim.cluster.routing.own import FleetView, RequestView
@@ -90,12 +90,12 @@ __all__ = [
     "OwnPolicy",
     "PipelineLatency",
     "Pool",
+    "RequestOrigin",
     "RequestView",
     "Retries",
     "Role",
     "RoundRobin",
     "RoutingPolicy",
-    "Sender",
     "Session",
     "Size",
     "SnapshotIntervals",
@@ -154,7 +154,7 @@ _HOMES = {
     "RoundRobin": "sim.cluster.routing.policies",
     "RoutingPolicy": "sim.cluster.routing.policies",
     "SLO_PRIORITIES": "sim.cluster.slo",
-    "Sender": "sim.cluster.live.writing",
+    "RequestOrigin": "sim.cluster.live.writing",
     "Session": "sim.cluster.routing.policies",
     "Size": "sim.cluster.infrastructure.config",
     "SnapshotIntervals": "sim.cluster.config",

@@ -31,7 +31,7 @@ class FleetPool:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Router:
+class FleetRouter:
     """How a fleet chooses among its pools, given from the shortest context to the longest.
 
     - ``length``: the first whose context holds the request.
@@ -79,7 +79,7 @@ def simulate_routed(
     pools: Sequence[FleetPool],
     lengths: Lengths,
     arrival_s: Floats,
-    router: Router,
+    router: FleetRouter,
     *,
     labels: Ints | None = None,
 ) -> RoutedRun:
@@ -126,7 +126,7 @@ def _cut(lengths: Lengths, pool: FleetPool, factor: float) -> Lengths:
 
 
 def _choose(
-    router: Router, running: Sequence[SlotPool], fits: Sequence[int], draw: float, label: int | None
+    router: FleetRouter, running: Sequence[SlotPool], fits: Sequence[int], draw: float, label: int | None
 ) -> int:
     """Return a pool's number, -1 where none holds the request."""
     if router.name == "label":

@@ -19,7 +19,7 @@ SAME = 0.01
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Split:
+class LengthSplit:
     """A fleet of a pool for requests of at most ``threshold`` tokens and one for the others; None: nobody is so long.
 
     ``share``: of the requests that go to the short pool. ``cost_per_hour``: of all provisioned engines.
@@ -53,7 +53,7 @@ def size_split(
     threshold: int,
     context: int,
     factor: float = 1.0,
-) -> Split:
+) -> LengthSplit:
     """Return the two pools, sized; ``profiles``: of the short and of the long one.
 
     ``factor`` above 1: requests up to so many times too long have their prompts cut, and go to the short pool. Raises
@@ -73,7 +73,7 @@ def size_split(
         for size, profile in zip(sizes, profiles, strict=True)
         if size is not None
     )
-    return Split(
+    return LengthSplit(
         threshold=threshold, factor=factor, share=share, short=sizes[0], long=sizes[1], cost_per_hour=cost
     )
 
@@ -87,7 +87,7 @@ def sweep_thresholds(
     thresholds: Sequence[int],
     context: int,
     factors: Sequence[float] = (1.0,),
-) -> list[Split]:
+) -> list[LengthSplit]:
     """Return a split per threshold and factor that can be had."""
     found = []
     for threshold in thresholds:
@@ -135,7 +135,7 @@ class Splits:
 
     one: PoolSize
     profiles: tuple[GpuProfile, GpuProfile]
-    splits: tuple[Split, ...]
+    splits: tuple[LengthSplit, ...]
     is_one_best: bool
 
     @property
@@ -148,7 +148,7 @@ class Splits:
         """What one pool for all takes: its cost per hour, or its GPUs."""
         return self.one.provisioned * self._each(1)
 
-    def gpus(self, split: Split) -> int:
+    def gpus(self, split: LengthSplit) -> int:
         """Return how many GPUs both pools of a split have."""
         return sum(
             size.provisioned * profile.num_gpus
@@ -156,11 +156,11 @@ class Splits:
             if size is not None
         )
 
-    def amount(self, split: Split) -> float:
+    def amount(self, split: LengthSplit) -> float:
         """Return what a split takes: its cost per hour, or its GPUs."""
         return split.cost_per_hour if self.has_prices else self.gpus(split)
 
-    def saving(self, split: Split) -> float:
+    def saving(self, split: LengthSplit) -> float:
         """Return the share of one pool's cost, or GPUs, that a split saves; negative: it takes more."""
         return 1 - self.amount(split) / self.one_amount
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from calibrate.findings import Source
+from calibrate.findings import NamedTrace
 from replay import TwinConfig, simulate_trace
 from sim import Blackbox, EngineConfig
 from traces import Header, Trace, make_trace
@@ -63,8 +63,8 @@ def observed(trace: Trace, server: TwinConfig = SERVER, *, noise: float = 0.0, s
     )
 
 
-def source(name: str, trace: Trace) -> Source:
-    return Source(name=name, trace=trace)
+def source(name: str, trace: Trace) -> NamedTrace:
+    return NamedTrace(name=name, trace=trace)
 
 
 def with_latency(server: TwinConfig, **coefficients: float) -> TwinConfig:

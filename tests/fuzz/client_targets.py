@@ -20,7 +20,7 @@ from observe.response.sse import SseParser
 from observe.run.sent_request import SentRequest
 from observe.senders.exchange import Exchange
 from observe.server.engine_log import parse_engine_log
-from observe.server.http_client import Answer as HttpAnswer
+from observe.server.http_client import WholeAnswer
 from observe.server.prometheus_text import parse_metrics
 from observe.server.server_facts import facts_of
 from observe.server.server_metrics import counter_deltas, learn_from_metrics, spec_decode
@@ -142,7 +142,7 @@ def _metrics(data: bytes) -> None:
 
 
 def _about(data: bytes) -> None:
-    answer = HttpAnswer(status=200, body=data)
+    answer = WholeAnswer(status=200, body=data)
     try:
         facts = facts_of(answer, version=answer, scrape=None, model=None)
     except VtwinError as refusal:

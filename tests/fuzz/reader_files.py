@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 import yaml
 
-from calibrate.predictor.cache import Learned, write_cached
-from calibrate.predictor.training import Report, Score
+from calibrate.predictor.cache import PredictedOperator, write_cached
+from calibrate.predictor.training import RegressionReport, Score
 from tests.calibrate.predictor import profiles
 from tests.fuzz.mutate import Files
 from tests.traces.importers.test_foreign_results import BURST, RESULT, record
@@ -401,7 +401,7 @@ def sweep_rows() -> list[Files]:
 
 @cache
 def learned() -> Any:  # noqa: ANN401  what the cache keeps
-    report = Report(
+    report = RegressionReport(
         operator="mlp_up",
         features=("num_tokens",),
         estimator="grid",
@@ -414,7 +414,7 @@ def learned() -> Any:  # noqa: ANN401  what the cache keeps
         source="mlp.csv",
         notes=("a note",),
     )
-    return Learned(report=report, time_us=np.linspace(1.0, 90.0, 30), was_cached=True)
+    return PredictedOperator(report=report, time_us=np.linspace(1.0, 90.0, 30), was_cached=True)
 
 
 @cache

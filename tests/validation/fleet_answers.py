@@ -13,12 +13,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from replay.fleet.check.pool import Verification, verify
-from replay.fleet.check.steady import Asked
+from replay.fleet.check.steady import RunLength
 from replay.fleet.flex import cuts_of
-from replay.fleet.inputs.profiles import Source, from_profile, shipped_profiles
+from replay.fleet.inputs.profiles import ProfileSource, from_profile, shipped_profiles
 from replay.fleet.questions import whatif_of
 from replay.fleet.reserve import plan_day
-from replay.fleet.size import Check
+from replay.fleet.size import SizeCheck
 from sim.fleet import Lengths
 from sim.fleet.reserved import HOURS
 from sim.fleet.sizing import Objective, pool_at
@@ -39,12 +39,12 @@ NUM_DAYS = 1
 class Case:
     """A workload, an engine and an objective."""
 
-    source: Source
+    source: ProfileSource
     lengths: Lengths
     rate_per_s: float
     objective: Objective
 
-    def truth(self, seen: Verification, source: Source, service_s: float) -> float:
+    def truth(self, seen: Verification, source: ProfileSource, service_s: float) -> float:
         """Return TTFT p99 of long runs of the same engines."""
         runs = [
             verify(
@@ -54,7 +54,7 @@ class Case:
                 engines=seen.engines,
                 service_s=service_s,
                 seed=7000 + number,
-                asked=Asked(num_requests=LONG),
+                asked=RunLength(num_requests=LONG),
             )
             for number in range(NUM_LONG)
         ]
@@ -89,7 +89,7 @@ def of_sizes(number: int) -> Iterator[Seen]:
             [mine.rate_per_s],
             mine.objective,
             context=CONTEXT,
-            check=Check(asked=Asked(num_requests=NUM_REQUESTS), seed=seed),
+            check=SizeCheck(asked=RunLength(num_requests=NUM_REQUESTS), seed=seed),
         )
         if answer.simulated is None or answer.simulated.verified is None:
             continue
@@ -113,7 +113,7 @@ def of_cuts(number: int) -> Iterator[Seen]:
             mine.objective,
             context=CONTEXT,
             engines=engines,
-            check=Check(asked=Asked(num_requests=NUM_REQUESTS), seed=seed),
+            check=SizeCheck(asked=RunLength(num_requests=NUM_REQUESTS), seed=seed),
         )
         seats = {each.formula.slots: each.seen for each in cuts if each.keeps_up and each.seen is not None}
         for number_of in sorted(seats)[::3]:
@@ -138,7 +138,7 @@ def of_days(number: int) -> Iterator[Seen]:
             mine.objective,
             context=CONTEXT,
             burst_price=2.0,
-            check=Check(asked=Asked(num_requests=NUM_REQUESTS), seed=seed),
+            check=SizeCheck(asked=RunLength(num_requests=NUM_REQUESTS), seed=seed),
         )
         for rate, pool, found in zip(rates, plan.simulated, plan.seen, strict=False):
             if found is None:

@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from replay.fleet.check.pool import Verification, verify
-from replay.fleet.check.steady import Asked, Measured
-from replay.fleet.inputs.profiles import Source, from_profile, shipped_profiles
+from replay.fleet.check.steady import BatchedMean, RunLength
+from replay.fleet.inputs.profiles import ProfileSource, from_profile, shipped_profiles
 from sim.fleet import Lengths
 from sim.fleet.sizing import pool_at
 from tests.validation.intervals import Seen, seen_of, table_of
@@ -30,7 +30,7 @@ FIGURES = ("ttft_p99", "ttft_p50", "tpot_mean", "tpot_p99")
 class Case:
     """A fleet under load."""
 
-    source: Source
+    source: ProfileSource
     lengths: Lengths
     rate_per_s: float
     engines: int
@@ -45,7 +45,7 @@ class Case:
             engines=self.engines,
             service_s=self.service_s,
             seed=seed,
-            asked=Asked(num_requests=num_requests),
+            asked=RunLength(num_requests=num_requests),
         )
 
 
@@ -80,7 +80,7 @@ def intervals_of(number: int) -> list[Seen]:
     for seed in range(NUM_RUNS):
         run = fleet.run(1 + seed, 50_000)
         for name in FIGURES:
-            figure: Measured = getattr(run, name)
+            figure: BatchedMean = getattr(run, name)
             is_enough = replace(run, ttft_p99=figure).is_long_enough
             found.append(seen_of(name, figure, truths[name], is_called_enough=is_enough))
     return found

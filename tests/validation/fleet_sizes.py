@@ -11,7 +11,7 @@ from pathlib import Path
 from replay.fleet.check.pool import Verification
 from replay.fleet.inputs.profiles import read_source
 from replay.fleet.inputs.workload import fitting_context, read_lengths
-from replay.fleet.size import Check, FleetPlan, sized_fleet
+from replay.fleet.size import FleetPlan, SizeCheck, sized_fleet
 from sim.fleet.sizing import Objective
 
 WORKLOADS = {
@@ -35,7 +35,7 @@ def sized(data: Path, name: str, rate_per_s: float) -> FleetPlan:
         Objective(ttft_p99_s=limit_s),
         context=context,
         split=None,
-        check=Check(smallest=False),
+        check=SizeCheck(smallest=False),
     )
 
 

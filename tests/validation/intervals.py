@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from replay.fleet.check.pool import Verification
-from replay.fleet.check.steady import Measured
+from replay.fleet.check.steady import BatchedMean
 
 HEAD = (
     "intervals | hold the long runs | called long enough | of these hold them | median half width | median error |",
@@ -31,7 +31,7 @@ class Seen:
     off: float
 
 
-def seen_of(name: str, figure: Measured, truth: float, *, is_called_enough: bool) -> Seen:
+def seen_of(name: str, figure: BatchedMean, truth: float, *, is_called_enough: bool) -> Seen:
     """Return a figure's interval held against the truth, seconds."""
     return Seen(
         name=name,

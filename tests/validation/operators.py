@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from calibrate.predictor.measured import OperatorTable, Wanted, operator_table
+from calibrate.predictor.measured import OperatorTable, ProfileQuery, operator_table
 from calibrate.predictor.prefill import prefill_points, prefill_times
 from calibrate.predictor.profiles.matmuls import curves_of
 from calibrate.predictor.profiles.sources import read_profiles
@@ -59,7 +59,7 @@ def operators_table(data: Path) -> str:
         "|---|---|---|---|---|---|---|---|",
     ]
     for title, model, gpu, tp, places in PROFILES:
-        wanted = Wanted(shape=read_model_config(model), gpu=gpu, tp=tp)
+        wanted = ProfileQuery(shape=read_model_config(model), gpu=gpu, tp=tp)
         for table in read_profiles([data / place for place in places], wanted).tables.values():
             report = train_operator(table).report
             score = report.score

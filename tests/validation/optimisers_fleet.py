@@ -16,14 +16,14 @@ from replay.fleet.check.handoff import verify_handoff
 from replay.fleet.check.limits import keeps
 from replay.fleet.check.pool import stay_s, verify
 from replay.fleet.check.search import terms
-from replay.fleet.check.steady import Asked
+from replay.fleet.check.steady import RunLength
 from replay.fleet.disagg import KV_BYTES_70B, plan_disagg
 from replay.fleet.inputs.pools import PoolRouter, PoolSpec, assigned
-from replay.fleet.inputs.profiles import Source, from_profile, of_context, shipped_profiles
+from replay.fleet.inputs.profiles import ProfileSource, from_profile, of_context, shipped_profiles
 from replay.fleet.inputs.workload import fitting_context
 from replay.fleet.pools import SHARED, Asking, plan_pools, simulated_together
 from replay.fleet.questions import splits_of
-from replay.fleet.size import Check, plan_pool
+from replay.fleet.size import SizeCheck, plan_pool
 from sim.cluster.transfer.config import Disaggregation
 from sim.fleet import Lengths
 from sim.fleet.disaggregated import Transfer, disaggregated_at, keeps_by_formula, sweep_disaggregated
@@ -65,7 +65,7 @@ def _brief(rng: np.random.Generator) -> Lengths:
     )
 
 
-def _source(rng: np.random.Generator) -> Source:
+def _source(rng: np.random.Generator) -> ProfileSource:
     name = str(rng.choice(NAMES))
     return from_profile(name, shipped_profiles()[name], context=CONTEXT)
 
@@ -94,7 +94,7 @@ def simulated(number: int) -> Answer:
     one = pool_at(source.profile, lengths, 1.0, context=CONTEXT, engines=1)
     rate = float(rng.uniform(1.5, 5)) * one.throughput
     objective = Objective(ttft_p99_s=one.ttft_p99_s * float(rng.uniform(2, 6)), utilization_cap=0.7)
-    check = Check(asked=Asked(num_requests=5000), seed=number)
+    check = SizeCheck(asked=RunLength(num_requests=5000), seed=number)
     plan = plan_pool(source, lengths, rate, objective, context=CONTEXT, check=check)
 
     def is_kept(engines: int, run: int) -> bool:
@@ -215,7 +215,7 @@ def disagg_simulated(number: int) -> Answer:
     rate = float(rng.uniform(1.2, 4)) * alone.rate_per_s
     links = Disaggregation(kv_bandwidth_gbps=float(rng.uniform(100, 400)), kv_bytes_per_token=KV_BYTES_70B)
     objective = Objective(ttft_p99_s=alone.ttft_p99_s * float(rng.uniform(1.5, 4)))
-    check = Check(asked=Asked(num_requests=4000), seed=number)
+    check = SizeCheck(asked=RunLength(num_requests=4000), seed=number)
     plan = plan_disagg(
         (source, source),
         lengths,
@@ -257,7 +257,7 @@ def pools_together(number: int) -> Answer:
         PoolSpec(name=name, profile=str(rng.choice(NAMES)), up_to=up_to, takes=(), share=None, price=None)
         for name, up_to in (("short", limit), ("long", int(lengths.total_tokens.max())))
     ]
-    check = Check(asked=Asked(num_requests=4000), seed=number)
+    check = SizeCheck(asked=RunLength(num_requests=4000), seed=number)
     profiles = {
         name: replace(shipped_profiles()[name], max_slots=16, reserves_context=False) for name in NAMES
     }

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from replay.gpus.comparison import Asked, compare_gpus
+from replay.gpus.comparison import GpuQuestion, compare_gpus
 from replay.model.gpus import find_gpu
 from replay.search.draws import DEFAULT_NUM_REQUESTS, Drawing, drawing_of, draws, options_at
 from replay.search.load import loads_of
@@ -114,7 +114,7 @@ def compared_of(number: int, _folder: Path) -> Iterator[Seen]:
     limits = parse_run_slo(
         f"ttft_p99={int(rng.integers(300, 2000))}ms,tpot_p99={int(rng.integers(30, 80))}ms"
     )
-    asked = Asked(
+    asked = GpuQuestion(
         model_config=LLAMA,
         latency_model="physics",
         engine={"max_num_seqs": int(2 ** rng.integers(4, 9))},

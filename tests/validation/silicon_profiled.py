@@ -13,7 +13,7 @@ import numpy as np
 
 from calibrate.predictor.build import train
 from calibrate.predictor.cache import default_cache
-from calibrate.predictor.measured import ProfileError, Wanted
+from calibrate.predictor.measured import ProfileError, ProfileQuery
 from replay.model import find_gpu
 from replay.twin.profiled import StepTableFile, model_of
 from sim import Profiled, simulate
@@ -47,7 +47,7 @@ class Tables:
         return self.made[key]
 
     def _train(self, point: Point) -> StepTableFile | None:
-        wanted = Wanted(shape=shape_of(point), gpu=point.gpu, tp=point.tp)
+        wanted = ProfileQuery(shape=shape_of(point), gpu=point.gpu, tp=point.tp)
         folder = self.data / KERNELS / f"{point.gpu.lower()}_sxm"
         try:
             return train([folder], wanted, find_gpu(point.gpu), cache=default_cache(), strict=True)[0]

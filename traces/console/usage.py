@@ -40,7 +40,7 @@ def usage_line(error: click.ClickException, *, own_way: OwnWay) -> str:
 
 
 def _cure(message: str, options: Collection[str | None]) -> str:
-    """Return what would have been right, behind a message on a value that is no number; empty where nobody can tell."""
+    """Return what would have been right, behind a message on a value that is no number; empty where it is unknown."""
     found = re.search(r"'--([\w-]+)': got '([^']*)', expected (a number|an integer)$", message)
     if found is None:
         return ""

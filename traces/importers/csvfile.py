@@ -30,16 +30,16 @@ _EXPECTED: Final = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Column:
+class CsvColumn:
     """A column of the file: its name, and µs per unit where it holds a time."""
 
     name: str
     us_per_unit: int | None = None
 
 
-def parse_columns(text: str) -> dict[str, Column]:
+def parse_columns(text: str) -> dict[str, CsvColumn]:
     """Return what ``--columns`` says, by TraceV2's names. Raises ConfigError."""
-    columns: dict[str, Column] = {}
+    columns: dict[str, CsvColumn] = {}
     for part in text.split(","):
         short, equals, source = part.strip().partition("=")
         if not equals or not short or not source:
@@ -58,18 +58,18 @@ def parse_columns(text: str) -> dict[str, Column]:
     return columns
 
 
-def _with_unit(source: str, *, target: str, short: str) -> Column:
+def _with_unit(source: str, *, target: str, short: str) -> CsvColumn:
     is_time = target.endswith("_us")
     name, colon, unit = source.rpartition(":")
     if not is_time:
-        return Column(name=source)
+        return CsvColumn(name=source)
     if not colon or unit not in US_PER:
         units = ", ".join(f"{short}={name or source}:{each}" for each in US_PER)
         raise ConfigError(f"--columns: got {short}={source}, expected its unit: one of {units}")
-    return Column(name=name, us_per_unit=US_PER[unit])
+    return CsvColumn(name=name, us_per_unit=US_PER[unit])
 
 
-def read_csv_file(path: Path, columns: Mapping[str, Column]) -> Trace:
+def read_csv_file(path: Path, columns: Mapping[str, CsvColumn]) -> Trace:
     """Return the requests in this CSV, a row each; times count from the earliest arrival.
 
     Without an arrival column all arrive at 0. Raises TraceError that names file, line and column for a cell that
@@ -102,7 +102,7 @@ def _is_moment(target: str) -> bool:
     return target == "deadline_us" or (target.endswith("_time_us") and target != "think_time_us")
 
 
-def read_numbers_and_text(path: Path, columns: Mapping[str, Column]) -> pd.DataFrame:
+def read_numbers_and_text(path: Path, columns: Mapping[str, CsvColumn]) -> pd.DataFrame:
     """Return the file's columns that are asked for, numbers as floats. Raises TraceError."""
     return read_columns(path, {it.name: _dtype_in_file(target) for target, it in columns.items()})
 

@@ -17,14 +17,14 @@ import pandas as pd
 
 from traces.errors import TraceError
 from traces.header import Header, Source
-from traces.importers.csvfile import US_PER, Column, read_columns, read_csv_file, whole
+from traces.importers.csvfile import US_PER, CsvColumn, read_columns, read_csv_file, whole
 from traces.trace import Trace, make_trace
 
 METRICS_FILE: Final = "request_metrics.csv"
 _ARRIVAL: Final = "arrived_at"
 _LENGTHS: Final = {
-    "input_tokens": Column(name="num_prefill_tokens"),
-    "output_tokens": Column(name="num_decode_tokens"),
+    "input_tokens": CsvColumn(name="num_prefill_tokens"),
+    "output_tokens": CsvColumn(name="num_decode_tokens"),
 }
 _GAP: Final = "request_inter_arrival_delay"
 _METRICS: Final = (
@@ -46,7 +46,7 @@ def read_vidur(path: Path) -> Trace:
         return _read_metrics(file, names=names)
     columns = dict(_LENGTHS)
     if _ARRIVAL in names:
-        columns["arrival_time_us"] = Column(name=_ARRIVAL, us_per_unit=US_PER["s"])
+        columns["arrival_time_us"] = CsvColumn(name=_ARRIVAL, us_per_unit=US_PER["s"])
     trace = read_csv_file(file, columns)
     assert trace.header.source is not None  # noqa: S101 - the reader has set it
     return trace.with_header(source=replace(trace.header.source, format="vidur"))

@@ -41,7 +41,7 @@ class Cell:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Table:
+class PageTable:
     """Columns under ``head``; ``align`` has a letter a column: l(eft), n(o wrapping, left), r(ight), c(entre).
 
     ``groups`` are row numbers before which a rule is drawn; ``wide`` tables fill the page.
@@ -91,7 +91,7 @@ class Terms:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Source:
+class FoldedText:
     """Text as it stands in a file, folded away under its title."""
 
     title: str
@@ -107,11 +107,11 @@ class Code:
     kind: str = field(default="code", init=False)
 
 
-Part = Table | Prose | Figures | Terms | Source | Code
+Part = PageTable | Prose | Figures | Terms | FoldedText | Code
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Section:
+class PageSection:
     """A heading and what follows it; ``lead`` is the sentence under the heading."""
 
     title: str
@@ -132,7 +132,7 @@ class Page:
     eyebrow: str
     lead: str
     headlines: Sequence[Headline]
-    sections: Sequence[Section]
+    sections: Sequence[PageSection]
     footer: str = ""
     warnings: Sequence[str] = ()
 

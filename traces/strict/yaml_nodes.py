@@ -1,4 +1,4 @@
-"""YAML and JSON text to nodes that know their line: what a document is, before anybody asks for a type.
+"""YAML and JSON text to nodes that know their line: what a document is, before types are checked.
 
 One rule for scalars, that of YAML 1.2: ``true`` and ``false`` are booleans, ``yes``, ``on`` and ``1:30`` are text,
 ``1e6`` is a number; what stands in quotes is text. Underscores between digits are allowed. A key that is given twice

@@ -15,11 +15,11 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from traces.workload.model import Client, Window
+from traces.workload.model import ActiveWindow, Client
 
 Floats = npt.NDArray[np.float64]
 
-ALWAYS = Window(start_us=0, end_us=2**62)
+ALWAYS = ActiveWindow(start_us=0, end_us=2**62)
 """The activity of a client that names no windows."""
 
 

@@ -68,7 +68,7 @@ def cv_of_shape(process: ArrivalProcess, shape: float) -> float:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Window:
+class ActiveWindow:
     """(start_us, end_us]: a client is active; what it gives replaces the client's own.
 
     ``trace_rate_per_s`` weighs the client against the others active then, or is its rate where the workload
@@ -117,7 +117,7 @@ class OpenLoop:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ClosedLoop:
+class UserLoop:
     """``concurrency`` users who each send, wait for the answer, think ``think_time_us``, and send again.
 
     ``in_waves``: they wait for each other too, and send all at once.
@@ -212,7 +212,7 @@ class Client:
     streaming: bool = True
     timeout_us: int | None = None
     slo_target_us: int | None = None
-    windows: tuple[Window, ...] = ()
+    windows: tuple[ActiveWindow, ...] = ()
     rounds: Rounds = ONE_ROUND
     modalities: Modalities | None = None
     reason_percent: Distribution | None = None
@@ -249,7 +249,7 @@ class Workload:
     """
 
     clients: tuple[Client, ...]
-    load: OpenLoop | ClosedLoop
+    load: OpenLoop | UserLoop
     num_requests: int | None = None
     duration_us: int | None = None
     seed: int | None = None
@@ -269,7 +269,7 @@ class Workload:
             require(bound is None or bound >= 1, f"{name}: got {bound}, expected an integer >= 1")
         ends = self.num_requests is not None or self.duration_us is not None
         require(ends, "num_requests: got neither it nor a duration, expected one of them")
-        if isinstance(self.load, ClosedLoop):
+        if isinstance(self.load, UserLoop):
             self._check_closed_loop()
         else:
             self._check_open_loop(self.load)

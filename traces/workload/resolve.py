@@ -19,9 +19,9 @@ from traces.workload.model import (
     ONE_ROUND,
     Arrival,
     Client,
-    ClosedLoop,
     OpenLoop,
     Rounds,
+    UserLoop,
     Workload,
 )
 from traces.workload.options import (
@@ -134,7 +134,7 @@ def _from_spec(options: WorkloadOptions) -> Workload:
             )
         workload = replace(workload, load=OpenLoop(rate_per_s=options.rate))
     if options.num_requests is not None or options.duration is not None:
-        if options.duration is not None and isinstance(workload.load, ClosedLoop):
+        if options.duration is not None and isinstance(workload.load, UserLoop):
             raise ConfigError(
                 f"--duration: cannot be combined with a closed loop, expected --num-requests ({options.workload})"
             )
@@ -157,11 +157,11 @@ def _extent(options: WorkloadOptions) -> tuple[int | None, int | None]:
     return options.num_requests, max(1, to_us(options.duration))
 
 
-def _load(options: WorkloadOptions) -> OpenLoop | ClosedLoop:
+def _load(options: WorkloadOptions) -> OpenLoop | UserLoop:
     if options.batch is not None:
-        return ClosedLoop(concurrency=options.batch, in_waves=True)
+        return UserLoop(concurrency=options.batch, in_waves=True)
     if options.concurrency is not None:
-        return ClosedLoop(concurrency=options.concurrency, think_time_us=to_us(options.think_time or 0.0))
+        return UserLoop(concurrency=options.concurrency, think_time_us=to_us(options.think_time or 0.0))
     return OpenLoop(rate_per_s=options.rate)
 
 

@@ -23,7 +23,7 @@ from traces.errors import ConfigError, TraceError
 from traces.strict.json_text import finite, parse_value, read_bytes
 from traces.strict.limits import MOST_REQUESTS, MOST_S, MOST_TOKENS
 from traces.workload.lengths import Constant, Empirical, Separate, Shares
-from traces.workload.model import CV_RANGE, Arrival, ArrivalProcess, Client, Window, cv_of_shape
+from traces.workload.model import CV_RANGE, ActiveWindow, Arrival, ArrivalProcess, Client, cv_of_shape
 
 _HINT: Final = "expected a folder of ServeGen's chunk-N-trace.csv and chunk-N-dataset.json"
 _NAME: Final = re.compile(r"chunk-(\d+)-trace\.csv(?:\.gz)?")
@@ -140,7 +140,7 @@ def servegen_clients(folder: Path, cut: Cut) -> Population:
 def _client(chunk: _Chunk, cut: Cut, *, start_s: float, span_s: float) -> Client | None:
     """Return the chunk as a client with a window per interval of the cut; None if it sends nothing then."""
     end_s = start_s + span_s
-    windows: list[Window] = []
+    windows: list[ActiveWindow] = []
     for interval in chunk.intervals:
         begin, end = max(interval.start_s, start_s), min(interval.start_s + chunk.step_s, end_s)
         start_us, end_us = round((begin - start_s) * _US), round((end - start_s) * _US)
@@ -149,7 +149,7 @@ def _client(chunk: _Chunk, cut: Cut, *, start_s: float, span_s: float) -> Client
             continue
         prompt, output = counted.lengths()
         windows.append(
-            Window(
+            ActiveWindow(
                 start_us=start_us,
                 end_us=end_us,
                 trace_rate_per_s=interval.rate_per_s * cut.scale,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from traces.errors import ConfigError
-from traces.workload.model import Window
+from traces.workload.model import ActiveWindow
 
 _STEPS: Final = 100
 """Constant pieces that a ramp is made of: each is off by half a hundredth of the ramp's height at most."""
@@ -17,9 +17,9 @@ _MOST_S: Final = 1e9
 _EXPECTED: Final = "expected RATE:TIME or FROM-TO:TIME, separated by commas (5:60s,5-20:2m)"
 
 
-def stage_windows(text: str) -> tuple[Window, ...]:
+def stage_windows(text: str) -> tuple[ActiveWindow, ...]:
     """Return the windows that ``text`` says, one after another from 0. Raises ConfigError."""
-    windows: list[Window] = []
+    windows: list[ActiveWindow] = []
     start_us = 0
     for part in text.split(","):
         low, high, span_us = _parse(part.strip())
@@ -32,12 +32,12 @@ def stage_windows(text: str) -> tuple[Window, ...]:
     return tuple(windows)
 
 
-def _pieces(low: float, high: float, *, start_us: int, span_us: int) -> list[Window]:
+def _pieces(low: float, high: float, *, start_us: int, span_us: int) -> list[ActiveWindow]:
     """Return a constant rate as one window, a ramp as many, each at the rate of its middle."""
     number = 1 if low == high else min(_STEPS, span_us)
     edges = [start_us + span_us * step // number for step in range(number + 1)]
     return [
-        Window(
+        ActiveWindow(
             start_us=edges[step],
             end_us=edges[step + 1],
             trace_rate_per_s=low + (high - low) * (step + 0.5) / number,

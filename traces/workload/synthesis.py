@@ -15,8 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from traces.errors import ConfigError
-from traces.header import ClosedLoop as LoopInHeader
-from traces.header import Header
+from traces.header import ClosedLoop, Header
 from traces.schema import FIELDS
 from traces.strict.limits import MOST_REQUESTS
 from traces.tables.cells import NUMPY_DTYPE, all_known, cells_where
@@ -26,7 +25,7 @@ from traces.workload.arrivals import RateProfile, rate_profiles
 from traces.workload.content import CONTENT_COLUMNS, draw_content, prompt_of
 from traces.workload.draw import draw_lengths, draw_tokens, unit_gaps
 from traces.workload.lengths import Recorded, Separate
-from traces.workload.model import Client, ClosedLoop, OpenLoop, Window, Workload
+from traces.workload.model import ActiveWindow, Client, OpenLoop, UserLoop, Workload
 from traces.workload.options import WorkloadOptions, check_options
 from traces.workload.recorded.from_trace import requests_again
 from traces.workload.recorded.resampling import DrawnRequests, draw_rows, header_keys, with_recorded
@@ -47,7 +46,7 @@ MAX_REQUESTS: Final = MOST_REQUESTS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Source:
+class StreamSource:
     """What one stream of requests is drawn from; ``client`` is its client's index, ``stream`` its name."""
 
     client: int
@@ -112,7 +111,7 @@ def synth(workload: Workload, *, seed: int) -> Trace:
     Raises ConfigError where the workload's windows hold no request.
     """
     load = workload.load
-    draws = _closed(workload, seed) if isinstance(load, ClosedLoop) else _open(workload, load, seed)
+    draws = _closed(workload, seed) if isinstance(load, UserLoop) else _open(workload, load, seed)
     if draws.client.size == 0:
         source = workload.source or "options"
         raise ConfigError(f"workload: got no request within its time, expected at least one ({source})")
@@ -133,16 +132,16 @@ def synth(workload: Workload, *, seed: int) -> Trace:
     return make_trace(replace(header, **taken), _columns(workload, draws))  # type: ignore[arg-type]
 
 
-def _rate_in_header(load: OpenLoop | ClosedLoop) -> float | None:
+def _rate_in_header(load: OpenLoop | UserLoop) -> float | None:
     """Return the rate in all, where there is one that is asked for and finite."""
     rate = load.rate_per_s if isinstance(load, OpenLoop) else None
     return None if rate is None or rate == math.inf else rate
 
 
-def _loop_in_header(load: OpenLoop | ClosedLoop) -> LoopInHeader | None:
+def _loop_in_header(load: OpenLoop | UserLoop) -> ClosedLoop | None:
     if isinstance(load, OpenLoop):
         return None
-    return LoopInHeader(
+    return ClosedLoop(
         concurrency=load.concurrency, think_time_us=load.think_time_us, in_waves=load.in_waves or None
     )
 
@@ -229,22 +228,24 @@ def _think_us(client: Client, *, seed: int, stream: str, n: int) -> Ints:
     return draw_tokens(client.rounds.think_time, seed=seed, stream=f"{stream}/think", n=n)
 
 
-def _sources(index: int, client: Client) -> list[Source]:
+def _sources(index: int, client: Client) -> list[StreamSource]:
     """Return the client with the windows that draw as it does, and one source per other window."""
     if not any(window.overrides for window in client.windows):
-        return [Source(client=index, stream=f"client {client.id}", drawn=client)]
+        return [StreamSource(client=index, stream=f"client {client.id}", drawn=client)]
     own = tuple(window for window in client.windows if not window.overrides)
     sources = []
     if own:
-        sources.append(Source(client=index, stream=f"client {client.id}", drawn=replace(client, windows=own)))
+        sources.append(
+            StreamSource(client=index, stream=f"client {client.id}", drawn=replace(client, windows=own))
+        )
     for window in client.windows:
         if window.overrides:
             stream = f"client {client.id} from {window.start_us}"
-            sources.append(Source(client=index, stream=stream, drawn=_as_in(window, client)))
+            sources.append(StreamSource(client=index, stream=stream, drawn=_as_in(window, client)))
     return sources
 
 
-def _as_in(window: Window, client: Client) -> Client:
+def _as_in(window: ActiveWindow, client: Client) -> Client:
     lengths = client.lengths
     if isinstance(lengths, Separate):
         prompt, output = window.prompt or lengths.prompt, window.output or lengths.output
@@ -259,7 +260,7 @@ def _as_in(window: Window, client: Client) -> Client:
 
 
 def _arrivals_until_enough(
-    workload: Workload, sources: list[Source], profiles: list[RateProfile], seed: int
+    workload: Workload, sources: list[StreamSource], profiles: list[RateProfile], seed: int
 ) -> list[Ints]:
     """Return each source's arrivals, ascending, in µs, up to a time that holds all that is asked for."""
     duration = math.inf if workload.duration_us is None else float(workload.duration_us)
@@ -289,7 +290,7 @@ def _likely_end_us(profiles: list[RateProfile], wanted: float) -> float:
     return min(reached, float(edges[-1]))
 
 
-def _arrivals(source: Source, profile: RateProfile, *, until_us: float, seed: int) -> Ints:
+def _arrivals(source: StreamSource, profile: RateProfile, *, until_us: float, seed: int) -> Ints:
     """Return the source's arrivals up to and including ``until_us``, ascending, int64 µs."""
     expected = profile.expected(until_us)
     n = math.ceil(expected + 4 * math.sqrt(expected) + 8)
@@ -307,7 +308,7 @@ def _arrivals(source: Source, profile: RateProfile, *, until_us: float, seed: in
         n *= 2
 
 
-def _exactly(source: Source, *, seed: int, until_us: float) -> Ints:
+def _exactly(source: StreamSource, *, seed: int, until_us: float) -> Ints:
     """Return as many arrivals as are asked for, gaps scaled so that the last is at the end."""
     assert source.drawn.arrival.exactly is not None  # noqa: S101 - the caller has looked
     number, span_us = source.drawn.arrival.exactly
@@ -339,7 +340,7 @@ def _closed(workload: Workload, seed: int) -> Draws:
     )
 
 
-def _first_round_us(load: ClosedLoop, session: Ints) -> list[int | None]:
+def _first_round_us(load: UserLoop, session: Ints) -> list[int | None]:
     """Return the arrivals: the users' first requests spread over a think time (a wave's all at 0), then None."""
     spread_us = 0 if load.in_waves else load.think_time_us
     return [
@@ -378,9 +379,7 @@ def _columns(workload: Workload, draws: Draws) -> dict[str, object]:
     if not _recorded(workload):
         return columns
     drawn = DrawnRequests(client=draws.client, row=draws.row, session=draws.session)
-    return with_recorded(
-        columns, drawn, clients=workload.clients, in_closed_loop=isinstance(load, ClosedLoop)
-    )
+    return with_recorded(columns, drawn, clients=workload.clients, in_closed_loop=isinstance(load, UserLoop))
 
 
 def _content_column(name: str, values: Floats) -> object:

@@ -8,8 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 
 from calibrate.compare.bootstrap import Floats
-from calibrate.fit.objective.objective import Objective
-from calibrate.fit.objective.simulated import Run
+from calibrate.fit.objective.objective import FitObjective
+from calibrate.fit.objective.simulated import SimulatedTrace
 
 THREADS = 2
 """Simulations at a time; the engine runs without the interpreter's lock."""
@@ -22,7 +22,7 @@ MOST_PAIRS, MOST_PAIRS_CAREFULLY = 4, 12
 """A place's loss is that of the runs around it with this many simulated requests together, at most twice as many."""
 
 
-def simulate_many(objective: Objective, thetas: Sequence[Floats]) -> list[list[Run]]:
+def simulate_many(objective: FitObjective, thetas: Sequence[Floats]) -> list[list[SimulatedTrace]]:
     """Return the runs at several coefficient vectors, in their order; some at a time where that is faster."""
     if max(len(trace.requests) for trace in objective.traces) < WORTH_A_THREAD:
         return [objective.simulate(theta) for theta in thetas]
@@ -30,12 +30,14 @@ def simulate_many(objective: Objective, thetas: Sequence[Floats]) -> list[list[R
         return list(pool.map(objective.simulate, thetas))
 
 
-def num_requests(objective: Objective) -> int:
+def num_requests(objective: FitObjective) -> int:
     """Return how many requests take part in the loss."""
     return sum(trace.num_used for trace in objective.traces)
 
 
-def runs_around(objective: Objective, theta: Floats, *, carefully: bool = False) -> list[list[Run]]:
+def runs_around(
+    objective: FitObjective, theta: Floats, *, carefully: bool = False
+) -> list[list[SimulatedTrace]]:
     """Return every trace's runs at places close to ``theta``, in mirrored pairs; of many requests fewer."""
     enough, most = (
         (CAREFULLY_AVERAGED, MOST_PAIRS_CAREFULLY) if carefully else (AVERAGED_REQUESTS, MOST_PAIRS)
@@ -48,13 +50,13 @@ def runs_around(objective: Objective, theta: Floats, *, carefully: bool = False)
     return simulate_many(objective, list(points))
 
 
-def residuals_around(objective: Objective, theta: Floats, *, carefully: bool = False) -> list[Floats]:
+def residuals_around(objective: FitObjective, theta: Floats, *, carefully: bool = False) -> list[Floats]:
     """Return, per trace [4, n], the residuals averaged over those runs."""
     sampled = [objective.residuals(runs) for runs in runs_around(objective, theta, carefully=carefully)]
     return [np.mean(values, axis=0) for values in zip(*sampled, strict=True)]
 
 
-def loss_around(objective: Objective, theta: Floats, *, carefully: bool = False) -> float:
+def loss_around(objective: FitObjective, theta: Floats, *, carefully: bool = False) -> float:
     """Return the loss of the averaged residuals: the staircase of one run outweighs what a step gains.
 
     ``carefully``: averaged over more runs.
@@ -62,7 +64,7 @@ def loss_around(objective: Objective, theta: Floats, *, carefully: bool = False)
     return objective.loss(residuals_around(objective, theta, carefully=carefully), theta)
 
 
-def latencies_around(objective: Objective, theta: Floats) -> list[Floats]:
+def latencies_around(objective: FitObjective, theta: Floats) -> list[Floats]:
     """Return, per trace [4, n], the latencies averaged over those runs, by their logs."""
     sampled = [[np.log(run.latency_us) for run in runs] for runs in runs_around(objective, theta)]
     return [np.exp(np.mean(values, axis=0)) for values in zip(*sampled, strict=True)]

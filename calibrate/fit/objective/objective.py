@@ -13,7 +13,7 @@ from calibrate.fit.objective.coefficients import COEFFICIENTS, decimals_of
 from calibrate.fit.objective.exposure import exposure_columns
 from calibrate.fit.objective.fit_trace import FitTrace
 from calibrate.fit.objective.priors import WAY_IN, Prior
-from calibrate.fit.objective.simulated import Run, simulated
+from calibrate.fit.objective.simulated import SimulatedTrace, simulated
 from calibrate.run_to_run.normal_quantiles import deviation_of_median
 from sim import Blackbox, EngineConfig
 from sim.latency import LARGEST_US
@@ -32,7 +32,7 @@ NEVER_FINISHED = np.log(10.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Objective:
+class FitObjective:
     """What is to be fitted; immutable, every evaluation simulates the same requests.
 
     ``names``: the coefficients that vary, in the order of every vector. ``base``: the model they vary in.
@@ -64,21 +64,21 @@ class Objective:
         """Return the coefficients that do not vary (µs)."""
         return {name: float(getattr(self.base, name)) for name in COEFFICIENTS if name not in self.names}
 
-    def on(self, traces: tuple[FitTrace, ...]) -> Objective:
+    def on(self, traces: tuple[FitTrace, ...]) -> FitObjective:
         """Return the objective of other traces."""
         return replace(self, traces=traces)
 
-    def subset(self, names: Sequence[str]) -> Objective:
+    def subset(self, names: Sequence[str]) -> FitObjective:
         """Return the objective in which only these of its coefficients vary, the others as in ``base``."""
         at = [self.names.index(name) for name in names]
         return replace(self, names=tuple(names), scale=self.scale[at])
 
-    def simulate(self, theta: Floats) -> list[Run]:
+    def simulate(self, theta: Floats) -> list[SimulatedTrace]:
         """Return every trace simulated with these coefficients."""
         model = self.latency(theta)
         return [simulated(trace, engine=self.engine, model=model) for trace in self.traces]
 
-    def residuals(self, runs: Sequence[Run]) -> list[Floats]:
+    def residuals(self, runs: Sequence[SimulatedTrace]) -> list[Floats]:
         """Return, per trace [4, n], log(simulated / observed) in units of the noise, NaN unless used."""
         return [
             log_ratio(run.latency_us, trace.observed_us) / self.noise[:, None]
@@ -144,7 +144,7 @@ class Objective:
         """Return the loss at these coefficients."""
         return self.loss(self.residuals(self.simulate(theta)), theta)
 
-    def exposure_gradients(self, runs: Sequence[Run]) -> list[Floats]:
+    def exposure_gradients(self, runs: Sequence[SimulatedTrace]) -> list[Floats]:
         """Return, per trace, d residual / d coefficient while the schedule stays as it is: [p, 4, n]."""
         values = []
         for run, trace in zip(runs, self.traces, strict=True):
@@ -153,7 +153,7 @@ class Objective:
             values.append(chosen / (np.maximum(run.latency_us, 1.0) * self.noise[:, None]))
         return values
 
-    def with_noise_of(self, runs: Sequence[Run]) -> Objective:
+    def with_noise_of(self, runs: Sequence[SimulatedTrace]) -> FitObjective:
         """Return the objective with each metric's noise measured from what these runs leave unexplained."""
         ratios = np.concatenate(
             [

@@ -15,14 +15,14 @@ from traces import latencies_us
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Run:
+class SimulatedTrace:
     """What the simulator made of one trace: latencies [4, n], NaN where unfinished, and the timeline."""
 
     latency_us: Floats
     timeline: Timeline
 
 
-def simulated(trace: FitTrace, *, engine: EngineConfig, model: LatencyModel) -> Run:
+def simulated(trace: FitTrace, *, engine: EngineConfig, model: LatencyModel) -> SimulatedTrace:
     """Return one trace simulated."""
     outcomes = _outcomes(trace, engine, model)
     done = outcomes.status == Status.OK
@@ -48,7 +48,7 @@ def simulated(trace: FitTrace, *, engine: EngineConfig, model: LatencyModel) -> 
         last, trace.done_rows, start_us=float(outcomes.arrival_us[outcomes.arrival_us >= 0].min())
     )
     latencies = latencies_us(time(outcomes.arrival_us), first, last, output_tokens=tokens)
-    return Run(latency_us=np.stack([*latencies, done]), timeline=timeline)
+    return SimulatedTrace(latency_us=np.stack([*latencies, done]), timeline=timeline)
 
 
 def _outcomes(trace: FitTrace, engine: EngineConfig, model: LatencyModel) -> Outcomes:

@@ -16,7 +16,7 @@ from calibrate.predictor.measured import (
     MissingRows,
     OperatorTable,
     ProfileError,
-    Wanted,
+    ProfileQuery,
     nearest_name,
     nearest_row,
     operator_table,
@@ -68,7 +68,7 @@ DISTRIBUTIONS = ("power_law_1.01", "power_law_1.2", "balanced")
 """How unevenly tokens go to experts, the one that is taken first first: real routers are not balanced."""
 
 
-def read_kernels(path: Path, wanted: Wanted) -> list[OperatorTable]:
+def read_kernels(path: Path, wanted: ProfileQuery) -> list[OperatorTable]:
     """Return the operators that one Parquet table has for the model wanted; none where it is no such table.
 
     Raises ProfileError, one line, on a table without a needed column or without the model's shapes.
@@ -100,7 +100,7 @@ def read_kernels(path: Path, wanted: Wanted) -> list[OperatorTable]:
     return reader(table, path, wanted)
 
 
-def _matmuls(table: pd.DataFrame, path: Path, wanted: Wanted) -> list[OperatorTable]:
+def _matmuls(table: pd.DataFrame, path: Path, wanted: ProfileQuery) -> list[OperatorTable]:
     try:
         products = needed_matmuls(wanted.shape, tp=wanted.tp)
     except ConfigError as error:
@@ -108,7 +108,7 @@ def _matmuls(table: pd.DataFrame, path: Path, wanted: Wanted) -> list[OperatorTa
     return [matmul_table(each, table, path) for each in products]
 
 
-def _heads(wanted: Wanted) -> dict[str, float]:
+def _heads(wanted: ProfileQuery) -> dict[str, float]:
     attention = wanted.shape.attention
     if attention.is_mla:
         raise MissingRows(
@@ -122,7 +122,7 @@ def _heads(wanted: Wanted) -> dict[str, float]:
 
 
 def _attention_rows(
-    table: pd.DataFrame, path: Path, wanted: Wanted
+    table: pd.DataFrame, path: Path, wanted: ProfileQuery
 ) -> tuple[pd.DataFrame, float, tuple[str, ...]]:
     """Return the rows of a model's heads, by how much they must be widened, and what to say of it.
 
@@ -173,11 +173,11 @@ def _between_heads(
     return mixed, 1.0, (note,)
 
 
-def _kv_dtype(wanted: Wanted) -> str:
+def _kv_dtype(wanted: ProfileQuery) -> str:
     return "fp8" if wanted.shape.kv_dtype_bytes == 1 else "bfloat16"
 
 
-def _prefill(table: pd.DataFrame, path: Path, wanted: Wanted) -> list[OperatorTable]:
+def _prefill(table: pd.DataFrame, path: Path, wanted: ProfileQuery) -> list[OperatorTable]:
     """Return prefill attention by the keys that a query sees on average, (isl + 1) / 2, and the tokens of the step."""
     rows, divisor, notes = _attention_rows(table, path, wanted)
     rows = rows[rows["batch_size"] % divisor == 0]
@@ -188,14 +188,14 @@ def _prefill(table: pd.DataFrame, path: Path, wanted: Wanted) -> list[OperatorTa
     return [operator_table("attn_prefill", features, rows["time_us"], source=str(path), notes=notes)]
 
 
-def _decode(table: pd.DataFrame, path: Path, wanted: Wanted) -> list[OperatorTable]:
+def _decode(table: pd.DataFrame, path: Path, wanted: ProfileQuery) -> list[OperatorTable]:
     rows, divisor, notes = _attention_rows(table, path, wanted)
     rows = rows[rows["batch_size"] % divisor == 0]
     features = {"batch": rows["batch_size"] / divisor, "keys": rows["step"] + rows["isl"]}
     return [operator_table("attn_decode", features, rows["time_us"], source=str(path), notes=notes)]
 
 
-def _experts(table: pd.DataFrame, path: Path, wanted: Wanted) -> list[OperatorTable]:
+def _experts(table: pd.DataFrame, path: Path, wanted: ProfileQuery) -> list[OperatorTable]:
     experts = wanted.shape.experts
     if experts is None:
         return []
@@ -230,7 +230,7 @@ def _experts(table: pd.DataFrame, path: Path, wanted: Wanted) -> list[OperatorTa
     ]
 
 
-def _all_reduce(table: pd.DataFrame, path: Path, wanted: Wanted) -> list[OperatorTable]:
+def _all_reduce(table: pd.DataFrame, path: Path, wanted: ProfileQuery) -> list[OperatorTable]:
     if wanted.tp == 1:
         return []
     rows = table[table["num_gpus"] == wanted.tp]

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from calibrate.predictor.components import ESSENTIAL, needed
-from calibrate.predictor.measured import MissingRows, OperatorTable, ProfileError, Wanted
+from calibrate.predictor.measured import MissingRows, OperatorTable, ProfileError, ProfileQuery
 from calibrate.predictor.profiles.kernel_tables import read_kernels
 from calibrate.predictor.profiles.vidur import read_vidur
 
@@ -30,7 +30,7 @@ class Sources:
     complaints: tuple[str, ...]
 
 
-def read_profiles(paths: Sequence[Path], wanted: Wanted) -> Sources:
+def read_profiles(paths: Sequence[Path], wanted: ProfileQuery) -> Sources:
     """Return every operator of a step that the profiles (files or folders) have; earlier ones win.
 
     Raises ProfileError when a path is absent, a file is malformed, two files of one folder measure the same operator,
@@ -54,7 +54,7 @@ def read_profiles(paths: Sequence[Path], wanted: Wanted) -> Sources:
     return Sources(tables=kept, complaints=tuple(complaints))
 
 
-def _read_file(path: Path, wanted: Wanted) -> list[OperatorTable]:
+def _read_file(path: Path, wanted: ProfileQuery) -> list[OperatorTable]:
     """Return what one file has; raises ProfileError when it has nothing, or is another GPU's."""
     other = _other_gpu(path.name, wanted)
     if other:
@@ -67,7 +67,7 @@ def _read_file(path: Path, wanted: Wanted) -> list[OperatorTable]:
     return found
 
 
-def _read_folder(folder: Path, wanted: Wanted, complaints: list[str]) -> list[OperatorTable]:
+def _read_folder(folder: Path, wanted: ProfileQuery, complaints: list[str]) -> list[OperatorTable]:
     """Return what the files below a folder have; what has only other shapes is noted in ``complaints``."""
     files = sorted(path for path in folder.rglob("*") if path.suffix in SUFFIXES and path.is_file())
     if not files:
@@ -90,11 +90,11 @@ def _read_folder(folder: Path, wanted: Wanted, complaints: list[str]) -> list[Op
     return list(found.values())
 
 
-def _read(path: Path, wanted: Wanted) -> list[OperatorTable]:
+def _read(path: Path, wanted: ProfileQuery) -> list[OperatorTable]:
     return read_kernels(path, wanted) if path.suffix == ".parquet" else read_vidur(path, wanted)
 
 
-def _other_gpu(path: str, wanted: Wanted) -> str | None:
+def _other_gpu(path: str, wanted: ProfileQuery) -> str | None:
     """Return the GPU that a path names last, if it is another than the one wanted."""
     named = [part for part in _path_parts(path) if part in GPU_NAMES_IN_PATHS]
     return named[-1].upper() if named and named[-1] not in _path_parts(wanted.gpu) else None

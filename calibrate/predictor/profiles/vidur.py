@@ -17,7 +17,7 @@ from calibrate.predictor.measured import (
     MissingRows,
     OperatorTable,
     ProfileError,
-    Wanted,
+    ProfileQuery,
     nearest_name,
     nearest_row,
     operator_table,
@@ -87,7 +87,7 @@ TELLING: Mapping[Kind, tuple[str, ...]] = {
 """A file with any of these is of that kind."""
 
 
-def read_vidur(path: Path, wanted: Wanted) -> list[OperatorTable]:
+def read_vidur(path: Path, wanted: ProfileQuery) -> list[OperatorTable]:
     """Return the operators that one CSV has for the model wanted; none where it is no profile at all.
 
     Raises ProfileError, one line, on a profile without a needed column or without rows of the model's shape.
@@ -123,7 +123,7 @@ def _need(table: pd.DataFrame, columns: tuple[str, ...], path: Path) -> None:
             raise ProfileError(f"{path}: column {name!r}: got {got}, expected numbers")
 
 
-def _mlp(table: pd.DataFrame, path: Path, wanted: Wanted) -> list[OperatorTable]:
+def _mlp(table: pd.DataFrame, path: Path, wanted: ProfileQuery) -> list[OperatorTable]:
     shape = wanted.shape
     rows = _rows_of(
         table,
@@ -148,7 +148,7 @@ def _mlp(table: pd.DataFrame, path: Path, wanted: Wanted) -> list[OperatorTable]
     return found
 
 
-def _attention(table: pd.DataFrame, path: Path, wanted: Wanted) -> list[OperatorTable]:
+def _attention(table: pd.DataFrame, path: Path, wanted: ProfileQuery) -> list[OperatorTable]:
     attention = wanted.shape.attention
     rows = _rows_of(
         table,
@@ -184,7 +184,7 @@ def _attention(table: pd.DataFrame, path: Path, wanted: Wanted) -> list[Operator
     return found
 
 
-def _network(table: pd.DataFrame, path: Path, wanted: Wanted) -> list[OperatorTable]:
+def _network(table: pd.DataFrame, path: Path, wanted: ProfileQuery) -> list[OperatorTable]:
     kinds = set(table["collective"].astype(str))
     found = []
     if "all_reduce" in kinds and wanted.tp > 1:
@@ -205,7 +205,7 @@ def _network(table: pd.DataFrame, path: Path, wanted: Wanted) -> list[OperatorTa
     return found
 
 
-def _between_stages(rows: pd.DataFrame, path: Path, wanted: Wanted) -> pd.DataFrame:
+def _between_stages(rows: pd.DataFrame, path: Path, wanted: ProfileQuery) -> pd.DataFrame:
     """Return the rows of two GPUs of one node, or, where the model takes several nodes, of two nodes (Vidur's rule)."""
     devices = 1 if wanted.has_several_nodes else int(rows["devices_per_node"].max())
     found = rows[rows["devices_per_node"] == devices]
@@ -214,7 +214,7 @@ def _between_stages(rows: pd.DataFrame, path: Path, wanted: Wanted) -> pd.DataFr
     return found
 
 
-def _cpu(table: pd.DataFrame, path: Path, wanted: Wanted) -> list[OperatorTable]:
+def _cpu(table: pd.DataFrame, path: Path, wanted: ProfileQuery) -> list[OperatorTable]:
     """Return the CPU costs of the served model, or over all models of the file where no name was given."""
     rows = table[table["tensor_parallel_degree"] == wanted.tp]
     if rows.empty:

@@ -18,8 +18,8 @@ from replay.fleet.check.pool import (
     spells_of,
     taken_at,
 )
-from replay.fleet.check.steady import Asked, Measured, Window, batch_means
-from replay.fleet.inputs.profiles import Source
+from replay.fleet.check.steady import BatchedMean, RunLength, SteadyWindow, batch_means
+from replay.fleet.inputs.profiles import ProfileSource
 from sim import EngineConfig, Int64s, Status
 from sim.cluster import (
     ClusterConfig,
@@ -44,15 +44,15 @@ class HandoffCheck:
 
     engines: tuple[int, int]
     whole: Verification
-    until_prefilled: Measured
-    until_moved: Measured
-    until_token: Measured
+    until_prefilled: BatchedMean
+    until_moved: BatchedMean
+    until_token: BatchedMean
     prefill_active: float
     decode_active: float
 
 
 def verify_handoff(
-    sources: tuple[Source, Source],
+    sources: tuple[ProfileSource, ProfileSource],
     lengths: Lengths,
     rate_per_s: float,
     *,
@@ -60,7 +60,7 @@ def verify_handoff(
     transfer: Disaggregation,
     stay_s: float,
     seed: int,
-    asked: Asked,
+    asked: RunLength,
 ) -> HandoffCheck:
     """Return what this many prefill and decode engines do, each pool behind a least-loaded router.
 
@@ -94,7 +94,11 @@ def verify_handoff(
 
 
 def _cluster(
-    sources: tuple[Source, Source], instances: tuple[int, int], transfer: Disaggregation, *, seed: int
+    sources: tuple[ProfileSource, ProfileSource],
+    instances: tuple[int, int],
+    transfer: Disaggregation,
+    *,
+    seed: int,
 ) -> ClusterConfig:
     """Return a cluster of so many prefill and decode engines, each pool behind a least-loaded router."""
     prefill, decode = sources
@@ -121,7 +125,7 @@ def _cluster(
     )
 
 
-def _fullest(done: ClusterSimulation, window: Window, *, seats: tuple[int, int]) -> tuple[float, int]:
+def _fullest(done: ClusterSimulation, window: SteadyWindow, *, seats: tuple[int, int]) -> tuple[float, int]:
     """Return the free room and the full spells of the pool that is known less well: prefill, or decode.
 
     A spell is over after a stay in that pool, 95th percentile: prompts stay shortly.
@@ -144,7 +148,7 @@ def _fullest(done: ClusterSimulation, window: Window, *, seats: tuple[int, int])
     return min(found, key=lambda each: (is_seen_full(*each), each[0]))
 
 
-def prefill_engine(source: Source) -> EngineConfig:
+def prefill_engine(source: ProfileSource) -> EngineConfig:
     """Return the engine that computes prompts; of a table's profile, one with one prompt at a time, as in its formula.
 
     A profile of the table has no compute of prompts: many at once would cost it nothing. A twin's engine is its own.
@@ -156,7 +160,7 @@ def prefill_engine(source: Source) -> EngineConfig:
 
 def _parts(
     done: ClusterSimulation,
-    window: Window,
+    window: SteadyWindow,
     whole: Verification,
     *,
     engines: tuple[int, int],

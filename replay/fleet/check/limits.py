@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 
 from replay.fleet.check.pool import Verification
-from replay.fleet.check.steady import Measured
+from replay.fleet.check.steady import BatchedMean
 from sim.fleet.sizing import Objective
 from traces import MOST_FAILED, shown_time
 
@@ -47,7 +47,7 @@ def limits_of(found: Verification, objective: Objective) -> tuple[Limit, ...]:
     )
 
 
-def _limit(name: str, found: Measured, limit: float) -> Limit:
+def _limit(name: str, found: BatchedMean, limit: float) -> Limit:
     """Return a limit; where too little was measured for an interval, the value itself decides."""
     most = found.value if math.isnan(found.high) else found.high
     return Limit(name=name, value=found.value, most=most, limit=limit)

@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from replay.fleet.check.draws import Stream, drawn
-from replay.fleet.check.steady import Asked, Floats, Measured, Window, batch_means
-from replay.fleet.inputs.profiles import Source
+from replay.fleet.check.steady import BatchedMean, Floats, RunLength, SteadyWindow, batch_means
+from replay.fleet.inputs.profiles import ProfileSource
 from sim import Status
 from sim.cluster import ClusterConfig, ClusterSimulation, ClusterWork, LeastLoaded, Pool, simulate_cluster
 from sim.fleet import Lengths
@@ -46,12 +46,12 @@ class Verification:
     cells: int
     num_requests: int
     num_measured: int
-    window: Window
+    window: SteadyWindow
     failed_frac: float
-    ttft_p50: Measured
-    ttft_p99: Measured
-    tpot_mean: Measured
-    tpot_p99: Measured
+    ttft_p50: BatchedMean
+    ttft_p99: BatchedMean
+    tpot_mean: BatchedMean
+    tpot_p99: BatchedMean
     utilization: float
     active: float
     rate_per_s: float
@@ -76,14 +76,14 @@ class Verification:
 
 
 def verify(
-    source: Source,
+    source: ProfileSource,
     lengths: Lengths,
     rate_per_s: float,
     *,
     engines: int,
     service_s: float,
     seed: int,
-    asked: Asked,
+    asked: RunLength,
     share: float = 1.0,
 ) -> Verification:
     """Simulate this many engines behind a least-loaded router, and measure the filled fleet.
@@ -148,7 +148,7 @@ def stay_s(lengths: Lengths, service_s: float) -> float:
     return service_s * float(np.percentile(lengths.output_tokens, 95) / lengths.output_tokens.mean())
 
 
-def slots_of(source: Source, lengths: Lengths) -> int:
+def slots_of(source: ProfileSource, lengths: Lengths) -> int:
     """Return how many requests run at once on an engine: its seats, or as many as its KV cache holds on average."""
     seats, profile = source.engine.max_num_seqs, source.profile
     return seats if profile.reserves_context else min(seats, profile.slots_for(lengths, profile.block_size))
@@ -156,7 +156,7 @@ def slots_of(source: Source, lengths: Lengths) -> int:
 
 def measured_of(
     done: ClusterSimulation,
-    window: Window,
+    window: SteadyWindow,
     *,
     engines: int,
     seats: float,

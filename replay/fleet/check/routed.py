@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from replay.fleet.check.draws import Stream, drawn_rows, requests_at
 from replay.fleet.check.pool import Verification, cells_of, measured_of, slots_of
-from replay.fleet.check.steady import Asked, Window
-from replay.fleet.inputs.profiles import Source
+from replay.fleet.check.steady import RunLength, SteadyWindow
+from replay.fleet.inputs.profiles import ProfileSource
 from sim.cluster import (
     ClusterConfig,
     ClusterSimulation,
@@ -28,7 +28,7 @@ from sim.cluster import (
     simulate_cluster,
 )
 from sim.fleet import Lengths
-from sim.fleet.routers import Router
+from sim.fleet.routers import FleetRouter
 
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
@@ -38,7 +38,7 @@ Bools = NDArray[np.bool_]
 class EnginePool:
     """``engines`` that are alike, for requests of at most ``context`` tokens; ``slots``: requests at once on one."""
 
-    source: Source
+    source: ProfileSource
     context: int
     engines: int
     slots: int
@@ -56,13 +56,13 @@ class RoutedCheck:
 
 def verify_routed(
     pools: Sequence[EnginePool],
-    router: Router,
+    router: FleetRouter,
     lengths: Lengths,
     rate_per_s: float,
     *,
     stay_s: float,
     seed: int,
-    asked: Asked,
+    asked: RunLength,
 ) -> RoutedCheck:
     """Return what this many engines do behind a router. ``pools``: the shortest context first.
 
@@ -95,7 +95,7 @@ def verify_routed(
 
 def _measured(
     done: ClusterSimulation,
-    window: Window,
+    window: SteadyWindow,
     pools: Sequence[EnginePool],
     lengths: Lengths,
     *,
@@ -132,7 +132,7 @@ def _measured(
     )
 
 
-def _held(pools: Sequence[EnginePool], lengths: Lengths, router: Router) -> tuple[Lengths, Bools]:
+def _held(pools: Sequence[EnginePool], lengths: Lengths, router: FleetRouter) -> tuple[Lengths, Bools]:
     """Return the requests as they are served, and which pools hold each, bool [n, pools].
 
     Under ``compress`` the first pool that holds a request once its prompt is cut gets it, cut.
@@ -150,7 +150,7 @@ def _held(pools: Sequence[EnginePool], lengths: Lengths, router: Router) -> tupl
 
 
 def _chooser(
-    pools: Sequence[EnginePool], in_cell: Sequence[int], router: Router, fits: Bools, *, seed: int
+    pools: Sequence[EnginePool], in_cell: Sequence[int], router: FleetRouter, fits: Bools, *, seed: int
 ) -> Callable[[FleetView, RequestView, int], int]:
     """Return the router as the cluster engine calls it: from fleet and request to an instance's number."""
     ends: list[int] = np.cumsum(in_cell).tolist()

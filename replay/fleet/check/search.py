@@ -8,7 +8,7 @@ from typing import Generic, TypeVar
 
 from replay.fleet.check.limits import Limit, keeps, limits_of
 from replay.fleet.check.pool import Verification
-from replay.fleet.check.steady import Asked
+from replay.fleet.check.steady import RunLength
 from sim.fleet.fewest import NoneIsEnough, fewest
 from sim.fleet.sizing import Objective
 
@@ -37,7 +37,9 @@ NO_ROOM = 2.0
 Key = TypeVar("Key", bound=Hashable)
 
 
-def terms(rate_per_s: float, seed: int, asked: Asked, *, run: int, stay_s: float) -> tuple[float, int, Asked]:
+def terms(
+    rate_per_s: float, seed: int, asked: RunLength, *, run: int, stay_s: float
+) -> tuple[float, int, RunLength]:
     """Return the rate, seed and length of a run: the first (0), the second (1), harder and longer, or its glance (-1).
 
     A glance is a short run of the second's seed and load: what breaks there breaks in the second, what is far from the
@@ -50,13 +52,13 @@ def terms(rate_per_s: float, seed: int, asked: Asked, *, run: int, stay_s: float
     return more, seed + SECOND_SEED, replace(asked, times=GLANCE if run < 0 else times)
 
 
-def is_long(rate_per_s: float, asked: Asked, *, stay_s: float) -> bool:
+def is_long(rate_per_s: float, asked: RunLength, *, stay_s: float) -> bool:
     """Say whether runs at a rate are so long that a glance comes first; a measured part that is given has none."""
     return asked.ends_s is None and asked.number(rate_per_s, stay_s) >= GLANCE_FROM
 
 
 @dataclass(slots=True, kw_only=True)
-class Runs(Generic[Key]):
+class FleetRuns(Generic[Key]):
     """Simulations of fleets, each made once. ``tried_at``: what a fleet does at a glance (-1), in run 0, or in run 1.
 
     ``has_glances``: runs are long, so a short one comes first, and run 1, which asks for more, before run 0. ``seen``:
@@ -110,7 +112,7 @@ def _least(limit: Limit, *, room: float) -> float:
 class Search:
     """A search over numbers of engines."""
 
-    runs: Runs[int]
+    runs: FleetRuns[int]
 
     @property
     def tried(self) -> tuple[Verification, ...]:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from replay.fleet.check.search import FINE, MOST_CONFIRMED, MOST_TIMES, STRIDE, Runs, a_little_more
+from replay.fleet.check.search import FINE, MOST_CONFIRMED, MOST_TIMES, STRIDE, FleetRuns, a_little_more
 from sim.fleet.fewest import NoneIsEnough, enough, fewest
 
 Counts = tuple[int, ...]
@@ -21,7 +21,7 @@ class SeveralSearch:
     are looked for, too.
     """
 
-    runs: Runs[Counts]
+    runs: FleetRuns[Counts]
     prices: Sequence[float]
     is_smallest: bool = True
 

@@ -29,7 +29,7 @@ MOST_REQUESTS = 1_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Measured:
+class BatchedMean:
     """A figure in seconds with its 90 % batch-means interval, from 0 on; NaN where too little was measured."""
 
     value: float
@@ -48,7 +48,7 @@ class Measured:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Window:
+class SteadyWindow:
     """The measured part of a run, in seconds: requests count that arrive in it.
 
     ``filling_s``: what formulas say of the time until the fleet is filled. ``stay_s``: how long a request stays, 95th
@@ -79,7 +79,7 @@ class Window:
         """Whether a batch is so long that it says nothing of the next."""
         return self.batch_s >= STAYS_A_BATCH * self.stay_s * (1 - 1e-9)
 
-    def is_enough_for(self, figure: Measured) -> bool:
+    def is_enough_for(self, figure: BatchedMean) -> bool:
         """Whether the run is long enough for a figure: filled, in long batches, and known to ``PRECISION``."""
         return self.is_steady and self.has_long_batches and figure.is_precise
 
@@ -92,7 +92,7 @@ class Window:
         """Return which requests count."""
         return (arrival_s >= self.begins_s) & (arrival_s <= self.ends_s)
 
-    def needed_s(self, figure: Measured) -> float:
+    def needed_s(self, figure: BatchedMean) -> float:
         """Return how long a run must be for a figure's interval to be within ``PRECISION`` of it; NaN: not known.
 
         The interval narrows with the root of the measured time.
@@ -102,7 +102,7 @@ class Window:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class RunLength:
     """What is asked of a run: its least number of requests; ``begins_s``, ``ends_s``: the measured part, None: found.
 
     ``arrivals``: when they come. ``times``: a run is this many times as long as it would be.
@@ -140,7 +140,7 @@ class Asked:
         number = max(self.num_requests, math.ceil(self.least_s(stay_s) * rate_per_s), whole)
         return min(math.ceil(number * self.times), MOST_REQUESTS)
 
-    def window(self, last_s: float, stay_s: float) -> Window:
+    def window(self, last_s: float, stay_s: float) -> SteadyWindow:
         """Return the measured part of a run whose last request arrives at ``last_s``. Raises ConfigError."""
         filling = FILLING * stay_s
         ends = max(last_s - stay_s, 0.75 * last_s) if self.ends_s is None else self.ends_s
@@ -150,10 +150,10 @@ class Asked:
                 f"--measure: got a beginning at {begins:,.0f} s, expected one before {ends:,.0f} s, where the measured "
                 "part of the run ends"
             )
-        return Window(begins_s=begins, ends_s=ends, filling_s=filling, stay_s=stay_s, last_s=last_s)
+        return SteadyWindow(begins_s=begins, ends_s=ends, filling_s=filling, stay_s=stay_s, last_s=last_s)
 
 
-def batch_means(values: Floats, statistic: Callable[[Floats], float], *, num_batches: int) -> Measured:
+def batch_means(values: Floats, statistic: Callable[[Floats], float], *, num_batches: int) -> BatchedMean:
     """Return a statistic of values in the order of their time, with a 90 % interval from this many batches of them.
 
     The batches' own values scatter around the whole's by chance and by what neighbours share; their t interval holds
@@ -161,8 +161,8 @@ def batch_means(values: Floats, statistic: Callable[[Floats], float], *, num_bat
     """
     known = values[~np.isnan(values)]
     if len(known) < LEAST_OF_BATCH * num_batches:
-        return Measured(value=statistic(known) if len(known) else math.nan, low=math.nan, high=math.nan)
+        return BatchedMean(value=statistic(known) if len(known) else math.nan, low=math.nan, high=math.nan)
     parts = np.array([statistic(part) for part in np.array_split(known, num_batches)])
     reach = half_width(parts)
     value = statistic(known)
-    return Measured(value=value, low=max(value - reach, 0.0), high=value + reach)
+    return BatchedMean(value=value, low=max(value - reach, 0.0), high=value + reach)

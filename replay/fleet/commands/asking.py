@@ -12,10 +12,10 @@ from traces.strict.tell import tell_note
 
 if TYPE_CHECKING:
     from replay.fleet.check.draws import Arrivals
-    from replay.fleet.check.steady import Asked
+    from replay.fleet.check.steady import RunLength
     from replay.fleet.commands.options import ArrivalOptions, LengthOptions, NodeOptions
-    from replay.fleet.inputs.profiles import Source
-    from replay.fleet.size import Check
+    from replay.fleet.inputs.profiles import ProfileSource
+    from replay.fleet.size import SizeCheck
     from sim.fleet import Lengths
     from sim.fleet.sizing import Objective
     from traces.workload import ArrivalProcess
@@ -89,7 +89,7 @@ class Question:
     lengths: Lengths
     context: int
     objective: Objective
-    sources: list[Source]
+    sources: list[ProfileSource]
     notes: list[str]
 
 
@@ -115,7 +115,7 @@ def question_of(
 
 def simulated_of(
     lengths: Lengths, options: ArrivalOptions, *, num_requests: int
-) -> tuple[Lengths, Asked, list[str]]:
+) -> tuple[Lengths, RunLength, list[str]]:
     """Return the lengths with their arrivals, what is measured of each simulation, and notes on both."""
     arrivals = arrivals_of(options.arrival, options.burstiness, lengths)
     lengths = arrivals.of(lengths)
@@ -123,14 +123,14 @@ def simulated_of(
     return lengths, asked, arrival_notes(arrivals, lengths)
 
 
-def asked_of(num_requests: int, measure: str | None, arrivals: Arrivals | None = None) -> Asked:
+def asked_of(num_requests: int, measure: str | None, arrivals: Arrivals | None = None) -> RunLength:
     """Return how long each simulation is, and what is measured of it. Raises ConfigError."""
     from replay.fleet.check.draws import Arrivals
-    from replay.fleet.check.steady import Asked
+    from replay.fleet.check.steady import RunLength
     from replay.trace.measured_window import parse_measured
 
     window = parse_measured(measure, None)
-    return Asked(
+    return RunLength(
         num_requests=num_requests,
         begins_s=None if window.from_us is None else window.from_us / 1e6,
         ends_s=None if window.to_us is None else window.to_us / 1e6,
@@ -158,7 +158,7 @@ def objective_of(slo: str, *, utilization_cap: float, availability: float) -> Ob
 
 def sources_of(
     text: str, lengths: Lengths, context: int, *, prices: Path | None = None, most: int | None = 2
-) -> list[Source]:
+) -> list[ProfileSource]:
     """Return the profiles that are named. Raises ConfigError."""
     from replay.search.prices import read_prices
     from traces import ConfigError
@@ -172,7 +172,7 @@ def sources_of(
 
 def source_of(
     name: str, lengths: Lengths, context: int, *, prices: Mapping[str, float] | None = None
-) -> Source:
+) -> ProfileSource:
     """Return one profile: of the table, of a file, of a twin, or computed from MODEL@GPU:TP. Raises ConfigError."""
     from replay.fleet.inputs.profiles import priced, read_source
     from traces import ConfigError
@@ -189,7 +189,7 @@ def source_of(
     return priced(found.source, prices)
 
 
-def misfit_notes(sources: list[Source], *, power: bool = False) -> list[str]:
+def misfit_notes(sources: list[ProfileSource], *, power: bool = False) -> list[str]:
     """Return notes: which prices count, what a table's profile stands for, and how far derived profiles are off.
 
     ``power``: also where the power figures of the table are from.
@@ -212,12 +212,12 @@ def misfit_notes(sources: list[Source], *, power: bool = False) -> list[str]:
     ]
 
 
-def _is_listed(source: Source) -> bool:
+def _is_listed(source: ProfileSource) -> bool:
     """Return whether a source's GPUs are counted with list prices, or would be if there were any."""
     return source.has_list_price or source.profile.cost_per_hour == 0
 
 
-def _derived(sources: list[Source]) -> list[str]:
+def _derived(sources: list[ProfileSource]) -> list[str]:
     return [
         f"profile of {each.name}: its iterations are off by {each.misfit.median:.1%} (median) and at most "
         f"{each.misfit.largest:.1%}, over {each.misfit.num_batches} batches of its model"
@@ -250,14 +250,14 @@ def compile_once() -> None:
         compile_cluster()
 
 
-def check_of(*, verify: bool, num_requests: int, seed: int) -> Check | None:
+def check_of(*, verify: bool, num_requests: int, seed: int) -> SizeCheck | None:
     """Return how to simulate where that is asked for, everything compiled; None: by formula alone."""
     if not verify:
         return None
-    from replay.fleet.size import Check
+    from replay.fleet.size import SizeCheck
 
     compile_once()
-    return Check(asked=asked_of(num_requests, None), seed=seed)
+    return SizeCheck(asked=asked_of(num_requests, None), seed=seed)
 
 
 @contextmanager

@@ -27,7 +27,7 @@ from traces.strict.option_table import with_option_tables
 from traces.strict.tell import say, say_text, tell
 
 if TYPE_CHECKING:
-    from replay.fleet.check.steady import Asked
+    from replay.fleet.check.steady import RunLength
     from replay.fleet.inputs.pools import PoolSpec
     from replay.fleet.pools import Asking, PoolsPlan
     from sim.fleet import Lengths
@@ -123,11 +123,11 @@ def _planned(asked: PoolsOptions) -> tuple[PoolsPlan, Lengths]:
     return replace(plan, fleet=replace(plan.fleet, notes=told)), lengths
 
 
-def _asking(asked: PoolsOptions, runs: Asked) -> Asking:
+def _asking(asked: PoolsOptions, runs: RunLength) -> Asking:
     """Return where the pools' profiles come from, and how they are simulated. Raises ConfigError."""
     from replay.fleet.inputs.workload import fitting_context
     from replay.fleet.pools import Asking
-    from replay.fleet.size import Check
+    from replay.fleet.size import SizeCheck
     from replay.search.prices import read_prices
 
     costs = None if asked.prices is None else read_prices(asked.prices)
@@ -135,7 +135,7 @@ def _asking(asked: PoolsOptions, runs: Asked) -> Asking:
         source_of=lambda spec, part, context: source_of(spec.profile, part, context, prices=costs),
         context_of=fitting_context,
         spill_per_engine=asked.spill,
-        check=Check(asked=runs, seed=asked.seed) if asked.verify else None,
+        check=SizeCheck(asked=runs, seed=asked.seed) if asked.verify else None,
     )
 
 

@@ -128,7 +128,7 @@ def disagg(asked: DisaggOptions) -> None:
 def _disaggregated(asked: DisaggOptions) -> tuple[DisaggPlan, list[str]]:
     """Return prefill and decode pools, and notes on what they rest on."""
     from replay.fleet.disagg import KV_BYTES_70B, plan_disagg, transfer_note
-    from replay.fleet.size import Check
+    from replay.fleet.size import SizeCheck
     from replay.progress import working
     from sim.cluster import Disaggregation
     from sim.fleet.disaggregated import Transfer
@@ -164,7 +164,7 @@ def _disaggregated(asked: DisaggOptions) -> tuple[DisaggPlan, list[str]]:
                 kv_bandwidth_gbps=asked.kv_bandwidth,
                 kv_bytes_per_token=KV_BYTES_70B if known is None else known,
             ),
-            check=Check(asked=runs, seed=asked.seed) if asked.verify else None,
+            check=SizeCheck(asked=runs, seed=asked.seed) if asked.verify else None,
         )
     links = [transfer_note(plan.transfer, assumed=known is None)] if asked.verify else []
     return plan, [*question.notes, *arrivals, *links, *misfit_notes(sources)]

@@ -24,7 +24,7 @@ from traces.strict.option_table import with_option_tables
 from traces.strict.tell import say, say_text, tell
 
 if TYPE_CHECKING:
-    from replay.fleet.inputs.profiles import Source
+    from replay.fleet.inputs.profiles import ProfileSource
     from replay.fleet.size import FleetPlan
     from sim.fleet import Lengths
 
@@ -38,7 +38,7 @@ def size(asked: SizeOptions) -> None:
     workload with more or fewer, until the smallest is found that meets the objective with two seeds, the noise of the
     simulation included. Exit code 1 if none does.
     """
-    from replay.fleet.size import Check, sized_fleet
+    from replay.fleet.size import SizeCheck, sized_fleet
     from replay.progress import working
     from traces import check_place
 
@@ -54,7 +54,7 @@ def size(asked: SizeOptions) -> None:
     )
     sources, longest = question.sources, question.context
     lengths, runs, arrivals = simulated_of(question.lengths, asked.arrivals, num_requests=asked.num_requests)
-    check = Check(smallest=asked.smallest, asked=runs, seed=asked.seed) if asked.verify else None
+    check = SizeCheck(smallest=asked.smallest, asked=runs, seed=asked.seed) if asked.verify else None
     if check is not None:
         compile_once()
     with infeasible(), working("sizing and simulating the fleet"):
@@ -112,7 +112,7 @@ def show_profile(asked: ProfileOptions) -> None:
     )
 
 
-def _profile_document(found: Source) -> dict[str, object]:
+def _profile_document(found: ProfileSource) -> dict[str, object]:
     from dataclasses import asdict
 
     misfit = None if found.misfit is None else asdict(found.misfit)

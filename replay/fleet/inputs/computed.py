@@ -14,7 +14,7 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 
-from replay.fleet.inputs.profiles import Source, decodes, from_twin, held_by, prefill_step, seats_of
+from replay.fleet.inputs.profiles import ProfileSource, decodes, from_twin, held_by, prefill_step, seats_of
 from replay.fleet.inputs.workload import mean_tokens
 from replay.twin.config import TwinConfig, load_config
 from sim.fleet import Lengths
@@ -89,7 +89,7 @@ PARTS = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Term:
+class StepTerm:
     """What one part of a step adds to W and to H, seconds; ``source``: how it is got."""
 
     name: str
@@ -117,8 +117,8 @@ class PrefillBounds:
 class Computed:
     """A profile with its terms, which add up to its W and H."""
 
-    source: Source
-    terms: tuple[Term, ...]
+    source: ProfileSource
+    terms: tuple[StepTerm, ...]
     prefill: PrefillBounds
     assumptions: Mapping[str, float]
 
@@ -177,7 +177,7 @@ def _read(model: str, gpu: str, tp: int, engine: Mapping[str, object]) -> TwinCo
             raise ConfigError(str(error).rpartition(" (")[0] or str(error)) from error
 
 
-def terms_of(model: Roofline, most: int, lengths: Lengths, *, context: int) -> list[Term]:
+def terms_of(model: Roofline, most: int, lengths: Lengths, *, context: int) -> list[StepTerm]:
     """Return what each part of a step adds to the profile's W and H; the last is what overlaps, and negative.
 
     W and H are a straight line through the model's steps of 1 to ``most`` decodes. A line's fit is linear in
@@ -207,9 +207,9 @@ def _term(
     times: np.ndarray[tuple[int, ...], np.dtype[np.float64]],
     *,
     per: float,
-) -> Term:
+) -> StepTerm:
     slope = float(np.polyfit(seats, times, 1)[0]) if len(seats) > 1 else 0.0
-    return Term(name=name, w_s=float((times - slope * seats).mean()), h_s=slope * per, source=source)
+    return StepTerm(name=name, w_s=float((times - slope * seats).mean()), h_s=slope * per, source=source)
 
 
 def alone(model: Roofline, part: Part, batch: StepBatch) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:

@@ -35,7 +35,7 @@ MOST_CHUNKS = 12
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Misfit:
+class ProfileMisfit:
     """How far a profile's iterations are from its model's, as shares of the model's: median and largest."""
 
     median: float
@@ -44,7 +44,7 @@ class Misfit:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Source:
+class ProfileSource:
     """A profile, and what simulates it: its own twin, or an engine that does as the profile says.
 
     ``misfit``: None where the profile is not derived from a model. ``gpus``: by name, of one engine.
@@ -57,7 +57,7 @@ class Source:
     profile: GpuProfile
     engine: EngineConfig
     latency: LatencyModel
-    misfit: Misfit | None
+    misfit: ProfileMisfit | None
     gpus: Mapping[str, int]
     kv_bytes_per_token: int | None = None
     has_list_price: bool = False
@@ -78,7 +78,7 @@ def power_source() -> str:
 
 def read_source(
     text: str, lengths: Lengths, *, context: int, prices: Mapping[str, float] | None = None
-) -> Source:
+) -> ProfileSource:
     """Return what ``--profile`` names: a profile of the table, a file with a profile's figures, or a TWIN.yaml.
 
     A twin's profile is derived for these lengths. Raises ConfigError.
@@ -126,7 +126,7 @@ def _figure(section: Section, name: str) -> float | bool:
     return value
 
 
-def priced(source: Source, prices: Mapping[str, float] | None) -> Source:
+def priced(source: ProfileSource, prices: Mapping[str, float] | None) -> ProfileSource:
     """Return a source with the prices' cost per hour, without any with the list prices where all its GPUs have one.
 
     A profile that has a price of its own keeps it, unless prices are given. Raises ConfigError where its GPU has no
@@ -145,7 +145,7 @@ def priced(source: Source, prices: Mapping[str, float] | None) -> Source:
     return replace(source, profile=replace(source.profile, cost_per_hour=cost))
 
 
-def from_profile(name: str, profile: GpuProfile, *, context: int) -> Source:
+def from_profile(name: str, profile: GpuProfile, *, context: int) -> ProfileSource:
     """Return a profile with an engine that does as it says: chunks, slots, blocks, and the time of an iteration.
 
     Raises ConfigError where no engine can.
@@ -154,7 +154,7 @@ def from_profile(name: str, profile: GpuProfile, *, context: int) -> Source:
         engine, latency = _as_engine(profile, context)
     except InvalidConfig as error:
         raise ConfigError(f"profile {name}: {error}, at a context of {context:,} tokens") from error
-    return Source(name=name, profile=profile, engine=engine, latency=latency, misfit=None, gpus={})
+    return ProfileSource(name=name, profile=profile, engine=engine, latency=latency, misfit=None, gpus={})
 
 
 def _as_engine(profile: GpuProfile, context: int) -> tuple[EngineConfig, LatencyModel]:
@@ -180,7 +180,7 @@ def _as_engine(profile: GpuProfile, context: int) -> tuple[EngineConfig, Latency
     return engine, latency
 
 
-def of_context(source: Source, context: int) -> Source:
+def of_context(source: ProfileSource, context: int) -> ProfileSource:
     """Return a source whose engine is that of a pool for requests of at most ``context`` tokens.
 
     A profile of the table has more slots the shorter they are, and so more seats; a twin's engine stays as it is.
@@ -191,7 +191,7 @@ def of_context(source: Source, context: int) -> Source:
     return replace(source, engine=made.engine)
 
 
-def from_twin(twin: TwinConfig, lengths: Lengths, *, context: int, name: str) -> Source:
+def from_twin(twin: TwinConfig, lengths: Lengths, *, context: int, name: str) -> ProfileSource:
     """Return the profile of a twin at these lengths: W and H from the model's own step times, and how well they fit.
 
     ``w_s`` and ``h_s``: the line through steps of one request of the workload's mean length to as many as run at once;
@@ -221,7 +221,7 @@ def from_twin(twin: TwinConfig, lengths: Lengths, *, context: int, name: str) ->
         num_gpus=sum(twin.num_gpus.values()) or 1,
         reserves_context=False,
     )
-    return Source(
+    return ProfileSource(
         name=name,
         profile=profile,
         engine=engine,
@@ -300,7 +300,7 @@ def misfit_of(
     model: LatencyModel,
     seats: np.ndarray[tuple[int, ...], np.dtype[np.int64]],
     tokens: float,
-) -> Misfit:
+) -> ProfileMisfit:
     """Return how far the profile's iterations are from the model's, over seats and contexts around the workload's."""
     grid = [(n, tokens * factor) for n in seats for factor in CONTEXTS]
     numbers = np.array([each[0] for each in grid], np.int64)
@@ -308,10 +308,10 @@ def misfit_of(
     real = model.durations_us(decodes(numbers, contexts)) / 1e6
     told = profile.w_s + profile.h_s * contexts / profile.calibration_context * numbers
     off = np.abs(told / real - 1)
-    return Misfit(median=float(np.median(off)), largest=float(off.max()), num_batches=len(grid))
+    return ProfileMisfit(median=float(np.median(off)), largest=float(off.max()), num_batches=len(grid))
 
 
-def profile_yaml(source: Source) -> str:
+def profile_yaml(source: ProfileSource) -> str:
     """Return a profile as a file that ``--profile`` takes."""
     head = f"# profile of {source.name}\n"
     if source.misfit is not None:

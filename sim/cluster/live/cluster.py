@@ -18,7 +18,7 @@ from sim.cluster.live.operations import LiveOperations
 from sim.cluster.live.rows import Rows
 from sim.cluster.live.states import INSTANCE_STATES
 from sim.cluster.live.work import empty_work, with_room_for_keys
-from sim.cluster.live.writing import ANYBODY, Sender, Writer
+from sim.cluster.live.writing import ANYBODY, RequestOrigin, Writer
 from sim.cluster.run.changes.removal import forget, hand_back, let_dispatch, lose, stop
 from sim.cluster.run.driving import Driver
 from sim.cluster.run.prepare import new_world
@@ -105,7 +105,7 @@ class LiveCluster:
         priority: int = 0,
         hash_ids: Sequence[int] = (),
         is_guided: bool = False,
-        sender: Sender = ANYBODY,
+        sender: RequestOrigin = ANYBODY,
     ) -> tuple[int, int]:
         """Let a request arrive in the microsecond after ``now_us``; return its number and that time.
 

@@ -20,7 +20,7 @@ from sim.engine.state import columns
 from sim.requests import Requests
 
 
-class Sender(NamedTuple):
+class RequestOrigin(NamedTuple):
     """Who sends a request, in numbers; NOWHERE where there is no such thing.
 
     ``slo_priority``: higher matters more, below 0 it may be shed. ``slo_target_us``: of the first token.
@@ -32,7 +32,7 @@ class Sender(NamedTuple):
     slo_target_us: int = NOWHERE
 
 
-ANYBODY = Sender()
+ANYBODY = RequestOrigin()
 
 
 class Writer:
@@ -57,7 +57,7 @@ class Writer:
         )
         self._shares_outputs = False
 
-    def write(self, row: int, request: Requests, sender: Sender) -> None:
+    def write(self, row: int, request: Requests, sender: RequestOrigin) -> None:
         """Write a request, one row, whose ids stand already where its offsets say."""
         world, states = self._driver.world, self._driver.states
         made: dict[int, NDArray[np.void]] = {}
@@ -75,7 +75,7 @@ class Writer:
         self._note_shared_outputs(request)
         self._write_sender(row, int(request.prompt_tokens[0]), sender)
 
-    def _write_sender(self, row: int, prompt_tokens: int, sender: Sender) -> None:
+    def _write_sender(self, row: int, prompt_tokens: int, sender: RequestOrigin) -> None:
         """Write what decisions look at."""
         world = self._driver.world
         table, queue = world.requests, world.queue

@@ -13,7 +13,7 @@ from calibrate.compare.bootstrap import (
     weighted_sums,
 )
 from calibrate.compare.errors import correlation
-from calibrate.compare.samples import Sample, spread_of
+from calibrate.compare.samples import WeightedSample, spread_of
 from tests.coverage_bounds import assert_covers
 
 
@@ -120,7 +120,7 @@ def ends_of_two_traces(n: int) -> dict[str, Floats]:
     one = generator.lognormal(10, 1, n)
     two = one * generator.lognormal(0, 0.2, n)
     counts = draw_counts(n, 7, replicates=400, seed=1, stream=1)
-    samples = (Sample.of_requests(one), Sample.of_requests(two))
+    samples = (WeightedSample.of_requests(one), WeightedSample.of_requests(two))
     return {
         "correlation": correlation((one, two), counts),
         "quantiles": samples[0].resampled(counts, np.array([0.5, 0.99])),

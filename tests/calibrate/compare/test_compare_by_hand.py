@@ -10,10 +10,10 @@ import pytest
 from calibrate.compare import errors
 from calibrate.compare.errors import Bootstrap, compare
 from calibrate.compare.gaps import Gaps, gaps_of
-from calibrate.compare.network import Network, client_view, server_view
+from calibrate.compare.network import NetworkFigures, client_view, server_view
 from calibrate.compare.pair import concat, pair_sides
 from calibrate.compare.rates import Counters, rates_of
-from calibrate.compare.samples import BIN_EDGES, Sample, spread_of
+from calibrate.compare.samples import BIN_EDGES, WeightedSample, spread_of
 from calibrate.compare.strata import strata_of
 from tests.calibrate import sides
 from tests.calibrate.compare.test_errors_by_other_means import autoregressive
@@ -132,7 +132,7 @@ def test_a_request_of_one_token_has_no_gap_and_one_that_failed_has_none_either()
 def test_gaps_are_binned_by_the_middle_of_their_share() -> None:
     n = 24_000
     gaps = Gaps(request=np.arange(n) % 50, gap_us=np.arange(1.0, n + 1), weight=np.ones(n), basis="events")
-    binned = Sample.of_gaps(gaps, num_requests=50).binned
+    binned = WeightedSample.of_gaps(gaps, num_requests=50).binned
     assert binned is not None
     masses = np.asarray(binned.sum(axis=0)).ravel()
     place = np.interp((np.arange(n) + 0.5) / n, *BIN_EDGES).astype(int)
@@ -152,7 +152,7 @@ def test_the_last_requests_may_have_no_gaps_on_one_side_or_on_both() -> None:
 
 
 def test_of_a_resample_that_is_the_sample_no_distribution_strays() -> None:
-    one, two = Sample.of_requests(np.arange(9.0)), Sample.of_requests(np.arange(9.0) ** 1.1)
+    one, two = WeightedSample.of_requests(np.arange(9.0)), WeightedSample.of_requests(np.arange(9.0) ** 1.1)
     reach, area = spread_of((one, two), num_requests=9).reach(np.ones((2, 9), dtype=np.float32))
     assert reach == pytest.approx([0, 0])
     assert area == pytest.approx([0, 0])
@@ -165,10 +165,10 @@ def test_every_chunk_of_replicates_is_drawn_anew(monkeypatch: pytest.MonkeyPatch
     """Chunks of ten: were each the first again, a hundred replicates would be ten."""
     monkeypatch.setattr(errors, "CHUNK_CELLS", 400)
     values = np.random.default_rng(5).lognormal(size=40)
-    sample = Sample.of_requests(values)
+    sample = WeightedSample.of_requests(values)
     found = errors._replicates(
         (values, values * 1.1),
-        samples=(sample, Sample.of_requests(values * 1.1)),
+        samples=(sample, WeightedSample.of_requests(values * 1.1)),
         settings=Bootstrap(replicates=100),
         block=1,
         stream=3,
@@ -191,7 +191,7 @@ def test_a_distance_s_interval_ends_at_zero_and_at_the_most_there_is() -> None:
 def test_to_the_server_a_user_thinks_a_round_trip_longer() -> None:
     trace = observed(workload(5, rate=1, seed=1))
     looped = trace.with_header(closed_loop=ClosedLoop(concurrency=2, think_time_us=1000))
-    far = Network(rtt_us=30_000)
+    far = NetworkFigures(rtt_us=30_000)
     near = server_view(looped, far).header.closed_loop
     assert near == ClosedLoop(concurrency=2, think_time_us=31_000)
     assert client_view(looped, far).header.closed_loop == looped.header.closed_loop

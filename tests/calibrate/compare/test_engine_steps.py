@@ -8,7 +8,7 @@ import pytest
 
 from calibrate.command import source_at
 from calibrate.compare.engine_steps import EngineSteps, as_step_times, read_steps, step_errors
-from calibrate.findings import Options, Source
+from calibrate.findings import NamedTrace, Options
 from calibrate.run import compare_with_twin
 from replay import simulate_trace
 from sim import Extended
@@ -50,7 +50,7 @@ def test_a_model_that_goes_by_context_is_asked_through_simulated_steps() -> None
         duration_us=np.array([step.dur for step in steps], dtype=float),
     )
     found = compare_with_twin(
-        [Source(name="a", trace=observed(drawn, twin), steps=logged)], twin, Options(replicates=60)
+        [NamedTrace(name="a", trace=observed(drawn, twin), steps=logged)], twin, Options(replicates=60)
     ).traces[0]
     assert found.steps is not None
     assert found.steps.mape is not None

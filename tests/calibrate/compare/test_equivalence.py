@@ -4,7 +4,7 @@ import pytest
 from calibrate.compare.bootstrap import Estimate
 from calibrate.compare.equivalence import equivalence, equivalences
 from calibrate.compare.errors import Bootstrap, compare
-from calibrate.gate.checks import Limit, check, ratio_distance
+from calibrate.gate.checks import ErrorLimit, check, ratio_distance
 from tests.calibrate.compare.test_errors import two_sides
 
 
@@ -45,7 +45,7 @@ def test_margins_are_by_metric_or_for_all_and_too_few_requests_say_nothing() -> 
 
 
 def test_the_gate_and_the_test_agree_where_it_matters() -> None:
-    limit = Limit(metric="ttft_us", statistic="equivalence", warn=None, fail=0.1)
+    limit = ErrorLimit(metric="ttft_us", statistic="equivalence", warn=None, fail=0.1)
     for scale, outcome in ((1.01, "PASS"), (1.3, "FAIL"), (1 / 1.3, "FAIL"), (1.1, "INCONCLUSIVE")):
         error = compare(two_sides(400, scale=scale, noise=0.1))["ttft_us"].rel_error["mean"]
         assert check(limit, ratio_distance(error), n=400, least=30).outcome == outcome

@@ -5,7 +5,7 @@ from scipy.stats import ks_2samp, pearsonr
 from calibrate.compare.errors import STATISTICS, Bootstrap, compare
 from calibrate.compare.pair import Pairs, pair_sides
 from calibrate.compare.rates import rates_of
-from calibrate.compare.samples import Sample
+from calibrate.compare.samples import WeightedSample
 from tests.calibrate.sides import regular_gaps, side
 from tests.coverage_bounds import assert_covers
 
@@ -110,7 +110,7 @@ def test_too_few_requests_have_values_and_no_interval() -> None:
 def test_binned_gaps_give_the_quantiles_of_all_gaps() -> None:
     generator = np.random.default_rng(0)
     gaps = regular_gaps(1, generator.lognormal(9, 1, size=50_000))
-    sample = Sample.of_gaps(gaps, num_requests=1)
+    sample = WeightedSample.of_gaps(gaps, num_requests=1)
     at = np.array([0.5, 0.9, 0.95, 0.99])
     once = sample.resampled(np.ones((1, 1), dtype=np.float32), at)[0]
     assert once == pytest.approx(sample.statistics(at), rel=5e-3)

@@ -9,8 +9,8 @@ from scipy.stats import spearmanr, wasserstein_distance
 from calibrate.compare.bootstrap import Estimate, block_length, interval
 from calibrate.compare.errors import Bootstrap, compare, correlation
 from calibrate.compare.pair import Pairs, pair_sides
-from calibrate.compare.samples import Sample
-from calibrate.gate.checks import Limit, check
+from calibrate.compare.samples import WeightedSample
+from calibrate.gate.checks import ErrorLimit, check
 from calibrate.gate.drift import relative_drift
 from tests.calibrate.sides import regular_gaps, side
 
@@ -34,9 +34,11 @@ def test_the_mape_of_itl_is_of_mean_gaps_and_not_of_tpot() -> None:
 @pytest.mark.parametrize("sizes", [(N, N), (N, 7), (5, 90)])
 def test_the_area_between_distributions_is_scipy_s(sizes: tuple[int, int]) -> None:
     one, two = values(1, sizes[0]), values(2, sizes[1])
-    found = Sample.of_requests(one).wasserstein(Sample.of_requests(two))
+    found = WeightedSample.of_requests(one).wasserstein(WeightedSample.of_requests(two))
     assert found == pytest.approx(wasserstein_distance(one, two), rel=1e-12)
-    assert Sample.of_requests(one).wasserstein(Sample.of_requests(one + 5)) == pytest.approx(5)
+    assert WeightedSample.of_requests(one).wasserstein(WeightedSample.of_requests(one + 5)) == pytest.approx(
+        5
+    )
 
 
 def pairs_of(observed: np.ndarray, simulated: np.ndarray) -> Pairs:
@@ -121,7 +123,7 @@ def test_the_spread_of_the_log_ratio_is_that_of_the_means() -> None:
     ("value", "warned"), [(0.06, True), (-0.06, True), (-0.5, True), (0.04, False), (-0.04, False)]
 )
 def test_a_twin_that_is_too_fast_is_warned_of_as_one_that_is_too_slow(value: float, warned: bool) -> None:
-    limit = Limit(metric="e2e_us", statistic="bias", warn=0.05, fail=0.9)
+    limit = ErrorLimit(metric="e2e_us", statistic="bias", warn=0.05, fail=0.9)
     assert check(limit, Estimate(value=value, low=value, high=value), n=100, least=30).warned == warned
 
 

@@ -1,14 +1,14 @@
 import numpy as np
 import pytest
 
-from calibrate.compare.network import Network, client_view, parse_network, server_view
+from calibrate.compare.network import NetworkFigures, client_view, parse_network, server_view
 from calibrate.findings import Options
 from calibrate.run import calibrate, compare_with_simulated, compare_with_twin
 from tests.calibrate.known_servers import GUESS, SERVER, observed, source, workload
 from traces import request_metrics
 from traces.errors import ConfigError
 
-FAR = Network(rtt_us=30_000, bandwidth_mbit_per_s=1.0)
+FAR = NetworkFigures(rtt_us=30_000, bandwidth_mbit_per_s=1.0)
 
 
 def test_a_far_client_sees_a_round_trip_and_the_transfers() -> None:
@@ -36,8 +36,10 @@ def test_a_twin_with_the_clients_network_has_no_error_and_without_it_the_round_t
 
 
 def test_a_fit_over_a_network_finds_the_servers_own_way_in() -> None:
-    seen = client_view(observed(workload(120, rate=6, seed=3)), Network(rtt_us=30_000))
-    found = calibrate([source("a", seen)], GUESS, Options(replicates=60, network=Network(rtt_us=30_000)))
+    seen = client_view(observed(workload(120, rate=6, seed=3)), NetworkFigures(rtt_us=30_000))
+    found = calibrate(
+        [source("a", seen)], GUESS, Options(replicates=60, network=NetworkFigures(rtt_us=30_000))
+    )
     assert found.fit is not None
     assert found.holdout["ttft_us"].mape.value < 0.03
     assert found.fit.config.latency.alpha0 < 15_000  # the truth is 4,000; without the network 34,000
@@ -45,17 +47,17 @@ def test_a_fit_over_a_network_finds_the_servers_own_way_in() -> None:
 
 def test_another_trace_in_the_simulations_place_is_given_the_network_too() -> None:
     trace = observed(workload(20, rate=6, seed=4))
-    options = Options(replicates=60, network=Network(rtt_us=1000))
+    options = Options(replicates=60, network=NetworkFigures(rtt_us=1000))
     found = compare_with_simulated(source("a", trace), source("b", trace), options)
     assert found.holdout["ttft_us"].error["mean"].value == pytest.approx(1000)
 
 
 def test_a_network_is_read_as_written() -> None:
-    assert parse_network("rtt=2ms,bandwidth=100", measured_rtt_ms=None) == Network(
+    assert parse_network("rtt=2ms,bandwidth=100", measured_rtt_ms=None) == NetworkFigures(
         rtt_us=2000, bandwidth_mbit_per_s=100
     )
     assert parse_network("rtt=measured", measured_rtt_ms=1.5).rtt_us == 1500
-    assert np.all(Network(rtt_us=5).transfer_us(np.array([1.0, 9.0])) == 0)
+    assert np.all(NetworkFigures(rtt_us=5).transfer_us(np.array([1.0, 9.0])) == 0)
 
 
 @pytest.mark.parametrize(

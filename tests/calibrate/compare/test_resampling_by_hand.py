@@ -24,7 +24,7 @@ from calibrate.compare.errors import Bootstrap, _log_sd, compare, correlation
 from calibrate.compare.gaps import Gaps
 from calibrate.compare.pair import pair_sides
 from calibrate.compare.rates import COMPARED, COUNTED, Counters, rates_of
-from calibrate.compare.samples import BIN_EDGES, KS_GRID, Sample, spread_of
+from calibrate.compare.samples import BIN_EDGES, KS_GRID, WeightedSample, spread_of
 from tests.calibrate.compare.test_statistics_by_hand import plain_block_length, series_of
 from tests.calibrate.sides import gaps_of, side
 
@@ -129,7 +129,7 @@ QUANTILES = np.array([0.0, 0.3, 0.5, 0.95, 1.0])
 
 def test_statistics_are_over_each_gap_as_often_as_it_weighs() -> None:
     gaps = weighted_gaps()
-    sample = Sample.of_gaps(gaps, num_requests=9)
+    sample = WeightedSample.of_gaps(gaps, num_requests=9)
     pool = resample(gaps.gap_us, gaps.weight)
     assert sample.statistics(QUANTILES) == pytest.approx([pool.mean(), *np.quantile(pool, QUANTILES)])
     counts = draw_counts(9, 2, replicates=20, seed=1, stream=0)
@@ -141,7 +141,9 @@ def test_statistics_are_over_each_gap_as_often_as_it_weighs() -> None:
 def test_a_resample_of_requests_is_that_of_their_values() -> None:
     values = np.array([5.0, 1.0, 9.0, 1.0, 7.0])
     counts = draw_counts(5, 2, replicates=20, seed=1, stream=0)
-    for row, drawn in zip(Sample.of_requests(values).resampled(counts, QUANTILES), counts, strict=True):
+    for row, drawn in zip(
+        WeightedSample.of_requests(values).resampled(counts, QUANTILES), counts, strict=True
+    ):
         again = resample(values, drawn)
         assert row == pytest.approx([again.mean(), *np.quantile(again, QUANTILES)])
 
@@ -151,7 +153,7 @@ def test_a_bin_of_many_gaps_stands_at_their_weighted_mean() -> None:
     n = 9000
     weight = generator.integers(1, 9, n).astype(np.float64)
     gap_us = generator.permutation(n).astype(np.float64)
-    found = Sample.of_gaps(
+    found = WeightedSample.of_gaps(
         Gaps(request=np.arange(n) % 7, gap_us=gap_us, weight=weight, basis="events"), num_requests=8
     )
     assert found.binned is not None
@@ -171,7 +173,10 @@ def test_a_bin_of_many_gaps_stands_at_their_weighted_mean() -> None:
 
 def test_distances_are_scipy_s_and_weights_count_as_so_many() -> None:
     gaps = weighted_gaps()
-    one, two = Sample.of_gaps(gaps, num_requests=9), Sample.of_requests(np.array([3.0, 20.0, 20.0, 55.0]))
+    one, two = (
+        WeightedSample.of_gaps(gaps, num_requests=9),
+        WeightedSample.of_requests(np.array([3.0, 20.0, 20.0, 55.0])),
+    )
     pool = resample(gaps.gap_us, gaps.weight)
     assert one.distance(two) == pytest.approx(ks_2samp(pool, two.values).statistic)
     assert two.distance(one) == pytest.approx(one.distance(two))
@@ -181,7 +186,7 @@ def test_distances_are_scipy_s_and_weights_count_as_so_many() -> None:
 
 def test_how_far_a_resample_strays_is_that_of_its_values_counted_below_each_point() -> None:
     gaps, values = weighted_gaps(), np.array([3.0, 30.0, 20.0, 55.0, 1.0, 8.0, 9.0, 20.0, 60.0])
-    samples = (Sample.of_gaps(gaps, num_requests=9), Sample.of_requests(values))
+    samples = (WeightedSample.of_gaps(gaps, num_requests=9), WeightedSample.of_requests(values))
     counts = draw_counts(9, 2, replicates=12, seed=4, stream=0)
     reach, area = spread_of(samples, num_requests=9).reach(counts)
     grid = np.unique(np.quantile(np.concatenate([gaps.gap_us, values]), np.linspace(0, 1, KS_GRID)))
@@ -248,7 +253,9 @@ def test_every_interval_of_a_metric_is_that_of_its_resamples() -> None:
     ):
         assert (estimate.low, estimate.high) == pytest.approx(np.quantile(drawn[name], [0.1, 0.9])), name
     assert found.log_ratio_sd == pytest.approx(np.std(np.log1p(drawn["mean"])))
-    spread = spread_of((Sample.of_requests(observed), Sample.of_requests(simulated)), num_requests=N)
+    spread = spread_of(
+        (WeightedSample.of_requests(observed), WeightedSample.of_requests(simulated)), num_requests=N
+    )
     reach, area = spread.reach(
         np.array(plain_counts(N, found.block, replicates=60, seed=9, stream=4000), np.float32)
     )
@@ -264,7 +271,7 @@ def test_chunks_of_replicates_have_streams_of_their_own_and_the_last_is_cut(
     """Forty requests in chunks of 4, of ten replicates: the third chunk is of two."""
     monkeypatch.setattr(errors, "CHUNK_CELLS", 4 * N + N - 1)
     observed, simulated = two_latencies()
-    samples = Sample.of_requests(observed), Sample.of_requests(simulated)
+    samples = WeightedSample.of_requests(observed), WeightedSample.of_requests(simulated)
     found = errors._replicates(
         (observed, simulated), samples=samples, settings=Bootstrap(replicates=10, seed=2), block=3, stream=7
     )

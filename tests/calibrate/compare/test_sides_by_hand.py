@@ -23,8 +23,8 @@ from calibrate.compare.engine_steps import (
 )
 from calibrate.compare.errors import MetricErrors, compare, correlation
 from calibrate.compare.gaps import Gaps, gaps_of, one_basis
-from calibrate.compare.judged import Judged, judged_errors
-from calibrate.compare.network import Network, client_view, parse_network, server_view
+from calibrate.compare.judged import JudgedError, judged_errors
+from calibrate.compare.network import NetworkFigures, client_view, parse_network, server_view
 from calibrate.compare.pair import (
     concat,
     in_flight_at_arrival,
@@ -191,7 +191,7 @@ def test_gaps_are_those_of_events_where_a_trace_has_some() -> None:
 
 def test_an_error_exceeds_a_limit_that_it_is_above_and_the_server_s_own() -> None:
     def exceeds(error: float, floor: float | None, limit: float = 0.1) -> bool:
-        return Judged(metric="e2e_us", kind="mean", error=error, floor=floor).exceeds(limit)
+        return JudgedError(metric="e2e_us", kind="mean", error=error, floor=floor).exceeds(limit)
 
     assert exceeds(0.11, None)
     assert not exceeds(0.1, None)
@@ -237,7 +237,7 @@ def test_the_errors_that_count_are_the_largest_first_and_of_equal_ones_e2e_befor
 
 def test_each_time_is_moved_by_its_own_way() -> None:
     """30 us there and back, 2 bits/us and one byte a token: 40, 80 and 120 us up for 10, 20 and 30; 20, 4, 16 down."""
-    network = Network(rtt_us=30.0, bandwidth_mbit_per_s=2.0, bytes_per_token=1.0)
+    network = NetworkFigures(rtt_us=30.0, bandwidth_mbit_per_s=2.0, bytes_per_token=1.0)
     assert network.transfer_us(np.array([10.0, 0.0])).tolist() == [40, 0]
     trace = small_trace(last_token_time_us=[800, 1500, 2900])
     there = client_view(trace, network).requests

@@ -17,7 +17,7 @@ from calibrate.compare.equivalence import equivalence
 from calibrate.compare.errors import Bootstrap, compare, correlation
 from calibrate.compare.pair import PHASES, pair_sides
 from calibrate.compare.phases import split
-from calibrate.compare.samples import Sample
+from calibrate.compare.samples import WeightedSample
 from calibrate.compare.saturation import saturation
 from calibrate.compare.served import _observed_point, served_sides
 from calibrate.compare.strata import strata_of
@@ -164,7 +164,7 @@ def test_a_burst_is_a_queue_where_it_is_answered_more_slowly_than_it_came(gap_s:
 
 def test_equal_gaps_are_one_point_of_a_distribution() -> None:
     gaps = gaps_of([10.0] * 300, [20.0] * 300)
-    sample = Sample.of_gaps(gaps, num_requests=2)
+    sample = WeightedSample.of_gaps(gaps, num_requests=2)
     assert sample.bin_values is not None
     assert sample.bin_values.tolist() == [10.0, 20.0]
 

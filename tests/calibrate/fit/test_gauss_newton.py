@@ -10,7 +10,7 @@ import pytest
 from calibrate.compare.bootstrap import Floats
 from calibrate.fit.gauss_newton import (
     GROUP,
-    Found,
+    GaussNewtonEnd,
     gauss_newton,
     grouped_slopes,
     groups_of,
@@ -18,7 +18,7 @@ from calibrate.fit.gauss_newton import (
     told_apart,
 )
 from calibrate.fit.objective.many_runs import loss_around
-from calibrate.fit.objective.simulated import Run
+from calibrate.fit.objective.simulated import SimulatedTrace
 from calibrate.fit.pipeline import _is_within
 from calibrate.fit.refinement import refine, restarted
 from calibrate.fit.response_surface import normal_equations
@@ -124,7 +124,7 @@ FIELDS = ("traces", "engine", "names", "base", "scale", "noise", "tokens", "rugg
 class TwoHollows(Valley):
     """Everything is half as slow again wherever beta0 is a fifth above the truth: a wall that no slope leads across."""
 
-    def simulate(self, theta: Floats) -> list[Run]:
+    def simulate(self, theta: Floats) -> list[SimulatedTrace]:
         (run,) = super().simulate(theta)
         if theta[0] < 1.2 * TRUTH[0]:
             return [run]
@@ -139,7 +139,7 @@ def test_a_step_without_some_requests_ends_where_a_fit_without_them_does() -> No
     objective = replace(objective, traces=(replace(trace, observed_us=observed),))
     found = gauss_newton(objective, TRUTH, max_steps=30)
     (end,) = steps_without(
-        objective, Found(theta=found.theta, loss=found.loss, offsets=found.offsets), [[odd]]
+        objective, GaussNewtonEnd(theta=found.theta, loss=found.loss, offsets=found.offsets), [[odd]]
     )
     left = objective.on((objective.traces[0].without(odd),))
     whole = gauss_newton(left, found.theta, max_steps=30)

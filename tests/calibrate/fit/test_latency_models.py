@@ -12,7 +12,7 @@ import pytest
 
 import vtwin
 from calibrate.fit import model_selection
-from calibrate.fit.known_models import Served, fit_known
+from calibrate.fit.known_models import ServedTrace, fit_known
 from calibrate.fit.objective.fit_trace import fit_trace
 from calibrate.fit.result import Fit
 from replay import TwinConfig, load_config
@@ -44,7 +44,9 @@ def joint() -> tuple[Fit, ...]:
     served = []
     for name, rate in (("one", 1.0), ("other", 2.0)):
         config = server(name, LEARNED)
-        served.append(Served(trace=fit_trace(trace_of(name, rate=rate), config, name=name), config=config))
+        served.append(
+            ServedTrace(trace=fit_trace(trace_of(name, rate=rate), config, name=name), config=config)
+        )
     return fit_known(served)
 
 
@@ -86,7 +88,7 @@ def test_another_model_is_refused() -> None:
     from sim import Blackbox
 
     with pytest.raises(ConfigError, match="expected physics"):
-        fit_known([Served(trace=ready, config=replace(config, latency=Blackbox(beta0=1)))])
+        fit_known([ServedTrace(trace=ready, config=replace(config, latency=Blackbox(beta0=1)))])
 
 
 @pytest.fixture

@@ -14,8 +14,8 @@ from calibrate.fit.initial_guess import natural_scale
 from calibrate.fit.objective.coefficients import FITTED
 from calibrate.fit.objective.fit_trace import fit_trace
 from calibrate.fit.objective.many_runs import loss_around
-from calibrate.fit.objective.objective import Objective
-from calibrate.fit.objective.simulated import Run
+from calibrate.fit.objective.objective import FitObjective
+from calibrate.fit.objective.simulated import SimulatedTrace
 from calibrate.fit.refinement import Refined, refine, restarted, surroundings
 from calibrate.fit.response_surface import reach_around, sample_shaped, sample_surface
 from calibrate.fit.uncertainty import flat_surface, uncertainty
@@ -30,18 +30,18 @@ NUM_STARTS = 15
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Valley(Objective):
+class Valley(FitObjective):
     """Steps of requests alone: beta0 + hypot(floor, beta1 x tokens), and a staircase that no slope follows."""
 
     tokens: Floats
     rugged: float = RUGGED
 
-    def simulate(self, theta: Floats) -> list[Run]:
+    def simulate(self, theta: Floats) -> list[SimulatedTrace]:
         beta0, floor, beta1 = theta
         phase = np.sin(np.outer(np.arange(1, len(self.tokens) + 1), theta).sum(axis=1) * 7.7)
         lasts = (beta0 + np.hypot(floor, beta1 * self.tokens)) * np.exp(self.rugged * phase)
         rows = np.stack([lasts, *[np.full(len(lasts), np.nan)] * 3])
-        return [Run(latency_us=rows, timeline=self.traces[0].observed_timeline)]
+        return [SimulatedTrace(latency_us=rows, timeline=self.traces[0].observed_timeline)]
 
 
 def valley(*, seed: int, rugged: float = RUGGED) -> Valley:
@@ -131,7 +131,7 @@ def test_points_far_enough_off_give_blackbox_narrow_intervals_that_hold() -> Non
         fit_trace(observed(workload(60, rate=rate, seed=rate), noise=0.08, seed=rate), GUESS, name=str(rate))
         for rate in (3, 9)
     )
-    objective = Objective(
+    objective = FitObjective(
         traces=traces, engine=ENGINE, names=FITTED, base=Blackbox(), scale=natural_scale(traces, FITTED)
     )
     objective = objective.with_noise_of(objective.simulate(truth))

@@ -12,14 +12,14 @@ from calibrate.ci.outputs import annotations_of, junit_of
 from calibrate.compare.bootstrap import Estimate
 from calibrate.compare.rates import Rate
 from calibrate.compare.strata import Stratum
-from calibrate.gate.checks import Check, Limit, check, reach
+from calibrate.gate.checks import Check, ErrorLimit, check, reach
 from calibrate.gate.drift import drift_checks, relative_drift
 from calibrate.gate.gate_file import loose_limits, read_gate
 from calibrate.gate.verdict import Baseline, Gate, against, decide, verdict_of
 from tests.coverage_bounds import assert_covers
 from traces.errors import ConfigError
 
-LIMIT = Limit(metric="e2e_us", statistic="bias", warn=0.05, fail=0.1)
+LIMIT = ErrorLimit(metric="e2e_us", statistic="bias", warn=0.05, fail=0.1)
 
 
 def checked(low: float | None, value: float, high: float | None, *, n: int = 100) -> Check:
@@ -73,8 +73,8 @@ def test_the_worst_that_counts_is_the_verdict_and_nothing_counts_where_sides_are
 
 
 def test_a_metric_that_was_not_measured_and_kinds_that_are_missing_are_inconclusive() -> None:
-    limit = Limit(metric="queue_us", statistic="p99", warn=None, fail=0.1)
-    by_kind = Limit(metric="e2e_us", statistic="mape", warn=None, fail=0.1)
+    limit = ErrorLimit(metric="queue_us", statistic="p99", warn=None, fail=0.1)
+    by_kind = ErrorLimit(metric="e2e_us", statistic="mape", warn=None, fail=0.1)
     verdict = decide(Gate(limits=(limit,), strata=(by_kind,)), {})
     assert [each.outcome for each in verdict.checks] == ["INCONCLUSIVE", "INCONCLUSIVE"]
 
@@ -85,7 +85,7 @@ def test_a_limit_on_kinds_is_held_against_each_kind() -> None:
         Stratum(by="prompt_tokens", low=i, high=i + 1, n=50, mape={"e2e_us": each}, bias={"e2e_us": each})
         for i, each in enumerate((near, far))
     ]
-    limit = Limit(metric="e2e_us", statistic="mape", warn=None, fail=0.1)
+    limit = ErrorLimit(metric="e2e_us", statistic="mape", warn=None, fail=0.1)
     verdict = decide(Gate(limits=(), strata=(limit,)), {}, strata=strata)
     assert [(each.name, each.outcome) for each in verdict.checks] == [
         ("E2E mape, prompt tokens 0 to 1", "PASS"),
@@ -98,7 +98,7 @@ def rate_of(error: float) -> Rate:
     return Rate(n=100, observed=1.0, simulated=1.0 + error, error=estimate, rel_error=estimate)
 
 
-THROUGHPUT = Limit(metric="request_throughput", statistic="rel_error", warn=None, fail=0.05)
+THROUGHPUT = ErrorLimit(metric="request_throughput", statistic="rel_error", warn=None, fail=0.05)
 
 
 def test_a_limit_on_throughput_is_held_against_the_run_and_the_capacity_of_what_was_saturated() -> None:
@@ -113,7 +113,7 @@ def test_a_limit_on_throughput_is_held_against_the_run_and_the_capacity_of_what_
 
 
 def test_latencies_of_a_saturated_run_decide_nothing_and_capacity_decides_in_their_stead() -> None:
-    latency = Limit(metric="e2e_us", statistic="mape", warn=None, fail=0.1)
+    latency = ErrorLimit(metric="e2e_us", statistic="mape", warn=None, fail=0.1)
     rates = {"request_throughput": rate_of(0.0)}
     alone = decide(Gate(limits=(latency,)), {}, rates=rates, of_saturated=True)
     assert (alone.outcome, alone.checks[0].reason[:28]) == ("INCONCLUSIVE", "the observed run is saturate")
@@ -124,7 +124,7 @@ def test_latencies_of_a_saturated_run_decide_nothing_and_capacity_decides_in_the
 
 
 def test_a_rate_that_one_side_does_not_know_is_inconclusive() -> None:
-    hits = Limit(metric="prefix_hit_frac", statistic="error", warn=None, fail=0.02)
+    hits = ErrorLimit(metric="prefix_hit_frac", statistic="error", warn=None, fail=0.02)
     assert decide(Gate(limits=(hits,)), {}).outcome == "INCONCLUSIVE"
 
 
@@ -138,12 +138,12 @@ def test_a_gate_is_read_as_written(tmp_path: Path) -> None:
     )
     assert read_gate(file) == Gate(
         limits=(
-            Limit(metric="ttft_us", statistic="p99", warn=0.1, fail=0.2),
-            Limit(metric="e2e_us", statistic="mape", warn=None, fail=0.1),
-            Limit(metric="goodput", statistic="rel_error", warn=None, fail=0.05),
-            Limit(metric="tpot_us", statistic="equivalence", warn=None, fail=0.04),
+            ErrorLimit(metric="ttft_us", statistic="p99", warn=0.1, fail=0.2),
+            ErrorLimit(metric="e2e_us", statistic="mape", warn=None, fail=0.1),
+            ErrorLimit(metric="goodput", statistic="rel_error", warn=None, fail=0.05),
+            ErrorLimit(metric="tpot_us", statistic="equivalence", warn=None, fail=0.04),
         ),
-        strata=(Limit(metric="e2e_us", statistic="bias", warn=0.3, fail=None),),
+        strata=(ErrorLimit(metric="e2e_us", statistic="bias", warn=0.3, fail=None),),
         min_samples=50,
         require_kv_capacity=False,
     )
@@ -243,7 +243,7 @@ def test_kinds_of_requests_are_held_against_those_of_the_same_place() -> None:
         for by in ("prompt_tokens", "in_flight")
         for i in range(2)
     ]
-    limit = Limit(metric="e2e_us", statistic="mape", warn=None, fail=0.1)
+    limit = ErrorLimit(metric="e2e_us", statistic="mape", warn=None, fail=0.1)
     before = {
         ("in_flight", "1", "e2e_us", "mape"): bad,
         ("prompt_tokens", "0", "e2e_us", "mape"): Estimate(value=0.0),
@@ -258,7 +258,7 @@ def test_kinds_of_requests_are_held_against_those_of_the_same_place() -> None:
 
 
 def drifted(now: Estimate, then: Estimate | None, *, fail: float = 0.1) -> Check:
-    limit = Limit(metric="beta0", statistic="drift", warn=None, fail=fail)
+    limit = ErrorLimit(metric="beta0", statistic="drift", warn=None, fail=fail)
     baseline = None if then is None else {"beta0": then}
     return drift_checks([limit], {"beta0": now}, baseline, least=30)[0]
 

@@ -13,7 +13,7 @@ from calibrate.compare.rates import Rate
 from calibrate.compare.strata import Stratum
 from calibrate.gate.checks import (
     Check,
-    Limit,
+    ErrorLimit,
     check,
     check_metric,
     check_rate,
@@ -67,21 +67,21 @@ def test_the_sizes_of_an_error_that_an_interval_allows(
     ("value", "is_warned"), [(0.1, False), (-0.1, False), (0.1001, True), (-0.1001, True), (None, False)]
 )
 def test_a_warning_is_for_what_is_beyond_it(value: float | None, is_warned: bool) -> None:
-    limit = Limit(metric="ttft_us", statistic="p50", warn=0.1, fail=0.5)
+    limit = ErrorLimit(metric="ttft_us", statistic="p50", warn=0.1, fail=0.5)
     estimate = Estimate(value=value, low=value, high=value)
     found = check(limit, estimate, n=100, least=30)
     assert ("above the warning at 10" in found.reason) is is_warned
 
 
-FAIL = Limit(metric="ttft_us", statistic="p50", warn=0.125, fail=0.25)
-RATE = Limit(metric="request_throughput", statistic="error", warn=None, fail=0.25)
+FAIL = ErrorLimit(metric="ttft_us", statistic="p50", warn=0.125, fail=0.25)
+RATE = ErrorLimit(metric="request_throughput", statistic="error", warn=None, fail=0.25)
 
 
 def between(low: float | None, high: float | None, *, value: float = 0.25) -> Estimate:
     return Estimate(value=value, low=low, high=high)
 
 
-def checked(low: float | None, high: float | None, *, value: float = 0.25, limit: Limit = FAIL) -> Check:
+def checked(low: float | None, high: float | None, *, value: float = 0.25, limit: ErrorLimit = FAIL) -> Check:
     return check(limit, between(low, high, value=value), n=30, least=30)
 
 
@@ -144,7 +144,7 @@ def test_the_table_has_the_baselines_columns_where_a_check_has_one() -> None:
     unsigned = replace(compared, limit=replace(FAIL, statistic="ks"))
     assert check_table([unsigned])[1][0][2:4] == ["25.0\xa0%", "12.5 … 37.5\xa0%"]
     assert check_table([unsigned])[1][0][6:8] == ["12.5\xa0%", "+12.5\xa0%"]
-    drift = replace(compared, limit=Limit(metric="beta0", statistic="drift", warn=None, fail=0.25))
+    drift = replace(compared, limit=ErrorLimit(metric="beta0", statistic="drift", warn=None, fail=0.25))
     assert drift.name == "beta0 drift"
 
 
@@ -243,7 +243,7 @@ BY = [
 def test_saturated_runs_are_judged_by_their_throughput_alone() -> None:
     good = Rate(n=40, observed=2.0, simulated=2.0, error=between(0.0, 0.1), rel_error=between(0.0, 0.1))
     bad = replace(good, error=between(0.3, 0.4))
-    share = Limit(metric="good_frac", statistic="error", warn=None, fail=0.25)
+    share = ErrorLimit(metric="good_frac", statistic="error", warn=None, fail=0.25)
     gate = Gate(limits=(FAIL, RATE, share))
     rates = {"request_throughput": good, "good_frac": good}
     found = decide(gate, {}, rates=rates, capacity={"request_throughput": good}, of_saturated=True)
@@ -323,12 +323,12 @@ def test_limits_that_look_like_percent_are_told_and_those_in_a_rates_own_unit_ar
 def test_what_a_gate_says_nothing_of_is_as_it_is_everywhere(tmp_path: Path) -> None:
     coefficients = gate_of("coefficients: {beta0: {fail: 0.1}}\n", tmp_path)
     assert (coefficients.min_samples, coefficients.require_kv_capacity) == (30, True)
-    assert coefficients.coefficients == (Limit(metric="beta0", statistic="drift", warn=None, fail=0.1),)
+    assert coefficients.coefficients == (ErrorLimit(metric="beta0", statistic="drift", warn=None, fail=0.1),)
     one = gate_of("min_samples: 1\nrequire_kv_capacity: false\nequivalence: {e2e_us: 0.5}\n", tmp_path)
     assert (one.min_samples, one.require_kv_capacity) == (1, False)
-    assert one.limits == (Limit(metric="e2e_us", statistic="equivalence", warn=None, fail=0.5),)
+    assert one.limits == (ErrorLimit(metric="e2e_us", statistic="equivalence", warn=None, fail=0.5),)
     same = gate_of("metrics: {e2e_us: {mape: {warn: 0.1, fail: 0.1}}}\n", tmp_path)
-    assert same.limits == (Limit(metric="e2e_us", statistic="mape", warn=0.1, fail=0.1),)
+    assert same.limits == (ErrorLimit(metric="e2e_us", statistic="mape", warn=0.1, fail=0.1),)
 
 
 @pytest.mark.parametrize(

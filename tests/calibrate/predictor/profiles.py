@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from calibrate.predictor.measured import Wanted
+from calibrate.predictor.measured import ProfileQuery
 from replay.model import read_model_config
 
 CONFIG = {
@@ -72,8 +72,8 @@ def config(folder: Path, **changed: object) -> Path:
     return path
 
 
-def wanted(folder: Path, *, tp: int = 2, **given: object) -> Wanted:
-    return Wanted(shape=read_model_config(config(folder)), gpu="A100", tp=tp, **given)  # type: ignore[arg-type]
+def wanted(folder: Path, *, tp: int = 2, **given: object) -> ProfileQuery:
+    return ProfileQuery(shape=read_model_config(config(folder)), gpu="A100", tp=tp, **given)  # type: ignore[arg-type]
 
 
 def mlp_csv(folder: Path, **changed: object) -> Path:

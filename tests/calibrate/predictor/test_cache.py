@@ -54,7 +54,7 @@ def test_other_regressions_other_parameters_and_other_points_are_asked_anew(
     }
     tried = estimators.candidates
 
-    def finer(num_features: int, names: tuple[str, ...] = ()) -> tuple[estimators.Candidate, ...]:
+    def finer(num_features: int, names: tuple[str, ...] = ()) -> tuple[estimators.RegressionKind, ...]:
         return tuple(
             replace(each, grid={"degree": (1, 2, 3, 4)}) if each.name == "polynomial" else each
             for each in tried(num_features, names)

@@ -15,13 +15,13 @@ from calibrate.report.markdown import markdown_of
 from calibrate.report.terminal import tables_of
 from calibrate.report.write import write_report
 from calibrate.run import calibrate
-from calibrate.save import Server, defaults_entry, write_defaults
+from calibrate.save import ServerName, defaults_entry, write_defaults
 from replay import load_config, read_defaults
 from sim import Blackbox, Extended
 from tests.calibrate.known_servers import GUESS, observed, source, workload
 
 SIX = ("alpha0", "alpha1", "alpha2", "beta0", "beta1", "beta2")
-KNOWN = Server(model="m", gpu="H100", tp=1)
+KNOWN = ServerName(model="m", gpu="H100", tp=1)
 
 
 @pytest.fixture(scope="module")

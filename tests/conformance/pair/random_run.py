@@ -69,7 +69,7 @@ def write_cases(folder: Path, number: int, *, seed: int) -> list[Path]:
 
 
 def recorded(cases: Sequence[Path]) -> dict[str, dict[str, Any]]:
-    """Let a real vLLM run the cases and return what it said of each, by name."""
+    """Run the cases in a real vLLM and return what it said of each, by name."""
     python = os.environ.get("VLLM_PYTHON", "python")
     command = [python, "-m", "tests.conformance.pair.record", "--blocks", *map(str, cases)]
     answer = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)

@@ -10,8 +10,8 @@ import pytest
 
 import vtwin
 from observe.plan.loads import (
-    Load,
-    Pace,
+    IdlePace,
+    ListedLoad,
     calibration_loads,
     estimate_s,
     pace_of_probe,
@@ -79,21 +79,21 @@ def test_a_calibration_has_the_loads_that_a_fit_needs_and_none_outgrows_the_mode
 
 
 def test_the_probe_tells_the_pace_of_an_idle_server_and_from_it_how_long_loads_take() -> None:
-    known = Pace(constant_us=5000, prompt_us=10, output_us=2000)
+    known = IdlePace(constant_us=5000, prompt_us=10, output_us=2000)
     loads = calibration_loads(options(rate=6.0), max_model_len=None)
     probe = probing_load(loads)
     pace = pace_of_probe(known.alone_us(probe).tolist(), probe)
     assert (pace.prompt_us, pace.output_us) == pytest.approx((10, 2000))
     assert pace.constant_us == pytest.approx(5000)
-    users = Load(
+    users = ListedLoad(
         name="u",
         requests=workload([0, 0, None, None], header={"closed_loop": ClosedLoop(concurrency=2)}),
         purpose="",
     )
     assert estimate_s(users, known, rate_per_s=None) == pytest.approx(2 * (5000 + 80 + 10_000) / 1e6)
-    paced = Load(name="p", requests=workload(every(1_000_000, 3)), purpose="")
+    paced = ListedLoad(name="p", requests=workload(every(1_000_000, 3)), purpose="")
     assert estimate_s(paced, known, rate_per_s=1.0) == pytest.approx(2.01508)
-    flood = Load(name="f", requests=workload(every(0, 30)), purpose="")
+    flood = ListedLoad(name="f", requests=workload(every(0, 30)), purpose="")
     assert estimate_s(flood, known, rate_per_s=3.0) == pytest.approx(10)
 
 

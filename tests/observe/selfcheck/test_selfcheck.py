@@ -10,7 +10,7 @@ import vtwin
 from observe.response.stream_reader import StreamReader
 from observe.selfcheck.measure import poisson, start_reference_server, users
 from observe.selfcheck.reference_server import chunks_of
-from observe.selfcheck.report import Figure, Report
+from observe.selfcheck.report import MeasuredFigure, Report
 from traces import request_metrics
 
 
@@ -41,16 +41,16 @@ def test_the_truth_speaks_as_vllm_does() -> None:
 
 
 def test_a_figure_meets_its_bar_from_its_own_side() -> None:
-    assert Figure(name="a", value=2, unit="", bar=3).met is True
-    assert Figure(name="a", value=2, unit="", bar=3, sense="at least").met is False
-    assert Figure(name="a", value=2, unit="").met is None
-    assert Figure(name="a", value=float("nan"), unit="", bar=3).met is False
+    assert MeasuredFigure(name="a", value=2, unit="", bar=3).met is True
+    assert MeasuredFigure(name="a", value=2, unit="", bar=3, sense="at least").met is False
+    assert MeasuredFigure(name="a", value=2, unit="").met is None
+    assert MeasuredFigure(name="a", value=float("nan"), unit="", bar=3).met is False
 
 
 def test_a_missed_bar_is_said_in_the_table_and_in_the_document() -> None:
     figures = (
-        Figure(name="cost", value=30.5, unit="µs", bar=25, peers="40"),
-        Figure(name="b", value=1, unit=""),
+        MeasuredFigure(name="cost", value=30.5, unit="µs", bar=25, peers="40"),
+        MeasuredFigure(name="b", value=1, unit=""),
     )
     report = Report(figures=figures, clock="mono", notes=("busy",))
     assert not report.all_met
@@ -65,7 +65,9 @@ def test_a_missed_bar_is_exit_1_only_when_strict(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     async def measure(*, quick: bool, processes: int) -> Report:  # noqa: ARG001  the command passes it
-        return Report(figures=(Figure(name="cost", value=30 + quick, unit="µs", bar=25),), clock="", notes=())
+        return Report(
+            figures=(MeasuredFigure(name="cost", value=30 + quick, unit="µs", bar=25),), clock="", notes=()
+        )
 
     monkeypatch.setattr("observe.selfcheck.cli._measure", measure)
     assert vtwin.main(["selfcheck"]) == 0

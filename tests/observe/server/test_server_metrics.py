@@ -13,7 +13,7 @@ import pytest
 from observe import Settings, observe_with, parse_endpoint
 from observe.result.json_document import summarize_observed
 from observe.result.summary_table import table
-from observe.server.http_client import Answer
+from observe.server.http_client import WholeAnswer
 from observe.server.prometheus_text import Sample, parse_metrics
 from observe.server.server_facts import facts_of
 from observe.server.server_metrics import counter_deltas, learn_from_metrics, spec_decode
@@ -247,8 +247,8 @@ async def test_acceptance_by_position_is_in_the_header_and_the_summary(tmp_path:
     )
 
 
-def listing(**entry: str) -> Answer:
-    return Answer(
+def listing(**entry: str) -> WholeAnswer:
+    return WholeAnswer(
         status=200, body=json.dumps({"data": [{"id": "chat", "owned_by": "vllm", **entry}]}).encode()
     )
 

@@ -23,7 +23,7 @@ from replay.capacity.capacity import (
 )
 from replay.search.draws import Drawing
 from replay.search.evaluation import GROWN, THROUGHPUT, Evaluation
-from replay.search.highest import Found
+from replay.search.highest import HighestRate
 from replay.t_interval import half_width
 from replay.tuning.search import Tuned
 from traces.run_slo import parse_run_slo
@@ -94,7 +94,7 @@ def test_without_a_rate_on_one_side_there_is_no_crossing() -> None:
 def test_the_interval_is_around_where_all_break_and_as_wide_as_the_seeds_say() -> None:
     factors = [0.8, 1.0, 1.25, 1.0]
     known = Known([9.0, 10.05, 11.0], factors, capacity=10.0)
-    found = Found(low=9.0, broken=known.at(10.05), idle=known.at(9.0))
+    found = HighestRate(low=9.0, broken=known.at(10.05), idle=known.at(9.0))
     parts = _of_parts(known, found)  # type: ignore[arg-type] # looks and walks like an evaluator
     assert parts == pytest.approx([10 / math.sqrt(each) for each in factors])
     low, high = _interval(known, found, parts)  # type: ignore[arg-type]
@@ -105,7 +105,7 @@ def test_the_interval_is_around_where_all_break_and_as_wide_as_the_seeds_say() -
 
 def test_seeds_far_away_have_their_rates_simulated_and_none_is_made_up() -> None:
     known = Known([9.9, 10.05], [0.5, 1.0, 1.8], capacity=10.0)
-    found = Found(low=9.9, broken=known.at(10.05), idle=known.at(9.9))
+    found = HighestRate(low=9.9, broken=known.at(10.05), idle=known.at(9.9))
     assert _of_parts(known, found) == pytest.approx([10 / math.sqrt(each) for each in (0.5, 1.0, 1.8)])  # type: ignore[arg-type]
     assert min(known.seen) < 10 / math.sqrt(1.8) < 10 / math.sqrt(0.5) < max(known.seen)
     never = Known([9.9, 10.05], [0.01, 1.0], capacity=10.0)

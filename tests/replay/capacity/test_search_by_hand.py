@@ -39,7 +39,7 @@ from replay.capacity.capacity import (
 from replay.capacity.capacity import _curve as around
 from replay.search.draws import Drawing
 from replay.search.evaluation import FAILED, GROWN, THROUGHPUT, Evaluation
-from replay.search.highest import TOLERANCE, Above, Found
+from replay.search.highest import TOLERANCE, Above, HighestRate
 from replay.t_interval import half_width
 from replay.twin.config import TwinConfig, with_cluster
 from sim import Blackbox, EngineConfig
@@ -90,15 +90,15 @@ class Searches:
         self.asks = list(asks)
         search, among = capacity.highest, capacity.highest_among
 
-        def highest(evaluator: Any, **given: Any) -> Found:  # noqa: ANN401
+        def highest(evaluator: Any, **given: Any) -> HighestRate:  # noqa: ANN401
             self.calls.append(("search", len(evaluator.loads), *given.values()))
             return search(evaluator, **given)
 
-        def highest_among(evaluator: Any, rates: Sequence[float], *, near: Found) -> Found:  # noqa: ANN401
+        def highest_among(evaluator: Any, rates: Sequence[float], *, near: HighestRate) -> HighestRate:  # noqa: ANN401
             self.calls.append(("among", len(evaluator.loads), rates == sorted(rates), evaluator.was))
             return among(evaluator, rates, near=near)
 
-        def requests_to_last(_evaluator: Any, _found: Found) -> int:  # noqa: ANN401
+        def requests_to_last(_evaluator: Any, _found: HighestRate) -> int:  # noqa: ANN401
             return self.asks.pop(0) if len(self.asks) > 1 else self.asks[0]
 
         monkeypatch.setattr(capacity, "highest", highest)
@@ -219,7 +219,7 @@ def test_a_fifth_more_is_drawn_than_a_run_must_have() -> None:
 
 def test_a_run_of_as_many_requests_as_it_takes_is_long_enough(monkeypatch: pytest.MonkeyPatch) -> None:
     known: Any = Formula(loads=[Draw(700), Draw(700, 1)], limits=LIMITS)
-    found = Found(low=9.0, broken=known.at(10.0), idle=known.at(9.0))
+    found = HighestRate(low=9.0, broken=known.at(10.0), idle=known.at(9.0))
     for asks, is_too_short in ((700, False), (701, True)):
         monkeypatch.setattr(capacity, "requests_to_last", lambda _evaluator, _found, asks=asks: asks)
         sure = sureness_of(known, found)
@@ -236,7 +236,7 @@ def test_an_interval_without_both_ends_asks_for_no_more_seeds() -> None:
 
 def test_an_interval_begins_at_the_last_rate_that_held_where_the_crossing_is_far_above_it() -> None:
     known: Any = Known([8.0, 12.0], [1.0, 1.001], capacity=10.0)
-    found = Found(low=8.0, broken=known.at(12.0), idle=known.at(8.0))
+    found = HighestRate(low=8.0, broken=known.at(12.0), idle=known.at(8.0))
     low, high = _interval(known, found, [9.99, 10.0, 10.01])
     reach = BURSTS * half_width(np.log([9.99, 10.0, 10.01]))
     assert (low, high) == (8.0, pytest.approx(10 * math.exp(reach)))
@@ -245,20 +245,20 @@ def test_an_interval_begins_at_the_last_rate_that_held_where_the_crossing_is_far
         10 * math.exp(-BURSTS * half_width(np.log(wide)))
     )
     assert _interval(known, found, ()) == (None, None)
-    assert _interval(known, Found(low=None, broken=None, idle=known.at(8.0)), wide) == (None, None)
+    assert _interval(known, HighestRate(low=None, broken=None, idle=known.at(8.0)), wide) == (None, None)
 
 
 def test_the_rate_at_which_all_break_is_not_below_the_last_that_held() -> None:
     known: Any = Known([8.0, 12.0], [1.0], capacity=10.0)
 
     def crossed(low: float | None, broken: Evaluation | None) -> float:
-        return crossing_of(known, Found(low=low, broken=broken, idle=known.at(8.0)))
+        return crossing_of(known, HighestRate(low=low, broken=broken, idle=known.at(8.0)))
 
     assert crossed(8.0, known.at(12.0)) == pytest.approx(10.0)
     assert crossed(10.5, known.at(12.0)) == 10.5
     assert crossed(None, known.at(12.0)) == 0.0
     below: Any = Known([8.0, 9.0], [1.0], capacity=10.0)
-    found = Found(low=8.5, broken=below.at(9.0), idle=below.at(8.0))
+    found = HighestRate(low=8.5, broken=below.at(9.0), idle=below.at(8.0))
     assert crossing_of(below, found) == 8.5  # nothing breaks: infinity
 
 
@@ -271,7 +271,7 @@ def test_single_seeds_have_capacities_where_a_latency_breaks_or_several_pile_up(
             grown = tuple(GROWN * (rate / (10.0 - 0.5 * seed)) ** 3 for seed in range(seeds))
             known.seen[rate] = replace(evaluation(rate, 1000, parts=[1000] * seeds), growths=grown)
         known.at = known.seen.get
-        return _of_parts(known, Found(low=9.0, broken=broken, idle=known.seen[9.0]))
+        return _of_parts(known, HighestRate(low=9.0, broken=broken, idle=known.seen[9.0]))
 
     behind = evaluation(11, 1000, grown=0.5)
     assert behind.worst(LIMITS) == THROUGHPUT
@@ -287,18 +287,18 @@ def test_single_seeds_have_capacities_where_a_latency_breaks_or_several_pile_up(
 def test_rates_further_away_are_simulated_only_on_the_side_where_a_seed_needs_them() -> None:
     """One seed breaks at 11.8, above 10.2: 4 and 10 % wider are not enough, a quarter is; none is needed below."""
     known: Any = Known([10.0, 10.2], [1.0, (10.1 / 11.8) ** 2], capacity=10.1)
-    found = Found(low=10.0, broken=known.at(10.2), idle=known.at(10.0))
+    found = HighestRate(low=10.0, broken=known.at(10.2), idle=known.at(10.0))
     assert _of_parts(known, found) == pytest.approx([10.1, 11.8])
     assert sorted(known.seen) == pytest.approx([10.0, 10.2, 10.4, 11.0, 12.5])
     known = Known([10.0, 10.2], [1.0, (10.1 / 9.3) ** 2], capacity=10.1)
-    found = Found(low=10.0, broken=known.at(10.2), idle=known.at(10.0))
+    found = HighestRate(low=10.0, broken=known.at(10.2), idle=known.at(10.0))
     assert _of_parts(known, found) == pytest.approx([10.1, 9.3])
     assert sorted(known.seen) == pytest.approx([10 / 1.1, 10 / 1.04, 10.0, 10.2])
     known = Known([10.0, 10.2], [1.0, 100.0], capacity=10.1)  # the second breaks from 1.01 on, below the half
-    found = Found(low=10.0, broken=known.at(10.2), idle=known.at(10.0))
+    found = HighestRate(low=10.0, broken=known.at(10.2), idle=known.at(10.0))
     assert _of_parts(known, found) == ()
     slow: Any = Known([0.5, 0.6], [1.0, 1.1], capacity=0.55)
-    found = Found(low=0.5, broken=slow.at(0.6), idle=slow.at(0.5))
+    found = HighestRate(low=0.5, broken=slow.at(0.6), idle=slow.at(0.5))
     assert _of_parts(slow, found) == pytest.approx([0.55, 0.55 / math.sqrt(1.1)])
     assert WIDER == (1.04, 1.1, 1.25, 1.5, 2.0)
 

@@ -11,10 +11,10 @@ import pytest
 
 import vtwin
 from replay.fleet.check.handoff import prefill_engine, verify_handoff
-from replay.fleet.check.steady import Asked
+from replay.fleet.check.steady import RunLength
 from replay.fleet.disagg import plan_disagg
 from replay.fleet.inputs.profiles import from_profile, shipped_profiles
-from replay.fleet.size import Check
+from replay.fleet.size import SizeCheck
 from sim.cluster.transfer.config import Disaggregation
 from sim.fleet import Lengths
 from sim.fleet.disaggregated import Transfer, disaggregated_at
@@ -38,7 +38,7 @@ def test_with_free_transfers_simulation_and_formula_agree() -> None:
         transfer=FAST,
         stay_s=2.0,
         seed=1,
-        asked=Asked(num_requests=4000),
+        asked=RunLength(num_requests=4000),
     )
     assert prefill_engine(A100).max_num_seqs == 1
     assert seen.whole.failed_frac == 0
@@ -66,7 +66,7 @@ def test_near_saturation_of_either_pool_a_run_is_not_long_enough_until_it_saw_it
         transfer=FAST,
         stay_s=0.8,
         seed=1,
-        asked=Asked(num_requests=900),
+        asked=RunLength(num_requests=900),
     ).whole
     assert (seen.room > 4) is has_room
     assert seen.is_seen_full is is_seen
@@ -75,7 +75,7 @@ def test_near_saturation_of_either_pool_a_run_is_not_long_enough_until_it_saw_it
 
 def test_slow_links_show_in_the_simulation_and_engines_are_added() -> None:
     objective = Objective(ttft_p99_s=0.25)
-    asked = Check(asked=Asked(num_requests=1500))
+    asked = SizeCheck(asked=RunLength(num_requests=1500))
     plans = [
         plan_disagg(
             (A100, A100),

@@ -12,11 +12,11 @@ import pytest
 import vtwin
 from replay.fleet.check.draws import Stream, drawn
 from replay.fleet.check.pool import verify
-from replay.fleet.check.steady import Asked, batch_means
+from replay.fleet.check.steady import RunLength, batch_means
 from replay.fleet.inputs.profiles import from_twin, read_source, shipped_profiles
 from replay.fleet.inputs.workload import fitting_context, lengths_of_cdf, mean_tokens, read_lengths
 from replay.fleet.page import swings_of
-from replay.fleet.size import Check, plan_pool, sized_fleet
+from replay.fleet.size import SizeCheck, plan_pool, sized_fleet
 from replay.twin.config import load_config
 from sim import simulate
 from sim.fleet import Lengths
@@ -128,7 +128,7 @@ def test_the_recommended_fleet_keeps_the_objective_in_simulation(cdf: Path) -> N
     lengths, objective = read_lengths(cdf), Objective(ttft_p99_s=0.5)
     source = read_source("A100", lengths, context=8192)
     plan = plan_pool(
-        source, lengths, 20.0, objective, context=8192, check=Check(asked=Asked(num_requests=3000))
+        source, lengths, 20.0, objective, context=8192, check=SizeCheck(asked=RunLength(num_requests=3000))
     )
     assert plan.verified is not None
     assert plan.verified.ttft_p99.value <= 0.5
@@ -144,7 +144,7 @@ def test_where_the_formula_is_too_hopeful_engines_are_added_and_both_numbers_tol
     lengths, objective = read_lengths(cdf), Objective(ttft_p99_s=0.42, utilization_cap=0.95)
     source = read_source(str(twin), lengths, context=8192)
     plan = plan_pool(
-        source, lengths, 40.0, objective, context=8192, check=Check(asked=Asked(num_requests=6000))
+        source, lengths, 40.0, objective, context=8192, check=SizeCheck(asked=RunLength(num_requests=6000))
     )
     assert plan.engines > plan.analytic.engines
     assert plan.tried[0].ttft_p99.value > 0.42
@@ -155,7 +155,7 @@ def test_where_the_formula_is_too_hopeful_engines_are_added_and_both_numbers_tol
 def test_smallest_takes_engines_away_as_long_as_the_simulation_allows(cdf: Path) -> None:
     lengths, objective = read_lengths(cdf), Objective(ttft_p99_s=2.0, utilization_cap=0.5)
     source = read_source("A100", lengths, context=8192)
-    check = Check(asked=Asked(num_requests=3000), smallest=True)
+    check = SizeCheck(asked=RunLength(num_requests=3000), smallest=True)
     plan = plan_pool(source, lengths, 20.0, objective, context=8192, check=check)
     assert plan.engines < plan.analytic.engines
     assert plan.verified is not None
@@ -177,7 +177,9 @@ def test_two_pools_get_each_its_requests(cdf: Path) -> None:
 def test_a_large_fleet_is_simulated_as_a_cell_of_it() -> None:
     lengths = Lengths(input_tokens=np.array([100.0]), output_tokens=np.array([10.0]))
     source = read_source("A100", lengths, context=512)
-    seen = verify(source, lengths, 600.0, engines=600, service_s=0.1, seed=1, asked=Asked(num_requests=2000))
+    seen = verify(
+        source, lengths, 600.0, engines=600, service_s=0.1, seed=1, asked=RunLength(num_requests=2000)
+    )
     assert (seen.engines, seen.cells) == (600, 3)
     assert seen.window.last_s == pytest.approx(10, rel=0.1)
 

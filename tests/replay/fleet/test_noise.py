@@ -15,16 +15,16 @@ import vtwin
 from replay.fleet.check.draws import Arrivals, Stream, drawn_rows
 from replay.fleet.check.limits import keeps, limits_of
 from replay.fleet.check.pool import Verification, room_of, spells_of, taken_at, verify
-from replay.fleet.check.search import MOST_CONFIRMED, MOST_TIMES, Runs, Search, terms
+from replay.fleet.check.search import MOST_CONFIRMED, MOST_TIMES, FleetRuns, Search, terms
 from replay.fleet.check.steady import (
     MOST_REQUESTS,
     STAYS_A_BATCH,
-    Asked,
-    Measured,
+    BatchedMean,
+    RunLength,
     batch_means,
 )
 from replay.fleet.inputs.profiles import from_profile, shipped_profiles
-from replay.fleet.size import Check, plan_pool
+from replay.fleet.size import SizeCheck, plan_pool
 from sim.fleet import Lengths
 from sim.fleet.sizing import Objective, pool_at
 from traces.workload.model import Arrival
@@ -36,17 +36,17 @@ OBJECTIVE = Objective(ttft_p99_s=0.5)
 
 @pytest.fixture(scope="module")
 def seen() -> Verification:
-    return verify(A100, LENGTHS, 20.0, engines=1, service_s=1.0, seed=1, asked=Asked(num_requests=1000))
+    return verify(A100, LENGTHS, 20.0, engines=1, service_s=1.0, seed=1, asked=RunLength(num_requests=1000))
 
 
 def with_ttft(seen: Verification, value: float, half: float) -> Verification:
-    return replace(seen, ttft_p99=Measured(value=value, low=value - half, high=value + half))
+    return replace(seen, ttft_p99=BatchedMean(value=value, low=value - half, high=value + half))
 
 
 @pytest.mark.parametrize("rate", [5.0, 200.0, 5000.0])
 def test_a_run_is_as_long_as_batches_of_five_stays_take(rate: float) -> None:
     """44.6 s is how long requests with the lengths of Azure's stay in a full A100; batches of 13.6 s say too little."""
-    asked, stay = Asked(num_requests=1000), 44.6
+    asked, stay = RunLength(num_requests=1000), 44.6
     last = asked.number(rate, stay) / rate
     window = asked.window(last, stay)
     if rate * 32.5 * stay <= MOST_REQUESTS:
@@ -58,12 +58,12 @@ def test_a_run_is_as_long_as_batches_of_five_stays_take(rate: float) -> None:
 
 
 def test_a_run_of_short_batches_is_not_long_enough_however_narrow_its_interval() -> None:
-    narrow = Measured(value=1.0, low=0.99, high=1.01)
+    narrow = BatchedMean(value=1.0, low=0.99, high=1.01)
     for last, is_enough in ((2000.0, True), (248.0, False)):
-        assert Asked(num_requests=1).window(last, 44.6).is_enough_for(narrow) is is_enough
-    long = Asked(num_requests=1).window(2000.0, 44.6)
-    assert not long.is_enough_for(Measured(value=1.0, low=0.9, high=1.1))
-    assert not long.is_enough_for(Measured(value=1.0, low=math.nan, high=math.nan))
+        assert RunLength(num_requests=1).window(last, 44.6).is_enough_for(narrow) is is_enough
+    long = RunLength(num_requests=1).window(2000.0, 44.6)
+    assert not long.is_enough_for(BatchedMean(value=1.0, low=0.9, high=1.1))
+    assert not long.is_enough_for(BatchedMean(value=1.0, low=math.nan, high=math.nan))
 
 
 def test_an_objective_is_kept_where_the_upper_end_of_the_noise_keeps_it(seen: Verification) -> None:
@@ -93,7 +93,7 @@ def searched(
     def tried_at(engines: int, seed: int) -> Verification:
         return replace(with_ttft(seen, 0.4 if engines >= least[seed] else 0.6, 0.01), engines=engines)
 
-    search = Search(runs=Runs(tried_at=tried_at, objective=OBJECTIVE))
+    search = Search(runs=FleetRuns(tried_at=tried_at, objective=OBJECTIVE))
     return search.found(first, guess=guess), search
 
 
@@ -119,7 +119,7 @@ def test_a_glance_spares_the_long_runs_of_numbers_that_are_clear(seen: Verificat
             with_ttft(seen, 0.45 * least / engines + (2.0 if engines < least else 0), half), engines=engines
         )
 
-    search = Search(runs=Runs(tried_at=tried_at, objective=OBJECTIVE, has_glances=True))
+    search = Search(runs=FleetRuns(tried_at=tried_at, objective=OBJECTIVE, has_glances=True))
     assert search.found(30, guess=25) == least
     assert {engines for engines, run in search.runs.seen if run == 0} == {least}
     assert {engines for engines, run in search.runs.seen if run == 1} <= set(range(least, 2 * least))
@@ -144,7 +144,7 @@ def test_where_runs_are_long_the_harder_one_decides_and_only_what_it_keeps_is_ru
         value, half, room = (0.4, 0.01, 5.0) if engines >= 20 else (0.9, 0.6, 1.0)
         return replace(with_ttft(seen, value, half), engines=engines, room=room)
 
-    search = Search(runs=Runs(tried_at=tried_at, objective=OBJECTIVE, has_glances=True))
+    search = Search(runs=FleetRuns(tried_at=tried_at, objective=OBJECTIVE, has_glances=True))
     assert search.found(25, guess=22) == 20
     assert {run for engines, run in search.runs.seen if engines < 20} == {-1}
     assert list(search.runs.seen)[-1] == (20, 0)
@@ -152,7 +152,7 @@ def test_where_runs_are_long_the_harder_one_decides_and_only_what_it_keeps_is_ru
 
 @pytest.mark.parametrize("run", [-1, 0, 1])
 def test_a_glance_is_a_short_piece_of_the_run_that_confirms(run: int) -> None:
-    asked = Asked(num_requests=1000)
+    asked = RunLength(num_requests=1000)
     rate, seed, made = terms(200.0, 1, asked, run=run, stay_s=44.6)
     assert (rate, seed) == ((200.0, 1) if run == 0 else (204.0, 1_000_004))
     number = asked.number(rate, 44.6)
@@ -280,13 +280,13 @@ def test_the_second_run_has_its_own_seed_a_fiftieth_more_load_and_three_times_th
 ) -> None:
     calls = list[tuple[int, float, float, int]]()
 
-    def spied(*of: object, engines: int, seed: int, asked: Asked, **more: object) -> Verification:
+    def spied(*of: object, engines: int, seed: int, asked: RunLength, **more: object) -> Verification:
         calls.append((engines, float(of[2]), asked.times, seed))  # type: ignore[arg-type]
         return verify(*of, engines=engines, seed=seed, asked=asked, **more)  # type: ignore[arg-type]
 
     monkeypatch.setattr(replay.fleet.size, "verify", spied)
     plan = plan_pool(
-        A100, LENGTHS, 20.0, OBJECTIVE, context=2048, check=Check(asked=Asked(num_requests=1000))
+        A100, LENGTHS, 20.0, OBJECTIVE, context=2048, check=SizeCheck(asked=RunLength(num_requests=1000))
     )
     assert plan.second is not None
     first, second = calls
@@ -307,8 +307,8 @@ def test_the_second_run_has_its_own_seed_a_fiftieth_more_load_and_three_times_th
 def test_a_nearly_full_fleet_must_be_seen_full_often(
     seen: Verification, room: float, full_spells: int, is_enough: bool
 ) -> None:
-    window = Asked(num_requests=1).window(2000.0, 44.6)
-    known = Measured(value=1.0, low=0.99, high=1.01)
+    window = RunLength(num_requests=1).window(2000.0, 44.6)
+    known = BatchedMean(value=1.0, low=0.99, high=1.01)
     run = replace(seen, window=window, ttft_p99=known, room=room, full_spells=full_spells)
     assert run.is_long_enough is is_enough
 
@@ -335,7 +335,7 @@ def test_a_fleet_at_all_of_its_slots_is_not_called_known() -> None:
         engines=1,
         service_s=size.service_s,
         seed=1,
-        asked=Asked(num_requests=5000),
+        asked=RunLength(num_requests=5000),
     )
     assert run.room < 4
     assert not run.is_long_enough

@@ -9,10 +9,10 @@ import pytest
 
 from replay.fleet.check.pool import cells_of, most_of_cell
 from replay.fleet.check.routed import EnginePool, RoutedCheck, verify_routed
-from replay.fleet.check.steady import STAYS_A_BATCH, Asked
+from replay.fleet.check.steady import STAYS_A_BATCH, RunLength
 from replay.fleet.inputs.profiles import from_profile, of_context, shipped_profiles
 from sim.fleet import Lengths
-from sim.fleet.routers import FleetPool, Router, RouterName, simulate_routed
+from sim.fleet.routers import FleetPool, FleetRouter, RouterName, simulate_routed
 
 LENGTHS = Lengths(
     input_tokens=np.array([180.0, 380.0, 900.0, 3000.0]), output_tokens=np.array([20.0, 20.0, 50.0, 60.0])
@@ -31,12 +31,12 @@ def pool(context: int, engines: int, share: float = 1.0) -> EnginePool:
 def routed(name: RouterName, *pools: EnginePool, spill: float = 64.0, factor: float = 1.5) -> RoutedCheck:
     return verify_routed(
         pools,
-        Router(name=name, spill_per_gpu=spill, factor=factor),
+        FleetRouter(name=name, spill_per_gpu=spill, factor=factor),
         LENGTHS,
         RATE,
         stay_s=2.0,
         seed=1,
-        asked=Asked(num_requests=900),
+        asked=RunLength(num_requests=900),
     )
 
 
@@ -96,7 +96,7 @@ def test_slots_and_engines_tell_the_same_of_a_router(name: RouterName) -> None:
         [FleetPool(profile=A100, context=each.context, gpus=each.engines) for each in pools],
         LENGTHS.at(rows),
         arrival_s,
-        Router(name=name, spill_per_gpu=2),
+        FleetRouter(name=name, spill_per_gpu=2),
     )
     assert by_engines.shares[0] == pytest.approx((by_slots.pool == 0).mean(), abs=0.08)
     assert by_engines.whole.ttft_p50.value == pytest.approx(np.median(by_slots.ttft_s[300:]), rel=0.15)

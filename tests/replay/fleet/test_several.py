@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from replay.fleet.check.pool import Verification, verify
-from replay.fleet.check.search import MOST_TIMES, Runs
+from replay.fleet.check.search import MOST_TIMES, FleetRuns
 from replay.fleet.check.several import Counts, SeveralSearch
-from replay.fleet.check.steady import Asked, Measured
+from replay.fleet.check.steady import BatchedMean, RunLength
 from replay.fleet.inputs.profiles import from_profile, shipped_profiles
 from sim.fleet import Lengths
 from sim.fleet.sizing import Objective
@@ -23,7 +23,7 @@ A100 = from_profile("A100", shipped_profiles()["A100"], context=2048)
 
 @pytest.fixture(scope="module")
 def seen() -> Verification:
-    return verify(A100, LENGTHS, 20.0, engines=1, service_s=1.0, seed=1, asked=Asked(num_requests=1000))
+    return verify(A100, LENGTHS, 20.0, engines=1, service_s=1.0, seed=1, asked=RunLength(num_requests=1000))
 
 
 def searched(
@@ -38,9 +38,9 @@ def searched(
 
     def tried_at(fleet: Counts, run: int) -> Verification:
         value = 0.1 if keeps(fleet, run) else 9.0
-        return replace(seen, ttft_p99=Measured(value=value, low=value, high=value))
+        return replace(seen, ttft_p99=BatchedMean(value=value, low=value, high=value))
 
-    runs = Runs(tried_at=tried_at, objective=Objective(ttft_p99_s=1.0))
+    runs = FleetRuns(tried_at=tried_at, objective=Objective(ttft_p99_s=1.0))
     search = SeveralSearch(runs=runs, prices=prices, is_smallest=is_smallest)
     return search.found(first), search
 

@@ -16,7 +16,7 @@ import replay.fleet.check.search
 import vtwin
 from replay.fleet.check.limits import keeps, limits_of
 from replay.fleet.check.pool import verify
-from replay.fleet.check.steady import Asked
+from replay.fleet.check.steady import RunLength
 from replay.fleet.cli import fleet_app
 from replay.fleet.inputs import OUTPUT_FRAC
 from replay.fleet.inputs.profiles import from_profile, shipped_profiles
@@ -28,7 +28,7 @@ from replay.model.gpus import find_gpu
 from replay.search.prices import list_price_notes, list_prices
 from sim.fleet import Lengths
 from sim.fleet.sizing import Objective
-from sim.fleet.split import SAME, Split, Splits, marked
+from sim.fleet.split import SAME, LengthSplit, Splits, marked
 
 CDF = [[128, 0.1], [512, 0.4], [1024, 0.7], [2048, 0.9], [8192, 1.0]]
 TWIN = """\
@@ -65,7 +65,7 @@ def test_an_objective_is_kept_where_every_limit_of_it_is(folder: Path) -> None:
     assert folder
     source = from_profile("A100", shipped_profiles()["A100"], context=8192)
     lengths = lengths_of_cdf([(1000.0, 1.0)], output_frac=0.2, num_rows=50)
-    seen = verify(source, lengths, 5.0, engines=1, service_s=2.0, seed=1, asked=Asked(num_requests=1000))
+    seen = verify(source, lengths, 5.0, engines=1, service_s=2.0, seed=1, asked=RunLength(num_requests=1000))
     ttft, tpot = seen.ttft_p99.value, seen.tpot_p99.value
     for ttft_by, tpot_by, failed, broken in (
         (1.1, 1.1, 0.0, []),
@@ -263,9 +263,9 @@ def test_one_engine_more_than_one_pool_for_all_is_on_no_front() -> None:
     found = splits(MIXED)
     pool = found.one
 
-    def split(short: int, long: int, seconds: float) -> Split:
+    def split(short: int, long: int, seconds: float) -> LengthSplit:
         sizes = [changed(pool, provisioned=number, ttft_p99_s=seconds) for number in (short, long)]
-        return Split(
+        return LengthSplit(
             threshold=9,
             factor=1.0,
             share=0.5,

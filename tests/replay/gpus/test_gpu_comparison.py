@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import vtwin
-from replay.gpus.comparison import Asked, AtLoad, GpuResult
+from replay.gpus.comparison import AtLoad, GpuQuestion, GpuResult
 from replay.gpus.known_errors import known_errors
 from replay.gpus.text import lines
 from replay.model.gpus import find_gpu
@@ -74,7 +74,7 @@ def result(name: str, *, rate: float | None, tp: int = 1, price: float | None = 
     )
 
 
-ASKED = Asked(
+ASKED = GpuQuestion(
     model_config=LLAMA, latency_model="physics", engine={}, dtype="auto", kv_cache_dtype="auto", vllm_version=None,
     rate_per_s=1.0, limits=(),
 )  # fmt: skip

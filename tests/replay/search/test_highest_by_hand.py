@@ -19,7 +19,7 @@ from replay.search.evaluation import (
     THROUGHPUT,
     TOO_SHORT,
     Evaluation,
-    Measured,
+    MeasuredRequests,
     _curve,
     _no_gaps,
     _pooled,
@@ -30,7 +30,7 @@ from replay.search.highest import (
     LASTING,
     MORE,
     NEAR_STEP,
-    Found,
+    HighestRate,
     _bracket,
     _growth,
     _is_outrun,
@@ -215,8 +215,8 @@ def test_growth_that_a_new_server_would_show_is_no_being_behind() -> None:
     assert replace(early, growths=(0.121,)).is_behind
 
 
-def found_at(low: float | None, broken: Evaluation | None, idle: Evaluation) -> Found:
-    return Found(low=low, broken=broken, idle=idle)
+def found_at(low: float | None, broken: Evaluation | None, idle: Evaluation) -> HighestRate:
+    return HighestRate(low=low, broken=broken, idle=idle)
 
 
 def with_e2e(each: Evaluation, median_us: float) -> Evaluation:
@@ -243,8 +243,8 @@ def test_a_run_lasts_fifty_stays_of_the_busy_server_or_of_the_idle_one_where_onl
     assert requests_to_last(known, found_at(None, None, idle)) == 0  # type: ignore[arg-type]
 
 
-def measured(ttft: list[float], *, failed: float, preempted: int) -> Measured:
-    return Measured(
+def measured(ttft: list[float], *, failed: float, preempted: int) -> MeasuredRequests:
+    return MeasuredRequests(
         latencies_us={
             name: np.array(ttft) * factor for name, factor in (("ttft", 1), ("tpot", 2), ("e2e", 3))
         },

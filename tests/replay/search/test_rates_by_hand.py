@@ -19,7 +19,7 @@ from replay.search.evaluation import (
     NUM_PARTS,
     Evaluation,
     Evaluator,
-    Measured,
+    MeasuredRequests,
     _all_gaps,
     _measured,
     _no_gaps,
@@ -30,7 +30,7 @@ from replay.search.highest import (
     IDLE,
     MOST_REPEATED,
     SCALED,
-    Found,
+    HighestRate,
     _growth,
     _is_outrun,
     _narrowed,
@@ -159,7 +159,7 @@ def test_more_than_four_times_apart_is_far_apart() -> None:
 def among(capacity: float, rates: Sequence[float], *, low: float, idle: float) -> Any:  # noqa: ANN401
     """Return what is found among rates, and those that are simulated."""
     known: Any = Known([], [1.0], capacity=capacity)
-    near = Found(low=low, broken=None, idle=evaluation(idle, 1000))
+    near = HighestRate(low=low, broken=None, idle=evaluation(idle, 1000))
     return highest_among(known, list(rates), near=near).low, known.seen
 
 
@@ -380,8 +380,8 @@ def gaps(*values: int) -> InterTokenLatencies:
 
 def measured(
     ttft: list[float], *, generations: int = 5, in_system: int = 1, waiting: float = 0.0
-) -> Measured:
-    return Measured(
+) -> MeasuredRequests:
+    return MeasuredRequests(
         latencies_us={name: np.array(ttft) for name in ("ttft", "tpot", "e2e")},
         gaps=lambda: gaps(10, 20),
         failed_frac=0.0,
@@ -400,7 +400,7 @@ class Counted:
         self.runs: list[tuple[int, float, str]] = []
         monkeypatch.setattr(evaluations, "_measured", self)
 
-    def __call__(self, load: int, rate: float, *, record: str) -> Measured:
+    def __call__(self, load: int, rate: float, *, record: str) -> MeasuredRequests:
         self.runs.append((load, rate, record))
         return measured(
             [1000.0 * (load + 1)] * 10, generations=9 - load, in_system=1 + load, waiting=0.01 * load

@@ -18,7 +18,7 @@ from replay.serve.protocol import (
     parse_completion,
     plan_answer,
 )
-from replay.serve.replies import Reply, Usage
+from replay.serve.replies import ReplyHead, TokenUsage
 from replay.serve.tokens import decode, encode
 
 USER = {"role": "user", "content": "hello"}
@@ -245,8 +245,8 @@ def test_a_chats_content_may_be_parts_of_text_only() -> None:
 def test_the_chunks_of_a_stream_put_together_are_the_whole_answer() -> None:
     prompt = encode("tell me")
     answer = plan_answer(job(max_tokens=7), prompt, max_model_len=100)
-    usage = Usage(prompt_tokens=2, completion_tokens=7, cached_tokens=0)
-    reply = Reply(id="cmpl-0", model="tiny", created=1, chat=False)
+    usage = TokenUsage(prompt_tokens=2, completion_tokens=7, cached_tokens=0)
+    reply = ReplyHead(id="cmpl-0", model="tiny", created=1, chat=False)
     chunks = [json.loads(reply.chunk(0, answer.text(i, i + 1)).removeprefix(b"data: ")) for i in range(7)]
     whole = json.loads(reply.whole([answer], usage))
     assert "".join(chunk["choices"][0]["text"] for chunk in chunks) == whole["choices"][0]["text"]

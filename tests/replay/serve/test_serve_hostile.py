@@ -10,7 +10,7 @@ import time
 import aiohttp
 import pytest
 
-from replay.serve.limits import LARGE_BODY, Limits
+from replay.serve.limits import LARGE_BODY, RequestLimits
 from sim import Blackbox
 from tests.replay.hostile_bodies import hostile
 from tests.replay.serve.test_serve import served
@@ -86,20 +86,30 @@ async def test_a_model_is_found_by_its_name_and_another_is_not() -> None:
 @pytest.mark.parametrize(
     ("limits", "body", "status", "message"),
     [
-        (Limits(max_body_bytes=100), {"prompt": "a" * 200}, 413, "more than 100 bytes (--max-body-bytes)"),
         (
-            Limits(max_prompts=3),
+            RequestLimits(max_body_bytes=100),
+            {"prompt": "a" * 200},
+            413,
+            "more than 100 bytes (--max-body-bytes)",
+        ),
+        (
+            RequestLimits(max_prompts=3),
             {"prompt": ["a"] * 4},
             400,
             "got 4 prompts, expected at most 3 (--max-prompts)",
         ),
-        (Limits(max_request_tokens=20), {"prompt": [1] * 21}, 400, "(--max-request-tokens)"),
-        (Limits(max_request_tokens=20), {"prompt": [[1]] * 2, "max_tokens": 10}, 400, "22 tokens or more"),
-        (Limits(max_request_tokens=20), {"prompt": [1], "max_tokens": 19}, 200, ""),
+        (RequestLimits(max_request_tokens=20), {"prompt": [1] * 21}, 400, "(--max-request-tokens)"),
+        (
+            RequestLimits(max_request_tokens=20),
+            {"prompt": [[1]] * 2, "max_tokens": 10},
+            400,
+            "22 tokens or more",
+        ),
+        (RequestLimits(max_request_tokens=20), {"prompt": [1], "max_tokens": 19}, 200, ""),
     ],
 )
 async def test_what_a_request_may_ask_for_is_limited(
-    limits: Limits, body: dict[str, object], status: int, message: str
+    limits: RequestLimits, body: dict[str, object], status: int, message: str
 ) -> None:
     async with served(latency=QUICK, limits=limits) as (_, client):
         assert (await answer(client, "/v1/completions", json.dumps(body).encode()))[0] == status

@@ -18,7 +18,7 @@ import pytest
 import replay.sweeps.backends
 import vtwin
 from replay.sweeps.front import front_of, is_on_front
-from replay.sweeps.grid import Run, read_grid
+from replay.sweeps.grid import SweepRun, read_grid
 from replay.sweeps.one_run import Row, row_of
 from replay.sweeps.show import cell, lines
 from replay.sweeps.table import (
@@ -249,7 +249,7 @@ def test_a_kill_ends_a_sweep_as_ctrl_c_does(grid: Path, monkeypatch: pytest.Monk
     grid.write_text(SMALL)
     before = signal.getsignal(signal.SIGTERM)
 
-    def killed_after_the_first(runs: list[Run]) -> Iterator[Row]:
+    def killed_after_the_first(runs: list[SweepRun]) -> Iterator[Row]:
         yield row_of(runs[0])
         os.kill(os.getpid(), signal.SIGTERM)
         yield row_of(runs[1])

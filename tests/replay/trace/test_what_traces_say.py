@@ -14,7 +14,7 @@ import pytest
 import vtwin
 from replay import TwinConfig, pacing_of, simulate_trace
 from replay.serve.metrics import Metrics, exposition
-from replay.trace.measured_window import Measured, parse_horizon, parse_measured
+from replay.trace.measured_window import MeasuredPart, parse_horizon, parse_measured
 from replay.trace.requests import requests_from_trace
 from replay.trace.simulation_summary import summarize, table
 from replay.trace.trace_notes import trace_notes
@@ -188,14 +188,14 @@ def test_a_window_measures_what_was_sent_in_it_and_finished_in_it(replayed: Repl
 @pytest.mark.parametrize(
     ("measure", "frac", "expected"),
     [
-        ("10s:20s", None, Measured(from_us=10_000_000, to_us=20_000_000)),
-        ("10s:", None, Measured(from_us=10_000_000)),
-        (":500ms", None, Measured(from_us=0, to_us=500_000)),
-        (None, 0.1, Measured(warmup_frac=0.1)),
-        (None, None, Measured()),
+        ("10s:20s", None, MeasuredPart(from_us=10_000_000, to_us=20_000_000)),
+        ("10s:", None, MeasuredPart(from_us=10_000_000)),
+        (":500ms", None, MeasuredPart(from_us=0, to_us=500_000)),
+        (None, 0.1, MeasuredPart(warmup_frac=0.1)),
+        (None, None, MeasuredPart()),
     ],
 )
-def test_a_window_is_read(measure: str | None, frac: float | None, expected: Measured) -> None:
+def test_a_window_is_read(measure: str | None, frac: float | None, expected: MeasuredPart) -> None:
     assert parse_measured(measure, frac) == expected
 
 

@@ -25,7 +25,7 @@ from sim.cluster.gateway.admission import (
 from sim.cluster.gateway.flow_config import FlowControl
 from sim.cluster.infrastructure.config import Autoscaler, Failure, Failures, Retries
 from sim.cluster.live.cluster import LiveCluster
-from sim.cluster.live.writing import Sender
+from sim.cluster.live.writing import RequestOrigin
 from sim.cluster.results.finished import ClusterSimulation
 from sim.cluster.routing.policies import (
     CacheAware,
@@ -147,7 +147,7 @@ def fed(
             output_tokens=int(requests.output_tokens[row]),
             priority=int(requests.priority[row]),
             hash_ids=requests.hash_ids[first:end].tolist(),
-            sender=Sender(*(int(column[row]) for column in senders_of(work))),
+            sender=RequestOrigin(*(int(column[row]) for column in senders_of(work))),
         )
         assert (number, arrival_us) == (row, now_us + 1)
     until(until_us)
@@ -539,7 +539,7 @@ def test_whoever_is_dropped_anywhere_leaves_nothing_behind(
             prompt_tokens=int(requests.prompt_tokens[row]),
             output_tokens=int(requests.output_tokens[row]),
             hash_ids=requests.hash_ids[first:end].tolist(),
-            sender=Sender(tenant=row % 2, slo_priority=PRIORITIES[row % 4]),
+            sender=RequestOrigin(tenant=row % 2, slo_priority=PRIORITIES[row % 4]),
         )
         ends[number] = now_us + patience_us[row]
         blocks.append(requests.hash_ids[first:end].tolist())

@@ -7,7 +7,7 @@ import pytest
 
 from sim.config import InvalidConfig
 from sim.fleet import GpuProfile, Lengths
-from sim.fleet.routers import ROUTERS, FleetPool, Router, simulate_routed
+from sim.fleet.routers import ROUTERS, FleetPool, FleetRouter, simulate_routed
 from sim.fleet.slots import simulate_slots
 
 A100 = GpuProfile(0.008, 0.00065, 8192, 512, 16, 65_536, 128)
@@ -26,7 +26,7 @@ def drawn(
 @pytest.mark.parametrize("name", [name for name in ROUTERS if name != "label"])
 def test_every_request_goes_to_a_pool_that_holds_it_and_ends(name: str) -> None:
     lengths, arrival = drawn(2000, 40.0)
-    router = Router(name=name, spill_per_gpu=2)  # type: ignore[arg-type]
+    router = FleetRouter(name=name, spill_per_gpu=2)  # type: ignore[arg-type]
     run = simulate_routed(POOLS, lengths, arrival, router)
     assert np.isfinite(run.end_s).all()
     assert (run.pool >= 0).all()
@@ -36,7 +36,7 @@ def test_every_request_goes_to_a_pool_that_holds_it_and_ends(name: str) -> None:
 
 def test_a_request_that_no_pool_holds_is_in_none_and_never_ends() -> None:
     lengths = Lengths(input_tokens=np.array([1e6, 100.0]), output_tokens=np.array([10.0, 10.0]))
-    run = simulate_routed(POOLS, lengths, np.array([0.0, 1.0]), Router(name="length"))
+    run = simulate_routed(POOLS, lengths, np.array([0.0, 1.0]), FleetRouter(name="length"))
     assert run.pool.tolist() == [-1, 0]
     assert np.isnan(run.end_s).tolist() == [True, False]
     assert np.isnan(run.ttft_s).tolist() == [True, False]
@@ -44,7 +44,7 @@ def test_a_request_that_no_pool_holds_is_in_none_and_never_ends() -> None:
 
 def test_by_length_each_pool_is_a_pool_of_its_own() -> None:
     lengths, arrival = drawn(1500, 40.0)
-    run = simulate_routed(POOLS, lengths, arrival, Router(name="length"))
+    run = simulate_routed(POOLS, lengths, arrival, FleetRouter(name="length"))
     short = lengths.total_tokens <= 1024
     assert np.array_equal(run.pool == 0, short)
     alone = simulate_slots(A100, lengths.where(short), arrival[short], context=1024, gpus=2)
@@ -53,17 +53,17 @@ def test_by_length_each_pool_is_a_pool_of_its_own() -> None:
 
 def test_overflow_goes_to_the_long_pool_only_under_pressure() -> None:
     lengths, arrival = drawn(2000, 60.0)
-    calm = simulate_routed(POOLS, lengths, arrival, Router(name="spillover", spill_per_gpu=1e9))
-    eager = simulate_routed(POOLS, lengths, arrival, Router(name="spillover", spill_per_gpu=5))
-    plain = simulate_routed(POOLS, lengths, arrival, Router(name="length"))
+    calm = simulate_routed(POOLS, lengths, arrival, FleetRouter(name="spillover", spill_per_gpu=1e9))
+    eager = simulate_routed(POOLS, lengths, arrival, FleetRouter(name="spillover", spill_per_gpu=5))
+    plain = simulate_routed(POOLS, lengths, arrival, FleetRouter(name="length"))
     assert np.array_equal(calm.pool, plain.pool)
     assert (eager.pool == 1).sum() > (plain.pool == 1).sum()
 
 
 def test_compression_moves_requests_to_the_short_pool() -> None:
     lengths, arrival = drawn(1000, 20.0)
-    plain = simulate_routed(POOLS, lengths, arrival, Router(name="length"))
-    pressed = simulate_routed(POOLS, lengths, arrival, Router(name="compress", factor=2.0))
+    plain = simulate_routed(POOLS, lengths, arrival, FleetRouter(name="length"))
+    pressed = simulate_routed(POOLS, lengths, arrival, FleetRouter(name="compress", factor=2.0))
     moved = (plain.pool == 1) & (pressed.pool == 0)
     assert moved.any()
     assert ((lengths.total_tokens[moved] > 1024) & (lengths.total_tokens[moved] <= 2048)).all()
@@ -73,17 +73,17 @@ def test_least_loaded_is_balanced_and_random_is_in_proportion_to_slots() -> None
     pools = (FleetPool(profile=A100, context=8192, gpus=1), FleetPool(profile=A100, context=8192, gpus=3))
     lengths, arrival = drawn(4000, 40.0)
     for name in ("least-loaded", "random"):
-        run = simulate_routed(pools, lengths, arrival, Router(name=name))  # type: ignore[arg-type]
+        run = simulate_routed(pools, lengths, arrival, FleetRouter(name=name))  # type: ignore[arg-type]
         assert (run.pool == 1).mean() == pytest.approx(0.75, abs=0.03)
 
 
 def test_labels_decide_where_a_classifier_says() -> None:
     lengths, arrival = drawn(200, 5.0)
     labels = np.arange(200) % 2
-    run = simulate_routed(POOLS, lengths, arrival, Router(name="label"), labels=labels)
+    run = simulate_routed(POOLS, lengths, arrival, FleetRouter(name="label"), labels=labels)
     assert np.array_equal(run.pool, labels)
     with pytest.raises(InvalidConfig, match="labels: got none"):
-        simulate_routed(POOLS, lengths, arrival, Router(name="label"))
+        simulate_routed(POOLS, lengths, arrival, FleetRouter(name="label"))
 
 
 @pytest.mark.parametrize(
@@ -97,20 +97,20 @@ def test_labels_decide_where_a_classifier_says() -> None:
 )
 def test_what_is_no_router_is_refused(settings: dict[str, object]) -> None:
     with pytest.raises(InvalidConfig, match="got"):
-        Router(**settings)  # type: ignore[arg-type]
+        FleetRouter(**settings)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
     "settings", [{"name": "spillover", "spill_per_gpu": 0.5}, {"name": "compress", "factor": 1}]
 )
 def test_the_least_that_is_a_router_is_taken(settings: dict[str, object]) -> None:
-    Router(**settings)  # type: ignore[arg-type]
+    FleetRouter(**settings)  # type: ignore[arg-type]
 
 
 def test_a_pool_is_full_with_so_many_requests_per_gpu() -> None:
-    router = Router(name="spillover", spill_per_gpu=2.0)
+    router = FleetRouter(name="spillover", spill_per_gpu=2.0)
     assert [router.spills(number, 3) for number in (5.9, 6.0, 6.1)] == [False, True, True]
-    assert not Router(name="length").spills(1e9, 1)
+    assert not FleetRouter(name="length").spills(1e9, 1)
 
 
 SECOND = GpuProfile(w_s=1.0, h_s=0.0, calibration_context=100, block_size=10, num_blocks=1000, max_slots=2)
@@ -123,7 +123,7 @@ def rows(*total_tokens: float) -> Lengths:
 
 
 def routed(
-    router: Router,
+    router: FleetRouter,
     contexts_gpus: list[tuple[int, int]],
     lengths: Lengths,
     arrival_s: list[float] | None = None,
@@ -136,7 +136,7 @@ def routed(
 
 def test_a_full_pool_spills_into_the_next_that_holds_the_request_and_no_further() -> None:
     """One and a half requests per GPU of the short pool's two, running and waiting: the fourth finds three."""
-    router = Router(name="spillover", spill_per_gpu=1.5)
+    router = FleetRouter(name="spillover", spill_per_gpu=1.5)
     pools = [(100, 2), (200, 1), (300, 1)]
     assert routed(router, pools, rows(*[50.0] * 9)) == [0, 0, 0, 1, 1, 1, 1, 1, 1]
     assert routed(router, pools, rows(*[250.0] * 5)) == [2] * 5, "the last pool has no next"
@@ -147,7 +147,7 @@ def test_a_full_pool_spills_into_the_next_that_holds_the_request_and_no_further(
 
 def test_the_least_loaded_has_the_fewest_requests_per_slot_and_the_first_of_equals_gets_them() -> None:
     """Pools of 2 and 4 slots at 100 tokens, of 1 and 2 at 200."""
-    router = Router(name="least-loaded")
+    router = FleetRouter(name="least-loaded")
     assert routed(router, [(100, 1), (100, 2)], rows(*[50.0] * 6)) == [0, 1, 1, 0, 1, 1]
     assert routed(router, [(200, 1), (200, 2)], rows(*[50.0] * 6)) == [0, 1, 1, 0, 1, 1]
     assert routed(router, [(100, 1), (200, 1)], rows(*[150.0] * 3)) == [1, 1, 1]
@@ -159,24 +159,26 @@ def test_at_random_in_proportion_to_the_slots_of_the_pools_that_hold_it() -> Non
     draws = np.random.Generator(np.random.Philox(9)).random(400).tolist()
     expected = [0 if each < 1 / 2 else 1 if each < 5 / 6 else 2 for each in draws[:200]]
     expected += [1 if each < 2 / 3 else 2 for each in draws[200:]]
-    assert routed(Router(name="random", seed=9), [(100, 3), (200, 4), (200, 2)], lengths) == expected
+    assert routed(FleetRouter(name="random", seed=9), [(100, 3), (200, 4), (200, 2)], lengths) == expected
 
 
 def test_pools_come_with_the_shortest_context_first_or_not_at_all() -> None:
-    assert routed(Router(name="length"), [(100, 1), (100, 1)], rows(50.0)) == [0]
+    assert routed(FleetRouter(name="length"), [(100, 1), (100, 1)], rows(50.0)) == [0]
     for contexts in ([], [(200, 1), (100, 1)]):
         with pytest.raises(InvalidConfig, match="expected the shortest context first"):
-            routed(Router(name="length"), contexts, rows(50.0))
+            routed(FleetRouter(name="length"), contexts, rows(50.0))
 
 
 @pytest.mark.parametrize("labels", [[0, 2], [2, 0], [0], [0, 1, 0]])
 def test_a_label_is_the_number_of_a_pool_for_each_request(labels: list[int]) -> None:
     pools = [FleetPool(profile=SECOND, context=100, gpus=1)] * 2
     with pytest.raises(InvalidConfig, match="labels: got none, or numbers without a pool"):
-        simulate_routed(pools, rows(50.0, 50.0), np.zeros(2), Router(name="label"), labels=np.array(labels))
+        simulate_routed(
+            pools, rows(50.0, 50.0), np.zeros(2), FleetRouter(name="label"), labels=np.array(labels)
+        )
 
 
 def test_a_prompt_up_to_so_many_times_too_long_is_cut_and_no_other() -> None:
-    router = Router(name="compress", factor=1.5)
+    router = FleetRouter(name="compress", factor=1.5)
     assert routed(router, [(100, 1), (1000, 1)], rows(100.0, 150.0, 151.0)) == [0, 0, 1]
-    assert routed(Router(name="length"), [(100, 1), (1000, 1)], rows(100.0, 101.0)) == [0, 1]
+    assert routed(FleetRouter(name="length"), [(100, 1), (1000, 1)], rows(100.0, 101.0)) == [0, 1]

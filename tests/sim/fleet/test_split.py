@@ -12,7 +12,7 @@ import pytest
 from sim.config import InvalidConfig
 from sim.fleet import GpuProfile, Lengths
 from sim.fleet.sizing import Objective, size_pool
-from sim.fleet.split import Split, Splits, marked, size_split, sweep_thresholds, unbeaten
+from sim.fleet.split import LengthSplit, Splits, marked, size_split, sweep_thresholds, unbeaten
 
 LENGTHS = Lengths(
     input_tokens=np.array([90.0, 140.0, 290.0, 490.0]),
@@ -181,11 +181,11 @@ def test_points_that_nothing_beats_by_hand() -> None:
 def test_one_pool_for_all_is_among_those_that_may_be_beaten() -> None:
     """Costs of 4 and 6 against 5 an hour, each at 1 s and one at 0.5 s; times within a hundredth are the same."""
 
-    def fleet(cost: float, ttft: float) -> Split:
+    def fleet(cost: float, ttft: float) -> LengthSplit:
         pool: Any = SimpleNamespace(provisioned=1, ttft_p99_s=ttft)
-        return Split(threshold=1, factor=1.0, share=1.0, short=pool, long=None, cost_per_hour=cost)
+        return LengthSplit(threshold=1, factor=1.0, share=1.0, short=pool, long=None, cost_per_hour=cost)
 
-    def best(*fleets: Split, ttft: float = 1.0) -> tuple[list[bool], bool]:
+    def best(*fleets: LengthSplit, ttft: float = 1.0) -> tuple[list[bool], bool]:
         one: Any = SimpleNamespace(provisioned=1, ttft_p99_s=ttft)
         found = marked(Splits(one=one, profiles=(SHORT, LONG), splits=fleets, is_one_best=False))
         return [each.is_best for each in found.splits], found.is_one_best

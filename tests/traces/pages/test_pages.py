@@ -14,14 +14,14 @@ from traces.pages import (
     Dots,
     Figure,
     Figures,
+    FoldedText,
     Headline,
     HeatMap,
     Line,
     Page,
+    PageSection,
+    PageTable,
     Prose,
-    Section,
-    Source,
-    Table,
     Terms,
     bars,
     bold,
@@ -97,15 +97,15 @@ def test_a_page_shows_every_part_and_escapes_text() -> None:
         lead=bold("l"),
         headlines=[Headline(label="h", value="1 %", details=("d",))],
         sections=[
-            Section(
+            PageSection(
                 title="s",
                 anchor="s",
                 parts=[
-                    Table(head=["<x>"], rows=[[Cell(text="<y>", aside="z", tint=0.5)]], align="l"),
+                    PageTable(head=["<x>"], rows=[[Cell(text="<y>", aside="z", tint=0.5)]], align="l"),
                     Prose(markup=element("i", {}, "p")),
                     Figures(figures=[Figure(svg=element("svg", {}, ""), caption="c")]),
                     Terms(terms=[("k", "v")]),
-                    Source(title="f", text="<raw>"),
+                    FoldedText(title="f", text="<raw>"),
                 ],
             )
         ],

@@ -13,7 +13,7 @@ from traces.exporters import export
 from traces.exporters.specification import describe_as_specification
 from traces.header import SLOTarget
 from traces.workload import load_spec, preset, synth, trace_from_options
-from traces.workload.model import Arrival, Client, OpenLoop, Window, Workload
+from traces.workload.model import ActiveWindow, Arrival, Client, OpenLoop, Workload
 from traces.workload.options import WorkloadOptions
 
 S = 1_000_000
@@ -28,14 +28,14 @@ def two_classes() -> Trace:
     """Chat at a rate that doubles half-way, and a bursty batch, in Poisson and gamma."""
     chat, batch = (preset(name, 1.0).clients[0] for name in ("chatbot", "summarization"))
     windows = (
-        Window(start_us=0, end_us=200 * S, trace_rate_per_s=5.0),
-        Window(start_us=200 * S, end_us=400 * S, trace_rate_per_s=10.0),
+        ActiveWindow(start_us=0, end_us=200 * S, trace_rate_per_s=5.0),
+        ActiveWindow(start_us=200 * S, end_us=400 * S, trace_rate_per_s=10.0),
     )
     clients = (
         Client(id="chat", lengths=chat.lengths, windows=windows, slo_class="critical", adapter="lora-1"),
         Client(
             id="batch", lengths=batch.lengths, tenant_id="t", arrival=Arrival(process="gamma", cv=3.0),
-            windows=(Window(start_us=0, end_us=400 * S, trace_rate_per_s=2.0),),
+            windows=(ActiveWindow(start_us=0, end_us=400 * S, trace_rate_per_s=2.0),),
             prefix_group="g", prefix_length=64, timeout_us=30 * S,
         ),
     )  # fmt: skip

@@ -16,7 +16,7 @@ from traces.strict.option_table import with_option_tables
 from traces.units import parse_seconds
 from traces.workload import WorkloadOptions, check_options, workload_from_options
 from traces.workload.lengths import Gaussian, Separate
-from traces.workload.model import CV_RANGE, Arrival, ClosedLoop, OpenLoop
+from traces.workload.model import CV_RANGE, Arrival, OpenLoop, UserLoop
 from traces.workload.options import BURSTINESS_RANGE, flag
 from traces.workload.resolve import clipping_notes
 
@@ -139,7 +139,7 @@ def test_a_duration_takes_the_place_of_the_default_number() -> None:
 
 def test_a_closed_loop_thinks_in_microseconds() -> None:
     workload = workload_from_options(options(concurrency=3, think_time=0.25))
-    assert workload.load == ClosedLoop(concurrency=3, think_time_us=250_000)
+    assert workload.load == UserLoop(concurrency=3, think_time_us=250_000)
 
 
 @pytest.mark.parametrize(

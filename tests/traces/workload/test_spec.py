@@ -28,7 +28,7 @@ from traces.workload.lengths import (
     Uniform,
     Zipf,
 )
-from traces.workload.model import Arrival, Client, ClosedLoop, OpenLoop, Window, Workload
+from traces.workload.model import ActiveWindow, Arrival, Client, OpenLoop, UserLoop, Workload
 from traces.workload.reference import DRAWS, reference_page
 from traces.workload.spec.read import parse_spec
 from traces.workload.spec.sections import DISTRIBUTIONS
@@ -474,7 +474,7 @@ def test_one_client_with_concurrency_closes_the_loop() -> None:
     spec = spec_with("clients.0.concurrency", 3)
     spec["clients"][0]["think_time_us"] = 500
     del spec["aggregate_rate"]
-    assert parsed(spec).load == ClosedLoop(concurrency=3, think_time_us=500)
+    assert parsed(spec).load == UserLoop(concurrency=3, think_time_us=500)
     assert "aggregate_rate: cannot be combined with clients[0].concurrency" in refusal(
         yaml.safe_dump({**spec, "aggregate_rate": 1})
     )
@@ -541,7 +541,7 @@ def test_windows_say_when_and_how() -> None:
     workload = parsed({**spec_with("clients.0.lifecycle", {"windows": [window]}), "aggregate_rate": 0})
     assert workload.load == OpenLoop(rate_per_s=None)
     assert workload.clients[0].windows == (
-        Window(
+        ActiveWindow(
             start_us=10,
             end_us=20,
             trace_rate_per_s=3.0,
@@ -578,7 +578,7 @@ def test_a_cohorts_members_may_have_prefixes_of_their_own() -> None:
 
 def test_a_spike_is_one_window_whose_rate_the_members_share() -> None:
     (window,) = cohort(spike={"start_time_us": 100, "duration_us": 50, "trace_rate": 8})[0].windows
-    assert window == Window(start_us=100, end_us=150, trace_rate_per_s=2.0)
+    assert window == ActiveWindow(start_us=100, end_us=150, trace_rate_per_s=2.0)
 
 
 def test_a_day_follows_its_cosine_from_peak_to_trough() -> None:
@@ -593,7 +593,7 @@ def test_a_day_follows_its_cosine_from_peak_to_trough() -> None:
 
 def test_a_drain_falls_in_a_line_to_none() -> None:
     before, *steps = cohort(drain={"start_time_us": 100, "ramp_duration_us": 1000})[0].windows
-    assert before == Window(start_us=0, end_us=100)
+    assert before == ActiveWindow(start_us=0, end_us=100)
     assert [step.rate_multiplier for step in steps] == pytest.approx(np.arange(0.95, 0, -0.1))
     assert (steps[0].start_us, steps[-1].end_us) == (100, 1100)
     assert len(cohort(drain={"start_time_us": 0, "ramp_duration_us": 1000})[0].windows) == 10

@@ -20,7 +20,7 @@ from traces.files.write import write_trace
 from traces.trace import Trace
 from traces.workload import PRESETS, WorkloadOptions, load_spec, preset, synth, trace_from_options
 from traces.workload.lengths import Constant, Exponential, Gaussian, Separate
-from traces.workload.model import Arrival, Client, ClosedLoop, OpenLoop, Window, Workload
+from traces.workload.model import ActiveWindow, Arrival, Client, OpenLoop, UserLoop, Workload
 
 S = 1_000_000
 BLIS_SAMPLE = Path(__file__).parent / "data" / "workload_v2.yaml"
@@ -37,8 +37,8 @@ clients = st.builds(
     windows=st.sampled_from(
         [
             (),
-            (Window(start_us=0, end_us=3 * S), Window(start_us=5 * S, end_us=3600 * S)),
-            (Window(start_us=S, end_us=3600 * S, arrival=Arrival(process="weibull", cv=2.0)),),
+            (ActiveWindow(start_us=0, end_us=3 * S), ActiveWindow(start_us=5 * S, end_us=3600 * S)),
+            (ActiveWindow(start_us=S, end_us=3600 * S, arrival=Arrival(process="weibull", cv=2.0)),),
         ]
     ),
 )
@@ -245,8 +245,8 @@ def test_clients_share_the_rate_by_their_fractions() -> None:
 
 def test_a_window_with_lengths_of_its_own_draws_them_then_alone() -> None:
     windows = (
-        Window(start_us=0, end_us=10 * S),
-        Window(start_us=10 * S, end_us=20 * S, prompt=Constant(value=3)),
+        ActiveWindow(start_us=0, end_us=10 * S),
+        ActiveWindow(start_us=10 * S, end_us=20 * S, prompt=Constant(value=3)),
     )
     workload = Workload(
         clients=(Client(id="a", lengths=LENGTHS, windows=windows),),
@@ -261,13 +261,15 @@ def test_a_window_with_lengths_of_its_own_draws_them_then_alone() -> None:
 
 
 def test_windows_that_end_bound_the_number_of_requests() -> None:
-    short = Client(id="a", lengths=LENGTHS, windows=(Window(start_us=0, end_us=S),))
+    short = Client(id="a", lengths=LENGTHS, windows=(ActiveWindow(start_us=0, end_us=S),))
     workload = Workload(clients=(short,), load=OpenLoop(rate_per_s=20.0), num_requests=10_000)
     assert 5 < len(synth(workload, seed=1)) < 50
 
 
 def test_windows_without_a_request_are_said_to_be_empty() -> None:
-    never = Client(id="a", lengths=LENGTHS, windows=(Window(start_us=0, end_us=S, trace_rate_per_s=0.0),))
+    never = Client(
+        id="a", lengths=LENGTHS, windows=(ActiveWindow(start_us=0, end_us=S, trace_rate_per_s=0.0),)
+    )
     workload = Workload(clients=(never,), load=OpenLoop(rate_per_s=None), num_requests=10)
     with pytest.raises(ConfigError, match="got no request within its time"):
         synth(workload, seed=1)
@@ -277,7 +279,7 @@ def test_a_timeout_becomes_a_deadline() -> None:
     client = Client(id="a", lengths=LENGTHS, timeout_us=2 * S)
     trace = synth(Workload(clients=(client,), load=OpenLoop(rate_per_s=1.0), num_requests=5), seed=1)
     assert (trace.requests["deadline_us"] - trace.requests["arrival_time_us"] == 2 * S).all()
-    loop = Workload(clients=(client,), load=ClosedLoop(concurrency=2), num_requests=5)
+    loop = Workload(clients=(client,), load=UserLoop(concurrency=2), num_requests=5)
     assert synth(loop, seed=1).requests["deadline_us"].isna().tolist() == [False, False, True, True, True]
 
 

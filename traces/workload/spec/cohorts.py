@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from traces.workload.invalid import InvalidWorkload, require
-from traces.workload.model import Client, Window
+from traces.workload.model import ActiveWindow, Client
 from traces.workload.spec.fields import Section, key, not_negative, number, one_of, read_section, text
 from traces.workload.spec.files import LengthFiles
 from traces.workload.spec.sections import SHARED, build_client
@@ -32,7 +32,7 @@ def _population(value: object) -> int:
     return population
 
 
-def _diurnal(value: object) -> tuple[Window, ...]:
+def _diurnal(value: object) -> tuple[ActiveWindow, ...]:
     """24 hours whose rates follow a cosine from 1/ratio, twelve hours off the peak, to 1 at it."""
     given = read_section(value, DIURNAL)
     peak, ratio = given["peak_hour"], given["peak_to_trough_ratio"]
@@ -40,7 +40,7 @@ def _diurnal(value: object) -> tuple[Window, ...]:
     require(1 <= ratio < math.inf, f"peak_to_trough_ratio: got {ratio:g}, expected a number >= 1")
     rise = [(1 + math.cos(2 * math.pi * (hour - peak) / 24)) / 2 for hour in range(24)]
     return tuple(
-        Window(
+        ActiveWindow(
             start_us=hour * HOUR_US,
             end_us=(hour + 1) * HOUR_US,
             rate_multiplier=1 / ratio + (1 - 1 / ratio) * up,
@@ -49,24 +49,26 @@ def _diurnal(value: object) -> tuple[Window, ...]:
     )
 
 
-def _spike(value: object) -> tuple[Window, ...]:
+def _spike(value: object) -> tuple[ActiveWindow, ...]:
     given = read_section(value, SPIKE)
     start, rate = given["start_time_us"], given.get("trace_rate")
     require(given["duration_us"] > 0, "duration_us: got 0, expected µs > 0")
-    return (Window(start_us=start, end_us=start + given["duration_us"], trace_rate_per_s=rate),)
+    return (ActiveWindow(start_us=start, end_us=start + given["duration_us"], trace_rate_per_s=rate),)
 
 
-def _drain(value: object) -> tuple[Window, ...]:
+def _drain(value: object) -> tuple[ActiveWindow, ...]:
     """Full rate up to the start, then equal steps whose rates fall in a line to 0."""
     given = read_section(value, DRAIN)
     start, ramp = given["start_time_us"], given["ramp_duration_us"]
     require(ramp >= DRAIN_STEPS, f"ramp_duration_us: got {ramp}, expected µs >= {DRAIN_STEPS}")
     edges = [start + ramp * step // DRAIN_STEPS for step in range(DRAIN_STEPS + 1)]
     steps = [
-        Window(start_us=edges[step], end_us=edges[step + 1], rate_multiplier=1 - (step + 0.5) / DRAIN_STEPS)
+        ActiveWindow(
+            start_us=edges[step], end_us=edges[step + 1], rate_multiplier=1 - (step + 0.5) / DRAIN_STEPS
+        )
         for step in range(DRAIN_STEPS)
     ]
-    return (*([Window(start_us=0, end_us=start)] if start > 0 else []), *steps)
+    return (*([ActiveWindow(start_us=0, end_us=start)] if start > 0 else []), *steps)
 
 
 DIURNAL: Final[Section] = {

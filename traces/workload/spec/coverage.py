@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from traces.coverage import Coverage
-from traces.workload.spec.fields import Key, Section
+from traces.workload.spec.fields import Section, SectionKey
 
 COLUMNS_OF: Final[Mapping[str, tuple[str, ...]]] = {
     "A client.id": ("client_id",),
@@ -105,7 +105,7 @@ def spec_coverage(sections: Mapping[str, Section]) -> Iterator[tuple[str, Covera
             yield where, _of_key(where, key)
 
 
-def _of_key(where: str, key: Key) -> Coverage:
+def _of_key(where: str, key: SectionKey) -> Coverage:
     if not key.supported:
         return Coverage("refused", key.meaning)
     if where in OTHERWISE:

@@ -22,7 +22,7 @@ Reader = Callable[[Any], Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Key:
+class SectionKey:
     """One key of a section: how its value is read, and what the reference page says of it."""
 
     read: Reader
@@ -32,7 +32,7 @@ class Key:
     supported: bool = True
 
 
-Section = Mapping[str, Key]
+Section = Mapping[str, SectionKey]
 
 
 @contextmanager
@@ -68,12 +68,12 @@ def read_section(value: object, section: Section) -> dict[str, Any]:
     return values
 
 
-def key(read: Reader, kind: str, meaning: str, *, required: bool = False) -> Key:
+def key(read: Reader, kind: str, meaning: str, *, required: bool = False) -> SectionKey:
     """Return a key that is understood."""
-    return Key(read=read, kind=kind, meaning=meaning, required=required)
+    return SectionKey(read=read, kind=kind, meaning=meaning, required=required)
 
 
-def unsupported(meaning: str) -> Key:
+def unsupported(meaning: str) -> SectionKey:
     """Return a key of the format that vtwin knows and does not act on yet: refused, never passed over."""
 
     def refuse(value: object) -> None:
@@ -81,7 +81,7 @@ def unsupported(meaning: str) -> Key:
             f"got {shown(value)}, expected the key to be absent: not supported yet ({meaning})"
         )
 
-    return Key(read=refuse, kind="not supported yet", meaning=meaning, supported=False)
+    return SectionKey(read=refuse, kind="not supported yet", meaning=meaning, supported=False)
 
 
 def shown(value: object) -> str:

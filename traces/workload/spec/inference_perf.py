@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from traces.workload.invalid import InvalidWorkload, require
 from traces.workload.lengths import Constant, Separate
-from traces.workload.model import ONE_ROUND, Arrival, Client, OpenLoop, Rounds, Window
+from traces.workload.model import ONE_ROUND, ActiveWindow, Arrival, Client, OpenLoop, Rounds
 from traces.workload.spec.fields import (
     Section,
     boolean,
@@ -135,10 +135,12 @@ def _of_stage(
         count = base + (place < more)
         if count == 0:
             continue
-        windows: tuple[Window, ...] = ()
+        windows: tuple[ActiveWindow, ...] = ()
         if start_us is not None:
             end_us = start_us + stage.span_us
-            windows = (Window(start_us=start_us, end_us=end_us, trace_rate_per_s=stage.rate_per_s / number),)
+            windows = (
+                ActiveWindow(start_us=start_us, end_us=end_us, trace_rate_per_s=stage.rate_per_s / number),
+            )
         exact = start_us is None and not chat
         clients.append(
             Client(

@@ -14,7 +14,7 @@ from traces.errors import ConfigError
 from traces.header import SLOTarget
 from traces.strict.yaml_nodes import line_at, parse_yaml, place, plain_value, read_text
 from traces.workload.invalid import InvalidWorkload, require
-from traces.workload.model import DEFAULT_NUM_REQUESTS, Client, ClosedLoop, OpenLoop, Workload
+from traces.workload.model import DEFAULT_NUM_REQUESTS, Client, OpenLoop, UserLoop, Workload
 from traces.workload.spec.cohorts import build_cohort, read_cohort
 from traces.workload.spec.fields import (
     Section,
@@ -176,7 +176,7 @@ def _clients(given: dict[str, Any], *, prefixes: Mapping[str, int], files: Lengt
     return tuple(clients)
 
 
-def _load(given: dict[str, Any]) -> OpenLoop | ClosedLoop:
+def _load(given: dict[str, Any]) -> OpenLoop | UserLoop:
     """Return the loop that the one client with a concurrency closes, else an open one."""
     closed = [i for i, entry in enumerate(given.get("clients", ())) if entry.get("concurrency")]
     if not closed:
@@ -189,4 +189,4 @@ def _load(given: dict[str, Any]) -> OpenLoop | ClosedLoop:
     require(alone, f"{where}: cannot be combined with other clients yet")
     require(not given.get("aggregate_rate"), f"aggregate_rate: cannot be combined with {where}")
     entry = given["clients"][0]
-    return ClosedLoop(concurrency=entry["concurrency"], think_time_us=entry.get("think_time_us", 0))
+    return UserLoop(concurrency=entry["concurrency"], think_time_us=entry.get("think_time_us", 0))

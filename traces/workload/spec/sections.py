@@ -30,6 +30,7 @@ from traces.workload.lengths import (
 from traces.workload.model import (
     CV_RANGE,
     ONE_ROUND,
+    ActiveWindow,
     Arrival,
     ArrivalProcess,
     Client,
@@ -38,7 +39,6 @@ from traces.workload.model import (
     Parts,
     Rounds,
     SloClass,
-    Window,
     cv_of_shape,
 )
 from traces.workload.spec.fields import (
@@ -169,14 +169,14 @@ def _checked_cv_of_shape(process: ArrivalProcess, shape: float) -> float:
     return cv
 
 
-def _window(value: object) -> Window:
+def _window(value: object) -> ActiveWindow:
     given = read_section(value, WINDOW)
     renamed = {WINDOW_FIELDS.get(name, name): item for name, item in given.items()}
-    return Window(**renamed)
+    return ActiveWindow(**renamed)
 
 
-def _lifecycle(value: object) -> tuple[Window, ...]:
-    windows: tuple[Window, ...] = read_section(value, LIFECYCLE).get("windows", ())
+def _lifecycle(value: object) -> tuple[ActiveWindow, ...]:
+    windows: tuple[ActiveWindow, ...] = read_section(value, LIFECYCLE).get("windows", ())
     return windows
 
 
@@ -448,7 +448,7 @@ def build_client(
     group = values.get("prefix_group")
     if group is not None:
         values.setdefault("prefix_length", prefixes[group])
-    windows: tuple[Window, ...] = values["windows"]
+    windows: tuple[ActiveWindow, ...] = values["windows"]
     lengths = _lengths(values, files)
     if not isinstance(lengths, Separate):
         drawn = any(window.prompt or window.output for window in windows)

@@ -18,7 +18,7 @@ from calibrate.fit.objective.exposure import (
 )
 from calibrate.fit.objective.fit_trace import FitTrace, fit_trace
 from calibrate.fit.objective.known_server import known_physics, known_server
-from calibrate.fit.objective.objective import Objective
+from calibrate.fit.objective.objective import FitObjective
 from calibrate.fit.objective.priors import known_priors, proportions
 from calibrate.fit.objective.simulated import simulated
 from calibrate.fit.objective.work import Work, scattered
@@ -212,7 +212,7 @@ def test_a_trace_of_which_one_number_is_known_has_all_its_weight_on_it() -> None
     trace = ready(2)
     values = np.full_like(trace.observed_us, np.nan)
     values[0, 1] = 5.0
-    asked = Objective(
+    asked = FitObjective(
         traces=(replace(trace, observed_us=values), trace),
         engine=ENGINE,
         names=(),

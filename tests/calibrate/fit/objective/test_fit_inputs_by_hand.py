@@ -25,7 +25,7 @@ from calibrate.fit.objective.objective import (
     NOISE,
     NOISE_LIMITS,
     PRIOR_REQUESTS,
-    Objective,
+    FitObjective,
     log_ratio,
     robust,
     robust_weight,
@@ -40,7 +40,7 @@ from calibrate.fit.objective.priors import (
     known_priors,
     with_priors,
 )
-from calibrate.fit.objective.simulated import Run
+from calibrate.fit.objective.simulated import SimulatedTrace
 from calibrate.fit.objective.work import Work
 from replay import load_config
 from replay.model import find_gpu, read_model_config
@@ -182,9 +182,9 @@ def test_coefficients_are_rounded_as_finely_as_they_are_small() -> None:
     assert coefficients_in(Extended())[-1] == "sigma"
 
 
-def asked_of(*traces: FitTrace, names: tuple[str, ...] = ("alpha0", "beta0"), **given: Any) -> Objective:  # noqa: ANN401
+def asked_of(*traces: FitTrace, names: tuple[str, ...] = ("alpha0", "beta0"), **given: Any) -> FitObjective:  # noqa: ANN401
     options = {"scale": np.full(len(names), 10.0), "noise": np.ones(4), "base": Extended(beta1=7)} | given
-    return Objective(traces=traces, engine=ENGINE, names=names, **options)
+    return FitObjective(traces=traces, engine=ENGINE, names=names, **options)
 
 
 def test_a_coefficient_is_neither_negative_nor_above_the_most_it_may_be() -> None:
@@ -236,10 +236,10 @@ def test_what_the_simulator_has_in_no_time_counts_as_a_microsecond() -> None:
     assert pytest.approx(math.log(10)) == NEVER_FINISHED
 
 
-def run_with(latency_us: Floats, timeline: Timeline | None = None) -> Run:
+def run_with(latency_us: Floats, timeline: Timeline | None = None) -> SimulatedTrace:
     n = latency_us.shape[1]
     empty = Timeline(**{name: np.zeros(n) for name in Timeline.__dataclass_fields__})
-    return Run(latency_us=latency_us, timeline=timeline or empty)
+    return SimulatedTrace(latency_us=latency_us, timeline=timeline or empty)
 
 
 def test_the_noise_is_what_runs_leave_unexplained_within_its_limits() -> None:

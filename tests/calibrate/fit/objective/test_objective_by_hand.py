@@ -9,7 +9,7 @@ import pytest
 
 from calibrate.fit.objective.exposure import exposure_columns
 from calibrate.fit.objective.fit_trace import LOSS_METRICS, FitTrace, fit_trace, head_of, observed_in_order
-from calibrate.fit.objective.objective import PRIOR_REQUESTS, Objective, log_ratio
+from calibrate.fit.objective.objective import PRIOR_REQUESTS, FitObjective, log_ratio
 from calibrate.fit.objective.priors import WAY_IN, Prior
 from sim import Blackbox, Extended
 from tests.calibrate.known_servers import ENGINE, SERVER, observed, workload
@@ -22,8 +22,8 @@ def ready(n: int = 6, seed: int = 1) -> FitTrace:
     return fit_trace(observed(workload(n, rate=2, seed=seed)), SERVER, name=str(seed))
 
 
-def objective(*traces: FitTrace, names: tuple[str, ...] = NAMES, **priors: Prior) -> Objective:
-    return Objective(
+def objective(*traces: FitTrace, names: tuple[str, ...] = NAMES, **priors: Prior) -> FitObjective:
+    return FitObjective(
         traces=traces,
         engine=ENGINE,
         names=names,

@@ -10,7 +10,7 @@ import pytest
 from calibrate.fit.extended_initial_guess import extended_starts
 from calibrate.fit.objective.coefficients import EXTENDED_FITTED, FITTED
 from calibrate.fit.objective.fit_trace import fit_trace
-from calibrate.fit.objective.objective import Objective
+from calibrate.fit.objective.objective import FitObjective
 from calibrate.fit.objective.priors import MEMORY, SLOWDOWN, THRESHOLD, Prior
 from calibrate.fit.refinement import refine, surroundings
 from calibrate.fit.search import search
@@ -25,7 +25,7 @@ TRUTH = replace(SERVER, kappa=0.8, u0=0.3, tau_s=10.0, sigma=0.0)
 SLOW = {"kappa": SLOWDOWN, "u0": THRESHOLD, "tau_s": MEMORY}
 
 
-def objective_at(loads: tuple[float, ...], truth: Extended, num: int = 120) -> Objective:
+def objective_at(loads: tuple[float, ...], truth: Extended, num: int = 120) -> FitObjective:
     """Return the objective in which only the slowdown is unknown."""
     config = TwinConfig(engine=ENGINE, latency=GUESS)
     server = TwinConfig(engine=ENGINE, latency=truth)

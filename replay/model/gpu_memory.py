@@ -134,8 +134,8 @@ def kv_cache_size(
 ) -> KvCacheSize:
     """Return one GPU's share: memory x utilization, less weights, activations, non-torch and CUDA graphs, in blocks.
 
-    Layers that keep unlike share one pool in groups (``replay/model/layers/kv_cache_groups.py``). Raises ConfigError where
-    nothing is left.
+    Layers that keep unlike share one pool in groups (``replay/model/layers/kv_cache_groups.py``). Raises ConfigError
+    where nothing is left.
     """
     check_parallel(shape, tp=tp, pp=pp)
     layout.check(shape, tp=tp)

@@ -9,7 +9,7 @@ from pathlib import Path
 from replay.model.config_json import ModelFields, read_model_fields, shown
 from replay.model.context_length import max_model_len
 from replay.model.families import FAMILIES, NOT_MODELLED, TELLING_FIELDS, Family
-from replay.model.hybrids import HYBRIDS, Layers
+from replay.model.layers.hybrids import HYBRIDS, Layers
 from replay.model.quantization import read_quantization
 from replay.model.shape import Attention, Experts, Mixer, MixerKind, ModelShape, Precision
 from replay.model.shipped import model_name, shipped_config, shipped_models

@@ -12,7 +12,7 @@ import pytest
 
 from replay.model.families import FAMILIES
 from replay.model.hf_config import read_model_config
-from replay.model.hybrids import HYBRIDS
+from replay.model.layers.hybrids import HYBRIDS
 from replay.model.shipped import SAME_ARCHITECTURE, SHIPPED, shipped_models
 from traces.errors import ConfigError
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from replay.model import find_gpu, peak_times, read_model_config
-from replay.model.kv_cache_groups import cached_layers, dealt
+from replay.model.layers.kv_cache_groups import cached_layers, dealt
 from traces import ConfigError
 
 GROUPS = {

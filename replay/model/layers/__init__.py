@@ -1,0 +1,1 @@
+"""A model's layers by kind, and how vLLM deals them into KV cache groups."""

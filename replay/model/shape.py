@@ -83,7 +83,7 @@ class Attention:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class State:
+class LayerState:
     """What a layer keeps of a request in place of keys and values, whatever the length: a matrix per head.
 
     ``name``: what the layer is called in messages. ``head_dim`` x ``key_dim``: the matrix of each of ``num_heads``;
@@ -146,7 +146,7 @@ class Mixer:
     num_layers: int
     attention: Attention | None = None
     window: int = 0
-    state: State | None = None
+    state: LayerState | None = None
     indexer: Indexer | None = None
 
     @property

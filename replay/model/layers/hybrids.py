@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from replay.model.config_json import ModelFields, shown
-from replay.model.shape import Attention, Indexer, Mixer, State
+from replay.model.shape import Attention, Indexer, LayerState, Mixer
 
 FLOAT32_BYTES = 4
 INDEX_SCALE_BYTES, INDEX_SCALE_WIDTH = 4, 128
@@ -100,7 +100,7 @@ def _gated_delta(text: ModelFields, attention: Attention, num_layers: int) -> La
     key_heads, key_width = text.needed("linear_num_key_heads"), text.needed("linear_key_head_dim")
     values, keys, hidden = heads * width, key_heads * key_width, text.needed("hidden_size")
     kernel = text.integer("linear_conv_kernel_dim") or 4
-    state = State(
+    state = LayerState(
         name="gated delta nets",
         num_heads=heads,
         head_dim=width,
@@ -149,7 +149,7 @@ def _nemotron_h(text: ModelFields, attention: Attention, num_layers: int) -> Lay
     groups, size, hidden = text.needed("n_groups"), text.needed("ssm_state_size"), text.needed("hidden_size")
     kernel, inner = text.integer("conv_kernel") or 4, heads * width
     convolved = inner + 2 * groups * size
-    state = State(
+    state = LayerState(
         name="Mamba-2",
         num_heads=heads,
         head_dim=width,
@@ -209,7 +209,7 @@ def _kimi_delta(text: ModelFields, attention: Attention, num_layers: int) -> Lay
     heads, width, hidden = linear.needed("num_heads"), linear.needed("head_dim"), text.needed("hidden_size")
     inner, kernel = heads * width, linear.integer("short_conv_kernel_size") or 4
     gate = hidden * inner if linear.flag("use_full_rank_gate") else (hidden + inner) * width
-    state = State(
+    state = LayerState(
         name="Kimi delta attention",
         num_heads=heads,
         head_dim=width,

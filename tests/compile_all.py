@@ -17,11 +17,13 @@ LOOP = "from sim.cluster.ready import compile_loop; compile_loop()"
 COLLECT = ("-m", "pytest", "--collect-only", "-qq")
 
 if __name__ == "__main__":
-    is_first = not is_compiled()
-    with subprocess.Popen([sys.executable, "-c", LOOP]) as loop:
-        compile_engine()
-        if is_first:  # what is wrong with a test is told by its own run
+    if (
+        not is_compiled()
+    ):  # the loop by itself is only ever compiled, not loaded: what is loaded has its engine beside it
+        with subprocess.Popen([sys.executable, "-c", LOOP]) as loop:
+            compile_engine()
+            # what is wrong with a test is told by its own run
             subprocess.run([sys.executable, *COLLECT], stdout=subprocess.DEVNULL, check=False)
-    if loop.returncode:
-        sys.exit(loop.returncode)
+        if loop.returncode:
+            sys.exit(loop.returncode)
     compile_everything()

@@ -36,6 +36,9 @@ NEVER = -1
 UNSHARED = -2
 """In place of a key: a block's content is cached, and nobody but its own request could ask for it."""
 
+NO_OWNER = 0xFFFFFFFF
+"""Of such a block: nobody at all can find it any more."""
+
 FULL, SLIDING, CHUNKED, STATE, ALIGNED_STATE = 0, 1, 2, 3, 4
 """Kinds of KV cache groups (``sim/kv_cache_groups.py``). ALIGNED_STATE: mode align."""
 

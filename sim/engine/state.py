@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sim.config import EngineConfig
-from sim.engine.dtypes import NEVER
+from sim.engine.dtypes import NEVER, NO_OWNER, UNSHARED
 from sim.jit.references import reader_of
 from sim.memory import CACHE_LINE
 
@@ -187,6 +187,19 @@ def forget_rows(state: State, rows: slice) -> None:
         array = getattr(state, name)
         if len(array):
             columns(array)[rows] = columns(each.rows(array, 1))
+    disown_blocks(state, rows)
+
+
+def disown_blocks(state: State, rows: slice) -> None:
+    """Let no block be kept for requests whose rows are given again: what they let go is nobody's.
+
+    A block of a KV cache group that was let go says whose it is by its row (``groups/caching.py:mark_unshared``).
+    """
+    if len(state.kv_cache_groups):
+        blocks = columns(state.blocks)
+        owner = blocks["next_same_hash"]
+        is_theirs = (blocks["hash_id"] == UNSHARED) & (owner >= rows.start) & (owner < rows.stop)
+        owner[is_theirs] = NO_OWNER
 
 
 def rows_taken(state: State, rows: NDArray[np.int64]) -> State:

@@ -24,7 +24,7 @@ from sim.cluster.run.world import NEVER, ROWS_OF_WORLD, World
 from sim.cluster.transfer.links import ROWS_OF_LINKS
 from sim.engine import dtypes as dt
 from sim.engine.initial_state import longer
-from sim.engine.state import PER_REQUEST, State, columns
+from sim.engine.state import PER_REQUEST, State, columns, disown_blocks
 from sim.jit.references import point_to
 from sim.requests import Int64s
 
@@ -93,6 +93,8 @@ class Rows:
         self.num_taken[span] = 0
         for name, array in self._arrays().items():
             columns(array)[span] = self._templates[name]
+        for state in self._driver.states:
+            disown_blocks(state, span)
 
     def _needed(self) -> NDArray[np.bool_]:
         """Return which rows anything may still look at."""

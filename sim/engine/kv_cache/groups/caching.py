@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from sim.engine.dtypes import ALIGNED_STATE, FULL, NEVER, SLIDING, UNSHARED
+from sim.engine.dtypes import ALIGNED_STATE, FULL, NEVER, NO_OWNER, SLIDING, UNSHARED
 from sim.engine.kv_cache.groups.keys import key_in_group, table_row
 from sim.engine.kv_cache.prefix_cache import give_private_keys, remember_hash
 from sim.engine.state import State
 from sim.jit.compile import part, phase
-
-NO_OWNER = 0xFFFFFFFF
-"""Of a block whose content is cached, and that nobody can find."""
 
 
 @part

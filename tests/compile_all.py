@@ -17,9 +17,7 @@ LOOP = "from sim.cluster.ready import compile_loop; compile_loop()"
 COLLECT = ("-m", "pytest", "--collect-only", "-qq")
 
 if __name__ == "__main__":
-    if (
-        not is_compiled()
-    ):  # the loop by itself is only ever compiled, not loaded: what is loaded has its engine beside it
+    if not is_compiled():
         with subprocess.Popen([sys.executable, "-c", LOOP]) as loop:
             compile_engine()
             # what is wrong with a test is told by its own run

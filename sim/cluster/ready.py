@@ -22,6 +22,7 @@ from sim.cluster.run.watch import LOOK, look_at_all
 from sim.cluster.run.world import FOREVER, World
 from sim.cluster.work import ClusterWork
 from sim.config import EngineConfig
+from sim.engine.state import State
 from sim.jit.references import table_of
 from sim.latency import Blackbox
 from sim.ready import compile_engine, one_request
@@ -38,21 +39,21 @@ def compile_cluster() -> None:
     simulate_by_events(ClusterWork(requests=one_request()), _smallest())
 
 
-def _smallest_world() -> World:
-    """Return a cluster of one engine and no request."""
+def _smallest_world() -> tuple[World, list[State]]:
+    """Return a cluster of one engine and no request, and its engine, which must live as long as it does."""
     nobody = one_request().take(np.zeros(0, np.int64))
-    world, _ = new_world(ClusterWork(requests=nobody), _smallest(), runs_engines=False)
-    return world
+    return new_world(ClusterWork(requests=nobody), _smallest(), runs_engines=False)
 
 
 def compile_loop() -> None:
     """Have the loop alone compiled and stored, while another process compiles the engine."""
-    run_cluster(table_of([_smallest_world()]), FOREVER, 64)
+    world, _states = _smallest_world()
+    run_cluster(table_of([world]), FOREVER, 64)
 
 
 def entries() -> Iterator[tuple[Callable[..., Any], tuple[object, ...]]]:
     """Yield every compiled function of the cluster that Python calls, with arguments of the types that it takes."""
-    world, pairs = _smallest_world(), new_pairs(1)
+    (world, _states), pairs = _smallest_world(), new_pairs(1)
     table = table_of([world])
     yield run_cluster, (table, FOREVER, 64)
     yield finish_ranks, (table, 0, FOREVER)

@@ -15,7 +15,14 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from sim.config import UNBOUNDED, Compatibility, EngineConfig, InvalidConfig, Record
     from sim.engine.state import State, rows_taken
-    from sim.kv_cache_groups import GroupKind, KVCacheGroup, StateMode, faults_of
+    from sim.kv_cache_groups import (
+        WITH_ONE_GROUP_ONLY,
+        GroupKind,
+        KVCacheGroup,
+        StateMode,
+        faults_of,
+        most_blocks_of,
+    )
     from sim.latency import (
         Blackbox,
         Extended,
@@ -50,6 +57,7 @@ __all__ = [
     "KNOWN_VERSIONS",
     "UNBOUNDED",
     "UNKNOWN_LIMIT",
+    "WITH_ONE_GROUP_ONLY",
     "Blackbox",
     "Compatibility",
     "Engine",
@@ -86,6 +94,7 @@ __all__ = [
     "is_compiled",
     "is_known",
     "minor_version",
+    "most_blocks_of",
     "nearest_rules",
     "rows_taken",
     "rules_of",
@@ -131,6 +140,8 @@ _HOMES = {
     "compile_engine": "sim.ready",
     "engine_defaults": "sim.versions",
     "faults_of": "sim.kv_cache_groups",
+    "most_blocks_of": "sim.kv_cache_groups",
+    "WITH_ONE_GROUP_ONLY": "sim.kv_cache_groups",
     "is_compiled": "sim.ready",
     "is_known": "sim.versions",
     "minor_version": "sim.versions",

@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields
 from itertools import pairwise
 from typing import Literal, get_args
 
-from sim.kv_cache_groups import KVCacheGroup, alignment_of, faults_of, sizes_of
+from sim.kv_cache_groups import WITH_ONE_GROUP_ONLY, KVCacheGroup, alignment_of, faults_of, sizes_of
 from sim.versions import DEFAULT_VERSION, KNOWN_VERSIONS, engine_defaults, is_known, rules_of
 
 SchedulingPolicy = Literal["fcfs", "priority", "sjf", "reverse-priority"]
@@ -329,13 +329,7 @@ def _check_groups(config: EngineConfig) -> None:
     fault = faults_of(groups, block_size=config.block_size, caches_prefixes=config.enable_prefix_caching)
     if fault is not None:
         raise InvalidConfig(f"{fault[0]}: {fault[1]}")
-    for name, off in (
-        ("batching", "vllm"),
-        ("compatibility", "vllm"),
-        ("num_cpu_blocks", 0),
-        ("pipeline_parallel_size", 1),
-        ("num_speculative_tokens", 0),
-    ):
+    for name, off in WITH_ONE_GROUP_ONLY:
         value = getattr(config, name)
         if value != off:
             raise InvalidConfig(

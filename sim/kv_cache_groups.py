@@ -19,6 +19,15 @@ MOST_GROUPS = 64
 """More than any model has; each costs a row of blocks per request."""
 
 
+WITH_ONE_GROUP_ONLY: tuple[tuple[str, str | int], ...] = (
+    ("batching", "vllm"),
+    ("compatibility", "vllm"),
+    ("num_cpu_blocks", 0),
+    ("pipeline_parallel_size", 1),
+    ("num_speculative_tokens", 0),
+)
+"""Settings that are simulated with one full group alone, and their values beside others."""
+
 MOST_TOKENS = 1 << 30
 """Of a window, a chunk or a block."""
 
@@ -109,6 +118,19 @@ def sizes_of(groups: Sequence[KVCacheGroup], *, block_size: int, max_model_len: 
         max_model_len if group.kind == "state" and group.mode == "none" else group.block_size or block_size
         for group in groups
     ]
+
+
+def most_blocks_of(group: KVCacheGroup, *, size: int, in_flight: int, max_model_len: int) -> int:
+    """Return how many blocks of ``size`` tokens a request holds in a group at most; a full group has no such limit.
+
+    What is in flight is let go once it is processed; a window may begin inside a block (vllm 0.32.0
+    v1/kv_cache_interface.py: max_admission_blocks_per_request of each kind).
+    """
+    if group.kind == "sliding":
+        return -(-min(group.window - 1 + in_flight, max_model_len) // size) + 1
+    if group.kind == "chunked":
+        return -(-min(group.chunk + in_flight, max_model_len) // size)
+    return max_model_len + 1
 
 
 def alignment_of(sizes: Sequence[int]) -> tuple[int, int]:

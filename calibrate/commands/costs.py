@@ -15,55 +15,66 @@ if TYPE_CHECKING:
     from calibrate.commands.options import CostOptions
     from calibrate.compare.bootstrap import Estimate
     from calibrate.fit.paired_runs import GuidedCost, HostCost
+    from replay import TwinConfig
+    from traces import Trace
 
 
 def fit_guided_cost(runs: tuple[Path, Path], asked: CostOptions) -> None:
     """Fit the cost of grammars to a pair of runs (with, without), print it, and write guided.json and a twin."""
     from calibrate.fit.paired_runs import fit_guided
-    from replay import dump_config, load_config
-    from traces import make_folder, read_trace, write_text
 
-    _check_places(asked)
-    twin = load_config(asked.config)
-    for note in twin.notes:
-        tell(f"note: {note}")
-    guided, plain = (read_trace(path) for path in runs)
+    twin, (guided, plain) = _read(runs, asked)
     cost = fit_guided(plain, guided, twin, seed=asked.seed)
-    document = json.dumps(asdict(cost), indent=2, allow_nan=False)
-    make_folder(asked.report, option="--report")
-    write_text(asked.report / "guided.json", document + "\n", option="--report")
-    say_text(document if asked.as_json else table_of(cost))
-    if asked.write_config is not None:
-        compile_us, mask_us = round(cost.compile_us.value or 0.0), round(cost.mask_us.value or 0.0, 3)
-        engine = replace(twin.engine, guided_compile_us=compile_us, guided_mask_us=mask_us)
-        write_text(asked.write_config, dump_config(replace(twin, engine=engine)), option="--write-config")
-        tell(f"twin: {asked.write_config}")
+    changes = {
+        "guided_compile_us": round(cost.compile_us.value or 0.0),
+        "guided_mask_us": round(cost.mask_us.value or 0.0, 3),
+    }
+    _write(cost, twin, asked, name="guided.json", table=table_of(cost), changes=changes)
 
 
 def fit_host_cost(runs: tuple[Path, Path], asked: CostOptions) -> None:
     """Fit the CPU's time to a pair of runs (without, with async scheduling), print and write it, and a twin."""
     from calibrate.fit.paired_runs import fit_host
-    from replay import dump_config, load_config
-    from traces import make_folder, read_trace, write_text
+
+    twin, (shown, hidden) = _read(runs, asked)
+    cost = fit_host(hidden, shown, twin, seed=asked.seed)
+    found = {"host_step_us": cost.step_us, "host_prefill_us": cost.prefill_us}
+    lines = [f"{cost.num_pairs:,} requests that both runs finished", *_lines(found, cost)]
+    changes = {name: round(each.value or 0.0, 1) for name, each in found.items()}
+    _write(cost, twin, asked, name="host.json", table="\n".join(lines), changes=changes)
+
+
+def _read(runs: tuple[Path, Path], asked: CostOptions) -> tuple[TwinConfig, tuple[Trace, Trace]]:
+    """Return the twin, its notes told, and the two runs. Raises ConfigError before anything long is done."""
+    from replay import load_config
+    from traces import read_trace
 
     _check_places(asked)
     twin = load_config(asked.config)
     for note in twin.notes:
         tell(f"note: {note}")
-    shown, hidden = (read_trace(path) for path in runs)
-    cost = fit_host(hidden, shown, twin, seed=asked.seed)
+    return twin, (read_trace(runs[0]), read_trace(runs[1]))
+
+
+def _write(
+    cost: GuidedCost | HostCost,
+    twin: TwinConfig,
+    asked: CostOptions,
+    *,
+    name: str,
+    table: str,
+    changes: dict[str, float],
+) -> None:
+    """Write the result, show it, and write the twin with its engine changed where one is asked for."""
+    from replay import dump_config
+    from traces import make_folder, write_text
+
     document = json.dumps(asdict(cost), indent=2, allow_nan=False)
     make_folder(asked.report, option="--report")
-    write_text(asked.report / "host.json", document + "\n", option="--report")
-    found = {"host_step_us": cost.step_us, "host_prefill_us": cost.prefill_us}
-    lines = [f"{cost.num_pairs:,} requests that both runs finished", *_lines(found, cost)]
-    say_text(document if asked.as_json else "\n".join(lines))
+    write_text(asked.report / name, document + "\n", option="--report")
+    say_text(document if asked.as_json else table)
     if asked.write_config is not None:
-        engine = replace(
-            twin.engine,
-            host_step_us=round(cost.step_us.value or 0.0, 1),
-            host_prefill_us=round(cost.prefill_us.value or 0.0, 1),
-        )
+        engine = replace(twin.engine, **changes)  # type: ignore[arg-type] # its own fields, by name
         write_text(asked.write_config, dump_config(replace(twin, engine=engine)), option="--write-config")
         tell(f"twin: {asked.write_config}")
 

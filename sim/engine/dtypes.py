@@ -113,7 +113,6 @@ GROUP_ROW = np.dtype(
         ("num_cached_blocks", np.int32),  # leading blocks that carry a hash, or were passed over
         ("num_retired_blocks", np.int32),  # states: leading blocks that were let go
         ("last_state_block", np.int32),  # states: where the state before the newest is, NEVER
-        ("has_state", np.int32),  # it was given slots once
         (
             "shared_prefix_boundary",
             np.int32,

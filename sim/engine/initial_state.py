@@ -14,7 +14,7 @@ from sim.engine import dtypes as dt
 from sim.engine import state as st
 from sim.engine.log import BINS_PER_DOUBLING, NUM_BINS
 from sim.engine.optional import batching, blis
-from sim.kv_cache_groups import KVCacheGroup, alignment_of, sizes_of
+from sim.kv_cache_groups import alignment_of, most_blocks_of, sizes_of
 from sim.latency.model import LatencyModel
 from sim.memory import untouched, untouched_records
 from sim.policies import age_weight_per_us, urgency
@@ -309,7 +309,7 @@ def group_records(config: EngineConfig) -> st.Records:
         record.window = group.window or group.chunk
         record.num_hashes_per_block, record.blocks_per_segment = size // hash_size, alignment // size
         record.num_blocks_for_hit = -(-(group.window - 1) // size) if group.window else 0
-        record.most_blocks = _most_blocks(
+        record.most_blocks = most_blocks_of(
             group, size=size, in_flight=in_flight, max_model_len=config.max_model_len
         )
         alike = [other for other in range(number + 1, len(groups)) if groups[other] == group]
@@ -320,18 +320,6 @@ def group_records(config: EngineConfig) -> st.Records:
 
 
 KIND_CODES = {"full": dt.FULL, "sliding": dt.SLIDING, "chunked": dt.CHUNKED, "state": dt.STATE}
-
-
-def _most_blocks(group: KVCacheGroup, *, size: int, in_flight: int, max_model_len: int) -> int:
-    """Return how many blocks the gate of admission counts at most (vllm 0.32.0 v1/kv_cache_interface.py).
-
-    A window may begin inside a block. What is in flight is let go once it is processed.
-    """
-    if group.kind == "sliding":
-        return -(-min(group.window - 1 + in_flight, max_model_len) // size) + 1
-    if group.kind == "chunked":
-        return -(-min(group.chunk + in_flight, max_model_len) // size)
-    return max_model_len + 1
 
 
 def _queues(config: EngineConfig, *, num_blocks: int, num_hashes: int) -> st.Records:

@@ -200,9 +200,30 @@ latency:
 """
 
 
+GROUPS = """\
+engine:
+  max_num_seqs: 8
+  num_gpu_blocks: 900
+  block_size: 16
+  disable_hybrid_kv_cache_manager: false
+  kv_cache_groups:
+    - {kind: full, block_size: 32}
+    - {kind: sliding, window: 128, block_size: 16}
+    - {kind: sliding, window: 128, block_size: 16}
+latency: {model: blackbox, coefficients: {beta0: 5000, beta1: 20, beta2: 100}}
+"""
+STATES = """\
+engine:
+  num_gpu_blocks: 900
+  enable_prefix_caching: true
+  kv_cache_groups: [{kind: full}, {kind: state, mode: align}, {kind: chunked, chunk: 64}]
+latency: {model: blackbox, coefficients: {beta0: 5000, beta1: 20, beta2: 100}}
+"""
+
+
 def twins() -> list[Files]:
     config = _shipped_config("Qwen--Qwen2.5-7B-Instruct.json")
-    texts = (TWIN, CLUSTER, SCALED, FITTED)
+    texts = (TWIN, CLUSTER, SCALED, FITTED, GROUPS, STATES)
     return [
         *({"twin.yaml": text.encode()} for text in texts),
         {"twin.yaml": PHYSICS.encode(), "config.json": config},

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sim import EngineConfig, KVCacheGroup
+from sim import EngineConfig, KVCacheGroup, most_blocks_of
 
 STATES_ALIGNED = 2
 """States that a request holds with prefix caching (vllm 0.32.0 v1/kv_cache_interface.py:MambaSpec)."""
@@ -25,8 +25,5 @@ def _of_group(group: KVCacheGroup, engine: EngineConfig, num_tokens: int) -> int
     size = group.block_size or engine.block_size
     whole = -(-num_tokens // size)
     in_flight = engine.max_num_batched_tokens * engine.max_concurrent_batches
-    if group.kind == "sliding":
-        return min(whole, -(-min(group.window - 1 + in_flight, engine.max_model_len) // size) + 1)
-    if group.kind == "chunked":
-        return min(whole, -(-min(group.chunk + in_flight, engine.max_model_len) // size))
-    return whole
+    most = most_blocks_of(group, size=size, in_flight=in_flight, max_model_len=engine.max_model_len)
+    return min(whole, most)

@@ -7,22 +7,13 @@ from typing import TYPE_CHECKING
 
 from replay.model.gpu_memory import Serving, dealt_of
 from replay.twin.kv_cache.groups import DISABLED, GROUPS, ONE_FULL, groups_text, read_disabled
-from sim import EngineConfig, KVCacheGroup
+from sim import WITH_ONE_GROUP_ONLY, EngineConfig, KVCacheGroup
 from traces import ConfigError
 from traces.strict.section import Section
 
 if TYPE_CHECKING:
     from replay.model.shape import ModelShape
     from replay.twin.hardware import Hardware
-
-ALONE = (
-    ("batching", "vllm"),
-    ("compatibility", "vllm"),
-    ("num_cpu_blocks", 0),
-    ("pipeline_parallel_size", 1),
-    ("num_speculative_tokens", 0),
-)
-"""Settings that are simulated with one full group alone, and their values with others."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,7 +80,7 @@ def _dealt(engine: EngineConfig, shape: ModelShape, *, tp: int, is_undivided: bo
 
 def _not_with_groups(engine: EngineConfig, hardware: Hardware | None) -> str:
     """Return the setting that is not simulated with groups, "" where there is none."""
-    for name, usual in ALONE:
+    for name, usual in WITH_ONE_GROUP_ONLY:
         value = getattr(engine, name)
         if value != usual:
             return f"engine.{name} {value}"

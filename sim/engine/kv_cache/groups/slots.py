@@ -88,7 +88,7 @@ def take_hit(s: State, request: int, group: int, hit_length: int) -> None:
     for i in range(g.num_hit_blocks, num_skipped):
         s.block_table[row, i] = 0
     have.num_blocks = have.num_cached_blocks = max(num_skipped, g.num_hit_blocks)
-    have.num_retired_blocks = have.has_state = 0
+    have.num_retired_blocks = 0
     have.last_state_block = NEVER
 
 
@@ -97,7 +97,6 @@ def extend_states(s: State, request: int, group: int, num_tokens: int) -> None:
     """Give a request a block for its state at the end of ``num_tokens``, unless it goes on in the one it has."""
     have, row = s.group_rows[s.requests[request].slot, group], table_row(s, request, group)
     num_required = cdiv(num_tokens, s.kv_cache_groups[group].block_size)
-    have.has_state = 1
     if num_required <= have.num_blocks:
         return
     if have.num_blocks > 0:

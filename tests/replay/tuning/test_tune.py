@@ -245,7 +245,11 @@ def test_the_best_is_confirmed_on_a_live_server(
     capsys: pytest.CaptureFixture[str],
     free_port: int,
 ) -> None:
-    """A server of known truth, started with the flags found, meets the limits, and is gone afterwards."""
+    """A server of known truth, started with the flags found, meets the limits, and is gone afterwards.
+
+    The limits leave the server and the client seconds to be late by: the second that is measured never fills 5 s of
+    queue, whatever else the machine does.
+    """
     monkeypatch.chdir(tmp_path)
     config.write_text(TWIN.replace("beta0: 6000", "beta0: 30000"))
     (tmp_path / "server.py").write_text(SERVER)
@@ -256,7 +260,7 @@ def test_the_best_is_confirmed_on_a_live_server(
                 "--config",
                 str(config),
                 "--slo",
-                "ttft_p95=500ms,tpot_p99=200ms",
+                "ttft_p95=5s,tpot_p99=400ms",
                 "--json",
                 "--seeds",
                 "1",

@@ -38,9 +38,11 @@ class Requests:
     ``arrival_us``: when the request reaches the server; need not be sorted.
     ``prompt_tokens``: prefix included. ``output_tokens``: how many it will generate.
     ``priority``: lower is more urgent, read only by ``scheduling_policy: priority``.
-    ``hash_ids``: the content of request r's leading full KV blocks as dense integers 0..H-1,
-    ``hash_ids[hash_offsets[r] : hash_offsets[r + 1]]``; equal ids mean equal tokens up to that block's end.
-    They may run on past the prompt into its outputs. Blocks past the last id are the request's alone.
+    ``hash_ids``: the content of request r's leading full KV blocks as dense integers 0..H-1; equal ids mean equal tokens
+    up to that block's end. They may run on past the prompt into its outputs. Blocks past the last id are the request's
+    alone. Its ids are ``hash_ids[hash_offsets[r] : hash_offsets[r + 1]]``; or, with ``hash_counts``, the so many from
+    ``hash_offsets[r]`` on (n values then): prompts that begin alike, as the rounds of a session do, may name the same
+    place, and their ids are kept once.
     ``deadline_us``: when its client gives up unless it has seen its last token, -1 never; None: nobody does. In a
     closed loop a request that a completion releases has as long from its arrival as from ``arrival_us`` here; under a
     cap the time stays.
@@ -58,6 +60,7 @@ class Requests:
     priority: Int64s
     hash_offsets: Int64s
     hash_ids: Int64s
+    hash_counts: Int64s | None = None
     deadline_us: Int64s | None = None
     max_tokens: Int64s | None = None
     is_guided: NDArray[np.bool_] | None = None
@@ -68,18 +71,26 @@ class Requests:
         """Return the number of requests."""
         return len(self.arrival_us)
 
+    @property
+    def hash_starts(self) -> Int64s:
+        """Where in ``hash_ids`` each request's ids begin."""
+        return self.hash_offsets[: len(self)]
+
+    @property
+    def num_hashes(self) -> Int64s:
+        """How many ids each request has."""
+        return np.diff(self.hash_offsets) if self.hash_counts is None else self.hash_counts
+
     def take(self, rows: Int64s) -> Requests:
-        """Return some of the requests, in the order of ``rows``."""
-        starts, counts = self.hash_offsets[rows], np.diff(self.hash_offsets)[rows]
-        offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)])
-        places = np.arange(offsets[-1]) + np.repeat(starts - offsets[:-1], counts)
+        """Return some of the requests, in the order of ``rows``; they share the ids."""
         return Requests(
             arrival_us=self.arrival_us[rows],
             prompt_tokens=self.prompt_tokens[rows],
             output_tokens=self.output_tokens[rows],
             priority=self.priority[rows],
-            hash_offsets=offsets,
-            hash_ids=self.hash_ids[places],
+            hash_offsets=self.hash_starts[rows],
+            hash_ids=self.hash_ids,
+            hash_counts=self.num_hashes[rows],
             deadline_us=None if self.deadline_us is None else self.deadline_us[rows],
             max_tokens=None if self.max_tokens is None else self.max_tokens[rows],
             is_guided=None if self.is_guided is None else self.is_guided[rows],

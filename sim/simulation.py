@@ -96,17 +96,26 @@ def _check(requests: Requests) -> None:
     for name in ("prompt_tokens", "output_tokens", "priority", "deadline_us", "max_tokens"):
         if getattr(requests, name) is not None and len(getattr(requests, name)) != n:
             raise InvalidConfig(f"requests.{name}: got {len(getattr(requests, name))} values, expected {n}")
-    if len(requests.hash_offsets) != n + 1:
-        raise InvalidConfig(
-            f"requests.hash_offsets: got {len(requests.hash_offsets)} values, expected {n + 1}"
-        )
-    offsets = requests.hash_offsets
-    if offsets[0] < 0 or offsets[-1] > len(requests.hash_ids) or (offsets[1:] < offsets[:-1]).any():
-        raise InvalidConfig(
-            f"requests.hash_offsets: got values that do not ascend from 0 to {len(requests.hash_ids)}, expected so"
-        )
+    _check_hash_places(requests)
     if requests.hash_ids.min(initial=0) < 0:
         raise InvalidConfig(f"requests.hash_ids: got {requests.hash_ids.min()}, expected dense integers >= 0")
+
+
+def _check_hash_places(requests: Requests) -> None:
+    """Raise InvalidConfig when a request's hashes lie where there are none."""
+    n, num_ids = len(requests), len(requests.hash_ids)
+    num_offsets = n + 1 if requests.hash_counts is None else n
+    if len(requests.hash_offsets) != num_offsets:
+        raise InvalidConfig(
+            f"requests.hash_offsets: got {len(requests.hash_offsets)} values, expected {num_offsets}"
+        )
+    if requests.hash_counts is not None and len(requests.hash_counts) != n:
+        raise InvalidConfig(f"requests.hash_counts: got {len(requests.hash_counts)} values, expected {n}")
+    starts, counts = requests.hash_starts, requests.num_hashes
+    if starts.min(initial=0) < 0 or counts.min(initial=0) < 0 or (starts + counts).max(initial=0) > num_ids:
+        raise InvalidConfig(
+            f"requests.hash_offsets: got places that are not within the {num_ids} hash_ids, expected so"
+        )
 
 
 def _check_pacing(closed_loop: tuple[int, int] | None, max_concurrency: int | None) -> None:

@@ -38,6 +38,8 @@ if TYPE_CHECKING:
         header_yaml,
         tool_version,
     )
+    from traces.tables.hash_chains import chained, own_hashes
+    from traces.tables.session_tree import has_tree, session_tree
     from traces.importers.recorded import format_of, read_recorded
     from traces.metrics import (
         AS_DRAWN,
@@ -148,6 +150,10 @@ __all__ = [
     "pooled_itl_us",
     "prefix_hit_ceiling_frac",
     "prompt_tokens",
+    "session_tree",
+    "has_tree",
+    "own_hashes",
+    "chained",
     "read_header",
     "read_recorded",
     "read_trace",
@@ -242,6 +248,10 @@ _HOMES = {
     "prefix_hit_ceiling_frac": "traces.trace_summary",
     "request_priorities": "traces.priorities",
     "prompt_tokens": "traces.metrics",
+    "session_tree": "traces.tables.session_tree",
+    "has_tree": "traces.tables.session_tree",
+    "own_hashes": "traces.tables.hash_chains",
+    "chained": "traces.tables.hash_chains",
     "read_header": "traces.files.read",
     "read_recorded": "traces.importers.recorded",
     "read_trace": "traces.files.read",

@@ -262,6 +262,24 @@ REQUEST_FIELDS: Final[tuple[Field, ...]] = (
         unit="tokens",
     ),
     _text(
+        "parent_request_id",
+        "vtwin",
+        "Request of an earlier row of the session that this one goes on from: it is sent `think_time_us` after that "
+        "answer. Several may go on from one: branches. Empty: the request begins by itself, or `round_index` says.",
+    ),
+    _text(
+        "awaited_request_ids",
+        "vtwin",
+        "Further requests of earlier rows, separated by spaces, whose answers it waits for, too: branches that join.",
+    ),
+    _count(
+        "num_parent_hashes",
+        "vtwin",
+        "How many of the leading block hashes of `parent_request_id` the prompt begins with; `prefix_hashes` goes on "
+        "behind them.",
+        unit="blocks",
+    ),
+    _text(
         "prefix_hashes",
         "vtwin",
         "Hashes of the prompt's blocks of `hash_block_size` tokens, separated by spaces; equal means equal "

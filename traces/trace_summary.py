@@ -22,6 +22,7 @@ from traces.metrics import (
     sent_or_due,
 )
 from traces.schema import FIELDS
+from traces.tables.hash_chains import chained, own_hashes
 from traces.trace import Trace
 from traces.warm_up import without_warmup
 
@@ -173,13 +174,13 @@ def _tokens_of_known_blocks(trace: Trace, order: Int64s) -> Int64s:
     """Return the leading tokens of each request whose blocks came before; a partial block counts whole."""
     found = np.zeros(len(trace), dtype=np.int64)
     block = trace.header.hash_block_size or 0
-    hashes = trace.cells("prefix_hashes").filled("").tolist()
-    seen: set[str] = set()
+    chains = chained(own_hashes(trace.table))
+    is_known = np.zeros(int(chains.ids.max(initial=-1)) + 1, np.bool_)
     for row in order.tolist():
-        blocks = hashes[row].split()
-        leading = next((i for i, name in enumerate(blocks) if name not in seen), len(blocks))
-        found[row] = leading * block
-        seen.update(blocks)
+        ids = chains.ids[chains.starts[row] : chains.starts[row] + chains.counts[row]]
+        known = is_known[ids]
+        found[row] = (len(ids) if known.all() else int(np.argmin(known))) * block
+        is_known[ids] = True
     return found
 
 

@@ -10,7 +10,9 @@ from replay.cluster.memory import check_memory
 from replay.trace.client_network import at_server, client_network
 from replay.trace.pacing import Pacing, paced_requests
 from sim import Int64s, Requests
-from sim.cluster import ClientPlan, ClusterWork, capped, closed_loop, sessions, slo_priority, waves
+from sim.cluster import ClientPlan, ClusterWork, capped, closed_loop, sessions, slo_priority, trees, waves
+
+from traces import has_tree, session_tree
 
 if TYPE_CHECKING:
     from sim.cluster import ClusterConfig
@@ -78,12 +80,12 @@ def _clients(
         size, pause_us = pacing.waves
         return waves(np.arange(len(requests), dtype=np.int64) // size, pause_us=pause_us)
     if pacing.users is not None and session is not None:
-        return sessions(
-            session,
-            trace.cells("round_index").filled(0),
-            think_us=trace.cells("think_time_us").filled(0),
-            concurrency=pacing.users or None,
-        )
+        think_us, concurrency = trace.cells("think_time_us").filled(0), pacing.users or None
+        if has_tree(trace.table):
+            waiting, awaited = session_tree(trace.table).edges()
+            return trees(session, waiting=waiting, awaited=awaited, think_us=think_us, concurrency=concurrency)
+        rounds = trace.cells("round_index").filled(0)
+        return sessions(session, rounds, think_us=think_us, concurrency=concurrency)
     if pacing.closed_loop is not None:
         concurrency, think_time_us = pacing.closed_loop
         return closed_loop(len(requests), concurrency=concurrency, think_time_us=think_time_us)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 from replay.trace.requests import At, requests_from_trace
 from sim import Requests
-from traces import ConfigError, sent_or_due
+from traces import ConfigError, has_tree, sent_or_due
 
 if TYPE_CHECKING:
     from traces import Trace
@@ -76,7 +76,8 @@ def pacing_of(
     ``auto``: as its header says it was run: a closed loop, a client with a cap, or neither; ``at="send"`` asks for the
     recorded times of a capped run, which are the real answers' doing. ``open``: by the rows' times alone. ``closed``
     needs a header that says how many were in flight. Waves and users with sessions are replayed as they were sent;
-    with ``simulates_rounds``, which a cluster does, those that were not sent yet wait for simulated answers.
+    with ``simulates_rounds``, which a cluster does, those that were not sent yet wait for simulated answers, and so
+    does all that says which request it goes on from.
     """
     if simulates_rounds and max_concurrency is None and (waiting := _by_answers(trace, loop)) is not None:
         return waiting
@@ -108,7 +109,10 @@ def _by_answers(trace: Trace, loop: Loop) -> Pacing | None:
     untimed = ~sent_or_due(trace).is_known
     recorded = trace.header.closed_loop
     is_in_waves = recorded is not None and bool(recorded.in_waves)
-    if not (untimed.any() or loop == "closed") or not (has_rounds(trace) or is_in_waves):
+    if not (has_rounds(trace) or is_in_waves):
+        return None
+    waits = untimed.any() or loop == "closed" or (has_tree(trace.table) and loop == "auto")
+    if not waits:
         return None
     if loop == "open":
         raise ConfigError(

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from traces import TraceError, prompt_tokens
+from traces import TraceError, chained, own_hashes, prompt_tokens
 
 if TYPE_CHECKING:
     from traces import Trace
@@ -17,8 +18,22 @@ TIGHT = 4
 """Numbers that span at most this many times their count are renumbered by a table of all between them."""
 
 
-def prefix_hashes(trace: Trace, *, output_tokens: Int64s, block_size: int) -> tuple[Int64s, Int64s]:
-    """Return (how many leading full blocks each request shares with another, their contents as dense integers)."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SharedBlocks:
+    """The contents of n requests' leading full blocks as dense integers: row r's are the ``counts[r]`` from ``starts[r]``.
+
+    Rows may name the same place. Blocks past the last of a row are the request's alone.
+    """
+
+    ids: Int64s
+    starts: Int64s
+    counts: Int64s
+
+
+def prefix_hashes(trace: Trace, *, output_tokens: Int64s, block_size: int) -> SharedBlocks:
+    """Return which leading full blocks of each request another may have, too. Raises TraceError."""
+    if "num_parent_hashes" in trace.table:
+        return _chained_hashes(trace, block_size)
     num_blocks, ids = np.zeros(len(trace), np.int64), np.zeros(0, np.int64)
     if trace.cells("prefix_hashes").is_known.any():
         num_blocks, ids = _recorded_hashes(trace, block_size)
@@ -26,7 +41,35 @@ def prefix_hashes(trace: Trace, *, output_tokens: Int64s, block_size: int) -> tu
         num_blocks, ids = _session_hashes(trace, block_size, output=output_tokens)
     elif trace.cells("prefix_group").is_known.any():
         num_blocks, ids = _group_hashes(trace, block_size)
-    return num_blocks, _by_weights(trace, num_blocks, ids)
+    ids = _by_weights(trace, num_blocks, ids)
+    return SharedBlocks(ids=ids, starts=np.cumsum(num_blocks) - num_blocks, counts=num_blocks)
+
+
+def _chained_hashes(trace: Trace, block_size: int) -> SharedBlocks:
+    """Return the blocks of a trace whose prompts go on from each other: those of a session in one place."""
+    per_hash = _blocks_per_hash(trace, block_size)
+    chains = chained(own_hashes(trace.table), kind=_weights(trace))
+    counts = np.minimum(chains.counts * per_hash, prompt_tokens(trace) // block_size)
+    coarse = _dense(chains.ids)
+    ids = (coarse[:, None] * per_hash + np.arange(per_hash)).ravel()
+    return SharedBlocks(ids=ids, starts=chains.starts * per_hash, counts=counts)
+
+
+def _weights(trace: Trace) -> Int64s:
+    """Return, per request, a number for its model and LoRA adapter."""
+    model, adapter = (trace.cells(name).ranks() + 1 for name in ("model", "adapter"))
+    return model * (int(adapter.max(initial=0)) + 1) + adapter
+
+
+def _blocks_per_hash(trace: Trace, block_size: int) -> int:
+    """Return how many of the engine's blocks a recorded hash covers. Raises TraceError where they do not fit."""
+    recorded_size = trace.header.hash_block_size
+    if recorded_size is None or recorded_size % block_size:
+        raise TraceError(
+            f"hash_block_size: got {recorded_size}, expected a multiple of engine.block_size ({block_size}), "
+            "or the trace's prefix hashes cannot be cut into the engine's blocks"
+        )
+    return recorded_size // block_size
 
 
 def _by_weights(trace: Trace, num_blocks: Int64s, ids: Int64s) -> Int64s:
@@ -37,8 +80,7 @@ def _by_weights(trace: Trace, num_blocks: Int64s, ids: Int64s) -> Int64s:
     """
     if len(ids) == 0:
         return ids
-    model, adapter = (trace.cells(name).ranks() + 1 for name in ("model", "adapter"))
-    weights = model * (int(adapter.max()) + 1) + adapter
+    weights = _weights(trace)
     if (weights == weights[0]).all():
         return ids
     return _dense(ids * (int(weights.max()) + 1) + np.repeat(weights, num_blocks))
@@ -88,12 +130,7 @@ def _recorded_hashes(trace: Trace, block_size: int) -> tuple[Int64s, Int64s]:
     An engine block's content is (recorded hash, offset in its block). Recorded hashes are chained: after the first
     that no other request has, none is shared.
     """
-    recorded_size = trace.header.hash_block_size
-    if recorded_size is None or recorded_size % block_size:
-        raise TraceError(
-            f"hash_block_size: got {recorded_size}, expected a multiple of engine.block_size ({block_size}), "
-            "or the trace's prefix hashes cannot be cut into the engine's blocks"
-        )
+    per_hash = _blocks_per_hash(trace, block_size)
     text = trace.cells("prefix_hashes").filled("")
     lengths = np.array([len(line.split()) for line in text], np.int64)
     ids = np.array(" ".join(text).split(), dtype=object)
@@ -104,7 +141,6 @@ def _recorded_hashes(trace: Trace, block_size: int) -> tuple[Int64s, Int64s]:
     position = _ranges(np.ones(len(lengths), np.int64), lengths)
     owner = np.repeat(np.arange(len(lengths)), lengths)
     np.maximum.at(last_shared, owner[is_shared], position[is_shared])
-    per_hash = recorded_size // block_size
     num_blocks = np.minimum(last_shared * per_hash, prompt_tokens(trace) // block_size)
     coarse_needed = -(-num_blocks // per_hash)
     coarse = _dense(hashes[_ranges(starts, coarse_needed)])

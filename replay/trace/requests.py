@@ -37,14 +37,15 @@ def requests_from_trace(
     closed loop leaves open are 0. Raises TraceError where a time or an output length is missing.
     """
     output = output_tokens(trace)
-    num_hashes, hash_ids = prefix_hashes(trace, output_tokens=output, block_size=block_size)
+    shared = prefix_hashes(trace, output_tokens=output, block_size=block_size)
     return Requests(
         arrival_us=_arrival_us(trace, at, closed_loop=closed_loop),
         prompt_tokens=prompt_tokens(trace).astype(np.int64),
         output_tokens=output,
         priority=request_priorities(trace),
-        hash_offsets=np.concatenate([np.zeros(1, np.int64), np.cumsum(num_hashes)]),
-        hash_ids=hash_ids,
+        hash_offsets=shared.starts,
+        hash_ids=shared.ids,
+        hash_counts=shared.counts,
         deadline_us=_deadline_us(trace),
         max_tokens=_max_tokens(trace, output),
         is_guided=_is_guided(trace),

@@ -59,7 +59,8 @@ def again(run: Repeatable, laps: int) -> tuple[Outcomes, Int64s | None, int]:
         requests,
         arrival_us=requests.arrival_us + shift,
         deadline_us=deadline,
-        hash_ids=_renewed(run, requests, lap),
+        hash_offsets=requests.hash_starts + lap * len(run.requests.hash_ids),
+        hash_ids=_renewed(run, laps),
     )
     session = None
     if run.session is not None:
@@ -67,25 +68,32 @@ def again(run: Repeatable, laps: int) -> tuple[Outcomes, Int64s | None, int]:
     return run.serve(requests, rows, n), session, period
 
 
-def _renewed(run: Repeatable, requests: Requests, lap: Int64s) -> Int64s:
-    """Return the contents of laps: those that a single customer has are others in each lap."""
+def _renewed(run: Repeatable, laps: int) -> Int64s:
+    """Return the contents of laps, one behind the other: those that a single customer has are others in each lap."""
     ids = run.requests.hash_ids
     if len(ids) == 0:
-        return requests.hash_ids
-    owner = np.repeat(np.arange(len(run)), np.diff(run.requests.hash_offsets))
-    customer = (
-        owner
-        if run.session is None
-        else np.where(run.session < 0, -1 - np.arange(len(run)), run.session)[owner]
-    )
+        return ids
     num = int(ids.max()) + 1
     lowest, highest = np.full(num, np.iinfo(np.int64).max), np.full(num, np.iinfo(np.int64).min)
-    np.minimum.at(lowest, ids, customer)
-    np.maximum.at(highest, ids, customer)
-    is_private = lowest == highest
-    lap_of = np.repeat(lap, np.diff(requests.hash_offsets))
-    renewed = requests.hash_ids + np.where(is_private[requests.hash_ids], lap_of * num, 0)
+    low, high = _customers(run)
+    np.minimum.at(lowest, ids, low)
+    np.maximum.at(highest, ids, high)
+    is_private = (lowest == highest)[ids]
+    renewed = np.concatenate([ids + np.where(is_private, lap * num, 0) for lap in range(laps)])
     return np.asarray(np.unique(renewed, return_inverse=True)[1], np.int64)
+
+
+def _customers(run: Repeatable) -> tuple[Int64s, Int64s]:
+    """Return the lowest and the highest customer that names each place of ``hash_ids``: a session, or a request alone."""
+    rows = np.arange(len(run))
+    customer = rows if run.session is None else np.where(run.session < 0, -1 - rows, run.session)
+    num_ids = len(run.requests.hash_ids)
+    low, high = np.full(num_ids, np.iinfo(np.int64).max), np.full(num_ids, np.iinfo(np.int64).min)
+    starts = run.requests.hash_starts
+    for each, start, end in zip(customer.tolist(), starts.tolist(), (starts + run.requests.num_hashes).tolist(), strict=True):
+        low[start:end] = np.minimum(low[start:end], each)
+        high[start:end] = np.maximum(high[start:end], each)
+    return low, high
 
 
 def first_part(run: Repeatable, num: int) -> Repeatable:
@@ -155,16 +163,20 @@ def _of_laps(session: Int64s | None, rows: Int64s, *, num_each: int) -> Int64s |
 def _plan_of_laps(plan: ClientPlan, rows: Int64s, *, num_each: int) -> ClientPlan:
     """Return the plan for these rows in each lap: which request waits for which other one's answer."""
     lap = np.arange(len(rows)) // num_each
-    successor = None
-    if plan.successor is not None:
-        after = plan.successor[rows]
-        successor = np.where(after == NEVER, NEVER, after + lap * num_each)
+    waiting = awaited = session = None
+    if plan.session is not None and plan.waiting is not None and plan.awaited is not None:
+        each = num_each * np.arange(int(lap.max(initial=-1)) + 1)[:, None]
+        waiting, awaited = (plan.waiting + each).ravel(), (plan.awaited + each).ravel()
+        num = int(plan.session.max(initial=-1)) + 1
+        session = np.where(plan.session[rows] < 0, NEVER, plan.session[rows] + lap * num)
     return replace(
         plan,
         arrives=plan.arrives[rows],
         due_us=plan.due_us[rows],
         think_us=plan.think_us[rows],
-        successor=successor,
+        waiting=waiting,
+        awaited=awaited,
+        session=session,
     )
 
 

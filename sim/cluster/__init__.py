@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from sim.cluster.arrays import NOWHERE
-    from sim.cluster.client_plans import ClientPlan, capped, closed_loop, sessions, waves
+    from sim.cluster.client_plans import ClientPlan, capped, closed_loop, sessions, trees, waves
     from sim.cluster.config import ClusterConfig, PipelineLatency, Pool, Role, SnapshotIntervals
     from sim.cluster.exits import EXIT_MEANINGS, Exit
     from sim.cluster.gateway.admission import (
@@ -110,6 +110,7 @@ __all__ = [
     "compile_cluster",
     "routing_policy",
     "sessions",
+    "trees",
     "simulate_cluster",
     "slo_priority",
     "waves",
@@ -169,6 +170,7 @@ _HOMES = {
     "compile_cluster": "sim.cluster.ready",
     "routing_policy": "sim.cluster.routing.policies",
     "sessions": "sim.cluster.client_plans",
+    "trees": "sim.cluster.client_plans",
     "simulate_cluster": "sim.cluster.simulation",
     "slo_priority": "sim.cluster.slo",
     "waves": "sim.cluster.client_plans",

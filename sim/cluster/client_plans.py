@@ -10,16 +10,16 @@ from numpy.typing import NDArray
 from sim.config import InvalidConfig
 from sim.requests import Int64s
 
-NEVER = -1
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientPlan:
     """Which of n requests arrive by themselves, and what lets the others go; columns of int64 and bool, in row order.
 
     ``arrives``: at its own time. ``held``: rows in the order in which a loop or a cap lets them go, one per answer;
-    or, with ``wave``, wave after wave. ``due_us``: no sooner than this. ``successor``: the next row of a session, -1 at
-    its end; it goes before anything held. ``think_us``: from the answer that lets a request go to its arrival.
+    or, with ``wave``, wave after wave. ``due_us``: no sooner than this. ``think_us``: from the answer that lets a request
+    go to its arrival. ``waiting``, ``awaited``: pairs of rows of sessions: ``waiting[i]`` is not sent before the answer to
+    ``awaited[i]``; a row may wait for several, and several for one. ``session``: per row, its session's number from 0, -1
+    none; of what is held the next one goes when all of a session is answered.
     ``wave``: per row, its wave, waves being numbered from 0; the next begins ``wave_pause_us`` after the last answer.
     ``closed_loop``, ``max_concurrency``: of a plan that is nothing but one, as ``sim.simulate`` has it.
     """
@@ -28,7 +28,9 @@ class ClientPlan:
     held: Int64s
     due_us: Int64s
     think_us: Int64s
-    successor: Int64s | None = None
+    waiting: Int64s | None = None
+    awaited: Int64s | None = None
+    session: Int64s | None = None
     wave: Int64s | None = None
     wave_pause_us: int = 0
     closed_loop: tuple[int, int] | None = None
@@ -68,28 +70,53 @@ def sessions(
 ) -> ClientPlan:
     """Return users who hold conversations: a round arrives a think time after the answer to the one before it.
 
-    ``session``, ``round_index``: int64 per row; a row without a session (-1) arrives by itself. First rounds arrive by
-    themselves, or with ``concurrency`` the first so many of them, each further one when a conversation has ended.
+    ``session``, ``round_index``: int64 per row; a row without a session (-1) arrives by itself. ``concurrency`` as in
+    ``trees``.
+    """
+    order = np.lexsort((np.arange(len(session)), round_index, session))
+    is_same = (session[order[1:]] == session[order[:-1]]) & (session[order[1:]] >= 0)
+    return trees(
+        session,
+        waiting=order[1:][is_same],
+        awaited=order[:-1][is_same],
+        think_us=think_us,
+        concurrency=concurrency,
+    )
+
+
+def trees(
+    session: Int64s, *, waiting: Int64s, awaited: Int64s, think_us: Int64s, concurrency: int | None = None
+) -> ClientPlan:
+    """Return sessions whose requests wait for answers: a request arrives a think time after the last that it waits for.
+
+    ``session``: int64 per row, -1 none. ``waiting``, ``awaited``: pairs of rows, without a circle. What waits for nothing
+    arrives by itself; with ``concurrency`` that of the first so many sessions, the next one's when all of a session is
+    answered. A row without a session is one by itself. Raises InvalidConfig.
     """
     n = len(session)
-    order = np.lexsort((np.arange(n), round_index, session))
-    is_same = (session[order[1:]] == session[order[:-1]]) & (session[order[1:]] >= 0)
-    successor = np.full(n, NEVER, np.int64)
-    successor[order[:-1][is_same]] = order[1:][is_same]
     arrives = np.ones(n, bool)
-    arrives[order[1:][is_same]] = False
-    first = np.flatnonzero(arrives)
+    arrives[waiting] = False
     held = np.zeros(0, np.int64)
     if concurrency is not None:
         _check_counts(concurrency=concurrency)
-        held = first[concurrency:]
+        first = np.flatnonzero(arrives)
+        begun = np.where(session[first] >= 0, session[first], -1 - first)  # a row of no session is one by itself
+        names, at = np.unique(begun, return_index=True)
+        place = np.empty(len(names), np.int64)
+        place[np.argsort(at)] = np.arange(len(names))  # sessions in the order of their first rows
+        order = place[np.searchsorted(names, begun)]
+        held = first[order >= concurrency]
+        if len(held) != len(np.unique(order[order >= concurrency])):
+            raise InvalidConfig("concurrency: got sessions that begin with several requests, expected one each")
         arrives[held] = False
     return ClientPlan(
         arrives=arrives,
         held=held,
         due_us=np.zeros(n, np.int64),
         think_us=think_us.astype(np.int64),
-        successor=successor,
+        waiting=waiting.astype(np.int64),
+        awaited=awaited.astype(np.int64),
+        session=session.astype(np.int64),
     )
 
 

@@ -54,12 +54,14 @@ class Fleet(NamedTuple):
 class RequestTable(NamedTuple):
     """The columns of n requests that admission and routing look at; -1 where a request has no such thing.
 
-    ``hash_ids`` as in ``Requests``: the contents of its leading full blocks, equal ids for equal prefixes.
+    ``hash_ids``: the contents of leading full blocks, equal ids for equal prefixes; request r's are the ``num_hashes[r]``
+    from ``hash_starts[r]`` on, which requests may share (``Requests``).
     ``slo_priority``: higher matters more; below 0 it may be shed. ``slo_target_us``: of the first token, or -1.
     """
 
     prompt_tokens: Int64s
-    hash_offsets: Int64s
+    hash_starts: Int64s
+    num_hashes: Int64s
     hash_ids: Int64s
     session: Int64s
     tenant: Int64s
@@ -68,7 +70,10 @@ class RequestTable(NamedTuple):
     slo_target_us: Int64s
 
 
-ROWS_OF_TABLE = ("prompt_tokens", "session", "tenant", "adapter", "slo_priority", "slo_target_us")
+ROWS_OF_TABLE = (
+    *("prompt_tokens", "hash_starts", "num_hashes"),
+    *("session", "tenant", "adapter", "slo_priority", "slo_target_us"),
+)
 """Of ``RequestTable``, the arrays with a row per request."""
 
 
@@ -111,7 +116,8 @@ def request_table(
     standard = np.full(len(requests), STANDARD, np.int64)
     columns = (
         requests.prompt_tokens,
-        requests.hash_offsets,
+        requests.hash_starts,
+        requests.num_hashes,
         requests.hash_ids,
         none if session is None else session,
         none if tenant is None else tenant,
@@ -132,8 +138,7 @@ def num_full_blocks(f: Fleet, q: RequestTable, request: int) -> int:
 @part
 def num_prompt_ids(f: Fleet, q: RequestTable, request: int) -> int:
     """Return how many of a prompt's full blocks have ids; those past them are the request's alone."""
-    num_ids = q.hash_offsets[request + 1] - q.hash_offsets[request]
-    return min(num_ids, num_full_blocks(f, q, request))
+    return min(q.num_hashes[request], num_full_blocks(f, q, request))
 
 
 @part

@@ -397,8 +397,8 @@ def request_records(requests: Requests, config: EngineConfig, latency: LatencyMo
     rows["queued_us"] = requests.arrival_us + latency.queue_delay_us(prompt)
     if requests.is_guided is not None:
         rows["queued_us"] += config.guided_compile_us * (requests.is_guided & ~refused)
-    rows["hash_start"] = requests.hash_offsets[:-1]
-    rows["num_hashes"] = np.diff(requests.hash_offsets)
+    rows["hash_start"] = requests.hash_starts
+    rows["num_hashes"] = requests.num_hashes
     return rows
 
 

@@ -92,11 +92,11 @@ def declared_of(world: World) -> Iterator[tuple[Any, tuple[str, ...]]]:
         world,
         (*ROWS_OF_WORLD, "arrivals", "arrivals_us"),
     )  # the last two: in the order of time, never given again
-    yield world.requests, (*ROWS_OF_TABLE, "hash_offsets")
+    yield world.requests, ROWS_OF_TABLE
     yield world.queue, ROWS_OF_QUEUE
     yield world.sheddable, ROWS_OF_SHEDDABLE
     yield world.links, ROWS_OF_LINKS
-    yield world.clients, ("due_us", "think_us", "successor", "wave")  # of plans for rows known beforehand
+    yield world.clients, ("due_us", "think_us", "num_awaited", "session", "wave")  # of plans for rows known beforehand
     for rest in (world.fleet, world.router, world.admission, world.prefill_fleet, world.prefill_router):
         yield rest, ()
 

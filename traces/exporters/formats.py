@@ -21,6 +21,7 @@ import numpy as np
 from traces.errors import TraceError
 from traces.exporters.target import TargetFormat
 from traces.metrics import prompt_tokens
+from traces.tables.hash_chains import whole_hashes
 from traces.trace import Trace
 from traces.workload.recorded.from_trace import workload_of
 from traces.workload.recorded.served import as_sent
@@ -67,7 +68,7 @@ def _hash_ids(trace: Trace) -> Iterator[list[int]]:
     """Yield each prompt's block hashes: its own, else those that its prefix group makes, whole blocks only."""
     block = trace.header.hash_block_size or HASH_BLOCK_SIZE
     numbers: dict[tuple[str, str, int], int] = {}
-    recorded = trace.column("prefix_hashes").tolist()
+    recorded = whole_hashes(trace)
     groups, shared = trace.column("prefix_group").tolist(), trace.column("prefix_length").fillna(0).tolist()
     names = trace.column("request_id").tolist()
     for row, prompt in enumerate(np.maximum(prompt_tokens(trace), 1).tolist()):

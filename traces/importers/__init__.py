@@ -22,6 +22,7 @@ PublicFormat = Literal[
     "aiperf",
     "guidellm",
     "vidur",
+    "weka",
     "tracev2",
 ]
 
@@ -36,6 +37,7 @@ _READERS: Final[dict[PublicFormat, tuple[str, str]]] = {
     "aiperf": ("importers.aiperf", "read_aiperf"),
     "guidellm": ("importers.guidellm", "read_guidellm"),
     "vidur": ("importers.vidur", "read_vidur"),
+    "weka": ("importers.weka", "read_weka"),
     "tracev2": ("files.read", "read_trace"),
 }
 

@@ -9,6 +9,8 @@ import numpy as np
 
 from traces.header import Header
 from traces.schema import FIELDS, REQUEST_FIELDS, Field
+from traces.tables.hash_chains import chain_findings, own_hashes
+from traces.tables.session_tree import tree_findings
 from traces.strict.limits import MOST_TOKENS
 from traces.tables.cells import Cells
 from traces.tables.problems import Finding, finding
@@ -40,6 +42,7 @@ def request_findings(requests: Table, header: Header, *, file: str) -> list[Find
     for later, earlier in TIME_ORDER:
         if later in requests and earlier in requests:
             found += _out_of_order(requests, later, earlier=earlier, file=file)
+    found += tree_findings(requests, file=file)
     return found + _too_many_hashes(requests, header, file=file)
 
 
@@ -135,8 +138,7 @@ def _out_of_order(requests: Table, later: str, *, earlier: str, file: str) -> li
 def _too_many_hashes(requests: Table, header: Header, *, file: str) -> list[Finding]:
     if "prefix_hashes" not in requests:
         return []
-    hashes = requests["prefix_hashes"].filled("").tolist()
-    num = np.array([len(text.split()) for text in hashes], dtype=np.int64)
+    num = own_hashes(requests).counts
     block = header.hash_block_size
     if block is None:
         return finding(
@@ -147,7 +149,7 @@ def _too_many_hashes(requests: Table, header: Header, *, file: str) -> list[Find
         )
     prompt = requests["input_tokens"].values + requests["prefix_length"].values
     block = min(block, MOST_TOKENS + 1)  # a larger one holds as much of any prompt: all of it
-    return finding(
+    return chain_findings(requests, file=file) + finding(
         file,
         "prefix_hashes",
         bad=num > -(-prompt // block),

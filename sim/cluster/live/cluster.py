@@ -115,7 +115,7 @@ class LiveCluster:
         arrival_us = max(now_us + 1, self._until_us)
         ids = np.asarray(hash_ids, np.int64)
         row = self._rows.give(ids)
-        start = int(self._driver.world.requests.hash_offsets[row])
+        start = int(self._driver.world.requests.hash_starts[row])
         request = Requests(
             arrival_us=np.array([arrival_us]),
             prompt_tokens=np.array([prompt_tokens]),

@@ -65,8 +65,8 @@ class Rows:
         if len(hash_ids):
             world.requests.hash_ids[first:end] = hash_ids
             self._driver.states[0].hash_ids[first:end] = hash_ids
-        world.requests.hash_offsets[row] = first
-        world.requests.hash_offsets[row + 1] = self._next_id = end
+        world.requests.hash_starts[row], world.requests.num_hashes[row] = first, len(hash_ids)
+        self._next_id = end
         self.is_given[row] = self.is_known[row] = True
         self._last = row
         return row
@@ -155,13 +155,12 @@ class Rows:
             self._driver.states[number] = more_state
             point_to(self._driver.world.engines, number, more_state)
         world: World = of(self._driver.world, ROWS_OF_WORLD)
-        table = of(world.requests, ROWS_OF_TABLE)
         world.loop["num_requests"] = self._num
         self._driver.replace(
             world._replace(
                 delays_us=_wider(world.delays_us, self._num),
                 entries=_wider(world.entries, self._num),
-                requests=table._replace(hash_offsets=longer(table.hash_offsets, self._num + 1)),
+                requests=of(world.requests, ROWS_OF_TABLE),
                 queue=of(world.queue, ROWS_OF_QUEUE),
                 sheddable=of(world.sheddable, ROWS_OF_SHEDDABLE),
                 links=of(world.links, ROWS_OF_LINKS),
@@ -191,7 +190,6 @@ class Rows:
         world, states = self._driver.world, self._driver.states
         rows = np.flatnonzero(self._is_under_way())
         rows = np.concatenate([rows[rows > self._last], rows[rows <= self._last]])  # the newest at the end
-        offsets = world.requests.hash_offsets
         places, lengths = [], []
         routers = (world.router, world.prefill_router)
         nodes = [_nodes_of(router) for router in routers]
@@ -199,8 +197,8 @@ class Rows:
             tree = columns(router.tree.nodes)
             places.append(tree["start"][used])
             lengths.append(tree["length"][used])
-        places.append(offsets[rows])
-        lengths.append(offsets[rows + 1] - offsets[rows])
+        places.append(world.requests.hash_starts[rows])
+        lengths.append(world.requests.num_hashes[rows])
         starts, counts = np.concatenate(places), np.concatenate(lengths)
         ends = np.cumsum(counts)
         num_kept = int(ends[-1]) if len(ends) else 0

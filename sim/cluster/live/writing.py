@@ -88,7 +88,7 @@ class Writer:
 
     def _note_shared_outputs(self, request: Requests) -> None:
         """Let engines know that the contents of answers have ids, once one has."""
-        num_ids = int(request.hash_offsets[1] - request.hash_offsets[0])
+        num_ids = int(request.num_hashes[0])
         if self._shares_outputs or num_ids * self._pools[0].engine.block_size <= request.prompt_tokens[0]:
             return
         self._shares_outputs = True

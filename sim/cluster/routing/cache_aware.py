@@ -24,7 +24,7 @@ def choose_by_tree(r: Router, f: Fleet, q: RequestTable, request: int, time_us: 
     least_loaded = choose_least_loaded(r, f, request)
     if is_imbalanced(r, f, load_seen(r, f, least_loaded)):
         return least_loaded
-    first = q.hash_offsets[request]
+    first = q.hash_starts[request]
     node, num_matched = match_node(r.tree, q.hash_ids, first, first + num_prompt_ids(f, q, request))
     # A share of the prompt, whose last tokens may fill no block; with blocks of one token, of the whole text.
     prompt_tokens = q.prompt_tokens[request]
@@ -81,5 +81,5 @@ def owner_of(r: Router, f: Fleet, node: int) -> int:
 @part
 def enter_tree(r: Router, f: Fleet, q: RequestTable, request: int, instance: int) -> None:
     """Note that a request's prompt went to an instance."""
-    first = q.hash_offsets[request]
+    first = q.hash_starts[request]
     insert(r.tree, q.hash_ids, first, first + num_prompt_ids(f, q, request), instance)

@@ -23,7 +23,7 @@ from sim.jit.compile import part, phase
 def choose_by_cost(r: Router, f: Fleet, q: RequestTable, request: int) -> int:
     """Return a candidate of least cost, ties at random, or with a temperature a drawn one."""
     num_ids = num_prompt_ids(f, q, request)
-    match_prefix(r.active, q.hash_ids, q.hash_offsets[request], num_ids, r.matched)
+    match_prefix(r.active, q.hash_ids, q.hash_starts[request], num_ids, r.matched)
     first = f.candidates[0]
     fewest = r.work[first].num_prefill_tokens
     for place in range(f.counts[0].num_candidates):
@@ -82,7 +82,7 @@ def draw_by_cost(r: Router, f: Fleet, request: int, best: float) -> int:
 @phase
 def hold_blocks(r: Router, f: Fleet, q: RequestTable, request: int, instance: int) -> None:
     """Count a request's prompt blocks in on an instance; a block that another request has there is not new."""
-    first, num_ids, w = q.hash_offsets[request], num_prompt_ids(f, q, request), r.work[instance]
+    first, num_ids, w = q.hash_starts[request], num_prompt_ids(f, q, request), r.work[instance]
     for i in range(num_ids):
         block = q.hash_ids[first + i]
         place = find_pair(r.num_active, instance, block)
@@ -100,7 +100,7 @@ def hold_blocks(r: Router, f: Fleet, q: RequestTable, request: int, instance: in
 @phase
 def release_blocks(r: Router, f: Fleet, q: RequestTable, request: int, instance: int) -> None:
     """Count a finished request's prompt blocks out; one that nobody else has there goes."""
-    first, num_ids, w = q.hash_offsets[request], num_prompt_ids(f, q, request), r.work[instance]
+    first, num_ids, w = q.hash_starts[request], num_prompt_ids(f, q, request), r.work[instance]
     for i in range(num_ids):
         block = q.hash_ids[first + i]
         place = find_pair(r.num_active, instance, block)

@@ -73,9 +73,9 @@ class RequestView:
 
 def request_view(fleet: Fleet, requests: RequestTable, request: int) -> RequestView:
     """Return what a user's function may know of a request."""
-    first, end = requests.hash_offsets[request : request + 2]
+    first = requests.hash_starts[request]
     num_blocks = int(requests.prompt_tokens[request] // fleet.counts["block_size"][0])
-    ids = requests.hash_ids[first : min(end, first + num_blocks)].view()
+    ids = requests.hash_ids[first : first + min(requests.num_hashes[request], num_blocks)].view()
     ids.flags.writeable = False
     return RequestView(
         number=request,

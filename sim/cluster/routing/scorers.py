@@ -50,7 +50,7 @@ def find_matches(r: Router, f: Fleet, q: RequestTable, request: int) -> None:
     s.is_cold = 1
     if s.keeps_prefixes:
         num = num_prompt_ids(f, q, request)
-        match_prefix(r.prefixes.holders, q.hash_ids, q.hash_offsets[request], num, r.matched)
+        match_prefix(r.prefixes.holders, q.hash_ids, q.hash_starts[request], num, r.matched)
     for place in range(f.counts[0].num_candidates):
         instance = f.candidates[place]
         hits = f.instances[instance].num_cached_blocks if s.asks_caches else r.matched[instance]

@@ -51,7 +51,7 @@ def remember_prefix(r: Router, f: Fleet, q: RequestTable, request: int, instance
 
     From the last block to the first, as vLLM frees them: of a prefix, what comes last is forgotten first.
     """
-    first = q.hash_offsets[request]
+    first = q.hash_starts[request]
     for back in range(num_prompt_ids(f, q, request), 0, -1):
         touch(r.prefixes, instance, q.hash_ids[first + back - 1])
     while r.prefixes.lists[instance].num_keys > r.settings[0].prefix_capacity_blocks:

@@ -17,14 +17,27 @@ def send(w: World, request: int, time_us: int) -> None:
 
 
 @phase
+def goes_on(w: World, request: int, time_us: int) -> bool:
+    """Send what has waited for this answer and no other; return whether the request's session goes on."""
+    clients = w.clients
+    for i in range(clients.child_start[request], clients.child_start[request + 1]):
+        child = clients.children[i]
+        clients.num_awaited[child] -= 1
+        if clients.num_awaited[child] == 0:
+            send(w, child, time_us + clients.think_us[child])
+    session = clients.session[request]
+    if session == NEVER:
+        return False
+    clients.session_open[session] -= 1
+    return bool(clients.session_open[session] > 0)
+
+
+@phase
 def note_answered(w: World, request: int, time_us: int) -> None:
     """Let what waited for this request's answer go; a refusal is an answer too."""
     c = w.clients.counts[0]
-    if c.has_sessions:
-        successor = w.clients.successor[request]
-        if successor != NEVER:
-            send(w, successor, time_us + w.clients.think_us[successor])
-            return
+    if c.has_sessions and goes_on(w, request, time_us):
+        return
     if c.has_loop:
         if c.next_held < len(w.clients.held):
             held = w.clients.held[c.next_held]

@@ -83,8 +83,7 @@ class Driver:
             states[loop.waits_for] = with_more_room(states[loop.waits_for])
             point_to(world.engines, loop.waits_for, states[loop.waits_for])
         elif answer == ROUTER_NEEDS_ROOM:
-            first, end = world.requests.hash_offsets[loop.waits_for : loop.waits_for + 2]
-            num_ids = int(end - first)
+            num_ids = int(world.requests.num_hashes[loop.waits_for])
             world = world._replace(router=with_room_for(world.router, num_ids))
             if self.config.moves_kv:
                 world = world._replace(prefill_router=with_room_for(world.prefill_router, num_ids))

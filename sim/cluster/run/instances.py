@@ -141,7 +141,7 @@ def see_cache(w: World, instance: int) -> None:
 def see_prompt(w: World, request: int, instance: int) -> None:
     """Note how many leading blocks of a prompt an instance has cached, and how many more in host memory."""
     s, seen = engine_at(w.engines, instance), w.fleet.instances[instance]
-    first, num = w.requests.hash_offsets[request], num_prompt_ids(w.fleet, w.requests, request)
+    first, num = w.requests.hash_starts[request], num_prompt_ids(w.fleet, w.requests, request)
     is_stale = w.loop[0].cache_interval_us > 0
     hits = 0
     while hits < num:

@@ -121,7 +121,11 @@ class Clients(NamedTuple):
     counts: Records  # CLIENTS[1]
     held: Int64s  # requests in the order in which a loop or cap lets them go
     due_us: Int64s  # per request: it arrives no sooner
-    successor: Int64s  # per request: the next of its session, NEVER at its end
+    child_start: Int64s  # per request: where in `children` those begin that wait for its answer; and the end
+    children: Int64s  # requests of sessions
+    num_awaited: Int64s  # per request: answers that it still waits for
+    session: Int64s  # per request, NEVER of none
+    session_open: Int64s  # per session: requests that are not answered
     think_us: Int64s  # per request: from the answer before it to its arrival
     wave: Int64s  # per request
     wave_start: Int64s  # where in `held` each wave begins, and the end

@@ -447,7 +447,9 @@ def test_the_work_of_a_cluster_in_laps() -> None:
         held=int64s([]),
         due_us=int64s([0, 50, 10]),
         think_us=int64s([3, 4, 5]),
-        successor=int64s([1, -1, -1]),
+        waiting=int64s([1]),
+        awaited=int64s([0]),
+        session=int64s([0, 0, -1]),
     )
     work = ClusterWork(
         requests=run.requests,
@@ -465,18 +467,21 @@ def test_the_work_of_a_cluster_in_laps() -> None:
     for name in ("tenant", "adapter", "slo_priority", "slo_target_us"):
         assert getattr(laps, name).tolist() == getattr(work, name).tolist() * 2
     assert laps.clients is not None
-    assert laps.clients.successor is not None
-    assert laps.clients.successor.tolist() == [1, -1, -1, 4, -1, -1]
+    assert laps.clients.waiting is not None
+    assert laps.clients.awaited is not None
+    assert laps.clients.session is not None
+    assert (laps.clients.waiting.tolist(), laps.clients.awaited.tolist()) == ([1, 4], [0, 3])
+    assert laps.clients.session.tolist() == [0, 0, -1, 1, 1, -1]
     assert laps.clients.arrives.tolist() == [True, False, True] * 2
     assert laps.clients.due_us.tolist() == [0, 50, 10] * 2
     assert laps.clients.think_us.tolist() == [3, 4, 5] * 2
     bare = work_of_rows(ClusterWork(requests=run.requests), run.requests, int64s([0, 1, 2]), num_each=3)
     assert (bare.session, bare.tenant, bare.clients) == (None, None, None)
     no_rounds = work_of_rows(
-        replace(work, clients=replace(plan, successor=None)), run.requests, rows, num_each=3
+        replace(work, clients=replace(plan, session=None)), run.requests, rows, num_each=3
     )
     assert no_rounds.clients is not None
-    assert no_rounds.clients.successor is None
+    assert no_rounds.clients.waiting is None
 
 
 # -- runs and their repeats ----------------------------------------------------------------------------------

@@ -69,7 +69,13 @@ def keeping_step(requests: Requests) -> ClientPlan:
     n = len(requests)
     none = np.zeros(n, np.int64)
     return ClientPlan(
-        arrives=np.ones(n, bool), held=np.zeros(0, np.int64), due_us=none, think_us=none, successor=none - 1
+        arrives=np.ones(n, bool),
+        held=none[:0],
+        due_us=none,
+        think_us=none,
+        waiting=none[:0],
+        awaited=none[:0],
+        session=none - 1,
     )
 
 

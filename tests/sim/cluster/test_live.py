@@ -447,7 +447,7 @@ def test_every_array_with_a_row_per_request_grows(kind: str) -> None:
     live = LiveCluster(config, num_keys=7919, num_sessions=3, num_rows=number)
     parts = [live._driver.world, *live._driver.states]
     before = [arrays_with(number, part) | arrays_with(number + 1, part) for part in parts]
-    assert {"rows", "journeys", "requests.hash_offsets", "delays_us"} < before[0]
+    assert {"rows", "journeys", "requests.hash_starts", "requests.num_hashes", "delays_us"} < before[0]
     assert {"requests", "traits", "skipped"} < before[1]
     live._rows._grow()
     parts = [live._driver.world, *live._driver.states]
@@ -495,8 +495,8 @@ def ids_of(live: LiveCluster, number: int) -> list[int]:
     row, world = live._row_of[number], live._driver.world
     if world.journeys["exit"][row] != Exit.UNDER_WAY:
         return []
-    first, end = world.requests.hash_offsets[row : row + 2]
-    ids = world.requests.hash_ids[first:end].tolist()
+    first, num = world.requests.hash_starts[row], world.requests.num_hashes[row]
+    ids = world.requests.hash_ids[first : first + num].tolist()
     for state in live._driver.states:
         start = int(state.requests["hash_start"][row])
         assert state.hash_ids[start : start + len(ids)].tolist() == ids

@@ -1,0 +1,153 @@
+"""The block hashes of prompts as chains: a prompt that goes on from another keeps only what is new of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from traces.tables.session_tree import NOBODY, column_of, session_tree
+from traces.tables.problems import Finding, finding
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from traces.tables.table import Table
+    from traces.trace import Trace
+
+    Int64s = NDArray[np.int64]
+
+
+MOST_DIGITS: Final = 12
+"""Hashes of at most so many digits are read as numbers."""
+TIGHT: Final = 4
+"""And are their own numbers where the largest is at most so many times their count: tables of them are small then."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnHashes:
+    """The hashes that n rows say themselves, and how many of their parent's stand before them.
+
+    ``ids``: int64, equal for equal hashes; row r's are ``ids[offsets[r] : offsets[r + 1]]``. ``names``: the hash of each
+    id where they are not numbers themselves. ``parent``: the row that it goes on from, -1 none; ``kept``: how many
+    of that one's hashes come first. ``counts``: how many hashes the whole prompt has.
+    """
+
+    ids: Int64s
+    offsets: Int64s
+    parent: Int64s
+    kept: Int64s
+    counts: Int64s
+    names: list[str] | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HashChains:
+    """The hashes of n prompts: row r's are ``ids[starts[r] : starts[r] + counts[r]]``.
+
+    Prompts that go on from each other share a place, so that what they have in common is kept once.
+    """
+
+    ids: Int64s
+    starts: Int64s
+    counts: Int64s
+
+
+def own_hashes(table: Table) -> OwnHashes:
+    """Return each row's hashes as they stand, and what comes before them."""
+    texts = column_of(table, "prefix_hashes").filled("").tolist()
+    lengths = np.array([len(text.split()) for text in texts], np.int64)
+    ids, names = _numbers(" ".join(texts), int(lengths.sum()))
+    kept = column_of(table, "num_parent_hashes").filled(0)
+    parent = np.where(kept > 0, session_tree(table).parent, NOBODY)
+    kept = np.where(parent >= 0, kept, 0)
+    return OwnHashes(
+        ids=ids,
+        offsets=np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)]),
+        parent=parent,
+        kept=kept,
+        counts=kept + lengths,
+        names=names,
+    )
+
+
+def chained(own: OwnHashes, *, kind: Int64s | None = None) -> HashChains:
+    """Return the prompts' hashes, those that go on from each other in one place.
+
+    ``kind``: per row; prompts of different kinds share no place, and their ids differ: equal tokens, other content.
+    A prompt that keeps all of its parent's hashes is written behind them, if no other was; one that leaves some out, a
+    branch, has a place of its own.
+    """
+    n = len(own.parent)
+    kinds = np.zeros(n, np.int64) if kind is None else kind
+    goes_on = np.full(n, NOBODY, np.int64)  # per row: the place that it goes on in, by the row that began it
+    is_taken = np.zeros(n, np.bool_)
+    parents, kept, counts = own.parent.tolist(), own.kept.tolist(), own.counts.tolist()
+    begun = np.arange(n)
+    for row in np.flatnonzero(own.parent >= 0).tolist():
+        parent = parents[row]
+        if kept[row] == counts[parent] and not is_taken[parent] and kinds[row] == kinds[parent]:
+            is_taken[parent] = True
+            begun[row], goes_on[row] = begun[parent], parent
+    lengths = np.zeros(n, np.int64)
+    np.maximum.at(lengths, begun, own.counts)
+    starts = (np.cumsum(lengths) - lengths)[begun]
+    ids = np.zeros(int(lengths.sum()), np.int64)
+    num_kinds = int(kinds.max(initial=0)) + 1
+    offsets, first = own.offsets.tolist(), starts.tolist()
+    for row in range(n):
+        at, known = first[row], kept[row]
+        if known and goes_on[row] == NOBODY:
+            before = first[parents[row]]
+            if kinds[row] == kinds[parents[row]]:
+                ids[at : at + known] = ids[before : before + known]
+            else:
+                ids[at : at + known] = ids[before : before + known] - kinds[parents[row]] + kinds[row]
+        if offsets[row + 1] > offsets[row]:
+            own_ids = own.ids[offsets[row] : offsets[row + 1]]
+            ids[at + known : at + counts[row]] = own_ids * num_kinds + kinds[row]
+    return HashChains(ids=ids, starts=starts, counts=own.counts)
+
+
+def whole_hashes(trace: Trace) -> list[str | None]:
+    """Return each prompt's hashes from its beginning, separated by spaces; None where it has none."""
+    cells = trace.cells("prefix_hashes")
+    if "num_parent_hashes" not in trace.table:
+        return cells.values.tolist()  # type: ignore[no-any-return] # numpy's
+    own = own_hashes(trace.table)
+    chains = chained(own)
+    texts: list[str | None] = []
+    for start, count in zip(chains.starts.tolist(), chains.counts.tolist(), strict=True):
+        ids = chains.ids[start : start + count].tolist()
+        texts.append(" ".join(map(str, ids) if own.names is None else (own.names[i] for i in ids)) or None)
+    return texts
+
+
+def chain_findings(table: Table, *, file: str) -> list[Finding]:
+    """Return the rows that keep more of their parent's hashes than it has."""
+    if "num_parent_hashes" not in table:
+        return []
+    own = own_hashes(table)
+    has = own.counts[np.maximum(own.parent, 0)]
+    return finding(
+        file,
+        "num_parent_hashes",
+        bad=(own.parent >= 0) & (own.kept > has),
+        message=lambda row: f"got {own.kept[row]}, expected at most the {has[row]} that its parent has",
+    )
+
+
+def _numbers(text: str, num: int) -> tuple[Int64s, list[str] | None]:
+    """Return hashes as numbers: themselves where they are small ones, else their places in the list of distinct ones."""
+    if num == 0:
+        return np.zeros(0, np.int64), None
+    if text.replace(" ", "").isdecimal() and text.isascii():
+        words = text.split()
+        if max(map(len, words)) <= MOST_DIGITS and not any(len(word) > 1 and word[0] == "0" for word in words):
+            numbers = np.array(words, dtype=np.int64)
+            if int(numbers.max()) <= TIGHT * num:
+                return numbers, None
+    code_of: dict[str, int] = {}
+    codes = [code_of.setdefault(word, len(code_of)) for word in text.split()]
+    return np.array(codes, np.int64), list(code_of)

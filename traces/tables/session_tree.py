@@ -1,0 +1,128 @@
+"""Which request of a trace goes on from which, and whose answers it waits for, as rows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import repeat
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from traces.schema import FIELDS
+from traces.tables.cells import Cells, no_cells
+from traces.tables.problems import Finding, finding
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from traces.tables.table import Table
+
+    Int64s = NDArray[np.int64]
+
+NOBODY: Final = -1
+UNKNOWN: Final = -2
+"""A request that the trace does not have."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionTree:
+    """What n requests wait for, as rows of the same trace; each stands before those that wait for it.
+
+    ``parent``: int64 per row, the request that this one goes on from and whose answer it waits for, -1 none.
+    ``awaited_by``, ``awaited``: further answers that a request waits for, a pair (who waits, for whom) each.
+    """
+
+    parent: Int64s
+    awaited_by: Int64s
+    awaited: Int64s
+
+    def edges(self) -> tuple[Int64s, Int64s]:
+        """Return (who waits, for whom), every pair once, in the order of those who wait."""
+        rows = np.flatnonzero(self.parent >= 0)
+        waiting = np.concatenate([rows, self.awaited_by])
+        pairs = np.unique(np.stack([waiting, np.concatenate([self.parent[rows], self.awaited])]), axis=1)
+        return pairs[0], pairs[1]
+
+
+def has_tree(table: Table) -> bool:
+    """Say whether any request names the one that it goes on from."""
+    return "parent_request_id" in table and bool(table["parent_request_id"].is_known.any())
+
+
+def session_tree(table: Table) -> SessionTree:
+    """Return who waits for whom. What a trace may not hold (``tree_findings``) is taken as none."""
+    row_of = _row_of_id(table)
+    parent = _rows(column_of(table, "parent_request_id"), row_of)
+    rows = np.arange(len(parent))
+    by, awaited = _awaited(table, row_of)
+    is_earlier = (awaited >= 0) & (awaited < by)
+    return SessionTree(
+        parent=np.where((parent >= 0) & (parent < rows), parent, NOBODY),
+        awaited_by=by[is_earlier],
+        awaited=awaited[is_earlier],
+    )
+
+
+def tree_findings(table: Table, *, file: str) -> list[Finding]:
+    """Return what is wrong with who waits for whom: every named request stands in an earlier row of the session."""
+    if not any(name in table for name in ("parent_request_id", "awaited_request_ids", "num_parent_hashes")):
+        return []
+    row_of, session = _row_of_id(table), column_of(table, "session_id").codes()[0]
+    names, listed = column_of(table, "parent_request_id"), column_of(table, "awaited_request_ids").values
+    parent, rows = _rows(names, row_of), np.arange(len(session))
+    found = finding(
+        file,
+        "parent_request_id",
+        bad=names.is_known & _is_misplaced(parent, rows, session),
+        message=lambda row: (
+            f"got {names.values[row]!r}, expected the request_id of an earlier row of its session"
+        ),
+    )
+    by, awaited = _awaited(table, row_of)
+    bad = np.zeros(len(rows), np.bool_)
+    bad[by[_is_misplaced(awaited, by, session)]] = True
+    found += finding(
+        file,
+        "awaited_request_ids",
+        bad=bad,
+        message=lambda row: f"got {listed[row]!r}, expected request_ids of earlier rows of its session",
+    )
+    kept = column_of(table, "num_parent_hashes")
+    return found + finding(
+        file,
+        "num_parent_hashes",
+        bad=kept.is_known & (kept.values > 0) & ~names.is_known,
+        message=lambda row: f"got {kept.values[row]}, expected parent_request_id with it",
+    )
+
+
+def column_of(table: Table, name: str) -> Cells:
+    """Return a column, or one of which nothing is known."""
+    return table[name] if name in table else no_cells(FIELDS[name].dtype, len(table["request_id"]))
+
+
+def _is_misplaced(named: Int64s, rows: Int64s, session: Int64s) -> NDArray[np.bool_]:
+    """Return which named requests are not there, not earlier, or of another session."""
+    return (named < 0) | (named >= rows) | (session[np.maximum(named, 0)] != session[rows])
+
+
+def _row_of_id(table: Table) -> dict[str, int]:
+    return {name: row for row, name in enumerate(table["request_id"].values.tolist())}
+
+
+def _rows(names: Cells, row_of: dict[str, int]) -> Int64s:
+    """Return the row of each named request, -1 where none is named, -2 where there is no such request."""
+    found = np.fromiter(map(row_of.get, names.values.tolist(), repeat(UNKNOWN)), np.int64, count=len(names))
+    return np.where(names.is_known, found, NOBODY)
+
+
+def _awaited(table: Table, row_of: dict[str, int]) -> tuple[Int64s, Int64s]:
+    """Return (who waits, for whom) of the lists of further answers; -2 for a request that is not there."""
+    lists = column_of(table, "awaited_request_ids")
+    by: list[int] = []
+    awaited: list[int] = []
+    for row in np.flatnonzero(lists.is_known).tolist():
+        names = lists.values[row].split()
+        by += [row] * len(names)
+        awaited += [row_of.get(name, UNKNOWN) for name in names]
+    return np.array(by, np.int64), np.array(awaited, np.int64)

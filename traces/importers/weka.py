@@ -38,6 +38,7 @@ class _Columns:
     next_id: int = 0
     common: dict[tuple[object, ...], int] = field(default_factory=dict)
     num_unawaited: int = 0
+    num_silent: int = 0
     block_sizes: set[int] = field(default_factory=set)
 
     def new_id(self) -> int:
@@ -74,6 +75,8 @@ def read_weka(path: Path) -> Trace:
     notes = ["sessions have no common clock: each begins at 0", "hashes are of prompts: an answer's blocks are none"]
     if columns.num_unawaited:
         notes.append(f"{columns.num_unawaited} subagents had not ended when their parent went on: it does not wait")
+    if columns.num_silent:
+        notes.append(f"{columns.num_silent} answers of 0 tokens are of 1: no server is asked for none")
     header = Header(
         mode="generated",
         hash_block_size=columns.block_sizes.pop() if columns.block_sizes else None,
@@ -149,7 +152,9 @@ class _Session:
         rows["arrival_time_us"].append(start_us)
         rows["think_time_us"].append(None if parent is None else think_us)
         rows["input_tokens"].append(tokens)
-        rows["output_tokens"].append(self._count(entry, "out", where))
+        asked = self._count(entry, "out", where)
+        self._columns.num_silent += asked == 0
+        rows["output_tokens"].append(max(asked, 1))
         rows["streaming"].append(entry.get("type") == "s")
         rows["model"].append(entry.get("model") if isinstance(entry.get("model"), str) else None)
         rows["num_parent_hashes"].append(kept if parent is not None else None)

@@ -14,6 +14,7 @@ from replay.options.run import (
     PacingOptions,
     RecordedArgument,
     RunOptions,
+    SessionOptions,
     TwinOptions,
     simulation_options,
     twins_asked,
@@ -49,6 +50,7 @@ def replay(
     twin: TwinOptions,
     *,
     pacing: PacingOptions,
+    sessions: SessionOptions,
     run: RunOptions,
     files: FileOptions,
 ) -> None:
@@ -62,6 +64,9 @@ def replay(
         recorded = read_recorded(trace, events=True)
     if len(recorded) == 0:
         raise TraceError(f"{trace}: got a trace without requests, expected one at least")
+    from replay.sessions.starts import started
+
+    recorded = started(recorded, sessions.starts(seed=twins[0][1].seed))
     options = simulation_options(
         twin, run, files, at=pacing.at, loop=pacing.loop, max_concurrency=pacing.max_concurrency
     )

@@ -11,7 +11,7 @@ from sim.latency import at_pace
 from traces import four_digits
 
 if TYPE_CHECKING:
-    from replay.trace.distribution import Distribution
+    from replay.distribution import Distribution
     from replay.trace.simulation_summary import SimulationSummary
     from replay.twin.config import TwinConfig
 

@@ -38,11 +38,11 @@ class Requests:
     ``arrival_us``: when the request reaches the server; need not be sorted.
     ``prompt_tokens``: prefix included. ``output_tokens``: how many it will generate.
     ``priority``: lower is more urgent, read only by ``scheduling_policy: priority``.
-    ``hash_ids``: the content of request r's leading full KV blocks as dense integers 0..H-1; equal ids mean equal tokens
-    up to that block's end. They may run on past the prompt into its outputs. Blocks past the last id are the request's
-    alone. Its ids are ``hash_ids[hash_offsets[r] : hash_offsets[r + 1]]``; or, with ``hash_counts``, the so many from
-    ``hash_offsets[r]`` on (n values then): prompts that begin alike, as the rounds of a session do, may name the same
-    place, and their ids are kept once.
+    ``hash_ids``: the content of request r's leading full KV blocks as dense integers 0..H-1,
+    ``hash_ids[hash_offsets[r] : hash_offsets[r + 1]]``; equal ids mean equal tokens up to that block's end.
+    They may run on past the prompt into its outputs. Blocks past the last id are the request's alone.
+    ``hash_counts``: given, r's ids are so many from ``hash_offsets[r]`` on (n values then): prompts that begin
+    alike, as the rounds of a session do, may name the same place, and their ids are kept once.
     ``deadline_us``: when its client gives up unless it has seen its last token, -1 never; None: nobody does. In a
     closed loop a request that a completion releases has as long from its arrival as from ``arrival_us`` here; under a
     cap the time stays.

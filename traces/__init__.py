@@ -38,8 +38,6 @@ if TYPE_CHECKING:
         header_yaml,
         tool_version,
     )
-    from traces.tables.hash_chains import chained, own_hashes
-    from traces.tables.session_tree import has_tree, session_tree
     from traces.importers.recorded import format_of, read_recorded
     from traces.metrics import (
         AS_DRAWN,
@@ -69,8 +67,10 @@ if TYPE_CHECKING:
     from traces.tables.cells import Cells, all_known, cells_where
     from traces.tables.csv_parquet import write_parquet
     from traces.tables.event_rules import request_codes
+    from traces.tables.hash_chains import HashChains, chained, own_hashes
     from traces.tables.paths import companion_file, locate, stem_of
     from traces.tables.problems import Problem
+    from traces.tables.session_tree import has_tree, session_tree
     from traces.trace import Trace, make_trace, select_rows
     from traces.trace_summary import Quantity, Summary, prefix_hit_ceiling_frac, summarize_trace
     from traces.units import (
@@ -99,6 +99,7 @@ __all__ = [
     "CounterReading",
     "Coverage",
     "Goodput",
+    "HashChains",
     "Header",
     "MetricNotes",
     "Network",
@@ -121,6 +122,7 @@ __all__ = [
     "atomic_file",
     "by_class",
     "cells_where",
+    "chained",
     "check_place",
     "check_trace",
     "companion_file",
@@ -132,6 +134,7 @@ __all__ = [
     "four_digits",
     "goodput",
     "has_failed",
+    "has_tree",
     "header_yaml",
     "is_from_start",
     "is_warmup",
@@ -144,16 +147,13 @@ __all__ = [
     "metric_notes",
     "note_replaced",
     "or_null",
+    "own_hashes",
     "parse_run_slo",
     "parse_seconds",
     "parse_slo",
     "pooled_itl_us",
     "prefix_hit_ceiling_frac",
     "prompt_tokens",
-    "session_tree",
-    "has_tree",
-    "own_hashes",
-    "chained",
     "read_header",
     "read_recorded",
     "read_trace",
@@ -167,6 +167,7 @@ __all__ = [
     "send_or_arrival_us",
     "sent_or_due",
     "served_output",
+    "session_tree",
     "shown_time",
     "stem_of",
     "summarize_trace",
@@ -252,6 +253,7 @@ _HOMES = {
     "has_tree": "traces.tables.session_tree",
     "own_hashes": "traces.tables.hash_chains",
     "chained": "traces.tables.hash_chains",
+    "HashChains": "traces.tables.hash_chains",
     "read_header": "traces.files.read",
     "read_recorded": "traces.importers.recorded",
     "read_trace": "traces.files.read",

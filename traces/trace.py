@@ -11,6 +11,7 @@ import numpy as np
 from traces.header import Header
 from traces.schema import FIELDS, REQUEST_FIELDS, REQUIRED_IN_MEMORY
 from traces.tables.cells import Cells, no_cells
+from traces.tables.hash_chains import without_rows
 from traces.tables.table import Table, typed
 
 if TYPE_CHECKING:
@@ -114,7 +115,7 @@ def _full(name: str, values: object, *, num_rows: int) -> Cells:
 
 def select_rows(trace: Trace, keep: NDArray[np.bool_]) -> Trace:
     """Return the trace of the rows where ``keep`` (one bool per request) is true, and of their events."""
-    table, events = trace.table.take(keep), trace.events
+    table, events = without_rows(trace.table, keep).take(keep), trace.events
     if events is not None:
         kept = events["request_id"].isin(table["request_id"].known().tolist())
         events = events.loc[kept].reset_index(drop=True)

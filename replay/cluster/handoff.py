@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypedDict
 import numpy as np
 from numpy.typing import NDArray
 
-from replay.trace.distribution import Distribution, distribution
+from replay.distribution import Distribution, distribution
 from sim import Status
 from sim.cluster import BYTES_PER_US_OF_ONE_GBPS
 from traces import four_digits

@@ -11,7 +11,6 @@ from replay.trace.client_network import at_server, client_network
 from replay.trace.pacing import Pacing, paced_requests
 from sim import Int64s, Requests
 from sim.cluster import ClientPlan, ClusterWork, capped, closed_loop, sessions, slo_priority, trees, waves
-
 from traces import has_tree, session_tree
 
 if TYPE_CHECKING:
@@ -83,7 +82,9 @@ def _clients(
         think_us, concurrency = trace.cells("think_time_us").filled(0), pacing.users or None
         if has_tree(trace.table):
             waiting, awaited = session_tree(trace.table).edges()
-            return trees(session, waiting=waiting, awaited=awaited, think_us=think_us, concurrency=concurrency)
+            return trees(
+                session, waiting=waiting, awaited=awaited, think_us=think_us, concurrency=concurrency
+            )
         rounds = trace.cells("round_index").filled(0)
         return sessions(session, rounds, think_us=think_us, concurrency=concurrency)
     if pacing.closed_loop is not None:

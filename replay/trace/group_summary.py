@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, TypedDict
 import numpy as np
 from numpy.typing import NDArray
 
-from replay.trace.distribution import Distribution, distribution
-from traces import finished_ok, four_digits, request_latencies, sent_or_due
+from replay.distribution import Distribution, distribution
+from replay.sessions.summary import SessionsSummary, session_lines, summarize_sessions
+from traces import finished_ok, four_digits, request_latencies
 from traces.strict.escape import terminal
 
 if TYPE_CHECKING:
@@ -38,18 +39,6 @@ class GroupSummary(TypedDict):
     queue_us: Distribution
 
 
-class SessionsSummary(TypedDict):
-    """Sessions as wholes. ``num_complete``: every request finished.
-
-    ``num_requests`` and ``duration_us`` (first sent to last token) are over sessions, the time over complete ones.
-    """
-
-    num_sessions: int
-    num_complete: int
-    num_requests: Distribution
-    duration_us: Distribution
-
-
 class Groups(TypedDict):
     """``by_column``: per column that tells at least two groups apart, each group.
 
@@ -62,8 +51,11 @@ class Groups(TypedDict):
     sessions: SessionsSummary | None
 
 
-def summarize_groups(trace: Trace, *, span_us: float) -> Groups:
-    """Return the groups of a simulated trace; ``span_us``: what throughputs are per."""
+def summarize_groups(trace: Trace, *, whole: Trace, span_us: float, block_size: int) -> Groups:
+    """Return the groups of a simulated trace's measured part, its sessions those of the ``whole``.
+
+    ``span_us``: what throughputs are per. ``block_size``: the engine's.
+    """
     told_apart = {column: dict(rows_by_name(trace, column)) for column in GROUP_COLUMNS}
     told_apart = {column: groups for column, groups in told_apart.items() if len(groups) > 1}
     latencies = request_latencies(trace) if told_apart else {}
@@ -80,7 +72,7 @@ def summarize_groups(trace: Trace, *, span_us: float) -> Groups:
     return Groups(
         by_column=by_column,
         tenant_jain_fairness=None if got is None else jain_fairness(got),
-        sessions=_sessions(trace),
+        sessions=summarize_sessions(whole, block_size=block_size),
     )
 
 
@@ -129,28 +121,6 @@ def _group(
     )
 
 
-def _sessions(trace: Trace) -> SessionsSummary | None:
-    """Return what sessions came to: a session runs from its first request's send to its last token."""
-    if not trace.cells("session_id").is_known.any():
-        return None
-    started, ended = sent_or_due(trace).floats(), trace.cells("last_token_time_us").floats()
-    ok = finished_ok(trace)
-    sizes, durations, num_complete = [], [], 0
-    for name, rows in rows_by_name(trace, "session_id"):
-        if name == NO_NAME:
-            continue
-        sizes.append(len(rows))
-        if ok[rows].all():
-            num_complete += 1
-            durations.append(np.nanmax(ended[rows]) - np.nanmin(started[rows]))
-    return SessionsSummary(
-        num_sessions=len(sizes),
-        num_complete=num_complete,
-        num_requests=distribution(np.array(sizes, np.float64)),
-        duration_us=distribution(np.array(durations, np.float64)),
-    )
-
-
 # -- for a terminal -------------------------------------------------------------------------------------------
 
 
@@ -160,14 +130,7 @@ def group_lines(groups: Groups) -> list[str]:
     for column, members in groups["by_column"].items():
         lines += ["", *_column_lines(column, members, fairness=groups["tenant_jain_fairness"])]
     if (sessions := groups["sessions"]) is not None:
-        mean = sessions["duration_us"]["mean"]
-        lasted = (
-            ""
-            if mean is None
-            else f", {four_digits(mean / 1e6)} s on average from first request to last token"
-        )
-        counted = f"{sessions['num_complete']:,} of {sessions['num_sessions']:,} complete"
-        lines += ["", f"{'sessions':<12}{counted}{lasted}"]
+        lines += ["", *session_lines(sessions)]
     return lines
 
 

@@ -182,4 +182,5 @@ def has_rounds(trace: Trace) -> bool:
 
 def num_later_rounds(trace: Trace) -> int:
     """Return how many requests wait for the answer to another of their session."""
-    return int(((trace.cells("round_index").values > 0) & trace.cells("session_id").is_known).sum())
+    is_later = (trace.cells("round_index").values > 0) & trace.cells("session_id").is_known
+    return int((is_later | trace.cells("parent_request_id").is_known).sum())

@@ -20,7 +20,7 @@ TIGHT = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SharedBlocks:
-    """The contents of n requests' leading full blocks as dense integers: row r's are the ``counts[r]`` from ``starts[r]``.
+    """The contents of n requests' leading full blocks, dense integers: row r's are ``counts[r]`` from ``starts[r]`` on.
 
     Rows may name the same place. Blocks past the last of a row are the request's alone.
     """

@@ -9,7 +9,7 @@ from typing import TypedDict
 
 import numpy as np
 
-from replay.trace.distribution import PERCENTILES, Distribution, distribution, distribution_of
+from replay.distribution import PERCENTILES, Distribution, distribution, distribution_of
 from replay.trace.group_summary import Groups, group_lines, summarize_groups
 from replay.trace.measured_window import EVERYTHING, MeasuredPart, Window, measured_rows
 from replay.trace.operator_times import OperatorTimes, operator_lines
@@ -207,7 +207,9 @@ def summarize(
         kv_offload=_kv_offload(simulation, trace, engine),
         goodput=goodput(chosen, slo_us, duration_us=span_us),
         operator_times=None,
-        groups=summarize_groups(chosen, span_us=span_us),
+        groups=summarize_groups(
+            chosen, whole=trace, span_us=span_us, block_size=engine.block_size if engine else 1
+        ),
     )
 
 

@@ -12,9 +12,9 @@ import numpy as np
 from replay.cluster.fitness import Fitness, fitness
 from replay.cluster.infrastructure import InfrastructureSummary, summarize_infrastructure
 from replay.cluster.lives import most_at_once
+from replay.distribution import Distribution
 from replay.simulated_run import RunSettings, run
 from replay.timeline.watch import Usage
-from replay.trace.distribution import Distribution
 from replay.trace.simulation_summary import SimulationSummary, has_idle_end
 from replay.variants.side_by_side import mark_unanswered, side_by_side, unanswered_lines
 from traces import shown_time

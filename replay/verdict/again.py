@@ -84,13 +84,15 @@ def _renewed(run: Repeatable, laps: int) -> Int64s:
 
 
 def _customers(run: Repeatable) -> tuple[Int64s, Int64s]:
-    """Return the lowest and the highest customer that names each place of ``hash_ids``: a session, or a request alone."""
+    """Return the lowest and the highest customer, a session or a request alone, that names each place of the ids."""
     rows = np.arange(len(run))
     customer = rows if run.session is None else np.where(run.session < 0, -1 - rows, run.session)
     num_ids = len(run.requests.hash_ids)
     low, high = np.full(num_ids, np.iinfo(np.int64).max), np.full(num_ids, np.iinfo(np.int64).min)
     starts = run.requests.hash_starts
-    for each, start, end in zip(customer.tolist(), starts.tolist(), (starts + run.requests.num_hashes).tolist(), strict=True):
+    for each, start, end in zip(
+        customer.tolist(), starts.tolist(), (starts + run.requests.num_hashes).tolist(), strict=True
+    ):
         low[start:end] = np.minimum(low[start:end], each)
         high[start:end] = np.maximum(high[start:end], each)
     return low, high

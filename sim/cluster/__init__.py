@@ -110,9 +110,9 @@ __all__ = [
     "compile_cluster",
     "routing_policy",
     "sessions",
-    "trees",
     "simulate_cluster",
     "slo_priority",
+    "trees",
     "waves",
 ]
 

@@ -16,10 +16,10 @@ class ClientPlan:
     """Which of n requests arrive by themselves, and what lets the others go; columns of int64 and bool, in row order.
 
     ``arrives``: at its own time. ``held``: rows in the order in which a loop or a cap lets them go, one per answer;
-    or, with ``wave``, wave after wave. ``due_us``: no sooner than this. ``think_us``: from the answer that lets a request
-    go to its arrival. ``waiting``, ``awaited``: pairs of rows of sessions: ``waiting[i]`` is not sent before the answer to
-    ``awaited[i]``; a row may wait for several, and several for one. ``session``: per row, its session's number from 0, -1
-    none; of what is held the next one goes when all of a session is answered.
+    or, with ``wave``, wave after wave. ``due_us``: no sooner than this. ``think_us``: from the answer that lets a
+    request go to its arrival. ``waiting``, ``awaited``: pairs of rows: ``waiting[i]`` is not sent before the answer to
+    ``awaited[i]``; a row may wait for several, and several for one. ``session``: per row, its number from 0, -1 none;
+    of what is held the next one goes when all of a session is answered.
     ``wave``: per row, its wave, waves being numbered from 0; the next begins ``wave_pause_us`` after the last answer.
     ``closed_loop``, ``max_concurrency``: of a plan that is nothing but one, as ``sim.simulate`` has it.
     """
@@ -89,9 +89,9 @@ def trees(
 ) -> ClientPlan:
     """Return sessions whose requests wait for answers: a request arrives a think time after the last that it waits for.
 
-    ``session``: int64 per row, -1 none. ``waiting``, ``awaited``: pairs of rows, without a circle. What waits for nothing
-    arrives by itself; with ``concurrency`` that of the first so many sessions, the next one's when all of a session is
-    answered. A row without a session is one by itself. Raises InvalidConfig.
+    ``session``: int64 per row, -1 none. ``waiting``, ``awaited``: pairs of rows, without a circle. What waits for
+    nothing arrives by itself; with ``concurrency`` that of the first so many sessions, the next one's when all of a
+    session is answered. A row without a session is one by itself. Raises InvalidConfig.
     """
     n = len(session)
     arrives = np.ones(n, bool)
@@ -100,14 +100,18 @@ def trees(
     if concurrency is not None:
         _check_counts(concurrency=concurrency)
         first = np.flatnonzero(arrives)
-        begun = np.where(session[first] >= 0, session[first], -1 - first)  # a row of no session is one by itself
+        begun = np.where(
+            session[first] >= 0, session[first], -1 - first
+        )  # a row of no session is one by itself
         names, at = np.unique(begun, return_index=True)
         place = np.empty(len(names), np.int64)
         place[np.argsort(at)] = np.arange(len(names))  # sessions in the order of their first rows
         order = place[np.searchsorted(names, begun)]
         held = first[order >= concurrency]
         if len(held) != len(np.unique(order[order >= concurrency])):
-            raise InvalidConfig("concurrency: got sessions that begin with several requests, expected one each")
+            raise InvalidConfig(
+                "concurrency: got sessions that begin with several requests, expected one each"
+            )
         arrives[held] = False
     return ClientPlan(
         arrives=arrives,

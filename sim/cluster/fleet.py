@@ -54,8 +54,8 @@ class Fleet(NamedTuple):
 class RequestTable(NamedTuple):
     """The columns of n requests that admission and routing look at; -1 where a request has no such thing.
 
-    ``hash_ids``: the contents of leading full blocks, equal ids for equal prefixes; request r's are the ``num_hashes[r]``
-    from ``hash_starts[r]`` on, which requests may share (``Requests``).
+    ``hash_ids``: the contents of leading full blocks, equal ids for equal prefixes; request r's are ``num_hashes[r]``
+    from ``hash_starts[r]`` on, and requests may share them (``Requests``).
     ``slo_priority``: higher matters more; below 0 it may be shed. ``slo_target_us``: of the first token, or -1.
     """
 

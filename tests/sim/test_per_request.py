@@ -96,7 +96,10 @@ def declared_of(world: World) -> Iterator[tuple[Any, tuple[str, ...]]]:
     yield world.queue, ROWS_OF_QUEUE
     yield world.sheddable, ROWS_OF_SHEDDABLE
     yield world.links, ROWS_OF_LINKS
-    yield world.clients, ("due_us", "think_us", "num_awaited", "session", "wave")  # of plans for rows known beforehand
+    yield (
+        world.clients,
+        ("due_us", "think_us", "num_awaited", "session", "wave"),
+    )  # of plans for rows known beforehand
     for rest in (world.fleet, world.router, world.admission, world.prefill_fleet, world.prefill_router):
         yield rest, ()
 

@@ -68,14 +68,14 @@ def _hash_ids(trace: Trace) -> Iterator[list[int]]:
     """Yield each prompt's block hashes: its own, else those that its prefix group makes, whole blocks only."""
     block = trace.header.hash_block_size or HASH_BLOCK_SIZE
     numbers: dict[tuple[str, str, int], int] = {}
-    recorded = whole_hashes(trace)
+    recorded = whole_hashes(trace.table)
     groups, shared = trace.column("prefix_group").tolist(), trace.column("prefix_length").fillna(0).tolist()
     names = trace.column("request_id").tolist()
     for row, prompt in enumerate(np.maximum(prompt_tokens(trace), 1).tolist()):
         count = -(-prompt // block)
         keys: list[tuple[str, str, int]]
-        if isinstance(recorded[row], str):
-            keys = [("hash", name, 0) for name in recorded[row].split()]
+        if (text := recorded[row]) is not None:
+            keys = [("hash", name, 0) for name in text.split()]
         else:
             common = int(shared[row]) // block if isinstance(groups[row], str) else 0
             keys = [("group", groups[row], place) for place in range(min(common, count))]

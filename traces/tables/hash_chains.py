@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from traces.tables.session_tree import NOBODY, column_of, session_tree
+from traces.tables.cells import Cells, text_cells
 from traces.tables.problems import Finding, finding
+from traces.tables.session_tree import NOBODY, column_of, session_tree
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from traces.tables.table import Table
-    from traces.trace import Trace
 
     Int64s = NDArray[np.int64]
 
@@ -29,8 +29,8 @@ TIGHT: Final = 4
 class OwnHashes:
     """The hashes that n rows say themselves, and how many of their parent's stand before them.
 
-    ``ids``: int64, equal for equal hashes; row r's are ``ids[offsets[r] : offsets[r + 1]]``. ``names``: the hash of each
-    id where they are not numbers themselves. ``parent``: the row that it goes on from, -1 none; ``kept``: how many
+    ``ids``: int64, equal for equal hashes; row r's are ``ids[offsets[r] : offsets[r + 1]]``. ``names``: the hash of
+    each id where they are not numbers themselves. ``parent``: the row that it goes on from, -1 none; ``kept``: how many
     of that one's hashes come first. ``counts``: how many hashes the whole prompt has.
     """
 
@@ -110,18 +110,42 @@ def chained(own: OwnHashes, *, kind: Int64s | None = None) -> HashChains:
     return HashChains(ids=ids, starts=starts, counts=own.counts)
 
 
-def whole_hashes(trace: Trace) -> list[str | None]:
-    """Return each prompt's hashes from its beginning, separated by spaces; None where it has none."""
-    cells = trace.cells("prefix_hashes")
-    if "num_parent_hashes" not in trace.table:
-        return cells.values.tolist()  # type: ignore[no-any-return] # numpy's
-    own = own_hashes(trace.table)
+def whole_hashes(table: Table, rows: Int64s | None = None) -> list[str | None]:
+    """Return the hashes of each prompt (of ``rows``) from its beginning, separated by spaces; None of one without."""
+    if "num_parent_hashes" not in table:
+        texts = column_of(table, "prefix_hashes").values
+        return (texts if rows is None else texts[rows]).tolist()  # type: ignore[no-any-return] # numpy's
+    own = own_hashes(table)
     chains = chained(own)
-    texts: list[str | None] = []
-    for start, count in zip(chains.starts.tolist(), chains.counts.tolist(), strict=True):
-        ids = chains.ids[start : start + count].tolist()
-        texts.append(" ".join(map(str, ids) if own.names is None else (own.names[i] for i in ids)) or None)
-    return texts
+    found: list[str | None] = []
+    for row in (np.arange(len(chains.counts)) if rows is None else rows).tolist():
+        ids = chains.ids[chains.starts[row] : chains.starts[row] + chains.counts[row]].tolist()
+        found.append(" ".join(map(str, ids) if own.names is None else (own.names[i] for i in ids)) or None)
+    return found
+
+
+def without_rows(table: Table, keep: NDArray[np.bool_]) -> Table:
+    """Return the table so that rows that are not kept can go: what has gone on from them says its hashes itself."""
+    tree = session_tree(table)
+    loose = keep & (tree.parent >= 0) & ~keep[np.maximum(tree.parent, 0)]
+    gone = np.bincount(tree.awaited_by, weights=~keep[tree.awaited], minlength=len(keep)) > 0
+    changed: dict[str, Cells] = {}
+    if gone.any():
+        lists, ids = column_of(table, "awaited_request_ids"), column_of(table, "request_id").values
+        left = set(ids[keep].tolist())
+        texts = [
+            " ".join(name for name in text.split() if name in left) or None if is_gone else text
+            for text, is_gone in zip(lists.values.tolist(), gone.tolist(), strict=True)
+        ]
+        changed["awaited_request_ids"] = text_cells(texts)
+    if loose.any():
+        changed["parent_request_id"] = column_of(table, "parent_request_id").where(~loose)
+        if "num_parent_hashes" in table:
+            rows = np.flatnonzero(loose)
+            changed["num_parent_hashes"] = column_of(table, "num_parent_hashes").where(~loose)
+            whole = text_cells(whole_hashes(table, rows))
+            changed["prefix_hashes"] = column_of(table, "prefix_hashes").replaced(rows, whole)
+    return table.with_columns(changed) if changed else table
 
 
 def chain_findings(table: Table, *, file: str) -> list[Finding]:
@@ -139,12 +163,14 @@ def chain_findings(table: Table, *, file: str) -> list[Finding]:
 
 
 def _numbers(text: str, num: int) -> tuple[Int64s, list[str] | None]:
-    """Return hashes as numbers: themselves where they are small ones, else their places in the list of distinct ones."""
+    """Return hashes as numbers: themselves where they are small, else their places in the list of distinct ones."""
     if num == 0:
         return np.zeros(0, np.int64), None
     if text.replace(" ", "").isdecimal() and text.isascii():
         words = text.split()
-        if max(map(len, words)) <= MOST_DIGITS and not any(len(word) > 1 and word[0] == "0" for word in words):
+        if max(map(len, words)) <= MOST_DIGITS and not any(
+            len(word) > 1 and word[0] == "0" for word in words
+        ):
             numbers = np.array(words, dtype=np.int64)
             if int(numbers.max()) <= TIGHT * num:
                 return numbers, None

@@ -9,11 +9,11 @@ import numpy as np
 
 from traces.header import Header
 from traces.schema import FIELDS, REQUEST_FIELDS, Field
-from traces.tables.hash_chains import chain_findings, own_hashes
-from traces.tables.session_tree import tree_findings
 from traces.strict.limits import MOST_TOKENS
 from traces.tables.cells import Cells
+from traces.tables.hash_chains import chain_findings, own_hashes
 from traces.tables.problems import Finding, finding
+from traces.tables.session_tree import column_of, tree_findings
 from traces.tables.table import Table
 
 if TYPE_CHECKING:
@@ -120,9 +120,8 @@ def _missing_arrivals(requests: Table, header: Header, *, file: str) -> list[Fin
 
 def _is_later_round(requests: Table) -> NDArray[np.bool_]:
     """Return which requests wait for the answer to their session's previous round."""
-    if "session_id" not in requests or "round_index" not in requests:
-        return np.zeros(len(requests), dtype=np.bool_)
-    return requests["session_id"].is_known & (requests["round_index"].values > 0)
+    is_later = column_of(requests, "session_id").is_known & (column_of(requests, "round_index").values > 0)
+    return is_later | column_of(requests, "parent_request_id").is_known
 
 
 def _out_of_order(requests: Table, later: str, *, earlier: str, file: str) -> list[Finding]:

@@ -103,7 +103,8 @@ def column_of(table: Table, name: str) -> Cells:
 
 def _is_misplaced(named: Int64s, rows: Int64s, session: Int64s) -> NDArray[np.bool_]:
     """Return which named requests are not there, not earlier, or of another session."""
-    return (named < 0) | (named >= rows) | (session[np.maximum(named, 0)] != session[rows])
+    bad: NDArray[np.bool_] = (named < 0) | (named >= rows) | (session[np.maximum(named, 0)] != session[rows])
+    return bad
 
 
 def _row_of_id(table: Table) -> dict[str, int]:

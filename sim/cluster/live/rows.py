@@ -211,7 +211,7 @@ class Rows:
         for router, used in zip(routers, nodes, strict=True):
             columns(router.tree.nodes)["start"][used] = moved[: len(used)]
             moved, ends = moved[len(used) :], ends[len(used) :]
-        offsets[rows], offsets[rows + 1] = moved, ends
+        world.requests.hash_starts[rows] = moved
         own_ids = kept.astype(np.int32)
         for requests in {id(state.requests): state.requests for state in states}.values():
             columns(requests)["hash_start"][rows] = moved

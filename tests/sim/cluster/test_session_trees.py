@@ -47,7 +47,9 @@ def by_hand(
     while arrivals or any(server.waiting or server.left for server in servers):
         # the next step that can start, and whether somebody comes before it does
         starts = [
-            max(server.free_us, min(server.waiting)[0] if not server.left else 0) if server.waiting or server.left else None
+            max(server.free_us, min(server.waiting)[0] if not server.left else 0)
+            if server.waiting or server.left
+            else None
             for server in servers
         ]
         known = [(start, number) for number, start in enumerate(starts) if start is not None]
@@ -113,7 +115,9 @@ def test_trees_with_branches_and_joins_are_a_closed_loop_to_the_microsecond(
         think_us=np.array(think_us),
         concurrency=concurrency,
     )
-    engine = EngineConfig(max_num_seqs=256, max_num_batched_tokens=8192, max_model_len=4096, async_scheduling=False)
+    engine = EngineConfig(
+        max_num_seqs=256, max_num_batched_tokens=8192, max_model_len=4096, async_scheduling=False
+    )
     pool = Pool(engine=engine, latency=Blackbox(beta0=STEP_US), instances=num_servers)
     requests = Requests(
         arrival_us=np.array(arrival_us),

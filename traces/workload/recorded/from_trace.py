@@ -33,6 +33,7 @@ WORKLOAD_COLUMNS: Final = (
         "slo_target_us",
     ),
     *("arrival_time_us", "adapter", "think_time_us", "prefix_hashes", "new_input_tokens"),
+    *("parent_request_id", "awaited_request_ids", "num_parent_hashes"),
     *("guided", "network_rtt_us", "network_bandwidth_mbps"),
     *("server_input_tokens", "max_tokens", "finish_reason"),
 )

@@ -1,0 +1,1 @@
+"""Sessions of a trace: when they start and how long their clients think, and what came of each."""

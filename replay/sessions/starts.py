@@ -1,0 +1,96 @@
+"""When sessions start and how long their clients think: as recorded, or as asked."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from traces import ClosedLoop, ConfigError, has_tree, session_tree
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from traces import Trace
+
+US_PER_S = 1_000_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionStarts:
+    """What is changed of a trace's sessions; None leaves it as recorded.
+
+    ``at_once``: so many are under way at a time, the next begins when one has ended. ``rate_per_s``: they start at this
+    rate, gaps drawn from an exponential distribution by ``seed``. ``think_scale``: pauses are multiplied by it, and
+    then cut to ``most_think_us``.
+    """
+
+    at_once: int | None = None
+    rate_per_s: float | None = None
+    think_scale: float = 1.0
+    most_think_us: int | None = None
+    seed: int = 0
+
+    @property
+    def changes_anything(self) -> bool:
+        """Whether anything is not as recorded."""
+        return self != SessionStarts(seed=self.seed)
+
+
+def started(trace: Trace, asked: SessionStarts) -> Trace:
+    """Return the trace with its sessions started as asked. Raises ConfigError where it has none."""
+    if not asked.changes_anything:
+        return trace
+    begins = is_first(trace)
+    if begins.all():
+        raise ConfigError(
+            "--sessions, --session-rate, --think-time-scale, --max-think-time: got a trace without sessions, expected "
+            "session_id and round_index"
+        )
+    think = trace.cells("think_time_us")
+    if asked.think_scale != 1.0 or asked.most_think_us is not None:
+        scaled = np.rint(think.values * asked.think_scale).astype(np.int64)
+        if asked.most_think_us is not None:
+            scaled = np.minimum(scaled, asked.most_think_us)
+        trace = trace.with_columns(think_time_us=replace(think, values=scaled))
+    if asked.at_once is None and asked.rate_per_s is None:
+        return trace
+    arrival = trace.cells("arrival_time_us")
+    if asked.at_once is not None:
+        values = np.zeros(len(trace), np.int64)
+        trace = trace.with_header(closed_loop=ClosedLoop(concurrency=asked.at_once))
+    else:
+        assert asked.rate_per_s is not None  # noqa: S101 - looked at above
+        values = _drawn(trace, begins, rate_per_s=asked.rate_per_s, seed=asked.seed)
+    trace = trace.without_columns("send_time_us", "deadline_us")
+    return trace.with_columns(
+        arrival_time_us=replace(arrival, values=np.where(begins, values, 0), is_known=begins)
+    )
+
+
+def is_first(trace: Trace) -> NDArray[np.bool_]:
+    """Return which requests wait for no answer."""
+    if has_tree(trace.table):
+        waiting, _ = session_tree(trace.table).edges()
+        first = np.ones(len(trace), np.bool_)
+        first[waiting] = False
+        return first
+    session, rounds = trace.cells("session_id"), trace.cells("round_index")
+    return ~(session.is_known & (rounds.values > 0))
+
+
+def _drawn(trace: Trace, begins: NDArray[np.bool_], *, rate_per_s: float, seed: int) -> NDArray[np.int64]:
+    """Return when each session starts, in the order of the rows: the same for all that begin one."""
+    codes, names = trace.cells("session_id").codes()
+    order = np.where(
+        codes < 0, len(names) + np.arange(len(trace)), codes
+    )  # a row of no session is one by itself
+    _, place = np.unique(order[begins], return_inverse=True)
+    gaps = np.random.default_rng([seed, 0x5E55]).exponential(
+        US_PER_S / rate_per_s, int(place.max(initial=-1)) + 1
+    )
+    starts = np.cumsum(gaps) - gaps[:1]
+    values = np.zeros(len(trace), np.int64)
+    values[begins] = np.rint(starts[place]).astype(np.int64)
+    return values

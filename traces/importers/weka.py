@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import zlib
+from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, NoReturn
@@ -29,7 +30,7 @@ class _Columns:
             name: []
             for name in (
                 *("request_id", "session_id", "round_index", "parent_request_id", "awaited_request_ids"),
-                *("arrival_time_us", "think_time_us", "input_tokens", "output_tokens", "streaming", "model"),
+                *("arrival_time_us", "think_time_us", "input_tokens", "output_tokens", "streaming"),
                 *("num_parent_hashes", "prefix_hashes"),
             )
         }
@@ -38,6 +39,7 @@ class _Columns:
     common: dict[tuple[object, ...], int] = field(default_factory=dict)
     num_unawaited: int = 0
     num_silent: int = 0
+    models: Counter[str] = field(default_factory=Counter)
     block_sizes: set[int] = field(default_factory=set)
 
     def number_of(self, block: tuple[object, ...]) -> int:
@@ -89,6 +91,9 @@ def read_weka(path: Path) -> Trace:
         )
     if columns.num_silent:
         notes.append(f"{columns.num_silent} answers of 0 tokens are of 1: no server is asked for none")
+    if len(columns.models) > 1:
+        told = ", ".join(f"{name} {number}" for name, number in columns.models.most_common())
+        notes.append(f"models are left out, one server answers for all of them ({told})")
     header = Header(
         mode="generated",
         hash_block_size=columns.block_sizes.pop() if columns.block_sizes else None,
@@ -170,7 +175,7 @@ class _Session:
         self._columns.num_silent += asked == 0
         rows["output_tokens"].append(max(asked, 1))
         rows["streaming"].append(entry.get("type") == "s")
-        rows["model"].append(entry.get("model") if isinstance(entry.get("model"), str) else None)
+        self._columns.models[str(entry.get("model"))] += 1
         rows["num_parent_hashes"].append(kept if parent is not None else None)
         rows["prefix_hashes"].append(" ".join(map(str, new)) or None)
         self._round += 1

@@ -1,0 +1,107 @@
+"""The hits of an LRU cache of every size: against a list that is one, and against the engine itself."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+
+from replay.sessions.reuse import kv_reuse
+from sim import Blackbox, EngineConfig, Requests, simulate
+
+BLOCK = 16
+
+
+def drawn_requests(seed: int) -> Requests:
+    """Return rounds of sessions that grow, branch and share a beginning, in a random order of the sessions."""
+    rng = random.Random(seed)
+    next_id = 100
+    chains: list[list[int]] = [list(range(rng.randint(0, 6)))]
+    rows: list[tuple[list[int], int, int]] = []
+    for _ in range(rng.randint(3, 40)):
+        before = rng.choice(chains)
+        kept = before[: rng.choice([len(before), len(before), rng.randint(0, len(before))])]
+        new = rng.randint(0, 5)
+        chain = [*kept, *range(next_id, next_id + new)]
+        next_id += new
+        chains.append(chain)
+        rows.append(
+            (chain, len(chain) * BLOCK + rng.choice([0, 0, rng.randrange(1, 40)]), rng.randint(1, 40))
+        )
+    rows = [(chain, prompt, output) for chain, prompt, output in rows if prompt]
+    ids = np.array([number for chain, _, _ in rows for number in chain], np.int64)
+    counts = np.array([len(chain) for chain, _, _ in rows], np.int64)
+    _, ids = np.unique(ids, return_inverse=True)
+    return Requests(
+        arrival_us=np.arange(len(rows)) * 10**9,
+        prompt_tokens=np.array([prompt for _, prompt, _ in rows]),
+        output_tokens=np.array([output for _, _, output in rows]),
+        priority=np.zeros(len(rows), np.int64),
+        hash_offsets=np.concatenate([[0], np.cumsum(counts)]),
+        hash_ids=ids.astype(np.int64),
+    )
+
+
+def lru_hits(requests: Requests, num_blocks: int) -> list[int]:
+    """Return the leading blocks that a list of the most recently used ones has of each prompt."""
+    recent: list[object] = []  # the most recent last
+    found = []
+    for row in range(len(requests)):
+        start, count = requests.hash_starts[row], requests.num_hashes[row]
+        chain = requests.hash_ids[start : start + count].tolist()
+        most = (int(requests.prompt_tokens[row]) - 1) // BLOCK
+        hits = 0
+        while hits < min(most, len(chain)) and chain[hits] in recent:
+            hits += 1
+        found.append(hits)
+        total = int(requests.prompt_tokens[row] + requests.output_tokens[row]) - 1
+        used = [*chain, *((row, place) for place in range(len(chain), -(-total // BLOCK)))]
+        for block in reversed(used):
+            if block in recent:
+                recent.remove(block)
+            recent.append(block)
+        del recent[: max(len(recent) - num_blocks, 0)]
+    return found
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_every_size_of_cache_has_the_hits_of_a_list(seed: int) -> None:
+    requests = drawn_requests(seed)
+    reuse = kv_reuse(requests, np.arange(len(requests)), block_size=BLOCK)
+    for num_blocks in range(reuse.largest, len(reuse.hits) + 3):
+        hits = sum(lru_hits(requests, num_blocks))
+        assert reuse.hit_frac(num_blocks) == hits * BLOCK / int(requests.prompt_tokens.sum())
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_the_engine_has_the_hits_of_a_list(seed: int) -> None:
+    """One request after another: vLLM's queue of free blocks is an LRU list of all blocks but the null block."""
+    requests = drawn_requests(seed)
+    reuse = kv_reuse(requests, np.arange(len(requests)), block_size=BLOCK)
+    for num_blocks in range(reuse.largest, len(reuse.hits) + 3, 3):
+        config = EngineConfig(
+            num_gpu_blocks=num_blocks + 1,
+            max_num_seqs=4,
+            max_num_batched_tokens=4096,
+            max_model_len=2048,
+            async_scheduling=False,
+            enable_prefix_caching=True,
+        )
+        run = simulate(requests, config, Blackbox(beta0=100))
+        assert (run.outcomes.num_cached_tokens // BLOCK).tolist() == lru_hits(requests, num_blocks)
+
+
+def test_blocks_that_are_used_again_over_time() -> None:
+    requests = Requests(
+        arrival_us=np.zeros(3, np.int64),
+        prompt_tokens=np.array([48, 64, 32]),
+        output_tokens=np.ones(3, np.int64),
+        priority=np.zeros(3, np.int64),
+        hash_offsets=np.array([0, 0, 0]),
+        hash_ids=np.arange(4),
+        hash_counts=np.array([3, 4, 2]),
+    )
+    reuse = kv_reuse(requests, np.arange(3), block_size=BLOCK)
+    assert reuse.live.tolist() == [3, 2, 0]
+    assert (reuse.ideal_frac, reuse.blocks_for(1.0)) == ((48 + 16) / 144, 3)

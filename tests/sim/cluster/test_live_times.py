@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from sim import Blackbox, EngineConfig
 from sim.cluster import ClusterConfig, LiveCluster, Pool
+from tests.examples import examples
+from tests.sim.strategies import Case, any_model, cases
 
 LATENCY = Blackbox(alpha0=100, alpha1=1, alpha2=0, beta0=1000, beta1=10, beta2=5)
 
@@ -94,3 +97,36 @@ def test_looking_late_changes_no_tokens_time(
         return sorted(out + cluster.tokens(10**9))
 
     assert times(0) == times(late_us)
+
+
+@examples(100)
+@given(cases(model=any_model), st.lists(st.integers(0, 6_000), min_size=12, max_size=12))
+def test_aborted_requests_leave_nothing_behind(case: Case, patience_us: list[int]) -> None:
+    """Whatever the engine is like and whatever a request is doing when its client goes, or just before it comes."""
+    case = case if case.config.num_gpu_blocks else case.under(num_gpu_blocks=400)
+    pool, requests = Pool(engine=case.config, latency=case.latency), case.requests
+    num_keys = int(requests.hash_ids.max(initial=0)) + 1
+    cluster = LiveCluster(ClusterConfig(pools=(pool,)), num_keys=num_keys, num_rows=8)
+    free = cluster.views(0)[0].num_free_blocks
+    ends: list[tuple[int, int]] = []
+    for row in np.argsort(requests.arrival_us, kind="stable").tolist():
+        arrival_us = int(requests.arrival_us[row])
+        while ends and ends[0][0] <= arrival_us:
+            cluster.abort(*ends.pop(0))
+        first, end = requests.hash_offsets[row : row + 2]
+        number, _ = cluster.submit(
+            arrival_us,
+            prompt_tokens=int(requests.prompt_tokens[row]),
+            output_tokens=int(requests.output_tokens[row]),
+            priority=int(requests.priority[row]),
+            hash_ids=requests.hash_ids[first:end].tolist(),
+        )
+        ends = sorted([*ends, (arrival_us + patience_us[row % 12], number)])
+    for now_us, number in ends:
+        cluster.abort(now_us, number)
+        assert number not in [each for each, _ in cluster.tokens(now_us)]
+    cluster.tokens(10**9)
+    (view,) = cluster.views(10**9)
+    assert (view.num_running, view.num_waiting, view.num_free_blocks) == (0, 0, free)
+    assert view.kv_cache_usage_frac == 0
+    assert cluster.next_time_us() is None

@@ -125,6 +125,8 @@ def test_aborted_requests_leave_nothing_behind(case: Case, patience_us: list[int
     for now_us, number in ends:
         cluster.abort(now_us, number)
         assert number not in [each for each, _ in cluster.tokens(now_us)]
+    (view,) = cluster.views(ends[-1][0])
+    assert (view.num_running, view.num_waiting) == (0, 0), "somebody goes on whose client has gone"
     cluster.tokens(10**9)
     (view,) = cluster.views(10**9)
     assert (view.num_running, view.num_waiting, view.num_free_blocks) == (0, 0, free)

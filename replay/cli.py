@@ -22,7 +22,6 @@ from replay.options.run import (
 from replay.options.serve import EndpointOptions
 from replay.options.start import StartOptions
 from replay.progress import working
-from replay.ready import load_engine
 from replay.simulation_command import SimulationOptions, simulate_and_write
 from replay.twin.own.own_code import with_code_option
 from replay.twins import check_starts
@@ -93,7 +92,6 @@ def serve(asked: EndpointOptions) -> None:
         raise ConfigError(
             "--port-per-instance: got it without a cluster, expected cluster in TWIN.yaml or --instances"
         )
-    load_engine()
     from replay.serve import run_server
     from replay.serve.limits import RequestLimits
 

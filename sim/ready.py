@@ -8,20 +8,18 @@ from typing import Any
 import numpy as np
 
 from sim.config import EngineConfig
-from sim.engine.control import abort_request, hold_requests, join_requests
+from sim.engine.control import hold_requests, join_requests
 from sim.engine.run import run
 from sim.jit.compile import is_cached
 from sim.latency import Blackbox
 from sim.records.itl import emission_times, ninety_ninth
 from sim.requests import Requests
-from sim.resumable import Engine
 from sim.simulation import simulate
 
 ENTRIES: tuple[Callable[..., Any], ...] = (
     run,
     join_requests,
     hold_requests,
-    abort_request,
     emission_times,
     ninety_ninth,
 )
@@ -52,5 +50,3 @@ def compile_engine() -> None:
     latency = Blackbox(beta0=1)
     simulate(single, EngineConfig(), latency, record="spans").inter_token_latencies()
     simulate(single, EngineConfig(), latency, closed_loop=(1, 0))
-    engine = Engine(EngineConfig(max_model_len=64, num_gpu_blocks=8), latency)
-    engine.abort(engine.submit(arrival_us=0, prompt_tokens=1, output_tokens=1))

@@ -164,7 +164,7 @@ def simulate(
     _check(requests)
     _check_pacing(closed_loop, max_concurrency)
     started = time.thread_time()
-    engine = Engine.holding(requests, config, latency, record=record, coalesce=coalesce)
+    engine = Engine(requests, config, latency, record=record, coalesce=coalesce)
     _hold(engine, closed_loop, max_concurrency)
     engine.advance(FOREVER if until_us is None else until_us)
     cpu_s = time.thread_time() - started
@@ -208,7 +208,7 @@ class Simulator:
         _check(requests)
         _check_pacing(closed_loop, max_concurrency)
         self._requests, self._pacing = requests, (closed_loop, max_concurrency)
-        self._engine = Engine.holding(requests, config, Blackbox())
+        self._engine = Engine(requests, config, Blackbox())
         self._guided_us: Int64s | int = 0
         if requests.is_guided is not None:
             is_refused = self._engine._state.requests["status"][: len(requests)] == REJECTED

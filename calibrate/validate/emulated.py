@@ -28,10 +28,6 @@ def serving(config: Path) -> Iterator[str]:
     show("serve", ["--config", str(config), "--port", "0"], more=" &")
     import multiprocessing
 
-    from sim import is_compiled
-
-    if not is_compiled():
-        tell("compiling the engine once: half a minute, longer on a busy machine …")
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe()
     server = context.Process(target=_serve, args=(config, theirs), daemon=True)

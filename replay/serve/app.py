@@ -27,8 +27,8 @@ from replay.serve.protocol import (
     parse_completion,
     token_ids,
 )
-from replay.serve.realtime import RequestSender
 from replay.serve.replies import DONE, ReplyHead, TokenUsage, refused
+from replay.serve.senders import RequestSender
 from replay.serve.tokens import decode, encode, small_ids
 from replay.serve.twin import Generation, Twin
 from sim import EngineConfig
@@ -38,7 +38,10 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 @dataclass(slots=True, kw_only=True)
 class Site:
-    """What the handlers share. ``engines``: the settings of each; ``may_refuse``: requests may get no answer."""
+    """What the handlers share. ``engines``: the settings of each; ``may_refuse``: requests may get no answer.
+
+    ``is_fleet``: a cluster was asked for, so /metrics counts its instances.
+    """
 
     engines: tuple[EngineConfig, ...]
     vllm_version: str
@@ -47,6 +50,7 @@ class Site:
     api_key: str | None
     request_metrics: bool
     created: int
+    is_fleet: bool = False
     may_refuse: bool = False
     limits: RequestLimits = field(default_factory=RequestLimits)
     numbers: itertools.count[int] = field(default_factory=itertools.count)
@@ -126,7 +130,7 @@ async def _metrics(request: web.Request) -> web.Response:
         site.twin.views(),
         engines=site.engines,
         model=site.model,
-        num_instances=site.twin.num_instances(),
+        num_instances=site.twin.num_instances() if site.is_fleet else {},
     )
     headers = {"Content-Type": "text/plain; version=0.0.4; charset=utf-8"}
     return web.Response(body=page.encode(), headers=headers)

@@ -15,14 +15,14 @@ from typing import TypedDict, Unpack
 
 from aiohttp import web
 
+from replay import ready
 from replay.serve.app import Site, make_app
-from replay.serve.fleet import RealtimeFleet
 from replay.serve.limits import RequestLimits
-from replay.serve.realtime import Realtime, RealtimeEngine
-from replay.serve.twin import Twin
+from replay.serve.senders import open_cluster
+from replay.serve.twin import Twin, engines_of
 from replay.twin.config import TwinConfig
-from sim import Engine, InvalidConfig
-from sim.cluster import AlwaysAdmit, ClusterConfig
+from sim import InvalidConfig
+from sim.cluster import AlwaysAdmit, ClusterConfig, LiveCluster
 from traces import ConfigError
 
 DEFAULT_MODEL = "vtwin"
@@ -70,30 +70,24 @@ async def serving(
 ) -> AsyncIterator[Listening]:
     """Serve ``config`` while the context lasts; port 0 picks a free one. ConfigError on a taken port.
 
-    With a cluster the server answers as the fleet behind its router. ConfigError on what it cannot answer as.
+    One server is a cluster of one, a fleet answers behind its router. ConfigError on what it cannot answer as.
     """
-    cluster = config.asked_cluster
-    engines = tuple(pool.engine for pool in config.cluster.pools for _ in range(pool.num_slots))
-
-    def serves(num_keys: int) -> Realtime:
-        if cluster is None:
-            return RealtimeEngine(Engine(config.engine, config.latency, record="tokens"))
-        return RealtimeFleet(cluster, num_keys=num_keys)
-
+    cluster = config.cluster
     try:
-        _warm_up(serves(2))
-        twin = Twin(engines, serves, clock_us=_clock())
+        _warm_up(open_cluster(cluster, num_keys=2))
+        twin = Twin(cluster, clock_us=_clock())
     except InvalidConfig as error:  # what a cluster cannot do live, or a user's own routing function
         raise ConfigError(f"cluster.{error}") from error
     site = Site(
-        engines=engines,
+        engines=engines_of(cluster),
         vllm_version=config.vllm_version,
         model=model,
         twin=twin,
         api_key=api_key,
         request_metrics=request_metrics,
         created=int(time.time()),
-        may_refuse=cluster is not None and _may_refuse(cluster),
+        is_fleet=not config.is_plain_server,
+        may_refuse=_may_refuse(cluster),
         limits=limits,
     )
     async with _listening(site, host=host, port=port) as listening:
@@ -180,6 +174,7 @@ def run_server(
         if failures:
             raise ConfigError(f"cluster.{failures[0]}") from failures[0]
 
+    ready.prepare_engine(config, has_gateway=True)
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
         runner.run(until_told())
 
@@ -219,23 +214,22 @@ async def _first_of(*events: asyncio.Event) -> None:
         each.cancel()
 
 
-def _warm_up(realtime: Realtime) -> None:
+def _warm_up(cluster: LiveCluster) -> None:
     """Compile and load what serves, so that the first request does not wait for it."""
     now_us = -1
-    number, _ = realtime.submit(now_us, prompt_tokens=1, output_tokens=2, hash_ids=[1])
-    dropped, _ = realtime.submit(now_us, prompt_tokens=1, output_tokens=1)
-    realtime.abort(now_us, dropped)
+    number, _ = cluster.submit(now_us, prompt_tokens=1, output_tokens=2, hash_ids=[1])
+    dropped, _ = cluster.submit(now_us, prompt_tokens=1, output_tokens=1)
+    cluster.abort(now_us, dropped)
     for _ in range(100):
-        next_us = realtime.next_time_us()
+        next_us = cluster.next_time_us()
         if next_us is None:
             break
         now_us = max(now_us, next_us)
-        realtime.tokens(now_us)
-        realtime.computed_prompts(now_us)
-        if any(gone == number for gone, _ in realtime.exits()):
+        cluster.tokens(now_us)
+        cluster.computed_prompts(now_us)
+        if any(gone == number for gone, _ in cluster.exits()):
             break
-    realtime.outcome(number)
-    realtime.views(now_us)
-    realtime.forget(number)
-    if isinstance(realtime, RealtimeFleet):
-        realtime.load_removals()
+    cluster.outcome(number)
+    cluster.views(now_us)
+    cluster.forget(number)
+    cluster.load_removals()

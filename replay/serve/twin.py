@@ -1,4 +1,4 @@
-"""The engine inside an event loop: requests in, each token announced when its time has come."""
+"""A cluster, of one server or many, inside an event loop: requests in, each token announced when its time has come."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ import numpy as np
 from replay.serve.blocks import BlockNumbers
 from replay.serve.metrics import Metrics
 from replay.serve.protocol import Answer, Refusal
-from replay.serve.realtime import NOBODY, Realtime, RequestSender
+from replay.serve.senders import NOBODY, RequestSender, Senders, open_cluster
 from replay.serve.tokens import Tokens
 from sim import UNBOUNDED, EngineConfig, InvalidConfig, View
-from sim.cluster import INSTANCE_STATES
+from sim.cluster import INSTANCE_STATES, ClusterConfig
 
 REMEMBERED_PER_BLOCK = 4
 """Contents remembered per block of the KV cache, so that what is forgotten is long evicted."""
@@ -90,6 +90,11 @@ class Timing:
     num_cached_tokens: int
 
 
+def engines_of(cluster: ClusterConfig) -> tuple[EngineConfig, ...]:
+    """Return the settings of each server."""
+    return tuple(pool.engine for pool in cluster.pools for _ in range(pool.num_slots))
+
+
 def num_remembered(engines: Sequence[EngineConfig]) -> int:
     """Return of how many contents the numbers are kept: several times what the engines' caches hold together."""
     if any(each.num_gpu_blocks == UNBOUNDED for each in engines):
@@ -105,26 +110,26 @@ def num_usual(engines: Sequence[EngineConfig]) -> int:
 
 
 class Twin:
-    """Feeds the engine or engines, wakes at the times they name, announces tokens on ``Generation.changed``.
+    """Feeds the servers, wakes at the times they name, announces tokens on ``Generation.changed``.
 
-    ``engines``: the settings of each; ``serves``: makes what serves requests, told how many hash ids there can be.
-    ``metrics``: of each engine. Everything happens in the event loop: taking a step costs tens of microseconds.
+    ``metrics``: of each server. Everything happens in the event loop: taking a step costs tens of microseconds.
     ``failure``: why nothing can be served any more, as a user's routing function that raises; ``failed`` is set then.
+    Raises InvalidConfig on a cluster that can only be simulated with a whole trace.
     """
 
-    def __init__(
-        self, engines: Sequence[EngineConfig], serves: Callable[[int], Realtime], *, clock_us: Clock
-    ) -> None:
+    def __init__(self, cluster: ClusterConfig, *, clock_us: Clock) -> None:
+        engines = engines_of(cluster)
+        num_known = num_remembered(engines)
         self.metrics = [Metrics() for _ in engines]
         self._caches = any(engine.enable_prefix_caching for engine in engines)
         self._clock_us = clock_us
-        num_known = num_remembered(engines)
-        self._realtime = serves(num_known)
+        self._cluster = open_cluster(cluster, num_keys=num_known)
+        self._senders = Senders(cluster, self._cluster)
         self._blocks = BlockNumbers(
             engines[0].block_size,
             capacity=num_known,
             usual=num_usual(engines),
-            is_cached=self._realtime.is_cached,
+            is_cached=self._cluster.is_cached,
         )
         self._live: dict[int, Generation] = {}
         self._timer: asyncio.TimerHandle | None = None
@@ -142,7 +147,7 @@ class Twin:
         guided: bool = False,
         client: RequestSender = NOBODY,
     ) -> Generation:
-        """Give the engine a request that arrives now. ``guided``: a grammar takes time.
+        """Take a request that arrives now. ``guided``: a grammar takes time.
 
         Raises Refusal where nothing can be served any more.
         """
@@ -152,14 +157,14 @@ class Twin:
         hash_ids: list[int] = []
         if self._caches:
             hash_ids = self._blocks.of(np.concatenate([prompt, answer.tokens]), salt=salt)
-        number, arrival_us = self._realtime.submit(
+        number, arrival_us = self._cluster.submit(
             now_us,
             prompt_tokens=len(prompt),
             output_tokens=len(answer.texts),
             priority=priority,
             hash_ids=hash_ids,
             is_guided=guided,
-            client=client,
+            sender=self._senders.origin_of(client),
         )
         generation = Generation(
             number=number,
@@ -167,7 +172,7 @@ class Twin:
             num_prompt_tokens=len(prompt),
             arrival_us=arrival_us,
             changed=changed,
-            instance=self._realtime.instance_of(number),
+            instance=self._cluster.instance_of(number),
             hash_ids=hash_ids,
         )
         self._live[number] = generation
@@ -181,13 +186,13 @@ class Twin:
         if self.failure is not None:
             return
         if self._ended(generation.number) is not None:
-            generation.instance = self._realtime.instance_of(generation.number)
-            self._realtime.abort(now_us, generation.number)
+            generation.instance = self._cluster.instance_of(generation.number)
+            self._cluster.abort(now_us, generation.number)
             if generation.instance is not None:
                 self.metrics[generation.instance].finished["abort"] += 1
             self._arm()
         else:
-            self._realtime.forget(generation.number)
+            self._cluster.forget(generation.number)
 
     def mark_sent(self, generation: Generation) -> None:
         """Note that everything ready has been handed to the socket."""
@@ -198,12 +203,16 @@ class Twin:
 
     def views(self) -> Sequence[View | None]:
         """Return each engine's state now, None of one that is not there."""
-        return self._realtime.views(self._catch_up())
+        views = self._cluster.views(self._catch_up())
+        return [
+            view if state in ("ready", "draining") else None
+            for view, state in zip(views, self._cluster.states, strict=True)
+        ]
 
     def num_instances(self) -> dict[str, int]:
-        """Return how many instances of a fleet are in each state; empty for a single engine."""
-        states = self._realtime.states()
-        return {name: states.count(name) for name in INSTANCE_STATES} if states else {}
+        """Return how many instances are in each state."""
+        states = self._cluster.states
+        return {name: states.count(name) for name in INSTANCE_STATES}
 
     @property
     def num_under_way(self) -> int:
@@ -212,7 +221,7 @@ class Twin:
 
     def timing(self, generation: Generation) -> Timing:
         """Return what the engine says of a request all of whose tokens are due."""
-        outcomes = self._realtime.outcome(generation.number)
+        outcomes = self._cluster.outcome(generation.number)
         scheduled, first = int(outcomes.scheduled_us[0]), int(outcomes.first_token_us[0])
         return Timing(
             queue_us=scheduled - int(outcomes.taken_in_us[0]),
@@ -243,15 +252,15 @@ class Twin:
 
     def _tell(self, now_us: int) -> None:
         """Announce tokens that are due, and the requests that get no answer."""
-        tokens = self._realtime.tokens(now_us)
+        tokens = self._cluster.tokens(now_us)
         # Prompts first: with its last token, which a late look finds at once, a request is no longer known here.
-        for number, instance in self._realtime.computed_prompts(now_us):
+        for number, instance in self._cluster.computed_prompts(now_us):
             self._count_prompt(number, self.metrics[instance])
         for number, time_us in tokens:
             generation = self._live.get(number)
             if generation is not None:
                 self._token(generation, time_us)
-        for number, way in self._realtime.exits():
+        for number, way in self._cluster.exits():
             generation = self._ended(number)
             if generation is not None:
                 status, message = REFUSALS[way.name]
@@ -277,7 +286,7 @@ class Twin:
 
     def _token(self, generation: Generation, time_us: int) -> None:
         """Announce one token that is due."""
-        instance = self._realtime.instance_of(generation.number)
+        instance = self._cluster.instance_of(generation.number)
         assert instance is not None  # noqa: S101 - a request that has a token has an engine
         generation.instance, metrics = instance, self.metrics[instance]
         metrics.generation_tokens += 1
@@ -319,7 +328,7 @@ class Twin:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        next_us = None if self.failure is not None else self._realtime.next_time_us()
+        next_us = None if self.failure is not None else self._cluster.next_time_us()
         if next_us is not None:
             delay_s = max(0, next_us - self._clock_us()) / 1e6
             self._timer = asyncio.get_running_loop().call_later(delay_s, self._tick)

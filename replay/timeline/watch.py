@@ -89,7 +89,7 @@ def look_at(trace: Trace, twin: TwinConfig, pacing: Pacing, time_us: Floats) -> 
     requests = at_server(
         paced_requests(trace, pacing, block_size=twin.engine.hash_block_size), client_network(trace, pacing)
     )
-    engine = Engine.holding(requests, twin.engine, twin.latency, record="spans")  # which counts the busy time
+    engine = Engine(requests, twin.engine, twin.latency, record="spans")  # which counts the busy time
     if pacing.closed_loop is not None:
         engine.hold(*pacing.closed_loop, is_capped=False)
     if pacing.max_concurrency is not None:

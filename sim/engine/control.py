@@ -83,9 +83,3 @@ def drop_request(s: State, request: int) -> None:
     if s.engine[0].settings.has_deadlines:
         s.deadline_us[request] = NEVER  # it went before
     abort(s, request)
-
-
-@engine_entry
-def abort_request(engines: Table, engine: int, request: int) -> None:
-    """Call ``drop_request``."""
-    drop_request(engine_at(engines, engine), request)

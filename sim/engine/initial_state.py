@@ -21,9 +21,6 @@ from sim.policies import age_weight_per_us, urgency
 from sim.requests import UNKNOWN_LIMIT, Int64s, Requests
 from sim.versions import rules_of
 
-RESUMABLE_UNBOUNDED_BLOCKS = 1 << 20
-"""Blocks of a resumable engine's "unbounded" cache, whose requests are not known beforehand."""
-
 SAME_IN_CONFIG = (
     "max_num_seqs",
     "max_num_batched_tokens",
@@ -72,16 +69,9 @@ LONGEST_JUMP = 4096
 """Steps taken at once at most; a longer run of equal steps takes several jumps."""
 
 
-def size_for(config: EngineConfig, requests: Requests | None) -> tuple[int, int]:
-    """Return (number of KV blocks, blocks of the longest sequence), for these requests or for any to come."""
+def size_for(config: EngineConfig, requests: Requests) -> tuple[int, int]:
+    """Return (number of KV blocks, blocks of the longest sequence) for these requests."""
     smallest = min(group_sizes(config))
-    if requests is None:
-        longest = config.max_model_len + config.pipeline_parallel_size - 1
-        if config.kv_cache_groups and config.frontend == "none":
-            longest += (
-                config.max_num_batched_tokens
-            )  # a state is kept at the end of a chunk beyond all limits
-        return config.num_gpu_blocks or RESUMABLE_UNBOUNDED_BLOCKS, longest // smallest + 2
     longest = int((requests.prompt_tokens + requests.output_tokens).max(initial=1))
     longest += config.num_speculative_tokens + config.num_lookahead_tokens
     # behind an EOS that is in flight, or behind drafts that are

@@ -160,34 +160,18 @@ SCRATCH_OF_REQUESTS = ("held", "deadlines", "heap", "skipped")
 
 
 def with_fresh_rows(state: State, num: int, config: EngineConfig) -> State:
-    """Return the state with room for ``num`` requests: what is there is kept, the rows behind it nobody has had."""
-    changes = {}
-    for name, each in PER_REQUEST.items():
-        array = getattr(state, name)
-        if len(array) < num and (len(array) if each.is_asked_for else each.exists(config)):
-            more = each.rows(array, num)
-            more[: len(array)] = array
-            changes[name] = more
+    """Return the state of an engine that has no requests yet with ``num`` rows, which nobody has had."""
+    changes = {
+        name: each.rows(getattr(state, name), num)
+        for name, each in PER_REQUEST.items()
+        if each.exists(config) and not each.is_asked_for
+    }
     return state._replace(**changes)
 
 
 def with_rows_of(state: State, name: str) -> State:
     """Return the state with an array that a request asks for, as long as there are requests."""
-    array, num = getattr(state, name), len(state.requests)
-    if len(array) >= num:
-        return state
-    more = PER_REQUEST[name].rows(array, num)
-    more[: len(array)] = array
-    return state._replace(**{name: more})
-
-
-def forget_rows(state: State, rows: slice) -> None:
-    """Let rows be as if no request had had them."""
-    for name, each in PER_REQUEST.items():
-        array = getattr(state, name)
-        if len(array):
-            columns(array)[rows] = columns(each.rows(array, 1))
-    disown_blocks(state, rows)
+    return state._replace(**{name: PER_REQUEST[name].rows(getattr(state, name), len(state.requests))})
 
 
 def disown_blocks(state: State, rows: slice) -> None:

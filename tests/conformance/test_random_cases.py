@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sim import Engine
+from sim.cluster import LiveCluster
 from tests.conformance import ways
 from tests.conformance.case_files import is_recorded, keep_only_recordings_of, write_case
 from tests.conformance.conventions import output_token_id, prompt_token_ids
@@ -171,15 +171,13 @@ def test_a_way_that_ends_elsewhere_is_told(monkeypatch: pytest.MonkeyPatch) -> N
     assert difference_of_ways(recorded) is None
     submit = ways.submit
 
-    def late(engine: Engine, recording: ways.Recording, number: int) -> None:
+    def late(live: LiveCluster, recording: ways.Recording, number: int) -> None:
         arrival_us = np.where(np.arange(60) == 7, 25_000, recording.requests.arrival_us)
-        submit(
-            engine, replace(recording, requests=replace(recording.requests, arrival_us=arrival_us)), number
-        )
+        submit(live, replace(recording, requests=replace(recording.requests, arrival_us=arrival_us)), number)
 
     monkeypatch.setattr(ways, "submit", late)
     assert str(difference_of_ways(recorded)).startswith(
-        "sliced: request 7, arrival_us: 25000, step by step 20000"
+        "served: request 7, arrival_us: 25000, step by step 20000"
     )
 
 

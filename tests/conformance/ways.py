@@ -1,7 +1,7 @@
 """Other ways through the engine, each of which must end where the plain one does.
 
 The plain way is one call that takes every step singly; it is what is compared with vLLM. The engine can also
-jump over equal steps, be fed and advanced bit by bit, and go without a KV cache's bound.
+jump over equal steps, be advanced bit by bit, serve requests that come by and by, and go without a KV cache's bound.
 """
 
 from __future__ import annotations
@@ -12,11 +12,13 @@ from itertools import pairwise
 import numpy as np
 
 from sim import Engine, Outcomes, Simulation, Status, simulate
+from sim.cluster import ClusterConfig, LiveCluster, Pool
 from sim.config import UNBOUNDED
 from sim.requests import Int64s
 from tests.conformance.recording import Recording
 
 MOST_SLICES = 400
+LONG_AFTER_US = 10**13
 
 
 def difference_of_outcomes(way: str, outcomes: Outcomes, plain: Outcomes) -> str | None:
@@ -68,47 +70,68 @@ def cuts_of(recording: Recording) -> list[int]:
     return [int(time_us) for time_us in np.sort(times[chosen])]
 
 
-def submit(engine: Engine, recording: Recording, number: int) -> None:
-    """Hand the engine one of the recording's requests."""
+def difference_when_sliced(recording: Recording) -> str | None:
+    """Return where an engine that is advanced bit by bit differs, None when it does not."""
+    plain = run_step_by_step(recording)
+    engine = Engine(recording.requests, recording.config, recording.latency, record="tokens")
+    for cut in cuts_of(recording):
+        engine.advance(cut)
+    engine.advance()
+    outcomes = engine.outcomes()
+    outcomes.status[outcomes.status == Status.UNFINISHED] = Status.STUCK
+    found = difference_of_outcomes("sliced", outcomes, plain.outcomes)
+    if found is None and engine.view().num_steps != plain.num_steps:
+        found = f"sliced: {engine.view().num_steps} steps, step by step {plain.num_steps}"
+    return found or difference_of_tokens("sliced", engine.written().tokens(), plain.tokens())
+
+
+def submit(live: LiveCluster, recording: Recording, number: int) -> None:
+    """Hand a live server one of the recording's requests just before it is due."""
     requests = recording.requests
     start, end = requests.hash_offsets[number], requests.hash_offsets[number + 1]
-    engine.submit(
-        arrival_us=int(requests.arrival_us[number]),
+    live.submit(
+        int(requests.arrival_us[number]) - 1,
         prompt_tokens=int(requests.prompt_tokens[number]),
         output_tokens=int(requests.output_tokens[number]),
         priority=int(requests.priority[number]),
         hash_ids=requests.hash_ids[start:end].tolist(),
-        max_tokens=None if requests.max_tokens is None else int(requests.max_tokens[number]),
     )
 
 
-def difference_when_sliced(recording: Recording, *, submitted_at_once: bool) -> str | None:
-    """Return where an engine that is fed and advanced bit by bit differs, None when it does not.
-
-    ``submitted_at_once``: it holds all requests from the start; otherwise it gets each at its arrival.
-    """
-    way = "sliced" if submitted_at_once else "submitted singly"
+def difference_when_served(recording: Recording) -> str | None:
+    """Return where a server that gets each request when it comes differs; one knows no ends before max_tokens."""
+    requests, config = recording.requests, recording.config
+    if requests.max_tokens is not None:
+        return None
     plain = run_step_by_step(recording)
-    engine = Engine(recording.config, recording.latency, record="tokens")
-    arrivals = [int(time_us) for time_us in recording.requests.arrival_us]
-    num_submitted = 0
-    pieces = []
+    live = LiveCluster(
+        ClusterConfig(pools=(Pool(engine=config, latency=recording.latency),)),
+        num_keys=int(requests.hash_ids.max(initial=0)) + 1,
+        num_rows=len(requests),
+    )
+    arrivals, tokens, num_submitted = [int(time_us) for time_us in requests.arrival_us], [], 0
     for cut in sorted({*cuts_of(recording), *arrivals}):
-        while num_submitted < len(arrivals) and (submitted_at_once or arrivals[num_submitted] <= cut):
-            engine.advance(arrivals[num_submitted] if not submitted_at_once else 0)
-            submit(engine, recording, num_submitted)
+        while num_submitted < len(arrivals) and arrivals[num_submitted] <= cut:
+            submit(live, recording, num_submitted)
             num_submitted += 1
-        engine.advance(cut)
-        pieces.append(engine.take_tokens())
-    engine.advance()
-    pieces.append(engine.take_tokens())
-    outcomes = engine.outcomes()
+        tokens += live.tokens(cut)
+    tokens += live.tokens(LONG_AFTER_US)
+    each = [live.outcome(number) for number in range(len(requests))]
+    outcomes = Outcomes(
+        **{
+            field.name: np.concatenate([getattr(of_one, field.name) for of_one in each])
+            for field in fields(Outcomes)
+        }
+    )
     outcomes.status[outcomes.status == Status.UNFINISHED] = Status.STUCK
-    found = difference_of_outcomes(way, outcomes, plain.outcomes)
-    if found is None and engine.view().num_steps != plain.num_steps:
-        found = f"{way}: {engine.view().num_steps} steps, step by step {plain.num_steps}"
-    tokens = (np.concatenate([piece[0] for piece in pieces]), np.concatenate([piece[1] for piece in pieces]))
-    return found or difference_of_tokens(way, tokens, plain.tokens())
+    found = difference_of_outcomes("served", outcomes, plain.outcomes)
+    num_steps = live.views(LONG_AFTER_US)[0].num_steps
+    if found is None and num_steps != plain.num_steps:
+        found = f"served: {num_steps} steps, step by step {plain.num_steps}"
+    request, time_us = plain.tokens()
+    order = np.argsort(time_us, kind="stable")  # a server hands them out in the order in which they are due
+    ours = np.array(tokens, np.int64).reshape(-1, 2)
+    return found or difference_of_tokens("served", (ours[:, 0], ours[:, 1]), (request[order], time_us[order]))
 
 
 def difference_of_gaps(recording: Recording) -> str | None:
@@ -162,8 +185,8 @@ def difference_of_ways(recording: Recording) -> str | None:
     """Return the first difference between any two ways, None when all agree."""
     return (
         difference_of_jumps(recording)
-        or difference_when_sliced(recording, submitted_at_once=True)
-        or difference_when_sliced(recording, submitted_at_once=False)
+        or difference_when_sliced(recording)
+        or difference_when_served(recording)
         or difference_of_gaps(recording)
         or difference_when_unbounded(recording)
     )

@@ -183,7 +183,7 @@ def test_jumps_leave_the_very_state_that_steps_leave(case: Case, slices: list[in
 def assert_same_states(case: Case, slices: list[int]) -> None:
     """Compare what jumps and single steps leave after each of some slices of time, in µs."""
     jumping, stepping = (
-        Engine.holding(case.requests, case.config, case.latency, coalesce=is_on) for is_on in (True, False)
+        Engine(case.requests, case.config, case.latency, coalesce=is_on) for is_on in (True, False)
     )
     now_us = 0
     for length_us in slices:

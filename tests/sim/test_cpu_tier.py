@@ -223,14 +223,8 @@ def test_coming_back_within_a_millisecond_is_thrashing() -> None:
 
 
 def test_a_view_of_a_running_engine_has_the_counters() -> None:
-    engine = Engine(replace(TIERED, max_model_len=128), LATENCY)
-    for arrival_us, row in ((0, PROMPT), (10_000, OTHER), (20_000, PROMPT)):
-        engine.submit(
-            arrival_us=arrival_us,
-            prompt_tokens=int(str(row["prompt"])),
-            output_tokens=1,
-            hash_ids=row.get("hash_ids", ()),  # type: ignore[arg-type]
-        )
+    rows = [{**PROMPT, "arrival_us": 0}, {**OTHER, "arrival_us": 10_000}, {**PROMPT, "arrival_us": 20_000}]
+    engine = Engine(requests_of(rows), replace(TIERED, max_model_len=128), LATENCY)
     engine.advance(15_000)
     assert engine.view().num_kv_offloads > 0
     assert engine.view().num_kv_reloads == 0

@@ -115,7 +115,7 @@ def test_a_cap_s_slot_is_free_at_the_deadline_which_stays_where_it_is() -> None:
 @examples(150)
 @given(cases(closed=None, model=blackbox, impatient=True, costly=True))
 def test_no_block_is_lost_by_those_who_go(case: Case) -> None:
-    engine = Engine.holding(case.requests, case.config, case.latency)
+    engine = Engine(case.requests, case.config, case.latency)
     if case.closed_loop is not None:
         engine.hold(*case.closed_loop, is_capped=False)
     free = engine.view().num_free_blocks

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sim import Blackbox, Engine, EngineConfig, InvalidConfig, Requests, Simulation, Status, simulate
+from sim import Blackbox, EngineConfig, InvalidConfig, Requests, Simulation, Status, simulate
+from sim.cluster import ClusterConfig, LiveCluster, Pool
 from sim.engine.dtypes import UNSHARED
 from sim.kv_cache_groups import KVCacheGroup, alignment_of, sizes_of
 
@@ -138,24 +139,26 @@ def test_a_request_that_only_windows_could_hold_is_admitted() -> None:
     assert run(asked, FULL, sliding(128), **config).outcomes.status.tolist() == [Status.STUCK]
 
 
-def test_what_a_request_let_go_is_not_kept_for_the_next_one_of_its_number() -> None:
+def test_what_a_request_let_go_is_not_kept_for_the_next_one_of_its_row() -> None:
     config = EngineConfig(kv_cache_groups=(FULL, sliding(32)), num_gpu_blocks=100, max_model_len=1024)
-    engine = Engine(config, LATENCY, record="tokens")
-    first = engine.submit(arrival_us=0, prompt_tokens=200, output_tokens=40)
-    engine.advance()
-    engine.take_tokens()
+    pools = (Pool(engine=config, latency=LATENCY),)
+    live = LiveCluster(ClusterConfig(pools=pools), num_keys=1, num_rows=8)
+    first, _ = live.submit(0, prompt_tokens=200, output_tokens=40)
+    row, now_us = live._row_of[first], 10**7
+    assert len(live.tokens(now_us)) == 40
 
     def owned() -> int:
-        blocks = engine.written().state.blocks
-        return int(((blocks["hash_id"] == UNSHARED) & (blocks["next_same_hash"] == first)).sum())
+        blocks = live._driver.states[0].blocks
+        return int(((blocks["hash_id"] == UNSHARED) & (blocks["next_same_hash"] == row)).sum())
 
     assert owned() > 0
-    engine.forget(first)
-    arrival_us = 10**7
-    while (number := engine.submit(arrival_us=arrival_us, prompt_tokens=5, output_tokens=9)) != first:
-        engine.advance(arrival_us := arrival_us + 10**6)
-        engine.take_tokens()
-    assert number == first
+    live.forget(first)
+    given = None
+    while given != row:
+        number, _ = live.submit(now_us, prompt_tokens=5, output_tokens=9)
+        given = live._row_of[number]
+        live.tokens(now_us := now_us + 10**6)
+        live.forget(number)
     assert owned() == 0
 
 

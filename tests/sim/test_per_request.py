@@ -26,11 +26,8 @@ from sim.engine.dtypes import NEVER
 from sim.engine.state import (
     PER_REQUEST,
     SCRATCH_OF_REQUESTS,
-    State,
     columns,
-    forget_rows,
     rows_taken,
-    with_fresh_rows,
 )
 from sim.latency import Blackbox
 from sim.requests import Requests
@@ -78,7 +75,7 @@ def long_arrays(parts: Any, num: int) -> set[str]:  # noqa: ANN401 - any tuple o
 
 @pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
 def test_every_array_of_an_engine_that_is_as_long_as_the_requests_is_declared(config: EngineConfig) -> None:
-    state = Engine.holding(everything(NUM), config, LATENCY)._state
+    state = Engine(everything(NUM), config, LATENCY)._state
     found = long_arrays(state, NUM)
     assert found <= set(PER_REQUEST) | set(SCRATCH_OF_REQUESTS)
     expected = {name for name, each in PER_REQUEST.items() if not each.is_asked_for and each.exists(config)}
@@ -120,64 +117,6 @@ def test_every_array_of_a_cluster_that_is_as_long_as_the_requests_is_declared() 
         assert long_arrays(state, NUM) <= set(PER_REQUEST) | set(SCRATCH_OF_REQUESTS)
 
 
-def poison(state: State, row: int) -> None:
-    """Fill a row with nonsense, in every array that is declared."""
-    for name in PER_REQUEST:
-        array = columns(getattr(state, name))
-        if len(array):
-            array[row : row + 1].view(np.uint8)[:] = 0x55
-
-
-@pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
-def test_a_row_that_is_forgotten_is_a_row_that_nobody_has_had(config: EngineConfig) -> None:
-    state = Engine.holding(everything(5), config, LATENCY)._state
-    fresh = with_fresh_rows(state, 9, config)
-    poison(fresh, 3)
-    forget_rows(fresh, slice(3, 4))
-    for name in PER_REQUEST:
-        array = columns(getattr(fresh, name))
-        if len(array):
-            assert array[3].tobytes() == array[8].tobytes(), name
-
-
-@pytest.mark.parametrize("name", ["plain", "speculating", "staged"])
-def test_a_request_in_a_row_that_is_given_again_does_as_in_a_fresh_engine(name: str) -> None:
-    """Whatever the one before it has left there."""
-    config = CONFIGS[name]
-
-    def outcome(*, given_again: bool) -> list[int]:
-        engine = Engine(config, LATENCY, record="tokens")
-        start_us = 1_000_000
-        if given_again:
-            for number in range(8):
-                engine.submit(arrival_us=number, prompt_tokens=20, output_tokens=60 if number else 2)
-            engine.advance(40_000)
-            engine.take_tokens()
-            engine._num_taken[0] = 77
-            engine.forget(0)
-            engine.advance(start_us)  # steps that might still have named it are over
-            engine.take_tokens()
-            poison(engine._state, 0)
-        row = engine.submit(arrival_us=start_us, prompt_tokens=50, output_tokens=9)
-        assert row == 0
-        engine.advance(start_us + 10_000_000)
-        engine.take_tokens()
-        found = engine.outcomes(slice(row, row + 1))
-        return [
-            int(getattr(found, each)[0])
-            for each in (
-                "status",
-                "arrival_us",
-                "queued_us",
-                "scheduled_us",
-                "num_preemptions",
-                "preempted_us",
-            )
-        ] + [int(found.taken_in_us[0])]
-
-    assert outcome(given_again=True) == outcome(given_again=False)
-
-
 def test_a_live_cluster_gives_rows_again_as_nobody_has_had_them() -> None:
     live = LiveCluster(ClusterConfig(pools=(Pool(engine=CONFIGS["plain"], latency=LATENCY),)), num_keys=2)
     rows = live._rows
@@ -196,7 +135,7 @@ def test_a_live_cluster_gives_rows_again_as_nobody_has_had_them() -> None:
 
 
 def test_rows_that_are_taken_are_taken_of_every_array() -> None:
-    state = Engine.holding(everything(9), CONFIGS["costly"], LATENCY)._state
+    state = Engine(everything(9), CONFIGS["costly"], LATENCY)._state
     rows = np.array([1, 4])
     own = rows_taken(state, rows)
     for name in PER_REQUEST:

@@ -135,27 +135,13 @@ def test_no_step_computes_past_max_model_len_and_all_blocks_come_back(case: Case
 def test_one_call_and_many_small_ones_give_the_same(case: Case) -> None:
     case = replace(case, closed_loop=None)
     whole = case.run().outcomes
-    requests = case.requests
-    engine = Engine(case.config, case.latency, record="tokens")
-    if case.config.num_gpu_blocks == 0:
-        return
-    for i in np.argsort(requests.arrival_us, kind="stable"):
-        start, end = requests.hash_offsets[i], requests.hash_offsets[i + 1]
-        engine.submit(
-            arrival_us=int(requests.arrival_us[i]),
-            prompt_tokens=int(requests.prompt_tokens[i]),
-            output_tokens=int(requests.output_tokens[i]),
-            priority=int(requests.priority[i]),
-            hash_ids=requests.hash_ids[start:end].tolist(),
-        )
-    given_tokens = 0
+    engine = Engine(case.requests, case.config, case.latency, record="tokens")
     while (now_us := engine.next_time_us()) is not None:
         engine.advance(now_us + 1)
-        given_tokens += len(engine.take_tokens()[0])
     sliced = engine.outcomes()
     sliced.status[sliced.status == Status.UNFINISHED] = Status.STUCK
     assert_same_outcomes(sliced, whole)
-    assert given_tokens == whole.num_output_tokens.sum()
+    assert len(engine.written().tokens()[0]) == whole.num_output_tokens.sum()
 
 
 ALONE = EngineConfig(

@@ -10,12 +10,14 @@ from sim.cluster.arrays import NOWHERE
 from sim.cluster.client_plans import ClientPlan
 from sim.cluster.config import ClusterConfig, Pool
 from sim.cluster.work import ClusterWork
-from sim.config import UNBOUNDED
-from sim.engine.initial_state import RESUMABLE_UNBOUNDED_BLOCKS
+from sim.config import UNBOUNDED, EngineConfig
 from sim.engine.state import State, records
 from sim.requests import Requests
 
 FIRST_IDS_PER_ROW = 16
+
+UNBOUNDED_BLOCKS = 1 << 20
+"""Blocks of an "unbounded" cache, whose requests are not known beforehand."""
 
 
 def empty_work(
@@ -37,7 +39,7 @@ def empty_work(
     hash_ids[0] = num_keys - 1
     session, prompt_tokens = nowhere.copy(), none.copy()
     session[0] = num_sessions - 1
-    prompt_tokens[0] = max(pool.engine.max_model_len for pool in config.pools)
+    prompt_tokens[0] = max(_longest(pool.engine) for pool in config.pools)
     charges = any(pool.engine.charges_traits for pool in config.pools)
     return ClusterWork(
         requests=Requests(
@@ -60,10 +62,19 @@ def empty_work(
     )
 
 
+def _longest(engine: EngineConfig) -> int:
+    """Return of how many tokens an engine may keep blocks for one request."""
+    if (
+        engine.kv_cache_groups and engine.frontend == "none"
+    ):  # a state is kept at the end of a chunk beyond all limits
+        return engine.max_model_len + engine.max_num_batched_tokens
+    return engine.max_model_len
+
+
 def num_first_ids(config: ClusterConfig, num_rows: int) -> int:
     """Return for how many ids of blocks there is room at first; an unbounded cache is sized by it."""
     if any(pool.engine.num_gpu_blocks == UNBOUNDED for pool in config.pools):
-        return RESUMABLE_UNBOUNDED_BLOCKS
+        return UNBOUNDED_BLOCKS
     return FIRST_IDS_PER_ROW * num_rows
 
 

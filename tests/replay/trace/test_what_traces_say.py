@@ -18,7 +18,8 @@ from replay.trace.measured_window import MeasuredPart, parse_horizon, parse_meas
 from replay.trace.requests import requests_from_trace
 from replay.trace.simulation_summary import summarize, table
 from replay.trace.trace_notes import trace_notes
-from sim import Blackbox, Engine, EngineConfig
+from sim import Blackbox, EngineConfig
+from sim.records.results import view_of
 from traces import (
     ClosedLoop,
     ConfigError,
@@ -267,15 +268,13 @@ def test_drafts_are_counted_in_the_summary_and_at_metrics() -> None:
     assert (
         summarize(*reversed(simulate_trace(workload(), twin())), engine=twin().engine)["speculative"] is None
     )  # type: ignore[misc]
-    engine = Engine(config.engine, config.latency, record="none")
-    engine.submit(arrival_us=0, prompt_tokens=64, output_tokens=50)
-    engine.advance()
-    page = exposition([Metrics()], [engine.view()], engines=[config.engine], model="m", num_instances={})
+    view = view_of(simulation.written.state)
+    page = exposition([Metrics()], [view], engines=[config.engine], model="m", num_instances={})
     assert "vllm:spec_decode_num_draft_tokens_total{" in page
     assert "vllm:spec_decode_num_accepted_tokens_total{" in page
     drafts = re.search(r"vllm:spec_decode_num_drafts_total\{.*\} ([\d.]+)", page)
     assert drafts is not None
-    assert float(drafts[1]) == engine.view().num_draft_tokens / 3
+    assert float(drafts[1]) == view.num_draft_tokens / 3
 
 
 @pytest.mark.parametrize("column", ["adapter", "model"])

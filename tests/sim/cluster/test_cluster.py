@@ -183,7 +183,7 @@ def test_who_gave_up_while_its_grammar_compiled_waits_nowhere(keeps_step: bool) 
     between = (ours.over_time.time_us > 170_000) & (ours.over_time.time_us <= 200_000)
     assert between.any()
     assert not ours.over_time.num_waiting[between].any()
-    alone = Engine.holding(requests, engine, slow)
+    alone = Engine(requests, engine, slow)
     alone.advance(170_000)
     assert alone.reported(170_000)[:2] == (0, 1)
 

@@ -76,7 +76,7 @@ def test_what_is_seen_of_a_cluster_of_one_is_what_a_paused_engine_reports(case: 
     assume(case.config.num_gpu_blocks > 0)
     seen = simulate_cluster(ClusterWork(requests=case.requests), alike(case), record="spans", points=5)
     assert seen.over_time is not None
-    engine = Engine.holding(case.requests, case.config, case.latency)
+    engine = Engine(case.requests, case.config, case.latency)
     num_blocks = case.config.num_gpu_blocks - 1
     for place, time_us in enumerate(seen.over_time.time_us[:-1]):
         engine.advance(int(time_us))

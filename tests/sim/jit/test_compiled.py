@@ -86,13 +86,9 @@ for record in ("none", "spans", "steps", "blocks", "tokens"):
 simulate(requests, config, latency, record="spans").inter_token_latencies()
 simulate(requests, config, latency, closed_loop=(2, 10))
 simulate(requests, config, latency, max_concurrency=2)
-engine = Engine(config, latency, record="tokens")
-numbers = [engine.submit(arrival_us=5, prompt_tokens=20, output_tokens=5, hash_ids=[3]) for _ in range(3)]
+engine = Engine(requests, config, latency, record="tokens")
 engine.advance(7)
-for number in numbers:
-    engine.abort(number)
-engine.advance()
-engine.take_tokens(), engine.view(), engine.outcomes()
+engine.view(), engine.outcomes(), engine.written().tokens()
 after = signatures()
 assert after == before, {name: (before[name], after[name]) for name in after if after[name] != before[name]}
 print("nothing more was compiled")
@@ -128,7 +124,7 @@ def test_a_cache_in_which_one_function_lacks_is_not_said_to_be_complete(tmp_path
     cache = Path(python(source))
     copy = shutil.copytree(cache, tmp_path / cache.name)
     assert python(ASK, VTWIN_CACHE_DIR=str(tmp_path)) == "True"
-    for index in copy.rglob("control.abort_request-*.nbi"):
+    for index in copy.rglob("control.hold_requests-*.nbi"):
         index.unlink()
     assert python(ASK, VTWIN_CACHE_DIR=str(tmp_path)) == "False"
 

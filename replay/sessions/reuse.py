@@ -1,4 +1,4 @@
-"""How much KV cache a trace's prompts need: the hits of an LRU cache of every size, and the blocks that are used again."""
+"""How much KV cache prompts need: the hits of an LRU cache of every size, and the blocks that are used again."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ Int64s = NDArray[np.int64]
 class KVReuse:
     """What caches of every size find of the prompts of n requests, taken one after another.
 
-    ``hits``: int64, blocks found by a cache of as many blocks as the place, from 0. ``num_prompt_tokens``: of all prompts.
-    ``largest``: blocks of the largest request, below which a cache cannot serve them. ``live``: int64 per request, blocks
-    that are asked for again later, once it is served: an ideal cache's least size over time.
+    ``hits``: int64, blocks found by a cache of as many blocks as the place, from 0. ``num_prompt_tokens``: of all
+    prompts. ``largest``: blocks of the largest request, below which a cache cannot serve them. ``live``: int64 per
+    request, blocks that are asked for again later, once it is served: an ideal cache's least size over time.
     """
 
     hits: Int64s
@@ -47,15 +47,20 @@ class KVReuse:
 
 
 def kv_reuse(requests: Requests, order: Int64s, *, block_size: int) -> KVReuse:
-    """Return what caches of every size find of requests that are served one after another, in this order of rows."""
+    """Return what caches of every size find of requests that are served one after another, in this order of rows.
+
+    Whole blocks count: the partial one at a request's end, which vLLM needs while it serves, may cost one block more.
+    """
     starts, counts = requests.hash_starts[order], requests.num_hashes[order]
     prompt = requests.prompt_tokens[order]
     total = prompt + requests.output_tokens[order] - 1  # the last token's KV is never computed
     first_piece, pieces, sizes = _pieces(requests.hash_ids, starts, counts)
-    private = -(-total // block_size) - counts
+    private = np.maximum(
+        total // block_size - counts, 0
+    )  # a last, partial block is given back first and kept by nobody
     most_hits = np.maximum(prompt - 1, 0) // block_size
-    changes = np.zeros(int(sizes.sum() + np.maximum(private, 0).sum()) + 2, np.int64)
-    count_distances(first_piece, pieces, sizes, np.maximum(private, 0), most_hits, changes)
+    changes = np.zeros(int(sizes.sum() + private.sum()) + 2, np.int64)
+    count_distances(first_piece, pieces, sizes, private, most_hits, changes)
     hits = np.cumsum(np.cumsum(changes[:-1]))
     enough = int(np.searchsorted(hits, hits[-1], side="left")) + 1
     return KVReuse(

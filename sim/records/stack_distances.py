@@ -1,8 +1,8 @@
 """How far back in an LRU cache the blocks lie that requests ask for: one pass tells the hits of caches of every size.
 
-Mattson, Gecsei, Slutz, Traiger, "Evaluation techniques for storage hierarchies", 1970: a cache of N blocks that evicts the
-least recently used hits exactly what has fewer than N others before it. Blocks that are always used together are one
-piece. The distances are counted with a Fenwick tree over the times of last use.
+Mattson, Gecsei, Slutz, Traiger, "Evaluation techniques for storage hierarchies", 1970: a cache of N blocks that evicts
+the least recently used hits exactly what has fewer than N others before it. Blocks that are always used together are
+one piece. The distances are counted with a Fenwick tree over the times of last use.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ def count_distances(
 ) -> None:
     """Add up at which distances blocks are found again, requests in the order in which they are served.
 
-    ``first_piece``: int64[n + 1], request r asks for ``pieces[first_piece[r] : first_piece[r + 1]]``, from the front of its
-    prompt to the back. ``sizes``: blocks of each piece. ``num_private``: per request, further blocks that it takes and
+    ``first_piece``: int64[n + 1], request r asks for ``pieces[first_piece[r] : first_piece[r + 1]]``, from the front of
+    its prompt to the back. ``sizes``: blocks of each piece. ``num_private``: per request, further blocks that it takes and
     nobody asks for again. ``most_hits``: per request, how many leading blocks may be hits at all.
     ``changes``: int64, at least all blocks + 2: what this adds is how the number of blocks found at distance d, which a
     cache of d blocks and more has, differs from that of d - 1.

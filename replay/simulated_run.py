@@ -17,6 +17,8 @@ from replay.cluster.over_time import POINTS, stretches, summarize_over_time
 from replay.cluster.simulate import FleetRun, simulate_fleet
 from replay.pace_band import PaceBand, pace_band
 from replay.run_verdict import judge_run
+from replay.sessions.reuse import KVReuse, kv_reuse
+from replay.sessions.summary import cache_needs
 from replay.trace.measured_window import EVERYTHING, MeasuredPart
 from replay.trace.pacing import Loop, Pacing, pacing_of
 from replay.trace.requests import At
@@ -26,7 +28,7 @@ from replay.twin.config import check_fits
 from replay.twin.fitted.fitted_range import note_of_runs, range_of_run
 from sim import Status
 from sim.cluster import Exit
-from traces import is_warmup
+from traces import has_tree, is_warmup
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -154,6 +156,9 @@ class Run:
             slo_us=self.plan.settings.slo_us,
             measured=self.plan.settings.measured,
         )
+        if self.kv_reuse is not None:
+            engine = self.twin.engine
+            found["kv_needed"] = cache_needs(self.kv_reuse, num_gpu_blocks=max(engine.num_gpu_blocks, 0))
         if self._is_paced_by_answers:
             return found
         found["offered_rate_per_s"] = (
@@ -162,6 +167,16 @@ class Run:
         if (judged := self.judged) is not None:
             found["verdict"], found["load"] = judged.verdict, judged.facts
         return found
+
+    @cached_property
+    def kv_reuse(self) -> KVReuse | None:
+        """What KV caches of every size would find of sessions' prompts; None where the trace does not say."""
+        if not (has_tree(self.trace.table) and "num_parent_hashes" in self.trace.table):
+            return None
+        scheduled = self.simulation.outcomes.scheduled_us
+        order = np.argsort(scheduled, kind="stable")
+        served = order[scheduled[order] >= 0]
+        return kv_reuse(self.fleet.work.requests, served, block_size=self.twin.engine.hash_block_size)
 
     @cached_property
     def judged(self) -> Judged | None:

@@ -198,6 +198,7 @@ def _write_trace(run: Run, output: Path, options: SimulationOptions) -> None:
 def _write_report(path: Path, run: Run, *, warnings: tuple[str, ...], overwrite: bool) -> None:
     """Write the page of a run."""
     from replay.timeline.page import RunPage, write_run_page
+    from replay.timeline.session_sections import session_sections
     from replay.twin.config_write import dump_config
 
     page = RunPage(
@@ -210,6 +211,7 @@ def _write_report(path: Path, run: Run, *, warnings: tuple[str, ...], overwrite:
         command=redact_command(["vtwin", *sys.argv[1:]], os.environ),
         twin=dump_config(run.twin),
         band=run.band,
+        of_sessions=session_sections(run.summary, run.kv_reuse, run.simulation.outcomes.scheduled_us),
     )
     write_run_page(path, _with_fleet(page, run), overwrite=overwrite)
     tell(f"wrote {path}")

@@ -12,10 +12,15 @@ from traces import four_digits
 from traces.strict.escape import terminal
 
 if TYPE_CHECKING:
+    from replay.sessions.reuse import KVReuse
     from traces import Trace
 
 MOST_LISTED = 10
 """Sessions that are listed, the slowest first."""
+SHARES = (0.5, 0.8, 0.9, 0.95, 0.99, 1.0)
+"""Of an unlimited cache's hits."""
+SHOWN_SHARES = ("0.5", "0.9", "0.99")
+CURVE_POINTS = 40
 MOST_SHOWN = 3
 """And those of them in a terminal."""
 
@@ -52,6 +57,60 @@ class SessionsSummary(TypedDict):
     cached_shared_frac: float | None
     recomputed_frac: float | None
     slowest: list[SlowSession]
+
+
+class CacheNeeds(TypedDict):
+    """How many KV blocks the prompts' hits need, were requests served one after another and the least recent evicted.
+
+    ``ideal_hit_frac``: of prompt tokens, with an unlimited cache. ``num_gpu_blocks``: of one server, 0 without a limit,
+    and ``hit_frac`` what so many find. ``blocks_for``: by share of the ideal hits. ``curve``: (blocks, share of prompt
+    tokens).
+    ``most_live_blocks``: most at a time that are asked for again later.
+    """
+
+    ideal_hit_frac: float
+    num_gpu_blocks: int
+    hit_frac: float
+    blocks_for: dict[str, int]
+    most_live_blocks: int
+    block_size: int
+    curve: list[tuple[int, float]]
+
+
+def cache_needs(reuse: KVReuse, *, num_gpu_blocks: int) -> CacheNeeds:
+    """Return what caches of every size find; ``num_gpu_blocks``: of one server, 0 without a limit."""
+    most = len(reuse.hits) - 1
+    sizes = np.unique(
+        np.rint(np.geomspace(max(min(reuse.largest, most), 1), max(most, 1), CURVE_POINTS)).astype(int)
+    )
+    return CacheNeeds(
+        ideal_hit_frac=reuse.ideal_frac,
+        num_gpu_blocks=num_gpu_blocks,
+        hit_frac=reuse.hit_frac(num_gpu_blocks or most),
+        blocks_for={f"{share:g}": max(reuse.blocks_for(share), reuse.largest) for share in SHARES},
+        most_live_blocks=int(reuse.live.max(initial=0)),
+        block_size=reuse.block_size,
+        curve=[(size, reuse.hit_frac(size)) for size in sizes.tolist()],
+    )
+
+
+def needs_lines(needs: CacheNeeds) -> list[str]:
+    """Return what the KV cache would have to hold as lines for a terminal."""
+    told = []
+    for share in SHOWN_SHARES:
+        blocks = needs["blocks_for"][share]
+        told.append(f"{float(share):.0%} of them {four_digits(blocks * needs['block_size'] / 1e6)}")
+    lines = [
+        f"{'KV needed':<12}an unlimited cache would find {needs['ideal_hit_frac']:.1%} of prompt tokens; "
+        f"million tokens of KV for {', '.join(told)}"
+    ]
+    if own := needs["num_gpu_blocks"]:
+        servers = needs["blocks_for"]["0.95"] / own
+        lines.append(
+            f"{'':<12}one server here has {four_digits(own * needs['block_size'] / 1e6)}: alone it would find "
+            f"{needs['hit_frac']:.1%}; 95% of them take {four_digits(servers)} such servers"
+        )
+    return lines
 
 
 def summarize_sessions(trace: Trace, *, block_size: int) -> SessionsSummary | None:

@@ -59,6 +59,7 @@ class RunPage:
     ``slo_us``: limits of a request by metric. ``twin``: TWIN.yaml as it was read; ``command``: the call.
     ``band``: what the run comes to at the paces that a fit leaves open, None where the twin does not say.
     ``of_fleet``: what a cluster's page has besides; ``headlines``: its further numbers that matter.
+    ``of_sessions``: what the page of a trace of sessions has besides.
     """
 
     trace: Trace
@@ -72,6 +73,7 @@ class RunPage:
     of_fleet: Sequence[PageSection] = ()
     band: PaceBand | None = None
     headlines: Sequence[Headline] = ()
+    of_sessions: Sequence[PageSection] = ()
 
 
 def write_run_page(path: Path, run: RunPage, *, overwrite: bool = False) -> None:
@@ -93,6 +95,7 @@ def page_of_run(run: RunPage) -> str:
             _latencies(run),
             _over_time(run),
             _in_use(run),
+            *run.of_sessions,
             *run.of_fleet,
             _numbers(summary),
             *([_band(run.band)] if run.band else []),

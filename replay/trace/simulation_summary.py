@@ -10,6 +10,7 @@ from typing import TypedDict
 import numpy as np
 
 from replay.distribution import PERCENTILES, Distribution, distribution, distribution_of
+from replay.sessions.summary import CacheNeeds, needs_lines
 from replay.trace.group_summary import Groups, group_lines, summarize_groups
 from replay.trace.measured_window import EVERYTHING, MeasuredPart, Window, measured_rows
 from replay.trace.operator_times import OperatorTimes, operator_lines
@@ -103,6 +104,7 @@ class SimulationSummary(TypedDict):
     ``e2e_us_per_token``: E2E over output tokens; ``prompt_output_ratio``: prompt over output tokens, per request.
     ``kv_offload``: None without a second tier. ``operator_times``: None unless asked for.
     ``num_length_capped``: requests whose answer max_model_len cut. ``measured``: None where all but the warm-up is.
+    ``kv_needed``: the KV cache that sessions' prompts need, None of a trace that does not say what they share.
     ``groups``: the requests that are measured, by service class, tenant, model and adapter.
     Within a window, throughputs count what was finished in it, and latencies and goodput the requests sent in it.
     """
@@ -145,6 +147,7 @@ class SimulationSummary(TypedDict):
     goodput: Goodput | None
     operator_times: OperatorTimes | None
     groups: Groups
+    kv_needed: CacheNeeds | None
 
 
 def summarize(
@@ -210,6 +213,7 @@ def summarize(
         groups=summarize_groups(
             chosen, whole=trace, span_us=span_us, block_size=engine.block_size if engine else 1
         ),
+        kv_needed=None,
     )
 
 
@@ -327,6 +331,8 @@ def table(summary: SimulationSummary, *, unanswered: Sequence[str] = ()) -> str:
     head = " " * 12 + "".join(f"{name:>{COLUMN}}" for name in ("mean", "p50", "p90", "p95", "p99"))
     lines = [*(f"{name:<12}{text}" for name, text in facts), head, *rows, *_goodput_lines(summary)]
     lines += group_lines(summary["groups"])
+    if (needs := summary["kv_needed"]) is not None:
+        lines += needs_lines(needs)
     times = summary["operator_times"]
     return "\n".join(map(terminal, [*lines, *(operator_lines(times) if times is not None else ())]))
 

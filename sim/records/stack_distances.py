@@ -46,8 +46,8 @@ def count_distances(
     """Add up at which distances blocks are found again, requests in the order in which they are served.
 
     ``first_piece``: int64[n + 1], request r asks for ``pieces[first_piece[r] : first_piece[r + 1]]``, from the front of
-    its prompt to the back. ``sizes``: blocks of each piece. ``num_private``: per request, further blocks that it takes and
-    nobody asks for again. ``most_hits``: per request, how many leading blocks may be hits at all.
+    its prompt to the back. ``sizes``: blocks of each piece. ``num_private``: per request, further blocks that it takes
+    and nobody asks for again. ``most_hits``: per request, how many leading blocks may be hits at all.
     ``changes``: int64, at least all blocks + 2: what this adds is how the number of blocks found at distance d, which a
     cache of d blocks and more has, differs from that of d - 1.
     A request's blocks are used from the last to the first, as vLLM gives them back (vllm 0.32.0

@@ -113,6 +113,9 @@ class _Session:
         if not isinstance(self._name, str):
             self._refuse("top", "id", self._name, "text")
         self._ids: dict[int, int] = {}  # the file's number of a block -> the trace's
+        self._said: set[tuple[object, ...]] = (
+            set()
+        )  # shared blocks that have a number here: another one is another
         self._round = 0
 
     def read(self) -> None:
@@ -203,8 +206,9 @@ class _Session:
                 key: tuple[object, ...] = ("own", self._name, own)
                 if self._is_global:
                     key = ("global", own)
-                elif place < len(shared):
+                elif place < len(shared) and shared[place] not in self._said:
                     key = shared[place]
+                    self._said.add(key)
                 number = ids[own] = columns.number_of(key)
             found.append(number)
         return found

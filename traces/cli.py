@@ -288,7 +288,13 @@ def describe(summary: Summary, *, width: int | None = None) -> list[str]:
         ("", _rounded(summary.output_token_throughput, unit="output tokens/s")),
         ("closed loop", f"{summary.concurrency:,} users" if summary.concurrency else None),
         ("prefix groups", f"{summary.num_prefix_groups:,}" if summary.num_prefix_groups else None),
-        ("sessions", f"{summary.num_sessions:,}" if summary.num_sessions else None),
+        ("sessions", f"{summary.num_sessions:,}{_shape(summary)}" if summary.num_sessions else None),
+        (
+            "different blocks",
+            None
+            if summary.distinct_prompt_tokens is None
+            else f"{summary.distinct_prompt_tokens:,} tokens of prompts, each once",
+        ),
         (
             "prefix hit ceiling",
             None
@@ -300,7 +306,9 @@ def describe(summary: Summary, *, width: int | None = None) -> list[str]:
     lines = [f"{name:<20}{text}" for name, text in said if text]
     quantities: list[tuple[str, Quantity | None, float]] = [
         ("prompt tokens", summary.prompt_tokens, 1.0),
+        ("new in a round", summary.new_prompt_tokens, 1.0),
         ("output tokens", summary.output_tokens, 1.0),
+        ("rounds a session", summary.rounds_per_session, 1.0),
         ("TTFT, ms", summary.ttft_us, 1e-3),
         ("E2E, ms", summary.e2e_us, 1e-3),
         ("ITL, ms", summary.itl_us, 1e-3),
@@ -310,6 +318,13 @@ def describe(summary: Summary, *, width: int | None = None) -> list[str]:
     ]
     known = [(name, quantity, scale) for name, quantity, scale in quantities if quantity is not None]
     return [*lines, *_columns(known, width=width), *(f"note: {note}" for note in summary.notes)]
+
+
+def _shape(summary: Summary) -> str:
+    """Return how often sessions branch and join, nothing where they never do."""
+    if not (summary.num_branches or summary.num_joins):
+        return ""
+    return f", {counted(summary.num_branches, 'branch point')}, {counted(summary.num_joins, 'join')}"
 
 
 _COLUMNS = ("n", "mean", "stdev", "min", "p50", "p90", "p99", "max")

@@ -23,6 +23,7 @@ from traces.metrics import (
 )
 from traces.schema import FIELDS
 from traces.tables.hash_chains import chained, own_hashes
+from traces.tables.session_tree import session_tree
 from traces.trace import Trace
 from traces.warm_up import without_warmup
 
@@ -72,6 +73,11 @@ class Summary:
     concurrency: int | None
     num_prefix_groups: int
     num_sessions: int
+    rounds_per_session: Quantity | None
+    num_branches: int
+    num_joins: int
+    new_prompt_tokens: Quantity | None
+    distinct_prompt_tokens: int | None
     prefix_hit_ceiling_frac: float | None
     duration_us: int | None
     request_throughput: float | None
@@ -106,6 +112,7 @@ def summarize_trace(trace: Trace) -> Summary:
         concurrency=None if trace.header.closed_loop is None else trace.header.closed_loop.concurrency,
         num_prefix_groups=trace.cells("prefix_group").num_distinct(),
         num_sessions=trace.cells("session_id").num_distinct(),
+        **_session_shape(trace),
         prefix_hit_ceiling_frac=prefix_hit_ceiling_frac(trace),
         duration_us=duration,
         request_throughput=ok * US_PER_S / duration if duration else None,
@@ -119,6 +126,33 @@ def summarize_trace(trace: Trace) -> Summary:
         foreign_columns=tuple(name for name in trace.table.names if name not in FIELDS),
         notes=(*([cut] if (cut := cut_short_note(trace)) else ()), *metric_notes(counted).lines()),
     )
+
+
+def _session_shape(trace: Trace) -> dict[str, Any]:
+    """Return how long sessions are, how often they branch and join, and how much each prompt adds."""
+    codes, names = trace.cells("session_id").codes()
+    sizes = np.bincount(codes[codes >= 0], minlength=len(names)).astype(np.float64)
+    tree = session_tree(trace.table)
+    waiting, awaited = tree.edges()
+    new, distinct = _prompt_growth(trace)
+    return {
+        "rounds_per_session": quantity(sizes),
+        "num_branches": int((np.bincount(awaited, minlength=1) > 1).sum()),
+        "num_joins": int((np.bincount(waiting, minlength=1) > 1).sum()),
+        "new_prompt_tokens": new,
+        "distinct_prompt_tokens": distinct,
+    }
+
+
+def _prompt_growth(trace: Trace) -> tuple[Quantity | None, int | None]:
+    """Return (the tokens that prompts add to those that they go on from, the tokens of all different blocks)."""
+    block = trace.header.hash_block_size
+    if block is None or "num_parent_hashes" not in trace.table:
+        added = trace.cells("new_input_tokens")
+        return quantity(np.where(trace.cells("round_index").values > 0, added.floats(), np.nan)), None
+    own = own_hashes(trace.table)
+    new = np.where(own.parent >= 0, prompt_tokens(trace) - own.kept * block, np.nan)
+    return quantity(new.astype(np.float64)), len(np.unique(own.ids)) * block
 
 
 def _has_e2e(trace: Trace) -> NDArray[np.bool_]:

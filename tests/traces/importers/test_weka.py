@@ -44,7 +44,8 @@ WITH_SUBAGENTS = session(
         request(0, [1, 2, 3]),
         request(5, [1, 2, 3, 4], think=3.0),
         {
-            "t": 8.0,
+            "t": 15.0,
+            "duration_ms": 7000,
             "agent_id": "x",
             "tool_tokens": 4,
             "requests": [request(0, [7, 8]), request(3, [7, 8, 9], think=1.0)],

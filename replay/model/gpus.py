@@ -35,6 +35,7 @@ class Gpu:
     tflops_16bit: float
     link_gb_per_s: float
     source: str
+    tflops_32bit: float | None = None
     tflops_fp8: float | None = None
     tflops_fp4: float | None = None
     tops_int8: float | None = None
@@ -49,6 +50,11 @@ class Gpu:
         """Return the peak rate of a kind of matrix product; weights of a kind it lacks are computed in 16 bits."""
         rate = getattr(self, RATES[kind])
         return float(self.tflops_16bit if rate is None else rate) * 1e6
+
+    def vector_flops_per_us(self) -> float:
+        """Return the peak rate outside the matrix units; of a GPU that does not say, a sixteenth of the 16-bit rate."""
+        rate = self.tflops_32bit
+        return float(self.tflops_16bit / 16 if rate is None else rate) * 1e6
 
     def bytes_per_us(self) -> float:
         """Return the peak bandwidth of its memory."""

@@ -82,7 +82,8 @@ def _families() -> list[str]:
 def _gpus() -> list[str]:
     head = (
         "`--gpu` and `hardware` take one of these names. Memory in GiB as CUDA reports it, bandwidth in GB/s, dense "
-        "TFLOPS in 16 bits, 8 and 4 bits of floating point, the link in GB/s, one direction, power in W; the sources are in `replay/model/gpus.yaml`. Another "
+        "TFLOPS in 16 bits, 8 and 4 bits of floating point, the link in GB/s, one direction, power in W; the "
+        "sources are in `replay/model/gpus.yaml`. Another "
         "GPU's numbers go under [`hardware`](config.md)."
     )
     rows = [

@@ -1,6 +1,7 @@
 """How far the grids of layers' tables are off at points that they have not seen.
 
-``python -m tests.validation.layer_profiles``. One point in five by a hash, none at an end, of each shape of each table under VTWIN_DATA.
+``python -m tests.validation.layer_profiles``. One point in five by a hash, none at an end, of each shape of each table
+under VTWIN_DATA.
 """
 
 from __future__ import annotations

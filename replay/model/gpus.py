@@ -27,7 +27,7 @@ RATES: dict[MatmulKind, str] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gpu:
-    """One GPU at its best: GiB as CUDA reports them, GB/s, TFLOPS (dense); None where it has no such units."""
+    """One GPU at its best: GiB as CUDA reports them, GB/s, TFLOPS (dense), W; None where it has no such units."""
 
     name: str
     memory_gib: float
@@ -35,9 +35,11 @@ class Gpu:
     tflops_16bit: float
     link_gb_per_s: float
     source: str
+    tflops_32bit: float | None = None
     tflops_fp8: float | None = None
     tflops_fp4: float | None = None
     tops_int8: float | None = None
+    tdp_w: float | None = None
     aliases: tuple[str, ...] = ()
 
     def is_called(self, name: str) -> bool:
@@ -49,6 +51,11 @@ class Gpu:
         rate = getattr(self, RATES[kind])
         return float(self.tflops_16bit if rate is None else rate) * 1e6
 
+    def vector_flops_per_us(self) -> float:
+        """Return the peak rate outside the matrix units; of a GPU that does not say, a sixteenth of the 16-bit rate."""
+        rate = self.tflops_32bit
+        return float(self.tflops_16bit / 16 if rate is None else rate) * 1e6
+
     def bytes_per_us(self) -> float:
         """Return the peak bandwidth of its memory."""
         return self.bandwidth_gb_per_s * 1e3
@@ -58,8 +65,10 @@ class Gpu:
         return self.link_gb_per_s * 1e3
 
 
-NUMBERS = tuple(field.name for field in fields(Gpu) if field.name not in ("name", "source", "aliases"))
-"""The keys of a GPU that are numbers, as ``hardware:`` takes them too."""
+NUMBERS = tuple(
+    field.name for field in fields(Gpu) if field.name not in ("name", "source", "tdp_w", "aliases")
+)
+"""The keys of a GPU that are numbers and decide a step's time or its memory, as ``hardware:`` takes them too."""
 
 
 @lru_cache(maxsize=1)
@@ -106,7 +115,7 @@ def read_gpu(section: Section, *, base: Gpu | None) -> Gpu:
 
 def _row(section: Section) -> Gpu:
     section.refuse_unknown([field.name for field in fields(Gpu)])
-    given = {key: _number(section, key) for key in NUMBERS if key in section}
+    given = {key: _number(section, key) for key in (*NUMBERS, "tdp_w") if key in section}
     name, source = section.text("name"), section.text("source")
     return Gpu(name=str(name), source=str(source), aliases=section.texts("aliases"), **given)
 

@@ -8,6 +8,15 @@ from typing import TypedDict
 from replay.model.gpu_memory import check_parallel
 from replay.model.gpus import Gpu
 from replay.model.layout import ONE_NODE, SENDS_EVERYTHING, Layout
+from replay.model.operators import (
+    CHUNK,
+    convolution_us,
+    pick_us,
+    recurrence_form,
+    recurrence_peak_us,
+    scan_factor,
+    state_form,
+)
 from replay.model.shape import ModelShape
 from sim.latency import PeakTimes
 from traces import ConfigError
@@ -30,7 +39,6 @@ def peak_times(
     check_parallel(shape, tp=tp, pp=pp)
     layout.check(shape, tp=tp)
     refuse_not_timed(shape)
-    attention = shape.attention
     bandwidth, rate16 = gpu.bytes_per_us(), gpu.flops_per_us("16bit")
     in_experts = shape.expert_precision
     attention_weights = _attention_weights(shape, tp=tp)
@@ -40,7 +48,7 @@ def peak_times(
     )
     head_weights = shape.head_parameters() / tp
     matmul, weights = _products(shape, gpu, attention_weights, mlp_weights)
-    whole, part = _mixing(shape, tp=tp)
+    whole, part = _mixing(shape, gpu, tp=tp)
     experts = shape.experts
     return PeakTimes(
         matmul=matmul,
@@ -65,11 +73,12 @@ def peak_times(
         windowed_decode_entry=part.decode_flops / rate16,
         windowed_kv_entry=part.entry_bytes / bandwidth,
         window=part.tokens,
+        **_states(shape, gpu, tp=tp),
         dp=layout.dp,
         ep=layout.expert_ranks(tp) if layout.enable_expert_parallel else 1,
         tp=tp,
         pp=pp,
-        is_grouped=attention.num_kv_heads < attention.num_heads and not attention.is_mla,
+        is_grouped=shape.attention.is_grouped,
         **collectives(shape, gpu, tp=tp, pp=pp, layout=layout),
     )
 
@@ -84,28 +93,24 @@ class _Mixing:
     tokens: int = 0
 
 
-def _mixing(shape: ModelShape, *, tp: int) -> tuple[_Mixing, _Mixing]:
+def _mixing(shape: ModelShape, gpu: Gpu, *, tp: int) -> tuple[_Mixing, _Mixing]:
     """Return what the layers take that see the whole context, and those that see a part of it.
 
-    A state is a part of one token: whatever the length, a decode reads and writes it whole, and a prefill takes its
-    recurrence once per token. An indexer sees the whole context, with one small head of keys; the attention behind it
-    its ``top_k`` tokens, in the latent form (vllm 0.32.0 flashmla_sparse.py), whatever the phase.
+    An indexer sees the whole context, with one small head of keys, in fp8; the attention behind it its ``top_k``
+    tokens, in the latent form (vllm 0.32.0 flashmla_sparse.py), whatever the phase. Its scan takes ``scan_factor``
+    times what attention does for as many FLOPs: its scores are written down, and read again to pick from.
     """
     whole, part = _Mixing(), _Mixing()
     for each in shape.mixers:
         attention, number = each.attention, each.num_layers
-        if each.state is not None:
-            kept = each.state.bytes_per_request(tp, dtype_bytes=shape.dtype_bytes)
-            flops = number * each.state.flops_per_token(tp)
-            part = _plus(
-                part,
-                _Mixing(prefill_flops=flops, decode_flops=flops, entry_bytes=2.0 * number * kept, tokens=1),
-            )
-        elif attention is not None and each.indexer is not None:
+        if attention is not None and each.indexer is not None:
             indexer = each.indexer
-            scan = number * 2.0 * indexer.num_heads * indexer.head_dim
+            rate = gpu.flops_per_us("fp8") / gpu.flops_per_us("16bit")
+            scan = number * 2.0 * indexer.num_heads * indexer.head_dim / rate
             scanned = number * indexer.entry_bytes
-            whole = _plus(whole, _Mixing(prefill_flops=scan, decode_flops=scan, entry_bytes=scanned))
+            whole = _plus(
+                whole, _Mixing(prefill_flops=scan_factor() * scan, decode_flops=scan, entry_bytes=scanned)
+            )
             latent = number * attention.decode_flops_per_entry(tp)
             read = number * shape.token_bytes(each, tp)
             picked = _Mixing(
@@ -123,6 +128,36 @@ def _mixing(shape: ModelShape, *, tp: int) -> tuple[_Mixing, _Mixing]:
     return whole, part
 
 
+class States(TypedDict):
+    """The fields of ``PeakTimes`` that are about layers with a state, or an index."""
+
+    recurrence: float
+    chain: float
+    state: float
+    per_token: float
+
+
+def _states(shape: ModelShape, gpu: Gpu, *, tp: int) -> States:
+    """Return what the layers with a state take, all together: per prompt token, along a prompt, and per request.
+
+    And what a token takes in those with an index, to be given its keys. A token's inputs go through the convolution,
+    its chunk through the recurrence (``replay.model.operators``).
+    """
+    picking = sum(each.num_layers * pick_us() for each in shape.mixers if each.indexer)
+    found = States(recurrence=0.0, chain=0.0, state=0.0, per_token=picking)
+    for each in shape.mixers:
+        if each.state is None:
+            continue
+        form = recurrence_form(each.state)
+        kept = each.state.bytes_per_request(tp, dtype_bytes=shape.dtype_bytes)
+        flops = recurrence_peak_us(each.state, gpu, tp=tp)
+        convolved = convolution_us(each.state, gpu, tp=tp, dtype_bytes=shape.dtype_bytes)
+        found["recurrence"] += each.num_layers * (form.tensor * flops + convolved)
+        found["chain"] += each.num_layers * (form.chunk_us / CHUNK + convolved)
+        found["state"] += each.num_layers * state_form(each.state).moved * 2.0 * kept / gpu.bytes_per_us()
+    return found
+
+
 def _plus(one: _Mixing, other: _Mixing) -> _Mixing:
     return _Mixing(
         prefill_flops=one.prefill_flops + other.prefill_flops,
@@ -136,9 +171,9 @@ def refuse_not_timed(shape: ModelShape) -> None:
     """Raise ConfigError, naming the kind of layer, where no formula here has a model's time per step."""
     kinds = list(shape.not_timed)
     seen = {
-        each.window if each.is_windowed else each.indexer.top_k if each.indexer else 1
+        each.window if each.is_windowed else each.indexer.top_k if each.indexer else 0
         for each in shape.mixers
-        if each.is_windowed or each.indexer or each.state
+        if each.is_windowed or each.indexer
     }
     if len(seen) > 1 and not kinds:
         kinds.append("layers of several windows")

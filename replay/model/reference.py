@@ -82,13 +82,22 @@ def _families() -> list[str]:
 def _gpus() -> list[str]:
     head = (
         "`--gpu` and `hardware` take one of these names. Memory in GiB as CUDA reports it, bandwidth in GB/s, dense "
-        "TFLOPS in 16 bits, the link in GB/s, one direction; the sources are in `replay/model/gpus.yaml`. Another "
+        "TFLOPS in 16 bits, 8 and 4 bits of floating point, the link in GB/s, one direction, power in W; the "
+        "sources are in `replay/model/gpus.yaml`. Another "
         "GPU's numbers go under [`hardware`](config.md)."
     )
     rows = [
         f"| {gpu.name} | {gpu.memory_gib:g} | {gpu.bandwidth_gb_per_s:,.0f} | {gpu.tflops_16bit:,.0f} | "
-        f"{gpu.link_gb_per_s:g} |"
+        f"{_rate(gpu.tflops_fp8)} | {_rate(gpu.tflops_fp4)} | {gpu.link_gb_per_s:g} | {_rate(gpu.tdp_w)} |"
         for gpu in shipped_gpus()
     ]
-    table = ["| GPU | memory | bandwidth | TFLOPS | link |", "|---|--:|--:|--:|--:|", *rows]
+    table = [
+        "| GPU | memory | bandwidth | TFLOPS | FP8 | FP4 | link | power |",
+        "|---|--:|--:|--:|--:|--:|--:|--:|",
+        *rows,
+    ]
     return ["", "## GPUs", "", head, "", *table]
+
+
+def _rate(number: float | None) -> str:
+    return "-" if number is None else f"{number:,.0f}"

@@ -45,6 +45,11 @@ class Attention:
         """Whether keys and values are kept as one latent vector that all heads share."""
         return self.kv_lora_rank > 0
 
+    @property
+    def is_grouped(self) -> bool:
+        """Whether several heads of queries share one of keys and values."""
+        return self.num_kv_heads < self.num_heads and not self.is_mla
+
     def parameters(self, hidden_size: int) -> int:
         """Return how many weights the four projections have (MLA: with its down and up projections)."""
         output = self.num_heads * self.v_head_dim * hidden_size * (2 if self.has_gate else 1)

@@ -37,8 +37,8 @@ class InfoOptions:
     gpu: Annotated[
         str,
         typer.Option(
-            help="A GPU of the table: A30, A40, A100-40, A100-80, L40S, A10G, RTX4090, RTXPRO6000, H100, H200, B200, "
-            "B300, GB200, MI300X."
+            help="A GPU of the table: A30, A40, A100-40, A100-80, L40S, L4, A10G, RTX4090, RTXPRO6000, H100, H200, "
+            "H20, B200, B300, GB200, GB300, MI300X, MI325X, MI355X, B60."
         ),
     ]
     tp: Annotated[int, typer.Option(min=1, max=MOST_GPUS, help="GPUs that share each layer.")] = 1

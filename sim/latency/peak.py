@@ -25,6 +25,9 @@ class PeakTimes:
       reads the touched ones. ``num_experts`` 0: there are none.
     - ``prefill_pair`` x A, ``decode_entry`` x C: attention's products; ``kv_entry`` x entries: reading the cache.
       The ``windowed_`` ones are those of layers that see the last ``window`` tokens only.
+    - ``recurrence`` x P, ``chain`` x P/Q, ``state`` x requests: layers that keep a state compute a prompt in chunks, as
+      many heads and prompts at a time as the GPU holds, but one chunk behind the other; and read and write the state.
+      ``per_token`` x T: kernels with a row per token (top-k). These four are what kernels take, not peaks.
     - ``kv_write`` x T: writing the cache; ``activation`` x T: vectors in and out between the products.
     - ``all_reduce`` x T: the bytes of ``num_all_reduces`` over the link; ``send_recv`` x T: from each pipeline stage
       to the next, all ``pp`` - 1 of them. ``tp``: GPUs that share each layer.
@@ -53,6 +56,10 @@ class PeakTimes:
     windowed_decode_entry: float = 0.0
     windowed_kv_entry: float = 0.0
     window: int = 0
+    recurrence: float = 0.0
+    chain: float = 0.0
+    state: float = 0.0
+    per_token: float = 0.0
     all_reduce: float = 0.0
     num_all_reduces: int = 0
     send_recv: float = 0.0
@@ -71,6 +78,10 @@ class PeakTimes:
             value = getattr(self, field.name)
             if not (np.isfinite(value) and value >= 0):
                 raise InvalidConfig(f"{field.name}: got {value!r}, expected a finite number >= 0")
+
+    def of_states(self) -> dict[str, float]:
+        """Return what layers that keep a state take, by the names of ``StepTable``."""
+        return {name: getattr(self, name) for name in ("recurrence", "chain", "state")}
 
     def experts_touched_frac(self, tokens: Floats) -> Floats:
         """Return which share of the routed experts a step of so many tokens reads, each token choosing at random.

@@ -65,6 +65,7 @@ class Physics(Analytic):
             self.activation * at_peak.activation
             + self.prefill_kv * at_peak.kv_write
             + self.tensor_parallel * (at_peak.all_reduce + at_peak.send_recv + at_peak.all_to_all)
+            + at_peak.per_token
         )
         is_interleaved = 0 < at_peak.num_moe_layers < at_peak.num_layers
         per_moe_layer = self.moe_layer_us + (self.interleaved_moe_layer_us if is_interleaved else 0.0)
@@ -75,7 +76,6 @@ class Physics(Analytic):
             + at_peak.waiting
             + (self.step_us if pp == 1 else 0.0)
         )
-        touched = at_peak.experts_read_frac(tokens)
         entry = max(self.decode_attention * at_peak.decode_entry, self.decode_kv * at_peak.kv_entry)
         windowed = max(
             self.decode_attention * at_peak.windowed_decode_entry, self.decode_kv * at_peak.windowed_kv_entry
@@ -84,7 +84,8 @@ class Physics(Analytic):
             compute=self.expert_compute
             * at_peak.expert_matmul
             * at_peak.expert_tokens(tokens, tile=self.expert_tile),
-            reading=self.weights * at_peak.weights + self.expert_weights * at_peak.expert_weights * touched,
+            reading=self.weights * at_peak.weights
+            + self.expert_weights * at_peak.expert_weights * at_peak.experts_read_frac(tokens),
             rest=per_token * tokens + fixed,
             prefill=self.prefill_compute * at_peak.matmul,
             decode=self.decode_compute * at_peak.matmul,
@@ -104,4 +105,5 @@ class Physics(Analytic):
             window=at_peak.window,
             stages=pp,
             last=self.step_us,
+            **at_peak.of_states(),
         )

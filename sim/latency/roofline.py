@@ -125,7 +125,7 @@ class Roofline(Analytic):
         products += at_peak.expert_matmul * expert_tokens / self.expert_efficiency
         moving = (at_peak.activation + at_peak.kv_write) * tokens / bandwidth
         link = at_peak.all_reduce + at_peak.send_recv + at_peak.all_to_all
-        moving += link * tokens / self.link_efficiency
+        moving += (link / self.link_efficiency + at_peak.per_token) * tokens
         fixed = (
             self.layer_us * at_peak.num_layers
             + self.moe_layer_us * at_peak.num_moe_layers
@@ -160,4 +160,5 @@ class Roofline(Analytic):
             window=at_peak.window,
             stages=pp,
             last=self.step_us,
+            **at_peak.of_states(),
         )

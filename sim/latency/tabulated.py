@@ -40,10 +40,13 @@ Floats = NDArray[np.float64]
     LENGTH,
     STAGES,
     LAST,
-) = range(22)
+    RECURRENCE,
+    CHAIN,
+    STATE,
+) = range(25)
 """Where the numbers stand in ``State.terms``; SIGMA and SEED where Extended has them, too."""
 
-TABLE = 22
+TABLE = 25
 """Where the table begins: compute, reading and rest of 0 tokens, of 1 token, …"""
 
 COMPUTE, READING, REST, COLUMNS = 0, 1, 2, 3
@@ -61,8 +64,10 @@ class StepTable:
     triangle's sides hide each other; with ``exposed`` 1 nothing is hidden and they add up. ``prefills``: pair·A or, if
     that is longer, keys·K for the K KV entries that they read; ``decodes``: entry·C. The same again for layers with a
     window, that see at most ``window`` keys per query. Both take 1 + ``batching`` times as long where they have
-    company. The CPU takes cpu_step + cpu_sequence·S; the step lasts as long as the longer of GPU and CPU and the share
-    ``cpu_exposed`` of the shorter. Beyond the table's end straight lines go on.
+    company. Layers that keep a state: max(recurrence·P, chain·P/Q) + state·Q for prefills, a prompt's chunks being
+    computed one behind the other, and state·D for decodes. The CPU takes cpu_step + cpu_sequence·S; the step lasts as
+    long as the longer of GPU and CPU and the share ``cpu_exposed`` of the shorter. Beyond the table's end straight
+    lines go on.
 
     With ``stages`` pipeline stages that is a batch's time through all of them: max(sample·S, sample_floor) +
     sequence·S + ``last`` is the last one's alone, the rest of the GPU's time is divided evenly, and each stage has the
@@ -91,6 +96,9 @@ class StepTable:
     window: int = 0
     stages: int = 1
     last: float = 0.0
+    recurrence: float = 0.0
+    chain: float = 0.0
+    state: float = 0.0
 
     def terms(self, *, sigma: float = 0.0, seed: int = 0) -> Floats:
         """Return it as ``State.terms``."""
@@ -129,7 +137,8 @@ class StepTable:
         seen = np.minimum(pairs, p * self.window)
         read = np.minimum(keys, q * self.window + p)
         windowed = np.maximum(self.pair_windowed * seen, self.keys_windowed * read)
-        return np.asarray((full + windowed) * (1.0 + self.batching * (q > 1)))
+        chained = np.maximum(self.recurrence * p, self.chain * p / np.maximum(q, 1.0)) + self.state * q
+        return np.asarray((full + windowed) * (1.0 + self.batching * (q > 1)) + chained)
 
     def decodes(self, batch: StepBatch) -> Floats:
         """Return what the attention of decodes takes, float64 µs."""
@@ -139,7 +148,7 @@ class StepTable:
         )
         near = np.minimum(context, d * self.window)
         company = 1.0 + self.batching * (d > 1)
-        return np.asarray((self.entry * context + self.entry_windowed * near) * company)
+        return np.asarray((self.entry * context + self.entry_windowed * near) * company + self.state * d)
 
 
 def looked_up_column(column: Floats, tokens: NDArray[np.int64]) -> Floats:
@@ -169,6 +178,9 @@ _PLACES = {
     WINDOW: "window",
     STAGES: "stages",
     LAST: "last",
+    RECURRENCE: "recurrence",
+    CHAIN: "chain",
+    STATE: "state",
 }
 
 
@@ -190,7 +202,8 @@ def prefills_us(c: Floats, sums: StepSums) -> float:
     seen = min(float(pairs), p * c[WINDOW])
     read = min(float(keys), q * c[WINDOW] + p)
     windowed = max(c[PAIR_WINDOWED] * seen, c[KEYS_WINDOWED] * read)
-    return (full + windowed) * (1.0 + c[BATCHING] * (1.0 if q > 1 else 0.0))
+    chained = max(c[RECURRENCE] * p, c[CHAIN] * p / max(float(q), 1.0)) + c[STATE] * q
+    return (full + windowed) * (1.0 + c[BATCHING] * (1.0 if q > 1 else 0.0)) + chained
 
 
 @part
@@ -211,7 +224,7 @@ def gpu_parts_us(c: Floats, sums: StepSums) -> tuple[float, float, float, float]
     ends = max(c[SAMPLE] * requests, c[SAMPLE_FLOOR]) + c[SEQUENCE] * requests
     near = min(float(context), d * c[WINDOW])
     company = 1.0 + c[BATCHING] * (1.0 if d > 1 else 0.0)
-    decodes = (c[ENTRY] * context + c[ENTRY_WINDOWED] * near) * company
+    decodes = (c[ENTRY] * context + c[ENTRY_WINDOWED] * near) * company + c[STATE] * d
     return dense, ends, prefills_us(c, sums), decodes
 
 

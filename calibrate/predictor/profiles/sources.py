@@ -15,7 +15,7 @@ from calibrate.predictor.profiles.vidur import read_vidur
 SUFFIXES = (".csv", ".parquet")
 
 _NVIDIA = ("v100", "t4", "a10", "a10g", "a30", "a40", "a100", "l4", "l40", "l40s", "h20", "h100", "h200")
-_OTHERS = ("b200", "b300", "gb200", "gb300", "mi300x", "4090", "6000")
+_OTHERS = ("b200", "b300", "gb200", "gb300", "b60", "mi300x", "mi325x", "mi355x", "4090", "6000")
 GPU_NAMES_IN_PATHS = frozenset((*_NVIDIA, *_OTHERS))
 """Parts of a path that say which GPU it was measured on."""
 

@@ -95,12 +95,15 @@ def test_a_gpu_is_found_by_what_people_call_it() -> None:
 
 
 def test_the_table_has_the_gpus_that_people_serve_on_each_with_its_source() -> None:
-    wanted = "A40 A100-40 A100-80 L40S A10G RTX4090 RTXPRO6000 H100 H200 B200 B300 GB200 MI300X"
+    wanted = "A40 A100-40 A100-80 L40S A10G RTX4090 RTXPRO6000 H100 H200 H20 B200 B300 GB200 GB300 L4 B60"
+    wanted += " MI300X MI325X MI355X"
     assert {gpu.name for gpu in shipped_gpus()} >= set(wanted.split())
     for gpu in shipped_gpus():
         assert gpu.source
         assert gpu.flops_per_us("fp8") >= gpu.flops_per_us("16bit")  # or as slow, where it lacks the units
         assert 20 < gpu.memory_gib < 300
+        assert gpu.tdp_w is not None
+        assert 50 < gpu.tdp_w <= 1400
 
 
 def test_a_gpu_can_be_described_by_its_numbers(tmp_path: Path) -> None:

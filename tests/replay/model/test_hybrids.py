@@ -8,6 +8,7 @@ import pytest
 
 from replay.model import find_gpu, peak_times, read_model_config
 from replay.model.layers.kv_cache_groups import cached_layers, dealt
+from replay.model.operators import state_form
 from traces import ConfigError
 
 GROUPS = {
@@ -37,16 +38,39 @@ def test_full_layers_of_wider_heads_have_blocks_of_other_sizes() -> None:
     assert {each.group.kind: each.group.block_size for each in found.groups} == {"full": 32, "sliding": 0}
 
 
-def test_a_decode_reads_a_state_whatever_the_length() -> None:
+def test_a_request_reads_and_writes_a_state_whatever_the_length() -> None:
     gpu = find_gpu("H100")
     shape = read_model_config("nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-BF16")
     at_peak = peak_times(shape, gpu)
     state = next(each for each in shape.mixers if each.state)
     assert state.state is not None
     kept = state.num_layers * state.state.bytes_per_request(1, dtype_bytes=2)
-    assert at_peak.window == 1
-    assert at_peak.windowed_kv_entry == pytest.approx(2 * kept / gpu.bytes_per_us())
+    assert at_peak.window == 0
+    assert at_peak.state == pytest.approx(state_form(state.state).moved * 2 * kept / gpu.bytes_per_us())
     assert at_peak.kv_entry == pytest.approx(shape.kv_bytes_per_token(1) / gpu.bytes_per_us())
+
+
+def test_prompts_through_states_take_what_kernels_were_measured_to_take() -> None:
+    """Qwen3.5-397B's recurrence and convolution on an H100, vLLM 0.24: µs of one layer, by prompts and their tokens."""
+    shape = read_model_config("Qwen/Qwen3.5-397B-A17B")
+    at_peak = peak_times(shape, find_gpu("H100"))
+    for prompts, length, measured_us in (
+        (1, 32768, 1530.9 + 718.7),
+        (16, 4096, 1726.2 + 1455.4),
+        (64, 512, 1019.5 + 722.6),
+    ):
+        tokens = prompts * length
+        long = max(at_peak.recurrence * tokens, at_peak.chain * length) + at_peak.state * prompts
+        assert long / shape.num_state_layers == pytest.approx(measured_us, rel=0.3)
+
+
+def test_states_and_windows_are_timed_together() -> None:
+    shape = read_model_config("Qwen/Qwen3.5-397B-A17B")
+    (states, full) = shape.mixers
+    mixed = replace(shape, mixers=(states, replace(full, kind="sliding", window=512)))
+    at_peak = peak_times(mixed, find_gpu("H100"))
+    assert at_peak.window == 512
+    assert at_peak.state > 0
 
 
 def test_sparse_attention_scans_everything_and_reads_what_it_picks() -> None:

@@ -1,0 +1,279 @@
+"""What operators have to do, in µs at a GPU's peak, from the columns of the tables that measured them.
+
+One function for each kind of operator: rows and a GPU in, the parts of ``replay.model.operators.Form`` out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from replay.model import Gpu
+from replay.model.operators import TAPS
+
+Floats = NDArray[np.float64]
+Work = dict[str, Floats]
+
+BYTES = {"bfloat16": 2.0, "fp8": 1.0, "fp8_block": 1.0, "nvfp4": 0.5625, "int4_wo": 0.53, "w4a16_mxfp4": 0.53}
+KINDS = {
+    "bfloat16": "16bit",
+    "fp8": "fp8",
+    "fp8_block": "fp8",
+    "nvfp4": "fp4",
+    "int4_wo": "16bit",
+    "w4a16_mxfp4": "16bit",
+}
+
+
+def _of(rows: pd.DataFrame, *names: str) -> list[Floats]:
+    return [rows[name].to_numpy(np.float64) for name in names]
+
+
+def _tiles(length: Floats, tile: int) -> Floats:
+    return np.asarray(np.ceil(length / tile) * tile)
+
+
+def _rate(gpu: Gpu, kind: str = "16bit") -> float:
+    return gpu.flops_per_us(kind)  # type: ignore[arg-type]  # a MatmulKind, out of a table
+
+
+def _weights(
+    rows: pd.DataFrame, gpu: Gpu, parameters: Floats, tokens: Floats, column: str = "gemm_type"
+) -> Work:
+    """Return products with so many weights and the reading of them, in the precision of each row."""
+    rate = np.array([_rate(gpu, KINDS[each]) for each in rows[column]])
+    size = np.array([BYTES[each] for each in rows[column]])
+    return {"products": 2 * parameters * tokens / rate, "weights": parameters * size / gpu.bytes_per_us()}
+
+
+def _seen(batch: Floats, tokens: Floats, context: Floats, most: Floats | float) -> Floats:
+    """Return the pairs of prompts whose queries see at most so many keys."""
+    short = np.clip(most - context, 0, tokens)
+    return np.asarray(batch * (short * context + short * (short + 1) / 2 + (tokens - short) * most))
+
+
+def recurrence_prompt(rows: pd.DataFrame, gpu: Gpu) -> Work:
+    """Chunks of 64: three products with each head's matrix, which is written at the end."""
+    heads, width, key, batch, length = _of(
+        rows, "num_v_heads", "head_v_dim", "head_k_dim", "batch_size", "seq_len"
+    )
+    chunks = np.ceil(length / 64)
+    return {
+        "tensor": 6 * heads * width * key * batch * chunks * 64 / _rate(gpu),
+        "moved": batch * heads * width * key * 8 / gpu.bytes_per_us(),
+        "chunk_us": chunks,
+    }
+
+
+def recurrence_decode(rows: pd.DataFrame, gpu: Gpu) -> Work:
+    """Each head's matrix, read and written in float32."""
+    heads, width, key, batch, length = _of(
+        rows, "num_v_heads", "head_v_dim", "head_k_dim", "batch_size", "seq_len"
+    )
+    return {"moved": batch * length * heads * width * key * 8 / gpu.bytes_per_us()}
+
+
+def convolution(rows: pd.DataFrame, gpu: Gpu) -> Work:
+    """Channels in and out, and as many multiplications as there are taps."""
+    heads, width, key_heads, key, tokens = _of(
+        rows, "num_v_heads", "head_v_dim", "num_k_heads", "head_k_dim", "num_tokens"
+    )
+    channels = heads * width + 2 * key_heads * key
+    return {
+        "moved": tokens * channels * 4 / gpu.bytes_per_us(),
+        "vector": 2 * TAPS * tokens * channels / gpu.vector_flops_per_us(),
+    }
+
+
+def attention_decode(rows: pd.DataFrame, gpu: Gpu) -> Work:
+    """KV entries within the window, in blocks of 64; a row for each head of KV."""
+    heads, kv_heads, width, batch, step, window = _of(
+        rows, "num_heads", "num_key_value_heads", "head_dim", "batch_size", "step", "window_size"
+    )
+    keys = np.where(window > 0, np.minimum(step + 1, window), step + 1)
+    entry = 2 * kv_heads * width * rows["kv_cache_dtype"].map(BYTES).to_numpy()
+    moved = batch * (entry * _tiles(keys, 64) + 4 * heads * width)
+    return {"moved": moved / gpu.bytes_per_us(), "row_us": batch * kv_heads * np.ceil(heads / kv_heads / 64)}
+
+
+def attention_prompt(rows: pd.DataFrame, gpu: Gpu) -> Work:
+    """Pairs within the window, in tiles of 128; a row for each tile of queries and head."""
+    heads, kv_heads, width, batch, length, window = _of(
+        rows, "num_heads", "num_key_value_heads", "head_dim", "batch_size", "isl", "window_size"
+    )
+    padded = _tiles(length, 128)
+    most = np.where(window > 0, np.minimum(window + 128, padded), padded)
+    pairs = batch * (most * (most + 128) / 2 + (padded - most) * most)
+    return {
+        "tensor": 4 * heads * width * pairs / _rate(gpu),
+        "moved": 4 * (kv_heads + heads) * width * batch * length / gpu.bytes_per_us(),
+        "row_us": batch * heads * padded / 128,
+    }
+
+
+def encoder(rows: pd.DataFrame, gpu: Gpu) -> Work:
+    """All pairs, in tiles of 128, heads padded to 64 or 128."""
+    heads, width, batch, length = _of(rows, "num_heads", "head_dim", "batch_size", "isl")
+    padded = _tiles(length, 128)
+    return {
+        "tensor": 4 * heads * np.where(width > 64, 128, 64) * batch * padded**2 / _rate(gpu),
+        "moved": 8 * heads * width * batch * length / gpu.bytes_per_us(),
+        "row_us": batch * heads * padded / 128,
+    }
+
+
+def quantize(rows: pd.DataFrame, gpu: Gpu) -> Work:
+    """16 bits in, 8 out; a row for each token."""
+    tokens, width = _of(rows, "m", "k")
+    return {"moved": tokens * width * 3 / gpu.bytes_per_us(), "row_us": tokens}
+
+
+def hyper_connections(rows: pd.DataFrame, gpu: Gpu) -> Work:
+    """Four streams of hidden vectors in and out (DeepSeek-V4)."""
+    tokens, width = _of(rows, "num_tokens", "hidden_size")
+    return {"moved": tokens * width * 16 / gpu.bytes_per_us()}
+
+
+def absorbed(rows: pd.DataFrame, gpu: Gpu) -> Work:
+    """A product of 128 by 512 per head."""
+    tokens, heads = _of(rows, "num_tokens", "num_heads")
+    return {
+        "products": 2 * tokens * heads * 128 * 512 / _rate(gpu),
+        "weights": heads * (128 * 512 + tokens * 640) * 2 / gpu.bytes_per_us(),
+    }
+
+
+def _latent_weights(heads: Floats, sizes: Mapping[str, Floats | float]) -> Floats:
+    hidden, q, kv, rope, nope, v = (sizes[each] for each in ("hidden", "q", "kv", "rope", "nope", "v"))
+    return np.asarray(hidden * (q + kv + rope) + heads * (q * (nope + rope) + kv * (nope + v) + v * hidden))
+
+
+V3 = {"hidden": 7168, "q": 1536, "kv": 512, "rope": 64, "nope": 128, "v": 128, "index_heads": 64}
+GLM = {"hidden": 6144, "q": 2048, "kv": 512, "rope": 64, "nope": 192, "v": 256, "index_heads": 32}
+
+
+def latent_decode(rows: pd.DataFrame, gpu: Gpu) -> Work:
+    """The layer's weights; the latent vectors, in blocks of 64, all heads on each."""
+    heads, batch, step = _of(rows, "num_heads", "batch_size", "step")
+    keys = batch * _tiles(step + 1, 64)
+    return {
+        **_weights(rows, gpu, _latent_weights(heads, V3), batch),
+        "moved": 576 * rows["kv_cache_dtype"].map(BYTES).to_numpy() * keys / gpu.bytes_per_us(),
+        "tensor": 2 * _tiles(heads, 64) * 1088 * keys / _rate(gpu),
+        "row_us": batch,
+    }
+
+
+def latent_prompt(rows: pd.DataFrame, gpu: Gpu) -> Work:
+    """The layer's weights; pairs in tiles of 128, keys and values of each head unpacked."""
+    heads, batch, length = _of(rows, "num_heads", "batch_size", "isl")
+    padded = _tiles(length, 128)
+    return {
+        **_weights(rows, gpu, _latent_weights(heads, V3), batch * length),
+        "tensor": 2 * heads * 320 * batch * padded * (padded + 128) / 2 / _rate(gpu),
+        "row_us": batch * length * heads,
+    }
+
+
+def _sparse(rows: pd.DataFrame) -> tuple[Floats, Floats, Floats]:
+    """Return (heads, weights of the layer and its indexer, heads of the indexer)."""
+    (heads,) = _of(rows, "num_heads")
+    is_glm = rows["model"].str.contains("GLM").to_numpy()
+    sizes = {name: np.where(is_glm, GLM[name], V3[name]).astype(np.float64) for name in V3}
+    index = sizes["index_heads"]
+    own = sizes["q"] * index * 128 + sizes["hidden"] * (128 + index)
+    return heads, _latent_weights(heads, sizes) + own, index
+
+
+def sparse_decode(rows: pd.DataFrame, gpu: Gpu) -> Work:
+    """As latent attention, to 2,048 keys at most; before it a scan of all keys of one head of 128 in fp8."""
+    heads, weights, index = _sparse(rows)
+    batch, step = _of(rows, "batch_size", "step")
+    keys = batch * (step + 1)
+    picked = np.minimum(keys, batch * 2048)
+    entry = np.where(rows["kv_cache_dtype"] == "fp8", 656, 1152)
+    return {
+        **_weights(rows, gpu, weights, batch),
+        "tensor": 2 * heads * 1088 * picked / _rate(gpu),
+        "moved": entry * picked / gpu.bytes_per_us(),
+        "scan": 2 * index * 128 * keys / _rate(gpu, "fp8") + 132 * keys / gpu.bytes_per_us(),
+        "row_us": batch,
+    }
+
+
+def sparse_prompt(rows: pd.DataFrame, gpu: Gpu) -> Work:
+    """The same for the tokens of prompts."""
+    heads, weights, index = _sparse(rows)
+    batch, length, context = _of(rows, "batch_size", "isl", "step")
+    return {
+        **_weights(rows, gpu, weights, batch * length),
+        "tensor": 2 * heads * 1088 * _seen(batch, length, context, 2048.0) / _rate(gpu),
+        "scan": 2 * index * 128 * _seen(batch, length, context, 1e12) / _rate(gpu, "fp8"),
+        "row_us": batch * length,
+    }
+
+
+def _block_sparse(rows: pd.DataFrame) -> tuple[Floats, Floats, Floats]:
+    (heads,) = _of(rows, "num_heads")
+    kv_heads = np.maximum(1, heads / 16)
+    return heads, kv_heads, 6144 * (heads * 256 + 2 * kv_heads * 128 + 256)
+
+
+def block_sparse_decode(rows: pd.DataFrame, gpu: Gpu) -> Work:
+    """MiniMax M3: grouped heads to 2,048 keys at most, picked by a scan of one head of 128."""
+    _, kv_heads, weights = _block_sparse(rows)
+    batch, step = _of(rows, "batch_size", "step")
+    keys, entry = batch * (step + 1), rows["kv_cache_dtype"].map(BYTES).to_numpy()
+    return {
+        **_weights(rows, gpu, weights, batch),
+        "moved": 256 * kv_heads * entry * np.minimum(keys, batch * 2048) / gpu.bytes_per_us(),
+        "scan": 256 * keys / gpu.bytes_per_us(),
+        "row_us": batch,
+    }
+
+
+def block_sparse_prompt(rows: pd.DataFrame, gpu: Gpu) -> Work:
+    """The same for the tokens of prompts, four index heads."""
+    heads, _, weights = _block_sparse(rows)
+    batch, length, context = _of(rows, "batch_size", "isl", "step")
+    return {
+        **_weights(rows, gpu, weights, batch * length),
+        "tensor": 4 * _tiles(heads, 16) * 128 * _seen(batch, length, context, 2048.0) / _rate(gpu),
+        "scan": 2 * 4 * 128 * _seen(batch, length, context, 1e12) / _rate(gpu),
+        "row_us": batch * length,
+    }
+
+
+def index_scores(rows: pd.DataFrame, gpu: Gpu) -> Work:
+    """DeepSeek-V4: 64 heads of 128 in fp8 against every fourth key, in blocks of 64."""
+    batch, length, step = _of(rows, "batch_size", "isl", "step")
+    return {
+        "tensor": 2 * 64 * 128 * batch * length * _tiles((step + length / 2) / 4, 64) / _rate(gpu, "fp8"),
+        "row_us": batch * length,
+    }
+
+
+def routed(rows: pd.DataFrame, gpu: Gpu) -> Work:
+    """The experts that tokens touch at random are read; each has its rows, and half a tile more."""
+    tokens, hidden, width, top, number, tp, ep = _of(
+        rows, "num_tokens", "hidden_size", "inter_size", "topk", "num_experts", "moe_tp_size", "moe_ep_size"
+    )
+    one = 3 * hidden * width / tp
+    touched = number / ep * (1 - (1 - top / number) ** tokens)
+    work = _weights(rows, gpu, one * touched, np.ones(len(rows)), "moe_dtype")
+    rate = np.array([_rate(gpu, KINDS[each]) for each in rows["moe_dtype"]])
+    return {
+        "products": 2 * one * (tokens * top / ep + 8 * touched) / rate,
+        "weights": work["weights"],
+        "row_us": tokens * top / ep * hidden / 1000,
+    }
+
+
+def product(rows: pd.DataFrame, gpu: Gpu) -> Work:
+    """The weights are read, and the tokens' vectors."""
+    m, n, k = _of(rows, "m", "n", "k")
+    work = _weights(rows, gpu, n * k, m, "gemm_dtype")
+    return {"products": work["products"], "weights": work["weights"] + 2 * m * (n + k) / gpu.bytes_per_us()}

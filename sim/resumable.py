@@ -83,7 +83,7 @@ class Engine:
         self._forgotten: dict[int, int] = {}  # steps taken by then, by number, the first to go first
         self._room_for_hashes: dict[int, int] = {}  # of each number that a request was given anew
         has_stages = config.pipeline_parallel_size > 1
-        can_jump = not (config.num_speculative_tokens or config.has_cpu_tier or has_stages)
+        can_jump = not (config.num_speculative_tokens or config.has_blis_tier or has_stages)
         self._coalesce = coalesce and can_jump and record not in ("steps", "blocks")
         self._state = first_state(config, latency, hash_ids, size=size, record=record)
         self._state_in_row: State | None = None
@@ -116,7 +116,7 @@ class Engine:
             capacity = needed if first == 0 else max(needed, 2 * len(state.requests))
             state = with_fresh_rows(state, capacity, self._config)
             state = state._replace(heap=longer(state.heap, capacity + 1))
-            if self._config.pipeline_parallel_size > 1:
+            if self._config.pipeline_parallel_size > 1 or self._config.has_native_offloading:
                 state = state._replace(skipped=longer(state.skipped, capacity))
             self._state = state
         state.requests[first:needed] = rows

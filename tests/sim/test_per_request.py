@@ -81,7 +81,7 @@ def test_every_array_of_an_engine_that_is_as_long_as_the_requests_is_declared(co
     state = Engine.holding(everything(NUM), config, LATENCY)._state
     found = long_arrays(state, NUM)
     assert found <= set(PER_REQUEST) | set(SCRATCH_OF_REQUESTS)
-    expected = {name for name, each in PER_REQUEST.items() if not each.is_asked_for and each.exists(config)}
+    expected = {name for name, each in PER_REQUEST.items() if each.exists(config)}
     assert expected <= found
     assert {"deadline_us", "requests"} <= found
 

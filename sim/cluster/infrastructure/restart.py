@@ -9,7 +9,10 @@ from numpy.typing import NDArray
 
 from sim.engine.state import State
 
-EMPTIED = ("blocks", "hashes", "cpu_slots", "cpu_slot_of_key", "lora_places", "adapter_steps")
+EMPTIED = (
+    *("blocks", "hashes", "cpu_slots", "cpu_slot_of_key", "lora_places", "adapter_steps"),
+    *("chunks", "fences", "kv_links", "counted"),
+)
 """What a process loses when it ends."""
 
 Fresh = dict[str, NDArray[Any]]

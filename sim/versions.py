@@ -84,8 +84,8 @@ CHANGES: Mapping[int, Changes] = {
 OLDEST, NEWEST = min(CHANGES), max(CHANGES)
 
 WITH_KNOWN_OFFLOADING = (31, 32)
-"""Versions 0.N whose ``--kv-offloading-size`` the engine has: 0.32 was driven through recorded cases, and the sources of
-0.31 do the same with one full group. Other versions may decide some of it otherwise
+"""Versions 0.N whose ``--kv-offloading-size`` the engine has: 0.32 was driven through recorded cases, and the sources
+of 0.31 do the same with one full group. Other versions may decide some of it otherwise
 (distributed/kv_transfer/kv_connector/v1/offloading, kv_offload/cpu)."""
 
 KNOWN_VERSIONS = f"0.{OLDEST} to 0.{NEWEST}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -77,7 +77,10 @@ def assert_nothing_is_left(state: Any) -> None:  # noqa: ANN401 - the engine's a
     policy=st.sampled_from(("fcfs", "priority")),
 )
 def test_jumps_change_nothing_and_nothing_is_left_behind_though_clients_go_away(
-    drawn: list[tuple[int, int, int, int, int]], threshold: int, num_cpu_blocks: int, policy: Any
+    drawn: list[tuple[int, int, int, int, int]],
+    threshold: int,
+    num_cpu_blocks: int,
+    policy: Literal["fcfs", "priority"],
 ) -> None:
     config = replace(
         NATIVE, kv_store_threshold=threshold, num_cpu_blocks=num_cpu_blocks, scheduling_policy=policy

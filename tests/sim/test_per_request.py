@@ -45,6 +45,12 @@ CONFIGS = {
     "plain": EngineConfig(**SMALL),  # type: ignore[arg-type]
     "speculating": EngineConfig(num_speculative_tokens=2, synthetic_acceptance_rates=(0.5, 0.25), **SMALL),  # type: ignore[arg-type]
     "staged": EngineConfig(pipeline_parallel_size=2, **SMALL),  # type: ignore[arg-type]
+    "offloading": EngineConfig(
+        kv_offloading="native",
+        num_cpu_blocks=9,
+        async_scheduling=False,
+        **SMALL,  # type: ignore[arg-type]
+    ),
     "costly": EngineConfig(guided_compile_us=50, guided_mask_us=3.0, lora_load_us=10, max_loras=2, **SMALL),  # type: ignore[arg-type]
 }
 

@@ -92,12 +92,18 @@ def _sized(
     rate = hardware.kv_offload_gb_per_s or ASSUMED_GB_PER_S
     if engine.kv_offloading == "native":
         block_us = round(per_token * engine.block_size / (rate * 1e3), 6)
-        speed = {"kv_load_us_per_block": block_us, "kv_store_us_per_block": block_us}
+        offloading = replace(
+            engine, num_cpu_blocks=blocks, kv_load_us_per_block=block_us, kv_store_us_per_block=block_us
+        )
     else:
         has_threshold = written is not None and "kv_offload_threshold" in written
         threshold = engine.kv_offload_threshold if has_threshold else 0.0
-        speed = {"kv_transfer_bandwidth": rate * 1e3 / per_token, "kv_offload_threshold": threshold}
-    offloading = replace(engine, num_cpu_blocks=blocks, **speed)
+        offloading = replace(
+            engine,
+            num_cpu_blocks=blocks,
+            kv_transfer_bandwidth=rate * 1e3 / per_token,
+            kv_offload_threshold=threshold,
+        )
     return offloading, tuple(_notes(hardware, offloading, blocks=blocks, rate=rate))
 
 

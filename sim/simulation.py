@@ -131,7 +131,7 @@ def _check_pacing(closed_loop: tuple[int, int] | None, max_concurrency: int | No
 
 
 def _hold(engine: Engine, closed_loop: tuple[int, int] | None, max_concurrency: int | None) -> None:
-    """Let completions release requests, where they do."""
+    """Make completions release requests, where they do."""
     if closed_loop is not None:
         engine.hold(*closed_loop, is_capped=False)
     if max_concurrency is not None:
@@ -241,7 +241,7 @@ class Simulator:
 
 
 def _take_back_joins(state: State) -> None:
-    """Let nobody wait, as if none of the requests had been told to join yet."""
+    """Clear the queue, as if none of the requests had been told to join yet."""
     queues = state.engine["queues"]
     queues["first_pending"] = queues["last_pending"] = NEVER
     queues["num_added"] = queues["num_deadlines"] = queues["num_fingers"] = 0

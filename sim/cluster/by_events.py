@@ -76,7 +76,7 @@ def _run_events(
     watch: Watch | None,
     until_us: int,
 ) -> World:
-    """Let all events before ``until_us`` happen; look at the instances on the way."""
+    """Process all events before ``until_us``; look at the instances on the way."""
     driver = Driver(operations, states, config)
     while True:
         driver.run(until_us if watch is None else min(watch.next_us, until_us))
@@ -103,7 +103,7 @@ def _has_looked(whole: Table, world: World, states: list[State], watch: Watch) -
 
 
 def _finish_engines(world: World, states: list[State], *, until_us: int) -> None:
-    """Let every engine run to its end, or to a horizon; nothing depends on what it finishes any more."""
+    """Run every engine to its end, or to a horizon; nothing depends on what it finishes any more."""
     for state in states:
         state.engine.settings["log_completions"] = state.engine.settings["pauses_at_completions"] = 0
     if world.first_rank.max() != NEVER:
@@ -116,7 +116,7 @@ def _finish_engines(world: World, states: list[State], *, until_us: int) -> None
 
 
 def _finish_ranks(world: World, states: list[State], *, until_us: int) -> None:
-    """Let ranks that are in step run to their end, or to a horizon."""
+    """Run ranks that are in step to their end, or to a horizon."""
     for first in sorted(set(world.first_rank.tolist())):
         while (rank := finish_ranks(table_of([world]), first, until_us)) != NEVER:
             states[rank] = with_more_room(states[rank])

@@ -119,7 +119,7 @@ def comes_before(heap: Records, left: int, right: int) -> bool:
 
 @part
 def swap_events(heap: Records, left: int, right: int) -> None:
-    """Let two events change places."""
+    """Swap two events."""
     a, b = heap[left], heap[right]
     a.time_us, b.time_us = b.time_us, a.time_us
     a.rank, b.rank = b.rank, a.rank

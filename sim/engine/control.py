@@ -18,7 +18,7 @@ from sim.jit.references import Table
 def join_requests(
     engines: Table, engine: int, order: NDArray[np.int64], by_deadline: NDArray[np.int64]
 ) -> None:
-    """Let requests join at their ``queued_us``; ``order`` is sorted by it, ties by number.
+    """Add requests to the pending list at their ``queued_us``; ``order`` is sorted by it, ties by number.
 
     ``by_deadline``: those of them that have one, sorted by it.
     """

@@ -43,7 +43,7 @@ in two thousand random cases."""
 
 @phase
 def add_arrivals(s: State, by_us: int) -> None:
-    """Let everybody join the queue who is due by a time."""
+    """Put every request that is due by a time into the queue."""
     settings, queues = s.engine[0].settings, s.engine[0].queues
     while queues.first_pending != NEVER:
         request = queues.first_pending
@@ -288,7 +288,7 @@ def bears_news(s: State, batch: int) -> bool:
 
 @part
 def end_unlaunched(s: State, batch: int) -> None:
-    """Let an empty batch that has nothing before it end at once, never launched."""
+    """End an empty batch that has nothing before it at once, never launched."""
     settings, clock = s.engine[0].settings, s.engine[0].clock
     if settings.log_steps:
         log_schedule(s, batch, 0, NEVER)

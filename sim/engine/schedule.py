@@ -234,7 +234,7 @@ def first_chunk(s: State, request: int, num_found: int, padding: int, threshold:
 
 @part
 def ask_elsewhere(s: State, request: int, num_evictable: int) -> int:
-    """Let the head of the queue ask host memory, or another engine, for blocks that the GPU's cache lacks."""
+    """Load what the GPU's cache lacks for the head of the queue, from host memory or another engine."""
     if s.engine[0].settings.has_kv_offloading:
         return ask_host_memory(s, request, num_evictable)
     if not s.transfers[request].do_remote_prefill:
@@ -308,7 +308,7 @@ def schedule_decodes(s: State, batch: int) -> None:
 
 @phase
 def schedule_chunks(s: State, batch: int) -> None:
-    """Let running requests that still prefill share what decodes have left of the budget, in admission order."""
+    """Share what decodes have left of the budget among running requests that still prefill, in admission order."""
     queues, current = s.engine[0].queues, s.engine[0].current_step
     for i in range(queues.num_running):
         request = s.running[i]

@@ -195,7 +195,7 @@ def with_rows_of(state: State, name: str) -> State:
 
 
 def disown_blocks(state: State, rows: slice) -> None:
-    """Let no block be kept for requests whose rows are given again: what they let go is nobody's.
+    """Disown the blocks of requests whose rows are given again: what they let go is nobody's.
 
     A block of a KV cache group that was let go says whose it is by its row (``groups/caching.py:mark_unshared``).
     """

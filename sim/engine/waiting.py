@@ -156,7 +156,7 @@ def earlier(a_us: int, b_us: int) -> int:
 
 @part
 def add_pending(s: State, request: int) -> None:
-    """Let a request join the queue at its ``queued_us``, behind those of the same time."""
+    """Add a request to the pending list at its ``queued_us``, behind those of the same time."""
     queues, r = s.engine[0].queues, s.requests[request]
     queues.num_added += 1
     if queues.first_pending == NEVER:
@@ -236,7 +236,7 @@ def place_fingers(s: State) -> None:
 
 @part
 def lift_first_finger(s: State) -> None:
-    """Let the head of the pending list go: no finger stays on it."""
+    """Remove the head of the pending list: no finger stays on it."""
     queues = s.engine[0].queues
     if queues.first_finger < queues.num_fingers and s.fingers[queues.first_finger] == queues.first_pending:
         queues.first_finger += 1
@@ -277,7 +277,7 @@ def drop_pending(s: State, request: int) -> None:
 
 @phase
 def release_held(s: State, seen_us: int) -> None:
-    """Let a closed loop's next request arrive: its user has seen an answer, a refusal too, and thought.
+    """Make a closed loop's next request arrive: its user has seen an answer, a refusal too, and thought.
 
     Under a cap a slot is free; who takes it arrives when it is due, if that is later.
     """
@@ -310,7 +310,7 @@ def drop_refused(s: State, request: int) -> None:
 
 @phase
 def drop_refused_before(s: State, time_us: int) -> None:
-    """Let refusals before a time be answers: of two answers the earlier one lets the next request of a loop go."""
+    """Count refusals before a time as answers: of two answers the earlier one lets the next request of a loop go."""
     queues = s.engine[0].queues
     request = queues.first_pending
     while request != NEVER and s.requests[request].queued_us < time_us:

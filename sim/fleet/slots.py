@@ -133,7 +133,7 @@ class SlotPool:
         )
 
     def advance(self, time_s: float) -> None:
-        """Let all requests end that are done by then."""
+        """End all requests that are done by then."""
         while self.events and self.events[0][0] <= time_s:
             now, request, start = heapq.heappop(self.events)
             if self.starts[request] != start or np.isfinite(self.end_s[request]):

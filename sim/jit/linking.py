@@ -37,7 +37,7 @@ class _InnerLibrary(JITCodeLibrary):  # type: ignore[misc] # numba is untyped
     codegen = _NoEnvironments()
 
     def finalize(self) -> None:
-        """Let nothing be added any more. Raises RuntimeError the second time."""
+        """Close it: nothing is added any more. Raises RuntimeError the second time."""
         self._raise_if_finalized()
         self._finalized = True
 

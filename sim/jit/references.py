@@ -62,7 +62,7 @@ def table_of(tuples: Sequence[Any]) -> Table:
 
 
 def point_to(table: Table, row: int, arrays: Any, *, before: Any = None) -> None:
-    """Let a row of the table say where these arrays lie.
+    """Write into a row of the table where these arrays lie.
 
     ``before``: the tuple that the row stood for until now; an array that was in it at the same place is passed over.
     Raises TypeError where one is not of the layout that compiled code takes it for.

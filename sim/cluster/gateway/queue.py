@@ -210,7 +210,7 @@ def enter(g: GatewayQueue, q: RequestTable, request: int, time_us: int) -> None:
 
 @part
 def join_ring(g: GatewayQueue, b: Records, flow: int) -> None:
-    """Let a flow have its turn after all others of its band."""
+    """Move a flow behind all others of its band."""
     if b.next_flow == NOWHERE:
         g.flows[flow].next = g.flows[flow].previous = flow
         b.next_flow = flow

@@ -79,7 +79,7 @@ class Nodes:
             node.free_since_us = max(time_us, node.ready_us)
 
     def remove_idle(self, time_us: int) -> None:
-        """Let nodes go that have been empty for long enough by ``time_us``, each when it was; the newest first."""
+        """Release nodes that have been empty for long enough by ``time_us``, each when it was; the newest first."""
         while len(self.present) > self.config.min_nodes:
             ends = [
                 (node.free_since_us + self.config.idle_us, -node.number, node)

@@ -24,7 +24,7 @@ def fresh_caches(state: State) -> Fresh:
 
 
 def forget_host_memory(state: State) -> None:
-    """Let no transfer to or from host memory be under way, and nothing be left to store."""
+    """Cancel all transfers to and from host memory, and all that is left to store."""
     engine = state.engine[0]
     state.engine["kv_offload"] = np.zeros(1, state.engine["kv_offload"].dtype)
     state.free_slots[:] = np.arange(len(state.free_slots), dtype=np.int64)[::-1]

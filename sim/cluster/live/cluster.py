@@ -107,7 +107,7 @@ class LiveCluster:
         is_guided: bool = False,
         sender: RequestOrigin = ANYBODY,
     ) -> tuple[int, int]:
-        """Let a request arrive in the microsecond after ``now_us``; return its number and that time.
+        """Submit a request that arrives in the microsecond after ``now_us``; return its number and that time.
 
         ``sender``: its numbers are below those that the cluster was made for, its priority is one of ``priorities``.
         """
@@ -161,7 +161,7 @@ class LiveCluster:
         self.forget(request)
 
     def forget(self, request: int) -> None:
-        """Let go of a request that nobody asks about any more."""
+        """Forget a request that nobody asks about any more."""
         row = self._row_of.pop(request, None)
         if row is not None:
             self._answers.drop(row)
@@ -185,7 +185,7 @@ class LiveCluster:
             forget(table, 0)
 
     def forget_session(self, session: int) -> None:
-        """Let a session's number be another's: nobody has been sent anywhere with it."""
+        """Give a session's number to another: nobody has been sent anywhere with it."""
         for router in (self._driver.world.router, self._driver.world.prefill_router):
             if session < len(router.session_instance):
                 router.session_instance[session] = NOWHERE
@@ -193,7 +193,7 @@ class LiveCluster:
     # -- time -------------------------------------------------------------------------------------------------
 
     def advance(self, now_us: int) -> None:
-        """Let everything happen that happens by ``now_us``, steps that start then included."""
+        """Process everything that happens by ``now_us``, steps that start then included."""
         until_us = now_us + 1
         if until_us <= self._until_us:
             return
@@ -276,7 +276,7 @@ class LiveCluster:
     # -- writing and planning ---------------------------------------------------------------------------------
 
     def _know_contents(self, highest: int) -> None:
-        """Let snapshots of the prefix caches show contents up to a number."""
+        """Widen snapshots of the prefix caches to contents up to a number."""
         cached = self._driver.world.cached
         if 0 < cached.shape[1] <= highest:
             more = np.zeros((len(cached), min(self._num_keys, 2 * highest + 1)), np.int8)
@@ -296,7 +296,7 @@ class LiveCluster:
         plan_event(self._driver.world.events, time_us, rank, row, row)
 
     def _make_room_for_events(self) -> None:
-        """Let there be room for the few events that are planned from here."""
+        """Make room for the few events that are planned from here."""
         events = self._driver.world.events
         if int(columns(events.counts)["num_planned"][0]) + ROOM > len(events.heap):
             more = with_room_for_events(events, 2 * len(events.heap) + ROOM)

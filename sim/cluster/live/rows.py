@@ -133,7 +133,7 @@ class Rows:
         return {name: found[name] for name in first_name.values()}
 
     def _grow(self) -> None:
-        """Let there be twice as many rows."""
+        """Double the rows."""
         before, self._num = self._num, 2 * self._num
         made: dict[int, Any] = {}
         for name, array in self._arrays_before(before).items():

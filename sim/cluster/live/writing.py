@@ -87,7 +87,7 @@ class Writer:
             queue.target_us[row] = FAR_FUTURE if sender.slo_target_us < 0 else sender.slo_target_us
 
     def _note_shared_outputs(self, request: Requests) -> None:
-        """Let engines know that the contents of answers have ids, once one has."""
+        """Tell engines that the contents of answers have ids, once one has."""
         num_ids = int(request.num_hashes[0])
         if self._shares_outputs or num_ids * self._pools[0].engine.block_size <= request.prompt_tokens[0]:
             return

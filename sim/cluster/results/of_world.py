@@ -136,7 +136,7 @@ def _outcomes(world: World, states: list[State], config: ClusterConfig) -> Outco
 
 
 def _add_prefill(outcomes: Outcomes, prefill: Outcomes, world: World) -> None:
-    """Let the outcomes of requests that were prefilled elsewhere begin there; who did not get further ends there."""
+    """Begin the outcomes of requests that were prefilled elsewhere there; one that got no further ends there."""
     is_split = world.journeys["prefill_instance"] != NEVER
     for name in ("queued_us", "taken_in_us", "scheduled_us", "num_cached_tokens"):
         getattr(outcomes, name)[is_split] = getattr(prefill, name)[is_split]

@@ -48,7 +48,7 @@ def choose_as_vllm(r: Router, f: Fleet) -> int:
 
 @part
 def move_start(r: Router, f: Fleet) -> None:
-    """Let the next scan begin one rank further on, in the versions that do."""
+    """Begin the next scan one rank further on, in the versions that do."""
     s = r.settings[0]
     if s.dp_rule != DP_FIXED_START:
         s.next_place = (s.next_place + 1) % f.counts[0].num_candidates

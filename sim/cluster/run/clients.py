@@ -11,7 +11,7 @@ ARRIVAL = int(EventRank.ARRIVAL)
 
 @part
 def send(w: World, request: int, time_us: int) -> None:
-    """Let a request arrive at ``time_us``, or when it is due if that is later."""
+    """Plan a request's arrival at ``time_us``, or when it is due if that is later."""
     at_us = max(time_us, w.clients.due_us[request])
     plan(w.events, at_us, ARRIVAL, request, request)
 
@@ -34,7 +34,7 @@ def goes_on(w: World, request: int, time_us: int) -> bool:
 
 @phase
 def note_answered(w: World, request: int, time_us: int) -> None:
-    """Let what waited for this request's answer go; a refusal is an answer too."""
+    """Release what waited for this request's answer; a refusal is an answer too."""
     c = w.clients.counts[0]
     if c.has_sessions and goes_on(w, request, time_us):
         return

@@ -22,7 +22,7 @@ COMPLETED, TIMED_OUT = int(Exit.COMPLETED), int(Exit.TIMED_OUT)
 
 @part
 def leave(w: World, request: int, way: int, time_us: int) -> None:
-    """Let a request be gone, by whichever way; its client knows at once, and may try again."""
+    """Remove a request, by whichever way; its client knows at once, and may try again."""
     j, loop = w.journeys[request], w.loop[0]
     j.exit, j.left_us = way, time_us
     if loop.retried_exits != 0 and tries_again(w, request, way, time_us):
@@ -33,7 +33,7 @@ def leave(w: World, request: int, way: int, time_us: int) -> None:
 
 @phase
 def tries_again(w: World, request: int, way: int, time_us: int) -> bool:
-    """Let a client send its request again after a pause, if it does after this way out and has attempts left."""
+    """Plan a request's next attempt after a pause, if this way out is retried and attempts are left."""
     loop = w.loop[0]
     again = request + loop.num_requests
     if (loop.retried_exits >> way) & 1 == 0 or again >= len(w.journeys):
@@ -51,7 +51,7 @@ def tries_again(w: World, request: int, way: int, time_us: int) -> bool:
 
 @part
 def leave_admitted(w: World, request: int, way: int, time_us: int) -> None:
-    """Let a request be gone that had been admitted."""
+    """Remove a request that had been admitted."""
     note_gone(w.admission, w.requests, request)
     leave(w, request, way, time_us)
 
@@ -70,7 +70,7 @@ def hold_adapter(w: World, request: int, instance: int) -> None:
 
 @part
 def leave_instance(w: World, request: int, instance: int) -> None:
-    """Let nobody count a request on an instance any more."""
+    """Take a request out of all counts of an instance."""
     note_finished(w.router, w.fleet, w.requests, request, instance)
     adapter = w.requests.adapter[request]
     if adapter == NOWHERE:
@@ -83,7 +83,7 @@ def leave_instance(w: World, request: int, instance: int) -> None:
 
 @phase
 def hear(w: World, request: int, kind: int, time_us: int) -> None:
-    """Let the gateway know of a request's first token, or of its end."""
+    """Tell the gateway of a request's first token, or of its end."""
     j = w.journeys[request]
     if j.exit != 0:  # evicted with its last token on the way
         return

@@ -46,7 +46,7 @@ class Driver:
         return self.operations.world
 
     def run(self, until_us: int) -> None:
-        """Let every event before ``until_us`` happen; no engine takes a step that starts then or later."""
+        """Process every event before ``until_us``; no engine takes a step that starts then or later."""
         self._look_us[0] = until_us
         while (answer := run_cluster(self.operations.table, until_us, self._margin)) != DONE:
             if (

@@ -79,7 +79,7 @@ def send_to_prefill(w: World, request: int, time_us: int) -> bool:
 
 @phase
 def leave_prefill(w: World, request: int) -> None:
-    """Let nobody count a request on its prefill instance any more."""
+    """Take a request out of all counts of its prefill instance."""
     j = w.journeys[request]
     j.is_prefilling = 0
     note_first_token(w.prefill_router, w.requests, request, j.prefill_instance)
@@ -91,7 +91,7 @@ def leave_prefill(w: World, request: int) -> None:
 
 @phase
 def hear_of_prefill(w: World, request: int, kind: int, time_us: int) -> None:
-    """Let the gateway know that a prompt is computed, or that its client gave up: then its KV is wanted, or not."""
+    """Tell the gateway that a prompt is computed, or that its client gave up: then its KV is wanted, or not."""
     j = w.journeys[request]
     if kind == dt.GOT_FIRST_TOKEN or j.exit != 0:  # lost with its token on the way
         return
@@ -108,7 +108,7 @@ def hear_of_prefill(w: World, request: int, kind: int, time_us: int) -> None:
 
 @phase
 def start_transfer(w: World, request: int, instance: int, time_us: int) -> None:
-    """Let a request's KV begin its way to the instance that has asked for it."""
+    """Start a request's KV on its way to the instance that has asked for it."""
     sender = w.journeys[request].prefill_instance
     start_flow(w.links, request, sender, instance, w.transfers[request].num_blocks, time_us)
     plan_transfers(w)
@@ -125,7 +125,7 @@ def plan_transfers(w: World) -> None:
 
 @phase
 def end_transfers(w: World, time_us: int) -> None:
-    """Let transfers move up to a time, and tell both sides of those that have ended."""
+    """Move transfers up to a time, and tell both sides of those that have ended."""
     if w.loop[0].transfer_planned_us == time_us:
         w.loop[0].transfer_planned_us = NEVER
     move_on(w.links, time_us)
@@ -141,7 +141,7 @@ def end_transfers(w: World, time_us: int) -> None:
 
 @phase
 def tell(w: World, instance: int, request: int, kind: int, time_us: int) -> None:
-    """Let an engine hear that a transfer has ended for it."""
+    """Tell an engine that a transfer has ended for it."""
     deliver(engine_at(w.engines, instance), request, kind, time_us)
     plan_step(w, instance)
 
@@ -166,7 +166,7 @@ def cut_transfer(w: World, request: int, time_us: int) -> None:
 
 @part
 def release_unasked(w: World, request: int, time_us: int) -> None:
-    """Let a prefill instance free the blocks of a request that is gone before it has asked for them."""
+    """Free a prefill instance's blocks of a request that is gone before it has asked for them."""
     if len(w.transfers) > 0 and w.transfers[request].do_remote_prefill:
         w.transfers[request].do_remote_prefill = 0
         tell(w, w.journeys[request].prefill_instance, request, dt.FINISHED_SENDING, time_us)

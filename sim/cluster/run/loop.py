@@ -133,7 +133,7 @@ def take_snapshot(w: World, time_us: int) -> int:
 
 @phase
 def hear_of_step(w: World, request: int, kind: int, time_us: int) -> None:
-    """Let the gateway know what a step has brought a request."""
+    """Tell the gateway what a step has brought a request."""
     if kind == REFUSAL:
         leave_admitted(w, request, REFUSED, time_us)
         return
@@ -191,7 +191,7 @@ def look_around(w: World, time_us: int, rank: int) -> int:
 
 @engine_entry
 def finish_ranks(table: Table, first: int, until_us: int) -> int:
-    """Let the ranks in step with ``first`` take the steps that start before ``until_us``.
+    """Step the ranks that are in step with ``first``, up to the steps that start before ``until_us``.
 
     Return NEVER, or the one that needs room before.
     """
@@ -201,7 +201,7 @@ def finish_ranks(table: Table, first: int, until_us: int) -> int:
 
 @engine_entry
 def run_cluster(table: Table, until_us: int, margin: int) -> int:
-    """Let every event before ``until_us`` happen; return DONE, or what Python must do before it goes on.
+    """Process every event before ``until_us``; return DONE, or what Python must do before it goes on.
 
     ``margin``: how many events one event can plan at most.
     """

@@ -88,7 +88,7 @@ REJECTED, QUEUE_FULL, SHED, EXPIRED, EVICTED, REFUSED, DROPPED, TIMED_OUT = (
 
 @phase
 def arrive(w: World, request: int, time_us: int) -> int:
-    """Let a request reach the gateway."""
+    """Receive a request at the gateway."""
     loop = w.loop[0]
     w.journeys[request].arrival_us = time_us
     if len(w.timeouts_us) > 0 and w.timeouts_us[request] != NEVER:
@@ -143,7 +143,7 @@ def expire(w: World, request: int, time_us: int) -> int:
 
 @phase
 def give_up(w: World, request: int, time_us: int) -> int:
-    """Let a client leave that waits in the gateway's queue; of one at an instance the instance takes care."""
+    """Remove a request whose client gives up in the gateway's queue; of one at an instance the instance takes care."""
     if withdraw(w.queue, request):
         leave_admitted(w, request, TIMED_OUT, time_us)
     return DONE
@@ -229,7 +229,7 @@ def route(w: World, request: int, time_us: int) -> int:
 
 @part
 def tell_refusal(w: World, request: int, time_us: int) -> None:
-    """Let a client know that an instance's front end refuses its request, as soon as it has looked at it.
+    """Tell a client that an instance's front end refuses its request, as soon as it has looked at it.
 
     Answers that come before then come first: each may let another request go.
     """
@@ -286,7 +286,7 @@ def step_may_dispatch(w: World) -> bool:
 
 @phase
 def take_step(w: World, instance: int, time_us: int) -> int:
-    """Let an instance take its next step, and further ones for as long as nothing else can happen.
+    """Step an instance, and again for as long as nothing else can happen.
 
     Where a step may let a queued request go it is one step at a time, however far away the next event is.
     """

@@ -26,7 +26,7 @@ def next_event_us(w: World) -> int:
 
 @part
 def follow(w: World, time_us: int, rank: int, subject: int) -> None:
-    """Let an event follow the one in hand: at once where nothing else comes before it, else in its turn."""
+    """Plan an event behind the one in hand: at once where nothing else comes before it, else in its turn."""
     loop = w.loop[0]
     if next_event_us(w) > time_us and not loop.has_hand:
         loop.has_hand, loop.hand_us, loop.hand_rank, loop.hand_subject = 1, time_us, rank, subject
@@ -45,7 +45,7 @@ def plan_step(w: World, instance: int) -> None:
 
 @part
 def plan_dispatch(w: World, time_us: int) -> None:
-    """Let the gateway's queue hand over at ``time_us``, once."""
+    """Plan the gateway's queue to hand over at ``time_us``, once."""
     loop = w.loop[0]
     if not loop.has_queue or w.queue.counts[0].num_queued == 0:
         return

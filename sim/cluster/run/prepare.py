@@ -188,7 +188,7 @@ def new_world(
 
 
 def split_fleet(fleet: Fleet, config: ClusterConfig) -> Fleet:
-    """Let whoever serves requests whole, or decodes, be the fleet's candidates; return it with the others as such."""
+    """Make those that serve requests whole, or decode, the fleet's candidates; return it with the others as such."""
     prefill = [number for number, role in enumerate(config.role_of) if role == "prefill"]
     set_candidates(fleet, [number for number in range(config.num_instances) if number not in set(prefill)])
     others = fleet._replace(candidates=fleet.candidates.copy(), counts=fleet.counts.copy())

@@ -13,7 +13,7 @@ from sim.jit.compile import part, phase
 
 @phase
 def bring(w: World, instance: int, time_us: int) -> bool:
-    """Let an instance's time pass up to ``time_us`` and hear what it has finished; False when it needs room.
+    """Advance an instance to ``time_us`` and hear what it has finished; False when it needs room.
 
     Where engines keep step (``is_coupled``) they are there already, and what they finish is an event of its own.
     """
@@ -38,7 +38,7 @@ def bring(w: World, instance: int, time_us: int) -> bool:
 
 @part
 def bring_all(w: World, time_us: int) -> bool:
-    """Let the time of every instance pass up to ``time_us``."""
+    """Advance every instance to ``time_us``."""
     for instance in range(len(w.fleet.instances)):  # noqa: SIM110 - numba compiles no generators
         if not bring(w, instance, time_us):
             return False
@@ -47,7 +47,7 @@ def bring_all(w: World, time_us: int) -> bool:
 
 @phase
 def see_two(w: World, request: int, time_us: int) -> bool:
-    """Let time pass for the two instances that power-of-two draws for a request."""
+    """Advance the two instances that power-of-two draws for a request."""
     if w.fleet.counts[0].num_candidates == 0:
         return True
     first, second = draw_two(w.router, w.fleet, request)
@@ -105,7 +105,7 @@ def take_due_snapshots(w: World, time_us: int) -> bool:
 
 @phase
 def see_fleet(w: World, time_us: int) -> bool:
-    """Let ``Fleet`` show what a decision at ``time_us`` may see; False when an engine needs room first."""
+    """Fill ``Fleet`` with what a decision at ``time_us`` may see; False when an engine needs room first."""
     loop = w.loop[0]
     if not loop.is_coupled and not take_due_snapshots(w, time_us):
         return False

@@ -127,7 +127,7 @@ def new_links(
 
 @phase
 def advance(links: Links, time_us: int) -> None:
-    """Let everything move up to ``time_us``, at the rates that hold, and put aside what has ended."""
+    """Move everything up to ``time_us``, at the rates that hold, and put aside what has ended."""
     c = links.counts[0]
     elapsed_us = time_us - c.advanced_us
     c.advanced_us = time_us
@@ -156,7 +156,7 @@ def put_aside(links: Links, request: int) -> None:
 
 @phase
 def set_back(links: Links, number: int) -> None:
-    """Let a pair's clock stand at 0, and the ends of its transfers as far from it as before."""
+    """Set a pair's clock to 0, and the ends of its transfers as far from it as before."""
     pair = links.pairs[number]
     before, root = pair.root, NOWHERE
     while before != NOWHERE:
@@ -169,7 +169,7 @@ def set_back(links: Links, number: int) -> None:
 
 @part
 def begin_moving(links: Links, time_us: int) -> bool:
-    """Let those move whose base latency has passed; return whether any did."""
+    """Start those whose base latency has passed; return whether any did."""
     c = links.counts[0]
     has_begun = False
     while c.first_beginning != NOWHERE and links.flows[c.first_beginning].begins_us <= time_us:
@@ -194,7 +194,7 @@ def pair_of(links: Links, sender: int, receiver: int) -> int:
 
 @phase
 def join_pair(links: Links, request: int) -> None:
-    """Let a transfer move with those of its pair."""
+    """Add a transfer to those of its pair that move."""
     c, flow, node = links.counts[0], links.flows[request], links.nodes[request]
     number = pair_of(links, flow.sender, flow.receiver)
     pair = links.pairs[number]
@@ -242,7 +242,7 @@ def start_flow(links: Links, request: int, sender: int, receiver: int, num_block
 
 @part
 def wait_to_begin(links: Links, request: int) -> None:
-    """Let a transfer wait for its base latency, behind those that started before."""
+    """Queue a transfer for its base latency, behind those that started before."""
     c = links.counts[0]
     links.flows[request].next_beginning = NOWHERE
     if c.first_beginning == NOWHERE:
@@ -254,7 +254,7 @@ def wait_to_begin(links: Links, request: int) -> None:
 
 @phase
 def move_on(links: Links, time_us: int) -> None:
-    """Let everything move up to ``time_us``, and those begin whose base latency has passed."""
+    """Move everything up to ``time_us``, and start those whose base latency has passed."""
     advance(links, time_us)
     if begin_moving(links, time_us):
         share_links(links)
@@ -289,7 +289,7 @@ def is_moving(links: Links, request: int) -> bool:
 
 @phase
 def cut_off(links: Links, request: int, time_us: int) -> None:
-    """Let a transfer under way be no more, as of ``time_us``; those that shared its links get its share.
+    """Cancel a transfer under way, as of ``time_us``; those that shared its links get its share.
 
     Whatever ended by then was taken before.
     """
@@ -327,7 +327,7 @@ def leave_beginnings(links: Links, request: int) -> None:
 
 @part
 def leave_pair(links: Links, number: int) -> None:
-    """Let a pair have one transfer less; without any it is no longer busy."""
+    """Take one transfer off a pair; without any it is no longer busy."""
     c, pair = links.counts[0], links.pairs[number]
     pair.num_flows -= 1
     if pair.num_flows == 0:

@@ -108,7 +108,7 @@ def take_ended(s: State, direction: int, now_us: int) -> int:
 
 @part
 def drop_job(s: State, job: int) -> None:
-    """Let a transfer's row be used again."""
+    """Free a transfer's row."""
     kv = s.engine[0].kv_offload
     s.kv_jobs[job].next = kv.first_free_job
     kv.first_free_job = job
@@ -138,7 +138,7 @@ def only_waits_to_store(s: State) -> bool:
 
 @part
 def flush(s: State, job: int, step: int) -> None:
-    """Let a step wait for a store that was handed over."""
+    """Make a step wait for a store that was handed over."""
     kv, j = s.engine[0].kv_offload, s.kv_jobs[job]
     if j.flush_step != step:
         j.flush_step = step
@@ -148,7 +148,7 @@ def flush(s: State, job: int, step: int) -> None:
 
 @phase
 def flush_request(s: State, request: int, step: int) -> None:
-    """Let a step wait for all stores of a request."""
+    """Make a step wait for all stores of a request."""
     job = s.kv_links[STORE].first_job
     while job != 0:
         if s.kv_jobs[job].request == request and not s.kv_jobs[job].is_departed:

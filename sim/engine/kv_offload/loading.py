@@ -60,7 +60,7 @@ def order_load(s: State, request: int, first: int, num: int) -> None:
 
 @phase
 def ask_host_memory(s: State, request: int, num_evictable: int) -> int:
-    """Let the head of the queue, its hits looked up, ask for more blocks: it loads them, or is passed over, or runs."""
+    """Look for more blocks of the head of the queue, its hits looked up: it loads them, or is passed over, or runs."""
     settings, queues, current = s.engine[0].settings, s.engine[0].queues, s.engine[0].current_step
     r, t, num_hits = s.requests[request], s.transfers[request], current.num_hit_blocks
     t.num_known_blocks = 0
@@ -105,7 +105,7 @@ def note_loaded(s: State, request: int) -> None:
 
 @phase
 def promote_loaded(s: State, request: int) -> None:
-    """Let a request whose blocks have come from host memory be admitted."""
+    """Admit a request whose blocks have come from host memory."""
     note_loaded(s, request)
     promote(s, request)
 

@@ -29,7 +29,7 @@ from sim.jit.compile import part, phase
 
 @part
 def fence(s: State, chunk: int) -> None:
-    """Let whoever is given the block that a chunk is stored from wait for the store."""
+    """Make the next user of the block that a chunk is stored from wait for the store."""
     c = s.chunks[chunk]
     f = s.fences[c.block]
     c.next_of_block, c.is_fenced = f.first_chunk, 1
@@ -38,7 +38,7 @@ def fence(s: State, chunk: int) -> None:
 
 @part
 def end_fence(s: State, chunk: int) -> None:
-    """Let nobody wait for a chunk any more."""
+    """End all waiting for a chunk."""
     c = s.chunks[chunk]
     if not c.is_fenced:
         return

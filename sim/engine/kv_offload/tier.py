@@ -46,7 +46,7 @@ def unlink_chunk(s: State, chunk: int) -> None:
 
 @phase
 def use_in_reverse(s: State, private_start: int, num_blocks: int) -> None:
-    """Let the contents that a request used be those that were used last, its first block after all others."""
+    """Mark the contents that a request used as used last, its first block after all others."""
     for i in range(num_blocks - 1, -1, -1):
         key = s.seen_keys[private_start + i] - 1
         if key >= 0 and s.cpu_slot_of_key[key] != 0:

@@ -22,7 +22,7 @@ from sim.jit.compile import part, phase
 
 @phase
 def deliver(s: State, request: int, kind: int, time_us: int) -> None:
-    """Let a transfer end at ``time_us``, no earlier than any before it; the engine hears of it in its next step."""
+    """End a transfer at ``time_us``, no earlier than any before it; the engine hears of it in its next step."""
     kv = s.engine[0].kv_transfers
     event = s.kv_events[kv.num_delivered % len(s.kv_events)]
     event.time_us, event.request, event.kind = time_us, request, kind
@@ -47,7 +47,7 @@ def has_news(s: State) -> bool:
 
 @part
 def poll_transfers(s: State, batch: int) -> None:
-    """Let a batch that is being scheduled take along what has ended by now."""
+    """Give a batch that is being scheduled what has ended by now."""
     kv = s.engine[0].kv_transfers
     while has_news(s):
         kv.num_polled += 1

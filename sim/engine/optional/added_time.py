@@ -61,7 +61,7 @@ def load_adapter(s: State, adapter: int, step: int) -> int:
 
 @part
 def hold_duty(s: State, added_us: int) -> None:
-    """Let a latency model's slow state stay as it is for added time."""
+    """Keep a latency model's slow state as it is for added time."""
     if s.engine[0].settings.latency_kind == EXTENDED:
         s.engine[0].clock.duty_time_us += added_us // s.engine[0].settings.pipeline_parallel_size
 

@@ -84,6 +84,6 @@ def repeats_preempting_all(s: State) -> bool:
 
 @part
 def forget_outputs(s: State, request: int) -> None:
-    """Let a preempted request start over from its prompt (7)."""
+    """Restart a preempted request from its prompt (7)."""
     if s.engine[0].settings.is_blis:
         s.requests[request].num_tokens = s.requests[request].num_prompt_tokens

@@ -50,7 +50,7 @@ def first_stage_starts_us(s: State, batch: int) -> int:
 
 @phase
 def pass_through_stages(s: State, batch: int, start_us: int, duration_us: int) -> int:
-    """Let a batch that takes ``duration_us`` in all pass through the stages; return when the last one has done."""
+    """Pass a batch that takes ``duration_us`` in all through the stages; return when the last one has done."""
     b, last = s.batches[batch], len(s.stage_free_us) - 1
     if b.num_entries == 0:
         return max(start_us, s.stage_free_us[last])

@@ -99,7 +99,7 @@ class Operations:
     # -- the beginning and the end ----------------------------------------------------------------------------
 
     def begin(self) -> None:
-        """Let the first instances be there, and plan the first looks and failures."""
+        """Start the first instances, and plan the first looks and failures."""
         for nodes in self.nodes.values():
             for _ in range(nodes.config.min_nodes):
                 nodes.order(0, is_there=True)
@@ -237,7 +237,7 @@ class Operations:
                 self._place(slot, each.life, time_us)
 
     def _become_ready(self, slot: int, is_valid: bool, time_us: int) -> None:
-        """Let an instance get requests; not for the first time: with empty caches, and forgotten by the routers."""
+        """Open an instance for requests; not for the first time: with empty caches, and forgotten by the routers."""
         each = self.slots[slot]
         if not is_valid or each.life is None:
             return
@@ -255,7 +255,7 @@ class Operations:
         let_dispatch(self.table, time_us)
 
     def _drain(self, slot: int, time_us: int) -> None:
-        """Let an instance get no more requests, and go when it has none."""
+        """Close an instance for requests; it goes when it has none."""
         each, scaler = self.slots[slot], self.config.pools[self.pool_of[slot]].autoscaler
         assert each.life is not None  # noqa: S101 - it is there
         assert scaler is not None  # noqa: S101 - nobody else lets one go
@@ -295,7 +295,7 @@ class Operations:
         self._notice_drained()
 
     def _notice_drained(self) -> None:
-        """Let those go that have become empty."""
+        """Stop those that have become empty."""
         in_flight = self.world.fleet.instances["num_in_flight"]
         for slot, each in enumerate(self.slots):
             if each.state == DRAINING and in_flight[slot] == 0 and self._has_all_blocks(slot):
@@ -306,7 +306,7 @@ class Operations:
         return bool(state.engine[0].queues.num_free_blocks == len(state.blocks) - 1)
 
     def _end_drain(self, slot: int, left_us: Int64s) -> None:
-        """Let a draining instance be off since its last request was gone, or its last block was read."""
+        """Switch a draining instance off as of when its last request was gone, or its last block was read."""
         journeys, life = self.world.journeys, self.slots[slot].life
         assert life is not None  # noqa: S101 - it drains
         assert life.drained_us is not None  # noqa: S101 - likewise
@@ -319,7 +319,7 @@ class Operations:
         self._give_back(life, int(max(life.drained_us, ends.max(initial=NEVER))))
 
     def _give_back(self, life: Life, time_us: int) -> None:
-        """Let an instance's GPUs be free."""
+        """Free an instance's GPUs."""
         life.stopped_us = time_us
         name = self.config.pools[life.pool].node_pool
         if life.node is not None and name is not None:
@@ -328,7 +328,7 @@ class Operations:
     # -- failures -------------------------------------------------------------------------------------------
 
     def _fail(self, subject: int, time_us: int) -> None:
-        """Let an instance fail, by chance or by the schedule; one that is not up does not."""
+        """Fail an instance, by chance or by the schedule; one that is not up does not."""
         failures = self.config.failures
         assert failures is not None  # noqa: S101 - it was planned
         if subject < 0:
@@ -491,7 +491,7 @@ class Operations:
         self.last_seen = seen
 
     def _show_candidates(self) -> None:
-        """Let the routers choose among those that are ready."""
+        """Make the routers choose among those that are ready."""
         instances = self.world.fleet.instances
         instances["is_candidate"] = [int(each.state == READY) for each in self.slots]
         for fleet, wants_prefill in ((self.world.fleet, False), (self.world.prefill_fleet, True)):
@@ -505,7 +505,7 @@ class Operations:
             )
 
     def _turn(self, slot: int, state: int) -> None:
-        """Let an instance be something else; what was planned for it is void."""
+        """Change an instance's phase; what was planned for it is void."""
         self.slots[slot].state = state
         self.slots[slot].num_changes += 1
 
@@ -538,7 +538,7 @@ class Operations:
             self._plan(at_us, SCALING, 2 * pool + LOOK)
 
     def _make_room(self, num_events: int) -> None:
-        """Let there be room for so many more events."""
+        """Make room for so many more events."""
         events = self.world.events
         need = int(events.counts[0].num_planned) + num_events
         if need > len(events.heap):

@@ -35,7 +35,7 @@ ROUTING, LOST = int(EventRank.ROUTING), int(Exit.LOST)
 
 @phase
 def leave_for_good(w: World, request: int, time_us: int) -> None:
-    """Let nobody count a request on its instance any more."""
+    """Take a request out of all counts of its instance."""
     j = w.journeys[request]
     if not j.got_first_token:
         note_first_token(w.router, w.requests, request, j.instance)
@@ -71,7 +71,7 @@ def hand_back(table: Table, request: int, time_us: int) -> None:
 
 @engine_entry
 def lose(table: Table, request: int, time_us: int) -> None:
-    """Let a request be gone with the instance that it was on, whatever the step under way would have brought it."""
+    """Remove a request with the instance that it was on, whatever the step under way would have brought it."""
     w = world_at(table, 0)
     if w.journeys[request].prefill_instance == NOWHERE:
         take_off_engine(w, request, w.journeys[request].instance)
@@ -105,7 +105,7 @@ def cut_off_transfer(table: Table, request: int, time_us: int) -> None:
 
 @engine_entry
 def take_in_transfers(table: Table, time_us: int) -> None:
-    """Let transfers move up to a time, so that what has ended by then has arrived."""
+    """Move transfers up to a time, so that what has ended by then has arrived."""
     end_transfers(world_at(table, 0), time_us)
 
 
@@ -131,13 +131,13 @@ def stop(table: Table, request: int, time_us: int) -> bool:
 
 @engine_entry
 def let_dispatch(table: Table, time_us: int) -> None:
-    """Let the gateway's queue hand over to an instance that has just become ready."""
+    """Make the gateway's queue hand over to an instance that has just become ready."""
     plan_dispatch(world_at(table, 0), time_us)
 
 
 @engine_entry
 def forget(table: Table, instance: int) -> None:
-    """Let the routers forget what an instance has cached: it begins anew."""
+    """Make the routers forget what an instance has cached: it begins anew."""
     w = world_at(table, 0)
     forget_instance(w.prefill_router if w.roles[instance] == PREFILL else w.router, w.requests, instance)
 

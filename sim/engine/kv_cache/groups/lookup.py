@@ -36,7 +36,7 @@ def take_block(s: State, request: int, first: int, index: int) -> None:
 
 @part
 def leave_out(s: State, first: int, start: int, end: int) -> None:
-    """Let the hit of each group like ``first`` do without blocks ``start`` to ``end``."""
+    """Take blocks ``start`` to ``end`` off the hit of each group like ``first``."""
     group = first
     while group != NEVER:
         for i in range(start, end):

@@ -44,7 +44,7 @@ def release(s: State, block: int, front: int) -> int:
 
 @part
 def let_go_before(s: State, request: int, group: int, num_blocks: int) -> None:
-    """Let go of a request's first blocks in a group, the last of them first, up to those that went before."""
+    """Free a request's first blocks in a group, the last of them first, up to those that went before."""
     row = table_row(s, request, group)
     front = 0
     for i in range(num_blocks - 1, -1, -1):
@@ -57,7 +57,7 @@ def let_go_before(s: State, request: int, group: int, num_blocks: int) -> None:
 
 @part
 def let_states_go_before(s: State, request: int, group: int, num_blocks: int) -> None:
-    """Let go of a request's first states, the last of them first; there are gaps between them."""
+    """Free a request's first states, the last of them first; there are gaps between them."""
     row, have = table_row(s, request, group), s.group_rows[s.requests[request].slot, group]
     front = 0
     for i in range(num_blocks - 1, have.num_retired_blocks - 1, -1):
@@ -70,7 +70,7 @@ def let_states_go_before(s: State, request: int, group: int, num_blocks: int) ->
 
 @part
 def let_last_state_go(s: State, request: int, group: int, num_processed: int) -> None:
-    """Let go of the state before the newest: it was copied when the newest began."""
+    """Free the state before the newest: it was copied when the newest began."""
     have = s.group_rows[s.requests[request].slot, group]
     last = have.last_state_block
     if last == NEVER or last >= cdiv(num_processed, s.kv_cache_groups[group].block_size) - 1:
@@ -83,7 +83,7 @@ def let_last_state_go(s: State, request: int, group: int, num_processed: int) ->
 
 @phase
 def let_skipped_go(s: State, request: int, group: int, num_processed: int) -> None:
-    """Let go of what nobody reads once ``num_processed`` tokens are computed, those in flight not counted."""
+    """Free what nobody reads once ``num_processed`` tokens are computed, those in flight not counted."""
     g = s.kv_cache_groups[group]
     num_skipped = num_skipped_tokens(s, group, num_processed)
     if num_skipped > 0:

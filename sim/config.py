@@ -79,7 +79,7 @@ class EngineConfig:
     batches are in flight, with async scheduling as many as the version has (``max_concurrent_batches``).
 
     Beyond vLLM: ``scheduling_policy`` sjf (shortest prompt first) and reverse-priority; ``priority_scoring`` lets a
-    request's priority change with its age, by ``priority_age_weight`` per second: slo-based makes those who wait
+    request's priority change with its age, by ``priority_age_weight`` per second: slo-based makes those that wait
     more urgent, inverted-slo less.
 
     Speculative decoding is on with ``num_speculative_tokens`` k >= 1. ``synthetic_acceptance_rates``: for each i the

@@ -173,7 +173,7 @@ class Engine:
         return num_waiting, num_running, 1.0 - num_free / (len(state.blocks) - 1)
 
     def outcomes(self) -> Outcomes:
-        """Return what became of every request so far; who runs or waits is UNFINISHED."""
+        """Return what became of every request so far; one that runs or waits is UNFINISHED."""
         return outcomes_of(self._state, self._latency)
 
     def written(self) -> EngineRecord:
@@ -184,7 +184,7 @@ class Engine:
 
 
 def joining_order(queued_us: Int64s, arrival_us: Int64s) -> Int64s:
-    """Return requests in the order in which they join a queue: of those of one time who came first, then by number."""
+    """Return requests in the order in which they join a queue: of those of one time by arrival, then by number."""
     if (arrival_us[1:] >= arrival_us[:-1]).all():
         return np.argsort(queued_us, kind="stable")
     return np.lexsort((arrival_us, queued_us))

@@ -39,7 +39,7 @@ class Simulation(Totals):
 
     ``duration_us`` is the time of the last event, or of the horizon that came before it; ``engine_cpu_s`` is CPU time
     of this thread. ``num_running``, ``num_waiting``: at a horizon, of those that are UNFINISHED (a request that has
-    arrived and does not run waits); without one 0. ``num_in_gateway``: of a cluster, who waits before any engine.
+    arrived and does not run waits); without one 0. ``num_in_gateway``: of a cluster, those that wait before any engine.
     """
 
     outcomes: Outcomes

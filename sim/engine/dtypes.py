@@ -471,7 +471,7 @@ FINISHED_RECVING, FINISHED_SENDING = 0, 1
 KV_TRANSFERS = np.dtype(
     [
         ("num_holding", np.int64),  # requests that hold blocks and do not run: they load, or have just loaded
-        ("num_ready", np.int64),  # of those, who could be admitted
+        ("num_ready", np.int64),  # of those, requests that could be admitted
         ("num_delayed", np.int64),  # requests that are gone and whose blocks are not free yet
         ("num_delivered", np.int64),  # ends of transfers so far;
         ("num_polled", np.int64),  # of those, how many a batch has taken along;

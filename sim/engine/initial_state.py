@@ -508,7 +508,7 @@ def row_of_content(state: st.State, content: int) -> int:
 
 
 def more_slots(state: st.State, length: int) -> dict[str, Any]:
-    """Return the arrays of those who hold blocks, with room for ``length`` requests."""
+    """Return the arrays of requests that hold blocks, with room for ``length`` requests."""
     queues, kv = state.engine[0].queues, state.engine[0].kv_transfers
     before = len(state.block_table)
     table = np.zeros((length, state.block_table.shape[1]), np.uint32)

@@ -67,7 +67,7 @@ def next_block_step(s: State, request: int) -> int:
 def steps_while_all_decode(s: State) -> int:
     """Return for how many steps every running request has a token to compute, 0 unless all of them only decode.
 
-    On the way it lists, per coming step, who needs a block in it, in running order. A sync engine frees a request
+    On the way it lists, per coming step, what needs a block in it, in running order. A sync engine frees a request
     in the step that gives its last token; an async one must look again before it schedules a request whose last
     token is in flight.
     """
@@ -177,7 +177,7 @@ def advance_request(s: State, request: int, num_steps: int, first_end_us: int, l
 
 @phase
 def take_in_meanwhile(s: State, num_steps: int) -> None:
-    """Note when a jump's steps, taken singly, would have found those in the queue who join it during the jump."""
+    """Note when a jump's steps, taken singly, would have found those in the queue that join it during the jump."""
     request, step = s.engine[0].queues.first_pending, 0
     while request != NEVER and s.requests[request].queued_us <= s.ends_us[num_steps - 1]:
         while s.ends_us[step] < s.requests[request].queued_us:

@@ -44,7 +44,7 @@ def num_to_depart(s: State) -> int:
 def num_slots_needed(s: State) -> int:
     """Return an upper bound on the rows of the block table that a step can hand out, where KV is transferred.
 
-    Everybody who waits may be given blocks for its KV, at least one each.
+    Each request that waits may be given blocks for its KV, at least one each.
     """
     settings, queues = s.engine[0].settings, s.engine[0].queues
     most = settings.max_num_seqs - queues.num_running

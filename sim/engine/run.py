@@ -1,4 +1,4 @@
-"""The engine's loop: add who has arrived, schedule, run, update; one batch at a time, or several in flight.
+"""The engine's loop: add what has arrived, schedule, run, update; one batch at a time, or several in flight.
 
 ``run`` returns when the next step would start at ``until_us`` or later, when there is nothing left to do, or when
 Python has to make an array larger.

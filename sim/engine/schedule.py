@@ -352,7 +352,7 @@ def schedule_otherwise(s: State, batch: int) -> None:
 
 @phase
 def schedule(s: State, batch: int) -> None:
-    """Fill a batch: who computes how many tokens in this step."""
+    """Fill a batch: which request computes how many tokens in this step."""
     settings, queues, current, totals = (
         s.engine[0].settings,
         s.engine[0].queues,

@@ -77,7 +77,7 @@ class State(NamedTuple):
         np.int64
     ]  # per request: the first step in which it may decode; empty: one stage
     first_in_round: NDArray[np.uint32]  # scratch of a jump: per step of its first block_size,
-    last_in_round: NDArray[np.uint32]  # who needs a block in it, as linked lists of
+    last_in_round: NDArray[np.uint32]  # requests that need a block in it, as linked lists of
     next_in_round: NDArray[np.uint32]  # positions in `running`
     ends_us: NDArray[np.int64]  # scratch of a jump: when each of its steps gives its tokens
     duties: NDArray[np.float64]  # scratch of a jump: the compute duty after each of its steps
@@ -111,7 +111,7 @@ SharedBy = Literal["fleet", "side", "pool", "engine"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PerRequest:
-    """An array of ``State`` with a row per request: what a row is before its request is written, and who has it.
+    """An array of ``State`` with a row per request: what a row is before its request is written, and whose it is.
 
     ``fill``: a number, or of records the fields that are not 0. ``exists``: from the start, of an engine that is so
     configured; an array that does not exist has no rows. ``is_asked_for``: it comes into being once a request asks.

@@ -133,7 +133,7 @@ def skip_head(s: State, request: int) -> None:
 
 @phase
 def put_skipped_back(s: State) -> None:
-    """Put those who were passed over back where they stood."""
+    """Put requests that were passed over back where they stood."""
     current = s.engine[0].current_step
     for i in range(current.num_skipped - 1, -1, -1):
         prepend_request(s, s.skipped[i])
@@ -279,7 +279,7 @@ def drop_pending(s: State, request: int) -> None:
 def release_held(s: State, seen_us: int) -> None:
     """Make a closed loop's next request arrive: its user has seen an answer, a refusal too, and thought.
 
-    Under a cap a slot is free; who takes it arrives when it is due, if that is later.
+    Under a cap a slot is free; the request that takes it arrives when it is due, if that is later.
     """
     settings, queues = s.engine[0].settings, s.engine[0].queues
     if queues.next_held >= queues.num_requests:

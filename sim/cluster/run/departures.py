@@ -1,4 +1,4 @@
-"""How requests leave: by whichever way, everybody who counts them is told once."""
+"""How requests leave: by whichever way, everything that counts them is told once."""
 
 from __future__ import annotations
 

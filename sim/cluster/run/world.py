@@ -101,7 +101,7 @@ DECISION = np.dtype(
     [("time_us", np.int64), ("request", np.int64), ("instance", np.int64), ("is_prefill", np.int64)],
     align=True,
 )
-"""``is_prefill``: of who computes the prompt, where another instance decodes."""
+"""``is_prefill``: of the instance that computes the prompt, where another instance decodes."""
 
 
 class DecisionLog(NamedTuple):

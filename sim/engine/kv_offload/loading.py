@@ -1,4 +1,4 @@
-"""Blocks that come from host memory: who asks for them, waits aside while they come, and is told.
+"""Blocks that come from host memory: which requests ask for them, wait aside while they come, and are told.
 
 A request at the head of the queue asks for what follows on its hit in the GPU's prefix cache. It gets all its blocks
 at once, and does not run before it is told, after a step, that they are filled; others go by. While anything that it
@@ -112,7 +112,7 @@ def promote_loaded(s: State, request: int) -> None:
 
 @phase
 def report_loads(s: State, now_us: int) -> int:
-    """Tell who has its blocks by now; return how many transfers that were."""
+    """Tell requests that have their blocks by now; return how many transfers that were."""
     kv, num = s.engine[0].kv_offload, 0
     while True:
         job = take_ended(s, LOAD, now_us)

@@ -24,7 +24,7 @@ from sim.engine.kv_offload.tier import REFUSED, offer, use_in_reverse
 from sim.engine.state import State
 from sim.jit.compile import part, phase
 
-# -- who is gone ----------------------------------------------------------------------------------------------
+# -- requests that are gone ------------------------------------------------------------------------------------
 
 
 @part
@@ -117,7 +117,7 @@ def begin_orders(s: State) -> None:
 
 @part
 def note_given(s: State, request: int, first: int, step: int) -> None:
-    """Note that a step gives a request its blocks from ``first`` on, and wait for the stores of who had them before."""
+    """Note that a step gives a request its blocks from ``first`` on; wait for the stores of those that had them before."""
     r = s.requests[request]
     for i in range(first, r.num_blocks):
         f = s.fences[s.block_table[r.slot, i]]
@@ -130,7 +130,7 @@ def note_given(s: State, request: int, first: int, step: int) -> None:
 
 @phase
 def note_all_given(s: State, batch: int) -> None:
-    """Note all blocks that a step gives to anybody who computes or loads in it."""
+    """Note all blocks that a step gives to requests that compute or load in it."""
     step, job = s.batches[batch].step, s.engine[0].kv_offload.first_new
     while job != 0:
         note_given(s, s.kv_jobs[job].request, 0, step)

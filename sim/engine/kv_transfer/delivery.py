@@ -62,7 +62,7 @@ def brings_news(s: State, batch: int) -> bool:
 
 @phase
 def hear_of_transfers(s: State, batch: int) -> None:
-    """Take in what a batch's results say: blocks that were read are free, who has all its KV is ready."""
+    """Take in what a batch's results say: blocks that were read are free, a request that has all its KV is ready."""
     kv = s.engine[0].kv_transfers
     kv.num_heard = 0
     while brings_news(s, batch):
@@ -102,7 +102,7 @@ def keeps_blocks(s: State, request: int) -> bool:
 
 @part
 def keeps_state_for_jumps(s: State) -> bool:
-    """Return whether equal steps may be taken at once: none brings news, and nobody who is ready could join."""
+    """Return whether equal steps may be taken at once: none brings news, and no request that is ready could join."""
     kv, settings, queues = s.engine[0].kv_transfers, s.engine[0].settings, s.engine[0].queues
     if kv.num_applied < kv.num_delivered:
         return False

@@ -2,7 +2,7 @@
 
 It asks in its turn in the queue, and all of its prompt must fit beside what partial prefills still need. Its blocks are
 not in the prefix cache before they are filled, and it counts against neither seats nor token budget. Once its KV is
-there, it goes before everybody who holds no blocks. The last token of its prompt is computed again: its logits are
+there, it goes before all that hold no blocks. The last token of its prompt is computed again: its logits are
 needed (vllm 0.32.0 v1/core/sched/scheduler.py: schedule, _update_waiting_for_remote_kv).
 """
 
@@ -17,7 +17,7 @@ from sim.engine.state import State
 from sim.engine.waiting import goes_before, remove_request
 from sim.jit.compile import part, phase
 
-# -- who holds blocks and does not run ------------------------------------------------------------------------
+# -- requests that hold blocks and do not run ------------------------------------------------------------------------
 
 
 @part

@@ -196,7 +196,7 @@ def came_us(s: State, request: int) -> int:
 
 @phase
 def move_to_its_place(s: State, request: int) -> None:
-    """Move a request whose grammar has compiled forward to where it stood: before those who came later.
+    """Move a request whose grammar has compiled forward to where it stood: before those that came later.
 
     Of fcfs's queue, at whose end it is. vLLM keeps such a request in the queue and passes over it.
     """

@@ -1,11 +1,11 @@
-"""``engine.batching``: who is put into a batch by orca, sarathi and static; vLLM's own rule is in ``schedule``.
+"""``engine.batching``: what orca, sarathi and static put into a batch; vLLM's own rule is in ``schedule``.
 
 1. All three: first come, first served. No prefix cache. Every running request that decodes gets its token in every
    step, in the order of admission; no token budget stops it.
 2. Orca and static: at admission a request reserves blocks for its prompt and all the tokens that it may make. There is
-   no token budget: a prompt is computed in one piece. Nobody is ever preempted.
-3. Static: while anybody runs nobody is admitted. A batch runs to its end; who is done early leaves, and gives nobody
-   his seat.
+   no token budget: a prompt is computed in one piece. None is ever preempted.
+3. Static: while any request runs none is admitted. A batch runs to its end; one that is done early leaves, and gives
+   its seat to none.
 4. Sarathi: ``max_num_batched_tokens`` is the budget of a step. Decodes take theirs of it first, then running requests
    that still prefill, then waiting ones, each at most what is left. At admission a request reserves the blocks of all
    its known tokens. A decode that finds no block preempts the one admitted last, which may be itself; that one goes to

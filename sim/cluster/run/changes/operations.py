@@ -287,7 +287,7 @@ class Operations:
             hand_back(self.table, int(request), time_us)
 
     def _stop_all(self, slot: int, time_us: int) -> None:
-        """End what a draining instance still has; who gets its last token with the step under way gets it."""
+        """End what a draining instance still has; what gets its last token with the step under way gets it."""
         rows = self._requests_on(slot)
         self._make_room(4 * len(rows) + 64)
         for request in rows:

@@ -38,7 +38,7 @@ def has_events(world: World) -> bool:
     """Return whether a planned event brings any request further.
 
     None does that is about a request that is gone: its token was on the way as its instance failed. Nor does the start
-    of a step by itself: who shall be in it may be gone, and what an engine has to do says ``has_work``.
+    of a step by itself: requests that shall be in it may be gone, and what an engine has to do says ``has_work``.
     """
     events = columns(world.events.heap)[: int(world.events.counts[0].num_planned)]
     return bool(np.isin(events["rank"], OF_MANY).any()) or _any_under_way(world, rows_of_events(world))

@@ -96,7 +96,7 @@ def lets_go(s: State, request: int, num_processed: int) -> bool:
 
 @part
 def can_take(s: State, step: int, watches_for_room: bool) -> bool:
-    """Return whether a step finds blocks for all who are due in it, and nobody who waits may get in by it."""
+    """Return whether a step finds blocks for all requests that are due in it, and none that waits may get in by it."""
     settings, queues = s.engine[0].settings, s.engine[0].queues
     num_needed = 0
     for i in range(queues.num_running):
@@ -126,7 +126,7 @@ def first_visits(s: State) -> int:
 
 @part
 def visit_all_due(s: State, step: int) -> int:
-    """Give all who are due in a step their blocks, in running order; return the next step that anybody is due in."""
+    """Give all requests that are due in a step their blocks, in running order; return the next step with any."""
     first = ENDLESS
     for i in range(s.engine[0].queues.num_running):
         if s.next_in_round[i] == step:

@@ -117,7 +117,7 @@ def begin_orders(s: State) -> None:
 
 @part
 def note_given(s: State, request: int, first: int, step: int) -> None:
-    """Note that a step gives a request its blocks from ``first`` on; wait for the stores of those that had them before."""
+    """Note that a step gives a request its blocks from ``first`` on; wait for the stores of those that had them."""
     r = s.requests[request]
     for i in range(first, r.num_blocks):
         f = s.fences[s.block_table[r.slot, i]]

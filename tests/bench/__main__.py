@@ -6,6 +6,7 @@ import argparse
 import json
 from pathlib import Path
 
+from tests.bench.agents import agents_table, measure_agents
 from tests.bench.cluster import cluster_table, measure_clusters
 from tests.bench.commands import commands_table, measure_commands
 from tests.bench.engine import as_table, machine, measure_all
@@ -21,9 +22,17 @@ def main() -> None:
     clusters = measure_clusters()
     print(cluster_table(clusters), end="\n\n")
     commands = measure_commands()
-    print(commands_table(commands))
+    print(commands_table(commands), end="\n\n")
+    agents = measure_agents()
+    print(agents_table(agents))
     RESULTS.parent.mkdir(exist_ok=True)
-    document = {"machine": machine(), "engine": engine, "clusters": clusters, "commands": commands}
+    document = {
+        "machine": machine(),
+        "engine": engine,
+        "clusters": clusters,
+        "commands": commands,
+        "agents": agents,
+    }
     RESULTS.write_text(json.dumps(document, indent=2) + "\n")
 
 

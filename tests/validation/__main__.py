@@ -8,6 +8,7 @@ import tempfile
 from pathlib import Path
 
 from tests.validation import (
+    agents,
     capacity_coverage,
     clusters,
     cpu,
@@ -38,6 +39,7 @@ def main() -> None:
     parser.add_argument(
         "--only",
         choices=(
+            "agents",
             "production",
             "cpu",
             "h100",
@@ -63,6 +65,7 @@ def main() -> None:
         bench = options.data / "llmservingsim_bench"
         unfitted = ("roofline", "physics", "physics/blis-iter29")
         tables = {
+            "agents": lambda: agents.table(options.data),
             "production": lambda: production.table(options.data, Path(work)),
             "cpu": lambda: cpu.table(options.data, Path(work), tuple(options.models)),
             "h100": lambda: h100.table(Path(work), tuple(options.models)),

@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from observe.plan.chains import Chain, chains_of, is_token_ids, rounds_that_extend
-from observe.plan.prompts import BLOCK, GROUP, OWN, Prompts, Segment, key_of
+from observe.plan.prompt_parts import PromptParts, prompt_parts
+from observe.plan.prompts import Prompts, num_tokens
 from observe.plan.request_body import BodyShape
 from observe.plan.unsent import unsent_notes
 from observe.senders.exchange import one_line
-from traces import TraceError, prompt_tokens
+from traces import TraceError
 from traces.workload import as_sent
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ class SendPlan:
     max_tokens: Sequence[int]
     prompts: Prompts
     shape: BodyShape
-    segments: Sequence[tuple[Segment, ...]]
+    parts: PromptParts
     models: Sequence[str | None]
     headers: Sequence[tuple[tuple[str, str], ...]]
     priorities: Sequence[int | None]
@@ -106,7 +107,7 @@ class SendPlan:
 
     def prompt(self, index: int) -> bytes:
         """Return the prompt of row ``index`` as JSON; of a row that builds on another, what it adds."""
-        return self.prompts.render(self.segments[index])
+        return self.prompts.render(self.parts.of(index))
 
     def prefix_tokens(self, index: int) -> int:
         """Return how many of the tokens of row ``index`` are those of its prefix group."""
@@ -114,7 +115,7 @@ class SendPlan:
 
     def num_prompt_tokens(self, index: int) -> int:
         """Return the tokens of ``prompt``."""
-        return sum(segment.length for segment in self.segments[index])
+        return num_tokens(self.parts.of(index))
 
     def body_with(self, index: int, prompt: bytes) -> bytes:
         """Return the body of row ``index`` with this prompt, JSON already."""
@@ -149,7 +150,7 @@ def make_plan(
     chains = chains_of(trace)
     extends_row = rounds_that_extend(trace, chains)
     due = _due_us(trace, chains)
-    segments, notes = _segments(trace, extends_row)
+    parts, notes = prompt_parts(trace, extends_row)
     plan = SendPlan(
         trace=trace,
         due_us=due,
@@ -159,7 +160,7 @@ def make_plan(
         max_tokens=_max_tokens(trace),
         prompts=prompts,
         shape=shape,
-        segments=segments,
+        parts=parts,
         models=_requested_models(trace),
         headers=gateway_headers(trace),
         priorities=_priorities(trace, class_priority),
@@ -237,41 +238,6 @@ def _max_tokens(trace: Trace) -> list[int]:
         row = int(np.flatnonzero(wanted.isna())[0]) + 1
         raise TraceError(f"row {row}, output_tokens: got an empty cell, expected it or max_tokens")
     return [max(int(count), 1) for count in wanted]
-
-
-def _segments(
-    trace: Trace, extends_row: Mapping[int, int]
-) -> tuple[list[tuple[Segment, ...]], tuple[str, ...]]:
-    """Return each row's prompt as segments, and what had to be changed to make them.
-
-    Of a row that builds on another: what it adds.
-    """
-    totals = prompt_tokens(trace)
-    empty = int(np.count_nonzero(totals < 1))
-    notes = (f"{empty} prompts of 0 tokens are sent as 1 token",) if empty else ()
-    block = trace.header.hash_block_size
-    hashes, groups = trace.column("prefix_hashes").tolist(), trace.column("prefix_group").tolist()
-    shared, added = trace.column("prefix_length").tolist(), trace.column("new_input_tokens").tolist()
-    rows: list[tuple[Segment, ...]] = []
-    for row, total in enumerate(np.maximum(totals, 1).tolist()):
-        if row in extends_row:
-            rows.append((Segment(OWN, row, max(int(added[row]), 1)),))
-            continue
-        if block is not None and isinstance(hashes[row], str):
-            segments = _hashed(hashes[row].split(), block, total=total)
-        elif isinstance(groups[row], str) and shared[row] > 0:
-            segments = [Segment(GROUP, key_of(groups[row]), min(int(shared[row]), total))]
-        else:
-            segments = []
-        own = total - sum(segment.length for segment in segments)
-        rows.append((*segments, *([Segment(OWN, row, own)] if own else [])))
-    return rows, notes
-
-
-def _hashed(ids: list[str], block: int, *, total: int) -> list[Segment]:
-    """Return the segments that the block hashes cover: equal ids share content, the last may be partial."""
-    lengths = (min(block, total - start) for start in range(0, total, block))
-    return [Segment(BLOCK, key_of(name), length) for name, length in zip(ids, lengths, strict=False)]
 
 
 def prebuild(plan: SendPlan, most_bytes: int) -> None:

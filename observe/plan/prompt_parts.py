@@ -1,4 +1,4 @@
-"""Each request's prompt as parts, made when it is asked for: a plan holds no prompt of 100,000 tokens, not even its parts."""
+"""What each prompt is made of, worked out when it is asked for: a plan holds no prompt of 100,000 tokens."""
 
 from __future__ import annotations
 

@@ -153,7 +153,9 @@ class WordPrompts:
         lengths = [_lengths(part) for part in parts]
         counts = np.array(self.word_counts(np.concatenate(lengths)), np.int64)
         drawn: list[str] = [self.anchor]
-        for part, own in zip(parts, np.split(counts, np.cumsum([len(each) for each in lengths])), strict=False):
+        for part, own in zip(
+            parts, np.split(counts, np.cumsum([len(each) for each in lengths])), strict=False
+        ):
             if isinstance(part, Blocks):
                 sized: Part = Blocks(part.keys, own)
             else:

@@ -16,6 +16,7 @@ WORKLOAD_COLUMNS = (
     *("prefix_group", "prefix_length", "input_tokens", "text_tokens", "image_tokens", "audio_tokens"),
     *("video_tokens", "reason_ratio", "deadline_us", "slo_target_us", "arrival_time_us"),
     *("think_time_us", "prefix_hashes", "new_input_tokens"),
+    *("parent_request_id", "awaited_request_ids", "num_parent_hashes"),
 )
 """What a request was to be: copied from the plan's trace."""
 

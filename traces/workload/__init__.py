@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from traces.workload.draw import unit_gaps
-    from traces.workload.model import Arrival, ArrivalProcess, Workload
+    from traces.workload.model import DEFAULT_SEED, Arrival, ArrivalProcess, Workload
     from traces.workload.options import (
         LENGTH_NAMES,
         WorkloadOptions,
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from traces.workload.synthesis import synth, trace_from_options
 
 __all__ = [
+    "DEFAULT_SEED",
     "LENGTH_NAMES",
     "PRESETS",
     "Arrival",
@@ -64,6 +65,7 @@ __all__ = [
 _HOMES = {
     "Arrival": "traces.workload.model",
     "ArrivalProcess": "traces.workload.model",
+    "DEFAULT_SEED": "traces.workload.model",
     "LENGTH_NAMES": "traces.workload.options",
     "PRESETS": "traces.workload.resolve",
     "SessionOptions": "traces.workload.recorded.session_options",

@@ -101,7 +101,10 @@ def _draw_blocks(salt: int, blocks: Blocks, choices: int) -> NDArray[np.int64]:
     with np.errstate(over="ignore"):  # modulo 2**64
         seeds = _mixed(_mixed(blocks.keys + salted) + salted)
         bits = _mixed(np.repeat(seeds, blocks.lengths) + (places + 1).astype(np.uint64) * _GOLDEN)
-    return (bits >> np.uint64(11)).astype(np.int64) % choices
+        scaled = (bits >> np.uint64(32)) * np.uint64(choices) >> np.uint64(
+            32
+        )  # below choices, without a division
+    return scaled.astype(np.int64)
 
 
 def _mixed(bits: NDArray[np.uint64]) -> NDArray[np.uint64]:

@@ -41,51 +41,61 @@ class Hits:
     twin: int
 
 
+class Rows:
+    """Rows of a trace, request by request; blocks are new unless a parent's are kept."""
+
+    def __init__(self) -> None:
+        self.rows: list[dict[str, object]] = []
+        self._rng = np.random.default_rng(5)
+        self._next_block = 10
+        self._num_blocks: dict[str, int] = {}
+
+    def add(
+        self, name: str, parent: str | None, *, kept: int | None, new: int, awaited: str | None = None
+    ) -> str:
+        """Add a request that keeps so many of its parent's blocks (None: all) and ends in a part of one."""
+        known = 0 if parent is None else self._num_blocks[parent] if kept is None else kept
+        own = [*([1, 2] if parent is None else []), *range(self._next_block, self._next_block + new)]
+        self._next_block += new
+        self._num_blocks[name] = known + len(own)
+        self.rows.append(
+            {
+                "request_id": name,
+                "session_id": name.split("/", maxsplit=1)[0],
+                "round_index": sum(row["session_id"] == name.split("/", maxsplit=1)[0] for row in self.rows),
+                "input_tokens": self._num_blocks[name] * BLOCK + int(self._rng.integers(1, BLOCK)),
+                "output_tokens": int(self._rng.integers(2, 24)),
+                "arrival_time_us": 0 if parent is None else None,
+                "think_time_us": None if parent is None else int(self._rng.integers(0, 400_000)),
+                "parent_request_id": parent,
+                "awaited_request_ids": awaited,
+                "num_parent_hashes": None if parent is None else known,
+                "prefix_hashes": " ".join(map(str, own)) or None,
+            }
+        )
+        return name
+
+
 def agents_sessions(path: Path) -> None:
-    """Write the sessions: turns that grow, in the second two subagents that the third waits for, at last a summary.
+    """Write the sessions: turns that grow, two subagents after the third that the fourth waits for, at last a summary.
 
     All begin with the same two blocks, subagents with the first of them. A prompt ends in the midst of a block.
     """
-    rng = np.random.default_rng(5)
-    rows: list[dict[str, object]] = []
-    fresh = iter(range(10, 1_000_000))
+    rows = Rows()
     for session in range(NUM_SESSIONS):
-        hashes_of: dict[str, int] = {}
-
-        def add(name: str, parent: str | None, kept: int, own: list[int], awaited: str = "") -> None:
-            hashes_of[name] = kept + len(own)  # noqa: B023 - called within the round
-            rows.append(
-                {
-                    "request_id": f"s{session}/{name}",  # noqa: B023
-                    "session_id": f"s{session}",  # noqa: B023
-                    "round_index": len(hashes_of) - 1,  # noqa: B023
-                    "input_tokens": hashes_of[name] * BLOCK + int(rng.integers(1, BLOCK)),  # noqa: B023
-                    "output_tokens": int(rng.integers(2, 24)),
-                    "arrival_time_us": 0 if parent is None else None,
-                    "think_time_us": None if parent is None else int(rng.integers(0, 400_000)),
-                    "parent_request_id": None if parent is None else f"s{session}/{parent}",  # noqa: B023
-                    "awaited_request_ids": " ".join(f"s{session}/{each}" for each in awaited.split()) or None,  # noqa: B023
-                    "num_parent_hashes": None if parent is None else kept,
-                    "prefix_hashes": " ".join(map(str, own)) or None,
-                }
-            )
-
-        add("t0", None, 0, [1, 2, *(next(fresh) for _ in range(4))])
+        last, awaited = rows.add(f"s{session}/t0", None, kept=None, new=4), None
         for turn in range(1, NUM_TURNS):
-            before = f"t{turn - 1}"
-            add(
-                f"t{turn}",
-                before,
-                hashes_of[before],
-                [next(fresh) for _ in range(2)],
-                "a1 b0" if turn == 3 else "",
-            )
+            last = rows.add(f"s{session}/t{turn}", last, kept=None, new=2, awaited=awaited)
+            awaited = None
             if turn == 2:
-                add("a0", "t2", 1, [next(fresh) for _ in range(3)])
-                add("a1", "a0", 4, [next(fresh) for _ in range(2)])
-                add("b0", "t2", 1, [next(fresh) for _ in range(5)])
-        add("summary", f"t{NUM_TURNS - 1}", 2, [next(fresh) for _ in range(3)])
-    columns = {name: [row[name] for row in rows] for name in rows[0]}
+                search = rows.add(f"s{session}/a0", last, kept=1, new=3)
+                ends = (
+                    rows.add(f"s{session}/a1", search, kept=None, new=2),
+                    rows.add(f"s{session}/b0", last, kept=1, new=5),
+                )
+                awaited = " ".join(ends)
+        rows.add(f"s{session}/summary", last, kept=2, new=3)
+    columns = {name: [row[name] for row in rows.rows] for name in rows.rows[0]}
     write_trace(make_trace(Header(mode="generated", tool="vtwin", hash_block_size=BLOCK), columns), path)
 
 
@@ -123,7 +133,7 @@ def compared(load: str, replayed: str, server: Path, twin: Path) -> Hits:
 
 
 def main() -> int:
-    """Send the sessions, replay what came of them; return the exit code: 1 where a prompt was not as long as planned."""
+    """Send the sessions, replay what came of them; return the exit code, 1 where a prompt was not as planned."""
     OUTPUT.mkdir(exist_ok=True)
     stem, config = OUTPUT / "agents", OUTPUT / "agents-server.yaml"
     agents_sessions(stem)
@@ -131,7 +141,7 @@ def main() -> int:
     flags = ("--num-gpu-blocks-override", str(NUM_BLOCKS))
     results = []
     with serving(installation(), log=OUTPUT / "vllm-agents.log", more=flags) as url:
-        for place, (load, options) in enumerate(LOADS.items()):
+        for place, options in enumerate(LOADS.values()):
             sent = ["--trace", str(stem), "--url", url, "--model", "tiny", *options, "--overwrite"]
             vtwin("observe", *sent, "--output", str(OUTPUT / f"agents-{place}"))
     for place, load in enumerate(LOADS):

@@ -15,8 +15,9 @@ from observe.plan.request_body import BodyShape
 from observe.plan.send_plan import SendPlan, make_plan
 from tests.examples import examples
 from tests.observe.trees import tree, trees
-from traces import ConfigError, Trace, TraceError, make_trace
+from traces import ConfigError, Trace, TraceError, make_trace, own_hashes
 from traces.workload import SessionOptions, started, workload_of
+from traces.workload.recorded.scaling import clip_lengths
 
 
 def plan_of(trace: Trace, *, salt: int = 1) -> SendPlan:
@@ -175,3 +176,15 @@ def test_sessions_begin_as_they_are_asked_to() -> None:
 def test_an_observed_tree_is_a_workload_whose_answers_decide() -> None:
     sent = trees(2).with_columns(arrival_time_us=[0, 7, 7, 7, 7, 7] * 2)
     assert workload_of(sent).cells("arrival_time_us").is_known.tolist() == [True, *[False] * 5] * 2
+
+
+def test_clipped_prompts_keep_of_each_other_what_is_left() -> None:
+    clipped = clip_lengths(trees(2), prompt=90)
+    whole = prompts_of(plan_of(trees(2)))
+    assert [len(each) for each in prompts_of(plan_of(clipped))] == [70, 84, 90, 40, 90, 90] * 2
+    assert own_hashes(clipped.table).counts[:6].tolist() == [4, 5, 6, 2, 6, 6]
+    for cut, full in zip(prompts_of(plan_of(clipped)), whole, strict=True):
+        hashed = len(cut) // 16 * 16 if len(cut) == 90 else 0
+        assert cut[:hashed] == full[:hashed]
+    shorter = clip_lengths(trees(1), prompt=20)
+    assert own_hashes(shorter.table).counts.tolist() == [2] * 6

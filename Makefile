@@ -78,6 +78,7 @@ validate: $(STAMP) ## the tables of docs/validation.md that need public data (VT
 live: $(STAMP) ## the openai client and vllm bench against serve; the loop against a real vLLM on this machine's CPU
 	$(BIN)/python -m tests.live.clients
 	$(BIN)/python -m tests.live
+	$(BIN)/python -m tests.live.agents
 
 live-router: $(STAMP) ## real routers in front of emulated servers, beside the simulated cluster
 	$(BIN)/python -m tests.live.routers

@@ -19,15 +19,17 @@ from observe.options import (
 )
 from observe.settings import WarmUp
 from traces.strict.option_table import with_option_tables
-from traces.workload import WorkloadOptions, check_output
+from traces.workload import SessionOptions, WorkloadOptions, check_output
 
 if TYPE_CHECKING:
     from observe.settings import GuidedDecoding, Limits, Settings
+    from traces.workload import SessionStarts
 
 
 @with_option_tables
 def observe(
     workload: WorkloadOptions,
+    sessions: SessionOptions,
     server: ServerOptions,
     limits: LimitOptions,
     answers: AnswerOptions,
@@ -45,10 +47,25 @@ def observe(
         raise ConfigError("--keep-warmup: needs --warmup (a number of requests, or a time)")
     settings = _settings(workload, server, limits, answers, record, files)
     slo_us = parse_slo(record.slo, tell=tell_note) if record.slo is not None else {}
+    starts = _starts(sessions, workload, several)
     if several.is_asked_for:
         observe_loads(workload, settings, options=several, folder=server.output, slo_us=slo_us, files=files)
     else:
-        observe_once(workload, settings, output=server.output, slo_us=slo_us, files=files)
+        observe_once(workload, settings, starts=starts, output=server.output, slo_us=slo_us, files=files)
+
+
+def _starts(sessions: SessionOptions, workload: WorkloadOptions, several: ListOptions) -> SessionStarts:
+    """Return how sessions are to start. Raises ConfigError for options that contradict each other."""
+    from traces import ConfigError
+    from traces.workload import DEFAULT_SEED
+
+    starts = sessions.starts(seed=DEFAULT_SEED if workload.seed is None else workload.seed)
+    if starts.changes_anything and (workload.trace is None or several.is_asked_for):
+        raise ConfigError(
+            "--sessions, --session-rate, --think-time-scale, --max-think-time: need --trace STEM, the sessions "
+            "to send, and no --plan or --sweep"
+        )
+    return starts
 
 
 def _settings(

@@ -17,13 +17,13 @@ from observe.result.summary_table import table
 from observe.run.panel import show
 from traces import MOST_FAILED, note_replaced
 from traces.strict.tell import say_text, tell
-from traces.workload import clipping_notes, trace_from_options
+from traces.workload import clipping_notes, started, trace_from_options
 
 if TYPE_CHECKING:
     from observe.options import ListOptions, TraceFileOptions
     from observe.settings import Settings
     from traces import Trace
-    from traces.workload import WorkloadOptions
+    from traces.workload import SessionStarts, WorkloadOptions
 
 EXIT_NEGATIVE = 1
 EXIT_INTERRUPTED = 130
@@ -33,12 +33,13 @@ def observe_once(
     workload: WorkloadOptions,
     settings: Settings,
     *,
+    starts: SessionStarts,
     output: Path,
     slo_us: Mapping[str, float],
     files: TraceFileOptions,
 ) -> None:
-    """Observe one load into ``output`` and print the result; exit as it demands."""
-    requests = trace_from_options(workload)
+    """Observe one load into ``output``, its sessions begun as ``starts`` say; print the result; exit as it demands."""
+    requests = started(trace_from_options(workload), starts)
     printed: list[str] = []
     _tell_clipping(workload)
     if (note := note_replaced(output, overwrite=files.overwrite)) is not None:

@@ -14,7 +14,6 @@ from replay.options.run import (
     PacingOptions,
     RecordedArgument,
     RunOptions,
-    SessionOptions,
     TwinOptions,
     simulation_options,
     twins_asked,
@@ -28,6 +27,7 @@ from replay.twins import check_starts
 from traces.console.options import DefaultsOption
 from traces.strict.option_table import with_option_tables
 from traces.strict.tell import say, say_text, tell
+from traces.workload import SessionOptions
 
 if TYPE_CHECKING:
     from replay.serve import Listening
@@ -63,7 +63,7 @@ def replay(
         recorded = read_recorded(trace, events=True)
     if len(recorded) == 0:
         raise TraceError(f"{trace}: got a trace without requests, expected one at least")
-    from replay.sessions.starts import started
+    from traces.workload import started
 
     recorded = started(recorded, sessions.starts(seed=twins[0][1].seed))
     options = simulation_options(

@@ -67,7 +67,7 @@ if TYPE_CHECKING:
     from traces.tables.cells import Cells, all_known, cells_where
     from traces.tables.csv_parquet import write_parquet
     from traces.tables.event_rules import request_codes
-    from traces.tables.hash_chains import HashChains, chained, own_hashes
+    from traces.tables.hash_chains import HashChains, chained, own_hashes, whole_hashes
     from traces.tables.paths import companion_file, locate, stem_of
     from traces.tables.problems import Problem
     from traces.tables.session_tree import has_tree, session_tree
@@ -175,6 +175,7 @@ __all__ = [
     "terminal_width",
     "token_gaps",
     "tool_version",
+    "whole_hashes",
     "without_warmup",
     "write_folder",
     "write_parquet",
@@ -273,6 +274,7 @@ _HOMES = {
     "terminal_width": "traces.units",
     "token_gaps": "traces.metrics",
     "tool_version": "traces.header",
+    "whole_hashes": "traces.tables.hash_chains",
     "without_warmup": "traces.warm_up",
     "write_folder": "traces.atomic",
     "write_parquet": "traces.tables.csv_parquet",

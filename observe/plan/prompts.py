@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,6 +32,20 @@ class Segment:
     length: int
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Blocks:
+    """Hashed blocks, one behind the other: block b is ``lengths[b]`` units of the content that ``keys[b]`` names.
+
+    ``keys``: uint64, ``lengths``: int64. Each is what ``Segment(BLOCK, key, length)`` is, without an object for it.
+    """
+
+    keys: NDArray[np.uint64]
+    lengths: NDArray[np.int64]
+
+
+Part: TypeAlias = Segment | Blocks
+
+
 class Prompts(Protocol):
     """Makes prompts for one API."""
 
@@ -39,8 +53,8 @@ class Prompts(Protocol):
     def source(self) -> str:
         """How the length was made exact, in words, for the header."""
 
-    def render(self, segments: Sequence[Segment]) -> bytes:
-        """Return the JSON value of a prompt of these segments; lengths are in tokens."""
+    def render(self, parts: Sequence[Part]) -> bytes:
+        """Return the JSON value of a prompt of these parts; lengths are in tokens."""
 
     def salted(self, salt: int) -> Prompts:
         """Return the same kind of prompts with other content."""
@@ -51,10 +65,53 @@ def key_of(name: str) -> int:
     return int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest())
 
 
-def draw(salt: int, segment: Segment, choices: int) -> NDArray[np.int64]:
-    """Return ``segment.length`` numbers in [0, choices); a longer segment of that key begins alike."""
+def num_tokens(parts: Sequence[Part]) -> int:
+    """Return the tokens of a prompt of these parts."""
+    return sum(int(_lengths(part).sum()) for part in parts)
+
+
+def _lengths(part: Part) -> NDArray[np.int64]:
+    return part.lengths if isinstance(part, Blocks) else np.array([part.length], np.int64)
+
+
+def draw(salt: int, part: Part, choices: int) -> NDArray[np.int64]:
+    """Return as many numbers in [0, choices) as the part is long; a longer segment of that key begins alike."""
+    if isinstance(part, Blocks):
+        return _draw_blocks(salt, part, choices)
+    segment = part
+    if segment.kind == BLOCK:
+        keys, lengths = np.array([segment.key], np.uint64), np.array([segment.length], np.int64)
+        return _draw_blocks(salt, Blocks(keys, lengths), choices)
     bits = np.random.PCG64(np.random.SeedSequence((salt, segment.kind, segment.key)))
     return np.random.Generator(bits).integers(choices, size=segment.length, dtype=np.int64)
+
+
+_GOLDEN, _MIX_1, _MIX_2 = (np.uint64(x) for x in (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB))
+
+
+def _draw_blocks(salt: int, blocks: Blocks, choices: int) -> NDArray[np.int64]:
+    """Return the blocks' numbers in [0, choices), one behind the other.
+
+    Number i of a block is number i of splitmix64 seeded by salt and key (Steele, Lea, Flood: Fast Splittable
+    Pseudorandom Number Generators, 2014): all blocks of a long prompt are drawn at once, in 2 ms of 100,000 tokens.
+    """
+    salted = np.random.SeedSequence((salt, BLOCK)).generate_state(1, np.uint64)
+    starts = np.cumsum(blocks.lengths) - blocks.lengths
+    places = np.arange(int(blocks.lengths.sum())) - np.repeat(starts, blocks.lengths)
+    with np.errstate(over="ignore"):  # modulo 2**64
+        seeds = _mixed(_mixed(blocks.keys + salted) + salted)
+        bits = _mixed(np.repeat(seeds, blocks.lengths) + (places + 1).astype(np.uint64) * _GOLDEN)
+        scaled = (bits >> np.uint64(32)) * np.uint64(choices) >> np.uint64(
+            32
+        )  # below choices, without a division
+    return scaled.astype(np.int64)
+
+
+def _mixed(bits: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """Return splitmix64's finalizer of each number."""
+    bits = (bits ^ (bits >> np.uint64(30))) * _MIX_1
+    bits = (bits ^ (bits >> np.uint64(27))) * _MIX_2
+    return bits ^ (bits >> np.uint64(31))
 
 
 class TokenPrompts:
@@ -67,10 +124,10 @@ class TokenPrompts:
         # All ids have four digits: a prompt is one gather from fixed-width text, whatever its length.
         self._text = np.array([f"{token}," for token in range(TOKEN_LOW, TOKEN_HIGH)], dtype="S5")
 
-    def render(self, segments: Sequence[Segment]) -> bytes:
+    def render(self, parts: Sequence[Part]) -> bytes:
         """Return a JSON list of token ids."""
-        parts = [self._text[draw(self.salt, segment, len(self._text))].tobytes() for segment in segments]
-        return b"[" + b"".join(parts)[:-1] + b"]"
+        texts = [self._text[draw(self.salt, part, len(self._text))].tobytes() for part in parts]
+        return b"[" + b"".join(texts)[:-1] + b"]"
 
     def salted(self, salt: int) -> TokenPrompts:
         """Return prompts of other token ids."""
@@ -94,13 +151,19 @@ class WordPrompts:
     chat: bool
     source: str
 
-    def render(self, segments: Sequence[Segment]) -> bytes:
+    def render(self, parts: Sequence[Part]) -> bytes:
         """Return a JSON string, or a list of one message: at least one word in all, never a word too many."""
-        counts = self.word_counts([segment.length for segment in segments])
+        lengths = [_lengths(part) for part in parts]
+        counts = np.array(self.word_counts(np.concatenate(lengths)), np.int64)
         drawn: list[str] = [self.anchor]
-        for segment, count in zip(segments, counts, strict=True):
-            picks = draw(self.salt, Segment(segment.kind, segment.key, count), len(self.words))
-            drawn += [self.words[pick] for pick in picks]
+        for part, own in zip(
+            parts, np.split(counts, np.cumsum([len(each) for each in lengths])), strict=False
+        ):
+            if isinstance(part, Blocks):
+                sized: Part = Blocks(part.keys, own)
+            else:
+                sized = Segment(part.kind, part.key, int(own[0]))
+            drawn += [self.words[pick] for pick in draw(self.salt, sized, len(self.words)).tolist()]
         text = b'"' + " ".join(drawn).encode() + b'"'
         return b'[{"role":"user","content":' + text + b"}]" if self.chat else text
 
@@ -108,12 +171,12 @@ class WordPrompts:
         """Return prompts of the same words, drawn otherwise."""
         return replace(self, salt=salt)
 
-    def word_counts(self, lengths: Sequence[int]) -> list[int]:
+    def word_counts(self, lengths: Sequence[int] | NDArray[np.int64]) -> list[int]:
         """Return how many words of each segment make ``lengths`` tokens, the overhead taken from the ends.
 
         What stands before the text is taken from the first segments, what stands behind it from the last.
         """
-        last = max(sum(lengths) - self.overhead, 1)
+        last = max(int(np.sum(lengths)) - self.overhead, 1)
         ends = np.clip(np.cumsum(lengths) - self.lead, 0, last)
         ends[-1] = last
         bounds = np.rint(ends / self.tokens_per_word)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -9,12 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from observe.plan.chains import Chain, chains_of, is_token_ids, rounds_that_extend
-from observe.plan.prompts import BLOCK, GROUP, OWN, Prompts, Segment, key_of
+from observe.plan.chains import Chain, begins_of, chains_of, is_token_ids, rounds_that_extend, waits_of
+from observe.plan.prompt_parts import PromptParts, prompt_parts
+from observe.plan.prompts import Prompts, num_tokens
 from observe.plan.request_body import BodyShape
 from observe.plan.unsent import unsent_notes
 from observe.senders.exchange import one_line
-from traces import TraceError, prompt_tokens
+from traces import TraceError, has_tree
 from traces.workload import as_sent
 
 if TYPE_CHECKING:
@@ -32,6 +34,7 @@ class SendPlan:
 
     ``due_us``: µs from the run's start; None where an answer plus ``think_us`` decides: in a closed loop beyond
     the first round, and in a session. ``chains``: row numbers, those of a session together, by due time.
+    ``waits_for``: in sessions that branch, the rows whose answers a row waits for (see ``observe.run.session_tree``).
     ``extends_row``: the row whose prompt and answer a row's prompt builds on (see ``observe.plan.conversations``).
     ``notes``: what is sent otherwise.
     """
@@ -40,11 +43,12 @@ class SendPlan:
     due_us: Sequence[int | None]
     think_us: Sequence[int]
     chains: Sequence[Chain]
+    waits_for: Mapping[int, tuple[int, ...]]
     extends_row: Mapping[int, int]
     max_tokens: Sequence[int]
     prompts: Prompts
     shape: BodyShape
-    segments: Sequence[tuple[Segment, ...]]
+    parts: PromptParts
     models: Sequence[str | None]
     headers: Sequence[tuple[tuple[str, str], ...]]
     priorities: Sequence[int | None]
@@ -83,8 +87,14 @@ class SendPlan:
 
     @cached_property
     def awaited_rows(self) -> frozenset[int]:
-        """Rows whose answer another round of their session waits for."""
+        """Rows whose answer another round may build on; of a tree none: its prompts do not hang on answers."""
+        if self.waits_for:
+            return frozenset()
         return frozenset(row for chain in self.chains for row in chain[:-1])
+
+    def begins_of(self, chain: Chain) -> Chain:
+        """Return the rows of a session that wait for no answer."""
+        return begins_of(chain, self.waits_for)
 
     def __len__(self) -> int:
         """Return the number of requests: of a share of the plan, its own."""
@@ -106,7 +116,7 @@ class SendPlan:
 
     def prompt(self, index: int) -> bytes:
         """Return the prompt of row ``index`` as JSON; of a row that builds on another, what it adds."""
-        return self.prompts.render(self.segments[index])
+        return self.prompts.render(self.parts.of(index))
 
     def prefix_tokens(self, index: int) -> int:
         """Return how many of the tokens of row ``index`` are those of its prefix group."""
@@ -114,7 +124,7 @@ class SendPlan:
 
     def num_prompt_tokens(self, index: int) -> int:
         """Return the tokens of ``prompt``."""
-        return sum(segment.length for segment in self.segments[index])
+        return num_tokens(self.parts.of(index))
 
     def body_with(self, index: int, prompt: bytes) -> bytes:
         """Return the body of row ``index`` with this prompt, JSON already."""
@@ -145,30 +155,43 @@ def make_plan(
     """
     if len(trace) == 0:
         raise TraceError("trace: got no requests, expected at least one")
-    trace = as_sent(trace)
-    chains = chains_of(trace)
+    trace, dropped = _without_unsendable(as_sent(trace))
+    chains, waits_for = chains_of(trace), waits_of(trace)
     extends_row = rounds_that_extend(trace, chains)
-    due = _due_us(trace, chains)
-    segments, notes = _segments(trace, extends_row)
+    due = _due_us(trace, chains, waits_for)
+    parts, notes = prompt_parts(trace, extends_row)
     plan = SendPlan(
         trace=trace,
         due_us=due,
         think_us=_think_us(trace),
-        chains=sorted(chains, key=lambda chain: (due[chain[0]] is None, due[chain[0]] or 0, chain[0])),
+        chains=_by_due_time(chains, due, waits_for),
+        waits_for=waits_for,
         extends_row=extends_row,
         max_tokens=_max_tokens(trace),
         prompts=prompts,
         shape=shape,
-        segments=segments,
+        parts=parts,
         models=_requested_models(trace),
         headers=gateway_headers(trace),
         priorities=_priorities(trace, class_priority),
         guided_rows=guided_rows,
         deadline_us=_ints(trace.column("deadline_us")),
-        notes=(*notes, *unsent_notes(trace, due_us=due, shape=shape, guided_rows=guided_rows)),
+        notes=(*dropped, *notes, *unsent_notes(trace, due_us=due, shape=shape, guided_rows=guided_rows)),
     )
     prebuild(plan, prebuild_bytes)
     return plan
+
+
+def _by_due_time(
+    chains: Sequence[Chain], due_us: Sequence[int | None], waits_for: Mapping[int, tuple[int, ...]]
+) -> list[Chain]:
+    """Return the sessions in the order in which they begin."""
+
+    def begin(chain: Chain) -> tuple[float, int]:
+        times = [due_us[row] for row in begins_of(chain, waits_for)]
+        return min((time_us for time_us in times if time_us is not None), default=math.inf), chain[0]
+
+    return sorted(chains, key=begin)
 
 
 def gateway_headers(trace: Trace) -> list[tuple[tuple[str, str], ...]]:
@@ -202,20 +225,34 @@ def _requested_models(trace: Trace) -> list[str | None]:
     return [name if isinstance(name, str) and name else None for name in wanted]
 
 
-def _due_us(trace: Trace, chains: Sequence[Chain]) -> list[int | None]:
+def _without_unsendable(trace: Trace) -> tuple[Trace, tuple[str, ...]]:
+    """Return the trace without what is not sent of sessions that branch, and so not recorded, and a note of it."""
+    number = int(trace.cells("new_input_tokens").is_known.sum())
+    if not number or not has_tree(trace.table):
+        return trace, ()
+    return trace.without_columns("new_input_tokens"), (
+        f"{number} requests of sessions that branch build on answers (new_input_tokens): what prompts share is sent by "
+        "their block hashes alone",
+    )
+
+
+def _due_us(
+    trace: Trace, chains: Sequence[Chain], waits_for: Mapping[int, tuple[int, ...]]
+) -> list[int | None]:
     due = _ints(trace.column("arrival_time_us"))
     loop = trace.header.closed_loop
+    begins = [begins_of(chain, waits_for) for chain in chains]
     if loop is not None:
         paced: list[int | None] = [None] * len(due)
-        for chain in chains[: loop.concurrency]:
-            paced[chain[0]] = due[chain[0]] or 0
+        for row in (row for rows in begins[: loop.concurrency] for row in rows):
+            paced[row] = due[row] or 0
         return paced
-    missing = next((chain[0] for chain in chains if due[chain[0]] is None), None)
+    missing = next((row for rows in begins for row in rows if due[row] is None), None)
     if missing is not None:
         raise TraceError(
             f"row {missing + 1}, arrival_time_us: got an empty cell, expected a time (no closed loop)"
         )
-    return due
+    return [None if row in waits_for else time_us for row, time_us in enumerate(due)]
 
 
 def _ints(column: pd.Series[Any]) -> list[int | None]:
@@ -239,43 +276,13 @@ def _max_tokens(trace: Trace) -> list[int]:
     return [max(int(count), 1) for count in wanted]
 
 
-def _segments(
-    trace: Trace, extends_row: Mapping[int, int]
-) -> tuple[list[tuple[Segment, ...]], tuple[str, ...]]:
-    """Return each row's prompt as segments, and what had to be changed to make them.
-
-    Of a row that builds on another: what it adds.
-    """
-    totals = prompt_tokens(trace)
-    empty = int(np.count_nonzero(totals < 1))
-    notes = (f"{empty} prompts of 0 tokens are sent as 1 token",) if empty else ()
-    block = trace.header.hash_block_size
-    hashes, groups = trace.column("prefix_hashes").tolist(), trace.column("prefix_group").tolist()
-    shared, added = trace.column("prefix_length").tolist(), trace.column("new_input_tokens").tolist()
-    rows: list[tuple[Segment, ...]] = []
-    for row, total in enumerate(np.maximum(totals, 1).tolist()):
-        if row in extends_row:
-            rows.append((Segment(OWN, row, max(int(added[row]), 1)),))
-            continue
-        if block is not None and isinstance(hashes[row], str):
-            segments = _hashed(hashes[row].split(), block, total=total)
-        elif isinstance(groups[row], str) and shared[row] > 0:
-            segments = [Segment(GROUP, key_of(groups[row]), min(int(shared[row]), total))]
-        else:
-            segments = []
-        own = total - sum(segment.length for segment in segments)
-        rows.append((*segments, *([Segment(OWN, row, own)] if own else [])))
-    return rows, notes
-
-
-def _hashed(ids: list[str], block: int, *, total: int) -> list[Segment]:
-    """Return the segments that the block hashes cover: equal ids share content, the last may be partial."""
-    lengths = (min(block, total - start) for start in range(0, total, block))
-    return [Segment(BLOCK, key_of(name), length) for name, length in zip(ids, lengths, strict=False)]
-
-
 def prebuild(plan: SendPlan, most_bytes: int) -> None:
-    """Build the plan's bodies in the order in which they are sent, until they fill ``most_bytes``."""
+    """Build the plan's bodies in the order in which they are sent, until they fill ``most_bytes``.
+
+    None of sessions that branch: their prompts are long, and those of a session mostly one text.
+    """
+    if plan.waits_for:
+        return
     size = 0
     for row in (row for chain in plan.chains for row in chain if row not in plan.extends_row):
         if size >= most_bytes:

@@ -16,6 +16,7 @@ WORKLOAD_COLUMNS = (
     *("prefix_group", "prefix_length", "input_tokens", "text_tokens", "image_tokens", "audio_tokens"),
     *("video_tokens", "reason_ratio", "deadline_us", "slo_target_us", "arrival_time_us"),
     *("think_time_us", "prefix_hashes", "new_input_tokens"),
+    *("parent_request_id", "awaited_request_ids", "num_parent_hashes"),
 )
 """What a request was to be: copied from the plan's trace."""
 
@@ -78,11 +79,10 @@ def _session_cells(
     request: SentRequest, reading: Reading, *, plan: SendPlan, start_ns: int
 ) -> dict[str, Cell]:
     """Return what only the run knows of a session's later round: when it was due, and how long its prompt was."""
-    if request.is_paced or (plan.closed_loop is not None and request.row not in plan.extends_row):
+    if request.is_paced:
         return {}
-    cells: dict[str, Cell] = {}
-    if plan.closed_loop is None:
-        cells["arrival_time_us"] = max(request.due_ns - start_ns, 0) // 1000
+    due_us = max(request.due_ns - start_ns, 0) // 1000
+    cells: dict[str, Cell] = {"arrival_time_us": None if plan.closed_loop is not None else due_us}
     sent = request.input_tokens if request.input_tokens is not None else reading.server_input_tokens
     if sent is not None and request.row in plan.extends_row:
         cells["input_tokens"] = max(sent - plan.prefix_tokens(request.row), 0)

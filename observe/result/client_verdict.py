@@ -99,7 +99,7 @@ def _is_from_start(plan: SendPlan) -> bool:
 
 
 def _begins_us(plan: SendPlan) -> NDArray[np.int64]:
-    begins = [plan.due_us[chain[0]] for chain in plan.chains]
+    begins = [plan.due_us[row] for chain in plan.chains for row in plan.begins_of(chain)]
     return np.array([due for due in begins if due is not None], dtype=np.int64)
 
 
@@ -114,9 +114,9 @@ def achieved_pace(plan: SendPlan, progress: Progress) -> SendingPace:
 
 
 def asked_in_flight(plan: SendPlan) -> int | None:
-    """Return how many requests a closed loop keeps in flight, None where users think or wait for each other."""
+    """Return how many requests a closed loop keeps in flight, None where users think, branch or wait for each other."""
     loop = plan.closed_loop
-    if loop is None or loop.in_waves or any(plan.think_us):
+    if loop is None or loop.in_waves or plan.waits_for or any(plan.think_us):
         return None
     return min(loop.concurrency, len(plan.chains))
 

@@ -17,6 +17,7 @@ from observe.run.in_flight_counts import InFlightCounter
 from observe.run.pacer import Pacer
 from observe.run.progress import Progress
 from observe.run.sent_request import SentRequest
+from observe.run.session_tree import SessionTree
 from observe.run.timeouts import overdue_reason
 from observe.senders.exchange import Clock, Exchange, Held, Sender, answer_limit, monotonic_ns
 from observe.senders.retry import is_retryable, pause_s
@@ -28,6 +29,9 @@ _TICK_S = 0.02
 _LAUNCHES_PER_TURN = 16
 """Requests let go at once when many are due, before the loop may send and read."""
 
+_BEGIN_AHEAD_NS = 100_000_000
+_MAKE_AHEAD_NS = 20_000_000
+"""How long before its time a session is begun, and a prompt made: one of 100,000 tokens takes some 4 ms."""
 
 _FAILURES_PER_COLLECTION = 500
 """An exception leaves a cycle of some 15 KB, and the collector is off; whole answers leave none."""
@@ -136,13 +140,16 @@ class LoadRun:
 
     async def _dispatch_all(self) -> None:
         loop, chains = self._plan.closed_loop, iter(self._plan.chains)
-        if loop is None:
+        if loop is None and self._plan.waits_for:
+            self._dispatch(self._begin_sessions(chains))
+        elif loop is None:
             self._dispatch(self._send_when_due(chains))
         elif loop.in_waves:
             self._dispatch(self._send_in_waves(chains, loop.concurrency))
         else:
             for _ in range(min(loop.concurrency, len(self._plan.chains))):
-                self._dispatch(self._be_user(chains))
+                be_user = self._be_user_of_trees if self._plan.waits_for else self._be_user
+                self._dispatch(be_user(chains))
         while pending := [dispatcher for dispatcher in self._dispatchers if not dispatcher.done()]:
             await asyncio.wait(pending)
         for dispatcher in self._dispatchers:
@@ -201,6 +208,37 @@ class LoadRun:
             ready_ns = await self._take_slot(due_ns)
             task, request = self._launch(row, body, due_ns=due_ns, ready_ns=ready_ns, is_paced=False)
             request.input_tokens = num_tokens
+        await asyncio.wait([task])
+        return request.end_ns or self._clock()
+
+    async def _begin_sessions(self, chains: Iterator[Chain]) -> None:
+        """Open loop of sessions that branch: each is begun ahead of its first request."""
+        for chain in chains:
+            first_ns = min(self._planned_ns(row) for row in self._plan.begins_of(chain))
+            await self._pacer.until(first_ns - _BEGIN_AHEAD_NS)
+            self._dispatch(SessionTree(chain, self._plan, self._send_at).run(self._start_ns))
+
+    async def _be_user_of_trees(self, chains: Iterator[Chain]) -> None:
+        """Be one user of a closed loop: go through a session, then through the next."""
+        begin_ns = self._start_ns
+        for chain in chains:
+            row = self._plan.begins_of(chain)[0]
+            is_paced = self._plan.due_us[row] is not None
+            if not is_paced:
+                begin_ns += self._plan.think_us[row] * 1000
+            begin_ns = await SessionTree(chain, self._plan, self._send_at).run(begin_ns, is_paced=is_paced)
+
+    async def _send_at(self, row: int, *, due_ns: int, is_paced: bool) -> int:
+        """Send a row at its time; return when its answer was there. Its prompt is made just before, and not kept."""
+        if self._slots is None:
+            await self._pacer.until(due_ns - _MAKE_AHEAD_NS)
+            body, ready_ns = self._plan.take_body(row), due_ns
+            await self._pacer.until(due_ns)
+        else:  # it may wait for long: no prompt is made for that
+            await self._pacer.until(due_ns)
+            ready_ns = await self._take_slot(due_ns)
+            body = self._plan.take_body(row)
+        task, request = self._launch(row, body, due_ns=due_ns, ready_ns=ready_ns, is_paced=is_paced)
         await asyncio.wait([task])
         return request.end_ns or self._clock()
 

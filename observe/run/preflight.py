@@ -28,6 +28,6 @@ def num_sent_at_once(plan: SendPlan, *, cap: int | None) -> int:
     if loop is not None:
         number = min(loop.concurrency, len(plan.chains))
     else:
-        due = Counter(plan.due_us[chain[0]] for chain in plan.chains)
+        due = Counter(plan.due_us[row] for chain in plan.chains for row in plan.begins_of(chain))
         number = max(due.values(), default=0)
     return number if cap is None else min(number, cap)

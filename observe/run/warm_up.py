@@ -18,7 +18,7 @@ from observe.senders.choose_sender import open_sender
 from observe.senders.endpoint import PATHS
 from observe.senders.exchange import monotonic_ns
 from observe.settings import Settings, WarmUp
-from traces import ClosedLoop, select_rows
+from traces import ClosedLoop, has_tree, select_rows, whole_hashes
 
 if TYPE_CHECKING:
     from traces import Trace
@@ -62,7 +62,12 @@ async def warm_up(
 def _warm_up_plan(workload: Trace, warmup: WarmUp, *, prompts: Prompts, shape: BodyShape) -> SendPlan:
     number = min(warmup.num_requests or _WARMUP_LAP, len(workload))
     rows = select_rows(workload, np.arange(len(workload)) < number)
-    rows = rows.without_columns("session_id", "round_index", "new_input_tokens")
+    if has_tree(rows.table):
+        rows = rows.with_columns(prefix_hashes=whole_hashes(rows.table))
+    rows = rows.without_columns(
+        *("session_id", "round_index", "new_input_tokens"),
+        *("parent_request_id", "awaited_request_ids", "num_parent_hashes"),
+    )
     rows = rows.with_columns(arrival_time_us=[None] * number, think_time_us=[0] * number)
     rows = rows.with_header(closed_loop=ClosedLoop(concurrency=min(number, _WARMUP_CONCURRENCY)))
     return make_plan(rows, prompts=prompts, shape=shape)

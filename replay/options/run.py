@@ -12,10 +12,8 @@ from replay.simulation_command import SimulationOptions
 from replay.twins import AnywayOption, load_twins
 from traces.console.options import ConfigOption, DefaultsOption, JsonOption
 from traces.strict.option_table import option_table
-from traces.units import parse_seconds
 
 if TYPE_CHECKING:
-    from replay.sessions.starts import SessionStarts
     from replay.twin.config import TwinConfig
     from replay.twin.keys.overlay import Setting
 
@@ -85,66 +83,6 @@ class PacingOptions:
         if self.closed_loop is None:
             return "auto"
         return "closed" if self.closed_loop else "open"
-
-
-@option_table
-class SessionOptions:
-    """When the sessions of a recorded trace start, and how long their clients think."""
-
-    sessions: Annotated[
-        int | None,
-        typer.Option(
-            "--sessions",
-            min=1,
-            metavar="N",
-            help="So many sessions at once: the next one starts when all of a session is answered.",
-            show_default=False,
-        ),
-    ] = None
-    session_rate: Annotated[
-        float | None,
-        typer.Option(
-            metavar="R",
-            help="Sessions started per second, at random (--seed of TWIN.yaml).",
-            show_default=False,
-        ),
-    ] = None
-    think_time_scale: Annotated[
-        float | None,
-        typer.Option(
-            metavar="X", help="Multiply the pauses between rounds by this: 0 leaves none.", show_default=False
-        ),
-    ] = None
-    max_think_time: Annotated[
-        float | None,
-        typer.Option(
-            metavar="S",
-            parser=parse_seconds,
-            help="Cut pauses between rounds to this (60s, 5m), scaled ones, too.",
-            show_default=False,
-        ),
-    ] = None
-
-    def starts(self, *, seed: int) -> SessionStarts:
-        """Return what is asked. Raises ConfigError on what cannot be."""
-        from replay.sessions.starts import SessionStarts
-        from traces import ConfigError
-
-        if self.sessions is not None and self.session_rate is not None:
-            raise ConfigError("--sessions: cannot be combined with --session-rate, expected one of them")
-        if self.session_rate is not None and not 1e-9 <= self.session_rate <= 1e6:
-            raise ConfigError(f"--session-rate: got {self.session_rate:g}, expected a number > 0")
-        if self.think_time_scale is not None and not 0 <= self.think_time_scale <= 1e6:
-            raise ConfigError(f"--think-time-scale: got {self.think_time_scale:g}, expected a number >= 0")
-        if self.max_think_time is not None and not 0 <= self.max_think_time <= 1e9:
-            raise ConfigError(f"--max-think-time: got {self.max_think_time:g}, expected seconds >= 0")
-        return SessionStarts(
-            at_once=self.sessions,
-            rate_per_s=self.session_rate,
-            think_scale=1.0 if self.think_time_scale is None else self.think_time_scale,
-            most_think_us=None if self.max_think_time is None else round(self.max_think_time * 1e6),
-            seed=seed,
-        )
 
 
 @option_table

@@ -106,15 +106,18 @@ def name_vllm(place: Installation) -> None:
 
 
 @contextmanager
-def serving(place: Installation, *, log: Path) -> Iterator[str]:
-    """Start the server, yield its address once it is healthy, and end it with its children on leaving."""
+def serving(place: Installation, *, log: Path, more: tuple[str, ...] = ()) -> Iterator[str]:
+    """Start the server, yield its address once it is healthy, and end it with its children on leaving.
+
+    ``more``: flags beside the usual ones.
+    """
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     options = [word for pair in FLAGS.items() for word in pair]
     address = ["--host", "127.0.0.1", "--port", str(port), "--served-model-name", "tiny"]
     vllm = str(place.environment / "bin" / "vllm")
-    command = [vllm, "serve", str(place.model), *options, *SWITCHES, *address]
+    command = [vllm, "serve", str(place.model), *options, *SWITCHES, *more, *address]
     say("$ " + " ".join(command) + f" > {log}")
     with log.open("wb") as sink:
         server = subprocess.Popen(

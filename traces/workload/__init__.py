@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from traces.workload.draw import unit_gaps
-    from traces.workload.model import Arrival, ArrivalProcess, Workload
+    from traces.workload.model import DEFAULT_SEED, Arrival, ArrivalProcess, Workload
     from traces.workload.options import (
         LENGTH_NAMES,
         WorkloadOptions,
@@ -25,16 +25,21 @@ if TYPE_CHECKING:
     )
     from traces.workload.recorded.from_trace import answer_decides, workload_of
     from traces.workload.recorded.served import as_sent, served_note
+    from traces.workload.recorded.session_options import SessionOptions
+    from traces.workload.recorded.session_starts import SessionStarts, is_first, started
     from traces.workload.resolve import PRESETS, clipping_notes, preset, workload_from_options
     from traces.workload.spec.read import load_spec
     from traces.workload.sweep import sweep_options
     from traces.workload.synthesis import synth, trace_from_options
 
 __all__ = [
+    "DEFAULT_SEED",
     "LENGTH_NAMES",
     "PRESETS",
     "Arrival",
     "ArrivalProcess",
+    "SessionOptions",
+    "SessionStarts",
     "Workload",
     "WorkloadOptions",
     "answer_decides",
@@ -44,9 +49,11 @@ __all__ = [
     "check_output",
     "clipping_notes",
     "flag",
+    "is_first",
     "load_spec",
     "preset",
     "served_note",
+    "started",
     "sweep_options",
     "synth",
     "trace_from_options",
@@ -58,8 +65,11 @@ __all__ = [
 _HOMES = {
     "Arrival": "traces.workload.model",
     "ArrivalProcess": "traces.workload.model",
+    "DEFAULT_SEED": "traces.workload.model",
     "LENGTH_NAMES": "traces.workload.options",
     "PRESETS": "traces.workload.resolve",
+    "SessionOptions": "traces.workload.recorded.session_options",
+    "SessionStarts": "traces.workload.recorded.session_starts",
     "Workload": "traces.workload.model",
     "WorkloadOptions": "traces.workload.options",
     "answer_decides": "traces.workload.recorded.from_trace",
@@ -69,9 +79,11 @@ _HOMES = {
     "check_output": "traces.workload.options",
     "clipping_notes": "traces.workload.resolve",
     "flag": "traces.workload.options",
+    "is_first": "traces.workload.recorded.session_starts",
     "load_spec": "traces.workload.spec.read",
     "preset": "traces.workload.resolve",
     "served_note": "traces.workload.recorded.served",
+    "started": "traces.workload.recorded.session_starts",
     "sweep_options": "traces.workload.sweep",
     "synth": "traces.workload.synthesis",
     "trace_from_options": "traces.workload.synthesis",

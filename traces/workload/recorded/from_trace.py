@@ -13,12 +13,14 @@ from traces.header import Header
 from traces.importers.recorded import read_recorded
 from traces.metrics import has_failed, served_output
 from traces.tables.cells import Cells, cells_where
+from traces.tables.session_tree import has_tree
 from traces.trace import Trace, make_trace, select_rows
 from traces.units import to_us
 from traces.warm_up import without_warmup
 from traces.workload.model import DEFAULT_SEED
 from traces.workload.options import WorkloadOptions
 from traces.workload.recorded.scaling import clip_lengths, scale_lengths
+from traces.workload.recorded.session_starts import is_first
 
 WORKLOAD_COLUMNS: Final = (
     *("request_id", "client_id", "tenant_id", "slo_class", "vllm_priority", "session_id", "round_index"),
@@ -81,7 +83,12 @@ def workload_of(trace: Trace) -> Trace:
 
 
 def answer_decides(trace: Trace) -> npt.NDArray[np.bool_]:
-    """Return which requests came a known pause after the answer to their session's previous round."""
+    """Return which requests came a known pause after the answer to their session's previous round.
+
+    Of sessions that branch: all that wait for an answer, as the simulator takes them.
+    """
+    if has_tree(trace.table):
+        return ~is_first(trace)
     later = trace.cells("session_id").is_known & (trace.cells("round_index").values > 0)
     return later & trace.cells("think_time_us").is_known
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from traces.metrics import own_prompt_tokens
-from traces.tables.cells import Cells, cells_where
+from traces.tables.cells import Cells, cells_where, text_cells
+from traces.tables.hash_chains import own_hashes
 from traces.trace import Trace
 
 _OUTPUTS: Final = ("output_tokens", "max_tokens")
@@ -77,9 +79,26 @@ def _with_hashes_that_fit(trace: Trace) -> Trace:
     block = trace.header.hash_block_size
     if block is None or "prefix_hashes" not in trace.table:
         return trace
-    most = (-(-own_prompt_tokens(trace) // block)).tolist()
+    most = -(-own_prompt_tokens(trace) // block)
+    if "num_parent_hashes" in trace.table:
+        return _with_chains_that_fit(trace, most)
     hashes = [
         None if text is None else " ".join(text.split()[:number])
-        for text, number in zip(trace.cells("prefix_hashes").values.tolist(), most, strict=True)
+        for text, number in zip(trace.cells("prefix_hashes").values.tolist(), most.tolist(), strict=True)
     ]
     return trace.with_columns(prefix_hashes=hashes)
+
+
+def _with_chains_that_fit(trace: Trace, most: NDArray[np.int64]) -> Trace:
+    """Do the same where prompts go on from others: what one no longer has, none behind it keeps of it."""
+    own = own_hashes(trace.table)
+    texts = trace.cells("prefix_hashes").values.tolist()
+    kept, counts, parents, limits = own.kept.tolist(), own.counts.tolist(), own.parent.tolist(), most.tolist()
+    for row, text in enumerate(texts):
+        there = min(kept[row], counts[parents[row]] if parents[row] >= 0 else 0, limits[row])
+        names = [] if text is None or there < kept[row] else text.split()[: limits[row] - there]
+        kept[row], counts[row], texts[row] = there, there + len(names), " ".join(names) or None
+    known = trace.cells("num_parent_hashes").is_known
+    return trace.with_columns(
+        prefix_hashes=text_cells(texts), num_parent_hashes=cells_where(np.array(kept, np.int64), known)
+    )

@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from traces import ClosedLoop, ConfigError, has_tree, session_tree
+from traces.errors import ConfigError
+from traces.header import ClosedLoop
+from traces.tables.session_tree import has_tree, session_tree
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from traces import Trace
+    from traces.trace import Trace
 
 US_PER_S = 1_000_000
 

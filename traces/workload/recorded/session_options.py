@@ -1,0 +1,76 @@
+"""The options that say when the sessions of a recorded trace start: ``observe`` and ``replay`` share them.
+
+Nothing heavy is imported: a command's ``--help`` needs it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from traces.errors import ConfigError
+from traces.strict.option_table import option_table
+from traces.units import parse_seconds
+
+if TYPE_CHECKING:
+    from traces.workload.recorded.session_starts import SessionStarts
+
+
+@option_table
+class SessionOptions:
+    """When the sessions of a recorded trace start, and how long their clients think."""
+
+    sessions: Annotated[
+        int | None,
+        typer.Option(
+            "--sessions",
+            min=1,
+            metavar="N",
+            help="So many sessions at once: the next one starts when all of a session is answered.",
+            show_default=False,
+        ),
+    ] = None
+    session_rate: Annotated[
+        float | None,
+        typer.Option(
+            metavar="R",
+            help="Sessions started per second, at random by the seed.",
+            show_default=False,
+        ),
+    ] = None
+    think_time_scale: Annotated[
+        float | None,
+        typer.Option(
+            metavar="X", help="Multiply the pauses between rounds by this: 0 leaves none.", show_default=False
+        ),
+    ] = None
+    max_think_time: Annotated[
+        float | None,
+        typer.Option(
+            metavar="S",
+            parser=parse_seconds,
+            help="Cut pauses between rounds to this (60s, 5m), scaled ones, too.",
+            show_default=False,
+        ),
+    ] = None
+
+    def starts(self, *, seed: int) -> SessionStarts:
+        """Return what is asked. Raises ConfigError on what cannot be."""
+        from traces.workload.recorded.session_starts import SessionStarts
+
+        if self.sessions is not None and self.session_rate is not None:
+            raise ConfigError("--sessions: cannot be combined with --session-rate, expected one of them")
+        if self.session_rate is not None and not 1e-9 <= self.session_rate <= 1e6:
+            raise ConfigError(f"--session-rate: got {self.session_rate:g}, expected a number > 0")
+        if self.think_time_scale is not None and not 0 <= self.think_time_scale <= 1e6:
+            raise ConfigError(f"--think-time-scale: got {self.think_time_scale:g}, expected a number >= 0")
+        if self.max_think_time is not None and not 0 <= self.max_think_time <= 1e9:
+            raise ConfigError(f"--max-think-time: got {self.max_think_time:g}, expected seconds >= 0")
+        return SessionStarts(
+            at_once=self.sessions,
+            rate_per_s=self.session_rate,
+            think_scale=1.0 if self.think_time_scale is None else self.think_time_scale,
+            most_think_us=None if self.max_think_time is None else round(self.max_think_time * 1e6),
+            seed=seed,
+        )

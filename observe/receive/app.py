@@ -13,7 +13,7 @@ from observe.receive.body import (
     CONTENT_TYPE,
     UNAVAILABLE,
     Kind,
-    Refusal,
+    NotTaken,
     answer,
     check_packing,
     failure,
@@ -32,7 +32,7 @@ _RETRY_AFTER: Final = {"Retry-After": "5"}
 
 
 @dataclass(slots=True, kw_only=True)
-class Site:
+class Receiver:
     """What the handlers share. ``reading``: one body is read into spans at a time, which take ten times its memory."""
 
     windows: Windows
@@ -42,10 +42,10 @@ class Site:
     reading: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
-SITE = web.AppKey("site", Site)
+SITE = web.AppKey("site", Receiver)
 
 
-def make_app(site: Site) -> web.Application:
+def make_app(site: Receiver) -> web.Application:
     """Return the application around a receiver's files."""
     app = web.Application(client_max_size=site.max_body_bytes)
     app[SITE] = site
@@ -63,7 +63,7 @@ async def _traces(request: web.Request) -> web.Response:
         check_packing(request.headers.get("Content-Encoding", "").strip().lower())
         _check_crowd(site)
         body = await _taken(request, site, kind)
-    except Refusal as refusal:
+    except NotTaken as refusal:
         site.num_refused += 1
         headers = _RETRY_AFTER if refusal.code == UNAVAILABLE else None
         response = web.Response(
@@ -80,14 +80,14 @@ async def _traces(request: web.Request) -> web.Response:
     return web.Response(body=body, content_type=CONTENT_TYPE[kind])
 
 
-def _check_crowd(site: Site) -> None:
-    """Raise Refusal where too many posts are under way."""
+def _check_crowd(site: Receiver) -> None:
+    """Raise NotTaken where too many posts are under way."""
     if site.num_posts > MOST_POSTS:
-        raise Refusal(503, f"more than {MOST_POSTS} posts at a time, expected a later try", UNAVAILABLE)
+        raise NotTaken(503, f"more than {MOST_POSTS} posts at a time, expected a later try", UNAVAILABLE)
 
 
-async def _taken(request: web.Request, site: Site, kind: Kind) -> bytes:
-    """Return the answer to a post whose spans are on the disk. Raises Refusal."""
+async def _taken(request: web.Request, site: Receiver, kind: Kind) -> bytes:
+    """Return the answer to a post whose spans are on the disk. Raises NotTaken."""
     raw = await _read(request, site)
     packed = request.headers.get("Content-Encoding", "").strip().lower() == "gzip"
     async with site.reading:
@@ -96,19 +96,19 @@ async def _taken(request: web.Request, site: Site, kind: Kind) -> bytes:
             rejected = await asyncio.to_thread(site.windows.take, spans)
         except (OSError, TraceError) as fault:
             tell(f"receive: {fault}; the sender is asked to try again")
-            raise Refusal(503, "the disk refuses, expected a later try", UNAVAILABLE) from fault
+            raise NotTaken(503, "the disk refuses, expected a later try", UNAVAILABLE) from fault
     why = "; ".join(f"{number:,} spans {reason}" for reason, number in sorted(rejected.items()))
     return answer(kind, rejected=rejected.total(), why=why)
 
 
-async def _read(request: web.Request, site: Site) -> bytes:
-    """Return the body. Raises Refusal for one that is too long, does not come, or is not what its headers say."""
+async def _read(request: web.Request, site: Receiver) -> bytes:
+    """Return the body. Raises NotTaken for one that is too long, does not come, or is not what its headers say."""
     try:
         async with asyncio.timeout(BODY_PATIENCE_S):
             return await request.read()
     except web.HTTPRequestEntityTooLarge as fault:
         raise too_large(site.max_body_bytes) from fault
     except TimeoutError as fault:
-        raise Refusal(408, f"body: got no end within {BODY_PATIENCE_S:g} s") from fault
+        raise NotTaken(408, f"body: got no end within {BODY_PATIENCE_S:g} s") from fault
     except RequestPayloadError as fault:
-        raise Refusal(400, "body: got bytes that its headers do not explain") from fault
+        raise NotTaken(400, "body: got bytes that its headers do not explain") from fault

@@ -25,7 +25,7 @@ UNAVAILABLE: Final = 14
 
 
 @dataclass(slots=True)
-class Refusal(Exception):  # noqa: N818 - an answer, no fault
+class NotTaken(Exception):  # noqa: N818 - an answer, no fault
     """A post that is not taken: the HTTP status, and why in one line."""
 
     status: int
@@ -34,36 +34,36 @@ class Refusal(Exception):  # noqa: N818 - an answer, no fault
 
 
 def kind_of(content_type: str) -> Kind:
-    """Return the encoding of a body. Raises Refusal."""
+    """Return the encoding of a body. Raises NotTaken."""
     if content_type not in KINDS:
-        raise Refusal(415, f"Content-Type: got {content_type!r}, expected one of {', '.join(KINDS)}")
+        raise NotTaken(415, f"Content-Type: got {content_type!r}, expected one of {', '.join(KINDS)}")
     return KINDS[content_type]
 
 
 def check_packing(encoding: str) -> None:
-    """Raise Refusal for a Content-Encoding other than none and gzip."""
+    """Raise NotTaken for a Content-Encoding other than none and gzip."""
     if encoding not in ("", "identity", "gzip"):
-        raise Refusal(415, f"Content-Encoding: got {encoding!r}, expected gzip or none")
+        raise NotTaken(415, f"Content-Encoding: got {encoding!r}, expected gzip or none")
 
 
-def too_large(most: int) -> Refusal:
+def too_large(most: int) -> NotTaken:
     """Return the answer to a body that is too long."""
-    return Refusal(413, f"body: got more than {most:,} bytes, expected fewer (--max-body-bytes)")
+    return NotTaken(413, f"body: got more than {most:,} bytes, expected fewer (--max-body-bytes)")
 
 
 def spans_of_body(raw: bytes, kind: Kind, *, packed: bool, most: int) -> list[Span]:
-    """Return the spans of a body, which may unpack to ``most`` bytes. Raises Refusal."""
+    """Return the spans of a body, which may unpack to ``most`` bytes. Raises NotTaken."""
     if packed:
         try:
             raw = b"".join(unpacked(raw, most=most))
         except TooLarge as fault:
             raise too_large(most) from fault
         except (EOFError, zlib.error) as fault:
-            raise Refusal(400, f"body: got {fault}, expected whole gzip") from fault
+            raise NotTaken(400, f"body: got {fault}, expected whole gzip") from fault
     try:
         return spans_of_json(parse_value(raw)) if kind == "json" else list(spans_of_protobuf(raw))
     except ValueError as fault:
-        raise Refusal(400, f"body: {fault}") from fault
+        raise NotTaken(400, f"body: {fault}") from fault
 
 
 def answer(kind: Kind, *, rejected: int = 0, why: str = "") -> bytes:
@@ -81,7 +81,7 @@ def answer(kind: Kind, *, rejected: int = 0, why: str = "") -> bytes:
     return wire
 
 
-def failure(kind: Kind, refusal: Refusal) -> bytes:
+def failure(kind: Kind, refusal: NotTaken) -> bytes:
     """Return OTLP's answer to a post that was not taken: a ``google.rpc.Status``."""
     if kind == "json":
         return json.dumps({"code": refusal.code, "message": refusal.message}).encode()

@@ -9,9 +9,9 @@ from typing import Annotated
 
 import typer
 
+from traces import parse_seconds
 from traces.strict.option_table import option_table, with_option_tables
 from traces.strict.secrets import redact_command
-from traces.units import parse_seconds
 
 LEAST_S = 60.0
 MOST_S = 7 * 86_400.0

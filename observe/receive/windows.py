@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Final
 
 from observe.receive.window_file import WindowFile
-from traces import ConfigError, companion_file, make_folder, stem_of
+from traces import ConfigError, check_place, companion_file, make_folder, stem_of
 from traces.importers.otel import LeftOut, Span, SpanRequest, Tally, request_of
 
 LATE_S: Final = 86_400
@@ -37,6 +37,7 @@ def check_output(output: Path, *, resume: bool, overwrite: bool) -> None:
     """Make the folder. Raises ConfigError where files of an earlier run are there, and neither option allows it."""
     stem = stem_of(output)
     make_folder(stem.absolute().parent, option="--output")
+    check_place(stem, option="--output")
     there = sorted(
         file.name
         for file in stem.absolute().parent.iterdir()

@@ -10,10 +10,10 @@ import argparse
 import contextlib
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -26,6 +26,7 @@ from traces import Trace, read_trace, select_rows, write_trace
 
 LOADS = {"fitted": (1.6, 120), "held-out": (1.8, 100)}
 """Requests per second, and how many."""
+OUTPUT = Path("vtwin-live") / "spans"
 PORT = 4471
 FLAGS = ("--enable-per-request-metrics", "--otlp-traces-endpoint", f"http://127.0.0.1:{PORT}/v1/traces")
 ENVIRONMENT = {"OTEL_EXPORTER_OTLP_TRACES_PROTOCOL": "http/protobuf", "OTEL_BSP_SCHEDULE_DELAY": "1000"}
@@ -37,8 +38,10 @@ def main() -> int:
     asked = argparse.ArgumentParser(prog="python -m tests.live.spans", description=__doc__)
     asked.add_argument("--url", help=f"a server that runs already, and sends its spans to port {PORT}")
     url = asked.parse_args().url
-    with tempfile.TemporaryDirectory() as name, contextlib.ExitStack() as stack:
-        folder = Path(name)
+    shutil.rmtree(OUTPUT, ignore_errors=True)
+    OUTPUT.mkdir(parents=True)
+    folder = OUTPUT
+    with contextlib.ExitStack() as stack:
         stack.enter_context(receiving(folder / "prod"))
         if url is None:
             server = serving(installation(), log=folder / "vllm.log", flags=FLAGS, environment=ENVIRONMENT)

@@ -27,6 +27,7 @@ from traces.strict.tell import say, tell
 # others comes from here, so that `vtwin --help` costs neither numba, pandas, scipy nor aiohttp.
 COMMANDS = {
     "observe": ("observe.cli:observe", "Send a load to a live endpoint and record the trace."),
+    "receive": ("observe.receive.cli:receive", "Take a server's OpenTelemetry spans and record a trace."),
     "selfcheck": (
         "observe.selfcheck.cli:selfcheck",
         "Measure the load generator's speed and accuracy.",
@@ -58,6 +59,7 @@ EXTRA = {"validate": {"allow_extra_args": True, "ignore_unknown_options": True}}
 """Commands that pass on to others what they do not know themselves."""
 EXAMPLES = {
     "observe": "vtwin observe --url http://127.0.0.1:8000 --gpu H100 --rate 5 --num-requests 200 --output traces/five",
+    "receive": "vtwin receive --port 4318 --output prod",
     "selfcheck": "vtwin selfcheck",
     "replay": "vtwin replay traces/five --config twin.yaml --set engine.max_num_seqs=64,128",
     "run": "vtwin run --config twin.yaml --rate 5 --prompt-tokens 800 --output-tokens 120 --report run.html",
@@ -71,7 +73,7 @@ EXAMPLES = {
     "demo": "vtwin demo --output demo",
 }
 """A call of each command, shown at the end of its help."""
-LONG_RUNNING = {"observe", "serve", "validate", "demo", "selfcheck"}
+LONG_RUNNING = {"observe", "receive", "serve", "validate", "demo", "selfcheck"}
 """Commands that leave Python's collector of unused objects as it is, or set it themselves."""
 
 

@@ -111,6 +111,7 @@ CALLS = {
     "observe loads": ("observe --url URL --sweep concurrency=1,2 --num-requests 2 --lengths-from A --output loads", 0),
     "validate": ("validate --url http://127.0.0.1:1 --config TWIN --rate 5 --output validated", 4),
     "serve": ("serve --config TWIN --model A --port 99999999", 2),
+    "receive": ("receive --output A --port 99999999", 2),
     "selfcheck": ("selfcheck --processes A", 2),
     "demo": ("demo --output CONFIG", 2),
 }  # fmt: skip

@@ -78,6 +78,7 @@ BASES: dict[str, list[str]] = {
     "fleet reserve": [*SIZED, "--diurnal", "20:4", "--profile", "A100", "--burst-price", "1.8x"],
     "fleet pools": ["pools.yaml", *SIZED, "--rate", "10", "--no-verify"],
     "validate": ["--url", "http://127.0.0.1:9", "--rate", "5", "--output", "validated"],
+    "receive": ["--output", "prod"],
     "selfcheck": ["--quick"],
     "predictor train": [
         *("--profile", "a100", "--model-config", "config.json", "--gpu", "A100", "--tp", "2"),
@@ -123,6 +124,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         real = getattr(replay.ready, name)
         for module in [each for each in sys.modules.values() if getattr(each, name, None) is real]:
             monkeypatch.setattr(module, name, stop)
+    monkeypatch.setattr("observe.receive.server.run_receiver", stop)
     monkeypatch.setattr("observe.selfcheck.measure.start_reference_server", stop)
     monkeypatch.setattr("calibrate.predictor.build.build_tables", stop)
     return tmp_path

@@ -40,6 +40,7 @@ TRAINED = "--profile a100 --model-config config.json --gpu A100 --tp 2 --estimat
 WRITERS = {
     # command, option: a call of it; OUT is a folder
     ("observe", "--output"): f"observe {SENT} --output OUT/t",
+    ("receive", "--output"): "receive --port 0 --output OUT/prod",
     ("replay", "--output"): f"{REPLAYED} --output OUT/t",
     ("replay", "--steps"): f"{REPLAYED} --steps OUT/steps.jsonl",
     ("replay", "--trace-events"): f"{REPLAYED} --trace-events OUT/events.json",

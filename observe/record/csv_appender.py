@@ -42,13 +42,22 @@ class CsvAppender:
     def join(cls, path: Path, names: Sequence[str]) -> CsvAppender:
         """Append to a file that was begun with the same ``names``. Raises OSError."""
         appender = cls(os.open(path, os.O_RDWR | os.O_APPEND))
-        head = _csv([names])
+        head = csv_bytes([names])
         assert os.pread(appender._fd, len(head), 0) == head, f"{path} has other columns"  # noqa: S101
         return appender
 
+    @classmethod
+    def mend(cls, path: Path) -> None:
+        """Take back the piece of a line that a killed process left at a file's end. Raises OSError."""
+        appender = cls(os.open(path, os.O_RDWR))
+        try:
+            appender._size_of_complete_lines()
+        finally:
+            appender.close()
+
     def append(self, lines: Sequence[Sequence[Cell]]) -> None:
         """Write ``lines`` in one go. Raises OSError and leaves the file as it was."""
-        data = _csv(lines)
+        data = csv_bytes(lines)
         fcntl.flock(self._fd, fcntl.LOCK_EX)
         try:
             size = self._size_of_complete_lines()
@@ -83,7 +92,8 @@ class CsvAppender:
             self._fd = -1
 
 
-def _csv(lines: Sequence[Sequence[Cell]]) -> bytes:
+def csv_bytes(lines: Sequence[Sequence[Cell]]) -> bytes:
+    """Return lines of a CSV file, as ``append`` writes them."""
     text = io.StringIO()
     csv.writer(text, lineterminator="\n").writerows(
         [("true" if cell else "false") if isinstance(cell, bool) else cell for cell in line] for line in lines

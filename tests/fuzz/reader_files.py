@@ -17,6 +17,7 @@ from calibrate.predictor.cache import PredictedOperator, write_cached
 from calibrate.predictor.training import RegressionReport, Score
 from tests.calibrate.predictor import profiles
 from tests.fuzz.mutate import Files
+from tests.traces.importers.otel.spans import chat, lines, protobuf, vllm
 from tests.traces.importers.test_foreign_results import BURST, RESULT, record
 from tests.traces.importers.test_guidellm import POISSON, report
 from tests.traces.importers.test_servegen import LENGTHS, OTHER, TRACE
@@ -62,6 +63,17 @@ def guidellm() -> list[Files]:
 
 def guidellm_yaml() -> list[Files]:
     return [{"benchmarks.yaml": yaml.safe_dump(report(POISSON)).encode()}]
+
+
+def otel() -> list[Files]:
+    whole = [[vllm(1), vllm(2, start_s=0.5)], [chat(3, trace=9), chat(4, trace=9, failed="late")]]
+    return [{"spans.json": lines(whole)}]
+
+
+def otel_protobuf() -> list[Files]:
+    messages = [protobuf(vllm(1), vllm(2, start_s=0.5)), protobuf(chat(3), chat(4))]
+    behind = b"".join(len(each).to_bytes(4, "big") + each for each in messages)
+    return [{"spans.json": messages[0]}, {"spans.json": behind}]
 
 
 def llmservingsim() -> list[Files]:
@@ -139,7 +151,7 @@ def trace_parquet() -> list[Files]:
 
 
 def by_its_look() -> list[Files]:
-    every = [vllm_bench, aiperf, guidellm, mooncake, vidur, azure, burstgpt]
+    every = [vllm_bench, aiperf, guidellm, otel, mooncake, vidur, azure, burstgpt]
     return [case for made in every for case in made()]
 
 

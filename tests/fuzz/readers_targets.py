@@ -270,6 +270,8 @@ READERS: dict[str, tuple[Callable[[], list[Files]], Callable[[Path], object]]] =
     "aiperf": (made.aiperf, _converting("aiperf", "profile_export.jsonl")),
     "guidellm": (made.guidellm, _converting("guidellm", "benchmarks.json")),
     "guidellm-yaml": (made.guidellm_yaml, _converting("guidellm", "benchmarks.yaml")),
+    "otel": (made.otel, _converting("otel", "spans.json")),
+    "otel-protobuf": (made.otel_protobuf, _converting("otel", "spans.json")),
     "llmservingsim": (made.llmservingsim, _converting("llmservingsim", "")),
     "servegen": (made.servegen, _converting("servegen", "")),
     "mooncake": (made.mooncake, _converting("mooncake", "m.jsonl")),

@@ -8,7 +8,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from http.client import HTTPConnection
@@ -106,10 +106,12 @@ def name_vllm(place: Installation) -> None:
 
 
 @contextmanager
-def serving(place: Installation, *, log: Path, more: tuple[str, ...] = ()) -> Iterator[str]:
+def serving(
+    place: Installation, *, log: Path, flags: Sequence[str] = (), environment: Mapping[str, str] | None = None
+) -> Iterator[str]:
     """Start the server, yield its address once it is healthy, and end it with its children on leaving.
 
-    ``more``: flags beside the usual ones.
+    ``flags``, ``environment``: beside those that every such server has.
     """
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -117,14 +119,14 @@ def serving(place: Installation, *, log: Path, more: tuple[str, ...] = ()) -> It
     options = [word for pair in FLAGS.items() for word in pair]
     address = ["--host", "127.0.0.1", "--port", str(port), "--served-model-name", "tiny"]
     vllm = str(place.environment / "bin" / "vllm")
-    command = [vllm, "serve", str(place.model), *options, *SWITCHES, *more, *address]
+    command = [vllm, "serve", str(place.model), *options, *SWITCHES, *flags, *address]
     say("$ " + " ".join(command) + f" > {log}")
     with log.open("wb") as sink:
         server = subprocess.Popen(
             command,
             stdout=sink,
             stderr=subprocess.STDOUT,
-            env=server_environment(place),
+            env=server_environment(place) | dict(environment or {}),
             start_new_session=True,
         )
     try:

@@ -23,6 +23,7 @@ PublicFormat = Literal[
     "guidellm",
     "vidur",
     "weka",
+    "otel",
     "tracev2",
 ]
 
@@ -38,6 +39,7 @@ _READERS: Final[dict[PublicFormat, tuple[str, str]]] = {
     "guidellm": ("importers.guidellm", "read_guidellm"),
     "vidur": ("importers.vidur", "read_vidur"),
     "weka": ("importers.weka", "read_weka"),
+    "otel": ("importers.otel", "read_otel"),
     "tracev2": ("files.read", "read_trace"),
 }
 

@@ -23,6 +23,9 @@ _HEADS: Final[dict[str, PublicFormat]] = {
 
 _HEAD_BYTES: Final = 65_536
 """So much of a JSON file tells what wrote it."""
+_SPANS: Final = '"resourceSpans"'
+_NEAR: Final = 64
+"""Characters: OTLP's one key stands at the beginning."""
 _VLLM_BENCH: Final = (
     ('"input_lens"', '"ttfts"'),
     ('"mean_ttft_ms"',),
@@ -34,7 +37,8 @@ _VLLM_BENCH: Final = (
 def read_recorded(path: Path, *, events: bool = False) -> Trace:
     """Return the trace at ``path``, converted where it is a file of another tool that tells itself apart.
 
-    These are CSVs of Azure, BurstGPT and Vidur, Mooncake's and aiperf's JSONL, results of vllm bench and guidellm.
+    These are CSVs of Azure, BurstGPT and Vidur, Mooncake's and aiperf's JSONL, results of vllm bench and guidellm,
+    spans of OpenTelemetry.
     ``events``: also the times of tokens, where a trace has them. Raises TraceError, which for another file names the
     command that converts.
     """
@@ -94,9 +98,16 @@ def format_of(path: Path) -> PublicFormat | None:
         head = file.read(_HEAD_BYTES).removeprefix(b"\xef\xbb\xbf").decode("utf-8", "replace")
     if path.suffix == ".csv":
         return next((source for start, source in _HEADS.items() if head.startswith(start)), None)
+    if _SPANS in head[:_NEAR]:
+        return "otel"
     if path.suffix == ".jsonl":
         line = head.partition("\n")[0]
         return "aiperf" if '"metadata"' in line and '"metrics"' in line else "mooncake"
+    return _of_json(path, head)
+
+
+def _of_json(path: Path, head: str) -> PublicFormat | None:
+    """Return the format of a JSON document by its beginning."""
     if '"benchmarks"' in head:
         return "guidellm"
     return "vllm-bench" if _is_vllm_bench(path, head) else None

@@ -89,20 +89,21 @@ def read_bytes(
     if content[:2] != _GZIP:
         return content
     try:
-        return b"".join(_unpacked(content, most=most))
+        return b"".join(unpacked(content, most=most))
     except (EOFError, zlib.error) as fault:
         raise error(f"{path.name}: got {fault}, expected a whole gzip file ({path})") from fault
-    except _TooLarge as fault:
+    except TooLarge as fault:
         raise error(
             f"{path.name}: got a packed file of more than {most:,} bytes, expected fewer ({path})"
         ) from fault
 
 
-class _TooLarge(Exception):  # noqa: N818 - told as an error of the caller's
-    """More came out than may."""
+class TooLarge(Exception):  # noqa: N818 - told as an error of the caller's
+    """More came out of packed bytes than may."""
 
 
-def _unpacked(content: bytes, *, most: int) -> list[bytes]:
+def unpacked(content: bytes, *, most: int) -> list[bytes]:
+    """Return what gzip's bytes hold, in pieces. Raises TooLarge beyond ``most``, EOFError or zlib.error for others."""
     parts: list[bytes] = []
     total, rest = 0, content
     while rest:  # a gzip file may have several members
@@ -115,6 +116,6 @@ def _unpacked(content: bytes, *, most: int) -> list[bytes]:
             parts.append(part)
             total += len(part)
             if total > most:
-                raise _TooLarge
+                raise TooLarge
         rest = member.unused_data.lstrip(b"\0")
     return parts

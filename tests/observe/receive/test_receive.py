@@ -1,0 +1,335 @@
+"""Spans over OTLP/HTTP: what is answered is on the disk, in the file of its hour, once, whatever comes beside it."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
+    ExportTracePartialSuccess,
+    ExportTraceServiceResponse,
+)
+
+import vtwin
+from observe.receive import app
+from observe.receive.server import receiving, summary
+from observe.receive.windows import QUIET_S, Windows
+from tests.traces.importers.otel.spans import START_NS, chat, document, protobuf, vllm
+from traces import Trace, check_trace, companion_file, read_trace
+
+NOW_S = START_NS / 1e9
+PROTOBUF = {"Content-Type": "application/x-protobuf"}
+JSON = {"Content-Type": "application/json"}
+
+
+class Clock:
+    def __init__(self, now_s: float = NOW_S + 10) -> None:
+        self.now_s = now_s
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+def windows_in(tmp_path: Path, clock: Clock | None = None, **options: Any) -> Windows:  # noqa: ANN401
+    return Windows(tmp_path / "prod", every_s=3600, clock=clock or Clock(), **options)
+
+
+def files_in(tmp_path: Path) -> list[str]:
+    return sorted(file.name.removesuffix(".yaml") for file in tmp_path.glob("*.yaml"))
+
+
+def read_all(tmp_path: Path) -> list[Trace]:
+    for name in files_in(tmp_path):
+        assert check_trace(tmp_path / name) == []
+    return [read_trace(tmp_path / name) for name in files_in(tmp_path)]
+
+
+async def post(url: str, body: bytes, headers: dict[str, str]) -> tuple[int, bytes, str]:
+    async with (
+        aiohttp.ClientSession() as session,
+        session.post(f"{url}/v1/traces", data=body, headers=headers) as reply,
+    ):
+        return reply.status, await reply.read(), reply.content_type
+
+
+async def test_what_is_answered_is_a_trace_at_once_and_in_order_at_the_end(tmp_path: Path) -> None:
+    windows = windows_in(tmp_path)
+    async with receiving(windows) as url:
+        assert await post(url, protobuf(vllm(2, start_s=5.0)), PROTOBUF) == (
+            200,
+            b"",
+            "application/x-protobuf",
+        )
+        (growing,) = read_all(tmp_path)
+        assert growing.header.client is not None
+        assert growing.header.client.finished is False
+        packed = gzip.compress(json.dumps(document(vllm(1), vllm(2, start_s=5.0))).encode())
+        assert await post(url, packed, JSON | {"Content-Encoding": "gzip"}) == (
+            200,
+            b"{}",
+            "application/json",
+        )
+        (growing,) = read_all(tmp_path)
+        assert list(growing.column("request_id")) == [f"{number:016x}" for number in (2, 1)]
+    assert windows.put_in_order(all_of_them=True)[0][1] == 2
+    (trace,) = read_all(tmp_path)
+    assert list(trace.column("request_id")) == [f"{number:016x}" for number in (1, 2)]
+    assert list(trace.column("server_queue_us")) == [10_000] * 2
+    assert trace.header.client is not None
+    assert (trace.header.client.finished, trace.header.server.type) == (True, "vllm")
+    hour_us = (START_NS // 1000) // 3_600_000_000 * 3_600_000_000
+    assert trace.header.start_unix_us == hour_us
+    assert list(trace.column("arrival_time_us")) == [
+        START_NS // 1000 - hour_us,
+        START_NS // 1000 - hour_us + 5_000_000,
+    ]
+    assert summary(windows) == ["2 requests in 1 file", "1 spans came a second time"]
+
+
+async def test_part_of_a_post_may_not_be_taken_and_the_sender_hears_why(tmp_path: Path) -> None:
+    spans = [vllm(1), vllm(2, usage__prompt_tokens=None), vllm(3, start_s=-90_000.0), vllm(4, start_s=4000.0)]
+    windows = windows_in(tmp_path)
+    async with receiving(windows) as url:
+        status, body, _ = await post(url, protobuf(*spans), PROTOBUF)
+        partial = ExportTraceServiceResponse.FromString(body).partial_success
+        assert (status, partial.rejected_spans) == (200, 3)
+        assert "1 spans have no token counts" in partial.error_message
+        assert "2 spans began more than a day ago, or have yet to" in partial.error_message
+        status, body, _ = await post(url, json.dumps(document(*spans[1:])).encode(), JSON)
+        assert json.loads(body)["partialSuccess"]["rejectedSpans"] == "3"
+    windows.put_in_order(all_of_them=True)
+    (trace,) = read_all(tmp_path)
+    assert len(trace) == 1
+    assert trace.header.source is not None
+    assert "1 spans have no token counts: left out" in trace.header.source.notes
+
+
+REFUSED = {
+    "no protobuf": (b"\xff\xff", PROTOBUF, 400),
+    "cut off": (protobuf(vllm(1))[:-3], PROTOBUF, 400),
+    "no JSON": (b"{", JSON, 400),
+    "other JSON": (b"[]", JSON, 400),
+    "deep": (b"[" * 100_000, JSON, 400),
+    "no gzip": (protobuf(vllm(1)), PROTOBUF | {"Content-Encoding": "gzip"}, 400),
+    "a bomb": (gzip.compress(bytes(900_000)), PROTOBUF | {"Content-Encoding": "gzip"}, 413),
+    "too long": (bytes(900_000), PROTOBUF, 413),
+    "text": (b"spans", {"Content-Type": "text/plain"}, 415),
+    "zstd": (b"spans", PROTOBUF | {"Content-Encoding": "zstd"}, 415),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+async def test_a_post_that_cannot_be_is_refused_and_the_next_is_taken(tmp_path: Path, case: str) -> None:
+    body, headers, expected = REFUSED[case]
+    async with receiving(windows_in(tmp_path), max_body_bytes=500_000) as url:
+        status, said, content_type = await post(url, body, headers)
+        assert status == expected
+        if content_type == "application/json":
+            status_said = json.loads(said)
+            assert status_said["code"] == 3
+            assert status_said["message"]
+        else:
+            assert ExportTracePartialSuccess.FromString(said).error_message
+        assert (await post(url, protobuf(vllm(1)), PROTOBUF))[0] == 200
+    assert len(read_all(tmp_path)[0]) == 1
+
+
+async def test_other_paths_and_methods_are_not_there(tmp_path: Path) -> None:
+    async with receiving(windows_in(tmp_path)) as url, aiohttp.ClientSession() as session:
+        async with session.post(f"{url}/v1/metrics", data=b"") as reply:
+            assert reply.status == 404
+        async with session.get(f"{url}/v1/traces") as reply:
+            assert reply.status == 405
+
+
+async def test_posts_at_once_are_all_taken_each_request_once(tmp_path: Path) -> None:
+    windows = windows_in(tmp_path)
+    async with receiving(windows) as url:
+        batches = [[vllm(10 * batch + n, start_s=n / 10) for n in range(1, 15)] for batch in range(20)]
+        done = await asyncio.gather(*(post(url, protobuf(*batch), PROTOBUF) for batch in batches))
+        assert {status for status, _, _ in done} == {200}
+    windows.put_in_order(all_of_them=True)
+    (trace,) = read_all(tmp_path)
+    assert (
+        len(trace) == len({each.span_id for batch in batches for each in batch}) == windows.tally.num_requests
+    )
+
+
+async def test_a_crowd_is_asked_to_come_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(app, "MOST_POSTS", 0)
+    async with (
+        receiving(windows_in(tmp_path)) as url,
+        aiohttp.ClientSession() as session,
+        session.post(f"{url}/v1/traces", data=protobuf(vllm(1)), headers=PROTOBUF) as reply,
+    ):
+        assert (reply.status, reply.headers["Retry-After"]) == (503, "5")
+
+
+async def test_a_full_disk_is_told_and_the_sender_tries_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    windows = windows_in(tmp_path)
+    async with receiving(windows) as url:
+        with monkeypatch.context() as patched:
+            await post(url, protobuf(vllm(3)), PROTOBUF)
+            patched.setattr("os.fsync", _no_space)
+            assert (await post(url, protobuf(vllm(1)), PROTOBUF))[0] == 503
+            assert (await post(url, protobuf(vllm(1), vllm(2)), PROTOBUF))[0] == 503
+        assert "No space left" in capsys.readouterr().err
+        assert (await post(url, protobuf(vllm(1)), PROTOBUF))[0] == 200
+        assert (await post(url, protobuf(vllm(2)), PROTOBUF))[0] == 200
+    windows.put_in_order(all_of_them=True)
+    assert len(read_all(tmp_path)[0]) == 3
+
+
+async def test_a_disk_that_is_full_from_the_beginning_is_begun_on_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    windows = windows_in(tmp_path)
+    async with receiving(windows) as url:
+        with monkeypatch.context() as patched:
+            patched.setattr("os.fsync", _no_space)
+            assert (await post(url, protobuf(vllm(1)), PROTOBUF))[0] == 503
+        assert (await post(url, protobuf(vllm(1)), PROTOBUF))[0] == 200
+    windows.put_in_order(all_of_them=True)
+    assert len(read_all(tmp_path)[0]) == 1
+
+
+def _no_space(_: int) -> None:
+    raise OSError(28, "No space left on device")
+
+
+def spans_of(*made: Any) -> list[Any]:  # noqa: ANN401 - protobuf's
+    from traces.importers.otel import spans_of_protobuf
+
+    return list(spans_of_protobuf(protobuf(*made)))
+
+
+def test_a_file_an_hour_is_put_in_order_when_it_is_over_and_quiet_and_opened_again_for_a_late_span(
+    tmp_path: Path,
+) -> None:
+    clock = Clock()
+    windows = windows_in(tmp_path, clock)
+    windows.take(spans_of(vllm(1, start_s=1.0, trace=5), vllm(2, start_s=0.5)))
+    clock.now_s += 3600
+    windows.take(spans_of(vllm(3, start_s=3600.0)))
+    assert windows.put_in_order() == [(tmp_path / "prod-20260921T140000Z", 2)]
+    assert windows.put_in_order() == []
+    windows.take(spans_of(vllm(4, start_s=0.0, trace=5), vllm(1, start_s=1.0, trace=5)))
+    clock.now_s += QUIET_S - 1
+    assert windows.put_in_order() == []
+    clock.now_s += 1
+    assert windows.put_in_order() == [(tmp_path / "prod-20260921T140000Z", 3)]
+    first, second = read_all(tmp_path)
+    assert list(first.column("request_id")) == [f"{number:016x}" for number in (4, 2, 1)]
+    assert list(first.column("round_index").fillna(-1)) == [0, -1, 1]
+    assert list(second.column("request_id")) == [f"{3:016x}"]
+    windows.put_in_order(all_of_them=True)
+
+
+def test_spans_of_clients_are_left_out_of_a_file_that_has_the_servers(tmp_path: Path) -> None:
+    windows = windows_in(tmp_path)
+    windows.take(spans_of(chat(1, trace=5, conversation__id="talk")))
+    windows.take(spans_of(vllm(2, start_s=0.1, trace=5)))
+    windows.put_in_order(all_of_them=True)
+    (trace,) = read_all(tmp_path)
+    assert list(trace.column("session_id")) == ["talk"]
+    assert list(trace.column("seen_by")) == ["server"]
+
+
+def test_a_full_file_is_followed_by_another_and_few_are_open(tmp_path: Path) -> None:
+    clock = Clock(NOW_S + 40_000)
+    windows = windows_in(tmp_path, clock, most_rows=3)
+    windows.take(spans_of(*(vllm(n, start_s=n) for n in range(1, 9))))
+    windows.take(spans_of(*(vllm(n, start_s=n * 3600) for n in range(9, 12))))
+    windows.take(spans_of(*(vllm(100 + n, start_s=n * 3600) for n in range(1, 6))))
+    assert len(windows._open) <= 4
+    windows.put_in_order(all_of_them=True)
+    lengths = [len(trace) for trace in read_all(tmp_path)]
+    assert sum(lengths) == 16
+    assert max(lengths) <= 3
+    assert [name for name in files_in(tmp_path) if name.endswith("-3")] == ["prod-20260921T140000Z-3"]
+
+
+def test_an_output_of_an_earlier_run_is_refused_unless_gone_on_with(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    windows = windows_in(tmp_path)
+    windows.take(spans_of(vllm(1)))
+    windows.put_in_order(all_of_them=True)
+    assert vtwin.main(["receive", "--output", str(tmp_path / "prod"), "--port", "0"]) == 2
+    assert "was received before" in " ".join(capsys.readouterr().err.split())
+    assert vtwin.main(["receive", "--output", str(tmp_path / "other"), "--every", "5s"]) == 2
+    again = windows_in(tmp_path, resume=True)
+    again.take(spans_of(vllm(1), vllm(2, start_s=1.0)))
+    again.put_in_order(all_of_them=True)
+    assert [len(trace) for trace in read_all(tmp_path)] == [2]
+    anew = windows_in(tmp_path)
+    anew.take(spans_of(vllm(3)))
+    anew.put_in_order(all_of_them=True)
+    assert [len(trace) for trace in read_all(tmp_path)] == [1]
+
+
+@contextmanager
+def running(tmp_path: Path, *options: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    command = [
+        sys.executable,
+        "-P",
+        "-m",
+        "vtwin",
+        "receive",
+        "--port",
+        "0",
+        "--output",
+        str(tmp_path / "prod"),
+    ]
+    with subprocess.Popen(
+        [*command, *options],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"COLUMNS": "200"},
+    ) as process:
+        assert process.stdout is not None
+        try:
+            yield process, process.stdout.readline().split()[-1].removesuffix("/v1/traces")
+        finally:
+            process.kill()
+
+
+def now_spans(*numbers: int) -> bytes:
+    """Spans that began just now."""
+    return protobuf(*(vllm(number, start_s=time.time() - NOW_S) for number in numbers))
+
+
+async def test_what_was_answered_outlives_a_kill_and_resume_goes_on(tmp_path: Path) -> None:
+    with running(tmp_path) as (process, url):
+        for number in range(1, 6):
+            assert (await post(url, now_spans(number), PROTOBUF))[0] == 200
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    assert sum(map(len, read_all(tmp_path))) == 5
+    with (tmp_path / f"{files_in(tmp_path)[0]}.csv").open("a") as table:
+        table.write("half a ro")  # what a kill in the middle of a write would leave
+    with running(tmp_path, "--resume") as (process, url):
+        assert (await post(url, now_spans(6), PROTOBUF))[0] == 200
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=60)
+    assert process.returncode == 0
+    assert out.startswith("1 request in 1 file")
+    assert " requests -> " in err or " request -> " in err
+    assert sum(map(len, read_all(tmp_path))) == 6
+    assert not list(tmp_path.glob(".*"))
+    assert companion_file(tmp_path / files_in(tmp_path)[0], ".csv").is_file()

@@ -1,0 +1,50 @@
+"""A span, whichever encoding it came in."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+Value: TypeAlias = str | int | float | bool | None
+
+TOKENS_IN: Final = ("gen_ai.usage.prompt_tokens", "gen_ai.usage.input_tokens")
+TOKENS_OUT: Final = ("gen_ai.usage.completion_tokens", "gen_ai.usage.output_tokens")
+CACHED: Final = ("gen_ai.usage.cache_read.input_tokens", "gen_ai.usage.cache_read_input_tokens")
+MODEL: Final = ("gen_ai.response.model", "gen_ai.request.model")
+REQUEST_ID: Final = ("gen_ai.request.id",)
+CONVERSATION: Final = "gen_ai.conversation.id"
+OPERATION: Final = "gen_ai.operation.name"
+FINISH: Final = "gen_ai.response.finish_reasons"
+ERROR: Final = "error.type"
+MAX_TOKENS: Final = "gen_ai.request.max_tokens"
+TTFT: Final = ("gen_ai.latency.time_to_first_token", "gen_ai.response.time_to_first_chunk")
+E2E: Final = "gen_ai.latency.e2e"
+QUEUE: Final = "gen_ai.latency.time_in_queue"
+PREFILL: Final = "gen_ai.latency.time_in_model_prefill"
+DECODE: Final = "gen_ai.latency.time_in_model_decode"
+
+WANTED: Final = frozenset(
+    {
+        *(*TOKENS_IN, *TOKENS_OUT, *CACHED, *MODEL, *REQUEST_ID, *TTFT),
+        *(CONVERSATION, OPERATION, FINISH, ERROR, MAX_TOKENS, E2E, QUEUE, PREFILL, DECODE),
+    }
+)
+"""The attributes that are read, by vLLM's names and by those of the semantic conventions for generative AI."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Span:
+    """What is read of a span. Ids are lower-case hex, empty where there is none; times are Unix times in ns, 0: none.
+
+    ``attributes``: those of ``WANTED`` alone; of a list its first element.
+    """
+
+    trace_id: str
+    span_id: str
+    name: str
+    start_ns: int
+    end_ns: int
+    has_failed: bool
+    message: str
+    attributes: Mapping[str, Value]

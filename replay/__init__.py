@@ -6,8 +6,8 @@ The Python API of this room (everything is imported when first used):
   summary, verdict, latencies, pace band and more, worked out when first asked for. ``RunSettings`` say how to simulate.
 - ``find_capacity(workload, config, slo)`` is the highest rate within latency limits, ``tune(workload, path, slo)`` the
   engine flags that serve the highest, ``sweep(grid)`` the table of many runs. ``plan_fleet(workload, rate, slo,
-  profiles)`` is the smallest fleet within latency limits. ``run_rollouts(workload, config, settings)`` is how long batches
-  of reinforcement learning take, and what would make them shorter.
+  profiles)`` is the smallest fleet within latency limits. ``run_rollouts(workload, config, settings)`` is how long
+  batches of reinforcement learning take, and what would make them shorter.
 - ``load_config(path)`` reads TWIN.yaml into a ``TwinConfig``, ``dump_config(config)`` is its text again.
 - ``simulate_trace(trace, config)`` simulates the requests of a trace; ``summarize(simulation, trace)`` is the
   JSON document that ``vtwin replay --json`` prints.

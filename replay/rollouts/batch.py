@@ -28,11 +28,11 @@ class BatchResult:
 
     ``num_answered``: by the end; a step may give several answers. ``end_us``. ``times_us``: when ``SHARES`` of all that
     were asked are answered, whatever the end. ``idle_frac``: of the seats' time to the end, what nobody has;
-    ``tail_idle_frac``: of it, what lies after the first seat that was given back with nobody waiting for it; None where
-    it is not known. ``tail_us``: when that was. ``kept_tokens``: of the answers; ``thrown_tokens``: generated for
-    samples that are not answered and dropped; ``recomputed_tokens``: of samples carried on from the batch before, what was
-    computed anew. ``kept_mean_tokens``, ``asked_mean_tokens``: mean length of answers, and of what was drawn for the
-    batch; None of none.
+    ``tail_idle_frac``: of it, what lies after ``tail_us``, when the first seat that was given back stayed empty; None
+    where it is not known. ``kept_tokens``: of the answers; ``thrown_tokens``: generated for
+    samples that are not answered and dropped; ``recomputed_tokens``: of samples carried on from the batch before, what
+    was computed anew. ``kept_mean_tokens``, ``asked_mean_tokens``: mean length of answers, and of what was drawn for
+    the batch; None of none.
     """
 
     num_asked: int
@@ -113,8 +113,9 @@ def simulate_batch(samples: Samples, cluster: ClusterConfig) -> SimulatedBatch:
         why = Status(int(done.outcomes.status[row])).name.lower()
         prompt, output = int(requests.prompt_tokens[row]), int(requests.output_tokens[row])
         raise ConfigError(
-            f"--samples: got {len(lost):,} of {len(samples):,} samples that are never answered (the first, "
-            f"{why}: {prompt:,} tokens of prompt, {output:,} of output), expected all to fit: a larger engine.max_model_len or num_gpu_blocks, or shorter samples"
+            f"--samples: got {len(lost):,} of {len(samples):,} samples that are never answered (the first, {why}: "
+            f"{prompt:,} tokens of prompt, {output:,} of output), expected all to fit: a larger engine.max_model_len "
+            "or num_gpu_blocks, or shorter samples"
         )
     return SimulatedBatch(samples=samples, cluster=cluster, work=work, done=done)
 
@@ -164,14 +165,14 @@ def _recomputed(batch: SimulatedBatch, end_us: int) -> int:
 
 
 def _tail_us(batch: SimulatedBatch) -> int:
-    """Return when the first seat was given back on an instance where nobody waited any more to be scheduled."""
-    outcomes, instance = batch.done.outcomes, batch.done.instance
-    found = []
-    for number in np.unique(instance):
-        own = instance == number
-        last = outcomes.scheduled_us[own].max()
-        ends = outcomes.last_token_us[own]
-        found.append(int(ends[ends >= last].min()))
+    """Return when a seat that was given back first stayed empty, on an instance where nobody waits for one any more."""
+    outcomes, done, found = batch.done.outcomes, batch.done, []
+    for number in np.unique(done.instance):
+        own = done.instance == number
+        ends, last = outcomes.last_token_us[own], int(outcomes.scheduled_us[own].max())
+        seats = batch.cluster.pools[done.instances[number].pool].engine.max_num_seqs
+        is_given_back = bool((ends <= last).any()) and int((ends > last).sum()) < seats
+        found.append(last if is_given_back else int(ends[ends > last].min()))
     return min(found)
 
 

@@ -234,7 +234,10 @@ def clipping_notes(options: WorkloadOptions) -> list[str]:
 
 
 def _clipped_frac(drawn: Distribution) -> float:
-    """Return the share of the draws outside the bounds, by the normal distribution's own function; a lognormal's logarithm is normal."""
+    """Return the share of the draws outside the bounds, by the normal distribution's own function.
+
+    The logarithm of a lognormal is normal.
+    """
     assert isinstance(drawn, Gaussian | Lognormal)  # noqa: S101 - what options draw from
     if drawn.max is None:
         return 0.0

@@ -39,9 +39,7 @@ def _use_lines(plain: WaySummary, *, has_update: bool) -> list[str]:
     idle = _share(plain["idle_frac"])
     tail = _share(plain["tail_idle_frac"])
     lines = [
-        _line(
-            "seats idle", f"{idle} of their time, {tail} after the first was given back with nobody waiting"
-        ),
+        _line("seats idle", f"{idle} of their time, {tail} from when the first seat stays empty"),
         _line("tokens", f"{_number(plain['tokens_per_s'])} per s until the batch's end"),
     ]
     if has_update:

@@ -80,7 +80,7 @@ def batch_by_hand(samples: list[Sample], wanted: int, *, seats: int, step_us: li
     answers, given_back = served([s.output - s.generated for s in samples], seats=seats, step_us=step_us)
     ends = sorted(each.token_us[-1] for each in answers)
     end_us = ends[wanted - 1]
-    tail_us = min(min(given_back), end_us)
+    tail_us = min(*given_back, end_us)
 
     def idle_us(from_us: int) -> int:
         """Seat by seat and microsecond by microsecond would be the same sum."""

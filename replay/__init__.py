@@ -6,7 +6,8 @@ The Python API of this room (everything is imported when first used):
   summary, verdict, latencies, pace band and more, worked out when first asked for. ``RunSettings`` say how to simulate.
 - ``find_capacity(workload, config, slo)`` is the highest rate within latency limits, ``tune(workload, path, slo)`` the
   engine flags that serve the highest, ``sweep(grid)`` the table of many runs. ``plan_fleet(workload, rate, slo,
-  profiles)`` is the smallest fleet within latency limits.
+  profiles)`` is the smallest fleet within latency limits. ``run_rollouts(workload, config, settings)`` is how long
+  batches of reinforcement learning take, and what would make them shorter.
 - ``load_config(path)`` reads TWIN.yaml into a ``TwinConfig``, ``dump_config(config)`` is its text again.
 - ``simulate_trace(trace, config)`` simulates the requests of a trace; ``summarize(simulation, trace)`` is the
   JSON document that ``vtwin replay --json`` prints.
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from replay.cluster.simulate import simulate_trace
     from replay.fleet.question import SizedFleet, plan_fleet
     from replay.pace_band import paced
+    from replay.rollouts.rollouts import Rollouts, RolloutSettings, run_rollouts
     from replay.run_verdict import judge_trace
     from replay.serve import run_server, serving
     from replay.simulated_run import Run, RunSettings, run
@@ -50,6 +52,8 @@ __all__ = [
     "Judged",
     "Pacing",
     "Provenance",
+    "RolloutSettings",
+    "Rollouts",
     "Run",
     "RunSettings",
     "SizedFleet",
@@ -68,6 +72,7 @@ __all__ = [
     "read_defaults",
     "requests_from_trace",
     "run",
+    "run_rollouts",
     "run_server",
     "serving",
     "simulate_trace",
@@ -84,6 +89,8 @@ _HOMES = {
     "Judged": "replay.verdict.judged",
     "Pacing": "replay.trace.pacing",
     "Provenance": "replay.twin.defaults",
+    "RolloutSettings": "replay.rollouts.rollouts",
+    "Rollouts": "replay.rollouts.rollouts",
     "Run": "replay.simulated_run",
     "RunSettings": "replay.simulated_run",
     "TwinConfig": "replay.twin.config",
@@ -101,6 +108,7 @@ _HOMES = {
     "read_defaults": "replay.twin.defaults",
     "requests_from_trace": "replay.trace.requests",
     "run": "replay.simulated_run",
+    "run_rollouts": "replay.rollouts.rollouts",
     "run_server": "replay.serve",
     "serving": "replay.serve",
     "simulate_trace": "replay.cluster.simulate",

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from replay.cli import simulate_each, tell_replaced
+from replay.options.rollouts import RolloutOptions
 from replay.options.run import FileOptions, RunOptions, TwinOptions, simulation_options, twins_asked
 from replay.progress import working
 from replay.twin.own.own_code import with_code_option
@@ -14,6 +15,7 @@ from traces.strict.option_table import with_option_tables
 from traces.workload import WorkloadOptions, check_output
 
 if TYPE_CHECKING:
+    from replay.rollouts.rollouts import RolloutSettings
     from traces import Trace
 
 
@@ -33,11 +35,15 @@ def run(
     workload: WorkloadOptions,
     twin: TwinOptions,
     how: RunOptions,
+    rollout: RolloutOptions,
     *,
     sweep: SweepOption = None,
     files: FileOptions,
 ) -> None:
     """Draw a workload and simulate it."""
+    if (batches := rollout.settings(workload)) is not None:
+        _rollouts(workload, batches, twin, how, files, sweep=sweep)
+        return
     _check_load(workload, sweep)
     if twin.output is not None:
         check_output(workload, twin.output)
@@ -55,6 +61,29 @@ def run(
         tell(f"note: {served}")
     options = simulation_options(twin, how, files, at="arrival", loop="auto")
     simulate_each(twins, loads, output=twin.output, overwrite=files.overwrite, options=options)
+
+
+def _rollouts(
+    workload: WorkloadOptions,
+    batches: RolloutSettings,
+    twin: TwinOptions,
+    how: RunOptions,
+    files: FileOptions,
+    *,
+    sweep: str | None,
+) -> None:
+    """Simulate batches of rollouts and show them."""
+    from replay.rollouts.command import check_rollout_options, simulate_rollouts
+    from replay.rollouts.samples import long_tailed
+    from traces.strict.tell import tell
+    from traces.workload import clipping_notes
+
+    check_rollout_options(twin, how, sweep=sweep)
+    _check_load(workload, None)
+    twins = [each for _, each in twins_asked(twin, how, files)]
+    for note in clipping_notes(long_tailed(workload)):
+        tell(f"warning: {note}")
+    simulate_rollouts(workload, twins, batches, as_json=twin.as_json)
 
 
 def _check_load(workload: WorkloadOptions, sweep: str | None) -> None:

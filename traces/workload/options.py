@@ -235,6 +235,14 @@ class WorkloadOptions:
     output_tokens_stdev: Stdev = None
     output_tokens_min: Least = None
     output_tokens_max: Most = None
+    output_shape: Annotated[
+        Literal["normal", "lognormal"] | None,
+        _option(
+            LENGTHS,
+            "What outputs are drawn from; lognormal: the same mean and standard deviation, with a long tail.",
+            default="normal; lognormal with --samples",
+        ),
+    ] = None
     prefix_tokens: Annotated[
         int | None,
         _option(LENGTHS, "Prefix tokens shared by all prompts.", default=0, metavar="TOKENS"),
@@ -281,7 +289,7 @@ class WorkloadOptions:
 
 # ── contradictions
 
-_DRAWN = (*LENGTH_NAMES, "prefix_tokens")
+_DRAWN = (*LENGTH_NAMES, "output_shape", "prefix_tokens")
 _CLIPPING = ("prompt_tokens_max", "output_tokens_max")
 """Lengths that also hold for what was recorded: longer requests become this long."""
 

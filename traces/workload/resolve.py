@@ -11,7 +11,7 @@ from traces.errors import ConfigError
 from traces.strict.limits import MOST_REQUESTS
 from traces.units import to_us
 from traces.workload.invalid import InvalidWorkload
-from traces.workload.lengths import Gaussian, Lengths, Separate
+from traces.workload.lengths import Distribution, Gaussian, Lengths, Lognormal, Separate
 from traces.workload.model import (
     DEFAULT_NUM_REQUESTS,
     DEFAULT_NUM_WAVES,
@@ -98,7 +98,7 @@ def _from_plain(options: WorkloadOptions) -> Workload:
 def _lengths(options: WorkloadOptions) -> Lengths:
     """Return what the options draw lengths from: a trace's requests, or the normal distributions."""
     if options.lengths_from is None:
-        return Separate(prompt=_gaussian(options, "prompt"), output=_gaussian(options, "output"))
+        return Separate(prompt=_gaussian(options, "prompt"), output=_output(options))
     return read_requests_to_draw(
         options.lengths_from,
         names_clients=True,
@@ -107,6 +107,16 @@ def _lengths(options: WorkloadOptions) -> Lengths:
         prompt_max=options.prompt_tokens_max,
         output_max=options.output_tokens_max,
     )
+
+
+def _output(options: WorkloadOptions) -> Distribution:
+    """Return what outputs are drawn from: a normal distribution, or a lognormal of the same mean and deviation."""
+    normal = _gaussian(options, "output")
+    if options.output_shape != "lognormal":
+        return normal
+    variance = math.log1p((normal.std_dev / normal.mean) ** 2)
+    mu = math.log(normal.mean) - variance / 2
+    return Lognormal(mu=mu, sigma=math.sqrt(variance), min=normal.min, max=normal.max)
 
 
 def _source(options: WorkloadOptions) -> str | None:
@@ -213,7 +223,7 @@ def clipping_notes(options: WorkloadOptions) -> list[str]:
         return notes
     for side in ("prompt", "output"):
         drawn = _gaussian(options, side)
-        clipped = _clipped_frac(drawn)
+        clipped = _clipped_frac(drawn if side == "prompt" else _output(options))
         if clipped > MAX_CLIPPED_FRAC:
             name = flag(f"{side}_tokens")
             notes.append(
@@ -223,14 +233,23 @@ def clipping_notes(options: WorkloadOptions) -> list[str]:
     return notes
 
 
-def _clipped_frac(drawn: Gaussian) -> float:
-    """Return the share of the draws outside the bounds, by the normal distribution's own function."""
-    if drawn.std_dev == 0 or drawn.max is None:
+def _clipped_frac(drawn: Distribution) -> float:
+    """Return the share of the draws outside the bounds, by the normal distribution's own function.
+
+    The logarithm of a lognormal is normal.
+    """
+    assert isinstance(drawn, Gaussian | Lognormal)  # noqa: S101 - what options draw from
+    if drawn.max is None:
         return 0.0
-    bounds = NormalDist(mu=drawn.mean, sigma=drawn.std_dev)
-    return (
-        bounds.cdf(drawn.min - 0.5) + 1 - bounds.cdf(drawn.max + 0.5)
-    )  # half a token is rounded to the bound
+    low, high = drawn.min - 0.5, drawn.max + 0.5  # half a token is rounded to the bound
+    if isinstance(drawn, Gaussian):
+        mean, deviation = drawn.mean, drawn.std_dev
+    else:
+        mean, deviation, low, high = drawn.mu, drawn.sigma, math.log(low), math.log(high)
+    if deviation == 0:
+        return 0.0
+    bounds = NormalDist(mu=mean, sigma=deviation)
+    return bounds.cdf(low) + 1 - bounds.cdf(high)
 
 
 def _gaussian(options: WorkloadOptions, side: str) -> Gaussian:

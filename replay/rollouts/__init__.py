@@ -1,0 +1,1 @@
+"""Rollouts for reinforcement learning: batches of samples, weights updated between them."""

@@ -1,0 +1,1 @@
+"""Rollouts against servers by hand."""

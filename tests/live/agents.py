@@ -140,7 +140,7 @@ def main() -> int:
     config.write_text(twin_config())
     flags = ("--num-gpu-blocks-override", str(NUM_BLOCKS))
     results = []
-    with serving(installation(), log=OUTPUT / "vllm-agents.log", more=flags) as url:
+    with serving(installation(), log=OUTPUT / "vllm-agents.log", flags=flags) as url:
         for place, options in enumerate(LOADS.values()):
             sent = ["--trace", str(stem), "--url", url, "--model", "tiny", *options, "--overwrite"]
             vtwin("observe", *sent, "--output", str(OUTPUT / f"agents-{place}"))

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from replay.cli import simulate_each, tell_replaced
-from replay.options.rollouts import RolloutOptions
 from replay.options.run import FileOptions, RunOptions, TwinOptions, simulation_options, twins_asked
 from replay.progress import working
+from replay.rollouts.options import RolloutOptions
 from replay.twin.own.own_code import with_code_option
 from traces.strict.option_table import with_option_tables
 from traces.workload import WorkloadOptions, check_output

@@ -84,7 +84,7 @@ class RolloutSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Estimate:
+class MeanOfBatches:
     """A mean over batches, and half the width of its 90 % t interval; None of one batch."""
 
     mean: float
@@ -110,7 +110,7 @@ class RolloutWay:
         is_warming_up = self.way == "partial" and self.share < 1 and len(self.batches) > 1
         return self.batches[1:] if is_warming_up else self.batches
 
-    def estimate(self, value: Callable[[BatchResult], float | None]) -> Estimate | None:
+    def estimate(self, value: Callable[[BatchResult], float | None]) -> MeanOfBatches | None:
         """Return the mean of a value over the batches; None where a batch has none."""
         values = [value(each) for each in self.counted]
         known = [each for each in values if each is not None]
@@ -133,17 +133,17 @@ class Rollouts:
         """Return the time, update included, per as many answers as a batch has samples."""
         return self.wall_us(batch) * self.settings.number / batch.num_answered
 
-    def change(self, way: RolloutWay) -> Estimate:
+    def change(self, way: RolloutWay) -> MeanOfBatches:
         """Return by what share the time per N x G answers differs from the plain one's, batch by batch."""
         plain = self.plain.batches[-len(way.counted) :]
         pairs = zip(way.counted, plain, strict=True)
         return estimate([self.full_us(mine) / self.full_us(other) - 1 for mine, other in pairs])
 
 
-def estimate(values: Sequence[float]) -> Estimate:
+def estimate(values: Sequence[float]) -> MeanOfBatches:
     """Return the mean of values, and half the width of its 90 % t interval."""
     known = np.array(values, np.float64)
-    return Estimate(mean=float(known.mean()), half_width=half_width(known) if len(known) > 1 else None)
+    return MeanOfBatches(mean=float(known.mean()), half_width=half_width(known) if len(known) > 1 else None)
 
 
 def run_rollouts(

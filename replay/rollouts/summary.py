@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TypedDict
 
 from replay.rollouts.batch import SHARES, BatchResult
-from replay.rollouts.rollouts import Estimate, Rollouts, RolloutWay
+from replay.rollouts.rollouts import MeanOfBatches, Rollouts, RolloutWay
 
 Value = Callable[[BatchResult], float | None]
 
@@ -147,5 +147,5 @@ def update_frac(found: Rollouts, batch: BatchResult) -> float:
     return found.settings.update_us / found.wall_us(batch)
 
 
-def _estimate(found: Estimate | None) -> EstimateSummary | None:
+def _estimate(found: MeanOfBatches | None) -> EstimateSummary | None:
     return None if found is None else EstimateSummary(mean=found.mean, half_width=found.half_width)

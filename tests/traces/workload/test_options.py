@@ -228,7 +228,12 @@ def test_a_command_takes_every_option_by_the_name_of_its_field() -> None:
         field.name: ["chat" if field.name == "api" else "chatbot" if field.name == "preset" else "3"]
         for field in fields(WorkloadOptions)
     }
-    given |= {"arrival": ["gamma"], "arrival_scaling": ["none"], "context_growth": ["none"]}
+    given |= {
+        "arrival": ["gamma"],
+        "arrival_scaling": ["none"],
+        "output_shape": ["normal"],
+        "context_growth": ["none"],
+    }
     words = [word for name, values in given.items() for word in (flag(name), *values)]
     result = CliRunner().invoke(app, ["stem", *words, "--output", "out"], catch_exceptions=False)
     assert result.exit_code == 0, result.output

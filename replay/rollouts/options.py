@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from traces import parse_seconds
 from traces.strict.option_table import option_table
-from traces.units import parse_seconds
 
 if TYPE_CHECKING:
     from replay.rollouts.rollouts import RolloutSettings

@@ -188,10 +188,10 @@ def convert(asked: ConvertOptions) -> None:
     cut = _cut(asked.cut)
     with _working("reading", asked.file):
         trace = convert_file(asked.source, asked.file, part=asked.part, cut=cut, columns=asked.columns)
-    if trace.header.source is not None:
-        tell(*(f"note: {each}" for each in trace.header.source.notes))
     if asked.to is None:
         _write(trace, asked.output, dialect=asked.dialect, overwrite=asked.overwrite)
+        if trace.header.source is not None:
+            tell(*(f"note: {each}" for each in trace.header.source.notes))
         return
     from traces.exporters import export
 

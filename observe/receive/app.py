@@ -32,7 +32,7 @@ _RETRY_AFTER: Final = {"Retry-After": "5"}
 
 
 @dataclass(slots=True, kw_only=True)
-class Receiver:
+class SpanReceiver:
     """What the handlers share. ``reading``: one body is read into spans at a time, which take ten times its memory."""
 
     windows: Windows
@@ -42,10 +42,10 @@ class Receiver:
     reading: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
-SITE = web.AppKey("site", Receiver)
+SITE = web.AppKey("site", SpanReceiver)
 
 
-def make_app(site: Receiver) -> web.Application:
+def make_app(site: SpanReceiver) -> web.Application:
     """Return the application around a receiver's files."""
     app = web.Application(client_max_size=site.max_body_bytes)
     app[SITE] = site
@@ -80,13 +80,13 @@ async def _traces(request: web.Request) -> web.Response:
     return web.Response(body=body, content_type=CONTENT_TYPE[kind])
 
 
-def _check_crowd(site: Receiver) -> None:
+def _check_crowd(site: SpanReceiver) -> None:
     """Raise NotTaken where too many posts are under way."""
     if site.num_posts > MOST_POSTS:
         raise NotTaken(503, f"more than {MOST_POSTS} posts at a time, expected a later try", UNAVAILABLE)
 
 
-async def _taken(request: web.Request, site: Receiver, kind: Kind) -> bytes:
+async def _taken(request: web.Request, site: SpanReceiver, kind: Kind) -> bytes:
     """Return the answer to a post whose spans are on the disk. Raises NotTaken."""
     raw = await _read(request, site)
     packed = request.headers.get("Content-Encoding", "").strip().lower() == "gzip"
@@ -101,7 +101,7 @@ async def _taken(request: web.Request, site: Receiver, kind: Kind) -> bytes:
     return answer(kind, rejected=rejected.total(), why=why)
 
 
-async def _read(request: web.Request, site: Receiver) -> bytes:
+async def _read(request: web.Request, site: SpanReceiver) -> bytes:
     """Return the body. Raises NotTaken for one that is too long, does not come, or is not what its headers say."""
     try:
         async with asyncio.timeout(BODY_PATIENCE_S):

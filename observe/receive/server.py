@@ -16,7 +16,7 @@ from typing import Final
 from aiohttp import web
 
 from observe.event_loop import run_on_fastest_loop
-from observe.receive.app import Receiver, make_app
+from observe.receive.app import SpanReceiver, make_app
 from observe.receive.windows import Windows
 from traces import ConfigError, TraceError, counted
 from traces.strict.tell import say, tell
@@ -70,7 +70,7 @@ async def receiving(
 ) -> AsyncIterator[str]:
     """Take spans while the context lasts; yield the address. The files are the caller's to put in order."""
     runner = web.AppRunner(
-        make_app(Receiver(windows=windows, max_body_bytes=max_body_bytes)),
+        make_app(SpanReceiver(windows=windows, max_body_bytes=max_body_bytes)),
         access_log=None,
         logger=SILENT,
         auto_decompress=False,  # a bomb is unpacked here, within a limit

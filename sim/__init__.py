@@ -13,7 +13,14 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from sim.config import UNBOUNDED, Compatibility, EngineConfig, InvalidConfig, Record
+    from sim.config import (
+        UNBOUNDED,
+        Compatibility,
+        EngineConfig,
+        InvalidConfig,
+        Record,
+        in_the_way_of_offloading,
+    )
     from sim.engine.state import State, rows_taken
     from sim.kv_cache_groups import (
         WITH_ONE_GROUP_ONLY,
@@ -46,6 +53,7 @@ if TYPE_CHECKING:
         KNOWN_VERSIONS,
         all_versions,
         engine_defaults,
+        has_native_offloading,
         is_known,
         minor_version,
         nearest_rules,
@@ -91,6 +99,8 @@ __all__ = [
     "compile_engine",
     "engine_defaults",
     "faults_of",
+    "has_native_offloading",
+    "in_the_way_of_offloading",
     "is_compiled",
     "is_known",
     "minor_version",
@@ -143,6 +153,8 @@ _HOMES = {
     "most_blocks_of": "sim.kv_cache_groups",
     "WITH_ONE_GROUP_ONLY": "sim.kv_cache_groups",
     "is_compiled": "sim.ready",
+    "has_native_offloading": "sim.versions",
+    "in_the_way_of_offloading": "sim.config",
     "is_known": "sim.versions",
     "minor_version": "sim.versions",
     "nearest_rules": "sim.versions",

@@ -3,17 +3,27 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, fields
 from itertools import pairwise
 from typing import Literal, get_args
 
 from sim.kv_cache_groups import WITH_ONE_GROUP_ONLY, KVCacheGroup, alignment_of, faults_of, sizes_of
-from sim.versions import DEFAULT_VERSION, KNOWN_VERSIONS, engine_defaults, is_known, rules_of
+from sim.versions import (
+    DEFAULT_VERSION,
+    KNOWN_VERSIONS,
+    engine_defaults,
+    has_native_offloading,
+    is_known,
+    rules_of,
+)
 
 SchedulingPolicy = Literal["fcfs", "priority", "sjf", "reverse-priority"]
 PriorityScoring = Literal["constant", "slo-based", "inverted-slo"]
 Frontend = Literal["openai", "none"]
 Compatibility = Literal["vllm", "blis"]
+
+KVOffloading = Literal["native", "blis"]
 
 Batching = Literal["vllm", "orca", "sarathi", "static"]
 
@@ -45,6 +55,8 @@ MOST = {
     "kv_transfer_base_latency": 10**9,
 }
 """The largest that an integer may be: the engine has arrays of some, and counts tokens in 32 bits in places."""
+MOST_BLOCK_US = 1_000_000
+"""Of a block's way between the GPU and host memory: the engine counts 10⁻⁶ µs in 64 bits."""
 MOST_ADDED_US = 1_000_000_000
 """Of a time that is added to a step, or to a token in it."""
 
@@ -75,9 +87,12 @@ class EngineConfig:
     whose predecessors were. ``num_lookahead_tokens``: slots kept behind a step's tokens for the drafting model (vLLM: k
     for EAGLE, MTP and draft models, 0 for n-grams). ``seed``: of what is accepted.
 
-    The KV cache has a second tier with ``num_cpu_blocks`` >= 1 (``sim/engine/kv_cache/cpu_tier.py`` has the rule):
-    ``kv_offload_threshold``, a share of the GPU's blocks; ``kv_transfer_bandwidth`` in tokens per µs,
-    ``kv_transfer_base_latency`` in µs. It stays empty where nothing can be evicted: unbounded, or without caching.
+    The KV cache has a second tier with ``num_cpu_blocks`` >= 1. It stays empty where nothing can be evicted: unbounded,
+    or without caching. With ``kv_offloading`` native it is vLLM's own (``sim/engine/kv_offload``): a block takes
+    ``kv_load_us_per_block`` to come from there, ``kv_store_us_per_block`` to go there, and goes when it is offered for
+    the ``kv_store_threshold``-th time, 0 and 1: at once. With blis it is the peer's
+    (``sim/engine/kv_cache/cpu_tier.py``): ``kv_offload_threshold``, a share of the GPU's blocks;
+    ``kv_transfer_bandwidth`` in tokens per µs, ``kv_transfer_base_latency`` in µs.
 
     Time beyond a latency model's, none of it by default (``sim/engine/optional/added_time.py`` has the rules): a batch
     holds ``max_loras`` adapters at most (0: any number), ``lora_load_us`` for loading one, ``lora_step_factor`` >= 1 on
@@ -115,6 +130,10 @@ class EngineConfig:
     synthetic_acceptance_rates: tuple[float, ...] = ()
     num_lookahead_tokens: int = 0
     num_cpu_blocks: int = 0
+    kv_offloading: KVOffloading = "blis"
+    kv_load_us_per_block: float = 0.0
+    kv_store_us_per_block: float = 0.0
+    kv_store_threshold: int = 0
     kv_offload_threshold: float = 0.9
     kv_transfer_bandwidth: float = 100.0
     kv_transfer_base_latency: int = 0
@@ -164,6 +183,7 @@ class EngineConfig:
             ("priority_scoring", PriorityScoring),
             ("frontend", Frontend),
             ("batching", Batching),
+            ("kv_offloading", KVOffloading),
             ("compatibility", Compatibility),
         ):
             value = getattr(self, name)
@@ -173,6 +193,7 @@ class EngineConfig:
         _check_pipeline(self)
         _check_speculation(self)
         _check_tiers(self)
+        _check_offloading(self)
         _check_added_time(self)
         _check_batching(self)
         if self.kv_cache_groups == (KVCacheGroup(kind="full"),):
@@ -235,6 +256,16 @@ class EngineConfig:
     def has_cpu_tier(self) -> bool:
         """Whether evicted blocks can go anywhere."""
         return self.num_cpu_blocks > 0 and self.num_gpu_blocks != UNBOUNDED and self.enable_prefix_caching
+
+    @property
+    def has_blis_tier(self) -> bool:
+        """Whether evicted blocks go to host memory when they are evicted, as the peer has it."""
+        return self.kv_offloading == "blis" and self.has_cpu_tier
+
+    @property
+    def has_native_offloading(self) -> bool:
+        """Whether blocks are stored in host memory as vLLM does it."""
+        return self.kv_offloading == "native" and self.has_cpu_tier
 
 
 def _check_types(config: EngineConfig) -> None:
@@ -318,6 +349,55 @@ def _check_tiers(config: EngineConfig) -> None:
     if not (config.kv_transfer_bandwidth > 0 and math.isfinite(config.kv_transfer_bandwidth)):
         raise InvalidConfig(
             f"kv_transfer_bandwidth: got {config.kv_transfer_bandwidth!r}, expected a number > 0"
+        )
+
+
+WITHOUT_NATIVE_OFFLOADING: tuple[tuple[str, str | int | bool | tuple[()]], ...] = (
+    ("async_scheduling", False),
+    ("enable_prefix_caching", True),
+    ("pipeline_parallel_size", 1),
+    ("num_speculative_tokens", 0),
+    ("kv_cache_groups", ()),
+    ("batching", "vllm"),
+    ("compatibility", "vllm"),
+)
+"""Settings that native offloading is simulated with in this one way, and that way."""
+
+
+def in_the_way_of_offloading(settings: Callable[[str], object]) -> tuple[str, object, object] | None:
+    """Return the first setting that native offloading is not simulated with, its value and the one it has to have.
+
+    ``settings``: the value of each by name.
+    """
+    for name, needed in WITHOUT_NATIVE_OFFLOADING:
+        value = settings(name)
+        if value != needed:
+            return name, value, needed
+    return None
+
+
+def _check_offloading(config: EngineConfig) -> None:
+    """Raise InvalidConfig on times that are none, or on what native offloading is not simulated with."""
+    for name in ("kv_load_us_per_block", "kv_store_us_per_block"):
+        value = getattr(config, name)
+        if not isinstance(value, int | float) or not 0 <= value <= MOST_BLOCK_US:
+            raise InvalidConfig(f"{name}: got {value!r}, expected a number in [0, {MOST_BLOCK_US:,}] µs")
+    if config.kv_offloading != "native" or config.num_cpu_blocks == 0:
+        return
+    if not has_native_offloading(config.vllm_version):
+        raise InvalidConfig(
+            f"kv_offloading: got native with vllm_version {config.vllm_version}, expected blis: "
+            "the rules of its offloading are not known"
+        )
+    found = in_the_way_of_offloading(lambda name: getattr(config, name))
+    if found is not None:
+        name, value, needed = found
+        shown, expected = (
+            f"{len(each)} groups" if isinstance(each, tuple) else str(each).lower()
+            for each in (value, needed)
+        )
+        raise InvalidConfig(
+            f"kv_offloading: got native with {name} {shown}, expected {expected}: the two are not simulated together"
         )
 
 

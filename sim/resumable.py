@@ -49,7 +49,7 @@ class Engine:
     ) -> None:
         self._config, self._latency, self._record = config, latency, record
         has_stages = config.pipeline_parallel_size > 1
-        can_jump = not (config.num_speculative_tokens or config.has_cpu_tier or has_stages)
+        can_jump = not (config.num_speculative_tokens or config.has_blis_tier or has_stages)
         self._coalesce = coalesce and can_jump and record not in ("steps", "blocks")
         size = size_for(config, requests)
         self._state = first_state(config, latency, requests.hash_ids, size=size, record=record)
@@ -78,7 +78,7 @@ class Engine:
         rows = request_records(requests, config, self._latency)
         state = with_fresh_rows(self._state, num, config)
         state = state._replace(heap=longer(state.heap, num + 1))
-        if config.pipeline_parallel_size > 1:
+        if config.pipeline_parallel_size > 1 or config.has_native_offloading:
             state = state._replace(skipped=longer(state.skipped, num))
         engine = columns(state.engine)
         if np.any(rows["num_hashes"] * config.hash_block_size > rows["num_prompt_tokens"]):

@@ -83,6 +83,11 @@ CHANGES: Mapping[int, Changes] = {
 
 OLDEST, NEWEST = min(CHANGES), max(CHANGES)
 
+WITH_KNOWN_OFFLOADING = (31, 32)
+"""Versions 0.N whose ``--kv-offloading-size`` the engine has: 0.32 was driven through recorded cases, and the sources
+of 0.31 do the same with one full group. Other versions may decide some of it otherwise
+(distributed/kv_transfer/kv_connector/v1/offloading, kv_offload/cpu)."""
+
 KNOWN_VERSIONS = f"0.{OLDEST} to 0.{NEWEST}"
 
 
@@ -102,6 +107,11 @@ def is_known(version: str) -> bool:
     """Return whether the rules of a version are in the table."""
     minor = minor_version(version)
     return minor is not None and OLDEST <= minor <= NEWEST
+
+
+def has_native_offloading(version: str) -> bool:
+    """Return whether it is known how a version stores KV blocks in host memory."""
+    return minor_version(version) in WITH_KNOWN_OFFLOADING
 
 
 @cache

@@ -151,7 +151,8 @@ def _prompt_growth(trace: Trace) -> tuple[Quantity | None, int | None]:
         added = trace.cells("new_input_tokens")
         return quantity(np.where(trace.cells("round_index").values > 0, added.floats(), np.nan)), None
     own = own_hashes(trace.table)
-    new = np.where(own.parent >= 0, prompt_tokens(trace) - own.kept * block, np.nan)
+    goes_on = session_tree(trace.table).parent >= 0
+    new = np.where(goes_on, prompt_tokens(trace) - own.kept * block, np.nan)
     return quantity(new.astype(np.float64)), len(np.unique(own.ids)) * block
 
 

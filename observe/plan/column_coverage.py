@@ -61,12 +61,12 @@ COLUMN_COVERAGE: Final[Mapping[str, ColumnCoverage]] = {
     ),
     "adapter": ColumnCoverage("sent", "model of the body where the server lists it; else noted"),
     "think_time_us": ColumnCoverage("sent", "pause after the answer before"),
-    "parent_request_id": ColumnCoverage("sent", "the request whose answer it waits for"),
-    "awaited_request_ids": ColumnCoverage("sent", "further answers that it waits for"),
-    "num_parent_hashes": ColumnCoverage("sent", "how much of its parent's prompt the prompt begins with"),
     "max_tokens": ColumnCoverage(
         "sent", "length of the output in a workload, else where output_tokens is empty or the row failed"
     ),
+    "parent_request_id": ColumnCoverage("sent", "its think time after the answer to that one"),
+    "awaited_request_ids": ColumnCoverage("sent", "and after the answers to these"),
+    "num_parent_hashes": ColumnCoverage("sent", "as prefix_hashes: the blocks of the one before come first"),
     "new_input_tokens": ColumnCoverage("sent", "what a round adds to the conversation so far"),
     "prefix_hashes": ColumnCoverage(
         "sent", "equal hashes are equal content; refused without the header's hash_block_size"

@@ -76,13 +76,24 @@ class StepDistribution(TypedDict):
 class KvOffload(TypedDict):
     """The second KV tier, in blocks; ``hit_frac``: prompt tokens that came back from it, of all that were scheduled.
 
-    ``num_thrashings``: blocks that came back less than 1 ms after they had left.
+    ``rules``: engine.kv_offloading. ``gpu_hit_frac``: prompt tokens found in the GPU's prefix cache, likewise.
+    ``num_thrashings``: blis: blocks that came back less than 1 ms after they had left. The rest is native's:
+    ``num_loads`` and ``num_stores``: transfers; ``load_wait_us``: of all requests together, from asking for blocks to
+    being told that they are there; ``num_flushes`` and ``flush_wait_us``: stores that a step had to wait for, and how
+    long steps did.
     """
 
+    rules: str
     num_offloaded_blocks: int
     num_reloaded_blocks: int
     num_thrashings: int
     hit_frac: float | None
+    gpu_hit_frac: float | None
+    num_loads: int
+    num_stores: int
+    load_wait_us: int
+    num_flushes: int
+    flush_wait_us: int
 
 
 class MeasuredSpan(TypedDict):
@@ -290,13 +301,23 @@ def _kv_offload(simulation: Simulation, trace: Trace, engine: EngineConfig | Non
     if engine is None or not engine.has_cpu_tier:
         return None
     scheduled = simulation.outcomes.scheduled_us >= 0
+    num_tokens = float(prompt_tokens(trace)[scheduled].sum())
+    num_found = float(simulation.outcomes.num_cached_tokens[scheduled].sum())
+    num_back = simulation.num_kv_reloads * engine.block_size
+    if engine.has_native_offloading:
+        num_back = simulation.num_kv_loaded_tokens
     return KvOffload(
+        rules=engine.kv_offloading,
         num_offloaded_blocks=simulation.num_kv_offloads,
         num_reloaded_blocks=simulation.num_kv_reloads,
         num_thrashings=simulation.num_kv_thrashings,
-        hit_frac=_ratio(
-            simulation.num_kv_reloads * engine.block_size, float(prompt_tokens(trace)[scheduled].sum())
-        ),
+        hit_frac=_ratio(num_back, num_tokens),
+        gpu_hit_frac=_ratio(max(num_found - num_back, 0.0), num_tokens),
+        num_loads=simulation.num_kv_loads,
+        num_stores=simulation.num_kv_stores,
+        load_wait_us=simulation.kv_load_wait_us,
+        num_flushes=simulation.num_kv_flushes,
+        flush_wait_us=simulation.kv_flush_wait_us,
     )
 
 
@@ -435,15 +456,26 @@ def _optional_facts(summary: SimulationSummary) -> list[tuple[str, str]]:
             )
         )
     if (tier := summary["kv_offload"]) is not None:
-        hits = "-" if tier["hit_frac"] is None else f"{tier['hit_frac']:.1%}"
-        facts.append(
-            (
-                "KV offload",
-                f"{tier['num_offloaded_blocks']:,} blocks left the GPU, {tier['num_reloaded_blocks']:,} came back "
-                f"({hits} of prompt tokens)",
-            )
-        )
+        facts.append(("KV offload", _offload_text(tier)))
     return facts
+
+
+def _offload_text(tier: KvOffload) -> str:
+    """Return what went to the second tier and came back, and how long that was waited for."""
+    hits = "-" if tier["hit_frac"] is None else f"{tier['hit_frac']:.1%}"
+    if tier["rules"] == "blis":
+        return (
+            f"{tier['num_offloaded_blocks']:,} blocks left the GPU, {tier['num_reloaded_blocks']:,} came back "
+            f"({hits} of prompt tokens)"
+        )
+    waited = tier["load_wait_us"] / max(tier["num_loads"], 1) / 1e3
+    flushed = (
+        f"; steps waited {tier['flush_wait_us'] / 1e3:,.1f} ms for stores" if tier["num_flushes"] else ""
+    )
+    return (
+        f"{tier['num_offloaded_blocks']:,} blocks stored, {tier['num_reloaded_blocks']:,} loaded in "
+        f"{tier['num_loads']:,} loads ({hits} of prompt tokens), each waited for {waited:,.1f} ms{flushed}"
+    )
 
 
 def _goodput_lines(summary: SimulationSummary) -> list[str]:

@@ -58,11 +58,19 @@ ENGINE_MEANINGS: Mapping[str, str] = {
     "one number, the chance of each draft whose predecessors were.",
     "num_lookahead_tokens": "KV slots kept for the drafting model: as many as drafts for EAGLE, MTP and draft models, "
     "0 for n-grams.",
-    "num_cpu_blocks": "Beyond vLLM's scheduler: KV cache blocks of a second tier in host memory; 0: none. "
-    "`hardware.kv_offloading_size` says it in GiB.",
-    "kv_offload_threshold": "Share of the GPU's blocks in use above which evicted contents go to that tier.",
-    "kv_transfer_bandwidth": "Tokens per µs that come back from it; `hardware.kv_offload_gb_per_s` says it in GB/s.",
-    "kv_transfer_base_latency": "µs that each block's way back takes in addition.",
+    "num_cpu_blocks": "KV cache blocks of a second tier in host memory; 0: none. `hardware.kv_offloading_size` says "
+    "it in GiB.",
+    "kv_offloading": "Whose rules that tier follows. `native`: vLLM's `--kv-offloading-size`: blocks of prompts are "
+    "copied there once computed (0.31 and 0.32, without async scheduling, stages, drafts and KV cache groups). `blis`: "
+    "blocks go there when the GPU's cache evicts them.",
+    "kv_load_us_per_block": "Native: µs that a block takes from host memory to the GPU; `hardware.kv_offload_gb_per_s` "
+    "says it in GB/s.",
+    "kv_store_us_per_block": "Native: µs that a block takes from the GPU to host memory; likewise.",
+    "kv_store_threshold": "Native: a block is stored when it is offered for the so-many-th time, as vLLM's "
+    "`store_threshold`; 0 and 1: at once.",
+    "kv_offload_threshold": "blis: share of the GPU's blocks in use above which evicted contents go to that tier.",
+    "kv_transfer_bandwidth": "blis: tokens per µs that come back; `hardware.kv_offload_gb_per_s` says it in GB/s.",
+    "kv_transfer_base_latency": "blis: µs that each block's way back takes in addition.",
     "max_loras": "LoRA adapters that a step may hold, and places for them on the GPU: a request whose adapter would be "
     "one too many waits, those behind it go by. 0: any number; vLLM's own default is 1.",
     "lora_load_us": "µs that a step waits for each adapter that has no place on the GPU yet.",
@@ -92,6 +100,7 @@ FOLLOWING: Mapping[str, str] = {
     "max_num_batched_tokens": "vLLM's for the GPU, else 2048",
     "max_model_len": "the model's, else 32768",
     "pipeline_parallel_size": "the hardware's, else 1",
+    "kv_offloading": "native where it can be simulated and no key of blis is set, else blis",
 }
 """Defaults that follow what the file says elsewhere: ``hardware``, ``latency.model_config``, ``latency.defaults``."""
 
@@ -493,14 +502,15 @@ HARDWARE_KEYS: tuple[Key, ...] = (
         path="hardware.kv_offloading_size",
         kind="number",
         default="none",
-        meaning="As vLLM's flag: GiB of host memory for KV blocks that leave the GPUs, of all GPUs together; sets "
+        meaning="As vLLM's flag: GiB of host memory for KV blocks, of all GPUs together; sets "
         "`engine.num_cpu_blocks` by `latency.model_config`.",
     ),
     Key(
         path="hardware.kv_offload_gb_per_s",
         kind="number",
         default="25, told",
-        meaning="From host memory to each GPU, GB/s; sets `engine.kv_transfer_bandwidth`.",
+        meaning="Between host memory and each GPU, GB/s, each way; sets `engine.kv_load_us_per_block` and "
+        "`engine.kv_store_us_per_block`, or `engine.kv_transfer_bandwidth`.",
     ),
     Key(
         path="hardware.memory_gib",

@@ -189,10 +189,10 @@ def check_lockstep(config: ClusterConfig) -> None:
     for pool in config.pools:
         engine = pool.engine
         is_plain = engine.pipeline_parallel_size == 1 and engine.compatibility == engine.batching == "vllm"
-        if not is_plain or pool.role != "shared":
+        if not is_plain or pool.role != "shared" or engine.has_native_offloading:
             raise InvalidConfig(
-                "lockstep: got true with pipeline stages, compatibility blis, another batching than vLLM's or prefill "
-                "and decode pools, expected false: they are not simulated together"
+                "lockstep: got true with pipeline stages, compatibility blis, another batching than vLLM's, native KV "
+                "offloading or prefill and decode pools, expected false: they are not simulated together"
             )
 
 

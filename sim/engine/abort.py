@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from sim.engine.deadlines import first_deadline_us, gives_up_us, next_deadline_us
+from sim.engine.deadlines import first_deadline_us, gives_up_us, is_over, next_deadline_us
 from sim.engine.dtypes import ABORTED, GAVE_UP, NEVER, PENDING, PREEMPTED, RUNNING, WAITING
 from sim.engine.kv_cache.kv_cache_manager import free
+from sim.engine.kv_offload.storing import depart, keep_row
 from sim.engine.kv_transfer.delivery import abort_held
 from sim.engine.log import log_completion
 from sim.engine.preemption import end_preemption, remove_running_at
@@ -17,13 +18,18 @@ from sim.jit.compile import part, phase
 def abort(s: State, request: int) -> None:
     """Drop a request wherever it is; results of it that are still in flight are passed over."""
     settings, queues, r = s.engine[0].settings, s.engine[0].queues, s.requests[request]
+    slot = r.slot
+    if settings.has_kv_offloading and r.status != PENDING and not is_over(s, request):
+        depart(s, request, r.num_computed_tokens)
     if r.status == RUNNING:
         for i in range(queues.num_running):
             if s.running[i] == request:
                 remove_running_at(s, i)
                 break
         free(s, request)
-    elif settings.has_kv_transfers and s.transfers[request].is_held:
+        if settings.has_kv_offloading:
+            keep_row(s, slot)
+    elif settings.has_loads and s.transfers[request].is_held:
         end_preemption(s, request)
         abort_held(s, request)
     elif r.status == WAITING or r.status == PREEMPTED:  # noqa: PLR1714 - numba compares scalars

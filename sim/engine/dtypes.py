@@ -133,6 +133,83 @@ CPU_SLOT = np.dtype(
 )
 """A block's worth of host memory; slot 0 is the head of the ring, whose front is the next to be overwritten."""
 
+CHUNK = np.dtype(
+    [
+        (
+            "next",
+            np.uint32,
+        ),  # in the order of last use; 0 is the ring's head, whose next was used longest ago
+        ("previous", np.uint32),
+        ("ref_cnt", np.int32),  # loads that read it; NEVER while it is being stored
+        ("job", np.uint32),  # the transfer that it is part of
+        ("next_of_job", np.uint32),
+        ("block", np.uint32),  # of the GPU, that it is being stored from
+        (
+            "next_of_block",
+            np.uint32,
+        ),  # of those that are being stored from this block and whose request is gone
+        ("is_fenced", np.int32),  # it is in that list
+        ("key", np.int64),  # of the hash table
+        ("offer", np.int64),  # the last offer for storing that named it
+    ],
+    align=True,
+)
+"""A block's worth of host memory of native offloading; row 0 is the head of the ring."""
+
+FENCE = np.dtype([("first_chunk", np.uint32), ("step", np.int64)], align=True)
+"""Of a block of the GPU: chunks that are being stored from it for requests that are gone; the last step that gave it to
+anybody."""
+
+KV_JOB = np.dtype(
+    [
+        ("next", np.uint32),  # on its link
+        ("next_new", np.uint32),  # of those that the step in hand ordered
+        ("first_chunk", np.uint32),
+        ("is_load", np.int32),
+        ("is_departed", np.int32),  # a store whose request is gone: its row may be another's
+        ("num_blocks", np.int32),
+        ("request", np.int64),
+        ("ordered_us", np.int64),
+        ("end_us", np.int64),  # NEVER before it is handed over
+        ("flush_step", np.int64),  # the last step that waited for it
+    ],
+    align=True,
+)
+"""A transfer between the GPU and host memory; row 0 is none."""
+
+LOAD, STORE = 0, 1
+"""Rows of ``State.kv_links``."""
+
+KV_LINK = np.dtype(
+    [
+        ("first_job", np.uint32),  # not reported yet, in their order
+        ("last_job", np.uint32),
+        ("last_handed_over", np.uint32),
+        ("first_waiting", np.uint32),  # not handed over yet
+        ("free_us", np.int64),
+        ("block_cost", np.int64),  # 10⁻⁶ µs
+    ],
+    align=True,
+)
+"""A direction between the GPU and host memory."""
+
+DEPARTED = np.dtype(
+    [
+        ("request", np.int64),
+        ("private_start", np.int64),  # its rows of ``State.seen_keys``
+        ("num_blocks", np.int64),
+        ("slot", np.int64),  # the row of block_table that it keeps for its last offer, NEVER
+        ("first_block", np.int64),  # of that offer
+        ("end_block", np.int64),
+    ],
+    align=True,
+)
+"""A request that is gone since the last step, as native offloading remembers it."""
+
+COUNTED = np.dtype([("next", np.uint32), ("previous", np.uint32), ("num_offers", np.int64)], align=True)
+"""Of each content: how often it was offered for storing, in a ring by when it last was; row 0 is its head, row k + 1
+key k."""
+
 HASH = np.dtype([("oldest", np.uint32), ("newest", np.uint32)], align=True)
 """The blocks that hold one content, oldest first (vLLM looks up the oldest); 0 is none."""
 
@@ -242,6 +319,9 @@ SETTINGS = np.dtype(
         ("first_noise_draw", np.int64),  # of a step's scatter: each engine of a cluster has its own
         ("log_completions", np.int64),
         ("pauses_at_completions", np.int64),  # `run` returns as soon as the log of completions holds any
+        ("has_loads", np.int64),  # of any kind: a request may hold blocks and not run
+        ("has_kv_offloading", np.int64),  # these two: sim/engine/kv_offload
+        ("kv_store_threshold", np.int64),
         ("has_kv_transfers", np.int64),  # from here on: sim/engine/kv_transfer
         ("is_kv_producer", np.int64),
         ("defers_block_frees", np.int64),
@@ -334,6 +414,12 @@ TOTALS = np.dtype(
         ("num_kv_offloads", np.int64),
         ("num_kv_reloads", np.int64),
         ("num_kv_thrashings", np.int64),
+        ("num_kv_loads", np.int64),  # these six: native offloading; transfers
+        ("num_kv_stores", np.int64),
+        ("num_kv_flushes", np.int64),  # that a step waited for
+        ("kv_load_wait_us", np.int64),  # of all requests, from asking to being told
+        ("kv_flush_wait_us", np.int64),  # of steps
+        ("num_kv_loaded_tokens", np.int64),  # of requests' first schedules
         ("num_lora_loads", np.int64),
         ("busy_us", np.int64),  # durations of all counted steps
     ],
@@ -369,10 +455,13 @@ TRANSFER = np.dtype(
         ),  # found in the engine's own prefix cache when its blocks were handed out
         ("num_external_computed_tokens", np.int32),  # beyond those, from the other engine
         ("num_blocks", np.int32),  # that these take
+        ("next_stored_block", np.int32),  # from here on: offloading. Its blocks before it were offered
+        ("num_known_blocks", np.int32),  # those that the steps it was in had
+        ("num_stores", np.int32),  # under way or ordered
     ],
     align=True,
 )
-"""What becomes of a request's KV between two engines (vLLM's ``kv_transfer_params``)."""
+"""What becomes of a request's KV between two engines (vLLM's ``kv_transfer_params``), or between GPU and host."""
 
 KV_EVENT = np.dtype([("time_us", np.int64), ("request", np.int64), ("kind", np.int64)], align=True)
 
@@ -393,6 +482,27 @@ KV_TRANSFERS = np.dtype(
 )
 """Transfers of KV: worthless where ``has_kv_transfers`` is 0."""
 
+KV_OFFLOAD = np.dtype(
+    [
+        ("num_chunks", np.int64),  # that were ever filled
+        ("num_evictable", np.int64),  # that no transfer needs
+        ("num_offers", np.int64),
+        ("num_counted", np.int64),  # contents whose offers are counted
+        ("num_jobs", np.int64),  # rows of ``State.kv_jobs`` ever used
+        ("first_free_job", np.int64),
+        ("num_departed", np.int64),
+        ("first_new", np.int64),  # from here on: of the step in hand
+        ("last_new", np.int64),
+        ("num_new_loads", np.int64),
+        ("num_new_stores", np.int64),
+        ("num_flushed", np.int64),
+        ("flushed_us", np.int64),  # when what it waits for is done
+        ("num_reported", np.int64),
+    ],
+    align=True,
+)
+"""Native offloading: worthless where ``has_kv_offloading`` is 0."""
+
 ENGINE = np.dtype(
     [
         ("settings", SETTINGS),
@@ -403,6 +513,7 @@ ENGINE = np.dtype(
         ("log_fill", LOG_FILL),
         ("last_schedule", LAST_SCHEDULE),
         ("kv_transfers", KV_TRANSFERS),
+        ("kv_offload", KV_OFFLOAD),
     ],
     align=True,
 )

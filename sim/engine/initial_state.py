@@ -15,7 +15,7 @@ from sim.engine import state as st
 from sim.engine.log import BINS_PER_DOUBLING, NUM_BINS
 from sim.engine.optional import batching, blis
 from sim.kv_cache_groups import alignment_of, most_blocks_of, sizes_of
-from sim.latency.model import LatencyModel
+from sim.latency.model import SCALE, LatencyModel
 from sim.memory import untouched, untouched_records
 from sim.policies import age_weight_per_us, urgency
 from sim.requests import UNKNOWN_LIMIT, Int64s, Requests
@@ -190,7 +190,7 @@ def first_state(
         hash_ids=hash_ids.astype(np.int32),
         hashes=st.records(num_rows, dt.HASH),
         cache_log=np.zeros(0, np.int32),
-        cpu_slots=_new_cpu_slots(config.num_cpu_blocks if has_tier else 0),
+        cpu_slots=_new_cpu_slots(config.num_cpu_blocks if config.has_blis_tier else 0),
         cpu_slot_of_key=np.zeros(num_hashes + 1 if has_tier else 0, np.uint32),
         hit_blocks=np.zeros(width, np.uint32),
         kv_cache_groups=groups,
@@ -225,9 +225,31 @@ def first_state(
         step_times=room.step_times,
         completions=st.records(0, dt.COMPLETION),
         transfers=st.records(0, dt.TRANSFER),
-        holding=np.zeros(0, np.int64),
+        holding=np.zeros(seats if config.has_native_offloading else 0, np.int64),
         kv_events=st.records(0, dt.KV_EVENT),
+        **_host_memory(config, num_blocks=num_blocks, width=width, num_rows=num_rows),
     )
+
+
+def _host_memory(config: EngineConfig, *, num_blocks: int, width: int, num_rows: int) -> dict[str, Any]:
+    """Return the arrays of native offloading, without rows where there is none."""
+    is_on = config.has_native_offloading
+    num_chunks = config.num_cpu_blocks + 1 if is_on else 0
+    links = st.records(2 if is_on else 0, dt.KV_LINK)
+    if is_on:
+        costs = (config.kv_load_us_per_block, config.kv_store_us_per_block)
+        links["block_cost"] = [round(Fraction(repr(cost)) * SCALE) for cost in costs]
+    counts = is_on and config.kv_store_threshold > 1
+    return {
+        "chunks": st.records(num_chunks, dt.CHUNK),
+        "fences": st.records(num_blocks if is_on else 0, dt.FENCE),
+        "kv_links": links,
+        "kv_jobs": st.records(num_chunks, dt.KV_JOB),
+        "departed": st.records(config.max_num_seqs if is_on else 0, dt.DEPARTED),
+        "counted": st.records(num_rows + 1 if counts else 0, dt.COUNTED),
+        "seen_keys": np.zeros(num_rows if is_on else 0, np.int64),
+        "offered": np.zeros(width if is_on else 0, np.int64),
+    }
 
 
 def _settings(config: EngineConfig, latency: LatencyModel, *, record: Record) -> st.Records:
@@ -261,7 +283,10 @@ def _settings(config: EngineConfig, latency: LatencyModel, *, record: Record) ->
     ) or config.adds_host_time
     if not config.async_scheduling:
         settings["host_step_us"], settings["host_prefill_us"] = config.host_step_us, config.host_prefill_us
-    if config.has_cpu_tier:
+    if config.has_native_offloading:
+        settings["has_kv_offloading"] = settings["has_loads"] = 1
+        settings["kv_store_threshold"] = config.kv_store_threshold
+    elif config.has_blis_tier:
         _set_cpu_tier(settings, config)
     if config.compatibility == "blis":
         blis.apply_settings(settings)
@@ -466,10 +491,13 @@ def longer_hashes(state: st.State, length: int) -> dict[str, Any]:
     """Return the hash table, and what else is kept of its rows, with room for ``length`` contents."""
     length *= int(state.engine[0].settings.num_kv_cache_groups)
     has_tier, has_states = len(state.cpu_slot_of_key) > 0, len(state.step_of_key) > 0
+    counts, is_seen = len(state.counted) > 0, len(state.seen_keys) > 0
     return {
         "hashes": longer(state.hashes, length),
         "cpu_slot_of_key": longer(state.cpu_slot_of_key, length if has_tier else 0),
         "step_of_key": longer(state.step_of_key, length if has_states else 0),
+        "counted": longer(state.counted, length + 1 if counts else 0),
+        "seen_keys": longer(state.seen_keys, length if is_seen else 0),
     }
 
 
@@ -504,6 +532,7 @@ def with_kv_transfers(state: st.State, transfers: st.Records, *, is_producer: bo
     """Return the state of an engine with a KV connector; ``transfers``: of each request, shared by all engines."""
     settings, seats = state.engine.settings, len(state.block_table)
     settings["has_kv_transfers"], settings["is_kv_producer"] = 1, is_producer
+    settings["has_loads"] = 1
     settings["defers_block_frees"] = (settings.max_concurrent_batches > 1) & (not is_producer)
     return state._replace(
         transfers=transfers,
@@ -525,7 +554,7 @@ def with_more_room(state: st.State) -> st.State:
         (
             "log",
             fill["num_log_words"],
-            len(state.blocks) * 4 + len(state.block_table) * (width + 8) * 2 + 128,
+            len(state.blocks) * 4 + len(state.block_table) * (width + 8) * 2 + 8 * most_loads + 128,
         ),
         ("spans", fill["num_spans"], tokens_per_step + LONGEST_JUMP),
         ("pauses", fill["num_pauses"], tokens_per_step),
@@ -533,15 +562,21 @@ def with_more_room(state: st.State) -> st.State:
         (
             "completions",
             fill["num_completions"],
-            2 * len(state.batches) * seats + (most_loads if settings["has_kv_transfers"] else 0),
+            2 * len(state.batches) * seats + (most_loads if settings["has_loads"] else 0),
         ),
     ):
         array = getattr(state, name)
         if len(array) and 2 * used + most > len(array):
             changes[name] = longer(array, 2 * len(array) + most)
-    if settings["has_kv_transfers"] and most_loads > queues["num_free_slots"]:
+    if settings["has_loads"] and most_loads > queues["num_free_slots"]:
         changes |= more_slots(state, 2 * len(state.block_table) + most_loads)
-    most_ids = seats * (width + 1)
+    num_holding = int(st.columns(state.engine)[0]["kv_transfers"]["num_holding"])
+    if settings["has_kv_offloading"]:
+        num_departed = int(st.columns(state.engine)[0]["kv_offload"]["num_departed"])
+        most_departed = most_loads + num_departed + num_holding
+        if most_departed > len(state.departed):
+            changes["departed"] = longer(state.departed, 2 * most_departed)
+    most_ids = (seats + num_holding) * (width + 1)
     num_contents = len(state.hashes) // int(settings["num_kv_cache_groups"])
     if queues["num_keys"] + most_ids > num_contents:
         changes |= longer_hashes(state, 2 * num_contents + most_ids)

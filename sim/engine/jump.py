@@ -14,6 +14,7 @@ from sim.engine.dtypes import FCFS, GOT_FIRST_TOKEN, IS_DECODE, NEVER, PENDING, 
 from sim.engine.kv_cache.allocate_slots import append_new_block
 from sim.engine.kv_cache.groups.decode import hand_out_blocks_of_groups
 from sim.engine.kv_cache.prefix_cache import has_hashes_past, hash_of_block, remember_hash
+from sim.engine.kv_offload.storing import keeps_still, know_blocks_of_running
 from sim.engine.kv_transfer.delivery import keeps_state_for_jumps
 from sim.engine.log import count_steps, log_completion, log_pause, log_span, note_schedule
 from sim.engine.optional.added_time import describe_running, with_time_added_in_jump
@@ -149,7 +150,10 @@ def hand_out(s: State, num_steps: int) -> int:
     """Give each request its new blocks step by step; return how many steps found enough, at most ``num_steps``."""
     if s.engine[0].settings.has_kv_cache_groups:
         return hand_out_blocks_of_groups(s, num_steps)
-    return hand_out_blocks(s, num_steps)
+    num_steps = hand_out_blocks(s, num_steps)
+    if s.engine[0].settings.has_kv_offloading:
+        know_blocks_of_running(s)
+    return num_steps
 
 
 @part
@@ -320,10 +324,18 @@ def plan_steps(s: State, most: int, limit_us: int, start_us: int) -> int:
 
 
 @part
+def transfers_rest(s: State) -> bool:
+    """Return whether no step of a jump would order, end or hear of a transfer of KV."""
+    if s.engine[0].settings.has_kv_offloading:
+        return keeps_still(s)
+    return keeps_state_for_jumps(s)
+
+
+@part
 def start_jump(s: State, until_us: int, start_us: int) -> int:
     """Plan a jump whose first step the device starts at ``start_us`` and hand out its blocks; return its steps."""
     settings, clock, queues = s.engine[0].settings, s.engine[0].clock, s.engine[0].queues
-    if settings.has_kv_transfers and not keeps_state_for_jumps(s):
+    if settings.has_loads and not transfers_rest(s):
         return 0
     is_closed = is_stopped_by_company(s)
     if queues.num_running > settings.max_num_batched_tokens or not (

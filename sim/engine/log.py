@@ -27,7 +27,17 @@ def words_needed(s: State) -> int:
     if settings.log_blocks:
         num_tables = settings.max_num_seqs * settings.num_kv_cache_groups
         words += 2 * (len(s.blocks) + num_tables * (s.block_table.shape[1] + 2))
+    if settings.has_kv_offloading:
+        words += 2 * (num_slots_needed(s) + settings.max_num_seqs + num_to_depart(s)) + 5
     return words
+
+
+@part
+def num_to_depart(s: State) -> int:
+    """Return how many requests may be gone by the next step that host memory remembers, those that are included."""
+    queues = s.engine[0].queues
+    num_left = s.engine[0].kv_offload.num_departed + s.engine[0].kv_transfers.num_holding
+    return queues.num_running + queues.num_waiting + num_left
 
 
 @part
@@ -58,16 +68,21 @@ def has_room(s: State) -> bool:
     most_tokens = most_in_flight * (1 + settings.num_speculative_tokens)
     if settings.log_tokens and fill.num_logged_tokens + most_tokens > len(s.tokens):
         return False
-    num_loads = num_slots_needed(s) if settings.has_kv_transfers else 0
+    num_loads = num_slots_needed(s) if settings.has_loads else 0
     most_completions = fill.num_completions + 2 * most_in_flight + num_loads
-    if num_loads > queues.num_free_slots or (
+    most_departed = num_to_depart(s) if settings.has_kv_offloading else 0
+    if (num_loads > queues.num_free_slots or most_departed > len(s.departed)) or (
         settings.log_completions and most_completions > len(s.completions)
     ):
         return False
     most_waiting = queues.num_waiting + queues.num_added - queues.num_joined + queues.num_running
     if settings.policy != FCFS and most_waiting > len(s.heap):
         return False
-    num_seats = settings.max_num_seqs if settings.num_cpu_blocks > 0 else queues.num_running
+    num_seats = queues.num_running
+    if settings.num_cpu_blocks > 0:
+        num_seats = settings.max_num_seqs
+    elif settings.has_kv_offloading:
+        num_seats = settings.max_num_seqs + s.engine[0].kv_transfers.num_holding
     most_new_keys = num_seats * (s.block_table.shape[1] + 1)
     most_rows = (queues.num_keys + most_new_keys) * settings.num_kv_cache_groups
     return not settings.enable_prefix_caching or most_rows <= len(s.hashes)
@@ -186,6 +201,22 @@ def log_blocks(s: State, batch: int) -> None:
 
 
 @phase
+def log_orders(s: State, exec_start_us: int) -> None:
+    """Write the loads and the stores that a step orders, how many it waits for, and when it begins."""
+    kv = s.engine[0].kv_offload
+    for is_load in (1, 0):
+        put(s, kv.num_new_loads if is_load else kv.num_new_stores)
+        job = kv.first_new
+        while job != 0:
+            if s.kv_jobs[job].is_load == is_load:
+                put(s, s.kv_jobs[job].request)
+                put(s, s.kv_jobs[job].num_blocks)
+            job = s.kv_jobs[job].next_new
+    put(s, kv.num_flushed)
+    put(s, exec_start_us)
+
+
+@phase
 def log_schedule(s: State, batch: int, duration_us: int, exec_start_us: int) -> None:
     """Write down a scheduling decision."""
     settings, clock, queues, current = (
@@ -224,6 +255,8 @@ def log_schedule(s: State, batch: int, duration_us: int, exec_start_us: int) -> 
     for i in range(current.num_hits):
         put(s, s.hits[i].request)
         put(s, s.hits[i].computed)
+    if settings.has_kv_offloading:
+        log_orders(s, exec_start_us)
     if settings.log_blocks:
         log_blocks(s, batch)
     s.log[length_at] = fill.num_log_words - length_at - 1
@@ -236,10 +269,12 @@ def log_update(s: State, batch: int, now_us: int) -> None:
     if not settings.log_steps:
         return
     put(s, UPDATED)
-    put(s, 4 + current.num_finished)
+    put(s, 4 + current.num_finished + settings.has_kv_offloading)
     put(s, s.batches[batch].step)
     put(s, now_us)
     put(s, queues.num_free_blocks)
     put(s, current.num_finished)
     for i in range(current.num_finished):
         put(s, s.finished[i])
+    if settings.has_kv_offloading:
+        put(s, s.engine[0].kv_offload.num_reported)

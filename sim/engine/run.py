@@ -10,6 +10,7 @@ from sim.engine.abort import drop_requests_past_their_deadline
 from sim.engine.deadlines import next_deadline_us
 from sim.engine.dtypes import FCFS, NEVER, PENDING, REJECTED, SAMPLES, WAITING
 from sim.engine.jump import jump_async, jump_sync
+from sim.engine.kv_offload.links import next_end_us, only_waits_to_store
 from sim.engine.kv_transfer.delivery import brings_news, has_news, next_kv_event_us
 from sim.engine.log import count_steps, has_room, log_schedule, log_update
 from sim.engine.optional.added_time import move_to_its_place, with_added_time
@@ -69,6 +70,8 @@ def wait_for_arrival(s: State, until_us: int) -> int:
     event_us = earlier(next_queued_us(s), next_deadline_us(s))
     if s.engine[0].settings.has_kv_transfers:
         event_us = earlier(event_us, next_kv_event_us(s))
+    if s.engine[0].settings.has_kv_offloading and has_unfinished(s):
+        event_us = earlier(event_us, next_end_us(s))
     if event_us == NEVER:
         return IDLE
     if event_us >= until_us or clock.now_us >= until_us:
@@ -101,7 +104,25 @@ def has_unfinished(s: State) -> bool:
 @part
 def hears_news(s: State) -> bool:
     """Return whether a step now would hear of a transfer of KV that has ended."""
+    if s.engine[0].settings.has_kv_offloading and has_unfinished(s):
+        end_us = next_end_us(s)
+        return end_us != NEVER and end_us <= s.engine[0].clock.now_us
     return s.engine[0].settings.has_kv_transfers == 1 and has_news(s)
+
+
+@part
+def began_us(s: State) -> int:
+    """Return when a step that is scheduled now begins: once the stores that it waits for are done."""
+    if s.engine[0].settings.has_kv_offloading:
+        return s.engine[0].kv_offload.flushed_us
+    return s.engine[0].clock.now_us
+
+
+@part
+def moves_blocks(s: State) -> bool:
+    """Return whether the step that has ended ordered a transfer that somebody waits for, or brought news of one."""
+    kv = s.engine[0].kv_offload
+    return kv.num_reported > 0 or kv.num_new_loads > 0 or only_waits_to_store(s)
 
 
 @part
@@ -203,15 +224,18 @@ def run_sync(s: State, until_us: int, coalesce: bool) -> int:
         schedule(s, 0)
         is_endless = preempts_without_end(s, 0)
         b = s.batches[0]
-        duration_us = duration_of(s, 0, clock.now_us)
+        start_us = began_us(s)
+        duration_us = duration_of(s, 0, start_us)
         if settings.log_steps:
-            log_schedule(s, 0, duration_us, clock.now_us)
-        clock.now_us += duration_us
+            log_schedule(s, 0, duration_us, start_us)
+        clock.now_us = start_us + duration_us
         update_from_output(s, 0, clock.now_us)
         if settings.log_steps:
             log_update(s, 0, clock.now_us)
         queues.is_blocked = is_endless or (b.num_entries == 0 and current.num_preempted == 0)
         if settings.has_kv_transfers and s.engine[0].kv_transfers.num_heard > 0:
+            queues.is_blocked = 0
+        if settings.has_kv_offloading and moves_blocks(s):
             queues.is_blocked = 0
 
 

@@ -18,6 +18,14 @@ from sim.engine.dtypes import (
 from sim.engine.kv_cache.allocate_slots import reserve
 from sim.engine.kv_cache.groups.states import aligned_chunk
 from sim.engine.kv_cache.kv_cache_manager import admit, allocate_slots, fits, get_computed_blocks
+from sim.engine.kv_offload.loading import (
+    HAS_NO_ROOM,
+    HAS_NONE,
+    IS_ASIDE,
+    ask_host_memory,
+    promote_loaded,
+)
+from sim.engine.kv_offload.storing import begin_orders, end_orders
 from sim.engine.kv_transfer.delivery import poll_transfers
 from sim.engine.kv_transfer.loading import fits_behind, local_tokens, promote, start_load, take_held
 from sim.engine.log import note_schedule
@@ -119,7 +127,7 @@ def add_to_batch(s: State, batch: int, request: int, num_tokens: int) -> None:
     if settings.async_scheduling and kind & SAMPLES:
         r.num_output_placeholders += 1 + num_drafts
     take_new_drafts(s, request, kind)
-    if settings.has_kv_transfers:
+    if settings.has_loads:
         s.transfers[request].is_prefill_chunk = not kind & SAMPLES
 
 
@@ -166,6 +174,8 @@ def record_admission(s: State, request: int) -> None:
         r.num_cached_tokens = local_tokens(s, request)
         totals.num_cache_queries += r.num_prompt_tokens
         totals.num_cache_hits += r.num_cached_tokens
+        if s.engine[0].settings.has_kv_offloading:
+            totals.num_kv_loaded_tokens += s.transfers[request].num_external_computed_tokens
 
 
 @part
@@ -192,8 +202,14 @@ def schedule_held(s: State, batch: int, threshold: int) -> bool:
             if not s.transfers[request].is_received:
                 i += 1
                 continue
-            promote(s, request)
-        num_tokens = min(capped(r.num_tokens - r.num_computed_tokens, threshold), current.token_budget)
+            if settings.has_kv_offloading:
+                promote_loaded(s, request)
+            else:
+                promote(s, request)
+        num_tokens = capped(r.num_tokens - r.num_computed_tokens, threshold)
+        if num_tokens > current.token_budget and not settings.enable_chunked_prefill:
+            return False
+        num_tokens = min(num_tokens, current.token_budget)
         if not fits_behind(s, request, num_tokens):
             return False
         take_held(s, request, num_tokens)
@@ -216,6 +232,19 @@ def first_chunk(s: State, request: int, num_found: int, padding: int, threshold:
     return num_tokens
 
 
+@part
+def ask_elsewhere(s: State, request: int, num_evictable: int) -> int:
+    """Let the head of the queue ask host memory, or another engine, for blocks that the GPU's cache lacks."""
+    if s.engine[0].settings.has_kv_offloading:
+        return ask_host_memory(s, request, num_evictable)
+    if not s.transfers[request].do_remote_prefill:
+        return HAS_NONE
+    if start_load(s, request, num_evictable):
+        return IS_ASIDE
+    s.engine[0].queues.head_is_blocked = 1
+    return HAS_NO_ROOM
+
+
 @phase
 def schedule_waiting(s: State, batch: int, threshold: int) -> None:
     """Admit waiting requests from the head; the first that does not fit stops the rest."""
@@ -223,7 +252,9 @@ def schedule_waiting(s: State, batch: int, threshold: int) -> None:
     has_company = s.batches[batch].num_entries > 0
     if settings.limits_adapters:
         note_adapters(s, batch)
-    passes_over = settings.limits_adapters or settings.pipeline_parallel_size > 1
+    passes_over = (
+        settings.limits_adapters or settings.pipeline_parallel_size > 1 or settings.has_kv_offloading
+    )
     while current.token_budget > 0 and queues.num_waiting > 0 and queues.num_running < settings.max_num_seqs:
         request = peek_request(s)
         if settings.pipeline_parallel_size > 1 and skips_for_stale_output(s, request):
@@ -232,10 +263,10 @@ def schedule_waiting(s: State, batch: int, threshold: int) -> None:
             continue
         r = s.requests[request]
         num_evictable = get_computed_blocks(s, request)
-        if settings.has_kv_transfers and s.transfers[request].do_remote_prefill:
-            if start_load(s, request, num_evictable):
-                continue
-            queues.head_is_blocked = 1
+        answer = ask_elsewhere(s, request, num_evictable) if settings.has_loads else HAS_NONE
+        if answer == IS_ASIDE:
+            continue
+        if answer == HAS_NO_ROOM:
             break
         num_found = current.num_hit_blocks * settings.hash_block_size
         padding = padding_of_admission(s, r.num_tokens - num_found, has_company=has_company)
@@ -338,15 +369,17 @@ def schedule(s: State, batch: int) -> None:
     queues.head_is_blocked = 0
     if settings.has_kv_transfers:
         poll_transfers(s, batch)
+    if settings.has_kv_offloading:
+        begin_orders(s)
     current.token_budget = settings.max_num_batched_tokens
     if settings.batching != VLLM:
         schedule_otherwise(s, batch)
     else:
         threshold = effective_long_prefill_threshold(s)
         schedule_running(s, batch, threshold)
-        if current.num_preempted == 0 and (
-            not settings.has_kv_transfers or schedule_held(s, batch, threshold)
-        ):
+        if current.num_preempted == 0 and (not settings.has_loads or schedule_held(s, batch, threshold)):
             schedule_waiting(s, batch, threshold)
+    if settings.has_kv_offloading:
+        end_orders(s, batch)
     queues.has_finished_ids = 0
     note_schedule(s)

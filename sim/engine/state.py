@@ -94,6 +94,16 @@ class State(NamedTuple):
         np.int64
     ]  # requests that hold blocks and do not run, in the order in which they are asked
     kv_events: Records  # KV_EVENT[rows of block_table]: a ring of ended transfers
+    chunks: Records  # CHUNK[num_cpu_blocks + 1]; this and the rest: empty without native offloading
+    fences: Records  # FENCE[num_gpu_blocks]
+    kv_links: Records  # KV_LINK[2]: LOAD and STORE
+    kv_jobs: Records  # KV_JOB[num_cpu_blocks + 1]: each has a chunk at least
+    departed: Records  # DEPARTED[capacity]
+    counted: Records  # COUNTED[rows of hashes + 1]; empty where everything is stored at once
+    seen_keys: NDArray[
+        np.int64
+    ]  # per row of hashes, of a request's own block by block: key + 1 of what it used, -(key + 1) of what it offers
+    offered: NDArray[np.int64]  # scratch: the keys of an offer
 
 
 SharedBy = Literal["fleet", "side", "pool", "engine"]
@@ -103,8 +113,8 @@ SharedBy = Literal["fleet", "side", "pool", "engine"]
 class PerRequest:
     """An array of ``State`` with a row per request: what a row is before its request is written, and who has it.
 
-    ``fill``: a number, or of records the fields that are not 0. ``exists``: of an engine that is so configured; an
-    array that does not exist has no rows. ``is_asked_for``: it comes into being once a request asks for it.
+    ``fill``: a number, or of records the fields that are not 0. ``exists``: from the start, of an engine that is so
+    configured; an array that does not exist has no rows. ``is_asked_for``: it comes into being once a request asks.
     ``shared_by``: in a cluster, the engines that have it together: all; all that compute prompts for others, and all
     that do not; those of a pool; or each has its own.
     """
@@ -129,9 +139,19 @@ class PerRequest:
         return {} if isinstance(self.fill, int) else self.fill
 
 
+def never(_: EngineConfig) -> bool:
+    """Return False: no engine has it from the start."""
+    return False
+
+
 def has_stages(config: EngineConfig) -> bool:
     """Return whether an engine has pipeline stages."""
     return config.pipeline_parallel_size > 1
+
+
+def has_offloading(config: EngineConfig) -> bool:
+    """Return whether an engine moves blocks to host memory as vLLM does."""
+    return config.has_native_offloading
 
 
 def has_drafts(config: EngineConfig) -> bool:
@@ -141,15 +161,15 @@ def has_drafts(config: EngineConfig) -> bool:
 
 PER_REQUEST: Mapping[str, PerRequest] = {
     "requests": PerRequest(),  # written whole by ``request_records``
-    "deadline_us": PerRequest(fill=NEVER, is_asked_for=True, shared_by="fleet"),
+    "deadline_us": PerRequest(fill=NEVER, exists=never, is_asked_for=True, shared_by="fleet"),
     "taken_in_us": PerRequest(fill=NEVER),
     "preempted_us": PerRequest(),
-    "length_limit": PerRequest(is_asked_for=True, shared_by="engine"),
+    "length_limit": PerRequest(exists=never, is_asked_for=True, shared_by="engine"),
     "num_drafts": PerRequest(exists=has_drafts, shared_by="pool"),
-    "traits": PerRequest(fill={"adapter": NEVER}, is_asked_for=True, shared_by="fleet"),
+    "traits": PerRequest(fill={"adapter": NEVER}, exists=never, is_asked_for=True, shared_by="fleet"),
     "token_us": PerRequest(exists=has_stages, shared_by="engine"),
     "next_decode_step": PerRequest(exists=has_stages, shared_by="engine"),
-    "transfers": PerRequest(is_asked_for=True, shared_by="fleet"),
+    "transfers": PerRequest(exists=has_offloading, is_asked_for=True, shared_by="fleet"),
 }
 """Every array with a row per request. Whoever makes, lengthens, gives again or copies rows goes through this table, so
 an array that stands here cannot leak one request's data into the next; ``tests/sim/test_per_request.py`` finds one that
@@ -164,7 +184,7 @@ def with_fresh_rows(state: State, num: int, config: EngineConfig) -> State:
     changes = {
         name: each.rows(getattr(state, name), num)
         for name, each in PER_REQUEST.items()
-        if each.exists(config) and not each.is_asked_for
+        if each.exists(config)
     }
     return state._replace(**changes)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from sim.engine.deadlines import learnt_us
 from sim.engine.dtypes import ABORTED, COMPLETED, FINISHED, GOT_FIRST_TOKEN, RUNNING, SAMPLES
 from sim.engine.kv_cache.kv_cache_manager import cache_blocks, free
+from sim.engine.kv_offload.storing import depart, keep_row, report_transfers
 from sim.engine.kv_transfer.delivery import hear_of_transfers, keeps_blocks
 from sim.engine.log import log_completion, log_pause, log_span, log_token
 from sim.engine.optional.speculative import verify_drafts
@@ -42,8 +43,13 @@ def finish(s: State, request: int) -> None:
         s.engine[0].totals,
     )
     r = s.requests[request]
+    slot = r.slot
+    if settings.has_kv_offloading:
+        depart(s, request, max(r.num_prompt_tokens, r.num_tokens - 1))
     if not keeps_blocks(s, request):
         free(s, request)
+    if settings.has_kv_offloading:
+        keep_row(s, slot)
     if r.status != RUNNING:
         end_preemption(s, request)
         remove_request(s, request)
@@ -85,6 +91,15 @@ def give_accepted(s: State, batch: int, index: int, now_us: int, is_stale: bool)
             r.num_output_placeholders -= 1
 
 
+@part
+def take_in_transfers(s: State, batch: int, now_us: int) -> None:
+    """Take in which transfers of KV have ended, with the results of a batch."""
+    if s.engine[0].settings.has_kv_offloading:
+        report_transfers(s, now_us)
+    else:
+        hear_of_transfers(s, batch)
+
+
 @phase
 def update_from_output(s: State, batch: int, now_us: int) -> None:
     """Give each request that sampled its token, and free those that have all of them, in schedule order."""
@@ -122,5 +137,5 @@ def update_from_output(s: State, batch: int, now_us: int) -> None:
         totals.num_emissions += 1
     if current.num_finished > 0:
         drop_finished_from_running(s)
-    if settings.has_kv_transfers:
-        hear_of_transfers(s, batch)
+    if settings.has_loads:
+        take_in_transfers(s, batch, now_us)

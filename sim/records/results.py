@@ -40,6 +40,12 @@ class Totals:
     num_kv_offloads: int
     num_kv_reloads: int
     num_kv_thrashings: int
+    num_kv_loads: int
+    num_kv_stores: int
+    num_kv_flushes: int
+    kv_load_wait_us: int
+    kv_flush_wait_us: int
+    num_kv_loaded_tokens: int
     num_lora_loads: int
 
 
@@ -265,7 +271,15 @@ class EngineRecord:
         log = self.state.log[: self.state.engine.log_fill.num_log_words[0]]
         is_queued, with_blocks = self.config.max_concurrent_batches > 1, self.record == "blocks"
         num_groups = len(self.config.kv_cache_groups)
-        return list(decode_steps(log, is_queued=is_queued, with_blocks=with_blocks, num_groups=num_groups))
+        return list(
+            decode_steps(
+                log,
+                is_queued=is_queued,
+                with_blocks=with_blocks,
+                num_groups=num_groups,
+                with_orders=self.config.has_native_offloading,
+            )
+        )
 
     def step_batches(self) -> tuple[StepBatch, Int64s]:
         """Return (sums of every scheduled step, its duration in µs); needs ``record="steps"`` or ``"blocks"``."""

@@ -42,12 +42,17 @@ class Step:
     exec_end: int | None = None
     block_ids: dict[int, list[int]] | dict[int, list[list[int]]] | None = None
     free_queue: list[int] | None = None
+    loads: list[tuple[int, int]] | None = None
+    stores: list[tuple[int, int]] | None = None
+    flushed: int | None = None
+    reported: int | None = None
+    exec: int | None = None
     t_end: int = -1
     free_end: int = -1
 
 
 def _decode_schedule(
-    words: NDArray[np.int64], *, is_queued: bool, with_blocks: bool, num_groups: int
+    words: NDArray[np.int64], *, is_queued: bool, with_blocks: bool, num_groups: int, with_orders: bool
 ) -> Step:
     """Return the step whose scheduling decision ``words`` hold."""
     head = [int(word) for word in words[:13]]
@@ -85,9 +90,24 @@ def _decode_schedule(
     )
     if is_queued and exec_start != NOT_LAUNCHED:
         decoded.exec_start, decoded.exec_end = exec_start, exec_end
+    rest = words[hits_end:].tolist()
+    if with_orders:
+        rest = _decode_orders(decoded, rest)
     if with_blocks:
-        _decode_blocks(decoded, words[hits_end:].tolist(), num_groups=num_groups)
+        _decode_blocks(decoded, rest, num_groups=num_groups)
     return decoded
+
+
+def _decode_orders(step: Step, words: list[int]) -> list[int]:
+    """Fill in what a step orders and waits for; return the words behind it."""
+    kinds, at = [], 0
+    for _ in range(2):
+        end = at + 1 + 2 * words[at]
+        kinds.append(list(zip(words[at + 1 : end : 2], words[at + 2 : end : 2], strict=True)))
+        at = end
+    step.loads, step.stores = kinds
+    step.flushed, step.exec = words[at : at + 2]
+    return words[at + 2 :]
 
 
 def _decode_blocks(step: Step, words: list[int], *, num_groups: int) -> None:
@@ -135,7 +155,12 @@ def _sums(entries: NDArray[np.int64]) -> list[int]:
 
 
 def decode_steps(
-    log: NDArray[np.int64], *, is_queued: bool, with_blocks: bool = False, num_groups: int = 0
+    log: NDArray[np.int64],
+    *,
+    is_queued: bool,
+    with_blocks: bool = False,
+    num_groups: int = 0,
+    with_orders: bool = False,
 ) -> Iterator[Step]:
     """Yield the steps of a log in the order in which their results came in."""
     in_flight: dict[int, Step] = {}
@@ -146,11 +171,17 @@ def decode_steps(
         at += 2 + length
         if kind == SCHEDULED:
             decoded = _decode_schedule(
-                words, is_queued=is_queued, with_blocks=with_blocks, num_groups=num_groups
+                words,
+                is_queued=is_queued,
+                with_blocks=with_blocks,
+                num_groups=num_groups,
+                with_orders=with_orders,
             )
             in_flight[decoded.step] = decoded
             continue
         step = in_flight.pop(int(words[0]))
         step.t_end, step.free_end = int(words[1]), int(words[2])
-        step.finished = words[4:].tolist()
+        step.finished = words[4 : 4 + words[3]].tolist()
+        if with_orders:
+            step.reported = int(words[-1])
         yield step

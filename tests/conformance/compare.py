@@ -16,7 +16,9 @@ def as_recorded(simulation: Simulation, *, has_blocks: bool) -> list[dict[str, A
     for step in simulation.steps():
         row = {key: value for key, value in asdict(step).items() if value is not None}
         row["sched"] = [list(entry) for entry in step.sched]
-        row["hits"] = [list(hit) for hit in step.hits]
+        for name in ("hits", "loads", "stores"):
+            if name in row:
+                row[name] = [list(pair) for pair in row[name]]
         if has_blocks:
             row["block_ids"] = {str(request): ids for request, ids in (step.block_ids or {}).items()}
         steps.append(row)

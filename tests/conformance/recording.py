@@ -121,6 +121,17 @@ def unknown_settings_off(version: str) -> dict[str, bool | float]:
     return {name: off for name, (is_known, off) in known.items() if not is_known}
 
 
+def offloading_of(settings: dict[str, Any]) -> dict[str, Any]:
+    """Return the settings of native offloading."""
+    return {
+        "kv_offloading": "native",
+        "num_cpu_blocks": settings["num_cpu_blocks"],
+        "kv_load_us_per_block": float(settings["load_us_per_block"]),
+        "kv_store_us_per_block": float(settings["store_us_per_block"]),
+        "kv_store_threshold": settings["store_threshold"],
+    }
+
+
 def read_recording(case: Path, results: Path, *, is_async: bool) -> Recording:
     """Return the recording of ``case`` whose steps and outcomes lie in ``results``."""
     settings = DEFAULTS | json.loads((case / "config.json").read_text())
@@ -135,6 +146,8 @@ def read_recording(case: Path, results: Path, *, is_async: bool) -> Recording:
     version = settings.get("vllm_version", DEFAULT_VERSION)
     chosen |= unknown_settings_off(version)
     chosen["kv_cache_groups"] = tuple(KVCacheGroup(**group) for group in settings["groups"])
+    if "num_cpu_blocks" in settings:
+        chosen |= offloading_of(settings)
     config = EngineConfig(**chosen, scheduling_policy=settings["policy"], vllm_version=version)
     latency = Blackbox(beta0=settings["beta0"], beta1=settings["beta1"], beta2=settings["beta2"])
     prompts = [len(row.get("prompt_token_ids") or []) or row.get("prompt_len", 0) for row in rows]

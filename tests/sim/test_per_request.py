@@ -42,6 +42,12 @@ CONFIGS = {
     "plain": EngineConfig(**SMALL),  # type: ignore[arg-type]
     "speculating": EngineConfig(num_speculative_tokens=2, synthetic_acceptance_rates=(0.5, 0.25), **SMALL),  # type: ignore[arg-type]
     "staged": EngineConfig(pipeline_parallel_size=2, **SMALL),  # type: ignore[arg-type]
+    "offloading": EngineConfig(
+        kv_offloading="native",
+        num_cpu_blocks=9,
+        async_scheduling=False,
+        **SMALL,  # type: ignore[arg-type]
+    ),
     "costly": EngineConfig(guided_compile_us=50, guided_mask_us=3.0, lora_load_us=10, max_loras=2, **SMALL),  # type: ignore[arg-type]
 }
 
@@ -78,7 +84,7 @@ def test_every_array_of_an_engine_that_is_as_long_as_the_requests_is_declared(co
     state = Engine(everything(NUM), config, LATENCY)._state
     found = long_arrays(state, NUM)
     assert found <= set(PER_REQUEST) | set(SCRATCH_OF_REQUESTS)
-    expected = {name for name, each in PER_REQUEST.items() if not each.is_asked_for and each.exists(config)}
+    expected = {name for name, each in PER_REQUEST.items() if each.exists(config)}
     assert expected <= found
     assert {"deadline_us", "requests"} <= found
 

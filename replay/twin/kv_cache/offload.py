@@ -1,4 +1,4 @@
-"""KV offload as servers are configured (GiB of host memory, GB/s) in the engine's blocks and tokens per µs."""
+"""KV offload as servers are configured (GiB of host memory, GB/s) in the engine's terms, and whose rules it has."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from replay.model.gpu_memory import GIB, kv_bytes_per_token
-from sim import EngineConfig
+from sim import EngineConfig, has_native_offloading, in_the_way_of_offloading
 from traces import ConfigError
 from traces.strict.section import Section
 
@@ -17,23 +17,60 @@ if TYPE_CHECKING:
 ASSUMED_GB_PER_S = 25.0
 """Host memory to one GPU where none is given: what is left of PCIe 4.0 x16's 31.5 GB/s for large copies."""
 
-SETTINGS = ("num_cpu_blocks", "kv_transfer_bandwidth")
+SETTINGS = ("num_cpu_blocks", "kv_transfer_bandwidth", "kv_load_us_per_block", "kv_store_us_per_block")
 """The engine's settings that these two take the place of."""
+
+OF_PEER = ("kv_offload_threshold", "kv_transfer_bandwidth", "kv_transfer_base_latency")
+"""The engine's settings that say how the peer's tier behaves, not vLLM's."""
 
 
 def with_offload(
     engine: EngineConfig, root: Section, *, shape: ModelShape | None, hardware: Hardware | None
 ) -> tuple[EngineConfig, tuple[str, ...]]:
-    """Return the engine with the second tier of ``hardware.kv_offloading_size``, and lines that say how large it is.
+    """Return the engine with its second tier, of the size of ``hardware.kv_offloading_size``, and lines about it.
 
-    The size is of all GPUs together, as vLLM's ``--kv-offloading-size`` is. Every block that leaves a GPU goes there
-    (``kv_offload_threshold`` 0) where the file does not say otherwise. Raises ConfigError without a model, or beside
-    the engine's own settings.
+    The size is of all GPUs together, as vLLM's ``--kv-offloading-size`` is. Where the file does not say whose rules
+    hold, they are vLLM's own if the version has them and they are simulated beside the other settings, and if the file
+    sets none of the peer's. Raises ConfigError without a model, or beside the engine's own settings, InvalidConfig
+    where vLLM's rules are asked for and cannot be had.
     """
-    if hardware is None or hardware.kv_offloading_size is None:
+    written = root.section("engine")
+    is_sized = hardware is not None and hardware.kv_offloading_size is not None
+    if not is_sized and engine.num_cpu_blocks == 0:
         return engine, ()
+    if written is None or "kv_offloading" not in written:
+        is_of_peer = written is not None and any(name in written for name in OF_PEER)
+        is_native = not is_of_peer and _obstacle(engine) == ""
+        engine = replace(engine, kv_offloading="native" if is_native else "blis")
+    if hardware is None or hardware.kv_offloading_size is None:
+        return engine, _notes_of_times(engine)
+    return _sized(engine, root, shape=shape, hardware=hardware)
+
+
+def _obstacle(engine: EngineConfig) -> str:
+    """Return why vLLM's own rules cannot be had, "" where they can."""
+    if not has_native_offloading(engine.vllm_version):
+        return f"vllm_version {engine.vllm_version}"
+    found = in_the_way_of_offloading(lambda name: getattr(engine, name))
+    return "" if found is None else f"engine.{found[0]} {str(found[1]).lower()}"
+
+
+def _notes_of_times(engine: EngineConfig) -> tuple[str, ...]:
+    """Return that blocks move in no time, where nothing says how long they take."""
+    if not engine.has_native_offloading or engine.kv_load_us_per_block + engine.kv_store_us_per_block > 0:
+        return ()
+    return (
+        "engine.num_cpu_blocks: blocks move in no time; kv_load_us_per_block and kv_store_us_per_block say it",
+    )
+
+
+def _sized(
+    engine: EngineConfig, root: Section, *, shape: ModelShape | None, hardware: Hardware
+) -> tuple[EngineConfig, tuple[str, ...]]:
+    """Return the engine with as many blocks in host memory as the size holds, and lines that say how many."""
     section = root.section("hardware")
     assert section is not None  # noqa: S101 - the size was read from it
+    assert hardware.kv_offloading_size is not None  # noqa: S101 - the caller has asked
     written = root.section("engine")
     for name in SETTINGS:
         if written is not None and name in written:
@@ -53,25 +90,39 @@ def with_offload(
             f"{shape.name}: {per_block / GIB:.3g} GiB ({root.file})"
         )
     rate = hardware.kv_offload_gb_per_s or ASSUMED_GB_PER_S
-    threshold = (
-        0.0 if written is None or "kv_offload_threshold" not in written else engine.kv_offload_threshold
-    )
-    offloading = replace(
-        engine,
-        num_cpu_blocks=blocks,
-        kv_transfer_bandwidth=rate * 1e3 / per_token,
-        kv_offload_threshold=threshold,
-    )
+    if engine.kv_offloading == "native":
+        block_us = round(per_token * engine.block_size / (rate * 1e3), 6)
+        offloading = replace(
+            engine, num_cpu_blocks=blocks, kv_load_us_per_block=block_us, kv_store_us_per_block=block_us
+        )
+    else:
+        has_threshold = written is not None and "kv_offload_threshold" in written
+        threshold = engine.kv_offload_threshold if has_threshold else 0.0
+        offloading = replace(
+            engine,
+            num_cpu_blocks=blocks,
+            kv_transfer_bandwidth=rate * 1e3 / per_token,
+            kv_offload_threshold=threshold,
+        )
     return offloading, tuple(_notes(hardware, offloading, blocks=blocks, rate=rate))
 
 
 def _notes(hardware: Hardware, engine: EngineConfig, *, blocks: int, rate: float) -> list[str]:
-    """Return how large the second tier is, and whether anything goes there."""
+    """Return how large the second tier is, whose rules it has, and whether anything goes there."""
     how = "" if hardware.kv_offload_gb_per_s else " (assumed: kv_offload_gb_per_s)"
+    obstacle = _obstacle(engine)
+    if engine.kv_offloading == "native":
+        rule = "blocks of prompts are copied there once they are computed, as vLLM does it"
+    elif obstacle:
+        rule = (
+            "a block goes there when it leaves the GPU; vLLM copies it once it is computed, which is not simulated "
+            f"with {obstacle}"
+        )
+    else:
+        rule = "a block goes there when it leaves the GPU, where vLLM copies it once it is computed"
     notes = [
         f"hardware.kv_offloading_size {hardware.kv_offloading_size:g} GiB: {blocks:,} blocks in host memory, "
-        f"{rate:g} GB/s to each GPU{how}; a block goes there when it leaves the GPU, where vLLM copies it once it is "
-        "computed"
+        f"{rate:g} GB/s to each GPU{how}; {rule}"
     ]
     if not engine.has_cpu_tier:
         notes.append(

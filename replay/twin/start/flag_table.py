@@ -107,7 +107,9 @@ FLAGS: Final[Mapping[str, KnownFlag]] = {
         "number",
         otherwise="engine.num_cpu_blocks says it to the twin, in blocks",
     ),
-    "kv-offloading-backend": _told("blocks that leave the GPU go to host memory, whatever moves them"),
+    "kv-offloading-backend": _told(
+        "native is what is simulated; lmcache moves blocks by rules of its own, which are not"
+    ),
     "dtype": _hardware("latency.dtype", "text", otherwise=SPEED),
     "kv-cache-dtype": _hardware(
         "latency.kv_cache_dtype", "text", otherwise=f"{SPEED}; it also sets how many blocks there are"

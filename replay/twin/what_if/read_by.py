@@ -115,6 +115,11 @@ NEEDS: Mapping[str, str] = {
         ("engine.kv_offload_threshold", "engine.kv_transfer_bandwidth", "engine.kv_transfer_base_latency"),
         "num_cpu_blocks",
     ),
+    "engine.kv_offloading": "num_cpu_blocks",
+    **dict.fromkeys(
+        ("engine.kv_load_us_per_block", "engine.kv_store_us_per_block", "engine.kv_store_threshold"),
+        "kv_offloading",
+    ),
     "engine.priority_age_weight": "priority_scoring",
     "engine.priority_scoring": "priority_age_weight",
     "engine.max_cudagraph_capture_size": "launch_us",

@@ -9,7 +9,10 @@ from numpy.typing import NDArray
 
 from sim.engine.state import State
 
-EMPTIED = ("blocks", "hashes", "cpu_slots", "cpu_slot_of_key", "lora_places", "adapter_steps")
+EMPTIED = (
+    *("blocks", "hashes", "cpu_slots", "cpu_slot_of_key", "lora_places", "adapter_steps"),
+    *("chunks", "fences", "kv_links", "counted"),
+)
 """What a process loses when it ends."""
 
 Fresh = dict[str, NDArray[Any]]
@@ -18,6 +21,14 @@ Fresh = dict[str, NDArray[Any]]
 def fresh_caches(state: State) -> Fresh:
     """Return what a new engine's caches are like."""
     return {name: getattr(state, name).copy() for name in EMPTIED}
+
+
+def forget_host_memory(state: State) -> None:
+    """Let no transfer to or from host memory be under way, and nothing be left to store."""
+    engine = state.engine[0]
+    state.engine["kv_offload"] = np.zeros(1, state.engine["kv_offload"].dtype)
+    state.free_slots[:] = np.arange(len(state.free_slots), dtype=np.int64)[::-1]
+    engine.queues.num_free_slots = len(state.free_slots)
 
 
 def begin_anew(state: State, fresh: Fresh) -> None:
@@ -34,6 +45,8 @@ def begin_anew(state: State, fresh: Fresh) -> None:
     kv = engine.kv_transfers
     kv.num_holding = kv.num_ready = kv.num_delayed = 0
     kv.num_polled = kv.num_applied = kv.num_delivered
+    if len(state.chunks):
+        forget_host_memory(state)
     engine.clock.compute_duty = 0.0
     engine.clock.duty_time_us = engine.clock.now_us
     engine.last_schedule.num_running = 0

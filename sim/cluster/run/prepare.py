@@ -46,7 +46,7 @@ from sim.cluster.run.world import (
 )
 from sim.cluster.transfer.links import new_links
 from sim.cluster.work import ClusterWork
-from sim.config import UNBOUNDED, Record
+from sim.config import UNBOUNDED, EngineConfig, Record
 from sim.engine import dtypes as dt
 from sim.engine.initial_state import (
     first_state,
@@ -213,7 +213,7 @@ def connected(states: list[State], config: ClusterConfig, transfers: Records) ->
 def can_jump(pool: Pool, record: Record) -> bool:
     """Return whether an engine may take many decode steps at once."""
     engine = pool.engine
-    steps_singly = engine.num_speculative_tokens or engine.has_cpu_tier or engine.pipeline_parallel_size > 1
+    steps_singly = engine.num_speculative_tokens or engine.has_blis_tier or engine.pipeline_parallel_size > 1
     return not steps_singly and record not in ("steps", "blocks")
 
 
@@ -257,7 +257,7 @@ def engine_states(
     )
     made: dict[tuple[object, ...], Records] = {("requests", False): rows}
     traits, skipped = traits_of(requests, config), np.zeros(0, np.int64)
-    if traits is not None or any(pool.engine.pipeline_parallel_size > 1 for pool in config.pools):
+    if traits is not None or any(passes_over(pool.engine) for pool in config.pools):
         skipped = np.zeros(len(rows), np.int64)
     for number, pool in enumerate(config.pools):
         if pool.role == "prefill" and ("requests", True) not in made:
@@ -299,6 +299,11 @@ def engine_states(
     return states
 
 
+def passes_over(engine: EngineConfig) -> bool:
+    """Return whether an engine passes over waiting requests, whatever they are."""
+    return engine.pipeline_parallel_size > 1 or engine.has_native_offloading
+
+
 def shared_arrays(
     state: State, pool: Pool, number: int, made: dict[tuple[object, ...], Records], *, num: int, engine: int
 ) -> dict[str, Records]:
@@ -308,7 +313,7 @@ def shared_arrays(
     """
     found: dict[str, Records] = {}
     for name, each in PER_REQUEST.items():
-        if each.is_asked_for or not each.exists(pool.engine):
+        if not each.exists(pool.engine):
             continue
         is_prefill = pool.role == "prefill"
         key = (name, {"fleet": None, "side": is_prefill, "pool": number, "engine": (engine,)}[each.shared_by])

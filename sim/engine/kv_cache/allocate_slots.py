@@ -133,8 +133,8 @@ def admit(s: State, request: int, num_new_tokens: int) -> None:
             s.block_table[r.slot, i] = s.hit_blocks[i]
     if settings.num_cpu_blocks > 0:
         reload_hits(s, request)
-        if r.private_start == NEVER:
-            give_private_keys(s, request)
+    if (settings.num_cpu_blocks > 0 or settings.has_kv_offloading) and r.private_start == NEVER:
+        give_private_keys(s, request)
     r.num_blocks = r.num_cached_blocks = current.num_hit_blocks
     r.num_computed_tokens = current.num_hit_blocks * settings.block_size
     allocate_slots(s, request, num_new_tokens)

@@ -61,6 +61,10 @@ def blocks_reserved(s: State) -> int:
         if s.transfers[s.running[i]].is_prefill_chunk:
             full = cdiv(min(r.num_tokens, settings.max_model_len), settings.block_size)
             reserved += max(0, full - r.num_blocks)
+    for i in range(s.engine[0].kv_transfers.num_holding):
+        r = s.requests[s.holding[i]]
+        full = cdiv(min(r.num_tokens, settings.max_model_len), settings.block_size)
+        reserved += max(0, full - r.num_blocks)
     return reserved
 
 

@@ -73,6 +73,19 @@ def test_a_size_in_gib_and_a_rate_in_gb_per_s_are_the_engines_blocks_and_tokens(
     assert any("25 GB/s to each GPU (assumed: kv_offload_gb_per_s)" in note for note in kept.notes)
 
 
+def test_the_rules_are_vllm_s_own_where_they_can_be_had(tmp_path: Path) -> None:
+    size = "kv_offloading_size: 4, kv_offload_gb_per_s: 50"
+    twin = loaded(tmp_path, engine="async_scheduling: false", hardware=size)
+    assert twin.engine.kv_offloading == "native"
+    assert twin.engine.kv_load_us_per_block == pytest.approx(PER_TOKEN * 16 / 50e3)
+    assert any("as vLLM does it" in note for note in twin.notes)
+    of_peer = loaded(tmp_path, engine="async_scheduling: false, kv_offload_threshold: 0.5", hardware=size)
+    assert of_peer.engine.kv_offloading == "blis"
+    asked = "kv_offloading: native, async_scheduling: true"
+    with pytest.raises(ConfigError, match="native with async_scheduling true, expected false"):
+        loaded(tmp_path, engine=asked, hardware=size)
+
+
 @pytest.mark.parametrize(
     ("engine", "hardware", "message"),
     [

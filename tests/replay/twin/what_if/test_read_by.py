@@ -259,6 +259,7 @@ SMALL: Mapping[str, object] = {
     "max_num_seqs": 8, "max_num_batched_tokens": 64, "num_gpu_blocks": 60, "max_model_len": 300,
     "async_scheduling": False, "frontend": "none",
 }  # fmt: skip
+OFFLOADING = {"num_gpu_blocks": 24, "num_cpu_blocks": 50, "kv_offloading": "native"}
 ENGINE: Mapping[str, tuple[Mapping[str, object], object]] = {
     "max_num_seqs": ({}, 2),
     "max_num_batched_tokens": ({}, 32),
@@ -293,6 +294,10 @@ ENGINE: Mapping[str, tuple[Mapping[str, object], object]] = {
         {"num_gpu_blocks": 24, "num_cpu_blocks": 50, "kv_offload_threshold": 0.1},
         900,
     ),
+    "kv_offloading": ({"num_gpu_blocks": 24, "num_cpu_blocks": 50, "kv_offload_threshold": 0.1}, "native"),
+    "kv_load_us_per_block": (OFFLOADING, 9000.0),
+    "kv_store_us_per_block": (OFFLOADING, 90000.0),
+    "kv_store_threshold": (OFFLOADING, 9),
     "max_loras": ({}, 1),
     "lora_load_us": ({}, 70),
     "lora_step_factor": ({}, 1.5),

@@ -1,0 +1,135 @@
+"""Blocks that come from host memory: who asks for them, waits aside while they come, and is told.
+
+A request at the head of the queue asks for what follows on its hit in the GPU's prefix cache. It gets all its blocks
+at once, and does not run before it is told, after a step, that they are filled; others go by. While anything that it
+asks for is being stored or loaded, or stores of its own are under way, it is passed over (vllm 0.32.0
+distributed/kv_transfer/kv_connector/v1/offloading/scheduler.py:get_num_new_matched_tokens, update_state_after_alloc).
+"""
+
+from __future__ import annotations
+
+from sim.engine.dtypes import LOAD, NEVER, WAITING_FOR_REMOTE_KVS
+from sim.engine.kv_cache.allocate_slots import append_new_block
+from sim.engine.kv_cache.blocks import free_blocks, touch
+from sim.engine.kv_cache.prefix_cache import cdiv, give_private_keys, hash_of_block
+from sim.engine.kv_offload.links import drop_job, new_job, put_on_link, take_ended
+from sim.engine.kv_offload.tier import WAITS, num_blocks_on_cpu
+from sim.engine.kv_transfer.loading import blocks_reserved, hold, promote
+from sim.engine.state import State
+from sim.engine.waiting import remove_request, skip_head
+from sim.jit.compile import part, phase
+
+HAS_NONE, IS_ASIDE, HAS_NO_ROOM = 0, 1, 2
+"""What comes of asking for blocks that are elsewhere. IS_ASIDE: the request has left the head of the queue."""
+
+
+@part
+def has_room_for(s: State, request: int, num_evictable: int, num_blocks: int) -> bool:
+    """Return whether a waiting request may have its first ``num_blocks`` blocks, to be loaded; count where not."""
+    settings, queues, current = s.engine[0].settings, s.engine[0].queues, s.engine[0].current_step
+    charged = num_evictable - current.num_hit_blocks
+    if queues.num_running > 0:
+        charged += settings.watermark_blocks
+    needed = num_blocks + charged + blocks_reserved(s)
+    if settings.scheduler_reserve_full_isl:
+        full = cdiv(min(s.requests[request].num_tokens, settings.max_model_len), settings.block_size)
+        needed = max(needed, full + charged)
+    if needed > queues.num_free_blocks:
+        s.engine[0].totals.num_kv_allocation_failures += 1
+        return False
+    return True
+
+
+@phase
+def order_load(s: State, request: int, first: int, num: int) -> None:
+    """Order the transfer of ``num`` of a request's blocks from ``first`` on."""
+    kv, head, last = s.engine[0].kv_offload, 0, 0
+    for i in range(first, first + num):
+        chunk = s.cpu_slot_of_key[hash_of_block(s, request, i)]
+        c = s.chunks[chunk]
+        c.ref_cnt += 1
+        c.next_of_job = 0
+        kv.num_evictable -= 1
+        if head == 0:
+            head = chunk
+        else:
+            s.chunks[last].next_of_job = chunk
+        last = chunk
+    put_on_link(s, LOAD, new_job(s, LOAD, request, num, head))
+
+
+@phase
+def ask_host_memory(s: State, request: int, num_evictable: int) -> int:
+    """Let the head of the queue, its hits looked up, ask for more blocks: it loads them, or is passed over, or runs."""
+    settings, queues, current = s.engine[0].settings, s.engine[0].queues, s.engine[0].current_step
+    r, t, num_hits = s.requests[request], s.transfers[request], current.num_hit_blocks
+    t.num_known_blocks = 0
+    t.num_external_computed_tokens = 0
+    num = WAITS if t.num_stores > 0 else num_blocks_on_cpu(s, request, num_hits)
+    if num == WAITS:
+        skip_head(s, request)
+        return IS_ASIDE
+    if num == 0:
+        return HAS_NONE
+    if not has_room_for(s, request, num_evictable, num_hits + num):
+        return HAS_NO_ROOM
+    remove_request(s, request)
+    queues.num_free_slots -= 1
+    r.slot = s.free_slots[queues.num_free_slots]
+    for i in range(num_hits):
+        touch(s, s.hit_blocks[i])
+        s.block_table[r.slot, i] = s.hit_blocks[i]
+    r.num_blocks = r.num_cached_blocks = num_hits
+    while r.num_blocks < num_hits + num:
+        append_new_block(s, request)
+    r.num_computed_tokens = (num_hits + num) * settings.block_size
+    t.num_local_tokens = num_hits * settings.block_size
+    t.num_external_computed_tokens = num * settings.block_size
+    t.num_blocks, t.next_stored_block, t.is_received = num, num_hits + num, 0
+    r.status = WAITING_FOR_REMOTE_KVS
+    hold(s, request)
+    order_load(s, request, num_hits, num)
+    return IS_ASIDE
+
+
+@phase
+def note_loaded(s: State, request: int) -> None:
+    """Note which contents a request has loaded, among all that it used."""
+    r, t = s.requests[request], s.transfers[request]
+    if r.private_start == NEVER:
+        give_private_keys(s, request)
+    first = t.num_local_tokens // s.engine[0].settings.block_size
+    for i in range(first, first + t.num_blocks):
+        s.seen_keys[r.private_start + i] = hash_of_block(s, request, i) + 1
+
+
+@phase
+def promote_loaded(s: State, request: int) -> None:
+    """Let a request whose blocks have come from host memory be admitted."""
+    note_loaded(s, request)
+    promote(s, request)
+
+
+@phase
+def report_loads(s: State, now_us: int) -> int:
+    """Tell who has its blocks by now; return how many transfers that were."""
+    kv, num = s.engine[0].kv_offload, 0
+    while True:
+        job = take_ended(s, LOAD, now_us)
+        if job == 0:
+            return num
+        num += 1
+        j = s.kv_jobs[job]
+        chunk = j.first_chunk
+        while chunk != 0:
+            s.chunks[chunk].ref_cnt -= 1
+            kv.num_evictable += 1
+            chunk = s.chunks[chunk].next_of_job
+        s.engine[0].totals.kv_load_wait_us += now_us - j.ordered_us
+        if s.requests[j.request].status == WAITING_FOR_REMOTE_KVS:
+            s.transfers[j.request].is_received = 1
+            s.engine[0].kv_transfers.num_ready += 1
+        else:
+            s.engine[0].kv_transfers.num_delayed -= 1
+            free_blocks(s, j.request)
+        drop_job(s, job)

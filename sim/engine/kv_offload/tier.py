@@ -1,0 +1,209 @@
+"""The chunks of host memory: what is in them, which goes next, what is stored and what is not.
+
+Chunks stand in the order of their last use, and the first one that no transfer needs is given up for a new content. A
+request uses a content when it loads it, or when it offers it for storing and the tier has it or takes it; that counts
+once, when the request is gone, its first block as used last (vllm 0.32.0 v1/kv_offload/cpu/manager.py,
+policies/lru.py).
+"""
+
+from __future__ import annotations
+
+from sim.engine.dtypes import NEVER, STORE
+from sim.engine.kv_cache.prefix_cache import hash_of_block
+from sim.engine.kv_offload.links import new_job
+from sim.engine.state import State
+from sim.jit.compile import part, phase
+
+MOST_COUNTED = 64_000
+"""Contents whose offers are counted (vLLM's ``max_tracker_size``); the one whose last offer is longest ago goes."""
+
+WAITS = -1
+"""In place of a number of blocks: a transfer of some of them is under way."""
+
+REFUSED = -1
+"""In place of a job: there is no room for what is offered."""
+
+
+# -- the order of last use ------------------------------------------------------------------------------------
+
+
+@part
+def append_chunk(s: State, chunk: int) -> None:
+    """Put a chunk at the end of the ring: nothing was used later."""
+    c, head = s.chunks[chunk], s.chunks[0]
+    c.previous, c.next = head.previous, 0
+    s.chunks[head.previous].next = chunk
+    head.previous = chunk
+
+
+@part
+def unlink_chunk(s: State, chunk: int) -> None:
+    """Take a chunk out of the ring."""
+    c = s.chunks[chunk]
+    s.chunks[c.previous].next = c.next
+    s.chunks[c.next].previous = c.previous
+
+
+@phase
+def use_in_reverse(s: State, private_start: int, num_blocks: int) -> None:
+    """Let the contents that a request used be those that were used last, its first block after all others."""
+    for i in range(num_blocks - 1, -1, -1):
+        key = s.seen_keys[private_start + i] - 1
+        if key >= 0 and s.cpu_slot_of_key[key] != 0:
+            unlink_chunk(s, s.cpu_slot_of_key[key])
+            append_chunk(s, s.cpu_slot_of_key[key])
+
+
+# -- lookup ---------------------------------------------------------------------------------------------------
+
+
+@phase
+def num_blocks_on_cpu(s: State, request: int, first: int) -> int:
+    """Return how many of a request's full blocks in a row, from ``first`` on, the tier has; or WAITS.
+
+    The last token may be among them: it is computed again.
+    """
+    i, num = first, s.requests[request].num_tokens // s.engine[0].settings.block_size
+    waits = False
+    while i < num:
+        key = hash_of_block(s, request, i)
+        if key == NEVER or s.cpu_slot_of_key[key] == 0:
+            break
+        waits = waits or s.chunks[s.cpu_slot_of_key[key]].ref_cnt != 0
+        i += 1
+    return WAITS if waits else i - first
+
+
+# -- offers ---------------------------------------------------------------------------------------------------
+
+
+@part
+def move_to_end(s: State, key: int) -> None:
+    """Put a content behind all others whose offers are counted."""
+    c, head = s.counted[key + 1], s.counted[0]
+    c.previous, c.next = head.previous, 0
+    s.counted[head.previous].next = key + 1
+    head.previous = key + 1
+
+
+@part
+def unlink_counted(s: State, row: int) -> None:
+    """Take a content out of those whose offers are counted."""
+    c = s.counted[row]
+    s.counted[c.previous].next = c.next
+    s.counted[c.next].previous = c.previous
+
+
+@phase
+def count_offer(s: State, num: int) -> None:
+    """Count the offer of ``num`` contents; none of them goes for another."""
+    kv = s.engine[0].kv_offload
+    num_protected = 0
+    for i in range(num):
+        c = s.counted[s.offered[i] + 1]
+        if c.num_offers > 0:
+            c.num_offers += 1
+            num_protected += 1
+            unlink_counted(s, s.offered[i] + 1)
+            move_to_end(s, s.offered[i])
+    num_others = kv.num_counted - num_protected
+    for i in range(num):
+        c = s.counted[s.offered[i] + 1]
+        if c.num_offers > 0:
+            continue
+        if kv.num_counted >= MOST_COUNTED:
+            if num_others == 0:
+                continue
+            oldest = s.counted[0].next
+            unlink_counted(s, oldest)
+            s.counted[oldest].num_offers = 0
+            kv.num_counted -= 1
+            num_others -= 1
+        c.num_offers = 1
+        kv.num_counted += 1
+        move_to_end(s, s.offered[i])
+
+
+@part
+def is_wanted(s: State, key: int) -> bool:
+    """Return whether the tier lacks a content and would take it."""
+    if s.cpu_slot_of_key[key] != 0:
+        return False
+    threshold = s.engine[0].settings.kv_store_threshold
+    return threshold < 2 or s.counted[key + 1].num_offers >= threshold
+
+
+@part
+def first_evictable(s: State, chunk: int) -> int:
+    """Return the first chunk from ``chunk`` on that may be given up for the offer in hand; there must be one."""
+    while s.chunks[chunk].ref_cnt != 0 or s.chunks[chunk].offer == s.engine[0].kv_offload.num_offers:
+        chunk = s.chunks[chunk].next
+    return chunk
+
+
+@phase
+def take_chunks(s: State, first_block: int, slot: int, num: int) -> int:
+    """Fill chunks with the contents that are wanted of an offer; return the first of them, linked."""
+    kv = s.engine[0].kv_offload
+    first = last = 0
+    next_evicted = s.chunks[0].next
+    for i in range(num):
+        key = s.offered[i]
+        if not is_wanted(s, key):
+            continue
+        if kv.num_chunks < len(s.chunks) - 1:
+            kv.num_chunks += 1
+            chunk = kv.num_chunks
+        else:
+            chunk = first_evictable(s, next_evicted)
+            next_evicted = s.chunks[chunk].next
+            unlink_chunk(s, chunk)
+            s.cpu_slot_of_key[s.chunks[chunk].key] = 0
+            kv.num_evictable -= 1
+        s.cpu_slot_of_key[key] = chunk
+        append_chunk(s, chunk)
+        c = s.chunks[chunk]
+        c.key, c.ref_cnt, c.block = key, NEVER, s.block_table[slot, first_block + i]
+        c.next_of_job = 0
+        if first == 0:
+            first = chunk
+        else:
+            s.chunks[last].next_of_job = chunk
+        last = chunk
+    return first
+
+
+@phase
+def offer(s: State, request: int, private_start: int, slot: int, first_block: int, num: int) -> int:
+    """Offer the contents ``offered`` of a request's blocks from ``first_block`` on for storing.
+
+    Return the job that stores those that the tier lacks, 0 where it lacks none, REFUSED where they have no room.
+    """
+    settings, kv = s.engine[0].settings, s.engine[0].kv_offload
+    if settings.kv_store_threshold >= 2:
+        count_offer(s, num)
+    kv.num_offers += 1
+    num_wanted = num_protected = 0
+    for i in range(num):
+        key, chunk = s.offered[i], s.cpu_slot_of_key[s.offered[i]]
+        if chunk != 0:
+            s.chunks[chunk].offer = kv.num_offers
+            num_protected += s.chunks[chunk].ref_cnt == 0
+            if s.chunks[chunk].ref_cnt == NEVER:
+                continue
+        elif is_wanted(s, key):
+            num_wanted += 1
+        else:
+            continue
+        s.seen_keys[private_start + first_block + i] = key + 1
+    if num_wanted == 0:
+        return 0
+    num_free = len(s.chunks) - 1 - kv.num_chunks
+    if num_wanted - num_free > max(kv.num_evictable - num_protected, 0):
+        return REFUSED
+    first = take_chunks(s, first_block, slot, num)
+    job = new_job(s, STORE, request, num_wanted, first)
+    while first != 0:
+        s.chunks[first].job = job
+        first = s.chunks[first].next_of_job
+    return job

@@ -1,0 +1,152 @@
+"""KV blocks in host memory as vLLM has them; `tests/conformance` proves the decisions, this the rest."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, Literal
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sim import Blackbox, Engine, EngineConfig, InvalidConfig, Requests, simulate
+from sim.config import UNBOUNDED
+from tests.examples import examples
+
+LATENCY = Blackbox(beta0=6000, beta1=18.5, beta2=95)
+NATIVE = EngineConfig(
+    kv_offloading="native",
+    num_cpu_blocks=60,
+    kv_load_us_per_block=400.5,
+    kv_store_us_per_block=900.0,
+    num_gpu_blocks=40,
+    block_size=16,
+    max_num_seqs=5,
+    max_num_batched_tokens=128,
+    max_model_len=600,
+    async_scheduling=False,
+)
+
+
+def requests_of(drawn: list[tuple[int, int, int, int, int]]) -> Requests:
+    """Return requests of (µs since the one before, prefix, its blocks, own prompt tokens, output tokens)."""
+    gaps, groups, shared, own, outputs = (np.array(column, np.int64) for column in zip(*drawn, strict=True))
+    arrival_us = np.cumsum(gaps)
+    ids = [100 * group + np.arange(num) for group, num in zip(groups, shared, strict=True)]
+    return Requests(
+        arrival_us=arrival_us,
+        prompt_tokens=16 * shared + own,
+        output_tokens=outputs,
+        priority=groups % 3,
+        hash_offsets=np.concatenate([[0], np.cumsum(shared)]).astype(np.int64),
+        hash_ids=np.concatenate(ids).astype(np.int64),
+        deadline_us=np.where(groups == 1, arrival_us + 40_000, -1),
+    )
+
+
+DRAWN = st.lists(
+    st.tuples(
+        st.integers(0, 60_000), st.integers(0, 3), st.integers(0, 12), st.integers(1, 60), st.integers(1, 40)
+    ),
+    min_size=1,
+    max_size=25,
+)
+
+
+def assert_nothing_is_left(state: Any) -> None:  # noqa: ANN401 - the engine's arrays
+    """Check that blocks and rows are free, and that chunks, jobs and fences agree with each other."""
+    queues, kv = state.engine[0].queues, state.engine[0].kv_transfers
+    assert queues.num_running == queues.num_waiting == kv.num_holding == kv.num_ready == 0
+    is_pinned = state.chunks["ref_cnt"][1 : state.engine[0].kv_offload.num_chunks + 1] != 0
+    assert state.engine[0].kv_offload.num_evictable == (~is_pinned).sum()
+    held = state.chunks["key"][1 : len(is_pinned) + 1]
+    assert len(set(held)) == len(held)
+    assert [state.cpu_slot_of_key[key] for key in held] == list(range(1, len(held) + 1))
+    assert (state.cpu_slot_of_key != 0).sum() == len(held)
+    if kv.num_delayed == 0:  # else who went while it was loading has blocks until the next step
+        assert queues.num_free_blocks == len(state.blocks) - 1
+        assert not state.blocks["ref_cnt"].any()
+
+
+@examples(120)
+@given(
+    drawn=DRAWN,
+    threshold=st.integers(0, 2),
+    num_cpu_blocks=st.sampled_from((3, 20, 200)),
+    policy=st.sampled_from(("fcfs", "priority")),
+)
+def test_jumps_change_nothing_and_nothing_is_left_behind_though_clients_go_away(
+    drawn: list[tuple[int, int, int, int, int]],
+    threshold: int,
+    num_cpu_blocks: int,
+    policy: Literal["fcfs", "priority"],
+) -> None:
+    config = replace(
+        NATIVE, kv_store_threshold=threshold, num_cpu_blocks=num_cpu_blocks, scheduling_policy=policy
+    )
+    requests = requests_of(drawn)
+    plain = simulate(requests, config, LATENCY, coalesce=False, record="steps")
+    jumped = simulate(requests, config, LATENCY, record="spans")
+    for name in ("status", "last_token_us", "num_cached_tokens"):
+        np.testing.assert_array_equal(getattr(plain.outcomes, name), getattr(jumped.outcomes, name))
+    for name in ("num_kv_loads", "num_kv_stores", "num_kv_offloads", "kv_load_wait_us", "num_steps"):
+        assert getattr(plain, name) == getattr(jumped, name)
+    assert_nothing_is_left(plain.written.state)
+    steps = plain.steps()
+    assert sum(n for step in steps for _, n in step.loads or []) == plain.num_kv_reloads
+    assert sum(n for step in steps for _, n in step.stores or []) == plain.num_kv_offloads
+
+
+def talks_of_two() -> Requests:
+    """Return requests of two long prefixes in turn, of which the GPU holds one."""
+    return requests_of([(300_000, 2 * (i % 2), 30, 8, 4) for i in range(8)])
+
+
+def test_a_prefix_comes_back_from_host_memory() -> None:
+    config = replace(NATIVE, num_cpu_blocks=70)
+    simulation = simulate(talks_of_two(), config, LATENCY)
+    assert simulation.num_kv_offloads == 60
+    assert simulation.num_kv_loads > 0
+    cached = simulation.outcomes.num_cached_tokens
+    assert list(cached[:2]) == [0, 0]
+    assert list(cached[2:]) == [480] * 6
+    assert simulation.num_kv_loaded_tokens == simulation.num_kv_reloads * 16
+    slower = simulate(talks_of_two(), replace(config, kv_load_us_per_block=2000.0), LATENCY)
+    assert slower.kv_load_wait_us > simulation.kv_load_wait_us
+    assert (slower.outcomes.first_token_us[2:] > simulation.outcomes.first_token_us[2:]).any()
+
+
+def test_it_jumps_and_an_engine_that_is_looked_at_says_what_it_moved() -> None:
+    engine = Engine.holding(talks_of_two(), NATIVE, LATENCY)
+    engine.advance()
+    view = engine.view()
+    assert view.num_jumps > 0
+    assert view.num_kv_stores > 0
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("async_scheduling", True, "native with async_scheduling true, expected false"),
+        ("enable_prefix_caching", False, "native with enable_prefix_caching false, expected true"),
+        ("pipeline_parallel_size", 2, "native with pipeline_parallel_size 2, expected 1"),
+        ("vllm_version", "0.28.0", "native with vllm_version 0.28.0, expected blis"),
+        ("kv_load_us_per_block", -1.0, "kv_load_us_per_block: got -1.0, expected a number in"),
+        ("kv_store_us_per_block", 2e6, "kv_store_us_per_block: got 2000000.0, expected a number in"),
+        ("kv_store_threshold", -1, "kv_store_threshold: got -1, expected an integer >= 0"),
+        ("kv_offloading", "lmcache", "kv_offloading: got 'lmcache', expected one of native, blis"),
+    ],
+)
+def test_what_is_not_simulated_beside_it_is_refused(name: str, value: object, message: str) -> None:
+    settings: dict[str, Any] = {name: value}
+    if name == "vllm_version":
+        settings |= {"long_prefill_token_threshold_adaptive": False}
+    with pytest.raises(InvalidConfig, match=message):
+        replace(NATIVE, **settings)
+
+
+def test_without_a_limit_nothing_goes_there() -> None:
+    config = replace(NATIVE, num_gpu_blocks=UNBOUNDED)
+    assert not config.has_native_offloading
+    assert simulate(talks_of_two(), config, LATENCY).num_kv_stores == 0

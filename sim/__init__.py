@@ -97,6 +97,7 @@ __all__ = [
     "View",
     "all_versions",
     "compile_engine",
+    "count_distances",
     "engine_defaults",
     "faults_of",
     "has_native_offloading",
@@ -160,6 +161,7 @@ _HOMES = {
     "nearest_rules": "sim.versions",
     "rows_taken": "sim.engine.state",
     "rules_of": "sim.versions",
+    "count_distances": "sim.records.stack_distances",
     "simulate": "sim.simulation",
     "step_times_of": "sim.records.results",
 }

@@ -13,6 +13,7 @@ from sim.engine.run import run
 from sim.jit.compile import is_cached
 from sim.latency import Blackbox
 from sim.records.itl import emission_times, ninety_ninth
+from sim.records.stack_distances import count_distances
 from sim.requests import Requests
 from sim.simulation import simulate
 
@@ -22,6 +23,7 @@ ENTRIES: tuple[Callable[..., Any], ...] = (
     hold_requests,
     emission_times,
     ninety_ninth,
+    count_distances,
 )
 """Every compiled function that Python calls."""
 
@@ -50,3 +52,5 @@ def compile_engine() -> None:
     latency = Blackbox(beta0=1)
     simulate(single, EngineConfig(), latency, record="spans").inter_token_latencies()
     simulate(single, EngineConfig(), latency, closed_loop=(1, 0))
+    one, none = np.ones(1, np.int64), np.zeros(0, np.int64)
+    count_distances(np.zeros(2, np.int64), none, none, one, one, np.zeros(3, np.int64))

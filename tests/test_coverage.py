@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from observe.plan.column_coverage import COLUMN_COVERAGE as OBSERVED
-from replay import TwinConfig, pacing_of, simulate_trace
+from replay import TwinConfig, pacing_of, run, simulate_trace
 from replay.trace.column_coverage import COLUMN_COVERAGE, HEADER_COVERAGE
 from replay.trace.simulation_summary import summarize
 from replay.trace.trace_notes import trace_notes
@@ -18,7 +18,7 @@ from replay.twin.start.flag_table import FLAGS, KnownFlag
 from replay.twin.start.from_serve import start_from_serve, twin_text
 from sim import Blackbox, EngineConfig
 from tests.docs.coverage import coverage_page
-from traces import Header, Trace, make_trace
+from traces import Header, Trace, has_tree, make_trace
 from traces.errors import ConfigError
 from traces.header import KVOffload, ServerInfo, SpecDecode
 from traces.schema import FIELDS
@@ -103,6 +103,9 @@ TOGETHER: dict[str, tuple[str, ...]] = {
     "prefix_group": ("prefix_length",),
     "prefix_length": ("prefix_group",),
     "new_input_tokens": ("session_id", "round_index"),
+    "parent_request_id": ("session_id",),
+    "awaited_request_ids": ("session_id", "parent_request_id"),
+    "num_parent_hashes": ("session_id", "parent_request_id", "prefix_hashes"),
     "max_tokens": ("status",),
 }
 """Columns that mean something with others only."""
@@ -131,7 +134,11 @@ def told(trace: Trace) -> tuple[str, ...]:
 
 def shown(trace: Trace, twin: TwinConfig = TWIN) -> Mapping[str, object]:
     """Return what a simulation came to, but for its cost."""
-    simulated, simulation = simulate_trace(trace, twin)
+    if has_tree(trace.table):  # requests that wait for answers
+        done = run(trace, twin)
+        simulated, simulation = done.trace, done.simulation
+    else:
+        simulated, simulation = simulate_trace(trace, twin)
     summary = {
         name: value for name, value in summarize(simulation, simulated).items() if name != "engine_cpu_s"
     }

@@ -44,6 +44,8 @@ TWIN = """\
 engine: {max_num_seqs: 8, max_num_batched_tokens: 512, num_gpu_blocks: 400, max_model_len: 2048}
 latency: {model: blackbox, coefficients: {alpha0: 500, alpha1: 2, alpha2: 0, beta0: 6000, beta1: 10, beta2: 20}}
 """
+NAMING = {"prefix_hashes", "request_id", "session_id", "parent_request_id", "awaited_request_ids"}
+"""Columns whose text names requests or blocks: a name that is none is refused, and shown as text."""
 CHOSEN = {"scheduling_policy", "dtype", "kv_cache_dtype"}
 """Fields of a header that take what is in a list."""
 CLUSTER = """\
@@ -163,7 +165,7 @@ def nasty(drawn: Trace, *, slower: int) -> Trace:
     send = drawn.column("arrival_time_us").to_numpy(dtype=np.int64)
     first = send + slower * (9_000 + number % 7 * 100)
     free = {each.name for each in REQUEST_FIELDS if each.dtype == "string" and not each.choices}
-    texts = {name: [NASTY] * len(drawn) for name in free - {"prefix_hashes", "request_id", "session_id"}}
+    texts = {name: [NASTY] * len(drawn) for name in free - NAMING}
     trace = drawn.with_columns(
         **texts
         | {

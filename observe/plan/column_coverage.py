@@ -61,9 +61,6 @@ COLUMN_COVERAGE: Final[Mapping[str, ColumnCoverage]] = {
     ),
     "adapter": ColumnCoverage("sent", "model of the body where the server lists it; else noted"),
     "think_time_us": ColumnCoverage("sent", "pause after the answer before"),
-    "parent_request_id": ColumnCoverage("sent", "the request whose answer it waits for"),
-    "awaited_request_ids": ColumnCoverage("sent", "further answers that it waits for"),
-    "num_parent_hashes": ColumnCoverage("sent", "how much of its parent's prompt the prompt begins with"),
     "max_tokens": ColumnCoverage(
         "sent", "length of the output in a workload, else where output_tokens is empty or the row failed"
     ),

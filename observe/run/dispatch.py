@@ -17,7 +17,7 @@ from observe.run.in_flight_counts import InFlightCounter
 from observe.run.pacer import Pacer
 from observe.run.progress import Progress
 from observe.run.sent_request import SentRequest
-from observe.run.session_tree import SessionTree
+from observe.run.session_tree import SessionUnderWay
 from observe.run.timeouts import overdue_reason
 from observe.senders.exchange import Clock, Exchange, Held, Sender, answer_limit, monotonic_ns
 from observe.senders.retry import is_retryable, pause_s
@@ -216,7 +216,7 @@ class LoadRun:
         for chain in chains:
             first_ns = min(self._planned_ns(row) for row in self._plan.begins_of(chain))
             await self._pacer.until(first_ns - _BEGIN_AHEAD_NS)
-            self._dispatch(SessionTree(chain, self._plan, self._send_at).run(self._start_ns))
+            self._dispatch(SessionUnderWay(chain, self._plan, self._send_at).run(self._start_ns))
 
     async def _be_user_of_trees(self, chains: Iterator[Chain]) -> None:
         """Be one user of a closed loop: go through a session, then through the next."""
@@ -226,7 +226,9 @@ class LoadRun:
             is_paced = self._plan.due_us[row] is not None
             if not is_paced:
                 begin_ns += self._plan.think_us[row] * 1000
-            begin_ns = await SessionTree(chain, self._plan, self._send_at).run(begin_ns, is_paced=is_paced)
+            begin_ns = await SessionUnderWay(chain, self._plan, self._send_at).run(
+                begin_ns, is_paced=is_paced
+            )
 
     async def _send_at(self, row: int, *, due_ns: int, is_paced: bool) -> int:
         """Send a row at its time; return when its answer was there. Its prompt is made just before, and not kept."""

@@ -18,7 +18,7 @@ class SendRow(Protocol):
         """Send ``row`` at ``due_ns``; return when its answer was there, or had failed."""
 
 
-class SessionTree:
+class SessionUnderWay:
     """One session under way. An answer that failed is one, too: what waits for it goes on, as in the simulator.
 
     Only requests whose answers are all in have a task: a session may have thousands.

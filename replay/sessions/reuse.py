@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from sim.records.stack_distances import count_distances
+from sim import count_distances
 
 if TYPE_CHECKING:
     from sim import Requests

@@ -18,7 +18,7 @@ from traces import Header, make_trace, read_trace, write_trace
 
 OUTPUT = Path("vtwin-live")
 BLOCK = ENGINE["block_size"]
-NUM_BLOCKS = 72
+NUM_BLOCKS = 44
 NUM_SESSIONS, NUM_TURNS = 8, 5
 GUESS = {"alpha0": 5000, "alpha1": 1, "alpha2": 0, "beta0": 10000, "beta1": 500, "beta2": 500}
 LOADS = {"one at a time": ["--sessions", "1"], "three at a time": ["--sessions", "3"]}

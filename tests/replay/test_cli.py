@@ -98,7 +98,7 @@ def test_the_document_has_the_contracts_keys(capsys: pytest.CaptureFixture[str])
             "speculative",
             "kv_offload",
         ),
-        *("goodput", "operator_times", "groups"),
+        *("goodput", "operator_times", "groups", "kv_needed"),
         *("over_time", "latency", "unanswered", "warnings"),
     ]
     for name in ("ttft_us", "e2e_us", "itl_us", "tpot_us", "queue_us"):

@@ -104,7 +104,7 @@ def test_a_simulation_changes_nothing_of_what_it_is_given() -> None:
         adapter=case.requests.priority,
     )
     case = replace(case, requests=patient).under(max_loras=2, guided_mask_us=3.5, encoder_token_us=1.5)
-    before = [getattr(case.requests, field.name).copy() for field in fields(case.requests)]
+    before = [np.copy(getattr(case.requests, field.name)) for field in fields(case.requests)]
     first, second = case.run(), case.run()
     for field, column in zip(fields(case.requests), before, strict=True):
         np.testing.assert_array_equal(getattr(case.requests, field.name), column)

@@ -75,12 +75,12 @@ ONE = requests_of([{"arrival_us": 0, "prompt": 3, "output": 2, "hash_ids": [0, 1
         (
             "hash_offsets",
             [0, 3],
-            "requests.hash_offsets: got values that do not ascend from 0 to 2, expected so",
+            "requests.hash_offsets: got places that are not within the 2 hash_ids, expected so",
         ),
         (
             "hash_offsets",
             [2, 0],
-            "requests.hash_offsets: got values that do not ascend from 0 to 2, expected so",
+            "requests.hash_offsets: got places that are not within the 2 hash_ids, expected so",
         ),
         ("hash_ids", [0, -1], "requests.hash_ids: got -1, expected dense integers >= 0"),
     ],

@@ -118,7 +118,7 @@ def test_a_prefix_comes_back_from_host_memory() -> None:
 
 
 def test_it_jumps_and_an_engine_that_is_looked_at_says_what_it_moved() -> None:
-    engine = Engine.holding(talks_of_two(), NATIVE, LATENCY)
+    engine = Engine(talks_of_two(), NATIVE, LATENCY)
     engine.advance()
     view = engine.view()
     assert view.num_jumps > 0

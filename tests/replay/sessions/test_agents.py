@@ -11,11 +11,11 @@ import pytest
 import vtwin
 from replay import load_config, run
 from replay.sessions.results import session_results
-from replay.sessions.starts import SessionStarts, started
 from traces import Trace, prompt_tokens, select_rows
 from traces.importers import read_public
 from traces.tables.hash_chains import whole_hashes
 from traces.trace_summary import prefix_hit_ceiling_frac
+from traces.workload import SessionStarts, started
 
 SAMPLES = Path(__file__).parents[3] / "traces" / "samples" / "agents"
 ROOMY = """\

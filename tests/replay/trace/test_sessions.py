@@ -52,8 +52,8 @@ def test_sessions_of_one_group_share_its_prefix_and_no_more() -> None:
 def test_hashes_are_dense_and_sessions_have_none_in_common() -> None:
     requests = requests_from_trace(talks(), block_size=4)
     ids = [
-        set(requests.hash_ids[low:high].tolist())
-        for low, high in zip(requests.hash_offsets, requests.hash_offsets[1:], strict=False)
+        set(requests.hash_ids[start : start + count].tolist())
+        for start, count in zip(requests.hash_starts, requests.num_hashes, strict=True)
     ]
     assert set().union(*ids) == set(range(int(requests.hash_ids.max()) + 1))
     assert ids[0] < ids[1] <= ids[2]

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from sim.records.histograms import Histogram
     from sim.records.itl import InterTokenLatencies
     from sim.records.results import EngineRecord, Totals, View, step_times_of
+    from sim.records.stack_distances import count_distances
     from sim.records.steps import Step
     from sim.requests import UNKNOWN_LIMIT, Int64s, Outcomes, Requests, Status
     from sim.resumable import Engine

@@ -78,6 +78,9 @@ SAMPLES: dict[str, list[Any]] = {
     "prefix_length": [32] * 4,
     "prefix_hashes": ["1 2 3", "1 2 4", "1 2 5", "1 2 6"],
     "new_input_tokens": [64, 30, 64, 30],
+    "parent_request_id": [None, "0", None, "2"],
+    "awaited_request_ids": [None, "0", None, "2"],
+    "num_parent_hashes": [None, 2, None, 2],
     "streaming": [False] * 4,
     "model": ["a", "b", "a", "b"],
     "adapter": ["a", None, "a", None],
@@ -104,7 +107,7 @@ TOGETHER: dict[str, tuple[str, ...]] = {
     "prefix_length": ("prefix_group",),
     "new_input_tokens": ("session_id", "round_index"),
     "parent_request_id": ("session_id",),
-    "awaited_request_ids": ("session_id", "parent_request_id"),
+    "awaited_request_ids": ("session_id",),
     "num_parent_hashes": ("session_id", "parent_request_id", "prefix_hashes"),
     "max_tokens": ("status",),
 }

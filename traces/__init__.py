@@ -70,7 +70,7 @@ if TYPE_CHECKING:
     from traces.tables.hash_chains import HashChains, chained, own_hashes, whole_hashes
     from traces.tables.paths import companion_file, locate, stem_of
     from traces.tables.problems import Problem
-    from traces.tables.session_tree import has_tree, session_tree
+    from traces.tables.session_tree import has_tree, session_tree, waits_for_named
     from traces.trace import Trace, make_trace, select_rows
     from traces.trace_summary import Quantity, Summary, prefix_hit_ceiling_frac, summarize_trace
     from traces.units import (
@@ -175,6 +175,7 @@ __all__ = [
     "terminal_width",
     "token_gaps",
     "tool_version",
+    "waits_for_named",
     "whole_hashes",
     "without_warmup",
     "write_folder",
@@ -251,6 +252,7 @@ _HOMES = {
     "request_priorities": "traces.priorities",
     "prompt_tokens": "traces.metrics",
     "session_tree": "traces.tables.session_tree",
+    "waits_for_named": "traces.tables.session_tree",
     "has_tree": "traces.tables.session_tree",
     "own_hashes": "traces.tables.hash_chains",
     "chained": "traces.tables.hash_chains",

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 from replay.trace.requests import At, requests_from_trace
 from sim import Requests
-from traces import ConfigError, has_tree, sent_or_due
+from traces import ConfigError, has_tree, sent_or_due, waits_for_named
 
 if TYPE_CHECKING:
     from traces import Trace
@@ -183,4 +183,4 @@ def has_rounds(trace: Trace) -> bool:
 def num_later_rounds(trace: Trace) -> int:
     """Return how many requests wait for the answer to another of their session."""
     is_later = (trace.cells("round_index").values > 0) & trace.cells("session_id").is_known
-    return int((is_later | trace.cells("parent_request_id").is_known).sum())
+    return int((is_later | waits_for_named(trace.table)).sum())

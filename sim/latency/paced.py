@@ -29,6 +29,9 @@ TABLE_TIMES = (
     tabulated.ENTRY,
     tabulated.ENTRY_WINDOWED,
     tabulated.LAST,
+    tabulated.RECURRENCE,
+    tabulated.CHAIN,
+    tabulated.STATE,
 )
 
 

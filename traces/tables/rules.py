@@ -13,7 +13,7 @@ from traces.strict.limits import MOST_TOKENS
 from traces.tables.cells import Cells
 from traces.tables.hash_chains import chain_findings, own_hashes
 from traces.tables.problems import Finding, finding
-from traces.tables.session_tree import column_of, tree_findings
+from traces.tables.session_tree import column_of, tree_findings, waits_for_named
 from traces.tables.table import Table
 
 if TYPE_CHECKING:
@@ -121,7 +121,7 @@ def _missing_arrivals(requests: Table, header: Header, *, file: str) -> list[Fin
 def _is_later_round(requests: Table) -> NDArray[np.bool_]:
     """Return which requests wait for the answer to their session's previous round."""
     is_later = column_of(requests, "session_id").is_known & (column_of(requests, "round_index").values > 0)
-    return is_later | column_of(requests, "parent_request_id").is_known
+    return is_later | waits_for_named(requests)
 
 
 def _out_of_order(requests: Table, later: str, *, earlier: str, file: str) -> list[Finding]:

@@ -45,8 +45,16 @@ class SessionTree:
 
 
 def has_tree(table: Table) -> bool:
-    """Say whether any request names the one that it goes on from."""
-    return "parent_request_id" in table and bool(table["parent_request_id"].is_known.any())
+    """Say whether any request names another whose answer it waits for."""
+    return bool(waits_for_named(table).any())
+
+
+def waits_for_named(table: Table) -> NDArray[np.bool_]:
+    """Return which requests name another whose answer they wait for."""
+    names = ("parent_request_id", "awaited_request_ids")
+    parent, awaited = (column_of(table, name).is_known for name in names)
+    waits: NDArray[np.bool_] = parent | awaited
+    return waits
 
 
 def session_tree(table: Table) -> SessionTree:

@@ -45,13 +45,13 @@ def test_an_unlimited_cache_has_the_hits_of_the_trace(tmp_path: Path, name: str)
 
 def test_sessions_that_come_back_too_late_compute_again(tmp_path: Path, agents: Trace) -> None:
     """Every prompt token was cached, could have been, or is new."""
-    (tmp_path / "twin.yaml").write_text(ROOMY.replace("150000", "15000"))
+    (tmp_path / "twin.yaml").write_text(ROOMY.replace("150000", "10500"))
     trace = started(agents, SessionStarts(at_once=4, most_think_us=60_000_000))
     done = run(trace, load_config(tmp_path / "twin.yaml"))
     found = session_results(done.trace, block_size=16)
     assert found is not None
     assert found.is_complete.all()
-    assert found.recomputed.sum() > 0.1 * found.prompt_tokens.sum()
+    assert found.recomputed.sum() > 0.02 * found.prompt_tokens.sum()
     assert (found.own + found.shared == found.cached).all()
     ideal = prefix_hit_ceiling_frac(agents)
     assert (found.cached.sum() + found.recomputed.sum()) / found.prompt_tokens.sum() == pytest.approx(

@@ -392,7 +392,7 @@ def test_every_documented_key_is_accepted(tmp_path: Path) -> None:
         for name in ("max_num_seqs", "max_num_batched_tokens", "max_model_len", "pipeline_parallel_size")
     }
     values = {"num_gpu_blocks": "9000", "synthetic_acceptance_rates": "[]", **limits}
-    values["kv_offloading"] = "null"
+    values["kv_offloading"] = EngineConfig().kv_offloading
     values["kv_cache_groups"] = "[{kind: full}]"
     engine = ", ".join(
         f"{name}: {values.get(name, key.default)}"

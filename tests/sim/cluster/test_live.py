@@ -140,7 +140,8 @@ def fed(
     for row in range(len(requests)):
         now_us = int(requests.arrival_us[row]) - 1
         until(now_us)
-        first, end = requests.hash_offsets[row : row + 2]
+        first = requests.hash_starts[row]
+        end = first + requests.num_hashes[row]
         number, arrival_us = live.submit(
             now_us,
             prompt_tokens=int(requests.prompt_tokens[row]),
@@ -533,7 +534,8 @@ def test_whoever_is_dropped_anywhere_leaves_nothing_behind(
         now_us = int(requests.arrival_us[row]) // 2
         for number in [number for number, end_us in ends.items() if end_us <= now_us]:
             live.abort(max(ends.pop(number), int(requests.arrival_us[row - 1]) // 2), number)
-        first, end = requests.hash_offsets[row : row + 2]
+        first = requests.hash_starts[row]
+        end = first + requests.num_hashes[row]
         number, _ = live.submit(
             now_us,
             prompt_tokens=int(requests.prompt_tokens[row]),

@@ -113,7 +113,8 @@ def test_aborted_requests_leave_nothing_behind(case: Case, patience_us: list[int
         arrival_us = int(requests.arrival_us[row])
         while ends and ends[0][0] <= arrival_us:
             cluster.abort(*ends.pop(0))
-        first, end = requests.hash_offsets[row : row + 2]
+        first = requests.hash_starts[row]
+        end = first + requests.num_hashes[row]
         number, _ = cluster.submit(
             arrival_us,
             prompt_tokens=int(requests.prompt_tokens[row]),

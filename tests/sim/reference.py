@@ -158,7 +158,7 @@ class Reference:
             is_refused = prompt >= limit or asked > limit
             asked = min(asked, limit - prompt)
         deadline_us = NEVER if requests.deadline_us is None else int(requests.deadline_us[i])
-        ids = requests.hash_ids[requests.hash_offsets[i] : requests.hash_offsets[i + 1]].tolist()
+        ids = requests.hash_ids[requests.hash_starts[i] :][: requests.num_hashes[i]].tolist()
         is_refused = is_refused or prompt < 1 or asked < 1
         compile_us = self.config.guided_compile_us
         is_late = not is_refused and requests.is_guided is not None and bool(requests.is_guided[i])

@@ -375,8 +375,8 @@ def rounds(*, extends: bool, loop: ClosedLoop | None = None) -> SendPlan:
         (True, None, {"input_tokens": 2}, 3, 0),
         (True, None, {"due_ns": START - 9_000}, 0, 6),
         (False, None, {"input_tokens": 20}, 3, "absent"),
-        (True, ClosedLoop(concurrency=1), {"input_tokens": 20}, "absent", 17),
-        (False, ClosedLoop(concurrency=1), {"input_tokens": 20}, "absent", "absent"),
+        (True, ClosedLoop(concurrency=1), {"input_tokens": 20}, None, 17),
+        (False, ClosedLoop(concurrency=1), {"input_tokens": 20}, None, "absent"),
     ],
 )
 def test_what_only_the_run_knows_of_a_later_round(

@@ -67,7 +67,7 @@ if TYPE_CHECKING:
     from traces.tables.cells import Cells, all_known, cells_where
     from traces.tables.csv_parquet import write_parquet
     from traces.tables.event_rules import request_codes
-    from traces.tables.hash_chains import HashChains, chained, own_hashes, whole_hashes
+    from traces.tables.hash_chains import HashChains, chained, known_before, own_hashes, whole_hashes
     from traces.tables.paths import companion_file, locate, stem_of
     from traces.tables.problems import Problem
     from traces.tables.session_tree import has_tree, session_tree, waits_for_named
@@ -138,6 +138,7 @@ __all__ = [
     "header_yaml",
     "is_from_start",
     "is_warmup",
+    "known_before",
     "latencies_us",
     "locate",
     "make_folder",
@@ -255,6 +256,7 @@ _HOMES = {
     "waits_for_named": "traces.tables.session_tree",
     "has_tree": "traces.tables.session_tree",
     "own_hashes": "traces.tables.hash_chains",
+    "known_before": "traces.tables.hash_chains",
     "chained": "traces.tables.hash_chains",
     "HashChains": "traces.tables.hash_chains",
     "read_header": "traces.files.read",

@@ -22,7 +22,7 @@ from traces.metrics import (
     sent_or_due,
 )
 from traces.schema import FIELDS
-from traces.tables.hash_chains import chained, own_hashes
+from traces.tables.hash_chains import chained, known_before, own_hashes
 from traces.tables.session_tree import session_tree
 from traces.trace import Trace
 from traces.warm_up import without_warmup
@@ -207,16 +207,8 @@ def _tokens_said_before(trace: Trace, prompt: Int64s) -> Int64s:
 
 def _tokens_of_known_blocks(trace: Trace, order: Int64s) -> Int64s:
     """Return the leading tokens of each request whose blocks came before; a partial block counts whole."""
-    found = np.zeros(len(trace), dtype=np.int64)
-    block = trace.header.hash_block_size or 0
     chains = chained(own_hashes(trace.table))
-    is_known = np.zeros(int(chains.ids.max(initial=-1)) + 1, np.bool_)
-    for row in order.tolist():
-        ids = chains.ids[chains.starts[row] : chains.starts[row] + chains.counts[row]]
-        known = is_known[ids]
-        found[row] = (len(ids) if known.all() else int(np.argmin(known))) * block
-        is_known[ids] = True
-    return found
+    return known_before(chains, order) * (trace.header.hash_block_size or 0)
 
 
 def _tokens_of_known_prefix(trace: Trace, order: Int64s) -> Int64s:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import signal
-import socket
 import sys
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager, nullcontext
@@ -18,7 +16,8 @@ from aiohttp import web
 from observe.event_loop import run_on_fastest_loop
 from observe.receive.app import SpanReceiver, make_app
 from observe.receive.windows import Windows
-from traces import ConfigError, TraceError, counted
+from traces import TraceError, counted
+from traces.console.listening import bound_socket
 from traces.strict.tell import say, tell
 
 SILENT: Final = logging.getLogger("vtwin.receive")
@@ -76,7 +75,7 @@ async def receiving(
         auto_decompress=False,  # a bomb is unpacked here, within a limit
         shutdown_timeout=SHUTDOWN_PATIENCE_S,
     )
-    listener = _bound_socket(host, port)
+    listener = bound_socket(host, port)
     try:
         await runner.setup()
         await web.SockSite(runner, listener).start()  # which closes the socket in the end
@@ -114,14 +113,3 @@ def _line(windows: Windows) -> str:
 def _tell_files(done: Iterable[tuple[Path, int]]) -> None:
     for stem, number in done:
         tell(f"{counted(number, 'request')} -> {stem}")
-
-
-def _bound_socket(host: str, port: int) -> socket.socket:
-    try:
-        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
-        return socket.create_server((host, port), family=family, backlog=1024)
-    except OSError as error:
-        reason = os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror
-        raise ConfigError(
-            f"--host, --port: got {host}:{port} ({reason}), expected an address to listen on"
-        ) from error

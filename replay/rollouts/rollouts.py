@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
@@ -85,7 +85,7 @@ class RolloutSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeanOfBatches:
-    """A mean over batches, and half the width of its 90 % t interval; None of one batch."""
+    """A mean over batches, and half the width of its 90 % t interval; None of one batch, and where batches depend."""
 
     mean: float
     half_width: float | None
@@ -114,7 +114,13 @@ class RolloutWay:
         """Return the mean of a value over the batches; None where a batch has none."""
         values = [value(each) for each in self.counted]
         known = [each for each in values if each is not None]
-        return None if len(known) < len(values) else estimate(known)
+        return None if len(known) < len(values) else self.with_interval(known)
+
+    def with_interval(self, values: Sequence[float]) -> MeanOfBatches:
+        """Return the mean of values; of partial rollouts without an interval: batches depend on each other."""
+        found = estimate(values)
+        carries = self.way == "partial" and self.share < 1
+        return replace(found, half_width=None) if carries else found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,7 +143,7 @@ class Rollouts:
         """Return by what share the time per N x G answers differs from the plain one's, batch by batch."""
         plain = self.plain.batches[-len(way.counted) :]
         pairs = zip(way.counted, plain, strict=True)
-        return estimate([self.full_us(mine) / self.full_us(other) - 1 for mine, other in pairs])
+        return way.with_interval([self.full_us(mine) / self.full_us(other) - 1 for mine, other in pairs])
 
 
 def estimate(values: Sequence[float]) -> MeanOfBatches:

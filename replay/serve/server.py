@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import signal
-import socket
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
@@ -24,6 +22,7 @@ from replay.twin.config import TwinConfig
 from sim import InvalidConfig
 from sim.cluster import AlwaysAdmit, ClusterConfig, LiveCluster
 from traces import ConfigError
+from traces.console.listening import bound_socket
 
 DEFAULT_MODEL = "vtwin"
 DEFAULT_LIMITS = RequestLimits()
@@ -134,7 +133,7 @@ async def _listening(site: Site, *, host: str, port: int) -> AsyncIterator[Liste
         handler_cancellation=True,  # a handler learns that its client is gone, and aborts the request
         shutdown_timeout=SHUTDOWN_PATIENCE_S,
     )
-    listener = _bound_socket(host, port)
+    listener = bound_socket(host, port)
     try:
         await runner.setup()
         await web.SockSite(runner, listener).start()  # which closes the socket in the end
@@ -193,17 +192,6 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
         factory: Callable[[], asyncio.AbstractEventLoop] = uvloop.new_event_loop
         return factory
     return None
-
-
-def _bound_socket(host: str, port: int) -> socket.socket:
-    try:
-        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
-        return socket.create_server((host, port), family=family, backlog=1024)
-    except OSError as error:
-        reason = os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror
-        raise ConfigError(
-            f"--host, --port: got {host}:{port} ({reason}), expected an address to listen on"
-        ) from error
 
 
 async def _first_of(*events: asyncio.Event) -> None:

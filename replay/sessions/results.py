@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from traces import chained, finished_ok, own_hashes, prompt_tokens, sent_or_due
+from traces import chained, finished_ok, known_before, own_hashes, prompt_tokens, sent_or_due
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -135,13 +135,7 @@ def ideal_hits(trace: Trace, chains: HashChains, *, block_size: int) -> Int64s:
     prompt = prompt_tokens(trace)
     scheduled = trace.cells("scheduled_time_us")
     order = np.argsort(scheduled.filled(np.iinfo(np.int64).max), kind="stable")
-    is_there = np.zeros(int(chains.ids.max(initial=-1)) + 1, np.bool_)
-    found = np.zeros(len(trace), np.int64)
-    for row in order[: int(scheduled.is_known.sum())].tolist():
-        ids = chains.ids[chains.starts[row] : chains.starts[row] + chains.counts[row]]
-        known = is_there[ids]
-        found[row] = (len(ids) if known.all() else int(np.argmin(known))) * size
-        is_there[ids] = True
+    found = known_before(chains, order[: int(scheduled.is_known.sum())]) * size
     whole = np.maximum(prompt - 1, 0) // block_size * block_size
     hits: Int64s = np.minimum(found, whole)
     return hits

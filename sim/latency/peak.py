@@ -25,7 +25,7 @@ class PeakTimes:
       reads the touched ones. ``num_experts`` 0: there are none.
     - ``prefill_pair`` x A, ``decode_entry`` x C: attention's products; ``kv_entry`` x entries: reading the cache.
       The ``windowed_`` ones are those of layers that see the last ``window`` tokens only.
-    - ``recurrence`` x P, ``chain`` x P/Q, ``state`` x requests: layers that keep a state compute a prompt in chunks, as
+    - ``recurrence`` x P, ``chain`` x L, ``state`` x requests: layers that keep a state compute a prompt in chunks, as
       many heads and prompts at a time as the GPU holds, but one chunk behind the other; and read and write the state.
       ``per_token`` x T: kernels with a row per token (top-k). These four are what kernels take, not peaks.
     - ``kv_write`` x T: writing the cache; ``activation`` x T: vectors in and out between the products.

@@ -64,10 +64,10 @@ class StepTable:
     triangle's sides hide each other; with ``exposed`` 1 nothing is hidden and they add up. ``prefills``: pair·A or, if
     that is longer, keys·K for the K KV entries that they read; ``decodes``: entry·C. The same again for layers with a
     window, that see at most ``window`` keys per query. Both take 1 + ``batching`` times as long where they have
-    company. Layers that keep a state: max(recurrence·P, chain·P/Q) + state·Q for prefills, a prompt's chunks being
-    computed one behind the other, and state·D for decodes. The CPU takes cpu_step + cpu_sequence·S; the step lasts as
-    long as the longer of GPU and CPU and the share ``cpu_exposed`` of the shorter. Beyond the table's end straight
-    lines go on.
+    company. Layers that keep a state: max(recurrence·P, chain·L) + state·Q for prefills, a prompt's chunks being
+    computed one behind the other, and state·D for decodes. L = min(P - Q + 1, √(2·A - P)): no prompt of the step has
+    more tokens, and one alone has as many. The CPU takes cpu_step + cpu_sequence·S; the step lasts as long as the
+    longer of GPU and CPU and the share ``cpu_exposed`` of the shorter. Beyond the table's end straight lines go on.
 
     With ``stages`` pipeline stages that is a batch's time through all of them: max(sample·S, sample_floor) +
     sequence·S + ``last`` is the last one's alone, the rest of the GPU's time is divided evenly, and each stage has the
@@ -137,7 +137,8 @@ class StepTable:
         seen = np.minimum(pairs, p * self.window)
         read = np.minimum(keys, q * self.window + p)
         windowed = np.maximum(self.pair_windowed * seen, self.keys_windowed * read)
-        chained = np.maximum(self.recurrence * p, self.chain * p / np.maximum(q, 1.0)) + self.state * q
+        longest = np.minimum(p - np.maximum(q - 1.0, 0.0), np.sqrt(np.maximum(2.0 * pairs - p, 0.0)))
+        chained = np.maximum(self.recurrence * p, self.chain * longest) + self.state * q
         return np.asarray((full + windowed) * (1.0 + self.batching * (q > 1)) + chained)
 
     def decodes(self, batch: StepBatch) -> Floats:
@@ -202,7 +203,8 @@ def prefills_us(c: Floats, sums: StepSums) -> float:
     seen = min(float(pairs), p * c[WINDOW])
     read = min(float(keys), q * c[WINDOW] + p)
     windowed = max(c[PAIR_WINDOWED] * seen, c[KEYS_WINDOWED] * read)
-    chained = max(c[RECURRENCE] * p, c[CHAIN] * p / max(float(q), 1.0)) + c[STATE] * q
+    longest = min(p - max(q - 1.0, 0.0), math.sqrt(max(2.0 * pairs - p, 0.0)))
+    chained = max(c[RECURRENCE] * p, c[CHAIN] * longest) + c[STATE] * q
     return (full + windowed) * (1.0 + c[BATCHING] * (1.0 if q > 1 else 0.0)) + chained
 
 

@@ -92,6 +92,16 @@ def servegen() -> list[Files]:
     return [plain, packed]
 
 
+def weka() -> list[Files]:
+    text = gzip.decompress((SAMPLES / "agents" / "trace_0288.json.gz").read_bytes())
+    document = json.loads(text)
+    for entry in document["requests"]:
+        entry["hash_ids"], entry["in"] = entry["hash_ids"][:6], 64 * len(entry["hash_ids"][:6]) + 5
+    inner = [{**entry, "t": 0.0} for entry in document["requests"][:1]]
+    document["requests"].insert(1, {"t": 9.0, "duration_ms": 4000, "agent_id": "x", "requests": inner})
+    return [{"session.json": _json(document)}, {"session.json": gzip.compress(_json(document))}]
+
+
 def mooncake() -> list[Files]:
     lines = (SAMPLES / "mooncake_conversation_200.jsonl").read_bytes().splitlines(keepends=True)
     text = b"".join(lines[:5])
@@ -138,6 +148,21 @@ def _trace(*, suffix: str) -> Files:
     )
     trace = trace.with_header(hash_block_size=16)
     return _written(lambda folder: write_trace(trace.with_events(events), folder / f"t{suffix}"))
+
+
+@cache
+def trace_sessions() -> list[Files]:
+    """Return a trace whose requests name the ones that they wait for, and say only the hashes that are new."""
+    from traces import write_trace
+
+    trace = small_trace(
+        session_id=["s"] * 3,
+        parent_request_id=[None, "a", "a"],
+        awaited_request_ids=[None, None, "a b"],
+        num_parent_hashes=[None, 1, 1],
+        prefix_hashes=["1", None, "3"],
+    ).with_header(hash_block_size=16)
+    return [_written(lambda folder: write_trace(trace, folder / "t"))]
 
 
 @cache

@@ -272,6 +272,8 @@ READERS: dict[str, tuple[Callable[[], list[Files]], Callable[[Path], object]]] =
     "guidellm-yaml": (made.guidellm_yaml, _converting("guidellm", "benchmarks.yaml")),
     "otel": (made.otel, _converting("otel", "spans.json")),
     "otel-protobuf": (made.otel_protobuf, _converting("otel", "spans.json")),
+    "weka": (made.weka, _converting("weka", "session.json")),
+    "tracev2-sessions": (made.trace_sessions, _trace("t")),
     "llmservingsim": (made.llmservingsim, _converting("llmservingsim", "")),
     "servegen": (made.servegen, _converting("servegen", "")),
     "mooncake": (made.mooncake, _converting("mooncake", "m.jsonl")),

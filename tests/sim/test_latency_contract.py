@@ -37,7 +37,7 @@ MODELS: dict[str, Callable[[Pick], LatencyModel]] = {
 }
 """A new model enters here, with a function that picks one whose every term matters now and then."""
 
-MEANS = {profiled, roofline, physics}  # the last two: a state's chain is as long as the mean prompt
+MEANS = {profiled}
 """Models that know a step's requests by their number and their mean: one that is shorter than the mean may seem to
 take less than nothing. What they do declare: reading more for the same requests and tokens never takes less."""
 

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
-import json
-import zlib
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,6 +9,7 @@ from typing import Any, Final, NoReturn
 
 from traces.errors import TraceError
 from traces.header import Header, Source
+from traces.strict.json_text import parse_value, read_bytes
 from traces.trace import Trace, make_trace
 
 SUFFIXES: Final = (".json", ".json.gz")
@@ -19,6 +17,8 @@ SLACK_US: Final = 1_000_000
 """Times are rounded to a second here and there: an answer is in by then where it ended at most so much later."""
 _US_PER_S: Final = 1_000_000
 MOST_S: Final = 1e9
+MOST_MODELS, MOST_NAME = 8, 60
+"""Models that a note names, and characters of each."""
 
 
 @dataclass(slots=True)
@@ -92,7 +92,7 @@ def read_weka(path: Path) -> Trace:
     if columns.num_silent:
         notes.append(f"{columns.num_silent} answers of 0 tokens are of 1: no server is asked for none")
     if len(columns.models) > 1:
-        told = ", ".join(f"{name} {number}" for name, number in columns.models.most_common())
+        told = ", ".join(f"{name} {number}" for name, number in columns.models.most_common(MOST_MODELS))
         notes.append(f"models are left out, one server answers for all of them ({told})")
     header = Header(
         mode="generated",
@@ -189,7 +189,8 @@ class _Session:
         self._columns.num_silent += asked == 0
         rows["output_tokens"].append(max(asked, 1))
         rows["streaming"].append(entry.get("type") == "s")
-        self._columns.models[str(entry.get("model"))] += 1
+        model = entry.get("model")
+        self._columns.models[model[:MOST_NAME] if isinstance(model, str) else "none"] += 1
         rows["num_parent_hashes"].append(kept if parent is not None else None)
         rows["prefix_hashes"].append(" ".join(map(str, new)) or None)
         self._round += 1
@@ -267,11 +268,11 @@ def _num_common(before: list[Any], after: list[Any]) -> int:
 
 def _load(file: Path) -> dict[str, Any]:
     """Return a file's JSON object. Raises TraceError."""
+    expected = "a session of an agent"
     try:
-        raw = gzip.decompress(file.read_bytes()) if file.name.endswith(".gz") else file.read_bytes()
-        document = json.loads(raw)
-    except (OSError, EOFError, zlib.error, ValueError, RecursionError) as error:
-        raise TraceError(f"{file}: got no JSON ({error}), expected a session of an agent") from error
+        document = parse_value(read_bytes(file, expected=expected))
+    except ValueError as error:
+        raise TraceError(f"{file}: got no JSON ({error}), expected {expected}") from error
     if not isinstance(document, dict) or not isinstance(document.get("requests"), list):
         raise TraceError(
             f"{file}: got no requests, expected a session of an agent: an object with a list of them"

@@ -9,7 +9,7 @@ import numpy as np
 
 from traces.tables.cells import Cells, text_cells
 from traces.tables.problems import Finding, finding
-from traces.tables.session_tree import NOBODY, column_of, session_tree
+from traces.tables.session_tree import NOBODY, column_of, has_tree, session_tree
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -110,6 +110,26 @@ def chained(own: OwnHashes, *, kind: Int64s | None = None) -> HashChains:
     return HashChains(ids=ids, starts=starts, counts=own.counts)
 
 
+def known_before(chains: HashChains, order: Int64s) -> Int64s:
+    """Return how many leading hashes of each prompt an earlier one had, in this order of rows; 0 of rows not in it."""
+    is_known = np.zeros(int(chains.ids.max(initial=-1)) + 1, np.bool_)
+    found = np.zeros(len(chains.counts), np.int64)
+    for row in order.tolist():
+        ids = chains.ids[chains.starts[row] : chains.starts[row] + chains.counts[row]]
+        known = is_known[ids]
+        found[row] = len(ids) if known.all() else int(np.argmin(known))
+        is_known[ids] = True
+    return found
+
+
+def hash_counts(table: Table) -> Int64s:
+    """Return how many hashes each prompt has, those of the one that it goes on from included."""
+    if "num_parent_hashes" in table:
+        return own_hashes(table).counts
+    texts = column_of(table, "prefix_hashes").filled("").tolist()
+    return np.array([len(text.split()) for text in texts], np.int64)
+
+
 def whole_hashes(table: Table, rows: Int64s | None = None) -> list[str | None]:
     """Return the hashes of each prompt (of ``rows``) from its beginning, separated by spaces; None of one without."""
     if "num_parent_hashes" not in table:
@@ -126,6 +146,8 @@ def whole_hashes(table: Table, rows: Int64s | None = None) -> list[str | None]:
 
 def without_rows(table: Table, keep: NDArray[np.bool_]) -> Table:
     """Return the table so that rows that are not kept can go: what has gone on from them says its hashes itself."""
+    if not has_tree(table):
+        return table
     tree = session_tree(table)
     loose = keep & (tree.parent >= 0) & ~keep[np.maximum(tree.parent, 0)]
     gone = np.bincount(tree.awaited_by, weights=~keep[tree.awaited], minlength=len(keep)) > 0

@@ -11,7 +11,7 @@ from traces.header import Header
 from traces.schema import FIELDS, REQUEST_FIELDS, Field
 from traces.strict.limits import MOST_TOKENS
 from traces.tables.cells import Cells
-from traces.tables.hash_chains import chain_findings, own_hashes
+from traces.tables.hash_chains import chain_findings, hash_counts
 from traces.tables.problems import Finding, finding
 from traces.tables.session_tree import column_of, tree_findings, waits_for_named
 from traces.tables.table import Table
@@ -137,7 +137,7 @@ def _out_of_order(requests: Table, later: str, *, earlier: str, file: str) -> li
 def _too_many_hashes(requests: Table, header: Header, *, file: str) -> list[Finding]:
     if "prefix_hashes" not in requests:
         return []
-    num = own_hashes(requests).counts
+    num = hash_counts(requests)
     block = header.hash_block_size
     if block is None:
         return finding(

@@ -22,6 +22,7 @@ from tests.validation import (
     optimisers_fleet,
     planner_intervals,
     production,
+    rollout_coverage,
     servers,
     silicon,
     silicon_profiled,
@@ -40,6 +41,7 @@ def main() -> None:
         "--only",
         choices=(
             "agents",
+            "rollouts",
             "production",
             "cpu",
             "h100",
@@ -65,6 +67,7 @@ def main() -> None:
         bench = options.data / "llmservingsim_bench"
         unfitted = ("roofline", "physics", "physics/blis-iter29")
         tables = {
+            "rollouts": lambda: rollout_coverage.table(Path(work)),
             "agents": lambda: agents.table(options.data),
             "production": lambda: production.table(options.data, Path(work)),
             "cpu": lambda: cpu.table(options.data, Path(work), tuple(options.models)),

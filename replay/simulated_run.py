@@ -17,6 +17,7 @@ from replay.cluster.over_time import POINTS, stretches, summarize_over_time
 from replay.cluster.simulate import FleetRun, simulate_fleet
 from replay.pace_band import PaceBand, pace_band
 from replay.run_verdict import judge_run
+from replay.sessions.prefix_hashes import sessions_grow
 from replay.sessions.reuse import KVReuse, kv_reuse
 from replay.sessions.summary import cache_needs
 from replay.trace.measured_window import EVERYTHING, MeasuredPart
@@ -171,7 +172,8 @@ class Run:
     @cached_property
     def kv_reuse(self) -> KVReuse | None:
         """What KV caches of every size would find of sessions' prompts; None where the trace does not say."""
-        if not (has_tree(self.trace.table) and "num_parent_hashes" in self.trace.table):
+        is_tree = has_tree(self.trace.table) and "num_parent_hashes" in self.trace.table
+        if not (is_tree or sessions_grow(self.trace)):
             return None
         scheduled = self.simulation.outcomes.scheduled_us
         order = np.argsort(scheduled, kind="stable")

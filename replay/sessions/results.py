@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from traces import chained, finished_ok, known_before, own_hashes, prompt_tokens, sent_or_due
+from replay.sessions.prefix_hashes import prefix_hashes, sessions_grow
+from traces import chained, finished_ok, known_before, own_hashes, prompt_tokens, sent_or_due, served_output
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -94,15 +95,18 @@ def _covered(starts: Float64s, ends: Float64s) -> float:
 def _sources(trace: Trace, cached: Int64s, *, block_size: int) -> tuple[Int64s, Int64s, Int64s]:
     """Return, per request, (cached tokens of its session alone, those that others have, what could have been cached).
 
-    Of a trace without block hashes nothing can be told apart: all is the session's own.
+    Of a trace that does not say what its prompts share nothing can be told apart: all is the session's own.
     """
     size = trace.header.hash_block_size
-    if size is None or "prefix_hashes" not in trace.table:
+    if sessions_grow(trace):
+        size = block_size
+        chains = prefix_hashes(trace, output_tokens=served_output(trace).filled(0), block_size=block_size)
+    elif size is None or "prefix_hashes" not in trace.table:
         return cached, np.zeros_like(cached), cached
-    chains = chained(own_hashes(trace.table))
-    num_shared = _num_shared(trace, chains)
-    shared = np.minimum(cached, num_shared * size)
-    ideal = ideal_hits(trace, chains, block_size=block_size)
+    else:
+        chains = chained(own_hashes(trace.table))
+    shared = np.minimum(cached, _num_shared(trace, chains) * size)
+    ideal = ideal_hits(trace, chains, hash_block_size=size, block_size=block_size)
     return cached - shared, shared, ideal
 
 
@@ -126,16 +130,16 @@ def _num_shared(trace: Trace, chains: HashChains) -> Int64s:
     return found
 
 
-def ideal_hits(trace: Trace, chains: HashChains, *, block_size: int) -> Int64s:
+def ideal_hits(trace: Trace, chains: HashChains, *, hash_block_size: int, block_size: int) -> Int64s:
     """Return how many prompt tokens an unlimited cache would have, requests in the order in which they were scheduled.
 
-    vLLM finds whole blocks, and computes at least the last token of a prompt.
+    ``hash_block_size``: tokens of a hash. vLLM finds whole blocks of ``block_size``, and computes at least the last
+    token of a prompt.
     """
-    size = trace.header.hash_block_size or block_size
     prompt = prompt_tokens(trace)
     scheduled = trace.cells("scheduled_time_us")
     order = np.argsort(scheduled.filled(np.iinfo(np.int64).max), kind="stable")
-    found = known_before(chains, order[: int(scheduled.is_known.sum())]) * size
+    found = known_before(chains, order[: int(scheduled.is_known.sum())]) * hash_block_size
     whole = np.maximum(prompt - 1, 0) // block_size * block_size
     hits: Int64s = np.minimum(found, whole)
     return hits

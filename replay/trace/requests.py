@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from replay.trace.prefix_hashes import prefix_hashes
+from replay.sessions.prefix_hashes import prefix_hashes
 from sim import UNKNOWN_LIMIT, Requests
 from traces import (
     TraceError,

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from replay.sessions.prefix_hashes import sessions_grow
 from replay.trace.client_network import paced_by_answers, says_network
 from replay.trace.pacing import has_rounds, num_later_rounds
 from replay.trace.requests import MODALITIES
@@ -105,7 +106,9 @@ def _unstreamed_notes(trace: Trace) -> tuple[str, ...]:
 
 
 def _sharing_notes(trace: Trace) -> tuple[str, ...]:
-    """Return which of several accounts of what prompts share is passed over (``replay.trace.prefix_hashes``)."""
+    """Return which of several accounts of what prompts share is passed over (``replay.sessions.prefix_hashes``)."""
+    if sessions_grow(trace):
+        return ()
     by_hash = trace.cells("prefix_hashes").is_known
     others = [
         name

@@ -105,7 +105,8 @@ def weka() -> list[Files]:
 def mooncake() -> list[Files]:
     lines = (SAMPLES / "mooncake_conversation_200.jsonl").read_bytes().splitlines(keepends=True)
     text = b"".join(lines[:5])
-    return [{"m.jsonl": text}, {"m.jsonl": gzip.compress(text)}]
+    sessions = (SAMPLES / "aiperf_agentic_code_20.jsonl").read_bytes().splitlines(keepends=True)
+    return [{"m.jsonl": text}, {"m.jsonl": gzip.compress(text)}, {"m.jsonl": b"".join(sessions[1:5])}]
 
 
 def vidur() -> list[Files]:

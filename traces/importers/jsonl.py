@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final
 
 from traces.errors import TraceError
@@ -41,13 +42,16 @@ TEXT: Final = Kind(words="text", fits=lambda value: isinstance(value, str))
 INTEGERS: Final = Kind(words="a list of integers", fits=_is_integers)
 
 
-def read_jsonl(path: Path, kinds: Mapping[str, Kind]) -> dict[str, Column]:
-    """Return one column per key of ``kinds``, an entry per line; other keys and blank lines are passed over.
+def read_jsonl(
+    path: Path, kinds: Mapping[str, Kind], *, optional: Mapping[str, Kind] = MappingProxyType({})
+) -> dict[str, Column]:
+    """Return one column per key of ``kinds`` and ``optional``, an entry per line; other keys and blank lines are left.
 
-    Raises TraceError where the file cannot be read, holds no row, or a line is no JSON object, lacks a key or
-    has a wrong type.
+    A line may lack a key of ``optional``, or have null there: None. Raises TraceError where the file cannot be read,
+    holds no row, or a line is no JSON object, lacks a key of ``kinds`` or has a wrong type.
     """
-    columns: dict[str, Column] = {key: [] for key in kinds}
+    columns: dict[str, Column] = {key: [] for key in (*kinds, *optional)}
+    optional = {key: kind for key, kind in optional.items() if key not in kinds}
     name = path.name
     tests = [(key, kind.fits, columns[key].append) for key, kind in kinds.items()]
     content = read_bytes(path, expected="a readable file")
@@ -60,6 +64,11 @@ def read_jsonl(path: Path, kinds: Mapping[str, Kind]) -> dict[str, Column]:
             if key not in row or not fits(row[key]):
                 raise _misfit(row, key, kind=kinds[key], where=f"{name}:{number}")
             take(row[key])
+        for key, kind in optional.items():
+            value = row.get(key)
+            if value is not None and not kind.fits(value):
+                raise _misfit(row, key, kind=kind, where=f"{name}:{number}")
+            columns[key].append(value)
     if not next(iter(columns.values())):
         raise TraceError(f"{path.name}: got no rows, expected one JSON object a line ({path})")
     return columns

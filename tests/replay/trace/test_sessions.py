@@ -7,6 +7,7 @@ import pytest
 
 import vtwin
 from replay import TwinConfig, dump_config, simulate_trace
+from replay.sessions.results import session_results
 from replay.trace.pacing import Loop, pacing_of
 from replay.trace.requests import requests_from_trace
 from sim import Blackbox, EngineConfig
@@ -47,6 +48,15 @@ def test_a_round_finds_the_full_blocks_that_were_computed_before_it() -> None:
 def test_sessions_of_one_group_share_its_prefix_and_no_more() -> None:
     trace, _ = simulate_trace(talks(prefix=10), SERVER)
     assert list(trace.column("num_cached_tokens")) == [0, 20, 36, 8, 20, 36, 8]
+
+
+def test_what_an_unlimited_cache_would_have_had_is_computed_again() -> None:
+    trace, _ = simulate_trace(talks(prefix=10), SERVER)
+    nothing = trace.with_columns(num_cached_tokens=[0, 4, 36, 0, 0, 0, 0])
+    found = session_results(nothing, block_size=4)
+    assert found is not None
+    assert found.recomputed.tolist() == [16, 8 + 20 + 36]
+    assert (found.own.tolist(), found.shared.tolist()) == ([28, 0], [12, 0])
 
 
 def test_hashes_are_dense_and_sessions_have_none_in_common() -> None:

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from replay.trace.prefix_hashes import TIGHT, _dense
+from replay.sessions.prefix_hashes import TIGHT, _dense
 from traces.schema import PANDAS_DTYPE, DType, Field
 from traces.tables.arrow import to_arrow, to_cells
 from traces.tables.cells import Cells, UnfitColumn, plain_cells

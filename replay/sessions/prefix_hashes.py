@@ -1,0 +1,247 @@
+"""Which KV blocks requests share: recorded hashes, prefix groups, and sessions whose text grows, as dense integers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from traces import HashChains, TraceError, chained, own_hashes, prompt_tokens
+
+if TYPE_CHECKING:
+    from traces import Trace
+
+Int64s = NDArray[np.int64]
+TIGHT = 4
+"""Numbers that span at most this many times their count are renumbered by a table of all between them."""
+
+
+def prefix_hashes(trace: Trace, *, output_tokens: Int64s, block_size: int) -> HashChains:
+    """Return which leading full blocks of each request another may have, too: their contents as dense integers.
+
+    Rows may name the same place. Blocks past the last of a row are the request's alone. Raises TraceError.
+    """
+    if "num_parent_hashes" in trace.table:
+        return _chained_hashes(trace, block_size)
+    if sessions_grow(trace):
+        return _session_hashes(trace, block_size, output=output_tokens)
+    num_blocks, ids = np.zeros(len(trace), np.int64), np.zeros(0, np.int64)
+    if trace.cells("prefix_hashes").is_known.any():
+        num_blocks, ids = _recorded_hashes(trace, block_size)
+    elif trace.cells("prefix_group").is_known.any():
+        num_blocks, ids = _group_hashes(trace, block_size)
+    ids = _by_weights(trace, num_blocks, ids)
+    return HashChains(ids=ids, starts=np.cumsum(num_blocks) - num_blocks, counts=num_blocks)
+
+
+def _chained_hashes(trace: Trace, block_size: int) -> HashChains:
+    """Return the blocks of a trace whose prompts go on from each other: those of a session in one place."""
+    per_hash = _blocks_per_hash(trace, block_size)
+    chains = chained(own_hashes(trace.table), kind=_weights(trace))
+    counts = np.minimum(chains.counts * per_hash, prompt_tokens(trace) // block_size)
+    coarse = _dense(chains.ids)
+    ids = (coarse[:, None] * per_hash + np.arange(per_hash)).ravel()
+    return HashChains(ids=ids, starts=chains.starts * per_hash, counts=counts)
+
+
+def _weights(trace: Trace) -> Int64s:
+    """Return, per request, a number for its model and LoRA adapter."""
+    model, adapter = (trace.cells(name).ranks() + 1 for name in ("model", "adapter"))
+    return model * (int(adapter.max(initial=0)) + 1) + adapter
+
+
+def _blocks_per_hash(trace: Trace, block_size: int) -> int:
+    """Return how many of the engine's blocks a recorded hash covers. Raises TraceError where they do not fit."""
+    recorded_size = trace.header.hash_block_size
+    if recorded_size is None or recorded_size % block_size:
+        raise TraceError(
+            f"hash_block_size: got {recorded_size}, expected a multiple of engine.block_size ({block_size}), "
+            "or the trace's prefix hashes cannot be cut into the engine's blocks"
+        )
+    return recorded_size // block_size
+
+
+def _by_weights(trace: Trace, num_blocks: Int64s, ids: Int64s) -> Int64s:
+    """Return contents renumbered so that the same tokens under another model or LoRA adapter are another content.
+
+    The KV cache of the same tokens differs between adapters, and vLLM's block hash has the adapter's name in it
+    (vllm 0.32.0 v1/core/kv_cache_utils.py:generate_block_hash_extra_keys).
+    """
+    if len(ids) == 0:
+        return ids
+    weights = _weights(trace)
+    if (weights == weights[0]).all():
+        return ids
+    return _dense(ids * (int(weights.max()) + 1) + np.repeat(weights, num_blocks))
+
+
+def sessions_grow(trace: Trace) -> bool:
+    """Say whether rounds that build on each other say what prompts share: with hashes on later rounds, those do."""
+    sessions = _sessions(trace)
+    has_hashes = trace.cells("prefix_hashes").is_known
+    return bool(sessions.grows.any() and not has_hashes[sessions.grows & ~sessions.is_first].any())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Sessions:
+    """The sessions of n requests whose rounds build on each other.
+
+    ``number``: int64, the session of each row. ``grows``: bool, whether it is one of these. ``order``: int64, the rows
+    that grow, by session and round. ``first``: int64 per row, its session's first round; itself where it does not grow.
+    """
+
+    number: Int64s
+    grows: NDArray[np.bool_]
+    order: Int64s
+    first: Int64s
+
+    @property
+    def is_first(self) -> NDArray[np.bool_]:
+        is_first: NDArray[np.bool_] = self.first == np.arange(len(self.first))
+        return is_first
+
+    def follows(self) -> tuple[Int64s, Int64s]:
+        """Return (rounds, the rounds right after them)."""
+        at = np.flatnonzero(self.number[self.order][1:] == self.number[self.order][:-1])
+        return self.order[at], self.order[at + 1]
+
+
+def _sessions(trace: Trace) -> _Sessions:
+    names, rounds = trace.cells("session_id"), trace.cells("round_index")
+    grows = names.is_known & rounds.is_known & trace.cells("new_input_tokens").is_known
+    number = names.ranks()
+    order = np.lexsort((rounds.values, number, ~grows))[: int(grows.sum())]
+    first = np.arange(len(trace))
+    begins = np.concatenate([np.ones(1, np.bool_), number[order][1:] != number[order][:-1]])[: len(order)]
+    first[order] = order[np.flatnonzero(begins)][np.cumsum(begins) - 1]
+    return _Sessions(number=number, grows=grows, order=order, first=first)
+
+
+def _session_hashes(trace: Trace, block_size: int, *, output: Int64s) -> HashChains:
+    """Return the blocks of sessions whose rounds build on each other.
+
+    A session is one text that grows: each round's prompt, and the answer behind it, is a beginning of it, and all have
+    one place. What it begins with has the contents of its first prompt's hashes, or else of the prefix of its group.
+    """
+    sessions = _sessions(trace)
+    num_own = _blocks_of_text(sessions, prompt=prompt_tokens(trace), output=output, block_size=block_size)
+    lead = _recorded_beginnings(trace, sessions, block_size) or _group_beginnings(trace, block_size)
+    counts = np.maximum(lead.counts, num_own)
+    text = np.where(
+        sessions.grows, sessions.number, sessions.number.max(initial=-1) + 1 + np.arange(len(trace))
+    )
+    key = np.stack([text, lead.starts, lead.counts, _weights(trace)])
+    place = np.unique(key, axis=1, return_inverse=True)[1].ravel()
+    longest = np.zeros(int(place.max(initial=-1)) + 1, np.int64)
+    np.maximum.at(longest, place, counts)
+    a_row = np.zeros(len(longest), np.int64)
+    a_row[place] = np.arange(len(trace))
+    owner = np.repeat(a_row, longest)
+    position = _ranges(np.zeros(len(longest), np.int64), longest)
+    ids = int(lead.ids.max(initial=-1)) + 1 + text[owner] * int(longest.max(initial=0)) + position
+    leads = position < lead.counts[owner]
+    ids[leads] = lead.ids[(lead.starts[owner] + position)[leads]]
+    kinds = _weights(trace)[owner]
+    ids = _dense(ids * (int(kinds.max(initial=0)) + 1) + kinds)
+    return HashChains(ids=ids, starts=(np.cumsum(longest) - longest)[place], counts=counts)
+
+
+def _recorded_beginnings(trace: Trace, sessions: _Sessions, block_size: int) -> HashChains | None:
+    """Return the blocks that the hashes of each session's first prompt name; None where no prompt has hashes."""
+    if not trace.cells("prefix_hashes").is_known.any():
+        return None
+    per_hash = _blocks_per_hash(trace, block_size)
+    text = trace.cells("prefix_hashes").filled("")
+    lengths = np.array([len(line.split()) for line in text], np.int64)
+    coarse = (
+        _dense(np.array(" ".join(text).split(), dtype=object)) if lengths.any() else np.zeros(0, np.int64)
+    )
+    starts, first = (np.cumsum(lengths) - lengths) * per_hash, sessions.first
+    counts = np.minimum(lengths * per_hash, prompt_tokens(trace) // block_size)[first]
+    ids = (coarse[:, None] * per_hash + np.arange(per_hash)).ravel()
+    return HashChains(ids=ids, starts=starts[first], counts=counts)
+
+
+def _group_beginnings(trace: Trace, block_size: int) -> HashChains:
+    """Return the blocks of prefix groups in one place each: two requests share the shorter one's prefix."""
+    code = trace.cells("prefix_group").ranks()
+    prefix = np.minimum(trace.cells("prefix_length").values, prompt_tokens(trace))
+    counts = np.where(code >= 0, prefix // block_size, 0)
+    longest = np.zeros(int(code.max(initial=-1)) + 1, np.int64)
+    np.maximum.at(longest, code[code >= 0], counts[code >= 0])
+    first = np.cumsum(longest) - longest
+    starts = np.where(code >= 0, first[np.maximum(code, 0)] if len(first) else 0, 0)
+    return HashChains(ids=np.arange(int(longest.sum())), starts=starts, counts=counts)
+
+
+def _ranges(starts: Int64s, lengths: Int64s) -> Int64s:
+    """Return start, start + 1, … of each length, one behind the other."""
+    ends = np.cumsum(lengths)
+    total = int(ends[-1]) if len(ends) else 0
+    positions = np.arange(total, dtype=np.int64) + np.repeat(starts - (ends - lengths), lengths)
+    return np.asarray(positions, np.int64)
+
+
+def _group_hashes(trace: Trace, block_size: int) -> tuple[Int64s, Int64s]:
+    """Return the blocks of prefix groups, each request's behind the one's before it."""
+    groups = _group_beginnings(trace, block_size)
+    return groups.counts, _ranges(groups.starts, groups.counts)
+
+
+def _recorded_hashes(trace: Trace, block_size: int) -> tuple[Int64s, Int64s]:
+    """Return the blocks of a trace that carries hashes of its own, coarser blocks; only those that others share.
+
+    An engine block's content is (recorded hash, offset in its block). Recorded hashes are chained: after the first
+    that no other request has, none is shared.
+    """
+    per_hash = _blocks_per_hash(trace, block_size)
+    text = trace.cells("prefix_hashes").filled("")
+    lengths = np.array([len(line.split()) for line in text], np.int64)
+    ids = np.array(" ".join(text).split(), dtype=object)
+    hashes = _dense(ids)
+    is_shared = np.bincount(hashes, minlength=1)[hashes] > 1 if len(hashes) else np.zeros(0, bool)
+    starts = np.cumsum(lengths) - lengths
+    last_shared = np.zeros(len(lengths), np.int64)
+    position = _ranges(np.ones(len(lengths), np.int64), lengths)
+    owner = np.repeat(np.arange(len(lengths)), lengths)
+    np.maximum.at(last_shared, owner[is_shared], position[is_shared])
+    num_blocks = np.minimum(last_shared * per_hash, prompt_tokens(trace) // block_size)
+    coarse_needed = -(-num_blocks // per_hash)
+    coarse = _dense(hashes[_ranges(starts, coarse_needed)])
+    block_counts = np.full(len(coarse), per_hash, np.int64)
+    ends = np.cumsum(coarse_needed)
+    has_any = coarse_needed > 0
+    block_counts[ends[has_any] - 1] = num_blocks[has_any] - (coarse_needed[has_any] - 1) * per_hash
+    return num_blocks, _ranges(coarse * per_hash, block_counts)
+
+
+def _dense(values: NDArray[np.generic]) -> Int64s:
+    """Return values renumbered 0, 1, … ."""
+    if values.dtype == object:
+        try:
+            values = values.astype(np.int64)
+        except (ValueError, OverflowError):
+            values = values.astype(str)
+    if values.dtype == np.int64 and len(values):
+        low, high = int(values.min()), int(values.max())
+        if high - low <= TIGHT * len(values):
+            is_there = np.zeros(high - low + 1, np.bool_)
+            is_there[values - low] = True
+            return np.asarray((np.cumsum(is_there) - 1)[values - low], np.int64)
+    return np.asarray(np.unique(values, return_inverse=True)[1], np.int64)
+
+
+def _blocks_of_text(sessions: _Sessions, *, prompt: Int64s, output: Int64s, block_size: int) -> Int64s:
+    """Return how many leading full blocks each request shares with other rounds of its session.
+
+    ``prompt``, ``output``: tokens of each request. A round shares what was said before it with the round before,
+    and its prompt and answer with the one after; a request of no growing session shares nothing.
+    """
+    before, after = sessions.follows()
+    said = (prompt + output - 1) // block_size  # the KV of an answer's last token is never computed
+    shared = np.zeros(len(prompt), np.int64)
+    shared[after] = np.minimum(said[before], prompt[after] // block_size)
+    shared[before] = np.maximum(shared[before], said[before])
+    return shared

@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from replay.cluster.infrastructure import summarize_infrastructure
 from replay.cluster.over_time import POINTS, stretches, summarize_over_time
 from replay.cluster.simulate import FleetRun, simulate_fleet
 from replay.pace_band import PaceBand, pace_band
 from replay.run_verdict import judge_run
 from replay.sessions.prefix_hashes import sessions_grow
 from replay.sessions.reuse import KVReuse, kv_reuse
-from replay.sessions.summary import cache_needs
+from replay.sessions.summary import add_cost, cache_needs
 from replay.trace.measured_window import EVERYTHING, MeasuredPart
 from replay.trace.pacing import Loop, Pacing, pacing_of
 from replay.trace.requests import At
@@ -157,6 +158,9 @@ class Run:
             slo_us=self.plan.settings.slo_us,
             measured=self.plan.settings.measured,
         )
+        if (sessions := found["groups"]["sessions"]) is not None:
+            bill = summarize_infrastructure(self.fleet, self.twin.cluster)
+            add_cost(sessions, gpu_hours=bill["gpu_hours"], cost=bill["cost"])
         if self.kv_reuse is not None:
             engine = self.twin.engine
             found["kv_needed"] = cache_needs(self.kv_reuse, num_gpu_blocks=max(engine.num_gpu_blocks, 0))

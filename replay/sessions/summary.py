@@ -43,7 +43,9 @@ class SessionsSummary(TypedDict):
     Times are over complete sessions: ``duration_us`` from the first request to the last answer; of it ``model_us`` with
     a request under way, ``tool_us`` without one. Shares are of all prompt tokens: ``cached_frac`` found in the cache;
     of it ``cached_own_frac`` in blocks of the session alone, ``cached_shared_frac`` in blocks that others have, too;
-    ``recomputed_frac`` an unlimited cache would have had. ``slowest``: the longest complete sessions.
+    ``recomputed_frac`` an unlimited cache would have had. ``gpu_hours_per_session``: all of the run's over the complete
+    sessions; ``cost_per_session`` likewise, None where the price of a GPU is not known. ``slowest``: the longest
+    complete sessions.
     """
 
     num_sessions: int
@@ -56,6 +58,8 @@ class SessionsSummary(TypedDict):
     cached_own_frac: float | None
     cached_shared_frac: float | None
     recomputed_frac: float | None
+    gpu_hours_per_session: float | None
+    cost_per_session: float | None
     slowest: list[SlowSession]
 
 
@@ -134,8 +138,17 @@ def summarize_sessions(trace: Trace, *, block_size: int) -> SessionsSummary | No
         cached_own_frac=frac(int(found.own.sum())),
         cached_shared_frac=frac(int(found.shared.sum())),
         recomputed_frac=frac(int(found.recomputed.sum())),
+        gpu_hours_per_session=None,
+        cost_per_session=None,
         slowest=_slowest(found),
     )
+
+
+def add_cost(sessions: SessionsSummary, *, gpu_hours: float, cost: float | None) -> None:
+    """Say what a complete session took of the run's GPU-hours, and of its cost."""
+    if number := sessions["num_complete"]:
+        sessions["gpu_hours_per_session"] = gpu_hours / number
+        sessions["cost_per_session"] = None if cost is None else cost / number
 
 
 def _slowest(found: SessionResults) -> list[SlowSession]:
@@ -173,6 +186,10 @@ def session_lines(sessions: SessionsSummary) -> list[str]:
             f"{'':<12}prompt tokens: {own:.1%} cached from their own rounds, {shared:.1%} from what sessions share, "
             f"{sessions['recomputed_frac']:.1%} computed again"
         )
+    if (hours := sessions["gpu_hours_per_session"]) is not None:
+        cost = sessions["cost_per_session"]
+        priced = "" if cost is None else f", a cost of {four_digits(cost)}"
+        lines.append(f"{'':<12}{four_digits(hours)} GPU-hours a session{priced}")
     for place, each in enumerate(sessions["slowest"][:MOST_SHOWN]):
         took, waited = _seconds(each["duration_us"]), _seconds(each["model_us"])
         name = terminal(each["session_id"])

@@ -116,3 +116,18 @@ def test_a_user_replays_agents(
     ):
         assert vtwin.main([*how, *options]) == 2
         assert complaint in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("instances", [1, 3])
+def test_a_session_costs_its_share_of_the_gpus(tmp_path: Path, instances: int) -> None:
+    cluster = f"cluster: {{instances: {instances}, cost_per_gpu_hour: 2.5}}\n"
+    (tmp_path / "twin.yaml").write_text(ROOMY + cluster)
+    trace = started(
+        read_public("mooncake", SAMPLES.parent / "aiperf_agentic_code_20.jsonl"), SessionStarts(at_once=3)
+    )
+    done = run(trace, load_config(tmp_path / "twin.yaml", allows_cluster=True))
+    sessions = done.summary["groups"]["sessions"]
+    assert sessions is not None
+    hours = done.summary["duration_us"] / 3.6e9 * instances / 3
+    assert sessions["gpu_hours_per_session"] == pytest.approx(hours)
+    assert sessions["cost_per_session"] == pytest.approx(2.5 * hours)

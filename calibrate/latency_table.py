@@ -54,8 +54,8 @@ def twin_for(path: Path, model: str | None, *, fit: bool, learned: Sequence[Sett
     from sim import Blackbox, Physics, Profiled
 
     if not (fit and model in ("auto", "blackbox", "extended")):
-        return load_config(path, latency_model=model, learned=learned)
-    twin = load_config(path, learned=learned)
+        return load_config(path, latency_model=model, learned=learned, allows_cluster=False)
+    twin = load_config(path, learned=learned, allows_cluster=False)
     expected = placeholder_notes(twin.latency)  # what a fit is there to replace
     twin = replace(twin, notes=tuple(note for note in twin.notes if note not in expected))
     is_start = isinstance(twin.latency, Blackbox) or (

@@ -182,7 +182,7 @@ def _load(
     """Return the configuration, its notes told."""
     from replay.twin.config import load_config, with_cluster
 
-    twin = load_config(config, defaults=defaults, allows_cluster=True)
+    twin = load_config(config, defaults=defaults)
     if not anyway:
         check_starts(twin)
     twin = with_cluster(twin, instances=instances, routing=routing)

@@ -43,7 +43,7 @@ def load_twins(
     if base and changed == [()]:
         raise ConfigError("--base: got it without --set, expected settings to compare with the file as it is")
     for each in [(), *changed] if base else changed:
-        twin = load_config(config, defaults=defaults, allows_cluster=True, settings=each)
+        twin = load_config(config, defaults=defaults, settings=each)
         if not anyway:
             check_starts(twin)
         found.append((each, with_cluster(twin, instances=instances, routing=routing)))

@@ -50,7 +50,7 @@ def _read(runs: tuple[Path, Path], asked: CostOptions) -> tuple[TwinConfig, tupl
     from traces import read_trace
 
     _check_places(asked)
-    twin = load_config(asked.config)
+    twin = load_config(asked.config, allows_cluster=False)
     for note in twin.notes:
         tell(f"note: {note}")
     return twin, (read_trace(runs[0]), read_trace(runs[1]))

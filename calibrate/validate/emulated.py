@@ -50,7 +50,10 @@ def _serve(config: Path, parent: Connection) -> None:
 
     try:
         run_server(
-            load_config(config), announce=lambda there: parent.send(there.url), host="127.0.0.1", port=0
+            load_config(config, allows_cluster=False),
+            announce=lambda there: parent.send(there.url),
+            host="127.0.0.1",
+            port=0,
         )
     except VtwinError as error:
         parent.send(error)

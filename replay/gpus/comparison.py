@@ -207,4 +207,4 @@ def _read(gpu: Gpu, tp: int, asked: GpuQuestion, more: Mapping[str, object]) -> 
     with TemporaryDirectory() as folder:
         path = Path(folder) / f"{gpu.name}-tp{tp}.yaml"
         path.write_text(json.dumps(document))
-        return load_config(path)
+        return load_config(path, allows_cluster=False)

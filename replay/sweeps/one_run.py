@@ -53,9 +53,7 @@ def row_of(run: SweepRun) -> Row:
 
 def _simulated(run: SweepRun) -> Row:
     """Simulate, and return the figures. Raises VtwinError."""
-    twin = load_config(
-        run.config, allows_cluster=True, settings=[Setting(key, value) for key, value in run.settings]
-    )
+    twin = load_config(run.config, settings=[Setting(key, value) for key, value in run.settings])
     check_starts(twin)
     prepare_engine(twin)
     given = dict(run.settings)

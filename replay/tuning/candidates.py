@@ -90,7 +90,7 @@ def candidates_of(
     """
     settings = parse_settings(asked)
     fixed = tuple(axis[0] for axis in settings if len(axis) == 1)
-    own = load_config(config, defaults=defaults, allows_cluster=True, settings=fixed)
+    own = load_config(config, defaults=defaults, settings=fixed)
     if not anyway:
         check_starts(own)
     axes = [axis for axis in axes_of(own, asked) if axis[0] not in fixed]
@@ -101,9 +101,7 @@ def candidates_of(
     for settings_of_one in combinations:
         name = ", ".join(each.short for each in settings_of_one)
         try:
-            twin = load_config(
-                config, defaults=defaults, allows_cluster=True, settings=(*fixed, *settings_of_one)
-            )
+            twin = load_config(config, defaults=defaults, settings=(*fixed, *settings_of_one))
         except ConfigError as error:
             impossible.append((name, str(error)))
             continue

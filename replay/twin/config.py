@@ -158,7 +158,7 @@ def load_config(
     *,
     defaults: str | Path | None = None,
     latency_model: str | None = None,
-    allows_cluster: bool = False,
+    allows_cluster: bool = True,
     settings: Sequence[Setting] = (),
     learned: Sequence[Setting] = (),
 ) -> TwinConfig:
@@ -168,7 +168,7 @@ def load_config(
     server says them: what follows from keys follows from these, too, and nothing is switched by them.
 
     ``latency_model``: another than the file names, with its own coefficients in place of the file's.
-    ``allows_cluster``: the caller simulates the ``cluster`` section; else a file with one is refused.
+    ``allows_cluster``: False of a caller that answers for one server: a file with a ``cluster`` section is refused.
 
     Raises ConfigError, one line with file and line number, at the first thing that is wrong.
     """

@@ -84,7 +84,7 @@ def _twin(folder: Path) -> None:
     from replay.twin.config import load_config
     from replay.twin.config_write import dump_config
 
-    dump_config(load_config(folder / "twin.yaml", allows_cluster=True))
+    dump_config(load_config(folder / "twin.yaml"))
 
 
 def _defaults(folder: Path) -> None:

@@ -77,7 +77,7 @@ def read(key: Key, value: str) -> Any:  # noqa: ANN401  a TwinConfig, or None
         path = Path(folder) / "twin.yaml"
         path.write_text(text)
         try:
-            config = load_config(path, allows_cluster=True)
+            config = load_config(path)
         except VtwinError as refusal:
             assert str(refusal).isprintable()
             return None

@@ -60,7 +60,7 @@ def told(capsys: pytest.CaptureFixture[str], *command: str) -> dict[str, Any]:
 def test_a_run_says_what_the_command_says(here: Path, capsys: pytest.CaptureFixture[str], text: str) -> None:
     (here / "twin.yaml").write_text(text)
     by_command = told(capsys, "run", "--config", "twin.yaml", *ASKED)
-    run = replay.run(trace_from_options(LOAD), replay.load_config("twin.yaml", allows_cluster=True))
+    run = replay.run(trace_from_options(LOAD), replay.load_config("twin.yaml"))
     document = {**json.loads(json.dumps(run.summary)), **json.loads(json.dumps(run.of_cluster or {}))}
     for name in OF_THIS_MACHINE:
         by_command.pop(name, None)

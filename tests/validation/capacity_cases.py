@@ -51,7 +51,7 @@ class Case:
     def twin(self, folder: Path) -> TwinConfig:
         """Return the twin."""
         (folder / "twin.yaml").write_text(ENGINE % self.num_gpu_blocks + self.cluster)
-        return load_config(folder / "twin.yaml", allows_cluster=True)
+        return load_config(folder / "twin.yaml")
 
     def drawn(self, folder: Path, *, seed: int, num_requests: int) -> Trace:
         """Return the load drawn with a seed."""

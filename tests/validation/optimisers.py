@@ -59,7 +59,7 @@ class RandomCase:
 
     def twin(self, folder: Path) -> TwinConfig:
         """Return the twin."""
-        return load_config(self.config(folder), allows_cluster=True)
+        return load_config(self.config(folder))
 
     def drawn(self, *, num_requests: int, seed: int) -> Trace:
         """Return the load drawn with a seed."""

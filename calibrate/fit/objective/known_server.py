@@ -85,7 +85,7 @@ def known_physics(known: KnownServer, config: TwinConfig) -> tuple[Physics | Non
         return config.latency, ""
     if config.source is not None and not known.is_by_option:
         with suppress(ConfigError):
-            found = load_config(config.source, latency_model="physics").latency
+            found = load_config(config.source, latency_model="physics", allows_cluster=False).latency
             if isinstance(found, Physics):
                 return found, ""
     if known.shape is None or known.gpu is None:

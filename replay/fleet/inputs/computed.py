@@ -172,7 +172,7 @@ def _read(model: str, gpu: str, tp: int, engine: Mapping[str, object]) -> TwinCo
         path = Path(folder) / "computed.yaml"
         path.write_text(json.dumps(document))
         try:
-            return load_config(path)
+            return load_config(path, allows_cluster=False)
         except ConfigError as error:  # the file is of our making: its place says nothing to a user
             raise ConfigError(str(error).rpartition(" (")[0] or str(error)) from error
 

@@ -106,7 +106,9 @@ def read_source(
         return priced(from_profile(path.stem, profile, context=context), prices)
     from replay.twin.config import load_config
 
-    return priced(from_twin(load_config(path), lengths, context=context, name=path.stem), prices)
+    return priced(
+        from_twin(load_config(path, allows_cluster=False), lengths, context=context, name=path.stem), prices
+    )
 
 
 def _figure(section: Section, name: str) -> float | bool:

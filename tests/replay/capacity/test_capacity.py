@@ -66,7 +66,7 @@ cohorts:
 
 def twin_of(text: str, folder: Path) -> TwinConfig:
     (folder / "twin.yaml").write_text(text)
-    return load_config(folder / "twin.yaml", allows_cluster=True)
+    return load_config(folder / "twin.yaml")
 
 
 def draws(number: int, **options: object) -> list[Trace]:

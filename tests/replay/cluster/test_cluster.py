@@ -166,7 +166,7 @@ def test_a_class_has_its_target_at_the_gateway_and_a_request_its_own(tmp_path: P
     path = tmp_path / "twin.yaml"
     flow = "{order: slo-deadline, slo_targets_us: {critical: 200000, batch: 9000000}}"
     path.write_text(ONE + f"cluster: {{instances: 2, flow_control: {flow}}}\n")
-    cluster = load_config(path, allows_cluster=True).cluster
+    cluster = load_config(path).cluster
     trace = workload(4, rate=5, seed=1).with_columns(
         slo_class=["critical", "batch", "critical", None], slo_target_us=[None, None, 7000, None]
     )

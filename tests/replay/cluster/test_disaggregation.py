@@ -35,7 +35,7 @@ cluster:
 def load(tmp_path: Path, text: str = SERVER + POOLS) -> TwinConfig:
     path = tmp_path / "twin.yaml"
     path.write_text(text)
-    return load_config(path, allows_cluster=True)
+    return load_config(path)
 
 
 Run = Callable[..., str]

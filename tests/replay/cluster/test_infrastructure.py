@@ -117,9 +117,9 @@ def test_a_page_does_not_call_a_burst_that_waits_hardly_any_request(most_waiting
 
 
 def test_what_is_read_is_written_and_read_again(twin: Path) -> None:
-    config = load_config(twin, allows_cluster=True)
+    config = load_config(twin)
     twin.write_text(dump_config(config))
-    assert load_config(twin, allows_cluster=True).cluster == config.cluster
+    assert load_config(twin).cluster == config.cluster
 
 
 REFUSED: dict[str, tuple[str, str]] = {
@@ -154,7 +154,7 @@ REFUSED: dict[str, tuple[str, str]] = {
 def test_what_cannot_be_is_refused_in_one_line(cluster: str, twin: Path) -> None:
     twin.write_text(TWIN.partition("  instances")[0] + f"  {cluster}\n")
     with pytest.raises(ConfigError) as error:
-        load_config(twin, allows_cluster=True)
+        load_config(twin)
     where, what = REFUSED[cluster]
     assert str(error.value).startswith(f"{where}: ")
     assert what in str(error.value)

@@ -40,14 +40,14 @@ def test_what_a_run_is_said_to_take_is_what_it_takes(tmp_path: Path) -> None:
     code = PEAK_OF_RUN.format(arguments=arguments)
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     took = int(done.stderr.splitlines()[-1]) * 1024
-    config = load_config(tmp_path / "twin.yaml", allows_cluster=True)
+    config = load_config(tmp_path / "twin.yaml")
     said = bytes_needed(config.cluster, num_requests=REQUESTS)
     assert took / 1.3 < said < took * 1.3
 
 
 def test_a_run_that_lets_go_of_its_logs_says_the_same_of_every_request(tmp_path: Path) -> None:
     (tmp_path / "twin.yaml").write_text(TWIN.replace(str(INSTANCES), "3"))
-    config = load_config(tmp_path / "twin.yaml", allows_cluster=True)
+    config = load_config(tmp_path / "twin.yaml")
     rng = np.random.default_rng(3)
     columns = {
         "request_id": [str(number) for number in range(60)],

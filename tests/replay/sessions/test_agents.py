@@ -125,7 +125,7 @@ def test_a_session_costs_its_share_of_the_gpus(tmp_path: Path, instances: int) -
     trace = started(
         read_public("mooncake", SAMPLES.parent / "aiperf_agentic_code_20.jsonl"), SessionStarts(at_once=3)
     )
-    done = run(trace, load_config(tmp_path / "twin.yaml", allows_cluster=True))
+    done = run(trace, load_config(tmp_path / "twin.yaml"))
     sessions = done.summary["groups"]["sessions"]
     assert sessions is not None
     hours = done.summary["duration_us"] / 3.6e9 * instances / 3

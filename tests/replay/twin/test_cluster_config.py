@@ -35,7 +35,7 @@ SPLIT = "[{name: p, role: prefill}, {name: d, role: decode, instances: 2}]"
 def load(tmp_path: Path, text: str) -> TwinConfig:
     path = tmp_path / "twin.yaml"
     path.write_text(SERVER + text)
-    return load_config(path, allows_cluster=True)
+    return load_config(path)
 
 
 @pytest.mark.parametrize(
@@ -177,7 +177,7 @@ def test_a_cluster_written_out_reads_as_the_same(
     monkeypatch.setenv("VTWIN_ALLOW_CODE", "1")
     config = load(tmp_path, f"cluster: {text}\n")
     (tmp_path / "again.yaml").write_text(dump_config(config))
-    assert load_config(tmp_path / "again.yaml", allows_cluster=True) == config
+    assert load_config(tmp_path / "again.yaml") == config
 
 
 def test_a_pool_has_the_top_level_but_for_its_own_keys(tmp_path: Path) -> None:
@@ -300,7 +300,7 @@ def test_a_setting_that_would_run_for_ever_or_take_all_memory_is_refused(
     path = tmp_path / "twin.yaml"
     path.write_text(f"{SERVER}cluster: {cluster}\n")
     with pytest.raises(ConfigError, match=complaint):
-        load_config(path, allows_cluster=True)
+        load_config(path)
 
 
 def test_memory_is_asked_for_before_it_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:

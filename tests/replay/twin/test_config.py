@@ -144,7 +144,7 @@ def test_what_is_wrong_is_named_with_its_line(tmp_path: Path, text: str, message
     path = tmp_path / "twin.yaml"
     path.write_text(text + LATENCY)
     with pytest.raises(ConfigError) as caught:
-        load_config(path)
+        load_config(path, allows_cluster=False)
     assert caught.value.exit_code == 2
     if message is None:
         assert str(caught.value).startswith("YAML: got ")

@@ -36,7 +36,7 @@ ONCE_FAULTS = (
 def test_a_value_out_of_range_is_one_line_that_names_the_key(path: str, value: str, tmp_path: Path) -> None:
     (tmp_path / "twin.yaml").write_text(document(BY_PATH[path], value))
     with pytest.raises(ConfigError) as refused:
-        load_config(tmp_path / "twin.yaml", allows_cluster=True)
+        load_config(tmp_path / "twin.yaml")
     line = str(refused.value)
     assert line.isprintable()
     assert path.rpartition(".")[2] in line or "num_gpu_blocks" in line

@@ -125,20 +125,18 @@ def test_a_setting_is_the_file_with_that_value(
 ) -> None:
     assert instead[0] in CONFIG
     (folder / "other.yaml").write_text(CONFIG.replace(*instead))
-    given_by_option = load_config("twin.yaml", allows_cluster=True, settings=[setting])
-    assert given_by_option == load_config("other.yaml", allows_cluster=True)
-    assert given_by_option != load_config("twin.yaml", allows_cluster=True)
+    given_by_option = load_config("twin.yaml", settings=[setting])
+    assert given_by_option == load_config("other.yaml")
+    assert given_by_option != load_config("twin.yaml")
 
 
 def test_a_setting_reaches_into_a_list_of_pools(folder: Path) -> None:
     pools = "cluster: {pools: [{name: a}, {name: b, engine: {max_num_seqs: 4}}]}\n"
     (folder / "twin.yaml").write_text(CONFIG + pools)
-    twin = load_config(
-        "twin.yaml", allows_cluster=True, settings=[Setting("cluster.pools[1].engine.max_num_seqs", "8")]
-    )
+    twin = load_config("twin.yaml", settings=[Setting("cluster.pools[1].engine.max_num_seqs", "8")])
     assert [pool.engine.max_num_seqs for pool in twin.cluster.pools] == [16, 8]
     with pytest.raises(ConfigError, match="one of the 2 in the file"):
-        load_config("twin.yaml", allows_cluster=True, settings=[Setting("cluster.pools[2].name", "c")])
+        load_config("twin.yaml", settings=[Setting("cluster.pools[2].name", "c")])
 
 
 @pytest.mark.parametrize(

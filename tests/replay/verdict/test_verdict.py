@@ -122,7 +122,7 @@ FEW_SEATS_PER_S = 16 / (50 * 0.018)
 def clustered(cluster: str, folder: Path) -> TwinConfig:
     path = folder / "twin.yaml"
     path.write_text(f"{dump_config(FEW_SEATS)}\ncluster: {cluster}\n")
-    return load_config(path, allows_cluster=True)
+    return load_config(path)
 
 
 def test_the_known_capacity_is_that_of_brute_force() -> None:

@@ -21,7 +21,7 @@ TWO = "[{kind: full}, {kind: sliding, window: 128}]"
 def twin(tmp_path: Path, engine: str, *settings: Setting, more: str = "") -> TwinConfig:
     file = tmp_path / "twin.yaml"
     file.write_text(f"engine:\n{engine}\n{LATENCY}{more}")
-    return load_config(file, settings=settings, allows_cluster=True)
+    return load_config(file, settings=settings)
 
 
 def test_groups_are_read_and_written_back(tmp_path: Path) -> None:
@@ -94,7 +94,7 @@ def test_a_pool_has_groups_of_its_own(tmp_path: Path) -> None:
     found = twin(tmp_path, "  block_size: 16", more=pools)
     assert [pool.engine.kv_cache_groups for pool in found.cluster.pools] == [(), (FULL, SLIDING)]
     (tmp_path / "again.yaml").write_text(dump_config(found))
-    assert load_config(tmp_path / "again.yaml", allows_cluster=True) == found
+    assert load_config(tmp_path / "again.yaml") == found
 
 
 def test_groups_can_be_set_from_the_command_line(tmp_path: Path) -> None:

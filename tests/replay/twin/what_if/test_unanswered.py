@@ -43,7 +43,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def unanswered(file: str, *texts: str) -> list[tuple[str, ...]]:
     """Return the keys without an answer of each variant."""
     return [
-        load_config(file, settings=settings, allows_cluster=True).unanswered_keys
+        load_config(file, settings=settings).unanswered_keys
         for settings in variants_of(parse_settings(texts))
     ]
 

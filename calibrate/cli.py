@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -20,8 +19,8 @@ from calibrate.commands.options import (
 )
 from replay.twin import with_code_option
 from traces.console.subcommands import Subcommands
+from traces.facts import say_json
 from traces.strict.option_table import with_option_tables
-from traces.strict.tell import say_text
 
 if TYPE_CHECKING:
     from calibrate.command import Traces
@@ -287,7 +286,7 @@ def _calibrated(
     )
     summarise(calibration, report, is_stdout_free=is_stdout_free)
     if asked.result.as_json:
-        say_text(json.dumps(documents[asked.form], indent=2, allow_nan=False))
+        say_json(documents[asked.form])
     if verdict is not None:
         announce(verdict, calibration, junit=asked.gate.junit, is_stdout_free=is_stdout_free)
     return calibration

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from collections.abc import Mapping
@@ -14,6 +13,7 @@ import typer
 
 from replay.progress import working
 from replay.ready import prepare_engine
+from traces.facts import say_json
 from traces.strict.secrets import redact_command
 from traces.strict.tell import say, say_text, tell
 
@@ -298,4 +298,4 @@ def _show(
         "unanswered": twin.unanswered_document,
         "warnings": list(warnings),
     }
-    say_text(json.dumps(document, indent=2, allow_nan=False))
+    say_json(document)

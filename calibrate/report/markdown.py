@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 
 from calibrate import number_format
 from calibrate.compare.errors import STATISTICS, MetricErrors
@@ -16,6 +16,7 @@ from calibrate.report import tables
 from calibrate.report.suggested_runs import SuggestedRun, suggested_runs
 from calibrate.report.warnings import warnings_of
 from calibrate.verdict_text import verdict_text
+from traces.facts import markdown_table
 from traces.strict.escape import markdown, terminal
 
 
@@ -37,10 +38,10 @@ def markdown_of(calibration: Calibration, *, command: str, verdict: Verdict | No
         f"{tables.reading_of(calibration)}. {tables.TERMS}.",
         *(_statistics(name, calibration.holdout[name], noise=noise.get(name)) for name in shown),
         "## Over the run",
-        table(*tables.rates_table(calibration)),
+        markdown_table(*tables.rates_table(calibration)),
     ]
     if calibration.equivalence:
-        parts.append(table(*tables.equivalence_table(calibration)))
+        parts.append(markdown_table(*tables.equivalence_table(calibration)))
     if calibration.fit is not None:
         parts += ["## Fit", _fit(calibration.fit)]
         parts += [f"Note: {markdown(each.text())}." for each in (calibration.beyond,) if each is not None]
@@ -50,10 +51,10 @@ def markdown_of(calibration: Calibration, *, command: str, verdict: Verdict | No
     if calibration.strata:
         parts += ["## By kind of request", _strata(calibration)]
     parts += ["## Traces", _traces(calibration), _excluded(calibration)]
-    parts.append(table(tables.SATURATION_HEAD, tables.saturation_rows(calibration)))
+    parts.append(markdown_table(tables.SATURATION_HEAD, tables.saturation_rows(calibration)))
     head, rows = tables.steps_table(calibration)
     if rows:
-        parts += ["## Engine steps", table(head, rows)]
+        parts += ["## Engine steps", markdown_table(head, rows)]
     notes = [
         *calibration.notes,
         *(f"{t.source.name}: {note}" for t in calibration.traces for note in t.notes),
@@ -70,7 +71,7 @@ def verdict_markdown(verdict: Verdict) -> str:
     if verdict.obstacles:
         parts.append("\n".join(f"- {markdown(line)}" for line in verdict.obstacles))
     head, rows = check_table(verdict.checks)
-    parts.append(table(head, rows))
+    parts.append(markdown_table(head, rows))
     return "\n\n".join(parts)
 
 
@@ -133,13 +134,7 @@ def headline_table(
         )
     beside = [*(["expected"] if has_expected else []), *(["noise floor"] if noise else [])]
     head = ["metric", "n", "MAPE", *beside, "bias per request", "mean", "p99"]
-    return table([*head, "R", "rank R", "KS", "Wasserstein"], rows)
-
-
-def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Return a Markdown table, its first column to the left, the others to the right."""
-    lines = [list(head), ["---", *["---:"] * (len(head) - 1)], *(list(row) for row in rows)]
-    return "\n".join("| " + " | ".join(markdown(cell) for cell in line) + " |" for line in lines)
+    return markdown_table([*head, "R", "rank R", "KS", "Wasserstein"], rows)
 
 
 def _statistics(name: str, found: MetricErrors, *, noise: MetricErrors | None) -> str:
@@ -163,17 +158,17 @@ def _statistics(name: str, found: MetricErrors, *, noise: MetricErrors | None) -
         for statistic, times in zip(STATISTICS, zip(*columns, strict=True), strict=True)
     ]
     head = [number_format.METRIC_NAMES[name], *tables.sides(unit), "relative", "interval"]
-    return table([*head, *([] if noise is None else ["noise floor"])], rows)
+    return markdown_table([*head, *([] if noise is None else ["noise floor"])], rows)
 
 
 def _origin(calibration: Calibration) -> list[str]:
     """Return where the error comes from, and the worst requests."""
     parts = []
     if calibration.origin is not None:
-        parts += ["## Where the error comes from", table(*tables.origin_table(calibration))]
+        parts += ["## Where the error comes from", markdown_table(*tables.origin_table(calibration))]
         parts.append(f"Phases: {BASES[calibration.origin.basis]}; {calibration.origin.n:,} requests.")
     if calibration.worst:
-        parts += ["## The worst requests", table(*tables.worst_table(calibration))]
+        parts += ["## The worst requests", markdown_table(*tables.worst_table(calibration))]
         parts.append(
             "Times are phases one after another: client and network, queue, prefill, decode; or first token and rest."
         )
@@ -200,16 +195,16 @@ def _fit(fit: Fit) -> str:
         for each in fit.coefficients
     ]
     lines = [
-        table(["coefficient", "value", "interval", "unit", "identifiable"], rows),
+        markdown_table(["coefficient", "value", "interval", "unit", "identifiable"], rows),
         f"Async scheduling: {str(fit.config.engine.async_scheduling).lower()}{_schedule(fit)}. "
         f"Condition number {fit.condition_number:.3g} ({tables.CONDITION_NUMBER}), "
         f"{fit.num_requests:,} requests, {fit.seconds:.1f} s"
         f"{'' if fit.converged else '; **the search did not converge**'}.",
     ]
     if compared := tables.candidate_rows(fit):
-        lines += [table(tables.CANDIDATE_HEAD, compared), f"Chosen: {tables.choice_text(fit)}."]
+        lines += [markdown_table(tables.CANDIDATE_HEAD, compared), f"Chosen: {tables.choice_text(fit)}."]
     if beside := tables.blackbox_rows(fit):
-        lines.append(table(tables.BLACKBOX_HEAD, beside))
+        lines.append(markdown_table(tables.BLACKBOX_HEAD, beside))
     return "\n\n".join(lines)
 
 
@@ -236,7 +231,7 @@ def _strata(calibration: Calibration) -> str:
         for kind, each in zip(kinds, calibration.strata, strict=True)
     ]
     head = ["by", "which", "n", *(f"{number_format.METRIC_NAMES[m]} MAPE (bias)" for m in metrics)]
-    return table(head, rows)
+    return markdown_table(head, rows)
 
 
 def _traces(calibration: Calibration) -> str:
@@ -244,7 +239,7 @@ def _traces(calibration: Calibration) -> str:
         (each.source.name, each.role, f"{len(each.source.trace):,}", f"{len(each.pairs):,}")
         for each in calibration.traces
     ]
-    return table(["trace", "role", "requests", "compared"], rows)
+    return markdown_table(["trace", "role", "requests", "compared"], rows)
 
 
 def _excluded(calibration: Calibration) -> str:

@@ -18,6 +18,7 @@ from sim.fleet.routers import FleetPool, FleetRouter, RouterName, simulate_route
 from sim.fleet.sizing import Infeasible, Objective
 from sim.fleet.split import size_split
 from traces import shown_time
+from traces.facts import aligned, frac
 
 COMPARED: tuple[RouterName, ...] = ("length", "spillover", "compress", "least-loaded", "random")
 SETTLING = 0.2
@@ -163,32 +164,27 @@ def _by_slots(
 
 def routed_lines(found: Sequence[Routed]) -> list[str]:
     """Return a row per router and simulation."""
-    head = (
-        f"{'router':<14}{'simulated':<11}{'to short pool':>14}{'TTFT p50':>12}{'TTFT p99':>22}{'short p99':>12}"
-        f"{'long p99':>12}"
-    )
     rows = [
         _row(each.router, how, seen)
         for each in found
         for how, seen in (("slots", each.by_slots), ("engines", each.by_engines))
         if seen is not None
     ]
+    head = ("router", "simulated", "to short pool", "TTFT p50", "TTFT p99", "short p99", "long p99")
     short, long = found[0].engines
     return [
         f"{short} engines for short and {long} for long requests, by formula for the router length",
-        head,
-        *rows,
+        *aligned([head, *rows], (-14, -11, 14, 12, 22, 12, 12)),
         "slots: a request holds one of an engine's slots; engines: token by token. short, long p99: TTFT "
         "of the requests that a pool had",
     ]
 
 
-def _row(router: str, how: str, seen: Seen) -> str:
+def _row(router: str, how: str, seen: Seen) -> tuple[str, ...]:
     half = "" if np.isnan(seen.ttft_p99_half_s) else f" ± {_shown(seen.ttft_p99_half_s)}"
-    return (
-        f"{router:<14}{how:<11}{seen.short_frac:>14.1%}{_shown(seen.ttft_p50_s):>12}"
-        f"{_shown(seen.ttft_p99_s) + half:>22}{_shown(seen.short_ttft_p99_s):>12}{_shown(seen.long_ttft_p99_s):>12}"
-    )
+    others = (_shown(seen.short_ttft_p99_s), _shown(seen.long_ttft_p99_s))
+    p50, p99 = _shown(seen.ttft_p50_s), _shown(seen.ttft_p99_s) + half
+    return (router, how, frac(seen.short_frac), p50, p99, *others)
 
 
 def _shown(seconds: float) -> str:
@@ -196,20 +192,5 @@ def _shown(seconds: float) -> str:
 
 
 def routed_document(found: Sequence[Routed]) -> dict[str, object]:
-    """Return the JSON document; null for a time that is not known."""
-
-    def told(seen: Seen | None) -> dict[str, float | None] | None:
-        if seen is None:
-            return None
-        return {name: None if np.isnan(value) else value for name, value in asdict(seen).items()}
-
-    rows = [
-        {
-            "router": each.router,
-            "engines": list(each.engines),
-            "by_slots": told(each.by_slots),
-            "by_engines": told(each.by_engines),
-        }
-        for each in found
-    ]
-    return {"schema_version": 1, "method": "simulated", "routers": rows}
+    """Return the JSON document."""
+    return {"schema_version": 1, "method": "simulated", "routers": [asdict(each) for each in found]}

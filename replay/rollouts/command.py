@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from replay.progress import counting
-from traces.strict.tell import say, say_text
+from traces.facts import say_json
+from traces.strict.tell import say
 
 if TYPE_CHECKING:
     from replay.options.run import RunOptions, TwinOptions
@@ -63,4 +63,4 @@ def simulate_rollouts(
         "unanswered": twin.unanswered_document,
         "warnings": list(twin.notes),
     }
-    say_text(json.dumps(document, indent=2, allow_nan=False))
+    say_json(document)

@@ -9,6 +9,7 @@ import numpy as np
 from replay.distribution import Distribution, distribution
 from replay.sessions.results import SessionResults, session_results
 from traces import four_digits
+from traces.facts import term_lines
 from traces.strict.escape import terminal
 
 if TYPE_CHECKING:
@@ -100,17 +101,15 @@ def needs_lines(needs: CacheNeeds) -> list[str]:
     for share in SHOWN_SHARES:
         blocks = needs["blocks_for"][share]
         told.append(f"{float(share):.0%} of them {four_digits(blocks * needs['block_size'] / 1e6)}")
-    lines = [
-        f"{'KV needed':<12}an unlimited cache would find {needs['ideal_hit_frac']:.1%} of prompt tokens; "
-        f"million tokens of KV for {', '.join(told)}"
-    ]
+    found = f"an unlimited cache would find {needs['ideal_hit_frac']:.1%} of prompt tokens"
+    terms = [("KV needed", f"{found}; million tokens of KV for {', '.join(told)}")]
     if own := needs["num_gpu_blocks"]:
         servers = needs["blocks_for"]["0.95"] / own
-        lines.append(
-            f"{'':<12}one server here has {four_digits(own * needs['block_size'] / 1e6)}: alone it would find "
-            f"{needs['hit_frac']:.1%}; 95% of them take {four_digits(servers)} such servers"
+        has = f"one server here has {four_digits(own * needs['block_size'] / 1e6)}: alone it would find"
+        terms.append(
+            ("", f"{has} {needs['hit_frac']:.1%}; 95% of them take {four_digits(servers)} such servers")
         )
-    return lines
+    return term_lines(terms)
 
 
 def summarize_sessions(trace: Trace, *, block_size: int) -> SessionsSummary | None:
@@ -161,24 +160,23 @@ def session_lines(sessions: SessionsSummary) -> list[str]:
     """Return the sessions as lines for a terminal."""
     counted = f"{sessions['num_complete']:,} of {sessions['num_sessions']:,} complete"
     lasted, model = _seconds(sessions["duration_us"]["mean"]), _seconds(sessions["model_us"]["mean"])
-    lines = [f"{'sessions':<12}{counted}"]
     if not sessions["num_complete"]:
-        return lines
-    lines[0] += f", {lasted} on average from first request to last answer"
+        return term_lines([("sessions", counted)])
     tools = _seconds(sessions["tool_us"]["mean"])
-    lines.append(f"{'':<12}of it {model} for the model, {tools} for tools and people")
+    terms = [
+        ("sessions", f"{counted}, {lasted} on average from first request to last answer"),
+        ("", f"of it {model} for the model, {tools} for tools and people"),
+    ]
     if sessions["cached_frac"]:
         own, shared = sessions["cached_own_frac"], sessions["cached_shared_frac"]
-        lines.append(
-            f"{'':<12}prompt tokens: {own:.1%} cached from their own rounds, {shared:.1%} from what sessions share, "
-            f"{sessions['recomputed_frac']:.1%} computed again"
-        )
+        cached = f"{own:.1%} cached from their own rounds, {shared:.1%} from what sessions share"
+        terms.append(("", f"prompt tokens: {cached}, {sessions['recomputed_frac']:.1%} computed again"))
     for place, each in enumerate(sessions["slowest"][:MOST_SHOWN]):
         took, waited = _seconds(each["duration_us"]), _seconds(each["model_us"])
         name = terminal(each["session_id"])
         head = "  slowest" if place == 0 else ""
-        lines.append(f"{head:<12}{name}: {took}, {each['num_requests']:,} requests, {waited} for the model")
-    return lines
+        terms.append((head, f"{name}: {took}, {each['num_requests']:,} requests, {waited} for the model"))
+    return term_lines(terms)
 
 
 def _seconds(value_us: float | None) -> str:

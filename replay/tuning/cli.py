@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 from typing import TYPE_CHECKING
 
@@ -11,7 +10,7 @@ import typer
 from replay.tuning.options import LiveOptions, TriedOptions, TuneOptions
 from replay.twin.own.own_code import with_code_option
 from traces.strict.option_table import with_option_tables
-from traces.strict.tell import say, say_text, tell
+from traces.strict.tell import tell
 from traces.workload import WorkloadOptions, check_output
 
 if TYPE_CHECKING:
@@ -198,18 +197,19 @@ def _show(
 ) -> None:
     """Print the outcome on stdout."""
     from replay.search.draws import lengths_text
-    from replay.tuning.text import document, lines
-    from traces import terminal_width, tool_version
+    from replay.tuning.text import lines, tuning_document
+    from traces import terminal_width
+    from traces.facts import say_answer, term_lines
 
-    if as_json:
-        told = document(
-            tuned, candidates, limits, confirmed=confirmed, tool_version=tool_version(), warnings=warnings
-        )
-        say_text(json.dumps(told, indent=2, allow_nan=False))
-        return
-    shown = lines(tuned, candidates, limits, confirmed=confirmed, width=terminal_width())
-    say(*shown)
-    say(f"{'requests':<12}{len(trace):,}, {lengths_text(trace)}")
     own = tuned.own[1]
+    requests = [("requests", f"{len(trace):,}, {lengths_text(trace)}")]
     if own.num_requests != len(trace):
-        say(f"{'':<12}the best few: {own.num_seeds} seeds of {own.num_requests:,}")
+        requests.append(("", f"the best few: {own.num_seeds} seeds of {own.num_requests:,}"))
+    say_answer(
+        lambda: tuning_document(tuned, candidates, limits, confirmed=confirmed, warnings=warnings),
+        lambda: [
+            *lines(tuned, candidates, limits, confirmed=confirmed, width=terminal_width()),
+            *term_lines(requests),
+        ],
+        as_json=as_json,
+    )

@@ -16,8 +16,9 @@ from replay.distribution import Distribution
 from replay.simulated_run import RunSettings, run
 from replay.timeline.watch import Usage
 from replay.trace.simulation_summary import SimulationSummary, has_idle_end
-from replay.variants.side_by_side import mark_unanswered, side_by_side, unanswered_lines
+from replay.variants.no_answer import mark_unanswered, unanswered_lines
 from traces import shown_time
+from traces.facts import side_by_side
 
 if TYPE_CHECKING:
     from replay.pace_band import PaceBand, Ranges

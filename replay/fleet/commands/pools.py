@@ -23,8 +23,9 @@ from replay.fleet.commands.asking import (
 )
 from replay.fleet.commands.options import PoolsOptions, ReserveOptions
 from replay.twin.own.own_code import with_code_option
+from traces.facts import say_answer
 from traces.strict.option_table import with_option_tables
-from traces.strict.tell import say, say_text, tell
+from traces.strict.tell import tell
 
 if TYPE_CHECKING:
     from replay.fleet.check.steady import RunLength
@@ -43,9 +44,9 @@ def reserve(asked: ReserveOptions) -> None:
     """
     from replay.fleet.reserve import (
         burst_price_of,
-        document_text,
         plan_day,
         rates_of,
+        reserve_document,
         reserve_lines,
         write_reserve_page,
     )
@@ -72,10 +73,7 @@ def reserve(asked: ReserveOptions) -> None:
             check=check,
         )
     tell_notes([*question.notes, *misfit_notes([source])])
-    if asked.as_json:
-        say_text(document_text(plan))
-    else:
-        say(*reserve_lines(plan))
+    say_answer(lambda: reserve_document(plan), lambda: reserve_lines(plan), as_json=asked.as_json)
     if asked.report is not None:
         write_reserve_page(asked.report, plan)
         tell(f"wrote {asked.report}")
@@ -161,17 +159,13 @@ def _pools_notes(
 
 def _show_pools(plan: PoolsPlan, lengths: Lengths, *, report: Path | None, as_json: bool) -> None:
     """Print the plan, write its page, and leave with 1 where the SLO is not met."""
-    import json
-
     from replay.fleet.text import pools_document, pools_lines
     from replay.progress import working
-    from traces import terminal_width, tool_version
+    from traces import terminal_width
 
-    if as_json:
-        told = pools_document(plan, tool_version=tool_version())
-        say_text(json.dumps(told, indent=2, allow_nan=False))
-    else:
-        say(*pools_lines(plan, width=terminal_width()))
+    say_answer(
+        lambda: pools_document(plan), lambda: pools_lines(plan, width=terminal_width()), as_json=as_json
+    )
     if report is not None:
         from replay.fleet.page import write_page
 

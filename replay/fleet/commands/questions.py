@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING
 
 import typer
@@ -30,8 +29,8 @@ from replay.fleet.commands.options import (
     WhatIfOptions,
 )
 from replay.twin.own.own_code import with_code_option
+from traces.facts import say_answer
 from traces.strict.option_table import with_option_tables
-from traces.strict.tell import say, say_text
 
 if TYPE_CHECKING:
     from replay.fleet.disagg import DisaggPlan
@@ -62,10 +61,7 @@ def split(asked: SplitOptions) -> None:
             factors=numbers_of(asked.compress, "--compress"),
         )
     tell_notes([*question.notes, *misfit_notes(question.sources)])
-    if asked.as_json:
-        say_text(json.dumps(split_document(found), indent=2))
-    else:
-        say(*split_lines(found))
+    say_answer(lambda: split_document(found), lambda: split_lines(found), as_json=asked.as_json)
 
 
 @with_code_option
@@ -93,10 +89,7 @@ def routers(asked: RouterOptions) -> None:
     with infeasible(), working("simulating the routers"):
         found = routed_of(question.sources, question.lengths, asked.demand.rate, question.objective, on=on)
     tell_notes([*question.notes, *misfit_notes(question.sources)])
-    if asked.as_json:
-        say_text(json.dumps(routed_document(found), indent=2))
-    else:
-        say(*routed_lines(found))
+    say_answer(lambda: routed_document(found), lambda: routed_lines(found), as_json=asked.as_json)
 
 
 def _with_all_up(demand: DemandOptions, lengths: LengthOptions, utilization_cap: float) -> Question:
@@ -117,10 +110,7 @@ def disagg(asked: DisaggOptions) -> None:
 
     plan, notes = _disaggregated(asked)
     tell_notes(notes)
-    if asked.as_json:
-        say_text(json.dumps(disagg_document(plan), indent=2, allow_nan=False))
-    else:
-        say(*disagg_lines(plan))
+    say_answer(lambda: disagg_document(plan), lambda: disagg_lines(plan), as_json=asked.as_json)
     if not plan.fleets or plan.is_met is False:
         raise typer.Exit(1)
 
@@ -200,10 +190,7 @@ def whatif(asked: WhatIfOptions) -> None:
             check=check,
         )
     tell_notes([*question.notes, *misfit_notes(question.sources, power=True)])
-    if asked.as_json:
-        say_text(json.dumps(whatif_document(found), indent=2))
-    else:
-        say(*whatif_lines(found))
+    say_answer(lambda: whatif_document(found), lambda: whatif_lines(found), as_json=asked.as_json)
     if all(each.size is None for each in found):
         raise typer.Exit(1)
 
@@ -226,7 +213,8 @@ def flex(asked: FlexOptions) -> None:
         )
         cuts = cuts_of(source, lengths, rate, objective, context=longest, engines=number, check=check)
     tell_notes([*question.notes, *misfit_notes([source], power=True)])
-    if asked.as_json:
-        say_text(json.dumps(flex_document(cuts, engines=number), indent=2))
-    else:
-        say(*flex_lines(cuts, engines=number))
+    say_answer(
+        lambda: flex_document(cuts, engines=number),
+        lambda: flex_lines(cuts, engines=number),
+        as_json=asked.as_json,
+    )

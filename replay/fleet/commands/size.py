@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,6 +19,7 @@ from replay.fleet.commands.asking import (
 )
 from replay.fleet.commands.options import ProfileOptions, SizeOptions
 from replay.twin.own.own_code import with_code_option
+from traces.facts import say_answer, say_json
 from traces.strict.option_table import with_option_tables
 from traces.strict.tell import say, say_text, tell
 
@@ -107,8 +107,10 @@ def show_profile(asked: ProfileOptions) -> None:
         )
         return
     (found,) = sources_of(str(asked.source), lengths, longest, prices=asked.prices)[:1]
-    say_text(
-        json.dumps(_profile_document(found), indent=2) if asked.as_json else profile_yaml(found).rstrip()
+    say_answer(
+        lambda: _profile_document(found),
+        lambda: profile_yaml(found).splitlines(),
+        as_json=asked.as_json,
     )
 
 
@@ -126,7 +128,7 @@ def _show_computed(
 
     from replay.fleet.inputs.computed import computed
     from replay.fleet.inputs.profiles import priced, profile_yaml
-    from replay.fleet.text import term_lines
+    from replay.fleet.text import profile_lines
     from replay.search.prices import read_prices
 
     made = computed(model, gpu, tp=tp, lengths=lengths, context=context)
@@ -137,17 +139,14 @@ def _show_computed(
             "prefill": {**asdict(made.prefill), "bound": made.prefill.bound},
             "assumptions": dict(made.assumptions),
         }
-        say_text(json.dumps(document, indent=2))
+        say_json(document)
         return
-    say(*(f"# {line}" for line in term_lines(made)))
+    say(*(f"# {line}" for line in profile_lines(made)))
     say_text(profile_yaml(found))
 
 
 def _show(plan: FleetPlan, *, as_json: bool) -> None:
-    from replay.fleet.text import document, lines
-    from traces import terminal_width, tool_version
+    from replay.fleet.text import fleet_document, lines
+    from traces import terminal_width
 
-    if as_json:
-        say_text(json.dumps(document(plan, tool_version=tool_version()), indent=2, allow_nan=False))
-        return
-    say(*lines(plan, width=terminal_width()))
+    say_answer(lambda: fleet_document(plan), lambda: lines(plan, width=terminal_width()), as_json=as_json)

@@ -108,7 +108,7 @@ def test_a_run_too_short_for_queues_to_grow_is_told(config: Path) -> None:
     for number in (60, 2000):
         capacity = capacity_of_draws([drawn(number)], twin, LIMITS, with_binding=False)
         notes.append(short_run_note(capacity, number))
-        (answer, *_) = facts_of(capacity, LIMITS, twin=twin, num_requests=number, lengths="")
+        (answer, *_) = facts_of(capacity, LIMITS, twin=twin, lengths="")
         assert answer[1].endswith(", too high: the runs are too short") is (number == 60)
     assert notes[0] is not None
     assert notes[0].startswith("60 requests are too few")
@@ -142,7 +142,7 @@ def test_one_rate_is_no_rates(config: Path) -> None:
     found = capacity_of_draws([drawn(60)], twin, LIMITS, with_binding=False)
     for rates, said in ((1, "60 requests at 1 rate, "), (2, "60 requests at 2 rates, ")):
         few = replace(found, evaluations=found.evaluations[:rates])
-        facts = dict(facts_of(few, LIMITS, twin=twin, num_requests=60, lengths=""))
+        facts = dict(facts_of(few, LIMITS, twin=twin, lengths=""))
         assert facts["simulated"].startswith(said)
 
 

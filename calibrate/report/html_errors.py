@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from calibrate import number_format
-from calibrate.compare.bootstrap import Estimate
 from calibrate.compare.errors import STATISTICS, MetricErrors
 from calibrate.findings import Calibration
 from calibrate.report import pictures, tables
+from traces.facts import Fact
 from traces.pages import Cell, Figures, PageSection, PageTable, bold, inline, whisker
 
 OBSERVED, SIMULATED = bold("observed", "observed"), bold("simulated", "simulated")
@@ -116,56 +116,20 @@ def _times(errors: Mapping[str, MetricErrors]) -> tuple[str, list[list[str]]]:
 
 def per_request_table(errors: Mapping[str, MetricErrors], *, noise: Mapping[str, MetricErrors]) -> PageTable:
     """Return MAPE, bias, correlations and distances by metric, the noise floor's MAPE next to the twin's."""
-    rows: list[list[str | Cell]] = []
-    shown, has_expected = tables.shown_metrics(errors), tables.has_expected(errors)
+    shown = tables.shown_metrics(errors)
     unit, (distances,) = number_format.in_one_unit([errors[name].wasserstein_us.value for name in shown])
-    for name, distance in zip(shown, distances, strict=True):
-        found, again = errors[name], noise.get(name)
-        told = not tables.is_of_gaps_only(errors, name)
-        floor = number_format.percent(again.mape.value if again and told else None)
-        rows.append(
-            [
-                number_format.METRIC_NAMES[name],
-                f"{found.n:,}",
-                _with_interval(found.mape) if told else number_format.NONE,
-                *([tables.expected_text(found) if told else number_format.NONE] if has_expected else []),
-                *([floor] if noise else []),
-                _with_interval(found.bias, signed=True) if told else number_format.NONE,
-                Cell(
-                    text=number_format.share(found.pearson_r.value),
-                    aside=_between(found.pearson_r.low, found.pearson_r.high),
-                )
-                if told
-                else number_format.NONE,
-                number_format.share(found.spearman_r.value if told else None),
-                Cell(text=number_format.share(found.ks.value), aside=_between(found.ks.low, found.ks.high)),
-                distance,
-            ]
-        )
-    head = [
-        "per request",
-        "n",
-        "MAPE",
-        *(["expected"] if has_expected else []),
-        *(["noise floor"] if noise else []),
-        "bias per request",
-        "Pearson R",
-        "rank R",
-    ]
-    return PageTable(
-        head=[*head, "KS distance", f"Wasserstein, {unit}"], rows=rows, align="l" + "r" * (len(head) + 1)
-    )
+    facts = [tables.metric_facts(errors, noise, name) for name in shown]
+    told = [[fact for fact in each if fact.key not in ("mean", "p99", "distance")] for each in facts]
+    rows = [[*map(_cell, each), distance] for each, distance in zip(told, distances, strict=True)]
+    named = {"metric": "per request", "R": "Pearson R", "KS": "KS distance"}
+    head = [named.get(fact.term or "", fact.term or "") for fact in told[0]]
+    return PageTable(head=[*head, f"Wasserstein, {unit}"], rows=rows, align="l" + "r" * len(head))
 
 
-def _with_interval(each: Estimate, *, signed: bool = False) -> Cell:
-    return Cell(
-        text=number_format.percent(each.value, signed=signed),
-        aside=number_format.percent_interval(each, signed=signed),
-    )
-
-
-def _between(low: float | None, high: float | None) -> str:
-    return "" if low is None else f"{number_format.share(low)} … {number_format.share(high)}"
+def _cell(fact: Fact) -> str | Cell:
+    """Return a figure with its interval beside it; of rank correlations and others' errors without."""
+    is_bare = not fact.aside or fact.key in ("expected", "noise", "spearman_r")
+    return fact.text if is_bare else Cell(text=fact.text, aside=fact.aside)
 
 
 def requests(calibration: Calibration, metrics: list[str]) -> PageSection:

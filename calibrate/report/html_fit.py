@@ -5,7 +5,6 @@ from __future__ import annotations
 from calibrate import number_format
 from calibrate.findings import Calibration
 from calibrate.fit.beyond import BeyondLoad
-from calibrate.fit.objective.coefficients import UNITS
 from calibrate.fit.result import Fit
 from calibrate.report import pictures_runs, tables
 from calibrate.report.suggested_runs import SuggestedRun
@@ -66,18 +65,8 @@ def _rows(fit: Fit) -> list[list[str | Cell]]:
             if each.fitted
             else None
         )
-        rows.append(
-            [
-                each.name,
-                number_format.coefficient(each.value),
-                number_format.NONE
-                if each.low is None
-                else f"{number_format.coefficient(each.low)} … {number_format.coefficient(each.high)}",
-                Cell(svg=drawn),
-                UNITS[each.name],
-                "" if each.identifiable else each.reason or "",
-            ]
-        )
+        *cells, unit = tables.coefficient_cells(each)
+        rows.append([*cells, Cell(svg=drawn), unit, "" if each.identifiable else each.reason or ""])
     return rows
 
 

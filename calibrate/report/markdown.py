@@ -8,7 +8,6 @@ from calibrate import number_format
 from calibrate.compare.errors import STATISTICS, MetricErrors
 from calibrate.compare.phases import BASES
 from calibrate.findings import Calibration
-from calibrate.fit.objective.coefficients import UNITS
 from calibrate.fit.result import Fit
 from calibrate.gate.checks import check_table
 from calibrate.gate.verdict import Verdict
@@ -107,34 +106,15 @@ def headline_table(
     errors: Mapping[str, MetricErrors], *, noise: Mapping[str, MetricErrors] | None = None
 ) -> str:
     """Return one row per metric: errors per request, of the mean and of p99, correlations and distances."""
-    rows, has_expected = [], tables.has_expected(errors)
-    for name in tables.shown_metrics(errors):
-        found, again = errors[name], (noise or {}).get(name)
-        told = not tables.is_of_gaps_only(errors, name)
-        bias = number_format.percent(found.bias.value, signed=True)
-        rows.append(
-            [
-                number_format.METRIC_NAMES[name],
-                f"{found.n:,}",
-                f"{number_format.percent(found.mape.value)} ({number_format.percent_interval(found.mape)})"
-                if told
-                else number_format.NONE,
-                *([tables.expected_text(found) if told else number_format.NONE] if has_expected else []),
-                *([number_format.percent(again.mape.value if again and told else None)] if noise else []),
-                f"{bias} ({number_format.percent_interval(found.bias, signed=True)})"
-                if told
-                else number_format.NONE,
-                number_format.percent(found.rel_error["mean"].value, signed=True),
-                number_format.percent(found.rel_error["p99"].value, signed=True),
-                number_format.share(found.pearson_r.value if told else None),
-                number_format.share(found.spearman_r.value if told else None),
-                number_format.share(found.ks.value),
-                number_format.duration(found.wasserstein_us.value),
-            ]
-        )
-    beside = [*(["expected"] if has_expected else []), *(["noise floor"] if noise else [])]
-    head = ["metric", "n", "MAPE", *beside, "bias per request", "mean", "p99"]
-    return markdown_table([*head, "R", "rank R", "KS", "Wasserstein"], rows)
+    facts = [tables.metric_facts(errors, noise or {}, name) for name in tables.shown_metrics(errors)]
+    rows = [
+        [
+            f"{fact.text} ({fact.aside})" if fact.key in ("mape", "bias") and fact.aside else fact.text
+            for fact in each
+        ]
+        for each in facts
+    ]
+    return markdown_table([fact.term or "" for fact in facts[0]], rows)
 
 
 def _statistics(name: str, found: MetricErrors, *, noise: MetricErrors | None) -> str:
@@ -183,15 +163,7 @@ def _suggested(run: SuggestedRun) -> str:
 
 def _fit(fit: Fit) -> str:
     rows = [
-        (
-            each.name,
-            number_format.coefficient(each.value),
-            number_format.NONE
-            if each.low is None
-            else f"{number_format.coefficient(each.low)} … {number_format.coefficient(each.high)}",
-            UNITS[each.name],
-            "yes" if each.identifiable else each.reason or "no",
-        )
+        [*tables.coefficient_cells(each), "yes" if each.identifiable else each.reason or "no"]
         for each in fit.coefficients
     ]
     lines = [

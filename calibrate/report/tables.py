@@ -17,7 +17,9 @@ from calibrate.findings import Calibration, Compared
 from calibrate.fit.model_selection import TOLERANCE
 from calibrate.fit.objective.coefficients import UNITS
 from calibrate.fit.result import Fit
+from calibrate.fit.uncertainty import Coefficient
 from calibrate.run_to_run.bands import MetricBand
+from traces.facts import Fact, count
 
 TextTable = tuple[list[str], list[list[str]]]
 
@@ -60,17 +62,14 @@ BLACKBOX_HEAD = ("blackbox, not chosen", "value", "interval", "unit")
 
 def blackbox_rows(fit: Fit) -> list[list[str]]:
     """Return blackbox's coefficients where another model was chosen; empty otherwise."""
-    return [
-        [
-            each.name,
-            number_format.coefficient(each.value),
-            number_format.NONE
-            if each.low is None
-            else f"{number_format.coefficient(each.low)} … {number_format.coefficient(each.high)}",
-            UNITS[each.name],
-        ]
-        for each in fit.blackbox
-    ]
+    return [coefficient_cells(each) for each in fit.blackbox]
+
+
+def coefficient_cells(each: Coefficient) -> list[str]:
+    """Return a coefficient's name, value, interval and unit."""
+    value, low, high = (number_format.coefficient(end) for end in (each.value, each.low, each.high))
+    between = number_format.NONE if each.low is None else f"{low} … {high}"
+    return [each.name, value, between, UNITS[each.name]]
 
 
 def shown_metrics(errors: Mapping[str, MetricErrors]) -> list[str]:
@@ -135,9 +134,58 @@ def has_expected(errors: Mapping[str, MetricErrors]) -> bool:
     return any(each.mape_expected is not None for each in errors.values())
 
 
-def expected_text(errors: MetricErrors) -> str:
-    """Return the MAPE of expected values as text."""
-    return number_format.percent(None if errors.mape_expected is None else errors.mape_expected.value)
+def metric_facts(
+    errors: Mapping[str, MetricErrors], noise: Mapping[str, MetricErrors], name: str
+) -> list[Fact]:
+    """Return a metric's errors per request, of the mean and of p99, its correlations and distances.
+
+    Errors per request are not told of a metric whose errors are another's, expected ones only where some metric has
+    them, and the noise floor's where there is one.
+    """
+    found, again = errors[name], noise.get(name)
+    told = not is_of_gaps_only(errors, name)
+    return [
+        Fact("name", "metric", number_format.METRIC_NAMES[name]),
+        Fact("n", "n", found.n, count),
+        _percent("mape", "MAPE", found.mape if told else None),
+        *(
+            [_percent("expected", "expected", found.mape_expected if told else None)]
+            if has_expected(errors)
+            else []
+        ),
+        *([_percent("noise", "noise floor", again.mape if again and told else None)] if noise else []),
+        _percent("bias", "bias per request", found.bias if told else None, signed=True),
+        _percent("mean", "mean", found.rel_error["mean"], signed=True),
+        _percent("p99", "p99", found.rel_error["p99"], signed=True),
+        _share("pearson_r", "R", found.pearson_r if told else None),
+        _share("spearman_r", "rank R", found.spearman_r if told else None),
+        _share("ks", "KS", found.ks),
+        Fact(
+            "distance",
+            "Wasserstein",
+            found.wasserstein_us.value,
+            number_format.duration,
+            none=number_format.NONE,
+        ),
+    ]
+
+
+def _percent(key: str, term: str, found: Estimate | None, *, signed: bool = False) -> Fact:
+    """Return an estimate as a percentage with its interval; a dash where there is none."""
+    if found is None:
+        return Fact(key, term, number_format.NONE)
+    aside = number_format.percent_interval(found, signed=signed)
+    return Fact(key, term, number_format.percent(found.value, signed=signed), aside=aside)
+
+
+def _share(key: str, term: str, found: Estimate | None) -> Fact:
+    """Return a correlation or a distance with its interval; a dash where there is none."""
+    if found is None:
+        return Fact(key, term, number_format.NONE)
+    low, high = number_format.share(found.low), number_format.share(found.high)
+    return Fact(
+        key, term, number_format.share(found.value), aside="" if found.low is None else f"{low} … {high}"
+    )
 
 
 def _differ(one: Mapping[str, float | None], other: Mapping[str, float | None]) -> bool:
@@ -149,7 +197,7 @@ def _differ(one: Mapping[str, float | None], other: Mapping[str, float | None]) 
 def amount(name: str, value: float | None) -> str:
     """Return a rate as it is read: shares as percentages, counts without decimals, the others as numbers."""
     if name == "num_preemptions":
-        return count(value)
+        return tokens(value)
     return number_format.percent(value) if name in FRACTIONS else number_format.rate(value)
 
 
@@ -266,8 +314,8 @@ def worst_table(calibration: Calibration) -> TextTable:
             each.request_id,
             *([each.trace] if many else []),
             arrival,
-            count(each.prompt_tokens),
-            count(each.output_tokens),
+            tokens(each.prompt_tokens),
+            tokens(each.output_tokens),
             f"{each.in_flight:,}",
             phases(each.observed_phases),
             phases(each.simulated_phases),
@@ -279,7 +327,7 @@ def worst_table(calibration: Calibration) -> TextTable:
     return [*head, "observed", "simulated", "E2E error"], rows
 
 
-def count(value: float | None) -> str:
+def tokens(value: float | None) -> str:
     """Return a number of tokens."""
     return number_format.NONE if value is None else f"{value:,.0f}"
 

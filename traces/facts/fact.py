@@ -48,25 +48,23 @@ def mark(is_met: bool) -> str:
 class Fact:
     """One figure. ``key``: in JSON, ``a.b`` of a section a; "": shown only. ``term``: for people; None: in JSON only.
 
-    ``unit``: writes the value; ``half``: half of its interval; ``note``: stands behind it; ``none``: in place of a
-    value that is None or NaN, which JSON has as null.
+    ``unit``: writes the value; ``note``: stands behind it; ``aside``: its interval, which a form puts beside it or into
+    a column; ``none``: in place of a value that is None or NaN, which JSON has as null.
     """
 
     key: str
     term: str | None
     value: Any
     unit: Unit = str
-    half: float | None = None
     note: str = ""
+    aside: str = ""
     none: str = "-"
 
     @property
     def text(self) -> str:
-        """The figure as people read it, with its interval and its note."""
+        """The figure as people read it, with its note."""
         is_missing = self.value is None or (isinstance(self.value, float) and math.isnan(self.value))
-        shown = self.none if is_missing else self.unit(self.value)
-        half = "" if self.half is None or math.isnan(self.half) else f" ± {self.unit(self.half)}"
-        return f"{shown}{half}{self.note}"
+        return (self.none if is_missing else self.unit(self.value)) + self.note
 
 
 def of_limit(value_us: float, limit: RunLimit, *, key: str = "values_us", term: str = "") -> Fact:

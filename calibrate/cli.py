@@ -77,7 +77,7 @@ def guided(
     asked: CostOptions,
 ) -> None:
     """Find what grammars cost, from a run of guided requests and one of the same requests without."""
-    from calibrate.commands.costs import fit_guided_cost
+    from calibrate.commands.pair_costs import fit_guided_cost
 
     fit_guided_cost((guided, plain), asked)
 
@@ -98,7 +98,7 @@ def host(
     asked: CostOptions,
 ) -> None:
     """Find the CPU's time that async scheduling hides, from a run of a server without it and one with it."""
-    from calibrate.commands.costs import fit_host_cost
+    from calibrate.commands.pair_costs import fit_host_cost
 
     fit_host_cost((synchronous, asynchronous), asked)
 
@@ -112,8 +112,8 @@ def host(
 @with_option_tables
 def models(asked: ModelsOptions) -> None:
     """Score several latency models against the same traces. Each model's report goes to DIR/MODEL."""
+    from calibrate.calibration_run import check_options
     from calibrate.commands.models import compare_models
-    from calibrate.run import check_options
     from traces import check_place
 
     check_place(asked.traces.report, option="--report")
@@ -157,8 +157,8 @@ def _from_header(asked: CalibrateOptions) -> CalibrateOptions:
 
 def _check(asked: CalibrateOptions) -> None:
     """Raise ConfigError for options that do not go together, and for places that cannot be written."""
+    from calibrate.calibration_run import check_options
     from calibrate.command import check_writing
-    from calibrate.run import check_options
 
     twin, fitting = asked.twin, asked.fitting
     check_options(

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from replay.options.model import MOST_GPUS, CompareOptions, InfoOptions
+from replay.options.model_options import MOST_GPUS, CompareOptions, InfoOptions
 from replay.twin.own.own_code import with_code_option
 from traces.facts import say_answer
 from traces.strict.option_table import with_option_tables
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from replay.gpus.comparison import GpuQuestion, GpuResult
     from replay.model.gpus import Gpu
-    from replay.search.draws import Drawing
+    from replay.search.workload_draws import Drawing
     from traces import Trace
 
 DEFAULT_RATE = 1.0
@@ -75,8 +75,8 @@ def compare(workload: WorkloadOptions, asked: CompareOptions) -> None:
     The load is one request per second unless --rate says otherwise, 4,000 requests; for the capacity more, where queues
     take longer to grow. Exit code 1 if it starts on none.
     """
-    from replay.search.draws import drawing_of, draws, options_at
     from replay.search.prices import list_price_notes, list_prices_per_hour, read_prices
+    from replay.search.workload_draws import drawing_of, draws, options_at
 
     question = _question(workload, asked)
     servers = _servers(asked.gpus, asked.tp)

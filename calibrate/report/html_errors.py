@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from calibrate import number_format
-from calibrate.compare.errors import STATISTICS, MetricErrors
+from calibrate.compare.metric_errors import STATISTICS, MetricErrors
 from calibrate.findings import Calibration
-from calibrate.report import pictures, tables
+from calibrate.report import pictures, report_tables
 from traces.facts import Fact
 from traces.pages import Cell, Figures, PageSection, PageTable, bold, inline, whisker
 
@@ -40,21 +40,21 @@ def distributions(calibration: Calibration, shown: list[str]) -> PageSection:
 def held_out(calibration: Calibration) -> PageSection:
     """Return the tables of held-out errors: by request, by statistic, over the run, and of equivalence."""
     noise = calibration.noise_floor
-    head, rows = tables.rates_table(calibration)
+    head, rows = report_tables.rates_table(calibration)
     parts = [
         per_request_table(calibration.holdout, noise=noise),
         _statistics_table(calibration.holdout, noise=noise),
         PageTable(head=head, rows=rows, align="l" + "r" * (len(head) - 1)),
     ]
     if calibration.equivalence:
-        head, rows = tables.equivalence_table(calibration)
+        head, rows = report_tables.equivalence_table(calibration)
         parts.append(PageTable(head=head, rows=rows, align="lrrrl", wide=False))
     return PageSection(
         title="Held-out errors",
         anchor="errors",
         lead="Errors of single requests, then of each statistic: "
-        f"{tables.reading_of(calibration)}. The dot is the value, the line its interval. "
-        f"{tables.TERMS}.",
+        f"{report_tables.reading_of(calibration)}. The dot is the value, the line its interval. "
+        f"{report_tables.TERMS}.",
         parts=parts,
     )
 
@@ -73,7 +73,7 @@ def _statistics_table(errors: Mapping[str, MetricErrors], *, noise: Mapping[str,
     groups = []
     unit, columns = _times(errors)
     times = iter(zip(*columns, strict=True))
-    for name in tables.shown_metrics(errors):
+    for name in report_tables.shown_metrics(errors):
         found, again = errors[name], noise.get(name)
         groups.append(len(rows))
         for statistic in STATISTICS:
@@ -99,14 +99,14 @@ def _statistics_table(errors: Mapping[str, MetricErrors], *, noise: Mapping[str,
                 ]
             )
     edge = number_format.percent(reach)
-    head = ["", "", *tables.sides(unit), "relative", "interval", *(["noise"] if noise else [])]
+    head = ["", "", *report_tables.sides(unit), "relative", "interval", *(["noise"] if noise else [])]
     align = "llrrrrr" + ("r" if noise else "") + "c"
     return PageTable(head=[*head, f"±{edge}"], rows=rows, align=align, groups=groups[1:])
 
 
 def _times(errors: Mapping[str, MetricErrors]) -> tuple[str, list[list[str]]]:
     """Return the unit of all statistics, and the columns of both sides and their difference in it."""
-    shown = [errors[name] for name in tables.shown_metrics(errors)]
+    shown = [errors[name] for name in report_tables.shown_metrics(errors)]
     return number_format.in_one_unit(
         [found.observed[statistic] for found in shown for statistic in STATISTICS],
         [found.simulated[statistic] for found in shown for statistic in STATISTICS],
@@ -116,9 +116,9 @@ def _times(errors: Mapping[str, MetricErrors]) -> tuple[str, list[list[str]]]:
 
 def per_request_table(errors: Mapping[str, MetricErrors], *, noise: Mapping[str, MetricErrors]) -> PageTable:
     """Return MAPE, bias, correlations and distances by metric, the noise floor's MAPE next to the twin's."""
-    shown = tables.shown_metrics(errors)
+    shown = report_tables.shown_metrics(errors)
     unit, (distances,) = number_format.in_one_unit([errors[name].wasserstein_us.value for name in shown])
-    facts = [tables.metric_facts(errors, noise, name) for name in shown]
+    facts = [report_tables.metric_facts(errors, noise, name) for name in shown]
     told = [[fact for fact in each if fact.key not in ("mean", "p99", "distance")] for each in facts]
     rows = [[*map(_cell, each), distance] for each, distance in zip(told, distances, strict=True)]
     named = {"metric": "per request", "R": "Pearson R", "KS": "KS distance"}
@@ -148,7 +148,7 @@ def requests(calibration: Calibration, metrics: list[str]) -> PageSection:
 
 def kinds(calibration: Calibration) -> PageSection:
     """Return the errors by kind of request."""
-    metrics, names = tables.strata_rows(calibration)
+    metrics, names = report_tables.strata_rows(calibration)
     rows: list[list[str | Cell]] = []
     groups = []
     before = ""

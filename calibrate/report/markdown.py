@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from calibrate import number_format
-from calibrate.compare.errors import STATISTICS, MetricErrors
+from calibrate.compare.metric_errors import STATISTICS, MetricErrors
 from calibrate.compare.phases import BASES
 from calibrate.findings import Calibration
 from calibrate.fit.result import Fit
 from calibrate.gate.checks import check_table
 from calibrate.gate.verdict import Verdict
-from calibrate.report import tables
+from calibrate.report import report_tables
 from calibrate.report.suggested_runs import SuggestedRun, suggested_runs
 from calibrate.report.warnings import warnings_of
 from calibrate.verdict_text import verdict_text
@@ -23,7 +23,7 @@ def markdown_of(calibration: Calibration, *, command: str, verdict: Verdict | No
     """Return the report as Markdown, the gate's verdict first where there is one, then the twin's."""
     level = f"{calibration.bootstrap.level:.0%}".replace("%", " %")
     noise = calibration.noise_floor
-    shown = tables.shown_metrics(calibration.holdout)
+    shown = report_tables.shown_metrics(calibration.holdout)
     warned = warnings_of(calibration)
     parts = [
         "# vtwin calibration",
@@ -34,13 +34,13 @@ def markdown_of(calibration: Calibration, *, command: str, verdict: Verdict | No
         + "".join(f" {markdown(line)}." for line in circumstances(calibration)),
         "## Held-out errors",
         headline_table(calibration.holdout, noise=noise),
-        f"{tables.reading_of(calibration)}. {tables.TERMS}.",
+        f"{report_tables.reading_of(calibration)}. {report_tables.TERMS}.",
         *(_statistics(name, calibration.holdout[name], noise=noise.get(name)) for name in shown),
         "## Over the run",
-        markdown_table(*tables.rates_table(calibration)),
+        markdown_table(*report_tables.rates_table(calibration)),
     ]
     if calibration.equivalence:
-        parts.append(markdown_table(*tables.equivalence_table(calibration)))
+        parts.append(markdown_table(*report_tables.equivalence_table(calibration)))
     if calibration.fit is not None:
         parts += ["## Fit", _fit(calibration.fit)]
         parts += [f"Note: {markdown(each.text())}." for each in (calibration.beyond,) if each is not None]
@@ -50,8 +50,8 @@ def markdown_of(calibration: Calibration, *, command: str, verdict: Verdict | No
     if calibration.strata:
         parts += ["## By kind of request", _strata(calibration)]
     parts += ["## Traces", _traces(calibration), _excluded(calibration)]
-    parts.append(markdown_table(tables.SATURATION_HEAD, tables.saturation_rows(calibration)))
-    head, rows = tables.steps_table(calibration)
+    parts.append(markdown_table(report_tables.SATURATION_HEAD, report_tables.saturation_rows(calibration)))
+    head, rows = report_tables.steps_table(calibration)
     if rows:
         parts += ["## Engine steps", markdown_table(head, rows)]
     notes = [
@@ -106,7 +106,9 @@ def headline_table(
     errors: Mapping[str, MetricErrors], *, noise: Mapping[str, MetricErrors] | None = None
 ) -> str:
     """Return one row per metric: errors per request, of the mean and of p99, correlations and distances."""
-    facts = [tables.metric_facts(errors, noise or {}, name) for name in tables.shown_metrics(errors)]
+    facts = [
+        report_tables.metric_facts(errors, noise or {}, name) for name in report_tables.shown_metrics(errors)
+    ]
     rows = [
         [
             f"{fact.text} ({fact.aside})" if fact.key in ("mape", "bias") and fact.aside else fact.text
@@ -137,7 +139,7 @@ def _statistics(name: str, found: MetricErrors, *, noise: MetricErrors | None) -
         ]
         for statistic, times in zip(STATISTICS, zip(*columns, strict=True), strict=True)
     ]
-    head = [number_format.METRIC_NAMES[name], *tables.sides(unit), "relative", "interval"]
+    head = [number_format.METRIC_NAMES[name], *report_tables.sides(unit), "relative", "interval"]
     return markdown_table([*head, *([] if noise is None else ["noise floor"])], rows)
 
 
@@ -145,10 +147,10 @@ def _origin(calibration: Calibration) -> list[str]:
     """Return where the error comes from, and the worst requests."""
     parts = []
     if calibration.origin is not None:
-        parts += ["## Where the error comes from", markdown_table(*tables.origin_table(calibration))]
+        parts += ["## Where the error comes from", markdown_table(*report_tables.origin_table(calibration))]
         parts.append(f"Phases: {BASES[calibration.origin.basis]}; {calibration.origin.n:,} requests.")
     if calibration.worst:
-        parts += ["## The worst requests", markdown_table(*tables.worst_table(calibration))]
+        parts += ["## The worst requests", markdown_table(*report_tables.worst_table(calibration))]
         parts.append(
             "Times are phases one after another: client and network, queue, prefill, decode; or first token and rest."
         )
@@ -163,20 +165,23 @@ def _suggested(run: SuggestedRun) -> str:
 
 def _fit(fit: Fit) -> str:
     rows = [
-        [*tables.coefficient_cells(each), "yes" if each.identifiable else each.reason or "no"]
+        [*report_tables.coefficient_cells(each), "yes" if each.identifiable else each.reason or "no"]
         for each in fit.coefficients
     ]
     lines = [
         markdown_table(["coefficient", "value", "interval", "unit", "identifiable"], rows),
         f"Async scheduling: {str(fit.config.engine.async_scheduling).lower()}{_schedule(fit)}. "
-        f"Condition number {fit.condition_number:.3g} ({tables.CONDITION_NUMBER}), "
+        f"Condition number {fit.condition_number:.3g} ({report_tables.CONDITION_NUMBER}), "
         f"{fit.num_requests:,} requests, {fit.seconds:.1f} s"
         f"{'' if fit.converged else '; **the search did not converge**'}.",
     ]
-    if compared := tables.candidate_rows(fit):
-        lines += [markdown_table(tables.CANDIDATE_HEAD, compared), f"Chosen: {tables.choice_text(fit)}."]
-    if beside := tables.blackbox_rows(fit):
-        lines.append(markdown_table(tables.BLACKBOX_HEAD, beside))
+    if compared := report_tables.candidate_rows(fit):
+        lines += [
+            markdown_table(report_tables.CANDIDATE_HEAD, compared),
+            f"Chosen: {report_tables.choice_text(fit)}.",
+        ]
+    if beside := report_tables.blackbox_rows(fit):
+        lines.append(markdown_table(report_tables.BLACKBOX_HEAD, beside))
     return "\n\n".join(lines)
 
 
@@ -188,7 +193,7 @@ def _schedule(fit: Fit) -> str:
 
 
 def _strata(calibration: Calibration) -> str:
-    metrics, kinds = tables.strata_rows(calibration)
+    metrics, kinds = report_tables.strata_rows(calibration)
     rows = [
         [
             *kind,

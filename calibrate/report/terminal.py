@@ -9,10 +9,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from calibrate import number_format
-from calibrate.compare.errors import MetricErrors
+from calibrate.compare.metric_errors import MetricErrors
 from calibrate.findings import Calibration
 from calibrate.fit.result import Fit
-from calibrate.report import tables
+from calibrate.report import report_tables
 from traces.strict.escape import terminal
 
 if TYPE_CHECKING:
@@ -96,25 +96,25 @@ def tables_of(calibration: Calibration) -> list[Table]:
             calibration.holdout,
             calibration.noise_floor,
             title=f"errors: {calibration.unseen}",
-            caption=tables.reading_of(calibration),
+            caption=report_tables.reading_of(calibration),
         ),
-        _table("", *tables.rates_table(calibration)),
+        _table("", *report_tables.rates_table(calibration)),
     ]
     if calibration.equivalence:
-        found.append(_table("", *tables.equivalence_table(calibration)))
+        found.append(_table("", *report_tables.equivalence_table(calibration)))
     if calibration.fit is not None:
         found.append(_coefficients(calibration.fit))
-        if compared := tables.candidate_rows(calibration.fit):
+        if compared := report_tables.candidate_rows(calibration.fit):
             found.append(
                 _table(
                     "latency models compared",
-                    tables.CANDIDATE_HEAD,
+                    report_tables.CANDIDATE_HEAD,
                     compared,
-                    caption=f"chosen: {tables.choice_text(calibration.fit)}",
+                    caption=f"chosen: {report_tables.choice_text(calibration.fit)}",
                 )
             )
-        if beside := tables.blackbox_rows(calibration.fit):
-            found.append(_table("blackbox, not chosen", ("", *tables.BLACKBOX_HEAD[1:]), beside))
+        if beside := report_tables.blackbox_rows(calibration.fit):
+            found.append(_table("blackbox, not chosen", ("", *report_tables.BLACKBOX_HEAD[1:]), beside))
     if calibration.excluded:
         left_out = [
             (number_format.reason(name), f"{count:,}") for name, count in calibration.excluded.items()
@@ -127,12 +127,12 @@ def _errors(
     errors: dict[str, MetricErrors], noise: dict[str, MetricErrors], *, title: str, caption: str
 ) -> Table:
     rows = []
-    shown = tables.shown_metrics(errors)
+    shown = report_tables.shown_metrics(errors)
     unit, means = number_format.in_one_unit(
         [errors[name].observed["mean"] for name in shown], [errors[name].simulated["mean"] for name in shown]
     )
     for name, both in zip(shown, zip(*means, strict=True), strict=True):
-        facts = {fact.key: fact for fact in tables.metric_facts(errors, noise, name)}
+        facts = {fact.key: fact for fact in report_tables.metric_facts(errors, noise, name)}
         beside = [fact for key, fact in facts.items() if key in ("expected", "noise")]
         rows.append(
             (
@@ -142,7 +142,17 @@ def _errors(
             )
         )
     names = [(fact.term or "").removesuffix(" floor") for fact in beside]
-    head = ["metric", "n", *tables.sides(unit)[:2], "error", "MAPE", "90 %", *names, "bias per request", "R"]
+    head = [
+        "metric",
+        "n",
+        *report_tables.sides(unit)[:2],
+        "error",
+        "MAPE",
+        "90 %",
+        *names,
+        "bias per request",
+        "R",
+    ]
     return _table(title, head, rows, caption=caption)
 
 
@@ -179,7 +189,7 @@ def headline(calibration: Calibration) -> str:
 
 def _coefficients(fit: Fit) -> Table:
     rows = [
-        [*tables.coefficient_cells(each), "" if each.identifiable else each.reason or ""]
+        [*report_tables.coefficient_cells(each), "" if each.identifiable else each.reason or ""]
         for each in fit.coefficients
     ]
     return _table(

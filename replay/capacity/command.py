@@ -9,7 +9,7 @@ from replay.capacity.capacity import Capacity, short_run_note
 from replay.capacity.question import searched_capacity
 from replay.capacity.text import capacity_document, column_facts, lines
 from replay.progress import working
-from replay.search.draws import lengths_text
+from replay.search.workload_draws import lengths_text
 from replay.variants.no_answer import mark_unanswered, unanswered_facts, unanswered_lines
 from replay.variants.simulated import Variant
 from traces import RunLimit, terminal_width, tool_version
@@ -18,8 +18,8 @@ from traces.strict.tell import tell, tell_note
 
 if TYPE_CHECKING:
     from replay.capacity.options import CapacityOptions
-    from replay.search.draws import Drawing
-    from replay.twin.config import TwinConfig
+    from replay.search.workload_draws import Drawing
+    from replay.twin.twin_config import TwinConfig
     from traces import Trace
 
 

@@ -36,7 +36,7 @@ from traces.pages import (
 )
 
 if TYPE_CHECKING:
-    from replay.twin.config import TwinConfig
+    from replay.twin.twin_config import TwinConfig
     from traces.pages import Scale
 
 NAMES = {

@@ -24,7 +24,7 @@ from traces.facts import (
 )
 
 if TYPE_CHECKING:
-    from replay.twin.config import TwinConfig
+    from replay.twin.twin_config import TwinConfig
     from sim import EngineConfig
 
 SCHEMA_VERSION = 1

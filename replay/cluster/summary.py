@@ -18,7 +18,7 @@ from replay.cluster.pathologies import Pathology, pathologies, pathology_lines
 from replay.cluster.simulate import FleetRun, exit_name
 from replay.trace.group_summary import jain_fairness
 from replay.trace.measured_window import EVERYTHING, MeasuredPart, measured_rows
-from replay.twin.cluster import routing_name
+from replay.twin.cluster_section import routing_name
 from sim import Int64s, Status, step_times_of
 from sim.cluster import EXIT_MEANINGS, ClusterConfig, Exit, Instance
 from traces import prompt_tokens

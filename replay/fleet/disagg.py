@@ -6,11 +6,11 @@ import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 
-from replay.fleet.check.handoff import HandoffCheck, verify_handoff
-from replay.fleet.check.limits import keeps
+from replay.fleet.check.disagg_check import HandoffCheck, verify_handoff
+from replay.fleet.check.fewest_engines import MORE, FleetRuns, is_long, terms
 from replay.fleet.check.pool import Verification, stay_s
-from replay.fleet.check.search import MORE, FleetRuns, is_long, terms
 from replay.fleet.check.several import Counts, SeveralSearch
+from replay.fleet.check.slo_limits import keeps
 from replay.fleet.costs import HEAD, WIDTHS, cost_cells, cost_text, per_year
 from replay.fleet.inputs.profiles import ProfileSource
 from replay.fleet.size import SizeCheck

@@ -19,7 +19,7 @@ from replay.fleet.commands.asking import (
     objective_of,
     sources_of,
 )
-from replay.fleet.inputs.workload import fitting_context, lengths_of_trace, read_lengths
+from replay.fleet.inputs.fleet_workload import fitting_context, lengths_of_trace, read_lengths
 from replay.fleet.size import NUM_REQUESTS, FleetPlan, SizeCheck, sized_fleet
 from replay.fleet.text import cost_per_hour, fleet_document, lines
 from sim.fleet import Lengths

@@ -8,8 +8,8 @@ from dataclasses import asdict, dataclass, replace
 import numpy as np
 
 from replay.fleet.costs import HEAD, WIDTHS, cost_cells, per_year
+from replay.fleet.inputs.fleet_ranges import FACTORS, RATES, in_range, size_pool
 from replay.fleet.inputs.profiles import ProfileSource
-from replay.fleet.inputs.ranges import FACTORS, RATES, in_range, size_pool
 from replay.fleet.size import PoolPlan, SizeCheck, plan_pool
 from replay.fleet.text import power_text, verification_document
 from sim.fleet import Lengths

@@ -11,8 +11,8 @@ import numpy as np
 
 from replay.fleet.check.pool import Verification
 from replay.fleet.costs import HEAD, WIDTHS, cost_cells, cost_text
+from replay.fleet.inputs.fleet_ranges import PRICES, RATES, in_range, size_pool
 from replay.fleet.inputs.profiles import ProfileSource
-from replay.fleet.inputs.ranges import PRICES, RATES, in_range, size_pool
 from replay.fleet.size import PoolPlan, SizeCheck, plan_pool
 from replay.fleet.text import interval_text
 from sim.fleet import Lengths

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from replay.fleet.check.limits import keeps, limits_of
+from replay.fleet.check.fewest_engines import MORE
 from replay.fleet.check.pool import LEAST_SPELLS, Verification
-from replay.fleet.check.search import MORE
+from replay.fleet.check.slo_limits import keeps, limits_of
 from replay.fleet.check.steady import PRECISION, STAYS_A_BATCH, BatchedMean
 from replay.fleet.costs import cost_text, per_year
 from replay.fleet.headline import headlines

@@ -9,7 +9,7 @@ from traces import counted, four_digits, shown_time
 from traces.facts import aligned, frac, term_lines
 
 if TYPE_CHECKING:
-    from replay.rollouts.summary import EstimateSummary, RolloutsSummary, WaySummary
+    from replay.rollouts.rollout_summary import EstimateSummary, RolloutsSummary, WaySummary
 
 SHOWN_SHARES = ("0.5", "0.8", "0.9", "0.95", "0.99")
 HEAD = ("", "per N x G", "against plain", "thrown away", "computed again", "length kept", "asked")

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from replay.distribution import Distribution, distribution
-from replay.sessions.summary import SessionsSummary, session_lines, summarize_sessions
+from replay.sessions.session_summary import SessionsSummary, session_lines, summarize_sessions
 from traces import finished_ok, four_digits, request_latencies
 from traces.facts import Fact, aligned, count, four_digits_ms
 from traces.strict.escape import terminal

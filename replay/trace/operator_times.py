@@ -10,7 +10,7 @@ from traces import ConfigError
 from traces.facts import aligned
 
 if TYPE_CHECKING:
-    from replay.twin.config import TwinConfig
+    from replay.twin.twin_config import TwinConfig
     from sim import Simulation
 
 

@@ -10,7 +10,7 @@ from typing import TypedDict
 import numpy as np
 
 from replay.distribution import PERCENTILES, Distribution, distribution, distribution_of
-from replay.sessions.summary import CacheNeeds, needs_lines
+from replay.sessions.session_summary import CacheNeeds, needs_lines
 from replay.trace.group_summary import Groups, group_lines, summarize_groups
 from replay.trace.measured_window import EVERYTHING, MeasuredPart, Window, measured_rows
 from replay.trace.operator_times import OperatorTimes, operator_lines

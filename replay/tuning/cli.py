@@ -16,10 +16,10 @@ from traces.workload import WorkloadOptions, check_output
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from replay.search.draws import Drawing
+    from replay.search.workload_draws import Drawing
+    from replay.tuning.candidate_search import Tuned
     from replay.tuning.candidates import Candidates
     from replay.tuning.live import Confirmation, Live
-    from replay.tuning.search import Tuned
     from traces import RunLimit, Trace
 
 
@@ -34,7 +34,7 @@ def tune(workload: WorkloadOptions, asked: TuneOptions) -> None:
     """
     from replay.capacity.question import drawn
     from replay.ready import prepare_engine
-    from replay.search.draws import searchable, tell_too_long
+    from replay.search.workload_draws import searchable, tell_too_long
     from replay.tuning.candidates import candidates_of
     from traces import check_place, parse_run_slo
     from traces.strict.tell import tell_note
@@ -126,7 +126,7 @@ def _searched(
     from functools import partial
 
     from replay.progress import working
-    from replay.tuning.search import search
+    from replay.tuning.candidate_search import search
 
     number = len(candidates.tried)
     find = partial(search, traces, candidates.tried, limits, keep=keep, drawing=drawing)
@@ -146,7 +146,7 @@ def _extrapolated(tuned: Tuned, trace: Trace) -> list[str]:
     from dataclasses import replace
 
     from replay.capacity.capacity import short_run_note
-    from replay.search.draws import length_span
+    from replay.search.workload_draws import length_span
     from replay.twin.fitted.fitted_range import extrapolation_note, rate_of_each
 
     notes = []
@@ -196,7 +196,7 @@ def _show(
     as_json: bool,
 ) -> None:
     """Print the outcome on stdout."""
-    from replay.search.draws import lengths_text
+    from replay.search.workload_draws import lengths_text
     from replay.tuning.text import lines, tuning_document
     from traces import terminal_width
     from traces.facts import say_answer, term_lines

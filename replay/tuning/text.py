@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 
 from replay.capacity.capacity import Capacity
 from replay.capacity.text import SHORT_NAMES, capacity_facts, interval_method
+from replay.tuning.candidate_search import ALIKE, Tuned
 from replay.tuning.candidates import Candidate, Candidates
 from replay.tuning.flags import flags_of
 from replay.tuning.live import Confirmation
-from replay.tuning.search import ALIKE, Tuned
 from traces import ConfigError, RunLimit, tool_version
 from traces.facts import Fact, columns_of, document, frac, of_limit, per_s, side_by_side, term_lines
 

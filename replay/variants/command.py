@@ -27,7 +27,7 @@ from traces.strict.secrets import redact_command
 from traces.strict.tell import say_text, tell
 
 if TYPE_CHECKING:
-    from replay.twin.config import TwinConfig
+    from replay.twin.twin_config import TwinConfig
     from traces import Trace
 
 MOST = 200

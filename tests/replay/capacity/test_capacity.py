@@ -13,11 +13,11 @@ import pytest
 import vtwin
 from replay.capacity.capacity import Capacity, capacity_of_draws, short_run_note
 from replay.capacity.text import facts_of
-from replay.search.draws import Drawing, drawing_of, searchable
 from replay.search.evaluation import Evaluator
 from replay.search.highest import bisect, ceiling_of
 from replay.search.load import load_of
-from replay.twin.config import TwinConfig, load_config
+from replay.search.workload_draws import Drawing, drawing_of, searchable
+from replay.twin.twin_config import TwinConfig, load_config
 from sim import Status, simulate
 from tests.coverage_bounds import assert_covers
 from tests.examples import THOROUGH

@@ -13,12 +13,12 @@ import pytest
 import vtwin
 from replay.capacity.capacity import capacity_of_draws, short_run_note
 from replay.capacity.text import facts_of
-from replay.search.draws import Drawing
 from replay.search.highest import TOLERANCE
+from replay.search.workload_draws import Drawing
+from replay.tuning.candidate_search import ALIKE, search
 from replay.tuning.candidates import candidates_of
 from replay.tuning.flags import flags_of
 from replay.tuning.live import at_rate
-from replay.tuning.search import ALIKE, search
 from replay.twin.keys.overlay import Setting
 from traces import ConfigError, Trace
 from traces.run_slo import parse_run_slo

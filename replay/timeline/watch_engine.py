@@ -16,7 +16,7 @@ from replay.trace.pacing import Pacing, paced_requests
 from sim import Engine, Outcomes, Status
 
 if TYPE_CHECKING:
-    from replay.twin.config import TwinConfig
+    from replay.twin.twin_config import TwinConfig
     from traces import Trace
 
 POINTS = 400

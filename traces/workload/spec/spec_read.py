@@ -27,10 +27,10 @@ from traces.workload.spec.fields import (
     shown,
     within,
 )
-from traces.workload.spec.files import LengthFiles
 from traces.workload.spec.inference_perf import Expanded, read_inference_perf
+from traces.workload.spec.length_files import LengthFiles
 from traces.workload.spec.sections import build_client, prefix_lengths, read_client
-from traces.workload.spec.servegen import population_of, read_servegen_data
+from traces.workload.spec.servegen_clients import population_of, read_servegen_data
 
 
 def load_spec(path: str | Path) -> Workload:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from calibrate import number_format
 from calibrate.compare.bootstrap import Estimate
-from calibrate.compare.errors import MetricErrors
+from calibrate.compare.metric_errors import MetricErrors
 from calibrate.compare.phases import PHASE_NAMES
 from calibrate.compare.rates import Rate
 from calibrate.compare.served import LATENCIES as SERVED_LATENCIES

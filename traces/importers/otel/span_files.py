@@ -15,8 +15,8 @@ from traces.importers.otel.arrange import arranged
 from traces.importers.otel.json_spans import spans_of_json
 from traces.importers.otel.llm_request import LeftOut, SpanRequest, Tally, request_of
 from traces.importers.otel.protobuf_spans import spans_of_protobuf
-from traces.importers.otel.rows import COLUMNS, cells_of, header_of
 from traces.importers.otel.span import Span
+from traces.importers.otel.span_rows import COLUMNS, cells_of, header_of
 from traces.strict.json_text import parse_value, read_bytes
 from traces.trace import Trace, make_trace
 

@@ -21,7 +21,7 @@ from observe.receive.body import (
     spans_of_body,
     too_large,
 )
-from observe.receive.windows import Windows
+from observe.receive.time_windows import Windows
 from traces import TraceError
 from traces.strict.tell import tell
 

@@ -27,7 +27,7 @@ from traces.workload import (
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from replay.twin.config import TwinConfig
+    from replay.twin.twin_config import TwinConfig
     from sim import EngineConfig
     from traces import Trace
 

@@ -6,8 +6,8 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field, replace
 from typing import Generic, TypeVar
 
-from replay.fleet.check.limits import Limit, keeps, limits_of
 from replay.fleet.check.pool import Verification
+from replay.fleet.check.slo_limits import Limit, keeps, limits_of
 from replay.fleet.check.steady import RunLength
 from sim.fleet.fewest import NoneIsEnough, fewest
 from sim.fleet.sizing import Objective

@@ -71,7 +71,7 @@ def routers(asked: RouterOptions) -> None:
 
     Simulated at the level of slots and by the token-level engine.
     """
-    from replay.fleet.routers import Comparison, routed_document, routed_lines, routed_of
+    from replay.fleet.router_comparison import Comparison, routed_document, routed_lines, routed_of
     from replay.progress import working
 
     question = _with_all_up(asked.demand, asked.lengths, asked.utilization_cap)

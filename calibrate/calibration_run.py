@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrate.compare.equivalence import equivalences
-from calibrate.compare.errors import compare
+from calibrate.compare.metric_errors import compare
 from calibrate.compare.network import server_view
 from calibrate.compare.pair import Pairs, concat, pair, take
 from calibrate.compare.phases import origin_of
@@ -36,11 +36,11 @@ from calibrate.fit.objective.priors import Prior, known_priors
 from calibrate.fit.pipeline import fit
 from calibrate.fit.result import Fit, pace_of
 from calibrate.fit.search import Report
-from calibrate.flags.model_and_gpu import absent_candidates, known_of
+from calibrate.flags.known_model_and_gpu import absent_candidates, known_of
 from calibrate.misfit import without_missed
 from calibrate.noise_floor import couples_of, noise_pairs
 from calibrate.run_to_run.bands import bands_of
-from calibrate.run_to_run.pace import run_to_run
+from calibrate.run_to_run.server_pace import run_to_run
 from calibrate.simulated_side import against_trace, against_twin
 from replay.model.matmuls import Tiles
 from replay.twin.fitted import range_of, union

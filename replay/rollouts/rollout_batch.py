@@ -14,7 +14,7 @@ from sim.cluster import ClusterWork, simulate_cluster
 from traces import ConfigError
 
 if TYPE_CHECKING:
-    from replay.rollouts.samples import Samples
+    from replay.rollouts.prompt_samples import Samples
     from sim import Outcomes
     from sim.cluster import ClusterConfig, ClusterSimulation
 

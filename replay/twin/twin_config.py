@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
 from replay.model.gpus import shipped_gpus
-from replay.model.peak import peak_times
-from replay.twin.cluster import read_cluster, server_roots, with_overrides
+from replay.model.model_peak import peak_times
+from replay.twin.cluster_section import read_cluster, server_roots, with_overrides
 from replay.twin.config_keys import (
     DEFAULT_SEED,
     FOREIGN_NAMES,
@@ -36,7 +36,7 @@ from replay.twin.kv_cache.offload import with_offload
 from replay.twin.latency import Chosen, check_keys, read_latency
 from replay.twin.on_record import shape_of_shipped
 from replay.twin.placeholder import placeholder_notes
-from replay.twin.profiled import profile_notes
+from replay.twin.profiled_table import profile_notes
 from replay.twin.startup import flag_faults, startup_faults
 from replay.twin.what_if.unanswered import Change, Simulated, Unanswered, draft_notes, unanswered_of
 from sim import (

@@ -8,7 +8,7 @@ from typing import TypedDict
 from replay.model.gpu_memory import check_parallel
 from replay.model.gpus import Gpu
 from replay.model.layout import ONE_NODE, SENDS_EVERYTHING, Layout
-from replay.model.operators import (
+from replay.model.operator_forms import (
     CHUNK,
     convolution_us,
     pick_us,
@@ -141,7 +141,7 @@ def _states(shape: ModelShape, gpu: Gpu, *, tp: int) -> States:
     """Return what the layers with a state take, all together: per prompt token, along a prompt, and per request.
 
     And what a token takes in those with an index, to be given its keys. A token's inputs go through the convolution,
-    its chunk through the recurrence (``replay.model.operators``).
+    its chunk through the recurrence (``replay.model.operator_forms``).
     """
     picking = sum(each.num_layers * pick_us() for each in shape.mixers if each.indexer)
     found = States(recurrence=0.0, chain=0.0, state=0.0, per_token=picking)

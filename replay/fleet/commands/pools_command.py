@@ -29,7 +29,7 @@ from traces.strict.tell import tell
 
 if TYPE_CHECKING:
     from replay.fleet.check.steady import RunLength
-    from replay.fleet.inputs.pools import PoolSpec
+    from replay.fleet.inputs.pools_file import PoolSpec
     from replay.fleet.pools import Asking, PoolsPlan
     from sim.fleet import Lengths
 
@@ -95,8 +95,8 @@ def pools(asked: PoolsOptions) -> None:
 
 def _planned(asked: PoolsOptions) -> tuple[PoolsPlan, Lengths]:
     """Return the fleet that is asked for, with notes, and the lengths that it is sized for."""
-    from replay.fleet.inputs.pools import assigned, read_labels, read_pools, router_of
-    from replay.fleet.inputs.workload import read_lengths
+    from replay.fleet.inputs.fleet_workload import read_lengths
+    from replay.fleet.inputs.pools_file import assigned, read_labels, read_pools, router_of
     from replay.fleet.pools import compressed, plan_pools
     from replay.progress import working
 
@@ -123,7 +123,7 @@ def _planned(asked: PoolsOptions) -> tuple[PoolsPlan, Lengths]:
 
 def _asking(asked: PoolsOptions, runs: RunLength) -> Asking:
     """Return where the pools' profiles come from, and how they are simulated. Raises ConfigError."""
-    from replay.fleet.inputs.workload import fitting_context
+    from replay.fleet.inputs.fleet_workload import fitting_context
     from replay.fleet.pools import Asking
     from replay.fleet.size import SizeCheck
     from replay.search.prices import read_prices

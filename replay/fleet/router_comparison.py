@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from replay.fleet.check.draws import Stream, drawn_rows
+from replay.fleet.check.drawn_requests import Stream, drawn_rows
 from replay.fleet.check.pool import stay_s
 from replay.fleet.check.routed import EnginePool, RoutedCheck, verify_routed
 from replay.fleet.check.steady import RunLength

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
-    from calibrate.compare.errors import MetricErrors
+    from calibrate.compare.metric_errors import MetricErrors
 
 JUDGED = ("e2e_us", "ttft_us", "tpot_us")
 """Where TPOT is not known, ITL stands for it."""

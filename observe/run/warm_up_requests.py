@@ -13,7 +13,7 @@ from observe.plan.prompts import Prompts
 from observe.plan.request_body import BodyShape
 from observe.plan.send_plan import SendPlan, make_plan
 from observe.run.dispatch import LoadRun
-from observe.run.progress import Progress
+from observe.run.run_counts import Progress
 from observe.senders.choose_sender import open_sender
 from observe.senders.endpoint import PATHS
 from observe.senders.exchange import monotonic_ns

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any, cast, get_args
 
 import yaml
 
-from replay.twin.infrastructure.read import (
+from replay.twin.infrastructure.infrastructure_read import (
     read_autoscaler,
     read_failures,
     read_node_pools,
     read_retries,
     read_startup,
 )
-from replay.twin.infrastructure.write import infrastructure_lines, pool_lines_of
-from replay.twin.keys.settings import (
+from replay.twin.infrastructure.infrastructure_write import infrastructure_lines, pool_lines_of
+from replay.twin.keys.cluster_settings import (
     built,
     flow_text,
     names_under,

@@ -8,7 +8,7 @@ from replay.model.gpu_memory import kv_bytes_per_token
 from replay.model.gpus import shipped_gpus
 from replay.model.hf_config import read_model_config
 from replay.model.shape import ModelShape
-from replay.model.shipped import SAME_ARCHITECTURE, shipped_models
+from replay.model.shipped_models import SAME_ARCHITECTURE, shipped_models
 
 HEAD = """\
 # Models and GPUs that ship

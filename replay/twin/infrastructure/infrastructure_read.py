@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from replay.twin.keys.settings import built, names_under, plain_section, translated
+from replay.twin.keys.cluster_settings import built, names_under, plain_section, translated
 from traces.strict.section import Section
 
 if TYPE_CHECKING:

@@ -14,8 +14,8 @@ from typing import Final
 from aiohttp import web
 
 from observe.event_loop import run_on_fastest_loop
-from observe.receive.app import SpanReceiver, make_app
-from observe.receive.windows import Windows
+from observe.receive.receiver_app import SpanReceiver, make_app
+from observe.receive.time_windows import Windows
 from traces import TraceError, counted
 from traces.console.listening import bound_socket
 from traces.strict.tell import say, tell

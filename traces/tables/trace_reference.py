@@ -1,6 +1,6 @@
 """The reference page of TraceV2's fields, generated from the tables that the reader uses.
 
-``python -m traces.tables.reference`` prints it; ``python -m traces.tables.reference FILE`` writes it.
+``python -m traces.tables.trace_reference`` prints it; ``python -m traces.tables.trace_reference FILE`` writes it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from traces.schema import EVENT_FIELDS, REQUEST_FIELDS, Field
 _INTRODUCTION: Final = """\
 # Fields of a trace
 
-<!-- generated from traces/schema.py and traces/header.py by `python -m traces.tables.reference`; do not edit -->
+<!-- generated from traces/schema.py and traces/header.py by `python -m traces.tables.trace_reference`; do not edit -->
 
 A trace is a header, `STEM.yaml`, a table of requests, `STEM.csv` or `STEM.parquet`, and where events were
 recorded `STEM.itl.csv` or `STEM.itl.parquet`. Columns are found by name. An empty cell is "missing", never 0.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypedDict
 
-from replay.rollouts.batch import SHARES, BatchResult
+from replay.rollouts.rollout_batch import SHARES, BatchResult
 from replay.rollouts.rollouts import MeanOfBatches, Rollouts, RolloutWay
 
 Value = Callable[[BatchResult], float | None]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from replay.twin.keys.settings import flow_text, settings_of
+from replay.twin.keys.cluster_settings import flow_text, settings_of
 
 if TYPE_CHECKING:
     from sim.cluster import ClusterConfig, Pool

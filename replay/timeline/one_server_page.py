@@ -11,7 +11,7 @@ import numpy as np
 
 from replay.distribution import Distribution
 from replay.pace_band import SHOWN, PaceBand, band_lead, band_rows
-from replay.timeline.watch import Usage
+from replay.timeline.watch_engine import Usage
 from replay.trace.simulation_summary import SimulationSummary, has_idle_end
 from traces import request_metrics, shown_time, tool_version, write_text
 from traces.pages import (

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import yaml
 
-from replay.twin.keys.cluster import CLUSTER_KEYS
+from replay.twin.keys.cluster_keys import CLUSTER_KEYS
 from sim import InvalidConfig
 from traces import ConfigError
 from traces.strict.section import MOST_INTEGER, Section

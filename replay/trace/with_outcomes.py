@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from replay.trace.requests import ends_by_itself, output_tokens
+from replay.trace.request_columns import ends_by_itself, output_tokens
 from sim import Simulation, Status
 from traces import Cells, all_known, cells_where
 

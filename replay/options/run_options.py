@@ -14,8 +14,8 @@ from traces.console.options import ConfigOption, DefaultsOption, JsonOption
 from traces.strict.option_table import option_table
 
 if TYPE_CHECKING:
-    from replay.twin.config import TwinConfig
     from replay.twin.keys.overlay import Setting
+    from replay.twin.twin_config import TwinConfig
 
 InstancesOption = Annotated[
     int | None,

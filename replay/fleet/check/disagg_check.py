@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from replay.fleet.check.draws import Stream, drawn
+from replay.fleet.check.drawn_requests import Stream, drawn
 from replay.fleet.check.pool import (
     Verification,
     cells_of,

@@ -21,8 +21,8 @@ from replay.capacity.capacity import (
     num_drawn,
     searched,
 )
-from replay.search.draws import Drawing
 from replay.search.highest import TOLERANCE, highest_above
+from replay.search.workload_draws import Drawing
 from replay.t_interval import half_width
 from replay.tuning.candidates import Candidate
 from traces import RunLimit

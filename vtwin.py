@@ -232,7 +232,7 @@ def _run(name: str, arguments: Sequence[str]) -> object:
     Leaves with its exit code where that is not 0. The command reads its own line in ``sys.argv`` and finds the usual
     handlers of Ctrl-C and of a plain kill: an event loop that ended has left others.
     """
-    from calibrate.validate.steps import show
+    from calibrate.validate.command_steps import show
 
     show(name, arguments)
     for number in (signal.SIGINT, signal.SIGTERM):

@@ -28,9 +28,11 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from calibrate.calibration_run import calibrate as calibrate_twin
+    from calibrate.calibration_run import compare_with_simulated, compare_with_twin
     from calibrate.compare.bootstrap import Estimate
-    from calibrate.compare.errors import Bootstrap, MetricErrors
-    from calibrate.compare.errors import compare as compare_pairs
+    from calibrate.compare.metric_errors import Bootstrap, MetricErrors
+    from calibrate.compare.metric_errors import compare as compare_pairs
     from calibrate.compare.pair import Pairs
     from calibrate.compare.pair import pair as pair_traces
     from calibrate.findings import Calibration, NamedTrace, Options
@@ -39,9 +41,7 @@ if TYPE_CHECKING:
     from calibrate.fit.pipeline import fit as fit_twin
     from calibrate.fit.result import Fit
     from calibrate.fit.uncertainty import Coefficient
-    from calibrate.report.write import write_report
-    from calibrate.run import calibrate as calibrate_twin
-    from calibrate.run import compare_with_simulated, compare_with_twin
+    from calibrate.report.report_folder import write_report
     from calibrate.save import defaults_entry, write_config, write_defaults
 
 __all__ = [
@@ -70,20 +70,20 @@ __all__ = [
 ]
 
 _HOMES = {
-    "Bootstrap": ("calibrate.compare.errors", "Bootstrap"),
+    "Bootstrap": ("calibrate.compare.metric_errors", "Bootstrap"),
     "Calibration": ("calibrate.findings", "Calibration"),
     "Coefficient": ("calibrate.fit.uncertainty", "Coefficient"),
     "Estimate": ("calibrate.compare.bootstrap", "Estimate"),
     "Fit": ("calibrate.fit.result", "Fit"),
-    "MetricErrors": ("calibrate.compare.errors", "MetricErrors"),
+    "MetricErrors": ("calibrate.compare.metric_errors", "MetricErrors"),
     "Options": ("calibrate.findings", "Options"),
     "Pairs": ("calibrate.compare.pair", "Pairs"),
     "ServedTrace": ("calibrate.fit.known_models", "ServedTrace"),
     "NamedTrace": ("calibrate.findings", "NamedTrace"),
-    "calibrate_twin": ("calibrate.run", "calibrate"),
-    "compare_pairs": ("calibrate.compare.errors", "compare"),
-    "compare_with_simulated": ("calibrate.run", "compare_with_simulated"),
-    "compare_with_twin": ("calibrate.run", "compare_with_twin"),
+    "calibrate_twin": ("calibrate.calibration_run", "calibrate"),
+    "compare_pairs": ("calibrate.compare.metric_errors", "compare"),
+    "compare_with_simulated": ("calibrate.calibration_run", "compare_with_simulated"),
+    "compare_with_twin": ("calibrate.calibration_run", "compare_with_twin"),
     "defaults_entry": ("calibrate.save", "defaults_entry"),
     "fit_known": ("calibrate.fit.known_models", "fit_known"),
     "fit_trace": ("calibrate.fit.objective.fit_trace", "fit_trace"),
@@ -91,7 +91,7 @@ _HOMES = {
     "pair_traces": ("calibrate.compare.pair", "pair"),
     "write_config": ("calibrate.save", "write_config"),
     "write_defaults": ("calibrate.save", "write_defaults"),
-    "write_report": ("calibrate.report.write", "write_report"),
+    "write_report": ("calibrate.report.report_folder", "write_report"),
 }
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -20,8 +19,8 @@ from calibrate.commands.options import (
 )
 from replay.twin import with_code_option
 from traces.console.subcommands import Subcommands
+from traces.facts import say_json
 from traces.strict.option_table import with_option_tables
-from traces.strict.tell import say_text
 
 if TYPE_CHECKING:
     from calibrate.command import Traces
@@ -78,7 +77,7 @@ def guided(
     asked: CostOptions,
 ) -> None:
     """Find what grammars cost, from a run of guided requests and one of the same requests without."""
-    from calibrate.commands.costs import fit_guided_cost
+    from calibrate.commands.pair_costs import fit_guided_cost
 
     fit_guided_cost((guided, plain), asked)
 
@@ -99,7 +98,7 @@ def host(
     asked: CostOptions,
 ) -> None:
     """Find the CPU's time that async scheduling hides, from a run of a server without it and one with it."""
-    from calibrate.commands.costs import fit_host_cost
+    from calibrate.commands.pair_costs import fit_host_cost
 
     fit_host_cost((synchronous, asynchronous), asked)
 
@@ -113,8 +112,8 @@ def host(
 @with_option_tables
 def models(asked: ModelsOptions) -> None:
     """Score several latency models against the same traces. Each model's report goes to DIR/MODEL."""
+    from calibrate.calibration_run import check_options
     from calibrate.commands.models import compare_models
-    from calibrate.run import check_options
     from traces import check_place
 
     check_place(asked.traces.report, option="--report")
@@ -158,8 +157,8 @@ def _from_header(asked: CalibrateOptions) -> CalibrateOptions:
 
 def _check(asked: CalibrateOptions) -> None:
     """Raise ConfigError for options that do not go together, and for places that cannot be written."""
+    from calibrate.calibration_run import check_options
     from calibrate.command import check_writing
-    from calibrate.run import check_options
 
     twin, fitting = asked.twin, asked.fitting
     check_options(
@@ -287,7 +286,7 @@ def _calibrated(
     )
     summarise(calibration, report, is_stdout_free=is_stdout_free)
     if asked.result.as_json:
-        say_text(json.dumps(documents[asked.form], indent=2, allow_nan=False))
+        say_json(documents[asked.form])
     if verdict is not None:
         announce(verdict, calibration, junit=asked.gate.junit, is_stdout_free=is_stdout_free)
     return calibration

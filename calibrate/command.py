@@ -67,17 +67,19 @@ def calibration_of(
     ``latency_model``: another than the twin's file names. Raises ConfigError where a header says other flags of its
     server than the twin has, unless ``accepts_flags``.
     """
-    from calibrate import run
+    from calibrate import calibration_run
+    from calibrate.fit_progress import fit_progress
     from calibrate.flags.evidence import check_shown
     from calibrate.flags.headers import check_flags
-    from calibrate.flags.model_and_gpu import absent_candidates
-    from calibrate.progress import fit_progress
+    from calibrate.flags.known_model_and_gpu import absent_candidates
     from traces import ConfigError
 
     repeats, held_out = traces.repeats, traces.holdout
     if config is None:
         assert traces.simulated is not None  # noqa: S101 - check_options has seen to it
-        return run.compare_with_simulated(traces.observed[0], traces.simulated, options, repeats=repeats)
+        return calibration_run.compare_with_simulated(
+            traces.observed[0], traces.simulated, options, repeats=repeats
+        )
     sources = (*traces.observed, *held_out)
     twin = _load(config, latency_model, fit=fit, sources=sources, is_async_open=options.infer_async)
     for note in absent_candidates(traces.observed[0].trace, twin, options) if fit else ():
@@ -91,9 +93,11 @@ def calibration_of(
         tell(f"warning: {error}")
     _tell_what_is_not_simulated(sources, twin)
     if not fit:
-        return run.compare_with_twin(traces.observed, twin, options, holdout=held_out, repeats=repeats)
+        return calibration_run.compare_with_twin(
+            traces.observed, twin, options, holdout=held_out, repeats=repeats
+        )
     with fit_progress() as progress:
-        return run.calibrate(
+        return calibration_run.calibrate(
             traces.observed, twin, options, holdout=held_out, repeats=repeats, report=progress
         )
 
@@ -206,7 +210,7 @@ def write_all(
     """Write everything asked for, return the JSON documents; what can be refused is worked out before."""
     from calibrate import save
     from calibrate.report.blis_report import blis_report
-    from calibrate.report.write import write_report
+    from calibrate.report.report_folder import write_report
     from traces import write_text
 
     known = save.ServerName(model=server[0], gpu=server[1], tp=server[2])
@@ -256,10 +260,10 @@ def summarise(calibration: Calibration, report: Path, *, is_stdout_free: bool) -
             said = f"{each.source.name}: {each.saturation.state} load: {each.saturation.reason}"
             say(said, err=not is_stdout_free)
     say(headline(calibration), err=not is_stdout_free)
-    for run in suggested_runs(calibration):
-        shows = f"to determine {', '.join(run.coefficients)}: {run.shows}"
+    for calibration_run in suggested_runs(calibration):
+        shows = f"to determine {', '.join(calibration_run.coefficients)}: {calibration_run.shows}"
         tell(shows)
-        tell(f"  {run.command}")
+        tell(f"  {calibration_run.command}")
     if calibration.fit is not None and calibration.fit.model == "blackbox" and not calibration.fit.candidates:
         tell(LINEAR)
     tell(f"report: {report / 'report.html'}")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 from calibrate.compare.engine_steps import EngineSteps, StepErrors
 from calibrate.compare.equivalence import Equivalence
-from calibrate.compare.errors import Bootstrap, MetricErrors
+from calibrate.compare.metric_errors import Bootstrap, MetricErrors
 from calibrate.compare.network import NetworkFigures
 from calibrate.compare.pair import PairBy, Pairs
 from calibrate.compare.phases import Origin
@@ -20,7 +20,7 @@ from calibrate.compare.worst_requests import WorstRequest
 from calibrate.fit.objective.coefficients import FITTED
 from calibrate.flags.shown import Shown
 from calibrate.run_to_run.bands import MetricBand
-from calibrate.run_to_run.pace import RunToRun
+from calibrate.run_to_run.server_pace import RunToRun
 
 if TYPE_CHECKING:
     from calibrate.fit.beyond import BeyondLoad

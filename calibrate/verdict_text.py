@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from calibrate import number_format
-from calibrate.compare.judged import JUDGED, JudgedError, judged_errors
+from calibrate.compare.judged_errors import JUDGED, JudgedError, judged_errors
 from calibrate.distinct_runs import has_lengths_of
 from calibrate.flags.evidence import contradictions_of
 from calibrate.misfit import without_missed

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -16,7 +15,8 @@ from observe.plan.loads import ListedLoad, calibration_loads, sweep_loads
 from observe.result.json_document import SCHEMA_VERSION, ObservedSummary, summarize_observed
 from observe.run.panel import show
 from traces import ConfigError
-from traces.strict.tell import say, say_text, tell
+from traces.facts import say_json
+from traces.strict.tell import say, tell
 
 if TYPE_CHECKING:
     from observe.observation import Observation
@@ -79,7 +79,7 @@ def report_list(outcomes: Sequence[Outcome], *, slo_us: Mapping[str, float], as_
         if summary["client"]["limited"]:
             say(f"  client-limited: {summary['client']['reason']}", err=as_json)
     if as_json:
-        say_text(json.dumps({"schema_version": SCHEMA_VERSION, "loads": summaries}, indent=2))
+        say_json({"schema_version": SCHEMA_VERSION, "loads": summaries})
 
 
 def _cells(summary: ObservedSummary) -> list[str]:

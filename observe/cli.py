@@ -120,7 +120,7 @@ def _limits(limits: LimitOptions) -> Limits:
 
 
 def _class_priority(by_default: bool, text: str | None) -> Mapping[str, int] | None:
-    from observe.plan.priorities import parse_class_priorities
+    from observe.plan.class_priority import parse_class_priorities
     from traces import PRIORITY_OF_CLASS
 
     if text is not None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,6 +15,7 @@ from observe.result.json_document import summarize_observed
 from observe.result.summary_table import table
 from observe.run.panel import show
 from traces import MOST_FAILED, note_replaced
+from traces.facts import say_json
 from traces.strict.tell import say_text, tell
 from traces.workload import clipping_notes, started, trace_from_options
 
@@ -79,7 +79,7 @@ def _report(
         if note not in printed:
             tell(f"observe: {note}")
     if as_json:
-        say_text(json.dumps(summary, indent=2))
+        say_json(summary)
 
 
 def observe_loads(

@@ -16,10 +16,10 @@ from observe.plan.send_plan import SendPlan
 from observe.record.live_trace import LiveTrace
 from observe.record.recorder import AnswerCounts, Recorder
 from observe.run.dispatch import LoadRun, RunFacts
-from observe.run.progress import Progress
+from observe.run.run_counts import Progress
 from observe.senders.choose_sender import open_sender
 from observe.senders.endpoint import PATHS
-from observe.senders.resolve import Resolver
+from observe.senders.name_resolution import Resolver
 from observe.settings import Settings
 from traces import ProcessInfo
 

@@ -19,7 +19,7 @@ from observe.record.live_trace import LiveTrace
 from observe.run.dispatch import RunFacts
 from observe.run.early_stop import ErrorRateStop
 from observe.run.preflight import need_descriptors
-from observe.run.progress import Progress
+from observe.run.run_counts import Progress
 from observe.run.wall_clock import WallClock
 from observe.senders.endpoint import Api, parse_endpoint
 from observe.senders.exchange import monotonic_ns, one_line

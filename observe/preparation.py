@@ -8,16 +8,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from observe.plan.chains import chains_of, rounds_that_extend
+from observe.plan.class_priority import priority_notes
 from observe.plan.conversations import returns_token_ids
 from observe.plan.guided import guided_fields, guided_rows
 from observe.plan.local_tokenizer import LocalTokenizer
 from observe.plan.negotiate import negotiate
-from observe.plan.priorities import priority_notes
 from observe.plan.prompt_lengths import make_prompts
 from observe.plan.prompts import Prompts, TokenPrompts
 from observe.plan.request_body import BodyShape
 from observe.plan.send_plan import PREBUILD_BYTES, SendPlan, make_plan
-from observe.run.warm_up import warm_up
+from observe.run.warm_up_requests import warm_up
 from observe.server.http_client import ServerClient
 from observe.server.prometheus_text import Sample
 from observe.server.server_facts import ServerFacts, ask_server, scrape_metrics

@@ -26,7 +26,7 @@ from observe.result.client_verdict import (
     quantiles_of_histogram,
 )
 from observe.run.dispatch import RunFacts
-from observe.run.progress import Progress
+from observe.run.run_counts import Progress
 from observe.server.prometheus_text import Sample
 from observe.server.server_metrics import counter_deltas, spec_decode
 from observe.settings import Settings

@@ -35,16 +35,16 @@ if TYPE_CHECKING:
     from replay.simulated_run import Run, RunSettings, run
     from replay.sweeps.question import sweep
     from replay.trace.pacing import Pacing, paced_requests, pacing_of
-    from replay.trace.requests import requests_from_trace
+    from replay.trace.request_columns import requests_from_trace
     from replay.trace.simulation_summary import summarize
     from replay.trace.trace_notes import trace_notes
     from replay.tuning.question import tune
-    from replay.twin.config import TwinConfig, check_fits, load_config
     from replay.twin.config_write import dump_config
     from replay.twin.defaults import DefaultsEntry, Provenance, read_defaults
     from replay.twin.defaults_write import write_defaults_entry
     from replay.twin.on_record import lookup_defaults
     from replay.twin.own.own_code import allowing_code
+    from replay.twin.twin_config import TwinConfig, check_fits, load_config
     from replay.verdict.judged import Judged
 
 __all__ = [
@@ -93,20 +93,20 @@ _HOMES = {
     "Rollouts": "replay.rollouts.rollouts",
     "Run": "replay.simulated_run",
     "RunSettings": "replay.simulated_run",
-    "TwinConfig": "replay.twin.config",
+    "TwinConfig": "replay.twin.twin_config",
     "allowing_code": "replay.twin.own.own_code",
-    "check_fits": "replay.twin.config",
+    "check_fits": "replay.twin.twin_config",
     "dump_config": "replay.twin.config_write",
     "find_capacity": "replay.capacity.question",
     "judge_trace": "replay.run_verdict",
-    "load_config": "replay.twin.config",
+    "load_config": "replay.twin.twin_config",
     "lookup_defaults": "replay.twin.on_record",
     "paced": "replay.pace_band",
     "paced_requests": "replay.trace.pacing",
     "pacing_of": "replay.trace.pacing",
     "plan_fleet": "replay.fleet.question",
     "read_defaults": "replay.twin.defaults",
-    "requests_from_trace": "replay.trace.requests",
+    "requests_from_trace": "replay.trace.request_columns",
     "run": "replay.simulated_run",
     "run_rollouts": "replay.rollouts.rollouts",
     "run_server": "replay.serve",

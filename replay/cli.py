@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from replay.options.run import (
+from replay.options.run_options import (
     FileOptions,
     PacingOptions,
     RecordedArgument,
@@ -31,8 +31,8 @@ from traces.workload import SessionOptions
 
 if TYPE_CHECKING:
     from replay.serve import Listening
-    from replay.twin.config import TwinConfig
     from replay.twin.keys.overlay import Setting
+    from replay.twin.twin_config import TwinConfig
     from traces import Trace
 
 config_app = typer.Typer(
@@ -93,7 +93,7 @@ def serve(asked: EndpointOptions) -> None:
             "--port-per-instance: got it without a cluster, expected cluster in TWIN.yaml or --instances"
         )
     from replay.serve import run_server
-    from replay.serve.limits import RequestLimits
+    from replay.serve.request_limits import RequestLimits
 
     run_server(
         twin,
@@ -180,7 +180,7 @@ def _load(
     anyway: bool = False,
 ) -> TwinConfig:
     """Return the configuration, its notes told."""
-    from replay.twin.config import load_config, with_cluster
+    from replay.twin.twin_config import load_config, with_cluster
 
     twin = load_config(config, defaults=defaults)
     if not anyway:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING
 
 import typer
 
-from replay.options.model import MOST_GPUS, CompareOptions, InfoOptions
+from replay.options.model_options import MOST_GPUS, CompareOptions, InfoOptions
 from replay.twin.own.own_code import with_code_option
+from traces.facts import say_answer
 from traces.strict.option_table import with_option_tables
-from traces.strict.tell import say, say_text, tell
+from traces.strict.tell import tell
 from traces.workload import WorkloadOptions
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from replay.gpus.comparison import GpuQuestion, GpuResult
     from replay.model.gpus import Gpu
-    from replay.search.draws import Drawing
+    from replay.search.workload_draws import Drawing
     from traces import Trace
 
 DEFAULT_RATE = 1.0
@@ -55,10 +55,11 @@ def info(asked: InfoOptions) -> None:
     )
     tp, pp = asked.tp, asked.pp
     capacity = kv_cache_size(shape, device, tp=tp, pp=pp, serving=serving)
-    if asked.as_json:
-        say_text(json.dumps(document(shape, device, capacity, tp=tp, pp=pp), indent=2, allow_nan=False))
-    else:
-        say_text(card(shape, device, capacity, tp=tp, pp=pp))
+    say_answer(
+        lambda: document(shape, device, capacity, tp=tp, pp=pp),
+        lambda: card(shape, device, capacity, tp=tp, pp=pp).splitlines(),
+        as_json=asked.as_json,
+    )
     for note in shape.left_out:
         tell(f"note: {note}")
 
@@ -74,8 +75,8 @@ def compare(workload: WorkloadOptions, asked: CompareOptions) -> None:
     The load is one request per second unless --rate says otherwise, 4,000 requests; for the capacity more, where queues
     take longer to grow. Exit code 1 if it starts on none.
     """
-    from replay.search.draws import drawing_of, draws, options_at
     from replay.search.prices import list_price_notes, list_prices_per_hour, read_prices
+    from replay.search.workload_draws import drawing_of, draws, options_at
 
     question = _question(workload, asked)
     servers = _servers(asked.gpus, asked.tp)
@@ -155,15 +156,17 @@ def _show_comparison(
     results: Sequence[GpuResult], asked: GpuQuestion, *, num_requests: int, priced: str, as_json: bool
 ) -> None:
     """Print the comparison on stdout."""
-    from replay.gpus.text import document, lines
-    from traces import terminal_width, tool_version
+    from replay.gpus.text import gpus_document, lines
+    from traces import terminal_width
 
-    if as_json:
-        told = document(results, asked, num_requests=num_requests, tool_version=tool_version())
-        told["prices"] = _price_sources(results) if priced == "list prices" else priced
-        say_text(json.dumps(told, indent=2, allow_nan=False))
-        return
-    say(*lines(results, asked, width=terminal_width()))
+    say_answer(
+        lambda: {
+            **gpus_document(results, asked, num_requests=num_requests),
+            "prices": _price_sources(results) if priced == "list prices" else priced,
+        },
+        lambda: lines(results, asked, width=terminal_width()),
+        as_json=as_json,
+    )
 
 
 def _price_sources(results: Sequence[GpuResult]) -> dict[str, str]:

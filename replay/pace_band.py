@@ -6,14 +6,14 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypedDict
 
-from replay.twin.config import with_pools
+from replay.twin.twin_config import with_pools
 from sim.latency import at_pace
 from traces import four_digits
 
 if TYPE_CHECKING:
     from replay.distribution import Distribution
     from replay.trace.simulation_summary import SimulationSummary
-    from replay.twin.config import TwinConfig
+    from replay.twin.twin_config import TwinConfig
 
 SHOWN = ("mean", "p50", "p99")
 """The statistics that have a band."""

@@ -13,7 +13,7 @@ from traces.strict.tell import tell
 if TYPE_CHECKING:
     from types import ModuleType
 
-    from replay.twin.config import TwinConfig
+    from replay.twin.twin_config import TwinConfig
 
 
 def _is_compiled() -> bool:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from replay.cli import simulate_each, tell_replaced
-from replay.options.run import FileOptions, RunOptions, TwinOptions, simulation_options, twins_asked
+from replay.options.run_options import FileOptions, RunOptions, TwinOptions, simulation_options, twins_asked
 from replay.progress import working
 from replay.rollouts.options import RolloutOptions
 from replay.twin.own.own_code import with_code_option
@@ -74,7 +74,7 @@ def _rollouts(
 ) -> None:
     """Simulate batches of rollouts and show them."""
     from replay.rollouts.command import check_rollout_options, simulate_rollouts
-    from replay.rollouts.samples import long_tailed
+    from replay.rollouts.prompt_samples import long_tailed
     from traces.strict.tell import tell
     from traces.workload import clipping_notes
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from replay.trace.pacing import Pacing
-    from replay.twin.config import TwinConfig
+    from replay.twin.twin_config import TwinConfig
     from sim.cluster import ClusterWork
     from traces import Trace
 

@@ -20,14 +20,14 @@ from replay.pace_band import PaceBand, pace_band
 from replay.run_verdict import judge_run
 from replay.sessions.prefix_hashes import sessions_grow
 from replay.sessions.reuse import KVReuse, kv_reuse
-from replay.sessions.summary import add_cost, cache_needs
+from replay.sessions.session_summary import add_cost, cache_needs
 from replay.trace.measured_window import EVERYTHING, MeasuredPart
 from replay.trace.pacing import Loop, Pacing, pacing_of
-from replay.trace.requests import At
+from replay.trace.request_columns import At
 from replay.trace.simulation_summary import SimulationSummary, offered_rate_per_s, summarize, table
 from replay.trace.trace_notes import trace_notes
-from replay.twin.config import check_fits
 from replay.twin.fitted.fitted_range import note_of_runs, range_of_run
+from replay.twin.twin_config import check_fits
 from sim import Status
 from sim.cluster import Exit
 from traces import has_tree, is_warmup
@@ -38,9 +38,9 @@ if TYPE_CHECKING:
     from replay.cluster.over_time import OverTime
     from replay.cluster.summary import ClusterSummary
     from replay.timeline.trace_events import EngineTrack
-    from replay.timeline.watch import Usage
+    from replay.timeline.watch_engine import Usage
     from replay.trace.operator_times import OperatorTimes
-    from replay.twin.config import TwinConfig
+    from replay.twin.twin_config import TwinConfig
     from replay.verdict.judged import Judged
     from sim import Record, Simulation
     from sim.cluster import ClusterConfig
@@ -239,7 +239,7 @@ class Run:
     def usage(self) -> Usage:
         """Seats, queue and KV cache in use over time. A run without a gateway is simulated once more for it."""
         if not self.plan.has_gateway:
-            from replay.timeline.watch import watched
+            from replay.timeline.watch_engine import watched
 
             plan = self.plan
             return watched(plan.asked, plan.twin, plan.pacing, duration_us=self.simulation.duration_us)

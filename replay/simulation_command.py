@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from collections.abc import Mapping
@@ -14,6 +13,7 @@ import typer
 
 from replay.progress import working
 from replay.ready import prepare_engine
+from traces.facts import say_json
 from traces.strict.secrets import redact_command
 from traces.strict.tell import say, say_text, tell
 
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from replay.cluster.fitness import Fitness
     from replay.pace_band import PaceBand
     from replay.simulated_run import Plan, Run, RunSettings
-    from replay.timeline.page import RunPage
+    from replay.timeline.one_server_page import RunPage
     from replay.trace.measured_window import MeasuredPart
-    from replay.twin.config import TwinConfig
+    from replay.twin.twin_config import TwinConfig
     from traces import Trace
 
 
@@ -150,7 +150,7 @@ def _write_steps(run: Run, options: SimulationOptions) -> None:
     if options.steps is None and options.trace_events is None and not options.operator_times:
         return
     from replay.timeline.trace_events import write_trace_events
-    from replay.trace.steps import write_steps
+    from replay.trace.step_lines import write_steps
 
     with working("taking the steps one at a time"):
         if options.steps is not None:
@@ -197,7 +197,7 @@ def _write_trace(run: Run, output: Path, options: SimulationOptions) -> None:
 
 def _write_report(path: Path, run: Run, *, warnings: tuple[str, ...], overwrite: bool) -> None:
     """Write the page of a run."""
-    from replay.timeline.page import RunPage, write_run_page
+    from replay.timeline.one_server_page import RunPage, write_run_page
     from replay.timeline.session_sections import session_sections
     from replay.twin.config_write import dump_config
 
@@ -298,4 +298,4 @@ def _show(
         "unanswered": twin.unanswered_document,
         "warnings": list(warnings),
     }
-    say_text(json.dumps(document, indent=2, allow_nan=False))
+    say_json(document)

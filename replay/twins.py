@@ -11,8 +11,8 @@ import typer
 from traces.strict.tell import tell
 
 if TYPE_CHECKING:
-    from replay.twin.config import TwinConfig
     from replay.twin.keys.overlay import Setting
+    from replay.twin.twin_config import TwinConfig
 
 AnywayOption = Annotated[
     bool, typer.Option("--anyway", help="Simulate a server that vLLM would refuse to start.")
@@ -34,8 +34,8 @@ def load_twins(
     ``base``: also the file as it is, first. Raises ConfigError, also where vLLM would not start the model on its GPU,
     unless ``anyway``.
     """
-    from replay.twin.config import load_config, with_cluster
     from replay.twin.keys.overlay import notes_of_variants, parse_settings, variants_of
+    from replay.twin.twin_config import load_config, with_cluster
     from traces import ConfigError
 
     found = []

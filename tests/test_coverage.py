@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from observe.plan.column_coverage import COLUMN_COVERAGE as OBSERVED
+from observe.plan.observed_columns import COLUMN_COVERAGE as OBSERVED
 from replay import TwinConfig, pacing_of, run, simulate_trace
 from replay.trace.column_coverage import COLUMN_COVERAGE, HEADER_COVERAGE
 from replay.trace.simulation_summary import summarize
@@ -23,10 +23,10 @@ from traces.errors import ConfigError
 from traces.header import KVOffload, ServerInfo, SpecDecode
 from traces.schema import FIELDS
 from traces.workload import synth
-from traces.workload.reference import SECTIONS
-from traces.workload.spec.coverage import COLUMNS_OF, DRAWN, OTHERWISE, spec_coverage
 from traces.workload.spec.fields import Section, key, text
-from traces.workload.spec.read import parse_spec
+from traces.workload.spec.spec_coverage import COLUMNS_OF, DRAWN, OTHERWISE, spec_coverage
+from traces.workload.spec.spec_read import parse_spec
+from traces.workload.workload_reference import SECTIONS
 
 # complete
 

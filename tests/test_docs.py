@@ -21,7 +21,7 @@ import yaml
 
 import vtwin
 from replay.model.gpus import shipped_gpus
-from replay.model.shipped import SAME_ARCHITECTURE, shipped_models
+from replay.model.shipped_models import SAME_ARCHITECTURE, shipped_models
 from sim import Step
 from tests.docs.pages import (
     LANGUAGES,

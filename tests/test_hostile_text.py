@@ -339,8 +339,8 @@ PRINTERS = {
     "traces/strict/tell.py": "the one way",
     "calibrate/report/terminal.py": "tables of rich, each cell through terminal",
     "observe/selfcheck/reference_server.py": "a port, to the process that started it",
-    "traces/tables/reference.py": "a page of the documentation",
-    "traces/workload/reference.py": "a page of the documentation",
+    "traces/tables/trace_reference.py": "a page of the documentation",
+    "traces/workload/workload_reference.py": "a page of the documentation",
     "replay/twin/config_keys.py": "a page of the documentation",
 }
 CALLED = {"print", "typer.echo", "typer.secho", "click.echo", "click.secho"}

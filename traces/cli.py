@@ -236,7 +236,7 @@ def synth(
     """Draw a workload into a trace without outcomes, to be observed or simulated later."""
     check_output(workload, output)
     from traces.workload import clipping_notes, trace_from_options
-    from traces.workload.recorded.served import served_note
+    from traces.workload.recorded.served_lengths import served_note
 
     drawn = trace_from_options(workload)
     for note in clipping_notes(workload):
@@ -262,7 +262,7 @@ def export_table(
 ) -> None:
     """Write a trace as one flat table, for pandas, a spreadsheet or SQL."""
     from traces.errors import ConfigError
-    from traces.exporters.table import write_table
+    from traces.exporters.flat_table import write_table
     from traces.files.overwrite import refuse_name_of_trace
     from traces.importers.recorded import read_recorded
 

@@ -32,7 +32,7 @@ class Field:
     ``origin``: ``base`` is one of BLIS's 27 columns, always written, in its place; ``optional`` is BLIS's too
     but written only when a row needs it; ``vtwin`` is ours, trailing, written when a row needs it.
     ``required``: the column must be in the file. ``nullable``: a cell may be empty.
-    ``zero_is_missing``: the modes in which a BLIS file's 0 means "not recorded" (see ``traces.tables.blis``).
+    ``zero_is_missing``: the modes in which a BLIS file's 0 means "not recorded" (``traces.tables.blis_conventions``).
     """
 
     name: str

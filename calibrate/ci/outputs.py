@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from calibrate import number_format
-from calibrate.compare.errors import MetricErrors
+from calibrate.compare.metric_errors import MetricErrors
 from calibrate.gate.checks import Check
 from calibrate.gate.verdict import Verdict
 from calibrate.report.markdown import headline_table, verdict_markdown

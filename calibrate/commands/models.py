@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from traces import ConfigError
-from traces.strict.tell import say_text, tell
+from traces.facts import say_json
+from traces.strict.tell import tell
 
 if TYPE_CHECKING:
     from calibrate.command import Traces
@@ -56,7 +56,7 @@ def compare_models(
     document = write_rows(rows, report)
     print_table(console_of(stderr=as_json), table_of(rows))
     if as_json:
-        say_text(json.dumps(document, indent=2, allow_nan=False))
+        say_json(document)
 
 
 def _options_for(model: str, options: Options) -> Options:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 def fit_cost(asked: CalibrateOptions) -> None:
     """Fit a cost to a pair of runs. Raises ConfigError where that stands beside what asks for another fit."""
-    from calibrate.commands.costs import fit_guided_cost, fit_host_cost
+    from calibrate.commands.pair_costs import fit_guided_cost, fit_host_cost
 
     is_guided = asked.old.fit_guided is not None
     option, name = ("--fit-guided", "guided") if is_guided else ("--fit-host", "host")

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from calibrate.compare.errors import MetricErrors
+from calibrate.compare.metric_errors import MetricErrors
 
 LEVEL = 0.05
 

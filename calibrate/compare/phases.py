@@ -19,7 +19,7 @@ from calibrate.compare.bootstrap import (
     interval,
     weighted_sums,
 )
-from calibrate.compare.errors import Bootstrap
+from calibrate.compare.metric_errors import Bootstrap
 from calibrate.compare.pair import PHASES, Pairs
 
 if TYPE_CHECKING:

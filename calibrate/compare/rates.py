@@ -18,7 +18,7 @@ from calibrate.compare.bootstrap import (
     interval,
     weighted_sums,
 )
-from calibrate.compare.errors import Bootstrap
+from calibrate.compare.metric_errors import Bootstrap
 from calibrate.compare.pair import Pairs
 
 RATES = (

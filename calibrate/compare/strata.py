@@ -10,7 +10,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from calibrate.compare.bootstrap import MIN_REQUESTS, Estimate
-from calibrate.compare.errors import Bootstrap, compare
+from calibrate.compare.metric_errors import Bootstrap, compare
 from calibrate.compare.pair import KINDS, Pairs, take
 
 BY = ("prompt_tokens", "output_tokens", "in_flight", "window_s")

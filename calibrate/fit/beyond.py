@@ -18,7 +18,7 @@ from calibrate.compare.bootstrap import LEVEL, Floats
 from calibrate.fit.objective.duty import duty
 from calibrate.fit.objective.fit_trace import FitTrace
 from calibrate.fit.objective.priors import MEMORY, SLOWDOWN, THRESHOLD, Prior
-from calibrate.fit.objective.simulated import simulated
+from calibrate.fit.objective.simulated_trace import simulated
 from calibrate.fit.result import Fit
 from calibrate.fit.uncertainty import Coefficient
 from sim import Blackbox, Extended

@@ -24,7 +24,7 @@ from calibrate.fit.gauss_newton import SHARES, STAIRCASE
 from calibrate.fit.objective.fit_trace import FitTrace
 from calibrate.fit.objective.many_runs import THREADS
 from calibrate.fit.objective.objective import NOISE, log_ratio, robust
-from calibrate.fit.objective.simulated import SimulatedTrace, simulated
+from calibrate.fit.objective.simulated_trace import SimulatedTrace, simulated
 from calibrate.fit.search import Report
 from calibrate.fit.uncertainty import Coefficient
 from calibrate.run_to_run.normal_quantiles import half_width

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from calibrate.compare.bootstrap import Estimate, Floats, block_length, draw_counts, generator_of, interval
 from calibrate.fit.objective.objective import log_ratio
-from calibrate.fit.objective.work import Work, scattered
+from calibrate.fit.objective.repeated_run import Work, scattered
 from calibrate.fit.step_noise import sigma_of
 from calibrate.run_to_run.normal_quantiles import deviation_of_median, half_width
 from traces import TraceError

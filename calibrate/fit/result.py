@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from calibrate.compare.bootstrap import Floats
 from calibrate.fit.model_selection import ComparedModel
 from calibrate.fit.uncertainty import Coefficient
-from calibrate.run_to_run.pace import STATED
+from calibrate.run_to_run.server_pace import STATED
 from replay.twin.fitted import MOST, Pace
 from sim import Extended
 

@@ -9,7 +9,7 @@ from typing import Literal
 
 from calibrate import number_format
 from calibrate.compare.bootstrap import Estimate
-from calibrate.compare.errors import STATISTICS, MetricErrors
+from calibrate.compare.metric_errors import STATISTICS, MetricErrors
 from calibrate.compare.rates import Rate
 from calibrate.compare.strata import Stratum
 

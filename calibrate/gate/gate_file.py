@@ -5,7 +5,7 @@ from __future__ import annotations
 from decimal import Decimal
 from pathlib import Path
 
-from calibrate.compare.errors import METRICS
+from calibrate.compare.metric_errors import METRICS
 from calibrate.compare.rates import RATES
 from calibrate.compare.strata import METRICS as STRATUM_METRICS
 from calibrate.gate.checks import DRIFT, EQUIVALENCE, LIMITED, PER_REQUEST, RATE_LIMITED, ErrorLimit

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from calibrate.compare.bootstrap import Estimate
-from calibrate.compare.errors import MetricErrors
+from calibrate.compare.metric_errors import MetricErrors
 from calibrate.compare.rates import RATES, Rate
 from calibrate.compare.strata import Stratum
 from calibrate.gate.checks import Check, ErrorLimit, Outcome, check_metric, check_rate, check_strata, reach

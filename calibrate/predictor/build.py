@@ -8,10 +8,10 @@ from pathlib import Path
 
 import numpy as np
 
+from calibrate.predictor.component_tables import ComponentTable, StepTables, build_tables
 from calibrate.predictor.components import ESSENTIAL
 from calibrate.predictor.measured import ProfileError, ProfileQuery
 from calibrate.predictor.profiles.sources import Sources, read_profiles
-from calibrate.predictor.tables import ComponentTable, StepTables, build_tables
 from replay.model import Gpu
 from replay.twin import AFTER, StepTableFile
 

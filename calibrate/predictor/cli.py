@@ -14,7 +14,7 @@ from traces.strict.option_table import with_option_tables
 from traces.strict.tell import say, say_text, tell
 
 if TYPE_CHECKING:
-    from calibrate.predictor.tables import ComponentTable, StepTables
+    from calibrate.predictor.component_tables import ComponentTable, StepTables
     from replay.twin import StepTableFile
 
 PATIENCE_S = 2.0

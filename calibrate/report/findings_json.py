@@ -9,7 +9,7 @@ from typing import Any
 
 from calibrate.compare.bootstrap import Estimate
 from calibrate.compare.engine_steps import StepErrors
-from calibrate.compare.errors import MetricErrors
+from calibrate.compare.metric_errors import MetricErrors
 from calibrate.compare.phases import PHASE_NAMES, Origin
 from calibrate.compare.rates import Rate
 from calibrate.compare.saturation import Saturation

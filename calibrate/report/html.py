@@ -6,15 +6,15 @@ from collections.abc import Mapping
 from typing import Any
 
 from calibrate import number_format
-from calibrate.compare.errors import MetricErrors
+from calibrate.compare.metric_errors import MetricErrors
 from calibrate.findings import Calibration
 from calibrate.gate.checks import check_table
 from calibrate.gate.verdict import Verdict
 from calibrate.report import html_errors, html_fit, html_runs
 from calibrate.report.html_errors import BOTH_SIDES, PER_REQUEST
 from calibrate.report.markdown import circumstances
+from calibrate.report.report_tables import is_of_gaps_only
 from calibrate.report.suggested_runs import suggested_runs
-from calibrate.report.tables import is_of_gaps_only
 from calibrate.report.warnings import warnings_of
 from calibrate.verdict_text import verdict_text
 from traces.pages import Headline, Markup, Page, PageSection, PageTable, Prose, bold, inline, listed, render

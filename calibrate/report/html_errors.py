@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from calibrate import number_format
-from calibrate.compare.bootstrap import Estimate
-from calibrate.compare.errors import STATISTICS, MetricErrors
+from calibrate.compare.metric_errors import STATISTICS, MetricErrors
 from calibrate.findings import Calibration
-from calibrate.report import pictures, tables
+from calibrate.report import pictures, report_tables
+from traces.facts import Fact
 from traces.pages import Cell, Figures, PageSection, PageTable, bold, inline, whisker
 
 OBSERVED, SIMULATED = bold("observed", "observed"), bold("simulated", "simulated")
@@ -40,21 +40,21 @@ def distributions(calibration: Calibration, shown: list[str]) -> PageSection:
 def held_out(calibration: Calibration) -> PageSection:
     """Return the tables of held-out errors: by request, by statistic, over the run, and of equivalence."""
     noise = calibration.noise_floor
-    head, rows = tables.rates_table(calibration)
+    head, rows = report_tables.rates_table(calibration)
     parts = [
         per_request_table(calibration.holdout, noise=noise),
         _statistics_table(calibration.holdout, noise=noise),
         PageTable(head=head, rows=rows, align="l" + "r" * (len(head) - 1)),
     ]
     if calibration.equivalence:
-        head, rows = tables.equivalence_table(calibration)
+        head, rows = report_tables.equivalence_table(calibration)
         parts.append(PageTable(head=head, rows=rows, align="lrrrl", wide=False))
     return PageSection(
         title="Held-out errors",
         anchor="errors",
         lead="Errors of single requests, then of each statistic: "
-        f"{tables.reading_of(calibration)}. The dot is the value, the line its interval. "
-        f"{tables.TERMS}.",
+        f"{report_tables.reading_of(calibration)}. The dot is the value, the line its interval. "
+        f"{report_tables.TERMS}.",
         parts=parts,
     )
 
@@ -73,7 +73,7 @@ def _statistics_table(errors: Mapping[str, MetricErrors], *, noise: Mapping[str,
     groups = []
     unit, columns = _times(errors)
     times = iter(zip(*columns, strict=True))
-    for name in tables.shown_metrics(errors):
+    for name in report_tables.shown_metrics(errors):
         found, again = errors[name], noise.get(name)
         groups.append(len(rows))
         for statistic in STATISTICS:
@@ -99,14 +99,14 @@ def _statistics_table(errors: Mapping[str, MetricErrors], *, noise: Mapping[str,
                 ]
             )
     edge = number_format.percent(reach)
-    head = ["", "", *tables.sides(unit), "relative", "interval", *(["noise"] if noise else [])]
+    head = ["", "", *report_tables.sides(unit), "relative", "interval", *(["noise"] if noise else [])]
     align = "llrrrrr" + ("r" if noise else "") + "c"
     return PageTable(head=[*head, f"±{edge}"], rows=rows, align=align, groups=groups[1:])
 
 
 def _times(errors: Mapping[str, MetricErrors]) -> tuple[str, list[list[str]]]:
     """Return the unit of all statistics, and the columns of both sides and their difference in it."""
-    shown = [errors[name] for name in tables.shown_metrics(errors)]
+    shown = [errors[name] for name in report_tables.shown_metrics(errors)]
     return number_format.in_one_unit(
         [found.observed[statistic] for found in shown for statistic in STATISTICS],
         [found.simulated[statistic] for found in shown for statistic in STATISTICS],
@@ -116,56 +116,20 @@ def _times(errors: Mapping[str, MetricErrors]) -> tuple[str, list[list[str]]]:
 
 def per_request_table(errors: Mapping[str, MetricErrors], *, noise: Mapping[str, MetricErrors]) -> PageTable:
     """Return MAPE, bias, correlations and distances by metric, the noise floor's MAPE next to the twin's."""
-    rows: list[list[str | Cell]] = []
-    shown, has_expected = tables.shown_metrics(errors), tables.has_expected(errors)
+    shown = report_tables.shown_metrics(errors)
     unit, (distances,) = number_format.in_one_unit([errors[name].wasserstein_us.value for name in shown])
-    for name, distance in zip(shown, distances, strict=True):
-        found, again = errors[name], noise.get(name)
-        told = not tables.is_of_gaps_only(errors, name)
-        floor = number_format.percent(again.mape.value if again and told else None)
-        rows.append(
-            [
-                number_format.METRIC_NAMES[name],
-                f"{found.n:,}",
-                _with_interval(found.mape) if told else number_format.NONE,
-                *([tables.expected_text(found) if told else number_format.NONE] if has_expected else []),
-                *([floor] if noise else []),
-                _with_interval(found.bias, signed=True) if told else number_format.NONE,
-                Cell(
-                    text=number_format.share(found.pearson_r.value),
-                    aside=_between(found.pearson_r.low, found.pearson_r.high),
-                )
-                if told
-                else number_format.NONE,
-                number_format.share(found.spearman_r.value if told else None),
-                Cell(text=number_format.share(found.ks.value), aside=_between(found.ks.low, found.ks.high)),
-                distance,
-            ]
-        )
-    head = [
-        "per request",
-        "n",
-        "MAPE",
-        *(["expected"] if has_expected else []),
-        *(["noise floor"] if noise else []),
-        "bias per request",
-        "Pearson R",
-        "rank R",
-    ]
-    return PageTable(
-        head=[*head, "KS distance", f"Wasserstein, {unit}"], rows=rows, align="l" + "r" * (len(head) + 1)
-    )
+    facts = [report_tables.metric_facts(errors, noise, name) for name in shown]
+    told = [[fact for fact in each if fact.key not in ("mean", "p99", "distance")] for each in facts]
+    rows = [[*map(_cell, each), distance] for each, distance in zip(told, distances, strict=True)]
+    named = {"metric": "per request", "R": "Pearson R", "KS": "KS distance"}
+    head = [named.get(fact.term or "", fact.term or "") for fact in told[0]]
+    return PageTable(head=[*head, f"Wasserstein, {unit}"], rows=rows, align="l" + "r" * len(head))
 
 
-def _with_interval(each: Estimate, *, signed: bool = False) -> Cell:
-    return Cell(
-        text=number_format.percent(each.value, signed=signed),
-        aside=number_format.percent_interval(each, signed=signed),
-    )
-
-
-def _between(low: float | None, high: float | None) -> str:
-    return "" if low is None else f"{number_format.share(low)} … {number_format.share(high)}"
+def _cell(fact: Fact) -> str | Cell:
+    """Return a figure with its interval beside it; of rank correlations and others' errors without."""
+    is_bare = not fact.aside or fact.key in ("expected", "noise", "spearman_r")
+    return fact.text if is_bare else Cell(text=fact.text, aside=fact.aside)
 
 
 def requests(calibration: Calibration, metrics: list[str]) -> PageSection:
@@ -184,7 +148,7 @@ def requests(calibration: Calibration, metrics: list[str]) -> PageSection:
 
 def kinds(calibration: Calibration) -> PageSection:
     """Return the errors by kind of request."""
-    metrics, names = tables.strata_rows(calibration)
+    metrics, names = report_tables.strata_rows(calibration)
     rows: list[list[str | Cell]] = []
     groups = []
     before = ""

@@ -5,9 +5,8 @@ from __future__ import annotations
 from calibrate import number_format
 from calibrate.findings import Calibration
 from calibrate.fit.beyond import BeyondLoad
-from calibrate.fit.objective.coefficients import UNITS
 from calibrate.fit.result import Fit
-from calibrate.report import pictures_runs, tables
+from calibrate.report import pictures_runs, report_tables
 from calibrate.report.suggested_runs import SuggestedRun
 from traces.pages import (
     Cell,
@@ -66,18 +65,8 @@ def _rows(fit: Fit) -> list[list[str | Cell]]:
             if each.fitted
             else None
         )
-        rows.append(
-            [
-                each.name,
-                number_format.coefficient(each.value),
-                number_format.NONE
-                if each.low is None
-                else f"{number_format.coefficient(each.low)} … {number_format.coefficient(each.high)}",
-                Cell(svg=drawn),
-                UNITS[each.name],
-                "" if each.identifiable else each.reason or "",
-            ]
-        )
+        *cells, unit = report_tables.coefficient_cells(each)
+        rows.append([*cells, Cell(svg=drawn), unit, "" if each.identifiable else each.reason or ""])
     return rows
 
 
@@ -103,10 +92,10 @@ def _told(fit: Fit) -> str:
 
 def _candidates(fit: Fit) -> list[PageTable]:
     """Return the table of the models that were compared, if any."""
-    rows: list[list[str | Cell]] = [list(row) for row in tables.candidate_rows(fit)]
-    caption = f"Models compared on held-out requests. Chosen: {tables.choice_text(fit)}."
+    rows: list[list[str | Cell]] = [list(row) for row in report_tables.candidate_rows(fit)]
+    caption = f"Models compared on held-out requests. Chosen: {report_tables.choice_text(fit)}."
     return (
-        [PageTable(head=list(tables.CANDIDATE_HEAD), rows=rows, align="lrrrl", caption=caption)]
+        [PageTable(head=list(report_tables.CANDIDATE_HEAD), rows=rows, align="lrrrl", caption=caption)]
         if rows
         else []
     )
@@ -114,12 +103,14 @@ def _candidates(fit: Fit) -> list[PageTable]:
 
 def _blackbox(fit: Fit) -> list[PageTable]:
     """Return the table of blackbox's coefficients where another model was chosen."""
-    rows: list[list[str | Cell]] = [list(row) for row in tables.blackbox_rows(fit)]
+    rows: list[list[str | Cell]] = [list(row) for row in report_tables.blackbox_rows(fit)]
     caption = (
         "Blackbox, fitted to the first requests of each trace, for comparison and for stored coefficients."
     )
     return (
-        [PageTable(head=list(tables.BLACKBOX_HEAD), rows=rows, align="lrrl", caption=caption)] if rows else []
+        [PageTable(head=list(report_tables.BLACKBOX_HEAD), rows=rows, align="lrrl", caption=caption)]
+        if rows
+        else []
     )
 
 
@@ -134,7 +125,7 @@ def _correlations(fit: Fit) -> PageTable:
             else:
                 cells.append("" if j > i else "1")
         rows.append(cells)
-    number = f"{fit.condition_number:.3g} ({tables.CONDITION_NUMBER})"
+    number = f"{fit.condition_number:.3g} ({report_tables.CONDITION_NUMBER})"
     caption = f"Correlation of the fitted values; condition number {number}"
     return PageTable(
         head=["", *fit.names], rows=rows, align="l" + "r" * len(fit.names), caption=caption, wide=False
@@ -149,7 +140,7 @@ def _suggested(run: SuggestedRun) -> tuple[Prose, Code]:
 
 def steps(calibration: Calibration) -> PageSection:
     """Return single steps of the engine's log and the twin's."""
-    head, rows = tables.steps_table(calibration)
+    head, rows = report_tables.steps_table(calibration)
     logged = [each for each in calibration.traces if each.steps is not None]
     figures = [
         figure

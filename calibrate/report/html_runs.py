@@ -10,7 +10,7 @@ from calibrate import number_format
 from calibrate.compare.phases import BASES
 from calibrate.compare.served import RateCurve
 from calibrate.findings import Calibration
-from calibrate.report import pictures_runs, tables
+from calibrate.report import pictures_runs, report_tables
 from calibrate.report.html_errors import BOTH_SIDES, OBSERVED, SIMULATED
 from traces.pages import (
     Cell,
@@ -36,7 +36,7 @@ def server(calibration: Calibration) -> PageSection:
     """Return what the server does in absolute numbers, on both sides, and the twin's latency over the rate."""
     held_out = calibration.held_out_traces
     runs = list({id(each): each for each in [*held_out, *calibration.traces]}.values())
-    head, rows, groups = tables.served_table(runs[:MOST_SERVED])
+    head, rows, groups = report_tables.served_table(runs[:MOST_SERVED])
     more = f" The {MOST_SERVED} first of {len(runs)} runs." if len(runs) > MOST_SERVED else ""
     parts: list[Part] = [PageTable(head=head, rows=rows, align="ll" + "r" * (len(head) - 2), groups=groups)]
     curve = calibration.rate_curve
@@ -81,7 +81,11 @@ def load(calibration: Calibration) -> PageSection:
         ),
         parts=[
             Figures(figures=figures, columns=1),
-            PageTable(head=tables.SATURATION_HEAD, rows=tables.saturation_rows(calibration), align="lnrrrl"),
+            PageTable(
+                head=report_tables.SATURATION_HEAD,
+                rows=report_tables.saturation_rows(calibration),
+                align="lnrrrl",
+            ),
         ],
     )
 
@@ -91,7 +95,7 @@ def origin(calibration: Calibration) -> PageSection:
     parts: list[PageTable | Prose] = []
     found = calibration.origin
     if found is not None:
-        head, rows = tables.origin_table(calibration)
+        head, rows = report_tables.origin_table(calibration)
         picture = pictures_runs.mean_request(found)
         drawn = inline("A mean request, ", OBSERVED, " above ", SIMULATED, ": ", picture)
         parts += [Prose(markup=legend(pictures_runs.PART_NAMES)), Prose(markup=drawn)]
@@ -108,7 +112,7 @@ def origin(calibration: Calibration) -> PageSection:
 
 
 def _worst(calibration: Calibration) -> PageTable:
-    head, rows = tables.worst_table(calibration)
+    head, rows = report_tables.worst_table(calibration)
     places = [head.index("observed"), head.index("simulated")]
     drawn: list[list[str | Cell]] = []
     unit, columns = number_format.in_one_unit(
@@ -121,7 +125,7 @@ def _worst(calibration: Calibration) -> PageTable:
         drawn.append([*kept[:-1], *times, kept[-1], Cell(svg=pictures_runs.timeline(each))])
     names = [name for i, name in enumerate(head) if i not in places]
     return PageTable(
-        head=[*names[:-1], *tables.sides(unit)[:2], names[-1], "observed above simulated"],
+        head=[*names[:-1], *report_tables.sides(unit)[:2], names[-1], "observed above simulated"],
         rows=drawn,
         align="l" + "r" * (len(names) + 1) + "l",
         caption=f"The {len(rows)} worst requests by relative error of E2E, each on its own scale",

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 
 from calibrate import number_format
-from calibrate.compare.errors import STATISTICS, MetricErrors
+from calibrate.compare.metric_errors import STATISTICS, MetricErrors
 from calibrate.compare.phases import BASES
 from calibrate.findings import Calibration
-from calibrate.fit.objective.coefficients import UNITS
 from calibrate.fit.result import Fit
 from calibrate.gate.checks import check_table
 from calibrate.gate.verdict import Verdict
-from calibrate.report import tables
+from calibrate.report import report_tables
 from calibrate.report.suggested_runs import SuggestedRun, suggested_runs
 from calibrate.report.warnings import warnings_of
 from calibrate.verdict_text import verdict_text
+from traces.facts import markdown_table
 from traces.strict.escape import markdown, terminal
 
 
@@ -23,7 +23,7 @@ def markdown_of(calibration: Calibration, *, command: str, verdict: Verdict | No
     """Return the report as Markdown, the gate's verdict first where there is one, then the twin's."""
     level = f"{calibration.bootstrap.level:.0%}".replace("%", " %")
     noise = calibration.noise_floor
-    shown = tables.shown_metrics(calibration.holdout)
+    shown = report_tables.shown_metrics(calibration.holdout)
     warned = warnings_of(calibration)
     parts = [
         "# vtwin calibration",
@@ -34,13 +34,13 @@ def markdown_of(calibration: Calibration, *, command: str, verdict: Verdict | No
         + "".join(f" {markdown(line)}." for line in circumstances(calibration)),
         "## Held-out errors",
         headline_table(calibration.holdout, noise=noise),
-        f"{tables.reading_of(calibration)}. {tables.TERMS}.",
+        f"{report_tables.reading_of(calibration)}. {report_tables.TERMS}.",
         *(_statistics(name, calibration.holdout[name], noise=noise.get(name)) for name in shown),
         "## Over the run",
-        table(*tables.rates_table(calibration)),
+        markdown_table(*report_tables.rates_table(calibration)),
     ]
     if calibration.equivalence:
-        parts.append(table(*tables.equivalence_table(calibration)))
+        parts.append(markdown_table(*report_tables.equivalence_table(calibration)))
     if calibration.fit is not None:
         parts += ["## Fit", _fit(calibration.fit)]
         parts += [f"Note: {markdown(each.text())}." for each in (calibration.beyond,) if each is not None]
@@ -50,10 +50,10 @@ def markdown_of(calibration: Calibration, *, command: str, verdict: Verdict | No
     if calibration.strata:
         parts += ["## By kind of request", _strata(calibration)]
     parts += ["## Traces", _traces(calibration), _excluded(calibration)]
-    parts.append(table(tables.SATURATION_HEAD, tables.saturation_rows(calibration)))
-    head, rows = tables.steps_table(calibration)
+    parts.append(markdown_table(report_tables.SATURATION_HEAD, report_tables.saturation_rows(calibration)))
+    head, rows = report_tables.steps_table(calibration)
     if rows:
-        parts += ["## Engine steps", table(head, rows)]
+        parts += ["## Engine steps", markdown_table(head, rows)]
     notes = [
         *calibration.notes,
         *(f"{t.source.name}: {note}" for t in calibration.traces for note in t.notes),
@@ -70,7 +70,7 @@ def verdict_markdown(verdict: Verdict) -> str:
     if verdict.obstacles:
         parts.append("\n".join(f"- {markdown(line)}" for line in verdict.obstacles))
     head, rows = check_table(verdict.checks)
-    parts.append(table(head, rows))
+    parts.append(markdown_table(head, rows))
     return "\n\n".join(parts)
 
 
@@ -106,40 +106,17 @@ def headline_table(
     errors: Mapping[str, MetricErrors], *, noise: Mapping[str, MetricErrors] | None = None
 ) -> str:
     """Return one row per metric: errors per request, of the mean and of p99, correlations and distances."""
-    rows, has_expected = [], tables.has_expected(errors)
-    for name in tables.shown_metrics(errors):
-        found, again = errors[name], (noise or {}).get(name)
-        told = not tables.is_of_gaps_only(errors, name)
-        bias = number_format.percent(found.bias.value, signed=True)
-        rows.append(
-            [
-                number_format.METRIC_NAMES[name],
-                f"{found.n:,}",
-                f"{number_format.percent(found.mape.value)} ({number_format.percent_interval(found.mape)})"
-                if told
-                else number_format.NONE,
-                *([tables.expected_text(found) if told else number_format.NONE] if has_expected else []),
-                *([number_format.percent(again.mape.value if again and told else None)] if noise else []),
-                f"{bias} ({number_format.percent_interval(found.bias, signed=True)})"
-                if told
-                else number_format.NONE,
-                number_format.percent(found.rel_error["mean"].value, signed=True),
-                number_format.percent(found.rel_error["p99"].value, signed=True),
-                number_format.share(found.pearson_r.value if told else None),
-                number_format.share(found.spearman_r.value if told else None),
-                number_format.share(found.ks.value),
-                number_format.duration(found.wasserstein_us.value),
-            ]
-        )
-    beside = [*(["expected"] if has_expected else []), *(["noise floor"] if noise else [])]
-    head = ["metric", "n", "MAPE", *beside, "bias per request", "mean", "p99"]
-    return table([*head, "R", "rank R", "KS", "Wasserstein"], rows)
-
-
-def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Return a Markdown table, its first column to the left, the others to the right."""
-    lines = [list(head), ["---", *["---:"] * (len(head) - 1)], *(list(row) for row in rows)]
-    return "\n".join("| " + " | ".join(markdown(cell) for cell in line) + " |" for line in lines)
+    facts = [
+        report_tables.metric_facts(errors, noise or {}, name) for name in report_tables.shown_metrics(errors)
+    ]
+    rows = [
+        [
+            f"{fact.text} ({fact.aside})" if fact.key in ("mape", "bias") and fact.aside else fact.text
+            for fact in each
+        ]
+        for each in facts
+    ]
+    return markdown_table([fact.term or "" for fact in facts[0]], rows)
 
 
 def _statistics(name: str, found: MetricErrors, *, noise: MetricErrors | None) -> str:
@@ -162,18 +139,18 @@ def _statistics(name: str, found: MetricErrors, *, noise: MetricErrors | None) -
         ]
         for statistic, times in zip(STATISTICS, zip(*columns, strict=True), strict=True)
     ]
-    head = [number_format.METRIC_NAMES[name], *tables.sides(unit), "relative", "interval"]
-    return table([*head, *([] if noise is None else ["noise floor"])], rows)
+    head = [number_format.METRIC_NAMES[name], *report_tables.sides(unit), "relative", "interval"]
+    return markdown_table([*head, *([] if noise is None else ["noise floor"])], rows)
 
 
 def _origin(calibration: Calibration) -> list[str]:
     """Return where the error comes from, and the worst requests."""
     parts = []
     if calibration.origin is not None:
-        parts += ["## Where the error comes from", table(*tables.origin_table(calibration))]
+        parts += ["## Where the error comes from", markdown_table(*report_tables.origin_table(calibration))]
         parts.append(f"Phases: {BASES[calibration.origin.basis]}; {calibration.origin.n:,} requests.")
     if calibration.worst:
-        parts += ["## The worst requests", table(*tables.worst_table(calibration))]
+        parts += ["## The worst requests", markdown_table(*report_tables.worst_table(calibration))]
         parts.append(
             "Times are phases one after another: client and network, queue, prefill, decode; or first token and rest."
         )
@@ -188,28 +165,23 @@ def _suggested(run: SuggestedRun) -> str:
 
 def _fit(fit: Fit) -> str:
     rows = [
-        (
-            each.name,
-            number_format.coefficient(each.value),
-            number_format.NONE
-            if each.low is None
-            else f"{number_format.coefficient(each.low)} … {number_format.coefficient(each.high)}",
-            UNITS[each.name],
-            "yes" if each.identifiable else each.reason or "no",
-        )
+        [*report_tables.coefficient_cells(each), "yes" if each.identifiable else each.reason or "no"]
         for each in fit.coefficients
     ]
     lines = [
-        table(["coefficient", "value", "interval", "unit", "identifiable"], rows),
+        markdown_table(["coefficient", "value", "interval", "unit", "identifiable"], rows),
         f"Async scheduling: {str(fit.config.engine.async_scheduling).lower()}{_schedule(fit)}. "
-        f"Condition number {fit.condition_number:.3g} ({tables.CONDITION_NUMBER}), "
+        f"Condition number {fit.condition_number:.3g} ({report_tables.CONDITION_NUMBER}), "
         f"{fit.num_requests:,} requests, {fit.seconds:.1f} s"
         f"{'' if fit.converged else '; **the search did not converge**'}.",
     ]
-    if compared := tables.candidate_rows(fit):
-        lines += [table(tables.CANDIDATE_HEAD, compared), f"Chosen: {tables.choice_text(fit)}."]
-    if beside := tables.blackbox_rows(fit):
-        lines.append(table(tables.BLACKBOX_HEAD, beside))
+    if compared := report_tables.candidate_rows(fit):
+        lines += [
+            markdown_table(report_tables.CANDIDATE_HEAD, compared),
+            f"Chosen: {report_tables.choice_text(fit)}.",
+        ]
+    if beside := report_tables.blackbox_rows(fit):
+        lines.append(markdown_table(report_tables.BLACKBOX_HEAD, beside))
     return "\n\n".join(lines)
 
 
@@ -221,7 +193,7 @@ def _schedule(fit: Fit) -> str:
 
 
 def _strata(calibration: Calibration) -> str:
-    metrics, kinds = tables.strata_rows(calibration)
+    metrics, kinds = report_tables.strata_rows(calibration)
     rows = [
         [
             *kind,
@@ -236,7 +208,7 @@ def _strata(calibration: Calibration) -> str:
         for kind, each in zip(kinds, calibration.strata, strict=True)
     ]
     head = ["by", "which", "n", *(f"{number_format.METRIC_NAMES[m]} MAPE (bias)" for m in metrics)]
-    return table(head, rows)
+    return markdown_table(head, rows)
 
 
 def _traces(calibration: Calibration) -> str:
@@ -244,7 +216,7 @@ def _traces(calibration: Calibration) -> str:
         (each.source.name, each.role, f"{len(each.source.trace):,}", f"{len(each.pairs):,}")
         for each in calibration.traces
     ]
-    return table(["trace", "role", "requests", "compared"], rows)
+    return markdown_table(["trace", "role", "requests", "compared"], rows)
 
 
 def _excluded(calibration: Calibration) -> str:

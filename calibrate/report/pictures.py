@@ -8,8 +8,8 @@ import numpy as np
 
 from calibrate import number_format
 from calibrate.compare.bootstrap import Floats
-from calibrate.compare.errors import METRICS
 from calibrate.compare.gaps import one_basis
+from calibrate.compare.metric_errors import METRICS
 from calibrate.compare.pair import Pairs
 from calibrate.compare.samples import WeightedSample
 from traces.pages import (

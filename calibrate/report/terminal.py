@@ -9,11 +9,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from calibrate import number_format
-from calibrate.compare.errors import MetricErrors
+from calibrate.compare.metric_errors import MetricErrors
 from calibrate.findings import Calibration
-from calibrate.fit.objective.coefficients import UNITS
 from calibrate.fit.result import Fit
-from calibrate.report import tables
+from calibrate.report import report_tables
 from traces.strict.escape import terminal
 
 if TYPE_CHECKING:
@@ -97,25 +96,25 @@ def tables_of(calibration: Calibration) -> list[Table]:
             calibration.holdout,
             calibration.noise_floor,
             title=f"errors: {calibration.unseen}",
-            caption=tables.reading_of(calibration),
+            caption=report_tables.reading_of(calibration),
         ),
-        _table("", *tables.rates_table(calibration)),
+        _table("", *report_tables.rates_table(calibration)),
     ]
     if calibration.equivalence:
-        found.append(_table("", *tables.equivalence_table(calibration)))
+        found.append(_table("", *report_tables.equivalence_table(calibration)))
     if calibration.fit is not None:
         found.append(_coefficients(calibration.fit))
-        if compared := tables.candidate_rows(calibration.fit):
+        if compared := report_tables.candidate_rows(calibration.fit):
             found.append(
                 _table(
                     "latency models compared",
-                    tables.CANDIDATE_HEAD,
+                    report_tables.CANDIDATE_HEAD,
                     compared,
-                    caption=f"chosen: {tables.choice_text(calibration.fit)}",
+                    caption=f"chosen: {report_tables.choice_text(calibration.fit)}",
                 )
             )
-        if beside := tables.blackbox_rows(calibration.fit):
-            found.append(_table("blackbox, not chosen", ("", *tables.BLACKBOX_HEAD[1:]), beside))
+        if beside := report_tables.blackbox_rows(calibration.fit):
+            found.append(_table("blackbox, not chosen", ("", *report_tables.BLACKBOX_HEAD[1:]), beside))
     if calibration.excluded:
         left_out = [
             (number_format.reason(name), f"{count:,}") for name, count in calibration.excluded.items()
@@ -128,30 +127,32 @@ def _errors(
     errors: dict[str, MetricErrors], noise: dict[str, MetricErrors], *, title: str, caption: str
 ) -> Table:
     rows = []
-    has_expected = tables.has_expected(errors)
-    shown = tables.shown_metrics(errors)
+    shown = report_tables.shown_metrics(errors)
     unit, means = number_format.in_one_unit(
         [errors[name].observed["mean"] for name in shown], [errors[name].simulated["mean"] for name in shown]
     )
     for name, both in zip(shown, zip(*means, strict=True), strict=True):
-        found, again = errors[name], noise.get(name)
-        told = not tables.is_of_gaps_only(errors, name)
+        facts = {fact.key: fact for fact in report_tables.metric_facts(errors, noise, name)}
+        beside = [fact for key, fact in facts.items() if key in ("expected", "noise")]
         rows.append(
             (
-                number_format.METRIC_NAMES[name],
-                f"{found.n:,}",
-                *both,
-                number_format.percent(found.rel_error["mean"].value, signed=True),
-                number_format.percent(found.mape.value if told else None),
-                number_format.percent_interval(found.mape) if told else number_format.NONE,
-                *([tables.expected_text(found) if told else number_format.NONE] if has_expected else []),
-                *([number_format.percent(again.mape.value if again and told else None)] if noise else []),
-                number_format.percent(found.bias.value if told else None, signed=True),
-                number_format.share(found.pearson_r.value if told else None),
+                *(facts["name"].text, facts["n"].text, *both, facts["mean"].text, facts["mape"].text),
+                *(facts["mape"].aside or number_format.NONE, *(fact.text for fact in beside)),
+                *(facts["bias"].text, facts["pearson_r"].text),
             )
         )
-    beside = [*(["expected"] if has_expected else []), *(["noise"] if noise else [])]
-    head = ["metric", "n", *tables.sides(unit)[:2], "error", "MAPE", "90 %", *beside, "bias per request", "R"]
+    names = [(fact.term or "").removesuffix(" floor") for fact in beside]
+    head = [
+        "metric",
+        "n",
+        *report_tables.sides(unit)[:2],
+        "error",
+        "MAPE",
+        "90 %",
+        *names,
+        "bias per request",
+        "R",
+    ]
     return _table(title, head, rows, caption=caption)
 
 
@@ -188,15 +189,7 @@ def headline(calibration: Calibration) -> str:
 
 def _coefficients(fit: Fit) -> Table:
     rows = [
-        (
-            each.name,
-            number_format.coefficient(each.value),
-            number_format.NONE
-            if each.low is None
-            else f"{number_format.coefficient(each.low)} … {number_format.coefficient(each.high)}",
-            UNITS[each.name],
-            "" if each.identifiable else each.reason or "",
-        )
+        [*report_tables.coefficient_cells(each), "" if each.identifiable else each.reason or ""]
         for each in fit.coefficients
     ]
     return _table(

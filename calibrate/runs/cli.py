@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated
 
@@ -10,6 +9,7 @@ import typer
 
 from traces import terminal_width
 from traces.console.options import JsonOption
+from traces.facts import say_json
 from traces.strict.tell import say_text, tell
 
 
@@ -40,6 +40,6 @@ def compare(
     for note in found.notes:
         tell(f"note: {note}")
     if as_json:
-        say_text(json.dumps(document(found, tool_version=tool_version()), indent=2, allow_nan=False))
+        say_json(document(found, tool_version=tool_version()))
         return
     say_text(table(found, width=terminal_width()))

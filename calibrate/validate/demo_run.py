@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, cast
 
 from calibrate.validate import demo as plan
+from calibrate.validate.command_steps import RunCommand
 from calibrate.validate.emulated import serving
 from calibrate.validate.options import DemoOptions
-from calibrate.validate.steps import RunCommand
 from traces import make_folder, write_text
 from traces.strict.tell import say, tell
 

@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from calibrate.validate.steps import show
+from calibrate.validate.command_steps import show
 from traces import ServerError, VtwinError
 from traces.strict.tell import tell
 

@@ -6,9 +6,9 @@ import shlex
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from calibrate.validate.command_steps import RunCommand, show
 from calibrate.validate.options import ValidateOptions
 from calibrate.validate.plan import ValidationPlan, busy_rate, capacity_note, capacity_observation
-from calibrate.validate.steps import RunCommand, show
 from traces import ServerError, make_folder, read_trace, write_text
 from traces.strict.tell import say, tell
 

@@ -8,7 +8,7 @@ import orjson
 
 from observe.plan.local_tokenizer import LocalTokenizer
 from observe.plan.prompts import COMMON_WORDS, Prompts, TokenPrompts, WordPrompts
-from observe.response.fields import token_count
+from observe.response.stated_values import token_count
 from observe.senders.endpoint import PATHS, Api
 from observe.server.http_client import ServerClient, WholeAnswer
 from traces import ConfigError

@@ -34,7 +34,8 @@ class SendPlan:
 
     ``due_us``: µs from the run's start; None where an answer plus ``think_us`` decides: in a closed loop beyond
     the first round, and in a session. ``chains``: row numbers, those of a session together, by due time.
-    ``waits_for``: in sessions that branch, the rows whose answers a row waits for (see ``observe.run.session_tree``).
+    ``waits_for``: in sessions that branch, the rows whose answers a row waits for
+    (``observe.run.branching_session``).
     ``extends_row``: the row whose prompt and answer a row's prompt builds on (see ``observe.plan.conversations``).
     ``notes``: what is sent otherwise.
     """

@@ -32,7 +32,7 @@ from observe.processes.progress_reports import ProgressTotals, add_up
 from observe.record.recorder import AnswerCounts
 from observe.result.client_verdict import process_info
 from observe.run.dispatch import RunFacts
-from observe.run.progress import Progress
+from observe.run.run_counts import Progress
 from observe.senders.exchange import monotonic_ns
 from observe.settings import Settings
 from traces import ProcessInfo, TraceError

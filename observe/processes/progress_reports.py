@@ -11,7 +11,7 @@ import numpy as np
 
 from observe.processes.messages import CounterReport
 from observe.record.recorder import AnswerCounts
-from observe.run.progress import LogHistogram, Progress
+from observe.run.run_counts import LogHistogram, Progress
 
 _OF_THE_RUN = frozenset({"num_planned", "num_at_once", "peak_in_flight"})
 """Whole numbers of ``Progress`` that are no sums of the processes' own."""

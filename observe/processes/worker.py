@@ -29,7 +29,7 @@ from observe.processes.messages import (
 from observe.processes.progress_reports import Reporter
 from observe.record.live_trace import LiveTrace
 from observe.result.client_verdict import process_info
-from observe.run.progress import Progress
+from observe.run.run_counts import Progress
 from traces import TraceError
 
 _REPORT_EVERY_S = 0.25

@@ -47,8 +47,8 @@ class ReceiveOptions:
 @with_option_tables
 def receive(asked: ReceiveOptions) -> None:
     """Take vLLM's spans over OTLP/HTTP and record a trace of its requests, a file an hour, until Ctrl-C."""
-    from observe.receive.server import run_receiver
-    from observe.receive.windows import Windows, check_output
+    from observe.receive.receiver import run_receiver
+    from observe.receive.time_windows import Windows, check_output
     from traces import ConfigError
 
     if not LEAST_S <= asked.every <= MOST_S:

@@ -12,7 +12,7 @@ from observe.record.trace_row import failure_of
 from observe.response.reading import Reading, Reply
 from observe.response.stream_reader import StreamReader
 from observe.response.unstreamed import read_unstreamed
-from observe.run.progress import Progress
+from observe.run.run_counts import Progress
 from observe.run.sent_request import SentRequest
 from observe.senders.exchange import Exchange
 from traces import TraceError

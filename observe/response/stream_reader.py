@@ -21,9 +21,9 @@ from typing import Any
 
 import orjson
 
-from observe.response.fields import milliseconds, short_text, stated, token_count, token_ids
 from observe.response.reading import Reading, Reply, ServerTimings
 from observe.response.sse import SseParser
+from observe.response.stated_values import milliseconds, short_text, stated, token_count, token_ids
 
 _loads = orjson.loads
 _DONE = b"[DONE]"

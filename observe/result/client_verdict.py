@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from observe.plan.send_plan import SendPlan
 from observe.run.dispatch import RunFacts
-from observe.run.progress import LogHistogram, Progress
+from observe.run.run_counts import LogHistogram, Progress
 from traces import ProcessInfo, is_from_start
 
 BOUNDS: Mapping[str, float] = {

@@ -8,6 +8,7 @@ from typing import Any
 from observe.result.client_verdict import BOUNDS
 from observe.result.json_document import ClientSummary, Distribution, ObservedSummary
 from traces import AS_DRAWN, Attainment, Goodput, four_digits, tail_text
+from traces.facts import term_lines
 from traces.strict.escape import terminal
 
 _SHOWN_ERRORS = 5
@@ -45,7 +46,7 @@ def table(summary: ObservedSummary) -> str:
     label = max((len(name) for name, _, _ in shown), default=0)
     head = " " * label + "".join(f"{name:>{_COLUMN}}" for name in ("mean", "p50", "p90", "p95", "p99"))
     figures = [_row(*each, label) for each in shown]
-    return "\n".join(map(terminal, [*(f"{name:<12}{text}" for name, text in facts), *errors, head, *figures]))
+    return "\n".join(map(terminal, [*term_lines(facts), *errors, head, *figures]))
 
 
 def _tail(summary: ObservedSummary) -> list[tuple[str, str]]:

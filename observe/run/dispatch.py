@@ -13,11 +13,11 @@ from itertools import islice, pairwise
 from observe.plan.chains import Chain
 from observe.plan.conversations import Conversation, Replies
 from observe.plan.send_plan import SendPlan
+from observe.run.branching_session import SessionUnderWay
 from observe.run.in_flight_counts import InFlightCounter
 from observe.run.pacer import Pacer
-from observe.run.progress import Progress
+from observe.run.run_counts import Progress
 from observe.run.sent_request import SentRequest
-from observe.run.session_tree import SessionUnderWay
 from observe.run.timeouts import overdue_reason
 from observe.senders.exchange import Clock, Exchange, Held, Sender, answer_limit, monotonic_ns
 from observe.senders.retry import is_retryable, pause_s

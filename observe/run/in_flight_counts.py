@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from observe.run.progress import Progress
+from observe.run.run_counts import Progress
 from observe.senders.exchange import Exchange
 
 _EVENT = b"data:"

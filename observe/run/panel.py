@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TextIO
 
 from observe.plan.send_plan import SendPlan
-from observe.run.progress import LogHistogram, Progress
+from observe.run.run_counts import LogHistogram, Progress
 from observe.senders.exchange import Clock, monotonic_ns
 
 _LINE_EVERY_S = 5.0

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from traces.facts import say_json
 from traces.strict.tell import say_text, tell
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def selfcheck(
     report = run_on_fastest_loop(lambda: _measure(quick=quick, processes=processes))
     say_text(report.table(), err=as_json)
     if as_json:
-        say_text(json.dumps(report.document(), indent=2))
+        say_json(report.document())
     if strict and not report.all_met:
         raise typer.Exit(EXIT_NEGATIVE)
 

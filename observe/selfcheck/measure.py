@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from observe.plan.send_plan import SendPlan
-    from observe.run.progress import Progress
+    from observe.run.run_counts import Progress
     from traces import Trace
 
 TOKENS = 128

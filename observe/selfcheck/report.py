@@ -27,6 +27,9 @@ _LATE_US = 10_000
 """A server that writes its first tokens later than this, at p99, is what set the pace."""
 
 
+COST_NAMES = ("CPU per event, one packet each, 256 streams", "events per CPU second, answers in one packet")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredFigure:
     """One measured number. ``bar``: what it should keep to, ``sense`` on which side; None: just told.
@@ -128,7 +131,7 @@ async def examine(
     client = stamps.trace.header.client
     return Report(
         figures=(
-            *_costs(packets, whole),
+            *_costs(packets, whole, names=COST_NAMES, peers="40 (vllm bench) to 370 (guidellm)"),
             *_stamp_errors(stamps),
             *_pacing(paced, number=number),
             memory,
@@ -178,27 +181,16 @@ def _cpu_name() -> str:
         return platform.machine()
 
 
-def _costs(packets: Checked, whole: Checked) -> tuple[MeasuredFigure, ...]:
+def _costs(
+    packets: Checked, whole: Checked, *, names: tuple[str, str], peers: str = ""
+) -> tuple[MeasuredFigure, ...]:
+    """Return what events cost in packets of their own, and how many there are a second where answers come whole."""
+    cpu_us = packets.observation.cpu_s / packets.num_events * 1e6
+    of_cpu, of_wall = whole.num_events / whole.observation.cpu_s, whole.num_events / whole.stretch.wall_s
     return (
-        MeasuredFigure(
-            name="CPU per event, one packet each, 256 streams",
-            value=packets.observation.cpu_s / packets.num_events * 1e6,
-            unit="µs",
-            bar=25,
-            peers="40 (vllm bench) to 370 (guidellm)",
-        ),
-        MeasuredFigure(
-            name="events per CPU second, answers in one packet",
-            value=whole.num_events / whole.observation.cpu_s,
-            unit="1/s",
-            bar=150_000,
-            sense="at least",
-        ),
-        MeasuredFigure(
-            name="  the same per second of wall time",
-            value=whole.num_events / whole.stretch.wall_s,
-            unit="1/s",
-        ),
+        MeasuredFigure(name=names[0], value=cpu_us, unit="µs", bar=25, peers=peers),
+        MeasuredFigure(name=names[1], value=of_cpu, unit="1/s", bar=150_000, sense="at least"),
+        MeasuredFigure(name="  the same per second of wall time", value=of_wall, unit="1/s"),
     )
 
 
@@ -207,12 +199,10 @@ async def _memory(server: ReferenceClient, *, quick: bool, tell: Callable[[str],
     short, long = (300, 1500) if quick else (1000, 5000)
     tell(f"memory over {short:,} and over {long:,} requests")
     runs = [await server.check(users(64, n, prompt=1), coalesced=True) for n in (short, short, long)]
-    extended_prompt = (
-        runs[2].stretch.grown_bytes - runs[1].stretch.grown_bytes
-    )  # the first run fills the pools
+    grown = runs[2].stretch.grown_bytes - runs[1].stretch.grown_bytes  # the first run fills the pools
     return MeasuredFigure(
         name="memory growth per request",
-        value=max(extended_prompt, 0) / (long - short),
+        value=max(grown, 0) / (long - short),
         unit="bytes",
         bar=1024,
     )
@@ -225,26 +215,8 @@ async def _together(
     tell(f"{processes} processes: 256 streams, then answers in one packet")
     packets = await server.check(users(256, 256 if quick else 768), processes=processes)
     whole = await server.check(users(64, 300 if quick else 1000), coalesced=True, processes=processes)
-    return (
-        MeasuredFigure(
-            name=f"{processes} processes: CPU per event, 256 streams",
-            value=packets.observation.cpu_s / packets.num_events * 1e6,
-            unit="µs",
-            bar=25,
-        ),
-        MeasuredFigure(
-            name="  events per CPU second, one packet",
-            value=whole.num_events / whole.observation.cpu_s,
-            unit="1/s",
-            bar=150_000,
-            sense="at least",
-        ),
-        MeasuredFigure(
-            name="  the same per second of wall time",
-            value=whole.num_events / whole.stretch.wall_s,
-            unit="1/s",
-        ),
-    )
+    names = (f"{processes} processes: CPU per event, 256 streams", "  events per CPU second, one packet")
+    return _costs(packets, whole, names=names)
 
 
 def _stamp_errors(checked: Checked) -> tuple[MeasuredFigure, ...]:

@@ -12,7 +12,7 @@ from aiohttp.connector import Connection
 
 from observe.senders.endpoint import Endpoint
 from observe.senders.exchange import MOST_HEADS, Clock, Exchange, monotonic_ns
-from observe.senders.resolve import Resolver, unresolved
+from observe.senders.name_resolution import Resolver, unresolved
 from observe.senders.retry import retry_after_s
 from observe.senders.shortage import is_own_shortage, own_shortage
 from observe.senders.tls import tls_fault, verification

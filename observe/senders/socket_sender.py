@@ -13,8 +13,8 @@ from urllib.parse import urlsplit
 from observe.senders.connection import Connection
 from observe.senders.endpoint import Endpoint
 from observe.senders.exchange import Clock, Exchange, monotonic_ns
+from observe.senders.name_resolution import Address, Resolver, unresolved
 from observe.senders.receive_timestamps import Receiver
-from observe.senders.resolve import Address, Resolver, unresolved
 from observe.senders.shortage import is_own_shortage, own_shortage
 
 _KEEPALIVE_NS = 4_000_000_000

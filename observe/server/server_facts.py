@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from observe.response.fields import short_text, token_count
+from observe.response.stated_values import short_text, token_count
 from observe.server.http_client import ServerClient, WholeAnswer
 from observe.server.prometheus_text import Sample, parse_metrics
 from observe.server.server_metrics import learn_from_metrics, speaks_vllm

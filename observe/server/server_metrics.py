@@ -6,7 +6,7 @@ import math
 import re
 from collections.abc import Mapping
 
-from observe.response.fields import short_text
+from observe.response.stated_values import short_text
 from observe.server.prometheus_text import Sample
 from traces import CounterReading, ServerInfo, SpecDecode
 

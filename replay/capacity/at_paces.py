@@ -15,8 +15,8 @@ from replay.search.load import load_of
 from traces import RunLimit
 
 if TYPE_CHECKING:
-    from replay.search.draws import Drawing
-    from replay.twin.config import TwinConfig
+    from replay.search.workload_draws import Drawing
+    from replay.twin.twin_config import TwinConfig
     from traces import Trace
 
 DRAWN = 20_000

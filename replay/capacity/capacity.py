@@ -27,13 +27,13 @@ from replay.search.highest import (
 )
 from replay.search.load import load_of, loads_of
 from replay.t_interval import half_width
-from replay.twin.config import with_pools
+from replay.twin.twin_config import with_pools
 from sim import UNBOUNDED, EngineConfig, InvalidConfig
 from traces import RunLimit
 
 if TYPE_CHECKING:
-    from replay.search.draws import Drawing
-    from replay.twin.config import TwinConfig
+    from replay.search.workload_draws import Drawing
+    from replay.twin.twin_config import TwinConfig
     from traces import Trace
 
 ROUGHLY = 0.02

@@ -21,7 +21,7 @@ def capacity(workload: WorkloadOptions, asked: CapacityOptions) -> None:
     from replay.capacity.command import show_one, show_several
     from replay.capacity.question import drawn
     from replay.ready import prepare_engine
-    from replay.search.draws import searchable, tell_too_long
+    from replay.search.workload_draws import searchable, tell_too_long
     from replay.twins import load_twins
     from replay.variants.command import variants_from
     from traces import ConfigError, check_place, parse_run_slo

@@ -2,29 +2,24 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from replay.capacity.capacity import Capacity, short_run_note
 from replay.capacity.question import searched_capacity
-from replay.capacity.text import column, document, lines, step_scatter
+from replay.capacity.text import capacity_document, column_facts, lines
 from replay.progress import working
-from replay.search.draws import lengths_text
-from replay.variants.side_by_side import (
-    mark_unanswered,
-    side_by_side,
-    unanswered_facts,
-    unanswered_lines,
-)
+from replay.search.workload_draws import lengths_text
+from replay.variants.no_answer import mark_unanswered, unanswered_facts, unanswered_lines
 from replay.variants.simulated import Variant
 from traces import RunLimit, terminal_width, tool_version
-from traces.strict.tell import say, say_text, tell, tell_note
+from traces.facts import columns_of, say_answer, side_by_side
+from traces.strict.tell import tell, tell_note
 
 if TYPE_CHECKING:
     from replay.capacity.options import CapacityOptions
-    from replay.search.draws import Drawing
-    from replay.twin.config import TwinConfig
+    from replay.search.workload_draws import Drawing
+    from replay.twin.twin_config import TwinConfig
     from traces import Trace
 
 
@@ -43,36 +38,23 @@ def show_one(
     found, notes = _search(
         traces, twin, limits, with_binding=not asked.no_binding, drawing=drawing, with_curve=True
     )
-    warnings, num_requests = [*twin.notes, *notes], found.num_requests
     lengths = lengths_text(traces[0])
     if asked.report is not None:
         from replay.capacity.page import write_page
 
-        write_page(
-            asked.report,
-            found,
-            limits,
-            twin=twin,
-            num_requests=num_requests,
-            lengths=lengths,
-            notes=warnings,
-        )
+        write_page(asked.report, found, limits, twin=twin, lengths=lengths, notes=[*twin.notes, *notes])
         tell(f"wrote {asked.report}")
-    if asked.as_json:
-        told = document(
-            found,
-            limits,
-            num_requests=num_requests,
-            scatter=step_scatter(twin),
-            tool_version=tool_version(),
-            warnings=warnings,
-        )
-        told["unanswered"] = twin.unanswered_document
-        say_text(json.dumps(told, indent=2, allow_nan=False))
-    else:
-        shown = unanswered_facts(twin.unanswered_keys)
-        shown += lines(found, limits, twin=twin, num_requests=num_requests, lengths=lengths)
-        say(*shown)
+    say_answer(
+        lambda: {
+            **capacity_document(found, limits, twin=twin, notes=notes),
+            "unanswered": twin.unanswered_document,
+        },
+        lambda: [
+            *unanswered_facts(twin.unanswered_keys),
+            *lines(found, limits, twin=twin, lengths=lengths),
+        ],
+        as_json=asked.as_json,
+    )
     return found.rate_per_s is not None
 
 
@@ -96,25 +78,20 @@ def show_several(
             with_curve=False,
         )
         rates.append(found.rate_per_s)
-        columns.append({**variant.varied, **column(found, limits)})
-        of_one = document(
-            found,
-            limits,
-            num_requests=found.num_requests,
-            scatter=step_scatter(variant.twin),
-            tool_version=tool_version(),
-            warnings=[*variant.twin.notes, *notes],
-        )
+        [figures] = columns_of([column_facts(found, limits)])
+        columns.append({**variant.varied, **figures})
         what = {"set": dict(variant.settings), "unanswered": variant.twin.unanswered_document}
+        of_one = capacity_document(found, limits, twin=variant.twin, notes=notes)
         told.append({"name": variant.name, **what, **of_one})
-    if asked.as_json:
-        whole = {"schema_version": 1, "tool_version": tool_version(), "variants": told}
-        say_text(json.dumps(whole, indent=2, allow_nan=False))
-    else:
-        unanswered = [each.twin.unanswered_keys for each in variants]
-        say_text(side_by_side(mark_unanswered(columns, unanswered), width=terminal_width()))
-        for line in unanswered_lines(unanswered):
-            say("", line)
+    unanswered = [each.twin.unanswered_keys for each in variants]
+    say_answer(
+        lambda: {"schema_version": 1, "tool_version": tool_version(), "variants": told},
+        lambda: [
+            *side_by_side(mark_unanswered(columns, unanswered), width=terminal_width()).splitlines(),
+            *(told for line in unanswered_lines(unanswered) for told in ("", line)),
+        ],
+        as_json=asked.as_json,
+    )
     return any(rate is not None for rate in rates)
 
 

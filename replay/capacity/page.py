@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from replay.capacity.capacity import Capacity
-from replay.capacity.text import facts_of, marked
+from replay.capacity.text import facts_of, rate_facts
 from replay.search.evaluation import CURVE
 from traces import RunLimit, shown_time, tool_version, write_text
+from traces.facts import head_of, row_of
 from traces.pages import (
     Cell,
     Chart,
@@ -35,7 +36,7 @@ from traces.pages import (
 )
 
 if TYPE_CHECKING:
-    from replay.twin.config import TwinConfig
+    from replay.twin.twin_config import TwinConfig
     from traces.pages import Scale
 
 NAMES = {
@@ -53,12 +54,11 @@ def write_page(
     limits: Sequence[RunLimit],
     *,
     twin: TwinConfig,
-    num_requests: int,
     lengths: str,
     notes: Sequence[str] = (),
 ) -> None:
     """Write the page. Raises ConfigError where the file cannot be written."""
-    page = page_of(found, limits, twin=twin, num_requests=num_requests, lengths=lengths, notes=notes)
+    page = page_of(found, limits, twin=twin, lengths=lengths, notes=notes)
     write_text(path, page, option="--report")
 
 
@@ -67,12 +67,11 @@ def page_of(
     limits: Sequence[RunLimit],
     *,
     twin: TwinConfig,
-    num_requests: int,
     lengths: str,
     notes: Sequence[str] = (),
 ) -> str:
     """Return the page as one HTML document that needs no other file."""
-    facts = facts_of(found, limits, twin=twin, num_requests=num_requests, lengths=lengths)
+    facts = facts_of(found, limits, twin=twin, lengths=lengths)
     sections = [_warnings(notes)] if notes else []
     if found.curve:
         sections += [_curves(found, limits), _table(found, limits)]
@@ -102,13 +101,12 @@ def _headlines(found: Capacity, limits: Sequence[RunLimit]) -> list[Headline]:
     shown = [] if found.rate_per_s is None else [_capacity_headline(found)]
     for each in limits:
         value = at.values_us[each.name]
+        kept = "✓ within" if value <= each.limit_us else "✗ above"
         shown.append(
             Headline(
                 label=f"{each.name} {'at an idle server' if found.rate_per_s is None else 'at capacity'}",
                 value=shown_time(value),
-                details=(
-                    f"{'✓ within' if value <= each.limit_us else '✗ above'} {shown_time(each.limit_us)}",
-                ),
+                details=(f"{kept} {shown_time(each.limit_us)}",),
             )
         )
     return shown
@@ -176,22 +174,12 @@ def _capacity_rule(found: Capacity, low: float, high: float) -> Rule:
 
 
 def _table(found: Capacity, limits: Sequence[RunLimit]) -> PageSection:
-    head = [
-        "requests/s",
-        *(each.name for each in limits),
-        "TTFT p50",
-        "TPOT p50",
-        "E2E p50",
-        "tokens/s",
-        "met",
-    ]
+    keys = ("rate", "values_us", *(f"{name}_us.p50" for name in CURVE), "output_token_throughput", "met")
     rows: list[list[str | Cell]] = []
     for each in found.curve:
-        values = [marked(each, limit) for limit in limits]
-        medians = [shown_time(each.curve_us[name][0]) for name in CURVE]
-        is_met = found.is_met(each, limits)
         tint = 0.12 if each.rate_per_s == found.rate_per_s else 0.0
-        row = [f"{each.rate_per_s:.4g}", *values, *medians, f"{each.output_tokens_per_s:,.0f}"]
-        rows.append([*(Cell(text=text, tint=tint) for text in row), "✓" if is_met else "✗"])
+        *cells, is_met = row_of(rate_facts(each, found, limits), keys)
+        rows.append([*(Cell(text=text, tint=tint) for text in cells), is_met])
+    head = head_of(rate_facts(found.curve[0], found, limits), keys)
     parts: list[Part] = [PageTable(head=head, rows=rows, align="r" * (len(head) - 1) + "c")]
     return PageSection(title="Rates", anchor="rates", parts=parts)

@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING
 from replay.capacity.at_paces import with_pace
 from replay.capacity.capacity import Capacity, capacity_of_draws
 from replay.ready import prepare_engine
-from replay.search.draws import Drawing, drawing_of, draws, length_span, searchable
 from replay.search.seeds import DEFAULT_SEEDS, MOST_SEEDS
+from replay.search.workload_draws import Drawing, drawing_of, draws, length_span, searchable
 from replay.twin.fitted.fitted_range import extrapolation_note, rate_of_each
 from traces import RunLimit, parse_run_slo
 from traces.workload import WorkloadOptions
 
 if TYPE_CHECKING:
-    from replay.twin.config import TwinConfig
+    from replay.twin.twin_config import TwinConfig
     from traces import Trace
 
 

@@ -8,10 +8,23 @@ from typing import TYPE_CHECKING
 
 from replay.capacity.capacity import BURSTS, STEP_TIME, Binding, Capacity
 from replay.search.evaluation import FAILED, SETTLING, THROUGHPUT, TOO_SHORT, Evaluation
-from traces import RunLimit, counted, or_null, shown_time
+from traces import RunLimit, counted, shown_time, tool_version
+from traces.facts import (
+    Fact,
+    aligned,
+    count,
+    document,
+    frac,
+    mark,
+    of_limit,
+    per_s,
+    row_of,
+    term_lines,
+    whole,
+)
 
 if TYPE_CHECKING:
-    from replay.twin.config import TwinConfig
+    from replay.twin.twin_config import TwinConfig
     from sim import EngineConfig
 
 SCHEMA_VERSION = 1
@@ -35,22 +48,17 @@ SHORT_NAMES = {
 TWICE = {"seats": "seats", "kv_blocks": "KV blocks", "token_budget": "token budget", "all": "all"}
 
 
-def document(
+def capacity_document(
     found: Capacity,
     limits: Sequence[RunLimit],
     *,
-    num_requests: int,
-    scatter: float,
-    tool_version: str,
-    warnings: Sequence[str] = (),
+    twin: TwinConfig,
+    notes: Sequence[str],
 ) -> dict[str, object]:
-    """Return the JSON document; rates in requests/s, times in µs, null where nothing is known.
-
-    ``scatter``: of the twin's steps (``step_scatter``).
-    """
+    """Return the JSON document; rates in requests/s, times in µs, null where nothing is known."""
     return {
         "schema_version": SCHEMA_VERSION,
-        "tool_version": tool_version,
+        "tool_version": tool_version(),
         "rate": found.rate_per_s,
         "low": found.low,
         "high": found.high,
@@ -62,26 +70,37 @@ def document(
         "binding": None
         if found.binding is None
         else {"resource": found.binding.resource, "rate_with_twice": found.binding.with_twice},
-        "num_requests": num_requests,
-        "step_scatter": scatter,
-        "evaluations": [_evaluation(each, found, limits) for each in found.evaluations],
-        "warnings": list(warnings),
+        "num_requests": found.num_requests,
+        "step_scatter": step_scatter(twin),
+        "evaluations": [document(rate_facts(each, found, limits)) for each in found.evaluations],
+        "warnings": [*twin.notes, *notes],
     }
 
 
-def _evaluation(each: Evaluation, found: Capacity, limits: Sequence[RunLimit]) -> dict[str, object]:
-    return {
-        "rate": each.rate_per_s,
-        "met": found.is_met(each, limits),
-        "values_us": {name: or_null(value) for name, value in each.values_us.items()},
-        "failed_frac": each.failed_frac,
-        "output_token_throughput": each.output_tokens_per_s,
-        "num_preemptions": each.num_preemptions,
-        **{
-            f"{name}_us": {"p50": or_null(median), "p99": or_null(p99)}
-            for name, (median, p99) in each.curve_us.items()
-        },
-    }
+def rate_facts(each: Evaluation, found: Capacity, limits: Sequence[RunLimit]) -> list[Fact]:
+    """Return what was found at a rate."""
+    return [
+        Fact("rate", "requests/s", each.rate_per_s, per_s),
+        Fact("met", "met", found.is_met(each, limits), mark),
+        *(of_limit(each.values_us[limit.name], limit) for limit in limits),
+        Fact("failed_frac", "failed", each.failed_frac, frac),
+        Fact("output_token_throughput", "tokens/s", each.output_tokens_per_s, whole),
+        Fact("num_preemptions", "preemptions", each.num_preemptions, count),
+        *(
+            Fact(f"{name}_us.{stat}", f"{name.upper()} {stat}", value, shown_time)
+            for name, values in each.curve_us.items()
+            for stat, value in zip(("p50", "p99"), values, strict=True)
+        ),
+    ]
+
+
+def capacity_facts(found: Capacity, key: str = "rate") -> list[Fact]:
+    """Return a capacity and its interval, as it stands beside others; ``key``: what JSON calls it."""
+    return [
+        Fact(key, "capacity, requests/s", found.rate_per_s, per_s, none="none"),
+        Fact("low", "  from", found.low, per_s),
+        Fact("high", "  to", found.high, per_s),
+    ]
 
 
 def interval_method(found: Capacity) -> str | None:
@@ -95,22 +114,20 @@ def interval_method(found: Capacity) -> str | None:
     return f"{of_seeds}, and with all steps {found.pace_frac:.1%} longer or shorter"
 
 
-def lines(
-    found: Capacity, limits: Sequence[RunLimit], *, twin: TwinConfig, num_requests: int, lengths: str
-) -> list[str]:
+def lines(found: Capacity, limits: Sequence[RunLimit], *, twin: TwinConfig, lengths: str) -> list[str]:
     """Return what a terminal shows: the capacity, what limits it, and the curve."""
-    facts = facts_of(found, limits, twin=twin, num_requests=num_requests, lengths=lengths)
-    shown = [f"{name:<15}{text}" for name, text in facts]
+    facts = facts_of(found, limits, twin=twin, lengths=lengths)
+    shown = term_lines(facts, width=15)
     return [*shown, "", *_curve(found, limits)] if found.curve else shown
 
 
 def facts_of(
-    found: Capacity, limits: Sequence[RunLimit], *, twin: TwinConfig, num_requests: int, lengths: str
+    found: Capacity, limits: Sequence[RunLimit], *, twin: TwinConfig, lengths: str
 ) -> list[tuple[str, str]]:
     """Return the capacity, what limits it and how it was found, as terms with their values."""
     within = ", ".join(f"{each.name} <= {shown_time(each.limit_us)}" for each in limits)
     facts = [("capacity", _answer(found)), ("within", within), *_reasons(found, limits, twin.engine)]
-    facts += [("requests", lengths), ("simulated", _simulated(found, num_requests))]
+    facts += [("requests", lengths), ("simulated", _simulated(found))]
     if (method := interval_method(found)) is not None:
         facts.append(("interval", method))
     return [*facts, ("percentiles", _tail(step_scatter(twin)))]
@@ -129,20 +146,18 @@ def _tail(scatter: float) -> str:
     return f"the simulation's, whose steps scatter by {scatter:.1%}"
 
 
-def column(found: Capacity, limits: Sequence[RunLimit]) -> dict[str, str]:
+def column_facts(found: Capacity, limits: Sequence[RunLimit]) -> list[Fact]:
     """Return a capacity as a column beside others."""
-    has = found.rate_per_s is not None
-    at = found.at_capacity
-    return {
-        "capacity, requests/s": f"{found.rate_per_s:.4g}" if has else "none",
-        "  from": "-" if found.low is None else f"{found.low:.4g}",
-        "  to": "-" if found.high is None else f"{found.high:.4g}",
-        "breaks first": found.limiting,
-        "bound by": "-" if found.binding is None else SHORT_NAMES[found.binding.resource],
-        "serves at most": "-" if found.ceiling_per_s is None else f"{found.ceiling_per_s:.4g}",
-        **{each.name: marked(at, each) for each in limits},
-        "output tokens/s": f"{at.output_tokens_per_s:,.0f}" if has else "-",
-    }
+    at, bound = found.at_capacity, None if found.binding is None else SHORT_NAMES[found.binding.resource]
+    tokens = None if found.rate_per_s is None else at.output_tokens_per_s
+    return [
+        *capacity_facts(found),
+        Fact("limiting", "breaks first", found.limiting),
+        Fact("", "bound by", bound),
+        Fact("ceiling", "serves at most", found.ceiling_per_s, per_s),
+        *(of_limit(at.values_us[each.name], each) for each in limits),
+        Fact("output_token_throughput", "output tokens/s", tokens, whole),
+    ]
 
 
 def _answer(found: Capacity) -> str:
@@ -157,7 +172,7 @@ def _answer(found: Capacity) -> str:
 def _reasons(found: Capacity, limits: Sequence[RunLimit], engine: EngineConfig) -> list[tuple[str, str]]:
     """Return what breaks first and what would have to grow; where nothing is met, what an idle server has."""
     if found.rate_per_s is None:
-        values = [f"{each.name} {marked(found.idle, each)}" for each in limits]
+        values = [f"{each.name} {of_limit(found.idle.values_us[each.name], each).text}" for each in limits]
         if found.limiting == FAILED:
             values.append(f"{found.idle.failed_frac:.1%} of the requests failed")
         return [("idle server", ", ".join(values))]
@@ -192,9 +207,9 @@ def _bound(binding: Binding, engine: EngineConfig) -> list[tuple[str, str]]:
     ]
 
 
-def _simulated(found: Capacity, num_requests: int) -> str:
+def _simulated(found: Capacity) -> str:
     draws = f"{found.num_seeds} seeds of " if found.is_by_seeds else ""
-    requests, rates = counted(num_requests, "request"), counted(len(found.evaluations), "rate")
+    requests, rates = counted(found.num_requests, "request"), counted(len(found.evaluations), "rate")
     return f"{draws}{requests} at {rates}, the first {SETTLING:.0%} not measured"
 
 
@@ -204,18 +219,16 @@ def _per_s(rate: float) -> str:
 
 def _curve(found: Capacity, limits: Sequence[RunLimit]) -> list[str]:
     """Return a row per rate: the limited latencies, whether they are within, and how much of the allowed they take."""
-    names = [each.name for each in limits]
-    width = max(12, *(len(name) + 4 for name in names))
-    head = f"{'requests/s':>10}" + "".join(f"{name:>{width}}" for name in names)
-    rows = [f"{head}{'tokens/s':>11}   of what is allowed (│: 100 %)"]
+    width = max(12, *(len(each.name) + 4 for each in limits))
+    rows = [["requests/s", *(each.name for each in limits), "tokens/s", "", "of what is allowed (│: 100 %)"]]
     for each in found.curve:
-        cells = "".join(f"{marked(each, limit):>{width}}" for limit in limits)
-        is_most = "◄" if each.rate_per_s == found.rate_per_s else " "
-        bar = _bar(max(each.ratios(limits).values()))
-        rows.append(f"{each.rate_per_s:>10.4g}{cells}{each.output_tokens_per_s:>11,.0f} {is_most} {bar}")
+        cells = row_of(rate_facts(each, found, limits), ("rate", "values_us", "output_token_throughput"))
+        is_most = " ◄" if each.rate_per_s == found.rate_per_s else ""
+        rows.append([*cells, is_most, _bar(max(each.ratios(limits).values()))])
+    lines = aligned(rows, [10, *[width] * len(limits), 11, -3, 0])
     if found.curve[-1].is_behind:
-        rows.append("Above what the server serves at most, queues grow as long as the run lasts.")
-    return rows
+        lines.append("Above what the server serves at most, queues grow as long as the run lasts.")
+    return lines
 
 
 def _bar(ratio: float) -> str:
@@ -223,13 +236,3 @@ def _bar(ratio: float) -> str:
     filled = min(2 * BAR, round(ratio * BAR)) if math.isfinite(ratio) else 2 * BAR
     text = "█" * filled + " " * (2 * BAR - filled)
     return f"{text[:BAR]}│{text[BAR:]}".rstrip() + ("…" if ratio > 2 else "")
-
-
-def marked(each: Evaluation, limit: RunLimit) -> str:
-    """Return a rate's value of a limited latency, and whether it is within."""
-    value = each.values_us[limit.name]
-    return f"{shown_time(value)} {_mark(value <= limit.limit_us)}"
-
-
-def _mark(is_met: bool) -> str:
-    return "✓" if is_met else "✗"

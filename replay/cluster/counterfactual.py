@@ -13,6 +13,7 @@ import numpy as np
 from replay.cluster.decisions import has_scores
 from sim import Int64s, Outcomes, Status
 from sim.cluster import ClusterSimulation, simulate_cluster
+from traces.facts import aligned
 
 if TYPE_CHECKING:
     from replay.cluster.simulate import FleetRun
@@ -94,24 +95,13 @@ def counterfactual_lines(found: list[Counterfactual]) -> list[str]:
     heads = ("to", "instead of", "its TTFT", "its E2E", "mean TTFT", "mean E2E", "moved")
     names = [name for each in found for name in (each["instance"], each["alternative"])]
     width = max(12, *(len(name) + 2 for name in names))
-    lines = ["", f"{'other choice':<14}" + "".join(f"{head:>{width}}" for head in heads) + "  (ms)"]
+    rows: list[Sequence[str]] = [("other choice", *heads, "  (ms)")]
     for each in found:
-        changes = (
-            each["request"]["ttft_us"],
-            each["request"]["e2e_us"],
-            each["all"]["ttft_us"],
-            each["all"]["e2e_us"],
-        )
-        cells = (
-            each["alternative"],
-            each["instance"],
-            *(_ms(value) for value in changes),
-            f"{each['num_moved']:,}",
-        )
-        lines.append(
-            f"at {each['time_us'] / 1e6:,.3f} s".ljust(14) + "".join(f"{cell:>{width}}" for cell in cells)
-        )
-    return lines
+        of_one, of_all = each["request"], each["all"]
+        changes = (of_one["ttft_us"], of_one["e2e_us"], of_all["ttft_us"], of_all["e2e_us"])
+        told = (each["alternative"], each["instance"], *map(_ms, changes), f"{each['num_moved']:,}")
+        rows.append((f"at {each['time_us'] / 1e6:,.3f} s", *told, ""))
+    return ["", *aligned(rows, [-14, *[width] * len(heads), 0])]
 
 
 def _ms(value: float | None) -> str:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from replay.distribution import Distribution, distribution
 from sim import Status
 from sim.cluster import BYTES_PER_US_OF_ONE_GBPS
-from traces import four_digits
+from traces.facts import Fact, aligned, four_digits_ms, term_lines
 
 if TYPE_CHECKING:
     from replay.cluster.simulate import FleetRun
@@ -79,20 +79,16 @@ def handoff_lines(summary: HandoffSummary | None) -> list[str]:
     """Return the lines of a terminal: how many were handed over, and the parts of their first token."""
     if summary is None:
         return []
-    lines = [
-        "",
-        f"{'prefill':<12}{summary['num_requests']:,} prompts computed elsewhere, "
-        f"{summary['transferred_bytes'] / 1e9:,.2f} GB of KV moved",
-        f"{'of TTFT, ms':<18}{'mean':>12}{'p50':>12}{'p99':>12}",
-    ]
-    for name, part in (
-        ("prefill", summary["prefill_us"]),
-        ("wait for blocks", summary["transfer_wait_us"]),
-        ("transfer", summary["transfer_us"]),
-        ("join and decode", summary["join_us"]),
-    ):
-        cells = (part["mean"], part["p50"], part["p99"])
-        lines.append(
-            f"{name:<18}" + "".join(f"{'-' if v is None else four_digits(v / 1e3):>12}" for v in cells)
-        )
-    return lines
+    parts = {
+        "prefill": summary["prefill_us"],
+        "wait for blocks": summary["transfer_wait_us"],
+        "transfer": summary["transfer_us"],
+        "join and decode": summary["join_us"],
+    }
+    moved = f"{summary['transferred_bytes'] / 1e9:,.2f} GB of KV moved"
+    rows = [["of TTFT, ms", "mean", "p50", "p99"]]
+    for name, part in parts.items():
+        figures = [Fact("", name, each, four_digits_ms) for each in (part["mean"], part["p50"], part["p99"])]
+        rows.append([name, *(each.text for each in figures)])
+    prompts = f"{summary['num_requests']:,} prompts computed elsewhere, {moved}"
+    return ["", *term_lines([("prefill", prompts)]), *aligned(rows, [-18, 12, 12, 12])]

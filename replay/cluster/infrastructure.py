@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, TypedDict
 
 from replay.cluster.lives import down_us, most_at_once
 from sim.cluster import HOUR_US, Exit
+from traces.facts import term_lines
 
 if TYPE_CHECKING:
     from replay.cluster.simulate import FleetRun
@@ -169,26 +170,31 @@ def infrastructure_lines(
     cost = "" if summary["cost"] is None else f", cost {summary['cost']:,.2f}"
     if summary["unpriced"]:
         cost = f", cost unknown: no price for {', '.join(summary['unpriced'])}"
-    lines = ["", f"{'GPU-hours':<12}{summary['gpu_hours']:,.3f}{cost}"]
+    terms = [("GPU-hours", f"{summary['gpu_hours']:,.3f}{cost}")]
     for nodes in summary["node_pools"]:
-        lines.append(
-            f"{'nodes':<12}{nodes['name']}: {nodes['num_nodes']:,}, {nodes['node_hours']:,.3f} hours"
-        )
+        terms.append(("nodes", f"{nodes['name']}: {nodes['num_nodes']:,}, {nodes['node_hours']:,.3f} hours"))
     if summary["scaling"]:
         mean = ", ".join(
             f"{each['instances_mean'] or 0:.2f} on average, {each['instances_most']} at most"
             + (f" ({each['name']})" if len(summary["pools"]) > 1 else "")
             for each in summary["pools"]
         )
-        lines.append(f"{'instances':<12}{mean}; {len(summary['scaling']):,} changes")
+        terms.append(("instances", f"{mean}; {len(summary['scaling']):,} changes"))
     if summary["num_failures"]:
         cut = f", {num_cut_off:,} transfers of KV cut off" if num_cut_off else ""
-        lines.append(
-            f"{'failures':<12}{summary['num_failures']:,}, down {summary['down_frac']:.1%} of the time{cut}"
-        )
-    if retries is not None:
-        lines.append(
-            f"{'retries':<12}{retries['num_requests_retried']:,} requests sent again, {retries['num_recovered']:,} of "
-            f"them completed; {retries['num_attempts']:,} attempts"
-        )
-    return lines
+        terms.append(failures_term(summary, cut))
+    return ["", *term_lines([*terms, *([] if retries is None else [retries_term(retries)])])]
+
+
+def failures_term(summary: InfrastructureSummary, cut: str = "") -> tuple[str, str]:
+    """Return how often instances failed, and how long they were down."""
+    return ("failures", f"{summary['num_failures']:,}, down {summary['down_frac']:.1%} of the time{cut}")
+
+
+def retries_term(retries: RetrySummary) -> tuple[str, str]:
+    """Return how many requests were sent again, and what became of them."""
+    again = f"{retries['num_requests_retried']:,} requests sent again"
+    return (
+        "retries",
+        f"{again}, {retries['num_recovered']:,} of them completed; {retries['num_attempts']:,} attempts",
+    )

@@ -14,14 +14,14 @@ from replay.cluster.work import cluster_work
 from replay.trace.client_network import at_client, client_network
 from replay.trace.pacing import Loop, Pacing, pacing_of
 from replay.trace.refusals import refusals
-from replay.trace.requests import At
-from replay.trace.simulate import simulated_trace
+from replay.trace.request_columns import At
+from replay.trace.with_outcomes import simulated_trace
 from sim import InvalidConfig, Simulation
 from sim.cluster import EXIT_MEANINGS, ClusterSimulation, Exit, Split, simulate_cluster
 from traces import Cells, ConfigError, cells_where
 
 if TYPE_CHECKING:
-    from replay.twin.config import TwinConfig
+    from replay.twin.twin_config import TwinConfig
     from sim import Record, Requests
     from sim.cluster import ClusterConfig, ClusterWork
     from traces import Trace

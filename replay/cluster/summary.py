@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
 from typing import TypedDict
 
 import numpy as np
@@ -19,10 +18,11 @@ from replay.cluster.pathologies import Pathology, pathologies, pathology_lines
 from replay.cluster.simulate import FleetRun, exit_name
 from replay.trace.group_summary import jain_fairness
 from replay.trace.measured_window import EVERYTHING, MeasuredPart, measured_rows
-from replay.twin.cluster import routing_name
+from replay.twin.cluster_section import routing_name
 from sim import Int64s, Status, step_times_of
 from sim.cluster import EXIT_MEANINGS, ClusterConfig, Exit, Instance
-from traces import four_digits, prompt_tokens
+from traces import prompt_tokens
+from traces.facts import Fact, aligned, columns_of, count, four_digits_ms, frac, term_lines
 from traces.strict.escape import terminal
 
 MOST_SHOWN = 16
@@ -181,20 +181,8 @@ def _busy_frac(instance: Instance, duration_us: int) -> float | None:
     return min(busy_us / duration_us, 1.0)
 
 
-KV_USED = "KV used"
-KV_FULL = "KV full"
-COLUMNS = {
-    "requests": 10,
-    "prefix hits": 13,
-    "preemptions": 13,
-    "busy": 8,
-    KV_USED: 9,
-    KV_FULL: 9,
-    "TTFT, ms": 10,
-    "E2E, ms": 10,
-}
-"""Of an instance's row, with their widths; the KV cache only where it was looked at,
-and how often its blocks lacked only where they did."""
+WIDTHS = {"requests": 10, "prefix hits": 13, "preemptions": 13, "busy": 8, "KV used": 9, "KV full": 9}
+"""Of an instance's columns in the terminal; of others: 10."""
 
 
 def cluster_table(summary: ClusterSummary) -> str:
@@ -202,20 +190,21 @@ def cluster_table(summary: ClusterSummary) -> str:
     fairness = summary["jain_fairness"]
     even = "" if fairness is None else f", Jain's fairness of requests {fairness:.3f}"
     instances = summary["instances"]
-    lines = ["", f"{'routing':<12}{summary['routing_policy']}{even}"]
-    unusual = {name: n for name, n in summary["num_by_exit"].items() if name != exit_name(Exit.COMPLETED)}
-    for name, count in unusual.items():
-        lines.append(f"{name.replace('_', ' '):<12}{count:,} ({EXIT_MEANINGS[Exit[name.upper()]]})")
+    ways = [
+        (name.replace("_", " "), f"{number:,} ({EXIT_MEANINGS[Exit[name.upper()]]})")
+        for name, number in summary["num_by_exit"].items()
+        if name != exit_name(Exit.COMPLETED)
+    ]
+    lines = ["", *term_lines([("routing", f"{summary['routing_policy']}{even}"), *ways])]
     width = max(12, *(len(each["name"]) + 2 for each in instances))
     lacking = {
-        KV_USED: all(each["kv_usage_frac"] is None for each in instances),
-        KV_FULL: not any(each["num_kv_allocation_failures"] for each in instances),
+        "KV used": all(each["kv_usage_frac"] is None for each in instances),
+        "KV full": not any(each["num_kv_allocation_failures"] for each in instances),
     }
-    heads = {name: wide for name, wide in COLUMNS.items() if not lacking.get(name)}
-    lines.append(_line("instance".ljust(width), list(heads), heads.values()))
-    for each in instances[:MOST_SHOWN]:
-        cells = _cells(each)
-        lines.append(_line(each["name"].ljust(width), [cells[name] for name in heads], heads.values()))
+    columns = columns_of(map(_facts, instances[:MOST_SHOWN]))
+    heads = [name for name in columns[0] if not lacking.get(name)]
+    rows = [heads, *([each[name] for name in heads] for each in columns)]
+    lines += aligned(rows, [-width, *(WIDTHS.get(name, 10) for name in heads[1:])])
     if len(instances) > MOST_SHOWN:
         lines.append(f"… and {len(instances) - MOST_SHOWN:,} instances more (--json has all)")
     lines += handoff_lines(summary["disaggregation"])
@@ -225,30 +214,19 @@ def cluster_table(summary: ClusterSummary) -> str:
     return "\n".join(map(terminal, [*lines, *pathology_lines(summary["pathologies"])]))
 
 
-def _cells(each: InstanceSummary) -> dict[str, str]:
-    """Return an instance's cells by their columns."""
-    return {
-        "requests": f"{each['num_requests']:,}",
-        "prefix hits": _percent(each["prefix_hit_frac"]),
-        "preemptions": f"{each['num_preemptions']:,}",
-        "busy": _percent(each["busy_frac"]),
-        KV_USED: _percent(each["kv_usage_frac"]),
-        KV_FULL: f"{each['num_kv_allocation_failures']:,}",
-        "TTFT, ms": _ms(each["ttft_mean_us"]),
-        "E2E, ms": _ms(each["e2e_mean_us"]),
-    }
-
-
-def _line(name: str, cells: Sequence[str], widths: Iterable[int]) -> str:
-    return name + "".join(f"{cell:>{wide}}" for cell, wide in zip(cells, widths, strict=True))
-
-
-def _percent(value: float | None) -> str:
-    return "-" if value is None else f"{value:.1%}"
-
-
-def _ms(value: float | None) -> str:
-    return "-" if value is None else four_digits(value / 1e3)
+def _facts(each: InstanceSummary) -> list[Fact]:
+    """Return an instance's cells."""
+    return [
+        Fact("name", "instance", each["name"]),
+        Fact("num_requests", "requests", each["num_requests"], count),
+        Fact("prefix_hit_frac", "prefix hits", each["prefix_hit_frac"], frac),
+        Fact("num_preemptions", "preemptions", each["num_preemptions"], count),
+        Fact("busy_frac", "busy", each["busy_frac"], frac),
+        Fact("kv_usage_frac", "KV used", each["kv_usage_frac"], frac),
+        Fact("num_kv_allocation_failures", "KV full", each["num_kv_allocation_failures"], count),
+        Fact("ttft_mean_us", "TTFT, ms", each["ttft_mean_us"], four_digits_ms),
+        Fact("e2e_mean_us", "E2E, ms", each["e2e_mean_us"], four_digits_ms),
+    ]
 
 
 def why_none_completed(run: FleetRun) -> str:

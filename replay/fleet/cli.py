@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import typer
 
-from replay.fleet.commands.pools import pools, reserve
-from replay.fleet.commands.questions import disagg, flex, routers, split, whatif
-from replay.fleet.commands.size import show_profile, size
+from replay.fleet.commands.pools_command import pools, reserve
+from replay.fleet.commands.question_commands import disagg, flex, routers, split, whatif
+from replay.fleet.commands.size_command import show_profile, size
 
 fleet_app = typer.Typer(
     no_args_is_help=True,

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from sim.fleet.energy import HOURS_PER_YEAR
 
-HOUR_WIDTH, YEAR_WIDTH = 11, 13
-HEAD = f"{'cost/h':>{HOUR_WIDTH}}{'cost/year':>{YEAR_WIDTH}}"
-"""The two columns' heads."""
+HEAD, WIDTHS = ("cost/h", "cost/year"), (11, 13)
+"""The two columns' heads and widths."""
 
 
 def cost_text(per_hour: float) -> str:
@@ -14,11 +13,9 @@ def cost_text(per_hour: float) -> str:
     return f"{per_hour:,.2f} an hour, {per_hour * HOURS_PER_YEAR:,.0f} a year"
 
 
-def cost_cells(per_hour: float | None) -> str:
+def cost_cells(per_hour: float | None) -> tuple[str, str]:
     """Return a cost as the two columns have it; a dash each without a price."""
-    if not per_hour:
-        return f"{'-':>{HOUR_WIDTH}}{'-':>{YEAR_WIDTH}}"
-    return f"{per_hour:>{HOUR_WIDTH},.2f}{per_hour * HOURS_PER_YEAR:>{YEAR_WIDTH},.0f}"
+    return (f"{per_hour:,.2f}", f"{per_hour * HOURS_PER_YEAR:,.0f}") if per_hour else ("-", "-")
 
 
 def per_year(per_hour: float | None) -> float | None:

@@ -6,21 +6,22 @@ import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 
-from replay.fleet.check.handoff import HandoffCheck, verify_handoff
-from replay.fleet.check.limits import keeps
+from replay.fleet.check.disagg_check import HandoffCheck, verify_handoff
+from replay.fleet.check.fewest_engines import MORE, FleetRuns, is_long, terms
 from replay.fleet.check.pool import Verification, stay_s
-from replay.fleet.check.search import MORE, FleetRuns, is_long, terms
 from replay.fleet.check.several import Counts, SeveralSearch
-from replay.fleet.costs import HEAD, cost_cells, cost_text, per_year
+from replay.fleet.check.slo_limits import keeps
+from replay.fleet.costs import HEAD, WIDTHS, cost_cells, cost_text, per_year
 from replay.fleet.inputs.profiles import ProfileSource
 from replay.fleet.size import SizeCheck
-from replay.fleet.text import NOISE, broken_text, interval_text, mark, remarks, verification_document
+from replay.fleet.text import NOISE, broken_text, interval_text, remarks, verification_document
 from sim.cluster import Disaggregation
 from sim.fleet import Lengths, provisioned, provisioned_for, share_enough
 from sim.fleet.availability import ASSURANCE
 from sim.fleet.disaggregated import Disaggregated, Transfer, disaggregated_at, sweep_disaggregated
 from sim.fleet.sizing import Objective, pool_at
 from traces import shown_time
+from traces.facts import aligned, mark
 
 MOST_SHOWN = 15
 KV_BYTES_70B = 80 * 8 * 128 * 2 * 2
@@ -152,19 +153,26 @@ def disagg_lines(plan: DisaggPlan) -> list[str]:
     best = [each for each in plan.fleets if each.is_best]
     if not best:
         return ["by formula: no number of prefill and decode engines meets the SLO"]
-    head = (
-        f"{'prefill':>8}{'decode':>8}{'TTFT p99':>12}{'TPOT':>11}{'prefill used':>14}{'decode used':>13}"
-        f"{HEAD}"
-    )
+    head = ("prefill", "decode", "TTFT p99", "TPOT", "prefill used", "decode used", *HEAD)
     rows = [
-        f"{each.prefill:>8}{each.decode:>8}{shown_time(each.ttft_p99_s * 1e6):>12}{shown_time(each.tpot_s * 1e6):>11}"
-        f"{each.prefill_utilization:>14.0%}{each.decode_utilization:>13.0%}{cost_cells(each.cost_per_hour)}"
+        (
+            *(
+                f"{each.prefill}",
+                f"{each.decode}",
+                shown_time(each.ttft_p99_s * 1e6),
+                shown_time(each.tpot_s * 1e6),
+            ),
+            *(
+                f"{each.prefill_utilization:.0%}",
+                f"{each.decode_utilization:.0%}",
+                *cost_cells(each.cost_per_hour),
+            ),
+        )
         for each in best[:MOST_SHOWN]
     ]
     lines = [
         f"by formula, {len(plan.fleets)} fleets that meet the SLO, {len(best)} of them on the Pareto front",
-        head,
-        *rows,
+        *aligned([head, *rows], (8, 8, 12, 11, 14, 13, *WIDTHS)),
     ]
     shown = [
         each
@@ -197,6 +205,7 @@ def _tried_lines(tried: Tried, objective: Objective) -> list[str]:
     formula, seen = tried.analytic, tried.check
     whole = seen.whole
     rows = [
+        ("", "formula", "simulated"),
         ("TTFT p99", shown_time(formula.ttft_p99_s * 1e6), interval_text(whole.ttft_p99)),
         ("TTFT p50", "-", interval_text(whole.ttft_p50)),
         ("TPOT mean", shown_time(formula.tpot_s * 1e6), interval_text(whole.tpot_mean)),
@@ -210,8 +219,7 @@ def _tried_lines(tried: Tried, objective: Objective) -> list[str]:
     window = whole.window
     return [
         f"{_name(tried)} {mark(keeps(whole, objective))}",
-        f"{'':<36}{'formula':>12}{'simulated':>24}",
-        *(f"{name:<36}{by_formula:>12}{simulated:>24}" for name, by_formula, simulated in rows),
+        *aligned(rows, (-36, 12, 24)),
         f"{whole.num_requests:,} requests simulated, measured from {window.begins_s:,.0f} to {window.ends_s:,.0f} of "
         f"{window.last_s:,.0f} s",
     ]

@@ -14,7 +14,8 @@ from sim.fleet import Lengths
 from sim.fleet.energy import Curtailment, curtail
 from sim.fleet.profile import GpuProfile
 from sim.fleet.sizing import Objective, pool_at
-from traces import or_null, shown_time
+from traces import shown_time
+from traces.facts import aligned
 
 SHARES = tuple(each / 20 for each in range(15))
 """Of the fleet's power at this rate, those that are shed."""
@@ -134,17 +135,11 @@ def flex_lines(cuts: Sequence[PowerCut], *, engines: int) -> list[str]:
     rows = [[*_cells(each), *([_seen_text(each)] if is_simulated else [])] for each in cuts]
     return [
         f"by formula, {engines} engines; slots: requests at once per engine that the rest of the power allows",
-        *_aligned([head, *rows]),
+        *aligned([head, *rows]),
         *([IDLE] if is_between else []),
         LASTS,
         *([] if is_simulated else ["--verify simulates the slots of every row"]),
     ]
-
-
-def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Return rows whose cells end below each other."""
-    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-    return ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in rows]
 
 
 def _cells(cut: PowerCut) -> list[str]:
@@ -179,16 +174,12 @@ def _lasts(seconds: float) -> str:
     return "not at all" if seconds == 0 else shown_time(seconds * 1e6)
 
 
-def _or_nulls(between: tuple[float, float] | None) -> list[object] | None:
-    return None if between is None else [or_null(each) for each in between]
-
-
 def flex_document(cuts: Sequence[PowerCut], *, engines: int) -> dict[str, object]:
-    """Return the JSON document; null for a time without an end, and for a range that is not asked."""
+    """Return the JSON document; None for a range that is not asked."""
     rows = [
         {
-            **{key: or_null(value) for key, value in asdict(each.formula).items()},
-            **{f"{name}_between{unit}": _or_nulls(each.between(name + unit)) for name, unit in RANGES},
+            **asdict(each.formula),
+            **{f"{name}_between{unit}": each.between(name + unit) for name, unit in RANGES},
             "keeps_up": each.keeps_up,
             "verified": None if each.seen is None else verification_document(each.seen),
         }

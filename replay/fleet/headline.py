@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from replay.fleet.check.search import MORE
+from replay.fleet.check.fewest_engines import MORE
 from replay.fleet.size import FleetPlan, PoolPlan
 from sim.fleet.energy import HOURS_PER_YEAR
 

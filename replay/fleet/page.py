@@ -9,13 +9,13 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from replay.fleet.check.limits import Limit, limits_of
 from replay.fleet.check.pool import Verification
+from replay.fleet.check.slo_limits import Limit, limits_of
 from replay.fleet.check.steady import BatchedMean
 from replay.fleet.costs import per_year
 from replay.fleet.headline import headlines
+from replay.fleet.inputs.fleet_ranges import size_pool
 from replay.fleet.inputs.profiles import ProfileSource
-from replay.fleet.inputs.ranges import size_pool
 from replay.fleet.questions import split_headline, splits_of
 from replay.fleet.size import FleetPlan, PoolPlan
 from replay.fleet.text import NOISE, broken_text, cost_per_hour, error_lines, gpus_text

@@ -9,13 +9,13 @@ from typing import cast
 import numpy as np
 from numpy.typing import NDArray
 
-from replay.fleet.check.limits import keeps
+from replay.fleet.check.fewest_engines import FleetRuns, is_long, terms
 from replay.fleet.check.pool import Verification, stay_s
 from replay.fleet.check.routed import EnginePool, RoutedCheck, verify_routed
-from replay.fleet.check.search import FleetRuns, is_long, terms
 from replay.fleet.check.several import Counts, SeveralSearch
+from replay.fleet.check.slo_limits import keeps
 from replay.fleet.inputs.failures import availability_with
-from replay.fleet.inputs.pools import BY_LABEL, Ints, PoolRouter, PoolSpec
+from replay.fleet.inputs.pools_file import BY_LABEL, Ints, PoolRouter, PoolSpec
 from replay.fleet.inputs.profiles import ProfileSource
 from replay.fleet.size import FleetPlan, PoolPlan, SizeCheck, plan_pool
 from sim.fleet import Lengths, provisioned

@@ -19,12 +19,12 @@ from replay.fleet.commands.asking import (
     objective_of,
     sources_of,
 )
-from replay.fleet.inputs.workload import fitting_context, lengths_of_trace, read_lengths
+from replay.fleet.inputs.fleet_workload import fitting_context, lengths_of_trace, read_lengths
 from replay.fleet.size import NUM_REQUESTS, FleetPlan, SizeCheck, sized_fleet
-from replay.fleet.text import cost_per_hour, document, lines
+from replay.fleet.text import cost_per_hour, fleet_document, lines
 from sim.fleet import Lengths
 from sim.fleet.sizing import UTILIZATION_CAP
-from traces import ConfigError, Trace, tool_version
+from traces import ConfigError, Trace
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -56,7 +56,7 @@ class SizedFleet:
         """A row per pool: profile, engines, gpus, slots, p99_ttft_us, … as ``vtwin fleet size --json`` has them."""
         import pandas as pd
 
-        told = document(self.plan, tool_version=tool_version())
+        told = fleet_document(self.plan)
         return pd.json_normalize(cast("list[dict[str, object]]", told["pools"])).set_index("name")
 
     def __str__(self) -> str:

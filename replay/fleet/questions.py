@@ -7,16 +7,17 @@ from dataclasses import asdict, dataclass, replace
 
 import numpy as np
 
-from replay.fleet.costs import HEAD, cost_cells, per_year
+from replay.fleet.costs import HEAD, WIDTHS, cost_cells, per_year
+from replay.fleet.inputs.fleet_ranges import FACTORS, RATES, in_range, size_pool
 from replay.fleet.inputs.profiles import ProfileSource
-from replay.fleet.inputs.ranges import FACTORS, RATES, in_range, size_pool
 from replay.fleet.size import PoolPlan, SizeCheck, plan_pool
 from replay.fleet.text import power_text, verification_document
 from sim.fleet import Lengths
 from sim.fleet.energy import Energy
 from sim.fleet.sizing import Infeasible, Objective, PoolSize
-from sim.fleet.split import Splits, marked, sweep_thresholds
+from sim.fleet.split import LengthSplit, Splits, marked, sweep_thresholds
 from traces import shown_time
+from traces.facts import aligned, frac
 
 NUM_THRESHOLDS = 250
 MOST_SHOWN = 15
@@ -59,39 +60,30 @@ def split_lines(found: Splits) -> list[str]:
         (each for each in found.splits if each.is_best),
         key=lambda each: (found.amount(each), each.ttft_p99_s),
     )
-    head = f"{'up to':>10}{'cut':>6}{'short':>8}{'engines':>16}{'GPUs':>7}{'TTFT p99':>12}{HEAD}{'saves':>9}"
     one = found.one
     rows = [
-        _split_row(
-            "one pool",
-            "-",
-            "-",
-            str(one.provisioned),
-            found.profiles[1].num_gpus * one.provisioned,
-            one.ttft_p99_s,
-            found.one_amount if found.has_prices else None,
-            "-",
+        ("up to", "cut", "short", "engines", "GPUs", "TTFT p99", *HEAD, "saves"),
+        (
+            *(
+                "one pool",
+                "-",
+                "-",
+                str(one.provisioned),
+                f"{found.profiles[1].num_gpus * one.provisioned:,}",
+            ),
+            *(
+                shown_time(one.ttft_p99_s * 1e6),
+                *cost_cells(found.one_amount if found.has_prices else None),
+                "-",
+            ),
         ),
-        *(
-            _split_row(
-                f"{each.threshold:,}",
-                f"{each.factor:g}",
-                f"{each.share:.1%}",
-                f"{_count(each.short)} + {_count(each.long)}",
-                found.gpus(each),
-                each.ttft_p99_s,
-                each.cost_per_hour if found.has_prices else None,
-                f"{found.saving(each):.1%}",
-            )
-            for each in best[:MOST_SHOWN]
-        ),
+        *(_split_row(each, found) for each in best[:MOST_SHOWN]),
     ]
     more = [f"… and {len(best) - MOST_SHOWN} more (--json)"] if len(best) > MOST_SHOWN else []
     return [
         split_headline(found),
         f"{len(found.splits)} splits meet the SLO; {len(best)} are on the Pareto front{_one_told(found)}",
-        head,
-        *rows,
+        *aligned(rows, (10, 6, 8, 16, 7, 12, *WIDTHS, 9)),
         *more,
         "engines: of the short pool + of the long one. cut: prompts up to this many times too long are cut. saves: "
         "against one pool for all.",
@@ -103,12 +95,16 @@ def _one_told(found: Splits) -> str:
     return ", and so is one pool for all" if found.is_one_best else "; one pool for all is not"
 
 
-def _split_row(
-    up_to: str, cut: str, share: str, engines: str, gpus: int, ttft_s: float, cost: float | None, saves: str
-) -> str:
+def _split_row(split: LengthSplit, found: Splits) -> tuple[str, ...]:
     return (
-        f"{up_to:>10}{cut:>6}{share:>8}{engines:>16}{gpus:>7,}{shown_time(ttft_s * 1e6):>12}{cost_cells(cost)}"
-        f"{saves:>9}"
+        f"{split.threshold:,}",
+        f"{split.factor:g}",
+        frac(split.share),
+        f"{_count(split.short)} + {_count(split.long)}",
+        f"{found.gpus(split):,}",
+        shown_time(split.ttft_p99_s * 1e6),
+        *cost_cells(split.cost_per_hour if found.has_prices else None),
+        frac(found.saving(split)),
     )
 
 
@@ -235,15 +231,13 @@ def _whatif(
 def whatif_lines(found: Sequence[WhatIf]) -> list[str]:
     """Return a row per profile and rate."""
     wide = max(10, *(len(each.profile) + 2 for each in found))
-    head = (
-        f"{'profile':<{wide}}{'req/s':>8}{'GPUs':>8}{'asked by':>13}{'TTFT p99':>12}{'slots used':>12}"
-        f"{HEAD}{'power':>26}{'tok/J':>8}"
-    )
-    rows = [head]
+    head = ("profile", "req/s", "GPUs", "asked by", "TTFT p99", "slots used", *HEAD, "power", "tok/J")
+    widths = (-wide, 8, 8, 13, 12, 12, *WIDTHS, 26, 8)
+    rows = aligned([head], widths)
     for each in found:
-        start = f"{each.profile:<{wide}}{each.rate_per_s:>8g}"
+        start = (each.profile, f"{each.rate_per_s:g}")
         if each.size is None:
-            rows.append(f"{start}    none: {each.reason}")
+            rows += aligned([(*start, f"    none: {each.reason}")], (-wide, 8, 0))
             continue
         power = "-" if each.energy is None else power_text(each.energy.power_w, each.power_between_w)
         tokens = "-" if each.energy is None else f"{each.energy.tokens_per_joule:.3g}"
@@ -251,10 +245,8 @@ def whatif_lines(found: Sequence[WhatIf]) -> list[str]:
         if each.simulated is not None and each.simulated.verified is not None:
             seen = each.simulated.verified
             ttft, used, binding = seen.ttft_p99.value, seen.utilization, f"formula {each.size.engines:,}"
-        rows.append(
-            f"{start}{each.gpus:>8,}{binding:>13}{shown_time(ttft * 1e6):>12}"
-            f"{used:>12.0%}{cost_cells(each.cost_per_hour)}{power:>26}{tokens:>8}"
-        )
+        told = (f"{each.gpus:,}", binding, shown_time(ttft * 1e6), f"{used:.0%}")
+        rows += aligned([(*start, *told, *cost_cells(each.cost_per_hour), power, tokens)], widths)
     if any(each.simulated is not None for each in found):
         return [
             *rows,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -11,16 +10,17 @@ from pathlib import Path
 import numpy as np
 
 from replay.fleet.check.pool import Verification
-from replay.fleet.costs import HEAD, cost_cells, cost_text
+from replay.fleet.costs import HEAD, WIDTHS, cost_cells, cost_text
+from replay.fleet.inputs.fleet_ranges import PRICES, RATES, in_range, size_pool
 from replay.fleet.inputs.profiles import ProfileSource
-from replay.fleet.inputs.ranges import PRICES, RATES, in_range, size_pool
 from replay.fleet.size import PoolPlan, SizeCheck, plan_pool
 from replay.fleet.text import interval_text
 from sim.fleet import Lengths
 from sim.fleet.energy import HOURS_PER_YEAR
 from sim.fleet.reserved import HOURS, Reserved, cheapest_reserved, cost_with, day_between
 from sim.fleet.sizing import Objective, PoolSize
-from traces import ConfigError, or_null, shown_time, tool_version, write_text
+from traces import ConfigError, shown_time, tool_version, write_text
+from traces.facts import aligned
 from traces.pages import (
     Cell,
     Chart,
@@ -208,29 +208,32 @@ def reserve_lines(plan: DayPlan) -> list[str]:
         for ttft, seen in zip(plan.ttft_p99_s, plan.seen, strict=True)
     ]
     wide = max(12, *(2 + len(each) for each in told))
-    head = f"{'hour':>4}{'req/s':>10}{'engines':>9}{'reserved':>10}{'burst':>7}{'TTFT p99':>{wide}}"
-    head += f"{'by formula':>12}" if plan.simulated else ""
-    hours = [
-        f"{hour:>4}{rate:>10.4g}{needed:>9,}{min(needed, plan.best.reserved):>10,}"
-        f"{max(needed - plan.best.reserved, 0):>7,}{ttft:>{wide}}"
-        + (f"{size.provisioned:>12,}" if plan.simulated else "")
-        for hour, (rate, needed, ttft, size) in enumerate(
-            zip(plan.rates, plan.needed, told, plan.sizes, strict=True)
-        )
-    ]
+    with_formula = bool(plan.simulated)  # a last column, where the engines are not the formula's
+    rows = [["hour", "req/s", "engines", "reserved", "burst", "TTFT p99", *["by formula"] * with_formula]]
+    for hour, (rate, needed, ttft, size) in enumerate(
+        zip(plan.rates, plan.needed, told, plan.sizes, strict=True)
+    ):
+        reserved, burst = min(needed, plan.best.reserved), max(needed - plan.best.reserved, 0)
+        cells = [f"{hour}", f"{rate:.4g}", f"{needed:,}", f"{reserved:,}", f"{burst:,}", ttft]
+        rows.append([*cells, *[f"{size.provisioned:,}"] * with_formula])
     ways = [
-        f"{name:<14}{each.reserved:>9,}{each.burst_hours:>17,}{cost_cells(each.cost / HOURS_PER_YEAR)}"
-        f"{_against(each, plan):>16}"
+        (
+            name,
+            f"{each.reserved:,}",
+            f"{each.burst_hours:,}",
+            *cost_cells(each.cost / HOURS_PER_YEAR),
+            _against(each, plan),
+        )
         for name, each in plan.ways
     ]
     return [
         f"{_how(plan)}, every hour in steady state; an engine of {plan.profile} costs {plan.reserved_price:g} an hour "
         f"reserved, {plan.burst_price:g} burst",
-        head,
-        *hours,
+        *aligned(rows, [4, 10, 9, 10, 7, wide, *[12] * with_formula]),
         "",
-        f"{'':<14}{'reserved':>9}{'burst hours/day':>17}{HEAD}{'than cheapest':>16}",
-        *ways,
+        *aligned(
+            [("", "reserved", "burst hours/day", *HEAD, "than cheapest"), *ways], (-14, 9, 17, *WIDTHS, 16)
+        ),
         *(
             f"hour {hour}, {plan.rates[hour]:g} requests/s: no number of engines that was tried meets the SLO in "
             "simulation; the last is shown"
@@ -265,8 +268,8 @@ def reserve_document(plan: DayPlan) -> dict[str, object]:
                 "engines_by_formula": size.provisioned,
                 "burst": max(needed - plan.best.reserved, 0),
                 "p99_ttft_us": ttft * 1e6,
-                "p99_ttft_low_us": None if seen is None else or_null(seen.ttft_p99.low * 1e6),
-                "p99_ttft_high_us": None if seen is None else or_null(seen.ttft_p99.high * 1e6),
+                "p99_ttft_low_us": None if seen is None else seen.ttft_p99.low * 1e6,
+                "p99_ttft_high_us": None if seen is None else seen.ttft_p99.high * 1e6,
                 "long_enough": None if seen is None else seen.is_long_enough,
             }
             for hour, (rate, needed, ttft, size, seen) in enumerate(
@@ -365,8 +368,3 @@ def _headlines(plan: DayPlan) -> list[Headline]:
             details=(f"{plan.best.cost / HOURS_PER_YEAR:,.2f} an hour",),
         ),
     ]
-
-
-def document_text(plan: DayPlan) -> str:
-    """Return the JSON document as text."""
-    return json.dumps(reserve_document(plan), indent=2, allow_nan=False)

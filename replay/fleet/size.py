@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
-from replay.fleet.check.limits import keeps
+from replay.fleet.check.fewest_engines import FleetRuns, Search, is_long, terms
 from replay.fleet.check.pool import Verification, stay_s, verify
-from replay.fleet.check.search import FleetRuns, Search, is_long, terms
+from replay.fleet.check.slo_limits import keeps
 from replay.fleet.check.steady import RunLength
+from replay.fleet.inputs.fleet_ranges import size_pool
 from replay.fleet.inputs.profiles import ProfileSource, of_context
-from replay.fleet.inputs.ranges import size_pool
 from sim.fleet import GpuProfile, Lengths, provisioned, provisioned_for, share_enough
 from sim.fleet.energy import HOURS_PER_YEAR, Energy, energy
 from sim.fleet.sizing import UTILIZATION_CAP, Infeasible, Objective, PoolSize, pool_at

@@ -5,18 +5,18 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from replay.fleet.check.limits import keeps, limits_of
+from replay.fleet.check.fewest_engines import MORE
 from replay.fleet.check.pool import LEAST_SPELLS, Verification
-from replay.fleet.check.search import MORE
+from replay.fleet.check.slo_limits import keeps, limits_of
 from replay.fleet.check.steady import PRECISION, STAYS_A_BATCH, BatchedMean
 from replay.fleet.costs import cost_text, per_year
 from replay.fleet.headline import headlines
 from replay.fleet.inputs.computed import Computed
 from replay.fleet.pools import PoolsPlan, Together
 from replay.fleet.size import FleetPlan, PoolPlan
-from replay.variants.side_by_side import side_by_side
 from sim.fleet.sizing import Objective
-from traces import MOST_FAILED, or_null, shown_time
+from traces import MOST_FAILED, or_null, shown_time, tool_version
+from traces.facts import aligned, mark, side_by_side, term_lines
 
 SCHEMA_VERSION = 1
 
@@ -28,20 +28,18 @@ def gpus_text(number: int) -> str:
 
 def lines(plan: FleetPlan, *, width: int | None, together: Sequence[str] = ()) -> list[str]:
     """Return the pools side by side, formula beside simulation, and the sums; ``together``: of all pools at once."""
-    columns = [_column(pool, plan.objective, is_judged=plan.together is None) for pool in plan.pools]
-    names = dict.fromkeys(name for column in columns for name in column)
-    columns = [{name: column.get(name, "-") for name in names} for column in columns]
+    columns = [_column(each, plan.objective, is_judged=plan.together is None) for each in plan.pools]
+    gpus, cost = sum(pool.gpus for pool in plan.pools), cost_per_hour(plan)
+    is_simulated = any(pool.tried for pool in plan.pools) or plan.together is not None
+    terms = [
+        ("fleet", f"{gpus_text(gpus)} for {plan.rate_per_s:g} requests/s"),
+        *([("cost", cost_text(cost))] if cost else []),
+        *(("", line) for line in _differences(plan)),
+        *(("error", line) for line in error_lines(plan)),
+        *([("noise", NOISE)] if is_simulated else []),
+    ]
     shown = [*headlines(plan), *side_by_side(columns, width=width).splitlines(), "", *together]
-    gpus = sum(pool.gpus for pool in plan.pools)
-    shown.append(f"fleet       {gpus_text(gpus)} for {plan.rate_per_s:g} requests/s")
-    cost = cost_per_hour(plan)
-    if cost:
-        shown.append(f"cost        {cost_text(cost)}")
-    shown += [f"            {line}" for line in _differences(plan)]
-    shown += [f"error       {line}" for line in error_lines(plan)]
-    if any(pool.tried for pool in plan.pools) or plan.together is not None:
-        shown.append(f"noise       {NOISE}")
-    return [*shown, *(f"note: {note}" for note in plan.notes)]
+    return [*shown, *term_lines(terms), *(f"note: {note}" for note in plan.notes)]
 
 
 NOISE = (
@@ -154,11 +152,6 @@ def _time_or_none(seconds: float) -> str:
     return "no end" if math.isinf(seconds) else shown_time(seconds * 1e6)
 
 
-def mark(is_met: bool) -> str:
-    """Return the sign of a limit that is kept, or of one that is not."""
-    return "✓" if is_met else "✗"
-
-
 def _differences(plan: FleetPlan) -> list[str]:
     """Return a sentence for each pool in which the simulation changed the number, or was too short."""
     said = []
@@ -257,7 +250,7 @@ def _shown(plan: PoolsPlan) -> list[Together]:
     return mine or list(plan.tried[-1:])
 
 
-def pools_document(plan: PoolsPlan, *, tool_version: str) -> dict[str, object]:
+def pools_document(plan: PoolsPlan) -> dict[str, object]:
     """Return the JSON document: that of ``size``, the router, and what verified it."""
     together = [
         {
@@ -270,18 +263,18 @@ def pools_document(plan: PoolsPlan, *, tool_version: str) -> dict[str, object]:
         for each in plan.tried
     ]
     return {
-        **document(plan.fleet, tool_version=tool_version),
+        **fleet_document(plan.fleet),
         "router": plan.router,
         "verified_by": plan.level,
         "together": together,
     }
 
 
-def document(plan: FleetPlan, *, tool_version: str) -> dict[str, object]:
+def fleet_document(plan: FleetPlan) -> dict[str, object]:
     """Return the JSON document; rates in requests/s, times in µs, null where nothing is known."""
     return {
         "schema_version": SCHEMA_VERSION,
-        "tool_version": tool_version,
+        "tool_version": tool_version(),
         "rate": plan.rate_per_s,
         "slo_us": {
             "ttft_p99": plan.objective.ttft_p99_s * 1e6,
@@ -347,18 +340,10 @@ def _pool(pool: PoolPlan, objective: Objective) -> dict[str, object]:
 def verification_document(seen: Verification) -> dict[str, object]:
     """Return a simulation's figures as JSON has them."""
     return {
-        "ttft_p50_us": _us(seen.ttft_p50.value),
-        "ttft_p50_low_us": _us(seen.ttft_p50.low),
-        "ttft_p50_high_us": _us(seen.ttft_p50.high),
-        "ttft_p99_us": _us(seen.ttft_p99.value),
-        "ttft_p99_low_us": _us(seen.ttft_p99.low),
-        "ttft_p99_high_us": _us(seen.ttft_p99.high),
-        "tpot_mean_us": _us(seen.tpot_mean.value),
-        "tpot_mean_low_us": _us(seen.tpot_mean.low),
-        "tpot_mean_high_us": _us(seen.tpot_mean.high),
-        "tpot_p99_us": _us(seen.tpot_p99.value),
-        "tpot_p99_low_us": _us(seen.tpot_p99.low),
-        "tpot_p99_high_us": _us(seen.tpot_p99.high),
+        **_interval("ttft_p50", seen.ttft_p50),
+        **_interval("ttft_p99", seen.ttft_p99),
+        **_interval("tpot_mean", seen.tpot_mean),
+        **_interval("tpot_p99", seen.tpot_p99),
         "active": seen.active,
         "utilization": seen.utilization,
         "request_throughput": seen.rate_per_s,
@@ -382,6 +367,11 @@ def verification_document(seen: Verification) -> dict[str, object]:
     }
 
 
+def _interval(name: str, measured: BatchedMean) -> dict[str, float | None]:
+    ends = {"_us": measured.value, "_low_us": measured.low, "_high_us": measured.high}
+    return {f"{name}{end}": _us(seconds) for end, seconds in ends.items()}
+
+
 def _worst(plan: FleetPlan) -> dict[str, object] | None:
     """Return the simulation of all pools together, else of the pool with the highest TTFT; None: not simulated."""
     if plan.together is not None:
@@ -397,18 +387,19 @@ def _us(seconds: float) -> float | None:
     return or_null(seconds * 1e6)
 
 
-def term_lines(made: Computed) -> list[str]:
+def profile_lines(made: Computed) -> list[str]:
     """Return the terms of a computed profile, ms, and what bounds a prompt."""
     profile, prefill = made.source.profile, made.prefill
-    wide = max(len(each.name) for each in made.terms) + 2
-    rows = [f"{each.name:<{wide}}{_ms(each.w_s):>9}{_ms(each.h_s):>9}  {each.source}" for each in made.terms]
     assumed = ", ".join(f"{name} {value:g}" for name, value in made.assumptions.items())
+    of = f"  H is per request of {profile.calibration_context:,} tokens"
+    rows = [
+        ["", "W", "H", ""],
+        *([each.name, _ms(each.w_s), _ms(each.h_s), f"  {each.source}"] for each in made.terms),
+        ["together", f"{profile.w_s * 1e3:.3f}", f"{profile.h_s * 1e3:.3f}", of],
+    ]
     return [
         f"terms of {made.source.name} at this workload's lengths, ms",
-        f"{'':<{wide}}{'W':>9}{'H':>9}",
-        *rows,
-        f"{'together':<{wide}}{profile.w_s * 1e3:>9.3f}{profile.h_s * 1e3:>9.3f}  H is per request of "
-        f"{profile.calibration_context:,} tokens",
+        *aligned(rows, [-max(len(each.name) for each in made.terms) - 2, 9, 9, 0]),
         f"a chunk of {prefill.tokens:,} prompt tokens: compute {prefill.compute_s * 1e3:.1f}, memory "
         f"{prefill.memory_s * 1e3:.1f}, so {prefill.bound} bound; the step takes {prefill.step_s * 1e3:.1f}",
         f"assumed (roofline's defaults; shares of the peak, µs): {assumed}",

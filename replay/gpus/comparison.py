@@ -16,11 +16,11 @@ from replay.gpus.known_errors import KnownError, known_error
 from replay.model.gpus import Gpu
 from replay.model.hf_config import read_model_config
 from replay.model.shape import ModelShape
-from replay.search.draws import Drawing
 from replay.search.evaluation import Evaluator
 from replay.search.highest import ceiling_of
 from replay.search.load import loads_of
-from replay.twin.config import TwinConfig, load_config
+from replay.search.workload_draws import Drawing
+from replay.twin.twin_config import TwinConfig, load_config
 from sim import UNBOUNDED
 from traces import ConfigError, RunLimit
 

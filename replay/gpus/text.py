@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
+from functools import partial
 
-from replay.capacity.text import marked
-from replay.gpus.comparison import GpuQuestion, GpuResult
+from replay.capacity.text import capacity_facts
+from replay.gpus.comparison import AtLoad, GpuQuestion, GpuResult
 from replay.gpus.known_errors import KnownError
-from replay.variants.side_by_side import side_by_side
-from traces import RunLimit, or_null, shown_time
+from traces import RunLimit, shown_time, tool_version
+from traces.facts import Fact, columns_of, count, document, of_limit, per_s, side_by_side, whole
 
 SCHEMA_VERSION = 1
 
@@ -18,7 +18,7 @@ def lines(results: Sequence[GpuResult], asked: GpuQuestion, *, width: int | None
     """Return the table, why the others do not start, and what the figures are worth."""
     fit = [each for each in results if not each.refusal]
     has_prices = any(each.price_per_hour is not None for each in fit)
-    columns = [_column(each, asked, has_prices=has_prices) for each in fit]
+    columns = columns_of(_facts(each, asked, has_prices=has_prices) for each in fit)
     shown = [*side_by_side(columns, width=width).splitlines(), ""] if fit else []
     refused = [f"{name(each):<12}does not start: {each.refusal}" for each in results if each.refusal]
     return [*shown, *refused, *_conclusion(fit, asked), *_footnotes(fit, asked)]
@@ -69,50 +69,57 @@ def name(result: GpuResult) -> str:
     return result.gpu.name if result.tp == 1 else f"{result.tp} x {result.gpu.name}"
 
 
-def _column(result: GpuResult, asked: GpuQuestion, *, has_prices: bool) -> dict[str, str]:
+def _facts(result: GpuResult, asked: GpuQuestion, *, has_prices: bool) -> list[Fact]:
+    """Return what a GPU on which the server starts does: at the load, at most, and per price."""
     at, load = result.at_load, f"at {asked.rate_per_s:g} request{'' if asked.rate_per_s == 1 else 's'}/s"
     assert at is not None  # noqa: S101 - it starts
-    rate, tokens = result.rate_per_s, result.output_tokens_per_s
-    cells = {
-        "": name(result),
-        "KV cache, tokens": f"{result.num_kv_tokens:,}",
-        "max_model_len": f"{result.max_model_len:,}{'*' if result.is_shortened else ''}",
-        f"{load}: TTFT p50": _time(at.ttft_us[0], at.keeps_up),
-        "  TTFT p99": _time(at.ttft_us[1], at.keeps_up),
-        "  TPOT p50": _time(at.tpot_us[0], at.keeps_up),
-        "  TPOT p99": _time(at.tpot_us[1], at.keeps_up),
-        "capacity, requests/s": "none" if rate is None else f"{rate:.4g}",
-    }
-    capacity = result.capacity
-    if capacity is not None:
-        cells["  from"] = "-" if capacity.low is None else f"{capacity.low:.4g}"
-        cells["  to"] = "-" if capacity.high is None else f"{capacity.high:.4g}"
-        cells["  breaks first"] = capacity.limiting
-        where = "at capacity" if rate is not None else "idle"
-        cells |= {f"  {each.name} there": f"{marked(capacity.at_capacity, each)}" for each in asked.limits}
-        cells["  there is"] = where
-    cells["output tokens/s"] = "-" if tokens is None else f"{tokens:,.0f}"
-    cells["  per GPU"] = "-" if tokens is None else f"{tokens / result.tp:,.0f}"
-    if has_prices:
-        per_unit = result.output_tokens_per_unit
-        cells["price per hour"] = (
-            "no price" if result.price_per_hour is None else f"{result.price_per_hour:g}"
-        )
-        cells["  tokens per price unit"] = "-" if per_unit is None else f"{per_unit:,.0f}"
-    cells["known error of TTFT"] = _error(result.error, "ttft")
-    cells["  of TPOT"] = _error(result.error, "tpot")
-    return cells
+    tokens, error = result.output_tokens_per_s, result.error
+    cut = "*" if result.is_shortened else ""
+    price, per_unit = ("price per hour", "  tokens per price unit") if has_prices else (None, None)
+    return [
+        Fact("", "", name(result)),
+        Fact("num_kv_tokens", "KV cache, tokens", result.num_kv_tokens, count),
+        Fact("max_model_len", "max_model_len", result.max_model_len, count, note=cut),
+        Fact("keeps_up", None, at.keeps_up),
+        _time("ttft_us.p50", f"{load}: TTFT p50", at.ttft_us[0], at),
+        _time("ttft_us.p99", "  TTFT p99", at.ttft_us[1], at),
+        _time("tpot_us.p50", "  TPOT p50", at.tpot_us[0], at),
+        _time("tpot_us.p99", "  TPOT p99", at.tpot_us[1], at),
+        *_capacity(result, asked.limits),
+        Fact("output_token_throughput", "output tokens/s", tokens, whole),
+        Fact("", "  per GPU", tokens and tokens / result.tp, whole),
+        Fact("price_per_hour", price, result.price_per_hour, "{:g}".format, none="no price"),
+        Fact("output_tokens_per_price_unit", per_unit, result.output_tokens_per_unit, whole),
+        Fact("known_error", None, None if error is None else error.document()),
+        Fact("", "known error of TTFT", error, partial(_error, metric="ttft"), none="unknown"),
+        Fact("", "  of TPOT", error, partial(_error, metric="tpot"), none="unknown"),
+    ]
 
 
-def _time(value: float, keeps_up: bool) -> str:
-    if not keeps_up:
-        return "overload"
-    return "-" if math.isnan(value) else shown_time(value)
+def _time(key: str, term: str, value_us: float, at: AtLoad) -> Fact:
+    if at.keeps_up:
+        return Fact(key, term, value_us, shown_time)
+    return Fact(key, term, value_us, lambda _: "overload", none="overload")
 
 
-def _error(error: KnownError | None, metric: str) -> str:
-    if error is None:
-        return "unknown"
+def _capacity(result: GpuResult, limits: Sequence[RunLimit]) -> list[Fact]:
+    """Return the highest rate, and where the load is limited what limits it and the latencies there."""
+    found, rate = (
+        result.capacity,
+        Fact("capacity", "capacity, requests/s", result.rate_per_s, per_s, none="none"),
+    )
+    if found is None:
+        return [rate, *(Fact(key, None, None) for key in ("low", "high", "limiting", "values_us"))]
+    at = found.at_capacity.values_us
+    return [
+        *capacity_facts(found, "capacity"),
+        Fact("limiting", "  breaks first", found.limiting),
+        *(of_limit(at[each.name], each, term=f"  {each.name} there") for each in limits),
+        Fact("", "  there is", "idle" if result.rate_per_s is None else "at capacity"),
+    ]
+
+
+def _error(error: KnownError, metric: str) -> str:
     return error.text(metric) + ("" if error.is_of_this_gpu else "†")
 
 
@@ -139,44 +146,24 @@ def _footnotes(fit: Sequence[GpuResult], asked: GpuQuestion) -> list[str]:
     return notes
 
 
-def document(
-    results: Sequence[GpuResult], asked: GpuQuestion, *, num_requests: int, tool_version: str
+def gpus_document(
+    results: Sequence[GpuResult], asked: GpuQuestion, *, num_requests: int
 ) -> dict[str, object]:
     """Return the JSON document; rates in requests/s, times in µs, null where nothing is known."""
     return {
         "schema_version": SCHEMA_VERSION,
-        "tool_version": tool_version,
+        "tool_version": tool_version(),
         "model_config": asked.model_config,
         "latency_model": asked.latency_model,
         "rate": asked.rate_per_s,
         "slo_us": {each.name: each.limit_us for each in asked.limits},
         "num_requests": num_requests,
-        "gpus": [_entry(each, asked.limits) for each in results],
+        "gpus": [_entry(each, asked) for each in results],
     }
 
 
-def _entry(result: GpuResult, limits: Sequence[RunLimit]) -> dict[str, object]:
+def _entry(result: GpuResult, asked: GpuQuestion) -> dict[str, object]:
     entry: dict[str, object] = {"gpu": result.gpu.name, "tp": result.tp, "starts": not result.refusal}
     if result.refusal:
         return {**entry, "reason": result.refusal}
-    at, capacity, error = result.at_load, result.capacity, result.error
-    assert at is not None  # noqa: S101 - it starts
-    return {
-        **entry,
-        "num_kv_tokens": result.num_kv_tokens,
-        "max_model_len": result.max_model_len,
-        "keeps_up": at.keeps_up,
-        "ttft_us": {"p50": or_null(at.ttft_us[0]), "p99": or_null(at.ttft_us[1])},
-        "tpot_us": {"p50": or_null(at.tpot_us[0]), "p99": or_null(at.tpot_us[1])},
-        "capacity": result.rate_per_s,
-        "low": None if capacity is None else capacity.low,
-        "high": None if capacity is None else capacity.high,
-        "limiting": None if capacity is None else capacity.limiting,
-        "values_us": None
-        if capacity is None
-        else {each.name: or_null(capacity.at_capacity.values_us[each.name]) for each in limits},
-        "output_token_throughput": result.output_tokens_per_s,
-        "price_per_hour": result.price_per_hour,
-        "output_tokens_per_price_unit": result.output_tokens_per_unit,
-        "known_error": None if error is None else error.document(),
-    }
+    return {**entry, **document(_facts(result, asked, has_prices=True))}

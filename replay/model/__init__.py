@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from replay.model.gpu_memory import KvCacheSize, Serving, kv_cache_size
     from replay.model.gpus import Gpu, find_gpu
     from replay.model.hf_config import read_model_config
-    from replay.model.peak import peak_times
+    from replay.model.model_peak import peak_times
     from replay.model.shape import ModelShape
 
 __all__ = [
@@ -41,7 +41,7 @@ _HOMES = {
     "expected_coefficients": "replay.model.expectations",
     "find_gpu": "replay.model.gpus",
     "kv_cache_size": "replay.model.gpu_memory",
-    "peak_times": "replay.model.peak",
+    "peak_times": "replay.model.model_peak",
     "read_model_config": "replay.model.hf_config",
 }
 

@@ -13,7 +13,7 @@ from replay.model.expectations import expected_coefficients
 from replay.model.gpu_memory import GIB, KvCacheSize
 from replay.model.gpus import Gpu
 from replay.model.matmuls.tiles import Tiles, tiles_of
-from replay.model.peak import peak_times
+from replay.model.model_peak import peak_times
 from replay.model.shape import ModelShape
 from sim import KVCacheGroup
 from sim.latency import PeakTimes

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from replay.model.gpus import Gpu
-from replay.model.peak import peak_times
+from replay.model.model_peak import peak_times
 from replay.model.shape import ModelShape
 
 COMPUTE_EFFICIENCY = 0.65

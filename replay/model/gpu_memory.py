@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from replay.model.gpus import Gpu
-from replay.model.layers.kv_cache_groups import Dealt, cached_layers, dealt, undivided
+from replay.model.layers.groups_of_layers import Dealt, cached_layers, dealt, undivided
 from replay.model.layout import ONE_NODE, Layout
 from replay.model.shape import Mixer, ModelShape
 from sim import DEFAULT_VERSION, KVCacheGroup, minor_version, nearest_rules
@@ -134,7 +134,7 @@ def kv_cache_size(
 ) -> KvCacheSize:
     """Return one GPU's share: memory x utilization, less weights, activations, non-torch and CUDA graphs, in blocks.
 
-    Layers that keep unlike share one pool in groups (``replay/model/layers/kv_cache_groups.py``). Raises ConfigError
+    Layers that keep unlike share one pool in groups (``replay/model/layers/groups_of_layers.py``). Raises ConfigError
     where nothing is left.
     """
     check_parallel(shape, tp=tp, pp=pp)

@@ -12,7 +12,7 @@ from replay.model.families import FAMILIES, NOT_MODELLED, TELLING_FIELDS, Family
 from replay.model.layers.hybrids import HYBRIDS, Layers
 from replay.model.quantization import read_quantization
 from replay.model.shape import Attention, Experts, Mixer, MixerKind, ModelShape, Precision
-from replay.model.shipped import model_name, shipped_config, shipped_models
+from replay.model.shipped_models import model_name, shipped_config, shipped_models
 from traces import ConfigError
 
 DTYPE_BYTES: Mapping[str, int] = {"bfloat16": 2, "float16": 2, "float32": 4}

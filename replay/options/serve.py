@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from replay.options.run import InstancesOption, RoutingOption
+from replay.options.run_options import InstancesOption, RoutingOption
 from replay.twins import AnywayOption
 from traces.console.options import ConfigOption, DefaultsOption
 from traces.strict.option_table import option_table

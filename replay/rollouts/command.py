@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from replay.progress import counting
-from traces.strict.tell import say, say_text
+from traces.facts import say_json
+from traces.strict.tell import say
 
 if TYPE_CHECKING:
-    from replay.options.run import RunOptions, TwinOptions
+    from replay.options.run_options import RunOptions, TwinOptions
     from replay.rollouts.rollouts import RolloutSettings
-    from replay.twin.config import TwinConfig
+    from replay.twin.twin_config import TwinConfig
     from traces.workload import WorkloadOptions
 
 NOT_WRITTEN = (
@@ -39,8 +39,8 @@ def simulate_rollouts(
     workload: WorkloadOptions, twins: Sequence[TwinConfig], settings: RolloutSettings, *, as_json: bool
 ) -> None:
     """Simulate rollouts and print what became of them. Raises ConfigError."""
+    from replay.rollouts.rollout_summary import summarize_rollouts
     from replay.rollouts.rollouts import run_rollouts
-    from replay.rollouts.summary import summarize_rollouts
     from replay.rollouts.text import rollout_lines
     from replay.twin.config_write import name_of
     from traces import ConfigError
@@ -63,4 +63,4 @@ def simulate_rollouts(
         "unanswered": twin.unanswered_document,
         "warnings": list(twin.notes),
     }
-    say_text(json.dumps(document, indent=2, allow_nan=False))
+    say_json(document)

@@ -13,13 +13,19 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from replay.ready import prepare_engine
-from replay.rollouts.batch import BatchResult, SimulatedBatch, batch_result, num_wanted, simulate_batch
-from replay.rollouts.samples import Samples, draw_samples, joined, long_tailed
+from replay.rollouts.prompt_samples import Samples, draw_samples, joined, long_tailed
+from replay.rollouts.rollout_batch import (
+    BatchResult,
+    SimulatedBatch,
+    batch_result,
+    num_wanted,
+    simulate_batch,
+)
 from replay.t_interval import half_width
 from traces import ConfigError
 
 if TYPE_CHECKING:
-    from replay.twin.config import TwinConfig
+    from replay.twin.twin_config import TwinConfig
     from sim.cluster import ClusterConfig
     from traces.workload import WorkloadOptions
 

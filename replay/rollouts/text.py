@@ -6,9 +6,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from traces import counted, four_digits, shown_time
+from traces.facts import aligned, frac, term_lines
 
 if TYPE_CHECKING:
-    from replay.rollouts.summary import EstimateSummary, RolloutsSummary, WaySummary
+    from replay.rollouts.rollout_summary import EstimateSummary, RolloutsSummary, WaySummary
 
 SHOWN_SHARES = ("0.5", "0.8", "0.9", "0.95", "0.99")
 HEAD = ("", "per N x G", "against plain", "thrown away", "computed again", "length kept", "asked")
@@ -16,50 +17,33 @@ HEAD = ("", "per N x G", "against plain", "thrown away", "computed again", "leng
 
 def rollout_lines(found: RolloutsSummary) -> list[str]:
     """Return what became of the batches, then each way that might help beside the plain one."""
-    plain = found["plain"]
+    plain, update_us = found["plain"], found["update_us"]
     number = found["prompts"] * found["samples"]
-    updated = f", weights updated in {shown_time(found['update_us'])}" if found["update_us"] else ""
-    lines = [
-        _line(
-            "rollouts",
-            f"{counted(len(plain['batches']), 'batch').replace('batchs', 'batches')} of {found['prompts']:,} prompts x "
-            f"{found['samples']:,} samples ({number:,}){updated}",
-        ),
-        _line("last answer", _time(plain["times_us"]["1"])),
-        *(_line(f"  {float(share):.0%}", _time(plain["times_us"][share])) for share in SHOWN_SHARES),
+    updated = f", weights updated in {shown_time(update_us)}" if update_us else ""
+    batches = counted(len(plain["batches"]), "batch").replace("batchs", "batches")
+    asked = f"{found['prompts']:,} prompts x {found['samples']:,} samples ({number:,})"
+    idle, tail = _share(plain["idle_frac"]), _share(plain["tail_idle_frac"])
+    terms = [
+        ("rollouts", f"{batches} of {asked}{updated}"),
+        ("last answer", _time(plain["times_us"]["1"])),
+        *((f"  {float(share):.0%}", _time(plain["times_us"][share])) for share in SHOWN_SHARES),
     ]
     if found["batch_share"] < 1:
-        lines.append(
-            _line("batch ends", f"{_time(plain['end_us'])} (at {found['batch_share']:.4g} of the answers)")
-        )
-    return [*lines, *_use_lines(plain, has_update=found["update_us"] > 0), "", *_ways(found)]
-
-
-def _use_lines(plain: WaySummary, *, has_update: bool) -> list[str]:
-    idle = _share(plain["idle_frac"])
-    tail = _share(plain["tail_idle_frac"])
-    lines = [
-        _line("seats idle", f"{idle} of their time, {tail} from when the first seat stays empty"),
-        _line("tokens", f"{_number(plain['tokens_per_s'])} per s until the batch's end"),
+        ends = f"{_time(plain['end_us'])} (at {found['batch_share']:.4g} of the answers)"
+        terms.append(("batch ends", ends))
+    terms += [
+        ("seats idle", f"{idle} of their time, {tail} from when the first seat stays empty"),
+        ("tokens", f"{_number(plain['tokens_per_s'])} per s until the batch's end"),
+        *([("update", f"{_share(plain['update_frac'])} of the time")] if update_us > 0 else []),
     ]
-    if has_update:
-        lines.append(_line("update", f"{_share(plain['update_frac'])} of the time"))
-    return lines
+    return [*term_lines(terms), "", *_ways(found)]
 
 
 def _ways(found: RolloutsSummary) -> list[str]:
     """Return the table of all ways: what they are, and what a batch of each takes and costs."""
     rows = [HEAD, *(_row(each) for each in (found["plain"], *found["others"]))]
-    widths = [max(len(row[place]) for row in rows) for place in range(len(HEAD))]
-    table = [
-        "  ".join(
-            [
-                row[0].ljust(widths[0]),
-                *(cell.rjust(wide) for cell, wide in zip(row[1:], widths[1:], strict=True)),
-            ]
-        )
-        for row in rows
-    ]
+    wide = max(len(row[0]) for row in rows)
+    table = aligned([(row[0].ljust(wide), *row[1:]) for row in rows])
     notes = ["tokens of a batch; lengths in tokens, kept and asked: ending early keeps the short answers"]
     if any(way["num_counted"] < len(way["batches"]) for way in found["others"]):
         notes.append("partial: means without the first batch, which carries nothing yet")
@@ -70,7 +54,7 @@ def _row(way: WaySummary) -> tuple[str, ...]:
     return (
         _name(way),
         _time(way["per_full_us"]),
-        "" if way["change"] is None else _shown(way["change"], lambda value: f"{value:+.1%}", _percent),
+        "" if way["change"] is None else _shown(way["change"], lambda value: f"{value:+.1%}", frac),
         _number(way["thrown_tokens"]),
         _number(way["recomputed_tokens"]),
         _number(way["kept_mean_tokens"]),
@@ -85,20 +69,12 @@ def _name(way: WaySummary) -> str:
     return way["way"] if share == 1 else f"{way['way']}, {share:.4g}"
 
 
-def _line(name: str, text: str) -> str:
-    return f"{name:<12}{text}"
-
-
 def _time(value: EstimateSummary | None) -> str:
     return _shown(value, shown_time, shown_time)
 
 
 def _share(value: EstimateSummary | None) -> str:
-    return _shown(value, _percent, _percent)
-
-
-def _percent(value: float) -> str:
-    return f"{value:.1%}"
+    return _shown(value, frac, frac)
 
 
 def _number(value: EstimateSummary | None) -> str:

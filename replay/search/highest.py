@@ -23,7 +23,7 @@ from replay.verdict.judged import MARGIN, UNANSWERED
 from traces import RunLimit
 
 if TYPE_CHECKING:
-    from replay.twin.config import TwinConfig
+    from replay.twin.twin_config import TwinConfig
     from traces import Trace
 
 TOLERANCE = 0.005

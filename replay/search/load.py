@@ -20,7 +20,7 @@ from sim import InterTokenLatencies, Outcomes, Requests, Status
 from traces import ConfigError
 
 if TYPE_CHECKING:
-    from replay.twin.config import TwinConfig
+    from replay.twin.twin_config import TwinConfig
     from sim import Record
     from sim.cluster import ClusterConfig
     from traces import Trace
@@ -112,7 +112,7 @@ def loads_of(traces: Sequence[Trace], twin: TwinConfig) -> list[Load]:
     """Return several draws of one workload as loads of one rate, that of all of them together. Raises ConfigError.
 
     With a rate of its own each would have equally many requests in equally long a time. A real load has not, and longer
-    queues (``replay.search.draws.searchable``).
+    queues (``replay.search.workload_draws.searchable``).
     """
     loads = [load_of(trace, twin) for trace in traces]
     begins = np.array([int(load.first.sum()) for load in loads])

@@ -12,8 +12,7 @@ from importlib.metadata import version
 
 from aiohttp import web
 
-from replay.serve.limits import RequestLimits, check_kv, check_prompts, parsed_body, planned_answers
-from replay.serve.metrics import exposition
+from replay.serve.prometheus import exposition
 from replay.serve.protocol import (
     TOO_DEEP,
     Answer,
@@ -28,6 +27,7 @@ from replay.serve.protocol import (
     token_ids,
 )
 from replay.serve.replies import DONE, ReplyHead, TokenUsage, refused
+from replay.serve.request_limits import RequestLimits, check_kv, check_prompts, parsed_body, planned_answers
 from replay.serve.senders import RequestSender
 from replay.serve.tokens import decode, encode, small_ids
 from replay.serve.twin import Generation, Twin

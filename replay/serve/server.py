@@ -15,10 +15,10 @@ from aiohttp import web
 
 from replay import ready
 from replay.serve.app import Site, make_app
-from replay.serve.limits import RequestLimits
+from replay.serve.request_limits import RequestLimits
 from replay.serve.senders import open_cluster
 from replay.serve.twin import Twin, engines_of
-from replay.twin.config import TwinConfig
+from replay.twin.twin_config import TwinConfig
 from sim import InvalidConfig
 from sim.cluster import AlwaysAdmit, ClusterConfig, LiveCluster
 from traces import ConfigError

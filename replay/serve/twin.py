@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from replay.serve.blocks import BlockNumbers
-from replay.serve.metrics import Metrics
+from replay.serve.block_numbers import BlockNumbers
+from replay.serve.prometheus import Metrics
 from replay.serve.protocol import Answer, Refusal
 from replay.serve.senders import NOBODY, RequestSender, Senders, open_cluster
 from replay.serve.tokens import Tokens

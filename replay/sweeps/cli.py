@@ -39,7 +39,7 @@ def sweep(options: SweepOptions) -> None:
     """
     from replay.search.prices import list_prices
     from replay.sweeps.grid import read_grid
-    from replay.sweeps.table import known_rows, write_table
+    from replay.sweeps.sweep_table import known_rows, write_table
     from traces import ConfigError, check_place, parse_slo
     from traces.strict.tell import tell_note
 
@@ -99,7 +99,7 @@ def _saying_what_is_kept(rows: Mapping[str, Row], *, of: int) -> Iterator[None]:
 
 
 def _keep(output: Path, row: Row) -> None:
-    from replay.sweeps.table import keep
+    from replay.sweeps.sweep_table import keep
 
     keep(output, row)
 

@@ -9,8 +9,8 @@ import numpy as np
 import pandas as pd
 
 from replay.sweeps.front import BESIDE, GOOD, GOOD_FRAC, Front, is_more_better
-from replay.variants.side_by_side import side_by_side
 from traces import shown_time, tool_version, write_text
+from traces.facts import side_by_side
 from traces.pages import (
     Cell,
     Chart,

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from replay.cluster.infrastructure import failures_term, retries_term
 from replay.cluster.lives import num_at, spans_up, spans_with_gpus
 from traces import shown_time
 from traces.pages import (
@@ -141,15 +142,9 @@ def _facts(run: FleetRun, summary: ClusterSummary) -> list[tuple[str, str]]:
     if parts["scaling"]:
         found.append(("scaling decisions", f"{len(parts['scaling']):,}"))
     if parts["num_failures"]:
-        found.append(("failures", f"{parts['num_failures']:,}, down {parts['down_frac']:.1%} of the time"))
+        found.append(failures_term(parts))
     if retries is not None:
-        found.append(
-            (
-                "retries",
-                f"{retries['num_requests_retried']:,} requests sent again, {retries['num_recovered']:,} of them "
-                f"completed; {retries['num_attempts']:,} attempts",
-            )
-        )
+        found.append(retries_term(retries))
     return [*found, *_gateway_facts(run)]
 
 

@@ -15,14 +15,14 @@ from replay.cluster.over_time import (
     over_time_of,
     peak_us_of,
 )
-from replay.timeline.watch import look_at
+from replay.timeline.watch_engine import look_at
 from sim import Status
 from traces import prompt_tokens
 
 if TYPE_CHECKING:
     from replay.cluster.over_time import OverTime
     from replay.trace.pacing import Pacing
-    from replay.twin.config import TwinConfig
+    from replay.twin.twin_config import TwinConfig
     from sim import Simulation
     from traces import Trace
 

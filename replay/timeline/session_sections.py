@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from replay.sessions.reuse import KVReuse
-    from replay.sessions.summary import CacheNeeds, SessionsSummary
+    from replay.sessions.session_summary import CacheNeeds, SessionsSummary
     from replay.trace.simulation_summary import SimulationSummary
 
 

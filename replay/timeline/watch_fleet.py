@@ -10,13 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from replay.cluster.lives import spans_up
-from replay.timeline.watch import Usage, counted, short_of
+from replay.timeline.watch_engine import Usage, counted, short_of
 
 Floats = NDArray[np.float64]
 
 if TYPE_CHECKING:
     from replay.cluster.simulate import FleetRun
-    from replay.timeline.watch import Resource
+    from replay.timeline.watch_engine import Resource
     from sim.cluster import ClusterConfig, Life
 
 

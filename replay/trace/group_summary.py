@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
 
 from replay.distribution import Distribution, distribution
-from replay.sessions.summary import SessionsSummary, session_lines, summarize_sessions
+from replay.sessions.session_summary import SessionsSummary, session_lines, summarize_sessions
 from traces import finished_ok, four_digits, request_latencies
+from traces.facts import Fact, aligned, count, four_digits_ms
 from traces.strict.escape import terminal
 
 if TYPE_CHECKING:
@@ -138,21 +139,11 @@ def _column_lines(column: str, members: dict[str, GroupSummary], *, fairness: fl
     largest = sorted(members.items(), key=lambda item: -item[1]["num_requests"])
     ordered = [(terminal(name), each) for name, each in largest]
     width = max(12, *(len(name) + 2 for name, _ in ordered[:MOST_SHOWN]), len(column) + 2)
-    heads = ("requests", "finished", "tokens/s", "TTFT mean", "TTFT p99", "TPOT mean", "E2E mean")
-    widths = [max(len(head) + 1, 9) for head in heads]  # 80 columns with the unit
-    lines = [_line(column.ljust(width), heads, widths) + " ms"]
-    for name, each in ordered[:MOST_SHOWN]:
-        ttft, throughput = each["ttft_us"], each["output_token_throughput"]
-        cells = (
-            f"{each['num_requests']:,}",
-            f"{each['num_by_status'].get('ok', 0):,}",
-            four_digits(throughput),
-            *(
-                _ms(value)
-                for value in (ttft["mean"], ttft["p99"], each["tpot_us"]["mean"], each["e2e_us"]["mean"])
-            ),
-        )
-        lines.append(_line(name.ljust(width), cells, widths))
+    shown = [_facts(column, name, each) for name, each in ordered[:MOST_SHOWN]]
+    head = [fact.term or "" for fact in shown[0]]
+    widths = [-width, *(max(len(each) + 1, 9) for each in head[1:])]  # 80 columns with the unit
+    first, *lines = aligned([head, *([fact.text for fact in each] for each in shown)], widths)
+    lines.insert(0, f"{first} ms")
     if len(ordered) > MOST_SHOWN:
         lines.append(f"… and {len(ordered) - MOST_SHOWN:,} more (--json has all)")
     if column == "tenant_id" and fairness is not None:
@@ -160,9 +151,16 @@ def _column_lines(column: str, members: dict[str, GroupSummary], *, fairness: fl
     return lines
 
 
-def _line(name: str, cells: Sequence[str], widths: Sequence[int]) -> str:
-    return name + "".join(f"{cell:>{wide}}" for cell, wide in zip(cells, widths, strict=True))
-
-
-def _ms(value: float | None) -> str:
-    return "-" if value is None else four_digits(value / 1e3)
+def _facts(column: str, name: str, group: GroupSummary) -> list[Fact]:
+    """Return a group's cells."""
+    ttft, tpot, e2e = group["ttft_us"], group["tpot_us"], group["e2e_us"]
+    return [
+        Fact("", column, name),
+        Fact("num_requests", "requests", group["num_requests"], count),
+        Fact("num_by_status.ok", "finished", group["num_by_status"].get("ok", 0), count),
+        Fact("output_token_throughput", "tokens/s", group["output_token_throughput"], four_digits),
+        Fact("ttft_us.mean", "TTFT mean", ttft["mean"], four_digits_ms),
+        Fact("ttft_us.p99", "TTFT p99", ttft["p99"], four_digits_ms),
+        Fact("tpot_us.mean", "TPOT mean", tpot["mean"], four_digits_ms),
+        Fact("e2e_us.mean", "E2E mean", e2e["mean"], four_digits_ms),
+    ]

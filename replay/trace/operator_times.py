@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, TypedDict
 from replay.twin.config_write import name_of
 from sim.latency import operator_times
 from traces import ConfigError
+from traces.facts import aligned
 
 if TYPE_CHECKING:
-    from replay.twin.config import TwinConfig
+    from replay.twin.twin_config import TwinConfig
     from sim import Simulation
 
 
@@ -61,11 +62,7 @@ def times_of(simulation: Simulation, twin: TwinConfig) -> OperatorTimes:
 
 def operator_lines(times: OperatorTimes) -> list[str]:
     """Return the lines of a terminal's table: operator, seconds, share."""
-    head = ["", f"{'operator':<20}{'seconds':>12}{'of steps':>12}"]
-    rows = [(name, each["us"]) for name, each in times["by_operator"].items()]
-    rows.append(("rest", times["rest_us"]))
     total = times["step_time_us"]
-    share = [f"{us / total:z.1%}" if total else "-" for _, us in rows]
-    return head + [
-        f"{name:<20}{us / 1e6:>z12,.3f}{part:>12}" for (name, us), part in zip(rows, share, strict=True)
-    ]
+    took = {name: each["us"] for name, each in times["by_operator"].items()} | {"rest": times["rest_us"]}
+    rows = [(name, f"{us / 1e6:z,.3f}", f"{us / total:z.1%}" if total else "-") for name, us in took.items()]
+    return ["", *aligned([("operator", "seconds", "of steps"), *rows], (-20, 12, 12))]

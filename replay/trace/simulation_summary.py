@@ -10,7 +10,7 @@ from typing import TypedDict
 import numpy as np
 
 from replay.distribution import PERCENTILES, Distribution, distribution, distribution_of
-from replay.sessions.summary import CacheNeeds, needs_lines
+from replay.sessions.session_summary import CacheNeeds, needs_lines
 from replay.trace.group_summary import Groups, group_lines, summarize_groups
 from replay.trace.measured_window import EVERYTHING, MeasuredPart, Window, measured_rows
 from replay.trace.operator_times import OperatorTimes, operator_lines
@@ -33,6 +33,7 @@ from traces import (
     tail_text,
     tool_version,
 )
+from traces.facts import aligned, frac, term_lines
 from traces.strict.escape import terminal
 
 SCHEMA_VERSION = 1
@@ -350,7 +351,7 @@ def table(summary: SimulationSummary, *, unanswered: Sequence[str] = ()) -> str:
         _row("output tok.", summary["output_tokens"], divisor=1),
     ]
     head = " " * 12 + "".join(f"{name:>{COLUMN}}" for name in ("mean", "p50", "p90", "p95", "p99"))
-    lines = [*(f"{name:<12}{text}" for name, text in facts), head, *rows, *_goodput_lines(summary)]
+    lines = [*term_lines(facts), head, *rows, *_goodput_lines(summary)]
     lines += group_lines(summary["groups"])
     if (needs := summary["kv_needed"]) is not None:
         lines += needs_lines(needs)
@@ -483,16 +484,13 @@ def _goodput_lines(summary: SimulationSummary) -> list[str]:
     good = summary["goodput"]
     if good is None:
         return []
-    lines = [
-        "",
-        f"{'SLO':<12}{'requests':>{COLUMN}}{'met all':>{COLUMN}}{'goodput/s':>{COLUMN + 2}}  by latency",
-    ]
+    rows = [("SLO", "requests", "met all", "goodput/s", "  by latency")]
     for name, each in {"all": good, **good["by_class"]}.items():
-        share = "-" if each["good_frac"] is None else f"{each['good_frac']:.1%}"
-        by_latency = ", ".join(f"{metric} {frac:.1%}" for metric, frac in each["met_frac"].items())
-        cells = f"{each['num_requests']:>{COLUMN},}{share:>{COLUMN}}{four_digits(each['good_per_s']):>{COLUMN + 2}}"
-        lines.append(f"{name:<12}{cells}  {by_latency}")
-    return lines
+        share = "-" if each["good_frac"] is None else frac(each["good_frac"])
+        by_latency = ", ".join(f"{metric} {met:.1%}" for metric, met in each["met_frac"].items())
+        told = (f"{each['num_requests']:,}", share, four_digits(each["good_per_s"]))
+        rows.append((name, *told, f"  {by_latency}"))
+    return ["", *aligned(rows, (-12, COLUMN, COLUMN, COLUMN + 2, 0))]
 
 
 def failures_note(num_by_status: Mapping[str, int]) -> str | None:

@@ -10,12 +10,12 @@ import numpy as np
 from replay.sessions.prefix_hashes import sessions_grow
 from replay.trace.client_network import paced_by_answers, says_network
 from replay.trace.pacing import has_rounds, num_later_rounds
-from replay.trace.requests import MODALITIES
+from replay.trace.request_columns import MODALITIES
 from traces import PRIORITY_OF_CLASS, by_class, cut_short_note, request_priorities
 
 if TYPE_CHECKING:
     from replay.trace.pacing import Pacing
-    from replay.twin.config import TwinConfig
+    from replay.twin.twin_config import TwinConfig
     from traces import Trace
 
 PRIORITY_POLICIES = ("priority", "reverse-priority")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 from typing import TYPE_CHECKING
 
@@ -11,16 +10,16 @@ import typer
 from replay.tuning.options import LiveOptions, TriedOptions, TuneOptions
 from replay.twin.own.own_code import with_code_option
 from traces.strict.option_table import with_option_tables
-from traces.strict.tell import say, say_text, tell
+from traces.strict.tell import tell
 from traces.workload import WorkloadOptions, check_output
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from replay.search.draws import Drawing
+    from replay.search.workload_draws import Drawing
+    from replay.tuning.candidate_search import Tuned
     from replay.tuning.candidates import Candidates
     from replay.tuning.live import Confirmation, Live
-    from replay.tuning.search import Tuned
     from traces import RunLimit, Trace
 
 
@@ -35,7 +34,7 @@ def tune(workload: WorkloadOptions, asked: TuneOptions) -> None:
     """
     from replay.capacity.question import drawn
     from replay.ready import prepare_engine
-    from replay.search.draws import searchable, tell_too_long
+    from replay.search.workload_draws import searchable, tell_too_long
     from replay.tuning.candidates import candidates_of
     from traces import check_place, parse_run_slo
     from traces.strict.tell import tell_note
@@ -127,7 +126,7 @@ def _searched(
     from functools import partial
 
     from replay.progress import working
-    from replay.tuning.search import search
+    from replay.tuning.candidate_search import search
 
     number = len(candidates.tried)
     find = partial(search, traces, candidates.tried, limits, keep=keep, drawing=drawing)
@@ -147,7 +146,7 @@ def _extrapolated(tuned: Tuned, trace: Trace) -> list[str]:
     from dataclasses import replace
 
     from replay.capacity.capacity import short_run_note
-    from replay.search.draws import length_span
+    from replay.search.workload_draws import length_span
     from replay.twin.fitted.fitted_range import extrapolation_note, rate_of_each
 
     notes = []
@@ -197,19 +196,20 @@ def _show(
     as_json: bool,
 ) -> None:
     """Print the outcome on stdout."""
-    from replay.search.draws import lengths_text
-    from replay.tuning.text import document, lines
-    from traces import terminal_width, tool_version
+    from replay.search.workload_draws import lengths_text
+    from replay.tuning.text import lines, tuning_document
+    from traces import terminal_width
+    from traces.facts import say_answer, term_lines
 
-    if as_json:
-        told = document(
-            tuned, candidates, limits, confirmed=confirmed, tool_version=tool_version(), warnings=warnings
-        )
-        say_text(json.dumps(told, indent=2, allow_nan=False))
-        return
-    shown = lines(tuned, candidates, limits, confirmed=confirmed, width=terminal_width())
-    say(*shown)
-    say(f"{'requests':<12}{len(trace):,}, {lengths_text(trace)}")
     own = tuned.own[1]
+    requests = [("requests", f"{len(trace):,}, {lengths_text(trace)}")]
     if own.num_requests != len(trace):
-        say(f"{'':<12}the best few: {own.num_seeds} seeds of {own.num_requests:,}")
+        requests.append(("", f"the best few: {own.num_seeds} seeds of {own.num_requests:,}"))
+    say_answer(
+        lambda: tuning_document(tuned, candidates, limits, confirmed=confirmed, warnings=warnings),
+        lambda: [
+            *lines(tuned, candidates, limits, confirmed=confirmed, width=terminal_width()),
+            *term_lines(requests),
+        ],
+        as_json=as_json,
+    )

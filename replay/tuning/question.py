@@ -8,8 +8,8 @@ from pathlib import Path
 from replay.capacity.question import drawn
 from replay.ready import prepare_engine
 from replay.search.seeds import DEFAULT_SEEDS
+from replay.tuning.candidate_search import Tuned, search
 from replay.tuning.candidates import candidates_of
-from replay.tuning.search import Tuned, search
 from traces import parse_run_slo
 from traces.workload import WorkloadOptions
 

@@ -6,13 +6,13 @@ import shlex
 from collections.abc import Mapping, Sequence
 
 from replay.capacity.capacity import Capacity
-from replay.capacity.text import SHORT_NAMES, interval_method, marked
+from replay.capacity.text import SHORT_NAMES, capacity_facts, interval_method
+from replay.tuning.candidate_search import ALIKE, Tuned
 from replay.tuning.candidates import Candidate, Candidates
 from replay.tuning.flags import flags_of
 from replay.tuning.live import Confirmation
-from replay.tuning.search import ALIKE, Tuned
-from replay.variants.side_by_side import side_by_side
-from traces import ConfigError, RunLimit, or_null, shown_time
+from traces import ConfigError, RunLimit, tool_version
+from traces.facts import Fact, columns_of, document, frac, of_limit, per_s, side_by_side, term_lines
 
 SCHEMA_VERSION = 1
 Confirmed = Mapping[int, Confirmation]
@@ -29,48 +29,56 @@ def lines(
 ) -> list[str]:
     """Return what a terminal shows: the best side by side with the file's own server, and the flags of the first."""
     keys = sorted({each.key for candidate, _ in tuned.best for each in candidate.settings})
-    columns = [{"": "as it is", **_column(tuned.own, tuned, keys, limits, None)}]
-    columns += [
-        {"": f"best {place + 1}", **_column(each, tuned, keys, limits, confirmed.get(place))}
+    records = [[Fact("", "", "as it is"), *_facts(tuned.own, tuned, keys, limits, None)]]
+    records += [
+        [Fact("", "", f"best {place + 1}"), *_facts(each, tuned, keys, limits, confirmed.get(place))]
         for place, each in enumerate(tuned.best)
     ]
-    rows = {name for column in columns for name in column}
-    full = [{name: column.get(name, "-") for name in _in_order(columns, rows)} for column in columns]
-    return [*side_by_side(full, width=width).splitlines(), "", *_told(tuned, candidates, confirmed, limits)]
+    shown = side_by_side(columns_of(records), width=width).splitlines()
+    return [*shown, "", *term_lines(_told(tuned, candidates, confirmed, limits))]
 
 
-def _in_order(columns: Sequence[Mapping[str, str]], rows: set[str]) -> list[str]:
-    """Return the rows' names in the order of the column that has most of them."""
-    longest = max(columns, key=len)
-    return [*longest, *sorted(rows - set(longest))]
-
-
-def _column(
+def _facts(
     found: tuple[Candidate, Capacity],
     tuned: Tuned,
     keys: Sequence[str],
     limits: Sequence[RunLimit],
     live: Confirmation | None,
-) -> dict[str, str]:
+) -> list[Fact]:
     candidate, capacity = found
     changed = {each.key: each.value for each in candidate.settings}
-    cells = {key.rpartition(".")[2]: changed.get(key, _own_value(tuned.own[0], key)) for key in keys}
-    rate = capacity.rate_per_s
-    cells["capacity, requests/s"] = "none" if rate is None else f"{rate:.4g}"
-    cells["  from"] = "-" if capacity.low is None else f"{capacity.low:.4g}"
-    cells["  to"] = "-" if capacity.high is None else f"{capacity.high:.4g}"
-    if tuned.is_per_gpu:
-        gpus = candidate.num_gpus or 1
-        cells["GPUs"] = str(gpus)
-        cells["requests/s per GPU"] = "none" if rate is None else f"{rate / gpus:.4g}"
-    cells["breaks first"] = SHORT_NAMES.get(capacity.limiting, capacity.limiting)
-    cells |= {each.name: marked(capacity.at_capacity, each) for each in limits}
-    if live is not None:
-        for each in limits:
-            value = live.values_us[each.name]
-            cells[f"live {each.name}"] = f"{shown_time(value)} {'✓' if value <= each.limit_us else '✗'}"
-        cells["live failed"] = f"{live.failed_frac:.1%}"
-    return cells
+    own, gpus, rate = tuned.own[0], candidate.num_gpus or 1, capacity.rate_per_s
+    per_gpu = [
+        Fact("", "GPUs", gpus),
+        Fact("", "requests/s per GPU", rate and rate / gpus, per_s, none="none"),
+    ]
+    return [
+        *(Fact("", key.rpartition(".")[2], changed.get(key, _own_value(own, key))) for key in keys),
+        *capacity_facts(capacity),
+        *(per_gpu if tuned.is_per_gpu else []),
+        *_limited(capacity, limits),
+        *([] if live is None else _live_facts(live, limits)),
+    ]
+
+
+def _limited(capacity: Capacity, limits: Sequence[RunLimit]) -> list[Fact]:
+    """Return what breaks first, and the limited latencies at the capacity."""
+    binding = SHORT_NAMES.get(capacity.limiting, capacity.limiting)
+    return [
+        Fact("limiting", "breaks first", capacity.limiting, lambda _: binding),
+        *(of_limit(capacity.at_capacity.values_us[each.name], each) for each in limits),
+    ]
+
+
+def _live_facts(live: Confirmation, limits: Sequence[RunLimit]) -> list[Fact]:
+    return [
+        Fact("met", None, live.meets(limits)),
+        Fact("rate", None, live.rate_per_s),
+        Fact("num_requests", None, live.num_requests),
+        *(of_limit(live.values_us[each.name], each, term=f"live {each.name}") for each in limits),
+        Fact("failed_frac", "live failed", live.failed_frac, frac),
+        Fact("trace", None, str(live.stem)),
+    ]
 
 
 def _own_value(own: Candidate, key: str) -> str:
@@ -81,35 +89,31 @@ def _own_value(own: Candidate, key: str) -> str:
 
 def _told(
     tuned: Tuned, candidates: Candidates, confirmed: Confirmed, limits: Sequence[RunLimit]
-) -> list[str]:
-    """Return the sentences under the table."""
-    said = [
-        f"{'tried':<12}{tuned.num_tried} servers, {len(candidates.impossible)} more that vLLM would refuse"
-    ]
+) -> list[tuple[str, str]]:
+    """Return what stands under the table, as terms with their texts."""
+    refused = len(candidates.impossible)
+    said = [("tried", f"{tuned.num_tried} servers, {refused} more that vLLM would refuse")]
     if candidates.impossible:
-        name, reason = candidates.impossible[0]
-        said.append(f"{'refused':<12}{name}: {reason}")
+        said.append(("refused", ": ".join(candidates.impossible[0])))
     if candidates.unanswered:
-        name, reason = candidates.unanswered[0]
-        said.append(f"{'no answer':<12}{len(candidates.unanswered)} combinations are not tried: {reason}")
+        number, (_, reason) = len(candidates.unanswered), candidates.unanswered[0]
+        said.append(("no answer", f"{number} combinations are not tried: {reason}"))
     if not tuned.best:
-        return [*said, f"{'best':<12}none: no server meets the limits at any rate"]
+        return [*said, ("best", "none: no server meets the limits at any rate")]
     place = _recommended(tuned, confirmed, limits)
     if place is None:
-        return [*said, f"{'best':<12}none of the confirmed servers met the limits live"]
+        return [*said, ("best", "none of the confirmed servers met the limits live")]
     candidate, _ = tuned.best[place]
     if tuned.num_alike > 1:
-        said.append(
-            f"{'alike':<12}{tuned.num_alike} servers, within {ALIKE:.0%} of the best; of these, best 1 changes least"
-        )
+        alike = f"{tuned.num_alike} servers, within {ALIKE:.0%} of the best; of these, best 1 changes least"
+        said.append(("alike", alike))
     if not candidate.settings:
-        return [*said, f"{'best':<12}the server as it is"]
+        return [*said, ("best", "the server as it is")]
     if tuned.gain is not None and place == 0:
         of = " per GPU" if tuned.is_per_gpu else ""
-        said.append(
-            f"{'gain':<12}{tuned.gain:+.1%}{_between(tuned)} requests/s{of}, against the server as it is"
-        )
-    return [*said, f"{'flags':<12}{flags_text(candidate)}"]
+        gained = f"{tuned.gain:+.1%}{_between(tuned)} requests/s{of}, against the server as it is"
+        said.append(("gain", gained))
+    return [*said, ("flags", flags_text(candidate))]
 
 
 def _between(tuned: Tuned) -> str:
@@ -132,19 +136,18 @@ def flags_text(candidate: Candidate) -> str:
         return ", ".join(str(each) for each in candidate.settings)
 
 
-def document(
+def tuning_document(
     tuned: Tuned,
     candidates: Candidates,
     limits: Sequence[RunLimit],
     *,
     confirmed: Confirmed,
-    tool_version: str,
     warnings: Sequence[str],
 ) -> dict[str, object]:
     """Return the JSON document; rates in requests/s, times in µs, null where nothing is known."""
     return {
         "schema_version": SCHEMA_VERSION,
-        "tool_version": tool_version,
+        "tool_version": tool_version(),
         "slo_us": {each.name: each.limit_us for each in limits},
         "objective": "requests_per_s_per_gpu" if tuned.is_per_gpu else "requests_per_s",
         "own": _entry(tuned.own, None, limits),
@@ -164,25 +167,12 @@ def _entry(
     found: tuple[Candidate, Capacity], live: Confirmation | None, limits: Sequence[RunLimit]
 ) -> dict[str, object]:
     candidate, capacity = found
-    at = capacity.at_capacity
     return {
         "set": {each.key: each.value for each in candidate.settings},
         "flags": flags_text(candidate),
         "gpus": candidate.num_gpus,
-        "rate": capacity.rate_per_s,
-        "low": capacity.low,
-        "high": capacity.high,
+        **document(capacity_facts(capacity)),
         "interval": interval_method(capacity),
-        "limiting": capacity.limiting,
-        "values_us": {each.name: or_null(at.values_us[each.name]) for each in limits},
-        "live": None
-        if live is None
-        else {
-            "met": live.meets(limits),
-            "rate": live.rate_per_s,
-            "num_requests": live.num_requests,
-            "values_us": {name: or_null(value) for name, value in live.values_us.items()},
-            "failed_frac": live.failed_frac,
-            "trace": str(live.stem),
-        },
+        **document(_limited(capacity, limits)),
+        "live": None if live is None else document(_live_facts(live, limits)),
     }

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from replay.twin.latency import DEFAULT_PHYSICS, physics_covers, physics_sets
     from replay.twin.own.own_code import with_code_option
     from replay.twin.placeholder import placeholder_notes
-    from replay.twin.profiled import AFTER, StepTableFile, write_step_tables
+    from replay.twin.profiled_table import AFTER, StepTableFile, write_step_tables
 
 __all__ = [
     "AFTER",
@@ -33,20 +33,20 @@ __all__ = [
 ]
 
 _HOMES = {
-    "AFTER": "replay.twin.profiled",
+    "AFTER": "replay.twin.profiled_table",
     "COEFFICIENTS": "replay.twin.defaults",
     "DEFAULT_PHYSICS": "replay.twin.latency",
     "EXTENDED_MEANINGS": "replay.twin.config_keys",
     "FittedModel": "replay.twin.defaults",
     "Setting": "replay.twin.keys.overlay",
-    "StepTableFile": "replay.twin.profiled",
+    "StepTableFile": "replay.twin.profiled_table",
     "name_of": "replay.twin.config_write",
     "physics_covers": "replay.twin.latency",
     "physics_sets": "replay.twin.latency",
     "placeholder_notes": "replay.twin.placeholder",
     "version_number": "replay.twin.defaults",
     "with_code_option": "replay.twin.own.own_code",
-    "write_step_tables": "replay.twin.profiled",
+    "write_step_tables": "replay.twin.profiled_table",
 }
 
 

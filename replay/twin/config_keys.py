@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import get_args, get_type_hints
 
 from replay.model.layout import ONE_NODE, All2AllBackend
-from replay.twin.keys.cluster import CLUSTER_KEYS
+from replay.twin.keys.cluster_keys import CLUSTER_KEYS
 from replay.twin.keys.key import Key, Kind
 from replay.twin.kv_cache.groups import GROUP_KEYS
 from sim import DEFAULT_VERSION, KNOWN_VERSIONS, EngineConfig, InvalidConfig, all_versions, rules_of

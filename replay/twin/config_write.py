@@ -6,11 +6,11 @@ import hashlib
 from decimal import Decimal
 from typing import TYPE_CHECKING
 
-from replay.twin.cluster import cluster_lines
+from replay.twin.cluster_section import cluster_lines
 from replay.twin.config_keys import EXTENDED_MEANINGS, LATENCY_CLASSES, engine_fields
 from replay.twin.defaults import COEFFICIENTS
 from replay.twin.defaults_write import number, quoted
-from replay.twin.fitted.tiles import tiles_lines
+from replay.twin.fitted.fitted_tiles import tiles_lines
 from replay.twin.hardware import peak_lines
 from replay.twin.kv_cache.groups import GROUPS, groups_text
 from replay.twin.latency import ALPHAS, analytic_coefficients
@@ -19,7 +19,7 @@ from sim import UNBOUNDED, EngineConfig
 from sim.latency import VIDURS, Blackbox, Extended, LatencyModel, Profiled
 
 if TYPE_CHECKING:
-    from replay.twin.config import TwinConfig
+    from replay.twin.twin_config import TwinConfig
 
 
 def dump_config(config: TwinConfig) -> str:

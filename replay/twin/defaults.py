@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Literal, cast, get_args
 
 from replay.twin.config_keys import EXTENDED_MEANINGS
-from replay.twin.fitted.tiles import Pairs, read_tiles
+from replay.twin.fitted.fitted_tiles import Pairs, read_tiles
 from sim import InvalidConfig
 from sim.latency import Blackbox, Extended
 from traces.strict.section import Section, read_section

@@ -22,7 +22,7 @@ from replay.twin.defaults import (
     read_defaults,
     version_text,
 )
-from replay.twin.fitted.tiles import pairs_text
+from replay.twin.fitted.fitted_tiles import pairs_text
 from traces import ConfigError, atomic_file
 from traces.strict.yaml_nodes import read_text
 

@@ -13,7 +13,7 @@ from replay.model.gpu_memory import KvCacheSize, Serving, kv_cache_size
 from replay.model.gpus import NUMBERS, Gpu, find_gpu, read_gpu
 from replay.model.hf_config import read_model_config
 from replay.model.layout import ONE_NODE, All2AllBackend, Layout
-from replay.model.peak import peak_times
+from replay.model.model_peak import peak_times
 from replay.model.shape import ModelShape
 from sim import EngineConfig, InvalidConfig
 from sim.latency import LatencyModel, PeakTimes

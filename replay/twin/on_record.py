@@ -10,7 +10,7 @@ from typing import NoReturn
 from replay.model.gpus import find_gpu
 from replay.model.hf_config import read_model_config
 from replay.model.shape import ModelShape
-from replay.model.shipped import shipped_config
+from replay.model.shipped_models import shipped_config
 from replay.twin.defaults import (
     SHIPPED,
     DefaultsEntry,

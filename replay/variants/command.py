@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from collections.abc import Sequence
@@ -23,11 +22,12 @@ from replay.variants.simulated import (
     table,
 )
 from traces import terminal_width
+from traces.facts import say_json
 from traces.strict.secrets import redact_command
 from traces.strict.tell import say_text, tell
 
 if TYPE_CHECKING:
-    from replay.twin.config import TwinConfig
+    from replay.twin.twin_config import TwinConfig
     from traces import Trace
 
 MOST = 200
@@ -98,7 +98,7 @@ def simulate_variants(
     if options.report is not None:
         _write_page(options.report, results, told, options=options)
     if options.as_json:
-        say_text(json.dumps(document(results), indent=2, allow_nan=False))
+        say_json(document(results))
     else:
         say_text(table(results, width=terminal_width()))
     if not any(each.summary["num_by_status"].get("ok") for each in results):

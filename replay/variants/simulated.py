@@ -14,14 +14,15 @@ from replay.cluster.infrastructure import InfrastructureSummary, summarize_infra
 from replay.cluster.lives import most_at_once
 from replay.distribution import Distribution
 from replay.simulated_run import RunSettings, run
-from replay.timeline.watch import Usage
+from replay.timeline.watch_engine import Usage
 from replay.trace.simulation_summary import SimulationSummary, has_idle_end
-from replay.variants.side_by_side import mark_unanswered, side_by_side, unanswered_lines
+from replay.variants.no_answer import mark_unanswered, unanswered_lines
 from traces import shown_time
+from traces.facts import side_by_side
 
 if TYPE_CHECKING:
     from replay.pace_band import PaceBand, Ranges
-    from replay.twin.config import TwinConfig
+    from replay.twin.twin_config import TwinConfig
     from sim.cluster import Pool
     from traces import Trace
 

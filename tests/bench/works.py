@@ -50,7 +50,7 @@ def normal_requests(num_requests: int, *, rate: float = 14.0) -> Requests:
 
 def trace_requests(path: Path, source: str, block_size: int) -> Callable[[], Requests]:
     """Return what converts a public trace, read beforehand, into the engine's columns."""
-    from replay.trace.requests import requests_from_trace
+    from replay.trace.request_columns import requests_from_trace
     from traces import convert
 
     trace = convert(source, path)
@@ -71,7 +71,7 @@ def mooncake(block_size: int, num_gpu_blocks: int, bar: int) -> Work:
 def other_models() -> dict[str, LatencyModel]:
     """Return the other latency models, with steps about as long as those of ``LATENCY``: an 8B model on an H100."""
     from replay.model import find_gpu, read_model_config
-    from replay.model.peak import peak_times
+    from replay.model.model_peak import peak_times
     from replay.twin.latency import DEFAULT_PHYSICS, physics_sets
 
     peak = peak_times(read_model_config("meta-llama/Llama-3.1-8B"), find_gpu("H100"))

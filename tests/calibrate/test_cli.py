@@ -213,9 +213,9 @@ def test_what_the_simulation_does_not_follow_is_told_and_in_the_report(
 
 
 def test_a_cap_that_no_header_says_can_be_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from calibrate.calibration_run import calibrate as fitted
+    from calibrate.calibration_run import compare_with_twin
     from calibrate.findings import Options
-    from calibrate.run import calibrate as fitted
-    from calibrate.run import compare_with_twin
     from replay import simulate_trace
     from tests.calibrate.known_servers import GUESS, SERVER, source, workload
 

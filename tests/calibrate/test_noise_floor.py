@@ -3,9 +3,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from calibrate.calibration_run import compare_with_twin
 from calibrate.findings import Options
 from calibrate.noise_floor import couples_of, same_requests
-from calibrate.run import compare_with_twin
 from tests.calibrate.known_servers import SERVER, observed, source, workload
 from traces import Trace
 from traces.errors import TraceError

@@ -4,14 +4,14 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from calibrate.findings import Options
-from calibrate.run import (
+from calibrate.calibration_run import (
     calibrate,
     check_options,
     compare_with_simulated,
     compare_with_twin,
     first_half,
 )
+from calibrate.findings import Options
 from replay import simulate_trace
 from tests.calibrate.known_servers import GUESS, SERVER, observed, source, with_latency, workload
 from traces.errors import ConfigError, TraceError

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from observe.plan.column_coverage import COLUMN_COVERAGE as OBSERVED
+from observe.plan.observed_columns import COLUMN_COVERAGE as OBSERVED
 from replay.trace.column_coverage import COLUMN_COVERAGE as SIMULATED
 from replay.trace.column_coverage import HEADER_COVERAGE
 from replay.twin.start.flag_table import FLAGS, coverage_of
 from traces.coverage import Coverage
 from traces.schema import REQUEST_FIELDS
-from traces.workload.reference import SECTIONS
-from traces.workload.spec.coverage import spec_coverage
+from traces.workload.spec.spec_coverage import spec_coverage
+from traces.workload.workload_reference import SECTIONS
 
 HEAD = """\
 # What becomes of what is given

@@ -432,7 +432,7 @@ def _sweep_runs() -> tuple[Files, dict[str, dict[str, Any]]]:
 
 @cache
 def sweep_digests() -> frozenset[str]:
-    from replay.sweeps.table import digest_of
+    from replay.sweeps.sweep_table import digest_of
 
     return frozenset(map(digest_of, _sweep_runs()[1].values()))
 
@@ -441,7 +441,7 @@ def sweep_digests() -> frozenset[str]:
 def sweep_rows() -> list[Files]:
     """A sweep that was cut short, with its rows waiting, and one that has its table."""
     from replay.sweeps.grid import read_grid
-    from replay.sweeps.table import keep, write_table
+    from replay.sweeps.sweep_table import keep, write_table
 
     files, rows = _sweep_runs()
     few = list(rows.values())[:3]
@@ -499,7 +499,7 @@ def engine_steps() -> list[Files]:
 
 
 def step_tables() -> list[Files]:
-    from replay.twin.profiled import AFTER, KIND, SCHEMA_VERSION
+    from replay.twin.profiled_table import AFTER, KIND, SCHEMA_VERSION
     from sim.latency.profiled import TABLES
 
     product = {"name": "mlp_up_proj", "axis": "tokens", "runs_per_step": 2}

@@ -81,8 +81,8 @@ def _trace(stem: str) -> Callable[[Path], object]:
 
 
 def _twin(folder: Path) -> None:
-    from replay.twin.config import load_config
     from replay.twin.config_write import dump_config
+    from replay.twin.twin_config import load_config
 
     dump_config(load_config(folder / "twin.yaml"))
 
@@ -117,7 +117,7 @@ def _model(folder: Path) -> None:
 
 
 def _specification(folder: Path) -> None:
-    from traces.workload.spec.read import load_spec
+    from traces.workload.spec.spec_read import load_spec
 
     load_spec(folder / "spec.yaml")
 
@@ -135,16 +135,16 @@ def _prices(folder: Path) -> None:
 
 
 def _fleet_lengths(folder: Path) -> None:
-    from replay.fleet.inputs.workload import read_lengths
+    from replay.fleet.inputs.fleet_workload import read_lengths
 
     read_lengths(folder / "lengths.json")
 
 
 def _fleet_profile(folder: Path) -> None:
     """A profile that is taken sizes a pool, and has a power at every load."""
+    from replay.fleet.inputs.fleet_ranges import size_pool
+    from replay.fleet.inputs.fleet_workload import lengths_of_cdf
     from replay.fleet.inputs.profiles import read_source
-    from replay.fleet.inputs.ranges import size_pool
-    from replay.fleet.inputs.workload import lengths_of_cdf
     from sim.fleet.sizing import Infeasible, Objective
 
     lengths = lengths_of_cdf([(1024, 0.7), (4096, 1.0)], output_frac=0.2, num_rows=50)
@@ -161,8 +161,8 @@ def _fleet_profile(folder: Path) -> None:
 
 def _fleet_pools(folder: Path) -> None:
     from replay.fleet.inputs.failures import availability_with
-    from replay.fleet.inputs.pools import assigned, read_pools
-    from replay.fleet.inputs.workload import lengths_of_cdf
+    from replay.fleet.inputs.fleet_workload import lengths_of_cdf
+    from replay.fleet.inputs.pools_file import assigned, read_pools
 
     router, specs = read_pools(folder / "pools.yaml")
     lengths = lengths_of_cdf([(1024, 0.7), (4096, 1.0)], output_frac=0.2, num_rows=50)
@@ -173,7 +173,7 @@ def _fleet_pools(folder: Path) -> None:
 
 
 def _fleet_labels(folder: Path) -> None:
-    from replay.fleet.inputs.pools import read_labels
+    from replay.fleet.inputs.pools_file import read_labels
     from traces import read_trace
 
     labels = read_labels(folder / "t", folder / "labels.csv", router="semantic")
@@ -182,7 +182,7 @@ def _fleet_labels(folder: Path) -> None:
 
 
 def _diurnal(folder: Path) -> None:
-    from replay.fleet.inputs.ranges import RATES
+    from replay.fleet.inputs.fleet_ranges import RATES
     from replay.fleet.reserve import rates_of
 
     rates = rates_of(str(folder / "day.txt"))
@@ -204,7 +204,7 @@ def _failures(folder: Path) -> None:
 def _sweep_rows(folder: Path) -> None:
     """A row that is taken is one that was kept."""
     from replay.sweeps.grid import read_grid
-    from replay.sweeps.table import digest_of, known_rows
+    from replay.sweeps.sweep_table import digest_of, known_rows
 
     kept = made.sweep_digests()
     known = known_rows(folder / "table.parquet", read_grid(folder / "grid.yaml").runs)
@@ -239,7 +239,7 @@ def _steps(folder: Path) -> None:
 
 
 def _step_tables(folder: Path) -> None:
-    from replay.twin.profiled import model_of, read_step_tables
+    from replay.twin.profiled_table import model_of, read_step_tables
     from sim.config import InvalidConfig
 
     try:

@@ -9,7 +9,7 @@ import pytest
 
 from replay.model import find_gpu, read_model_config
 from replay.model.layout import Layout
-from replay.model.peak import peak_times
+from replay.model.model_peak import peak_times
 from replay.twin.latency import physics_sets
 from sim import EngineConfig, Physics, Profiled, Requests, Roofline, simulate
 from sim.latency import PeakTimes

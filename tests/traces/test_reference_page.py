@@ -8,7 +8,7 @@ from pathlib import Path
 
 import traces
 from traces.schema import EVENT_FIELDS, FIELDS, REQUEST_FIELDS
-from traces.tables.reference import page
+from traces.tables.trace_reference import page
 
 ROOT = Path(__file__).parents[2]
 

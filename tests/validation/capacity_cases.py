@@ -6,8 +6,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from replay.search.draws import searchable
-from replay.twin.config import TwinConfig, load_config
+from replay.search.workload_draws import searchable
+from replay.twin.twin_config import TwinConfig, load_config
 from traces.workload import WorkloadOptions, trace_from_options
 
 if TYPE_CHECKING:

@@ -22,9 +22,9 @@ from numpy.typing import NDArray
 from scipy.stats import beta
 
 from replay.capacity.capacity import capacity_of_draws
-from replay.search.draws import DEFAULT_NUM_REQUESTS, Drawing
 from replay.search.load import Load, loads_of
 from replay.search.seeds import DEFAULT_SEEDS, MOST_SEEDS
+from replay.search.workload_draws import DEFAULT_NUM_REQUESTS, Drawing
 from tests.validation.capacity_cases import CASES, Case
 from traces import Trace
 from traces.run_slo import RunLimit, parse_run_slo

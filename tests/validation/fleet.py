@@ -16,7 +16,7 @@ from typing import cast
 import numpy as np
 
 from replay.fleet.inputs.profiles import from_twin
-from replay.twin.config import TwinConfig
+from replay.twin.twin_config import TwinConfig
 from sim import LatencyModel, PeakTimes, Roofline
 from sim.fleet import Lengths
 from tests.validation import silicon

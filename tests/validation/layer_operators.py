@@ -1,4 +1,4 @@
-"""Operators of layers against what they took on GPUs: the forms of ``replay.model.operators`` and their constants.
+"""Operators of layers against what they took on GPUs: the forms of ``replay.model.operator_forms`` and their constants.
 
 ``python -m tests.validation.layer_operators``: the errors of the page on latency models, from the rows that ship
 (``layer_operators.parquet``). With VTWIN_DATA: ``--fit`` finds the constants on H100 and B200 anew and prints them,
@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from scipy.optimize import least_squares
 
 from replay.model import Gpu, find_gpu
-from replay.model.operators import TERMS, Form, forms
+from replay.model.operator_forms import TERMS, Form, forms
 from tests.validation import layer_work as work
 
 Floats = NDArray[np.float64]

@@ -1,6 +1,6 @@
 """What operators have to do, in µs at a GPU's peak, from the columns of the tables that measured them.
 
-One function for each kind of operator: rows and a GPU in, the parts of ``replay.model.operators.Form`` out.
+One function for each kind of operator: rows and a GPU in, the parts of ``replay.model.operator_forms.Form`` out.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from replay.model import Gpu
-from replay.model.operators import TAPS
+from replay.model.operator_forms import TAPS
 
 Floats = NDArray[np.float64]
 Work = dict[str, Floats]

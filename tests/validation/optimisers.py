@@ -14,12 +14,12 @@ from pathlib import Path
 import numpy as np
 
 from replay.capacity.capacity import capacity_of_draws
-from replay.search.draws import DEFAULT_NUM_REQUESTS, Drawing, searchable
 from replay.search.load import Load, load_of
 from replay.search.seeds import DEFAULT_SEEDS, MOST_SEEDS
+from replay.search.workload_draws import DEFAULT_NUM_REQUESTS, Drawing, searchable
+from replay.tuning.candidate_search import search
 from replay.tuning.candidates import candidates_of
-from replay.tuning.search import search
-from replay.twin.config import TwinConfig, load_config
+from replay.twin.twin_config import TwinConfig, load_config
 from traces import Trace
 from traces.run_slo import RunLimit, parse_run_slo
 from traces.workload import WorkloadOptions, trace_from_options

@@ -12,15 +12,15 @@ from typing import cast
 
 import numpy as np
 
-from replay.fleet.check.handoff import verify_handoff
-from replay.fleet.check.limits import keeps
+from replay.fleet.check.disagg_check import verify_handoff
+from replay.fleet.check.fewest_engines import terms
 from replay.fleet.check.pool import stay_s, verify
-from replay.fleet.check.search import terms
+from replay.fleet.check.slo_limits import keeps
 from replay.fleet.check.steady import RunLength
 from replay.fleet.disagg import KV_BYTES_70B, plan_disagg
-from replay.fleet.inputs.pools import PoolRouter, PoolSpec, assigned
+from replay.fleet.inputs.fleet_workload import fitting_context
+from replay.fleet.inputs.pools_file import PoolRouter, PoolSpec, assigned
 from replay.fleet.inputs.profiles import ProfileSource, from_profile, of_context, shipped_profiles
-from replay.fleet.inputs.workload import fitting_context
 from replay.fleet.pools import SHARED, Asking, plan_pools, simulated_together
 from replay.fleet.questions import splits_of
 from replay.fleet.size import SizeCheck, plan_pool

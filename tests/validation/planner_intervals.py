@@ -17,12 +17,12 @@ import numpy as np
 
 from replay.gpus.comparison import GpuQuestion, compare_gpus
 from replay.model.gpus import find_gpu
-from replay.search.draws import DEFAULT_NUM_REQUESTS, Drawing, drawing_of, draws, options_at
 from replay.search.load import loads_of
 from replay.search.seeds import DEFAULT_SEEDS
+from replay.search.workload_draws import DEFAULT_NUM_REQUESTS, Drawing, drawing_of, draws, options_at
+from replay.tuning.candidate_search import search
 from replay.tuning.candidates import candidates_of
-from replay.tuning.search import search
-from replay.twin.config import TwinConfig
+from replay.twin.twin_config import TwinConfig
 from tests.validation.capacity_coverage import binomial_interval, truth_of
 from tests.validation.optimisers import RandomCase, random_case
 from traces import Trace
@@ -107,7 +107,7 @@ def _drawing(case: RandomCase, *, seed: int) -> Drawing:
 def compared_of(number: int, _folder: Path) -> Iterator[Seen]:
     """Yield the capacities of ``model compare`` for several draws of a random load on three GPUs."""
     from replay.model_cli import DEFAULT_NUM_REQUESTS as OF_COMPARE
-    from replay.options.model import DEFAULT_SEEDS as SEEDS_OF_COMPARE
+    from replay.options.model_options import DEFAULT_SEEDS as SEEDS_OF_COMPARE
 
     rng = np.random.default_rng(number)
     prompt, output = int(rng.integers(200, 2000)), int(rng.integers(30, 250))

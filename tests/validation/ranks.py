@@ -17,8 +17,8 @@ from pathlib import Path
 import numpy as np
 from scipy.optimize import minimize
 
-from calibrate.run import first_half
-from replay.trace.requests import requests_from_trace
+from calibrate.calibration_run import first_half
+from replay.trace.request_columns import requests_from_trace
 from sim import Blackbox, EngineConfig, Extended, LatencyModel, Outcomes, Requests, simulate
 from sim.cluster.config import ClusterConfig, Pool, SnapshotIntervals
 from sim.cluster.routing.policies import RoundRobin, VllmDp

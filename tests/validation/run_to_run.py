@@ -13,11 +13,11 @@ from collections import defaultdict
 import numpy as np
 
 from calibrate import Options
-from calibrate.compare.errors import MetricErrors, compare
+from calibrate.compare.metric_errors import MetricErrors, compare
 from calibrate.compare.pair import Pairs
 from calibrate.run_to_run.bands import bands_of
 from calibrate.run_to_run.normal_quantiles import half_width
-from calibrate.run_to_run.pace import STATED, RunToRun
+from calibrate.run_to_run.server_pace import STATED, RunToRun
 from calibrate.simulated_side import against_twin
 from replay import TwinConfig
 from replay.pace_band import paced

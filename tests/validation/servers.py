@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from calibrate.run import first_half
+from calibrate.calibration_run import first_half
 from replay import load_config, simulate_trace
 from traces import convert, request_metrics
 

@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from replay.model import Serving, find_gpu, kv_cache_size, read_model_config
-from replay.model.peak import peak_times
+from replay.model.model_peak import peak_times
 from replay.twin.latency import DEFAULT_PHYSICS, physics_sets
 from sim import EngineConfig, LatencyModel, PeakTimes, Physics, Requests, Roofline, simulate
 

@@ -15,7 +15,7 @@ from calibrate.predictor.build import train
 from calibrate.predictor.cache import default_cache
 from calibrate.predictor.measured import ProfileError, ProfileQuery
 from replay.model import find_gpu
-from replay.twin.profiled import StepTableFile, model_of
+from replay.twin.profiled_table import StepTableFile, model_of
 from sim import Profiled, simulate
 from tests.validation.silicon import (
     MODEL_CLASSES,

@@ -17,7 +17,7 @@ import numpy as np
 
 from traces.errors import TraceError
 from traces.metrics import pooled_itl_us, prompt_tokens, request_metrics
-from traces.tables.blis import to_blis
+from traces.tables.blis_conventions import to_blis
 from traces.warm_up import without_warmup
 
 if TYPE_CHECKING:

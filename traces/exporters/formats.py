@@ -24,7 +24,7 @@ from traces.metrics import prompt_tokens
 from traces.tables.hash_chains import whole_hashes
 from traces.trace import Trace
 from traces.workload.recorded.from_trace import workload_of
-from traces.workload.recorded.served import as_sent
+from traces.workload.recorded.served_lengths import as_sent
 
 HASH_BLOCK_SIZE: Final = 512
 """Tokens per hash where the trace has none of its own: Mooncake's."""

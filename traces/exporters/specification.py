@@ -22,8 +22,8 @@ from traces.trace import Trace
 from traces.trace_summary import summarize_trace
 from traces.workload.model import CV_RANGE, DEFAULT_SEED, SloClass
 from traces.workload.recorded.from_trace import workload_of
-from traces.workload.recorded.served import as_sent, lengths_differ
-from traces.workload.spec.read import parse_spec
+from traces.workload.recorded.served_lengths import as_sent, lengths_differ
+from traces.workload.spec.spec_read import parse_spec
 from traces.workload.synthesis import synth
 
 Ints = npt.NDArray[np.int64]

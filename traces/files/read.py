@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 def read_trace(path: str | Path, *, events: bool = True) -> Trace:
     """Return the trace that ``path`` names by stem, header or table; ``events=False`` leaves its .itl unread.
 
-    A file of BLIS's is translated (``traces.tables.blis``). Columns that TraceV2 does not know are kept, as text.
-    Raises TraceError: a file missing or unreadable, an unknown header key, or the first broken rule and how
+    A file of BLIS's is translated (``traces.tables.blis_conventions``). Columns that TraceV2 does not know are kept,
+    as text. Raises TraceError: a file missing or unreadable, an unknown header key, or the first broken rule and how
     many more there are.
     """
     trace, problems, findings = examine(path, events=events)
@@ -50,7 +50,7 @@ def examine(path: str | Path, *, events: bool = True) -> tuple[Trace, list[Probl
         event_frame, event_problems = _read_events(files.events)
         problems += event_problems
     if header.is_blis:
-        from traces.tables.blis import from_blis
+        from traces.tables.blis_conventions import from_blis
 
         header, frame, event_frame = from_blis(header, requests.frame, event_frame)
         requests = Table(frame)

@@ -52,7 +52,7 @@ def _spoken(trace: Trace, dialect: Dialect, *, events: bool) -> tuple[Header, Ta
     event_frame = trace.events if events else None
     header = replace(trace.header, trace_version=3, time_unit="us")
     if dialect == "blis":
-        from traces.tables.blis import to_blis
+        from traces.tables.blis_conventions import to_blis
 
         header, frame, event_frame = to_blis(header, trace.requests, event_frame)
         return header, Table(frame), event_frame

@@ -12,7 +12,7 @@ from traces.pages.heat import MOST_ROWS, HeatMap, heat_map
 from traces.pages.hover import Hint
 from traces.pages.marks import Across, Band, Dots, Line, Mark, Note, Rule
 from traces.pages.markup import Markup, bold, code, element, inline, listed, size_of
-from traces.pages.page import (
+from traces.pages.page_parts import (
     Cell,
     Code,
     Figure,

@@ -24,11 +24,11 @@ if TYPE_CHECKING:
         flag,
     )
     from traces.workload.recorded.from_trace import answer_decides, workload_of
-    from traces.workload.recorded.served import as_sent, served_note
+    from traces.workload.recorded.served_lengths import as_sent, served_note
     from traces.workload.recorded.session_options import SessionOptions
     from traces.workload.recorded.session_starts import SessionStarts, is_first, started
     from traces.workload.resolve import PRESETS, clipping_notes, preset, workload_from_options
-    from traces.workload.spec.read import load_spec
+    from traces.workload.spec.spec_read import load_spec
     from traces.workload.sweep import sweep_options
     from traces.workload.synthesis import synth, trace_from_options
 
@@ -73,16 +73,16 @@ _HOMES = {
     "Workload": "traces.workload.model",
     "WorkloadOptions": "traces.workload.options",
     "answer_decides": "traces.workload.recorded.from_trace",
-    "as_sent": "traces.workload.recorded.served",
+    "as_sent": "traces.workload.recorded.served_lengths",
     "can_scale": "traces.workload.options",
     "check_options": "traces.workload.options",
     "check_output": "traces.workload.options",
     "clipping_notes": "traces.workload.resolve",
     "flag": "traces.workload.options",
     "is_first": "traces.workload.recorded.session_starts",
-    "load_spec": "traces.workload.spec.read",
+    "load_spec": "traces.workload.spec.spec_read",
     "preset": "traces.workload.resolve",
-    "served_note": "traces.workload.recorded.served",
+    "served_note": "traces.workload.recorded.served_lengths",
     "started": "traces.workload.recorded.session_starts",
     "sweep_options": "traces.workload.sweep",
     "synth": "traces.workload.synthesis",

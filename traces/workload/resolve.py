@@ -33,7 +33,7 @@ from traces.workload.options import (
     flag,
 )
 from traces.workload.recorded.resampling import read_requests_to_draw
-from traces.workload.spec.read import load_spec
+from traces.workload.spec.spec_read import load_spec
 from traces.workload.stages import stage_windows
 
 PREFIX_GROUP: Final = "shared"

@@ -13,7 +13,7 @@ from calibrate.fit.objective.coefficients import COEFFICIENTS, decimals_of
 from calibrate.fit.objective.exposure import exposure_columns
 from calibrate.fit.objective.fit_trace import FitTrace
 from calibrate.fit.objective.priors import WAY_IN, Prior
-from calibrate.fit.objective.simulated import SimulatedTrace, simulated
+from calibrate.fit.objective.simulated_trace import SimulatedTrace, simulated
 from calibrate.run_to_run.normal_quantiles import deviation_of_median
 from sim import Blackbox, EngineConfig
 from sim.latency import LARGEST_US

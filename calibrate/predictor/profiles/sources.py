@@ -10,7 +10,7 @@ from pathlib import Path
 from calibrate.predictor.components import ESSENTIAL, needed
 from calibrate.predictor.measured import MissingRows, OperatorTable, ProfileError, ProfileQuery
 from calibrate.predictor.profiles.kernel_tables import read_kernels
-from calibrate.predictor.profiles.vidur import read_vidur
+from calibrate.predictor.profiles.vidur_profiles import read_vidur
 
 SUFFIXES = (".csv", ".parquet")
 

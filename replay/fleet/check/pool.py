@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from replay.fleet.check.draws import Stream, drawn
+from replay.fleet.check.drawn_requests import Stream, drawn
 from replay.fleet.check.steady import BatchedMean, Floats, RunLength, SteadyWindow, batch_means
 from replay.fleet.inputs.profiles import ProfileSource
 from sim import Status

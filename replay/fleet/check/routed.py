@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from replay.fleet.check.draws import Stream, drawn_rows, requests_at
+from replay.fleet.check.drawn_requests import Stream, drawn_rows, requests_at
 from replay.fleet.check.pool import Verification, cells_of, measured_of, slots_of
 from replay.fleet.check.steady import RunLength, SteadyWindow
 from replay.fleet.inputs.profiles import ProfileSource

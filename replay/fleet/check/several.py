@@ -7,7 +7,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from replay.fleet.check.search import FINE, MOST_CONFIRMED, MOST_TIMES, STRIDE, FleetRuns, a_little_more
+from replay.fleet.check.fewest_engines import (
+    FINE,
+    MOST_CONFIRMED,
+    MOST_TIMES,
+    STRIDE,
+    FleetRuns,
+    a_little_more,
+)
 from sim.fleet.fewest import NoneIsEnough, enough, fewest
 
 Counts = tuple[int, ...]

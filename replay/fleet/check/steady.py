@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from replay.fleet.check.draws import Arrivals
+from replay.fleet.check.drawn_requests import Arrivals
 from replay.t_interval import half_width
 from traces import ConfigError
 

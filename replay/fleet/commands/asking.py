@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, cast
 from traces.strict.tell import tell_note
 
 if TYPE_CHECKING:
-    from replay.fleet.check.draws import Arrivals
+    from replay.fleet.check.drawn_requests import Arrivals
     from replay.fleet.check.steady import RunLength
     from replay.fleet.commands.options import ArrivalOptions, LengthOptions, NodeOptions
     from replay.fleet.inputs.profiles import ProfileSource
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 def workload_of(path: Path, context: int | None, output_frac: float) -> tuple[Lengths, int, list[str]]:
     """Return the lengths, the longest request of a pool, and what is left out of it."""
-    from replay.fleet.inputs.workload import fitting_context, read_lengths
+    from replay.fleet.inputs.fleet_workload import fitting_context, read_lengths
     from traces import ConfigError
 
     lengths = read_lengths(path, output_frac=output_frac)
@@ -58,7 +58,7 @@ def share_up(availability: float, failures: str | None) -> tuple[float, list[str
 
 def arrivals_of(process: str | None, burstiness: float | None, lengths: Lengths) -> Arrivals:
     """Return when requests come. Raises ConfigError on a family and a burstiness that do not go together."""
-    from replay.fleet.check.draws import Arrivals
+    from replay.fleet.check.drawn_requests import Arrivals
     from traces import ConfigError
     from traces.workload import WorkloadOptions, workload_from_options
 
@@ -125,7 +125,7 @@ def simulated_of(
 
 def asked_of(num_requests: int, measure: str | None, arrivals: Arrivals | None = None) -> RunLength:
     """Return how long each simulation is, and what is measured of it. Raises ConfigError."""
-    from replay.fleet.check.draws import Arrivals
+    from replay.fleet.check.drawn_requests import Arrivals
     from replay.fleet.check.steady import RunLength
     from replay.trace.measured_window import parse_measured
 

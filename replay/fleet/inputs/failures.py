@@ -8,7 +8,7 @@ from pathlib import Path
 
 import typer
 
-from replay.fleet.inputs.ranges import FAILURES_PER_DAY, LEAST_UP, REPAIR_HOURS, in_range
+from replay.fleet.inputs.fleet_ranges import FAILURES_PER_DAY, LEAST_UP, REPAIR_HOURS, in_range
 from sim import InvalidConfig
 from sim.fleet.availability import HOURS_PER_DAY, availability_of
 from traces import ConfigError, parse_seconds

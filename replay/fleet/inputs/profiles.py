@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import yaml
 
-from replay.fleet.inputs.ranges import OF_PROFILE
-from replay.fleet.inputs.workload import mean_tokens
+from replay.fleet.inputs.fleet_ranges import OF_PROFILE
+from replay.fleet.inputs.fleet_workload import mean_tokens
 from replay.gpus.known_errors import KnownError, known_error
 from replay.model.gpus import find_gpu
 from replay.search.prices import list_prices_per_hour
@@ -24,7 +24,7 @@ from traces.strict.whole_file import is_there
 from traces.strict.yaml_nodes import shown
 
 if TYPE_CHECKING:
-    from replay.twin.config import TwinConfig
+    from replay.twin.twin_config import TwinConfig
 
 SHIPPED = Path(__file__).with_name("profiles.yaml")
 NAMES = tuple(each.name for each in fields(GpuProfile))
@@ -104,7 +104,7 @@ def read_source(
         except (InvalidConfig, TypeError) as error:
             raise ConfigError(f"{error} ({path})") from error
         return priced(from_profile(path.stem, profile, context=context), prices)
-    from replay.twin.config import load_config
+    from replay.twin.twin_config import load_config
 
     return priced(
         from_twin(load_config(path, allows_cluster=False), lengths, context=context, name=path.stem), prices

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from replay.model.gpus import shipped_gpus
 from replay.model.hf_config import read_model_config
-from replay.model.shipped import shipped_config
+from replay.model.shipped_models import shipped_config
 from replay.twin.config_keys import RULES_VERSION
 from replay.twin.defaults_write import quoted
 from replay.twin.engine_defaults import LIMITS, Server, with_defaults

@@ -10,7 +10,7 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
 from replay.model.gpus import shipped_gpus
-from replay.model.shipped import model_name, shipped_config
+from replay.model.shipped_models import model_name, shipped_config
 
 if TYPE_CHECKING:
     from traces import ServerInfo

@@ -11,7 +11,7 @@ from pathlib import Path
 import yaml
 
 from replay.model.gpus import find_gpu
-from replay.twin.cluster import server_roots
+from replay.twin.cluster_section import server_roots
 from replay.twin.config_keys import ANALYTIC, FITTED, LATENCY_CLASSES, all_keys
 from replay.twin.hardware import read_shape
 from replay.twin.keys.overlay import Setting

@@ -12,7 +12,7 @@ from calibrate.compare.bootstrap import (
     quantile_rows,
     weighted_sums,
 )
-from calibrate.compare.errors import correlation
+from calibrate.compare.metric_errors import correlation
 from calibrate.compare.samples import WeightedSample, spread_of
 from tests.coverage_bounds import assert_covers
 

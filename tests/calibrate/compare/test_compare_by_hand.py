@@ -7,9 +7,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from calibrate.compare import errors
-from calibrate.compare.errors import Bootstrap, compare
+from calibrate.compare import metric_errors
 from calibrate.compare.gaps import Gaps, gaps_of
+from calibrate.compare.metric_errors import Bootstrap, compare
 from calibrate.compare.network import NetworkFigures, client_view, server_view
 from calibrate.compare.pair import concat, pair_sides
 from calibrate.compare.rates import Counters, rates_of
@@ -163,10 +163,10 @@ def test_of_a_resample_that_is_the_sample_no_distribution_strays() -> None:
 
 def test_every_chunk_of_replicates_is_drawn_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     """Chunks of ten: were each the first again, a hundred replicates would be ten."""
-    monkeypatch.setattr(errors, "CHUNK_CELLS", 400)
+    monkeypatch.setattr(metric_errors, "CHUNK_CELLS", 400)
     values = np.random.default_rng(5).lognormal(size=40)
     sample = WeightedSample.of_requests(values)
-    found = errors._replicates(
+    found = metric_errors._replicates(
         (values, values * 1.1),
         samples=(sample, WeightedSample.of_requests(values * 1.1)),
         settings=Bootstrap(replicates=100),
@@ -178,11 +178,11 @@ def test_every_chunk_of_replicates_is_drawn_anew(monkeypatch: pytest.MonkeyPatch
 
 def test_a_distance_s_interval_ends_at_zero_and_at_the_most_there_is() -> None:
     reach = np.linspace(0, 0.2, 101)
-    band = errors._band(0.1, reach, level=0.9)
+    band = metric_errors._band(0.1, reach, level=0.9)
     assert (band.low, band.high) == (0.0, pytest.approx(0.28))
-    assert errors._band(0.95, reach, level=0.9, most=1.0).high == 1.0
-    assert errors._band(0.95, reach, level=0.9, most=1.0).low == pytest.approx(0.77)
-    assert errors._band(0.95, None, level=0.9).low is None
+    assert metric_errors._band(0.95, reach, level=0.9, most=1.0).high == 1.0
+    assert metric_errors._band(0.95, reach, level=0.9, most=1.0).low == pytest.approx(0.77)
+    assert metric_errors._band(0.95, None, level=0.9).low is None
 
 
 # -- the network ------------------------------------------------------------------------------------------------

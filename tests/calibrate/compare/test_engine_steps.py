@@ -6,10 +6,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from calibrate.calibration_run import compare_with_twin
 from calibrate.command import source_at
 from calibrate.compare.engine_steps import EngineSteps, as_step_times, read_steps, step_errors
 from calibrate.findings import NamedTrace, Options
-from calibrate.run import compare_with_twin
 from replay import simulate_trace
 from sim import Extended
 from tests.calibrate.known_servers import SERVER, TRUTH, observed, workload

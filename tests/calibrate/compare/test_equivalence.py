@@ -3,7 +3,7 @@ import pytest
 
 from calibrate.compare.bootstrap import Estimate
 from calibrate.compare.equivalence import equivalence, equivalences
-from calibrate.compare.errors import Bootstrap, compare
+from calibrate.compare.metric_errors import Bootstrap, compare
 from calibrate.gate.checks import ErrorLimit, check, ratio_distance
 from tests.calibrate.compare.test_errors import two_sides
 

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from scipy.stats import ks_2samp, pearsonr
 
-from calibrate.compare.errors import STATISTICS, Bootstrap, compare
+from calibrate.compare.metric_errors import STATISTICS, Bootstrap, compare
 from calibrate.compare.pair import Pairs, pair_sides
 from calibrate.compare.rates import rates_of
 from calibrate.compare.samples import WeightedSample

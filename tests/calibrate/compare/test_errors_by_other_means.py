@@ -7,7 +7,7 @@ import pytest
 from scipy.stats import spearmanr, wasserstein_distance
 
 from calibrate.compare.bootstrap import Estimate, block_length, interval
-from calibrate.compare.errors import Bootstrap, compare, correlation
+from calibrate.compare.metric_errors import Bootstrap, compare, correlation
 from calibrate.compare.pair import Pairs, pair_sides
 from calibrate.compare.samples import WeightedSample
 from calibrate.gate.checks import ErrorLimit, check

@@ -1,9 +1,9 @@
 import numpy as np
 import pytest
 
+from calibrate.calibration_run import calibrate, compare_with_simulated, compare_with_twin
 from calibrate.compare.network import NetworkFigures, client_view, parse_network, server_view
 from calibrate.findings import Options
-from calibrate.run import calibrate, compare_with_simulated, compare_with_twin
 from tests.calibrate.known_servers import GUESS, SERVER, observed, source, workload
 from traces import request_metrics
 from traces.errors import ConfigError

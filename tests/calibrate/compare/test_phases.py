@@ -2,8 +2,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from calibrate.calibration_run import compare_with_twin
 from calibrate.findings import Calibration, Options
-from calibrate.run import compare_with_twin
 from replay import simulate_trace
 from tests.calibrate.known_servers import SERVER, observed, source, with_latency, workload
 from traces import Trace

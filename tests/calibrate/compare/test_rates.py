@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from calibrate.compare.errors import Bootstrap
+from calibrate.compare.metric_errors import Bootstrap
 from calibrate.compare.pair import Pairs, pair_sides
 from calibrate.compare.rates import COUNTED, Counters, rates_of
 from tests.calibrate.sides import side

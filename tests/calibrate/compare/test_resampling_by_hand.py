@@ -11,7 +11,7 @@ import pytest
 from numpy.typing import NDArray
 from scipy.stats import ks_2samp, rankdata, wasserstein_distance
 
-from calibrate.compare import errors
+from calibrate.compare import metric_errors
 from calibrate.compare.bootstrap import (
     Floats,
     _last_significant_lag,
@@ -20,8 +20,8 @@ from calibrate.compare.bootstrap import (
     quantile_rows,
     weighted_sums,
 )
-from calibrate.compare.errors import Bootstrap, _log_sd, compare, correlation
 from calibrate.compare.gaps import Gaps
+from calibrate.compare.metric_errors import Bootstrap, _log_sd, compare, correlation
 from calibrate.compare.pair import pair_sides
 from calibrate.compare.rates import COMPARED, COUNTED, Counters, rates_of
 from calibrate.compare.samples import BIN_EDGES, KS_GRID, WeightedSample, spread_of
@@ -269,10 +269,10 @@ def test_chunks_of_replicates_have_streams_of_their_own_and_the_last_is_cut(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Forty requests in chunks of 4, of ten replicates: the third chunk is of two."""
-    monkeypatch.setattr(errors, "CHUNK_CELLS", 4 * N + N - 1)
+    monkeypatch.setattr(metric_errors, "CHUNK_CELLS", 4 * N + N - 1)
     observed, simulated = two_latencies()
     samples = WeightedSample.of_requests(observed), WeightedSample.of_requests(simulated)
-    found = errors._replicates(
+    found = metric_errors._replicates(
         (observed, simulated), samples=samples, settings=Bootstrap(replicates=10, seed=2), block=3, stream=7
     )
     counts = [
@@ -282,8 +282,8 @@ def test_chunks_of_replicates_have_streams_of_their_own_and_the_last_is_cut(
     ]
     due = [resample(simulated, row).mean() - resample(observed, row).mean() for row in counts]
     assert found["error mean"] == pytest.approx(due)
-    monkeypatch.setattr(errors, "CHUNK_CELLS", 1)  # fewer than one replicate: one at a time
-    found = errors._replicates(
+    monkeypatch.setattr(metric_errors, "CHUNK_CELLS", 1)  # fewer than one replicate: one at a time
+    found = metric_errors._replicates(
         (observed, simulated), samples=samples, settings=Bootstrap(replicates=3, seed=2), block=3, stream=0
     )
     assert len(found["error mean"]) == 3

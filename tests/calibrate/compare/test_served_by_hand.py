@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from calibrate.compare.errors import Bootstrap
+from calibrate.compare.metric_errors import Bootstrap
 from calibrate.compare.pair import PHASES, Pairs, concat, pair_sides
 from calibrate.compare.phases import origin_of, simulated_phases
 from calibrate.compare.served import (

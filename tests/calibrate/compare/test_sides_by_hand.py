@@ -21,9 +21,9 @@ from calibrate.compare.engine_steps import (
     read_steps,
     step_errors,
 )
-from calibrate.compare.errors import MetricErrors, compare, correlation
 from calibrate.compare.gaps import Gaps, gaps_of, one_basis
-from calibrate.compare.judged import JudgedError, judged_errors
+from calibrate.compare.judged_errors import JudgedError, judged_errors
+from calibrate.compare.metric_errors import MetricErrors, compare, correlation
 from calibrate.compare.network import NetworkFigures, client_view, parse_network, server_view
 from calibrate.compare.pair import (
     concat,
@@ -462,7 +462,7 @@ def test_twelve_kinds_at_most_are_told_and_four_hundred_resamples_drawn(
     pairs = pair_sides(side(ids, tenant_id=words), side(ids, ttft=[110.0] * n, tenant_id=words))
     asked: list[int] = []
     from calibrate.compare import strata
-    from calibrate.compare.errors import Bootstrap
+    from calibrate.compare.metric_errors import Bootstrap
 
     def noted(chosen: Any, *, bootstrap: Bootstrap, only: Any) -> Any:  # noqa: ANN401
         asked.append(bootstrap.replicates)

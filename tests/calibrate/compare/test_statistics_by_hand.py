@@ -14,7 +14,7 @@ import pytest
 from calibrate.compare.bootstrap import MIN_REQUESTS, Estimate, Floats, block_length, finite, interval
 from calibrate.compare.engine_steps import EngineSteps, step_errors
 from calibrate.compare.equivalence import equivalence
-from calibrate.compare.errors import Bootstrap, compare, correlation
+from calibrate.compare.metric_errors import Bootstrap, compare, correlation
 from calibrate.compare.pair import PHASES, pair_sides
 from calibrate.compare.phases import split
 from calibrate.compare.samples import WeightedSample

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from calibrate import number_format
+from calibrate.calibration_run import calibrate, compare_with_twin
 from calibrate.findings import Calibration, Options
 from calibrate.fit.beyond import FACTOR, MOST_SLOWER, beyond_load, slowdowns
 from calibrate.fit.objective.duty import duty
@@ -20,7 +21,6 @@ from calibrate.fit.uncertainty import Coefficient
 from calibrate.report.document import document_of
 from calibrate.report.markdown import markdown_of
 from calibrate.report.warnings import warnings_of
-from calibrate.run import calibrate, compare_with_twin
 from calibrate.save import write_config
 from calibrate.verdict_text import verdict_text
 from replay import load_config, simulate_trace

@@ -16,7 +16,7 @@ from calibrate.fit.known_models import NOT_PROFILED
 from calibrate.fit.objective.fit_trace import fit_trace
 from calibrate.fit.pipeline import fit
 from replay import TwinConfig, load_config
-from replay.twin.profiled import AFTER, StepTableFile, model_of, write_step_tables
+from replay.twin.profiled_table import AFTER, StepTableFile, model_of, write_step_tables
 from sim import EngineConfig, Profiled
 from sim.latency.profiled import axis_knots
 from tests.calibrate.known_servers import observed, workload

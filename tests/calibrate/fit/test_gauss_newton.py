@@ -18,7 +18,7 @@ from calibrate.fit.gauss_newton import (
     told_apart,
 )
 from calibrate.fit.objective.many_runs import loss_around
-from calibrate.fit.objective.simulated import SimulatedTrace
+from calibrate.fit.objective.simulated_trace import SimulatedTrace
 from calibrate.fit.pipeline import _is_within
 from calibrate.fit.refinement import refine, restarted
 from calibrate.fit.response_surface import normal_equations

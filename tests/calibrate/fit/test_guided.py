@@ -11,7 +11,7 @@ import pytest
 from numpy.typing import NDArray
 
 import vtwin
-from calibrate.commands.costs import table_of
+from calibrate.commands.pair_costs import table_of
 from calibrate.compare.bootstrap import Estimate
 from calibrate.fit.paired_runs import Changes, GuidedCost, _other_pairs, fit_guided, fit_host
 from replay import TwinConfig, dump_config, load_config, simulate_trace

@@ -17,7 +17,7 @@ from calibrate.fit.objective.fit_trace import fit_trace
 from calibrate.fit.result import Fit
 from replay import TwinConfig, load_config
 from replay.model import find_gpu, read_model_config
-from replay.model.peak import peak_times
+from replay.model.model_peak import peak_times
 from replay.twin.latency import DEFAULT_PHYSICS, physics_sets
 from sim import EngineConfig, Physics
 from tests.calibrate.known_servers import observed, workload

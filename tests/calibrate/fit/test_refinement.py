@@ -15,7 +15,7 @@ from calibrate.fit.objective.coefficients import FITTED
 from calibrate.fit.objective.fit_trace import fit_trace
 from calibrate.fit.objective.many_runs import loss_around
 from calibrate.fit.objective.objective import FitObjective
-from calibrate.fit.objective.simulated import SimulatedTrace
+from calibrate.fit.objective.simulated_trace import SimulatedTrace
 from calibrate.fit.refinement import Refined, refine, restarted, surroundings
 from calibrate.fit.response_surface import reach_around, sample_shaped, sample_surface
 from calibrate.fit.uncertainty import flat_surface, uncertainty

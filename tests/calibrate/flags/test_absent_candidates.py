@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from calibrate.findings import Options
-from calibrate.flags.model_and_gpu import absent_candidates, known_of
+from calibrate.flags.known_model_and_gpu import absent_candidates, known_of
 from tests.calibrate.known_servers import GUESS, workload
 from traces import ServerInfo, Trace
 

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 import vtwin
+from calibrate.calibration_run import calibrate, compare_with_twin
 from calibrate.findings import Options
 from calibrate.flags.evidence import check_shown
 from calibrate.flags.shown import SEATS, TOKENS, Shown, seats_of_trace, shown_by
 from calibrate.misfit import missed_load, without_missed
 from calibrate.report.warnings import warnings_of
-from calibrate.run import calibrate, compare_with_twin
 from calibrate.verdict_text import verdict_text
 from replay import TwinConfig, load_config
 from replay.twin.fitted.fitted_range import FittedRange, range_of

@@ -11,7 +11,7 @@ import pytest
 from calibrate.predictor.measured import MissingRows, OperatorTable, ProfileError, operator_table
 from calibrate.predictor.profiles.kernel_tables import read_kernels
 from calibrate.predictor.profiles.sources import read_profiles
-from calibrate.predictor.profiles.vidur import read_vidur
+from calibrate.predictor.profiles.vidur_profiles import read_vidur
 from tests.calibrate.predictor import profiles
 from tests.calibrate.predictor.profiles import wanted
 

@@ -9,12 +9,12 @@ import pandas as pd
 import pytest
 
 from calibrate.predictor.build import train
+from calibrate.predictor.component_tables import StepTables, never_falling
 from calibrate.predictor.components import COMPONENTS
 from calibrate.predictor.measured import OperatorTable, ProfileError, operator_table
 from calibrate.predictor.prefill import prefill_points, prefill_times
-from calibrate.predictor.tables import StepTables, never_falling
 from replay.model import find_gpu
-from replay.twin.profiled import StepTableFile, model_of, read_step_tables, write_step_tables
+from replay.twin.profiled_table import StepTableFile, model_of, read_step_tables, write_step_tables
 from sim.config import InvalidConfig
 from sim.latency.profiled import axis_knots
 from tests.calibrate.predictor import profiles

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from calibrate.calibration_run import calibrate
 from calibrate.findings import Calibration, Options
 from calibrate.report.document import document_of
 from calibrate.report.markdown import markdown_of
+from calibrate.report.report_folder import write_report
 from calibrate.report.terminal import tables_of
-from calibrate.report.write import write_report
-from calibrate.run import calibrate
 from calibrate.save import ServerName, defaults_entry, write_defaults
 from replay import load_config, read_defaults
 from sim import Blackbox, Extended

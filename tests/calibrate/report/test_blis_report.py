@@ -6,9 +6,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from calibrate.calibration_run import compare_with_twin
 from calibrate.findings import Options
 from calibrate.report.blis_report import blis_metric, blis_report, quality
-from calibrate.run import compare_with_twin
 from tests.calibrate.known_servers import GUESS, observed, source, workload
 from traces import read_trace
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from calibrate import command
+from calibrate.calibration_run import calibrate, compare_with_simulated, compare_with_twin
 from calibrate.compare.bootstrap import Estimate
 from calibrate.findings import Accuracy, Calibration, NoiseFloor, Options
 from calibrate.fit.model_selection import Scores, candidates_of
@@ -17,7 +18,6 @@ from calibrate.report import html
 from calibrate.report.document import document_of
 from calibrate.report.html import page_of
 from calibrate.report.markdown import markdown_of
-from calibrate.run import calibrate, compare_with_simulated, compare_with_twin
 from calibrate.verdict_text import verdict_text
 from replay.twin.fitted.fitted_range import FittedRange
 from tests.calibrate.known_servers import GUESS, observed, source, workload

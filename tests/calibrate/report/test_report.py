@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from calibrate.calibration_run import calibrate, compare_with_simulated, compare_with_twin
 from calibrate.findings import Calibration, Options
 from calibrate.report.document import document_of
-from calibrate.report.write import write_report
-from calibrate.run import calibrate, compare_with_simulated, compare_with_twin
+from calibrate.report.report_folder import write_report
 from tests.calibrate.known_servers import GUESS, observed, source, workload
 
 VOID = {"meta", "br", "hr", "img", "link", "input"}

@@ -6,6 +6,7 @@ import pytest
 import typer
 
 import vtwin
+from calibrate.calibration_run import calibrate, compare_with_twin
 from calibrate.findings import Calibration, Options
 from calibrate.fit.uncertainty import TOGETHER, UNSEEN, why_unseen
 from calibrate.report.suggested_runs import (
@@ -16,7 +17,6 @@ from calibrate.report.suggested_runs import (
     run_for,
     suggested_runs,
 )
-from calibrate.run import calibrate, compare_with_twin
 from tests.calibrate.known_servers import GUESS, observed, source, workload
 
 RUNS = {run.name: run for run in (*RUN_FOR.values(), *RUN_TO_SEPARATE.values())}

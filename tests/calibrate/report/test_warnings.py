@@ -8,14 +8,7 @@ from pathlib import Path
 import pytest
 
 import vtwin
-from calibrate.distinct_runs import distinct_names, has_lengths_of
-from calibrate.findings import Calibration, Options
-from calibrate.misfit import largest_misfit
-from calibrate.number_format import NONE
-from calibrate.report.markdown import headline_table
-from calibrate.report.tables import is_of_gaps_only
-from calibrate.report.warnings import BAD_LOSS, warnings_of
-from calibrate.run import (
+from calibrate.calibration_run import (
     SEEN_LENGTHS,
     UNSEEN,
     calibrate,
@@ -23,6 +16,13 @@ from calibrate.run import (
     compare_with_twin,
     unseen_by_fit,
 )
+from calibrate.distinct_runs import distinct_names, has_lengths_of
+from calibrate.findings import Calibration, Options
+from calibrate.misfit import largest_misfit
+from calibrate.number_format import NONE
+from calibrate.report.markdown import headline_table
+from calibrate.report.report_tables import is_of_gaps_only
+from calibrate.report.warnings import BAD_LOSS, warnings_of
 from calibrate.verdict_text import verdict_text
 from replay import dump_config, load_config
 from tests.calibrate.known_servers import GUESS, SERVER, observed, source, with_latency, workload

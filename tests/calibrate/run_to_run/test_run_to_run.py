@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
-from calibrate.compare.errors import Bootstrap, compare
+from calibrate.calibration_run import compare_with_twin
+from calibrate.compare.metric_errors import Bootstrap, compare
 from calibrate.compare.pair import LATENCIES, Pairs, concat, pair_sides, take
 from calibrate.findings import Options
-from calibrate.run import compare_with_twin
 from calibrate.run_to_run.bands import bands_of
-from calibrate.run_to_run.pace import STATED, RunToRun, run_to_run
+from calibrate.run_to_run.server_pace import STATED, RunToRun, run_to_run
 from calibrate.run_to_run.twin_runs import runs_again
 from replay import TwinConfig, paced_requests, pacing_of
 from replay.pace_band import paced

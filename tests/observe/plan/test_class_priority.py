@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import vtwin
-from observe.plan.priorities import parse_class_priorities, priority_notes
+from observe.plan.class_priority import parse_class_priorities, priority_notes
 from tests.observe.servers import observed, serving, serving_in_thread
 from tests.observe.workloads import workload
 from traces import ConfigError, read_trace

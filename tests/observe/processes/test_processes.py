@@ -28,7 +28,7 @@ from observe.record.recorder import AnswerCounts
 from observe.response.reading import Reading
 from observe.response.stream_reader import StreamReader
 from observe.result.json_document import summarize_observed
-from observe.run.progress import Progress
+from observe.run.run_counts import Progress
 from observe.run.sent_request import SentRequest
 from observe.senders.exchange import Exchange
 from tests.examples import examples

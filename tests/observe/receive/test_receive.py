@@ -23,9 +23,9 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
 )
 
 import vtwin
-from observe.receive import app
-from observe.receive.server import receiving, summary
-from observe.receive.windows import QUIET_S, Windows
+from observe.receive import receiver_app
+from observe.receive.receiver import receiving, summary
+from observe.receive.time_windows import QUIET_S, Windows
 from tests.traces.importers.otel.spans import START_NS, chat, document, protobuf, vllm
 from traces import Trace, check_trace, companion_file, read_trace
 
@@ -168,7 +168,7 @@ async def test_posts_at_once_are_all_taken_each_request_once(tmp_path: Path) -> 
 
 
 async def test_a_crowd_is_asked_to_come_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(app, "MOST_POSTS", 0)
+    monkeypatch.setattr(receiver_app, "MOST_POSTS", 0)
     async with (
         receiving(windows_in(tmp_path)) as url,
         aiohttp.ClientSession() as session,

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from observe.record.live_trace import LiveTrace
 from observe.record.recorder import Recorder
-from observe.run.progress import Progress
+from observe.run.run_counts import Progress
 from observe.run.sent_request import SentRequest
 from observe.senders.exchange import Exchange
 from tests.observe.workloads import plan_of

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from observe.plan.column_coverage import COLUMN_COVERAGE
+from observe.plan.observed_columns import COLUMN_COVERAGE
 from observe.record.trace_row import OUTCOME_COLUMNS, WORKLOAD_COLUMNS
 from tests.observe.servers import observed, serving
 from tests.observe.workloads import workload

@@ -19,11 +19,11 @@ from observe.record.live_trace import LiveTrace
 from observe.record.recorder import AnswerCounts, Recorder, read_exchange
 from observe.record.trace_row import event_rows, outcome_cells
 from observe.record.warm_up_phase import WarmUpPhase
-from observe.response.fields import milliseconds, short_text, token_count, token_ids
 from observe.response.reading import Reading, Reply, ServerTimings
+from observe.response.stated_values import milliseconds, short_text, token_count, token_ids
 from observe.response.stream_reader import StreamReader, error_message, has_output, text_of
 from observe.response.unstreamed import read_unstreamed
-from observe.run.progress import Progress
+from observe.run.run_counts import Progress
 from observe.run.sent_request import SentRequest
 from observe.senders.exchange import Exchange
 from observe.settings import WarmUp

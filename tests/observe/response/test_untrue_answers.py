@@ -14,7 +14,7 @@ import pytest
 
 from observe import Settings, observe_trace, observe_with, parse_endpoint
 from observe.record.recorder import read_exchange
-from observe.response.fields import milliseconds, short_text, token_count, token_ids
+from observe.response.stated_values import milliseconds, short_text, token_count, token_ids
 from observe.result.json_document import summarize_observed
 from observe.senders.exchange import AnswerLimit, Exchange
 from tests.observe.plan.test_conversations import sessions

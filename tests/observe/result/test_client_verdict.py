@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from observe.result.client_verdict import achieved_pace, asked_pace, due_pace, limiting_bounds, pace_of
-from observe.run.progress import Progress
+from observe.run.run_counts import Progress
 from tests.observe.workloads import every, plan_of
 from traces import ClosedLoop
 

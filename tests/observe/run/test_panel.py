@@ -9,7 +9,7 @@ import pytest
 
 from observe.run.in_flight_counts import InFlightCounter
 from observe.run.panel import Watcher, lines_of, show
-from observe.run.progress import Progress
+from observe.run.run_counts import Progress
 from observe.senders.exchange import Exchange
 from tests.observe.workloads import every, plan_of
 from traces import ClosedLoop

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from observe.run.progress import LogHistogram, Progress
+from observe.run.run_counts import LogHistogram, Progress
 from observe.run.sent_request import SentRequest
 from observe.senders.exchange import Exchange
 

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 import vtwin
-from observe.senders import resolve
-from observe.senders.resolve import Resolver
+from observe.senders import name_resolution
+from observe.senders.name_resolution import Resolver
 
 REAL = socket.getaddrinfo
 
@@ -36,7 +36,7 @@ class Asked:
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> Iterator[Asked]:
     system = Asked()
-    monkeypatch.setattr(resolve.socket, "getaddrinfo", system)
+    monkeypatch.setattr(name_resolution.socket, "getaddrinfo", system)
     yield system
     system.let_go.set()
 
@@ -44,7 +44,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Iterator[Asked]:
 def test_a_silent_resolver_ends_observe_in_one_line(
     asked: Asked, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(resolve.Resolver.__init__, "__kwdefaults__", {"longest_s": 0.1})
+    monkeypatch.setattr(name_resolution.Resolver.__init__, "__kwdefaults__", {"longest_s": 0.1})
     begin = time.monotonic()
     load = ["--rate", "5", "--num-requests", "2", "--output", str(tmp_path / "run")]
     assert vtwin.main(["observe", "--url", "http://stalls.example", *load]) == 4
@@ -82,8 +82,8 @@ async def test_an_address_that_comes_late_is_there_for_the_next_question(
         asked.let_go.wait(20)
         return late
 
-    monkeypatch.setattr(resolve.socket, "getaddrinfo", after_a_while)
-    with pytest.raises(resolve.ResolverSilentError):
+    monkeypatch.setattr(name_resolution.socket, "getaddrinfo", after_a_while)
+    with pytest.raises(name_resolution.ResolverSilentError):
         await resolver.addresses("late.example", 80)
     asked.let_go.set()
     assert await resolver.addresses("late.example", 80) == [(socket.AF_INET, ("127.0.0.9", 80))]

@@ -13,11 +13,11 @@ import pytest
 import vtwin
 from replay.capacity.capacity import Capacity, capacity_of_draws, short_run_note
 from replay.capacity.text import facts_of
-from replay.search.draws import Drawing, drawing_of, searchable
 from replay.search.evaluation import Evaluator
 from replay.search.highest import bisect, ceiling_of
 from replay.search.load import load_of
-from replay.twin.config import TwinConfig, load_config
+from replay.search.workload_draws import Drawing, drawing_of, searchable
+from replay.twin.twin_config import TwinConfig, load_config
 from sim import Status, simulate
 from tests.coverage_bounds import assert_covers
 from tests.examples import THOROUGH
@@ -313,7 +313,7 @@ def test_two_requests_are_too_few_rather_than_too_slow(tmp_path: Path) -> None:
     found = found_in(tmp_path, MANY, "ttft_p99=1s", draws(1, num_requests=2))
     assert found.is_too_short
     assert "before it could tell whether the server keeps up" in (short_run_note(found, 2) or "")
-    facts = dict(facts_of(found, [], twin=twin_of(MANY, tmp_path), num_requests=2, lengths=""))
+    facts = dict(facts_of(found, [], twin=twin_of(MANY, tmp_path), lengths=""))
     assert facts["capacity"] == "not found: the runs are too short"
 
 
@@ -323,7 +323,7 @@ def test_two_requests_are_too_few_rather_than_too_slow(tmp_path: Path) -> None:
 def test_the_answer_says_whose_percentiles_it_has(tmp_path: Path, sigma: str, said: str) -> None:
     text = MANY.replace("blackbox", "extended").replace("beta2: 20", f"beta2: 20{sigma}")
     found = found_in(tmp_path, text, "ttft_p99=1s", draws(1, num_requests=200))
-    facts = dict(facts_of(found, [], twin=twin_of(text, tmp_path), num_requests=200, lengths=""))
+    facts = dict(facts_of(found, [], twin=twin_of(text, tmp_path), lengths=""))
     assert facts["percentiles"].startswith("the simulation's")
     assert facts["percentiles"].endswith(said)
 

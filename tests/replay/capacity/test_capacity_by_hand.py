@@ -21,11 +21,11 @@ from replay.capacity.capacity import (
     _ratio,
     num_drawn,
 )
-from replay.search.draws import Drawing
 from replay.search.evaluation import GROWN, THROUGHPUT, Evaluation
 from replay.search.highest import HighestRate
+from replay.search.workload_draws import Drawing
 from replay.t_interval import half_width
-from replay.tuning.search import Tuned
+from replay.tuning.candidate_search import Tuned
 from traces.run_slo import parse_run_slo
 
 LIMITS = parse_run_slo("ttft_p99=100ms,tpot_p99=10ms")

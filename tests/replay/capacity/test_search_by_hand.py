@@ -37,11 +37,11 @@ from replay.capacity.capacity import (
     sureness_of,
 )
 from replay.capacity.capacity import _curve as around
-from replay.search.draws import Drawing
 from replay.search.evaluation import FAILED, GROWN, THROUGHPUT, Evaluation
 from replay.search.highest import TOLERANCE, Above, HighestRate
+from replay.search.workload_draws import Drawing
 from replay.t_interval import half_width
-from replay.twin.config import TwinConfig, with_cluster
+from replay.twin.twin_config import TwinConfig, with_cluster
 from sim import Blackbox, EngineConfig
 from sim.config import UNBOUNDED
 from tests.replay.capacity.test_capacity_by_hand import LIMITS, TTFT, Known, evaluation

@@ -11,8 +11,8 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from replay.twin.config import TwinConfig, load_config
 from replay.twin.config_write import dump_config
+from replay.twin.twin_config import TwinConfig, load_config
 from sim.cluster.routing.policies import LeastLoaded
 from sim.cluster.transfer.config import Disaggregation
 from traces import read_trace

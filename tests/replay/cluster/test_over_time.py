@@ -24,7 +24,7 @@ from replay.cluster.over_time import (
 from replay.cluster.simulate import simulate_fleet, simulate_trace
 from replay.model.gpus import find_gpu
 from replay.model.hf_config import read_model_config
-from replay.model.peak import peak_times
+from replay.model.model_peak import peak_times
 from replay.timeline.one_server import server_over_time
 from replay.trace.pacing import pacing_of
 from tests.examples import examples

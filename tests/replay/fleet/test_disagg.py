@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import vtwin
-from replay.fleet.check.handoff import prefill_engine, verify_handoff
+from replay.fleet.check.disagg_check import prefill_engine, verify_handoff
 from replay.fleet.check.steady import RunLength
 from replay.fleet.disagg import plan_disagg
 from replay.fleet.inputs.profiles import from_profile, shipped_profiles

@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 
 import vtwin
-from replay.fleet.check.draws import Stream, drawn
+from replay.fleet.check.drawn_requests import Stream, drawn
 from replay.fleet.check.pool import verify
 from replay.fleet.check.steady import RunLength, batch_means
+from replay.fleet.inputs.fleet_workload import fitting_context, lengths_of_cdf, mean_tokens, read_lengths
 from replay.fleet.inputs.profiles import from_twin, read_source, shipped_profiles
-from replay.fleet.inputs.workload import fitting_context, lengths_of_cdf, mean_tokens, read_lengths
 from replay.fleet.page import swings_of
 from replay.fleet.size import SizeCheck, plan_pool, sized_fleet
-from replay.twin.config import load_config
+from replay.twin.twin_config import load_config
 from sim import simulate
 from sim.fleet import Lengths
 from sim.fleet.sizing import Objective, pool_at

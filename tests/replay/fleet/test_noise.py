@@ -12,10 +12,10 @@ import pytest
 
 import replay.fleet.size
 import vtwin
-from replay.fleet.check.draws import Arrivals, Stream, drawn_rows
-from replay.fleet.check.limits import keeps, limits_of
+from replay.fleet.check.drawn_requests import Arrivals, Stream, drawn_rows
+from replay.fleet.check.fewest_engines import MOST_CONFIRMED, MOST_TIMES, FleetRuns, Search, terms
 from replay.fleet.check.pool import Verification, room_of, spells_of, taken_at, verify
-from replay.fleet.check.search import MOST_CONFIRMED, MOST_TIMES, FleetRuns, Search, terms
+from replay.fleet.check.slo_limits import keeps, limits_of
 from replay.fleet.check.steady import (
     MOST_REQUESTS,
     STAYS_A_BATCH,

@@ -10,7 +10,7 @@ import pytest
 
 import replay
 import vtwin
-from replay.fleet.inputs.workload import read_lengths
+from replay.fleet.inputs.fleet_workload import read_lengths
 from traces import ConfigError
 from traces.workload import WorkloadOptions, trace_from_options
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import vtwin
-from replay.fleet.inputs.pools import PoolSpec, assigned, read_labels
+from replay.fleet.inputs.pools_file import PoolSpec, assigned, read_labels
 from sim.fleet import Lengths
 from tests.traces.made import small_trace
 from traces import ConfigError, write_trace

@@ -9,8 +9,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from replay.fleet.check.fewest_engines import MOST_TIMES, FleetRuns
 from replay.fleet.check.pool import Verification, verify
-from replay.fleet.check.search import MOST_TIMES, FleetRuns
 from replay.fleet.check.several import Counts, SeveralSearch
 from replay.fleet.check.steady import BatchedMean, RunLength
 from replay.fleet.inputs.profiles import from_profile, shipped_profiles

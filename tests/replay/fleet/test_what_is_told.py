@@ -12,15 +12,15 @@ from typing import Any
 import pandas as pd
 import pytest
 
-import replay.fleet.check.search
+import replay.fleet.check.fewest_engines
 import vtwin
-from replay.fleet.check.limits import keeps, limits_of
 from replay.fleet.check.pool import verify
+from replay.fleet.check.slo_limits import keeps, limits_of
 from replay.fleet.check.steady import RunLength
 from replay.fleet.cli import fleet_app
 from replay.fleet.inputs import OUTPUT_FRAC
+from replay.fleet.inputs.fleet_workload import lengths_of_cdf
 from replay.fleet.inputs.profiles import from_profile, shipped_profiles
-from replay.fleet.inputs.workload import lengths_of_cdf
 from replay.fleet.questions import split_headline, split_lines, splits_of
 from replay.fleet.text import broken_text
 from replay.gpus.known_errors import known_errors
@@ -108,7 +108,7 @@ def test_size_names_the_limit_that_broke_and_has_tpot_in_its_page(capsys: pytest
 def test_a_fleet_that_cannot_be_says_what_the_last_try_broke(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(replay.fleet.check.search, "MOST_TIMES", 2)
+    monkeypatch.setattr(replay.fleet.check.fewest_engines, "MOST_TIMES", 2)
     load = ("--rate", "2", "--slo", "ttft_p99=3s,tpot_p99=8.03ms", "--profile", "h100.yaml")
     out, _ = told(capsys, "size", *load, "--num-requests", "1000", "--report", "p.html", code=1)
     assert "no number that was tried meets the SLO in simulation; the last: TPOT p99" in out

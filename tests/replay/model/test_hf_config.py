@@ -13,7 +13,7 @@ import pytest
 from replay.model.families import FAMILIES
 from replay.model.hf_config import read_model_config
 from replay.model.layers.hybrids import HYBRIDS
-from replay.model.shipped import SAME_ARCHITECTURE, SHIPPED, shipped_models
+from replay.model.shipped_models import SAME_ARCHITECTURE, SHIPPED, shipped_models
 from traces.errors import ConfigError
 
 ACTIVE = {

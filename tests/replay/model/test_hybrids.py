@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from replay.model import find_gpu, peak_times, read_model_config
-from replay.model.layers.kv_cache_groups import cached_layers, dealt
-from replay.model.operators import state_form
+from replay.model.layers.groups_of_layers import cached_layers, dealt
+from replay.model.operator_forms import state_form
 from traces import ConfigError
 
 GROUPS = {

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from replay.model.gpu_memory import GIB
-from replay.model.layers.kv_cache_groups import CachedLayers, Dealt, dealt, undivided
+from replay.model.layers.groups_of_layers import CachedLayers, Dealt, dealt, undivided
 from sim import EngineConfig
 from traces import ConfigError
 

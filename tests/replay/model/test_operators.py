@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from replay.model.operators import TERMS, forms
+from replay.model.operator_forms import TERMS, forms
 from tests.validation.layer_operators import FITTED, OPERATORS, errors, errors_table, packed_rows
 
 PAGE = Path(__file__).parents[3] / "docs/explanation/latency-models.md"

@@ -10,7 +10,7 @@ import pytest
 
 import vtwin
 from replay.model import expected_coefficients, find_gpu, read_model_config
-from replay.model.peak import peak_times
+from replay.model.model_peak import peak_times
 from sim import Extended
 
 MODELS = (

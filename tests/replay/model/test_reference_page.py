@@ -8,8 +8,8 @@ from replay.model.card import card, document
 from replay.model.gpu_memory import Serving, kv_cache_size
 from replay.model.gpus import find_gpu
 from replay.model.hf_config import read_model_config
-from replay.model.reference import reference_page
-from replay.model.shipped import shipped_models
+from replay.model.models_reference import reference_page
+from replay.model.shipped_models import shipped_models
 from traces import ConfigError
 
 B300 = find_gpu("B300")

@@ -10,9 +10,9 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from replay.rollouts.batch import SHARES, BatchResult, batch_result, simulate_batch
+from replay.rollouts.prompt_samples import Samples
+from replay.rollouts.rollout_batch import SHARES, BatchResult, batch_result, simulate_batch
 from replay.rollouts.rollouts import Rollouts, RolloutSettings, rollouts_of
-from replay.rollouts.samples import Samples
 from sim import Blackbox, EngineConfig
 from sim.cluster import ClusterConfig, ClusterWork, Pool, RoundRobin, simulate_cluster
 

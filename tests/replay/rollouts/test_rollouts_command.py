@@ -10,7 +10,7 @@ import pytest
 
 import vtwin
 from replay import RolloutSettings, load_config, run_rollouts
-from replay.rollouts.samples import draw_samples, long_tailed
+from replay.rollouts.prompt_samples import draw_samples, long_tailed
 from traces import ConfigError
 from traces.workload import WorkloadOptions, clipping_notes
 

@@ -17,7 +17,7 @@ import pytest
 
 from replay.serve import Listening, serving
 from replay.serve.twin import Twin
-from replay.twin.config import TwinConfig
+from replay.twin.twin_config import TwinConfig
 from sim.cluster.config import ClusterConfig, Pool, SnapshotIntervals
 from sim.cluster.infrastructure.config import Autoscaler, Failure, Failures, Startup
 from sim.cluster.routing.policies import LeastLoaded, Weighted

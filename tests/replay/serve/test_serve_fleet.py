@@ -14,7 +14,7 @@ import pytest
 import vtwin
 from observe.server.prometheus_text import parse_metrics
 from replay.serve import serving, serving_instances
-from replay.twin.config import TwinConfig
+from replay.twin.twin_config import TwinConfig
 from sim import Blackbox, EngineConfig
 from sim.cluster.config import ClusterConfig, PipelineLatency, Pool, SnapshotIntervals
 from sim.cluster.gateway.admission import (

@@ -10,7 +10,7 @@ import time
 import aiohttp
 import pytest
 
-from replay.serve.limits import LARGE_BODY, RequestLimits
+from replay.serve.request_limits import LARGE_BODY, RequestLimits
 from sim import Blackbox
 from tests.replay.hostile_bodies import hostile
 from tests.replay.serve.test_serve import served

@@ -9,7 +9,7 @@ import aiohttp
 import pytest
 
 from replay.serve import serving
-from replay.twin.config import TwinConfig
+from replay.twin.twin_config import TwinConfig
 from sim.cluster.gateway.flow_config import FlowControl
 from sim.cluster.routing.policies import RoundRobin
 from tests.replay.serve.test_serve_fleet import ENGINE, LATENCY, fleet_of

@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from replay.serve.blocks import BlockNumbers
+from replay.serve.block_numbers import BlockNumbers
 from replay.serve.tokens import NUM_IDS, WORD_IDS, WORDS, answer, decode, encode, small_ids
 
 TOKENS = st.lists(st.integers(0, 9), max_size=60).map(lambda items: np.array(items, dtype=np.int64))

@@ -21,7 +21,7 @@ from replay.sweeps.front import front_of, is_on_front
 from replay.sweeps.grid import SweepRun, read_grid
 from replay.sweeps.one_run import Row, row_of
 from replay.sweeps.show import cell, lines
-from replay.sweeps.table import (
+from replay.sweeps.sweep_table import (
     DIGEST,
     OF_A_TABLE,
     digest_of,

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from replay.cluster.simulate import simulate_trace
-from replay.trace.requests import ends_by_itself, requests_from_trace
-from replay.twin.config import TwinConfig
+from replay.trace.request_columns import ends_by_itself, requests_from_trace
+from replay.twin.twin_config import TwinConfig
 from sim import Blackbox, EngineConfig, Status, simulate
 from sim.requests import UNKNOWN_LIMIT
 from tests.traces.made import small_trace

@@ -9,7 +9,7 @@ import vtwin
 from replay import TwinConfig, dump_config, simulate_trace
 from replay.sessions.results import session_results
 from replay.trace.pacing import Loop, pacing_of
-from replay.trace.requests import requests_from_trace
+from replay.trace.request_columns import requests_from_trace
 from sim import Blackbox, EngineConfig
 from traces import ClosedLoop, ConfigError, Header, Trace, make_trace, read_trace
 

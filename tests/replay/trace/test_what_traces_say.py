@@ -13,9 +13,9 @@ import pytest
 
 import vtwin
 from replay import TwinConfig, pacing_of, simulate_trace
-from replay.serve.metrics import Metrics, exposition
+from replay.serve.prometheus import Metrics, exposition
 from replay.trace.measured_window import MeasuredPart, parse_horizon, parse_measured
-from replay.trace.requests import requests_from_trace
+from replay.trace.request_columns import requests_from_trace
 from replay.trace.simulation_summary import summarize, table
 from replay.trace.trace_notes import trace_notes
 from sim import Blackbox, EngineConfig
@@ -34,7 +34,7 @@ from traces import (
 from traces.header import ClientInfo
 from traces.importers.recorded import read_recorded
 from traces.workload import synth
-from traces.workload.spec.read import parse_spec
+from traces.workload.spec.spec_read import parse_spec
 
 TWIN = """\
 engine: {max_num_seqs: 2, scheduling_policy: POLICY, async_scheduling: false}

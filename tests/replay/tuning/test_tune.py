@@ -13,12 +13,12 @@ import pytest
 import vtwin
 from replay.capacity.capacity import capacity_of_draws, short_run_note
 from replay.capacity.text import facts_of
-from replay.search.draws import Drawing
 from replay.search.highest import TOLERANCE
+from replay.search.workload_draws import Drawing
+from replay.tuning.candidate_search import ALIKE, search
 from replay.tuning.candidates import candidates_of
 from replay.tuning.flags import flags_of
 from replay.tuning.live import at_rate
-from replay.tuning.search import ALIKE, search
 from replay.twin.keys.overlay import Setting
 from traces import ConfigError, Trace
 from traces.run_slo import parse_run_slo
@@ -108,7 +108,7 @@ def test_a_run_too_short_for_queues_to_grow_is_told(config: Path) -> None:
     for number in (60, 2000):
         capacity = capacity_of_draws([drawn(number)], twin, LIMITS, with_binding=False)
         notes.append(short_run_note(capacity, number))
-        (answer, *_) = facts_of(capacity, LIMITS, twin=twin, num_requests=number, lengths="")
+        (answer, *_) = facts_of(capacity, LIMITS, twin=twin, lengths="")
         assert answer[1].endswith(", too high: the runs are too short") is (number == 60)
     assert notes[0] is not None
     assert notes[0].startswith("60 requests are too few")
@@ -142,7 +142,7 @@ def test_one_rate_is_no_rates(config: Path) -> None:
     found = capacity_of_draws([drawn(60)], twin, LIMITS, with_binding=False)
     for rates, said in ((1, "60 requests at 1 rate, "), (2, "60 requests at 2 rates, ")):
         few = replace(found, evaluations=found.evaluations[:rates])
-        facts = dict(facts_of(few, LIMITS, twin=twin, num_requests=60, lengths=""))
+        facts = dict(facts_of(few, LIMITS, twin=twin, lengths=""))
         assert facts["simulated"].startswith(said)
 
 

@@ -10,7 +10,6 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from replay.twin.config import TwinConfig, load_config
 from replay.twin.config_keys import (
     ENGINE_MEANINGS,
     EXTENDED_MEANINGS,
@@ -19,6 +18,7 @@ from replay.twin.config_keys import (
     reference_page,
 )
 from replay.twin.config_write import coefficients_of, dump_config
+from replay.twin.twin_config import TwinConfig, load_config
 from replay.twins import check_starts
 from sim.config import UNBOUNDED, EngineConfig
 from sim.latency import Blackbox, Extended

@@ -14,13 +14,14 @@ from hypothesis import strategies as st
 
 import vtwin
 from replay.cluster.simulate import simulate_trace
-from replay.timeline.watch import counted, short_of, watched
+from replay.timeline.watch_engine import counted, short_of, watched
 from replay.trace.pacing import pacing_of
-from replay.twin.config import load_config
 from replay.twin.keys.overlay import Setting, notes_of_variants, parse_settings, split_values, variants_of
-from replay.variants.side_by_side import mark_unanswered, side_by_side, unanswered_lines
+from replay.twin.twin_config import load_config
+from replay.variants.no_answer import mark_unanswered, unanswered_lines
 from replay.variants.simulated import IDLE_END
 from traces import ConfigError, read_trace
+from traces.facts import side_by_side
 from traces.units import shown_time
 
 CONFIG = """\

@@ -13,7 +13,7 @@ import vtwin
 from replay import TwinConfig, dump_config, load_config, pacing_of, simulate_trace
 from replay.cluster.simulate import simulate_fleet
 from replay.run_verdict import judge_run
-from replay.twin.config import with_pools
+from replay.twin.twin_config import with_pools
 from replay.verdict.growth import Customers, customers_of, growth_of, piles_up
 from replay.verdict.judged import Judged
 from sim import Blackbox, EngineConfig

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from replay.trace.requests import requests_from_trace
+from replay.trace.request_columns import requests_from_trace
 from traces import Trace, TraceError
 from traces.importers import read_public
 from traces.trace_summary import prefix_hit_ceiling_frac

@@ -15,7 +15,7 @@ from traces.errors import ConfigError, TraceError, VtwinError
 from traces.header import parse_header
 from traces.strict.section import read_section
 from traces.strict.yaml_nodes import line_at, parse_json, parse_yaml, plain_value, scalar_of
-from traces.workload.spec.read import parse_spec
+from traces.workload.spec.spec_read import parse_spec
 
 SPEC = """\
 aggregate_rate: 1

@@ -19,7 +19,7 @@ from scipy import special, stats
 
 from traces import Trace
 from traces.workload import WorkloadOptions, synth, trace_from_options
-from traces.workload.spec.read import parse_spec
+from traces.workload.spec.spec_read import parse_spec
 
 P_LEAST = 1e-3
 """Seeds are fixed: a right process stays right, a wrong one gives p-values many orders of magnitude below."""

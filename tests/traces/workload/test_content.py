@@ -9,7 +9,7 @@ import yaml
 from traces import Trace, select_rows
 from traces.errors import ConfigError
 from traces.workload import synth
-from traces.workload.spec.read import parse_spec
+from traces.workload.spec.spec_read import parse_spec
 
 S = 1_000_000
 

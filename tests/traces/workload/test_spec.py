@@ -29,9 +29,9 @@ from traces.workload.lengths import (
     Zipf,
 )
 from traces.workload.model import ActiveWindow, Arrival, Client, OpenLoop, UserLoop, Workload
-from traces.workload.reference import DRAWS, reference_page
-from traces.workload.spec.read import parse_spec
 from traces.workload.spec.sections import DISTRIBUTIONS
+from traces.workload.spec.spec_read import parse_spec
+from traces.workload.workload_reference import DRAWS, reference_page
 
 PAGE = Path(__file__).parents[3] / "docs/reference/workload-spec.md"
 BLIS_SAMPLE = Path(__file__).parent / "data" / "workload_v2.yaml"
@@ -609,7 +609,7 @@ def test_a_drain_sends_half_of_what_a_full_rate_would() -> None:
 
 
 def test_the_reference_page_is_made_of_the_tables() -> None:
-    hint = "run: python -m traces.workload.reference > docs/reference/workload-spec.md"
+    hint = "run: python -m traces.workload.workload_reference > docs/reference/workload-spec.md"
     assert PAGE.read_text(encoding="utf-8") == reference_page(), hint
     assert set(DRAWS) == set(DISTRIBUTIONS)
 

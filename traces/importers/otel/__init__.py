@@ -5,12 +5,12 @@
 """
 
 from traces.importers.otel.arrange import arranged
-from traces.importers.otel.files import read_otel
 from traces.importers.otel.json_spans import spans_of_json
 from traces.importers.otel.llm_request import LeftOut, SpanRequest, Tally, request_of
 from traces.importers.otel.protobuf_spans import spans_of_protobuf
-from traces.importers.otel.rows import COLUMNS, cells_of, header_of
 from traces.importers.otel.span import Span
+from traces.importers.otel.span_files import read_otel
+from traces.importers.otel.span_rows import COLUMNS, cells_of, header_of
 
 __all__ = [
     "COLUMNS",

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from traces.importers.otel.rows import CLIENT, SERVER, header_of
+from traces.importers.otel.span_rows import CLIENT, SERVER, header_of
 from traces.trace import Trace
 
 

@@ -14,7 +14,7 @@ from typing import Any, Final
 from traces.workload.invalid import InvalidWorkload, require
 from traces.workload.model import ActiveWindow, Client
 from traces.workload.spec.fields import Section, key, not_negative, number, one_of, read_section, text
-from traces.workload.spec.files import LengthFiles
+from traces.workload.spec.length_files import LengthFiles
 from traces.workload.spec.sections import SHARED, build_client
 
 MAX_POPULATION: Final = 100_000

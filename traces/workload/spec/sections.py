@@ -55,7 +55,7 @@ from traces.workload.spec.fields import (
     text,
     within,
 )
-from traces.workload.spec.files import FromFile, LengthFiles
+from traces.workload.spec.length_files import FromFile, LengthFiles
 from traces.workload.spec.think_time import think_time
 
 DEFAULT_PREFIX_LENGTH: Final = 50

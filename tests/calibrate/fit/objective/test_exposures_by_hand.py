@@ -20,8 +20,8 @@ from calibrate.fit.objective.fit_trace import FitTrace, fit_trace
 from calibrate.fit.objective.known_server import known_physics, known_server
 from calibrate.fit.objective.objective import FitObjective
 from calibrate.fit.objective.priors import known_priors, proportions
-from calibrate.fit.objective.simulated import simulated
-from calibrate.fit.objective.work import Work, scattered
+from calibrate.fit.objective.repeated_run import Work, scattered
+from calibrate.fit.objective.simulated_trace import simulated
 from replay import TwinConfig
 from sim import Blackbox, Extended
 from tests.calibrate.known_servers import ENGINE, SERVER, observed, workload

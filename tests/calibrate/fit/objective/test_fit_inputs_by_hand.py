@@ -40,8 +40,8 @@ from calibrate.fit.objective.priors import (
     known_priors,
     with_priors,
 )
-from calibrate.fit.objective.simulated import SimulatedTrace
-from calibrate.fit.objective.work import Work
+from calibrate.fit.objective.repeated_run import Work
+from calibrate.fit.objective.simulated_trace import SimulatedTrace
 from replay import load_config
 from replay.model import find_gpu, read_model_config
 from replay.model.matmuls.tiles import tiles_of

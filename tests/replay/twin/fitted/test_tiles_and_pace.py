@@ -15,7 +15,7 @@ import vtwin
 from replay import load_config
 from replay.capacity.at_paces import with_pace
 from replay.capacity.capacity import capacity_of_draws
-from replay.search.draws import drawing_of, searchable
+from replay.search.workload_draws import drawing_of, searchable
 from replay.twin.config_write import dump_config
 from replay.twin.defaults import DefaultsEntry, Provenance, read_defaults
 from replay.twin.defaults_write import write_defaults_entry

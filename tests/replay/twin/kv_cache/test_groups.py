@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from replay.twin.config import TwinConfig, load_config
 from replay.twin.config_write import config_digest, dump_config
 from replay.twin.keys.overlay import Setting
 from replay.twin.start.from_serve import start_from_serve, twin_text
+from replay.twin.twin_config import TwinConfig, load_config
 from sim import KVCacheGroup
 from traces import ConfigError
 

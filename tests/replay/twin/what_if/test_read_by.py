@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from replay.twin.config import TwinConfig, load_config
 from replay.twin.config_keys import all_keys
 from replay.twin.keys.overlay import Setting
 from replay.twin.own.own_code import allowing_code
+from replay.twin.twin_config import TwinConfig, load_config
 from replay.twin.what_if.read_by import KINDS, NEEDS, READ_BY, readers_of
 from replay.twin.what_if.unanswered import kind_of
 from sim import EngineConfig, KVCacheGroup, Requests, simulate

@@ -267,7 +267,7 @@ def test_a_hostile_file_is_one_line_and_exit_code_3(
 def test_a_bomb_is_refused_before_it_fills_the_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("traces.importers.otel.files.MOST_BYTES", 1_000_000)
+    monkeypatch.setattr("traces.importers.otel.span_files.MOST_BYTES", 1_000_000)
     (tmp_path / "bomb.json").write_bytes(gzip.compress(b" " * 2_000_000))
     with pytest.raises(TraceError, match="more than 1,000,000 bytes"):
         convert("otel", tmp_path / "bomb.json")

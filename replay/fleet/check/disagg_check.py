@@ -1,0 +1,199 @@
+"""Prefill and decode pools of the formulas, simulated step by step: prompts here, answers there, KV in between."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from replay.fleet.check.drawn_requests import Stream, drawn
+from replay.fleet.check.pool import (
+    Verification,
+    cells_of,
+    is_seen_full,
+    measured_of,
+    room_of,
+    slots_of,
+    spells_of,
+    taken_at,
+)
+from replay.fleet.check.steady import BatchedMean, RunLength, SteadyWindow, batch_means
+from replay.fleet.inputs.profiles import ProfileSource
+from sim import EngineConfig, Int64s, Status
+from sim.cluster import (
+    ClusterConfig,
+    ClusterSimulation,
+    ClusterWork,
+    Disaggregation,
+    LeastLoaded,
+    Pool,
+    simulate_cluster,
+)
+from sim.fleet import Lengths
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HandoffCheck:
+    """What (prefill, decode) ``engines`` did. Times in seconds.
+
+    ``whole``: of the fleet, TTFT as its clients see it. ``until_prefilled``: from arrival until the prompt is computed;
+    ``until_moved``: from there until its KV is on the decode engine; ``until_token``: from there to the first token;
+    means. ``prefill_active``, ``decode_active``: requests at once per engine, on average.
+    """
+
+    engines: tuple[int, int]
+    whole: Verification
+    until_prefilled: BatchedMean
+    until_moved: BatchedMean
+    until_token: BatchedMean
+    prefill_active: float
+    decode_active: float
+
+
+def verify_handoff(
+    sources: tuple[ProfileSource, ProfileSource],
+    lengths: Lengths,
+    rate_per_s: float,
+    *,
+    engines: tuple[int, int],
+    transfer: Disaggregation,
+    stay_s: float,
+    seed: int,
+    asked: RunLength,
+) -> HandoffCheck:
+    """Return what this many prefill and decode engines do, each pool behind a least-loaded router.
+
+    ``sources``, ``engines``: prefill, decode. ``stay_s``: how long a request stays, 95th percentile. Raises
+    InvalidConfig on what cannot be simulated, ConfigError on a measured part that cannot be.
+    """
+    cells = cells_of(engines, asked.least_s(stay_s) * rate_per_s)
+    in_cell = (engines[0] // cells, engines[1] // cells)
+    rate = rate_per_s / cells
+    stream = Stream(lengths=lengths, rate_per_s=rate, arrivals=asked.arrivals, part=1 / cells)
+    requests = drawn(stream, asked.number(rate, stay_s, once=stream.once), seed=seed)
+    prefill, decode = sources
+    config = _cluster(sources, in_cell, transfer, seed=seed)
+    done = simulate_cluster(ClusterWork(requests=requests), config)
+    window = asked.window(float(requests.arrival_us[-1]) / 1e6, stay_s)
+    whole = measured_of(done, window, engines=sum(in_cell), seats=decode.engine.max_num_seqs)
+    seats = (
+        in_cell[0] * slots_of(replace(prefill, engine=prefill_engine(prefill)), lengths),
+        in_cell[1] * slots_of(decode, lengths),
+    )
+    room, full_spells = _fullest(done, window, seats=seats)
+    whole = replace(
+        whole,
+        engines=sum(engines),
+        cells=cells,
+        rate_per_s=whole.rate_per_s * cells,
+        room=room,
+        full_spells=full_spells,
+    )
+    return _parts(done, window, whole, engines=engines, in_cell=in_cell)
+
+
+def _cluster(
+    sources: tuple[ProfileSource, ProfileSource],
+    instances: tuple[int, int],
+    transfer: Disaggregation,
+    *,
+    seed: int,
+) -> ClusterConfig:
+    """Return a cluster of so many prefill and decode engines, each pool behind a least-loaded router."""
+    prefill, decode = sources
+    return ClusterConfig(
+        pools=(
+            Pool(
+                engine=prefill_engine(prefill),
+                latency=prefill.latency,
+                instances=instances[0],
+                name="prefill",
+                role="prefill",
+            ),
+            Pool(
+                engine=decode.engine,
+                latency=decode.latency,
+                instances=instances[1],
+                name="decode",
+                role="decode",
+            ),
+        ),
+        routing=LeastLoaded(),
+        disaggregation=transfer,
+        seed=seed,
+    )
+
+
+def _fullest(done: ClusterSimulation, window: SteadyWindow, *, seats: tuple[int, int]) -> tuple[float, int]:
+    """Return the free room and the full spells of the pool that is known less well: prefill, or decode.
+
+    A spell is over after a stay in that pool, 95th percentile: prompts stay shortly.
+    """
+    out, split = done.outcomes, done.split
+    assert split is not None  # noqa: S101 - KV is moved
+    is_ok = (out.status == Status.OK) & (split.prefilled_us >= 0)
+    moved_us = np.where(split.transfer_end_us >= 0, split.transfer_end_us, split.prefilled_us)
+    found = []
+    for slots, came_us, begins_us, ends_us in (
+        (seats[0], out.arrival_us, out.scheduled_us, split.prefilled_us),
+        (seats[1], moved_us, moved_us, out.last_token_us),
+    ):
+        when = np.sort(came_us[is_ok] / 1e6)
+        when = when[window.holds(when)]
+        taken = taken_at(when, begins_us[is_ok] / 1e6, ends_us[is_ok] / 1e6)
+        stay = float(np.percentile((ends_us - begins_us)[is_ok], 95)) / 1e6 if is_ok.any() else window.stay_s
+        spells = spells_of(when[taken >= slots], apart_s=stay)
+        found.append((room_of(taken, slots), spells))
+    return min(found, key=lambda each: (is_seen_full(*each), each[0]))
+
+
+def prefill_engine(source: ProfileSource) -> EngineConfig:
+    """Return the engine that computes prompts; of a table's profile, one with one prompt at a time, as in its formula.
+
+    A profile of the table has no compute of prompts: many at once would cost it nothing. A twin's engine is its own.
+    """
+    if not source.profile.reserves_context or source.profile.prefill_token_s > 0:
+        return source.engine
+    return replace(source.engine, max_num_seqs=1, max_num_batched_tokens=source.profile.chunk_tokens)
+
+
+def _parts(
+    done: ClusterSimulation,
+    window: SteadyWindow,
+    whole: Verification,
+    *,
+    engines: tuple[int, int],
+    in_cell: tuple[int, int],
+) -> HandoffCheck:
+    """Return the parts of the first token, and how busy both pools were."""
+    out, split = done.outcomes, done.split
+    assert split is not None  # noqa: S101 - KV is moved
+    counted = window.holds(out.arrival_us / 1e6) & (out.status == Status.OK) & (split.prefilled_us >= 0)
+    moved = np.where(split.transfer_end_us >= 0, split.transfer_end_us, split.prefilled_us)
+    chain = (out.arrival_us, split.prefilled_us, moved, out.first_token_us)
+    parts = [
+        batch_means(
+            (later - earlier)[counted] / 1e6,
+            lambda values: float(values.mean()),
+            num_batches=window.num_batches,
+        )
+        for earlier, later in itertools.pairwise(chain)
+    ]
+    is_ok = (out.status == Status.OK) & (split.prefilled_us >= 0)
+
+    def at_once(begins: Int64s, ends: Int64s, count: int) -> float:
+        inside = np.clip(
+            np.minimum(ends / 1e6, window.ends_s) - np.maximum(begins / 1e6, window.begins_s), 0, None
+        )
+        return float(inside[is_ok].sum()) / (window.ends_s - window.begins_s) / count
+
+    return HandoffCheck(
+        engines=engines,
+        whole=whole,
+        until_prefilled=parts[0],
+        until_moved=parts[1],
+        until_token=parts[2],
+        prefill_active=at_once(out.scheduled_us, split.prefilled_us, in_cell[0]),
+        decode_active=at_once(moved, out.last_token_us, in_cell[1]),
+    )

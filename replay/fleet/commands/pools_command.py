@@ -1,0 +1,177 @@
+"""``vtwin fleet reserve``, and fleets of several pools. What is heavy is imported by the command."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+from replay.fleet.commands.asking import (
+    check_of,
+    compile_once,
+    infeasible,
+    misfit_notes,
+    objective_of,
+    question_of,
+    share_up,
+    simulated_of,
+    source_of,
+    tell_notes,
+)
+from replay.fleet.commands.options import PoolsOptions, ReserveOptions
+from replay.twin.own.own_code import with_code_option
+from traces.facts import say_answer
+from traces.strict.option_table import with_option_tables
+from traces.strict.tell import tell
+
+if TYPE_CHECKING:
+    from replay.fleet.check.steady import RunLength
+    from replay.fleet.inputs.pools_file import PoolSpec
+    from replay.fleet.pools import Asking, PoolsPlan
+    from sim.fleet import Lengths
+
+
+@with_code_option
+@with_option_tables
+def reserve(asked: ReserveOptions) -> None:
+    """Find how many engines to reserve over a day, the others paid by the hour, by formula or simulated.
+
+    The profile's price, or that of --prices, is the reserved one. Exit code 1 where --verify finds no number of engines
+    for an hour.
+    """
+    from replay.fleet.reserve import (
+        burst_price_of,
+        plan_day,
+        rates_of,
+        reserve_document,
+        reserve_lines,
+        write_reserve_page,
+    )
+    from replay.progress import working
+
+    question = question_of(
+        asked.workload,
+        asked.slo,
+        asked.profile,
+        lengths=asked.lengths,
+        nodes=asked.nodes,
+        prices=asked.prices,
+    )
+    source = question.sources[0]
+    check = check_of(verify=asked.verify, num_requests=asked.num_requests, seed=asked.seed)
+    with infeasible(), working("sizing the hours"):
+        plan = plan_day(
+            source,
+            question.lengths,
+            rates_of(asked.diurnal),
+            question.objective,
+            context=question.context,
+            burst_price=burst_price_of(asked.burst_price, source.profile.cost_per_hour),
+            check=check,
+        )
+    tell_notes([*question.notes, *misfit_notes([source])])
+    say_answer(lambda: reserve_document(plan), lambda: reserve_lines(plan), as_json=asked.as_json)
+    if asked.report is not None:
+        write_reserve_page(asked.report, plan)
+        tell(f"wrote {asked.report}")
+    if plan.broken_hours:
+        raise typer.Exit(1)
+
+
+@with_code_option
+@with_option_tables
+def pools(asked: PoolsOptions) -> None:
+    """Size a fleet of several pools, of different GPUs and models, behind one router.
+
+    Verified with the token-level engine: pool by pool where the router does not look at load (length, compress, random,
+    model, semantic), all pools together for spillover and least-loaded. Exit code 1 if the SLO is not kept.
+    """
+    plan, lengths = _planned(asked)
+    _show_pools(plan, lengths, report=asked.report, as_json=asked.as_json)
+
+
+def _planned(asked: PoolsOptions) -> tuple[PoolsPlan, Lengths]:
+    """Return the fleet that is asked for, with notes, and the lengths that it is sized for."""
+    from replay.fleet.inputs.fleet_workload import read_lengths
+    from replay.fleet.inputs.pools_file import assigned, read_labels, read_pools, router_of
+    from replay.fleet.pools import compressed, plan_pools
+    from replay.progress import working
+
+    named, specs = read_pools(asked.pools_file)
+    chosen = router_of(asked.router or named or "length")
+    lengths = read_lengths(asked.workload, output_frac=asked.output_frac)
+    labelled = read_labels(asked.workload, asked.labels, router=chosen)
+    up, of_nodes = share_up(asked.nodes.availability, asked.nodes.failures)
+    objective = objective_of(asked.slo, utilization_cap=asked.nodes.utilization_cap, availability=up)
+    lengths, runs, arrivals = simulated_of(lengths, asked.arrivals, num_requests=asked.num_requests)
+    asking = _asking(asked, runs)
+    if chosen == "compress":
+        lengths = compressed(specs, lengths, factor=asked.compress)
+    pool_of = assigned(specs, chosen, lengths, labels=labelled, seed=asked.seed)
+    if asked.verify:
+        compile_once()
+    with infeasible(), working("sizing and simulating the fleet"):
+        plan = plan_pools(specs, chosen, lengths, asked.rate, objective, pool_of=pool_of, asking=asking)
+    left_out = float((pool_of < 0).mean())
+    notes = _pools_notes(plan, specs, left_out=left_out, has_labels=labelled is not None)
+    told = (*notes[:1], *of_nodes, *arrivals, *notes[1:])
+    return replace(plan, fleet=replace(plan.fleet, notes=told)), lengths
+
+
+def _asking(asked: PoolsOptions, runs: RunLength) -> Asking:
+    """Return where the pools' profiles come from, and how they are simulated. Raises ConfigError."""
+    from replay.fleet.inputs.fleet_workload import fitting_context
+    from replay.fleet.pools import Asking
+    from replay.fleet.size import SizeCheck
+    from replay.search.prices import read_prices
+
+    costs = None if asked.prices is None else read_prices(asked.prices)
+    return Asking(
+        source_of=lambda spec, part, context: source_of(spec.profile, part, context, prices=costs),
+        context_of=fitting_context,
+        spill_per_engine=asked.spill,
+        check=SizeCheck(asked=runs, seed=asked.seed) if asked.verify else None,
+    )
+
+
+def _pools_notes(
+    plan: PoolsPlan, specs: Sequence[PoolSpec], *, left_out: float, has_labels: bool
+) -> list[str]:
+    """Return notes: which requests are left out, how pools were sized, how many nodes are up, what profiles are."""
+    from replay.fleet.inputs.failures import availability_note
+    from replay.fleet.pools import sizing_note
+
+    sources = list({each.source.name: each.source for each in plan.fleet.pools}.values())
+    notes = [sizing_note(plan.router, has_labels=has_labels)]
+    if left_out:
+        notes.insert(
+            0, f"{left_out:.2%} of the requests fit into no pool, or none takes them: they are left out"
+        )
+    if specs[0].failures and all(each.failures == specs[0].failures for each in specs):
+        notes.append(availability_note(specs[0].failures))
+    else:
+        notes += [availability_note(each.failures, of=each.name) for each in specs if each.failures]
+    return [*notes, *misfit_notes(sources, power=True)]
+
+
+def _show_pools(plan: PoolsPlan, lengths: Lengths, *, report: Path | None, as_json: bool) -> None:
+    """Print the plan, write its page, and leave with 1 where the SLO is not met."""
+    from replay.fleet.text import pools_document, pools_lines
+    from replay.progress import working
+    from traces import terminal_width
+
+    say_answer(
+        lambda: pools_document(plan), lambda: pools_lines(plan, width=terminal_width()), as_json=as_json
+    )
+    if report is not None:
+        from replay.fleet.page import write_page
+
+        sources = [each.source for each in plan.fleet.pools]
+        with infeasible(), working("drawing the page"):
+            write_page(report, plan.fleet, sources, lengths, context=plan.fleet.pools[-1].context, split=0)
+        tell(f"wrote {report}")
+    if plan.fleet.is_met is False:
+        raise typer.Exit(1)

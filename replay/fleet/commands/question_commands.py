@@ -1,0 +1,220 @@
+"""The commands of ``vtwin fleet`` that formulas alone answer, or slots. What is heavy is imported by the command."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import typer
+
+from replay.fleet.commands.asking import (
+    Question,
+    asked_of,
+    check_of,
+    compile_once,
+    infeasible,
+    misfit_notes,
+    numbers_of,
+    question_of,
+    simulated_of,
+    tell_notes,
+)
+from replay.fleet.commands.options import (
+    DemandOptions,
+    DisaggOptions,
+    FlexOptions,
+    LengthOptions,
+    NodeOptions,
+    RouterOptions,
+    SplitOptions,
+    WhatIfOptions,
+)
+from replay.twin.own.own_code import with_code_option
+from traces.facts import say_answer
+from traces.strict.option_table import with_option_tables
+
+if TYPE_CHECKING:
+    from replay.fleet.disagg import DisaggPlan
+
+
+@with_code_option
+@with_option_tables
+def split(asked: SplitOptions) -> None:
+    """Compare splits into a pool for short and one for long requests: every threshold by formula."""
+    from replay.fleet.questions import split_document, split_lines, splits_of
+
+    demand = asked.demand
+    question = question_of(
+        demand.workload,
+        demand.slo,
+        demand.profile,
+        lengths=asked.lengths,
+        nodes=asked.nodes,
+        prices=asked.prices,
+    )
+    with infeasible():
+        found = splits_of(
+            question.sources,
+            question.lengths,
+            demand.rate,
+            question.objective,
+            context=question.context,
+            factors=numbers_of(asked.compress, "--compress"),
+        )
+    tell_notes([*question.notes, *misfit_notes(question.sources)])
+    say_answer(lambda: split_document(found), lambda: split_lines(found), as_json=asked.as_json)
+
+
+@with_code_option
+@with_option_tables
+def routers(asked: RouterOptions) -> None:
+    """Compare routers between a short and a long pool, both sized by formula.
+
+    Simulated at the level of slots and by the token-level engine.
+    """
+    from replay.fleet.router_comparison import Comparison, routed_document, routed_lines, routed_of
+    from replay.progress import working
+
+    question = _with_all_up(asked.demand, asked.lengths, asked.utilization_cap)
+    on = Comparison(
+        threshold=asked.split,
+        context=question.context,
+        spill=asked.spill,
+        factor=asked.compress,
+        seed=asked.seed,
+        asked=asked_of(asked.num_requests, asked.measure),
+        with_engines=asked.verify,
+    )
+    if asked.verify:
+        compile_once()
+    with infeasible(), working("simulating the routers"):
+        found = routed_of(question.sources, question.lengths, asked.demand.rate, question.objective, on=on)
+    tell_notes([*question.notes, *misfit_notes(question.sources)])
+    say_answer(lambda: routed_document(found), lambda: routed_lines(found), as_json=asked.as_json)
+
+
+def _with_all_up(demand: DemandOptions, lengths: LengthOptions, utilization_cap: float) -> Question:
+    """Return what is sized where no node fails."""
+    nodes = NodeOptions(utilization_cap=utilization_cap)
+    return question_of(demand.workload, demand.slo, demand.profile, lengths=lengths, nodes=nodes)
+
+
+@with_code_option
+@with_option_tables
+def disagg(asked: DisaggOptions) -> None:
+    """Size prefill and decode pools: the Pareto set over how many of each, the cheapest simulated token by token.
+
+    Two profiles: of prefill and of decode. Where the simulation does not meet the SLO, both pools grow until it does.
+    Exit code 1 if none does.
+    """
+    from replay.fleet.disagg import disagg_document, disagg_lines
+
+    plan, notes = _disaggregated(asked)
+    tell_notes(notes)
+    say_answer(lambda: disagg_document(plan), lambda: disagg_lines(plan), as_json=asked.as_json)
+    if not plan.fleets or plan.is_met is False:
+        raise typer.Exit(1)
+
+
+def _disaggregated(asked: DisaggOptions) -> tuple[DisaggPlan, list[str]]:
+    """Return prefill and decode pools, and notes on what they rest on."""
+    from replay.fleet.disagg import KV_BYTES_70B, plan_disagg, transfer_note
+    from replay.fleet.size import SizeCheck
+    from replay.progress import working
+    from sim.cluster import Disaggregation
+    from sim.fleet.disaggregated import Transfer
+
+    demand = asked.demand
+    question = question_of(
+        demand.workload,
+        demand.slo,
+        demand.profile,
+        lengths=asked.lengths,
+        nodes=asked.nodes,
+        prices=asked.prices,
+    )
+    sources = question.sources
+    lengths, runs, arrivals = simulated_of(question.lengths, asked.arrivals, num_requests=asked.num_requests)
+    known = asked.kv_bytes_per_token
+    known = sources[-1].kv_bytes_per_token if known is None else known
+    if asked.verify:
+        compile_once()
+    with infeasible(), working("sizing and simulating the fleet"):
+        plan = plan_disagg(
+            (sources[0], sources[-1]),
+            lengths,
+            demand.rate,
+            question.objective,
+            context=question.context,
+            by_formula=Transfer(
+                alpha_prefill=asked.alpha_prefill,
+                alpha_decode=asked.alpha_decode,
+                beta_ttft=asked.beta_ttft,
+            ),
+            transfer=Disaggregation(
+                kv_bandwidth_gbps=asked.kv_bandwidth,
+                kv_bytes_per_token=KV_BYTES_70B if known is None else known,
+            ),
+            check=SizeCheck(asked=runs, seed=asked.seed) if asked.verify else None,
+        )
+    links = [transfer_note(plan.transfer, assumed=known is None)] if asked.verify else []
+    return plan, [*question.notes, *arrivals, *links, *misfit_notes(sources)]
+
+
+@with_code_option
+@with_option_tables
+def whatif(asked: WhatIfOptions) -> None:
+    """Compare rates and GPU types, by formula or simulated: GPUs, cost per year, power, tokens per joule.
+
+    Exit code 1 where nothing that is compared meets the SLO.
+    """
+    from replay.fleet.questions import whatif_document, whatif_lines, whatif_of
+    from replay.progress import working
+
+    question = question_of(
+        asked.workload,
+        asked.slo,
+        asked.profiles,
+        lengths=asked.lengths,
+        nodes=asked.nodes,
+        prices=asked.prices,
+        most=None,
+    )
+    check = check_of(verify=asked.verify, num_requests=asked.num_requests, seed=asked.seed)
+    with infeasible(), working("sizing the fleets"):
+        found = whatif_of(
+            question.sources,
+            question.lengths,
+            numbers_of(asked.rates, "--rates"),
+            question.objective,
+            context=question.context,
+            check=check,
+        )
+    tell_notes([*question.notes, *misfit_notes(question.sources, power=True)])
+    say_answer(lambda: whatif_document(found), lambda: whatif_lines(found), as_json=asked.as_json)
+    if all(each.size is None for each in found):
+        raise typer.Exit(1)
+
+
+@with_code_option
+@with_option_tables
+def flex(asked: FlexOptions) -> None:
+    """Say how much power a fleet can shed, and for how long, within its SLO."""
+    from replay.fleet.flex import cuts_of, flex_document, flex_lines
+    from replay.fleet.size import plan_pool
+    from replay.progress import working
+
+    question = _with_all_up(asked.demand, asked.lengths, asked.utilization_cap)
+    source, lengths, rate = question.sources[0], question.lengths, asked.demand.rate
+    objective, longest = question.objective, question.context
+    check = check_of(verify=asked.verify, num_requests=asked.num_requests, seed=asked.seed)
+    with infeasible(), working("shedding power"):
+        number = (
+            asked.engines or plan_pool(source, lengths, rate, objective, context=longest, check=check).engines
+        )
+        cuts = cuts_of(source, lengths, rate, objective, context=longest, engines=number, check=check)
+    tell_notes([*question.notes, *misfit_notes([source], power=True)])
+    say_answer(
+        lambda: flex_document(cuts, engines=number),
+        lambda: flex_lines(cuts, engines=number),
+        as_json=asked.as_json,
+    )

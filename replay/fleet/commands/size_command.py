@@ -1,0 +1,152 @@
+"""``vtwin fleet size`` and ``profile``. What is heavy is imported by the command."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+from replay.fleet.commands.asking import (
+    compile_once,
+    infeasible,
+    misfit_notes,
+    question_of,
+    simulated_of,
+    sources_of,
+    workload_of,
+)
+from replay.fleet.commands.options import ProfileOptions, SizeOptions
+from replay.twin.own.own_code import with_code_option
+from traces.facts import say_answer, say_json
+from traces.strict.option_table import with_option_tables
+from traces.strict.tell import say, say_text, tell
+
+if TYPE_CHECKING:
+    from replay.fleet.inputs.profiles import ProfileSource
+    from replay.fleet.size import FleetPlan
+    from sim.fleet import Lengths
+
+
+@with_code_option
+@with_option_tables
+def size(asked: SizeOptions) -> None:
+    """Find the smallest fleet that meets a TTFT objective, and simulate it.
+
+    Formulas (Erlang C, Kimura) give a first number of engines; the token-level engine then serves the same
+    workload with more or fewer, until the smallest is found that meets the objective with two seeds, the noise of the
+    simulation included. Exit code 1 if none does.
+    """
+    from replay.fleet.size import SizeCheck, sized_fleet
+    from replay.progress import working
+    from traces import check_place
+
+    check_place(asked.report, option="--report")
+    demand = asked.demand
+    question = question_of(
+        demand.workload,
+        demand.slo,
+        demand.profile,
+        lengths=asked.lengths,
+        nodes=asked.nodes,
+        prices=asked.prices,
+    )
+    sources, longest = question.sources, question.context
+    lengths, runs, arrivals = simulated_of(question.lengths, asked.arrivals, num_requests=asked.num_requests)
+    check = SizeCheck(smallest=asked.smallest, asked=runs, seed=asked.seed) if asked.verify else None
+    if check is not None:
+        compile_once()
+    with infeasible(), working("sizing and simulating the fleet"):
+        plan = sized_fleet(
+            sources, lengths, demand.rate, question.objective, context=longest, split=asked.split, check=check
+        )
+    notes = (*question.notes, *arrivals, *misfit_notes(sources, power=True))
+    plan = replace(plan, notes=notes)
+    _show(plan, as_json=asked.as_json)
+    if asked.report is not None:
+        from replay.fleet.page import write_page
+
+        with infeasible(), working("drawing the page"):
+            write_page(asked.report, plan, sources, lengths, context=longest, split=asked.split)
+        tell(f"wrote {asked.report}")
+    if plan.is_met is False:
+        raise typer.Exit(1)
+
+
+@with_code_option
+@with_option_tables
+def show_profile(asked: ProfileOptions) -> None:
+    """Print a GPU's profile: W, H and the rest.
+
+    Derived from any latency model, with its misfit; or computed from a model and a GPU, with the terms that W and H
+    are made of.
+    """
+    import numpy as np
+
+    from replay.fleet.inputs.profiles import profile_yaml
+    from sim.fleet import Lengths
+    from traces import ConfigError
+
+    if (asked.source is None) == (asked.model is None) or (asked.model is None) != (asked.gpu is None):
+        raise ConfigError("fleet profile: expected --from, or --model and --gpu")
+    if asked.workload is None:
+        lengths = Lengths(input_tokens=np.array([1000.0]), output_tokens=np.array([250.0]))
+        longest = asked.lengths.context or 8192
+    else:
+        lengths, longest, _ = workload_of(asked.workload, asked.lengths.context, asked.lengths.output_frac)
+    if asked.model is not None and asked.gpu is not None:
+        _show_computed(
+            asked.model,
+            asked.gpu,
+            asked.tp,
+            lengths=lengths,
+            context=longest,
+            prices=asked.prices,
+            as_json=asked.as_json,
+        )
+        return
+    (found,) = sources_of(str(asked.source), lengths, longest, prices=asked.prices)[:1]
+    say_answer(
+        lambda: _profile_document(found),
+        lambda: profile_yaml(found).splitlines(),
+        as_json=asked.as_json,
+    )
+
+
+def _profile_document(found: ProfileSource) -> dict[str, object]:
+    from dataclasses import asdict
+
+    misfit = None if found.misfit is None else asdict(found.misfit)
+    return {"name": found.name, "profile": asdict(found.profile), "misfit": misfit}
+
+
+def _show_computed(
+    model: str, gpu: str, tp: int, *, lengths: Lengths, context: int, prices: Path | None, as_json: bool
+) -> None:
+    from dataclasses import asdict
+
+    from replay.fleet.inputs.computed import computed
+    from replay.fleet.inputs.profiles import priced, profile_yaml
+    from replay.fleet.text import profile_lines
+    from replay.search.prices import read_prices
+
+    made = computed(model, gpu, tp=tp, lengths=lengths, context=context)
+    found = priced(made.source, None if prices is None else read_prices(prices))
+    if as_json:
+        document = _profile_document(found) | {
+            "terms": [asdict(each) for each in made.terms],
+            "prefill": {**asdict(made.prefill), "bound": made.prefill.bound},
+            "assumptions": dict(made.assumptions),
+        }
+        say_json(document)
+        return
+    say(*(f"# {line}" for line in profile_lines(made)))
+    say_text(profile_yaml(found))
+
+
+def _show(plan: FleetPlan, *, as_json: bool) -> None:
+    from replay.fleet.text import fleet_document, lines
+    from traces import terminal_width
+
+    say_answer(lambda: fleet_document(plan), lambda: lines(plan, width=terminal_width()), as_json=as_json)

@@ -1,0 +1,196 @@
+"""Routers side by side between a short and a long pool: at the level of slots, and by the token-level engine."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from replay.fleet.check.drawn_requests import Stream, drawn_rows
+from replay.fleet.check.pool import stay_s
+from replay.fleet.check.routed import EnginePool, RoutedCheck, verify_routed
+from replay.fleet.check.steady import RunLength
+from replay.fleet.inputs.profiles import ProfileSource, of_context
+from sim.fleet import Lengths
+from sim.fleet.routers import FleetPool, FleetRouter, RouterName, simulate_routed
+from sim.fleet.sizing import Infeasible, Objective
+from sim.fleet.split import size_split
+from traces import shown_time
+from traces.facts import aligned, frac
+
+COMPARED: tuple[RouterName, ...] = ("length", "spillover", "compress", "least-loaded", "random")
+SETTLING = 0.2
+"""Share of the requests, the first to arrive, that the simulation of slots does not measure."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seen:
+    """What a simulation saw of a router. Times in seconds; ``short_frac``: of the requests, sent to the short pool.
+
+    ``ttft_p99_half_s``: half of the 90 % interval, NaN where none is known.
+    """
+
+    short_frac: float
+    ttft_p50_s: float
+    ttft_p99_s: float
+    ttft_p99_half_s: float
+    short_ttft_p99_s: float
+    long_ttft_p99_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Routed:
+    """A router on a fleet of (short, long) engines. ``by_engines`` None: not asked for."""
+
+    router: RouterName
+    engines: tuple[int, int]
+    by_slots: Seen
+    by_engines: Seen | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """What routers are compared on. ``spill``: requests per engine; ``factor``: of prompts that are cut."""
+
+    threshold: int
+    context: int
+    spill: float
+    factor: float
+    seed: int
+    asked: RunLength
+    with_engines: bool
+
+
+def routed_of(
+    sources: Sequence[ProfileSource],
+    lengths: Lengths,
+    rate_per_s: float,
+    objective: Objective,
+    *,
+    on: Comparison,
+) -> list[Routed]:
+    """Return every router on a fleet of two pools that formulas size.
+
+    The pools of ``by_slots`` and ``by_engines``: requests by the pool that had them, not by their length.
+    Raises Infeasible where a pool cannot meet the objective, or has no requests.
+    """
+    profiles = (sources[0].profile, sources[-1].profile)
+    split = size_split(profiles, lengths, rate_per_s, objective, threshold=on.threshold, context=on.context)
+    if split.short is None or split.long is None:
+        raise Infeasible(f"--split {on.threshold}: got a pool without requests, expected some on both sides")
+    short, long, _ = lengths.up_to(on.threshold)
+    assert short is not None  # noqa: S101 - as just seen
+    assert long is not None  # noqa: S101 - as just seen
+    pools = [
+        EnginePool(source=of_context(source, limit), context=limit, engines=size.engines, slots=size.slots)
+        for source, limit, size in (
+            (sources[0], on.threshold, split.short),
+            (sources[-1], on.context, split.long),
+        )
+    ]
+    stay = max(stay_s(short, split.short.service_s), stay_s(long, split.long.service_s))
+    return [
+        Routed(
+            router=name,
+            engines=(pools[0].engines, pools[1].engines),
+            by_slots=_by_slots(pools, _router(name, on), lengths, rate_per_s, on=on),
+            by_engines=None
+            if not on.with_engines
+            else _seen(
+                verify_routed(
+                    _of_slots(pools) if name == "random" else pools,
+                    _router(name, on),
+                    lengths,
+                    rate_per_s,
+                    stay_s=stay,
+                    seed=on.seed,
+                    asked=on.asked,
+                )
+            ),
+        )
+        for name in COMPARED
+    ]
+
+
+def _router(name: RouterName, on: Comparison) -> FleetRouter:
+    return FleetRouter(name=name, spill_per_gpu=on.spill, factor=on.factor, seed=on.seed)
+
+
+def _of_slots(pools: Sequence[EnginePool]) -> list[EnginePool]:
+    """Return the pools with their slots as shares, as the simulation of slots deals at random."""
+    return [replace(each, share=float(each.engines * each.slots)) for each in pools]
+
+
+def _seen(check: RoutedCheck) -> Seen:
+    short, long = check.pools
+    return Seen(
+        short_frac=check.shares[0],
+        ttft_p50_s=check.whole.ttft_p50.value,
+        ttft_p99_s=check.whole.ttft_p99.value,
+        ttft_p99_half_s=check.whole.ttft_p99.half,
+        short_ttft_p99_s=short.ttft_p99.value,
+        long_ttft_p99_s=long.ttft_p99.value,
+    )
+
+
+def _by_slots(
+    pools: Sequence[EnginePool], router: FleetRouter, lengths: Lengths, rate_per_s: float, *, on: Comparison
+) -> Seen:
+    stream = Stream(lengths=lengths, rate_per_s=rate_per_s)
+    arrival_s, rows = drawn_rows(stream, on.asked.num_requests, seed=on.seed)
+    run = simulate_routed(
+        [FleetPool(profile=each.source.profile, context=each.context, gpus=each.engines) for each in pools],
+        lengths.at(rows),
+        arrival_s,
+        router,
+    )
+    measured = np.arange(len(rows)) >= int(SETTLING * len(rows))
+
+    def p99(rows: NDArray[np.bool_]) -> float:
+        known = run.ttft_s[rows & ~np.isnan(run.ttft_s)]
+        return float(np.percentile(known, 99)) if len(known) else float("nan")
+
+    return Seen(
+        short_frac=float((run.pool == 0).mean()),
+        ttft_p50_s=float(np.nanpercentile(run.ttft_s[measured], 50)),
+        ttft_p99_s=p99(measured),
+        ttft_p99_half_s=float("nan"),
+        short_ttft_p99_s=p99(measured & (run.pool == 0)),
+        long_ttft_p99_s=p99(measured & (run.pool == 1)),
+    )
+
+
+def routed_lines(found: Sequence[Routed]) -> list[str]:
+    """Return a row per router and simulation."""
+    rows = [
+        _row(each.router, how, seen)
+        for each in found
+        for how, seen in (("slots", each.by_slots), ("engines", each.by_engines))
+        if seen is not None
+    ]
+    head = ("router", "simulated", "to short pool", "TTFT p50", "TTFT p99", "short p99", "long p99")
+    short, long = found[0].engines
+    return [
+        f"{short} engines for short and {long} for long requests, by formula for the router length",
+        *aligned([head, *rows], (-14, -11, 14, 12, 22, 12, 12)),
+        "slots: a request holds one of an engine's slots; engines: token by token. short, long p99: TTFT "
+        "of the requests that a pool had",
+    ]
+
+
+def _row(router: str, how: str, seen: Seen) -> tuple[str, ...]:
+    half = "" if np.isnan(seen.ttft_p99_half_s) else f" ± {_shown(seen.ttft_p99_half_s)}"
+    others = (_shown(seen.short_ttft_p99_s), _shown(seen.long_ttft_p99_s))
+    p50, p99 = _shown(seen.ttft_p50_s), _shown(seen.ttft_p99_s) + half
+    return (router, how, frac(seen.short_frac), p50, p99, *others)
+
+
+def _shown(seconds: float) -> str:
+    return "-" if np.isnan(seconds) else shown_time(seconds * 1e6)
+
+
+def routed_document(found: Sequence[Routed]) -> dict[str, object]:
+    """Return the JSON document."""
+    return {"schema_version": 1, "method": "simulated", "routers": [asdict(each) for each in found]}

@@ -1,0 +1,257 @@
+"""A model on a GPU as ``sim.latency.PeakTimes``: every operation's FLOPs and bytes over the peak that bounds it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypedDict
+
+from replay.model.gpu_memory import check_parallel
+from replay.model.gpus import Gpu
+from replay.model.layout import ONE_NODE, SENDS_EVERYTHING, Layout
+from replay.model.operator_forms import (
+    CHUNK,
+    convolution_us,
+    pick_us,
+    recurrence_form,
+    recurrence_peak_us,
+    scan_factor,
+    state_form,
+)
+from replay.model.shape import ModelShape
+from sim.latency import PeakTimes
+from traces import ConfigError
+
+FLOPS_PER_WEIGHT = 2.0
+"""A multiplication and an addition per weight and token."""
+
+COLLECTIVES_PER_LAYER = 2
+"""All-reduces per layer: behind attention and behind the MLP (Megatron-LM, arXiv:1909.08053)."""
+
+ACTIVATION_TRIPS = 12
+"""Vectors of hidden size that a layer reads or writes per token beside its products' weights: two norms, two residual
+additions, the inputs and outputs of the projections; the MLP's own width is counted apart."""
+
+
+def peak_times(
+    shape: ModelShape, gpu: Gpu, *, tp: int = 1, pp: int = 1, layout: Layout = ONE_NODE
+) -> PeakTimes:
+    """Return what each part of a step takes one of ``tp`` GPUs, over all layers. Raises ConfigError on a bad tp."""
+    check_parallel(shape, tp=tp, pp=pp)
+    layout.check(shape, tp=tp)
+    refuse_not_timed(shape)
+    bandwidth, rate16 = gpu.bytes_per_us(), gpu.flops_per_us("16bit")
+    in_experts = shape.expert_precision
+    attention_weights = _attention_weights(shape, tp=tp)
+    mlp_weights, expert_weights = (
+        shape.mlp_parameters() / tp,
+        shape.expert_parameters() / layout.expert_ranks(tp),
+    )
+    head_weights = shape.head_parameters() / tp
+    matmul, weights = _products(shape, gpu, attention_weights, mlp_weights)
+    whole, part = _mixing(shape, gpu, tp=tp)
+    experts = shape.experts
+    return PeakTimes(
+        matmul=matmul,
+        weights=weights / bandwidth,
+        head_matmul=FLOPS_PER_WEIGHT * head_weights / rate16,
+        head_weights=head_weights * shape.dtype_bytes / bandwidth,
+        prefill_pair=whole.prefill_flops / rate16,
+        decode_entry=whole.decode_flops / rate16,
+        kv_entry=whole.entry_bytes / bandwidth,
+        kv_write=(shape.kv_bytes_per_token(tp) + shape.kv_bytes_per_token(tp, windowed=True)) / bandwidth,
+        activation=activation_bytes_per_token(shape, tp=tp) / bandwidth,
+        num_layers=shape.num_layers,
+        expert_matmul=FLOPS_PER_WEIGHT
+        * shape.active_expert_parameters()
+        / tp
+        / gpu.flops_per_us(in_experts.matmul),
+        expert_weights=expert_weights * in_experts.bytes_per_weight / bandwidth,
+        num_experts=experts.num_experts if experts else 0,
+        num_experts_per_token=experts.num_per_token if experts else 0,
+        num_moe_layers=shape.num_moe_layers,
+        windowed_prefill_pair=part.prefill_flops / rate16,
+        windowed_decode_entry=part.decode_flops / rate16,
+        windowed_kv_entry=part.entry_bytes / bandwidth,
+        window=part.tokens,
+        **_states(shape, gpu, tp=tp),
+        dp=layout.dp,
+        ep=layout.expert_ranks(tp) if layout.enable_expert_parallel else 1,
+        tp=tp,
+        pp=pp,
+        is_grouped=shape.attention.is_grouped,
+        **collectives(shape, gpu, tp=tp, pp=pp, layout=layout),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Mixing:
+    """What layers that see alike take per pair and per entry, all together; ``tokens``: the most a query sees."""
+
+    prefill_flops: float = 0.0
+    decode_flops: float = 0.0
+    entry_bytes: float = 0.0
+    tokens: int = 0
+
+
+def _mixing(shape: ModelShape, gpu: Gpu, *, tp: int) -> tuple[_Mixing, _Mixing]:
+    """Return what the layers take that see the whole context, and those that see a part of it.
+
+    An indexer sees the whole context, with one small head of keys, in fp8; the attention behind it its ``top_k``
+    tokens, in the latent form (vllm 0.32.0 flashmla_sparse.py), whatever the phase. Its scan takes ``scan_factor``
+    times what attention does for as many FLOPs: its scores are written down, and read again to pick from.
+    """
+    whole, part = _Mixing(), _Mixing()
+    for each in shape.mixers:
+        attention, number = each.attention, each.num_layers
+        if attention is not None and each.indexer is not None:
+            indexer = each.indexer
+            rate = gpu.flops_per_us("fp8") / gpu.flops_per_us("16bit")
+            scan = number * 2.0 * indexer.num_heads * indexer.head_dim / rate
+            scanned = number * indexer.entry_bytes
+            whole = _plus(
+                whole, _Mixing(prefill_flops=scan_factor() * scan, decode_flops=scan, entry_bytes=scanned)
+            )
+            latent = number * attention.decode_flops_per_entry(tp)
+            read = number * shape.token_bytes(each, tp)
+            picked = _Mixing(
+                prefill_flops=latent, decode_flops=latent, entry_bytes=read, tokens=indexer.top_k
+            )
+            part = _plus(part, picked)
+        elif attention is not None:
+            seen = _Mixing(
+                prefill_flops=number * attention.prefill_flops_per_pair(tp),
+                decode_flops=number * attention.decode_flops_per_entry(tp),
+                entry_bytes=number * shape.token_bytes(each, tp),
+                tokens=each.window,
+            )
+            whole, part = (whole, _plus(part, seen)) if each.is_windowed else (_plus(whole, seen), part)
+    return whole, part
+
+
+class States(TypedDict):
+    """The fields of ``PeakTimes`` that are about layers with a state, or an index."""
+
+    recurrence: float
+    chain: float
+    state: float
+    per_token: float
+
+
+def _states(shape: ModelShape, gpu: Gpu, *, tp: int) -> States:
+    """Return what the layers with a state take, all together: per prompt token, along a prompt, and per request.
+
+    And what a token takes in those with an index, to be given its keys. A token's inputs go through the convolution,
+    its chunk through the recurrence (``replay.model.operator_forms``).
+    """
+    picking = sum(each.num_layers * pick_us() for each in shape.mixers if each.indexer)
+    found = States(recurrence=0.0, chain=0.0, state=0.0, per_token=picking)
+    for each in shape.mixers:
+        if each.state is None:
+            continue
+        form = recurrence_form(each.state)
+        kept = each.state.bytes_per_request(tp, dtype_bytes=shape.dtype_bytes)
+        flops = recurrence_peak_us(each.state, gpu, tp=tp)
+        convolved = convolution_us(each.state, gpu, tp=tp, dtype_bytes=shape.dtype_bytes)
+        found["recurrence"] += each.num_layers * (form.tensor * flops + convolved)
+        found["chain"] += each.num_layers * (form.chunk_us / CHUNK + convolved)
+        found["state"] += each.num_layers * state_form(each.state).moved * 2.0 * kept / gpu.bytes_per_us()
+    return found
+
+
+def _plus(one: _Mixing, other: _Mixing) -> _Mixing:
+    return _Mixing(
+        prefill_flops=one.prefill_flops + other.prefill_flops,
+        decode_flops=one.decode_flops + other.decode_flops,
+        entry_bytes=one.entry_bytes + other.entry_bytes,
+        tokens=max(one.tokens, other.tokens),
+    )
+
+
+def refuse_not_timed(shape: ModelShape) -> None:
+    """Raise ConfigError, naming the kind of layer, where no formula here has a model's time per step."""
+    kinds = list(shape.not_timed)
+    seen = {
+        each.window if each.is_windowed else each.indexer.top_k if each.indexer else 0
+        for each in shape.mixers
+        if each.is_windowed or each.indexer
+    }
+    if len(seen) > 1 and not kinds:
+        kinds.append("layers of several windows")
+    if kinds:
+        raise ConfigError(
+            f"latency.model: got roofline or physics for {shape.name} with {', '.join(kinds)}, expected blackbox or "
+            "extended with coefficients: the time of such layers is not modelled; its KV cache is"
+        )
+
+
+def _attention_weights(shape: ModelShape, *, tp: int) -> float:
+    """Return the weights of attention on one GPU, over all layers; what cannot be split is on each."""
+    replicated = shape.replicated_parameters()
+    return (shape.attention_parameters() - replicated) / tp + replicated
+
+
+def _products(
+    shape: ModelShape, gpu: Gpu, attention_weights: float, mlp_weights: float
+) -> tuple[float, float]:
+    """Return what a token takes in the products of attention, MLP and routers, µs, and the bytes of their weights."""
+    in_attention, in_mlp = shape.attention_precision, shape.mlp_precision
+    matmul = FLOPS_PER_WEIGHT * (
+        attention_weights / gpu.flops_per_us(in_attention.matmul)
+        + mlp_weights / gpu.flops_per_us(in_mlp.matmul)
+        + shape.router_parameters() / gpu.flops_per_us("16bit")
+    )
+    weights = (
+        attention_weights * in_attention.bytes_per_weight
+        + mlp_weights * in_mlp.bytes_per_weight
+        + shape.router_parameters() * shape.dtype_bytes
+    )
+    return matmul, weights
+
+
+class Collectives(TypedDict):
+    """The fields of ``PeakTimes`` that are about GPUs talking to each other."""
+
+    all_reduce: float
+    num_all_reduces: int
+    all_to_all: float
+    num_all_to_alls: int
+    send_recv: float
+    waiting: float
+
+
+def collectives(shape: ModelShape, gpu: Gpu, *, tp: int, pp: int, layout: Layout) -> Collectives:
+    """Return what collectives take per token and step: all-reduces, experts' dispatch and combine, stages' sends.
+
+    A ring all-reduce moves 2 (n - 1)/n of a vector. With engines in step (dp > 1) each layer with experts brings every
+    token to every engine and the results back (all-gather, reduce-scatter: dp - 1 vectors each), or, with a backend
+    that sends a token to its experts only, to the k of ep GPUs that are another's, the tokens shared among tp GPUs.
+    """
+    vector = shape.hidden_size * shape.dtype_bytes
+    num_all_reduces = COLLECTIVES_PER_LAYER * shape.num_layers if tp > 1 else 0
+    num_all_to_alls = 2 * shape.num_moe_layers if layout.dp > 1 else 0
+    ranks, experts = layout.expert_ranks(tp), shape.experts
+    copies = float(layout.dp - 1)
+    if layout.all2all_backend not in SENDS_EVERYTHING and experts is not None:
+        copies = experts.num_per_token * (ranks - 1) / ranks / tp
+    crossings = layout.num_crossings(tp=tp, pp=pp)
+    inside, between = gpu.link_bytes_per_us(), layout.bytes_per_us(layout.gpus_per_node + 1, gpu)
+    neighbours = tp * pp * layout.dp
+    return Collectives(
+        all_reduce=num_all_reduces * 2 * (tp - 1) / tp * vector / layout.bytes_per_us(tp, gpu),
+        num_all_reduces=num_all_reduces,
+        all_to_all=num_all_to_alls * copies * vector / layout.bytes_per_us(neighbours, gpu),
+        num_all_to_alls=num_all_to_alls,
+        send_recv=vector * ((pp - 1 - crossings) / inside + crossings / between),
+        waiting=num_all_reduces * layout.waiting_us(tp)
+        + num_all_to_alls * layout.waiting_us(neighbours)
+        + crossings * layout.network_us,
+    )
+
+
+def activation_bytes_per_token(shape: ModelShape, *, tp: int) -> float:
+    """Return what a token's vectors move through memory between the products: norms, residuals, the MLP's width."""
+    width = shape.num_matrices * shape.intermediate_size / tp * shape.num_dense_layers
+    if shape.experts is not None:
+        each = shape.experts.num_per_token * shape.experts.intermediate_size + shape.experts.shared_size
+        width += shape.num_matrices * each / tp * shape.num_moe_layers
+    return float(ACTIVATION_TRIPS * shape.hidden_size * shape.num_layers + 2 * width) * shape.dtype_bytes

@@ -1,0 +1,287 @@
+"""The options that ``run`` and ``replay`` share: three tables, each a group of options that stand together."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from replay.simulation_command import SimulationOptions
+from replay.twins import AnywayOption, load_twins
+from traces.console.options import ConfigOption, DefaultsOption, JsonOption
+from traces.strict.option_table import option_table
+
+if TYPE_CHECKING:
+    from replay.twin.keys.overlay import Setting
+    from replay.twin.twin_config import TwinConfig
+
+InstancesOption = Annotated[
+    int | None,
+    typer.Option(
+        min=1,
+        max=100_000,
+        metavar="N",
+        help="Simulate N such servers behind a router, in place of the file's number.",
+        show_default=False,
+    ),
+]
+RoutingOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="POLICY",
+        help="How the router chooses, in place of the file's cluster.routing: round-robin, least-loaded, "
+        "power-of-two, weighted, … (docs/reference/config.md).",
+        show_default=False,
+    ),
+]
+
+
+RecordedArgument = Annotated[
+    Path,
+    typer.Argument(
+        metavar="STEM",
+        help="The trace's stem, header or table; also a file of Azure, BurstGPT, Mooncake, vllm bench, guidellm, …",
+    ),
+]
+
+
+@option_table
+class PacingOptions:
+    """When the requests of a recorded trace come."""
+
+    at: Annotated[
+        Literal["auto", "arrival", "send"],
+        typer.Option(
+            help="When requests reach the engine. auto: the send times if recorded, else the scheduled times."
+        ),
+    ] = "auto"
+    closed_loop: Annotated[
+        bool | None,
+        typer.Option(
+            "--closed-loop/--open-loop",
+            help="Whether answers release the next requests, as with a fixed number of users or a cap on requests in "
+            "flight. Default: as the trace was recorded.",
+            show_default=False,
+        ),
+    ] = None
+    max_concurrency: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            metavar="N",
+            help="The client that recorded the trace sent at most N requests at a time: simulate it so. For traces "
+            "whose header does not say it.",
+            show_default=False,
+        ),
+    ] = None
+
+    @property
+    def loop(self) -> Literal["auto", "closed", "open"]:
+        """Whether answers release the next requests; auto: as the trace was recorded."""
+        if self.closed_loop is None:
+            return "auto"
+        return "closed" if self.closed_loop else "open"
+
+
+@option_table
+class TwinOptions:
+    """Which twins are simulated, and what is written and printed of it."""
+
+    config: ConfigOption
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="STEM",
+            help="Write the simulated trace: Parquet if it ends in .parquet, else CSV. With several variants: a "
+            "folder.",
+            show_default=False,
+        ),
+    ] = None
+    settings: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="KEY=VALUE",
+            help="A key of TWIN.yaml in place of the file's: engine.max_num_seqs=64. Several values, with commas "
+            "between, give variants side by side; a list stands in brackets. Repeatable.",
+            show_default=False,
+        ),
+    ] = None
+    base: Annotated[
+        bool,
+        typer.Option("--base", help="With --set: also simulate TWIN.yaml as it is, in the first column."),
+    ] = False
+    as_json: JsonOption = False
+
+
+@option_table
+class RunOptions:
+    """What is measured of a run, and what else is told of it."""
+
+    slo: Annotated[
+        str | None,
+        typer.Option(
+            metavar="LIMITS",
+            help="Latency limits of each request, ttft=500ms,tpot=30ms,e2e=10s: count the requests that meet all of "
+            "them (goodput). Without it the trace's own targets count.",
+            show_default=False,
+        ),
+    ] = None
+    measure: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FROM:TO",
+            help="Measure only the requests sent in this time of the run (60s:300s, or 60s: to the end); all are "
+            "simulated.",
+            show_default=False,
+        ),
+    ] = None
+    warmup_frac: Annotated[
+        float | None,
+        typer.Option(
+            metavar="F",
+            help="Leave the first share F of the run out of the figures (0.1).",
+            show_default=False,
+        ),
+    ] = None
+    horizon: Annotated[
+        str | None,
+        typer.Option(
+            metavar="DURATION",
+            help="Stop the simulation at this time (300s, 10m). Requests that run or wait then are incomplete.",
+            show_default=False,
+        ),
+    ] = None
+    itl: Annotated[bool, typer.Option("--itl", help="Also write the time of every token (STEM.itl.csv).")] = (
+        False
+    )
+    operator_times: Annotated[
+        bool,
+        typer.Option(
+            "--operator-times",
+            help="Also show how much of the steps' time each operator takes (roofline, physics, profiled). Simulates "
+            "once more, one step at a time.",
+        ),
+    ] = False
+    steps: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE.jsonl", help="Write every step of the engine, one JSON object a line."),
+    ] = None
+    trace_events: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE.json",
+            help="Write steps and requests as Trace Event Format JSON, for ui.perfetto.dev or chrome://tracing.",
+        ),
+    ] = None
+    report: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE.html",
+            help="Write a page: latencies and throughput over time, requests in flight, KV cache, batch sizes. Of "
+            "several variants: one that compares them.",
+        ),
+    ] = None
+    instances: InstancesOption = None
+    routing: RoutingOption = None
+    decisions: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Write every routing decision and what the router saw, as FILE.jsonl or FILE.parquet.",
+        ),
+    ] = None
+    counterfactual: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            metavar="N",
+            help="Simulate again with one routing decision changed to its runner-up, for N of them drawn by the seed: "
+            "what each was worth (--json).",
+            show_default=False,
+        ),
+    ] = None
+    fitness_weights: Annotated[
+        str | None,
+        typer.Option(
+            "--fitness-weights",
+            metavar="NAME=W,…",
+            help="Also one score to rank policies by: throughput, tokens_per_sec, mean_, p50_ or p99_ with ttft or "
+            "e2e, each with a weight (throughput=0.5,p99_ttft=0.5).",
+            show_default=False,
+        ),
+    ] = None
+    dialect: Annotated[
+        Literal["vtwin", "blis"],
+        typer.Option(help="blis: only the columns and keys that BLIS reads."),
+    ] = "vtwin"
+
+
+@option_table
+class FileOptions:
+    """What may be simulated and replaced all the same."""
+
+    anyway: AnywayOption = False
+    defaults: DefaultsOption = None
+    overwrite: Annotated[
+        bool,
+        typer.Option(
+            "--overwrite",
+            help="Replace what --output names even if it was measured, and what --report names even if it is no page.",
+        ),
+    ] = False
+
+
+def twins_asked(
+    twin: TwinOptions, run: RunOptions, files: FileOptions
+) -> list[tuple[Sequence[Setting], TwinConfig]]:
+    """Return the twins that are asked for, each with its settings. Raises ConfigError."""
+    return [
+        *load_twins(
+            twin.config,
+            files.defaults,
+            twin.settings,
+            instances=run.instances,
+            routing=run.routing,
+            anyway=files.anyway,
+            base=twin.base,
+        )
+    ]
+
+
+def simulation_options(
+    twin: TwinOptions,
+    run: RunOptions,
+    files: FileOptions,
+    *,
+    at: Literal["auto", "arrival", "send"],
+    loop: Literal["auto", "closed", "open"],
+    max_concurrency: int | None = None,
+) -> SimulationOptions:
+    """Return how to simulate, what to measure and what to write. Raises ConfigError on what cannot be read."""
+    from replay.cluster.fitness import parse_weights
+    from replay.trace.measured_window import parse_horizon, parse_measured
+    from traces import parse_slo
+    from traces.strict.tell import tell_note
+
+    return SimulationOptions(
+        at=at,
+        loop=loop,
+        max_concurrency=max_concurrency,
+        itl=run.itl,
+        operator_times=run.operator_times,
+        steps=run.steps,
+        trace_events=run.trace_events,
+        report=run.report,
+        overwrite=files.overwrite,
+        decisions=run.decisions,
+        counterfactual=run.counterfactual,
+        fitness_weights=parse_weights(run.fitness_weights) if run.fitness_weights else {},
+        dialect=run.dialect,
+        as_json=twin.as_json,
+        measured=parse_measured(run.measure, run.warmup_frac),
+        horizon_us=parse_horizon(run.horizon),
+        slo_us=parse_slo(run.slo, tell=tell_note) if run.slo else {},
+    )

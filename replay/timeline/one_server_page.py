@@ -1,0 +1,311 @@
+"""A run as a page: what the server did in absolute numbers, over time, with the limits drawn in."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from replay.distribution import Distribution
+from replay.pace_band import SHOWN, PaceBand, band_lead, band_rows
+from replay.timeline.watch_engine import Usage
+from replay.trace.simulation_summary import SimulationSummary, has_idle_end
+from traces import request_metrics, shown_time, tool_version, write_text
+from traces.pages import (
+    Chart,
+    Figure,
+    Figures,
+    FoldedText,
+    Headline,
+    Line,
+    Markup,
+    Page,
+    PageSection,
+    PageTable,
+    Prose,
+    Terms,
+    chart,
+    linear,
+    render,
+)
+from traces.pages.request_figures import (
+    METRICS,
+    distribution_picture,
+    dots_picture,
+    number_text,
+    throughput_picture,
+    throughput_told,
+    time_text,
+)
+from traces.pages.time_axis import time_axis
+
+if TYPE_CHECKING:
+    from sim import Histogram
+    from traces import Trace
+
+
+FEW = 0.05
+"""Of the requests that run, this many may wait at a time before a page says how many they are."""
+ROWS = {"TTFT": "ttft_us", "TPOT": "tpot_us", "ITL": "itl_us", "E2E": "e2e_us", "queue": "queue_us"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunPage:
+    """What a page of a run is made from: its trace, its summary, what was in use, and how it came about.
+
+    ``slo_us``: limits of a request by metric. ``twin``: TWIN.yaml as it was read; ``command``: the call.
+    ``band``: what the run comes to at the paces that a fit leaves open, None where the twin does not say.
+    ``of_fleet``: what a cluster's page has besides; ``headlines``: its further numbers that matter.
+    ``of_sessions``: what the page of a trace of sessions has besides.
+    """
+
+    trace: Trace
+    summary: SimulationSummary
+    usage: Usage
+    batch_sizes: Histogram
+    slo_us: Mapping[str, float]
+    warnings: Sequence[str]
+    command: str
+    twin: str
+    of_fleet: Sequence[PageSection] = ()
+    band: PaceBand | None = None
+    headlines: Sequence[Headline] = ()
+    of_sessions: Sequence[PageSection] = ()
+
+
+def write_run_page(path: Path, run: RunPage, *, overwrite: bool = False) -> None:
+    """Write the page; ``overwrite``: over any file. Raises ConfigError where the file cannot be written."""
+    write_text(path, page_of_run(run), option="--report", overwrite=overwrite)
+
+
+def page_of_run(run: RunPage) -> str:
+    """Return the page as one HTML document that needs no other file."""
+    summary = run.summary
+    page = Page(
+        name="vtwin run",
+        eyebrow="vtwin: a simulated run",
+        title=_title(summary, "fleet" if run.of_fleet else "server"),
+        lead=_lead(run),
+        headlines=[*_headlines(run), *run.headlines],
+        sections=[
+            *([_warnings(run.warnings)] if run.warnings else []),
+            _latencies(run),
+            _over_time(run),
+            _in_use(run),
+            *run.of_sessions,
+            *run.of_fleet,
+            _numbers(summary),
+            *([_band(run.band)] if run.band else []),
+            _origin(run),
+        ],
+        footer=f"vtwin {tool_version()} · --json prints every number on this page",
+    )
+    return render(page)
+
+
+def _title(summary: SimulationSummary, who: str) -> str:
+    offered = summary["offered_rate_per_s"]
+    if summary["verdict"] is None or offered is None:
+        return f"{number_text(summary['request_throughput'])} requests per second"
+    said = {
+        "stable": f"The {who} keeps up with",
+        "near saturation": f"The {who} is near saturation at",
+        "metastable": f"The {who} keeps up until a burst comes, with",
+        "overloaded": f"The {who} is overloaded by",
+        "too short to tell": f"Too short to tell whether the {who} keeps up with",
+    }[summary["verdict"]]
+    return f"{said} {number_text(offered)} requests per second"
+
+
+def _lead(run: RunPage) -> str:
+    counts = ", ".join(f"{count:,} {name}" for name, count in run.summary["num_by_status"].items())
+    seconds = shown_time(float(run.summary["duration_us"]))
+    sent_until = run.summary["sending_us"]
+    if sent_until is None or not has_idle_end(run.summary):
+        return f"{counts} in {seconds} of simulated time."
+    idle = shown_time(float(run.summary["duration_us"] - sent_until))
+    return f"{counts} in {seconds} of simulated time; in the last {idle} no request was sent."
+
+
+def _headlines(run: RunPage) -> list[Headline]:
+    summary = run.summary
+    found = [
+        Headline(
+            label="Output tokens/s",
+            value=number_text(summary["output_token_throughput"]),
+            details=(f"{number_text(summary['request_throughput'])} requests/s",),
+        )
+    ]
+    for name, (key, title) in METRICS.items():
+        values: Distribution = summary[key]  # type: ignore[literal-required]
+        limit = run.slo_us.get(name)
+        told = () if limit is None else (f"limit {shown_time(limit)}",)
+        found.append(
+            Headline(
+                label=f"{title.partition(',')[0]}, median",
+                value=time_text(values["p50"]),
+                details=(f"p99 {time_text(values['p99'])}", *told),
+            )
+        )
+    if (good := summary["goodput"]) is not None and good["good_frac"] is not None:
+        found.append(
+            Headline(
+                label="Within the SLO",
+                value=f"{good['good_frac']:.1%}",
+                details=(f"goodput {number_text(good['good_per_s'])} requests/s",),
+            )
+        )
+    return found
+
+
+def _warnings(lines: Sequence[str]) -> PageSection:
+    return PageSection(
+        title="Warnings", anchor="warnings", parts=[Prose(markup=f"{line}.") for line in lines]
+    )
+
+
+# -- pictures -------------------------------------------------------------------------------------------------
+
+
+def _latencies(run: RunPage) -> PageSection:
+    """Return the distributions: the share of requests up to each time."""
+    metrics = request_metrics(run.trace)
+    figures = []
+    for name, (key, title) in METRICS.items():
+        values = metrics[key].to_numpy(np.float64)
+        figures.append(
+            Figure(svg=distribution_picture(values[np.isfinite(values)], title, run.slo_us.get(name)))
+        )
+    figures.append(Figure(svg=_batches(run.batch_sizes)))
+    return PageSection(
+        title="Latencies and batches",
+        anchor="latencies",
+        lead="The share of requests up to each time" + (", the limit dashed." if run.slo_us else "."),
+        parts=[Figures(figures=figures)],
+    )
+
+
+def _batches(sizes: Histogram) -> Markup:
+    """Return the share of steps with at most this many requests."""
+    total = float(sizes.counts.sum())
+    shares = np.cumsum(sizes.counts) / total if total else np.zeros(0)
+    x = linear(0.0, float(sizes.values.max(initial=1.0)), label="requests in a step")
+    y = linear(0.0, 1.0, most=4, text=lambda value: f"{100 * value:.0f} %")
+    line = Line(x=sizes.values, y=np.asarray(shares, np.float64), name="simulated", steps=True)
+    return chart(Chart(title="Batch sizes, share of steps", x=x, y=y, marks=[line]))
+
+
+def _over_time(run: RunPage) -> PageSection:
+    metrics = request_metrics(run.trace)
+    sent = run.trace.column("send_time_us").to_numpy(np.float64, na_value=np.nan)
+    span_us = float(max(run.summary["duration_us"], 1))
+    figures = [
+        Figure(
+            svg=dots_picture(sent, metrics[key].to_numpy(np.float64), title, span_us, run.slo_us.get(name))
+        )
+        for name, (key, title) in METRICS.items()
+    ]
+    figures.append(Figure(svg=throughput_picture(run.trace, span_us)))
+    return PageSection(
+        title="Over time",
+        anchor="time",
+        lead=f"A dot is a request, by when it was sent. {throughput_told(run.trace)}",
+        parts=[Figures(figures=figures)],
+    )
+
+
+def _in_use(run: RunPage) -> PageSection:
+    """Return the requests running and waiting, and the KV cache, over time."""
+    usage = run.usage
+    time = time_axis(float(max(run.summary["duration_us"], 1)))
+    at = time.of(usage.time_us)
+    most = max(float(usage.running.max(initial=1.0)), float(usage.waiting.max(initial=1.0)))
+    figures = [
+        Figure(
+            svg=chart(
+                Chart(
+                    title="Requests in flight",
+                    x=time.scale,
+                    y=linear(0.0, 1.1 * most, label="requests"),
+                    marks=[
+                        Line(x=at, y=usage.running, name="simulated", steps=True),
+                        Line(x=at, y=usage.waiting, name="arrived", steps=True),
+                    ],
+                )
+            ),
+            caption=f"Orange: running, of {usage.num_seats:,} seats. Dashed: waiting.",
+        )
+    ]
+    if usage.kv_frac is not None:
+        share = linear(0.0, 1.0, most=4, text=lambda value: f"{100 * value:.0f} %")
+        line = Line(x=at, y=usage.kv_frac, name="simulated", steps=True)
+        figures.append(
+            Figure(
+                svg=chart(Chart(title="KV cache in use", x=time.scale, y=share, marks=[line])),
+                caption=f"{run.summary['num_preemptions']:,} preemptions.",
+            )
+        )
+    return PageSection(title="In use", anchor="use", lead=waits_told(usage), parts=[Figures(figures=figures)])
+
+
+def waits_told(usage: Usage) -> str:
+    """Return the sentence on what requests wait for."""
+    if usage.waits_for is None:
+        return "What requests wait for is not known."
+    if usage.waits_for == "gateway":
+        return "Most of the waiting is in the gateway's queue."
+    if usage.waits_for != "none":
+        return f"Requests that wait do so for {usage.waits_for}."
+    most = float(usage.waiting.max(initial=0.0))
+    if most <= FEW * max(1.0, float(usage.running.max(initial=0.0))):
+        return "Hardly any request waits for longer than for the step in progress."
+    share = float((usage.waiting > 0).mean())
+    return (
+        f"Requests wait in {share:.1%} of the run, up to {most:,.0f} at a time: too short to tell what for."
+    )
+
+
+# -- numbers --------------------------------------------------------------------------------------------------
+
+
+def _numbers(summary: SimulationSummary) -> PageSection:
+    rows = []
+    for name, key in ROWS.items():
+        values: Distribution = summary[key]  # type: ignore[literal-required]
+        rows.append([name, *(time_text(values[stat]) for stat in ("mean", "p50", "p90", "p95", "p99"))])
+    facts = [
+        ("prompt tokens", _tokens(summary["prompt_tokens"])),
+        ("output tokens", _tokens(summary["output_tokens"])),
+        ("prefix hits", "-" if summary["prefix_hit_frac"] is None else f"{summary['prefix_hit_frac']:.1%}"),
+        ("steps", f"{summary['num_steps']:,}"),
+    ]
+    table = PageTable(head=["", "mean", "p50", "p90", "p95", "p99"], rows=rows, align="lrrrrr")
+    return PageSection(title="Numbers", anchor="numbers", parts=[table, Terms(terms=facts)])
+
+
+def _band(band: PaceBand) -> PageSection:
+    return PageSection(
+        title="Pace band",
+        anchor="pace-band",
+        lead=band_lead(band),
+        parts=[PageTable(head=["", *SHOWN], rows=band_rows(band), align="lrrr")],
+    )
+
+
+def _tokens(values: Distribution) -> str:
+    mean, high = values["mean"], values["p99"]
+    return "-" if mean is None or high is None else f"{mean:,.0f} on average, p99 {high:,.0f}"
+
+
+def _origin(run: RunPage) -> PageSection:
+    return PageSection(
+        title="How it came about",
+        anchor="origin",
+        parts=[
+            Terms(terms=[("command", run.command)]),
+            FoldedText(title="TWIN.yaml, as read", text=run.twin),
+        ],
+    )

@@ -1,0 +1,148 @@
+"""An engine looked at while it runs: how many requests run and wait, and how full its KV cache is, over time.
+
+The engine is paused at evenly spaced times; what it does is the same with or without pauses.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from replay.trace.client_network import at_server, client_network
+from replay.trace.pacing import Pacing, paced_requests
+from sim import Engine, Outcomes, Status
+
+if TYPE_CHECKING:
+    from replay.twin.twin_config import TwinConfig
+    from traces import Trace
+
+POINTS = 400
+FULL = 0.9
+"""Share of the KV blocks from which on a request that waits is taken to wait for blocks."""
+OFTEN = 0.05
+"""Share of the run in which requests wait for seats, or blocks, from which on these bind."""
+MOSTLY = 0.5
+"""Share in which requests wait though seats and blocks are free, from which on the time of a step binds."""
+
+Floats = NDArray[np.float64]
+Resource = Literal["seats", "KV blocks", "step time", "gateway", "none"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Usage:
+    """What was in use, at evenly spaced times (µs). ``kv_frac``: share of the KV blocks; None where not sampled.
+
+    ``waits_for``: what requests in the queue wait for, None where that is not known, ``gateway`` where they wait there
+    for longer than at the instances. ``seats_up``: of ``num_seats``, those of instances that served, on average; None
+    where it is all of them.
+    """
+
+    time_us: Floats
+    running: Floats
+    waiting: Floats
+    kv_frac: Floats | None
+    num_seats: int
+    waits_for: Resource | None = None
+    seats_up: float | None = None
+
+
+def short_of(
+    *,
+    waiting: Floats | NDArray[np.int64],
+    running: Floats | NDArray[np.int64],
+    kv_frac: Floats | None,
+    num_seats: int,
+) -> Resource:
+    """Return what the requests of one server wait for most often; ``none`` where they hardly wait.
+
+    All arrays [T], looks at the server; ``kv_frac`` None: its cache is unbounded.
+    """
+    waits = waiting > 0
+    seats = waits & (running >= num_seats)
+    kv = np.zeros_like(waits) if kv_frac is None else waits & ~seats & (kv_frac >= FULL)
+    shares = {"seats": seats.mean(), "KV blocks": kv.mean()}
+    most = max(shares, key=lambda name: shares[name])
+    if shares[most] >= OFTEN:
+        return "seats" if most == "seats" else "KV blocks"
+    return "step time" if (waits & ~seats & ~kv).mean() >= MOSTLY else "none"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Looks:
+    """One engine at some times: requests that wait and run, the share of its KV blocks in use, its steps' time so far.
+
+    All float64 [T], times in µs. Of a step under way only what it began with shows.
+    """
+
+    time_us: Floats
+    waiting: Floats
+    running: Floats
+    kv_frac: Floats
+    busy_us: Floats
+
+
+def look_at(trace: Trace, twin: TwinConfig, pacing: Pacing, time_us: Floats) -> Looks:
+    """Return what one engine is like at these times, ascending; it is simulated once more, with pauses."""
+    requests = at_server(
+        paced_requests(trace, pacing, block_size=twin.engine.hash_block_size), client_network(trace, pacing)
+    )
+    engine = Engine(requests, twin.engine, twin.latency, record="spans")  # which counts the busy time
+    if pacing.closed_loop is not None:
+        engine.hold(*pacing.closed_loop, is_capped=False)
+    if pacing.max_concurrency is not None:
+        engine.hold(pacing.max_concurrency, 0, is_capped=True)
+    rows = np.empty((4, len(time_us)))
+    for place, at_us in enumerate(time_us.astype(np.int64).tolist()):
+        engine.advance(at_us)
+        state = engine.written().state.engine[0]
+        ahead_us = max(int(state.clock.now_us), int(state.clock.device_free_us)) - at_us
+        rows[:, place] = *engine.reported(at_us), int(state.totals.busy_us) - max(ahead_us, 0)
+    waiting, running, kv_frac, busy_us = rows
+    return Looks(time_us=time_us, waiting=waiting, running=running, kv_frac=kv_frac, busy_us=busy_us)
+
+
+def watched(
+    trace: Trace, twin: TwinConfig, pacing: Pacing, *, duration_us: int, points: int = POINTS
+) -> Usage:
+    """Return what one engine had in use over a run of this length; it is simulated once more, with pauses."""
+    seen = look_at(trace, twin, pacing, _times(duration_us, points))
+    num_seats = twin.engine.max_num_seqs
+    return Usage(
+        time_us=seen.time_us,
+        running=seen.running,
+        waiting=seen.waiting,
+        kv_frac=seen.kv_frac,
+        num_seats=num_seats,
+        waits_for=short_of(
+            waiting=seen.waiting, running=seen.running, kv_frac=seen.kv_frac, num_seats=num_seats
+        ),
+    )
+
+
+def counted(outcomes: Outcomes, *, duration_us: int, num_seats: int, points: int = POINTS) -> Usage:
+    """Return how many requests ran and waited in a run, from their outcomes: of a cluster, all instances together.
+
+    A preempted request counts as running. What the queue waits for cannot be told from that.
+    """
+    times = _times(duration_us, points)
+    known = (outcomes.scheduled_us >= 0) & (outcomes.status == Status.OK)
+    queued, begun, done = (
+        np.sort(column[known])
+        for column in (outcomes.queued_us, outcomes.scheduled_us, outcomes.last_token_us)
+    )
+    before = [np.searchsorted(column, times, side="right") for column in (queued, begun, done)]
+    return Usage(
+        time_us=times,
+        running=(before[1] - before[2]).astype(np.float64),
+        waiting=(before[0] - before[1]).astype(np.float64),
+        kv_frac=None,
+        num_seats=num_seats,
+    )
+
+
+def _times(duration_us: int, points: int) -> Floats:
+    """Return the middles of equally long stretches of the run."""
+    return np.asarray((np.arange(points) + 0.5) * (duration_us / points), np.float64)

@@ -1,0 +1,108 @@
+"""A trace with the outcomes of a simulation."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from replay.trace.request_columns import ends_by_itself, output_tokens
+from sim import Simulation, Status
+from traces import Cells, all_known, cells_where
+
+if TYPE_CHECKING:
+    from traces import Trace
+
+STATUS_NAMES = {
+    Status.OK: "ok",
+    Status.REJECTED: "rejected",
+    Status.STUCK: "stuck",
+    Status.ABORTED: "aborted",
+    Status.TIMEOUT: "timeout",
+    Status.UNFINISHED: "incomplete",
+}
+
+
+def simulated_trace(trace: Trace, simulation: Simulation, *, is_closed_loop: bool = False) -> Trace:
+    """Return ``trace`` with its outcome columns filled from a simulation; times count from the run's start."""
+    outcomes = simulation.outcomes
+    ok = outcomes.status == Status.OK
+    scheduled, got_tokens = outcomes.scheduled_us >= 0, outcomes.first_token_us >= 0
+    names = np.array([STATUS_NAMES[Status(code)] for code in range(len(Status))], dtype=object)
+    first, last = cells_where(outcomes.first_token_us, got_tokens), cells_where(outcomes.last_token_us, ok)
+    arrival = cells_where(outcomes.arrival_us, outcomes.arrival_us >= 0)
+    cut = _cut_short(trace, simulation)
+    columns: dict[str, object] = {
+        "send_time_us": arrival,
+        "first_chunk_time_us": first,
+        "last_chunk_time_us": last,
+        "content_first_time_us": first,
+        "last_token_time_us": last,
+        "output_tokens": outcomes.num_output_tokens,
+        "status": all_known(names[outcomes.status]),
+        "finish_reason": cells_where(_finish_reasons(trace, cut), ok),
+        "scheduled_time_us": cells_where(outcomes.scheduled_us, scheduled),
+        "num_preemptions": outcomes.num_preemptions,
+        "preempted_us": cells_where(outcomes.preempted_us, scheduled),
+        "num_cached_tokens": cells_where(outcomes.num_cached_tokens, scheduled),
+        "server_queue_us": cells_where(outcomes.scheduled_us - outcomes.taken_in_us, scheduled),
+        "server_prefill_us": cells_where(outcomes.first_token_us - outcomes.scheduled_us, got_tokens),
+        "server_decode_us": cells_where(outcomes.last_token_us - outcomes.first_token_us, ok),
+        "length_capped": cut,
+    }
+    if is_closed_loop:
+        columns["arrival_time_us"] = arrival
+    if simulation.record == "spans":
+        gaps = simulation.inter_token_latencies()
+        columns["itl_mean_us"] = np.where(ok, gaps.mean_us, np.nan)
+        columns["itl_p99_us"] = np.where(ok, gaps.p99_us, np.nan)
+    planned = trace.without_columns(*OBSERVED_ONLY)
+    filled = planned.with_columns(**columns).with_header(mode="replayed", tool="vtwin")
+    if simulation.record == "tokens":
+        return filled.with_events(_events(trace, simulation))
+    return filled.with_events(None)
+
+
+def _finish_reasons(trace: Trace, cut: Cells) -> NDArray[np.object_]:
+    """Return "stop" where an answer ends by itself and was not cut before, "length" elsewhere."""
+    stops = ends_by_itself(trace) & ~cut.is_known
+    return np.where(stops, "stop", "length").astype(object)
+
+
+def _cut_short(trace: Trace, simulation: Simulation) -> Cells:
+    """Return which answers ended before they were as long as was asked; empty for the others."""
+    outcomes = simulation.outcomes
+    cut = (outcomes.status == Status.OK) & (outcomes.num_output_tokens < output_tokens(trace))
+    return cells_where(cut, cut)
+
+
+OBSERVED_ONLY = (
+    "num_chunks",
+    "error_message",
+    "num_token_chunks",
+    "cached_input_tokens",
+    "dispatch_lag_us",
+    "connection_wait_us",
+    "first_byte_time_us",
+    "gateway_queue_us",
+    "prefill_instance",
+    "prefill_end_time_us",
+    "kv_transfer_start_time_us",
+    "kv_transfer_end_time_us",
+)
+"""Columns that only a live server can fill, or only a cluster; a simulated trace is without them."""
+
+
+def _events(trace: Trace, simulation: Simulation) -> dict[str, object]:
+    """Return the columns of one event per token, by request, then time."""
+    request, time_us = simulation.tokens()
+    order = np.argsort(request, kind="stable")
+    request, time_us = request[order], time_us[order]
+    starts = np.searchsorted(request, request, side="left")
+    return {
+        "request_id": trace.cells("request_id").values[request],
+        "chunk_index": np.arange(len(request)) - starts,
+        "timestamp_us": time_us,
+        "num_tokens": np.ones(len(request), dtype=np.int64),
+    }

@@ -1,0 +1,218 @@
+"""The search among candidates: each is measured only as far as it takes to know that it is not among the best.
+
+All candidates get the same requests. A candidate is first simulated at the rate that it would have to beat; most fail
+there and are done. The others are searched from that rate upwards. Where runs were too short to tell, all get more
+requests. The best few are then measured with all draws, for intervals.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from replay.capacity.capacity import (
+    BURSTS,
+    MOST_TRIES,
+    Capacity,
+    capacity_of_draws,
+    num_drawn,
+    searched,
+)
+from replay.search.highest import TOLERANCE, highest_above
+from replay.search.workload_draws import Drawing
+from replay.t_interval import half_width
+from replay.tuning.candidates import Candidate
+from traces import RunLimit
+
+if TYPE_CHECKING:
+    from traces import Trace
+
+
+ALIKE = 0.02
+"""Servers whose rates differ by less count as alike: another draw of the requests would put them in another order."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tuned:
+    """The result of a search. ``best``: the best few, best first, each with its capacity; ``own``: the file's server.
+
+    ``num_tried``: candidates simulated, the file's own included. ``num_alike``: of them, those as good as the best.
+    ``asks``: how many requests a run must have, where these were too few to rank servers by; else 0.
+    """
+
+    own: tuple[Candidate, Capacity]
+    best: tuple[tuple[Candidate, Capacity], ...]
+    num_tried: int
+    num_alike: int
+    is_per_gpu: bool
+    asks: int = 0
+
+    @property
+    def gain(self) -> float | None:
+        """Return the best candidate's rate (per GPU where their number varies) over the file's own, minus 1."""
+        if not self.best:
+            return None
+        mine = score(*self.own, is_per_gpu=self.is_per_gpu)
+        return score(*self.best[0], is_per_gpu=self.is_per_gpu) / mine - 1 if mine > 0 else None
+
+    @property
+    def gain_interval(self) -> tuple[float, float] | None:
+        """Return the gain's 90 % interval, from the ratio for each draw of the requests; None with a single draw.
+
+        As wide as a capacity's, and wider by ``TOLERANCE``: of two rates each ends so far below what it stands for, at
+        most. Without that five of ten intervals held the truth (docs/validation.md).
+        """
+        if self.gain is None:
+            return None
+        mine, others = self.own[1], self.best[0][1]
+        if not (mine.is_by_seeds and mine.of_parts and others.of_parts):
+            return None
+        reach = BURSTS * half_width(np.log(others.of_parts) - np.log(mine.of_parts)) + TOLERANCE
+        return (1 + self.gain) * float(np.exp(-reach)) - 1, (1 + self.gain) * float(np.exp(reach)) - 1
+
+
+def search(
+    traces: Sequence[Trace],
+    candidates: Sequence[Candidate],
+    limits: Sequence[RunLimit],
+    *,
+    keep: int,
+    drawing: Drawing | None = None,
+    tell: Callable[[int], None] = lambda _: None,
+) -> Tuned:
+    """Return the best ``keep`` of the candidates, the first of which is the file's own server.
+
+    ``drawing``: draws the workload with as many requests as it takes; None: the given ones are all
+    there are. ``tell``: called with the number of candidates that are done. Where GPUs differ in number, the rate per
+    GPU counts. Of candidates that are alike, the one with fewer changes is better, then the smaller limits.
+    """
+    is_per_gpu = len({each.num_gpus for each in candidates}) > 1
+    trace, ranks = _long_enough(
+        traces[0], candidates, limits, keep=keep, is_per_gpu=is_per_gpu, drawing=drawing, tell=tell
+    )
+    kept = ranks.best(keep)
+    full = [candidates[0], *(each for each in kept if each.settings)]
+    if drawing is not None:
+        asks = max(ranks.asks(keep), *(searched(trace, each.twin, limits).asks for each in full))
+        traces = drawing(num_drawn(asks, seeds=drawing.seeds), drawing.seeds)
+    measured = [
+        capacity_of_draws(traces, each.twin, limits, with_binding=False, with_curve=False) for each in full
+    ]
+    capacities = {id(each): capacity for each, capacity in zip(full, measured, strict=True)}
+    rates = [
+        (score(each, capacities[id(each)], is_per_gpu=is_per_gpu), each)
+        for each in kept
+        if capacities[id(each)].rate_per_s is not None
+    ]
+    best = tuple((each, capacities[id(each)]) for _, each in _ranked(rates))
+    top = max((rate for rate, _ in ranks.found), default=0.0)
+    asked = max(ranks.undecided, *(each.requests_to_last for _, each in best if each.is_too_short), 0)
+    return Tuned(
+        own=(candidates[0], measured[0]),
+        best=best,
+        num_tried=len(candidates),
+        num_alike=sum(rate >= top * (1 - ALIKE) for rate, _ in ranks.found),
+        is_per_gpu=is_per_gpu,
+        asks=asked if asked > len(traces[0]) else 0,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ranks:
+    """The candidates that may be among the best: the rate that counts, the server, how many requests tell.
+
+    ``undecided``: how many it takes to say whether others are among them; 0 where that is known of all.
+    """
+
+    found: list[tuple[float, Candidate]]
+    asks_of: dict[int, int]
+    undecided: int
+
+    def best(self, keep: int) -> list[Candidate]:
+        """Return the best few, best first."""
+        return [candidate for _, candidate in _ranked(self.found)[:keep]]
+
+    def asks(self, keep: int) -> int:
+        """Return how many requests it takes to tell the best few, and that there are no others."""
+        return max(self.undecided, *(self.asks_of[id(each)] for each in self.best(keep)), 0)
+
+
+def _long_enough(
+    trace: Trace,
+    candidates: Sequence[Candidate],
+    limits: Sequence[RunLimit],
+    *,
+    keep: int,
+    is_per_gpu: bool,
+    drawing: Drawing | None,
+    tell: Callable[[int], None],
+) -> tuple[Trace, Ranks]:
+    """Return one draw, longer where it was too short to rank all candidates by it, and what it says of them."""
+    for _ in range(MOST_TRIES):
+        ranks = _ranks(trace, candidates, limits, keep=keep, is_per_gpu=is_per_gpu, tell=tell)
+        if drawing is None or ranks.asks(keep) <= len(trace):
+            break
+        (longer,) = drawing(num_drawn(ranks.asks(keep), seeds=1, least=0), 1)
+        if len(longer) <= len(trace):
+            break
+        trace = longer
+    return trace, ranks
+
+
+def _ranks(
+    trace: Trace,
+    candidates: Sequence[Candidate],
+    limits: Sequence[RunLimit],
+    *,
+    keep: int,
+    is_per_gpu: bool,
+    tell: Callable[[int], None],
+) -> Ranks:
+    """Return what one draw says of the candidates."""
+    found: list[tuple[float, Candidate]] = []
+    asks_of: dict[int, int] = {}
+    undecided = 0
+    for number, candidate in enumerate(candidates):
+        divisor = (candidate.num_gpus or 1) if is_per_gpu else 1
+        above = highest_above(trace, candidate.twin, limits, least=_to_beat(found, keep) * divisor)
+        if above.rate_per_s is None:
+            undecided = max(undecided, above.asks)
+        else:
+            found.append((above.rate_per_s / divisor, candidate))
+            asks_of[id(candidate)] = above.asks
+        tell(number + 1)
+    return Ranks(found=found, asks_of=asks_of, undecided=undecided)
+
+
+def score(candidate: Candidate, capacity: Capacity, *, is_per_gpu: bool) -> float:
+    """Return the rate that counts, requests/s (per GPU); 0 where no rate is within the SLO."""
+    return (capacity.rate_per_s or 0.0) / ((candidate.num_gpus or 1) if is_per_gpu else 1)
+
+
+def _to_beat(found: Sequence[tuple[float, Candidate]], keep: int) -> float:
+    """Return the rate from which on a candidate may be kept, or is as good as the best; 0 while there is room."""
+    rates = sorted((rate for rate, _ in found), reverse=True)
+    if len(rates) < keep:
+        return 0.0
+    return min(rates[keep - 1] * (1 - TOLERANCE), rates[0] * (1 - ALIKE))
+
+
+def _ranked(found: Sequence[tuple[float, Candidate]]) -> list[tuple[float, Candidate]]:
+    """Return the candidates best first; among those that are alike, the one with the fewest changes."""
+    left, ranked = list(found), []
+    while left:
+        top = max(rate for rate, _ in left)
+        first = min(
+            (each for each in left if each[0] >= top * (1 - ALIKE)), key=lambda each: _plainness(each[1])
+        )
+        left.remove(first)
+        ranked.append(first)
+    return ranked
+
+
+def _plainness(candidate: Candidate) -> tuple[int, int, int]:
+    engine = candidate.twin.engine
+    return len(candidate.settings), engine.max_num_seqs, engine.max_num_batched_tokens

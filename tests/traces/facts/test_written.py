@@ -1,0 +1,75 @@
+"""Facts in each form: every figure once, nothing cut, and JSON that every reader takes."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from traces import parse_run_slo, shown_time
+from traces.facts import (
+    Fact,
+    aligned,
+    columns_of,
+    document,
+    head_of,
+    markdown_table,
+    of_limit,
+    per_s,
+    row_of,
+    say_json,
+    side_by_side,
+)
+
+FACTS = [
+    Fact("rate", "requests/s", 12.34567, per_s),
+    Fact("ttft_us.p50", "TTFT", 1500.0, shown_time, note=" ✓"),
+    Fact("ttft_us.p99", None, math.inf),
+    Fact("", "verdict", "stable"),
+    Fact("low", "from", None, per_s),
+]
+CELLS = st.text("abc µ±", max_size=9)
+
+
+def test_a_fact_stands_in_json_by_its_key_and_before_people_by_its_term() -> None:
+    assert document(FACTS) == {"rate": 12.34567, "ttft_us": {"p50": 1500.0, "p99": None}, "low": None}
+    assert columns_of([FACTS]) == [
+        {"requests/s": "12.35", "TTFT": "1.5 ms ✓", "verdict": "stable", "from": "-"}
+    ]
+
+
+def test_a_section_s_facts_are_chosen_by_its_name_and_one_by_its_key() -> None:
+    assert row_of(FACTS, ("low", "ttft_us.p50", "rate")) == ["-", "1.5 ms ✓", "12.35"]
+    assert head_of(FACTS, ("ttft_us", "rate")) == ["TTFT", "", "requests/s"]
+
+
+@pytest.mark.parametrize(("value_us", "text"), [(500_000.0, "500 ms ✓"), (500_001.0, "500 ms ✗")])
+def test_a_limited_latency_says_whether_it_is_within(value_us: float, text: str) -> None:
+    [limit] = parse_run_slo("ttft_p99.9=500ms")
+    fact = of_limit(value_us, limit)
+    assert fact.text == text
+    assert document([fact]) == {"values_us": {"ttft_p99.9": value_us}}
+
+
+def test_json_has_null_for_what_has_no_end(capsys: pytest.CaptureFixture[str]) -> None:
+    say_json({"a": [math.inf, (1.5, math.nan)], "b": {"c": -math.inf, "d": "inf"}})
+    assert json.loads(capsys.readouterr().out) == {"a": [None, [1.5, None]], "b": {"c": None, "d": "inf"}}
+
+
+@given(st.lists(st.tuples(CELLS, CELLS, CELLS), min_size=1))
+def test_the_cells_of_aligned_rows_end_in_one_column_and_are_whole(rows: list[tuple[str, str, str]]) -> None:
+    lines = aligned(rows)
+    assert len({len(line) for line in lines}) == 1
+    assert aligned(rows, [-9, 9, 0]) == [f"{a:<9}{b:>9}{c}" for a, b, c in rows]
+
+
+def test_a_row_that_one_column_lacks_has_a_dash() -> None:
+    shown = side_by_side([{"x": "1"}, {"x": "2", "y": "3"}], width=None)
+    assert [line.split() for line in shown.splitlines()] == [["x", "1", "2"], ["y", "-", "3"]]
+
+
+def test_a_markdown_table_takes_a_name_for_no_markup() -> None:
+    assert markdown_table(["a", "b"], [["x|y", "<i>"]]) == "| a | b |\n| --- | ---: |\n| x\\|y | &lt;i> |"

@@ -381,5 +381,7 @@ def schedule(s: State, batch: int) -> None:
             schedule_waiting(s, batch, threshold)
     if settings.has_kv_offloading:
         end_orders(s, batch)
+    if settings.defers_block_frees and b.num_entries > 0:
+        s.engine[0].kv_transfers.num_scheduled += 1
     queues.has_finished_ids = 0
     note_schedule(s)

@@ -169,8 +169,8 @@ def never_binds(recording: Recording) -> bool:
 
 def difference_when_unbounded(recording: Recording) -> str | None:
     """Return where an engine without a bound on its KV cache differs though the bound never mattered."""
-    if not never_binds(recording):
-        return None
+    if recording.config.has_native_offloading or not never_binds(recording):
+        return None  # without a bound nothing is stored
     config = replace(recording.config, num_gpu_blocks=UNBOUNDED)
     plain = run_step_by_step(recording)
     for coalesce in (True, False):

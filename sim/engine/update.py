@@ -112,8 +112,7 @@ def update_from_output(s: State, batch: int, now_us: int) -> None:
     )
     current.num_finished = 0
     num_tokens_given = 0
-    if settings.defers_block_frees and b.num_entries > 0:
-        free_written(s)
+    free_written(s, batch)
     for i in range(b.num_entries):
         entry = s.entries[batch, i]
         r = s.requests[entry.request]

@@ -47,7 +47,9 @@ def with_offloading(case: Case, seed: int, index: int) -> Case:
     """Return the case with host memory; it has no stages, and a prefix cache, without which nothing is stored."""
     rng = Random(f"{seed} {index} offloading")
     settings = case.settings | {"pipeline_parallel_size": 1, "enable_prefix_caching": True}
-    step_us = max(1.0, float(settings["beta0"]) + 30 * float(settings["beta1"]) + 8 * float(settings["beta2"]))
+    step_us = max(
+        1.0, float(settings["beta0"]) + 30 * float(settings["beta1"]) + 8 * float(settings["beta2"])
+    )
     needs = [blocks_of(row, settings) for row in case.rows]
     settings |= {
         "num_cpu_blocks": num_cpu_blocks(value_of(TIERS, "tier", seed, index), needs, rng),

@@ -35,7 +35,10 @@ def connector_of(settings: dict[str, Any]) -> KVTransferConfig:
     return KVTransferConfig(
         kv_connector="OffloadingConnector",
         kv_role="kv_both",
-        kv_connector_extra_config={"cpu_bytes_to_use": 1 << 30, "store_threshold": settings["store_threshold"]},
+        kv_connector_extra_config={
+            "cpu_bytes_to_use": 1 << 30,
+            "store_threshold": settings["store_threshold"],
+        },
     )
 
 
@@ -76,7 +79,9 @@ class OffloadEngine(VllmEngine):
 
     def tell(self, step: int, by_us: int) -> None:
         """Let a step's results tell of what has ended."""
-        told = [job for job in self.jobs if job.end_us is not None and job.end_us <= by_us and not job.is_told]
+        told = [
+            job for job in self.jobs if job.end_us is not None and job.end_us <= by_us and not job.is_told
+        ]
         for job in told:
             job.is_told = True
         self.news[step] = told
@@ -100,7 +105,12 @@ class OffloadEngine(VllmEngine):
         flushed = set(orders.jobs_to_flush or ())
         ordered = {
             name: [
-                Job(number=number, request=job.req_id, num_blocks=len(spec_of(job).block_ids), is_load=name == "loads")
+                Job(
+                    number=number,
+                    request=job.req_id,
+                    num_blocks=len(spec_of(job).block_ids),
+                    is_load=name == "loads",
+                )
                 for number, job in jobs.items()
             ]
             for name, jobs in (("loads", orders.load_jobs), ("stores", orders.store_jobs))
@@ -108,7 +118,9 @@ class OffloadEngine(VllmEngine):
         for name, jobs in ordered.items():
             batch.line[name] = [[number_of(job.request), job.num_blocks] for job in jobs]
         self.jobs += [job for job in ordered["stores"] if job.number in flushed]
-        free_us = self.stages_free_us[0] if self.is_async else now_us  # a store reads what the device has written
+        free_us = (
+            self.stages_free_us[0] if self.is_async else now_us
+        )  # a store reads what the device has written
         self.hand_over(False, max(now_us, free_us))
         ends = [job.end_us for job in self.jobs if job.number in flushed and job.end_us is not None]
         self.flushed_us = max([now_us, *ends])
@@ -129,7 +141,9 @@ class OffloadEngine(VllmEngine):
         for job in told:
             worker.mark_completed(job.number)
         loaded = [job.request for job in told if job.is_load]  # a list: in the order in which they ended
-        return {"kv_connector_output": KVConnectorOutput(finished_recving=loaded, kv_connector_worker_meta=worker)}
+        return {
+            "kv_connector_output": KVConnectorOutput(finished_recving=loaded, kv_connector_worker_meta=worker)
+        }
 
     # -- the loops -------------------------------------------------------------------------------------------
 
@@ -213,6 +227,6 @@ class OffloadEngine(VllmEngine):
         self.hand_over_loads(batch.line["exec_end"])
 
 
-def spec_of(job: Any) -> Any:
+def spec_of(job: Any) -> Any:  # noqa: ANN401 - vLLM's
     """Return the GPU's side of a transfer."""
     return job.dst_spec if hasattr(job.dst_spec, "group_sizes") else job.src_spec

@@ -23,8 +23,15 @@ def free_once_written(s: State, request: int) -> None:
     kv.num_deferred += 1
 
 
+@part
+def free_written(s: State, batch: int) -> None:
+    """Free what was written up to a batch whose results are in."""
+    if s.engine[0].settings.defers_block_frees and s.batches[batch].num_entries > 0:
+        free_deferred(s)
+
+
 @phase
-def free_written(s: State) -> None:
+def free_deferred(s: State) -> None:
     """Count a batch whose results are in, and free what was written up to it."""
     kv = s.engine[0].kv_transfers
     kv.num_processed += 1

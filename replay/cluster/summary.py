@@ -18,6 +18,7 @@ from replay.cluster.infrastructure import (
 from replay.cluster.pathologies import Pathology, pathologies, pathology_lines
 from replay.cluster.simulate import FleetRun, exit_name
 from replay.trace.group_summary import jain_fairness
+from replay.trace.kv_offload import KvOffload, summarize_kv_offload
 from replay.trace.measured_window import EVERYTHING, MeasuredPart, measured_rows
 from replay.twin.cluster import routing_name
 from sim import Int64s, Status, step_times_of
@@ -35,7 +36,7 @@ class InstanceSummary(TypedDict):
     ``prefix_hit_frac``: as in the whole document, over its own requests. An instance that computes prompts for others
     has the latencies of their requests, and no output tokens. ``busy_frac``: its steps' time over the run's.
     ``kv_usage_frac``: share of its KV blocks in use, the mean over the run; None where its cache is unbounded, or
-    it was not sampled. ``gpu_hours``: while it had its GPUs.
+    it was not sampled. ``kv_offload``: its second KV tier, None without one. ``gpu_hours``: while it had its GPUs.
     """
 
     name: str
@@ -48,6 +49,7 @@ class InstanceSummary(TypedDict):
     num_steps: int
     busy_frac: float | None
     kv_usage_frac: float | None
+    kv_offload: KvOffload | None
     ttft_mean_us: float | None
     e2e_mean_us: float | None
     gpu_hours: float
@@ -72,7 +74,11 @@ class ClusterSummary(TypedDict):
 
 
 def summarize_cluster(
-    run: FleetRun, cluster: ClusterConfig, *, measured: MeasuredPart = EVERYTHING
+    run: FleetRun,
+    cluster: ClusterConfig,
+    *,
+    measured: MeasuredPart = EVERYTHING,
+    kv_block_bytes: int | None = None,
 ) -> ClusterSummary:
     """Return what a run adds to the document; its ways out add up to its requests.
 
@@ -102,6 +108,7 @@ def summarize_cluster(
             zip(run.result.instances, cluster.role_of, starts, ends, strict=True)
         )
     ]
+    _add_tiers(instances, run, cluster, instance, kv_block_bytes=kv_block_bytes)
     served = {life.instance for life in run.result.infrastructure.lives if life.ready_us is not None}
     serving = np.array(
         [role != "prefill" and number in served for number, role in enumerate(cluster.role_of)]
@@ -116,6 +123,27 @@ def summarize_cluster(
         instances=instances,
         pathologies=pathologies(run, cluster),
     )
+
+
+def _add_tiers(
+    instances: list[InstanceSummary],
+    run: FleetRun,
+    cluster: ClusterConfig,
+    instance: Int64s,
+    *,
+    kv_block_bytes: int | None,
+) -> None:
+    """Add each instance's second KV tier; ``instance``: of each request that is counted, else -1."""
+    prompts = prompt_tokens(run.trace)
+    for number, (each, found) in enumerate(zip(run.result.instances, instances, strict=True)):
+        found["kv_offload"] = summarize_kv_offload(
+            each,
+            run.result.outcomes,
+            np.flatnonzero(instance == number),
+            prompt_tokens=prompts,
+            engine=cluster.pools[each.pool].engine,
+            block_bytes=kv_block_bytes,
+        )
 
 
 def _instance(
@@ -149,6 +177,7 @@ def _instance(
         num_steps=instance.num_steps,
         busy_frac=_busy_frac(instance, run.result.duration_us),
         kv_usage_frac=kv_usage_frac,
+        kv_offload=None,
         ttft_mean_us=_mean(outcomes.first_token_us[ok] - outcomes.arrival_us[ok]),
         e2e_mean_us=_mean(outcomes.last_token_us[ok] - outcomes.arrival_us[ok]),
         gpu_hours=gpu_hours,
@@ -183,9 +212,11 @@ def _busy_frac(instance: Instance, duration_us: int) -> float | None:
 
 KV_USED = "KV used"
 KV_FULL = "KV full"
+FROM_HOST = "from CPU"
 COLUMNS = {
     "requests": 10,
     "prefix hits": 13,
+    FROM_HOST: 10,
     "preemptions": 13,
     "busy": 8,
     KV_USED: 9,
@@ -193,8 +224,8 @@ COLUMNS = {
     "TTFT, ms": 10,
     "E2E, ms": 10,
 }
-"""Of an instance's row, with their widths; the KV cache only where it was looked at,
-and how often its blocks lacked only where they did."""
+"""Of an instance's row, with their widths; the KV cache only where it was looked at, how often its blocks lacked only
+where they did, and what came from host memory only where there is such a tier."""
 
 
 def cluster_table(summary: ClusterSummary) -> str:
@@ -210,6 +241,7 @@ def cluster_table(summary: ClusterSummary) -> str:
     lacking = {
         KV_USED: all(each["kv_usage_frac"] is None for each in instances),
         KV_FULL: not any(each["num_kv_allocation_failures"] for each in instances),
+        FROM_HOST: all(each["kv_offload"] is None for each in instances),
     }
     heads = {name: wide for name, wide in COLUMNS.items() if not lacking.get(name)}
     lines.append(_line("instance".ljust(width), list(heads), heads.values()))
@@ -230,6 +262,7 @@ def _cells(each: InstanceSummary) -> dict[str, str]:
     return {
         "requests": f"{each['num_requests']:,}",
         "prefix hits": _percent(each["prefix_hit_frac"]),
+        FROM_HOST: "-" if each["kv_offload"] is None else _percent(each["kv_offload"]["hit_frac"]),
         "preemptions": f"{each['num_preemptions']:,}",
         "busy": _percent(each["busy_frac"]),
         KV_USED: _percent(each["kv_usage_frac"]),

@@ -463,6 +463,11 @@ TRANSFER = np.dtype(
         ("next_stored_block", np.int32),  # from here on: offloading. Its blocks before it were offered
         ("num_known_blocks", np.int32),  # those that the steps it was in had
         ("num_stores", np.int32),  # under way or ordered
+        ("num_loaded_tokens", np.int32),  # when it was first scheduled
+        (
+            "load_wait_us",
+            np.int64,
+        ),  # from asking for blocks to being told that they are there, all times together
     ],
     align=True,
 )

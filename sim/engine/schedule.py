@@ -175,7 +175,9 @@ def record_admission(s: State, request: int) -> None:
         totals.num_cache_queries += r.num_prompt_tokens
         totals.num_cache_hits += r.num_cached_tokens
         if s.engine[0].settings.has_kv_offloading:
-            totals.num_kv_loaded_tokens += s.transfers[request].num_external_computed_tokens
+            t = s.transfers[request]
+            t.num_loaded_tokens = t.num_external_computed_tokens
+            totals.num_kv_loaded_tokens += t.num_external_computed_tokens
 
 
 @part

@@ -126,6 +126,7 @@ def report_loads(s: State, batch: int, now_us: int) -> int:
             kv.num_evictable += 1
             chunk = s.chunks[chunk].next_of_job
         s.engine[0].totals.kv_load_wait_us += now_us - j.ordered_us
+        s.transfers[j.request].load_wait_us += now_us - j.ordered_us
         if s.requests[j.request].status == WAITING_FOR_REMOTE_KVS:
             s.transfers[j.request].is_received = 1
             s.engine[0].kv_transfers.num_ready += 1

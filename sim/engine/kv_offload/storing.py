@@ -159,6 +159,7 @@ def offer_computed(s: State, batch: int) -> None:
         r, t = s.requests[request], s.transfers[request]
         first = t.next_stored_block
         end = min(entry.computed + entry.num_tokens, r.num_prompt_tokens) // settings.block_size
+        end = min(end, r.num_blocks)  # a prompt that no front end has cut has more than it can get
         if end <= first:
             continue
         for i in range(first, end):
@@ -241,7 +242,8 @@ def keeps_still(s: State) -> bool:
     if kv.num_deferred > 0 or (kv.num_ready > 0 and queues.num_running < settings.max_num_seqs):
         return False
     for i in range(queues.num_running):
-        num_full = s.requests[s.running[i]].num_prompt_tokens // settings.block_size
+        r = s.requests[s.running[i]]
+        num_full = min(r.num_prompt_tokens // settings.block_size, r.num_blocks)
         if s.transfers[s.running[i]].next_stored_block < num_full:
             return False
     return True

@@ -157,6 +157,8 @@ class Run:
             engine=self.twin.engine,
             slo_us=self.plan.settings.slo_us,
             measured=self.plan.settings.measured,
+            tier=self.twin.tier,
+            kv_block_bytes=self.twin.kv_block_bytes,
         )
         if (sessions := found["groups"]["sessions"]) is not None:
             bill = summarize_infrastructure(self.fleet, self.twin.cluster)
@@ -223,7 +225,12 @@ class Run:
             return None
         from replay.cluster.summary import summarize_cluster
 
-        return summarize_cluster(self.fleet, self.cluster, measured=self.plan.settings.measured)
+        return summarize_cluster(
+            self.fleet,
+            self.cluster,
+            measured=self.plan.settings.measured,
+            kv_block_bytes=self.twin.kv_block_bytes,
+        )
 
     @cached_property
     def over_time(self) -> OverTime | None:

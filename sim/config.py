@@ -353,7 +353,6 @@ def _check_tiers(config: EngineConfig) -> None:
 
 
 WITHOUT_NATIVE_OFFLOADING: tuple[tuple[str, str | int | bool | tuple[()]], ...] = (
-    ("async_scheduling", False),
     ("enable_prefix_caching", True),
     ("pipeline_parallel_size", 1),
     ("num_speculative_tokens", 0),

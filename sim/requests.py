@@ -110,6 +110,8 @@ class Outcomes:
     scheduled. ``scheduled_us``: start of the step that first scheduled it. ``first_token_us``, ``last_token_us``: as
     the client sees them, alpha2 included. ``num_output_tokens``: generated. ``preempted_us``: time from being
     preempted to being scheduled again, summed. ``num_cached_tokens``: prefix-cache hit when first scheduled.
+    ``num_loaded_tokens``: of those, tokens that native offloading loaded from host memory, and ``load_wait_us``: how
+    long the request waited for loads, summed; -1 where there is none.
     """
 
     status: NDArray[np.int8]
@@ -123,3 +125,5 @@ class Outcomes:
     num_preemptions: Int64s
     preempted_us: Int64s
     num_cached_tokens: Int64s
+    num_loaded_tokens: Int64s
+    load_wait_us: Int64s

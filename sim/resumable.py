@@ -136,9 +136,14 @@ class Engine:
     def next_time_us(self) -> int | None:
         """Return when something next happens, None when nothing will."""
         clock, queues = self._state.engine[0].clock, self._state.engine[0].queues
-        if clock.num_batches > 0 or (queues.num_running + queues.num_waiting > 0 and not queues.is_blocked):
+        num_unfinished = (
+            queues.num_running + queues.num_waiting + self._state.engine[0].kv_transfers.num_holding
+        )
+        if clock.num_batches > 0 or (num_unfinished > 0 and not queues.is_blocked):
             return int(clock.now_us)
         times_us = self._deadlines_ahead_us()
+        if num_unfinished > 0 and any(self._state.kv_links["first_job"]):  # its end may be news
+            times_us.append(int(clock.now_us))
         if queues.first_pending != NEVER:
             times_us.append(int(self._state.requests[queues.first_pending].queued_us))
         return min(times_us, default=None)

@@ -321,6 +321,19 @@ REQUEST_FIELDS: Final[tuple[Field, ...]] = (
         "Prompt tokens found in the simulator's prefix cache when first scheduled.",
         unit="tokens",
     ),
+    _text(
+        "cached_from",
+        "vtwin",
+        "Where these were found: on the GPU, in host memory, or both; empty where none were, or there is no such tier.",
+        choices=("gpu", "cpu", "gpu+cpu"),
+    ),
+    _count(
+        "num_loaded_tokens",
+        "vtwin",
+        "Of these, tokens that were loaded from host memory (native KV offloading).",
+        unit="tokens",
+    ),
+    _time("kv_load_us", "vtwin", "Time from asking for blocks in host memory until they were there, summed."),
     _text("instance", "vtwin", "Instance that the request was sent to: its number, or `pool/number`."),
     _text(
         "prefill_instance",

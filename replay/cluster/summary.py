@@ -17,6 +17,7 @@ from replay.cluster.infrastructure import (
 from replay.cluster.pathologies import Pathology, pathologies, pathology_lines
 from replay.cluster.simulate import FleetRun, exit_name
 from replay.trace.group_summary import jain_fairness
+from replay.trace.kv_offload import KvOffload, summarize_kv_offload
 from replay.trace.measured_window import EVERYTHING, MeasuredPart, measured_rows
 from replay.twin.cluster_section import routing_name
 from sim import Int64s, Status, step_times_of
@@ -35,7 +36,7 @@ class InstanceSummary(TypedDict):
     ``prefix_hit_frac``: as in the whole document, over its own requests. An instance that computes prompts for others
     has the latencies of their requests, and no output tokens. ``busy_frac``: its steps' time over the run's.
     ``kv_usage_frac``: share of its KV blocks in use, the mean over the run; None where its cache is unbounded, or
-    it was not sampled. ``gpu_hours``: while it had its GPUs.
+    it was not sampled. ``kv_offload``: its second KV tier, None without one. ``gpu_hours``: while it had its GPUs.
     """
 
     name: str
@@ -48,6 +49,7 @@ class InstanceSummary(TypedDict):
     num_steps: int
     busy_frac: float | None
     kv_usage_frac: float | None
+    kv_offload: KvOffload | None
     ttft_mean_us: float | None
     e2e_mean_us: float | None
     gpu_hours: float
@@ -72,7 +74,11 @@ class ClusterSummary(TypedDict):
 
 
 def summarize_cluster(
-    run: FleetRun, cluster: ClusterConfig, *, measured: MeasuredPart = EVERYTHING
+    run: FleetRun,
+    cluster: ClusterConfig,
+    *,
+    measured: MeasuredPart = EVERYTHING,
+    kv_block_bytes: int | None = None,
 ) -> ClusterSummary:
     """Return what a run adds to the document; its ways out add up to its requests.
 
@@ -102,6 +108,7 @@ def summarize_cluster(
             zip(run.result.instances, cluster.role_of, starts, ends, strict=True)
         )
     ]
+    _add_tiers(instances, run, cluster, instance, kv_block_bytes=kv_block_bytes)
     served = {life.instance for life in run.result.infrastructure.lives if life.ready_us is not None}
     serving = np.array(
         [role != "prefill" and number in served for number, role in enumerate(cluster.role_of)]
@@ -116,6 +123,27 @@ def summarize_cluster(
         instances=instances,
         pathologies=pathologies(run, cluster),
     )
+
+
+def _add_tiers(
+    instances: list[InstanceSummary],
+    run: FleetRun,
+    cluster: ClusterConfig,
+    instance: Int64s,
+    *,
+    kv_block_bytes: int | None,
+) -> None:
+    """Add each instance's second KV tier; ``instance``: of each request that is counted, else -1."""
+    prompts = prompt_tokens(run.trace)
+    for number, (each, found) in enumerate(zip(run.result.instances, instances, strict=True)):
+        found["kv_offload"] = summarize_kv_offload(
+            each,
+            run.result.outcomes,
+            np.flatnonzero(instance == number),
+            prompt_tokens=prompts,
+            engine=cluster.pools[each.pool].engine,
+            block_bytes=kv_block_bytes,
+        )
 
 
 def _instance(
@@ -149,6 +177,7 @@ def _instance(
         num_steps=instance.num_steps,
         busy_frac=_busy_frac(instance, run.result.duration_us),
         kv_usage_frac=kv_usage_frac,
+        kv_offload=None,
         ttft_mean_us=_mean(outcomes.first_token_us[ok] - outcomes.arrival_us[ok]),
         e2e_mean_us=_mean(outcomes.last_token_us[ok] - outcomes.arrival_us[ok]),
         gpu_hours=gpu_hours,
@@ -200,6 +229,7 @@ def cluster_table(summary: ClusterSummary) -> str:
     lacking = {
         "KV used": all(each["kv_usage_frac"] is None for each in instances),
         "KV full": not any(each["num_kv_allocation_failures"] for each in instances),
+        "from CPU": all(each["kv_offload"] is None for each in instances),
     }
     columns = columns_of(map(_facts, instances[:MOST_SHOWN]))
     heads = [name for name in columns[0] if not lacking.get(name)]
@@ -216,10 +246,12 @@ def cluster_table(summary: ClusterSummary) -> str:
 
 def _facts(each: InstanceSummary) -> list[Fact]:
     """Return an instance's cells."""
+    offload = each["kv_offload"]
     return [
         Fact("name", "instance", each["name"]),
         Fact("num_requests", "requests", each["num_requests"], count),
         Fact("prefix_hit_frac", "prefix hits", each["prefix_hit_frac"], frac),
+        Fact("kv_offload", "from CPU", None if offload is None else offload["hit_frac"], frac),
         Fact("num_preemptions", "preemptions", each["num_preemptions"], count),
         Fact("busy_frac", "busy", each["busy_frac"], frac),
         Fact("kv_usage_frac", "KV used", each["kv_usage_frac"], frac),

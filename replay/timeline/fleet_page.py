@@ -319,8 +319,34 @@ def _what_each_did(view: FleetPageParts) -> PageSection:
     return PageSection(
         title="What each instance did",
         anchor="each",
-        parts=[*said, PageTable(head=head, rows=rows, align="lrrrrrrrr", caption=caption)],
+        parts=[
+            *said,
+            PageTable(head=head, rows=rows, align="lrrrrrrrr", caption=caption),
+            *_host_memory(view),
+        ],
     )
+
+
+def _host_memory(view: FleetPageParts) -> list[Part]:
+    """Return the table of each instance's second KV tier, nothing where there is none."""
+    tiers = {each["name"]: each["kv_offload"] for each in view.summary["instances"][:MOST_IN_TABLE]}
+    rows = [
+        [
+            name,
+            _percent(tier["gpu_hit_frac"]),
+            _percent(tier["hit_frac"]),
+            f"{tier['num_offloaded_blocks']:,}",
+            f"{tier['num_reloaded_blocks']:,}",
+            _time(tier["load_us"]["mean"]),
+            _time(tier["load_us"]["p99"]),
+        ]
+        for name, tier in tiers.items()
+        if tier is not None
+    ]
+    if not rows:
+        return []
+    head = ["instance", "hits, GPU", "hits, CPU", "blocks stored", "blocks loaded", "load, mean", "load, p99"]
+    return [PageTable(head=head, rows=rows, align="lrrrrrr", caption="Hits by tier, of prompt tokens.")]
 
 
 # -- texts ----------------------------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ import numpy as np
 from replay.distribution import Distribution
 from replay.pace_band import SHOWN, PaceBand, band_lead, band_rows
 from replay.timeline.watch_engine import Usage
+from replay.trace.kv_offload import hits_by_tier, offload_text
 from replay.trace.simulation_summary import SimulationSummary, has_idle_end
 from traces import request_metrics, shown_time, tool_version, write_text
 from traces.pages import (
@@ -282,6 +283,8 @@ def _numbers(summary: SimulationSummary) -> PageSection:
         ("prefix hits", "-" if summary["prefix_hit_frac"] is None else f"{summary['prefix_hit_frac']:.1%}"),
         ("steps", f"{summary['num_steps']:,}"),
     ]
+    if (tier := summary["kv_offload"]) is not None:
+        facts += [("hits by tier", hits_by_tier(tier)), ("KV offload", offload_text(tier))]
     table = PageTable(head=["", "mean", "p50", "p90", "p95", "p99"], rows=rows, align="lrrrrr")
     return PageSection(title="Numbers", anchor="numbers", parts=[table, Terms(terms=facts)])
 

@@ -95,6 +95,9 @@ COLUMN_COVERAGE: Final[Mapping[str, Coverage]] = {
     **_each("filled", "as simulated", "server_queue_us", "server_prefill_us", "server_decode_us"),
     **_each("filled", "as simulated", "scheduled_time_us", "num_preemptions", "num_cached_tokens"),
     **_each("filled", "as simulated", "preempted_us"),
+    **_each(
+        "filled", "as simulated, with native KV offloading", "cached_from", "num_loaded_tokens", "kv_load_us"
+    ),
     **_each("filled", "as simulated", "itl_mean_us", "itl_p99_us"),
     **_each("left out", "of a client's connection", "num_chunks", "num_token_chunks", "first_byte_time_us"),
     **_each("left out", "of a client's connection", "connection_wait_us", "dispatch_lag_us", "error_message"),

@@ -12,6 +12,7 @@ import numpy as np
 from replay.distribution import PERCENTILES, Distribution, distribution, distribution_of
 from replay.sessions.session_summary import CacheNeeds, needs_lines
 from replay.trace.group_summary import Groups, group_lines, summarize_groups
+from replay.trace.kv_offload import KvOffload, hits_by_tier, offload_text, summarize_kv_offload
 from replay.trace.measured_window import EVERYTHING, MeasuredPart, Window, measured_rows
 from replay.trace.operator_times import OperatorTimes, operator_lines
 from replay.trace.own_record import gaps_of_requests
@@ -72,29 +73,6 @@ class StepDistribution(TypedDict):
     num_seqs: Distribution
     num_tokens: Distribution
     duration_us: Distribution
-
-
-class KvOffload(TypedDict):
-    """The second KV tier, in blocks; ``hit_frac``: prompt tokens that came back from it, of all that were scheduled.
-
-    ``rules``: engine.kv_offloading. ``gpu_hit_frac``: prompt tokens found in the GPU's prefix cache, likewise.
-    ``num_thrashings``: blis: blocks that came back less than 1 ms after they had left. The rest is native's:
-    ``num_loads`` and ``num_stores``: transfers; ``load_wait_us``: of all requests together, from asking for blocks to
-    being told that they are there; ``num_flushes`` and ``flush_wait_us``: stores that a step had to wait for, and how
-    long steps did.
-    """
-
-    rules: str
-    num_offloaded_blocks: int
-    num_reloaded_blocks: int
-    num_thrashings: int
-    hit_frac: float | None
-    gpu_hit_frac: float | None
-    num_loads: int
-    num_stores: int
-    load_wait_us: int
-    num_flushes: int
-    flush_wait_us: int
 
 
 class MeasuredSpan(TypedDict):
@@ -169,11 +147,14 @@ def summarize(
     engine: EngineConfig | None = None,
     slo_us: Mapping[str, float] | None = None,
     measured: MeasuredPart = EVERYTHING,
+    tier: EngineConfig | None = None,
+    kv_block_bytes: int | None = None,
 ) -> SimulationSummary:
     """Return the summary of a simulation and the trace it gave; warm-up is counted, but in no latency.
 
     ``engine``: what was simulated (its speculative tokens).
-    ``slo_us``: limits in place of the trace's own.
+    ``slo_us``: limits in place of the trace's own. ``tier``: the engine that has a second KV tier.
+    ``kv_block_bytes``: of a KV block on all GPUs, where it is known.
     """
     window = measured.window(duration_us=simulation.duration_us)
     counted = measured_rows(trace, window)
@@ -219,7 +200,14 @@ def summarize(
         queue_us=distribution(metrics["queue_us"]),
         preempted_us=_preempted(chosen),
         speculative=_speculation(simulation, engine),
-        kv_offload=_kv_offload(simulation, trace, engine),
+        kv_offload=summarize_kv_offload(
+            simulation,
+            simulation.outcomes,
+            np.arange(len(trace)),
+            prompt_tokens=prompt_tokens(trace),
+            engine=tier,
+            block_bytes=kv_block_bytes,
+        ),
         goodput=goodput(chosen, slo_us, duration_us=span_us),
         operator_times=None,
         groups=summarize_groups(
@@ -294,31 +282,6 @@ def _speculation(simulation: Simulation, engine: EngineConfig | None) -> Specula
         num_accepted_tokens=accepted,
         acceptance_frac=_ratio(accepted, drafted),
         mean_accepted_length=1 + accepted / drafts if drafts else None,
-    )
-
-
-def _kv_offload(simulation: Simulation, trace: Trace, engine: EngineConfig | None) -> KvOffload | None:
-    """Return what went to the second tier and came back; a block that came back is a prompt's, whole."""
-    if engine is None or not engine.has_cpu_tier:
-        return None
-    scheduled = simulation.outcomes.scheduled_us >= 0
-    num_tokens = float(prompt_tokens(trace)[scheduled].sum())
-    num_found = float(simulation.outcomes.num_cached_tokens[scheduled].sum())
-    num_back = simulation.num_kv_reloads * engine.block_size
-    if engine.has_native_offloading:
-        num_back = simulation.num_kv_loaded_tokens
-    return KvOffload(
-        rules=engine.kv_offloading,
-        num_offloaded_blocks=simulation.num_kv_offloads,
-        num_reloaded_blocks=simulation.num_kv_reloads,
-        num_thrashings=simulation.num_kv_thrashings,
-        hit_frac=_ratio(num_back, num_tokens),
-        gpu_hit_frac=_ratio(max(num_found - num_back, 0.0), num_tokens),
-        num_loads=simulation.num_kv_loads,
-        num_stores=simulation.num_kv_stores,
-        load_wait_us=simulation.kv_load_wait_us,
-        num_flushes=simulation.num_kv_flushes,
-        flush_wait_us=simulation.kv_flush_wait_us,
     )
 
 
@@ -457,26 +420,9 @@ def _optional_facts(summary: SimulationSummary) -> list[tuple[str, str]]:
             )
         )
     if (tier := summary["kv_offload"]) is not None:
-        facts.append(("KV offload", _offload_text(tier)))
+        facts.append(("KV offload", offload_text(tier)))
+        facts.append(("hits", hits_by_tier(tier)))
     return facts
-
-
-def _offload_text(tier: KvOffload) -> str:
-    """Return what went to the second tier and came back, and how long that was waited for."""
-    hits = "-" if tier["hit_frac"] is None else f"{tier['hit_frac']:.1%}"
-    if tier["rules"] == "blis":
-        return (
-            f"{tier['num_offloaded_blocks']:,} blocks left the GPU, {tier['num_reloaded_blocks']:,} came back "
-            f"({hits} of prompt tokens)"
-        )
-    waited = tier["load_wait_us"] / max(tier["num_loads"], 1) / 1e3
-    flushed = (
-        f"; steps waited {tier['flush_wait_us'] / 1e3:,.1f} ms for stores" if tier["num_flushes"] else ""
-    )
-    return (
-        f"{tier['num_offloaded_blocks']:,} blocks stored, {tier['num_reloaded_blocks']:,} loaded in "
-        f"{tier['num_loads']:,} loads ({hits} of prompt tokens), each waited for {waited:,.1f} ms{flushed}"
-    )
 
 
 def _goodput_lines(summary: SimulationSummary) -> list[str]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from replay.trace.kv_offload import cached_from
 from replay.trace.request_columns import ends_by_itself, output_tokens
 from sim import Simulation, Status
 from traces import Cells, all_known, cells_where
@@ -51,6 +52,12 @@ def simulated_trace(trace: Trace, simulation: Simulation, *, is_closed_loop: boo
         "server_decode_us": cells_where(outcomes.last_token_us - outcomes.first_token_us, ok),
         "length_capped": cut,
     }
+    if bool((outcomes.num_loaded_tokens >= 0).any()):
+        columns |= {
+            "cached_from": cells_where(cached_from(outcomes), outcomes.num_cached_tokens > 0),
+            "num_loaded_tokens": cells_where(outcomes.num_loaded_tokens, scheduled),
+            "kv_load_us": cells_where(outcomes.load_wait_us, scheduled),
+        }
     if is_closed_loop:
         columns["arrival_time_us"] = arrival
     if simulation.record == "spans":

@@ -112,6 +112,19 @@ class TwinConfig:
         return ClusterConfig(pools=(pool,), seed=self.seed, compatibility=self.engine.compatibility)
 
     @property
+    def tier(self) -> EngineConfig | None:
+        """The first pool's engine that has a second KV tier, None where none has."""
+        return next((pool.engine for pool in self.cluster.pools if pool.engine.has_cpu_tier), None)
+
+    @property
+    def kv_block_bytes(self) -> int | None:
+        """What a KV block takes, on all GPUs of a server; None where no model is named, or not all layers keep it."""
+        engines = {(pool.engine.block_size, pool.engine.kv_cache_groups) for pool in self.cluster.pools}
+        if self.kv_bytes_per_token is None or len(engines) > 1 or self.engine.kv_cache_groups:
+            return None
+        return self.kv_bytes_per_token * self.engine.block_size
+
+    @property
     def is_plain_server(self) -> bool:
         """Whether no cluster was asked for: what is shown is then of a server, not of a fleet."""
         return self.asked_cluster is None

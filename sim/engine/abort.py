@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from sim.engine.deadlines import first_deadline_us, gives_up_us, is_over, next_deadline_us
 from sim.engine.dtypes import ABORTED, GAVE_UP, NEVER, PENDING, PREEMPTED, RUNNING, WAITING
-from sim.engine.kv_cache.kv_cache_manager import free
 from sim.engine.kv_offload.storing import depart, keep_row
+from sim.engine.kv_transfer.deferred_frees import free_once_written
 from sim.engine.kv_transfer.delivery import abort_held
 from sim.engine.log import log_completion
 from sim.engine.preemption import end_preemption, remove_running_at
@@ -26,9 +26,9 @@ def abort(s: State, request: int) -> None:
             if s.running[i] == request:
                 remove_running_at(s, i)
                 break
-        free(s, request)
+        free_once_written(s, request)
         if settings.has_kv_offloading:
-            keep_row(s, slot)
+            keep_row(s, request, slot)
     elif settings.has_loads and s.transfers[request].is_held:
         end_preemption(s, request)
         abort_held(s, request)

@@ -188,6 +188,8 @@ KV_LINK = np.dtype(
         ("first_waiting", np.uint32),  # not handed over yet
         ("free_us", np.int64),
         ("block_cost", np.int64),  # 10⁻⁶ µs
+        ("num_told", np.int64),  # jobs whose end the results of some batch tell of;
+        ("num_taken", np.int64),  # of those, jobs whose end was taken in
     ],
     align=True,
 )
@@ -199,6 +201,7 @@ DEPARTED = np.dtype(
         ("private_start", np.int64),  # its rows of ``State.seen_keys``
         ("num_blocks", np.int64),
         ("slot", np.int64),  # the row of block_table that it keeps for its last offer, NEVER
+        ("gives_row", np.int64),  # that row is nobody's after the offer
         ("first_block", np.int64),  # of that offer
         ("end_block", np.int64),
     ],
@@ -230,6 +233,8 @@ BATCH = np.dtype(
             "num_polled",
             np.int64,
         ),  # ends of KV transfers that its results bring, those of earlier batches included
+        ("num_told_loads", np.int64),  # these two: of native offloading, likewise
+        ("num_told_stores", np.int64),
         *((name, np.int64) for name in STEP_SUMS),
     ],
     align=True,
@@ -458,6 +463,11 @@ TRANSFER = np.dtype(
         ("next_stored_block", np.int32),  # from here on: offloading. Its blocks before it were offered
         ("num_known_blocks", np.int32),  # those that the steps it was in had
         ("num_stores", np.int32),  # under way or ordered
+        ("num_loaded_tokens", np.int32),  # when it was first scheduled
+        (
+            "load_wait_us",
+            np.int64,
+        ),  # from asking for blocks to being told that they are there, all times together
     ],
     align=True,
 )
@@ -477,10 +487,16 @@ KV_TRANSFERS = np.dtype(
         ("num_polled", np.int64),  # of those, how many a batch has taken along;
         ("num_applied", np.int64),  # of those, how many batches' results are in
         ("num_heard", np.int64),  # by the last batch whose results came in
+        ("num_deferred", np.int64),  # these three: sim/engine/kv_transfer/deferred_frees.py
+        ("num_scheduled", np.int64),
+        ("num_processed", np.int64),
     ],
     align=True,
 )
-"""Transfers of KV: worthless where ``has_kv_transfers`` is 0."""
+"""Transfers of KV: worthless where ``has_loads`` is 0."""
+
+DEFERRED_FREE = np.dtype([("request", np.int64), ("fence", np.int64)], align=True)
+"""A request that is gone, and the batch whose results free its blocks."""
 
 KV_OFFLOAD = np.dtype(
     [

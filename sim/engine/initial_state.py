@@ -227,6 +227,7 @@ def first_state(
         transfers=st.records(0, dt.TRANSFER),
         holding=np.zeros(seats if config.has_native_offloading else 0, np.int64),
         kv_events=st.records(0, dt.KV_EVENT),
+        deferred_frees=deferred_frees(num_batches * seats, exists=bool(settings.defers_block_frees[0])),
         **_host_memory(config, num_blocks=num_blocks, width=width, num_rows=num_rows),
     )
 
@@ -285,6 +286,7 @@ def _settings(config: EngineConfig, latency: LatencyModel, *, record: Record) ->
         settings["host_step_us"], settings["host_prefill_us"] = config.host_step_us, config.host_prefill_us
     if config.has_native_offloading:
         settings["has_kv_offloading"] = settings["has_loads"] = 1
+        settings["defers_block_frees"] = config.max_concurrent_batches > 1
         settings["kv_store_threshold"] = config.kv_store_threshold
     elif config.has_blis_tier:
         _set_cpu_tier(settings, config)
@@ -538,7 +540,13 @@ def with_kv_transfers(state: st.State, transfers: st.Records, *, is_producer: bo
         transfers=transfers,
         holding=np.zeros(seats, np.int64),
         kv_events=st.records(seats, dt.KV_EVENT),
+        deferred_frees=deferred_frees(state.entries.size, exists=bool(settings.defers_block_frees[0])),
     )
+
+
+def deferred_frees(length: int, *, exists: bool) -> st.Records:
+    """Return the array of requests whose blocks wait to be freed, of no rows where none do."""
+    return st.records(length if exists else 0, dt.DEFERRED_FREE)
 
 
 def with_more_room(state: st.State) -> st.State:

@@ -7,11 +7,10 @@ Python has to make an array larger.
 from __future__ import annotations
 
 from sim.engine.abort import drop_requests_past_their_deadline
-from sim.engine.deadlines import next_deadline_us
-from sim.engine.dtypes import FCFS, NEVER, PENDING, REJECTED, SAMPLES, WAITING
+from sim.engine.dtypes import FCFS, LOAD, NEVER, PENDING, REJECTED, SAMPLES, WAITING
 from sim.engine.jump import jump_async, jump_sync
-from sim.engine.kv_offload.links import next_end_us, only_waits_to_store
-from sim.engine.kv_transfer.delivery import brings_news, has_news, next_kv_event_us
+from sim.engine.kv_offload.links import hand_over, only_waits_to_store, tells
+from sim.engine.kv_transfer.delivery import brings_news
 from sim.engine.log import count_steps, has_room, log_schedule, log_update
 from sim.engine.optional.added_time import move_to_its_place, with_added_time
 from sim.engine.optional.blis import least_step_us, repeats_preempting_all
@@ -21,14 +20,8 @@ from sim.engine.state import State, engine_at
 from sim.engine.step_duration import take_step
 from sim.engine.step_sums import sums_of
 from sim.engine.update import update_from_output
-from sim.engine.waiting import (
-    add_request,
-    drop_refused,
-    earlier,
-    next_queued_us,
-    note_taken_in,
-    take_first_pending,
-)
+from sim.engine.waiting import add_request, drop_refused, note_taken_in, take_first_pending
+from sim.engine.waking import has_requests, has_unfinished, has_work, hears_news, next_event_us
 from sim.jit.compile import engine_entry, part, phase
 from sim.jit.references import Table
 
@@ -67,11 +60,7 @@ def add_arrivals(s: State, by_us: int) -> None:
 def wait_for_arrival(s: State, until_us: int) -> int:
     """Move the clock to the next arrival, or deadline; return NEVER, or why it cannot be waited for."""
     clock = s.engine[0].clock
-    event_us = earlier(next_queued_us(s), next_deadline_us(s))
-    if s.engine[0].settings.has_kv_transfers:
-        event_us = earlier(event_us, next_kv_event_us(s))
-    if s.engine[0].settings.has_kv_offloading and has_unfinished(s):
-        event_us = earlier(event_us, next_end_us(s))
+    event_us = next_event_us(s)
     if event_us == NEVER:
         return IDLE
     if event_us >= until_us or clock.now_us >= until_us:
@@ -95,24 +84,8 @@ def reason_to_stop(s: State) -> int:
 
 
 @part
-def has_unfinished(s: State) -> bool:
-    """Return whether anybody runs or waits."""
-    queues = s.engine[0].queues
-    return queues.num_running + queues.num_waiting + s.engine[0].kv_transfers.num_holding > 0
-
-
-@part
-def hears_news(s: State) -> bool:
-    """Return whether a step now would hear of a transfer of KV that has ended."""
-    if s.engine[0].settings.has_kv_offloading and has_unfinished(s):
-        end_us = next_end_us(s)
-        return end_us != NEVER and end_us <= s.engine[0].clock.now_us
-    return s.engine[0].settings.has_kv_transfers == 1 and has_news(s)
-
-
-@part
 def began_us(s: State) -> int:
-    """Return when a step that is scheduled now begins: once the stores that it waits for are done."""
+    """Return when a step that is scheduled now may begin: once the stores that it waits for are done."""
     if s.engine[0].settings.has_kv_offloading:
         return s.engine[0].kv_offload.flushed_us
     return s.engine[0].clock.now_us
@@ -123,14 +96,6 @@ def moves_blocks(s: State) -> bool:
     """Return whether the step that has ended ordered a transfer that somebody waits for, or brought news of one."""
     kv = s.engine[0].kv_offload
     return kv.num_reported > 0 or kv.num_new_loads > 0 or only_waits_to_store(s)
-
-
-@part
-def has_requests(s: State) -> bool:
-    """Return whether a batch is to be scheduled behind one in flight, even if nothing can be computed in it."""
-    if has_unfinished(s) or s.engine[0].queues.has_finished_ids != 0:
-        return True
-    return s.engine[0].kv_transfers.num_delayed > 0
 
 
 @phase
@@ -248,9 +213,11 @@ def launch(s: State, batch: int) -> None:
         duration_us = duration_of(s, batch, start_us)
         launch_in_stages(s, batch, start_us, duration_us)
     else:
-        start_us = max(clock.now_us, clock.device_free_us)
+        start_us = max(began_us(s), clock.device_free_us)
         duration_us = duration_of(s, batch, start_us)
         b.exec_end_us = start_us + duration_us
+        if settings.has_kv_offloading:
+            hand_over(s, LOAD, b.exec_end_us)
     if b.num_entries > 0:
         clock.device_free_us = b.exec_end_us
     if settings.log_steps:
@@ -267,6 +234,8 @@ def take_oldest(s: State) -> None:
     clock.oldest_batch = in_flight(s, 1)
     clock.num_batches -= 1
     update_from_output(s, batch, clock.now_us)
+    if settings.has_kv_offloading and s.engine[0].kv_offload.num_reported > 0:
+        s.engine[0].queues.is_blocked = 0
     if settings.log_steps:
         log_update(s, batch, clock.now_us)
 
@@ -282,7 +251,10 @@ def nothing_is_in_flight(s: State) -> bool:
 
 @part
 def bears_news(s: State, batch: int) -> bool:
-    """Return whether something comes of what is in flight though it computes nothing: a transfer has ended."""
+    """Return whether something comes of what is in flight though it computes nothing: a transfer ends or is ordered."""
+    if s.engine[0].settings.has_kv_offloading:
+        kv = s.engine[0].kv_offload
+        return kv.num_new_loads + kv.num_new_stores > 0 or tells(s, batch)
     return s.engine[0].settings.has_kv_transfers == 1 and brings_news(s, batch)
 
 
@@ -320,7 +292,7 @@ def run_with_batch_queue(s: State, until_us: int, coalesce: bool) -> int:
         if drop_requests_past_their_deadline(s, until_us) and is_paused(s):
             return PAUSED
         add_arrivals(s, clock.now_us)
-        if clock.num_batches == 0 and (not has_unfinished(s) or queues.is_blocked) and not hears_news(s):
+        if clock.num_batches == 0 and (not has_work(s) or queues.is_blocked) and not hears_news(s):
             answer = wait_for_arrival(s, until_us)
             if answer != NEVER:
                 return answer

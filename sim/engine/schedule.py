@@ -175,7 +175,9 @@ def record_admission(s: State, request: int) -> None:
         totals.num_cache_queries += r.num_prompt_tokens
         totals.num_cache_hits += r.num_cached_tokens
         if s.engine[0].settings.has_kv_offloading:
-            totals.num_kv_loaded_tokens += s.transfers[request].num_external_computed_tokens
+            t = s.transfers[request]
+            t.num_loaded_tokens = t.num_external_computed_tokens
+            totals.num_kv_loaded_tokens += t.num_external_computed_tokens
 
 
 @part
@@ -381,5 +383,7 @@ def schedule(s: State, batch: int) -> None:
             schedule_waiting(s, batch, threshold)
     if settings.has_kv_offloading:
         end_orders(s, batch)
+    if settings.defers_block_frees and b.num_entries > 0:
+        s.engine[0].kv_transfers.num_scheduled += 1
     queues.has_finished_ids = 0
     note_schedule(s)

@@ -94,6 +94,7 @@ class State(NamedTuple):
         np.int64
     ]  # requests that hold blocks and do not run, in the order in which they are asked
     kv_events: Records  # KV_EVENT[rows of block_table]: a ring of ended transfers
+    deferred_frees: Records  # DEFERRED_FREE[len(batches) * max_num_seqs], empty where no free is deferred
     chunks: Records  # CHUNK[num_cpu_blocks + 1]; this and the rest: empty without native offloading
     fences: Records  # FENCE[num_gpu_blocks]
     kv_links: Records  # KV_LINK[2]: LOAD and STORE

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from sim.engine.deadlines import learnt_us
 from sim.engine.dtypes import ABORTED, COMPLETED, FINISHED, GOT_FIRST_TOKEN, RUNNING, SAMPLES
-from sim.engine.kv_cache.kv_cache_manager import cache_blocks, free
+from sim.engine.kv_cache.kv_cache_manager import cache_blocks
 from sim.engine.kv_offload.storing import depart, keep_row, report_transfers
+from sim.engine.kv_transfer.deferred_frees import free_once_written, free_written
 from sim.engine.kv_transfer.delivery import hear_of_transfers, keeps_blocks
 from sim.engine.log import log_completion, log_pause, log_span, log_token
 from sim.engine.optional.speculative import verify_drafts
@@ -47,9 +48,9 @@ def finish(s: State, request: int) -> None:
     if settings.has_kv_offloading:
         depart(s, request, max(r.num_prompt_tokens, r.num_tokens - 1))
     if not keeps_blocks(s, request):
-        free(s, request)
+        free_once_written(s, request)
     if settings.has_kv_offloading:
-        keep_row(s, slot)
+        keep_row(s, request, slot)
     if r.status != RUNNING:
         end_preemption(s, request)
         remove_request(s, request)
@@ -95,7 +96,7 @@ def give_accepted(s: State, batch: int, index: int, now_us: int, is_stale: bool)
 def take_in_transfers(s: State, batch: int, now_us: int) -> None:
     """Take in which transfers of KV have ended, with the results of a batch."""
     if s.engine[0].settings.has_kv_offloading:
-        report_transfers(s, now_us)
+        report_transfers(s, batch, now_us)
     else:
         hear_of_transfers(s, batch)
 
@@ -111,6 +112,7 @@ def update_from_output(s: State, batch: int, now_us: int) -> None:
     )
     current.num_finished = 0
     num_tokens_given = 0
+    free_written(s, batch)
     for i in range(b.num_entries):
         entry = s.entries[batch, i]
         r = s.requests[entry.request]

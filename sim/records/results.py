@@ -133,6 +133,10 @@ def outcomes_of(state: State, latency: LatencyModel, requests: slice = slice(Non
         is_held = np.zeros(queues["num_requests"], bool)
         is_held[state.held[queues["next_held"] :]] = True
         arrival_us[is_held[requests]] = queued_us[is_held[requests]] = dt.NEVER
+    num_loaded_tokens, load_wait_us = np.full((2, len(rows)), dt.NEVER, np.int64)
+    if settings["has_kv_offloading"]:
+        transfers = columns(state.transfers)[: queues["num_requests"]][requests]
+        num_loaded_tokens[:], load_wait_us[:] = transfers["num_loaded_tokens"], transfers["load_wait_us"]
     return Outcomes(
         status=status,
         arrival_us=arrival_us,
@@ -145,6 +149,8 @@ def outcomes_of(state: State, latency: LatencyModel, requests: slice = slice(Non
         num_preemptions=rows["num_preemptions"].copy(),
         preempted_us=preempted_us,
         num_cached_tokens=rows["num_cached_tokens"].copy(),
+        num_loaded_tokens=num_loaded_tokens,
+        load_wait_us=load_wait_us,
     )
 
 

@@ -92,13 +92,13 @@ def _decode_schedule(
         decoded.exec_start, decoded.exec_end = exec_start, exec_end
     rest = words[hits_end:].tolist()
     if with_orders:
-        rest = _decode_orders(decoded, rest)
+        rest = _decode_orders(decoded, rest, is_queued=is_queued)
     if with_blocks:
         _decode_blocks(decoded, rest, num_groups=num_groups)
     return decoded
 
 
-def _decode_orders(step: Step, words: list[int]) -> list[int]:
+def _decode_orders(step: Step, words: list[int], *, is_queued: bool) -> list[int]:
     """Fill in what a step orders and waits for; return the words behind it."""
     kinds, at = [], 0
     for _ in range(2):
@@ -106,7 +106,9 @@ def _decode_orders(step: Step, words: list[int]) -> list[int]:
         kinds.append(list(zip(words[at + 1 : end : 2], words[at + 2 : end : 2], strict=True)))
         at = end
     step.loads, step.stores = kinds
-    step.flushed, step.exec = words[at : at + 2]
+    step.flushed = words[at]
+    if not is_queued:  # else exec_start says it
+        step.exec = words[at + 1]
     return words[at + 2 :]
 
 

@@ -25,6 +25,9 @@ EVENTS = {
     "stopped at max_model_len": "requests that the scheduler stopped at `max_model_len`",
     "rejected": "requests that the front end rejected",
     "stuck": "requests that could never run on",
+    "loads": "loads from host memory",
+    "stores": "stores to host memory",
+    "flushed": "stores that a step waited for",
 }
 """What is counted, and the words for it."""
 
@@ -38,6 +41,9 @@ def events_of(recording: Recording) -> Counter[str]:
         events["preemptions"] += len(step["preempted"])
         events["mixed steps"] += step["P"] > 0 and step["D"] > 0
         events["empty steps"] += not step["sched"]
+        events["loads"] += len(step.get("loads", []))
+        events["stores"] += len(step.get("stores", []))
+        events["flushed"] += step.get("flushed", 0)
         for request, cached in step["hits"]:
             events["resumed from the cache" if request in admitted else "cache hits"] += cached > 0
             admitted.add(request)

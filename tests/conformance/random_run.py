@@ -24,6 +24,7 @@ from tests.conformance.compare import compare
 from tests.conformance.coverage import Coverage
 from tests.conformance.draw import Case, draw
 from tests.conformance.draw_groups import with_groups
+from tests.conformance.draw_offloading import with_offloading
 from tests.conformance.recorder import ROOT, Recorder, recording
 from tests.conformance.recording import read_recording
 from tests.conformance.shrink import shrink
@@ -111,12 +112,20 @@ def say(line: str) -> None:
     typer.echo(line, err=True)
 
 
-def run_all(run: Run, number: int, *, seed: int, has_groups: bool) -> None:
+def drawn(seed: int, index: int, *, has_groups: bool, offloads: bool) -> Case:
+    """Return case ``index`` with what is asked for."""
+    case = draw(seed, index)
+    if has_groups:
+        case = with_groups(case, seed, index)
+    return with_offloading(case, seed, index) if offloads else case
+
+
+def run_all(run: Run, number: int, *, seed: int, has_groups: bool, offloads: bool) -> None:
     """Take all cases, then shrink what failed."""
     began = reported = time.monotonic()
     failing = []
     for index in range(number):
-        case = with_groups(draw(seed, index), seed, index) if has_groups else draw(seed, index)
+        case = drawn(seed, index, has_groups=has_groups, offloads=offloads)
         if take(run, case) is not None:
             failing.append(case)
             say(f"{case.name}: {run.differences[case.name]}")
@@ -159,8 +168,10 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--number", type=int, default=200, help="how many cases (200)")
     parser.add_argument("--seed", type=int, default=1, help="which ones (1)")
     parser.add_argument("--groups", action="store_true", help="models whose layers do not all cache alike")
+    parser.add_argument("--offloading", action="store_true", help="with KV offloading to host memory")
     options = parser.parse_args(arguments)
-    folder = WORK / f"{'groups' if options.groups else 'seed'}-{options.seed}"
+    kinds = [name for name in ("groups", "offloading") if getattr(options, name)]
+    folder = WORK / f"{'-'.join(kinds) or 'seed'}-{options.seed}"
     folder.mkdir(parents=True, exist_ok=True)
     began = time.monotonic()
     say("starting vLLM: about half a minute")
@@ -168,12 +179,15 @@ def main(arguments: list[str] | None = None) -> int:
         run = Run(recorder=recorder, folder=folder)
         keep_only_recordings_of(recorder.name, folder)
         try:
-            run_all(run, options.number, seed=options.seed, has_groups=options.groups)
+            run_all(
+                run, options.number, seed=options.seed, has_groups=options.groups, offloads=options.offloading
+            )
         except KeyboardInterrupt:
             say("interrupted: the same command goes on from here")
             return 130
-    without = ("stages",) if options.groups else ()
-    summary = summary_of(run, seed=options.seed, seconds=time.monotonic() - began, without=without)
+    without = {"groups": ("stages",), "offloading": ("stages", "prefix_cache")}
+    left_out = [trait for kind in kinds for trait in without[kind]]
+    summary = summary_of(run, seed=options.seed, seconds=time.monotonic() - began, without=tuple(left_out))
     (folder / "summary.json").write_text(json.dumps(summary, indent=1) + "\n")
     (folder / "summary.md").write_text(markdown_of(summary, run.coverage))
     typer.echo(markdown_of(summary, run.coverage))

@@ -97,7 +97,12 @@ def record(case: Path, *, with_blocks: bool = False, is_async: bool = False) -> 
     settings = json.loads((case / "config.json").read_text())
     if is_async:
         settings["async_scheduling"] = True
-    engine = VllmEngine(settings, read_rows(case), with_blocks)
+    kind = VllmEngine
+    if "num_cpu_blocks" in settings:
+        from tests.conformance.offload_engine import OffloadEngine
+
+        kind = OffloadEngine
+    engine = kind(settings, read_rows(case), with_blocks)
     engine.run()
     write_results(engine, case / "async" if is_async else case)
     return {

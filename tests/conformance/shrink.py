@@ -32,6 +32,10 @@ SIMPLEST: dict[str, list[Any]] = {
     "beta0": ["1"],
     "beta1": ["0"],
     "beta2": ["0"],
+    "store_threshold": [0],
+    "load_us_per_block": ["0", "1"],
+    "store_us_per_block": ["0", "1"],
+    "num_cpu_blocks": [1000, 1],
 }
 """Each setting's values, the simplest first."""
 
@@ -80,6 +84,8 @@ def fewer_requests(case: Case) -> Iterator[Case]:
 def simpler_settings(case: Case) -> Iterator[Case]:
     """Yield the case with one setting simpler than it is."""
     for name, values in SIMPLEST.items():
+        if name not in case.settings:
+            continue
         present = case.settings[name]
         simpler = values[: values.index(present)] if present in values else values
         for value in simpler:

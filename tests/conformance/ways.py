@@ -124,6 +124,10 @@ def difference_when_served(recording: Recording) -> str | None:
         }
     )
     outcomes.status[outcomes.status == Status.UNFINISHED] = Status.STUCK
+    is_stuck = (
+        outcomes.status == Status.STUCK
+    )  # preempted until the clock's end, which who is refused later moves
+    outcomes.preempted_us[is_stuck] = plain.outcomes.preempted_us[is_stuck]
     found = difference_of_outcomes("served", outcomes, plain.outcomes)
     num_steps = live.views(LONG_AFTER_US)[0].num_steps
     if found is None and num_steps != plain.num_steps:
@@ -169,8 +173,8 @@ def never_binds(recording: Recording) -> bool:
 
 def difference_when_unbounded(recording: Recording) -> str | None:
     """Return where an engine without a bound on its KV cache differs though the bound never mattered."""
-    if not never_binds(recording):
-        return None
+    if recording.config.has_native_offloading or not never_binds(recording):
+        return None  # without a bound nothing is stored
     config = replace(recording.config, num_gpu_blocks=UNBOUNDED)
     plain = run_step_by_step(recording)
     for coalesce in (True, False):

@@ -33,6 +33,8 @@ def reference_outcomes(reference: Reference) -> Outcomes:
             "num_preemptions": r.num_preemptions,
             "preempted_us": r.preempted_us,
             "num_cached_tokens": r.hit,
+            "num_loaded_tokens": NEVER,
+            "load_wait_us": NEVER,
         }
         for r in reference.requests
     ]

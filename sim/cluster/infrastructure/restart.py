@@ -43,7 +43,7 @@ def begin_anew(state: State, fresh: Fresh) -> None:
     for name in ("is_blocked", "head_is_blocked", "has_finished_ids", "num_fruitless_steps"):
         setattr(engine.queues, name, 0)
     kv = engine.kv_transfers
-    kv.num_holding = kv.num_ready = kv.num_delayed = 0
+    kv.num_holding = kv.num_ready = kv.num_delayed = kv.num_deferred = kv.num_scheduled = kv.num_processed = 0
     kv.num_polled = kv.num_applied = kv.num_delivered
     if len(state.chunks):
         forget_host_memory(state)

@@ -18,6 +18,9 @@ from sim.engine.state import State
 from sim.records.results import EngineRecord, outcomes_of, totals_of
 from sim.requests import Int64s, Outcomes, Status
 
+OF_POOL = ("queued_us", "taken_in_us", "first_token_us", "last_token_us", "num_loaded_tokens", "load_wait_us")
+"""Outcomes that depend on the pool that a request was sent to."""
+
 
 def results_of(
     world: World,
@@ -119,7 +122,7 @@ def _outcomes(world: World, states: list[State], config: ClusterConfig) -> Outco
         if number == base or pool.role == "prefill":
             continue
         is_there = world.pool_of[np.maximum(instance, 0)] == number
-        for name in ("queued_us", "taken_in_us", "first_token_us", "last_token_us"):
+        for name in OF_POOL:
             getattr(chosen, name)[is_there] = getattr(per_pool[number], name)[is_there]
     preempted = np.flatnonzero(world.rows["status"] == dt.PREEMPTED)
     if len(preempted):

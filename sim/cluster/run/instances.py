@@ -9,12 +9,10 @@ from sim.cluster.run.tables import run_engine
 from sim.cluster.run.world import NEVER, World
 from sim.engine import dtypes as dt
 from sim.engine.control import inject
-from sim.engine.deadlines import next_deadline_us
 from sim.engine.kv_cache.prefix_cache import has_content
-from sim.engine.kv_transfer.delivery import next_kv_event_us
 from sim.engine.run import NEEDS_ROOM
 from sim.engine.state import State, engine_at
-from sim.engine.waiting import earlier
+from sim.engine.waking import has_work, next_event_us
 from sim.jit.compile import part, phase
 
 
@@ -41,14 +39,10 @@ def run_until(w: World, instance: int, until_us: int) -> bool:
 def next_step_us(w: World, instance: int) -> int:
     """Return when an instance's next step starts, or a client of it gives up; NEVER when it has nothing to do."""
     s = engine_at(w.engines, instance)
-    clock, queues = s.engine[0].clock, s.engine[0].queues
-    num_unfinished = queues.num_running + queues.num_waiting + s.engine[0].kv_transfers.num_holding
-    if clock.num_batches > 0 or (num_unfinished > 0 and not queues.is_blocked):
+    clock = s.engine[0].clock
+    if clock.num_batches > 0 or (has_work(s) and not s.engine[0].queues.is_blocked):
         return clock.now_us
-    event_us = earlier(next_deadline_us(s), next_kv_event_us(s))
-    if queues.first_pending != dt.NEVER:
-        queued_us = s.requests[queues.first_pending].queued_us
-        event_us = queued_us if event_us == NEVER else min(event_us, queued_us)
+    event_us = next_event_us(s)
     return NEVER if event_us == NEVER else max(clock.now_us, event_us)
 
 

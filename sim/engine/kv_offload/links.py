@@ -2,8 +2,12 @@
 
 A job starts when it is handed over and its link is free, and n blocks take n times as long as one, rounded half to
 even. Loads are handed over when the step that orders them begins, stores when the next step is scheduled, so that they
-do not delay tokens. What a step must wait for is handed over before it (vllm 0.32.0
-distributed/kv_transfer/kv_connector/v1/offloading/worker.py).
+do not delay tokens. What a step must wait for is handed over before it. A step's end tells of what has ended by then.
+
+With async scheduling a step is launched while the one before is on the device. Stores read what that one writes, and
+loads come behind the step that orders them, as both wait for what was launched before; a step tells of what had ended
+when it was launched (vllm 0.32.0 distributed/kv_transfer/kv_connector/v1/offloading/worker.py,
+v1/kv_offload/cpu/gpu_worker.py:transfer_async, v1/worker/gpu/kv_connector.py:post_forward).
 """
 
 from __future__ import annotations
@@ -91,13 +95,62 @@ def hand_over_at_once(s: State, job: int, now_us: int) -> None:
     start(s, STORE, job, now_us)
 
 
-@phase
-def take_ended(s: State, direction: int, now_us: int) -> int:
-    """Take the first transfer off a link if it has ended by now; return it, 0 where there is none."""
+@part
+def written_us(s: State) -> int:
+    """Return when the device has written all that was launched so far: now, where nothing is in flight."""
+    return max(s.engine[0].clock.now_us, s.engine[0].clock.device_free_us)
+
+
+@part
+def first_untold(s: State, direction: int) -> int:
+    """Return the first transfer on a link that no batch tells of, 0 where there is none."""
     link = s.kv_links[direction]
     job = link.first_job
-    if job == 0 or s.kv_jobs[job].end_us == NEVER or s.kv_jobs[job].end_us > now_us:
+    for _ in range(link.num_told - link.num_taken):
+        job = s.kv_jobs[job].next
+    return job
+
+
+@phase
+def tell(s: State, batch: int, by_us: int) -> None:
+    """Let a batch's results tell of all transfers that have ended by a time."""
+    for direction in (LOAD, STORE):
+        link, job = s.kv_links[direction], first_untold(s, direction)
+        while job != 0 and s.kv_jobs[job].end_us != NEVER and s.kv_jobs[job].end_us <= by_us:
+            link.num_told += 1
+            job = s.kv_jobs[job].next
+    s.batches[batch].num_told_loads = s.kv_links[LOAD].num_told
+    s.batches[batch].num_told_stores = s.kv_links[STORE].num_told
+
+
+@part
+def tells_of(s: State, batch: int, direction: int) -> bool:
+    """Return whether the results of a batch in flight tell of a transfer in a direction."""
+    b = s.batches[batch]
+    num_told = b.num_told_loads if direction == LOAD else b.num_told_stores
+    return num_told > s.kv_links[direction].num_taken
+
+
+@part
+def tells(s: State, batch: int) -> bool:
+    """Return whether the results of a batch in flight tell of any transfer."""
+    return tells_of(s, batch, LOAD) or tells_of(s, batch, STORE)
+
+
+@part
+def has_jobs(s: State) -> bool:
+    """Return whether any transfer is ordered or under way, or has ended and nobody knows."""
+    return s.kv_links[LOAD].first_job != 0 or s.kv_links[STORE].first_job != 0
+
+
+@phase
+def take_ended(s: State, direction: int, batch: int) -> int:
+    """Take the first transfer off a link if a batch tells of its end; return it, 0 where there is none."""
+    link = s.kv_links[direction]
+    job = link.first_job
+    if not tells_of(s, batch, direction):
         return 0
+    link.num_taken += 1
     link.first_job = s.kv_jobs[job].next
     if link.first_job == 0:
         link.last_job = 0
@@ -116,8 +169,8 @@ def drop_job(s: State, job: int) -> None:
 
 @part
 def end_of_first(s: State, direction: int) -> int:
-    """Return when the first transfer on a link ends, NEVER where none is under way."""
-    job = s.kv_links[direction].first_job
+    """Return when the first transfer on a link ends that no batch tells of, NEVER where none is under way."""
+    job = first_untold(s, direction)
     return NEVER if job == 0 else s.kv_jobs[job].end_us
 
 

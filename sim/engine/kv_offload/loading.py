@@ -111,11 +111,11 @@ def promote_loaded(s: State, request: int) -> None:
 
 
 @phase
-def report_loads(s: State, now_us: int) -> int:
-    """Tell requests that have their blocks by now; return how many transfers that were."""
+def report_loads(s: State, batch: int, now_us: int) -> int:
+    """Tell requests that have their blocks, by a batch's results; return how many transfers that were."""
     kv, num = s.engine[0].kv_offload, 0
     while True:
-        job = take_ended(s, LOAD, now_us)
+        job = take_ended(s, LOAD, batch)
         if job == 0:
             return num
         num += 1
@@ -126,6 +126,7 @@ def report_loads(s: State, now_us: int) -> int:
             kv.num_evictable += 1
             chunk = s.chunks[chunk].next_of_job
         s.engine[0].totals.kv_load_wait_us += now_us - j.ordered_us
+        s.transfers[j.request].load_wait_us += now_us - j.ordered_us
         if s.requests[j.request].status == WAITING_FOR_REMOTE_KVS:
             s.transfers[j.request].is_received = 1
             s.engine[0].kv_transfers.num_ready += 1

@@ -16,8 +16,11 @@ from sim.engine.kv_offload.links import (
     flush_request,
     hand_over,
     hand_over_at_once,
+    has_jobs,
     put_on_link,
     take_ended,
+    tell,
+    written_us,
 )
 from sim.engine.kv_offload.loading import note_loaded, report_loads
 from sim.engine.kv_offload.tier import REFUSED, offer, use_in_reverse
@@ -91,16 +94,20 @@ def depart(s: State, request: int, num_computed_tokens: int) -> None:
     d = s.departed[kv.num_departed]
     kv.num_departed += 1
     d.request, d.private_start, d.num_blocks = request, r.private_start, r.num_tokens // settings.block_size
-    d.slot = r.slot if end > t.next_stored_block else NEVER
+    d.slot, d.gives_row = r.slot if end > t.next_stored_block else NEVER, 0
     d.first_block, d.end_block = t.next_stored_block, end
 
 
 @part
-def keep_row(s: State, slot: int) -> None:
-    """Take back the row of the block table that a request has just given up: its last offer needs it."""
+def keep_row(s: State, request: int, slot: int) -> None:
+    """Take back the row of the block table that a request has just given up, if it has: its last offer needs it."""
     queues, kv = s.engine[0].queues, s.engine[0].kv_offload
-    if kv.num_departed > 0 and slot != NEVER and s.departed[kv.num_departed - 1].slot == slot:
+    if s.requests[request].slot != NEVER or slot == NEVER or kv.num_departed == 0:
+        return
+    d = s.departed[kv.num_departed - 1]
+    if d.slot == slot:
         queues.num_free_slots -= 1
+        d.gives_row = 1
 
 
 # -- what a step does -----------------------------------------------------------------------------------------
@@ -112,7 +119,7 @@ def begin_orders(s: State) -> None:
     kv, now_us = s.engine[0].kv_offload, s.engine[0].clock.now_us
     kv.first_new = kv.last_new = kv.num_new_loads = kv.num_new_stores = kv.num_flushed = 0
     kv.flushed_us = now_us
-    hand_over(s, STORE, now_us)
+    hand_over(s, STORE, written_us(s))
 
 
 @part
@@ -152,6 +159,7 @@ def offer_computed(s: State, batch: int) -> None:
         r, t = s.requests[request], s.transfers[request]
         first = t.next_stored_block
         end = min(entry.computed + entry.num_tokens, r.num_prompt_tokens) // settings.block_size
+        end = min(end, r.num_blocks)  # a prompt that no front end has cut has more than it can get
         if end <= first:
             continue
         for i in range(first, end):
@@ -193,12 +201,13 @@ def offer_left(s: State, batch: int) -> None:
         job = offer(s, d.request, d.private_start, d.slot, d.first_block, num)
         if job > 0:
             if fence_departed(s, job, step):
-                hand_over_at_once(s, job, s.engine[0].clock.now_us)
+                hand_over_at_once(s, job, written_us(s))
                 flush(s, job, step)
             else:
                 put_on_link(s, STORE, job)
-        s.free_slots[queues.num_free_slots] = d.slot
-        queues.num_free_slots += 1
+        if d.gives_row:
+            s.free_slots[queues.num_free_slots] = d.slot
+            queues.num_free_slots += 1
     for k in range(kv.num_departed):
         use_in_reverse(s, s.departed[k].private_start, s.departed[k].num_blocks)
     kv.num_departed = 0
@@ -206,7 +215,7 @@ def offer_left(s: State, batch: int) -> None:
 
 @phase
 def end_orders(s: State, batch: int) -> None:
-    """Order the stores of a step that has been scheduled, find out what it waits for, and hand its loads over."""
+    """Order the stores of a step that has been scheduled, and find out what it waits for and what it tells of."""
     current, totals, kv = s.engine[0].current_step, s.engine[0].totals, s.engine[0].kv_offload
     note_all_given(s, batch)
     for i in range(current.num_preempted):
@@ -215,24 +224,26 @@ def end_orders(s: State, batch: int) -> None:
     offer_computed(s, batch)
     if kv.num_departed > 0:
         offer_left(s, batch)
-    hand_over(s, LOAD, kv.flushed_us)
     totals.num_kv_flushes += kv.num_flushed
-    totals.kv_flush_wait_us += kv.flushed_us - s.engine[0].clock.now_us
+    totals.kv_flush_wait_us += max(0, kv.flushed_us - written_us(s))
+    if s.engine[0].settings.async_scheduling:
+        tell(s, batch, kv.flushed_us)
+    else:
+        hand_over(s, LOAD, kv.flushed_us)
 
 
 @phase
 def keeps_still(s: State) -> bool:
     """Return whether equal decode steps may be taken at once: none orders, ends or waits for a transfer."""
     settings, queues = s.engine[0].settings, s.engine[0].queues
-    if s.kv_links[LOAD].first_job != 0 or s.kv_links[STORE].first_job != 0:
+    if has_jobs(s) or s.engine[0].kv_offload.num_departed > 0:
         return False
     kv = s.engine[0].kv_transfers
-    if s.engine[0].kv_offload.num_departed > 0 or (
-        kv.num_ready > 0 and queues.num_running < settings.max_num_seqs
-    ):
+    if kv.num_deferred > 0 or (kv.num_ready > 0 and queues.num_running < settings.max_num_seqs):
         return False
     for i in range(queues.num_running):
-        num_full = s.requests[s.running[i]].num_prompt_tokens // settings.block_size
+        r = s.requests[s.running[i]]
+        num_full = min(r.num_prompt_tokens // settings.block_size, r.num_blocks)
         if s.transfers[s.running[i]].next_stored_block < num_full:
             return False
     return True
@@ -246,12 +257,14 @@ def know_blocks_of_running(s: State) -> None:
 
 
 @phase
-def report_transfers(s: State, now_us: int) -> None:
-    """Take in which transfers have ended by the end of a step."""
+def report_transfers(s: State, batch: int, now_us: int) -> None:
+    """Take in which transfers have ended: by the end of the step, of an async engine by its launch."""
     kv = s.engine[0].kv_offload
-    kv.num_reported = report_loads(s, now_us)
+    if not s.engine[0].settings.async_scheduling:
+        tell(s, batch, now_us)
+    kv.num_reported = report_loads(s, batch, now_us)
     while True:
-        job = take_ended(s, STORE, now_us)
+        job = take_ended(s, STORE, batch)
         if job == 0:
             return
         kv.num_reported += 1

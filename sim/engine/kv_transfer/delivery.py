@@ -104,6 +104,6 @@ def keeps_blocks(s: State, request: int) -> bool:
 def keeps_state_for_jumps(s: State) -> bool:
     """Return whether equal steps may be taken at once: none brings news, and no request that is ready could join."""
     kv, settings, queues = s.engine[0].kv_transfers, s.engine[0].settings, s.engine[0].queues
-    if kv.num_applied < kv.num_delivered:
+    if kv.num_applied < kv.num_delivered or kv.num_deferred > 0:
         return False
     return kv.num_ready == 0 or queues.num_running >= settings.max_num_seqs

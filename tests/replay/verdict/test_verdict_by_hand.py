@@ -57,6 +57,8 @@ def outcomes_of(
         num_preemptions=np.zeros(n, np.int64),
         preempted_us=np.zeros(n, np.int64),
         num_cached_tokens=np.full(n, cached),
+        num_loaded_tokens=np.full(n, -1),
+        load_wait_us=np.full(n, -1),
     )
 
 

@@ -1,0 +1,128 @@
+"""The second KV tier in a run's document: what went there, what came back, hits by tier, and how long it took."""
+
+from __future__ import annotations
+
+from typing import TypedDict
+
+import numpy as np
+from numpy.typing import NDArray
+
+from replay.distribution import Distribution, distribution
+from sim import EngineConfig, Int64s, Outcomes, Totals
+
+TIERS = {"gpu": "the GPU's prefix cache", "cpu": "host memory", "gpu+cpu": "both"}
+"""Values of the trace's column ``cached_from``."""
+
+
+class KvOffload(TypedDict):
+    """The second KV tier, in blocks; ``hit_frac``: prompt tokens that came back from it, of all that were scheduled.
+
+    ``rules``: engine.kv_offloading. ``gpu_hit_frac``: prompt tokens found in the GPU's prefix cache, likewise.
+    ``num_thrashings``: blis: blocks that came back less than 1 ms after they had left. The rest is native's:
+    ``num_loads`` and ``num_stores``: transfers; ``load_wait_us``: of all requests together, from asking for blocks to
+    being told that they are there; ``load_us``: the same of each request that loaded; ``num_flushes`` and
+    ``flush_wait_us``: stores that a step had to wait for, and how long steps did. ``stored_bytes`` and
+    ``loaded_bytes``: in all layers, on all GPUs; None where no model is named.
+    """
+
+    rules: str
+    num_offloaded_blocks: int
+    num_reloaded_blocks: int
+    num_thrashings: int
+    hit_frac: float | None
+    gpu_hit_frac: float | None
+    num_loads: int
+    num_stores: int
+    load_wait_us: int
+    load_us: Distribution
+    num_flushes: int
+    flush_wait_us: int
+    stored_bytes: int | None
+    loaded_bytes: int | None
+
+
+def summarize_kv_offload(
+    moved: Totals,
+    outcomes: Outcomes,
+    rows: Int64s,
+    *,
+    prompt_tokens: Int64s,
+    engine: EngineConfig | None,
+    block_bytes: int | None = None,
+) -> KvOffload | None:
+    """Return what went to the second tier and came back; None without one. A block that came back is a prompt's, whole.
+
+    ``rows``: the requests that are counted. ``block_bytes``: of a block, in all layers on all GPUs, None: not known.
+    """
+    if engine is None or not engine.has_cpu_tier:
+        return None
+    scheduled = rows[outcomes.scheduled_us[rows] >= 0]
+    num_tokens = float(prompt_tokens[scheduled].sum())
+    num_found = float(outcomes.num_cached_tokens[scheduled].sum())
+    is_native = engine.has_native_offloading
+    num_back = moved.num_kv_loaded_tokens if is_native else moved.num_kv_reloads * engine.block_size
+    waits = outcomes.load_wait_us[rows].astype(np.float64)
+    return KvOffload(
+        rules=engine.kv_offloading,
+        num_offloaded_blocks=moved.num_kv_offloads,
+        num_reloaded_blocks=moved.num_kv_reloads,
+        num_thrashings=moved.num_kv_thrashings,
+        hit_frac=_ratio(num_back, num_tokens),
+        gpu_hit_frac=_ratio(max(num_found - num_back, 0.0), num_tokens),
+        num_loads=moved.num_kv_loads,
+        num_stores=moved.num_kv_stores,
+        load_wait_us=moved.kv_load_wait_us,
+        load_us=distribution(waits[outcomes.num_loaded_tokens[rows] > 0]),
+        num_flushes=moved.num_kv_flushes,
+        flush_wait_us=moved.kv_flush_wait_us,
+        stored_bytes=None if block_bytes is None else moved.num_kv_offloads * block_bytes,
+        loaded_bytes=None if block_bytes is None else moved.num_kv_reloads * block_bytes,
+    )
+
+
+def _ratio(part: float, whole: float) -> float | None:
+    return part / whole if whole else None
+
+
+def cached_from(outcomes: Outcomes) -> NDArray[np.object_]:
+    """Return where each request's cached tokens were found: a key of TIERS, "" where none were."""
+    loaded = outcomes.num_loaded_tokens > 0
+    on_gpu = outcomes.num_cached_tokens > np.maximum(outcomes.num_loaded_tokens, 0)
+    found = np.full(len(loaded), "", object)
+    found[on_gpu], found[loaded], found[on_gpu & loaded] = "gpu", "cpu", "gpu+cpu"
+    return found
+
+
+# -- texts ----------------------------------------------------------------------------------------------------
+
+
+def hits_by_tier(tier: KvOffload) -> str:
+    """Return which share of prompt tokens was found where."""
+    return f"{_percent(tier['gpu_hit_frac'])} GPU, {_percent(tier['hit_frac'])} host memory"
+
+
+def offload_text(tier: KvOffload) -> str:
+    """Return what went to the second tier and came back, and how long that was waited for."""
+    hits = _percent(tier["hit_frac"])
+    if tier["rules"] == "blis":
+        return (
+            f"{tier['num_offloaded_blocks']:,} blocks left the GPU, {tier['num_reloaded_blocks']:,} came back "
+            f"({hits} of prompt tokens)"
+        )
+    waited = tier["load_wait_us"] / max(tier["num_loads"], 1) / 1e3
+    flushed = (
+        f"; steps waited {tier['flush_wait_us'] / 1e3:,.1f} ms for stores" if tier["num_flushes"] else ""
+    )
+    return (
+        f"{tier['num_offloaded_blocks']:,} blocks{_size(tier['stored_bytes'])} stored, "
+        f"{tier['num_reloaded_blocks']:,}{_size(tier['loaded_bytes'])} loaded in "
+        f"{tier['num_loads']:,} loads ({hits} of prompt tokens), each waited for {waited:,.1f} ms{flushed}"
+    )
+
+
+def _size(num_bytes: int | None) -> str:
+    return "" if num_bytes is None else f" ({num_bytes / 2**30:,.1f} GiB)"
+
+
+def _percent(value: float | None) -> str:
+    return "-" if value is None else f"{value:.1%}"

@@ -40,7 +40,8 @@ from tests.docs.pages import (
     script_of,
 )
 from tests.docs.reference import PAGES, Command
-from tests.docs.warm import warm_vtwin
+from tests.docs.warm import PYTHON, warm_vtwin
+from tests.examples import THOROUGH
 
 PATIENCE_S = 240  # for a whole page, the first compilation of the engine included
 PORTS = (8000, 8010, 8020)  # what the pages say; free ones stand in for them
@@ -69,7 +70,7 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 def test_the_code_of_a_page_runs_and_prints_what_the_page_says(
     page: Path, tmp_path: Path, programs: Path
 ) -> None:
-    script, expected = script_of(page, blocks_of(page))
+    script, expected = script_of(page, blocks_of(page), **({} if THOROUGH else {"python": PYTHON}))
     (tmp_path / "traces").symlink_to(ROOT / "traces")  # pages say traces/samples, as in the project's folder
     code, shown = run_script(at_free_ports(script), tmp_path, programs=programs)
     at = (tmp_path / ".at").read_text().strip()

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import fields
 from typing import Any
 
-from sim import Simulation, Status, simulate
+from sim import Simulation, Status, Step, simulate
 from tests.conformance.recording import Recording
 from tests.conformance.ways import difference_of_jumps
+
+NAMES = tuple(field.name for field in fields(Step))
 
 
 def as_recorded(simulation: Simulation, *, has_blocks: bool) -> list[dict[str, Any]]:
     """Return the engine's steps under the recordings' keys."""
     steps = []
     for step in simulation.steps():
-        row = {key: value for key, value in asdict(step).items() if value is not None}
+        row = {name: value for name in NAMES if (value := getattr(step, name)) is not None}
         row["sched"] = [list(entry) for entry in step.sched]
         for name in ("hits", "loads", "stores"):
             if name in row:

@@ -109,8 +109,12 @@ def commands_of(block: Block) -> list[Command]:
     return commands
 
 
-def script_of(page: Path, blocks: list[Block]) -> tuple[str, dict[str, str]]:
+def script_of(
+    page: Path, blocks: list[Block], *, python: str = f"{shlex.quote(sys.executable)} -P -"
+) -> tuple[str, dict[str, str]]:
     """Return a bash script that runs the blocks, and what each file under ``.printed/`` must then hold.
+
+    ``python``: a command that runs the Python on its stdin.
 
     The script writes the place that it is at into ``.at``, so that a failure can be located.
     """
@@ -127,7 +131,7 @@ def script_of(page: Path, blocks: list[Block]) -> tuple[str, dict[str, str]]:
         elif block.language == "python":
             script += [
                 _at(page, block.line),
-                f"{shlex.quote(sys.executable)} -P - <<'PYTHON'\n{block.text}PYTHON",
+                f"{python} <<'PYTHON'\n{block.text}PYTHON",
             ]
         elif block.language == "yaml" and (named := FILE_NAME.match(block.text)):
             script += [_at(page, block.line), f"cat > {named[1]} <<'YAML'\n{block.text}YAML"]

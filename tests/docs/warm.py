@@ -1,7 +1,8 @@
 """`python -m tests.docs.warm FOLDER`: a vtwin that has imported all of itself, and forks for each command of a page.
 
-A command is a process of its own all the same, in its caller's folder, with its environment, streams and signals.
-What it lacks is the second of importing and of loading compiled code, which `tests/test_cli.py` and others have.
+A command is a process of its own all the same, in its caller's folder, with its environment, streams and signals, and
+so is a page's Python, read from stdin by `warm-python`. What they lack is the second of importing and of loading
+compiled code, which `tests/test_cli.py` and others have.
 All workers of a run of the tests share one, which takes five CPU seconds to import everything.
 """
 
@@ -16,11 +17,13 @@ import signal
 import socket
 import subprocess
 import sys
+import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 
 ROOT = Path(__file__).parent.parent.parent
 ROOMS = ("traces", "sim", "observe", "replay", "calibrate")
@@ -31,7 +34,7 @@ CALLER = """\
 import json, os, signal, socket, sys
 link = socket.socket(socket.AF_UNIX)
 link.connect({path!r})
-told = json.dumps([sys.argv[1:], os.getcwd(), dict(os.environ)]).encode()
+told = json.dumps([sys.argv, os.getcwd(), dict(os.environ)]).encode()
 socket.send_fds(link, [len(told).to_bytes({prefix}, "big")], [0, 1, 2])
 link.sendall(told)
 for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
@@ -42,14 +45,16 @@ if code < 0:
     os.kill(os.getpid(), -code)
 sys.exit(code)
 """
-"""What stands in for the console script: it sends its arguments and streams, passes signals on, ends as its child."""
+"""What stands in for the console script: it sends its words and streams, passes signals on, ends as its child."""
+PYTHON = "warm-python"
+PROGRAMS = ("vtwin", PYTHON)
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """What a caller wants done: its arguments, folder and environment, and the numbers of its streams here."""
+    """What a caller wants done: its words, folder and environment, and the numbers of its streams here."""
 
-    arguments: list[str]
+    words: list[str]
     folder: str
     environment: dict[str, str]
     streams: list[int]
@@ -57,7 +62,7 @@ class Call:
 
 @contextmanager
 def warm_vtwin(folder: Path) -> Iterator[Path]:
-    """Yield a folder for PATH with a ``vtwin`` that a warm one serves; all processes that name ``folder`` share it.
+    """Yield a folder for PATH with ``PROGRAMS`` that a warm vtwin serves; all processes that name ``folder`` share it.
 
     It ends, and its children with it, when the last of them has left. Who started it waits for that.
     """
@@ -97,10 +102,10 @@ def _started(folder: Path) -> tuple[subprocess.Popen[bytes], int]:
         (folder / name).unlink(missing_ok=True)
     os.mkfifo(folder / "users")
     held = os.open(folder / "users", os.O_RDWR)  # only to write would wait for who reads
-    script = folder / "bin" / "vtwin"
-    script.parent.mkdir(exist_ok=True)
-    script.write_text(CALLER.format(python=sys.executable, path=str(folder / "socket"), prefix=PREFIX))
-    script.chmod(0o755)
+    (folder / "bin").mkdir(exist_ok=True)
+    for script in (folder / "bin" / name for name in PROGRAMS):
+        script.write_text(CALLER.format(python=sys.executable, path=str(folder / "socket"), prefix=PREFIX))
+        script.chmod(0o755)
     command = [sys.executable, "-m", "tests.docs.warm", str(folder)]
     server = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
     assert server.stdout is not None
@@ -237,7 +242,20 @@ def become(call: Call) -> None:
     os.chdir(call.folder)
     os.environ.clear()
     os.environ.update(call.environment)
-    sys.argv = ["vtwin", *call.arguments]
+    sys.argv = [Path(call.words[0]).name, *call.words[1:]]
+
+
+def run_stdin() -> int:
+    """Run the Python on stdin as a program of its own, its folder not on the path; return the exit code."""
+    sys.modules["__main__"] = main_module = ModuleType("__main__")
+    try:
+        exec(compile(sys.stdin.read(), "<stdin>", "exec"), main_module.__dict__)  # noqa: S102  a page of this project
+    except SystemExit as end:
+        return end.code if isinstance(end.code, int) else int(end.code is not None)
+    except BaseException:
+        traceback.print_exc()
+        return 1
+    return 0
 
 
 def main() -> int:
@@ -251,7 +269,7 @@ def main() -> int:
     if call is None:
         return 0
     become(call)
-    return vtwin.main()
+    return run_stdin() if sys.argv[0] == PYTHON else vtwin.main()
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from sim.cluster.results.finished import ClusterSimulation
 from sim.cluster.simulation import simulate_cluster
 from sim.cluster.transfer.config import Disaggregation
 from sim.cluster.work import ClusterWork
-from tests.conformance.compare import difference_of_steps
+from tests.conformance.compare import NAMES, difference_of_steps
 from tests.conformance.conventions import DEFAULTS
 from tests.conformance.recording import SETTINGS, dense_hashes, read_json_lines
 
@@ -91,7 +91,7 @@ def steps_of(run: ClusterSimulation, number: int, *, has_blocks: bool) -> list[d
     """Return an engine's steps under the recordings' keys."""
     steps = []
     for step in run.instances[number].written.steps():
-        row = {key: value for key, value in asdict(step).items() if value is not None}
+        row = {name: value for name in NAMES if (value := getattr(step, name)) is not None}
         row["sched"] = [list(entry) for entry in step.sched]
         row["hits"] = [list(hit) for hit in step.hits]
         if has_blocks:

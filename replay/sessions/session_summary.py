@@ -186,8 +186,8 @@ def session_lines(sessions: SessionsSummary) -> list[str]:
         terms.append(("", f"prompt tokens: {cached}, {sessions['recomputed_frac']:.1%} computed again"))
     if (hours := sessions["gpu_hours_per_session"]) is not None:
         cost = sessions["cost_per_session"]
-        priced = "" if cost is None else f", a cost of {four_digits(cost)}"
-        terms.append(("", f"{four_digits(hours)} GPU-hours a session{priced}"))
+        priced = "" if cost is None else f", a cost of {cost:.3g}"
+        terms.append(("", f"{hours:.3g} GPU-hours a session{priced}"))
     for place, each in enumerate(sessions["slowest"][:MOST_SHOWN]):
         took, waited = _seconds(each["duration_us"]), _seconds(each["model_us"])
         name = terminal(each["session_id"])

@@ -118,6 +118,11 @@ FLAGS: Final[Mapping[str, KnownFlag]] = {
     "config": _told("not read; give its flags on the command line"),
     # refused: the schedule would be another than the simulated one
     "prefill-schedule-interval": _refused("prefills are simulated in every step", "1"),
+    "mamba-block-size": _refused(
+        "a state is kept at the end of each block of the attention layers; block_size of a state group in "
+        "engine.kv_cache_groups says another distance"
+    ),
+    "prefix-match-unit": _refused("prefix hits end where whole blocks of all KV cache groups end"),
     "scheduler-cls": _refused("a scheduler of your own is not simulated"),
     "runner": _refused("only generation is simulated", "auto", "generate"),
     "task": _refused("only generation is simulated", "auto", "generate"),
@@ -138,6 +143,9 @@ FLAGS: Final[Mapping[str, KnownFlag]] = {
         "images, audio and video are prompt tokens that can be cut anywhere", kind="switch"
     ),
     "disable-hybrid-kv-cache-manager": _engine("disable_hybrid_kv_cache_manager", "switch"),
+    "mamba-cache-mode": _told(
+        "states are kept at block ends where prefixes are cached, and nowhere else: as vLLM sets it, whatever is given"
+    ),
     "disable-sliding-window": _told("the config.json's window is followed; cut it there", kind="switch"),
     "kv-cache-memory-bytes": _told("it sets how many blocks there are: num_gpu_blocks says it to the twin"),
     "kv-transfer-config": _told(

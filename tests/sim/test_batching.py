@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sim import Blackbox, EngineConfig, InvalidConfig, Status, simulate
-from sim.cluster.config import ClusterConfig, Pool
-from sim.cluster.transfer.config import Disaggregation
+from sim.cluster.cluster_config import ClusterConfig, Pool
+from sim.cluster.transfer.disaggregation_config import Disaggregation
 from tests.examples import examples
 from tests.sim.other_batching import REFERENCES
 from tests.sim.strategies import Case, assert_same_outcomes, cases, requests_of

@@ -14,11 +14,11 @@ from replay.twin.config_write import dump_config
 from replay.twin.keys.cluster_keys import ADMISSION_NAMES, CLUSTER_KEYS, ROUTING_NAMES
 from replay.twin.twin_config import TwinConfig, load_config, with_cluster
 from sim import Blackbox, EngineConfig
-from sim.cluster.config import ClusterConfig, PipelineLatency, Pool, SnapshotIntervals
+from sim.cluster.cluster_config import ClusterConfig, PipelineLatency, Pool, SnapshotIntervals
 from sim.cluster.gateway.admission import ADMISSION_POLICIES
 from sim.cluster.gateway.flow_config import FlowControl
-from sim.cluster.infrastructure.config import Retries
-from sim.cluster.routing.policies import ROUTING_POLICIES
+from sim.cluster.infrastructure.infrastructure_config import Retries
+from sim.cluster.routing.routing_policies import ROUTING_POLICIES
 from traces.errors import ConfigError
 from vtwin import main
 

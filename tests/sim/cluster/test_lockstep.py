@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sim import Blackbox, EngineConfig, InvalidConfig
-from sim.cluster.config import ClusterConfig, FlowControl, Pool
-from sim.cluster.simulation import simulate_cluster
-from sim.cluster.work import ClusterWork
+from sim.cluster.cluster_config import ClusterConfig, FlowControl, Pool
+from sim.cluster.cluster_simulation import simulate_cluster
+from sim.cluster.cluster_work import ClusterWork
 from tests.examples import examples
 from tests.sim.cluster.test_cluster import alike, keeping_step, rows_of
 from tests.sim.reference import Batch, Reference

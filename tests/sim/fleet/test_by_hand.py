@@ -14,7 +14,7 @@ from sim import InvalidConfig
 from sim.fleet import GpuProfile, Lengths
 from sim.fleet.disaggregated import Transfer, disaggregated_at
 from sim.fleet.sizing import pool_at
-from sim.fleet.slots import simulate_slots
+from sim.fleet.slot_simulation import simulate_slots
 from sim.fleet.split import Splits
 
 LENGTHS = Lengths(input_tokens=np.array([100.0, 300.0]), output_tokens=np.array([10.0, 30.0]))

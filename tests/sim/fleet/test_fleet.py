@@ -15,7 +15,7 @@ from sim.fleet import GpuProfile, Lengths
 from sim.fleet.disaggregated import Transfer, disaggregated_at, sweep_disaggregated
 from sim.fleet.energy import curtail, energy
 from sim.fleet.sizing import Infeasible, Objective, broken, pool_at, size_pool
-from sim.fleet.slots import simulate_slots
+from sim.fleet.slot_simulation import simulate_slots
 from sim.fleet.split import size_split, sweep_thresholds, unbeaten
 
 A100 = GpuProfile(0.008, 0.00065, 8192, 512, 16, 65_536, 128, 2.21, 100.0, 400.0)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from sim.fleet import GpuProfile, Lengths
-from sim.fleet.slots import SlotPool, SlotRun, simulate_slots
+from sim.fleet.slot_simulation import SlotPool, SlotRun, simulate_slots
 
 SECOND = GpuProfile(
     w_s=1.0,

@@ -11,16 +11,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sim.cluster.config import ClusterConfig
+from sim.cluster.cluster_config import ClusterConfig
 from sim.cluster.events import EventRank, plan_event, with_room_for_events
 from sim.cluster.exits import Exit
 from sim.cluster.fleet import Fleet
+from sim.cluster.infrastructure.autoscaling import PoolLoad, Sizing, next_change_us
 from sim.cluster.infrastructure.chance import repair_us, uptime_us
-from sim.cluster.infrastructure.lives import Infrastructure, Life, SizeChange
+from sim.cluster.infrastructure.instance_lives import Infrastructure, Life, SizeChange
 from sim.cluster.infrastructure.nodes import Nodes
 from sim.cluster.infrastructure.restart import Fresh, begin_anew, fresh_caches
-from sim.cluster.infrastructure.sizing import PoolLoad, Sizing, next_change_us
-from sim.cluster.run.changes.removal import (
+from sim.cluster.run.changes.lost_requests import (
     cut_off_transfer,
     forget,
     hand_back,
@@ -32,7 +32,7 @@ from sim.cluster.run.changes.removal import (
     take_in_transfers,
 )
 from sim.cluster.run.changes.to_come import has_events, has_unheard
-from sim.cluster.run.handoff import PREFILL
+from sim.cluster.run.prefill_to_decode import PREFILL
 from sim.cluster.run.world import FOREVER, NEVER, World
 from sim.config import InvalidConfig
 from sim.engine import dtypes as dt

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
-from sim.cluster.infrastructure.config import Autoscaler, Size
+from sim.cluster.infrastructure.infrastructure_config import Autoscaler, Size
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,16 +8,16 @@ from __future__ import annotations
 
 import numpy as np
 
-from sim.cluster.config import ClusterConfig, PipelineLatency
+from sim.cluster.cluster_config import ClusterConfig, PipelineLatency
+from sim.cluster.cluster_work import ClusterWork
 from sim.cluster.exits import NEVER, Exit
 from sim.cluster.gateway.admission import AlwaysAdmit
-from sim.cluster.infrastructure.lives import Infrastructure, Life
+from sim.cluster.infrastructure.instance_lives import Infrastructure, Life
 from sim.cluster.results.finished import ClusterSimulation, Instance, Undone
-from sim.cluster.routing.policies import RoundRobin
-from sim.cluster.work import ClusterWork
+from sim.cluster.routing.routing_policies import RoundRobin
 from sim.config import InvalidConfig, Record
 from sim.engine.state import columns
-from sim.records.results import totals_of
+from sim.records.run_results import totals_of
 from sim.requests import Int64s, Status
 from sim.simulation import Simulation, simulate
 

@@ -7,15 +7,22 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Literal
 
-from sim.cluster.checks import check_choice, check_integer, check_number
 from sim.cluster.gateway.admission import AdmissionPolicy, AlwaysAdmit
 from sim.cluster.gateway.flow_config import FlowControl
-from sim.cluster.infrastructure.config import Autoscaler, Failures, NodePool, Retries, Startup, sizes_of
-from sim.cluster.routing.policies import OwnPolicy, RoundRobin, RoutingPolicy
-from sim.cluster.slo import check_priorities
-from sim.cluster.transfer.config import Disaggregation
+from sim.cluster.infrastructure.infrastructure_config import (
+    Autoscaler,
+    Failures,
+    NodePool,
+    Retries,
+    Startup,
+    sizes_of,
+)
+from sim.cluster.routing.routing_policies import OwnPolicy, RoundRobin, RoutingPolicy
+from sim.cluster.setting_checks import check_choice, check_integer, check_number
+from sim.cluster.slo_classes import check_priorities
+from sim.cluster.transfer.disaggregation_config import Disaggregation
 from sim.config import Compatibility, EngineConfig, InvalidConfig
-from sim.latency.model import LatencyModel
+from sim.latency.latency_model import LatencyModel
 
 Role = Literal["shared", "prefill", "decode"]
 MOST_INSTANCES = 100_000
@@ -106,7 +113,7 @@ class ClusterConfig:
     ``lockstep``: each pool's instances are the data-parallel ranks of one server of a model with experts; they start
     their steps together (``sim/cluster/run/lockstep.py``). ``prefill_routing``: which prefill instance gets a prompt,
     None: by the policy of ``routing``. ``disaggregation`` None: prompts are computed where their answers are.
-    ``flow_control`` None: no gateway queue. ``slo_priorities`` override those of ``sim.cluster.slo``. Under
+    ``flow_control`` None: no gateway queue. ``slo_priorities`` override those of ``sim.cluster.slo_classes``. Under
     ``compatibility`` blis loads are counted as the peer documents them. ``seed``: of every draw of the gateway.
     ``node_pools``: what instances are placed on. ``failures`` None: no instance fails. ``retries`` None: every client
     tries once.

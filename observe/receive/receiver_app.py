@@ -38,7 +38,6 @@ class SpanReceiver:
     windows: Windows
     max_body_bytes: int
     num_posts: int = 0
-    num_refused: int = 0
     reading: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
@@ -64,7 +63,6 @@ async def _traces(request: web.Request) -> web.Response:
         _check_crowd(site)
         body = await _taken(request, site, kind)
     except NotTaken as refusal:
-        site.num_refused += 1
         headers = _RETRY_AFTER if refusal.code == UNAVAILABLE else None
         response = web.Response(
             body=failure(kind, refusal),

@@ -9,7 +9,6 @@ from sim.cluster.setting_checks import check_choice, check_flag, check_integer, 
 from sim.config import InvalidConfig
 
 Decider = Literal["always", "never", "prefix-threshold"]
-DECIDERS: tuple[Decider, ...] = ("always", "never", "prefix-threshold")
 
 MOST_GBPS = 1e6
 """A bandwidth above it is no bandwidth."""

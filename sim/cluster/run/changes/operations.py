@@ -451,7 +451,6 @@ class Operations:
         """Return what a pool has to do."""
         ready = [slot for slot in self._slots_of(pool) if self.slots[slot].state == READY]
         loads, in_flight = self.world.loads, self.world.fleet.instances["num_in_flight"]
-        draining = [slot for slot in self._slots_of(pool) if self.slots[slot].state == DRAINING]
         return PoolLoad(
             waiting=tuple(int(loads["num_waiting"][slot]) for slot in ready),
             running=tuple(int(loads["num_running"][slot]) for slot in ready),
@@ -459,7 +458,6 @@ class Operations:
             kv=tuple(float(loads["kv_usage"][slot]) for slot in ready),
             num_coming=self._num_meant(pool) - len(ready),
             num_queued=int(self.world.queue.counts[0].num_queued) + int(self.world.loop[0].num_in_transit),
-            num_left=int(sum(in_flight[slot] for slot in draining)),
         )
 
     def _goes_on(self, time_us: int) -> bool:

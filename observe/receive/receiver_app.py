@@ -28,6 +28,7 @@ from traces.strict.tell import tell
 MOST_POSTS: Final = 32
 """At a time: the bodies of so many are in memory. A sender beyond tries again, as OTLP wants it."""
 BODY_PATIENCE_S: Final = 30.0
+"""For a whole body: a sender that stops half way holds a place that others wait for."""
 _RETRY_AFTER: Final = {"Retry-After": "5"}
 
 

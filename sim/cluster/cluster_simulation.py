@@ -47,7 +47,7 @@ def simulate_cluster(
         raise InvalidConfig(f"until_us: got {until_us}, expected an integer >= 1")
     if config.lockstep and work.clients is not None:
         raise InvalidConfig(
-            "lockstep: got true with clients that wait for answers, expected requests with times of their own"
+            "lockstep: cannot be combined with clients that wait for answers, expected requests with times of their own"
         )
     is_watched = records_decisions or points is not None
     if forced is None and not is_watched and is_direct(work, config):

@@ -337,7 +337,7 @@ def pools_of(*roles: str, engine: EngineConfig = ENGINE) -> tuple[Pool, ...]:
         (
             pools_of("prefill", "decode", engine=replace(ENGINE, num_cpu_blocks=10)),
             {"disaggregation": LINK},
-            "engine.num_cpu_blocks: got 10 in a prefill pool",
+            "engine.num_cpu_blocks: 10 cannot be combined with a prefill pool",
         ),
     ],
 )

@@ -18,7 +18,7 @@ COPY --from=build /opt/vtwin /opt/vtwin
 RUN useradd --create-home vtwin && mkdir /work && chown vtwin /work
 USER vtwin
 # On an x86-64 this loads what is there, and shows that it can be. On another machine it compiles, for this user.
-RUN /opt/vtwin/bin/python -c "from sim.cluster.ready import compile_everything; compile_everything()"
+RUN /opt/vtwin/bin/python -c "from sim.cluster.cluster_ready import compile_everything; compile_everything()"
 ENV PATH=/opt/vtwin/bin:$PATH
 WORKDIR /work
 ENTRYPOINT ["vtwin"]

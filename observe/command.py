@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 EXIT_NEGATIVE = 1
 EXIT_INTERRUPTED = 130
+"""128 and SIGINT's number, as shells have it."""
 
 
 def observe_once(

@@ -138,7 +138,7 @@ def _check_options(planned: Plan, options: SimulationOptions) -> None:
         ("--operator-times", options.operator_times or None),
     ):
         if given is not None:
-            raise ConfigError(f"{name}: got it with a cluster, expected one server: not recorded there yet")
+            raise ConfigError(f"{name}: cannot be combined with a cluster yet, expected one server")
     if options.decisions is not None:
         from replay.cluster.decisions import check_can_write
 

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
         in_the_way_of_offloading,
     )
     from sim.engine.state import State, rows_taken
+    from sim.engine_ready import compile_engine, is_compiled
     from sim.kv_cache_groups import (
         WITH_ONE_GROUP_ONLY,
         GroupKind,
@@ -40,10 +41,9 @@ if TYPE_CHECKING:
         Roofline,
         StepBatch,
     )
-    from sim.ready import compile_engine, is_compiled
     from sim.records.histograms import Histogram
     from sim.records.itl import InterTokenLatencies
-    from sim.records.results import EngineRecord, Totals, View, step_times_of
+    from sim.records.run_results import EngineRecord, Totals, View, step_times_of
     from sim.records.stack_distances import count_distances
     from sim.records.steps import Step
     from sim.requests import UNKNOWN_LIMIT, Int64s, Outcomes, Requests, Status
@@ -120,7 +120,7 @@ _HOMES = {
     "DEFAULT_VERSION": "sim.versions",
     "Engine": "sim.resumable",
     "EngineConfig": "sim.config",
-    "EngineRecord": "sim.records.results",
+    "EngineRecord": "sim.records.run_results",
     "Extended": "sim.latency",
     "GroupKind": "sim.kv_cache_groups",
     "Histogram": "sim.records.histograms",
@@ -144,17 +144,17 @@ _HOMES = {
     "Status": "sim.requests",
     "Step": "sim.records.steps",
     "StepBatch": "sim.latency",
-    "Totals": "sim.records.results",
+    "Totals": "sim.records.run_results",
     "UNBOUNDED": "sim.config",
     "UNKNOWN_LIMIT": "sim.requests",
-    "View": "sim.records.results",
+    "View": "sim.records.run_results",
     "all_versions": "sim.versions",
-    "compile_engine": "sim.ready",
+    "compile_engine": "sim.engine_ready",
     "engine_defaults": "sim.versions",
     "faults_of": "sim.kv_cache_groups",
     "most_blocks_of": "sim.kv_cache_groups",
     "WITH_ONE_GROUP_ONLY": "sim.kv_cache_groups",
-    "is_compiled": "sim.ready",
+    "is_compiled": "sim.engine_ready",
     "has_native_offloading": "sim.versions",
     "in_the_way_of_offloading": "sim.config",
     "is_known": "sim.versions",
@@ -164,7 +164,7 @@ _HOMES = {
     "rules_of": "sim.versions",
     "count_distances": "sim.records.stack_distances",
     "simulate": "sim.simulation",
-    "step_times_of": "sim.records.results",
+    "step_times_of": "sim.records.run_results",
 }
 
 

@@ -312,7 +312,7 @@ def _check_pipeline(config: EngineConfig) -> None:
     got = f"pipeline_parallel_size: got {config.pipeline_parallel_size}"
     if config.num_speculative_tokens:
         raise InvalidConfig(
-            f"{got} with num_speculative_tokens, expected 1: the two are not simulated together"
+            "pipeline_parallel_size: cannot be combined with num_speculative_tokens, expected 1 or no drafts"
         )
     if config.compatibility == "blis":
         raise InvalidConfig(f"{got} with compatibility blis, expected 1: it has no stages")
@@ -396,7 +396,7 @@ def _check_offloading(config: EngineConfig) -> None:
             for each in (value, needed)
         )
         raise InvalidConfig(
-            f"kv_offloading: got native with {name} {shown}, expected {expected}: the two are not simulated together"
+            f"kv_offloading: native cannot be combined with {name} {shown}, expected {expected}"
         )
 
 
@@ -412,7 +412,7 @@ def _check_groups(config: EngineConfig) -> None:
         value = getattr(config, name)
         if value != off:
             raise InvalidConfig(
-                f"kv_cache_groups: got groups with {name} {value}, expected {off}: the two are not simulated together"
+                f"kv_cache_groups: groups cannot be combined with {name} {value}, expected {off}"
             )
 
 

@@ -22,8 +22,8 @@ from sim.engine.initial_state import (
 from sim.engine.run import NEEDS_ROOM, run
 from sim.engine.state import State, columns, with_fresh_rows, with_rows_of
 from sim.jit.references import Table, point_to, table_of
-from sim.latency.model import LatencyModel
-from sim.records.results import EngineRecord, View, outcomes_of, view_of
+from sim.latency.latency_model import LatencyModel
+from sim.records.run_results import EngineRecord, View, outcomes_of, view_of
 from sim.requests import Int64s, Outcomes, Requests
 
 FOREVER = 1 << 62

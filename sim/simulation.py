@@ -15,11 +15,11 @@ from sim.engine.initial_state import with_more_room
 from sim.engine.state import State
 from sim.latency import Blackbox
 from sim.latency.batch import StepBatch
-from sim.latency.model import LatencyModel
-from sim.memory import CACHE_LINE
+from sim.latency.latency_model import LatencyModel
+from sim.paged_memory import CACHE_LINE
 from sim.records.histograms import Histogram
 from sim.records.itl import InterTokenLatencies
-from sim.records.results import (
+from sim.records.run_results import (
     EngineRecord,
     Totals,
     batch_sizes_of,

@@ -10,10 +10,10 @@ import subprocess
 import sys
 
 from sim import compile_engine
-from sim.cluster.ready import compile_everything
-from sim.ready import is_compiled
+from sim.cluster.cluster_ready import compile_everything
+from sim.engine_ready import is_compiled
 
-LOOP = "from sim.cluster.ready import compile_loop; compile_loop()"
+LOOP = "from sim.cluster.cluster_ready import compile_loop; compile_loop()"
 COLLECT = ("-m", "pytest", "--collect-only", "-qq")
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ LONGER = {
     "sim/cluster/run/prepare.py:new_world": "one line for each array of a cluster under way",
     "sim/cluster/results/of_world.py:results_of": "one line for each column that a cluster answers with",
     "sim/engine/initial_state.py:first_state": "one line for each array of the compiled engine's state",
-    "sim/records/results.py:outcomes_of": "one line for each column of the outcomes",
+    "sim/records/run_results.py:outcomes_of": "one line for each column of the outcomes",
 }
 """Function: why it may be longer."""
 

@@ -62,7 +62,7 @@ SIM_EXCEPTIONS = {
     },  # the same, in the package
     "sim/cluster/ship.py": {"os", "pathlib", "sys", "tempfile"},  # makes it
     "sim/jit/compile.py": {"hashlib", "os", "pathlib", "sys", "tempfile"},
-    "sim/memory.py": {"mmap"},  # pages of the process, of no file
+    "sim/paged_memory.py": {"mmap"},  # pages of the process, of no file
     "sim/simulation.py": {"time"},
     "sim/cluster/by_events.py": {"time"},
     "sim/jit/references.py": {"llvmlite"},  # what numba writes its code with
@@ -303,6 +303,16 @@ def test_no_folder_holds_more_modules_than_a_glance_takes_in(room: str) -> None:
     modules = [path for path in modules_of(room).values() if path.name != "__init__.py"]
     crowd = Counter(path.parent.relative_to(ROOT).as_posix() for path in modules)
     assert {folder: number for folder, number in crowd.items() if number > MOST_MODULES} == {}
+
+
+QUESTIONS = {"__init__", "cli", "command", "options", "page", "question", "text"}
+"""Names of modules that every folder of a question may have (docs/architecture.md, "File names")."""
+
+
+def test_a_module_is_found_by_its_name_alone() -> None:
+    modules = [path for room in PACKAGES for path in modules_of(room).values() if path.stem not in QUESTIONS]
+    number = Counter(path.stem for path in modules)
+    assert [path.relative_to(ROOT).as_posix() for path in modules if number[path.stem] > 1] == []
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ RUN_METRICS: Final = ("ttft", "tpot", "itl", "e2e")
 """What may be limited. ITL is over all gaps between tokens, the others are over requests."""
 EXAMPLE: Final = "ttft_p99=500ms,tpot_p99=50ms"
 LEAST_S: Final = 1e-6
+"""Times are whole microseconds."""
 _NAME: Final = re.compile(r"(?P<metric>[a-z0-9]+)_(?P<statistic>mean|p(?P<percent>\d{1,2}(\.\d+)?))")
 
 

@@ -33,6 +33,7 @@ PHASE_NAMES = {
     "decode_phase_us": "decode",
 }
 STREAM = 950
+"""Of random numbers; no other draw has it."""
 BASES: dict[Basis, str] = {
     "server": "as the server timed its requests",
     "simulator": "decode as observed; the error up to the first token is divided as the simulator divides that time",

@@ -24,6 +24,7 @@ State = Literal["stable", "unclear", "saturated"]
 LEAST = 20
 """Fewer requests than this show no trend."""
 MOST_BINS, LEAST_IN_BIN = 40, 4
+"""Spans of time, and arrivals in each on average: of short runs fewer spans, so that counts are not all chance."""
 REPLICATES = 1000
 STREAM = 970
 

@@ -20,6 +20,7 @@ MIN_REQUESTS = 40
 OUTLIER = 4.0
 """Residuals count as at most this many of their typical sizes: a preemption is no scatter of steps."""
 ROUNDS = 4
+"""The weights follow from the fit, and the fit from the weights."""
 REPLICATES = 200
 TPOT = LATENCIES.index("tpot_us")
 

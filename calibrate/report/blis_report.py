@@ -22,6 +22,7 @@ METRICS = {"e2e": "e2e_us", "itl": "itl_mean_us", "ttft": "ttft_us"}
 TTFT_THRESHOLD = 0.15
 LEAST_FOR_R = 3
 HIT_TOLERANCE_PP = 5.0
+"""The last three are BLIS's own cut-offs."""
 LIMITATIONS = (
     "Written by vtwin: the simulation is vtwin's, the fields and their definitions are BLIS's.",
     "Percentage errors are of magnitudes; quality labels come from fixed cut-offs and ignore noise.",

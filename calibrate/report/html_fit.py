@@ -8,18 +8,7 @@ from calibrate.fit.beyond import BeyondLoad
 from calibrate.fit.result import Fit
 from calibrate.report import pictures_runs, report_tables
 from calibrate.report.suggested_runs import SuggestedRun
-from traces.pages import (
-    Cell,
-    Code,
-    Figures,
-    PageSection,
-    PageTable,
-    Prose,
-    bold,
-    inline,
-    listed,
-    whisker,
-)
+from traces import pages
 
 LEADS = {
     "blackbox": "A step lasts beta0 + beta1 · prefill tokens + beta2 · decode tokens; a request joins the queue "
@@ -36,37 +25,39 @@ LEADS = {
 }
 
 
-def coefficients(fit: Fit, suggested: tuple[SuggestedRun, ...], beyond: BeyondLoad | None) -> PageSection:
+def coefficients(
+    fit: Fit, suggested: tuple[SuggestedRun, ...], beyond: BeyondLoad | None
+) -> pages.PageSection:
     """Return the coefficients with their intervals, correlations, and what could not be seen."""
     head = ["coefficient", "value", "interval", "from zero", "unit", ""]
-    return PageSection(
+    return pages.PageSection(
         title="Coefficients",
         anchor="coefficients",
         lead=LEADS[fit.model],
         parts=[
-            PageTable(head=head, rows=_rows(fit), align="lrrcnl"),
+            pages.PageTable(head=head, rows=_rows(fit), align="lrrcnl"),
             *_candidates(fit),
             *_blackbox(fit),
             *(part for run in suggested for part in _suggested(run)),
             _correlations(fit),
-            Prose(markup=_told(fit)),
-            *([] if beyond is None else [Prose(markup=f"Note: {beyond.text()}.")]),
+            pages.Prose(markup=_told(fit)),
+            *([] if beyond is None else [pages.Prose(markup=f"Note: {beyond.text()}.")]),
         ],
     )
 
 
-def _rows(fit: Fit) -> list[list[str | Cell]]:
+def _rows(fit: Fit) -> list[list[str | pages.Cell]]:
     """Return a row per coefficient."""
-    rows: list[list[str | Cell]] = []
+    rows: list[list[str | pages.Cell]] = []
     for each in fit.coefficients:
         top = max(each.value, each.high or 0.0)
         drawn = (
-            whisker(each.value, each.low, each.high, ends=(0.0, top or 1.0), mark=0.0)
+            pages.whisker(each.value, each.low, each.high, ends=(0.0, top or 1.0), mark=0.0)
             if each.fitted
             else None
         )
         *cells, unit = report_tables.coefficient_cells(each)
-        rows.append([*cells, Cell(svg=drawn), unit, "" if each.identifiable else each.reason or ""])
+        rows.append([*cells, pages.Cell(svg=drawn), unit, "" if each.identifiable else each.reason or ""])
     return rows
 
 
@@ -90,55 +81,57 @@ def _told(fit: Fit) -> str:
     )
 
 
-def _candidates(fit: Fit) -> list[PageTable]:
+def _candidates(fit: Fit) -> list[pages.PageTable]:
     """Return the table of the models that were compared, if any."""
-    rows: list[list[str | Cell]] = [list(row) for row in report_tables.candidate_rows(fit)]
+    rows: list[list[str | pages.Cell]] = [list(row) for row in report_tables.candidate_rows(fit)]
     caption = f"Models compared on held-out requests. Chosen: {report_tables.choice_text(fit)}."
     return (
-        [PageTable(head=list(report_tables.CANDIDATE_HEAD), rows=rows, align="lrrrl", caption=caption)]
+        [pages.PageTable(head=list(report_tables.CANDIDATE_HEAD), rows=rows, align="lrrrl", caption=caption)]
         if rows
         else []
     )
 
 
-def _blackbox(fit: Fit) -> list[PageTable]:
+def _blackbox(fit: Fit) -> list[pages.PageTable]:
     """Return the table of blackbox's coefficients where another model was chosen."""
-    rows: list[list[str | Cell]] = [list(row) for row in report_tables.blackbox_rows(fit)]
+    rows: list[list[str | pages.Cell]] = [list(row) for row in report_tables.blackbox_rows(fit)]
     caption = (
         "Blackbox, fitted to the first requests of each trace, for comparison and for stored coefficients."
     )
     return (
-        [PageTable(head=list(report_tables.BLACKBOX_HEAD), rows=rows, align="lrrl", caption=caption)]
+        [pages.PageTable(head=list(report_tables.BLACKBOX_HEAD), rows=rows, align="lrrl", caption=caption)]
         if rows
         else []
     )
 
 
-def _correlations(fit: Fit) -> PageTable:
-    rows: list[list[str | Cell]] = []
+def _correlations(fit: Fit) -> pages.PageTable:
+    rows: list[list[str | pages.Cell]] = []
     for i, name in enumerate(fit.names):
-        cells: list[str | Cell] = [name]
+        cells: list[str | pages.Cell] = [name]
         for j in range(len(fit.names)):
             value = float(fit.correlation[i, j])
             if j < i:
-                cells.append(Cell(text=number_format.signed(value), tint=0.45 * abs(value)))
+                cells.append(pages.Cell(text=number_format.signed(value), tint=0.45 * abs(value)))
             else:
                 cells.append("" if j > i else "1")
         rows.append(cells)
     number = f"{fit.condition_number:.3g} ({report_tables.CONDITION_NUMBER})"
     caption = f"Correlation of the fitted values; condition number {number}"
-    return PageTable(
+    return pages.PageTable(
         head=["", *fit.names], rows=rows, align="l" + "r" * len(fit.names), caption=caption, wide=False
     )
 
 
-def _suggested(run: SuggestedRun) -> tuple[Prose, Code]:
+def _suggested(run: SuggestedRun) -> tuple[pages.Prose, pages.Code]:
     """Return the run that would show some coefficients, its command ready to copy."""
-    names = listed(map(bold, run.coefficients))
-    return Prose(markup=inline("To determine ", names, f": {run.shows}.")), Code(text=run.command)
+    names = pages.listed(map(pages.bold, run.coefficients))
+    return pages.Prose(markup=pages.inline("To determine ", names, f": {run.shows}.")), pages.Code(
+        text=run.command
+    )
 
 
-def steps(calibration: Calibration) -> PageSection:
+def steps(calibration: Calibration) -> pages.PageSection:
     """Return single steps of the engine's log and the twin's."""
     head, rows = report_tables.steps_table(calibration)
     logged = [each for each in calibration.traces if each.steps is not None]
@@ -148,12 +141,12 @@ def steps(calibration: Calibration) -> PageSection:
         if each.steps is not None
         for figure in pictures_runs.steps_picture(each.source.name, each.steps)
     ]
-    return PageSection(
+    return pages.PageSection(
         title="Engine steps",
         anchor="steps",
         lead="What the twin makes of the very steps that the engine logged: as many prefill tokens and sequences.",
         parts=[
-            Figures(figures=figures, columns=2),
-            PageTable(head=head, rows=rows, align="lrrrrr", wide=False),
+            pages.Figures(figures=figures, columns=2),
+            pages.PageTable(head=head, rows=rows, align="lrrrrr", wide=False),
         ],
     )

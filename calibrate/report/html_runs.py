@@ -12,50 +12,41 @@ from calibrate.compare.served import RateCurve
 from calibrate.findings import Calibration
 from calibrate.report import pictures_runs, report_tables
 from calibrate.report.html_errors import BOTH_SIDES, OBSERVED, SIMULATED
-from traces.pages import (
-    Cell,
-    Figures,
-    FoldedText,
-    Markup,
-    PageSection,
-    PageTable,
-    Part,
-    Prose,
-    Terms,
-    inline,
-    legend,
-    listed,
-)
+from traces import pages
 
 MOST_LOADS = 4
 MOST_SERVED = 8
 """Runs in the table of absolute numbers, the held-out ones first."""
 
 
-def server(calibration: Calibration) -> PageSection:
+def server(calibration: Calibration) -> pages.PageSection:
     """Return what the server does in absolute numbers, on both sides, and the twin's latency over the rate."""
     held_out = calibration.held_out_traces
     runs = list({id(each): each for each in [*held_out, *calibration.traces]}.values())
     head, rows, groups = report_tables.served_table(runs[:MOST_SERVED])
     more = f" The {MOST_SERVED} first of {len(runs)} runs." if len(runs) > MOST_SERVED else ""
-    parts: list[Part] = [PageTable(head=head, rows=rows, align="ll" + "r" * (len(head) - 2), groups=groups)]
+    parts: list[pages.Part] = [
+        pages.PageTable(head=head, rows=rows, align="ll" + "r" * (len(head) - 2), groups=groups)
+    ]
     curve = calibration.rate_curve
     if curve is not None:
-        parts.append(Figures(figures=pictures_runs.rate_curves(curve), caption=_on_the_curve(curve)))
-    return PageSection(
+        parts.append(pages.Figures(figures=pictures_runs.rate_curves(curve), caption=_on_the_curve(curve)))
+    return pages.PageSection(
         title="The server",
         anchor="server",
-        lead=inline("Each run in absolute numbers, ", BOTH_SIDES, f": medians and 99th percentiles.{more}"),
+        lead=pages.inline(
+            "Each run in absolute numbers, ", BOTH_SIDES, f": medians and 99th percentiles.{more}"
+        ),
         parts=parts,
     )
 
 
-def _on_the_curve(curve: RateCurve) -> Markup:
+def _on_the_curve(curve: RateCurve) -> pages.Markup:
     """Return how to read the curve."""
     capacity = number_format.rate(curve.capacity_per_s)
     said: list[str] = [
-        inline("Line: the ", SIMULATED, f" median of the requests of {curve.trace} at other rates;"),
-        inline("thin: the 99th percentile. Dots: ", OBSERVED, ", the paler ones the 99th percentile."),
+        pages.inline("Line: the ", SIMULATED, f" median of the requests of {curve.trace} at other rates;"),
+        pages.inline("thin: the 99th percentile. Dots: ", OBSERVED, ", the paler ones the 99th percentile."),
         f"Blue upright: the most that the twin serves, {capacity} requests/s.",
     ]
     if curve.fitted_to_per_s is not None:
@@ -66,22 +57,22 @@ def _on_the_curve(curve: RateCurve) -> Markup:
     others = [f"{name}: {why}" for name, why in curve.elsewhere.items()]
     if others:
         said.append(f"Not drawn: {'; '.join(others)}.")
-    return listed(said, " ")
+    return pages.listed(said, " ")
 
 
-def load(calibration: Calibration) -> PageSection:
+def load(calibration: Calibration) -> pages.PageSection:
     """Return requests in flight and finished over time, and whether the server served the load."""
     held_out = calibration.held_out_traces[:MOST_LOADS]
     figures = pictures_runs.loads({each.source.name: each.pairs for each in held_out})
-    return PageSection(
+    return pages.PageSection(
         title="Load over time",
         anchor="load",
-        lead=inline(
+        lead=pages.inline(
             "Compared requests between arrival and last token, and how many finish, ", BOTH_SIDES, "."
         ),
         parts=[
-            Figures(figures=figures, columns=1),
-            PageTable(
+            pages.Figures(figures=figures, columns=1),
+            pages.PageTable(
                 head=report_tables.SATURATION_HEAD,
                 rows=report_tables.saturation_rows(calibration),
                 align="lnrrrl",
@@ -90,20 +81,20 @@ def load(calibration: Calibration) -> PageSection:
     )
 
 
-def origin(calibration: Calibration) -> PageSection:
+def origin(calibration: Calibration) -> pages.PageSection:
     """Return the error of a mean request by phase, and the worst requests with their timelines."""
-    parts: list[PageTable | Prose] = []
+    parts: list[pages.PageTable | pages.Prose] = []
     found = calibration.origin
     if found is not None:
         head, rows = report_tables.origin_table(calibration)
         picture = pictures_runs.mean_request(found)
-        drawn = inline("A mean request, ", OBSERVED, " above ", SIMULATED, ": ", picture)
-        parts += [Prose(markup=legend(pictures_runs.PART_NAMES)), Prose(markup=drawn)]
-        parts.append(PageTable(head=head, rows=rows, align="lrrrrr"))
+        drawn = pages.inline("A mean request, ", OBSERVED, " above ", SIMULATED, ": ", picture)
+        parts += [pages.Prose(markup=pages.legend(pictures_runs.PART_NAMES)), pages.Prose(markup=drawn)]
+        parts.append(pages.PageTable(head=head, rows=rows, align="lrrrrr"))
     if calibration.worst:
         parts.append(_worst(calibration))
     basis = "" if found is None else f"{BASES[found.basis]}; {found.n:,} requests."
-    return PageSection(
+    return pages.PageSection(
         title="Where the error comes from",
         anchor="origin",
         lead=f"The error of E2E by phase: {basis}" if basis else "",
@@ -111,20 +102,20 @@ def origin(calibration: Calibration) -> PageSection:
     )
 
 
-def _worst(calibration: Calibration) -> PageTable:
+def _worst(calibration: Calibration) -> pages.PageTable:
     head, rows = report_tables.worst_table(calibration)
     places = [head.index("observed"), head.index("simulated")]
-    drawn: list[list[str | Cell]] = []
+    drawn: list[list[str | pages.Cell]] = []
     unit, columns = number_format.in_one_unit(
         [each.observed_e2e_us for each in calibration.worst],
         [each.simulated_e2e_us for each in calibration.worst],
     )
     both = zip(*columns, strict=True)
     for row, each, times in zip(rows, calibration.worst, both, strict=True):
-        kept: list[str | Cell] = [cell for i, cell in enumerate(row) if i not in places]
-        drawn.append([*kept[:-1], *times, kept[-1], Cell(svg=pictures_runs.timeline(each))])
+        kept: list[str | pages.Cell] = [cell for i, cell in enumerate(row) if i not in places]
+        drawn.append([*kept[:-1], *times, kept[-1], pages.Cell(svg=pictures_runs.timeline(each))])
     names = [name for i, name in enumerate(head) if i not in places]
-    return PageTable(
+    return pages.PageTable(
         head=[*names[:-1], *report_tables.sides(unit)[:2], names[-1], "observed above simulated"],
         rows=drawn,
         align="l" + "r" * (len(names) + 1) + "l",
@@ -132,9 +123,9 @@ def _worst(calibration: Calibration) -> PageTable:
     )
 
 
-def traces(calibration: Calibration) -> PageSection:
+def traces(calibration: Calibration) -> pages.PageSection:
     """Return what was compared and what was left out, with the notes."""
-    rows: list[list[str | Cell]] = [
+    rows: list[list[str | pages.Cell]] = [
         [
             each.source.name,
             each.role,
@@ -151,14 +142,14 @@ def traces(calibration: Calibration) -> PageSection:
         *calibration.notes,
         *(f"{t.source.name}: {note}" for t in calibration.traces for note in t.notes),
     ]
-    parts: list[PageTable | Prose] = [
-        PageTable(head=["trace", "role", "requests", "compared", "left out"], rows=rows, align="llrrl")
+    parts: list[pages.PageTable | pages.Prose] = [
+        pages.PageTable(head=["trace", "role", "requests", "compared", "left out"], rows=rows, align="llrrl")
     ]
-    parts += [Prose(markup=f"{note}.") for note in dict.fromkeys(notes)]
-    return PageSection(title="Traces and exclusions", anchor="traces", parts=parts)
+    parts += [pages.Prose(markup=f"{note}.") for note in dict.fromkeys(notes)]
+    return pages.PageSection(title="Traces and exclusions", anchor="traces", parts=parts)
 
 
-def provenance(document: Mapping[str, Any], *, command: str) -> PageSection:
+def provenance(document: Mapping[str, Any], *, command: str) -> pages.PageSection:
     """Return how to get the same report again: command, versions, inputs, configuration."""
     provenance = document["provenance"]
     libraries = ", ".join(f"{name} {version}" for name, version in provenance["libraries"].items())
@@ -180,7 +171,7 @@ def provenance(document: Mapping[str, Any], *, command: str) -> PageSection:
     ]
     if document["network"] is not None:
         terms.append(("network", json.dumps(document["network"])))
-    parts: list[Terms | FoldedText] = [Terms(terms=terms)]
+    parts: list[pages.Terms | pages.FoldedText] = [pages.Terms(terms=terms)]
     if document["config"] is not None:
-        parts.append(FoldedText(title="Configuration", text=json.dumps(document["config"], indent=2)))
-    return PageSection(title="Configuration and provenance", anchor="provenance", parts=parts)
+        parts.append(pages.FoldedText(title="Configuration", text=json.dumps(document["config"], indent=2)))
+    return pages.PageSection(title="Configuration and provenance", anchor="provenance", parts=parts)

@@ -12,21 +12,7 @@ from calibrate.compare.gaps import one_basis
 from calibrate.compare.metric_errors import METRICS
 from calibrate.compare.pair import Pairs
 from calibrate.compare.samples import WeightedSample
-from traces.pages import (
-    Across,
-    Band,
-    Chart,
-    Dots,
-    Figure,
-    Line,
-    Mark,
-    Markup,
-    Rule,
-    Scale,
-    chart,
-    linear,
-    scale_of,
-)
+from traces import pages
 
 CDF_POINTS = 300
 MEDIAN_BINS = 14
@@ -43,14 +29,14 @@ def unit_of(values: Floats) -> tuple[float, str]:
     return (1e3, "ms") if typical >= 2e3 else (1.0, "µs")
 
 
-def distributions(pairs: Pairs, metrics: Sequence[str], *, noise: Pairs | None = None) -> list[Figure]:
+def distributions(pairs: Pairs, metrics: Sequence[str], *, noise: Pairs | None = None) -> list[pages.Figure]:
     """Return a picture per metric: the share of requests (of gaps, for ITL) up to each time, both sides.
 
     ``noise``: the server's two runs of one load. By how much each quantile differs between them is the band around the
     observed curve, whatever load that is of.
     """
     return [
-        Figure(
+        pages.Figure(
             svg=_distribution(
                 name, samples_of(pairs, name), None if noise is None else samples_of(noise, name)
             )
@@ -81,19 +67,19 @@ def _distribution(
     metric: str,
     samples: tuple[WeightedSample, WeightedSample],
     noise: tuple[WeightedSample, WeightedSample] | None,
-) -> Markup:
+) -> pages.Markup:
     at = np.unique(np.concatenate([np.linspace(0.001, 0.98, CDF_POINTS), np.linspace(0.98, 0.999, 40)]))
     curves = [side.statistics(at)[1:] for side in samples]
     divisor, unit = unit_of(np.concatenate(curves))
-    x = scale_of(np.concatenate(curves) / divisor, label=unit)
-    marks: list[Mark] = [
-        Line(x=curve / divisor, y=at, name=name) for curve, name in zip(curves, SIDES, strict=True)
+    x = pages.scale_of(np.concatenate(curves) / divisor, label=unit)
+    marks: list[pages.Mark] = [
+        pages.Line(x=curve / divisor, y=at, name=name) for curve, name in zip(curves, SIDES, strict=True)
     ]
     if noise is not None and all(len(side.values) for side in noise):
         low, high = noise_band(curves[0], noise, at=at)
-        marks.insert(0, Across(low=low / divisor, high=high / divisor, y=at, name="noise"))
+        marks.insert(0, pages.Across(low=low / divisor, high=high / divisor, y=at, name="noise"))
     title = f"{number_format.METRIC_NAMES[metric]}, {number_format.METRIC_MEANINGS[metric]}"
-    return chart(Chart(title=title, x=x, y=_shares(), marks=marks, height=270))
+    return pages.chart(title=title, x=x, y=_shares(), marks=marks, height=270)
 
 
 def noise_band(
@@ -105,30 +91,32 @@ def noise_band(
     return observed / ratio, observed * ratio
 
 
-def _shares() -> Scale:
-    return linear(0.0, 1.0, most=4, text=lambda value: f"{100 * value:.0f} %")
+def _shares() -> pages.Scale:
+    return pages.linear(0.0, 1.0, most=4, text=lambda value: f"{100 * value:.0f} %")
 
 
-def scatters(pairs: Pairs, metrics: Sequence[str]) -> list[Figure]:
+def scatters(pairs: Pairs, metrics: Sequence[str]) -> list[pages.Figure]:
     """Return a picture per metric: each request's simulated time over its observed one."""
     found = []
     for name in metrics:
         observed, simulated = values_of(pairs, name)
         divisor, unit = unit_of(np.concatenate([observed, simulated]))
-        axis = scale_of(np.concatenate([observed, simulated]) / divisor, label=f"observed, {unit}")
-        up = Scale(low=axis.low, high=axis.high, ticks=axis.ticks, is_log=axis.is_log)
+        axis = pages.scale_of(np.concatenate([observed, simulated]) / divisor, label=f"observed, {unit}")
+        up = pages.Scale(low=axis.low, high=axis.high, ticks=axis.ticks, is_log=axis.is_log)
         ends = np.geomspace(axis.low, axis.high, 40) if axis.is_log else np.linspace(axis.low, axis.high, 40)
         marks = (
-            Band(x=ends, low=0.9 * ends, high=1.1 * ends, name="tenth"),
-            Rule(start=(axis.low, axis.low), end=(axis.high, axis.high)),
-            Dots(x=observed / divisor, y=simulated / divisor, name="requests"),
+            pages.Band(x=ends, low=0.9 * ends, high=1.1 * ends, name="tenth"),
+            pages.Rule(start=(axis.low, axis.low), end=(axis.high, axis.high)),
+            pages.Dots(x=observed / divisor, y=simulated / divisor, name="requests"),
         )
         title = f"{number_format.METRIC_NAMES[name]}, simulated, {unit}"
-        found.append(Figure(svg=chart(Chart(title=title, x=axis, y=up, marks=marks, width=344, height=330))))
+        found.append(
+            pages.Figure(svg=pages.chart(title=title, x=axis, y=up, marks=marks, width=344, height=330))
+        )
     return found
 
 
-def residuals(pairs: Pairs, metrics: Sequence[str]) -> list[Figure]:
+def residuals(pairs: Pairs, metrics: Sequence[str]) -> list[pages.Figure]:
     """Return, per metric, three pictures: relative error over arrival, prompt length and load."""
     requests = pairs.requests
     by = (
@@ -142,26 +130,34 @@ def residuals(pairs: Pairs, metrics: Sequence[str]) -> list[Figure]:
         known = np.isfinite(observed) & np.isfinite(simulated) & (observed > 0)
         error = simulated[known] / observed[known] - 1
         reach = max(0.02, 1.05 * float(np.quantile(np.abs(error), 0.99)))
-        up = linear(-reach, reach, most=5, text=lambda value: number_format.percent(value, signed=True))
+        up = pages.linear(-reach, reach, most=5, text=lambda value: number_format.percent(value, signed=True))
         for values, label in by:
-            x = _time_axis(values[known], label) if label == ARRIVAL else scale_of(values[known], label=label)
+            x = (
+                _time_axis(values[known], label)
+                if label == ARRIVAL
+                else pages.scale_of(values[known], label=label)
+            )
             title = f"{number_format.METRIC_NAMES[name]}, relative error"
             marks = _residual_marks(values[known], error, x)
-            found.append(Figure(svg=chart(Chart(title=title, x=x, y=up, marks=marks, width=344, height=236))))
+            found.append(
+                pages.Figure(svg=pages.chart(title=title, x=x, y=up, marks=marks, width=344, height=236))
+            )
     return found
 
 
-def _time_axis(values: Floats, label: str) -> Scale:
-    return linear(float(values.min()), float(values.max()), label=label)
+def _time_axis(values: Floats, label: str) -> pages.Scale:
+    return pages.linear(float(values.min()), float(values.max()), label=label)
 
 
-def _residual_marks(values: Floats, error: Floats, axis: Scale) -> tuple[Rule, Dots, Line]:
+def _residual_marks(
+    values: Floats, error: Floats, axis: pages.Scale
+) -> tuple[pages.Rule, pages.Dots, pages.Line]:
     """Return the zero line, the requests, and the median error along the axis."""
     middle, median = running_median(values, error)
     return (
-        Rule(start=(axis.low, 0.0), end=(axis.high, 0.0)),
-        Dots(x=values, y=error, name="requests"),
-        Line(x=middle, y=median, name="median"),
+        pages.Rule(start=(axis.low, 0.0), end=(axis.high, 0.0)),
+        pages.Dots(x=values, y=error, name="requests"),
+        pages.Line(x=middle, y=median, name="median"),
     )
 
 

@@ -30,6 +30,7 @@ MOST_RUNS, LEAST_RUNS = 20, 5
 MOST_REQUESTS = 100_000
 """A trace of many requests is run less often: its means differ less, and each run takes longer."""
 STREAM = 27
+"""Of random numbers; no other draw has it."""
 
 Simulate = Callable[["TwinConfig", Requests], "Trace"]
 """From a twin and requests to the trace as it is compared."""

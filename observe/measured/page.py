@@ -8,30 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from observe.measured.served_load import ServedLoad
-from traces import tool_version
-from traces.pages import (
-    Cell,
-    Chart,
-    Dots,
-    Figure,
-    Figures,
-    Headline,
-    Line,
-    Mark,
-    Markup,
-    Page,
-    PageSection,
-    PageTable,
-    Part,
-    Terms,
-    bold,
-    chart,
-    inline,
-    linear,
-    listed,
-    render,
-    scale_of,
-)
+from traces import pages, tool_version
 from traces.pages.request_figures import (
     METRICS,
     distribution_picture,
@@ -57,7 +34,7 @@ GOOD = 0.99
 def page_of(loads: Sequence[ServedLoad], *, slo_us: Mapping[str, float], command: str) -> str:
     """Return the page as one HTML document that needs no other file; the loads in ascending order."""
     title, lead = _title(loads), _lead(loads)
-    page = Page(
+    page = pages.Page(
         name=f"vtwin report: {loads[0].name}" + (f" and {len(loads) - 1} more" if len(loads) > 1 else ""),
         eyebrow="vtwin report: what the server did",
         title=title,
@@ -75,7 +52,7 @@ def page_of(loads: Sequence[ServedLoad], *, slo_us: Mapping[str, float], command
         ],
         footer=f"vtwin {tool_version()} · vtwin trace info STEM --json prints the numbers of a run",
     )
-    return render(page)
+    return pages.render(page)
 
 
 def _title(loads: Sequence[ServedLoad]) -> str:
@@ -95,13 +72,13 @@ def _lead(loads: Sequence[ServedLoad]) -> str:
         ("GPU", server.gpu),
         ("server", server.url),
     ]
-    told = listed(inline(f"{name} ", bold(value)) for name, value in known if value)
+    told = pages.listed(pages.inline(f"{name} ", pages.bold(value)) for name, value in known if value)
     return told or "The server is not told."
 
 
-def _headlines(load: ServedLoad, slo_us: Mapping[str, float]) -> list[Headline]:
+def _headlines(load: ServedLoad, slo_us: Mapping[str, float]) -> list[pages.Headline]:
     found = [
-        Headline(
+        pages.Headline(
             label="Output tokens/s",
             value=number_text(load.summary.output_token_throughput),
             details=(
@@ -114,7 +91,7 @@ def _headlines(load: ServedLoad, slo_us: Mapping[str, float]) -> list[Headline]:
         limit = slo_us.get(name)
         told = () if limit is None else (f"limit {time_text(limit)}",)
         found.append(
-            Headline(
+            pages.Headline(
                 label=f"{title.partition(',')[0]}, median",
                 value=time_text(load.quantile(name, 0.5)),
                 details=(f"p99 {time_text(load.quantile(name, 0.99))}", *told),
@@ -123,25 +100,28 @@ def _headlines(load: ServedLoad, slo_us: Mapping[str, float]) -> list[Headline]:
     good = load.goodput
     if good is not None and good["good_frac"] is not None:
         details = (f"goodput {number_text(good['good_per_s'])} requests/s",)
-        found.append(Headline(label="Within the SLO", value=f"{good['good_frac']:.1%}", details=details))
+        found.append(
+            pages.Headline(label="Within the SLO", value=f"{good['good_frac']:.1%}", details=details)
+        )
     return found
 
 
 # -- several loads --------------------------------------------------------------------------------------------
 
 
-def _over_load(loads: Sequence[ServedLoad], slo_us: Mapping[str, float]) -> PageSection:
+def _over_load(loads: Sequence[ServedLoad], slo_us: Mapping[str, float]) -> pages.PageSection:
     """Return latency and throughput over the load, and a row per load."""
     figures = [
-        Figure(svg=_latency(name, title, loads, slo_us.get(name))) for name, (_, title) in METRICS.items()
+        pages.Figure(svg=_latency(name, title, loads, slo_us.get(name)))
+        for name, (_, title) in METRICS.items()
     ]
-    figures.append(Figure(svg=_throughput_over_load(loads)))
+    figures.append(pages.Figure(svg=_throughput_over_load(loads)))
     limits = " Dashed: the limit." if slo_us else ""
-    return PageSection(
+    return pages.PageSection(
         title="Over the load",
         anchor="loads",
         lead=f"Dark: the median; orange: the 99th percentile; a dot is a run.{limits}",
-        parts=[Figures(figures=figures), _loads_table(loads)],
+        parts=[pages.Figures(figures=figures), _loads_table(loads)],
     )
 
 
@@ -150,41 +130,44 @@ def _axis(loads: Sequence[ServedLoad]) -> tuple[Floats, str]:
     return np.array([each.place or 0.0 for each in loads]), label
 
 
-def _latency(name: str, title: str, loads: Sequence[ServedLoad], limit_us: float | None) -> Markup:
+def _latency(name: str, title: str, loads: Sequence[ServedLoad], limit_us: float | None) -> pages.Markup:
     places, label = _axis(loads)
     curves = [np.array([each.quantile(name, q) or np.nan for each in loads]) for q in QUANTILES]
     known = np.concatenate(curves)
     divisor, unit = unit_of(known[np.isfinite(known)])
-    x = linear(0.0, 1.03 * float(places.max()), label=label)
-    y = scale_of(known / divisor, label=unit, limit=None if limit_us is None else limit_us / divisor)
-    marks: list[Mark] = []
+    x = pages.linear(0.0, 1.03 * float(places.max()), label=label)
+    y = pages.scale_of(known / divisor, label=unit, limit=None if limit_us is None else limit_us / divisor)
+    marks: list[pages.Mark] = []
     for curve, mark, told in zip(curves, ("median", "simulated"), ("median", "p99"), strict=True):
         marks += [
-            Line(x=places, y=curve / divisor, name=mark, label=told),
-            Dots(x=places, y=curve / divisor, name=f"run {mark}"),
+            pages.Line(x=places, y=curve / divisor, name=mark, label=told),
+            pages.Dots(x=places, y=curve / divisor, name=f"run {mark}"),
         ]
     marks += limit_across(x, y, limit_us, divisor=divisor)
-    return chart(Chart(title=title, x=x, y=y, marks=marks))
+    return pages.chart(title=title, x=x, y=y, marks=marks)
 
 
-def _throughput_over_load(loads: Sequence[ServedLoad]) -> Markup:
+def _throughput_over_load(loads: Sequence[ServedLoad]) -> pages.Markup:
     places, label = _axis(loads)
     tokens = np.array([each.summary.output_token_throughput or np.nan for each in loads])
     top = float(np.nanmax(tokens)) if np.isfinite(tokens).any() else 1.0
-    x, y = linear(0.0, 1.03 * float(places.max()), label=label), linear(0.0, 1.1 * top, label="tokens/s")
-    marks: list[Mark] = [
-        Line(x=places, y=tokens, name="simulated"),
-        Dots(x=places, y=tokens, name="run simulated"),
+    x, y = (
+        pages.linear(0.0, 1.03 * float(places.max()), label=label),
+        pages.linear(0.0, 1.1 * top, label="tokens/s"),
+    )
+    marks: list[pages.Mark] = [
+        pages.Line(x=places, y=tokens, name="simulated"),
+        pages.Dots(x=places, y=tokens, name="run simulated"),
     ]
-    return chart(Chart(title="Output tokens per second", x=x, y=y, marks=marks))
+    return pages.chart(title="Output tokens per second", x=x, y=y, marks=marks)
 
 
-def _loads_table(loads: Sequence[ServedLoad]) -> PageTable:
+def _loads_table(loads: Sequence[ServedLoad]) -> pages.PageTable:
     by = "users" if loads[0].summary.concurrency else "requests/s"
     times = [f"{name.upper()} {q}" for name in METRICS for q in ("p50", "p99")]
     judged = any(each.goodput is not None for each in loads)
     head = ["run", by, "served/s", "tokens/s", "in flight", *times, *(["within SLO"] if judged else [])]
-    rows: list[list[str | Cell]] = [
+    rows: list[list[str | pages.Cell]] = [
         [
             each.name,
             number_text(each.place),
@@ -196,36 +179,36 @@ def _loads_table(loads: Sequence[ServedLoad]) -> PageTable:
         ]
         for each in loads
     ]
-    return PageTable(head=head, rows=rows, align="l" + "r" * (len(head) - 1))
+    return pages.PageTable(head=head, rows=rows, align="l" + "r" * (len(head) - 1))
 
 
-def _within(load: ServedLoad) -> Cell:
+def _within(load: ServedLoad) -> pages.Cell:
     """Return the share of good requests, green where nearly all are, red where not."""
     good = None if load.goodput is None else load.goodput["good_frac"]
     if good is None:
-        return Cell(text="-")
-    return Cell(text=f"{good:.1%}", verdict="pass" if good >= GOOD else "fail")
+        return pages.Cell(text="-")
+    return pages.Cell(text=f"{good:.1%}", verdict="pass" if good >= GOOD else "fail")
 
 
 # -- one run --------------------------------------------------------------------------------------------------
 
 
-def _of_one(load: ServedLoad, slo_us: Mapping[str, float], *, alone: bool) -> list[PageSection]:
+def _of_one(load: ServedLoad, slo_us: Mapping[str, float], *, alone: bool) -> list[pages.PageSection]:
     """Return a run's distributions and course; of a run among others only its course."""
     figures = [
-        Figure(svg=distribution_picture(_known(load.latencies_us[name]), title, slo_us.get(name)))
+        pages.Figure(svg=distribution_picture(_known(load.latencies_us[name]), title, slo_us.get(name)))
         for name, (_, title) in METRICS.items()
     ]
-    shown = PageSection(
+    shown = pages.PageSection(
         title="Latencies",
         anchor="latencies",
         lead="The share of requests up to each time" + (", the limit dashed." if slo_us else "."),
-        parts=[Figures(figures=figures)],
+        parts=[pages.Figures(figures=figures)],
     )
     name = "" if alone else f" of {load.name}"
     anchor = "" if alone else f"-{load.name}"
-    parts: list[Part] = [Figures(figures=_course(load, slo_us))]
-    course = PageSection(
+    parts: list[pages.Part] = [pages.Figures(figures=_course(load, slo_us))]
+    course = pages.PageSection(
         title=f"Over time{name}",
         anchor=f"time{anchor}",
         lead=f"A dot is a request, by when it was sent. {throughput_told(load.trace)}",
@@ -238,21 +221,23 @@ def _known(values: Floats) -> Floats:
     return values[np.isfinite(values)]
 
 
-def _course(load: ServedLoad, slo_us: Mapping[str, float]) -> list[Figure]:
+def _course(load: ServedLoad, slo_us: Mapping[str, float]) -> list[pages.Figure]:
     span_us = float(max(load.summary.duration_us or 1, 1))
     figures = [
-        Figure(svg=dots_picture(load.sent_us, load.latencies_us[name], title, span_us, slo_us.get(name)))
+        pages.Figure(
+            svg=dots_picture(load.sent_us, load.latencies_us[name], title, span_us, slo_us.get(name))
+        )
         for name, (_, title) in METRICS.items()
         if name != "tpot"
     ]
     return [
         *figures,
-        Figure(svg=throughput_picture(load.trace, span_us)),
-        Figure(svg=_in_flight(load, span_us)),
+        pages.Figure(svg=throughput_picture(load.trace, span_us)),
+        pages.Figure(svg=_in_flight(load, span_us)),
     ]
 
 
-def _in_flight(load: ServedLoad, span_us: float) -> Markup:
+def _in_flight(load: ServedLoad, span_us: float) -> pages.Markup:
     """Return how many requests were under way over time, as the client saw it."""
     ends = load.sent_us + load.latencies_us["e2e"]
     known = np.isfinite(ends)
@@ -261,14 +246,14 @@ def _in_flight(load: ServedLoad, span_us: float) -> Markup:
     order = np.argsort(times, kind="stable")
     counts = np.cumsum(change[order])
     time = time_axis(span_us)
-    line = Line(x=time.of(times[order]), y=counts, name="simulated", steps=True)
-    y = linear(0.0, 1.1 * float(counts.max(initial=1.0)), label="requests")
-    return chart(Chart(title="Requests in flight", x=time.scale, y=y, marks=[line]))
+    line = pages.Line(x=time.of(times[order]), y=counts, name="simulated", steps=True)
+    y = pages.linear(0.0, 1.1 * float(counts.max(initial=1.0)), label="requests")
+    return pages.chart(title="Requests in flight", x=time.scale, y=y, marks=[line])
 
 
-def _numbers(load: ServedLoad) -> PageSection:
+def _numbers(load: ServedLoad) -> pages.PageSection:
     summary = load.summary
-    rows: list[list[str | Cell]] = []
+    rows: list[list[str | pages.Cell]] = []
     for name, found in (
         ("TTFT", summary.ttft_us),
         ("TPOT", summary.tpot_us),
@@ -292,11 +277,11 @@ def _numbers(load: ServedLoad) -> PageSection:
         facts.append(
             ("sent after it was due", f"{time_text(lag.p50)} in the median, p99 {time_text(lag.p99)}")
         )
-    table = PageTable(head=["", "mean", "p50", "p90", "p95", "p99"], rows=rows, align="lrrrrr")
-    return PageSection(title="Numbers", anchor="numbers", parts=[table, Terms(terms=facts)])
+    table = pages.PageTable(head=["", "mean", "p50", "p90", "p95", "p99"], rows=rows, align="lrrrrr")
+    return pages.PageSection(title="Numbers", anchor="numbers", parts=[table, pages.Terms(terms=facts)])
 
 
-def _origin(loads: Sequence[ServedLoad], command: str) -> PageSection:
+def _origin(loads: Sequence[ServedLoad], command: str) -> pages.PageSection:
     terms = [("made by", command)]
     terms += [(each.name, each.trace.header.command or "its header names no command") for each in loads]
-    return PageSection(title="How it came about", anchor="origin", parts=[Terms(terms=terms)])
+    return pages.PageSection(title="How it came about", anchor="origin", parts=[pages.Terms(terms=terms)])

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from traces import Trace
 
 _STRUCTURED_OUTPUTS_SINCE = (0, 12)
+"""The version of vLLM from which on a body has ``structured_outputs``."""
 _LARGEST_SCHEMA = 1 << 20
 
 

@@ -26,10 +26,13 @@ _LOW, _MIDDLE = 1 / 3, 2 / 3
 """The lower loads of a calibration, as shares of the highest."""
 
 _SINGLE_LENGTHS, _SINGLE_ROUNDS, _SINGLE_OUTPUT = 10, 2, 16
+"""One after another: as many prompt lengths, evenly by ratio, each so often, with answers of so many tokens."""
 _SHORT_PROMPT, _SHORT_OUTPUT = 16, 4
 _PREFILL_USERS, _PREFILL_REQUESTS = 4, 32
 _DECODE_USERS, _DECODE_REQUESTS, _LEAST_DECODE = 16, 48, 128
+"""The last: an answer at least so long, so that steps without any prompt are most of the load."""
 _MOST_AT_ONCE = 200
+"""More would only make the queue longer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

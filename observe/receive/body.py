@@ -22,6 +22,7 @@ CONTENT_TYPE: Final[dict[Kind, str]] = {kind: name for name, kind in KINDS.items
 INVALID_ARGUMENT: Final = 3
 """gRPC's code of a body that no second try makes better."""
 UNAVAILABLE: Final = 14
+"""gRPC's code of a server that is busy: OTLP's senders try again."""
 
 
 @dataclass(slots=True)

@@ -15,6 +15,7 @@ from traces.strict.secrets import redact_command
 
 LEAST_S = 60.0
 MOST_S = 7 * 86_400.0
+"""From a file a minute to a file a week."""
 
 
 @option_table

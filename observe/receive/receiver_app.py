@@ -28,6 +28,7 @@ from traces.strict.tell import tell
 MOST_POSTS: Final = 32
 """At a time: the bodies of so many are in memory. A sender beyond tries again, as OTLP wants it."""
 BODY_PATIENCE_S: Final = 30.0
+"""For a whole body: a sender that stops half way holds a place that others wait for."""
 _RETRY_AFTER: Final = {"Retry-After": "5"}
 
 
@@ -38,7 +39,6 @@ class SpanReceiver:
     windows: Windows
     max_body_bytes: int
     num_posts: int = 0
-    num_refused: int = 0
     reading: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
@@ -64,7 +64,6 @@ async def _traces(request: web.Request) -> web.Response:
         _check_crowd(site)
         body = await _taken(request, site, kind)
     except NotTaken as refusal:
-        site.num_refused += 1
         headers = _RETRY_AFTER if refusal.code == UNAVAILABLE else None
         response = web.Response(
             body=failure(kind, refusal),

@@ -31,6 +31,7 @@ _TEXT_FIELDS = ("content", "reasoning_content", "reasoning", "refusal")
 _CALL_FIELDS = ("tool_calls", "function_call")
 _EXCERPT = 200
 _QUOTED_FROM = 1 << 12
+"""Of an answer's beginning, so much is quoted, and so much is looked at for it."""
 
 
 class StreamReader:

@@ -26,6 +26,7 @@ _SLACK_NS = 20_000
 """By how much two clocks that are read one after the other may disagree."""
 
 _TRIES = 5
+"""A core is hardly taken away between two readings so often in a row."""
 
 
 class Receiver:

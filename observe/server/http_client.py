@@ -19,6 +19,7 @@ _TIMEOUT_S = 30.0
 
 _LONGEST_ANSWER = 64 << 20
 _QUOTED_FROM = 1 << 16
+"""Bytes that are read of an answer at most, and looked at for a line that quotes it."""
 _REDIRECTS = range(300, 400)
 
 

@@ -16,6 +16,7 @@ _CONFIG = "vllm:cache_config_info"
 _FLAGS = "vtwin:scheduler_config_info"
 _SPEC_DECODE = "vllm:spec_decode_"
 _MOST_COUNTED = 1e18
+"""A counter beyond it is none: an int64 ends at 9.2e18."""
 _LONGEST_KEY = 500
 _POSITION = re.compile(r'[{,]position="(\d{1,3})"')
 

@@ -11,33 +11,11 @@ import numpy as np
 from replay.capacity.capacity import Capacity
 from replay.capacity.text import facts_of, rate_facts
 from replay.search.evaluation import CURVE
-from traces import RunLimit, shown_time, tool_version, write_text
+from traces import RunLimit, pages, shown_time, tool_version, write_text
 from traces.facts import head_of, row_of
-from traces.pages import (
-    Cell,
-    Chart,
-    Figure,
-    Figures,
-    Headline,
-    Line,
-    Mark,
-    Markup,
-    Page,
-    PageSection,
-    PageTable,
-    Part,
-    Prose,
-    Rule,
-    Terms,
-    chart,
-    linear,
-    logarithmic,
-    render,
-)
 
 if TYPE_CHECKING:
     from replay.twin.twin_config import TwinConfig
-    from traces.pages import Scale
 
 NAMES = {
     "ttft": "TTFT, time to first token",
@@ -75,9 +53,11 @@ def page_of(
     sections = [_warnings(notes)] if notes else []
     if found.curve:
         sections += [_curves(found, limits), _table(found, limits)]
-    sections.append(PageSection(title="How it was found", anchor="how", parts=[Terms(terms=facts)]))
+    sections.append(
+        pages.PageSection(title="How it was found", anchor="how", parts=[pages.Terms(terms=facts)])
+    )
     within = ", ".join(f"{each.name} within {shown_time(each.limit_us)}" for each in limits)
-    page = Page(
+    page = pages.Page(
         name="vtwin capacity",
         eyebrow="vtwin capacity",
         title=_title(found),
@@ -86,7 +66,7 @@ def page_of(
         sections=sections,
         footer=f"vtwin {tool_version()} · vtwin capacity --json prints every number on this page",
     )
-    return render(page)
+    return pages.render(page)
 
 
 def _title(found: Capacity) -> str:
@@ -95,7 +75,7 @@ def _title(found: Capacity) -> str:
     return f"{found.rate_per_s:.4g} requests per second"
 
 
-def _headlines(found: Capacity, limits: Sequence[RunLimit]) -> list[Headline]:
+def _headlines(found: Capacity, limits: Sequence[RunLimit]) -> list[pages.Headline]:
     """Return the capacity and each limit's value at it, with how much of the allowed that is."""
     at = found.at_capacity
     shown = [] if found.rate_per_s is None else [_capacity_headline(found)]
@@ -103,7 +83,7 @@ def _headlines(found: Capacity, limits: Sequence[RunLimit]) -> list[Headline]:
         value = at.values_us[each.name]
         kept = "✓ within" if value <= each.limit_us else "✗ above"
         shown.append(
-            Headline(
+            pages.Headline(
                 label=f"{each.name} {'at an idle server' if found.rate_per_s is None else 'at capacity'}",
                 value=shown_time(value),
                 details=(f"{kept} {shown_time(each.limit_us)}",),
@@ -112,74 +92,81 @@ def _headlines(found: Capacity, limits: Sequence[RunLimit]) -> list[Headline]:
     return shown
 
 
-def _capacity_headline(found: Capacity) -> Headline:
+def _capacity_headline(found: Capacity) -> pages.Headline:
     sure = () if found.low is None else (f"90 % interval {found.low:.3g} to {found.high:.3g}",)
-    return Headline(label="Capacity, requests/s", value=f"{found.rate_per_s:.4g}", details=sure)
+    return pages.Headline(label="Capacity, requests/s", value=f"{found.rate_per_s:.4g}", details=sure)
 
 
-def _warnings(notes: Sequence[str]) -> PageSection:
-    parts = [Prose(markup=f"{note}.") for note in notes]
-    return PageSection(title="Warnings", anchor="warnings", parts=parts)
+def _warnings(notes: Sequence[str]) -> pages.PageSection:
+    parts = [pages.Prose(markup=f"{note}.") for note in notes]
+    return pages.PageSection(title="Warnings", anchor="warnings", parts=parts)
 
 
-def _curves(found: Capacity, limits: Sequence[RunLimit]) -> PageSection:
-    figures = [Figure(svg=_latency(name, found, limits)) for name in CURVE]
-    figures.append(Figure(svg=_throughput(found)))
-    return PageSection(
+def _curves(found: Capacity, limits: Sequence[RunLimit]) -> pages.PageSection:
+    figures = [pages.Figure(svg=_latency(name, found, limits)) for name in CURVE]
+    figures.append(pages.Figure(svg=_throughput(found)))
+    return pages.PageSection(
         title="Latency over rate",
         anchor="curves",
         lead="Dark: the median; orange: the 99th percentile. Dashed across: the limit. Dashed upwards: the capacity.",
-        parts=[Figures(figures=figures)],
+        parts=[pages.Figures(figures=figures)],
     )
 
 
-def _latency(name: str, found: Capacity, limits: Sequence[RunLimit]) -> Markup:
+def _latency(name: str, found: Capacity, limits: Sequence[RunLimit]) -> pages.Markup:
     rates = np.array([each.rate_per_s for each in found.curve])
     median, p99 = (np.array([each.curve_us[name][i] for each in found.curve]) / 1e3 for i in (0, 1))
     allowed = [each.limit_us / 1e3 for each in limits if each.metric == name]
     top = EDGE * max(float(np.nanmax(p99)), *allowed, 1e-3) if allowed else EDGE * float(np.nanmax(p99))
     bottom = min(float(np.nanmin(median)), *allowed, np.inf)
-    y = logarithmic(bottom / EDGE, top, label="ms") if top > 20 * bottom > 0 else linear(0.0, top, label="ms")
-    x = linear(0.0, float(rates[-1]) * 1.03, label="requests/s")
-    marks: list[Mark] = [
-        Line(x=rates, y=median, name="median"),
-        Line(x=rates, y=p99, name="simulated"),
+    y = (
+        pages.logarithmic(bottom / EDGE, top, label="ms")
+        if top > 20 * bottom > 0
+        else pages.linear(0.0, top, label="ms")
+    )
+    x = pages.linear(0.0, float(rates[-1]) * 1.03, label="requests/s")
+    marks: list[pages.Mark] = [
+        pages.Line(x=rates, y=median, name="median"),
+        pages.Line(x=rates, y=p99, name="simulated"),
         _capacity_rule(found, y.low, y.high),
         *(
             limit_rule(each, x) for each in limits if each.metric == name
         ),  # last: their labels stand before the lines
     ]
-    return chart(Chart(title=NAMES[name], x=x, y=y, marks=marks))
+    return pages.chart(title=NAMES[name], x=x, y=y, marks=marks)
 
 
-def limit_rule(limit: RunLimit, x: Scale) -> Rule:
+def limit_rule(limit: RunLimit, x: pages.Scale) -> pages.Rule:
     """Return the limit as a line from left to right, on an axis of ms."""
     at = limit.limit_us / 1e3
     label = f"{limit.name} {shown_time(limit.limit_us)}"
-    return Rule(start=(x.low, at), end=(x.high, at), name="limit", label=label)
+    return pages.Rule(start=(x.low, at), end=(x.high, at), name="limit", label=label)
 
 
-def _throughput(found: Capacity) -> Markup:
+def _throughput(found: Capacity) -> pages.Markup:
     rates = np.array([each.rate_per_s for each in found.curve])
     tokens = np.array([each.output_tokens_per_s for each in found.curve])
-    x = linear(0.0, float(rates[-1]) * 1.03, label="requests/s")
-    y = linear(0.0, float(tokens.max()) * EDGE, label="tokens/s")
-    marks: list[Mark] = [Line(x=rates, y=tokens, name="simulated"), _capacity_rule(found, y.low, y.high)]
-    return chart(Chart(title="Output tokens per second", x=x, y=y, marks=marks))
+    x = pages.linear(0.0, float(rates[-1]) * 1.03, label="requests/s")
+    y = pages.linear(0.0, float(tokens.max()) * EDGE, label="tokens/s")
+    marks: list[pages.Mark] = [
+        pages.Line(x=rates, y=tokens, name="simulated"),
+        _capacity_rule(found, y.low, y.high),
+    ]
+    return pages.chart(title="Output tokens per second", x=x, y=y, marks=marks)
 
 
-def _capacity_rule(found: Capacity, low: float, high: float) -> Rule:
+def _capacity_rule(found: Capacity, low: float, high: float) -> pages.Rule:
     rate = found.rate_per_s or 0.0
-    return Rule(start=(rate, low), end=(rate, high), name="capacity")
+    return pages.Rule(start=(rate, low), end=(rate, high), name="capacity")
 
 
-def _table(found: Capacity, limits: Sequence[RunLimit]) -> PageSection:
+def _table(found: Capacity, limits: Sequence[RunLimit]) -> pages.PageSection:
     keys = ("rate", "values_us", *(f"{name}_us.p50" for name in CURVE), "output_token_throughput", "met")
-    rows: list[list[str | Cell]] = []
+    rows: list[list[str | pages.Cell]] = []
     for each in found.curve:
         tint = 0.12 if each.rate_per_s == found.rate_per_s else 0.0
         *cells, is_met = row_of(rate_facts(each, found, limits), keys)
-        rows.append([*(Cell(text=text, tint=tint) for text in cells), is_met])
+        rows.append([*(pages.Cell(text=text, tint=tint) for text in cells), is_met])
     head = head_of(rate_facts(found.curve[0], found, limits), keys)
-    parts: list[Part] = [PageTable(head=head, rows=rows, align="r" * (len(head) - 1) + "c")]
-    return PageSection(title="Rates", anchor="rates", parts=parts)
+    parts: list[pages.Part] = [pages.PageTable(head=head, rows=rows, align="r" * (len(head) - 1) + "c")]
+    return pages.PageSection(title="Rates", anchor="rates", parts=parts)

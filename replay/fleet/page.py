@@ -21,30 +21,7 @@ from replay.fleet.size import FleetPlan, PoolPlan
 from replay.fleet.text import NOISE, broken_text, cost_per_hour, error_lines, gpus_text
 from sim.fleet import GpuProfile, Lengths
 from sim.fleet.sizing import Infeasible, Objective
-from traces import shown_time, tool_version, write_text
-from traces.pages import (
-    Cell,
-    Chart,
-    Dots,
-    Figure,
-    Figures,
-    Headline,
-    Line,
-    Mark,
-    Markup,
-    Page,
-    PageSection,
-    PageTable,
-    Part,
-    Prose,
-    Rule,
-    Scale,
-    chart,
-    element,
-    linear,
-    render,
-    size_of,
-)
+from traces import pages, shown_time, tool_version, write_text
 
 Floats = NDArray[np.float64]
 
@@ -83,24 +60,24 @@ def write_page(
     sections.append(_tornado(plan))
     if split is None:
         sections.append(_front(sources, lengths, plan, context=context))
-    page = Page(
+    page = pages.Page(
         name="vtwin fleet",
         eyebrow="vtwin fleet size",
         title=f"{gpus_text(gpus)} for {plan.rate_per_s:g} requests per second",
         lead=_lead(plan),
         headlines=[
-            Headline(label="GPUs", value=f"{gpus:,}"),
+            pages.Headline(label="GPUs", value=f"{gpus:,}"),
             *([] if cost is None else [_cost(cost)]),
             *(each for pool in plan.pools for each in _headlines(pool, plan)),
         ],
         sections=sections,
         footer=f"vtwin {tool_version()} · vtwin fleet size --json prints every number of the plan",
     )
-    write_text(path, render(page), option="--report")
+    write_text(path, pages.render(page), option="--report")
 
 
-def _cost(per_hour: float) -> Headline:
-    return Headline(
+def _cost(per_hour: float) -> pages.Headline:
+    return pages.Headline(
         label="Cost per year", value=f"{per_year(per_hour):,.0f}", details=(f"{per_hour:,.2f} an hour",)
     )
 
@@ -127,13 +104,13 @@ def _within(ttft_s: float, tpot_s: float | None) -> str:
     )
 
 
-def _headlines(pool: PoolPlan, plan: FleetPlan) -> list[Headline]:
+def _headlines(pool: PoolPlan, plan: FleetPlan) -> list[pages.Headline]:
     """Return a pool's TTFT and TPOT, simulated where they are, with the formula's beside them."""
     seen, at = pool.verified, pool.at
     if seen is None:
         return [
-            Headline(label=f"TTFT p99, {pool.name}, by formula", value=shown_time(at.ttft_p99_s * 1e6)),
-            Headline(label=f"TPOT mean, {pool.name}, by formula", value=shown_time(at.tpot_s * 1e6)),
+            pages.Headline(label=f"TTFT p99, {pool.name}, by formula", value=shown_time(at.ttft_p99_s * 1e6)),
+            pages.Headline(label=f"TPOT mean, {pool.name}, by formula", value=shown_time(at.tpot_s * 1e6)),
         ]
     formulas = {"TTFT p99": at.ttft_p99_s, "TPOT p99": at.tpot_s}
     return [
@@ -150,10 +127,10 @@ def _headline(
     *,
     of_formula: float,
     plan: FleetPlan,
-) -> Headline:
+) -> pages.Headline:
     limit = next((each for each in limits_of(seen, plan.objective) if each.name == name), None)
     mean = " (its mean)" if name == "TPOT p99" else ""
-    return Headline(
+    return pages.Headline(
         label=f"{name}, {pool.name}, simulated",
         value=shown_time(measured.value * 1e6),
         details=(
@@ -170,9 +147,9 @@ def _kept(limit: Limit | None, plan: FleetPlan) -> str:
     return f"{'✓' if limit.is_kept else '✗'} limit {shown_time(limit.limit * 1e6)}, "
 
 
-def _pools(plan: FleetPlan) -> PageSection:
-    sizes: list[list[str | Cell]] = []
-    times: list[list[str | Cell]] = []
+def _pools(plan: FleetPlan) -> pages.PageSection:
+    sizes: list[list[str | pages.Cell]] = []
+    times: list[list[str | pages.Cell]] = []
     for pool in plan.pools:
         seen = pool.verified
         sizes.append(
@@ -193,13 +170,13 @@ def _pools(plan: FleetPlan) -> PageSection:
         and (told := broken_text(seen, plan.objective))
     ]
     notes = [*broken, *(f"Known error of {each}." for each in error_lines(plan)), f"{NOISE}."]
-    parts: list[Part] = [
-        PageTable(
+    parts: list[pages.Part] = [
+        pages.PageTable(
             head=["pool", "profile", "requests/s", "longest", "slots", "engines by formula", "recommended"],
             rows=sizes,
             align="llrrrrr",
         ),
-        PageTable(
+        pages.PageTable(
             head=[
                 "pool",
                 *("TTFT p99, formula", "simulated"),
@@ -209,12 +186,12 @@ def _pools(plan: FleetPlan) -> PageSection:
             rows=times,
             align="lrrrrr",
         ),
-        *(Prose(markup=each) for each in (*notes, *plan.notes)),
+        *(pages.Prose(markup=each) for each in (*notes, *plan.notes)),
     ]
-    return PageSection(title="Pools", anchor="pools", parts=parts)
+    return pages.PageSection(title="Pools", anchor="pools", parts=parts)
 
 
-def _load(plan: FleetPlan) -> PageSection:
+def _load(plan: FleetPlan) -> pages.PageSection:
     """Draw engines over load, all pools together, by formula."""
     totals = []
     for factor in LOADS:
@@ -224,15 +201,15 @@ def _load(plan: FleetPlan) -> PageSection:
             engines += size if size is not None else 0
         totals.append(engines)
     rates = LOADS * plan.rate_per_s
-    x = linear(0.0, float(rates[-1]) * 1.03, label="requests/s")
-    y = linear(0.0, max(totals) * 1.1 + 1, label="engines")
-    marks: list[Mark] = [
-        Line(x=rates, y=np.array(totals, float), name="simulated", steps=True),
-        Rule(start=(plan.rate_per_s, y.low), end=(plan.rate_per_s, y.high), name="capacity"),
+    x = pages.linear(0.0, float(rates[-1]) * 1.03, label="requests/s")
+    y = pages.linear(0.0, max(totals) * 1.1 + 1, label="engines")
+    marks: list[pages.Mark] = [
+        pages.Line(x=rates, y=np.array(totals, float), name="simulated", steps=True),
+        pages.Rule(start=(plan.rate_per_s, y.low), end=(plan.rate_per_s, y.high), name="capacity"),
     ]
-    picture = chart(Chart(title="Engines over load, by formula", x=x, y=y, marks=marks, width=640))
-    parts: list[Part] = [Figures(figures=[Figure(svg=picture)], columns=1)]
-    return PageSection(
+    picture = pages.chart(title="Engines over load, by formula", x=x, y=y, marks=marks, width=640)
+    parts: list[pages.Part] = [pages.Figures(figures=[pages.Figure(svg=picture)], columns=1)]
+    return pages.PageSection(
         title="Cost against load", anchor="load", lead="Dashed upwards: the planned rate.", parts=parts
     )
 
@@ -283,34 +260,34 @@ def swings_of(plan: FleetPlan) -> list[Swing]:
     return sorted(found, key=lambda each: -each.reach)
 
 
-def _tornado(plan: FleetPlan) -> PageSection:
+def _tornado(plan: FleetPlan) -> pages.PageSection:
     swings, base = swings_of(plan), sum(pool.analytic.provisioned for pool in plan.pools)
-    rows: list[list[str | Cell]] = [
+    rows: list[list[str | pages.Cell]] = [
         [
             each.name,
             _or_none(each.less),
             f"{base:,}",
             _or_none(each.more),
-            Cell(svg=_bar(each, base, swings[0].reach)),
+            pages.Cell(svg=_bar(each, base, swings[0].reach)),
         ]
         for each in swings
     ]
-    parts: list[Part] = [
-        Prose(
+    parts: list[pages.Part] = [
+        pages.Prose(
             markup="Engines by formula where one assumption is a fifth smaller or larger, the others as they are."
         ),
-        PageTable(
+        pages.PageTable(
             head=["assumption", "20 % less", "as planned", "20 % more", "range"], rows=rows, align="lrrrl"
         ),
     ]
-    return PageSection(title="Sensitivity", anchor="sensitivity", parts=parts)
+    return pages.PageSection(title="Sensitivity", anchor="sensitivity", parts=parts)
 
 
 def _or_none(engines: int | None) -> str:
     return "none meets the SLO" if engines is None else f"{engines:,}"
 
 
-def _bar(swing: Swing, base: int, reach: int) -> Markup | None:
+def _bar(swing: Swing, base: int, reach: int) -> pages.Markup | None:
     """Return the range of engines as a bar around the plan; None where it is not known."""
     if swing.less is None or swing.more is None or reach == 0:
         return None
@@ -318,18 +295,18 @@ def _bar(swing: Swing, base: int, reach: int) -> Markup | None:
     low, high = sorted((swing.less, swing.more))
     left, right = (half + half * (each - base) / reach for each in (low, high))
     across = f"M{left:.1f} 3H{max(right, left + 1):.1f}V11H{left:.1f}Z"
-    return element(
+    return pages.element(
         "svg",
-        size_of(width, 14) | {"role": "img"},
-        element("title", {}, f"{low:,} to {high:,} engines"),
-        element("path", {"class": "band simulated", "style": "opacity:.6", "d": across}),
-        element("path", {"class": "axis", "d": f"M{half} 0V14"}),
+        pages.size_of(width, 14) | {"role": "img"},
+        pages.element("title", {}, f"{low:,} to {high:,} engines"),
+        pages.element("path", {"class": "band simulated", "style": "opacity:.6", "d": across}),
+        pages.element("path", {"class": "axis", "d": f"M{half} 0V14"}),
     )
 
 
 def _front(
     sources: Sequence[ProfileSource], lengths: Lengths, plan: FleetPlan, *, context: int
-) -> PageSection:
+) -> pages.PageSection:
     """Draw cost and TTFT of every threshold between two pools, by formula."""
     found = splits_of(sources, lengths, plan.rate_per_s, plan.objective, context=context, factors=(1.0,))
     splits = found.splits
@@ -337,23 +314,28 @@ def _front(
     ttft = np.array([each.ttft_p99_s * 1e3 for each in splits])
     best = np.array([each.is_best for each in splits], dtype=bool)
     if not len(splits):
-        return PageSection(
+        return pages.PageSection(
             title="Two pools",
             anchor="front",
-            parts=[Prose(markup="No threshold meets the SLO in both pools.")],
+            parts=[pages.Prose(markup="No threshold meets the SLO in both pools.")],
         )
     x = _around(np.append(cost, found.one_amount), label="cost per hour" if found.has_prices else "GPUs")
     y = _around(np.append(ttft, found.one.ttft_p99_s * 1e3), label="TTFT p99, ms")
     order = np.argsort(cost[best], kind="stable")
-    marks: list[Mark] = [
-        Dots(x=cost, y=ttft, name="observed"),
-        Line(x=cost[best][order], y=ttft[best][order], name="simulated"),
-        Dots(x=np.array([found.one_amount]), y=np.array([found.one.ttft_p99_s * 1e3]), name="run simulated"),
+    marks: list[pages.Mark] = [
+        pages.Dots(x=cost, y=ttft, name="observed"),
+        pages.Line(x=cost[best][order], y=ttft[best][order], name="simulated"),
+        pages.Dots(
+            x=np.array([found.one_amount]), y=np.array([found.one.ttft_p99_s * 1e3]), name="run simulated"
+        ),
     ]
-    picture = chart(Chart(title="Every threshold between short and long", x=x, y=y, marks=marks, width=640))
+    picture = pages.chart(title="Every threshold between short and long", x=x, y=y, marks=marks, width=640)
     text = f"{split_headline(found).capitalize()}."
-    parts: list[Part] = [Prose(markup=text), Figures(figures=[Figure(svg=picture)], columns=1)]
-    return PageSection(
+    parts: list[pages.Part] = [
+        pages.Prose(markup=text),
+        pages.Figures(figures=[pages.Figure(svg=picture)], columns=1),
+    ]
+    return pages.PageSection(
         title="Two pools",
         anchor="front",
         lead="By formula. The line: the Pareto front. The orange dot: one pool for all.",
@@ -361,8 +343,8 @@ def _front(
     )
 
 
-def _around(values: Floats, *, label: str) -> Scale:
+def _around(values: Floats, *, label: str) -> pages.Scale:
     """Return an axis from just below the smallest value to just above the largest."""
     low, high = float(values.min()), float(values.max())
     margin = 0.06 * (high - low)
-    return linear(max(low - margin, 0.0), high + margin, label=label)
+    return pages.linear(max(low - margin, 0.0), high + margin, label=label)

@@ -19,26 +19,8 @@ from sim.fleet import Lengths
 from sim.fleet.energy import HOURS_PER_YEAR
 from sim.fleet.reserved import HOURS, Reserved, cheapest_reserved, cost_with, day_between
 from sim.fleet.sizing import Objective, PoolSize
-from traces import ConfigError, shown_time, tool_version, write_text
+from traces import ConfigError, pages, shown_time, tool_version, write_text
 from traces.facts import aligned
-from traces.pages import (
-    Cell,
-    Chart,
-    Figure,
-    Figures,
-    Headline,
-    Line,
-    Mark,
-    Markup,
-    Page,
-    PageSection,
-    PageTable,
-    Prose,
-    Rule,
-    chart,
-    linear,
-    render,
-)
 from traces.strict.whole_file import is_there, whole_file
 
 MOST_OF_A_DAY = 1 << 16
@@ -291,7 +273,7 @@ def write_reserve_page(path: Path, plan: DayPlan) -> None:
     """Write the page: engines over the day, the reserved line, and the three ways. Raises ConfigError."""
     head = ["", "reserved", "burst hours a day", "cost", "than cheapest"]
     limit = shown_time(plan.objective.ttft_p99_s * 1e6)
-    page = Page(
+    page = pages.Page(
         name="vtwin fleet",
         eyebrow="vtwin fleet reserve",
         title=f"{plan.best.reserved:,} engines reserved, the others when needed",
@@ -299,52 +281,50 @@ def write_reserve_page(path: Path, plan: DayPlan) -> None:
         f"{limit}.",
         headlines=_headlines(plan),
         sections=[
-            PageSection(
+            pages.PageSection(
                 title="The day",
                 anchor="day",
                 lead="Dashed: the reserved engines. What is above them is burst.",
-                parts=[Figures(figures=[Figure(svg=_picture(plan))], columns=1)],
+                parts=[pages.Figures(figures=[pages.Figure(svg=_picture(plan))], columns=1)],
             ),
-            PageSection(
+            pages.PageSection(
                 title="Three ways to pay",
                 anchor="ways",
                 parts=[
-                    Prose(
+                    pages.Prose(
                         markup=f"An engine costs {plan.reserved_price:g} an hour reserved, {plan.burst_price:g} burst."
                     ),
-                    PageTable(head=head, rows=_ways(plan), align="lrrrr"),
+                    pages.PageTable(head=head, rows=_ways(plan), align="lrrrr"),
                 ],
             ),
         ],
         footer=f"vtwin {tool_version()} · vtwin fleet reserve --json prints every hour",
     )
-    write_text(path, render(page), option="--report")
+    write_text(path, pages.render(page), option="--report")
 
 
-def _picture(plan: DayPlan) -> Markup:
+def _picture(plan: DayPlan) -> pages.Markup:
     """Return the chart of the engines over the day."""
     hours, needed = np.arange(HOURS + 1, dtype=np.float64), [*plan.needed, plan.needed[-1]]
-    y = linear(0.0, max(needed) * 1.1 + 1, label="engines")
-    marks: list[Mark] = [
-        Line(x=hours, y=np.array(needed, np.float64), name="simulated", steps=True),
-        Rule(
+    y = pages.linear(0.0, max(needed) * 1.1 + 1, label="engines")
+    marks: list[pages.Mark] = [
+        pages.Line(x=hours, y=np.array(needed, np.float64), name="simulated", steps=True),
+        pages.Rule(
             start=(0.0, float(plan.best.reserved)),
             end=(float(HOURS), float(plan.best.reserved)),
             name="capacity",
         ),
     ]
-    return chart(
-        Chart(
-            title=f"Engines over the day, {_how(plan)}",
-            x=linear(0.0, float(HOURS), label="hour"),
-            y=y,
-            marks=marks,
-            width=640,
-        )
+    return pages.chart(
+        title=f"Engines over the day, {_how(plan)}",
+        x=pages.linear(0.0, float(HOURS), label="hour"),
+        y=y,
+        marks=marks,
+        width=640,
     )
 
 
-def _ways(plan: DayPlan) -> list[list[str | Cell]]:
+def _ways(plan: DayPlan) -> list[list[str | pages.Cell]]:
     """Return a row per way to pay."""
     return [
         [
@@ -358,11 +338,11 @@ def _ways(plan: DayPlan) -> list[list[str | Cell]]:
     ]
 
 
-def _headlines(plan: DayPlan) -> list[Headline]:
+def _headlines(plan: DayPlan) -> list[pages.Headline]:
     return [
-        Headline(label="Reserved", value=f"{plan.best.reserved:,}"),
-        Headline(label="At most", value=f"{max(plan.needed):,}"),
-        Headline(
+        pages.Headline(label="Reserved", value=f"{plan.best.reserved:,}"),
+        pages.Headline(label="At most", value=f"{max(plan.needed):,}"),
+        pages.Headline(
             label="Cost per year",
             value=f"{plan.best.cost:,.0f}",
             details=(f"{plan.best.cost / HOURS_PER_YEAR:,.2f} an hour",),

@@ -229,19 +229,9 @@ class ModelShape:
         return self.num_layers - self.num_moe_layers if self.num_plain_mlps is None else self.num_plain_mlps
 
     @property
-    def num_full_layers(self) -> int:
-        """How many layers attend to the whole context."""
-        return sum(each.num_layers for each in self.mixers if each.kind == "full")
-
-    @property
     def num_windowed_layers(self) -> int:
         """How many layers see a window or a chunk of it."""
         return sum(each.num_layers for each in self.mixers if each.is_windowed)
-
-    @property
-    def num_state_layers(self) -> int:
-        """How many layers keep a state in place of keys and values."""
-        return sum(each.num_layers for each in self.mixers if each.kind == "state")
 
     @property
     def window(self) -> int:

@@ -47,7 +47,7 @@ def simulate_rollouts(
 
     if len(twins) > 1:
         raise ConfigError(
-            f"--set: got {len(twins):,} variants with --samples, expected one server or cluster"
+            f"--set: {len(twins):,} variants cannot be combined with --samples, expected one server or cluster"
         )
     twin = twins[0]
     total = settings.batches * (2 + len(settings.oversubscriptions))

@@ -24,7 +24,7 @@ SHARES = (0.5, 0.8, 0.9, 0.95, 0.99, 1.0)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchResult:
-    """A batch that ended when ``num_wanted`` of its ``num_asked`` samples were answered; times in µs from its start.
+    """A batch that ended when enough of its ``num_asked`` samples were answered; times in µs from its start.
 
     ``num_answered``: by the end; a step may give several answers. ``end_us``. ``times_us``: when ``SHARES`` of all that
     were asked are answered, whatever the end. ``idle_frac``: of the seats' time to the end, what nobody has;
@@ -36,7 +36,6 @@ class BatchResult:
     """
 
     num_asked: int
-    num_wanted: int
     num_answered: int
     end_us: int
     times_us: tuple[int, ...]
@@ -139,7 +138,6 @@ def batch_result(batch: SimulatedBatch, *, wanted: int, asked_from: int, is_carr
     idle, tail_idle = _idle_fracs(batch, end_us=end_us, tail_us=tail_us)
     return BatchResult(
         num_asked=len(samples),
-        num_wanted=wanted,
         num_answered=int(answered.sum()),
         end_us=end_us,
         times_us=tuple(int(answered_us[num_wanted(share, len(samples)) - 1]) for share in SHARES),

@@ -27,6 +27,7 @@ KEYS = ("config", "configs", "set", "workloads", "seeds", "slo", "warmup_frac", 
 LISTED = "list"
 """What ``prices`` says for the list prices that ship."""
 MOST_RUNS = 100_000
+"""The grid is laid out before it runs, and its table has a row a run."""
 MOST_SEED = 2**63 - 1
 Value = str | int | float | bool
 

@@ -9,23 +9,8 @@ import numpy as np
 import pandas as pd
 
 from replay.sweeps.front import BESIDE, GOOD, GOOD_FRAC, Front, is_more_better
-from traces import shown_time, tool_version, write_text
+from traces import pages, shown_time, tool_version, write_text
 from traces.facts import side_by_side
-from traces.pages import (
-    Cell,
-    Chart,
-    Dots,
-    Figure,
-    Figures,
-    Line,
-    Markup,
-    Page,
-    PageSection,
-    PageTable,
-    chart,
-    render,
-    scale_of,
-)
 
 MOST_SHOWN = 12
 NO_SLO = f"no setting meets the SLO in {GOOD:.0%} of its requests"
@@ -104,7 +89,7 @@ def write_page(path: Path, front: Front, *, num_runs: int, num_failed: int, comm
     """Write the page with the picture and the table. Raises ConfigError where the file cannot be written."""
     best = _best(front)
     names = (*front.loads, *front.choices, *figures_of(front))
-    page = Page(
+    page = pages.Page(
         name="vtwin sweep",
         eyebrow="vtwin sweep",
         title=NO_SLO.capitalize()
@@ -115,16 +100,16 @@ def write_page(path: Path, front: Front, *, num_runs: int, num_failed: int, comm
         + "".join(f". {line}" for line in unanswered_told(front)),
         headlines=[],
         sections=[
-            PageSection(
+            pages.PageSection(
                 title="Pareto front",
                 anchor="front",
-                parts=[Figures(figures=[Figure(svg=_picture(front, best))], columns=1)],
+                parts=[pages.Figures(figures=[pages.Figure(svg=_picture(front, best))], columns=1)],
             ),
-            PageSection(
+            pages.PageSection(
                 title="All settings",
                 anchor="settings",
                 parts=[
-                    PageTable(
+                    pages.PageTable(
                         head=[*names, "front"],
                         rows=_rows(front, names),
                         align="l" * len(front.settings) + "r" * len(figures_of(front)) + "c",
@@ -134,10 +119,10 @@ def write_page(path: Path, front: Front, *, num_runs: int, num_failed: int, comm
         ],
         footer=f"vtwin {tool_version()} · {command}",
     )
-    write_text(path, render(page), option="--report")
+    write_text(path, pages.render(page), option="--report")
 
 
-def _picture(front: Front, best: pd.DataFrame) -> Markup:
+def _picture(front: Front, best: pd.DataFrame) -> pages.Markup:
     """Return the chart of all settings, with a line through those that nothing beats."""
     figures = (front.x, front.y)
     scale = {name: 1e3 if is_time(name) else 1.0 for name in figures}
@@ -147,31 +132,29 @@ def _picture(front: Front, best: pd.DataFrame) -> Markup:
         {name: each[name].to_numpy(dtype=np.float64) / scale[name] for name in figures}
         for each in _of_loads(front, best)
     ]
-    return chart(
-        Chart(
-            title="Each dot is a setting, its seeds averaged; a line joins those that nothing beats"
-            + (" at one load" if front.loads else ""),
-            x=scale_of(values[front.x], label=units[front.x]),
-            y=scale_of(values[front.y], label=units[front.y]),
-            marks=[
-                Dots(x=values[front.x], y=values[front.y], name="run"),
-                *(Line(x=edge[front.x], y=edge[front.y], name="simulated") for edge in edges),
-                *(Dots(x=edge[front.x], y=edge[front.y], name="run simulated") for edge in edges),
-            ],
-            width=860,
-            height=420,
-        )
+    return pages.chart(
+        title="Each dot is a setting, its seeds averaged; a line joins those that nothing beats"
+        + (" at one load" if front.loads else ""),
+        x=pages.scale_of(values[front.x], label=units[front.x]),
+        y=pages.scale_of(values[front.y], label=units[front.y]),
+        marks=[
+            pages.Dots(x=values[front.x], y=values[front.y], name="run"),
+            *(pages.Line(x=edge[front.x], y=edge[front.y], name="simulated") for edge in edges),
+            *(pages.Dots(x=edge[front.x], y=edge[front.y], name="run simulated") for edge in edges),
+        ],
+        width=860,
+        height=420,
     )
 
 
-def _rows(front: Front, names: Sequence[str]) -> list[list[str | Cell]]:
+def _rows(front: Front, names: Sequence[str]) -> list[list[str | pages.Cell]]:
     """Return a row per setting, the best of the first figure first."""
     ordered = front.points.sort_values(
         [front.x, front.y], ascending=[not is_more_better(front.x), not is_more_better(front.y)]
     )
     return [
         [
-            *(Cell(text=cell(name, row[name]), tint=0.12 if row["is_best"] else 0.0) for name in names),
+            *(pages.Cell(text=cell(name, row[name]), tint=0.12 if row["is_best"] else 0.0) for name in names),
             "✓" if row["is_best"] else "" if row["has_answer"] == 1 else "* no answer",
         ]
         for row in ordered.to_dict("records")

@@ -11,28 +11,7 @@ from numpy.typing import NDArray
 
 from replay.cluster.over_time import num_at_gateway, num_transfers
 from replay.timeline.fleet_size import size_section
-from traces import shown_time
-from traces.pages import (
-    MOST_ROWS,
-    Chart,
-    Figure,
-    Figures,
-    HeatMap,
-    Hint,
-    Line,
-    Markup,
-    PageSection,
-    PageTable,
-    Part,
-    Prose,
-    bold,
-    chart,
-    code,
-    heat_map,
-    inline,
-    legend,
-    linear,
-)
+from traces import pages, shown_time
 from traces.pages.time_axis import TimeAxis, time_axis
 
 if TYPE_CHECKING:
@@ -80,7 +59,7 @@ class FleetPageParts:
         ]
 
 
-def fleet_sections(view: FleetPageParts) -> list[PageSection]:
+def fleet_sections(view: FleetPageParts) -> list[pages.PageSection]:
     """Return the sections."""
     names = [pool.name or str(number) for number, pool in enumerate(view.cluster.pools)]
     size = size_section(view.run, view.summary, view.time, names)
@@ -90,7 +69,7 @@ def fleet_sections(view: FleetPageParts) -> list[PageSection]:
 # -- instances ------------------------------------------------------------------------------------------------
 
 
-def _instances(view: FleetPageParts) -> PageSection:
+def _instances(view: FleetPageParts) -> pages.PageSection:
     found = view.found
     pictures: list[tuple[str, Floats, float, Callable[[float], str], str]] = []
     if not np.isnan(found.used_blocks).all():
@@ -102,26 +81,26 @@ def _instances(view: FleetPageParts) -> PageSection:
         most = float(values.max(initial=0.0))
         pictures.append((title, values, max(most, 1.0), _count, f"full colour: {_count(max(most, 1.0))}"))
     figures = [
-        Figure(svg=_heat(view, title, values, most=most, text=text, label=label))
+        pages.Figure(svg=_heat(view, title, values, most=most, text=text, label=label))
         for title, values, most, text, label in pictures
     ]
-    return PageSection(
+    return pages.PageSection(
         title="Instances over time",
         anchor="instances",
         lead=f"A row is {_row(len(found.pool_of))}, a cell a stretch of the run. Rest on a cell to read its value.",
-        parts=[Figures(figures=figures)],
+        parts=[pages.Figures(figures=figures)],
     )
 
 
 def _row(num_instances: int) -> str:
-    return "an instance" if num_instances <= MOST_ROWS else "the mean of some neighbouring instances"
+    return "an instance" if num_instances <= pages.MOST_ROWS else "the mean of some neighbouring instances"
 
 
 def _heat(
     view: FleetPageParts, title: str, values: Floats, *, most: float, text: Callable[[float], str], label: str
-) -> Markup:
-    return heat_map(
-        HeatMap(
+) -> pages.Markup:
+    return pages.heat_map(
+        pages.HeatMap(
             title=title,
             names=view.cluster.instance_names,
             values=np.asarray(values.T),
@@ -137,7 +116,7 @@ def _heat(
 # -- the fleet and its pools ----------------------------------------------------------------------------------
 
 
-def _fleet(view: FleetPageParts) -> PageSection:
+def _fleet(view: FleetPageParts) -> pages.PageSection:
     found = view.found
     kv = [(name, found.kv_frac(own)) for name, own in view.pools]
     busy = [(name, found.busy_frac(own)) for name, own in view.pools]
@@ -163,15 +142,17 @@ def _fleet(view: FleetPageParts) -> PageSection:
         figures.append(_lines(view, "KV transfers under way", values, unit="transfers", text=_count))
     caption = ""
     if len(view.pools) > 1:
-        caption = legend([(f"pool-{number}", name) for number, (name, _) in enumerate(view.pools)])
-    pools: list[Part] = [Figures(figures=[each for each in figures if each is not None], caption=caption)]
+        caption = pages.legend([(f"pool-{number}", name) for number, (name, _) in enumerate(view.pools)])
+    pools: list[pages.Part] = [
+        pages.Figures(figures=[each for each in figures if each is not None], caption=caption)
+    ]
     if np.isnan(found.peak_us).all():
         pools.append(
-            Prose(
+            pages.Prose(
                 markup="Model FLOPs utilisation is not shown: TWIN.yaml does not say which model runs on which GPU."
             )
         )
-    return PageSection(
+    return pages.PageSection(
         title="Pools over time" if len(view.pools) > 1 else "The fleet over time",
         anchor="fleet",
         lead=_transfers_told(view),
@@ -197,14 +178,14 @@ def _lines(
     unit: str,
     text: Callable[[float], str],
     most: float | None = None,
-) -> Figure | None:
+) -> pages.Figure | None:
     """Return a picture with a line per name; None where nothing is known."""
     known = [(number, name, each) for number, (name, each) in enumerate(values) if not np.isnan(each).any()]
     if not known:
         return None
     high = max(float(each.max(initial=0.0)) for _, _, each in known)
     time, ends = view.time, view.ends
-    y = linear(
+    y = pages.linear(
         0.0,
         most or (1.1 * high if high > 0 else 1.0),
         label=unit,
@@ -214,11 +195,11 @@ def _lines(
     starts = np.append(0.0, ends[:-1])
     marks = [
         # each value holds for the stretch that ends with it
-        Line(x=np.append(0.0, ends), y=np.append(each, each[-1]), name=f"pool-{number}", steps=True)
+        pages.Line(x=np.append(0.0, ends), y=np.append(each, each[-1]), name=f"pool-{number}", steps=True)
         for number, _, each in known
     ]
     hints = [
-        Hint(
+        pages.Hint(
             start=float(starts[place]),
             end=float(ends[place]),
             text=f"{starts[place]:,.4g} to {ends[place]:,.4g} {time.unit}: "
@@ -229,13 +210,13 @@ def _lines(
         )
         for place in range(len(ends))
     ]
-    return Figure(svg=chart(Chart(title=title, x=time.scale, y=y, marks=marks, hints=hints, height=220)))
+    return pages.Figure(svg=pages.chart(title=title, x=time.scale, y=y, marks=marks, hints=hints, height=220))
 
 
 # -- decisions ------------------------------------------------------------------------------------------------
 
 
-def _decisions(view: FleetPageParts) -> PageSection:
+def _decisions(view: FleetPageParts) -> pages.PageSection:
     """Return the share of the requests that each instance got, over time, and every way out."""
     routed, summary = view.found.routed, view.summary
     share = np.zeros_like(routed)
@@ -246,7 +227,7 @@ def _decisions(view: FleetPageParts) -> PageSection:
         even = "Shares are within each pool."
     most, high = float(share.max(initial=0.0)) or 1.0, max(float(routed.max(initial=0.0)), 1.0)
     figures = [
-        Figure(
+        pages.Figure(
             svg=_heat(
                 view,
                 "Share of the requests sent to each instance",
@@ -257,7 +238,7 @@ def _decisions(view: FleetPageParts) -> PageSection:
             ),
             caption=even,
         ),
-        Figure(
+        pages.Figure(
             svg=_heat(
                 view,
                 "Requests sent",
@@ -271,18 +252,18 @@ def _decisions(view: FleetPageParts) -> PageSection:
     ways = [[name.replace("_", " "), f"{count:,}"] for name, count in summary["num_by_exit"].items()]
     fairness = summary["jain_fairness"]
     fair = "" if fairness is None else f" Jain's fairness of requests over instances is {fairness:.3f}."
-    return PageSection(
+    return pages.PageSection(
         title="Decisions over time",
         anchor="decisions",
-        lead=inline("The router's policy is ", code(summary["routing_policy"]), f".{fair}"),
+        lead=pages.inline("The router's policy is ", pages.code(summary["routing_policy"]), f".{fair}"),
         parts=[
-            Figures(figures=figures),
-            PageTable(head=["way out", "requests"], rows=ways, align="lr", wide=False),
+            pages.Figures(figures=figures),
+            pages.PageTable(head=["way out", "requests"], rows=ways, align="lr", wide=False),
         ],
     )
 
 
-def _what_each_did(view: FleetPageParts) -> PageSection:
+def _what_each_did(view: FleetPageParts) -> pages.PageSection:
     """Return the instances' table, and what was wrong with the run."""
     instances = view.summary["instances"]
     rows = [
@@ -313,21 +294,22 @@ def _what_each_did(view: FleetPageParts) -> PageSection:
     caption = "KV used, TTFT and E2E are means."
     if len(instances) > MOST_IN_TABLE:
         caption += f" {len(instances) - MOST_IN_TABLE:,} instances more are in the JSON (--json)."
-    said: list[Part] = [
-        Prose(markup=inline(bold(each["name"]), f": {each['text']}.")) for each in view.summary["pathologies"]
+    said: list[pages.Part] = [
+        pages.Prose(markup=pages.inline(pages.bold(each["name"]), f": {each['text']}."))
+        for each in view.summary["pathologies"]
     ]
-    return PageSection(
+    return pages.PageSection(
         title="What each instance did",
         anchor="each",
         parts=[
             *said,
-            PageTable(head=head, rows=rows, align="lrrrrrrrr", caption=caption),
+            pages.PageTable(head=head, rows=rows, align="lrrrrrrrr", caption=caption),
             *_host_memory(view),
         ],
     )
 
 
-def _host_memory(view: FleetPageParts) -> list[Part]:
+def _host_memory(view: FleetPageParts) -> list[pages.Part]:
     """Return the table of each instance's second KV tier, nothing where there is none."""
     tiers = {each["name"]: each["kv_offload"] for each in view.summary["instances"][:MOST_IN_TABLE]}
     rows = [
@@ -346,7 +328,7 @@ def _host_memory(view: FleetPageParts) -> list[Part]:
     if not rows:
         return []
     head = ["instance", "hits, GPU", "hits, CPU", "blocks stored", "blocks loaded", "load, mean", "load, p99"]
-    return [PageTable(head=head, rows=rows, align="lrrrrrr", caption="Hits by tier, of prompt tokens.")]
+    return [pages.PageTable(head=head, rows=rows, align="lrrrrrr", caption="Hits by tier, of prompt tokens.")]
 
 
 # -- texts ----------------------------------------------------------------------------------------------------

@@ -10,23 +10,7 @@ from numpy.typing import NDArray
 
 from replay.cluster.infrastructure import failures_term, retries_term
 from replay.cluster.lives import num_at, spans_up, spans_with_gpus
-from traces import shown_time
-from traces.pages import (
-    Chart,
-    Dots,
-    Figure,
-    Figures,
-    Headline,
-    Line,
-    Mark,
-    Markup,
-    PageSection,
-    Part,
-    Terms,
-    chart,
-    legend,
-    linear,
-)
+from traces import pages, shown_time
 
 if TYPE_CHECKING:
     from replay.cluster.infrastructure import InfrastructureSummary
@@ -41,39 +25,41 @@ MOST_MOMENTS = 400
 """Times at which instances are counted for the picture; fewer changes than that are all drawn where they are."""
 
 
-def size_headlines(summary: ClusterSummary) -> list[Headline]:
+def size_headlines(summary: ClusterSummary) -> list[pages.Headline]:
     """Return what the instances cost, as the numbers that matter."""
     parts = summary["infrastructure"]
     mean = sum(each["instances_mean"] or 0.0 for each in parts["pools"])
     told = (f"{mean:.3g} instances on average", *_cost(parts))
-    return [Headline(label="GPU-hours", value=f"{parts['gpu_hours']:.4g}", details=told)]
+    return [pages.Headline(label="GPU-hours", value=f"{parts['gpu_hours']:.4g}", details=told)]
 
 
 def _cost(parts: InfrastructureSummary) -> tuple[str, ...]:
     return () if parts["cost"] is None else (f"cost {parts['cost']:,.2f}",)
 
 
-def size_section(run: FleetRun, summary: ClusterSummary, time: TimeAxis, pools: Sequence[str]) -> PageSection:
+def size_section(
+    run: FleetRun, summary: ClusterSummary, time: TimeAxis, pools: Sequence[str]
+) -> pages.PageSection:
     """Return the number of instances over time, what changed it, and what came of it; ``pools``: their names."""
     infrastructure = run.result.infrastructure
     changes = bool(infrastructure.changes) or any(life.downs for life in infrastructure.lives)
-    parts: list[Part] = [_figures(run, time, pools)] if changes else []
-    return PageSection(
+    parts: list[pages.Part] = [_figures(run, time, pools)] if changes else []
+    return pages.PageSection(
         title="Size and cost",
         anchor="size",
         lead="" if changes else "The number of instances does not change.",
-        parts=[*parts, Terms(terms=_facts(run, summary))],
+        parts=[*parts, pages.Terms(terms=_facts(run, summary))],
     )
 
 
-def _figures(run: FleetRun, time: TimeAxis, pools: Sequence[str]) -> Figures:
+def _figures(run: FleetRun, time: TimeAxis, pools: Sequence[str]) -> pages.Figures:
     """Return a picture per pool."""
     found = []
     for number, name in enumerate(pools):
         title = "Instances up" if len(pools) == 1 else f"Instances up, {name}"
         width = 640 if len(pools) == 1 else 520
-        found.append(Figure(svg=_picture(run, time, number, title=title, width=width)))
-    told = legend(
+        found.append(pages.Figure(svg=_picture(run, time, number, title=title, width=width)))
+    told = pages.legend(
         [
             ("size-up", "up: serving requests"),
             ("size-paid", "holding their GPUs, starting and down included"),
@@ -81,10 +67,10 @@ def _figures(run: FleetRun, time: TimeAxis, pools: Sequence[str]) -> Figures:
             ("size-failed", "failure"),
         ]
     )
-    return Figures(figures=found, columns=min(len(found), 2), caption=told)
+    return pages.Figures(figures=found, columns=min(len(found), 2), caption=told)
 
 
-def _picture(run: FleetRun, time: TimeAxis, pool: int, *, title: str, width: int) -> Markup:
+def _picture(run: FleetRun, time: TimeAxis, pool: int, *, title: str, width: int) -> pages.Markup:
     result = run.result
     end_us, infrastructure = result.duration_us, result.infrastructure
     lives = [life for life in infrastructure.lives if life.pool == pool]
@@ -96,9 +82,9 @@ def _picture(run: FleetRun, time: TimeAxis, pool: int, *, title: str, width: int
     asked = np.array([each.after for each in changes], np.float64)
     failed_us = np.array(sorted(_failures(lives, end_us)), np.float64)
     most = max([1.0, *(float(values.max(initial=0.0)) for _, values in lines), *asked.tolist()])
-    marks: list[Mark] = [
+    marks: list[pages.Mark] = [
         # the run's last moment belongs to the stretch before it
-        Line(
+        pages.Line(
             x=time.of(moments),
             y=np.append(values[:-1], values[-2:-1]),
             name=f"size-{name}",
@@ -108,10 +94,10 @@ def _picture(run: FleetRun, time: TimeAxis, pool: int, *, title: str, width: int
         for name, values in lines
     ]
     scaled_us = np.array([each.time_us for each in changes], np.float64)
-    marks.append(Dots(x=time.of(scaled_us), y=asked, name="size-scaled"))
-    marks.append(Dots(x=time.of(failed_us), y=num_at(up, failed_us), name="size-failed"))
-    y = linear(0.0, 1.1 * most, label="instances", most=4)
-    return chart(Chart(title=title, x=time.scale, y=y, marks=marks, width=width, height=240))
+    marks.append(pages.Dots(x=time.of(scaled_us), y=asked, name="size-scaled"))
+    marks.append(pages.Dots(x=time.of(failed_us), y=num_at(up, failed_us), name="size-failed"))
+    y = pages.linear(0.0, 1.1 * most, label="instances", most=4)
+    return pages.chart(title=title, x=time.scale, y=y, marks=marks, width=width, height=240)
 
 
 def _moments(spans: Sequence[tuple[int, int]], end_us: int) -> Floats:

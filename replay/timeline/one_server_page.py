@@ -14,24 +14,7 @@ from replay.pace_band import SHOWN, PaceBand, band_lead, band_rows
 from replay.timeline.watch_engine import Usage
 from replay.trace.kv_offload import hits_by_tier, offload_text
 from replay.trace.simulation_summary import SimulationSummary, has_idle_end
-from traces import request_metrics, shown_time, tool_version, write_text
-from traces.pages import (
-    Chart,
-    Figure,
-    Figures,
-    FoldedText,
-    Headline,
-    Line,
-    Markup,
-    Page,
-    PageSection,
-    PageTable,
-    Prose,
-    Terms,
-    chart,
-    linear,
-    render,
-)
+from traces import pages, request_metrics, shown_time, tool_version, write_text
 from traces.pages.request_figures import (
     METRICS,
     distribution_picture,
@@ -71,10 +54,10 @@ class RunPage:
     warnings: Sequence[str]
     command: str
     twin: str
-    of_fleet: Sequence[PageSection] = ()
+    of_fleet: Sequence[pages.PageSection] = ()
     band: PaceBand | None = None
-    headlines: Sequence[Headline] = ()
-    of_sessions: Sequence[PageSection] = ()
+    headlines: Sequence[pages.Headline] = ()
+    of_sessions: Sequence[pages.PageSection] = ()
 
 
 def write_run_page(path: Path, run: RunPage, *, overwrite: bool = False) -> None:
@@ -85,7 +68,7 @@ def write_run_page(path: Path, run: RunPage, *, overwrite: bool = False) -> None
 def page_of_run(run: RunPage) -> str:
     """Return the page as one HTML document that needs no other file."""
     summary = run.summary
-    page = Page(
+    page = pages.Page(
         name="vtwin run",
         eyebrow="vtwin: a simulated run",
         title=_title(summary, "fleet" if run.of_fleet else "server"),
@@ -104,7 +87,7 @@ def page_of_run(run: RunPage) -> str:
         ],
         footer=f"vtwin {tool_version()} · --json prints every number on this page",
     )
-    return render(page)
+    return pages.render(page)
 
 
 def _title(summary: SimulationSummary, who: str) -> str:
@@ -131,10 +114,10 @@ def _lead(run: RunPage) -> str:
     return f"{counts} in {seconds} of simulated time; in the last {idle} no request was sent."
 
 
-def _headlines(run: RunPage) -> list[Headline]:
+def _headlines(run: RunPage) -> list[pages.Headline]:
     summary = run.summary
     found = [
-        Headline(
+        pages.Headline(
             label="Output tokens/s",
             value=number_text(summary["output_token_throughput"]),
             details=(f"{number_text(summary['request_throughput'])} requests/s",),
@@ -145,7 +128,7 @@ def _headlines(run: RunPage) -> list[Headline]:
         limit = run.slo_us.get(name)
         told = () if limit is None else (f"limit {shown_time(limit)}",)
         found.append(
-            Headline(
+            pages.Headline(
                 label=f"{title.partition(',')[0]}, median",
                 value=time_text(values["p50"]),
                 details=(f"p99 {time_text(values['p99'])}", *told),
@@ -153,7 +136,7 @@ def _headlines(run: RunPage) -> list[Headline]:
         )
     if (good := summary["goodput"]) is not None and good["good_frac"] is not None:
         found.append(
-            Headline(
+            pages.Headline(
                 label="Within the SLO",
                 value=f"{good['good_frac']:.1%}",
                 details=(f"goodput {number_text(good['good_per_s'])} requests/s",),
@@ -162,94 +145,94 @@ def _headlines(run: RunPage) -> list[Headline]:
     return found
 
 
-def _warnings(lines: Sequence[str]) -> PageSection:
-    return PageSection(
-        title="Warnings", anchor="warnings", parts=[Prose(markup=f"{line}.") for line in lines]
+def _warnings(lines: Sequence[str]) -> pages.PageSection:
+    return pages.PageSection(
+        title="Warnings", anchor="warnings", parts=[pages.Prose(markup=f"{line}.") for line in lines]
     )
 
 
 # -- pictures -------------------------------------------------------------------------------------------------
 
 
-def _latencies(run: RunPage) -> PageSection:
+def _latencies(run: RunPage) -> pages.PageSection:
     """Return the distributions: the share of requests up to each time."""
     metrics = request_metrics(run.trace)
     figures = []
     for name, (key, title) in METRICS.items():
         values = metrics[key].to_numpy(np.float64)
         figures.append(
-            Figure(svg=distribution_picture(values[np.isfinite(values)], title, run.slo_us.get(name)))
+            pages.Figure(svg=distribution_picture(values[np.isfinite(values)], title, run.slo_us.get(name)))
         )
-    figures.append(Figure(svg=_batches(run.batch_sizes)))
-    return PageSection(
+    figures.append(pages.Figure(svg=_batches(run.batch_sizes)))
+    return pages.PageSection(
         title="Latencies and batches",
         anchor="latencies",
         lead="The share of requests up to each time" + (", the limit dashed." if run.slo_us else "."),
-        parts=[Figures(figures=figures)],
+        parts=[pages.Figures(figures=figures)],
     )
 
 
-def _batches(sizes: Histogram) -> Markup:
+def _batches(sizes: Histogram) -> pages.Markup:
     """Return the share of steps with at most this many requests."""
     total = float(sizes.counts.sum())
     shares = np.cumsum(sizes.counts) / total if total else np.zeros(0)
-    x = linear(0.0, float(sizes.values.max(initial=1.0)), label="requests in a step")
-    y = linear(0.0, 1.0, most=4, text=lambda value: f"{100 * value:.0f} %")
-    line = Line(x=sizes.values, y=np.asarray(shares, np.float64), name="simulated", steps=True)
-    return chart(Chart(title="Batch sizes, share of steps", x=x, y=y, marks=[line]))
+    x = pages.linear(0.0, float(sizes.values.max(initial=1.0)), label="requests in a step")
+    y = pages.linear(0.0, 1.0, most=4, text=lambda value: f"{100 * value:.0f} %")
+    line = pages.Line(x=sizes.values, y=np.asarray(shares, np.float64), name="simulated", steps=True)
+    return pages.chart(title="Batch sizes, share of steps", x=x, y=y, marks=[line])
 
 
-def _over_time(run: RunPage) -> PageSection:
+def _over_time(run: RunPage) -> pages.PageSection:
     metrics = request_metrics(run.trace)
     sent = run.trace.column("send_time_us").to_numpy(np.float64, na_value=np.nan)
     span_us = float(max(run.summary["duration_us"], 1))
     figures = [
-        Figure(
+        pages.Figure(
             svg=dots_picture(sent, metrics[key].to_numpy(np.float64), title, span_us, run.slo_us.get(name))
         )
         for name, (key, title) in METRICS.items()
     ]
-    figures.append(Figure(svg=throughput_picture(run.trace, span_us)))
-    return PageSection(
+    figures.append(pages.Figure(svg=throughput_picture(run.trace, span_us)))
+    return pages.PageSection(
         title="Over time",
         anchor="time",
         lead=f"A dot is a request, by when it was sent. {throughput_told(run.trace)}",
-        parts=[Figures(figures=figures)],
+        parts=[pages.Figures(figures=figures)],
     )
 
 
-def _in_use(run: RunPage) -> PageSection:
+def _in_use(run: RunPage) -> pages.PageSection:
     """Return the requests running and waiting, and the KV cache, over time."""
     usage = run.usage
     time = time_axis(float(max(run.summary["duration_us"], 1)))
     at = time.of(usage.time_us)
     most = max(float(usage.running.max(initial=1.0)), float(usage.waiting.max(initial=1.0)))
     figures = [
-        Figure(
-            svg=chart(
-                Chart(
-                    title="Requests in flight",
-                    x=time.scale,
-                    y=linear(0.0, 1.1 * most, label="requests"),
-                    marks=[
-                        Line(x=at, y=usage.running, name="simulated", steps=True),
-                        Line(x=at, y=usage.waiting, name="arrived", steps=True),
-                    ],
-                )
+        pages.Figure(
+            svg=pages.chart(
+                title="Requests in flight",
+                x=time.scale,
+                y=pages.linear(0.0, 1.1 * most, label="requests"),
+                marks=[
+                    pages.Line(x=at, y=usage.running, name="simulated", steps=True),
+                    pages.Line(x=at, y=usage.waiting, name="arrived", steps=True),
+                ],
             ),
             caption=f"Orange: running, of {usage.num_seats:,} seats. Dashed: waiting.",
         )
     ]
     if usage.kv_frac is not None:
-        share = linear(0.0, 1.0, most=4, text=lambda value: f"{100 * value:.0f} %")
-        line = Line(x=at, y=usage.kv_frac, name="simulated", steps=True)
+        share = pages.linear(0.0, 1.0, most=4, text=lambda value: f"{100 * value:.0f} %")
+        line = pages.Line(x=at, y=usage.kv_frac, name="simulated", steps=True)
         figures.append(
-            Figure(
-                svg=chart(Chart(title="KV cache in use", x=time.scale, y=share, marks=[line])),
+            pages.Figure(
+                svg=pages.chart(title="KV cache in use", x=time.scale, y=share, marks=[line]),
                 caption=f"{run.summary['num_preemptions']:,} preemptions.",
             )
         )
-    return PageSection(title="In use", anchor="use", lead=waits_told(usage), parts=[Figures(figures=figures)])
+    return pages.PageSection(
+        title="In use", anchor="use", lead=waits_told(usage), parts=[pages.Figures(figures=figures)]
+    )
 
 
 def waits_told(usage: Usage) -> str:
@@ -272,7 +255,7 @@ def waits_told(usage: Usage) -> str:
 # -- numbers --------------------------------------------------------------------------------------------------
 
 
-def _numbers(summary: SimulationSummary) -> PageSection:
+def _numbers(summary: SimulationSummary) -> pages.PageSection:
     rows = []
     for name, key in ROWS.items():
         values: Distribution = summary[key]  # type: ignore[literal-required]
@@ -285,16 +268,16 @@ def _numbers(summary: SimulationSummary) -> PageSection:
     ]
     if (tier := summary["kv_offload"]) is not None:
         facts += [("hits by tier", hits_by_tier(tier)), ("KV offload", offload_text(tier))]
-    table = PageTable(head=["", "mean", "p50", "p90", "p95", "p99"], rows=rows, align="lrrrrr")
-    return PageSection(title="Numbers", anchor="numbers", parts=[table, Terms(terms=facts)])
+    table = pages.PageTable(head=["", "mean", "p50", "p90", "p95", "p99"], rows=rows, align="lrrrrr")
+    return pages.PageSection(title="Numbers", anchor="numbers", parts=[table, pages.Terms(terms=facts)])
 
 
-def _band(band: PaceBand) -> PageSection:
-    return PageSection(
+def _band(band: PaceBand) -> pages.PageSection:
+    return pages.PageSection(
         title="Pace band",
         anchor="pace-band",
         lead=band_lead(band),
-        parts=[PageTable(head=["", *SHOWN], rows=band_rows(band), align="lrrr")],
+        parts=[pages.PageTable(head=["", *SHOWN], rows=band_rows(band), align="lrrr")],
     )
 
 
@@ -303,12 +286,12 @@ def _tokens(values: Distribution) -> str:
     return "-" if mean is None or high is None else f"{mean:,.0f} on average, p99 {high:,.0f}"
 
 
-def _origin(run: RunPage) -> PageSection:
-    return PageSection(
+def _origin(run: RunPage) -> pages.PageSection:
+    return pages.PageSection(
         title="How it came about",
         anchor="origin",
         parts=[
-            Terms(terms=[("command", run.command)]),
-            FoldedText(title="TWIN.yaml, as read", text=run.twin),
+            pages.Terms(terms=[("command", run.command)]),
+            pages.FoldedText(title="TWIN.yaml, as read", text=run.twin),
         ],
     )

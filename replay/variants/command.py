@@ -118,7 +118,7 @@ def check_for_variants(options: SimulationOptions) -> None:
         ("--operator-times", options.operator_times or None),
     ):
         if given is not None:
-            raise ConfigError(f"{name}: got it with several variants, expected one simulation")
+            raise ConfigError(f"{name}: cannot be combined with several variants, expected one simulation")
 
 
 def _write_page(

@@ -9,29 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from replay.variants.simulated import VariantResult, columns_of, notes_of
-from traces import request_latencies, tool_version, write_text
-from traces.pages import (
-    Cell,
-    Chart,
-    Dots,
-    Figure,
-    Figures,
-    Line,
-    Mark,
-    Markup,
-    Page,
-    PageSection,
-    PageTable,
-    Part,
-    Prose,
-    Scale,
-    Terms,
-    chart,
-    legend,
-    linear,
-    render,
-    scale_of,
-)
+from traces import pages, request_latencies, tool_version, write_text
 from traces.pages.request_figures import METRICS, cdf_of, limit_across, unit_of
 
 Floats = NDArray[np.float64]
@@ -68,7 +46,7 @@ def page_of_variants(
 ) -> str:
     """Return the page as one HTML document that needs no other file."""
     keys = list(results[0].variant.varied)
-    page = Page(
+    page = pages.Page(
         name="vtwin run",
         eyebrow="vtwin: simulated variants",
         title=f"{len(results)} variants of {' and '.join(keys)}",
@@ -78,53 +56,54 @@ def page_of_variants(
             _pictures(results, slo_us),
             *([_distributions(results, slo_us)] if len(results) <= MOST_CURVES else []),
             _table(results),
-            PageSection(
-                title="How it came about", anchor="origin", parts=[Terms(terms=[("command", command)])]
+            pages.PageSection(
+                title="How it came about", anchor="origin", parts=[pages.Terms(terms=[("command", command)])]
             ),
         ],
         footer=f"vtwin {tool_version()} · --json prints every number on this page",
         warnings=warnings,
     )
-    return render(page)
+    return pages.render(page)
 
 
 # -- over the variants ----------------------------------------------------------------------------------------
 
 
-def _pictures(results: Sequence[VariantResult], slo_us: Mapping[str, float]) -> PageSection:
+def _pictures(results: Sequence[VariantResult], slo_us: Mapping[str, float]) -> pages.PageSection:
     """Return the latencies and the throughput over the variants."""
     places, x = _across(results)
     figures = [
-        Figure(svg=_latency(results, places, x, metric=name, limit_us=slo_us.get(name))) for name in METRICS
+        pages.Figure(svg=_latency(results, places, x, metric=name, limit_us=slo_us.get(name)))
+        for name in METRICS
     ]
     tokens = np.array([each.summary["output_token_throughput"] or np.nan for each in results])
-    y = linear(0.0, 1.1 * float(np.nanmax(tokens, initial=1.0)), label="tokens/s")
+    y = pages.linear(0.0, 1.1 * float(np.nanmax(tokens, initial=1.0)), label="tokens/s")
     figures.append(
-        Figure(
-            svg=chart(
-                Chart(title="Output tokens per second", x=x, y=y, marks=_joined(places, tokens, "simulated"))
+        pages.Figure(
+            svg=pages.chart(
+                title="Output tokens per second", x=x, y=y, marks=_joined(places, tokens, "simulated")
             )
         )
     )
-    return PageSection(
+    return pages.PageSection(
         title="Over the variants",
         anchor="variants",
         lead="Dark: the median; orange: the 99th percentile.",
-        parts=[Figures(figures=figures)],
+        parts=[pages.Figures(figures=figures)],
     )
 
 
-def _across(results: Sequence[VariantResult]) -> tuple[Floats, Scale]:
+def _across(results: Sequence[VariantResult]) -> tuple[Floats, pages.Scale]:
     """Return where each variant stands, and the axis: of numbers where one key varies and has them, else of names."""
     keys = list(results[0].variant.varied)
     names = [", ".join(each.variant.varied.values()) for each in results]
     numbers = [_number(name) for name in names] if len(keys) == 1 else [None]
     if all(number is not None for number in numbers):
         places = np.array(numbers, np.float64)
-        axis = scale_of(places, label=keys[0])
-        return places, axis if axis.is_log else linear(0.0, 1.05 * float(places.max()), label=keys[0])
+        axis = pages.scale_of(places, label=keys[0])
+        return places, axis if axis.is_log else pages.linear(0.0, 1.05 * float(places.max()), label=keys[0])
     last = len(results) - 1
-    axis = Scale(
+    axis = pages.Scale(
         low=-0.5,
         high=last + 0.5,
         ticks=tuple((float(number), name) for number, name in enumerate(names)),
@@ -144,8 +123,8 @@ def _number(text: str) -> float | None:
 
 
 def _latency(
-    results: Sequence[VariantResult], places: Floats, x: Scale, *, metric: str, limit_us: float | None
-) -> Markup:
+    results: Sequence[VariantResult], places: Floats, x: pages.Scale, *, metric: str, limit_us: float | None
+) -> pages.Markup:
     key, title = METRICS[metric]
     curves = {
         stat: np.array([each.summary[key][stat] or np.nan for each in results])  # type: ignore[literal-required]
@@ -153,41 +132,41 @@ def _latency(
     }
     known = np.concatenate([*curves.values()])
     divisor, unit = unit_of(known[np.isfinite(known)])
-    y = scale_of(known / divisor, label=unit, limit=None if limit_us is None else limit_us / divisor)
-    marks: list[Mark] = []
+    y = pages.scale_of(known / divisor, label=unit, limit=None if limit_us is None else limit_us / divisor)
+    marks: list[pages.Mark] = []
     for stat, name in STATISTICS:
         marks += _joined(places, curves[stat] / divisor, name, label="median" if stat == "p50" else stat)
-    return chart(Chart(title=title, x=x, y=y, marks=[*marks, *limit_across(x, y, limit_us, divisor=divisor)]))
+    return pages.chart(title=title, x=x, y=y, marks=[*marks, *limit_across(x, y, limit_us, divisor=divisor)])
 
 
-def _joined(places: Floats, values: Floats, name: str, *, label: str = "") -> list[Mark]:
+def _joined(places: Floats, values: Floats, name: str, *, label: str = "") -> list[pages.Mark]:
     """Return the variants' values as dots, joined in the order of their places."""
     order = np.argsort(places, kind="stable")
     at, shown = places[order], values[order]
     known = np.isfinite(shown)
     return [
-        Line(x=at[known], y=shown[known], name=name, label=label),
-        Dots(x=at, y=shown, name=f"run {name}"),
+        pages.Line(x=at[known], y=shown[known], name=name, label=label),
+        pages.Dots(x=at, y=shown, name=f"run {name}"),
     ]
 
 
 # -- distributions --------------------------------------------------------------------------------------------
 
 
-def _distributions(results: Sequence[VariantResult], slo_us: Mapping[str, float]) -> PageSection:
+def _distributions(results: Sequence[VariantResult], slo_us: Mapping[str, float]) -> pages.PageSection:
     """Return the share of requests up to each time, a line per variant."""
     latencies = [request_latencies(each.simulated) for each in results]
     figures = []
     for metric, (key, title) in METRICS.items():
         values = [each[key][np.isfinite(each[key])] for each in latencies]
         named = [(f"pool-{number}", each) for number, each in enumerate(values)]
-        figures.append(Figure(svg=cdf_of(named, title, slo_us.get(metric))))
+        figures.append(pages.Figure(svg=cdf_of(named, title, slo_us.get(metric))))
     names = [(f"pool-{number}", _told(each)) for number, each in enumerate(results)]
-    return PageSection(
+    return pages.PageSection(
         title="Distributions",
         anchor="distributions",
         lead="The share of requests up to each time.",
-        parts=[Figures(figures=figures, caption=legend(names))],
+        parts=[pages.Figures(figures=figures, caption=pages.legend(names))],
     )
 
 
@@ -198,21 +177,21 @@ def _told(result: VariantResult) -> str:
 # -- numbers --------------------------------------------------------------------------------------------------
 
 
-def _table(results: Sequence[VariantResult]) -> PageSection:
+def _table(results: Sequence[VariantResult]) -> pages.PageSection:
     """Return every figure, a column per variant."""
     columns = columns_of(results)
     keys = list(results[0].variant.varied)
     head = [keys[0], *(each[keys[0]] for each in columns)]
-    rows: list[list[str | Cell]] = []
+    rows: list[list[str | pages.Cell]] = []
     for name in list(columns[0])[1:]:
         cells = [_cell(name, each[name]) for each in columns]
         rows.append([name.replace("  ", INDENT), *cells])
-    parts: list[Part] = [PageTable(head=head, rows=rows, align="l" + "r" * len(columns))]
-    parts += [Prose(markup=f"{note}.") for note in notes_of(results)]
-    return PageSection(title="Numbers", anchor="numbers", parts=parts)
+    parts: list[pages.Part] = [pages.PageTable(head=head, rows=rows, align="l" + "r" * len(columns))]
+    parts += [pages.Prose(markup=f"{note}.") for note in notes_of(results)]
+    return pages.PageSection(title="Numbers", anchor="numbers", parts=parts)
 
 
-def _cell(name: str, text: str) -> str | Cell:
+def _cell(name: str, text: str) -> str | pages.Cell:
     if name != "verdict":
         return text
-    return Cell(text=text, verdict="pass" if text in GOOD else "fail" if text in BAD else "")
+    return pages.Cell(text=text, verdict="pass" if text in GOOD else "fail" if text in BAD else "")

@@ -7,7 +7,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from sim.cluster.config import ClusterConfig
+from sim.cluster.cluster_config import ClusterConfig
+from sim.cluster.cluster_work import ClusterWork
 from sim.cluster.results.attempts import with_attempts
 from sim.cluster.results.finished import ClusterSimulation
 from sim.cluster.results.of_world import results_of
@@ -19,7 +20,6 @@ from sim.cluster.run.prepare import new_world
 from sim.cluster.run.watch import BUSY, look_at_all
 from sim.cluster.run.watch import NEEDS_ROOM as LOOK_NEEDS_ROOM
 from sim.cluster.run.world import FOREVER, NEVER, World
-from sim.cluster.work import ClusterWork
 from sim.config import Record
 from sim.engine.initial_state import with_more_room
 from sim.engine.run import NEEDS_ROOM, run

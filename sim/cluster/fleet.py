@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sim.cluster.arrays import NOWHERE, Records, records
-from sim.cluster.slo import STANDARD
+from sim.cluster.slo_classes import STANDARD
 from sim.jit.compile import part
 from sim.requests import Int64s, Requests
 

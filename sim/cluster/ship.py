@@ -16,7 +16,7 @@ def main() -> int:
     with TemporaryDirectory() as cache:
         # read when numba is imported, as are the two below
         os.environ |= {"NUMBA_CPU_NAME": "x86-64-v3", "NUMBA_CPU_FEATURES": "", "VTWIN_CACHE_DIR": cache}
-        from sim.cluster.ready import compile_everything
+        from sim.cluster.cluster_ready import compile_everything
         from sim.jit.shipped import CPU, SHIPPED, ship, this_processor_runs_it
 
         if not this_processor_runs_it():

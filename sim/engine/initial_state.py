@@ -15,8 +15,8 @@ from sim.engine import state as st
 from sim.engine.log import BINS_PER_DOUBLING, NUM_BINS
 from sim.engine.optional import batching, blis
 from sim.kv_cache_groups import alignment_of, most_blocks_of, sizes_of
-from sim.latency.model import SCALE, LatencyModel
-from sim.memory import untouched, untouched_records
+from sim.latency.latency_model import SCALE, LatencyModel
+from sim.paged_memory import untouched, untouched_records
 from sim.policies import age_weight_per_us, urgency
 from sim.requests import UNKNOWN_LIMIT, Int64s, Requests
 from sim.versions import rules_of

@@ -26,7 +26,7 @@ from sim.engine.update import finish
 from sim.engine.waiting import drop_refused_before, next_queued_us, note_taken_in
 from sim.jit.compile import part, phase
 from sim.latency.batch import sums_of_decodes
-from sim.latency.model import BLACKBOX, EXTENDED
+from sim.latency.latency_model import BLACKBOX, EXTENDED
 
 ENDLESS = 1 << 60
 

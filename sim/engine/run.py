@@ -14,7 +14,7 @@ from sim.engine.kv_transfer.delivery import brings_news
 from sim.engine.log import count_steps, has_room, log_schedule, log_update
 from sim.engine.optional.added_time import move_to_its_place, with_added_time
 from sim.engine.optional.blis import least_step_us, repeats_preempting_all
-from sim.engine.optional.pipeline import first_stage_starts_us, launch_in_stages
+from sim.engine.optional.pipeline_stages import first_stage_starts_us, launch_in_stages
 from sim.engine.schedule import schedule
 from sim.engine.state import State, engine_at
 from sim.engine.step_duration import take_step

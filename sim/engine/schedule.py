@@ -27,7 +27,7 @@ from sim.engine.kv_offload.loading import (
 )
 from sim.engine.kv_offload.storing import begin_orders, end_orders
 from sim.engine.kv_transfer.delivery import poll_transfers
-from sim.engine.kv_transfer.loading import fits_behind, local_tokens, promote, start_load, take_held
+from sim.engine.kv_transfer.remote_kvs import fits_behind, local_tokens, promote, start_load, take_held
 from sim.engine.log import note_schedule
 from sim.engine.optional.added_time import (
     note_adapter,
@@ -36,7 +36,7 @@ from sim.engine.optional.added_time import (
     skips_for_adapter,
 )
 from sim.engine.optional.batching import is_decode, is_stopped_by_company, num_blocks_reserved
-from sim.engine.optional.pipeline import is_out_of_turn, skips_for_stale_output
+from sim.engine.optional.pipeline_stages import is_out_of_turn, skips_for_stale_output
 from sim.engine.optional.speculative import (
     mark_padding,
     note_running,

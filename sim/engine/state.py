@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from sim.config import EngineConfig
 from sim.engine.dtypes import NEVER, NO_OWNER, UNSHARED
 from sim.jit.references import reader_of
-from sim.memory import CACHE_LINE
+from sim.paged_memory import CACHE_LINE
 
 Records = Any  # numpy.recarray; its fields are typed by its dtype, which mypy cannot follow
 

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from sim.engine.state import State
 from sim.jit.compile import part, phase
 from sim.latency.batch import StepSums
-from sim.latency.lookup import profiled_us
-from sim.latency.model import BLACKBOX, PROFILED, SCALE, TABULATED, token_delay
+from sim.latency.latency_model import BLACKBOX, PROFILED, SCALE, TABULATED, token_delay
+from sim.latency.profiled_lookup import profiled_us
 from sim.latency.tabulated import stage_frac, tabulated_us
 
 _token_delay = part(token_delay)

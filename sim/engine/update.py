@@ -69,7 +69,7 @@ def finish(s: State, request: int) -> None:
 
 @part
 def drop_finished_from_running(s: State) -> None:
-    """Close the gaps in ``running``, order num_left."""
+    """Close the gaps in ``running``; the order stays."""
     queues = s.engine[0].queues
     num_left = 0
     for i in range(queues.num_running):

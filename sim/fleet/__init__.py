@@ -7,8 +7,8 @@ this steps an engine. The formulas, their sources and where they break: docs/exp
 from __future__ import annotations
 
 from sim.fleet.availability import availability, provisioned, provisioned_for, share_enough
+from sim.fleet.erlang import Wait, erlang_b, erlang_c, p99_wait_s
 from sim.fleet.profile import GpuProfile
-from sim.fleet.queueing import Wait, erlang_b, erlang_c, p99_wait_s
 from sim.fleet.workload import Lengths
 
 __all__ = [

@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from sim.fleet.erlang import Wait
 from sim.fleet.fewest import NoneIsEnough, fewest
 from sim.fleet.profile import GpuProfile
-from sim.fleet.queueing import Wait
 from sim.fleet.sizing import MOST_ENGINES, Infeasible, Objective, percentile_with
 from sim.fleet.workload import Floats, Lengths
 

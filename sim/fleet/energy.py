@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from sim.fleet.erlang import Wait
 from sim.fleet.profile import GpuProfile
-from sim.fleet.queueing import Wait
 from sim.fleet.sizing import Objective, percentile_with, pool_at, prefill_s
 from sim.fleet.workload import Lengths
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from sim.config import InvalidConfig
 from sim.fleet.profile import GpuProfile
-from sim.fleet.slots import SlotPool
+from sim.fleet.slot_simulation import SlotPool
 from sim.fleet.workload import Lengths
 
 Floats = NDArray[np.float64]

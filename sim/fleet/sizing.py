@@ -10,9 +10,9 @@ import numpy as np
 
 from sim.config import InvalidConfig
 from sim.fleet.availability import provisioned
+from sim.fleet.erlang import Wait
 from sim.fleet.fewest import NoneIsEnough, fewest
 from sim.fleet.profile import Busy, GpuProfile
-from sim.fleet.queueing import Wait
 from sim.fleet.workload import Floats, Lengths
 
 MOST_ENGINES = 1_000_000

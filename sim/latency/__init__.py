@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from sim.latency.batch import StepBatch
     from sim.latency.blackbox import Blackbox
     from sim.latency.extended import Extended, check_tiles
-    from sim.latency.model import LARGEST_US, LatencyModel
+    from sim.latency.latency_model import LARGEST_US, LatencyModel
     from sim.latency.operators import operator_times
     from sim.latency.paced import Paced, at_pace
     from sim.latency.peak import PeakTimes
@@ -45,8 +45,8 @@ _HOMES = {
     "COLLECTIVE": "sim.latency.profiled",
     "Extended": "sim.latency.extended",
     "Floats": "sim.latency.profiled",
-    "LARGEST_US": "sim.latency.model",
-    "LatencyModel": "sim.latency.model",
+    "LARGEST_US": "sim.latency.latency_model",
+    "LatencyModel": "sim.latency.latency_model",
     "Paced": "sim.latency.paced",
     "PeakTimes": "sim.latency.peak",
     "Physics": "sim.latency.physics",

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from sim.latency.batch import StepBatch
-from sim.latency.model import BLACKBOX, Int64s, LatencyModel, Number, divided_half_even, scaled
+from sim.latency.latency_model import BLACKBOX, Int64s, LatencyModel, Number, divided_half_even, scaled
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

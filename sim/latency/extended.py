@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from sim.config import InvalidConfig
 from sim.latency.batch import StepBatch
 from sim.latency.blackbox import Blackbox
-from sim.latency.model import BLACKBOX, EXTENDED, Int64s
+from sim.latency.latency_model import BLACKBOX, EXTENDED, Int64s
 
 MICROSECONDS_PER_SECOND = 1_000_000
 MOST_TILED_TOKENS = 65_536

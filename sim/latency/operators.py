@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sim.latency.batch import StepBatch
-from sim.latency.model import LatencyModel
+from sim.latency.latency_model import LatencyModel
 from sim.latency.profiled import Profiled
 from sim.latency.roofline import Analytic
 from sim.latency.tabulated import StepTable, looked_up_column

@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sim.config import InvalidConfig
-from sim.latency import lookup, tabulated
+from sim.latency import profiled_lookup, tabulated
 from sim.latency.batch import StepBatch
-from sim.latency.model import BLACKBOX, EXTENDED, PROFILED, TABULATED, Int64s, LatencyModel
+from sim.latency.latency_model import BLACKBOX, EXTENDED, PROFILED, TABULATED, Int64s, LatencyModel
 
 EXTENDED_TIMES = slice(0, 7)
 """Of Extended's terms those that are times: ``STEP`` to ``FLOOR`` in ``sim.engine.step_duration``."""
@@ -73,7 +73,7 @@ class Paced(LatencyModel):
             terms[list(TABLE_TIMES)] *= self.factor
             terms[tabulated.TABLE :] *= self.factor
         elif kind == PROFILED:
-            terms[[lookup.SCALE, lookup.STEP]] *= self.factor
+            terms[[profiled_lookup.SCALE, profiled_lookup.STEP]] *= self.factor
         else:
             assert kind == BLACKBOX, kind  # noqa: S101 - its steps have no terms
         return terms

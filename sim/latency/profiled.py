@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from sim.config import InvalidConfig
 from sim.latency.batch import StepBatch
-from sim.latency.model import PROFILED, LatencyModel
+from sim.latency.latency_model import PROFILED, LatencyModel
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from sim.config import InvalidConfig
 from sim.latency.batch import StepBatch
-from sim.latency.model import TABULATED, Int64s, LatencyModel, Number
+from sim.latency.latency_model import TABULATED, Int64s, LatencyModel, Number
 from sim.latency.peak import PeakTimes
 from sim.latency.tabulated import StepTable
 

@@ -17,11 +17,11 @@ from typing import Any
 import numpy as np
 
 from sim import Blackbox, EngineConfig, Requests, simulate
-from sim.cluster.config import ClusterConfig, Pool, SnapshotIntervals
-from sim.cluster.routing.policies import LeastLoaded, PowerOfTwo, RoundRobin, RoutingPolicy, Weighted
-from sim.cluster.simulation import simulate_cluster
-from sim.cluster.transfer.config import Disaggregation
-from sim.cluster.work import ClusterWork
+from sim.cluster.cluster_config import ClusterConfig, Pool, SnapshotIntervals
+from sim.cluster.cluster_simulation import simulate_cluster
+from sim.cluster.cluster_work import ClusterWork
+from sim.cluster.routing.routing_policies import LeastLoaded, PowerOfTwo, RoundRobin, RoutingPolicy, Weighted
+from sim.cluster.transfer.disaggregation_config import Disaggregation
 
 REPEATS = 3
 

@@ -117,7 +117,7 @@ def _started(folder: Path) -> tuple[subprocess.Popen[bytes], int]:
 def prepare() -> None:
     """Import every module and load the compiled code."""
     from sim import compile_engine
-    from sim.cluster.ready import compile_cluster
+    from sim.cluster.cluster_ready import compile_cluster
 
     for room in ROOMS:
         for path in sorted(set((ROOT / room).rglob("*.py")) - set(RARE.rglob("*.py"))):

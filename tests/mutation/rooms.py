@@ -36,7 +36,7 @@ ROOMS = {
     ),
     "fleet": Room(modules=("sim/fleet/*.py",), tests=("tests/sim/fleet",)),
     "autoscaler": Room(
-        modules=("sim/cluster/infrastructure/sizing.py", "sim/cluster/infrastructure/lives.py"),
+        modules=("sim/cluster/infrastructure/autoscaling.py", "sim/cluster/infrastructure/instance_lives.py"),
         tests=tuple(f"tests/sim/cluster/test_{name}.py" for name in ("sizing", "lives", "operations")),
     ),
     "observe": Room(

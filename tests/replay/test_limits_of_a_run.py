@@ -19,8 +19,8 @@ from replay.twin.fitted.fitted_range import (
     rate_of_each,
     union,
 )
-from sim.cluster.config import ClusterConfig, Pool
-from sim.cluster.transfer.config import Disaggregation
+from sim.cluster.cluster_config import ClusterConfig, Pool
+from sim.cluster.transfer.disaggregation_config import Disaggregation
 from tests.calibrate.known_servers import SERVER, workload
 from traces import select_rows, write_trace
 from traces.errors import ConfigError

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sim import Blackbox, EngineConfig, InvalidConfig, Status, simulate
-from sim.cluster.config import ClusterConfig, Pool
-from sim.cluster.transfer.config import Disaggregation
+from sim.cluster.cluster_config import ClusterConfig, Pool
+from sim.cluster.transfer.disaggregation_config import Disaggregation
 from tests.examples import examples
 from tests.sim.other_batching import REFERENCES
 from tests.sim.strategies import Case, assert_same_outcomes, cases, requests_of
@@ -121,7 +121,10 @@ def test_what_does_not_go_with_another_scheduler_is_refused_in_a_line(name: str,
 def test_pools_that_hand_kv_on_and_ranks_in_step_batch_as_vllm_does() -> None:
     engine = EngineConfig(batching="orca", **PLAIN)  # type: ignore[arg-type]
     latency = Blackbox(beta0=100)
-    with pytest.raises(InvalidConfig, match=r"engine.batching: got orca in a prefill pool, expected vllm"):
+    with pytest.raises(
+        InvalidConfig,
+        match=r"engine.batching: orca cannot be combined with a prefill pool yet, expected vllm",
+    ):
         ClusterConfig(
             pools=(
                 Pool(engine=engine, latency=latency, name="p", role="prefill"),

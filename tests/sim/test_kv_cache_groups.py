@@ -83,9 +83,13 @@ def run(requests: Requests, *groups: KVCacheGroup, record: str = "blocks", **con
         (
             [FULL, sliding(64)],
             {"num_cpu_blocks": 5, "num_gpu_blocks": 9},
-            r"got groups with num_cpu_blocks 5",
+            r"groups cannot be combined with num_cpu_blocks 5",
         ),
-        ([FULL, sliding(64)], {"pipeline_parallel_size": 2}, r"got groups with pipeline_parallel_size 2"),
+        (
+            [FULL, sliding(64)],
+            {"pipeline_parallel_size": 2},
+            r"groups cannot be combined with pipeline_parallel_size 2",
+        ),
     ],
 )
 def test_groups_that_cannot_be_are_refused(

@@ -14,7 +14,7 @@ from replay.twin.latency import physics_sets
 from sim import EngineConfig, Physics, Profiled, Requests, Roofline, simulate
 from sim.latency import PeakTimes
 from sim.latency.blackbox import Blackbox
-from sim.latency.model import LatencyModel
+from sim.latency.latency_model import LatencyModel
 from sim.latency.operators import operator_times
 from sim.latency.profiled import axis_knots
 from tests.sim.step_batches import batch_of

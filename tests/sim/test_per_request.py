@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from sim.cluster.client_plans import closed_loop
-from sim.cluster.config import ClusterConfig, Pool
+from sim.cluster.cluster_config import ClusterConfig, Pool
+from sim.cluster.cluster_work import ClusterWork
 from sim.cluster.fleet import ROWS_OF_TABLE
 from sim.cluster.gateway.eviction import ROWS_OF_SHEDDABLE
 from sim.cluster.gateway.flow_config import FlowControl
@@ -18,9 +19,8 @@ from sim.cluster.gateway.queue import ROWS_OF_QUEUE
 from sim.cluster.live.cluster import LiveCluster
 from sim.cluster.run.prepare import new_world
 from sim.cluster.run.world import ROWS_OF_WORLD, World
-from sim.cluster.transfer.config import Disaggregation
-from sim.cluster.transfer.links import ROWS_OF_LINKS
-from sim.cluster.work import ClusterWork
+from sim.cluster.transfer.disaggregation_config import Disaggregation
+from sim.cluster.transfer.kv_links import ROWS_OF_LINKS
 from sim.config import EngineConfig
 from sim.engine.dtypes import NEVER
 from sim.engine.state import (

@@ -178,7 +178,7 @@ def test_the_last_stage_has_the_lm_head_and_the_end_of_the_step_to_itself() -> N
         ({"pipeline_parallel_size": 0}, "pipeline_parallel_size: got 0, expected an integer >= 1"),
         (
             {"num_speculative_tokens": 2, "synthetic_acceptance_rates": (0.5,)},
-            "pipeline_parallel_size: got 2 with num_speculative_tokens, expected 1",
+            "pipeline_parallel_size: cannot be combined with num_speculative_tokens, expected 1",
         ),
         (
             {"compatibility": "blis", "async_scheduling": False},

@@ -18,7 +18,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from sim import Blackbox, Engine, EngineConfig, InvalidConfig, Status, simulate
-from sim.records.results import view_of
+from sim.records.run_results import view_of
 from tests.conformance.compare import as_recorded, difference_of_steps
 from tests.conformance.recording import SETTINGS, dense_hashes
 from tests.examples import examples

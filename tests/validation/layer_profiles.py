@@ -11,8 +11,8 @@ from pathlib import Path
 
 import numpy as np
 
-from calibrate.predictor.profiles.layer_tables import grid_times, read_layer_tables
 from calibrate.predictor.training import held_out
+from tests.validation.layer_tables import grid_times, read_layer_tables
 
 GPUS = ("H100", "B200", "H200")
 MOST_SHAPES, FEWEST_POINTS = 150, 15

@@ -24,7 +24,7 @@ from replay.fleet.inputs.profiles import ProfileSource, from_profile, of_context
 from replay.fleet.pools import SHARED, Asking, plan_pools, simulated_together
 from replay.fleet.questions import splits_of
 from replay.fleet.size import SizeCheck, plan_pool
-from sim.cluster.transfer.config import Disaggregation
+from sim.cluster.transfer.disaggregation_config import Disaggregation
 from sim.fleet import Lengths
 from sim.fleet.disaggregated import Transfer, disaggregated_at, keeps_by_formula, sweep_disaggregated
 from sim.fleet.reserved import cheapest_reserved, cost_with

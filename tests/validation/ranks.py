@@ -20,10 +20,10 @@ from scipy.optimize import minimize
 from calibrate.calibration_run import first_half
 from replay.trace.request_columns import requests_from_trace
 from sim import Blackbox, EngineConfig, Extended, LatencyModel, Outcomes, Requests, simulate
-from sim.cluster.config import ClusterConfig, Pool, SnapshotIntervals
-from sim.cluster.routing.policies import RoundRobin, VllmDp
-from sim.cluster.simulation import simulate_cluster
-from sim.cluster.work import ClusterWork
+from sim.cluster.cluster_config import ClusterConfig, Pool, SnapshotIntervals
+from sim.cluster.cluster_simulation import simulate_cluster
+from sim.cluster.cluster_work import ClusterWork
+from sim.cluster.routing.routing_policies import RoundRobin, VllmDp
 from traces import convert, request_metrics
 
 RUN = "runs/RTXPRO6000/Qwen3-30B-A3B-Instruct-2507/vllm/requests.jsonl"

@@ -26,7 +26,7 @@ from calibrate.number_format import signed
 from replay.model import find_gpu, read_model_config
 from replay.model.matmuls.tiles import Tiles, smooth, tiles_of
 from tests.validation.h100_clock import RUNS, decode_and_prefill, read_steps, with_clock
-from traces.pages.chart import Chart, chart
+from traces.pages.chart import chart
 from traces.pages.marks import Dots, Line, Rule
 from traces.pages.markup import Markup, element, inline
 from traces.pages.scale import linear
@@ -208,7 +208,7 @@ def picture(steps: pd.DataFrame, tiles: Tiles) -> str:
             label="steps, median",
         ),
     )
-    drawn = Chart(
+    drawn = chart(
         title=f"Steps with one prompt, their medians; the products + {else_ms:.1f} ms, smooth dashed",
         x=linear(float(SHOWN[0]), float(SHOWN[1]), label="tokens in the step"),
         y=y,
@@ -216,7 +216,7 @@ def picture(steps: pd.DataFrame, tiles: Tiles) -> str:
         width=720,
         height=360,
     )
-    return _standalone(chart(drawn)) + "\n"
+    return _standalone(drawn) + "\n"
 
 
 def _standalone(svg: Markup) -> str:

@@ -17,6 +17,7 @@ from traces.importers.mooncake_sessions import read_sessions
 from traces.trace import Trace, make_trace
 
 HASH_BLOCK_SIZE: Final = 512
+"""Tokens that one of a trace's hash ids stands for."""
 _US_PER_MS: Final = 1000
 
 

@@ -7,7 +7,7 @@ picture as SVG whose colours follow the page.
 from __future__ import annotations
 
 from traces.pages.bars import bars, legend
-from traces.pages.chart import Chart, chart
+from traces.pages.chart import chart
 from traces.pages.heat import MOST_ROWS, HeatMap, heat_map
 from traces.pages.hover import Hint
 from traces.pages.marks import Across, Band, Dots, Line, Mark, Note, Rule
@@ -35,7 +35,6 @@ __all__ = [
     "Across",
     "Band",
     "Cell",
-    "Chart",
     "Code",
     "Dots",
     "Figure",

@@ -29,34 +29,43 @@ LEFT, RIGHT, TOP, BOTTOM = 46.0, 10.0, 26.0, 38.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Chart:
-    """A picture: ``title`` above it, ``marks`` drawn in order. ``name`` of a mark is its CSS class.
-
-    ``hints``: what a pointer over it is told; the values of its lines where there are none.
-    """
+class _Chart:
+    """What ``chart`` is given."""
 
     title: str
     x: Scale
     y: Scale
     marks: Sequence[Mark]
-    hints: Sequence[Hint] = ()
-    width: int = 520
-    height: int = 300
+    hints: Sequence[Hint]
+    width: int
+    height: int
 
 
-def chart(picture: Chart) -> Markup:
-    """Return the picture as an SVG element."""
-    frame = _Frame(picture)
-    marks = (frame.draw(mark) for mark in picture.marks)
-    body = [*frame.grid(), *marks, *frame.texts(), *frame.hints()]
-    kind = {"class": "chart", "role": "img", "aria-label": picture.title}
-    return element("svg", kind | size_of(picture.width, picture.height), *body)
+def chart(
+    *,
+    title: str,
+    x: Scale,
+    y: Scale,
+    marks: Sequence[Mark],
+    hints: Sequence[Hint] = (),
+    width: int = 520,
+    height: int = 300,
+) -> Markup:
+    """Return a picture as an SVG element: ``title`` above it, ``marks`` drawn in order, whose names are CSS classes.
+
+    ``hints``: what a pointer over it is told; the values of its lines where there are none.
+    """
+    frame = _Frame(_Chart(title=title, x=x, y=y, marks=marks, hints=hints, width=width, height=height))
+    drawn = (frame.draw(mark) for mark in marks)
+    body = [*frame.grid(), *drawn, *frame.texts(), *frame.hints()]
+    kind = {"class": "chart", "role": "img", "aria-label": title}
+    return element("svg", kind | size_of(width, height), *body)
 
 
 class _Frame:
     """Where values of a chart lie on its canvas."""
 
-    def __init__(self, picture: Chart) -> None:
+    def __init__(self, picture: _Chart) -> None:
         self.picture = picture
         self.left, self.right = LEFT, picture.width - RIGHT
         self.top, self.bottom = TOP, picture.height - BOTTOM

@@ -9,7 +9,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traces.pages import (
-    Chart,
     Dots,
     Line,
     Mark,
@@ -60,7 +59,7 @@ def cdf_of(named: Sequence[tuple[str, Floats]], title: str, limit_us: float | No
             marks.append(Rule(start=(at_limit, 0.0), end=(at_limit, 1.0), name="limit", label=said))
         else:
             marks.append(Note(text=f"{said}: off the chart", at="bottom"))
-    return chart(Chart(title=title, x=x, y=y, marks=marks))
+    return chart(title=title, x=x, y=y, marks=marks)
 
 
 def dots_picture(sent: Floats, values: Floats, title: str, span_us: float, limit_us: float | None) -> Markup:
@@ -71,7 +70,7 @@ def dots_picture(sent: Floats, values: Floats, title: str, span_us: float, limit
     time = time_axis(span_us)
     marks: list[Mark] = [Dots(x=sent / time.divisor, y=values / divisor, name="requests")]
     marks += limit_across(time.scale, y, limit_us, divisor=divisor)
-    return chart(Chart(title=title, x=time.scale, y=y, marks=marks))
+    return chart(title=title, x=time.scale, y=y, marks=marks)
 
 
 def limit_across(x: Scale, y: Scale, limit_us: float | None, *, divisor: float) -> list[Mark]:
@@ -92,7 +91,7 @@ def throughput_picture(trace: Trace, span_us: float) -> Markup:
     y = linear(0.0, 1.1 * float(counted.max(initial=1.0)), label="tokens/s")
     values = np.append(counted, counted[-1])  # each holds for the stretch that it begins
     line = Line(x=edges / time.divisor, y=values, name="simulated", steps=True)
-    return chart(Chart(title="Output tokens per second", x=time.scale, y=y, marks=[line]))
+    return chart(title="Output tokens per second", x=time.scale, y=y, marks=[line])
 
 
 def throughput_told(trace: Trace) -> str:

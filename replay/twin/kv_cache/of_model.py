@@ -45,8 +45,8 @@ def groups_of_model(
         return found
     if any(group.kind == "state" for group in found.groups):
         raise ConfigError(
-            f"engine.{GROUPS}: got {reason} for {shape.name}, whose layers keep states, expected neither: the two are "
-            f"not simulated together; engine.{GROUPS}: [{{kind: full}}] counts its full layers alone ({root.file})"
+            f"engine.{GROUPS}: states, as {shape.name} keeps them, cannot be combined with {reason}; "
+            f"engine.{GROUPS}: [{{kind: full}}] counts its full layers alone ({root.file})"
         )
     whole = found if len(found.groups) == 1 else _dealt(engine, shape, tp=tp, is_undivided=True)
     note = (

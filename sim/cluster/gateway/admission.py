@@ -10,10 +10,10 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from sim.cluster.arrays import NOWHERE, Records, records
-from sim.cluster.checks import built_in, check_flag, check_fractions, check_integer, check_number
 from sim.cluster.fleet import Fleet, RequestTable, load_of
-from sim.cluster.gateway.saturation import UTILIZATION, saturation_of
-from sim.cluster.slo import STANDARD
+from sim.cluster.gateway.fleet_saturation import UTILIZATION, saturation_of
+from sim.cluster.setting_checks import built_in, check_flag, check_fractions, check_integer, check_number
+from sim.cluster.slo_classes import STANDARD
 from sim.config import Compatibility, InvalidConfig
 from sim.jit.compile import engine_entry, part, phase
 from sim.requests import Int64s
@@ -81,7 +81,7 @@ class TierShed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UtilizationShed:
-    """While the fleet is saturated (``sim.cluster.gateway.saturation``), sheddable requests are rejected."""
+    """While the fleet is saturated (``sim.cluster.gateway.fleet_saturation``), sheddable requests are rejected."""
 
     name: ClassVar[str] = "utilization"
     queue_threshold: float = 5

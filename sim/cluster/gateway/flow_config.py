@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from sim.cluster.checks import check_choice, check_flag, check_integer, check_number
 from sim.cluster.gateway.admission import check_positive
+from sim.cluster.setting_checks import check_choice, check_flag, check_integer, check_number
 
 Order = Literal["fifo", "priority", "slo-deadline"]
 Fairness = Literal["global-strict", "round-robin"]

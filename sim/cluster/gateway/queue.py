@@ -14,8 +14,8 @@ import numpy as np
 
 from sim.cluster.arrays import NOWHERE, Records, records
 from sim.cluster.fleet import Fleet, RequestTable
+from sim.cluster.gateway.fleet_saturation import CONCURRENCY, NEVER_SATURATED, UTILIZATION, saturation_of
 from sim.cluster.gateway.flow_config import FlowControl
-from sim.cluster.gateway.saturation import CONCURRENCY, NEVER_SATURATED, UTILIZATION, saturation_of
 from sim.cluster.heap import HEAP_NODE, push, remove
 from sim.jit.compile import engine_entry, part, phase
 from sim.requests import Int64s

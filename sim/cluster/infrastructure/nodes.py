@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from sim.cluster.infrastructure.config import NodePool
+from sim.cluster.infrastructure.infrastructure_config import NodePool
 
 FAR = 1 << 62
 

@@ -8,27 +8,27 @@ from dataclasses import fields
 import numpy as np
 
 from sim.cluster.arrays import NOWHERE
-from sim.cluster.config import ClusterConfig
+from sim.cluster.cluster_config import ClusterConfig
 from sim.cluster.events import EventRank, plan_event, with_room_for_events
 from sim.cluster.exits import Exit
 from sim.cluster.gateway.admission import leave
 from sim.cluster.gateway.queue import withdraw_request
-from sim.cluster.live.answers import Answers
-from sim.cluster.live.operations import LiveOperations
+from sim.cluster.live.due_tokens import Answers
+from sim.cluster.live.empty_tables import empty_work, with_room_for_keys
+from sim.cluster.live.instance_states import INSTANCE_STATES
+from sim.cluster.live.live_instances import LiveOperations
 from sim.cluster.live.rows import Rows
-from sim.cluster.live.states import INSTANCE_STATES
-from sim.cluster.live.work import empty_work, with_room_for_keys
 from sim.cluster.live.writing import ANYBODY, RequestOrigin, Writer
-from sim.cluster.run.changes.removal import forget, hand_back, let_dispatch, lose, stop
+from sim.cluster.run.changes.lost_requests import forget, hand_back, let_dispatch, lose, stop
 from sim.cluster.run.driving import Driver
 from sim.cluster.run.prepare import new_world
 from sim.cluster.run.world import NEVER
-from sim.cluster.slo import STANDARD
+from sim.cluster.slo_classes import STANDARD
 from sim.config import InvalidConfig
 from sim.engine.initial_state import row_of_content
 from sim.engine.state import columns
 from sim.jit.references import point_to, table_of
-from sim.records.results import View, outcomes_of, view_of
+from sim.records.run_results import View, outcomes_of, view_of
 from sim.requests import Outcomes, Requests
 
 FIRST_ROWS = 1024

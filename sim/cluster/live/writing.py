@@ -8,12 +8,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sim.cluster.arrays import NOWHERE
-from sim.cluster.config import ClusterConfig, Pool
+from sim.cluster.cluster_config import ClusterConfig, Pool
 from sim.cluster.gateway.queue import FAR_FUTURE
 from sim.cluster.run.driving import Driver
 from sim.cluster.run.prepare import asked_of
 from sim.cluster.run.world import NEVER
-from sim.cluster.slo import STANDARD
+from sim.cluster.slo_classes import STANDARD
 from sim.engine import dtypes as dt
 from sim.engine.initial_state import request_records, trait_records
 from sim.engine.state import columns

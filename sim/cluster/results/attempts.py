@@ -7,10 +7,10 @@ from dataclasses import dataclass, fields, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from sim.cluster.cluster_work import ClusterWork
 from sim.cluster.exits import Exit
-from sim.cluster.infrastructure.config import Retries
+from sim.cluster.infrastructure.infrastructure_config import Retries
 from sim.cluster.run.world import NEVER
-from sim.cluster.work import ClusterWork
 from sim.requests import Int64s, Outcomes
 
 

@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sim.cluster.exits import Exit
-from sim.cluster.infrastructure.lives import Infrastructure
-from sim.records.results import EngineRecord, Totals
+from sim.cluster.infrastructure.instance_lives import Infrastructure
+from sim.records.run_results import EngineRecord, Totals
 from sim.requests import Int64s, Outcomes
 
 if TYPE_CHECKING:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 
 from sim.cluster.results.finished import Undone
-from sim.cluster.run.changes.removal import has_work
+from sim.cluster.run.changes.lost_requests import has_work
 from sim.cluster.run.world import NEVER, World
 from sim.engine import dtypes as dt
 from sim.engine.state import State
 from sim.jit.references import Table
-from sim.records.results import cut_off
+from sim.records.run_results import cut_off
 from sim.requests import Int64s, Outcomes, Status
 
 
@@ -22,7 +22,7 @@ def may_go_on(table: Table, world: World) -> bool:
 
 
 def cut_off_cluster(world: World, states: list[State], outcomes: Outcomes, *, until_us: int) -> None:
-    """Take back what lies past a horizon; as ``sim.records.results.cut_off``, of a cluster."""
+    """Take back what lies past a horizon; as ``sim.records.run_results.cut_off``, of a cluster."""
     whole = states[0]._replace(requests=world.rows, deadline_us=world.deadline_us)
     cut_off(whole, outcomes, until_us=until_us)
 

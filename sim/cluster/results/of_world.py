@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from sim.cluster.config import ClusterConfig
+from sim.cluster.cluster_config import ClusterConfig
 from sim.cluster.exits import STATUS_OF_EXIT, Exit
 from sim.cluster.results.attempts import attempts_of, of_last_attempts
 from sim.cluster.results.finished import NOTHING_UNDONE, ClusterSimulation, Instance, Split
@@ -15,7 +15,7 @@ from sim.cluster.run.world import NEVER, DecisionLog, World
 from sim.config import Record
 from sim.engine import dtypes as dt
 from sim.engine.state import State
-from sim.records.results import EngineRecord, outcomes_of, totals_of
+from sim.records.run_results import EngineRecord, outcomes_of, totals_of
 from sim.requests import Int64s, Outcomes, Status
 
 OF_POOL = ("queued_us", "taken_in_us", "first_token_us", "last_token_us", "num_loaded_tokens", "load_wait_us")

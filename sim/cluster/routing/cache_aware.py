@@ -12,8 +12,8 @@ from __future__ import annotations
 from sim.cluster.arrays import NOWHERE, has_bit
 from sim.cluster.fleet import Fleet, RequestTable, num_prompt_ids
 from sim.cluster.routing.prefix_tree import ROOT, evict_beyond, insert, match_node
+from sim.cluster.routing.router_state import Router
 from sim.cluster.routing.simple import choose_least_loaded, load_seen
-from sim.cluster.routing.state import Router
 from sim.jit.compile import part, phase
 
 

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 from sim.cluster.arrays import NOWHERE
 from sim.cluster.fleet import Fleet, RequestTable, num_prompt_ids
-from sim.cluster.routing import state as st
+from sim.cluster.routing import router_state as st
 from sim.cluster.routing.cache_aware import choose_by_tree, enter_tree
 from sim.cluster.routing.kv_cost import choose_by_cost, hold_blocks, release_blocks
 from sim.cluster.routing.prefix_tree import drop_sender, has_room_for_insert
 from sim.cluster.routing.recent import forget, num_free_slots, oldest_key
+from sim.cluster.routing.router_state import Router
 from sim.cluster.routing.scorers import NO_HIT_LRU
 from sim.cluster.routing.simple import (
     choose_at_random,
@@ -24,7 +25,6 @@ from sim.cluster.routing.simple import (
     choose_least_loaded,
     choose_of_two,
 )
-from sim.cluster.routing.state import Router
 from sim.cluster.routing.vllm_dp import choose_as_vllm, move_start
 from sim.cluster.routing.weighted import choose_by_scores, remember_prefix, take_cold_turn
 from sim.jit.compile import engine_entry, phase

@@ -14,8 +14,8 @@ from sim.cluster.arrays import clear_bit, find_pair, put_pair, remove_pair, set_
 from sim.cluster.draws import draw
 from sim.cluster.fleet import Fleet, RequestTable, num_full_blocks, num_prompt_ids
 from sim.cluster.routing.recent import match_prefix
+from sim.cluster.routing.router_state import Router
 from sim.cluster.routing.simple import take_best
-from sim.cluster.routing.state import Router
 from sim.jit.compile import part, phase
 
 

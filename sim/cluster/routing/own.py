@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from sim.cluster.arrays import NOWHERE
 from sim.cluster.fleet import Fleet, RequestTable
-from sim.cluster.routing.policies import OwnPolicy
+from sim.cluster.routing.routing_policies import OwnPolicy
 from sim.config import InvalidConfig
 from sim.requests import Int64s
 

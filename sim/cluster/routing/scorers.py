@@ -9,8 +9,8 @@ from __future__ import annotations
 from sim.cluster.arrays import NOWHERE
 from sim.cluster.fleet import ACTIVE_ADAPTER, WAITING_ADAPTER, Fleet, RequestTable, num_prompt_ids
 from sim.cluster.routing.recent import match_prefix
+from sim.cluster.routing.router_state import Router
 from sim.cluster.routing.simple import load_seen
-from sim.cluster.routing.state import Router
 from sim.cluster.routing.vllm_dp import WAITING_WEIGHT
 from sim.jit.compile import part, phase
 

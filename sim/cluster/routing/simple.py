@@ -5,7 +5,7 @@ from __future__ import annotations
 from sim.cluster.arrays import NOWHERE
 from sim.cluster.draws import pick
 from sim.cluster.fleet import Fleet, RequestTable, load_of
-from sim.cluster.routing.state import Router
+from sim.cluster.routing.router_state import Router
 from sim.jit.compile import part, phase
 
 

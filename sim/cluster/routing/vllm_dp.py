@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from sim.cluster.arrays import NOWHERE
 from sim.cluster.fleet import Fleet
-from sim.cluster.routing.state import DP_FIXED_START, DP_IN_FLIGHT_FLOOR, Router
+from sim.cluster.routing.router_state import DP_FIXED_START, DP_IN_FLIGHT_FLOOR, Router
 from sim.jit.compile import part, phase
 
 KV_PENALTY = 6.0

@@ -5,8 +5,8 @@ from __future__ import annotations
 from sim.cluster.fleet import Fleet, RequestTable, num_prompt_ids
 from sim.cluster.routing import scorers as sc
 from sim.cluster.routing.recent import forget, oldest_key, touch
+from sim.cluster.routing.router_state import Router
 from sim.cluster.routing.simple import take_best
-from sim.cluster.routing.state import Router
 from sim.jit.compile import part, phase
 
 

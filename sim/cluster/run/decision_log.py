@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sim.cluster.routing.state import Router
+from sim.cluster.routing.router_state import Router
 from sim.cluster.run.world import World
 from sim.jit.compile import part
 

@@ -7,14 +7,14 @@ from typing import cast
 import numpy as np
 from numpy.typing import NDArray
 
-from sim.cluster.config import ClusterConfig
+from sim.cluster.cluster_config import ClusterConfig
 from sim.cluster.events import with_room_for_events
 from sim.cluster.routing.own import FleetView, choose_by_own
-from sim.cluster.routing.policies import OwnPolicy
-from sim.cluster.routing.state import with_room_for
+from sim.cluster.routing.router_state import with_room_for
+from sim.cluster.routing.routing_policies import OwnPolicy
 from sim.cluster.run.changes.operations import Operations
 from sim.cluster.run.loop import run_cluster
-from sim.cluster.run.pipeline import (
+from sim.cluster.run.request_path import (
     DONE,
     ENGINE_NEEDS_ROOM,
     EVENTS_NEED_ROOM,

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from sim.cluster.events import EventRank, drop_next, plan
 from sim.cluster.run.departures import hear, leave_admitted
-from sim.cluster.run.handoff import end_transfers, hear_of_prefill, release_unasked
 from sim.cluster.run.instances import see_loads
 from sim.cluster.run.lockstep import run_ranks
-from sim.cluster.run.pipeline import (
+from sim.cluster.run.planning import next_arrival_us, plan_dispatch
+from sim.cluster.run.prefill_to_decode import end_transfers, hear_of_prefill, release_unasked
+from sim.cluster.run.request_path import (
     DONE,
     ENGINE_NEEDS_ROOM,
     EVENTS_NEED_ROOM,
@@ -24,7 +25,6 @@ from sim.cluster.run.pipeline import (
     route,
     take_step,
 )
-from sim.cluster.run.planning import next_arrival_us, plan_dispatch
 from sim.cluster.run.snapshots import bring_all, see_signals, take_due_snapshots
 from sim.cluster.run.tables import world_at
 from sim.cluster.run.world import FOREVER, World

@@ -9,7 +9,8 @@ from numpy.typing import NDArray
 
 from sim.cluster.arrays import records
 from sim.cluster.client_plans import ClientPlan
-from sim.cluster.config import ClusterConfig, Pool
+from sim.cluster.cluster_config import ClusterConfig, Pool
+from sim.cluster.cluster_work import ClusterWork
 from sim.cluster.draws import PREFILL_ROUTE, first_noise_draw
 from sim.cluster.events import EventQueue, EventRank, new_event_queue, plan_event
 from sim.cluster.exits import Exit
@@ -18,7 +19,8 @@ from sim.cluster.gateway.admission import AlwaysAdmit, RejectAll, TokenBucket, n
 from sim.cluster.gateway.eviction import new_sheddable_in_flight
 from sim.cluster.gateway.flow_config import FlowControl
 from sim.cluster.gateway.queue import new_queue
-from sim.cluster.routing.policies import (
+from sim.cluster.routing.router_state import new_router
+from sim.cluster.routing.routing_policies import (
     KvCost,
     OwnPolicy,
     PowerOfTwo,
@@ -28,8 +30,7 @@ from sim.cluster.routing.policies import (
     VllmDp,
     Weighted,
 )
-from sim.cluster.routing.state import new_router
-from sim.cluster.run.handoff import EVERYBODY, NOBODY, WHO_LACKS_A_PREFIX
+from sim.cluster.run.prefill_to_decode import EVERYBODY, NOBODY, WHO_LACKS_A_PREFIX
 from sim.cluster.run.tables import address_of_run
 from sim.cluster.run.world import (
     CLIENTS,
@@ -44,8 +45,7 @@ from sim.cluster.run.world import (
     DecisionLog,
     World,
 )
-from sim.cluster.transfer.links import new_links
-from sim.cluster.work import ClusterWork
+from sim.cluster.transfer.kv_links import new_links
 from sim.config import UNBOUNDED, EngineConfig, Record
 from sim.engine import dtypes as dt
 from sim.engine.initial_state import (

@@ -13,8 +13,8 @@ from sim.cluster.fleet import Fleet, RequestTable
 from sim.cluster.gateway.admission import Admission
 from sim.cluster.gateway.eviction import SheddableInFlight
 from sim.cluster.gateway.queue import GatewayQueue
-from sim.cluster.routing.state import Router
-from sim.cluster.transfer.links import Links
+from sim.cluster.routing.router_state import Router
+from sim.cluster.transfer.kv_links import Links
 from sim.requests import Int64s
 
 NEVER = -1

@@ -14,7 +14,7 @@ from sim.engine.kv_cache.blocks import free_blocks, touch
 from sim.engine.kv_cache.prefix_cache import cdiv, give_private_keys, hash_of_block
 from sim.engine.kv_offload.links import drop_job, new_job, put_on_link, take_ended
 from sim.engine.kv_offload.tier import WAITS, num_blocks_on_cpu
-from sim.engine.kv_transfer.loading import blocks_reserved, hold, promote
+from sim.engine.kv_transfer.remote_kvs import blocks_reserved, hold, promote
 from sim.engine.state import State
 from sim.engine.waiting import remove_request, skip_head
 from sim.jit.compile import part, phase

@@ -15,7 +15,7 @@ from sim.engine.dtypes import (
     WAITING_FOR_REMOTE_KVS,
 )
 from sim.engine.kv_cache.blocks import free_blocks
-from sim.engine.kv_transfer.loading import drop_held
+from sim.engine.kv_transfer.remote_kvs import drop_held
 from sim.engine.state import State
 from sim.jit.compile import part, phase
 

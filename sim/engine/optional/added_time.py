@@ -24,7 +24,7 @@ from sim.engine.state import State
 from sim.engine.step_duration import lengthened_us
 from sim.engine.waiting import remove_request, skip_head
 from sim.jit.compile import part, phase
-from sim.latency.model import EXTENDED
+from sim.latency.latency_model import EXTENDED
 
 
 @part

@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 
 from sim import Blackbox, EngineConfig, Outcomes, Requests
-from sim.cluster.config import ClusterConfig, Pool
+from sim.cluster.cluster_config import ClusterConfig, Pool
+from sim.cluster.cluster_simulation import simulate_cluster
+from sim.cluster.cluster_work import ClusterWork
 from sim.cluster.results.finished import ClusterSimulation
-from sim.cluster.simulation import simulate_cluster
-from sim.cluster.transfer.config import Disaggregation
-from sim.cluster.work import ClusterWork
+from sim.cluster.transfer.disaggregation_config import Disaggregation
 from tests.conformance.compare import NAMES, difference_of_steps
 from tests.conformance.conventions import DEFAULTS
 from tests.conformance.recording import SETTINGS, dense_hashes, read_json_lines

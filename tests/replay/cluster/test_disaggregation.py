@@ -13,8 +13,8 @@ import pytest
 
 from replay.twin.config_write import dump_config
 from replay.twin.twin_config import TwinConfig, load_config
-from sim.cluster.routing.policies import LeastLoaded
-from sim.cluster.transfer.config import Disaggregation
+from sim.cluster.routing.routing_policies import LeastLoaded
+from sim.cluster.transfer.disaggregation_config import Disaggregation
 from traces import read_trace
 from vtwin import main
 

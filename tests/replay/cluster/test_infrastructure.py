@@ -16,7 +16,7 @@ from replay.cluster.lives import down_us, num_at, spans_up, spans_with_gpus
 from replay.timeline.one_server_page import waits_told
 from replay.timeline.watch_engine import Usage
 from replay.twin.config_write import dump_config
-from sim.cluster.infrastructure.lives import Life
+from sim.cluster.infrastructure.instance_lives import Life
 from traces.errors import ConfigError
 from traces.files.read import read_trace
 from vtwin import main

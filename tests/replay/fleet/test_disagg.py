@@ -15,7 +15,7 @@ from replay.fleet.check.steady import RunLength
 from replay.fleet.disagg import plan_disagg
 from replay.fleet.inputs.profiles import from_profile, shipped_profiles
 from replay.fleet.size import SizeCheck
-from sim.cluster.transfer.config import Disaggregation
+from sim.cluster.transfer.disaggregation_config import Disaggregation
 from sim.fleet import Lengths
 from sim.fleet.disaggregated import Transfer, disaggregated_at
 from sim.fleet.sizing import Objective

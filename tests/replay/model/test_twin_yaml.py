@@ -150,7 +150,7 @@ OWN = """
 from dataclasses import dataclass
 import numpy as np
 from sim import LatencyModel
-from sim.latency.model import TABULATED
+from sim.latency.latency_model import TABULATED
 from sim.latency.tabulated import StepTable
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -81,7 +81,7 @@ def test_the_table_shows_the_ways_beside_the_plain_batch(
         ([*ASKED, "--waves", "2"], "--waves: cannot be combined with --samples, expected --batches"),
         ([*ASKED, "--report", "p.html"], "--report: cannot be combined with --samples"),
         ([*ASKED, "--output", "o"], "--output: cannot be combined with --samples"),
-        ([*ASKED, "--set", "engine.max_num_seqs=8,16"], "--set: got 2 variants with --samples"),
+        ([*ASKED, "--set", "engine.max_num_seqs=8,16"], "--set: 2 variants cannot be combined with --samples"),
         ([*ASKED, "--batch-share", "0"], "--batch-share: got 0, expected a share above 0"),
         ([*ASKED, "--partial-share", "1.5"], "--partial-share: got 1.5, expected a share above 0"),
         ([*ASKED, "--oversubscribe", "0.5"], "--oversubscribe: got 0.5, expected numbers from 1 to 10"),

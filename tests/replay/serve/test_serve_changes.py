@@ -18,10 +18,10 @@ import pytest
 from replay.serve import Listening, serving
 from replay.serve.twin import Twin
 from replay.twin.twin_config import TwinConfig
-from sim.cluster.config import ClusterConfig, Pool, SnapshotIntervals
-from sim.cluster.infrastructure.config import Autoscaler, Failure, Failures, Startup
-from sim.cluster.routing.policies import LeastLoaded, Weighted
-from sim.cluster.transfer.config import Disaggregation
+from sim.cluster.cluster_config import ClusterConfig, Pool, SnapshotIntervals
+from sim.cluster.infrastructure.infrastructure_config import Autoscaler, Failure, Failures, Startup
+from sim.cluster.routing.routing_policies import LeastLoaded, Weighted
+from sim.cluster.transfer.disaggregation_config import Disaggregation
 from tests.replay.serve.test_serve_fleet import ENGINE, LATENCY
 
 POOL = Pool(engine=ENGINE, latency=LATENCY)

@@ -16,12 +16,12 @@ from observe.server.prometheus_text import parse_metrics
 from replay.serve import serving, serving_instances
 from replay.twin.twin_config import TwinConfig
 from sim import Blackbox, EngineConfig
-from sim.cluster.config import ClusterConfig, PipelineLatency, Pool, SnapshotIntervals
+from sim.cluster.cluster_config import ClusterConfig, PipelineLatency, Pool, SnapshotIntervals
 from sim.cluster.gateway.admission import (
     TokenBucket,
 )
-from sim.cluster.infrastructure.config import Retries
-from sim.cluster.routing.policies import RoutingPolicy, Session
+from sim.cluster.infrastructure.infrastructure_config import Retries
+from sim.cluster.routing.routing_policies import RoutingPolicy, Session
 from tests.sim.cluster.test_cluster import POLICIES
 from traces.errors import ConfigError
 

@@ -11,7 +11,7 @@ import pytest
 from replay.serve import serving
 from replay.twin.twin_config import TwinConfig
 from sim.cluster.gateway.flow_config import FlowControl
-from sim.cluster.routing.policies import RoundRobin
+from sim.cluster.routing.routing_policies import RoundRobin
 from tests.replay.serve.test_serve_fleet import ENGINE, LATENCY, fleet_of
 
 # -- through sockets ------------------------------------------------------------------------------------------

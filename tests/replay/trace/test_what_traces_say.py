@@ -19,7 +19,7 @@ from replay.trace.request_columns import requests_from_trace
 from replay.trace.simulation_summary import summarize, table
 from replay.trace.trace_notes import trace_notes
 from sim import Blackbox, EngineConfig
-from sim.records.results import view_of
+from sim.records.run_results import view_of
 from traces import (
     ClosedLoop,
     ConfigError,

@@ -14,11 +14,11 @@ from replay.twin.config_write import dump_config
 from replay.twin.keys.cluster_keys import ADMISSION_NAMES, CLUSTER_KEYS, ROUTING_NAMES
 from replay.twin.twin_config import TwinConfig, load_config, with_cluster
 from sim import Blackbox, EngineConfig
-from sim.cluster.config import ClusterConfig, PipelineLatency, Pool, SnapshotIntervals
+from sim.cluster.cluster_config import ClusterConfig, PipelineLatency, Pool, SnapshotIntervals
 from sim.cluster.gateway.admission import ADMISSION_POLICIES
 from sim.cluster.gateway.flow_config import FlowControl
-from sim.cluster.infrastructure.config import Retries
-from sim.cluster.routing.policies import ROUTING_POLICIES
+from sim.cluster.infrastructure.infrastructure_config import Retries
+from sim.cluster.routing.routing_policies import ROUTING_POLICIES
 from traces.errors import ConfigError
 from vtwin import main
 
@@ -211,7 +211,9 @@ def test_what_a_cluster_cannot_do_yet_is_refused(
     (tmp_path / "twin.yaml").write_text(SERVER)
     arguments = ["run", "--config", str(tmp_path / "twin.yaml"), "--output", str(tmp_path / "out")]
     assert main([*arguments, "--rate", "1", "--instances", "2", *option]) == 2
-    assert f"{option[0]}: got it with a cluster, expected one server" in capsys.readouterr().err
+    assert (
+        f"{option[0]}: cannot be combined with a cluster yet, expected one server" in capsys.readouterr().err
+    )
 
 
 def test_decisions_without_a_cluster_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

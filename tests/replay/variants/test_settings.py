@@ -298,7 +298,7 @@ def test_the_table_says_why_less_is_answered_than_offered(capsys: pytest.Capture
 @pytest.mark.usefixtures("folder")
 def test_what_one_simulation_writes_is_refused_for_several(capsys: pytest.CaptureFixture[str]) -> None:
     assert vtwin.main([*RUN, "--set", "engine.max_num_seqs=2,4", "--steps", "s.jsonl"]) == 2
-    assert "--steps: got it with several variants" in capsys.readouterr().err
+    assert "--steps: cannot be combined with several variants" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("width", [60, 80, 100, 120, None])

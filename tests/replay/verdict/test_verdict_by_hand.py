@@ -23,7 +23,7 @@ from replay.verdict.judge import _rounded_up, is_overloaded, judge_load, tells_r
 from replay.verdict.judged import Judged, LoadFacts, Verdict
 from sim import Outcomes, Requests, Status
 from sim.cluster.client_plans import ClientPlan
-from sim.cluster.work import ClusterWork
+from sim.cluster.cluster_work import ClusterWork
 
 OK, REJECTED, STUCK = Status.OK, Status.REJECTED, Status.STUCK
 TIMEOUT, UNFINISHED = Status.TIMEOUT, Status.UNFINISHED

@@ -8,7 +8,7 @@ from collections import OrderedDict
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from sim.cluster.routing.policies import (
+from sim.cluster.routing.routing_policies import (
     SCORERS,
     AlwaysBusiest,
     CacheAware,

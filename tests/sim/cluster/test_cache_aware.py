@@ -6,8 +6,8 @@ import numpy as np
 
 from sim.cluster.fleet import new_fleet, request_table, set_candidates
 from sim.cluster.routing.decide import NEEDS_ROOM, decide, settle
-from sim.cluster.routing.policies import CacheAware
-from sim.cluster.routing.state import new_router, with_room_for
+from sim.cluster.routing.router_state import new_router, with_room_for
+from sim.cluster.routing.routing_policies import CacheAware
 from tests.sim.cluster.worlds import requests_with
 
 

@@ -12,12 +12,14 @@ from hypothesis import strategies as st
 from sim import Blackbox, Engine, EngineConfig, InvalidConfig, LatencyModel, Outcomes, Requests, simulate
 from sim.cluster.by_events import simulate_by_events
 from sim.cluster.client_plans import ClientPlan, capped, closed_loop, sessions, waves
-from sim.cluster.config import ClusterConfig, PipelineLatency, Pool, SnapshotIntervals
+from sim.cluster.cluster_config import ClusterConfig, PipelineLatency, Pool, SnapshotIntervals
+from sim.cluster.cluster_simulation import simulate_cluster
+from sim.cluster.cluster_work import ClusterWork
 from sim.cluster.exits import Exit
 from sim.cluster.gateway.admission import TierShed, TokenBucket, UtilizationShed
 from sim.cluster.gateway.flow_config import FlowControl
 from sim.cluster.results.finished import ClusterSimulation
-from sim.cluster.routing.policies import (
+from sim.cluster.routing.routing_policies import (
     AlwaysBusiest,
     CacheAware,
     KvCost,
@@ -30,9 +32,7 @@ from sim.cluster.routing.policies import (
     VllmDp,
     Weighted,
 )
-from sim.cluster.simulation import simulate_cluster
-from sim.cluster.transfer.config import Disaggregation
-from sim.cluster.work import ClusterWork
+from sim.cluster.transfer.disaggregation_config import Disaggregation
 from tests.examples import examples
 from tests.sim.strategies import Case, Pick, any_model, assert_same_outcomes, cases, requests_of
 

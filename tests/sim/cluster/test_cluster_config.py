@@ -5,16 +5,16 @@ from __future__ import annotations
 import pytest
 
 from sim import Blackbox, EngineConfig, InvalidConfig
-from sim.cluster.config import ClusterConfig, PipelineLatency, Pool, SnapshotIntervals
-from sim.cluster.routing.policies import (
+from sim.cluster.cluster_config import ClusterConfig, PipelineLatency, Pool, SnapshotIntervals
+from sim.cluster.routing.routing_policies import (
     ROUTING_POLICIES,
     CacheAware,
     RoundRobin,
     Weighted,
     routing_policy,
 )
-from sim.cluster.slo import slo_priority
-from sim.cluster.transfer.config import Disaggregation
+from sim.cluster.slo_classes import slo_priority
+from sim.cluster.transfer.disaggregation_config import Disaggregation
 
 POOL = Pool(engine=EngineConfig(), latency=Blackbox(beta0=1))
 

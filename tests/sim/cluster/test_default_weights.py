@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from sim.cluster.fleet import new_fleet, request_table
 from sim.cluster.routing.decide import NEEDS_ROOM, decide, finish, settle
-from sim.cluster.routing.policies import LeastLoaded, RoutingPolicy, Weighted
-from sim.cluster.routing.state import new_router, with_room_for
+from sim.cluster.routing.router_state import new_router, with_room_for
+from sim.cluster.routing.routing_policies import LeastLoaded, RoutingPolicy, Weighted
 from tests.examples import examples
 from tests.sim.cluster.worlds import requests_with
 

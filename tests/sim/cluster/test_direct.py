@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 
 from sim.cluster.by_events import simulate_by_events
 from sim.cluster.client_plans import capped, closed_loop, waves
-from sim.cluster.config import ClusterConfig, PipelineLatency, Pool
+from sim.cluster.cluster_config import ClusterConfig, PipelineLatency, Pool
+from sim.cluster.cluster_simulation import is_direct, simulate_cluster
+from sim.cluster.cluster_work import ClusterWork
 from sim.cluster.gateway.admission import TokenBucket
 from sim.cluster.gateway.flow_config import FlowControl
-from sim.cluster.infrastructure.config import Autoscaler, Failure, Failures, NodePool, Retries
-from sim.cluster.routing.policies import OwnPolicy
-from sim.cluster.simulation import is_direct, simulate_cluster
-from sim.cluster.work import ClusterWork
+from sim.cluster.infrastructure.infrastructure_config import Autoscaler, Failure, Failures, NodePool, Retries
+from sim.cluster.routing.routing_policies import OwnPolicy
 from sim.config import EngineConfig
 from sim.latency import Blackbox
 from sim.requests import Requests

@@ -11,11 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sim import Blackbox, EngineConfig, InvalidConfig, Requests, simulate
-from sim.cluster.config import ClusterConfig, Pool, SnapshotIntervals
+from sim.cluster.cluster_config import ClusterConfig, Pool, SnapshotIntervals
+from sim.cluster.cluster_simulation import simulate_cluster
+from sim.cluster.cluster_work import ClusterWork
 from sim.cluster.exits import Exit
 from sim.cluster.gateway.flow_config import FlowControl
 from sim.cluster.results.finished import ClusterSimulation
-from sim.cluster.routing.policies import (
+from sim.cluster.routing.routing_policies import (
     KvCost,
     LeastLoaded,
     OwnPolicy,
@@ -25,9 +27,7 @@ from sim.cluster.routing.policies import (
     VllmDp,
     Weighted,
 )
-from sim.cluster.simulation import simulate_cluster
-from sim.cluster.transfer.config import Disaggregation
-from sim.cluster.work import ClusterWork
+from sim.cluster.transfer.disaggregation_config import Disaggregation
 from tests.examples import examples
 from tests.sim.cluster.test_cluster import POLICIES, assert_same_run, some_requests
 from tests.sim.strategies import Case, any_model, assert_same_outcomes, cases
@@ -337,7 +337,7 @@ def pools_of(*roles: str, engine: EngineConfig = ENGINE) -> tuple[Pool, ...]:
         (
             pools_of("prefill", "decode", engine=replace(ENGINE, num_cpu_blocks=10)),
             {"disaggregation": LINK},
-            "engine.num_cpu_blocks: got 10 in a prefill pool",
+            "engine.num_cpu_blocks: 10 cannot be combined with a prefill pool",
         ),
     ],
 )

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from sim import Blackbox, EngineConfig, Extended, Requests, simulate
-from sim.cluster.config import ClusterConfig, Pool
+from sim.cluster.cluster_config import ClusterConfig, Pool
+from sim.cluster.cluster_simulation import simulate_cluster
+from sim.cluster.cluster_work import ClusterWork
 from sim.cluster.draws import NOISE_DRAWS, STREAMS, first_noise_draw, number_drawn
-from sim.cluster.routing.policies import KvCost, PowerOfTwo, RandomChoice
-from sim.cluster.simulation import simulate_cluster
-from sim.cluster.transfer.config import Disaggregation
-from sim.cluster.work import ClusterWork
+from sim.cluster.routing.routing_policies import KvCost, PowerOfTwo, RandomChoice
+from sim.cluster.transfer.disaggregation_config import Disaggregation
 
 NUM_DRAWS = 4000
 NUM_REQUESTS = 4800

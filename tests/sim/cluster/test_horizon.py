@@ -9,14 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sim.cluster.config import PipelineLatency
+from sim.cluster.cluster_config import PipelineLatency
+from sim.cluster.cluster_simulation import simulate_cluster
+from sim.cluster.cluster_work import ClusterWork
 from sim.cluster.exits import Exit
 from sim.cluster.gateway.flow_config import FlowControl
 from sim.cluster.results.finished import ClusterSimulation
-from sim.cluster.routing.policies import LeastLoaded, RoundRobin, RoutingPolicy
-from sim.cluster.simulation import simulate_cluster
-from sim.cluster.transfer.config import Disaggregation
-from sim.cluster.work import ClusterWork
+from sim.cluster.routing.routing_policies import LeastLoaded, RoundRobin, RoutingPolicy
+from sim.cluster.transfer.disaggregation_config import Disaggregation
 from sim.config import InvalidConfig
 from sim.requests import Requests, Status
 from tests.examples import examples

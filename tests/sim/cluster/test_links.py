@@ -8,8 +8,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sim.cluster.transfer.config import Disaggregation
-from sim.cluster.transfer.links import (
+from sim.cluster.transfer.disaggregation_config import Disaggregation
+from sim.cluster.transfer.kv_links import (
     FOREVER,
     NEVER,
     Links,

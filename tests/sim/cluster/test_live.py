@@ -12,7 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sim import Blackbox, EngineConfig, InvalidConfig, Requests
-from sim.cluster.config import ClusterConfig, PipelineLatency, SnapshotIntervals
+from sim.cluster.cluster_config import ClusterConfig, PipelineLatency, SnapshotIntervals
+from sim.cluster.cluster_simulation import simulate_cluster
+from sim.cluster.cluster_work import ClusterWork
 from sim.cluster.exits import Exit
 from sim.cluster.gateway.admission import (
     AdmissionPolicy,
@@ -23,11 +25,11 @@ from sim.cluster.gateway.admission import (
     UtilizationShed,
 )
 from sim.cluster.gateway.flow_config import FlowControl
-from sim.cluster.infrastructure.config import Autoscaler, Failure, Failures, Retries
+from sim.cluster.infrastructure.infrastructure_config import Autoscaler, Failure, Failures, Retries
 from sim.cluster.live.cluster import LiveCluster
 from sim.cluster.live.writing import RequestOrigin
 from sim.cluster.results.finished import ClusterSimulation
-from sim.cluster.routing.policies import (
+from sim.cluster.routing.routing_policies import (
     CacheAware,
     KvCost,
     LeastLoaded,
@@ -38,9 +40,7 @@ from sim.cluster.routing.policies import (
     VllmDp,
     Weighted,
 )
-from sim.cluster.simulation import simulate_cluster
-from sim.cluster.transfer.config import Disaggregation
-from sim.cluster.work import ClusterWork
+from sim.cluster.transfer.disaggregation_config import Disaggregation
 from tests.examples import examples
 from tests.sim.cluster.test_cluster import POLICIES, alike, cluster, keeping_step
 from tests.sim.cluster.test_disaggregation import links, split

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from sim.cluster.infrastructure.config import HOUR_US
-from sim.cluster.infrastructure.lives import Infrastructure, Life, gpu_hours_of
+from sim.cluster.infrastructure.infrastructure_config import HOUR_US
+from sim.cluster.infrastructure.instance_lives import Infrastructure, Life, gpu_hours_of
 from sim.cluster.infrastructure.nodes import Node
 
 H = HOUR_US

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sim import Blackbox, EngineConfig, InvalidConfig
-from sim.cluster.config import ClusterConfig, FlowControl, Pool
-from sim.cluster.simulation import simulate_cluster
-from sim.cluster.work import ClusterWork
+from sim.cluster.cluster_config import ClusterConfig, FlowControl, Pool
+from sim.cluster.cluster_simulation import simulate_cluster
+from sim.cluster.cluster_work import ClusterWork
 from tests.examples import examples
 from tests.sim.cluster.test_cluster import alike, keeping_step, rows_of
 from tests.sim.reference import Batch, Reference
@@ -124,13 +124,13 @@ def test_the_dummy_step_of_an_idle_rank_costs_what_a_lone_decode_does() -> None:
 
 def test_what_ranks_in_step_do_not_go_with_is_refused() -> None:
     pool = Pool(engine=EngineConfig(), latency=MS, instances=2)
-    with pytest.raises(InvalidConfig, match="lockstep: got true with flow_control"):
+    with pytest.raises(InvalidConfig, match="lockstep: cannot be combined with flow_control"):
         ClusterConfig(pools=(pool,), lockstep=True, flow_control=FlowControl())
     staged = replace(pool, engine=EngineConfig(pipeline_parallel_size=2))
-    with pytest.raises(InvalidConfig, match="lockstep: got true with pipeline stages"):
+    with pytest.raises(InvalidConfig, match="lockstep: cannot be combined with pipeline stages"):
         ClusterConfig(pools=(staged,), lockstep=True)
     requests = requests_of([{"arrival_us": 0, "prompt": 1, "output": 1}])
-    with pytest.raises(InvalidConfig, match="lockstep: got true with clients"):
+    with pytest.raises(InvalidConfig, match="lockstep: cannot be combined with clients"):
         simulate_cluster(
             ClusterWork(requests=requests, clients=keeping_step(requests)),
             ClusterConfig(pools=(pool,), lockstep=True),

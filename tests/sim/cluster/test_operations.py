@@ -12,10 +12,12 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from sim import Blackbox, EngineConfig
-from sim.cluster.config import ClusterConfig, PipelineLatency, Pool, SnapshotIntervals
+from sim.cluster.cluster_config import ClusterConfig, PipelineLatency, Pool, SnapshotIntervals
+from sim.cluster.cluster_simulation import simulate_cluster
+from sim.cluster.cluster_work import ClusterWork
 from sim.cluster.exits import Exit
 from sim.cluster.gateway.flow_config import FlowControl
-from sim.cluster.infrastructure.config import (
+from sim.cluster.infrastructure.infrastructure_config import (
     RETRYABLE,
     Autoscaler,
     Failure,
@@ -26,7 +28,7 @@ from sim.cluster.infrastructure.config import (
     Startup,
 )
 from sim.cluster.results.finished import ClusterSimulation
-from sim.cluster.routing.policies import (
+from sim.cluster.routing.routing_policies import (
     CacheAware,
     KvCost,
     LeastLoaded,
@@ -36,8 +38,6 @@ from sim.cluster.routing.policies import (
     VllmDp,
     Weighted,
 )
-from sim.cluster.simulation import simulate_cluster
-from sim.cluster.work import ClusterWork
 from sim.requests import Requests, Status
 from tests.examples import examples
 from tests.sim.cluster.test_cluster import assert_same_run, cluster, keeping_step, some_requests

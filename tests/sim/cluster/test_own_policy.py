@@ -8,7 +8,7 @@ import pytest
 from sim import InvalidConfig
 from sim.cluster.fleet import new_fleet, request_table, set_candidates
 from sim.cluster.routing.own import FleetView, RequestView, choose_by_own
-from sim.cluster.routing.policies import OwnPolicy
+from sim.cluster.routing.routing_policies import OwnPolicy
 from tests.sim.cluster.worlds import requests_with
 
 REQUESTS = request_table(requests_with([[0, 1, 2], []], [9, 3]), session=np.array([5, -1]))

@@ -12,13 +12,13 @@ from pathlib import Path
 import numpy as np
 
 from sim import EngineConfig, Outcomes
-from sim.cluster.config import ClusterConfig, Pool
+from sim.cluster.cluster_config import ClusterConfig, Pool
+from sim.cluster.cluster_simulation import simulate_cluster
+from sim.cluster.cluster_work import ClusterWork
 from sim.cluster.gateway.flow_config import FlowControl
-from sim.cluster.infrastructure.config import Autoscaler, Failure, Failures, Retries
-from sim.cluster.routing.policies import KvCost, LeastLoaded, PowerOfTwo, Weighted
-from sim.cluster.simulation import simulate_cluster
-from sim.cluster.transfer.config import Disaggregation
-from sim.cluster.work import ClusterWork
+from sim.cluster.infrastructure.infrastructure_config import Autoscaler, Failure, Failures, Retries
+from sim.cluster.routing.routing_policies import KvCost, LeastLoaded, PowerOfTwo, Weighted
+from sim.cluster.transfer.disaggregation_config import Disaggregation
 from tests.sim.cluster.test_cluster import LATENCY, cluster, some_requests
 
 SCALER = Autoscaler(policy="target", metric="in-flight", target=2, max_instances=3, interval_us=20_000)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sim.cluster.routing.policies import (
+from sim.cluster.routing.routing_policies import (
     SCORERS,
     AlwaysBusiest,
     CacheAware,

@@ -6,8 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from sim.cluster.infrastructure.config import Autoscaler, Size
-from sim.cluster.infrastructure.sizing import (
+from sim.cluster.infrastructure.autoscaling import (
     PoolLoad,
     Sizing,
     next_change_us,
@@ -15,6 +14,7 @@ from sim.cluster.infrastructure.sizing import (
     wanted_by_saturation,
     wanted_by_target,
 )
+from sim.cluster.infrastructure.infrastructure_config import Autoscaler, Size
 
 
 def load(

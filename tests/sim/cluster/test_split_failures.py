@@ -9,13 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sim import Blackbox, EngineConfig, Requests
-from sim.cluster.config import ClusterConfig, Pool
+from sim.cluster.cluster_config import ClusterConfig, Pool
+from sim.cluster.cluster_simulation import simulate_cluster
+from sim.cluster.cluster_work import ClusterWork
 from sim.cluster.exits import Exit
-from sim.cluster.infrastructure.config import Failure, Failures, Retries
+from sim.cluster.infrastructure.infrastructure_config import Failure, Failures, Retries
 from sim.cluster.results.finished import ClusterSimulation
-from sim.cluster.simulation import simulate_cluster
-from sim.cluster.transfer.config import Disaggregation
-from sim.cluster.work import ClusterWork
+from sim.cluster.transfer.disaggregation_config import Disaggregation
 from tests.examples import examples
 from tests.sim.cluster.split_failures import Twin
 from tests.sim.cluster.test_cluster import POLICIES

@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 from sim import Blackbox, Engine, EngineConfig, Status
 from sim.cluster.arrays import Records
 from sim.cluster.client_plans import closed_loop
-from sim.cluster.config import ClusterConfig, Pool, SnapshotIntervals
-from sim.cluster.infrastructure.config import Autoscaler
+from sim.cluster.cluster_config import ClusterConfig, Pool, SnapshotIntervals
+from sim.cluster.cluster_simulation import simulate_cluster
+from sim.cluster.cluster_work import ClusterWork
+from sim.cluster.infrastructure.infrastructure_config import Autoscaler
 from sim.cluster.results.watching import Watch
-from sim.cluster.routing.policies import LeastLoaded, RoundRobin, RoutingPolicy, Weighted
+from sim.cluster.routing.routing_policies import LeastLoaded, RoundRobin, RoutingPolicy, Weighted
 from sim.cluster.run.watch import look_at_all
-from sim.cluster.simulation import simulate_cluster
-from sim.cluster.work import ClusterWork
 from sim.jit.references import Table
 from tests.examples import examples
 from tests.sim.cluster.test_cluster import GATEWAYS, alike, assert_same_run, cluster, some_requests

@@ -10,12 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sim import InvalidConfig
 from sim.fleet import GpuProfile, Lengths
 from sim.fleet.disaggregated import Transfer, disaggregated_at
 from sim.fleet.sizing import pool_at
-from sim.fleet.slots import simulate_slots
 from sim.fleet.split import Splits
+from tests.sim.fleet.one_pool import simulate_slots
 
 LENGTHS = Lengths(input_tokens=np.array([100.0, 300.0]), output_tokens=np.array([10.0, 30.0]))
 PROFILE = GpuProfile(
@@ -64,12 +63,6 @@ def test_what_a_split_saves_is_of_prices_where_both_pools_have_one_and_else_of_g
     assert cheap.has_prices
     alone: Any = SimpleNamespace(short=None, long=size(provisioned=2), cost_per_hour=1.0)
     assert free.gpus(alone) == 8
-
-
-@pytest.mark.parametrize("arrival_s", [[0.0], [1.0, 0.5], [0.0, 1.0, 2.0]])
-def test_arrivals_are_one_per_request_and_ascend(arrival_s: list[float]) -> None:
-    with pytest.raises(InvalidConfig, match="one per request, ascending"):
-        simulate_slots(PROFILE, LENGTHS, np.array(arrival_s), context=400, gpus=1)
 
 
 @pytest.mark.parametrize(

@@ -15,8 +15,8 @@ from sim.fleet import GpuProfile, Lengths
 from sim.fleet.disaggregated import Transfer, disaggregated_at, sweep_disaggregated
 from sim.fleet.energy import curtail, energy
 from sim.fleet.sizing import Infeasible, Objective, broken, pool_at, size_pool
-from sim.fleet.slots import simulate_slots
 from sim.fleet.split import size_split, sweep_thresholds, unbeaten
+from tests.sim.fleet.one_pool import simulate_slots
 
 A100 = GpuProfile(0.008, 0.00065, 8192, 512, 16, 65_536, 128, 2.21, 100.0, 400.0)
 """The description's A100; price and power are figures to test with."""

@@ -14,7 +14,7 @@ from scipy.stats import binom
 
 from sim.config import InvalidConfig
 from sim.fleet.availability import availability, availability_of, provisioned, provisioned_for, share_enough
-from sim.fleet.queueing import Wait, erlang_b, erlang_c, p99_wait_s
+from sim.fleet.erlang import Wait, erlang_b, erlang_c, p99_wait_s
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import pytest
 from sim.config import InvalidConfig
 from sim.fleet import GpuProfile, Lengths
 from sim.fleet.routers import ROUTERS, FleetPool, FleetRouter, simulate_routed
-from sim.fleet.slots import simulate_slots
+from tests.sim.fleet.one_pool import simulate_slots
 
 A100 = GpuProfile(0.008, 0.00065, 8192, 512, 16, 65_536, 128)
 POOLS = (FleetPool(profile=A100, context=1024, gpus=2), FleetPool(profile=A100, context=8192, gpus=4))

@@ -11,7 +11,7 @@ import pytest
 
 from sim.config import InvalidConfig
 from sim.fleet import Lengths, sizing
-from sim.fleet.queueing import Wait
+from sim.fleet.erlang import Wait
 from sim.fleet.sizing import (
     Infeasible,
     Objective,

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from sim.fleet import GpuProfile, Lengths
-from sim.fleet.slots import SlotPool, SlotRun, simulate_slots
+from sim.fleet.slot_simulation import SlotPool, SlotRun
+from tests.sim.fleet.one_pool import simulate_slots
 
 SECOND = GpuProfile(
     w_s=1.0,

@@ -12,9 +12,9 @@ from pathlib import Path
 import numba
 import pytest
 
-from sim.cluster.ready import entries as cluster_entries
+from sim.cluster.cluster_ready import entries as cluster_entries
+from sim.engine_ready import ENTRIES
 from sim.jit.compile import is_compiled_source
-from sim.ready import ENTRIES
 
 ROOT = Path(__file__).parents[3]
 needs_compiler = pytest.mark.skipif(
@@ -56,7 +56,7 @@ def test_every_function_of_the_cluster_that_the_product_calls_is_compiled_with_e
             if isinstance(node, ast.FunctionDef) and path.is_relative_to(ROOT / "sim" / "cluster"):
                 names = {each.id for each in node.decorator_list if isinstance(each, ast.Name)}
                 entries |= {(module, node.name)} if {"entry", "engine_entry"} & names else set()
-            elif isinstance(node, ast.ImportFrom) and module != "sim.cluster.ready":
+            elif isinstance(node, ast.ImportFrom) and module != "sim.cluster.cluster_ready":
                 imported |= {(node.module, each.name) for each in node.names}
     called = entries & imported | {("sim.cluster.arrays", "copy_pairs")}  # more_pairs, beside it, calls it
     assert len(called) > 10
@@ -67,7 +67,7 @@ USE_EVERYTHING = """
 import numpy as np
 from sim import Blackbox, Engine, EngineConfig, Extended, compile_engine
 from sim.jit.compile import is_compiled_source
-from sim.ready import ENTRIES
+from sim.engine_ready import ENTRIES
 from tests.sim.strategies import requests_of
 from sim import simulate
 
@@ -100,7 +100,7 @@ def test_after_compile_engine_nothing_of_the_engine_is_compiled_any_more() -> No
     assert python(USE_EVERYTHING) == "nothing more was compiled"
 
 
-ASK = "from sim.ready import is_compiled; print(is_compiled())"
+ASK = "from sim.engine_ready import is_compiled; print(is_compiled())"
 
 
 @needs_compiler
@@ -148,7 +148,7 @@ def test_no_machine_code_depends_on_a_file_that_is_left_out_of_its_digest() -> N
     imports = {name: _imports_of(path, sources) for name, path in sources.items()}
     reached: set[str] = {"sim.jit.compile"}  # what it imports says where code is kept, not what it does
     ahead = [name for name in sources if "sim.jit.compile" in imports[name]]
-    ahead.remove("sim.ready")  # it asks whether code is compiled
+    ahead.remove("sim.engine_ready")  # it asks whether code is compiled
     while ahead:
         name = ahead.pop()
         if name not in reached:

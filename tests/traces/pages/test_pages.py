@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from traces import Header, make_trace
 from traces.pages import (
     Cell,
-    Chart,
     Dots,
     Figure,
     Figures,
@@ -67,19 +66,16 @@ def test_an_axis_is_logarithmic_where_values_span_much() -> None:
 
 def test_a_line_is_drawn_from_corner_to_corner() -> None:
     axis = linear(0, 1)
-    picture = Chart(
+    drawn = chart(
         title="a & b", x=axis, y=axis, marks=(Line(x=np.array([0.0, 1.0]), y=np.array([0.0, 1.0]), name="n"),)
     )
-    drawn = chart(picture)
     assert 'class="line n" d="M46 262L510 26"' in drawn
     assert "a &amp; b" in drawn
 
 
 def test_ten_thousand_dots_are_one_small_path() -> None:
     values = np.linspace(0, 1, 10_000)
-    drawn = chart(
-        Chart(title="", x=linear(0, 1), y=linear(0, 1), marks=(Dots(x=values, y=values, name="n"),))
-    )
+    drawn = chart(title="", x=linear(0, 1), y=linear(0, 1), marks=(Dots(x=values, y=values, name="n"),))
     assert drawn.count("<path") == 3
     assert len(drawn) < 40_000
 
@@ -169,7 +165,7 @@ def test_a_pointer_over_a_chart_is_told_the_lines_values_there() -> None:
     x, y = linear(0, 10, label="s"), linear(0, 100, label="ms")
     rising = Line(x=np.array([0.0, 10.0]), y=np.array([0.0, 100.0]), name="simulated", label="twin")
     held = Line(x=np.array([2.0, 4.0]), y=np.array([30.0, 50.0]), name="arrived", steps=True)
-    drawn = chart(Chart(title="t", x=x, y=y, marks=(rising, held)))
+    drawn = chart(title="t", x=x, y=y, marks=(rising, held))
     told = re.findall(r"<title>([^<]*)</title>", drawn)
     assert len(told) == 48
     assert told[0] == "0.1042 s: twin 1.042 ms"  # the other line begins later
@@ -180,14 +176,14 @@ def test_a_pointer_over_a_chart_is_told_the_lines_values_there() -> None:
 def test_a_chart_of_one_line_is_told_without_its_name_and_shares_in_per_cent() -> None:
     share = linear(0.0, 1.0, text=lambda value: f"{100 * value:.0f} %")
     line = Line(x=np.array([1.0, 100.0]), y=np.array([0.0, 1.0]), name="simulated")
-    drawn = chart(Chart(title="t", x=logarithmic(1, 100, label="ms"), y=share, marks=(line,)))
+    drawn = chart(title="t", x=logarithmic(1, 100, label="ms"), y=share, marks=(line,))
     assert "<title>1.049 ms: 0 %</title>" in drawn
     assert "simulated" not in "".join(re.findall(r"<title>([^<]*)</title>", drawn))
 
 
 def test_a_line_that_runs_backwards_is_told_nothing_of() -> None:
     line = Line(x=np.array([1.0, 0.0, 2.0]), y=np.array([0.0, 1.0, 2.0]), name="n")
-    assert "<title>" not in chart(Chart(title="t", x=linear(0, 2), y=linear(0, 2), marks=(line,)))
+    assert "<title>" not in chart(title="t", x=linear(0, 2), y=linear(0, 2), marks=(line,))
 
 
 LIMITS = {"inside": 320.0, "at the end": 400.0, "above": 500.0, "below": 5.0, "far above": 90_000.0}
@@ -229,8 +225,8 @@ def test_an_axis_that_does_not_start_at_0_or_is_not_even_says_so() -> None:
         (linear(-1, 1, label="s"), ">s<"),
     ):
         marks = (Line(x=values, y=values, name="n"),)
-        assert said in chart(Chart(title="", x=linear(0, 1), y=axis, marks=marks))
-        assert said in chart(Chart(title="", x=axis, y=linear(0, 1), marks=marks))
+        assert said in chart(title="", x=linear(0, 1), y=axis, marks=marks)
+        assert said in chart(title="", x=axis, y=linear(0, 1), marks=marks)
 
 
 def test_tokens_are_counted_when_they_came() -> None:
@@ -272,7 +268,7 @@ def test_text_is_escaped_wherever_it_stands_and_once() -> None:
         listed([HOSTILE, code(HOSTILE)], between=HOSTILE),
         legend([(HOSTILE, HOSTILE)]),
         bars([[(HOSTILE, 1.0)]], end=1.0, label=HOSTILE),
-        chart(Chart(title=HOSTILE, x=axis, y=axis, marks=marks)),
+        chart(title=HOSTILE, x=axis, y=axis, marks=marks),
     ):
         assert "<script" not in drawn
         assert drawn.count(SHOWN) == drawn.count("alert(1)") >= 2

@@ -12,6 +12,7 @@ from traces.strict.json_text import MOST_DIGITS, finite
 _ERROR: Final = (2, "STATUS_CODE_ERROR")
 _HEX: Final = frozenset("0123456789abcdef")
 _LONGEST_ID: Final = 32
+"""Hex digits of a trace id's 16 bytes."""
 
 
 def spans_of_json(document: object) -> list[Span]:

@@ -22,6 +22,7 @@ MAX_POPULATION: Final = 100_000
 
 HOUR_US: Final = 3_600_000_000
 DRAIN_STEPS: Final = 10
+"""Stretches of a rate that falls to 0, each at the rate of its middle."""
 
 
 def _population(value: object) -> int:

@@ -11,16 +11,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sim.cluster.config import ClusterConfig
+from sim.cluster.cluster_config import ClusterConfig
 from sim.cluster.events import EventRank, plan_event, with_room_for_events
 from sim.cluster.exits import Exit
 from sim.cluster.fleet import Fleet
+from sim.cluster.infrastructure.autoscaling import PoolLoad, Sizing, next_change_us
 from sim.cluster.infrastructure.chance import repair_us, uptime_us
-from sim.cluster.infrastructure.lives import Infrastructure, Life, SizeChange
+from sim.cluster.infrastructure.instance_lives import Infrastructure, Life, SizeChange
 from sim.cluster.infrastructure.nodes import Nodes
 from sim.cluster.infrastructure.restart import Fresh, begin_anew, fresh_caches
-from sim.cluster.infrastructure.sizing import PoolLoad, Sizing, next_change_us
-from sim.cluster.run.changes.removal import (
+from sim.cluster.run.changes.lost_requests import (
     cut_off_transfer,
     forget,
     hand_back,
@@ -32,7 +32,7 @@ from sim.cluster.run.changes.removal import (
     take_in_transfers,
 )
 from sim.cluster.run.changes.to_come import has_events, has_unheard
-from sim.cluster.run.handoff import PREFILL
+from sim.cluster.run.prefill_to_decode import PREFILL
 from sim.cluster.run.world import FOREVER, NEVER, World
 from sim.config import InvalidConfig
 from sim.engine import dtypes as dt
@@ -451,7 +451,6 @@ class Operations:
         """Return what a pool has to do."""
         ready = [slot for slot in self._slots_of(pool) if self.slots[slot].state == READY]
         loads, in_flight = self.world.loads, self.world.fleet.instances["num_in_flight"]
-        draining = [slot for slot in self._slots_of(pool) if self.slots[slot].state == DRAINING]
         return PoolLoad(
             waiting=tuple(int(loads["num_waiting"][slot]) for slot in ready),
             running=tuple(int(loads["num_running"][slot]) for slot in ready),
@@ -459,7 +458,6 @@ class Operations:
             kv=tuple(float(loads["kv_usage"][slot]) for slot in ready),
             num_coming=self._num_meant(pool) - len(ready),
             num_queued=int(self.world.queue.counts[0].num_queued) + int(self.world.loop[0].num_in_transit),
-            num_left=int(sum(in_flight[slot] for slot in draining)),
         )
 
     def _goes_on(self, time_us: int) -> bool:

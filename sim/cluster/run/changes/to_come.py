@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from sim.cluster.events import EventRank
 from sim.cluster.exits import Exit
-from sim.cluster.run.pipeline import NUM_KINDS
+from sim.cluster.run.request_path import NUM_KINDS
 from sim.cluster.run.world import World
 from sim.engine.state import State, columns
 

@@ -11,7 +11,9 @@ from numpy.typing import NDArray
 from sim.cluster.arrays import Records, more_pairs, new_pairs, num_words, records
 from sim.cluster.draws import ROUTE
 from sim.cluster.fleet import Fleet, RequestTable
-from sim.cluster.routing.policies import (
+from sim.cluster.routing.prefix_tree import PrefixTree, new_prefix_tree, with_more_room
+from sim.cluster.routing.recent import RecentKeys, new_recent_keys, with_more_slots
+from sim.cluster.routing.routing_policies import (
     SCORERS,
     AlwaysBusiest,
     CacheAware,
@@ -27,8 +29,6 @@ from sim.cluster.routing.policies import (
     Weighted,
     version_of,
 )
-from sim.cluster.routing.prefix_tree import PrefixTree, new_prefix_tree, with_more_room
-from sim.cluster.routing.recent import RecentKeys, new_recent_keys, with_more_slots
 from sim.config import Compatibility, InvalidConfig
 from sim.requests import Int64s
 

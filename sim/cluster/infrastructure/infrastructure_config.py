@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from sim.cluster.checks import check_choice, check_integer, check_number
+from sim.cluster.setting_checks import check_choice, check_integer, check_number
 from sim.config import InvalidConfig
 
 ScalingPolicy = Literal["saturation", "target", "schedule"]
@@ -64,7 +64,7 @@ class Size:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Autoscaler:
-    """How many instances a pool has as time goes by (``sim.cluster.infrastructure.sizing`` has the rules).
+    """How many instances a pool has as time goes by (``sim.cluster.infrastructure.autoscaling`` has the rules).
 
     ``policy``: ``saturation`` keeps spare KV and queue, ``target`` holds a mean per instance, ``schedule`` follows the
     clock; it repeats itself every ``repeat_us`` if that is not 0. Every ``interval_us`` it looks, and what it decides

@@ -18,7 +18,7 @@ class ClusterWork:
     """What a cluster is given: requests, and what decisions may know of them; columns of int64, -1 where absent.
 
     ``session``, ``tenant``, ``adapter``: dense numbers from 0; ``tenants`` names the tenants. ``slo_priority``: higher
-    matters more, below 0 may be shed (``sim.cluster.slo``). ``slo_target_us``: of the first token.
+    matters more, below 0 may be shed (``sim.cluster.slo_classes``). ``slo_target_us``: of the first token.
     ``clients`` None: every request arrives at its ``arrival_us``.
     """
 

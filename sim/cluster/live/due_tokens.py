@@ -6,13 +6,13 @@ import heapq
 
 import numpy as np
 
-from sim.cluster.config import ClusterConfig
+from sim.cluster.cluster_config import ClusterConfig
 from sim.cluster.exits import Exit
 from sim.cluster.live.rows import Rows
 from sim.cluster.run.driving import Driver
-from sim.cluster.run.handoff import PREFILL
+from sim.cluster.run.prefill_to_decode import PREFILL
 from sim.engine.state import columns
-from sim.records.results import EngineRecord
+from sim.records.run_results import EngineRecord
 
 
 class Answers:

@@ -8,8 +8,8 @@ import numpy as np
 
 from sim.cluster.arrays import NOWHERE
 from sim.cluster.client_plans import ClientPlan
-from sim.cluster.config import ClusterConfig, Pool
-from sim.cluster.work import ClusterWork
+from sim.cluster.cluster_config import ClusterConfig, Pool
+from sim.cluster.cluster_work import ClusterWork
 from sim.config import UNBOUNDED, EngineConfig
 from sim.engine.state import State, records
 from sim.requests import Requests

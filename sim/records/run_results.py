@@ -14,7 +14,7 @@ from sim.engine.initial_state import gives_gaps_from_tokens
 from sim.engine.log import BINS_PER_DOUBLING
 from sim.engine.state import State, columns
 from sim.latency.batch import StepBatch
-from sim.latency.model import LatencyModel
+from sim.latency.latency_model import LatencyModel
 from sim.records.histograms import Histogram, histogram_of
 from sim.records.itl import InterTokenLatencies, inter_token_latencies, latencies_of_tokens
 from sim.records.steps import Step, decode_steps, step_batches

@@ -5,11 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from sim.cluster.checks import check_choice, check_flag, check_integer, check_number
+from sim.cluster.setting_checks import check_choice, check_flag, check_integer, check_number
 from sim.config import InvalidConfig
 
 Decider = Literal["always", "never", "prefix-threshold"]
-DECIDERS: tuple[Decider, ...] = ("always", "never", "prefix-threshold")
 
 MOST_GBPS = 1e6
 """A bandwidth above it is no bandwidth."""

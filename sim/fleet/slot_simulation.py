@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from sim.config import InvalidConfig
 from sim.fleet.profile import GpuProfile
 from sim.fleet.workload import Lengths
 
@@ -54,29 +53,12 @@ class _Gpu:
     tokens: float = 0.0
 
 
-def simulate_slots(
-    profile: GpuProfile, lengths: Lengths, arrival_s: Floats, *, context: int, gpus: int
-) -> SlotRun:
-    """Return what becomes of requests that arrive at these times (ascending, seconds) at a pool of GPUs.
+class SlotPool:
+    """A pool while it is simulated: ``advance`` to a time, ``accept`` the request that comes then, ``result`` at last.
 
     A request goes to the GPU with the fewest requests, running and waiting together (the first of equals), and waits
     there, first come first served. Where blocks are missing, the longest running request is preempted if it is longer
-    than the newcomer; it starts again from its beginning, at the head of the queue. Raises InvalidConfig.
-    """
-    if len(lengths) != len(arrival_s) or np.any(np.diff(arrival_s) < 0):
-        raise InvalidConfig(
-            "slots: got arrivals that do not fit the lengths, expected one per request, ascending"
-        )
-    pool = SlotPool(profile, lengths, arrival_s, context=context, gpus=gpus)
-    for request, now in enumerate(arrival_s):
-        pool.advance(float(now))
-        pool.accept(request, float(now))
-    pool.advance(np.inf)
-    return pool.result()
-
-
-class SlotPool:
-    """A pool while it is simulated: ``advance`` to a time, ``accept`` the request that comes then, ``result`` at last.
+    than the newcomer; it starts again from its beginning, at the head of the queue.
 
     ``lengths`` and ``arrival_s`` are of all requests there are; those that are never accepted leave no mark.
     """

@@ -7,15 +7,22 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Literal
 
-from sim.cluster.checks import check_choice, check_integer, check_number
 from sim.cluster.gateway.admission import AdmissionPolicy, AlwaysAdmit
 from sim.cluster.gateway.flow_config import FlowControl
-from sim.cluster.infrastructure.config import Autoscaler, Failures, NodePool, Retries, Startup, sizes_of
-from sim.cluster.routing.policies import OwnPolicy, RoundRobin, RoutingPolicy
-from sim.cluster.slo import check_priorities
-from sim.cluster.transfer.config import Disaggregation
+from sim.cluster.infrastructure.infrastructure_config import (
+    Autoscaler,
+    Failures,
+    NodePool,
+    Retries,
+    Startup,
+    sizes_of,
+)
+from sim.cluster.routing.routing_policies import OwnPolicy, RoundRobin, RoutingPolicy
+from sim.cluster.setting_checks import check_choice, check_integer, check_number
+from sim.cluster.slo_classes import check_priorities
+from sim.cluster.transfer.disaggregation_config import Disaggregation
 from sim.config import Compatibility, EngineConfig, InvalidConfig
-from sim.latency.model import LatencyModel
+from sim.latency.latency_model import LatencyModel
 
 Role = Literal["shared", "prefill", "decode"]
 MOST_INSTANCES = 100_000
@@ -106,7 +113,7 @@ class ClusterConfig:
     ``lockstep``: each pool's instances are the data-parallel ranks of one server of a model with experts; they start
     their steps together (``sim/cluster/run/lockstep.py``). ``prefill_routing``: which prefill instance gets a prompt,
     None: by the policy of ``routing``. ``disaggregation`` None: prompts are computed where their answers are.
-    ``flow_control`` None: no gateway queue. ``slo_priorities`` override those of ``sim.cluster.slo``. Under
+    ``flow_control`` None: no gateway queue. ``slo_priorities`` override those of ``sim.cluster.slo_classes``. Under
     ``compatibility`` blis loads are counted as the peer documents them. ``seed``: of every draw of the gateway.
     ``node_pools``: what instances are placed on. ``failures`` None: no instance fails. ``retries`` None: every client
     tries once.
@@ -183,16 +190,14 @@ class ClusterConfig:
 def check_lockstep(config: ClusterConfig) -> None:
     """Raise InvalidConfig on what ranks in step are not simulated with."""
     if config.flow_control is not None:
-        raise InvalidConfig(
-            "lockstep: got true with flow_control, expected false: the two are not simulated together"
-        )
+        raise InvalidConfig("lockstep: cannot be combined with flow_control, expected false")
     for pool in config.pools:
         engine = pool.engine
         is_plain = engine.pipeline_parallel_size == 1 and engine.compatibility == engine.batching == "vllm"
         if not is_plain or pool.role != "shared" or engine.has_native_offloading:
             raise InvalidConfig(
-                "lockstep: got true with pipeline stages, compatibility blis, another batching than vLLM's, native KV "
-                "offloading or prefill and decode pools, expected false: they are not simulated together"
+                "lockstep: cannot be combined with pipeline stages, compatibility blis, another batching than vLLM's, "
+                "native KV offloading or prefill and decode pools, expected false"
             )
 
 
@@ -200,7 +205,7 @@ def check_infrastructure(config: ClusterConfig) -> None:
     """Raise InvalidConfig on instances that come and go where that is not simulated."""
     if config.lockstep and config.changes:
         raise InvalidConfig(
-            "lockstep: got true with autoscaler or failures, expected false: the number of ranks of a server is fixed"
+            "lockstep: cannot be combined with autoscaler or failures, expected false: a server's ranks are fixed"
         )
     check_failures(config)
     check_nodes(config)
@@ -210,7 +215,7 @@ def check_infrastructure(config: ClusterConfig) -> None:
             continue
         if scaler.drain == "requeue" and config.moves_kv:
             raise InvalidConfig(
-                "autoscaler.drain: got requeue with disaggregation, expected wait: KV may be on its way"
+                "autoscaler.drain: requeue cannot be combined with disaggregation, expected wait: KV may be on its way"
             )
         if scaler.reaches_zero and config.flow_control is None:
             raise InvalidConfig(
@@ -287,8 +292,7 @@ def check_engine(pool: Pool) -> None:
         return
     if pool.engine.batching != "vllm":
         raise InvalidConfig(
-            f"engine.batching: got {pool.engine.batching} in a {pool.role} pool, expected vllm: not simulated together "
-            "with transfers of KV yet"
+            f"engine.batching: {pool.engine.batching} cannot be combined with a {pool.role} pool yet, expected vllm"
         )
     for name, is_on in (
         ("num_speculative_tokens", pool.engine.num_speculative_tokens > 0),
@@ -298,6 +302,6 @@ def check_engine(pool: Pool) -> None:
         if is_on:
             least = 1 if name == "pipeline_parallel_size" else 0
             raise InvalidConfig(
-                f"engine.{name}: got {getattr(pool.engine, name)} in a {pool.role} pool, expected {least}: not "
-                "simulated together with transfers of KV yet"
+                f"engine.{name}: {getattr(pool.engine, name)} cannot be combined with a {pool.role} pool yet, expected "
+                f"{least}"
             )

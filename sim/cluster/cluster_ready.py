@@ -10,22 +10,22 @@ import numpy as np
 
 from sim.cluster.arrays import copy_pairs, new_pairs, records
 from sim.cluster.by_events import simulate_by_events
-from sim.cluster.config import ClusterConfig, Pool
+from sim.cluster.cluster_config import ClusterConfig, Pool
+from sim.cluster.cluster_work import ClusterWork
 from sim.cluster.draws import number_drawn
 from sim.cluster.events import plan_event
 from sim.cluster.gateway.admission import leave
 from sim.cluster.gateway.queue import withdraw_request
-from sim.cluster.run.changes import removal
+from sim.cluster.run.changes import lost_requests
 from sim.cluster.run.loop import finish_ranks, run_cluster
 from sim.cluster.run.prepare import new_world
 from sim.cluster.run.watch import LOOK, look_at_all
 from sim.cluster.run.world import FOREVER, World
-from sim.cluster.work import ClusterWork
 from sim.config import EngineConfig
 from sim.engine.state import State
+from sim.engine_ready import compile_engine, one_request
 from sim.jit.references import table_of
 from sim.latency import Blackbox
-from sim.ready import compile_engine, one_request
 
 
 def _smallest() -> ClusterConfig:
@@ -63,15 +63,15 @@ def entries() -> Iterator[tuple[Callable[..., Any], tuple[object, ...]]]:
     yield number_drawn, (0, 0, 0)
     yield leave, (world.admission, world.requests, 0)
     yield withdraw_request, (world.queue, 0)
-    yield removal.has_work, (table,)
-    for of_one in (removal.forget, removal.let_dispatch, removal.take_in_transfers):
+    yield lost_requests.has_work, (table,)
+    for of_one in (lost_requests.forget, lost_requests.let_dispatch, lost_requests.take_in_transfers):
         yield of_one, (table, 0)
     for of_two in (
-        removal.cut_off_transfer,
-        removal.hand_back,
-        removal.lose,
-        removal.release_blocks,
-        removal.stop,
+        lost_requests.cut_off_transfer,
+        lost_requests.hand_back,
+        lost_requests.lose,
+        lost_requests.release_blocks,
+        lost_requests.stop,
     ):
         yield of_two, (table, 0, 0)
 

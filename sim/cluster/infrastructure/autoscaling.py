@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
-from sim.cluster.infrastructure.config import Autoscaler, Size
+from sim.cluster.infrastructure.infrastructure_config import Autoscaler, Size
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,8 +20,7 @@ class PoolLoad:
     """What a pool has to do at one time.
 
     One entry per instance that gets requests: ``waiting``, ``running``, ``in_flight`` requests, ``kv`` usage as a
-    fraction. ``num_coming``: instances on their way. ``num_queued``: requests in the gateway's queue. ``num_left``:
-    requests on instances that get no new ones.
+    fraction. ``num_coming``: instances on their way. ``num_queued``: requests in the gateway's queue.
     """
 
     waiting: tuple[int, ...]
@@ -30,7 +29,6 @@ class PoolLoad:
     kv: tuple[float, ...]
     num_coming: int
     num_queued: int
-    num_left: int = 0
 
     @property
     def num_ready(self) -> int:

@@ -8,16 +8,16 @@ from __future__ import annotations
 
 import numpy as np
 
-from sim.cluster.config import ClusterConfig, PipelineLatency
+from sim.cluster.cluster_config import ClusterConfig, PipelineLatency
+from sim.cluster.cluster_work import ClusterWork
 from sim.cluster.exits import NEVER, Exit
 from sim.cluster.gateway.admission import AlwaysAdmit
-from sim.cluster.infrastructure.lives import Infrastructure, Life
+from sim.cluster.infrastructure.instance_lives import Infrastructure, Life
 from sim.cluster.results.finished import ClusterSimulation, Instance, Undone
-from sim.cluster.routing.policies import RoundRobin
-from sim.cluster.work import ClusterWork
+from sim.cluster.routing.routing_policies import RoundRobin
 from sim.config import InvalidConfig, Record
 from sim.engine.state import columns
-from sim.records.results import totals_of
+from sim.records.run_results import totals_of
 from sim.requests import Int64s, Status
 from sim.simulation import Simulation, simulate
 
@@ -47,7 +47,7 @@ def simulate_cluster(
         raise InvalidConfig(f"until_us: got {until_us}, expected an integer >= 1")
     if config.lockstep and work.clients is not None:
         raise InvalidConfig(
-            "lockstep: got true with clients that wait for answers, expected requests with times of their own"
+            "lockstep: cannot be combined with clients that wait for answers, expected requests with times of their own"
         )
     is_watched = records_decisions or points is not None
     if forced is None and not is_watched and is_direct(work, config):

@@ -17,7 +17,7 @@ import numpy as np
 
 from sim.cluster.arrays import NOWHERE, Records, records
 from sim.cluster.heap import HEAP_NODE, pop, push, remove
-from sim.cluster.transfer.config import Disaggregation
+from sim.cluster.transfer.disaggregation_config import Disaggregation
 from sim.cluster.transfer.shares import PAIR, set_rates
 from sim.jit.compile import part, phase
 from sim.requests import Int64s

@@ -11,12 +11,14 @@ from sim.cluster.events import EventRank, plan
 from sim.cluster.exits import Exit
 from sim.cluster.gateway.admission import is_admitted, note_admitted
 from sim.cluster.gateway.eviction import note_dispatched, take_victim
+from sim.cluster.gateway.fleet_saturation import CONCURRENCY, UTILIZATION
 from sim.cluster.gateway.queue import QUEUED, fleet_saturation, offer, take_next, withdraw
-from sim.cluster.gateway.saturation import CONCURRENCY, UTILIZATION
 from sim.cluster.routing.decide import choose_instance, has_room, note_first_token, note_routed
 from sim.cluster.run.decision_log import log_decision
 from sim.cluster.run.departures import hold_adapter, leave, leave_admitted, leave_instance
-from sim.cluster.run.handoff import (
+from sim.cluster.run.instances import hand_over, is_on, run_until
+from sim.cluster.run.planning import follow, next_event_us, plan_dispatch, plan_step
+from sim.cluster.run.prefill_to_decode import (
     NOBODY,
     PREFILL,
     drop_from_engine,
@@ -24,8 +26,6 @@ from sim.cluster.run.handoff import (
     send_to_prefill,
     start_transfer,
 )
-from sim.cluster.run.instances import hand_over, is_on, run_until
-from sim.cluster.run.planning import follow, next_event_us, plan_dispatch, plan_step
 from sim.cluster.run.snapshots import see_fleet, see_prompts, see_two
 from sim.cluster.run.world import NEVER, UNDECIDED, World
 from sim.engine import dtypes as dt

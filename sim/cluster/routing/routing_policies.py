@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar, Literal
 
-from sim.cluster.checks import built_in, check_choice, check_integer, check_number
+from sim.cluster.setting_checks import built_in, check_choice, check_integer, check_number
 from sim.config import InvalidConfig
 
 TieBreak = Literal["first", "random"]

@@ -16,7 +16,7 @@ from sim.cluster.run.departures import hear
 from sim.cluster.run.instances import hand_over, see_prompt
 from sim.cluster.run.planning import plan_step
 from sim.cluster.run.world import FOREVER, NEVER, World
-from sim.cluster.transfer.links import (
+from sim.cluster.transfer.kv_links import (
     cut_off,
     is_moving,
     move_on,

@@ -8,7 +8,9 @@ from sim.cluster.exits import Exit
 from sim.cluster.gateway.eviction import note_departed
 from sim.cluster.routing.decide import forget_instance, note_first_token
 from sim.cluster.run.departures import leave_admitted, leave_instance
-from sim.cluster.run.handoff import (
+from sim.cluster.run.instances import next_step_us
+from sim.cluster.run.planning import plan_dispatch
+from sim.cluster.run.prefill_to_decode import (
     PREFILL,
     cut_transfer,
     drop_from_engine,
@@ -17,9 +19,7 @@ from sim.cluster.run.handoff import (
     release_unasked,
     tell,
 )
-from sim.cluster.run.instances import next_step_us
-from sim.cluster.run.pipeline import enter_queue
-from sim.cluster.run.planning import plan_dispatch
+from sim.cluster.run.request_path import enter_queue
 from sim.cluster.run.tables import world_at
 from sim.cluster.run.world import NEVER, World
 from sim.engine import dtypes as dt

@@ -124,7 +124,9 @@ def difference_when_served(recording: Recording) -> str | None:
         }
     )
     outcomes.status[outcomes.status == Status.UNFINISHED] = Status.STUCK
-    is_stuck = outcomes.status == Status.STUCK  # preempted until the clock's end, which who is refused later moves
+    is_stuck = (
+        outcomes.status == Status.STUCK
+    )  # preempted until the clock's end, which who is refused later moves
     outcomes.preempted_us[is_stuck] = plain.outcomes.preempted_us[is_stuck]
     found = difference_of_outcomes("served", outcomes, plain.outcomes)
     num_steps = live.views(LONG_AFTER_US)[0].num_steps

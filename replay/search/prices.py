@@ -96,8 +96,8 @@ def read_server_prices(path: Path) -> ServerPrices:
     if MEMORY in section.nodes:
         value = section.decimal(MEMORY, expected="a price per GiB and hour")
         place = f"{section.file}:{section.key_lines[MEMORY]}"
-        if value is None or not 0 <= float(value) <= MOST_PRICE:
-            expected = f"a price per GiB and hour >= 0, of at most {MOST_PRICE:,.0f}"
+        if value is None or float(value) > MOST_PRICE:
+            expected = f"a price per GiB and hour, at most {MOST_PRICE:,.0f}"
             raise ConfigError(f"{MEMORY}: got {value}, expected {expected} ({place})")
         per_gib = float(value)
         section = replace(

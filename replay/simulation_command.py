@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from replay.cluster.counterfactual import Counterfactual
     from replay.cluster.fitness import Fitness
     from replay.pace_band import PaceBand
+    from replay.search.prices import ServerPrices
     from replay.simulated_run import Plan, Run, RunSettings
     from replay.timeline.one_server_page import RunPage
     from replay.trace.measured_window import MeasuredPart
@@ -52,6 +53,7 @@ class SimulationOptions:
     decisions: Path | None = None
     counterfactual: int | None = None
     fitness_weights: Mapping[str, float] = field(default_factory=dict)
+    prices: ServerPrices | None = None
     overwrite: bool = False
 
     def settings(self) -> RunSettings:

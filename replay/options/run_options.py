@@ -213,6 +213,16 @@ class RunOptions:
             show_default=False,
         ),
     ] = None
+    prices: Annotated[
+        Path | None,
+        typer.Option(
+            "--prices",
+            metavar="FILE",
+            help="With several variants: also what each costs, by a file of prices: a GPU's per hour, by its name, and "
+            "DRAM, per GiB and hour. With --slo the cheapest that keeps it is named.",
+            show_default=False,
+        ),
+    ] = None
     dialect: Annotated[
         Literal["vtwin", "blis"],
         typer.Option(help="blis: only the columns and keys that BLIS reads."),
@@ -262,6 +272,7 @@ def simulation_options(
 ) -> SimulationOptions:
     """Return how to simulate, what to measure and what to write. Raises ConfigError on what cannot be read."""
     from replay.cluster.fitness import parse_weights
+    from replay.search.prices import read_server_prices
     from replay.trace.measured_window import parse_horizon, parse_measured
     from traces import parse_slo
     from traces.strict.tell import tell_note
@@ -279,6 +290,7 @@ def simulation_options(
         decisions=run.decisions,
         counterfactual=run.counterfactual,
         fitness_weights=parse_weights(run.fitness_weights) if run.fitness_weights else {},
+        prices=read_server_prices(run.prices) if run.prices else None,
         dialect=run.dialect,
         as_json=twin.as_json,
         measured=parse_measured(run.measure, run.warmup_frac),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 
@@ -73,6 +73,37 @@ def read_prices(path: Path) -> Mapping[str, float]:
     The file is YAML or JSON, ``H100: 2.5`` a line, with names or aliases of the table of GPUs. Raises ConfigError.
     """
     return prices_from(read_section(path))
+
+
+MEMORY = "DRAM"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerPrices:
+    """Prices per hour: of one GPU by its name, and of a GiB of host memory."""
+
+    per_gpu: Mapping[str, float]
+    per_gib: float = 0.0
+
+
+def read_server_prices(path: Path) -> ServerPrices:
+    """Return the prices of a file of ``read_prices`` that may have a line ``DRAM: 0.004``, per GiB and hour, too.
+
+    Without it memory costs nothing. Raises ConfigError.
+    """
+    section = read_section(path)
+    per_gib = 0.0
+    if MEMORY in section.nodes:
+        value = section.decimal(MEMORY, expected="a price per GiB and hour")
+        place = f"{section.file}:{section.key_lines[MEMORY]}"
+        if value is None or float(value) > MOST_PRICE:
+            expected = f"a price per GiB and hour, at most {MOST_PRICE:,.0f}"
+            raise ConfigError(f"{MEMORY}: got {value}, expected {expected} ({place})")
+        per_gib = float(value)
+        section = replace(
+            section, nodes={name: node for name, node in section.nodes.items() if name != MEMORY}
+        )
+    return ServerPrices(per_gpu=prices_from(section), per_gib=per_gib)
 
 
 def prices_from(section: Section) -> Mapping[str, float]:

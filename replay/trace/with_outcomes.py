@@ -97,6 +97,9 @@ OBSERVED_ONLY = (
     "prefill_end_time_us",
     "kv_transfer_start_time_us",
     "kv_transfer_end_time_us",
+    "cached_from",
+    "num_loaded_tokens",
+    "kv_load_us",
 )
 """Columns that only a live server can fill, or only a cluster; a simulated trace is without them."""
 

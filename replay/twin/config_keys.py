@@ -502,7 +502,7 @@ HARDWARE_KEYS: tuple[Key, ...] = (
         path="hardware.kv_offloading_size",
         kind="number",
         default="none",
-        meaning="As vLLM's flag: GiB of host memory for KV blocks, of all GPUs together; sets "
+        meaning="As vLLM's flag: GiB of host memory for KV blocks, of all GPUs together, 0: none; sets "
         "`engine.num_cpu_blocks` by `latency.model_config`.",
     ),
     Key(

@@ -101,7 +101,8 @@ def read_hardware(root: Section) -> Hardware | None:
         layout=_read_layout(section),
         gpu_memory_utilization=None if share is None else float(share),
         nccl_launch_us=_number(section, "nccl_launch_us", unit="µs", default=None),
-        **{name: _positive(section, name) for name in OFFLOAD_KEYS},
+        kv_offloading_size=_number(section, "kv_offloading_size", unit="GiB", default=None) or None,
+        kv_offload_gb_per_s=_positive(section, "kv_offload_gb_per_s"),
         written=tuple(section.nodes),
     )
 

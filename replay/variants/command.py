@@ -84,7 +84,9 @@ def simulate_variants(
     results, spans = [], []
     with working(f"simulating {len(variants)} variants"):
         for variant, stem in zip(variants, stems, strict=True):
-            result = simulate_variant(variant, options.settings(), fitness_weights=options.fitness_weights)
+            result = simulate_variant(
+                variant, options.settings(), fitness_weights=options.fitness_weights, prices=options.prices
+            )
             results.append(result)
             spans.append(range_of_run(result.simulated))
             if stem is not None:

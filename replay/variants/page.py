@@ -85,12 +85,31 @@ def _pictures(results: Sequence[VariantResult], slo_us: Mapping[str, float]) -> 
             )
         )
     )
+    figures += _hits(results, places, x)
     return pages.PageSection(
         title="Over the variants",
         anchor="variants",
         lead="Dark: the median; orange: the 99th percentile.",
         parts=[pages.Figures(figures=figures)],
     )
+
+
+def _hits(results: Sequence[VariantResult], places: Floats, x: pages.Scale) -> list[pages.Figure]:
+    """Return the share of prompt tokens found in a cache, nothing where no variant has a second tier."""
+    if all(each.summary["kv_offload"] is None for each in results):
+        return []
+    on_gpu, anywhere = [], []
+    for each in results:
+        tier, found = each.summary["kv_offload"], each.summary["prefix_hit_frac"]
+        on_gpu.append(100 * ((found if tier is None else tier["gpu_hit_frac"]) or 0.0))
+        anywhere.append(100 * (found or 0.0))
+    marks = [
+        *_joined(places, np.array(anywhere), "simulated", label="host memory, too"),
+        *_joined(places, np.array(on_gpu), "median", label="on the GPU"),
+    ]
+    title = "Prompt tokens found in a cache"
+    picture = pages.chart(title=title, x=x, y=pages.linear(0.0, 100.0, label="%"), marks=marks)
+    return [pages.Figure(svg=picture, caption="Dark: on the GPU; orange: there or in host memory.")]
 
 
 def _across(results: Sequence[VariantResult]) -> tuple[Floats, pages.Scale]:

@@ -16,12 +16,21 @@ from replay.distribution import Distribution
 from replay.simulated_run import RunSettings, run
 from replay.timeline.watch_engine import Usage
 from replay.trace.simulation_summary import SimulationSummary, has_idle_end
+from replay.variants.kv_tier import (
+    EMPTY,
+    cheapest_line,
+    host_memory_gib,
+    per_million_tokens,
+    price_per_hour,
+    tier_cells,
+)
 from replay.variants.no_answer import mark_unanswered, unanswered_lines
 from traces import shown_time
 from traces.facts import side_by_side
 
 if TYPE_CHECKING:
     from replay.pace_band import PaceBand, Ranges
+    from replay.search.prices import ServerPrices
     from replay.twin.twin_config import TwinConfig
     from sim.cluster import Pool
     from traces import Trace
@@ -59,6 +68,7 @@ class VariantResult:
     """What became of a variant: its summary, what was in use, and the simulated trace.
 
     ``band``: the same at the paces that the twin's fit leaves open, None where it does not say.
+    ``prices``: what a server costs, where that is asked for.
     """
 
     variant: Variant
@@ -69,6 +79,7 @@ class VariantResult:
     infrastructure: InfrastructureSummary | None = None
     instances_most: int = 0
     band: PaceBand | None = None
+    prices: ServerPrices | None = None
 
     @property
     def is_about_cost(self) -> bool:
@@ -81,7 +92,11 @@ class VariantResult:
 
 
 def simulate_variant(
-    variant: Variant, settings: RunSettings, *, fitness_weights: Mapping[str, float] | None = None
+    variant: Variant,
+    settings: RunSettings,
+    *,
+    fitness_weights: Mapping[str, float] | None = None,
+    prices: ServerPrices | None = None,
 ) -> VariantResult:
     """Return what becomes of a variant. Raises ConfigError where it cannot be simulated."""
     done = run(variant.trace, variant.twin, settings)
@@ -93,6 +108,7 @@ def simulate_variant(
         simulated=done.trace,
         score=fitness(summary, fitness_weights) if fitness_weights else None,
         band=done.band,
+        prices=prices,
     )
     if variant.twin.is_plain_server:
         return result
@@ -117,6 +133,7 @@ def document(results: Sequence[VariantResult]) -> dict[str, object]:
                 **each.summary,
                 "fitness": each.score,
                 "infrastructure": each.infrastructure,
+                **_price(each),
                 "pace_band": each.band,
             }
             for each in results
@@ -136,6 +153,17 @@ def _in_use(result: VariantResult) -> dict[str, object]:
     }
 
 
+def _price(result: VariantResult) -> dict[str, float | None]:
+    """Return the variant's price, nothing where none was asked for."""
+    if result.prices is None:
+        return {}
+    return {
+        "host_memory_gib": host_memory_gib(result.variant.twin),
+        "price_per_hour": price_per_hour(result.variant.twin, result.prices),
+        "price_per_million_output_tokens": per_million_tokens(result, result.prices),
+    }
+
+
 def table(results: Sequence[VariantResult], *, width: int | None) -> str:
     """Return the variants side by side, a column each; ``width``: of the terminal, None for no limit."""
     shown, notes = side_by_side(columns_of(results), width=width), notes_of(results)
@@ -146,7 +174,7 @@ def columns_of(results: Sequence[VariantResult]) -> list[dict[str, str]]:
     """Return each variant's figures by their names, as text; all have the same, without those that none has."""
     columns = [_column(each) for each in results]
     bands = {f"{BAND} {name}": "-" for name in ("TTFT", "TPOT", "E2E")}
-    empty = {"failed": "", OFFERED: "-", **bands, **dict.fromkeys(COSTS, "-")}
+    empty = {"failed": "", OFFERED: "-", **bands, **dict.fromkeys(COSTS, "-"), **EMPTY}
     unsaid = {name for name, nothing in empty.items() if all(each[name] == nothing for each in columns)}
     columns = [{name: cell for name, cell in each.items() if name not in unsaid} for each in columns]
     return mark_unanswered(columns, [each.variant.twin.unanswered_keys for each in results])
@@ -155,6 +183,7 @@ def columns_of(results: Sequence[VariantResult]) -> list[dict[str, str]]:
 def notes_of(results: Sequence[VariantResult]) -> list[str]:
     """Return what must be said of the figures."""
     notes = unanswered_lines([each.variant.twin.unanswered_keys for each in results])
+    notes += cheapest_line(results, results[0].prices)
     return notes + ([IDLE_END] if any(_is_idle_at_end(each.summary) for each in results) else [])
 
 
@@ -185,7 +214,7 @@ def _column(result: VariantResult) -> dict[str, str]:
         "preemptions": f"{summary['num_preemptions']:,}",
         "prefix hits": _percent(summary["prefix_hit_frac"]),
     }
-    cells |= _costs(result)
+    cells |= tier_cells(result, result.prices) | _costs(result)
     if (good := summary["goodput"]) is not None:
         cells["within SLO"] = _percent(good["good_frac"])
     if result.score is not None:

@@ -372,7 +372,7 @@ QUEUES = np.dtype(
         ("num_cache_changes", np.int64),  # contents that came or went since a router last looked
         ("has_finished_ids", np.int64),
         ("head_is_blocked", np.int64),  # the head did not fit and nothing has been freed since
-        ("is_blocked", np.int64),  # nothing can run until another request arrives
+        ("is_blocked", np.int64),  # nothing can run until another request arrives; 2: preempts for ever
         ("num_fruitless_steps", np.int64),  # that preempted, since any request got a token or joined
         ("fruitless_since", np.int64),  # num_emissions + num_joined of then
     ],

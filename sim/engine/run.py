@@ -200,8 +200,8 @@ def run_sync(s: State, until_us: int, coalesce: bool) -> int:
         queues.is_blocked = is_endless or (b.num_entries == 0 and current.num_preempted == 0)
         if settings.has_kv_transfers and s.engine[0].kv_transfers.num_heard > 0:
             queues.is_blocked = 0
-        if settings.has_kv_offloading and moves_blocks(s):
-            queues.is_blocked = 0
+        if settings.has_kv_offloading:
+            queues.is_blocked = 2 if is_endless else (queues.is_blocked and not moves_blocks(s))
 
 
 @phase
@@ -313,6 +313,7 @@ def run_with_batch_queue(s: State, until_us: int, coalesce: bool) -> int:
             launch(s, batch)
             if is_endless:
                 drain_and_block(s)
+                queues.is_blocked = 2
                 continue
             if clock.num_batches < most and (b.num_entries > 0 or has_requests(s)):
                 continue

@@ -25,7 +25,9 @@ def watches_links(s: State) -> bool:
     vLLM takes steps until all have ended, also when nobody is left; the recordings of sync engines do not.
     """
     settings = s.engine[0].settings
-    return settings.has_kv_offloading == 1 and (settings.async_scheduling == 1 or has_unfinished(s))
+    if settings.has_kv_offloading == 0 or s.engine[0].queues.is_blocked == 2:
+        return False  # what is preempted for ever may be loaded for ever, too
+    return settings.async_scheduling == 1 or has_unfinished(s)
 
 
 @part

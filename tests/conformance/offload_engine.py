@@ -147,10 +147,13 @@ class OffloadEngine(VllmEngine):
 
     # -- the loops -------------------------------------------------------------------------------------------
 
-    def _wait(self, now_us: int) -> int | None:
-        """Return when something next happens, None when nothing will."""
+    def _wait(self, now_us: int, *, for_transfers: bool) -> int | None:
+        """Return when something next happens, None when nothing will.
+
+        What is preempted for ever may be loaded for ever, too: then only who arrives can end it.
+        """
         times = [] if self.all_added else [self.next_arrival_us]
-        if self.next_end_us is not None:
+        if for_transfers and self.next_end_us is not None:
             times.append(self.next_end_us)
         return max(now_us, min(times)) if times else None
 
@@ -169,9 +172,14 @@ class OffloadEngine(VllmEngine):
             now_us = self.flushed_us + batch.line["dur"]
             self.tell(batch.line["step"], now_us)
             self.update(batch, now_us)
-            if leads_nowhere(batch, []) and not batch.line["reported"] and not batch.line["loads"]:
-                then_us = self._wait(now_us)
-                if then_us is None and any(job.end_us is None for job in self.jobs):
+            has_moved = batch.line["reported"] or batch.line["loads"]
+            if leads_nowhere(batch, []) and (batch.goes_in_circles or not has_moved):
+                then_us = self._wait(now_us, for_transfers=not batch.goes_in_circles)
+                if (
+                    then_us is None
+                    and not batch.goes_in_circles
+                    and any(job.end_us is None for job in self.jobs)
+                ):
                     continue
                 if then_us is None:
                     return
@@ -199,7 +207,7 @@ class OffloadEngine(VllmEngine):
                         now_us = max(now_us, useless.line.get("exec_end", now_us))
                         self.update(useless, now_us)
                     in_flight = []
-                    then_us = self._wait(now_us)
+                    then_us = self._wait(now_us, for_transfers=not batch.goes_in_circles)
                     if then_us is None:
                         return
                     now_us = then_us

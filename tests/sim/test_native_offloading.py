@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sim import Blackbox, Engine, EngineConfig, InvalidConfig, Requests, simulate
+from sim.cluster import ClusterConfig, ClusterWork, Pool, simulate_cluster
 from sim.config import UNBOUNDED
 from tests.examples import examples
 
@@ -64,6 +65,7 @@ def assert_nothing_is_left(state: Any) -> None:  # noqa: ANN401 - the engine's a
     assert len(set(held)) == len(held)
     assert [state.cpu_slot_of_key[key] for key in held] == list(range(1, len(held) + 1))
     assert (state.cpu_slot_of_key != 0).sum() == len(held)
+    assert kv.num_deferred == 0
     if kv.num_delayed == 0:  # else who went while it was loading has blocks until the next step
         assert queues.num_free_blocks == len(state.blocks) - 1
         assert not state.blocks["ref_cnt"].any()
@@ -72,18 +74,24 @@ def assert_nothing_is_left(state: Any) -> None:  # noqa: ANN401 - the engine's a
 @examples(120)
 @given(
     drawn=DRAWN,
+    is_async=st.booleans(),
     threshold=st.integers(0, 2),
     num_cpu_blocks=st.sampled_from((3, 20, 200)),
     policy=st.sampled_from(("fcfs", "priority")),
 )
 def test_jumps_change_nothing_and_nothing_is_left_behind_though_clients_go_away(
     drawn: list[tuple[int, int, int, int, int]],
+    is_async: bool,
     threshold: int,
     num_cpu_blocks: int,
     policy: Literal["fcfs", "priority"],
 ) -> None:
     config = replace(
-        NATIVE, kv_store_threshold=threshold, num_cpu_blocks=num_cpu_blocks, scheduling_policy=policy
+        NATIVE,
+        async_scheduling=is_async,
+        kv_store_threshold=threshold,
+        num_cpu_blocks=num_cpu_blocks,
+        scheduling_policy=policy,
     )
     requests = requests_of(drawn)
     plain = simulate(requests, config, LATENCY, coalesce=False, record="steps")
@@ -96,6 +104,31 @@ def test_jumps_change_nothing_and_nothing_is_left_behind_though_clients_go_away(
     steps = plain.steps()
     assert sum(n for step in steps for _, n in step.loads or []) == plain.num_kv_reloads
     assert sum(n for step in steps for _, n in step.stores or []) == plain.num_kv_offloads
+
+
+@examples(40)
+@given(
+    drawn=DRAWN,
+    sent_to=st.lists(st.integers(0, 2), min_size=25, max_size=25),
+    is_async=st.booleans(),
+)
+def test_each_instance_of_a_cluster_has_a_tier_of_its_own(
+    drawn: list[tuple[int, int, int, int, int]], sent_to: list[int], is_async: bool
+) -> None:
+    """Whatever goes to an instance comes out as from a server that gets nothing else."""
+    config = replace(NATIVE, async_scheduling=is_async)
+    requests = replace(requests_of(drawn), deadline_us=None)
+    sent = np.array(sent_to[: len(requests)], np.int64)
+    cluster = ClusterConfig(pools=(Pool(engine=config, latency=LATENCY, instances=3),))
+    together = simulate_cluster(ClusterWork(requests=requests), cluster, forced=sent)
+    for instance in range(3):
+        rows = np.flatnonzero(sent == instance)
+        alone = simulate(requests.take(rows), config, LATENCY)
+        for name in ("last_token_us", "num_cached_tokens", "num_loaded_tokens", "load_wait_us"):
+            found_by_rows = getattr(together.outcomes, name)[rows]
+            np.testing.assert_array_equal(found_by_rows, getattr(alone.outcomes, name), err_msg=name)
+        found = together.instances[instance]
+        assert (found.num_kv_loads, found.num_kv_stores) == (alone.num_kv_loads, alone.num_kv_stores)
 
 
 def talks_of_two() -> Requests:
@@ -128,7 +161,6 @@ def test_it_jumps_and_an_engine_that_is_looked_at_says_what_it_moved() -> None:
 @pytest.mark.parametrize(
     ("name", "value", "message"),
     [
-        ("async_scheduling", True, "native with async_scheduling true, expected false"),
         ("enable_prefix_caching", False, "native with enable_prefix_caching false, expected true"),
         ("pipeline_parallel_size", 2, "native with pipeline_parallel_size 2, expected 1"),
         ("vllm_version", "0.28.0", "native with vllm_version 0.28.0, expected blis"),

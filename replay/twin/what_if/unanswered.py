@@ -58,6 +58,10 @@ class Change:
     is_read: Callable[[Setting], bool]
 
 
+SAYS_NONE = {("hardware.kv_offloading_size", "0")}
+"""Values that say what a file without the key says; no simulation differs by them."""
+
+
 def unanswered_of(change: Change, settings: Sequence[Setting]) -> tuple[Unanswered, ...]:
     """Return what the settings ask and the twin cannot answer, each key once, in the settings' order."""
     before, after = server_roots(change.own), server_roots(change.changed)
@@ -92,6 +96,8 @@ def _of_server(
     kind = kind_of(roots[1], model)
     for path in _changed(below, *roots):
         if path in SHAPE_KEYS and _is_same_shape(*roots, folder=change.folder):
+            continue
+        if (path, setting.value) in SAYS_NONE:
             continue
         if path == "engine.async_scheduling":
             told = _async(engine, change, number)

@@ -11,7 +11,7 @@ import pytest
 import vtwin
 from replay.twin.start.from_serve import start_from_serve, twin_text
 from replay.twin.twin_config import TwinConfig, load_config
-from traces import Header, make_trace, write_trace
+from traces import Header, make_trace, read_trace, write_trace
 from traces.errors import ConfigError
 
 ROOFLINE = """\
@@ -60,12 +60,13 @@ def in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_size_in_gib_and_a_rate_in_gb_per_s_are_the_engines_blocks_and_tokens(tmp_path: Path) -> None:
-    twin = loaded(tmp_path, hardware="kv_offloading_size: 4, kv_offload_gb_per_s: 50")
+    blis = "kv_offloading: blis"
+    twin = loaded(tmp_path, engine=blis, hardware="kv_offloading_size: 4, kv_offload_gb_per_s: 50")
     assert twin.engine.num_cpu_blocks == 4 * 2**30 // (PER_TOKEN * 16)
     assert twin.engine.kv_transfer_bandwidth == pytest.approx(50e3 / PER_TOKEN)
     assert twin.engine.kv_offload_threshold == 0.0
     # of both GPUs together: as many blocks, each GPU moves half of one
-    two = loaded(tmp_path, hardware="tp: 2, kv_offloading_size: 4, kv_offload_gb_per_s: 50")
+    two = loaded(tmp_path, engine=blis, hardware="tp: 2, kv_offloading_size: 4, kv_offload_gb_per_s: 50")
     assert two.engine.num_cpu_blocks == twin.engine.num_cpu_blocks
     assert two.engine.kv_transfer_bandwidth == pytest.approx(2 * twin.engine.kv_transfer_bandwidth)
     kept = loaded(tmp_path, engine="kv_offload_threshold: 0.5", hardware="kv_offloading_size: 4")
@@ -75,15 +76,14 @@ def test_a_size_in_gib_and_a_rate_in_gb_per_s_are_the_engines_blocks_and_tokens(
 
 def test_the_rules_are_vllm_s_own_where_they_can_be_had(tmp_path: Path) -> None:
     size = "kv_offloading_size: 4, kv_offload_gb_per_s: 50"
-    twin = loaded(tmp_path, engine="async_scheduling: false", hardware=size)
+    twin = loaded(tmp_path, hardware=size)
     assert twin.engine.kv_offloading == "native"
     assert twin.engine.kv_load_us_per_block == pytest.approx(PER_TOKEN * 16 / 50e3)
     assert any("as vLLM does it" in note for note in twin.notes)
-    of_peer = loaded(tmp_path, engine="async_scheduling: false, kv_offload_threshold: 0.5", hardware=size)
+    of_peer = loaded(tmp_path, engine="kv_offload_threshold: 0.5", hardware=size)
     assert of_peer.engine.kv_offloading == "blis"
-    asked = "kv_offloading: native, async_scheduling: true"
-    with pytest.raises(ConfigError, match="native with async_scheduling true, expected false"):
-        loaded(tmp_path, engine=asked, hardware=size)
+    with pytest.raises(ConfigError, match="native with pipeline_parallel_size 2, expected 1"):
+        loaded(tmp_path, engine="kv_offloading: native, pipeline_parallel_size: 2", hardware=size)
 
 
 @pytest.mark.parametrize(
@@ -93,14 +93,18 @@ def test_the_rules_are_vllm_s_own_where_they_can_be_had(tmp_path: Path) -> None:
         ("block_size: 16", "kv_offloading_size: 0.0001", "expected at least one block of"),
         (
             "block_size: 16",
-            "kv_offloading_size: 0",
-            "hardware.kv_offloading_size: got 0, expected a number > 0",
+            "kv_offloading_size: -1",
+            "kv_offloading_size: got -1, expected a number of GiB >= 0",
         ),
     ],
 )
 def test_a_tier_that_cannot_be_is_refused(tmp_path: Path, engine: str, hardware: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         loaded(tmp_path, engine=engine, hardware=hardware)
+
+
+def test_a_size_of_0_is_no_tier(tmp_path: Path) -> None:
+    assert loaded(tmp_path, hardware="kv_offloading_size: 0").engine.num_cpu_blocks == 0
 
 
 def test_a_tier_without_a_model_is_refused(tmp_path: Path) -> None:
@@ -120,8 +124,14 @@ def test_what_left_and_came_back_is_told(tmp_path: Path, capsys: pytest.CaptureF
     loaded(tmp_path, hardware="kv_offloading_size: 4")
     document = json.loads(shown(capsys, "--json"))
     tier = document["kv_offload"]
-    assert tier["num_offloaded_blocks"] >= tier["num_reloaded_blocks"] > 0
+    assert min(tier["num_offloaded_blocks"], tier["num_reloaded_blocks"]) > 0
     assert tier["hit_frac"] == pytest.approx(tier["num_reloaded_blocks"] * 16 / (12 * 1616))
+    assert tier["loaded_bytes"] == tier["num_reloaded_blocks"] * 16 * PER_TOKEN
+    rows = read_trace(tmp_path / "s")
+    loaded_tokens = rows.cells("num_loaded_tokens").floats()
+    assert loaded_tokens.sum() == tier["num_reloaded_blocks"] * 16
+    assert rows.cells("kv_load_us").floats().sum() == tier["load_wait_us"]
+    assert set(rows.cells("cached_from").known()) == {"cpu"}
     assert any("blocks in host memory" in line for line in document["warnings"])
     assert "KV offload  " in shown(capsys)
     loaded(tmp_path)

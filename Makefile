@@ -33,7 +33,7 @@ WORKERS := 4
 test other-processor nightly: export PYTHONDONTWRITEBYTECODE :=
 test: $(STAMP) ## everything that needs no GPU and no hour
 	$(BIN)/python -m tests.compile_all  # once, or every worker would compile it
-	$(BIN)/python -m pytest --numprocesses $(WORKERS) --dist worksteal
+	$(BIN)/python -m pytest --numprocesses $(WORKERS) --dist worksteal --durations 15
 
 # The fit minimises a loss whose last bits differ between kernels of BLAS and between numpy's vector paths.
 FIT_TESTS := $(addprefix tests/calibrate/,compare/test_bootstrap.py compare/test_compare_by_hand.py compare/test_errors_by_other_means.py \

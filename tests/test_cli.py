@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import json
 import resource
 import subprocess
 import sys
@@ -49,9 +50,27 @@ def test_the_help_comes_at_once() -> None:
     assert after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime < HELP_CPU_S
 
 
-@pytest.mark.parametrize("command", vtwin.COMMANDS)
-def test_the_help_of_a_command_imports_nothing_heavy(command: str) -> None:
-    assert modules_after(command, "--help") & HEAVY == set()
+MODULES_AFTER_EACH = """
+import json, os, sys, vtwin, typer.main, typer.rich_utils  # what every help needs; each child imports the rest
+for arguments in {each}:
+    if (child := os.fork()) == 0:
+        code = vtwin.main(arguments)
+        sys.stdout.flush()
+        sys.stderr.write("MODULES " + json.dumps([code, *sys.modules]) + "\\n")
+        sys.stderr.flush()
+        os._exit(0)
+    os.waitpid(child, 0)
+"""
+
+
+def test_the_help_of_no_command_imports_anything_heavy() -> None:
+    code = MODULES_AFTER_EACH.format(each=[[command, "--help"] for command in vtwin.COMMANDS])
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    listed = [json.loads(line[8:]) for line in done.stderr.splitlines() if line.startswith("MODULES ")]
+    assert len(listed) == len(vtwin.COMMANDS)
+    for command, (code_of_it, *modules) in zip(vtwin.COMMANDS, listed, strict=True):
+        assert code_of_it == 0, command
+        assert {name.split(".")[0] for name in modules} & HEAVY == set(), command
 
 
 TWIN = """\

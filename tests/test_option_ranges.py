@@ -18,6 +18,7 @@ import typer.main
 import replay.ready
 import replay.variants.command  # a test must not be the first to import it: it would keep the stubs of `here`
 import vtwin
+from tests.calibrate.few_resamples import draw_few_resamples
 from tests.calibrate.predictor import profiles
 from tests.traces.made import small_trace
 from traces import write_trace
@@ -116,6 +117,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with small files of every kind, in which nothing is simulated token by token."""
     folder_with_files(tmp_path)
     monkeypatch.chdir(tmp_path)
+    draw_few_resamples(monkeypatch)
 
     def stop(*_: object, **__: object) -> None:
         raise SimulatedError

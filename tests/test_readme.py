@@ -17,6 +17,7 @@ import pytest
 import vtwin
 from replay import load_config
 from tests import recorded_vllm
+from tests.calibrate.few_resamples import draw_few_resamples
 from tests.docs.pages import FILE_NAME, ROOT, blocks_of
 from traces import Trace, read_trace, request_metrics
 
@@ -29,6 +30,8 @@ TENTH = 10
 LENGTHS = "--prompt-tokens 60 --output-tokens 12"
 SHORT_PLAN = f"{LENGTHS} --num-requests 8 --rate 100 --latency-model blackbox"
 """Options that make `vtwin validate` short, whose plan sends tens of loads."""
+FEW_DRAWS = "--num-requests 2000 --seeds 2"
+"""Options that make a search for a capacity short, which takes as many requests as it needs."""
 GRID = """\
 config: twin.yaml
 set: {engine.max_num_seqs: [16, 64]}
@@ -56,7 +59,9 @@ def shortened(command: str) -> str:
     if command.startswith("vtwin calibrate low high --config"):
         return f"{command} --latency-model blackbox"
     if command.startswith("vtwin tune"):
-        return f"{command} --max-num-seqs 64,128"
+        return f"{command} --max-num-seqs 64,128 {FEW_DRAWS}"
+    if command.startswith(("vtwin capacity", "vtwin model compare")):
+        return f"{command} {FEW_DRAWS}"
     if not command.startswith("vtwin observe"):
         return command.replace("--num-requests 10000", "--num-requests 1000")
     command = re.sub(r"--rate (\d+)", lambda found: f"--rate {TENTH * int(found[1])}", command)
@@ -94,7 +99,9 @@ def flow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Flow]:
     with (
         contextlib.chdir(folder),
         recorded_vllm.serving(folder / "server.yaml") as url,
+        pytest.MonkeyPatch.context() as patch,
     ):
+        draw_few_resamples(patch)
         told = {line: done(line, url=url) for line in commands("On your own endpoint")}
     codes = {line: code for line, (code, _) in told.items()}
     yield Flow(folder=folder, codes=codes, said={line: said for line, (_, said) in told.items()})

@@ -126,7 +126,7 @@ def test_no_step_has_more_adapters_than_it_may(case: Case) -> None:
 def test_the_drawn_cases_load_adapters_and_let_others_by() -> None:
     seen: Counter[str] = Counter()
 
-    @examples(600)
+    @examples(300, is_counted=True)
     @given(cases(closed=None, costly=True))
     def count(case: Case) -> None:
         if case.requests.adapter is None:

@@ -3,6 +3,7 @@
 import json
 import re
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -90,6 +91,7 @@ def test_assumed_flags_are_told_at_the_end_in_the_twin_and_in_every_report(
     assert load_config(here / "twin.yaml").engine == load_config(here / "guess.yaml").engine
 
 
+@cache
 def fitted(*, limited: bool = False) -> Calibration:
     trace = observed(workload(60, rate=6, seed=1), noise=0.05)
     if limited:

@@ -20,7 +20,7 @@ from replay.search.workload_draws import Drawing, drawing_of, searchable
 from replay.twin.twin_config import TwinConfig, load_config
 from sim import Status, simulate
 from tests.coverage_bounds import assert_covers
-from tests.examples import THOROUGH
+from tests.examples import few_or_all
 from traces import ConfigError, Trace
 from traces.run_slo import parse_run_slo
 from traces.workload import WorkloadOptions, trace_from_options
@@ -112,7 +112,7 @@ def test_the_interval_holds_the_truth_about_as_often_as_stated(tmp_path: Path) -
     wait_us = 10_000
     truth = 2 * wait_us / (SERVICE_US + 2 * wait_us) * 1e6 / SERVICE_US
     twin, limits = twin_of(ONE_AT_A_TIME, tmp_path), parse_run_slo("ttft_mean=20ms")
-    held, number = 0, 200 if THOROUGH else 24
+    held, number = 0, few_or_all(24, 200)
     for first in range(number):
         options = [
             WorkloadOptions(

@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 
 from replay.model.matmuls.tiles import Tiles
+from tests.examples import few_or_all
 from tests.validation import tile_edge
 from tests.validation.tile_edge import BIN, EDGE, bins_of, jump_at, misses, picture, products_ms, tables
 
@@ -17,7 +18,7 @@ STAIRS = Tiles(measured=((512, 9000.0), (1024, 18000.0), (1025, 20000.0), (1536,
 
 @pytest.fixture(autouse=True)
 def few_draws(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tile_edge, "DRAWS", 60)
+    monkeypatch.setattr(tile_edge, "DRAWS", few_or_all(20, 60))
 
 
 def steps(*, jump_ms: float, number: int = 900) -> pd.DataFrame:

@@ -15,6 +15,7 @@ from replay.rollouts.rollout_batch import SHARES, BatchResult, batch_result, sim
 from replay.rollouts.rollouts import Rollouts, RolloutSettings, rollouts_of
 from sim import Blackbox, EngineConfig
 from sim.cluster import ClusterConfig, ClusterWork, Pool, RoundRobin, simulate_cluster
+from tests.examples import few_or_all
 
 
 @dataclass
@@ -169,7 +170,7 @@ def cluster_of(step_us: list[int], *, seats: int) -> ClusterConfig:
     return ClusterConfig(pools=pools, routing=RoundRobin())
 
 
-CASES = [(seed, servers) for seed in range(12) for servers in (1, 2, 3)]
+CASES = [(seed, servers) for seed in range(few_or_all(4, 12)) for servers in (1, 2, 3)]
 
 
 @pytest.mark.parametrize(("seed", "num_servers"), CASES)

@@ -411,7 +411,7 @@ RARE: dict[str, Callable[[ClusterSimulation], bool]] = {
 def test_whatever_comes_goes_and_fails_everything_adds_up() -> None:
     seen = dict.fromkeys(RARE, 0)
 
-    @examples(100)
+    @examples(50, is_counted=True)
     @given(fleets())
     def adds_up(fleet: Fleet) -> None:
         run = simulate_cluster(fleet.work, fleet.config)

@@ -66,16 +66,13 @@ class ServerOptions:
     model: Annotated[
         str | None,
         typer.Option(
-            help="Name of the served model. Default: the first one the server lists.",
-            show_default=False,
-            rich_help_panel=SERVER,
+            help="Name of the served model. Default: the first one the server lists.", rich_help_panel=SERVER
         ),
     ] = None
     gpu: Annotated[
         str | None,
         typer.Option(
             help="The server's GPU (H100, A100-80 …), for the header: `vtwin calibrate` takes it from there.",
-            show_default=False,
             rich_help_panel=SERVER,
         ),
     ] = None
@@ -85,7 +82,6 @@ class ServerOptions:
             min=1,
             max=65_536,
             help="How many GPUs share each layer (tensor parallelism), for the header.",
-            show_default=False,
             rich_help_panel=SERVER,
         ),
     ] = None
@@ -93,26 +89,19 @@ class ServerOptions:
         str | None,
         typer.Option(
             help="Bearer token. Default: OPENAI_API_KEY or VLLM_API_KEY from the environment.",
-            show_default=False,
             rich_help_panel=SERVER,
         ),
     ] = None
     api_key_env: Annotated[
         str | None,
         typer.Option(
-            metavar="NAME",
-            help="Environment variable that has the bearer token.",
-            show_default=False,
-            rich_help_panel=SERVER,
+            metavar="NAME", help="Environment variable that has the bearer token.", rich_help_panel=SERVER
         ),
     ] = None
     api_key_file: Annotated[
         Path | None,
         typer.Option(
-            metavar="FILE",
-            help="File that has the bearer token, on one line.",
-            show_default=False,
-            rich_help_panel=SERVER,
+            metavar="FILE", help="File that has the bearer token, on one line.", rich_help_panel=SERVER
         ),
     ] = None
     header: Annotated[
@@ -154,7 +143,6 @@ class LimitOptions:
             min=1,
             metavar="N",
             help="Most requests in flight. A request that is due waits for a free place; the trace says how many did.",
-            show_default=False,
             rich_help_panel=LIMITS,
         ),
     ] = None
@@ -185,7 +173,6 @@ class LimitOptions:
             metavar="N|S",
             parser=_warmup,
             help="Warm up with N requests (10) or for a time (30s) before the run; not recorded.",
-            show_default=False,
             rich_help_panel=LIMITS,
         ),
     ] = None
@@ -203,7 +190,6 @@ class LimitOptions:
             metavar="PATH",
             help="The model's tokenizer.json, for chat prompts of exact length when the server has no /tokenize "
             "(extra: tokenizer).",
-            show_default=False,
             rich_help_panel=SERVER,
         ),
     ] = None
@@ -253,7 +239,6 @@ class AnswerOptions:
         typer.Option(
             metavar="CLASS=N,…",
             help="As --class-priority, with these priorities: critical=0,batch=5. Lower is more urgent.",
-            show_default=False,
             rich_help_panel=SERVER,
         ),
     ] = None
@@ -263,7 +248,6 @@ class AnswerOptions:
             metavar="SCHEMA.json",
             help="Constrain outputs by this JSON schema (guided decoding): of the requests that the trace marks, "
             "else of all.",
-            show_default=False,
             rich_help_panel=SERVER,
         ),
     ] = None
@@ -274,7 +258,6 @@ class AnswerOptions:
             max=1,
             metavar="FRAC",
             help="Constrain only this fraction of the requests, chosen by request_id.",
-            show_default=False,
             rich_help_panel=SERVER,
         ),
     ] = None
@@ -292,7 +275,6 @@ class RecordOptions:
             metavar="FRAC",
             help="Exit code 1 if more than this fraction of the requests failed; default: 0.01. If given, the run "
             "also stops as soon as more of the last 50 failed. 1: never.",
-            show_default=False,
             rich_help_panel=LIMITS,
         ),
     ] = None
@@ -302,7 +284,6 @@ class RecordOptions:
             metavar="LIMITS",
             help="Latency limits per request (ttft=500ms,tpot=30ms; also itl, e2e, ttft_from_due). "
             "Counts the requests that meet all of them (goodput).",
-            show_default=False,
         ),
     ] = None
     scrape: Annotated[
@@ -311,7 +292,6 @@ class RecordOptions:
             metavar="S",
             parser=_seconds,
             help="Record the server's gauges at this interval (1s) in STEM.gauges.csv.",
-            show_default=False,
             rich_help_panel=SERVER,
         ),
     ] = None
@@ -321,7 +301,6 @@ class RecordOptions:
             metavar="FILE",
             help="The server's log file. The engine steps in it go to STEM.steps.csv "
             "(vllm: --enable-logging-iteration-details).",
-            show_default=False,
             rich_help_panel=SERVER,
         ),
     ] = None
@@ -336,16 +315,13 @@ class ListOptions:
         typer.Option(
             metavar="VALUES",
             help="One run per value, into the folder --output: rates (1,2,4) or numbers of users (concurrency=8,16).",
-            show_default=False,
             rich_help_panel=LIST,
         ),
     ] = None
     plan: Annotated[
         Literal["calibrate"] | None,
         typer.Option(
-            help="The runs that a fit needs, up to --rate, into the folder --output.",
-            show_default=False,
-            rich_help_panel=LIST,
+            help="The runs that a fit needs, up to --rate, into the folder --output.", rich_help_panel=LIST
         ),
     ] = None
     yes: Annotated[bool, typer.Option("--yes", help="Run the plan without asking.", rich_help_panel=LIST)] = (
@@ -378,7 +354,6 @@ class TraceFileOptions:
             metavar="N",
             help="Repeat the prompts of an earlier run: the prompt_salt in its header. Default: new prompts, "
             "which the server's prefix cache has not seen.",
-            show_default=False,
             rich_help_panel=LIMITS,
         ),
     ] = None

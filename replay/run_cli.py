@@ -24,7 +24,6 @@ SweepOption = Annotated[
     typer.Option(
         metavar="VALUES",
         help="One simulation per value, side by side: rates (1,2,4) or numbers of users (concurrency=8,16).",
-        show_default=False,
     ),
 ]
 

@@ -44,8 +44,7 @@ OverwriteOption = Annotated[
     bool, typer.Option("--overwrite", help="Replace what --output names even if it was measured.")
 ]
 DialectOption = Annotated[
-    Literal["vtwin", "blis"],
-    typer.Option(help="blis: only the columns and keys that BLIS reads."),
+    Literal["vtwin", "blis"], typer.Option(help="blis: only the columns and keys that BLIS reads.")
 ]
 
 
@@ -59,34 +58,19 @@ class CutOptions:
             metavar="S",
             parser=parse_seconds,
             help="For ServeGen data: start at this time (10h). Default: the busiest time.",
-            show_default=False,
         ),
     ] = None
     duration: Annotated[
         float | None,
-        typer.Option(
-            metavar="S",
-            parser=parse_seconds,
-            help="For ServeGen data: duration. Default: 10m.",
-            show_default=False,
-        ),
+        typer.Option(metavar="S", parser=parse_seconds, help="For ServeGen data: duration. Default: 10m."),
     ] = None
     rate_scale: Annotated[
         float | None,
-        typer.Option(
-            metavar="X",
-            help="For ServeGen data: multiply every rate by this. Default: 1.",
-            show_default=False,
-        ),
+        typer.Option(metavar="X", help="For ServeGen data: multiply every rate by this. Default: 1."),
     ] = None
     seed: Annotated[
         int | None,
-        typer.Option(
-            min=0,
-            metavar="N",
-            help="Seed for requests drawn from ServeGen data. Default: 42.",
-            show_default=False,
-        ),
+        typer.Option(min=0, metavar="N", help="Seed for requests drawn from ServeGen data. Default: 42."),
     ] = None
 
 
@@ -111,16 +95,12 @@ class ConvertOptions:
             help="Write the requests for another tool: mooncake for aiperf and guidellm, vllm-bench for its "
             "timed_trace, burstgpt, azure; or what became of them: blis-simresult and blis-metrics, BLIS's JSON; "
             "or a specification that describes them: spec. "
-            "Default: a trace.",
-            show_default=False,
+            "Default: a trace."
         ),
     ] = None
     dialect: DialectOption = "vtwin"
     part: Annotated[
-        int | None,
-        typer.Option(
-            metavar="N", help="For a guidellm report: use its N-th benchmark, from 1.", show_default=False
-        ),
+        int | None, typer.Option(metavar="N", help="For a guidellm report: use its N-th benchmark, from 1.")
     ] = None
     columns: Annotated[
         str | None,
@@ -128,7 +108,6 @@ class ConvertOptions:
             metavar="NAME=COLUMN[:UNIT],…",
             help="Of a CSV: which column is what, as arrival=arrived_at:s,input=prompt,output=answer; other "
             "columns by TraceV2's names. Units of times: s, ms, us.",
-            show_default=False,
         ),
     ] = None
     cut: CutOptions

@@ -33,8 +33,7 @@ RepeatOption = Annotated[
     ),
 ]
 InferAsyncOption = Annotated[
-    bool,
-    typer.Option("--infer-async", help="Fit with and without async scheduling and take the better fit."),
+    bool, typer.Option("--infer-async", help="Fit with and without async scheduling and take the better fit.")
 ]
 
 
@@ -158,8 +157,7 @@ class FitOptions:
             "are known, and the profile if the twin has one, on held-out requests, and takes the best. physics starts "
             "from the twin's model_config and hardware, and its corrections are fitted; of profiled, the factor on its "
             "tables and the time between steps. roofline is not fitted. Default: auto. "
-            "Without --fit: as configured.",
-            show_default=False,
+            "Without --fit: as configured."
         ),
     ] = None
 
@@ -211,8 +209,7 @@ class FitResultOptions:
     """What chance draws, and what is printed."""
 
     seed: Annotated[
-        int,
-        typer.Option(min=0, help="Seed of the bootstrap and the search (physics draws nothing)."),
+        int, typer.Option(min=0, help="Seed of the bootstrap and the search (physics draws nothing).")
     ] = 42
     as_json: Annotated[
         bool, typer.Option("--json", help="Print report.json on stdout, the tables on stderr.")

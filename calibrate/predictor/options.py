@@ -39,7 +39,6 @@ class TrainOptions:
             min=1,
             help="With more GPUs than that (tp x pp), stages send over the network between nodes, where the profile "
             "measured it. Default: all in one node.",
-            show_default=False,
         ),
     ] = None
     model: Annotated[

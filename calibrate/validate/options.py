@@ -33,8 +33,7 @@ class ValidateOptions:
         ),
     ]
     gpu: Annotated[
-        str | None,
-        typer.Option(help="The server's GPU (H100, A100-80 …), which no server tells.", show_default=False),
+        str | None, typer.Option(help="The server's GPU (H100, A100-80 …), which no server tells.")
     ] = None
     model_config: Annotated[
         str | None,
@@ -42,12 +41,10 @@ class ValidateOptions:
             metavar="CONFIG.json",
             help="The model's config.json, or the name of a model that ships with vtwin. Default: the name that the "
             "server gives its model, if it ships.",
-            show_default=False,
         ),
     ] = None
     tp: Annotated[
-        int | None,
-        typer.Option(min=1, max=65_536, help="GPUs that share each layer. Default: 1.", show_default=False),
+        int | None, typer.Option(min=1, max=65_536, help="GPUs that share each layer. Default: 1.")
     ] = None
     rate: Annotated[
         float | None,
@@ -55,22 +52,16 @@ class ValidateOptions:
             min=0.001,
             metavar="R",
             help="Highest rate of interest, requests/s. Default: 80 % of the throughput with 32 users.",
-            show_default=False,
         ),
     ] = None
     config: Annotated[
         Path | None,
         typer.Option(
-            metavar="TWIN.yaml",
-            help="The server's configuration. Default: what the server reports.",
-            show_default=False,
+            metavar="TWIN.yaml", help="The server's configuration. Default: what the server reports."
         ),
     ] = None
     serve: Annotated[
-        str | None,
-        typer.Option(
-            metavar="'vllm serve …'", help="The command line that started the server.", show_default=False
-        ),
+        str | None, typer.Option(metavar="'vllm serve …'", help="The command line that started the server.")
     ] = None
     infer_async: Annotated[
         bool,
@@ -82,9 +73,5 @@ class ValidateOptions:
     ] = "auto"
     thresholds: Annotated[
         Path | None,
-        typer.Option(
-            metavar="GATE.yaml",
-            help="Error limits: exit 1 if one is exceeded, 5 if inconclusive.",
-            show_default=False,
-        ),
+        typer.Option(metavar="GATE.yaml", help="Error limits: exit 1 if one is exceeded, 5 if inconclusive."),
     ] = None

@@ -18,7 +18,6 @@ SloOption = Annotated[
         metavar="LIMITS",
         help="Latency limits of each request, ttft=500ms,tpot=30ms,e2e=10s: drawn in, and the requests within all of "
         "them counted. Without it the trace's own targets count.",
-        show_default=False,
     ),
 ]
 
@@ -34,11 +33,7 @@ def report(
     ],
     output: Annotated[
         Path | None,
-        typer.Option(
-            metavar="PAGE.html",
-            help="Where to write it. Default: beside the first trace.",
-            show_default=False,
-        ),
+        typer.Option(metavar="PAGE.html", help="Where to write it. Default: beside the first trace."),
     ] = None,
     slo: SloOption = None,
 ) -> None:

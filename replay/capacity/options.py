@@ -37,22 +37,14 @@ class CapacityOptions:
         ),
     ] = None
     no_binding: Annotated[
-        bool,
-        typer.Option("--no-binding", help="Do not look for the resource that limits the capacity."),
+        bool, typer.Option("--no-binding", help="Do not look for the resource that limits the capacity.")
     ] = False
     instances: Annotated[
         int | None,
-        typer.Option(
-            min=1,
-            max=100_000,
-            metavar="N",
-            help="Simulate N such servers behind a router.",
-            show_default=False,
-        ),
+        typer.Option(min=1, max=100_000, metavar="N", help="Simulate N such servers behind a router."),
     ] = None
     routing: Annotated[
-        str | None,
-        typer.Option(metavar="POLICY", help="How the router chooses, as in run.", show_default=False),
+        str | None, typer.Option(metavar="POLICY", help="How the router chooses, as in run.")
     ] = None
     settings: Annotated[
         list[str] | None,
@@ -60,7 +52,6 @@ class CapacityOptions:
             "--set",
             metavar="KEY=VALUE",
             help="A key of TWIN.yaml in place of the file's, as in run; several values give a table of capacities.",
-            show_default=False,
         ),
     ] = None
     base: Annotated[
@@ -70,8 +61,7 @@ class CapacityOptions:
         ),
     ] = False
     report: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE.html", help="Also write a page with the curves.", show_default=False),
+        Path | None, typer.Option(metavar="FILE.html", help="Also write a page with the curves.")
     ] = None
     anyway: AnywayOption = False
     defaults: DefaultsOption = None

@@ -44,21 +44,14 @@ class InfoOptions:
     tp: Annotated[int, typer.Option(min=1, max=MOST_GPUS, help="GPUs that share each layer.")] = 1
     pp: Annotated[int, typer.Option(min=1, help="Pipeline stages.")] = 1
     gpu_memory_utilization: Annotated[
-        float | None,
-        typer.Option(min=0.01, max=1.0, help="Share of the memory; default: vLLM's own.", show_default=False),
+        float | None, typer.Option(min=0.01, max=1.0, help="Share of the memory; default: vLLM's own.")
     ] = None
     block_size: Annotated[int, typer.Option(min=1, help="Tokens per KV block.")] = 16
     max_num_batched_tokens: Annotated[
-        int | None,
-        typer.Option(
-            min=1, help="Maximum tokens in a step; default: vLLM's on this GPU.", show_default=False
-        ),
+        int | None, typer.Option(min=1, help="Maximum tokens in a step; default: vLLM's on this GPU.")
     ] = None
     max_num_seqs: Annotated[
-        int | None,
-        typer.Option(
-            min=1, help="Maximum requests in a step; default: vLLM's on this GPU.", show_default=False
-        ),
+        int | None, typer.Option(min=1, help="Maximum requests in a step; default: vLLM's on this GPU.")
     ] = None
     dtype: DtypeOption = "auto"
     kv_cache_dtype: KvCacheDtypeOption = "auto"
@@ -85,7 +78,6 @@ class CompareOptions:
             metavar="LIMITS",
             help="Latency limits over the run, as in capacity: ttft_p99=500ms,tpot_p99=50ms. Without them the capacity "
             "is what a full server serves.",
-            show_default=False,
         ),
     ] = None
     like: LikeOption = None
@@ -97,20 +89,13 @@ class CompareOptions:
         DEFAULT_SEEDS
     )
     max_model_len: Annotated[
-        int | None,
-        typer.Option(
-            min=1, help="Default: the model's, or what the KV cache holds of it.", show_default=False
-        ),
+        int | None, typer.Option(min=1, help="Default: the model's, or what the KV cache holds of it.")
     ] = None
-    max_num_seqs: Annotated[
-        int | None, typer.Option(min=1, help="Default: vLLM's on each GPU.", show_default=False)
-    ] = None
+    max_num_seqs: Annotated[int | None, typer.Option(min=1, help="Default: vLLM's on each GPU.")] = None
     max_num_batched_tokens: Annotated[
-        int | None, typer.Option(min=1, help="Default: vLLM's on each GPU.", show_default=False)
+        int | None, typer.Option(min=1, help="Default: vLLM's on each GPU.")
     ] = None
     dtype: DtypeOption = "auto"
     kv_cache_dtype: KvCacheDtypeOption = "auto"
-    vllm_version: Annotated[
-        str | None, typer.Option(help="vLLM version; default: the newest known.", show_default=False)
-    ] = None
+    vllm_version: Annotated[str | None, typer.Option(help="vLLM version; default: the newest known.")] = None
     as_json: JsonOption = False

@@ -24,7 +24,6 @@ InstancesOption = Annotated[
         max=100_000,
         metavar="N",
         help="Simulate N such servers behind a router, in place of the file's number.",
-        show_default=False,
     ),
 ]
 RoutingOption = Annotated[
@@ -33,7 +32,6 @@ RoutingOption = Annotated[
         metavar="POLICY",
         help="How the router chooses, in place of the file's cluster.routing: round-robin, least-loaded, "
         "power-of-two, weighted, … (docs/reference/config.md).",
-        show_default=False,
     ),
 ]
 
@@ -63,7 +61,6 @@ class PacingOptions:
             "--closed-loop/--open-loop",
             help="Whether answers release the next requests, as with a fixed number of users or a cap on requests in "
             "flight. Default: as the trace was recorded.",
-            show_default=False,
         ),
     ] = None
     max_concurrency: Annotated[
@@ -73,7 +70,6 @@ class PacingOptions:
             metavar="N",
             help="The client that recorded the trace sent at most N requests at a time: simulate it so. For traces "
             "whose header does not say it.",
-            show_default=False,
         ),
     ] = None
 
@@ -96,7 +92,6 @@ class TwinOptions:
             metavar="STEM",
             help="Write the simulated trace: Parquet if it ends in .parquet, else CSV. With several variants: a "
             "folder.",
-            show_default=False,
         ),
     ] = None
     settings: Annotated[
@@ -106,7 +101,6 @@ class TwinOptions:
             metavar="KEY=VALUE",
             help="A key of TWIN.yaml in place of the file's: engine.max_num_seqs=64. Several values, with commas "
             "between, give variants side by side; a list stands in brackets. Repeatable.",
-            show_default=False,
         ),
     ] = None
     base: Annotated[
@@ -126,7 +120,6 @@ class RunOptions:
             metavar="LIMITS",
             help="Latency limits of each request, ttft=500ms,tpot=30ms,e2e=10s: count the requests that meet all of "
             "them (goodput). Without it the trace's own targets count.",
-            show_default=False,
         ),
     ] = None
     measure: Annotated[
@@ -135,23 +128,17 @@ class RunOptions:
             metavar="FROM:TO",
             help="Measure only the requests sent in this time of the run (60s:300s, or 60s: to the end); all are "
             "simulated.",
-            show_default=False,
         ),
     ] = None
     warmup_frac: Annotated[
         float | None,
-        typer.Option(
-            metavar="F",
-            help="Leave the first share F of the run out of the figures (0.1).",
-            show_default=False,
-        ),
+        typer.Option(metavar="F", help="Leave the first share F of the run out of the figures (0.1)."),
     ] = None
     horizon: Annotated[
         str | None,
         typer.Option(
             metavar="DURATION",
             help="Stop the simulation at this time (300s, 10m). Requests that run or wait then are incomplete.",
-            show_default=False,
         ),
     ] = None
     itl: Annotated[bool, typer.Option("--itl", help="Also write the time of every token (STEM.itl.csv).")] = (
@@ -200,7 +187,6 @@ class RunOptions:
             metavar="N",
             help="Simulate again with one routing decision changed to its runner-up, for N of them drawn by the seed: "
             "what each was worth (--json).",
-            show_default=False,
         ),
     ] = None
     fitness_weights: Annotated[
@@ -210,7 +196,6 @@ class RunOptions:
             metavar="NAME=W,…",
             help="Also one score to rank policies by: throughput, tokens_per_sec, mean_, p50_ or p99_ with ttft or "
             "e2e, each with a weight (throughput=0.5,p99_ttft=0.5).",
-            show_default=False,
         ),
     ] = None
     prices: Annotated[
@@ -224,8 +209,7 @@ class RunOptions:
         ),
     ] = None
     dialect: Annotated[
-        Literal["vtwin", "blis"],
-        typer.Option(help="blis: only the columns and keys that BLIS reads."),
+        Literal["vtwin", "blis"], typer.Option(help="blis: only the columns and keys that BLIS reads.")
     ] = "vtwin"
 
 

@@ -28,7 +28,6 @@ class RolloutOptions:
             help="With --batch N: rollouts. A batch is N prompts with G samples each, which share the prompt's blocks; "
             "each batch begins with an empty KV cache.",
             rich_help_panel=PANEL,
-            show_default=False,
         ),
     ] = None
     batch_share: Annotated[
@@ -37,7 +36,6 @@ class RolloutOptions:
             metavar="F",
             help="With --samples: a batch ends when this share of its samples is answered. Default: 1.",
             rich_help_panel=PANEL,
-            show_default=False,
         ),
     ] = None
     update_time: Annotated[
@@ -47,7 +45,6 @@ class RolloutOptions:
             parser=parse_seconds,
             help="With --samples: how long the weights' update after a batch takes (30s). Default: 0.",
             rich_help_panel=PANEL,
-            show_default=False,
         ),
     ] = None
     batches: Annotated[
@@ -58,7 +55,6 @@ class RolloutOptions:
             metavar="B",
             help="With --samples: how many batches, each drawn anew. Default: 5.",
             rich_help_panel=PANEL,
-            show_default=False,
         ),
     ] = None
     oversubscribe: Annotated[
@@ -68,7 +64,6 @@ class RolloutOptions:
             help="With --samples: also draw so many times the samples, and end with N x G answers. "
             "Default: 1.1,1.25,1.5.",
             rich_help_panel=PANEL,
-            show_default=False,
         ),
     ] = None
     partial_share: Annotated[
@@ -78,7 +73,6 @@ class RolloutOptions:
             help="With --samples: also end batches at this share and carry on what is unfinished in the next. "
             "Default: --batch-share, or 0.9.",
             rich_help_panel=PANEL,
-            show_default=False,
         ),
     ] = None
 

@@ -28,14 +28,10 @@ class SweepOptions:
             metavar="TABLE.parquet",
             help="The table, one row per run. Runs that are already in it are not simulated again. Default: the grid's "
             "name with .parquet, in this folder.",
-            show_default=False,
         ),
     ] = None
     jobs: Annotated[
-        int | None,
-        typer.Option(
-            min=1, metavar="N", help="Processes of this machine. Default: its cores.", show_default=False
-        ),
+        int | None, typer.Option(min=1, metavar="N", help="Processes of this machine. Default: its cores.")
     ] = None
     x: Annotated[
         str | None,
@@ -44,23 +40,14 @@ class SweepOptions:
             metavar="COLUMN",
             help="The front's first figure. Default: price_per_million_tokens with prices, else "
             "output_token_throughput.",
-            show_default=False,
         ),
     ] = None
     y: Annotated[
         str | None,
-        typer.Option(
-            "--y",
-            metavar="COLUMN",
-            help="The front's second figure. Default: e2e_us.p99.",
-            show_default=False,
-        ),
+        typer.Option("--y", metavar="COLUMN", help="The front's second figure. Default: e2e_us.p99."),
     ] = None
     report: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE.html", help="Also write a page with the Pareto front.", show_default=False
-        ),
+        Path | None, typer.Option(metavar="FILE.html", help="Also write a page with the Pareto front.")
     ] = None
     backend: Annotated[
         Literal["processes", "dask", "ray"],
@@ -72,7 +59,6 @@ class SweepOptions:
             metavar="HOST:PORT",
             help="The running Dask or Ray cluster; it must see the same files. Default: one on this machine.",
             rich_help_panel=MACHINES,
-            show_default=False,
         ),
     ] = None
     dry_run: Annotated[

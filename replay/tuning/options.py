@@ -38,26 +38,17 @@ class TriedOptions:
     max_num_seqs: Annotated[
         str | None,
         typer.Option(
-            metavar="VALUES",
-            help="Default: 1/4 to 4 times the server's own.",
-            rich_help_panel=TRIED,
-            show_default=False,
+            metavar="VALUES", help="Default: 1/4 to 4 times the server's own.", rich_help_panel=TRIED
         ),
     ] = None
     max_num_batched_tokens: Annotated[
         str | None,
         typer.Option(
-            metavar="VALUES",
-            help="Default: 1/4 to 4 times the server's own.",
-            rich_help_panel=TRIED,
-            show_default=False,
+            metavar="VALUES", help="Default: 1/4 to 4 times the server's own.", rich_help_panel=TRIED
         ),
     ] = None
     chunked_prefill: Annotated[
-        str | None,
-        typer.Option(
-            metavar="VALUES", help="true, false. Default: both.", rich_help_panel=TRIED, show_default=False
-        ),
+        str | None, typer.Option(metavar="VALUES", help="true, false. Default: both.", rich_help_panel=TRIED)
     ] = None
     tp: Annotated[
         str | None,
@@ -67,7 +58,6 @@ class TriedOptions:
             help="GPUs that share each layer; needs hardware and its latency models in TWIN.yaml. Requests/s per GPU "
             "then decide.",
             rich_help_panel=TRIED,
-            show_default=False,
         ),
     ] = None
     settings: Annotated[
@@ -77,7 +67,6 @@ class TriedOptions:
             metavar="KEY=VALUES",
             help="Values to try of any other key of TWIN.yaml; a single value is set in all servers. Repeatable.",
             rich_help_panel=TRIED,
-            show_default=False,
         ),
     ] = None
     top: Annotated[int, typer.Option(min=1, max=50, help="How many of the best to show.")] = 3
@@ -96,13 +85,11 @@ class LiveOptions:
             metavar="'vllm serve …'",
             help="Confirm the best on a real server: this command starts it, with the flags added.",
             rich_help_panel=LIVE,
-            show_default=False,
         ),
     ] = None
-    url: Annotated[
-        str,
-        typer.Option(help="Where that server answers.", rich_help_panel=LIVE),
-    ] = "http://127.0.0.1:8000"
+    url: Annotated[str, typer.Option(help="Where that server answers.", rich_help_panel=LIVE)] = (
+        "http://127.0.0.1:8000"
+    )
     confirm: Annotated[
         int, typer.Option(min=1, help="How many of the best to confirm.", rich_help_panel=LIVE)
     ] = 1

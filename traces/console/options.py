@@ -12,8 +12,7 @@ ConfigOption = Annotated[
     Path, typer.Option(metavar="TWIN.yaml", help="What to simulate (docs/reference/config.md).")
 ]
 DefaultsOption = Annotated[
-    Path | None,
-    typer.Option(metavar="FILE", help="Your own defaults.yaml, read before the built-in one."),
+    Path | None, typer.Option(metavar="FILE", help="Your own defaults.yaml, read before the built-in one.")
 ]
 LikeOption = Annotated[
     Path | None,
@@ -26,7 +25,6 @@ PricesOption = Annotated[
     typer.Option(
         metavar="FILE",
         help="YAML file of prices per GPU and hour, one per line (H100: 2.5). Default: the list prices that ship.",
-        show_default=False,
     ),
 ]
 DtypeOption = Annotated[str, typer.Option(help="As vLLM's flag: auto, bfloat16, float16, float32.")]

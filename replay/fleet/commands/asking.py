@@ -13,7 +13,7 @@ from traces.strict.tell import tell_note
 if TYPE_CHECKING:
     from replay.fleet.check.drawn_requests import Arrivals
     from replay.fleet.check.steady import RunLength
-    from replay.fleet.commands.options import ArrivalOptions, LengthOptions, NodeOptions
+    from replay.fleet.commands.options import ArrivalOptions, DemandOptions, LengthOptions, NodeOptions
     from replay.fleet.inputs.profiles import ProfileSource
     from replay.fleet.size import SizeCheck
     from sim.fleet import Lengths
@@ -110,6 +110,15 @@ def question_of(
     sources = sources_of(profile, found, longest, prices=prices, most=most)
     return Question(
         lengths=found, context=longest, objective=objective, sources=sources, notes=[*notes, *of_nodes]
+    )
+
+
+def demanded(
+    demand: DemandOptions, lengths: LengthOptions, nodes: NodeOptions, prices: Path | None = None
+) -> Question:
+    """Return what is sized for a demand. Raises ConfigError, or TraceError on a workload that is none."""
+    return question_of(
+        demand.workload, demand.slo, demand.profile, lengths=lengths, nodes=nodes, prices=prices
     )
 
 

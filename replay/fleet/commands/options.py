@@ -23,8 +23,7 @@ ArrivalOption = Annotated[
     Literal["poisson", "constant", "gamma", "weibull", "trace"] | None,
     typer.Option(
         help="How requests arrive; --burstiness alone means gamma. trace: with the trace's gaps, scaled to --rate "
-        "and repeated in order. The formulas use only the variance of the gaps. Default: poisson.",
-        show_default=False,
+        "and repeated in order. The formulas use only the variance of the gaps. Default: poisson."
     ),
 ]
 BurstinessOption = Annotated[
@@ -32,7 +31,6 @@ BurstinessOption = Annotated[
     typer.Option(
         metavar="B",
         help="Shape of gamma gaps, as in vtwin run: 1 is Poisson, below 1 is burstier, above 1 is more even.",
-        show_default=False,
     ),
 ]
 SloOption = Annotated[
@@ -57,12 +55,10 @@ ContextOption = Annotated[
         max=1 << 30,
         metavar="N",
         help="Longest request, tokens. Default: the workload's, as a power of two.",
-        show_default=False,
     ),
 ]
 OutputFracOption = Annotated[
-    float,
-    typer.Option(min=0.001, max=0.999, help="Share of a total length that is output, for a CDF.json."),
+    float, typer.Option(min=0.001, max=0.999, help="Share of a total length that is output, for a CDF.json.")
 ]
 SpillOption = Annotated[
     float,
@@ -74,8 +70,7 @@ SpillOption = Annotated[
     ),
 ]
 CapOption = Annotated[
-    float,
-    typer.Option(min=0.05, max=0.99, help="Formula only: largest share of the slots in use."),
+    float, typer.Option(min=0.05, max=0.99, help="Formula only: largest share of the slots in use.")
 ]
 AvailabilityOption = Annotated[
     float,
@@ -93,7 +88,6 @@ FailuresOption = Annotated[
         metavar="RATE:REPAIR,…|FILE",
         help="In place of --availability: failures per node and day and the time to repair one, by class "
         "(0.0065:4h,0.001:48h), or a YAML file with failures.",
-        show_default=False,
     ),
 ]
 MeasureOption = Annotated[
@@ -102,7 +96,6 @@ MeasureOption = Annotated[
         metavar="FROM:TO",
         help="Measure the requests that arrive in this time of each simulation (60s:300s, or 60s:). Default: from when "
         "the fleet is filled to when it begins to drain.",
-        show_default=False,
     ),
 ]
 NumRequestsOption = Annotated[
@@ -160,7 +153,6 @@ class SizeOptions:
             max=1 << 30,
             metavar="TOKENS",
             help="Two pools: requests up to this many tokens, and longer ones.",
-            show_default=False,
         ),
     ] = None
     lengths: LengthOptions
@@ -181,10 +173,7 @@ class SizeOptions:
     arrivals: ArrivalOptions
     seed: SeedOption = 1
     report: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE.html", help="Also write a page: cost over load, sensitivity.", show_default=False
-        ),
+        Path | None, typer.Option(metavar="FILE.html", help="Also write a page: cost over load, sensitivity.")
     ] = None
     as_json: JsonOption = False
 
@@ -195,25 +184,13 @@ class ProfileOptions:
 
     source: Annotated[
         str | None,
-        typer.Option(
-            "--from",
-            metavar="TWIN.yaml|NAME",
-            help="A twin, or a profile of the table.",
-            show_default=False,
-        ),
+        typer.Option("--from", metavar="TWIN.yaml|NAME", help="A twin, or a profile of the table."),
     ] = None
     model: Annotated[
         str | None,
-        typer.Option(
-            metavar="MODEL|CONFIG.json",
-            help="Compute it: a model that ships, or its config.json.",
-            show_default=False,
-        ),
+        typer.Option(metavar="MODEL|CONFIG.json", help="Compute it: a model that ships, or its config.json."),
     ] = None
-    gpu: Annotated[
-        str | None,
-        typer.Option(metavar="NAME", help="With --model: a GPU of the table.", show_default=False),
-    ] = None
+    gpu: Annotated[str | None, typer.Option(metavar="NAME", help="With --model: a GPU of the table.")] = None
     tp: Annotated[int, typer.Option(min=1, metavar="N", help="With --model: GPUs that share each layer.")] = 1
     workload: Annotated[
         Path | None,
@@ -309,7 +286,6 @@ class DisaggOptions:
             max=1 << 30,
             metavar="N",
             help="Simulation only: KV of one token in all layers. Default: the model's.",
-            show_default=False,
         ),
     ] = None
     verify: Annotated[
@@ -351,12 +327,7 @@ class FlexOptions:
     demand: DemandOptions
     engines: Annotated[
         int | None,
-        typer.Option(
-            min=1,
-            max=1_000_000,
-            help="Engines of the fleet. Default: as many as it needs.",
-            show_default=False,
-        ),
+        typer.Option(min=1, max=1_000_000, help="Engines of the fleet. Default: as many as it needs."),
     ] = None
     lengths: LengthOptions
     utilization_cap: CapOption = 0.85
@@ -403,8 +374,7 @@ class ReserveOptions:
     num_requests: NumRequestsOption = 20_000
     seed: SeedOption = 1
     report: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE.html", help="Also write a page with the day.", show_default=False),
+        Path | None, typer.Option(metavar="FILE.html", help="Also write a page with the day.")
     ] = None
     as_json: JsonOption = False
 
@@ -430,7 +400,6 @@ class PoolsOptions:
             metavar="NAME",
             help="length, spillover, compress, least-loaded, random, model or semantic. Default: the file's, else "
             "length.",
-            show_default=False,
         ),
     ] = None
     labels: Annotated[
@@ -438,7 +407,6 @@ class PoolsOptions:
         typer.Option(
             metavar="FILE.csv",
             help="For semantic: request_id and label of each request, as your classifier says.",
-            show_default=False,
         ),
     ] = None
     spill: SpillOption = SPILL_PER_ENGINE
@@ -458,9 +426,6 @@ class PoolsOptions:
     arrivals: ArrivalOptions
     seed: Annotated[int, typer.Option(min=0, help="Seed for arrivals, lengths and drawn labels.")] = 1
     report: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE.html", help="Also write a page: cost over load, sensitivity.", show_default=False
-        ),
+        Path | None, typer.Option(metavar="FILE.html", help="Also write a page: cost over load, sensitivity.")
     ] = None
     as_json: JsonOption = False

@@ -11,6 +11,7 @@ from replay.fleet.commands.asking import (
     asked_of,
     check_of,
     compile_once,
+    demanded,
     infeasible,
     misfit_notes,
     numbers_of,
@@ -43,14 +44,7 @@ def split(asked: SplitOptions) -> None:
     from replay.fleet.questions import split_document, split_lines, splits_of
 
     demand = asked.demand
-    question = question_of(
-        demand.workload,
-        demand.slo,
-        demand.profile,
-        lengths=asked.lengths,
-        nodes=asked.nodes,
-        prices=asked.prices,
-    )
+    question = demanded(demand, asked.lengths, asked.nodes, asked.prices)
     with infeasible():
         found = splits_of(
             question.sources,
@@ -95,7 +89,7 @@ def routers(asked: RouterOptions) -> None:
 def _with_all_up(demand: DemandOptions, lengths: LengthOptions, utilization_cap: float) -> Question:
     """Return what is sized where no node fails."""
     nodes = NodeOptions(utilization_cap=utilization_cap)
-    return question_of(demand.workload, demand.slo, demand.profile, lengths=lengths, nodes=nodes)
+    return demanded(demand, lengths, nodes)
 
 
 @with_code_option
@@ -124,14 +118,7 @@ def _disaggregated(asked: DisaggOptions) -> tuple[DisaggPlan, list[str]]:
     from sim.fleet.disaggregated import Transfer
 
     demand = asked.demand
-    question = question_of(
-        demand.workload,
-        demand.slo,
-        demand.profile,
-        lengths=asked.lengths,
-        nodes=asked.nodes,
-        prices=asked.prices,
-    )
+    question = demanded(demand, asked.lengths, asked.nodes, asked.prices)
     sources = question.sources
     lengths, runs, arrivals = simulated_of(question.lengths, asked.arrivals, num_requests=asked.num_requests)
     known = asked.kv_bytes_per_token

@@ -10,9 +10,9 @@ import typer
 
 from replay.fleet.commands.asking import (
     compile_once,
+    demanded,
     infeasible,
     misfit_notes,
-    question_of,
     simulated_of,
     sources_of,
     workload_of,
@@ -44,14 +44,7 @@ def size(asked: SizeOptions) -> None:
 
     check_place(asked.report, option="--report")
     demand = asked.demand
-    question = question_of(
-        demand.workload,
-        demand.slo,
-        demand.profile,
-        lengths=asked.lengths,
-        nodes=asked.nodes,
-        prices=asked.prices,
-    )
+    question = demanded(demand, asked.lengths, asked.nodes, asked.prices)
     sources, longest = question.sources, question.context
     lengths, runs, arrivals = simulated_of(question.lengths, asked.arrivals, num_requests=asked.num_requests)
     check = SizeCheck(smallest=asked.smallest, asked=runs, seed=asked.seed) if asked.verify else None

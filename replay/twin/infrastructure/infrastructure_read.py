@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from sim.cluster import Autoscaler, Failures, NodePool, Retries, Startup
 
 Entry = TypeVar("Entry")
+Made = TypeVar("Made")
 
 
 def read_startup(section: Section) -> Startup | None:
@@ -26,12 +27,7 @@ def read_autoscaler(section: Section) -> Autoscaler | None:
     """Return how many instances there shall be, None where their number is fixed."""
     from sim.cluster import Autoscaler, Size
 
-    part = section.section("autoscaler")
-    if part is None:
-        return None
-    part.refuse_unknown(names_under("cluster.autoscaler"))
-    sizes = _read_list(part, "schedule", Size, required=("at_us", "instances"))
-    return translated(lambda: Autoscaler(**{**plain_section(part), "schedule": sizes}), part)
+    return _with_schedule(section, "autoscaler", Autoscaler, Size, required=("at_us", "instances"))
 
 
 def read_node_pools(section: Section) -> tuple[NodePool, ...]:
@@ -45,12 +41,24 @@ def read_failures(section: Section) -> Failures | None:
     """Return when instances fail, None where none does."""
     from sim.cluster import Failure, Failures
 
-    part = section.section("failures")
+    return _with_schedule(section, "failures", Failures, Failure, required=("at_us", "instance"))
+
+
+def _with_schedule(
+    section: Section,
+    name: str,
+    whole: Callable[..., Made],
+    entry: Callable[..., object],
+    *,
+    required: tuple[str, ...],
+) -> Made | None:
+    """Return what a section of ``cluster`` with a schedule says, None where there is none."""
+    part = section.section(name)
     if part is None:
         return None
-    part.refuse_unknown(names_under("cluster.failures"))
-    planned = _read_list(part, "schedule", Failure, required=("at_us", "instance"))
-    return translated(lambda: Failures(**{**plain_section(part), "schedule": planned}), part)
+    part.refuse_unknown(names_under(f"cluster.{name}"))
+    schedule = _read_list(part, "schedule", entry, required=required)
+    return translated(lambda: whole(**{**plain_section(part), "schedule": schedule}), part)
 
 
 def read_retries(section: Section) -> Retries | None:

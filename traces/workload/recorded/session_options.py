@@ -28,22 +28,14 @@ class SessionOptions:
             min=1,
             metavar="N",
             help="So many sessions at once: the next one starts when all of a session is answered.",
-            show_default=False,
         ),
     ] = None
     session_rate: Annotated[
-        float | None,
-        typer.Option(
-            metavar="R",
-            help="Sessions started per second, at random by the seed.",
-            show_default=False,
-        ),
+        float | None, typer.Option(metavar="R", help="Sessions started per second, at random by the seed.")
     ] = None
     think_time_scale: Annotated[
         float | None,
-        typer.Option(
-            metavar="X", help="Multiply the pauses between rounds by this: 0 leaves none.", show_default=False
-        ),
+        typer.Option(metavar="X", help="Multiply the pauses between rounds by this: 0 leaves none."),
     ] = None
     max_think_time: Annotated[
         float | None,
@@ -51,7 +43,6 @@ class SessionOptions:
             metavar="S",
             parser=parse_seconds,
             help="Cut pauses between rounds to this (60s, 5m), scaled ones, too.",
-            show_default=False,
         ),
     ] = None
 

@@ -39,6 +39,7 @@ class Store:
     capacity: int
     ready_us: dict[object, int] = field(default_factory=dict)
     busy_us: dict[object, int] = field(default_factory=lambda: defaultdict(int))
+    held_us: dict[object, int] = field(default_factory=lambda: defaultdict(int))
 
     def run(self, keys: list[object], now_us: int) -> int:
         """Return how many leading contents are there."""
@@ -76,6 +77,8 @@ class Instance:
     offered: dict[int, int] = field(default_factory=lambda: defaultdict(int))
     loaded: dict[int, int] = field(default_factory=dict)
     departed: list[int] = field(default_factory=list)
+    loading: list[list[object]] = field(default_factory=list)
+    loads_free_us: int = 0
 
 
 def keys_of(requests: Requests, request: int) -> list[object]:
@@ -104,10 +107,24 @@ def check_loads(store: Store, instance: Instance, step: Step, requests: Requests
         instance.loaded[request] = instance.offered[request] = first + num
         num_loaded += num
         store.busy_us.update(dict.fromkeys(keys[first : first + num], NEVER))
+        instance.loading.append(keys[first : first + num])
     for request, computed in step.hits:
         if request not in instance.loaded:
             assert store.run(keys_of(requests, request)[computed // SIZE :], step.t) == 0, (step, request)
     return num_loaded
+
+
+def note_load_ends(store: Store, instance: Instance, step: Step, config: EngineConfig) -> None:
+    """Note until when what a step loads cannot go: an async engine's loads come behind the step."""
+    begins_us = step.exec_end if step.exec_end is not None else step.exec
+    for keys in instance.loading:
+        assert begins_us is not None
+        instance.loads_free_us = max(begins_us, instance.loads_free_us) + round(
+            config.kv_load_us_per_block * len(keys)
+        )
+        for key in keys:
+            store.held_us[key] = store.busy_us[key] = max(store.held_us[key], instance.loads_free_us)
+    instance.loading = []
 
 
 def check_stores(store: Store, instance: Instance, step: Step, requests: Requests) -> int:
@@ -148,8 +165,7 @@ def follow(steps: list[tuple[int, Step]], requests: Requests, config: EngineConf
         hand_over(store, instance, step, config)
         num_loaded += check_loads(store, instance, step, requests)
         num_stored += check_stores(store, instance, step, requests)
-        if config.kv_load_us_per_block == 0:  # handed over once the step is scheduled, and done
-            store.busy_us.clear()
+        note_load_ends(store, instance, step, config)
         ended.append((step.t_end, number, step.finished))
         if step.sched and step.exec_end is not None:
             instance.device_us = step.exec_end

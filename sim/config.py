@@ -23,7 +23,7 @@ PriorityScoring = Literal["constant", "slo-based", "inverted-slo"]
 Frontend = Literal["openai", "none"]
 Compatibility = Literal["vllm", "blis"]
 
-KVOffloading = Literal["native", "blis"]
+KVOffloading = Literal["native", "shared", "blis"]
 
 Batching = Literal["vllm", "orca", "sarathi", "static"]
 
@@ -264,8 +264,13 @@ class EngineConfig:
 
     @property
     def has_native_offloading(self) -> bool:
-        """Whether blocks are stored in host memory as vLLM does it."""
-        return self.kv_offloading == "native" and self.has_cpu_tier
+        """Whether blocks are stored beside the GPU as vLLM does it: in host memory, or a store of several instances."""
+        return self.kv_offloading != "blis" and self.has_cpu_tier
+
+    @property
+    def has_shared_store(self) -> bool:
+        """Whether that is a store of all instances together."""
+        return self.kv_offloading == "shared" and self.has_cpu_tier
 
 
 def _check_types(config: EngineConfig) -> None:
@@ -381,11 +386,16 @@ def _check_offloading(config: EngineConfig) -> None:
         value = getattr(config, name)
         if not isinstance(value, int | float) or not 0 <= value <= MOST_BLOCK_US:
             raise InvalidConfig(f"{name}: got {value!r}, expected a number in [0, {MOST_BLOCK_US:,}] µs")
-    if config.kv_offloading != "native" or config.num_cpu_blocks == 0:
+    if config.kv_offloading == "blis" or config.num_cpu_blocks == 0:
         return
+    if config.kv_offloading == "shared" and config.kv_store_threshold > 1:
+        raise InvalidConfig(
+            f"kv_store_threshold: got {config.kv_store_threshold} with kv_offloading shared, expected 0: offers are "
+            "not counted across instances"
+        )
     if not has_native_offloading(config.vllm_version):
         raise InvalidConfig(
-            f"kv_offloading: got native with vllm_version {config.vllm_version}, expected blis: "
+            f"kv_offloading: got {config.kv_offloading} with vllm_version {config.vllm_version}, expected blis: "
             "the rules of its offloading are not known"
         )
     found = in_the_way_of_offloading(lambda name: getattr(config, name))
@@ -396,7 +406,7 @@ def _check_offloading(config: EngineConfig) -> None:
             for each in (value, needed)
         )
         raise InvalidConfig(
-            f"kv_offloading: native cannot be combined with {name} {shown}, expected {expected}"
+            f"kv_offloading: {config.kv_offloading} cannot be combined with {name} {shown}, expected {expected}"
         )
 
 

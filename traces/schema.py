@@ -324,7 +324,8 @@ REQUEST_FIELDS: Final[tuple[Field, ...]] = (
     _text(
         "cached_from",
         "vtwin",
-        "Where these were found: on the GPU, in host memory, or both; empty where none were, or there is no such tier.",
+        "Where these were found: on the GPU, in host memory or a shared store (cpu), or both; empty where none were or "
+        "there is no such tier.",
         choices=("gpu", "cpu", "gpu+cpu"),
     ),
     _count(

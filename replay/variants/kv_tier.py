@@ -24,9 +24,12 @@ KEPT = 0.99
 
 def host_memory_gib(twin: TwinConfig) -> float | None:
     """Return the host memory that all instances have for KV, None where the size of a block is not known."""
+    pools = [pool for pool in twin.cluster.pools if pool.engine.has_cpu_tier]
     num_blocks = sum(
-        pool.instances * (pool.engine.num_cpu_blocks if pool.engine.has_cpu_tier else 0)
-        for pool in twin.cluster.pools
+        pool.instances * pool.engine.num_cpu_blocks for pool in pools if not pool.engine.has_shared_store
+    )
+    num_blocks += max(
+        (pool.engine.num_cpu_blocks for pool in pools if pool.engine.has_shared_store), default=0
     )
     if num_blocks == 0:
         return 0.0

@@ -153,6 +153,7 @@ class ClusterConfig:
         check_choice("compatibility", self.compatibility, Compatibility)
         check_integer("seed", self.seed, least=0)
         check_priorities(self.slo_priorities)
+        check_shared_store(self)
         if self.lockstep:
             check_lockstep(self)
         check_infrastructure(self)
@@ -199,6 +200,21 @@ def check_lockstep(config: ClusterConfig) -> None:
                 "lockstep: cannot be combined with pipeline stages, compatibility blis, another batching than vLLM's, "
                 "native KV offloading or prefill and decode pools, expected false"
             )
+
+
+def check_shared_store(config: ClusterConfig) -> None:
+    """Raise InvalidConfig where instances would have unlike stores, or come and go."""
+    sizes = {pool.engine.num_cpu_blocks for pool in config.pools if pool.engine.has_shared_store}
+    if len(sizes) > 1:
+        shown = ", ".join(f"{size:,}" for size in sorted(sizes))
+        raise InvalidConfig(
+            f"kv_offloading: got shared with num_cpu_blocks {shown}, expected one store of one size"
+        )
+    if sizes and config.changes:
+        raise InvalidConfig(
+            "kv_offloading: got shared with autoscaler or failures, expected native: what an instance leaves half "
+            "stored is not simulated"
+        )
 
 
 def check_infrastructure(config: ClusterConfig) -> None:

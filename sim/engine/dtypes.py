@@ -156,6 +156,23 @@ CHUNK = np.dtype(
 )
 """A block's worth of host memory of native offloading; row 0 is the head of the ring."""
 
+STORE_BLOCK = np.dtype(
+    [
+        ("next", np.uint32),  # in the order of last use, as a chunk's
+        ("previous", np.uint32),
+        ("key", np.int64),  # of the hash table, NEVER: nobody can ask for it
+        ("ready_us", np.int64),  # from when on it is found; NEVER: its transfer has not been handed over
+        ("busy_us", np.int64),  # until when transfers need it that were handed over
+        ("num_pins", np.int64),  # transfers that need it and were not
+        ("offer", np.int64),  # the last one that named it
+    ],
+    align=True,
+)
+"""A block of a store that instances share (``kv_offload/shared_store.py``); row 0 is the head of the ring."""
+
+KV_STORE = np.dtype([("num_blocks", np.int64), ("num_offers", np.int64)], align=True)
+"""How many of its blocks were ever filled, and how often anything was offered to it."""
+
 FENCE = np.dtype([("first_chunk", np.uint32), ("step", np.int64)], align=True)
 """Of a block of the GPU: chunks that are being stored from it for requests that are gone; the last step that gave it to
 anybody."""
@@ -326,6 +343,7 @@ SETTINGS = np.dtype(
         ("pauses_at_completions", np.int64),  # `run` returns as soon as the log of completions holds any
         ("has_loads", np.int64),  # of any kind: a request may hold blocks and not run
         ("has_kv_offloading", np.int64),  # these two: sim/engine/kv_offload
+        ("has_shared_store", np.int64),
         ("kv_store_threshold", np.int64),
         ("has_kv_transfers", np.int64),  # from here on: sim/engine/kv_transfer
         ("is_kv_producer", np.int64),
@@ -507,6 +525,9 @@ KV_OFFLOAD = np.dtype(
         ("num_jobs", np.int64),  # rows of ``State.kv_jobs`` ever used
         ("first_free_job", np.int64),
         ("num_departed", np.int64),
+        ("first_free_piece", np.int64),  # these three: of a shared store
+        ("num_pieces", np.int64),  # rows of ``State.chunks`` in use
+        ("num_wanted", np.int64),  # of the offer in hand
         ("first_new", np.int64),  # from here on: of the step in hand
         ("last_new", np.int64),
         ("num_new_loads", np.int64),

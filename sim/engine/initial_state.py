@@ -191,7 +191,9 @@ def first_state(
         hashes=st.records(num_rows, dt.HASH),
         cache_log=np.zeros(0, np.int32),
         cpu_slots=_new_cpu_slots(config.num_cpu_blocks if config.has_blis_tier else 0),
-        cpu_slot_of_key=np.zeros(num_hashes + 1 if has_tier else 0, np.uint32),
+        cpu_slot_of_key=np.zeros(
+            num_hashes + 1 if has_tier and not config.has_shared_store else 0, np.uint32
+        ),
         hit_blocks=np.zeros(width, np.uint32),
         kv_cache_groups=groups,
         group_rows=st.records(seats * len(groups), dt.GROUP_ROW).reshape(seats, len(groups)),
@@ -229,13 +231,32 @@ def first_state(
         kv_events=st.records(0, dt.KV_EVENT),
         deferred_frees=deferred_frees(num_batches * seats, exists=bool(settings.defers_block_frees[0])),
         **_host_memory(config, num_blocks=num_blocks, width=width, num_rows=num_rows),
+        **new_store(config, num_contents=num_hashes),
     )
+
+
+def new_store(config: EngineConfig, *, num_contents: int) -> dict[str, Any]:
+    """Return the arrays of a store that instances share, all empty; without rows where there is none."""
+    is_on = config.has_shared_store
+    return {
+        "store_blocks": st.records(config.num_cpu_blocks + 1 if is_on else 0, dt.STORE_BLOCK),
+        "store_slots": np.zeros(num_contents if is_on else 0, np.uint32),
+        "kv_store": st.records(1 if is_on else 0, dt.KV_STORE),
+    }
+
+
+MOST_MOVED = 4
+"""Blocks on their way to a shared store, for each of the GPU's: one, and those whose end nobody knows yet."""
 
 
 def _host_memory(config: EngineConfig, *, num_blocks: int, width: int, num_rows: int) -> dict[str, Any]:
     """Return the arrays of native offloading, without rows where there is none."""
     is_on = config.has_native_offloading
     num_chunks = config.num_cpu_blocks + 1 if is_on else 0
+    num_jobs = num_chunks
+    if config.has_shared_store:  # rows of blocks under way; a load has none
+        num_chunks = MOST_MOVED * num_blocks + 1
+        num_jobs = num_chunks + num_blocks
     links = st.records(2 if is_on else 0, dt.KV_LINK)
     if is_on:
         costs = (config.kv_load_us_per_block, config.kv_store_us_per_block)
@@ -245,7 +266,7 @@ def _host_memory(config: EngineConfig, *, num_blocks: int, width: int, num_rows:
         "chunks": st.records(num_chunks, dt.CHUNK),
         "fences": st.records(num_blocks if is_on else 0, dt.FENCE),
         "kv_links": links,
-        "kv_jobs": st.records(num_chunks, dt.KV_JOB),
+        "kv_jobs": st.records(num_jobs, dt.KV_JOB),
         "departed": st.records(config.max_num_seqs if is_on else 0, dt.DEPARTED),
         "counted": st.records(num_rows + 1 if counts else 0, dt.COUNTED),
         "seen_keys": np.zeros(num_rows if is_on else 0, np.int64),
@@ -288,6 +309,7 @@ def _settings(config: EngineConfig, latency: LatencyModel, *, record: Record) ->
         settings["has_kv_offloading"] = settings["has_loads"] = 1
         settings["defers_block_frees"] = config.max_concurrent_batches > 1
         settings["kv_store_threshold"] = config.kv_store_threshold
+        settings["has_shared_store"] = config.has_shared_store
     elif config.has_blis_tier:
         _set_cpu_tier(settings, config)
     if config.compatibility == "blis":

@@ -105,6 +105,11 @@ class State(NamedTuple):
         np.int64
     ]  # per row of hashes, of a request's own block by block: key + 1 of what it used, -(key + 1) of what it offers
     offered: NDArray[np.int64]  # scratch: the keys of an offer
+    store_blocks: (
+        Records  # STORE_BLOCK[num_cpu_blocks + 1]; these three: of all that share a store, else empty
+    )
+    store_slots: NDArray[np.uint32]  # per content: where the store has it, 0 nowhere
+    kv_store: Records  # KV_STORE[1]
 
 
 SharedBy = Literal["fleet", "side", "pool", "engine"]

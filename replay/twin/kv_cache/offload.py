@@ -90,7 +90,7 @@ def _sized(
             f"{shape.name}: {per_block / GIB:.3g} GiB ({root.file})"
         )
     rate = hardware.kv_offload_gb_per_s or ASSUMED_GB_PER_S
-    if engine.kv_offloading == "native":
+    if engine.kv_offloading != "blis":
         block_us = round(per_token * engine.block_size / (rate * 1e3), 6)
         offloading = replace(
             engine, num_cpu_blocks=blocks, kv_load_us_per_block=block_us, kv_store_us_per_block=block_us
@@ -111,7 +111,9 @@ def _notes(hardware: Hardware, engine: EngineConfig, *, blocks: int, rate: float
     """Return how large the second tier is, whose rules it has, and whether anything goes there."""
     how = "" if hardware.kv_offload_gb_per_s else " (assumed: kv_offload_gb_per_s)"
     obstacle = _obstacle(engine)
-    if engine.kv_offloading == "native":
+    if engine.kv_offloading == "shared":
+        rule = "one store of all instances; blocks of prompts are copied there once they are computed"
+    elif engine.kv_offloading == "native":
         rule = "blocks of prompts are copied there once they are computed, as vLLM does it"
     elif obstacle:
         rule = (

@@ -329,6 +329,11 @@ def check_can_be_live(config: ClusterConfig) -> None:
         raise InvalidConfig(
             "retries: got them for clients that are real, expected none: a client that wants to tries again itself"
         )
+    if any(pool.engine.has_shared_store for pool in config.pools):
+        raise InvalidConfig(
+            "kv_offloading: got shared for clients that are real, expected native: a store is only simulated with "
+            "contents that are known beforehand"
+        )
     if config.lockstep:
         raise InvalidConfig(
             "lockstep: got true for clients that are real, expected false: ranks in step are only simulated with "

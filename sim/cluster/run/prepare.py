@@ -275,6 +275,7 @@ def engine_states(
                 deadlines=np.zeros(len(deadline_us), np.int64),
                 heap=longer(state.heap, 64),
                 skipped=skipped,
+                **store_of(states, state),
             )
             limits = None if pool.role != "shared" else length_limits(requests, pool.engine)
             if limits is not None:
@@ -297,6 +298,14 @@ def engine_states(
             state.engine.settings["pauses_at_completions"] = pauses
             states.append(state)
     return states
+
+
+def store_of(states: list[State], state: State) -> dict[str, Records]:
+    """Return the store that an engine shares with those before it; its own where it is the first."""
+    if len(state.kv_store) == 0:
+        return {}
+    owner = next((each for each in states if len(each.kv_store)), state)
+    return {name: getattr(owner, name) for name in ("store_blocks", "store_slots", "kv_store")}
 
 
 def passes_over(engine: EngineConfig) -> bool:
@@ -381,7 +390,7 @@ def loop_of(config: ClusterConfig, work: ClusterWork, *, records_decisions: bool
     loop["has_deadlines"] = len(deadlines_of(work.requests)) > 0
     loop["is_coupled"] = (
         flow is not None or work.clients is not None or config.moves_kv or config.retries is not None
-    )
+    ) or any(pool.engine.has_shared_store for pool in config.pools)
     loop["num_requests"] = len(work.requests) // num_attempts(config)
     set_retries(loop, config)
     if config.disaggregation is not None:

@@ -50,7 +50,10 @@ LOOP = np.dtype(
         ("has_queue", np.int64),
         ("evicts", np.int64),
         ("has_own_policy", np.int64),
-        ("is_coupled", np.int64),  # a completion may cause an arrival or a hand-over: engines keep step
+        (
+            "is_coupled",
+            np.int64,
+        ),  # a completion may cause an arrival or a hand-over, or a store is shared: they keep step
         ("looks_at_all", np.int64),  # a routing decision looks at every candidate, two of them, or
         ("looks_at_two", np.int64),  # none
         ("admission_looks", np.int64),

@@ -13,6 +13,7 @@ v1/kv_offload/cpu/gpu_worker.py:transfer_async, v1/worker/gpu/kv_connector.py:po
 from __future__ import annotations
 
 from sim.engine.dtypes import LOAD, NEVER, STORE
+from sim.engine.kv_offload.shared_store import note_load_end, note_store_end
 from sim.engine.state import State
 from sim.engine.step_duration import half_even
 from sim.engine.waiting import earlier
@@ -70,6 +71,11 @@ def start(s: State, direction: int, job: int, now_us: int) -> None:
     j.end_us = max(now_us, link.free_us) + half_even(link.block_cost * j.num_blocks)
     link.free_us = j.end_us
     link.last_handed_over = job
+    if s.engine[0].settings.has_shared_store:
+        if direction == STORE:
+            note_store_end(s, j.first_chunk, j.end_us)
+        else:
+            note_load_end(s, j.request, j.num_blocks, j.end_us)
 
 
 @phase

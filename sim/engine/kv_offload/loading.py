@@ -13,6 +13,7 @@ from sim.engine.kv_cache.allocate_slots import append_new_block
 from sim.engine.kv_cache.blocks import free_blocks, touch
 from sim.engine.kv_cache.prefix_cache import cdiv, give_private_keys, hash_of_block
 from sim.engine.kv_offload.links import drop_job, new_job, put_on_link, take_ended
+from sim.engine.kv_offload.shared_store import pin_for_load
 from sim.engine.kv_offload.tier import WAITS, num_blocks_on_cpu
 from sim.engine.kv_transfer.remote_kvs import blocks_reserved, hold, promote
 from sim.engine.state import State
@@ -44,6 +45,10 @@ def has_room_for(s: State, request: int, num_evictable: int, num_blocks: int) ->
 def order_load(s: State, request: int, first: int, num: int) -> None:
     """Order the transfer of ``num`` of a request's blocks from ``first`` on."""
     kv, head, last = s.engine[0].kv_offload, 0, 0
+    if s.engine[0].settings.has_shared_store:
+        pin_for_load(s, request, first, num)
+        put_on_link(s, LOAD, new_job(s, LOAD, request, num, 0))
+        return
     for i in range(first, first + num):
         chunk = s.cpu_slot_of_key[hash_of_block(s, request, i)]
         c = s.chunks[chunk]

@@ -23,6 +23,7 @@ from sim.engine.kv_offload.links import (
     written_us,
 )
 from sim.engine.kv_offload.loading import note_loaded, report_loads
+from sim.engine.kv_offload.shared_store import free_piece
 from sim.engine.kv_offload.tier import REFUSED, offer, use_in_reverse
 from sim.engine.state import State
 from sim.jit.compile import part, phase
@@ -271,10 +272,14 @@ def report_transfers(s: State, batch: int, now_us: int) -> None:
         j = s.kv_jobs[job]
         chunk = j.first_chunk
         while chunk != 0:
-            s.chunks[chunk].ref_cnt = 0
-            kv.num_evictable += 1
+            after = s.chunks[chunk].next_of_job
             end_fence(s, chunk)
-            chunk = s.chunks[chunk].next_of_job
+            if s.engine[0].settings.has_shared_store:
+                free_piece(s, chunk)
+            else:
+                s.chunks[chunk].ref_cnt = 0
+                kv.num_evictable += 1
+            chunk = after
         if not j.is_departed:
             s.transfers[j.request].num_stores -= 1
         drop_job(s, job)

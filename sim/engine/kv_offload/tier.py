@@ -11,6 +11,7 @@ from __future__ import annotations
 from sim.engine.dtypes import NEVER, STORE
 from sim.engine.kv_cache.prefix_cache import hash_of_block
 from sim.engine.kv_offload.links import new_job
+from sim.engine.kv_offload.shared_store import NO_ROOM, num_blocks_in_store, offer_to_store
 from sim.engine.state import State
 from sim.jit.compile import part, phase
 
@@ -47,6 +48,8 @@ def unlink_chunk(s: State, chunk: int) -> None:
 @phase
 def use_in_reverse(s: State, private_start: int, num_blocks: int) -> None:
     """Mark the contents that a request used as used last, its first block after all others."""
+    if s.engine[0].settings.has_shared_store:
+        return
     for i in range(num_blocks - 1, -1, -1):
         key = s.seen_keys[private_start + i] - 1
         if key >= 0 and s.cpu_slot_of_key[key] != 0:
@@ -63,6 +66,8 @@ def num_blocks_on_cpu(s: State, request: int, first: int) -> int:
 
     The last token may be among them: it is computed again.
     """
+    if s.engine[0].settings.has_shared_store:
+        return num_blocks_in_store(s, request, first)
     i, num = first, s.requests[request].num_tokens // s.engine[0].settings.block_size
     waits = False
     while i < num:
@@ -173,6 +178,27 @@ def take_chunks(s: State, first_block: int, slot: int, num: int) -> int:
     return first
 
 
+@part
+def note_job_of(s: State, job: int, first: int) -> None:
+    """Note with each chunk of a transfer which one it is part of."""
+    while first != 0:
+        s.chunks[first].job = job
+        first = s.chunks[first].next_of_job
+
+
+@phase
+def offer_shared(s: State, request: int, slot: int, first_block: int, num: int) -> int:
+    """Offer contents to the store that instances share; return the job, 0 or REFUSED as ``offer`` does."""
+    first = offer_to_store(s, slot, first_block, num)
+    if first == NO_ROOM:
+        return REFUSED
+    if first == 0:
+        return 0
+    job = new_job(s, STORE, request, s.engine[0].kv_offload.num_wanted, first)
+    note_job_of(s, job, first)
+    return job
+
+
 @phase
 def offer(s: State, request: int, private_start: int, slot: int, first_block: int, num: int) -> int:
     """Offer the contents ``offered`` of a request's blocks from ``first_block`` on for storing.
@@ -180,6 +206,8 @@ def offer(s: State, request: int, private_start: int, slot: int, first_block: in
     Return the job that stores those that the tier lacks, 0 where it lacks none, REFUSED where they have no room.
     """
     settings, kv = s.engine[0].settings, s.engine[0].kv_offload
+    if settings.has_shared_store:
+        return offer_shared(s, request, slot, first_block, num)
     if settings.kv_store_threshold >= 2:
         count_offer(s, num)
     kv.num_offers += 1
@@ -203,7 +231,5 @@ def offer(s: State, request: int, private_start: int, slot: int, first_block: in
         return REFUSED
     first = take_chunks(s, first_block, slot, num)
     job = new_job(s, STORE, request, num_wanted, first)
-    while first != 0:
-        s.chunks[first].job = job
-        first = s.chunks[first].next_of_job
+    note_job_of(s, job, first)
     return job

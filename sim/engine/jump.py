@@ -21,7 +21,7 @@ from sim.engine.optional.added_time import describe_running, with_time_added_in_
 from sim.engine.optional.batching import is_stopped_by_company, reserves_sequences, steps_until_one_ends
 from sim.engine.optional.blis import least_step_us
 from sim.engine.state import State
-from sim.engine.step_duration import blackbox_us, output_delay_us, take_step
+from sim.engine.step_time.step_duration import blackbox_us, output_delay_us, take_step
 from sim.engine.update import finish
 from sim.engine.waiting import drop_refused_before, next_queued_us, note_taken_in
 from sim.jit.compile import part, phase

@@ -7,7 +7,7 @@ from sim.engine.kv_cache.kv_cache_manager import allocate_slots, free, remember_
 from sim.engine.optional.blis import forget_outputs, loses_tie
 from sim.engine.optional.speculative import drop_drafts
 from sim.engine.state import State
-from sim.engine.step_sums import add_share
+from sim.engine.step_time.step_sums import add_share
 from sim.engine.waiting import prepend_request
 from sim.jit.compile import part, phase
 

@@ -17,8 +17,8 @@ from sim.engine.optional.blis import least_step_us, repeats_preempting_all
 from sim.engine.optional.pipeline_stages import first_stage_starts_us, launch_in_stages
 from sim.engine.schedule import schedule
 from sim.engine.state import State, engine_at
-from sim.engine.step_duration import take_step
-from sim.engine.step_sums import sums_of
+from sim.engine.step_time.step_duration import take_step
+from sim.engine.step_time.step_sums import sums_of
 from sim.engine.update import update_from_output
 from sim.engine.waiting import add_request, drop_refused, note_taken_in, take_first_pending
 from sim.engine.waking import has_requests, has_unfinished, has_work, hears_news, next_event_us

@@ -46,7 +46,7 @@ from sim.engine.optional.speculative import (
 )
 from sim.engine.preemption import end_preemption, preempt_until_it_fits
 from sim.engine.state import State
-from sim.engine.step_sums import add_share, clear_sums
+from sim.engine.step_time.step_sums import add_share, clear_sums
 from sim.engine.waiting import peek_request, put_skipped_back, remove_request
 from sim.jit.compile import part, phase
 

@@ -12,7 +12,7 @@ from sim.engine.log import log_completion, log_pause, log_span, log_token
 from sim.engine.optional.speculative import verify_drafts
 from sim.engine.preemption import end_preemption
 from sim.engine.state import State
-from sim.engine.step_duration import output_delay_us
+from sim.engine.step_time.step_duration import output_delay_us
 from sim.engine.waiting import drop_refused_before, release_held, remove_request
 from sim.jit.compile import part, phase
 

@@ -3,7 +3,7 @@
 A share of a step is one request's n tokens behind c that are computed already; it decodes, or it is a chunk of a
 prefill. The sums have the same names as scalars of one step (``StepSums``, in compiled code), as columns of many
 (``StepBatch``) and in the engine's record of a batch (``STEP_SUMS``). Compiled code cannot loop over a record's fields
-by name, so ``sim/engine/step_sums.py`` spells them once more to add, to clear and to read them.
+by name, so ``sim/engine/step_time/step_sums.py`` spells them once more to add, to clear and to read them.
 """
 
 from __future__ import annotations

@@ -76,7 +76,7 @@ class Extended(Blackbox):
         return EXTENDED if any(own) or self.tiles else BLACKBOX
 
     def engine_terms(self) -> NDArray[np.float64]:
-        """Return the coefficients in the order of ``sim.engine.step_duration``, then the tiles' factors by tokens."""
+        """Return the coefficients in the order of ``sim.engine.step_time.step_duration``, then the factors of tiles."""
         coefficients = np.array(
             [
                 float(self.beta0),

@@ -13,7 +13,7 @@ from sim.latency.batch import StepBatch
 from sim.latency.latency_model import BLACKBOX, EXTENDED, PROFILED, TABULATED, Int64s, LatencyModel
 
 EXTENDED_TIMES = slice(0, 7)
-"""Of Extended's terms those that are times: ``STEP`` to ``FLOOR`` in ``sim.engine.step_duration``."""
+"""Of Extended's terms those that are times: ``STEP`` to ``FLOOR`` in ``sim.engine.step_time.step_duration``."""
 TABLE_TIMES = (
     tabulated.PREFILL,
     tabulated.DECODE,

@@ -15,7 +15,7 @@ from __future__ import annotations
 from sim.engine.dtypes import LOAD, NEVER, STORE
 from sim.engine.kv_offload.shared_store import note_load_end, note_store_end
 from sim.engine.state import State
-from sim.engine.step_duration import half_even
+from sim.engine.step_time.step_duration import half_even
 from sim.engine.waiting import earlier
 from sim.jit.compile import part, phase
 

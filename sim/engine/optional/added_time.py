@@ -21,7 +21,7 @@ import numpy as np
 
 from sim.engine.dtypes import NEVER, SAMPLES
 from sim.engine.state import State
-from sim.engine.step_duration import lengthened_us
+from sim.engine.step_time.step_duration import lengthened_us
 from sim.engine.waiting import remove_request, skip_head
 from sim.jit.compile import part, phase
 from sim.latency.latency_model import EXTENDED

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from sim.engine.dtypes import SAMPLES
 from sim.engine.state import State
-from sim.engine.step_duration import stage_us
-from sim.engine.step_sums import sums_of
+from sim.engine.step_time.step_duration import stage_us
+from sim.engine.step_time.step_sums import sums_of
 from sim.engine.waiting import skip_head
 from sim.jit.compile import part, phase
 

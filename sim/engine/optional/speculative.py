@@ -13,7 +13,7 @@ import numpy as np
 
 from sim.engine.dtypes import IS_DECODE, IS_PADDED, SAMPLES
 from sim.engine.state import State
-from sim.engine.step_duration import uniform
+from sim.engine.step_time.step_duration import uniform
 from sim.jit.compile import part
 
 LONGEST_OUTPUT = 1 << 32

@@ -14,6 +14,7 @@ comes back less than 1,000 µs after it left counts as thrashing. Offloading tak
 from __future__ import annotations
 
 from sim.engine.dtypes import NEVER
+from sim.engine.ring import unlink
 from sim.engine.state import State
 from sim.jit.compile import part, phase
 
@@ -31,9 +32,8 @@ def move_slot(s: State, slot: int, after: int) -> None:
     """Put a slot behind ``after`` in the ring; 0, its head, means at the front."""
     if slot == after:  # the last one, which goes to the end: it is there
         return
+    unlink(s.cpu_slots, slot)
     c = s.cpu_slots[slot]
-    s.cpu_slots[c.previous].next = c.next
-    s.cpu_slots[c.next].previous = c.previous
     c.previous = after
     c.next = s.cpu_slots[after].next
     s.cpu_slots[c.next].previous = slot

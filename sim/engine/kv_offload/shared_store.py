@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from sim.engine.dtypes import NEVER
 from sim.engine.kv_cache.prefix_cache import hash_of_block
+from sim.engine.ring import append, unlink, use
 from sim.engine.state import State
 from sim.jit.compile import part, phase
 
@@ -35,30 +36,6 @@ def num_blocks_in_store(s: State, request: int, first: int) -> int:
     return i - first
 
 
-@part
-def unlink_store_block(s: State, slot: int) -> None:
-    """Take a block out of the ring."""
-    b = s.store_blocks[slot]
-    s.store_blocks[b.previous].next = b.next
-    s.store_blocks[b.next].previous = b.previous
-
-
-@part
-def append_store_block(s: State, slot: int) -> None:
-    """Put a block at the end of the ring: nothing was used later."""
-    b, head = s.store_blocks[slot], s.store_blocks[0]
-    b.previous, b.next = head.previous, 0
-    s.store_blocks[head.previous].next = slot
-    head.previous = slot
-
-
-@part
-def use(s: State, slot: int) -> None:
-    """Mark a block as used last."""
-    unlink_store_block(s, slot)
-    append_store_block(s, slot)
-
-
 # -- loads ----------------------------------------------------------------------------------------------------
 
 
@@ -68,7 +45,7 @@ def pin_for_load(s: State, request: int, first: int, num: int) -> None:
     for i in range(first + num - 1, first - 1, -1):
         slot = slot_of(s, hash_of_block(s, request, i))
         s.store_blocks[slot].num_pins += 1
-        use(s, slot)
+        use(s.store_blocks, slot)
 
 
 @phase
@@ -111,7 +88,7 @@ def take_slot(s: State, offer: int) -> int:
     slot = s.store_blocks[0].next
     while not is_free_to_go(s, slot, offer):
         slot = s.store_blocks[slot].next
-    unlink_store_block(s, slot)
+    unlink(s.store_blocks, slot)
     if s.store_blocks[slot].key != NEVER:
         s.store_slots[s.store_blocks[slot].key] = 0
     return slot
@@ -145,11 +122,11 @@ def put_wanted(s: State, slot: int, first_block: int, num: int) -> int:
     for i in range(num - 1, -1, -1):
         key = s.offered[i]
         if slot_of(s, key) != 0:
-            use(s, slot_of(s, key))
+            use(s.store_blocks, slot_of(s, key))
             continue
         is_findable = 0 <= key < len(s.store_slots)
         place = take_slot(s, offer)
-        append_store_block(s, place)
+        append(s.store_blocks, place)
         b = s.store_blocks[place]
         b.key, b.ready_us, b.busy_us, b.num_pins, b.offer = key if is_findable else NEVER, NEVER, 0, 1, offer
         if is_findable:

@@ -12,6 +12,7 @@ from sim.engine.dtypes import NEVER, STORE
 from sim.engine.kv_cache.prefix_cache import hash_of_block
 from sim.engine.kv_offload.links import new_job
 from sim.engine.kv_offload.shared_store import NO_ROOM, num_blocks_in_store, offer_to_store
+from sim.engine.ring import append, unlink, use
 from sim.engine.state import State
 from sim.jit.compile import part, phase
 
@@ -25,26 +26,6 @@ REFUSED = -1
 """In place of a job: there is no room for what is offered."""
 
 
-# -- the order of last use ------------------------------------------------------------------------------------
-
-
-@part
-def append_chunk(s: State, chunk: int) -> None:
-    """Put a chunk at the end of the ring: nothing was used later."""
-    c, head = s.chunks[chunk], s.chunks[0]
-    c.previous, c.next = head.previous, 0
-    s.chunks[head.previous].next = chunk
-    head.previous = chunk
-
-
-@part
-def unlink_chunk(s: State, chunk: int) -> None:
-    """Take a chunk out of the ring."""
-    c = s.chunks[chunk]
-    s.chunks[c.previous].next = c.next
-    s.chunks[c.next].previous = c.previous
-
-
 @phase
 def use_in_reverse(s: State, private_start: int, num_blocks: int) -> None:
     """Mark the contents that a request used as used last, its first block after all others."""
@@ -53,8 +34,7 @@ def use_in_reverse(s: State, private_start: int, num_blocks: int) -> None:
     for i in range(num_blocks - 1, -1, -1):
         key = s.seen_keys[private_start + i] - 1
         if key >= 0 and s.cpu_slot_of_key[key] != 0:
-            unlink_chunk(s, s.cpu_slot_of_key[key])
-            append_chunk(s, s.cpu_slot_of_key[key])
+            use(s.chunks, s.cpu_slot_of_key[key])
 
 
 # -- lookup ---------------------------------------------------------------------------------------------------
@@ -82,23 +62,6 @@ def num_blocks_on_cpu(s: State, request: int, first: int) -> int:
 # -- offers ---------------------------------------------------------------------------------------------------
 
 
-@part
-def move_to_end(s: State, key: int) -> None:
-    """Put a content behind all others whose offers are counted."""
-    c, head = s.counted[key + 1], s.counted[0]
-    c.previous, c.next = head.previous, 0
-    s.counted[head.previous].next = key + 1
-    head.previous = key + 1
-
-
-@part
-def unlink_counted(s: State, row: int) -> None:
-    """Take a content out of those whose offers are counted."""
-    c = s.counted[row]
-    s.counted[c.previous].next = c.next
-    s.counted[c.next].previous = c.previous
-
-
 @phase
 def count_offer(s: State, num: int) -> None:
     """Count the offer of ``num`` contents; none of them goes for another."""
@@ -109,8 +72,7 @@ def count_offer(s: State, num: int) -> None:
         if c.num_offers > 0:
             c.num_offers += 1
             num_protected += 1
-            unlink_counted(s, s.offered[i] + 1)
-            move_to_end(s, s.offered[i])
+            use(s.counted, s.offered[i] + 1)
     num_others = kv.num_counted - num_protected
     for i in range(num):
         c = s.counted[s.offered[i] + 1]
@@ -120,13 +82,13 @@ def count_offer(s: State, num: int) -> None:
             if num_others == 0:
                 continue
             oldest = s.counted[0].next
-            unlink_counted(s, oldest)
+            unlink(s.counted, oldest)
             s.counted[oldest].num_offers = 0
             kv.num_counted -= 1
             num_others -= 1
         c.num_offers = 1
         kv.num_counted += 1
-        move_to_end(s, s.offered[i])
+        append(s.counted, s.offered[i] + 1)
 
 
 @part
@@ -162,11 +124,11 @@ def take_chunks(s: State, first_block: int, slot: int, num: int) -> int:
         else:
             chunk = first_evictable(s, next_evicted)
             next_evicted = s.chunks[chunk].next
-            unlink_chunk(s, chunk)
+            unlink(s.chunks, chunk)
             s.cpu_slot_of_key[s.chunks[chunk].key] = 0
             kv.num_evictable -= 1
         s.cpu_slot_of_key[key] = chunk
-        append_chunk(s, chunk)
+        append(s.chunks, chunk)
         c = s.chunks[chunk]
         c.key, c.ref_cnt, c.block = key, NEVER, s.block_table[slot, first_block + i]
         c.next_of_job = 0

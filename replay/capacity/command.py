@@ -11,7 +11,7 @@ from replay.capacity.text import capacity_document, column_facts, lines
 from replay.progress import working
 from replay.search.workload_draws import lengths_text
 from replay.variants.no_answer import mark_unanswered, unanswered_facts, unanswered_lines
-from replay.variants.simulated import Variant
+from replay.variants.variant import Variant
 from traces import RunLimit, terminal_width, tool_version
 from traces.facts import columns_of, say_answer, side_by_side
 from traces.strict.tell import tell, tell_note

@@ -17,7 +17,8 @@ from replay.trace.measured_window import parse_measured
 from replay.twin.keys.overlay import Setting
 from replay.twin.twin_config import TwinConfig, load_config
 from replay.twins import check_starts
-from replay.variants.simulated import Variant, document, simulate_variant
+from replay.variants.simulated import document
+from replay.variants.variant import Variant, simulate_variant
 from traces import ConfigError, Trace, VtwinError, parse_slo
 from traces.strict.option_table import with_option_tables
 from traces.workload import WorkloadOptions, check_options, trace_from_options

@@ -14,13 +14,8 @@ from replay.progress import working
 from replay.ready import prepare_engine
 from replay.simulation_command import SimulationOptions, with_origin
 from replay.twin.keys.overlay import Setting
-from replay.variants.simulated import (
-    Variant,
-    VariantResult,
-    document,
-    simulate_variant,
-    table,
-)
+from replay.variants.simulated import document, table
+from replay.variants.variant import Variant, VariantResult, simulate_variant
 from traces import terminal_width
 from traces.facts import say_json
 from traces.strict.secrets import redact_command

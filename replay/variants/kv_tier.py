@@ -12,7 +12,7 @@ from traces import shown_time
 if TYPE_CHECKING:
     from replay.trace.simulation_summary import SimulationSummary
     from replay.twin.twin_config import TwinConfig
-    from replay.variants.simulated import VariantResult
+    from replay.variants.variant import VariantResult
 
 MEMORY = "host memory, GiB"
 GPU_HITS, CPU_HITS, WAITED = "  found on the GPU", "  in host memory", "  wait for a load"

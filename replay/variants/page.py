@@ -8,7 +8,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from replay.variants.simulated import VariantResult, columns_of, notes_of
+from replay.variants.simulated import columns_of, notes_of
+from replay.variants.variant import VariantResult
 from traces import pages, request_latencies, tool_version, write_text
 from traces.pages.request_figures import METRICS, cdf_of, limit_across, unit_of
 

@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from replay.cluster.fitness import Fitness, fitness
-from replay.cluster.infrastructure import InfrastructureSummary, summarize_infrastructure
-from replay.cluster.lives import most_at_once
 from replay.distribution import Distribution
-from replay.simulated_run import RunSettings, run
 from replay.timeline.watch_engine import Usage
 from replay.trace.simulation_summary import SimulationSummary, has_idle_end
 from replay.variants.kv_tier import (
@@ -25,15 +19,13 @@ from replay.variants.kv_tier import (
     tier_cells,
 )
 from replay.variants.no_answer import mark_unanswered, unanswered_lines
+from replay.variants.variant import VariantResult
 from traces import shown_time
 from traces.facts import side_by_side
 
 if TYPE_CHECKING:
-    from replay.pace_band import PaceBand, Ranges
-    from replay.search.prices import ServerPrices
-    from replay.twin.twin_config import TwinConfig
+    from replay.pace_band import Ranges
     from sim.cluster import Pool
-    from traces import Trace
 
 
 OFFERED = "  offered"
@@ -45,78 +37,6 @@ COSTS = ("GPU-hours", "cost", INSTANCES_MEAN, INSTANCES_MOST, "size changes", "f
 """Rows of clusters that cost something, or whose size changes."""
 IDLE_END = "requests/s: over the whole run; at its end the last answers come and no request is sent"
 """What explains a throughput below the rate that was sent."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Variant:
-    """One simulation of several: what was changed (all of it, and what differs among the variants), twin, requests."""
-
-    settings: Mapping[str, str]
-    varied: Mapping[str, str]
-    twin: TwinConfig
-    trace: Trace
-
-    @property
-    def name(self) -> str:
-        """Return a name that no other variant has, fit for a file: ``max_num_seqs-32``."""
-        parts = (f"{key}-{value}" for key, value in self.varied.items())
-        return re.sub(r"[^\w.+-]+", "-", "_".join(parts)).strip("-")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class VariantResult:
-    """What became of a variant: its summary, what was in use, and the simulated trace.
-
-    ``band``: the same at the paces that the twin's fit leaves open, None where it does not say.
-    ``prices``: what a server costs, where that is asked for.
-    """
-
-    variant: Variant
-    summary: SimulationSummary
-    usage: Usage
-    simulated: Trace
-    score: Fitness | None = None
-    infrastructure: InfrastructureSummary | None = None
-    instances_most: int = 0
-    band: PaceBand | None = None
-    prices: ServerPrices | None = None
-
-    @property
-    def is_about_cost(self) -> bool:
-        """Whether what the instances cost, or how many there are, is part of the answer."""
-        cluster = self.variant.twin.cluster
-        if self.infrastructure is None:
-            return False
-        varies = cluster.failures is not None or any(pool.autoscaler is not None for pool in cluster.pools)
-        return varies or bool(cluster.node_pools) or self.infrastructure["cost"] is not None
-
-
-def simulate_variant(
-    variant: Variant,
-    settings: RunSettings,
-    *,
-    fitness_weights: Mapping[str, float] | None = None,
-    prices: ServerPrices | None = None,
-) -> VariantResult:
-    """Return what becomes of a variant. Raises ConfigError where it cannot be simulated."""
-    done = run(variant.trace, variant.twin, settings)
-    summary = done.summary
-    result = VariantResult(
-        variant=variant,
-        summary=summary,
-        usage=done.usage,
-        simulated=done.trace,
-        score=fitness(summary, fitness_weights) if fitness_weights else None,
-        band=done.band,
-        prices=prices,
-    )
-    if variant.twin.is_plain_server:
-        return result
-    return replace(
-        result,
-        infrastructure=summarize_infrastructure(done.fleet, done.cluster),
-        instances_most=most_at_once(done.fleet.result.infrastructure.lives),
-    )
 
 
 def document(results: Sequence[VariantResult]) -> dict[str, object]:

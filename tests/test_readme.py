@@ -59,7 +59,7 @@ def shortened(command: str) -> str:
     if command.startswith("vtwin calibrate low high --config"):
         return f"{command} --latency-model blackbox"
     if command.startswith("vtwin tune"):
-        return f"{command} --max-num-seqs 64,128 {FEW_DRAWS}"
+        return f"{command} --max-num-seqs 64,128"
     if command.startswith(("vtwin capacity", "vtwin model compare")):
         return f"{command} {FEW_DRAWS}"
     if not command.startswith("vtwin observe"):

@@ -244,7 +244,7 @@ class Simulator:
         """
         coefficients, terms = latency.engine_coefficients(), latency.engine_terms()
         if self._latest is self._state or terms.shape != self._latest.terms.shape:
-            self._latest = self._state._replace(latency=coefficients, terms=terms.copy())
+            self._latest = self._state._replace(latency=coefficients.copy(), terms=terms.copy())
         else:
             self._latest.latency[:], self._latest.terms[:] = coefficients, terms
         return self._latest

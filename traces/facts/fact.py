@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from traces.run_slo import RunLimit
 from traces.units import four_digits, shown_time
+
+if TYPE_CHECKING:
+    from traces.run_slo import RunLimit
 
 Unit = Callable[[Any], str]
 """Writes a value out."""

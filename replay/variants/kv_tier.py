@@ -12,7 +12,9 @@ from traces import shown_time
 if TYPE_CHECKING:
     from replay.trace.simulation_summary import SimulationSummary
     from replay.twin.twin_config import TwinConfig
-    from replay.variants.variant import VariantResult
+
+    Simulated = tuple[Mapping[str, str], TwinConfig, SimulationSummary]
+    """A variant: what differs among the variants, its twin, what became of it."""
 
 MEMORY = "host memory, GiB"
 GPU_HITS, CPU_HITS, WAITED = "  found on the GPU", "  in host memory", "  wait for a load"
@@ -50,17 +52,16 @@ def price_per_hour(twin: TwinConfig, prices: ServerPrices) -> float | None:
     return total
 
 
-def per_million_tokens(result: VariantResult, prices: ServerPrices) -> float | None:
+def per_million_tokens(twin: TwinConfig, summary: SimulationSummary, prices: ServerPrices) -> float | None:
     """Return the price of a million output tokens at the variant's throughput."""
-    price, per_s = price_per_hour(result.variant.twin, prices), result.summary["output_token_throughput"]
+    price, per_s = price_per_hour(twin, prices), summary["output_token_throughput"]
     return None if price is None or not per_s else price / (3600 * per_s) * 1e6
 
 
-def tier_cells(result: VariantResult, prices: ServerPrices | None) -> dict[str, str]:
+def tier_cells(twin: TwinConfig, summary: SimulationSummary, prices: ServerPrices | None) -> dict[str, str]:
     """Return a variant's figures of its second KV tier and its price, ``-`` where there are none."""
     cells = dict(EMPTY)
-    summary: SimulationSummary = result.summary
-    memory = host_memory_gib(result.variant.twin)
+    memory = host_memory_gib(twin)
     tier = summary["kv_offload"]
     if tier is not None:
         cells |= {GPU_HITS: _percent(tier["gpu_hit_frac"]), CPU_HITS: _percent(tier["hit_frac"])}
@@ -68,7 +69,7 @@ def tier_cells(result: VariantResult, prices: ServerPrices | None) -> dict[str, 
         cells[WAITED] = "-" if mean is None else shown_time(mean)
         cells[MEMORY] = "-" if memory is None else f"{memory:,.4g}"
     if prices is not None:
-        price, per_million = price_per_hour(result.variant.twin, prices), per_million_tokens(result, prices)
+        price, per_million = price_per_hour(twin, prices), per_million_tokens(twin, summary, prices)
         cells[PRICE] = "-" if price is None else f"{price:,.4g}"
         cells[PER_MILLION] = "-" if per_million is None else f"{per_million:,.4g}"
     return cells
@@ -78,24 +79,24 @@ def _percent(value: float | None) -> str:
     return "-" if value is None else f"{value:.1%}"
 
 
-def cheapest(results: Sequence[VariantResult], prices: ServerPrices) -> tuple[VariantResult | None, bool]:
+def cheapest(results: Sequence[Simulated], prices: ServerPrices) -> tuple[Simulated | None, bool]:
     """Return the variant with the least price per hour among those that keep the limits, and whether there are limits.
 
     Limits are kept where 99 % of the requests meet all of them. Ties go to the shorter mean TTFT. None where none
     keeps them, or no price is known.
     """
-    has_limits = any(each.summary["goodput"] is not None for each in results)
+    has_limits = any(summary["goodput"] is not None for _, _, summary in results)
     ranked: list[tuple[float, float, int]] = []
-    for number, each in enumerate(results):
-        good, ttft = each.summary["goodput"], each.summary["ttft_us"]["mean"]
+    for number, (_, twin, summary) in enumerate(results):
+        good, ttft = summary["goodput"], summary["ttft_us"]["mean"]
         keeps = good is None or (good["good_frac"] or 0.0) >= KEPT
-        price = price_per_hour(each.variant.twin, prices)
+        price = price_per_hour(twin, prices)
         if keeps and price is not None and ttft is not None:
             ranked.append((price, ttft, number))
     return (results[min(ranked)[2]] if ranked else None), has_limits
 
 
-def cheapest_line(results: Sequence[VariantResult], prices: ServerPrices | None) -> list[str]:
+def cheapest_line(results: Sequence[Simulated], prices: ServerPrices | None) -> list[str]:
     """Return the line that names the cheapest variant, nothing where prices or limits were not asked for."""
     if prices is None:
         return []
@@ -104,9 +105,9 @@ def cheapest_line(results: Sequence[VariantResult], prices: ServerPrices | None)
         return [f"cheapest: --slo says what a variant must keep, in {KEPT:.0%} of requests"]
     if best is None:
         return [f"cheapest: no variant whose price is known keeps --slo in {KEPT:.0%} of requests"]
-    settings: Mapping[str, str] = best.variant.varied
+    settings, twin, _ = best
     named = ", ".join(f"{key} {value}" for key, value in settings.items())
-    price = price_per_hour(best.variant.twin, prices)
+    price = price_per_hour(twin, prices)
     return [
         f"cheapest of {len(results)} that keeps --slo in {KEPT:.0%} of requests: {named} ({price:,.4g} per hour)"
     ]

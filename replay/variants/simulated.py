@@ -80,7 +80,9 @@ def _price(result: VariantResult) -> dict[str, float | None]:
     return {
         "host_memory_gib": host_memory_gib(result.variant.twin),
         "price_per_hour": price_per_hour(result.variant.twin, result.prices),
-        "price_per_million_output_tokens": per_million_tokens(result, result.prices),
+        "price_per_million_output_tokens": per_million_tokens(
+            result.variant.twin, result.summary, result.prices
+        ),
     }
 
 
@@ -103,7 +105,8 @@ def columns_of(results: Sequence[VariantResult]) -> list[dict[str, str]]:
 def notes_of(results: Sequence[VariantResult]) -> list[str]:
     """Return what must be said of the figures."""
     notes = unanswered_lines([each.variant.twin.unanswered_keys for each in results])
-    notes += cheapest_line(results, results[0].prices)
+    simulated = [(each.variant.varied, each.variant.twin, each.summary) for each in results]
+    notes += cheapest_line(simulated, results[0].prices)
     return notes + ([IDLE_END] if any(_is_idle_at_end(each.summary) for each in results) else [])
 
 
@@ -134,7 +137,7 @@ def _column(result: VariantResult) -> dict[str, str]:
         "preemptions": f"{summary['num_preemptions']:,}",
         "prefix hits": _percent(summary["prefix_hit_frac"]),
     }
-    cells |= tier_cells(result, result.prices) | _costs(result)
+    cells |= tier_cells(result.variant.twin, summary, result.prices) | _costs(result)
     if (good := summary["goodput"]) is not None:
         cells["within SLO"] = _percent(good["good_frac"])
     if result.score is not None:

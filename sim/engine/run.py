@@ -10,6 +10,7 @@ from sim.engine.abort import drop_requests_past_their_deadline
 from sim.engine.dtypes import FCFS, LOAD, NEVER, PENDING, REJECTED, SAMPLES, WAITING
 from sim.engine.jump import jump_async, jump_sync
 from sim.engine.kv_offload.links import hand_over, only_waits_to_store, tells
+from sim.engine.kv_offload.waking import has_requests, has_unfinished, has_work, hears_news, next_event_us
 from sim.engine.kv_transfer.delivery import brings_news
 from sim.engine.log import count_steps, has_room, log_schedule, log_update
 from sim.engine.optional.added_time import move_to_its_place, with_added_time
@@ -21,7 +22,6 @@ from sim.engine.step_time.step_duration import take_step
 from sim.engine.step_time.step_sums import sums_of
 from sim.engine.update import update_from_output
 from sim.engine.waiting import add_request, drop_refused, note_taken_in, take_first_pending
-from sim.engine.waking import has_requests, has_unfinished, has_work, hears_news, next_event_us
 from sim.jit.compile import engine_entry, part, phase
 from sim.jit.references import Table
 

@@ -167,7 +167,7 @@ def test_it_jumps_and_an_engine_that_is_looked_at_says_what_it_moved() -> None:
         ("kv_load_us_per_block", -1.0, "kv_load_us_per_block: got -1.0, expected a number in"),
         ("kv_store_us_per_block", 2e6, "kv_store_us_per_block: got 2000000.0, expected a number in"),
         ("kv_store_threshold", -1, "kv_store_threshold: got -1, expected an integer >= 0"),
-        ("kv_offloading", "lmcache", "kv_offloading: got 'lmcache', expected one of native, blis"),
+        ("kv_offloading", "lmcache", "kv_offloading: got 'lmcache', expected one of native, shared, blis"),
     ],
 )
 def test_what_is_not_simulated_beside_it_is_refused(name: str, value: object, message: str) -> None:

@@ -10,9 +10,9 @@ from sim.cluster.run.world import NEVER, World
 from sim.engine import dtypes as dt
 from sim.engine.control import inject
 from sim.engine.kv_cache.prefix_cache import has_content
+from sim.engine.kv_offload.waking import has_work, next_event_us
 from sim.engine.run import NEEDS_ROOM
 from sim.engine.state import State, engine_at
-from sim.engine.waking import has_work, next_event_us
 from sim.jit.compile import part, phase
 
 

@@ -14,7 +14,7 @@ comes back less than 1,000 µs after it left counts as thrashing. Offloading tak
 from __future__ import annotations
 
 from sim.engine.dtypes import NEVER
-from sim.engine.ring import unlink
+from sim.engine.kv_cache.ring import unlink
 from sim.engine.state import State
 from sim.jit.compile import part, phase
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from sim.engine.dtypes import NEVER
 from sim.engine.kv_cache.prefix_cache import hash_of_block
-from sim.engine.ring import append, unlink, use
+from sim.engine.kv_cache.ring import append, unlink, use
 from sim.engine.state import State
 from sim.jit.compile import part, phase
 

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from sim.engine.dtypes import NEVER, STORE
 from sim.engine.kv_cache.prefix_cache import hash_of_block
+from sim.engine.kv_cache.ring import append, unlink, use
 from sim.engine.kv_offload.links import new_job
 from sim.engine.kv_offload.shared_store import NO_ROOM, num_blocks_in_store, offer_to_store
-from sim.engine.ring import append, unlink, use
 from sim.engine.state import State
 from sim.jit.compile import part, phase
 

@@ -116,6 +116,8 @@ def headline_table(
         ]
         for each in facts
     ]
+    if not facts:
+        return "no metric could be compared"
     return markdown_table([fact.term or "" for fact in facts[0]], rows)
 
 

@@ -232,9 +232,10 @@ def cluster_table(summary: ClusterSummary) -> str:
         "from CPU": all(each["kv_offload"] is None for each in instances),
     }
     columns = columns_of(map(_facts, instances[:MOST_SHOWN]))
-    heads = [name for name in columns[0] if not lacking.get(name)]
-    rows = [heads, *([each[name] for name in heads] for each in columns)]
-    lines += aligned(rows, [-width, *(WIDTHS.get(name, 10) for name in heads[1:])])
+    if columns:  # with autoscaling from none, none may have come
+        heads = [name for name in columns[0] if not lacking.get(name)]
+        rows = [heads, *([each[name] for name in heads] for each in columns)]
+        lines += aligned(rows, [-width, *(WIDTHS.get(name, 10) for name in heads[1:])])
     if len(instances) > MOST_SHOWN:
         lines.append(f"… and {len(instances) - MOST_SHOWN:,} instances more (--json has all)")
     lines += handoff_lines(summary["disaggregation"])

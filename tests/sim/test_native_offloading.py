@@ -161,8 +161,12 @@ def test_it_jumps_and_an_engine_that_is_looked_at_says_what_it_moved() -> None:
 @pytest.mark.parametrize(
     ("name", "value", "message"),
     [
-        ("enable_prefix_caching", False, "native with enable_prefix_caching false, expected true"),
-        ("pipeline_parallel_size", 2, "native with pipeline_parallel_size 2, expected 1"),
+        (
+            "enable_prefix_caching",
+            False,
+            "native cannot be combined with enable_prefix_caching false, expected true",
+        ),
+        ("pipeline_parallel_size", 2, "native cannot be combined with pipeline_parallel_size 2, expected 1"),
         ("vllm_version", "0.28.0", "native with vllm_version 0.28.0, expected blis"),
         ("kv_load_us_per_block", -1.0, "kv_load_us_per_block: got -1.0, expected a number in"),
         ("kv_store_us_per_block", 2e6, "kv_store_us_per_block: got 2000000.0, expected a number in"),

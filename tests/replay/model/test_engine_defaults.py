@@ -123,7 +123,8 @@ def test_what_is_not_simulated_with_groups_keeps_everything_and_says_so(tmp_path
     assert [note for note in config.notes if said in note]
     states = "latency: {model: roofline, model_config: nvidia/Nemotron-H-56B-Base-8K}\n"
     with pytest.raises(
-        ConfigError, match=r"kv_cache_groups: got engine\.pipeline_parallel_size 2 for nvidia/Nemotron"
+        ConfigError,
+        match=r"kv_cache_groups: states, as nvidia/Nemotron\S+ keeps them, cannot be combined with engine\.",
     ):
         loaded(tmp_path, f"hardware: {{gpu: H100, tp: 4, pp: 2}}\n{states}")
 

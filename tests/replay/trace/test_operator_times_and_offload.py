@@ -82,7 +82,9 @@ def test_the_rules_are_vllm_s_own_where_they_can_be_had(tmp_path: Path) -> None:
     assert any("as vLLM does it" in note for note in twin.notes)
     of_peer = loaded(tmp_path, engine="kv_offload_threshold: 0.5", hardware=size)
     assert of_peer.engine.kv_offloading == "blis"
-    with pytest.raises(ConfigError, match="native with pipeline_parallel_size 2, expected 1"):
+    with pytest.raises(
+        ConfigError, match="native cannot be combined with pipeline_parallel_size 2, expected 1"
+    ):
         loaded(tmp_path, engine="kv_offloading: native, pipeline_parallel_size: 2", hardware=size)
 
 

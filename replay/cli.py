@@ -200,11 +200,15 @@ def simulate_each(
     options: SimulationOptions,
 ) -> None:
     """Simulate one twin and load in full, or several of them side by side."""
-    from traces import refuse_foreign
+    from traces import ConfigError, refuse_foreign
 
     if options.report is not None and not overwrite:
         refuse_foreign(options.report, option="--report")
     if len(twins) == 1 and not loads[0][0]:
+        if options.prices is not None:
+            raise ConfigError(
+                "--prices: got one simulation, expected several to compare (--set KEY=VALUE,VALUE)"
+            )
         simulate_and_write(loads[0][2], twins[0][1], output=output, options=options)
         return
     from replay.variants.command import simulate_variants, variants_from

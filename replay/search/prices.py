@@ -80,19 +80,19 @@ MEMORY = "DRAM"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerPrices:
-    """Prices per hour: of one GPU by its name, and of a GiB of host memory."""
+    """Prices per hour: of one GPU by its name, and of a GiB of host memory, None where nothing is said of it."""
 
     per_gpu: Mapping[str, float]
-    per_gib: float = 0.0
+    per_gib: float | None = None
 
 
 def read_server_prices(path: Path) -> ServerPrices:
     """Return the prices of a file of ``read_prices`` that may have a line ``DRAM: 0.004``, per GiB and hour, too.
 
-    Without it memory costs nothing. Raises ConfigError.
+    Raises ConfigError.
     """
     section = read_section(path)
-    per_gib = 0.0
+    per_gib = None
     if MEMORY in section.nodes:
         value = section.decimal(MEMORY, expected="a price per GiB and hour")
         place = f"{section.file}:{section.key_lines[MEMORY]}"

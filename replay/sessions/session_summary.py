@@ -180,7 +180,7 @@ def session_lines(sessions: SessionsSummary) -> list[str]:
         ("sessions", f"{counted}, {lasted} on average from first request to last answer"),
         ("", f"of it {model} for the model, {tools} for tools and people"),
     ]
-    if sessions["cached_frac"]:
+    if sessions["cached_frac"] or sessions["recomputed_frac"]:
         own, shared = sessions["cached_own_frac"], sessions["cached_shared_frac"]
         cached = f"{own:.1%} cached from their own rounds, {shared:.1%} from what sessions share"
         terms.append(("", f"prompt tokens: {cached}, {sessions['recomputed_frac']:.1%} computed again"))

@@ -44,7 +44,7 @@ def price_per_hour(twin: TwinConfig, prices: ServerPrices) -> float | None:
     pools = twin.cluster.pools
     if memory is None or len(twin.gpus_of_pools) != len(pools):
         return None
-    total = memory * prices.per_gib
+    total = memory * (prices.per_gib or 0.0)
     for pool, (gpu, number) in zip(pools, twin.gpus_of_pools, strict=True):
         if gpu not in prices.per_gpu:
             return None
@@ -83,7 +83,7 @@ def cheapest(results: Sequence[Simulated], prices: ServerPrices) -> tuple[Simula
     """Return the variant with the least price per hour among those that keep the limits, and whether there are limits.
 
     Limits are kept where 99 % of the requests meet all of them. Ties go to the shorter mean TTFT. None where none
-    keeps them, or no price is known.
+    keeps them, or no price is known. A variant whose twin has no answer to what was changed is not among them.
     """
     has_limits = any(summary["goodput"] is not None for _, _, summary in results)
     ranked: list[tuple[float, float, int]] = []
@@ -91,7 +91,7 @@ def cheapest(results: Sequence[Simulated], prices: ServerPrices) -> tuple[Simula
         good, ttft = summary["goodput"], summary["ttft_us"]["mean"]
         keeps = good is None or (good["good_frac"] or 0.0) >= KEPT
         price = price_per_hour(twin, prices)
-        if keeps and price is not None and ttft is not None:
+        if keeps and price is not None and ttft is not None and not twin.unanswered_keys:
             ranked.append((price, ttft, number))
     return (results[min(ranked)[2]] if ranked else None), has_limits
 
@@ -104,10 +104,23 @@ def cheapest_line(results: Sequence[Simulated], prices: ServerPrices | None) -> 
     if not has_limits:
         return [f"cheapest: --slo says what a variant must keep, in {KEPT:.0%} of requests"]
     if best is None:
-        return [f"cheapest: no variant whose price is known keeps --slo in {KEPT:.0%} of requests"]
+        return [_why_none(results, prices)]
     settings, twin, _ = best
     named = ", ".join(f"{key} {value}" for key, value in settings.items())
     price = price_per_hour(twin, prices)
-    return [
+    lines = [
         f"cheapest of {len(results)} that keeps --slo in {KEPT:.0%} of requests: {named} ({price:,.4g} per hour)"
     ]
+    if prices.per_gib is None and any(summary["kv_offload"] is not None for _, _, summary in results):
+        lines.append("host memory is counted as free: --prices has no line DRAM, its price per GiB and hour")
+    return lines
+
+
+def _why_none(results: Sequence[Simulated], prices: ServerPrices) -> str:
+    """Return why no variant is the cheapest: a price is missing, or none keeps the limits."""
+    missing = dict.fromkeys(
+        gpu for _, twin, _ in results for gpu, _ in twin.gpus_of_pools if gpu not in prices.per_gpu
+    )
+    if missing:
+        return f"cheapest: not known, --prices has no price of {', '.join(missing)}"
+    return f"cheapest: no variant whose price is known keeps --slo in {KEPT:.0%} of requests"

@@ -47,7 +47,7 @@ def read_sessions(path: Path, columns: dict[str, list[Any]], *, block_size: int)
             format="mooncake",
             file=path.name,
             notes=(
-                "a session's turns wait for its answers: a later turn has its delay and no time",
+                "a session's turns wait for its answers: a later turn has its delay, and no time unless a line has one",
                 "of a session's first prompt, hash_ids name the whole blocks that other sessions may share",
             ),
         ),
@@ -80,6 +80,7 @@ class _Session:
             rows["input_tokens"].append(prompt)
             rows["new_input_tokens"].append(None if is_whole else new)
             rows["output_tokens"].append(given["output_length"])
+            self._check_hashes(given, turn)
             has_hashes = is_whole or turn == 0
             rows["prefix_hashes"].append(self._hashes(given, prompt) if has_hashes else None)
             said = prompt + given["output_length"]
@@ -110,6 +111,15 @@ class _Session:
             where = f"{self._where}, turn {turn}: {key}"
             raise TraceError(f"{where}: got {value!r}, expected milliseconds from 0 to {most}")
         return round(value * _US_PER_MS)
+
+    def _check_hashes(self, given: dict[str, Any], turn: int) -> None:
+        """Raise TraceError where a line has more hashes than its tokens have blocks, the partial one included."""
+        number, most = len(given["hash_ids"] or []), -(-given["input_length"] // self._block_size)
+        if number > most + 1:  # what a turn adds may begin and end within a block
+            raise TraceError(
+                f"{self._where}, turn {turn}: hash_ids: got {number} hashes, expected at most {most + 1} for "
+                f"{given['input_length']} tokens in blocks of {self._block_size}"
+            )
 
     def _hashes(self, given: dict[str, Any], prompt: int) -> str | None:
         """Return the hashes of a prompt's whole blocks: one of a part goes on otherwise in the next turn."""

@@ -12,6 +12,7 @@ from replay.trace.pacing import Loop, pacing_of
 from replay.trace.request_columns import requests_from_trace
 from sim import Blackbox, EngineConfig
 from traces import ClosedLoop, ConfigError, Header, Trace, make_trace, read_trace
+from traces.workload.recorded.session_starts import is_first
 
 SERVER = TwinConfig(
     engine=EngineConfig(async_scheduling=False, block_size=4, num_gpu_blocks=200),
@@ -57,6 +58,20 @@ def test_what_an_unlimited_cache_would_have_had_is_computed_again() -> None:
     assert found is not None
     assert found.recomputed.tolist() == [16, 8 + 20 + 36]
     assert (found.own.tolist(), found.shared.tolist()) == ([28, 0], [12, 0])
+
+
+def test_a_block_that_two_requests_have_is_shared_and_one_that_one_has_is_not() -> None:
+    columns = {"request_id": ["a", "b", "c"], "arrival_time_us": [0, 1, 2], "input_tokens": [12] * 3}
+    hashes = {"output_tokens": [1] * 3, "prefix_hashes": ["1 2 4", "1 2 5", "1 3 5"]}
+    trace = make_trace(Header(hash_block_size=4), {**columns, **hashes})
+    assert list(requests_from_trace(trace, block_size=4).num_hashes) == [2, 3, 3]
+    assert list(
+        requests_from_trace(trace.with_columns(prefix_hashes=["1 2", "1 3", "6"]), block_size=4).num_hashes
+    ) == [*(1, 1, 0)]
+
+
+def test_the_first_round_of_a_session_waits_for_no_answer() -> None:
+    assert list(is_first(talks())) == [True, False, False, True, False, False, True]
 
 
 def test_hashes_are_dense_and_sessions_have_none_in_common() -> None:

@@ -83,3 +83,26 @@ def test_prices_that_are_none_are_refused(
     options = ["--set", "hardware.kv_offloading_size=0,1", "--prices", "prices.yaml"]
     assert vtwin.main([*ASKED, *options]) == 2
     assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("prices", "message"),
+    [
+        (
+            "H100: 2.5",
+            "host memory is counted as free: --prices has no line DRAM, its price per GiB and hour",
+        ),
+        ("L40S: 1\nDRAM: 0.1", "cheapest: not known, --prices has no price of H100"),
+    ],
+)
+def test_what_a_price_is_missing_for_is_said(
+    prices: str, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("prices.yaml").write_text(prices)
+    sizes = "hardware.kv_offloading_size=4,8"
+    assert message in shown(capsys, "--set", sizes, "--prices", "prices.yaml").splitlines()
+
+
+def test_prices_of_a_single_run_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert vtwin.main([*ASKED, "--prices", "prices.yaml"]) == 2
+    assert "--prices: got one simulation, expected several to compare" in capsys.readouterr().err

@@ -132,6 +132,10 @@ def ceiling(texts: list[list[object]], outputs: list[int], names: list[str]) -> 
             "got deltas_without_responses, message_array_with_responses, expected one of",
         ),
         ([turn("a", 5, 1), turn(None, 5, 1, session_id=7)], "f.jsonl:2: session_id: got 7, expected text"),
+        (
+            [turn("a", 5, 1, [1, 2, 3])],
+            "session 'a', turn 0: hash_ids: got 3 hashes, expected at most 2 for 5 tokens in blocks of 512",
+        ),
         ([{"messages": [], "session_id": "a"}], "f.jsonl:1: input_length: got nothing, expected an integer"),
     ],
 )

@@ -4,7 +4,8 @@ Source of the rules: aiperf's "Agentic Code Dataset Generator", "Trace Replay wi
 Context Mode" (2026): the lines of a session are its turns, in order. ``input_length`` and ``hash_ids`` of a later turn
 are of what it adds; before it stand the earlier turns and the answers (``deltas_without_responses``). With
 ``context_mode`` ``message_array_with_responses`` every line has the whole prompt. ``timestamp``, in ms, is when a
-session's first turn is due; ``delay``, in ms, is how long a later turn waits after the answer before it.
+session's first turn is due; ``delay``, in ms, is how long a later turn waits after the answer before it. Later turns
+keep a timestamp only where all of the file have one and none a delay.
 """
 
 from __future__ import annotations
@@ -37,8 +38,9 @@ def read_sessions(path: Path, columns: dict[str, list[Any]], *, block_size: int)
     turns: dict[str, list[int]] = defaultdict(list)
     for row, name in enumerate(columns["session_id"]):
         turns[f"line {row + 1}" if name is None else name].append(row)
+    has_times = _have_times(columns, [place for places in turns.values() for place in places[1:]])
     for name, places in turns.items():
-        _Session(path.name, name, columns, block_size).read(places, rows)
+        _Session(path.name, name, columns, block_size, has_times=has_times).read(places, rows)
     header = Header(
         mode="generated",
         hash_block_size=block_size,
@@ -47,7 +49,9 @@ def read_sessions(path: Path, columns: dict[str, list[Any]], *, block_size: int)
             format="mooncake",
             file=path.name,
             notes=(
-                "a session's turns wait for its answers: a later turn has its delay, and no time unless a line has one",
+                "every turn has its time"
+                if has_times
+                else "a session's turns wait for its answers: a later turn has its delay, 0 without one, and no time",
                 "of a session's first prompt, hash_ids name the whole blocks that other sessions may share",
             ),
         ),
@@ -55,10 +59,19 @@ def read_sessions(path: Path, columns: dict[str, list[Any]], *, block_size: int)
     return make_trace(header, rows)
 
 
+def _have_times(columns: dict[str, list[Any]], later: list[int]) -> bool:
+    """Say whether later turns come at times of their own: all have a timestamp, and none a delay."""
+    times, delays = columns["timestamp"], columns["delay"]
+    return bool(later) and all(times[place] is not None and delays[place] is None for place in later)
+
+
 class _Session:
     """One session: its lines become rounds."""
 
-    def __init__(self, file: str, name: str, columns: dict[str, list[Any]], block_size: int) -> None:
+    def __init__(
+        self, file: str, name: str, columns: dict[str, list[Any]], block_size: int, *, has_times: bool
+    ) -> None:
+        self._has_times = has_times
         self._where = f"{file}: session {name!r}"
         self._name = name
         self._columns = columns
@@ -97,9 +110,10 @@ class _Session:
 
     def _due_us(self, given: dict[str, Any], turn: int) -> int | None:
         """Return when a turn is due: a session's first at its ``timestamp``, at 0 without one."""
-        if given["timestamp"] is None:
-            return (self._us(given, "delay", turn) or 0) if turn == 0 else None
-        return self._us(given, "timestamp", turn)
+        at_us = self._us(given, "timestamp", turn)
+        if turn > 0:
+            return at_us if self._has_times else None
+        return (self._us(given, "delay", turn) or 0) if at_us is None else at_us
 
     def _us(self, given: dict[str, Any], key: str, turn: int) -> int | None:
         """Return a time in ms as µs."""

@@ -54,6 +54,17 @@ def test_turns_add_to_what_was_said_before_them(tmp_path: Path) -> None:
     assert rows.loc["line 4/0", "arrival_time_us"] == 0
 
 
+def test_later_turns_have_times_where_all_of_them_have(tmp_path: Path) -> None:
+    timed = (turn("a", 5, 1, timestamp=1), turn("a", 5, 1, timestamp=9), turn("b", 5, 1, timestamp=2))
+    trace = converted(tmp_path, *timed)
+    assert list(trace.column("arrival_time_us")) == [1000, 9000, 2000]
+    assert trace.header.source is not None
+    assert trace.header.source.notes[0] == "every turn has its time"
+    mixed = converted(tmp_path, *timed, turn("b", 5, 1, delay=3))
+    assert list(mixed.column("arrival_time_us").fillna(-1)) == [1000, -1, 2000, -1]
+    assert list(mixed.column("think_time_us").fillna(-1)) == [-1, 0, -1, 3000]
+
+
 def test_whole_prompts_stay_whole(tmp_path: Path) -> None:
     whole = {"context_mode": "message_array_with_responses"}
     trace = converted(

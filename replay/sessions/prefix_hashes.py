@@ -132,7 +132,8 @@ def _session_hashes(trace: Trace, block_size: int, *, output: Int64s) -> HashCha
     text = np.where(
         sessions.grows, sessions.number, sessions.number.max(initial=-1) + 1 + np.arange(len(trace))
     )
-    key = np.stack([text, lead.starts, lead.counts, _weights(trace)])
+    weights = _weights(trace)
+    key = np.stack([text, lead.starts, lead.counts, weights])
     place = np.unique(key, axis=1, return_inverse=True)[1].ravel()
     longest = np.zeros(int(place.max(initial=-1)) + 1, np.int64)
     np.maximum.at(longest, place, counts)
@@ -143,8 +144,7 @@ def _session_hashes(trace: Trace, block_size: int, *, output: Int64s) -> HashCha
     ids = int(lead.ids.max(initial=-1)) + 1 + text[owner] * int(longest.max(initial=0)) + position
     leads = position < lead.counts[owner]
     ids[leads] = lead.ids[(lead.starts[owner] + position)[leads]]
-    kinds = _weights(trace)[owner]
-    ids = _dense(ids * (int(kinds.max(initial=0)) + 1) + kinds)
+    ids = _dense(ids * (int(weights.max(initial=0)) + 1) + weights[owner])
     return HashChains(ids=ids, starts=(np.cumsum(longest) - longest)[place], counts=counts)
 
 
@@ -153,15 +153,18 @@ def _recorded_beginnings(trace: Trace, sessions: _Sessions, block_size: int) -> 
     if not trace.cells("prefix_hashes").is_known.any():
         return None
     per_hash = _blocks_per_hash(trace, block_size)
-    text = trace.cells("prefix_hashes").filled("")
-    lengths = np.array([len(line.split()) for line in text], np.int64)
-    coarse = (
-        _dense(np.array(" ".join(text).split(), dtype=object)) if lengths.any() else np.zeros(0, np.int64)
-    )
+    coarse, lengths = _hashes_of_rows(trace)
     starts, first = (np.cumsum(lengths) - lengths) * per_hash, sessions.first
     counts = np.minimum(lengths * per_hash, prompt_tokens(trace) // block_size)[first]
     ids = (coarse[:, None] * per_hash + np.arange(per_hash)).ravel()
     return HashChains(ids=ids, starts=starts[first], counts=counts)
+
+
+def _hashes_of_rows(trace: Trace) -> tuple[Int64s, Int64s]:
+    """Return (the recorded hashes as dense integers, each request's behind the one's before it, how many each has)."""
+    text = trace.cells("prefix_hashes").filled("")
+    lengths = np.array([len(line.split()) for line in text], np.int64)
+    return _dense(np.array(" ".join(text).split(), dtype=object)), lengths
 
 
 def _group_beginnings(trace: Trace, block_size: int) -> HashChains:
@@ -197,10 +200,7 @@ def _recorded_hashes(trace: Trace, block_size: int) -> tuple[Int64s, Int64s]:
     that no other request has, none is shared.
     """
     per_hash = _blocks_per_hash(trace, block_size)
-    text = trace.cells("prefix_hashes").filled("")
-    lengths = np.array([len(line.split()) for line in text], np.int64)
-    ids = np.array(" ".join(text).split(), dtype=object)
-    hashes = _dense(ids)
+    hashes, lengths = _hashes_of_rows(trace)
     is_shared = np.bincount(hashes, minlength=1)[hashes] > 1 if len(hashes) else np.zeros(0, bool)
     starts = np.cumsum(lengths) - lengths
     last_shared = np.zeros(len(lengths), np.int64)

@@ -98,12 +98,12 @@ def cached_from(outcomes: Outcomes) -> NDArray[np.object_]:
 
 def hits_by_tier(tier: KvOffload) -> str:
     """Return which share of prompt tokens was found where."""
-    return f"{_percent(tier['gpu_hit_frac'])} GPU, {_percent(tier['hit_frac'])} host memory"
+    return f"{percent(tier['gpu_hit_frac'])} GPU, {percent(tier['hit_frac'])} host memory"
 
 
 def offload_text(tier: KvOffload) -> str:
     """Return what went to the second tier and came back, and how long that was waited for."""
-    hits = _percent(tier["hit_frac"])
+    hits = percent(tier["hit_frac"])
     if tier["rules"] == "blis":
         return (
             f"{tier['num_offloaded_blocks']:,} blocks left the GPU, {tier['num_reloaded_blocks']:,} came back "
@@ -124,5 +124,6 @@ def _size(num_bytes: int | None) -> str:
     return "" if num_bytes is None else f" ({num_bytes / 2**30:,.1f} GiB)"
 
 
-def _percent(value: float | None) -> str:
+def percent(value: float | None) -> str:
+    """Return a share of prompt tokens, ``-`` for one that is not known."""
     return "-" if value is None else f"{value:.1%}"

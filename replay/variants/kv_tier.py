@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from replay.model.gpu_memory import GIB
 from replay.search.prices import ServerPrices
+from replay.trace.kv_offload import percent
 from traces import shown_time
 
 if TYPE_CHECKING:
     from replay.trace.simulation_summary import SimulationSummary
     from replay.twin.twin_config import TwinConfig
-
-    Simulated = tuple[Mapping[str, str], TwinConfig, SimulationSummary]
-    """A variant: what differs among the variants, its twin, what became of it."""
+    from replay.variants.variant import VariantResult
 
 MEMORY = "host memory, GiB"
 GPU_HITS, CPU_HITS, WAITED = "  found on the GPU", "  in host memory", "  wait for a load"
@@ -64,7 +63,7 @@ def tier_cells(twin: TwinConfig, summary: SimulationSummary, prices: ServerPrice
     memory = host_memory_gib(twin)
     tier = summary["kv_offload"]
     if tier is not None:
-        cells |= {GPU_HITS: _percent(tier["gpu_hit_frac"]), CPU_HITS: _percent(tier["hit_frac"])}
+        cells |= {GPU_HITS: percent(tier["gpu_hit_frac"]), CPU_HITS: percent(tier["hit_frac"])}
         mean = tier["load_us"]["mean"]
         cells[WAITED] = "-" if mean is None else shown_time(mean)
         cells[MEMORY] = "-" if memory is None else f"{memory:,.4g}"
@@ -75,19 +74,16 @@ def tier_cells(twin: TwinConfig, summary: SimulationSummary, prices: ServerPrice
     return cells
 
 
-def _percent(value: float | None) -> str:
-    return "-" if value is None else f"{value:.1%}"
-
-
-def cheapest(results: Sequence[Simulated], prices: ServerPrices) -> tuple[Simulated | None, bool]:
+def cheapest(results: Sequence[VariantResult], prices: ServerPrices) -> tuple[VariantResult | None, bool]:
     """Return the variant with the least price per hour among those that keep the limits, and whether there are limits.
 
     Limits are kept where 99 % of the requests meet all of them. Ties go to the shorter mean TTFT. None where none
     keeps them, or no price is known. A variant whose twin has no answer to what was changed is not among them.
     """
-    has_limits = any(summary["goodput"] is not None for _, _, summary in results)
+    has_limits = any(each.summary["goodput"] is not None for each in results)
     ranked: list[tuple[float, float, int]] = []
-    for number, (_, twin, summary) in enumerate(results):
+    for number, each in enumerate(results):
+        twin, summary = each.variant.twin, each.summary
         good, ttft = summary["goodput"], summary["ttft_us"]["mean"]
         keeps = good is None or (good["good_frac"] or 0.0) >= KEPT
         price = price_per_hour(twin, prices)
@@ -96,7 +92,7 @@ def cheapest(results: Sequence[Simulated], prices: ServerPrices) -> tuple[Simula
     return (results[min(ranked)[2]] if ranked else None), has_limits
 
 
-def cheapest_line(results: Sequence[Simulated], prices: ServerPrices | None) -> list[str]:
+def cheapest_line(results: Sequence[VariantResult], prices: ServerPrices | None) -> list[str]:
     """Return the line that names the cheapest variant, nothing where prices or limits were not asked for."""
     if prices is None:
         return []
@@ -105,21 +101,20 @@ def cheapest_line(results: Sequence[Simulated], prices: ServerPrices | None) -> 
         return [f"cheapest: --slo says what a variant must keep, in {KEPT:.0%} of requests"]
     if best is None:
         return [_why_none(results, prices)]
-    settings, twin, _ = best
-    named = ", ".join(f"{key} {value}" for key, value in settings.items())
-    price = price_per_hour(twin, prices)
+    named = ", ".join(f"{key} {value}" for key, value in best.variant.varied.items())
+    price = price_per_hour(best.variant.twin, prices)
     lines = [
         f"cheapest of {len(results)} that keeps --slo in {KEPT:.0%} of requests: {named} ({price:,.4g} per hour)"
     ]
-    if prices.per_gib is None and any(summary["kv_offload"] is not None for _, _, summary in results):
+    if prices.per_gib is None and any(each.summary["kv_offload"] is not None for each in results):
         lines.append("host memory is counted as free: --prices has no line DRAM, its price per GiB and hour")
     return lines
 
 
-def _why_none(results: Sequence[Simulated], prices: ServerPrices) -> str:
+def _why_none(results: Sequence[VariantResult], prices: ServerPrices) -> str:
     """Return why no variant is the cheapest: a price is missing, or none keeps the limits."""
     missing = dict.fromkeys(
-        gpu for _, twin, _ in results for gpu, _ in twin.gpus_of_pools if gpu not in prices.per_gpu
+        gpu for each in results for gpu, _ in each.variant.twin.gpus_of_pools if gpu not in prices.per_gpu
     )
     if missing:
         return f"cheapest: not known, --prices has no price of {', '.join(missing)}"

@@ -105,8 +105,7 @@ def columns_of(results: Sequence[VariantResult]) -> list[dict[str, str]]:
 def notes_of(results: Sequence[VariantResult]) -> list[str]:
     """Return what must be said of the figures."""
     notes = unanswered_lines([each.variant.twin.unanswered_keys for each in results])
-    simulated = [(each.variant.varied, each.variant.twin, each.summary) for each in results]
-    notes += cheapest_line(simulated, results[0].prices)
+    notes += cheapest_line(results, results[0].prices)
     return notes + ([IDLE_END] if any(_is_idle_at_end(each.summary) for each in results) else [])
 
 

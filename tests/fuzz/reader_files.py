@@ -350,7 +350,8 @@ prices: {H100: 2.5}
 
 
 def prices() -> list[Files]:
-    return [{"prices.yaml": b"H100: 2.5\nA100: 1.25\nL40S: 0.5\n"}]
+    gpus = b"H100: 2.5\nA100: 1.25\nL40S: 0.5\n"
+    return [{"prices.yaml": gpus}, {"prices.yaml": gpus + b"DRAM: 0.004\n"}]
 
 
 def fleet_lengths() -> list[Files]:

@@ -129,9 +129,9 @@ def _grid(folder: Path) -> None:
 
 
 def _prices(folder: Path) -> None:
-    from replay.search.prices import read_prices
+    from replay.search.prices import read_server_prices
 
-    read_prices(folder / "prices.yaml")
+    read_server_prices(folder / "prices.yaml")
 
 
 def _fleet_lengths(folder: Path) -> None:

@@ -67,12 +67,13 @@ def list_price_notes(gpus: Iterable[str]) -> list[str]:
     return notes
 
 
-def read_prices(path: Path) -> Mapping[str, float]:
+def read_prices(path: Path, *, what: str = "--prices") -> Mapping[str, float]:
     """Return the price of one GPU for an hour by the GPU's name, in the file's own currency.
 
-    The file is YAML or JSON, ``H100: 2.5`` a line, with names or aliases of the table of GPUs. Raises ConfigError.
+    The file is YAML or JSON, ``H100: 2.5`` a line, with names or aliases of the table of GPUs. ``what`` names the
+    path in an error. Raises ConfigError.
     """
-    return prices_from(read_section(path))
+    return prices_from(read_section(path, what=what))
 
 
 MEMORY = "DRAM"
@@ -91,7 +92,7 @@ def read_server_prices(path: Path) -> ServerPrices:
 
     Raises ConfigError.
     """
-    section = read_section(path)
+    section = read_section(path, what="--prices")
     per_gib = None
     if MEMORY in section.nodes:
         value = section.decimal(MEMORY, expected="a price per GiB and hour")
@@ -111,6 +112,10 @@ def prices_from(section: Section) -> Mapping[str, float]:
     prices: dict[str, float] = {}
     for name in section.nodes:
         place = f"{section.file}:{section.key_lines[name]}"
+        if name.upper() == MEMORY:
+            raise ConfigError(
+                f"{name}: got the price of host memory, expected it as {MEMORY}, or GPUs only ({place})"
+            )
         gpu = find_gpu(name, where=place).name
         value = section.decimal(name, expected="a price per GPU and hour")
         if value is None or not 0 < float(value) <= MOST_PRICE:

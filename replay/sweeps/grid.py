@@ -312,7 +312,7 @@ def _prices(root: Section, folder: Path) -> Mapping[str, float]:
         return {}
     if isinstance(root.nodes["prices"], yaml.ScalarNode):
         named = root.text("prices") or ""
-        return list_prices_per_hour() if named == LISTED else read_prices(folder / named)
+        return list_prices_per_hour() if named == LISTED else read_prices(folder / named, what="prices")
     section = root.section("prices")
     assert section is not None  # noqa: S101 - the key is there
     return prices_from(section)

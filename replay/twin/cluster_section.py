@@ -266,7 +266,7 @@ def _read_routing(
 ) -> RoutingPolicy | None:
     from sim.cluster import ROUTING_POLICIES
 
-    routing = section.section(key)
+    routing = section.section(key, expected="a mapping with a policy, {policy: round-robin}")
     if routing is None:
         return None
     _refuse_unknown(routing, "cluster.routing")

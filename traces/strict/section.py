@@ -202,9 +202,12 @@ class Section:
         return self.path(difflib.get_close_matches(plain, names, n=1, cutoff=0.0)[0])
 
 
-def read_section(path: Path) -> Section:
-    """Return the mapping that a YAML file holds; an empty file is an empty mapping. Raises ConfigError."""
-    node = parse_yaml(read_text(path, expected="a YAML file"), file=str(path))
+def read_section(path: Path, *, what: str = "file") -> Section:
+    """Return the mapping that a YAML file holds; an empty file is an empty mapping. Raises ConfigError.
+
+    ``what``: the option that gave the path, for the error where nothing can be read.
+    """
+    node = parse_yaml(read_text(path, expected="a YAML file", what=what), file=str(path))
     return _root(node, file=str(path), kind="YAML", expected="a mapping of keys")
 
 

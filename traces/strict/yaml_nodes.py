@@ -42,15 +42,18 @@ _SPECIAL = re.compile(r"[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)")
 _MERGE = "<<"
 
 
-def read_text(path: Path, *, expected: str, error: type[VtwinError] = ConfigError) -> str:
-    """Return a file's text. Raises ``error`` where it is missing or cannot be read; ``expected``: a YAML file."""
+def read_text(path: Path, *, expected: str, what: str = "file", error: type[VtwinError] = ConfigError) -> str:
+    """Return a file's text. Raises ``error`` where it is missing or cannot be read.
+
+    ``expected``: a YAML file. ``what`` the error names: the option that gave the path, where it is known.
+    """
     try:
         return whole_file(path).decode("utf-8").replace("\r\n", "\n").replace("\r", "\n")
     except FileNotFoundError as fault:
-        raise error(f"file: got nothing at this path, expected {expected} ({path})") from fault
+        raise error(f"{what}: got nothing at this path, expected {expected} ({path})") from fault
     except (OSError, UnicodeDecodeError) as fault:
         reason = fault.strerror if isinstance(fault, OSError) else "bytes that are not UTF-8"
-        raise error(f"file: got {reason}, expected a readable file: {expected} ({path})") from fault
+        raise error(f"{what}: got {reason}, expected a readable file: {expected} ({path})") from fault
 
 
 def parse_yaml(text: str, *, file: str, error: type[VtwinError] = ConfigError) -> yaml.Node | None:

@@ -137,7 +137,7 @@ def admit_to_groups(s: State, request: int, num_new_tokens: int) -> None:
     s.group_rows[r.slot, 0].shared_prefix_boundary = current.shared_prefix_boundary
     s.group_rows[r.slot, 0].next_visit = 0
     r.num_computed_tokens = hit_length
-    total = hit_length + num_new_tokens
+    total = min(hit_length, settings.max_model_len) + num_new_tokens
     for group in range(settings.num_kv_cache_groups):
         extend_group(
             s, request, group, min(total + settings.num_lookahead_tokens, settings.max_model_len), total

@@ -117,6 +117,10 @@ GROUP_ROW = np.dtype(
             "shared_prefix_boundary",
             np.int32,
         ),  # of the request, in its first group's row: 0 where there is none
+        (
+            "next_visit",
+            np.int32,
+        ),  # likewise: at how many computed tokens a decode's blocks change next, 0: unknown
     ],
     align=True,
 )

@@ -166,6 +166,13 @@ def test_what_a_request_let_go_is_not_kept_for_the_next_one_of_its_row() -> None
     assert owned() == 0
 
 
+def test_a_served_engine_has_a_place_for_the_state_of_each_content() -> None:
+    config = EngineConfig(kv_cache_groups=(FULL, ALIGNED), num_gpu_blocks=100, max_model_len=1024)
+    live = LiveCluster(ClusterConfig(pools=(Pool(engine=config, latency=LATENCY),)), num_keys=50, num_rows=8)
+    state = live._driver.states[0]
+    assert len(state.step_of_key) == len(state.hashes)
+
+
 ANY_GROUPS = st.lists(
     st.one_of(
         st.just(FULL),

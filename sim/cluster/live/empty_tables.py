@@ -11,7 +11,8 @@ from sim.cluster.client_plans import ClientPlan
 from sim.cluster.cluster_config import ClusterConfig, Pool
 from sim.cluster.cluster_work import ClusterWork
 from sim.config import UNBOUNDED, EngineConfig
-from sim.engine.state import State, records
+from sim.engine.initial_state import longer_hashes
+from sim.engine.state import State
 from sim.requests import Requests
 
 FIRST_IDS_PER_ROW = 16
@@ -81,11 +82,4 @@ def num_first_ids(config: ClusterConfig, num_rows: int) -> int:
 def with_room_for_keys(state: State, pool: Pool, *, num_keys: int) -> State:
     """Return an engine at its beginning with a hash table that is not copied soon: what is not used costs no memory."""
     seats, width = pool.engine.max_num_seqs, state.block_table.shape[1]
-    length = (num_keys + 1 + 2 * seats * (width + 1)) * pool.engine.num_kv_cache_groups
-    has_tier, is_native = len(state.cpu_slot_of_key) > 0, len(state.seen_keys) > 0
-    return state._replace(
-        hashes=records(length, state.hashes.dtype),
-        cpu_slot_of_key=np.zeros(length if has_tier else 0, state.cpu_slot_of_key.dtype),
-        seen_keys=np.zeros(length if is_native else 0, state.seen_keys.dtype),
-        counted=records(length + 1 if len(state.counted) else 0, state.counted.dtype),
-    )
+    return state._replace(**longer_hashes(state, num_keys + 1 + 2 * seats * (width + 1)))

@@ -9,8 +9,9 @@ from __future__ import annotations
 from sim.engine.kv_cache import allocate_slots as one_group
 from sim.engine.kv_cache.blocks import free_blocks
 from sim.engine.kv_cache.groups.caching import cache_in_groups, remember_private_blocks_of_groups
+from sim.engine.kv_cache.groups.decode import allocate_in_groups
 from sim.engine.kv_cache.groups.lookup import find_hits
-from sim.engine.kv_cache.groups.slots import admit_to_groups, allocate_in_groups, free_groups, groups_fit
+from sim.engine.kv_cache.groups.slots import admit_to_groups, free_groups, groups_fit
 from sim.engine.kv_cache.prefix_cache import cache_full_blocks, remember_private_blocks
 from sim.engine.state import State
 from sim.jit.compile import part

@@ -1,8 +1,9 @@
-"""Blocks of groups in a jump: many decode steps, in each of which most requests need nothing.
+"""Blocks of groups while requests decode: in most steps they need nothing.
 
 A request needs a visit in the steps in which a block of some group fills, a new one begins, or one leaves its window.
-When the next such step comes is known from its lengths, so each request is asked once per visit, and a step at which
-nobody is due costs a comparison per request.
+When the next such step comes is known from its lengths and kept (``next_visit``), so each request is asked once per
+visit, and a step at which nobody is due costs a comparison per request. Groups of one kind and the same numbers have
+their blocks at the same places, so one of them answers for all.
 """
 
 from __future__ import annotations
@@ -14,9 +15,6 @@ from sim.engine.state import State
 from sim.jit.compile import part, phase
 
 ENDLESS = 1 << 60
-
-NOT_IN_THIS_JUMP = 0xFFFFFFFF
-"""Of ``next_in_round``: more steps than any jump has."""
 
 
 @part
@@ -57,24 +55,28 @@ def next_visit(s: State, request: int, step: int) -> int:
     """
     settings, r = s.engine[0].settings, s.requests[request]
     ahead, computed, after = settings.async_scheduling, r.num_computed_tokens, step + 1
+    processed = processed_at(s, request, step)
     first = ENDLESS
-    for group in range(settings.num_kv_cache_groups):
+    group = settings.first_group_to_ask
+    while group != NEVER:
         g, have = s.kv_cache_groups[group], s.group_rows[r.slot, group]
         first = min(first, max(after, have.num_blocks * g.block_size - computed))  # a new block
         if settings.enable_prefix_caching:  # one is full
             first = min(first, next_multiple(r.num_tokens + step, g.block_size) - r.num_tokens)
-        let_go = processed_when_let_go(s, group, processed_at(s, request, step))
+        let_go = processed_when_let_go(s, group, processed)
         if let_go != NEVER:
             first = min(first, max(after, let_go + ahead - computed))
+        group = g.next_to_ask
     return first
 
 
-@part
+@phase
 def is_due_at_once(s: State, request: int) -> bool:
     """Return whether a request's blocks change in the first step of a jump."""
     settings, r = s.engine[0].settings, s.requests[request]
     num_processed = processed_at(s, request, 0)
-    for group in range(settings.num_kv_cache_groups):
+    group = settings.first_group_to_ask
+    while group != NEVER:
         g, have = s.kv_cache_groups[group], s.group_rows[r.slot, group]
         if r.num_computed_tokens + 1 > have.num_blocks * g.block_size:
             return True
@@ -82,15 +84,40 @@ def is_due_at_once(s: State, request: int) -> bool:
             return True
         if has_to_let_go(s, request, group, num_processed):
             return True
+        group = g.next_to_ask
     return False
+
+
+@part
+def step_of_visit(s: State, request: int) -> int:
+    """Return in which of the coming decode steps a request's blocks change next; the answer is kept for later."""
+    r = s.requests[request]
+    have = s.group_rows[r.slot, 0]
+    if have.next_visit == 0:
+        step = 0 if is_due_at_once(s, request) else next_visit(s, request, 0)
+        have.next_visit = r.num_computed_tokens + step
+    return max(0, have.next_visit - r.num_computed_tokens)
+
+
+@part
+def visit(s: State, request: int, step: int) -> int:
+    """Give a request its blocks in a step of a jump; return in which step they change next."""
+    r = s.requests[request]
+    total, num_known = r.num_computed_tokens + step + 1, r.num_tokens + step
+    go_on_in_groups(s, request, total, processed_at(s, request, step), num_known)
+    step = next_visit(s, request, step)
+    s.group_rows[r.slot, 0].next_visit = r.num_computed_tokens + step
+    return step
 
 
 @part
 def lets_go(s: State, request: int, num_processed: int) -> bool:
     """Return whether a request's visit may free a block."""
-    for group in range(s.engine[0].settings.num_kv_cache_groups):
+    group = s.engine[0].settings.first_group_to_ask
+    while group != NEVER:
         if has_to_let_go(s, request, group, num_processed):
             return True
+        group = s.kv_cache_groups[group].next_to_ask
     return False
 
 
@@ -117,9 +144,8 @@ def first_visits(s: State) -> int:
     """Note when each running request is due first (``next_in_round``); return the first of these steps."""
     first = ENDLESS
     for i in range(s.engine[0].queues.num_running):
-        request = s.running[i]
-        due = 0 if is_due_at_once(s, request) else next_visit(s, request, 0)
-        s.next_in_round[i] = min(due, NOT_IN_THIS_JUMP)
+        due = step_of_visit(s, s.running[i])
+        s.next_in_round[i] = due
         first = min(first, due)
     return first
 
@@ -130,11 +156,7 @@ def visit_all_due(s: State, step: int) -> int:
     first = ENDLESS
     for i in range(s.engine[0].queues.num_running):
         if s.next_in_round[i] == step:
-            request = s.running[i]
-            r = s.requests[request]
-            total, num_known = r.num_computed_tokens + step + 1, r.num_tokens + step
-            go_on_in_groups(s, request, total, processed_at(s, request, step), num_known)
-            s.next_in_round[i] = min(next_visit(s, request, step), NOT_IN_THIS_JUMP)
+            s.next_in_round[i] = visit(s, s.running[i], step)
         first = min(first, s.next_in_round[i])
     return first
 
@@ -154,3 +176,35 @@ def hand_out_blocks_of_groups(s: State, num_steps: int) -> int:
             return step
         step = visit_all_due(s, step)
     return num_steps
+
+
+@part
+def needs_nothing(s: State, request: int, num_new_tokens: int) -> bool:
+    """Return whether a step changes no block of a running request: one token, the next visit known to come later.
+
+    A request whose state at the prompt's end is marked anew in each step (``caching.mark_state_of_prompt``) is visited.
+    """
+    settings, r = s.engine[0].settings, s.requests[request]
+    ahead = settings.async_scheduling
+    return (
+        num_new_tokens == 1
+        and r.num_computed_tokens < s.group_rows[r.slot, 0].next_visit
+        and r.num_computed_tokens == r.num_tokens - 1 + ahead
+        and r.num_in_flight_tokens >= ahead
+        and not settings.aligns_states
+        and settings.num_lookahead_tokens == 0
+    )
+
+
+@part
+def allocate_in_groups(s: State, request: int, num_new_tokens: int) -> bool:
+    """Give a running request the blocks for its next tokens; return False, only counting it, when they lack."""
+    if needs_nothing(s, request, num_new_tokens):
+        return True
+    r = s.requests[request]
+    num_computed = min(r.num_computed_tokens, s.engine[0].settings.max_model_len)
+    total, num_processed = num_computed + num_new_tokens, max(0, num_computed - r.num_in_flight_tokens)
+    if go_on_in_groups(s, request, total, num_processed, r.num_tokens):
+        return True
+    s.engine[0].totals.num_kv_allocation_failures += 1
+    return False

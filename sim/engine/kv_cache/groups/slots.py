@@ -135,8 +135,9 @@ def admit_to_groups(s: State, request: int, num_new_tokens: int) -> None:
     for group in range(settings.num_kv_cache_groups):
         take_hit(s, request, group, hit_length)
     s.group_rows[r.slot, 0].shared_prefix_boundary = current.shared_prefix_boundary
+    s.group_rows[r.slot, 0].next_visit = 0
     r.num_computed_tokens = hit_length
-    total = hit_length + num_new_tokens
+    total = min(hit_length, settings.max_model_len) + num_new_tokens
     for group in range(settings.num_kv_cache_groups):
         extend_group(
             s, request, group, min(total + settings.num_lookahead_tokens, settings.max_model_len), total
@@ -162,6 +163,7 @@ def go_on_in_groups(s: State, request: int, total: int, num_processed: int, num_
     """
     settings, queues = s.engine[0].settings, s.engine[0].queues
     slots = min(total + settings.num_lookahead_tokens, settings.max_model_len)
+    s.group_rows[s.requests[request].slot, 0].next_visit = 0
     num_needed = 0
     for group in range(settings.num_kv_cache_groups):
         let_skipped_go(s, request, group, num_processed)
@@ -173,18 +175,6 @@ def go_on_in_groups(s: State, request: int, total: int, num_processed: int, num_
         extend_group(s, request, group, slots, total)
     cache_in_groups(s, request, min(total, num_known))
     return True
-
-
-@part
-def allocate_in_groups(s: State, request: int, num_new_tokens: int) -> bool:
-    """Give a running request the blocks for its next tokens; return False, only counting it, when they lack."""
-    r = s.requests[request]
-    num_computed = min(r.num_computed_tokens, s.engine[0].settings.max_model_len)
-    total, num_processed = num_computed + num_new_tokens, max(0, num_computed - r.num_in_flight_tokens)
-    if go_on_in_groups(s, request, total, num_processed, r.num_tokens):
-        return True
-    s.engine[0].totals.num_kv_allocation_failures += 1
-    return False
 
 
 @phase

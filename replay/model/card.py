@@ -169,7 +169,13 @@ def _layers(shape: ModelShape) -> str:
     if shape.num_windowed_layers:
         parts.append(f"{shape.num_windowed_layers} with a window of {shape.window:,}")
     parts += [f"{each.num_layers} {each.state.name}" for each in shape.mixers if each.state]
-    parts += [f"an indexer that picks {each.indexer.top_k:,} tokens" for each in shape.mixers if each.indexer]
+    for each in shape.mixers:
+        entries = "tokens"
+        if each.compression:
+            entries = "entries"
+            parts.append(f"{each.num_layers} with one entry for {each.compression.ratio} tokens")
+        if each.indexer:
+            parts.append(f"an indexer that picks {each.indexer.top_k:,} {entries}")
     return ", ".join(parts)
 
 

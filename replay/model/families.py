@@ -25,7 +25,7 @@ class Family:
     windows: Windows = "field"
     pattern: int = 1
     has_shared_expert: bool = False
-    fields: Mapping[str, int] = field(default_factory=dict)
+    fields: Mapping[str, int | str] = field(default_factory=dict)
 
 
 GEMMA3_FIELDS: Mapping[str, int] = {
@@ -98,6 +98,8 @@ FAMILIES: Mapping[str, Family] = {
     "glm_moe_dsa": Family(),
     "kimi_linear": Family(),
     "mimo_v2_flash": Family(),
+    "deepseek_v4": Family(fields={"expert_dtype": "fp4"}),
+    "deepseek_ref": Family(),
 }
 """Architectures that are understood."""
 
@@ -122,8 +124,6 @@ NOT_MODELLED: Mapping[str, str] = {
     "rwkv": LINEAR,
     "lfm2": "short-convolution layers, whose state does not grow with the context",
     "lfm2_moe": "short-convolution layers, whose state does not grow with the context",
-    "deepseek_v4": COMPRESSED,
-    "deepseek_ref": COMPRESSED,
     "gemma3n_text": "per-layer embeddings and layers that share a KV cache",
     "mllama_text_model": CROSS,
     "whisper": CROSS,

@@ -7,6 +7,7 @@ from fractions import Fraction
 
 from replay.model.gpus import Gpu
 from replay.model.layers.groups_of_layers import Dealt, cached_layers, dealt, undivided
+from replay.model.layers.packed_groups import BLOCK, dealt_packed, packed_layers
 from replay.model.layout import ONE_NODE, Layout
 from replay.model.shape import Mixer, ModelShape
 from sim import DEFAULT_VERSION, KVCacheGroup, minor_version, nearest_rules
@@ -173,6 +174,14 @@ def kv_cache_size(
 
 def dealt_of(shape: ModelShape, *, tp: int, serving: Serving) -> Dealt:
     """Return a model's layers as this server would deal them out. Raises ConfigError where vLLM could not."""
+    if shape.is_compressed:
+        if serving.disable_hybrid_kv_cache_manager:
+            raise ConfigError(
+                f"disable_hybrid_kv_cache_manager: got true for {shape.name}, expected false: its layers keep entries "
+                "for several tokens and windows beside them"
+            )
+        size = serving.block_size if serving.block_size % BLOCK == 0 else BLOCK
+        return dealt_packed(packed_layers(shape, block_size=size), block_size=size)
     layers = cached_layers(shape, tp=tp)
     if serving.disable_hybrid_kv_cache_manager:
         return undivided(layers, block_size=serving.block_size)

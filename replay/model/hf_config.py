@@ -9,7 +9,8 @@ from pathlib import Path
 from replay.model.config_json import ModelFields, read_model_fields, shown
 from replay.model.context_length import max_model_len
 from replay.model.families import FAMILIES, NOT_MODELLED, TELLING_FIELDS, Family
-from replay.model.layers.hybrids import HYBRIDS, Layers
+from replay.model.layers.hybrids import HYBRIDS
+from replay.model.layers.read_layers import Layers
 from replay.model.quantization import read_quantization
 from replay.model.shape import Attention, Experts, Mixer, MixerKind, ModelShape, Precision
 from replay.model.shipped_models import model_name, shipped_config, shipped_models
@@ -90,6 +91,10 @@ def shape_from(
     tied = fields.flag("tie_word_embeddings") if text is not fields else None
     tied = text.flag("tie_word_embeddings") if text.flag("tie_word_embeddings") is not None else tied
     has_fp8_kv = kv_cache_dtype.startswith("fp8") or (kv_cache_dtype == "auto" and quantized.has_fp8_kv_cache)
+    if layers.has_fp8_kv_cache and kv_cache_dtype != "auto" and not has_fp8_kv:
+        text.fail(
+            "model_type", got=f"{model_type!r} with a KV cache in {kv_cache_dtype}", expected="fp8 or auto"
+        )
     dense_size = text.integer("intermediate_size_mlp") or text.integer("intermediate_size", "ffn_dim")
     num_plain = num_layers - num_moe_layers if layers.num_plain_mlps is None else layers.num_plain_mlps
     if num_plain and layers.plain_width is None and not dense_size:
@@ -102,18 +107,19 @@ def shape_from(
         vocab_size=text.needed("vocab_size"),
         max_model_len=max_model_len(text),
         intermediate_size=dense_size or 0,
-        attention=attention,
+        attention=layers.attention or attention,
         mixers=layers.mixers,
         num_plain_mlps=layers.num_plain_mlps,
         plain_width=layers.plain_width,
         other_parameters=layers.other_parameters,
+        residual_streams=layers.residual_streams,
         not_timed=layers.not_timed,
         attention_precision=quantized.parts["attention"],
         mlp_precision=quantized.parts["mlp"],
         expert_precision=quantized.parts["experts"],
         dtype=dtype,
         dtype_bytes=DTYPE_BYTES[dtype],
-        kv_dtype_bytes=1.0 if has_fp8_kv else float(DTYPE_BYTES[dtype]),
+        kv_dtype_bytes=1.0 if has_fp8_kv or layers.has_fp8_kv_cache else float(DTYPE_BYTES[dtype]),
         is_gated=family.is_gated,
         is_tied=family.is_tied if tied is None else tied,
         num_moe_layers=num_moe_layers,

@@ -32,6 +32,11 @@ ACTIVATION_TRIPS = 12
 additions, the inputs and outputs of the projections; the MLP's own width is counted apart."""
 
 
+STREAM_TRIPS = 8
+"""The same per stream of hyper-connections: read and written before and behind both halves of a layer (vllm 0.32.0
+mhc_pre_tilelang, mhc_post_tilelang)."""
+
+
 def peak_times(
     shape: ModelShape, gpu: Gpu, *, tp: int = 1, pp: int = 1, layout: Layout = ONE_NODE
 ) -> PeakTimes:
@@ -98,11 +103,14 @@ def _mixing(shape: ModelShape, gpu: Gpu, *, tp: int) -> tuple[_Mixing, _Mixing]:
 
     An indexer sees the whole context, with one small head of keys, in fp8; the attention behind it its ``top_k``
     tokens, in the latent form (vllm 0.32.0 flashmla_sparse.py), whatever the phase. Its scan takes ``scan_factor``
-    times what attention does for as many FLOPs: its scores are written down, and read again to pick from.
+    times what attention does for as many FLOPs: its scores are written down, and read again to pick from. Where one
+    entry stands for several tokens, a token of context counts as its part of one.
     """
     whole, part = _Mixing(), _Mixing()
     for each in shape.mixers:
-        attention, number = each.attention, each.num_layers
+        attention, number = each.attention, each.num_layers / each.tokens_per_entry
+        if shape.is_compressed and each.is_windowed:
+            continue  # per token (``_newest_us``)
         if attention is not None and each.indexer is not None:
             indexer = each.indexer
             rate = gpu.flops_per_us("fp8") / gpu.flops_per_us("16bit")
@@ -114,7 +122,7 @@ def _mixing(shape: ModelShape, gpu: Gpu, *, tp: int) -> tuple[_Mixing, _Mixing]:
             latent = number * attention.decode_flops_per_entry(tp)
             read = number * shape.token_bytes(each, tp)
             picked = _Mixing(
-                prefill_flops=latent, decode_flops=latent, entry_bytes=read, tokens=indexer.top_k
+                prefill_flops=latent, decode_flops=latent, entry_bytes=read, tokens=each.most_seen
             )
             part = _plus(part, picked)
         elif attention is not None:
@@ -144,7 +152,8 @@ def _states(shape: ModelShape, gpu: Gpu, *, tp: int) -> States:
     its chunk through the recurrence (``replay.model.operator_forms``).
     """
     picking = sum(each.num_layers * pick_us() for each in shape.mixers if each.indexer)
-    found = States(recurrence=0.0, chain=0.0, state=0.0, per_token=picking)
+    newest = _newest_us(shape, gpu, tp=tp) if shape.is_compressed else 0.0
+    found = States(recurrence=0.0, chain=0.0, state=0.0, per_token=picking + newest)
     for each in shape.mixers:
         if each.state is None:
             continue
@@ -155,6 +164,22 @@ def _states(shape: ModelShape, gpu: Gpu, *, tp: int) -> States:
         found["recurrence"] += each.num_layers * (form.tensor * flops + convolved)
         found["chain"] += each.num_layers * (form.chunk_us / CHUNK + convolved)
         found["state"] += each.num_layers * state_form(each.state).moved * 2.0 * kept / gpu.bytes_per_us()
+    return found
+
+
+def _newest_us(shape: ModelShape, gpu: Gpu, *, tp: int) -> float:
+    """Return what a token takes in the windows of layers that compress the rest, all its keys counted as there.
+
+    They are 128 tokens, so that what a context's first ones lack does not show.
+    """
+    found = 0.0
+    for each in shape.mixers:
+        window = each.compression.window if each.compression else each.window
+        if each.attention is not None:
+            products = each.attention.decode_flops_per_entry(tp) / gpu.flops_per_us("16bit")
+            found += (
+                each.num_layers * window * max(products, shape.token_bytes(each, tp) / gpu.bytes_per_us())
+            )
     return found
 
 
@@ -170,11 +195,8 @@ def _plus(one: _Mixing, other: _Mixing) -> _Mixing:
 def refuse_not_timed(shape: ModelShape) -> None:
     """Raise ConfigError, naming the kind of layer, where no formula here has a model's time per step."""
     kinds = list(shape.not_timed)
-    seen = {
-        each.window if each.is_windowed else each.indexer.top_k if each.indexer else 0
-        for each in shape.mixers
-        if each.is_windowed or each.indexer
-    }
+    parts = [each for each in shape.mixers if not (shape.is_compressed and each.is_windowed)]
+    seen = {each.most_seen for each in parts if each.most_seen}
     if len(seen) > 1 and not kinds:
         kinds.append("layers of several windows")
     if kinds:
@@ -254,4 +276,5 @@ def activation_bytes_per_token(shape: ModelShape, *, tp: int) -> float:
     if shape.experts is not None:
         each = shape.experts.num_per_token * shape.experts.intermediate_size + shape.experts.shared_size
         width += shape.num_matrices * each / tp * shape.num_moe_layers
-    return float(ACTIVATION_TRIPS * shape.hidden_size * shape.num_layers + 2 * width) * shape.dtype_bytes
+    trips = ACTIVATION_TRIPS + (STREAM_TRIPS * shape.residual_streams if shape.residual_streams > 1 else 0)
+    return float(trips * shape.hidden_size * shape.num_layers + 2 * width) * shape.dtype_bytes

@@ -27,6 +27,8 @@ NVFP4_BYTES = 0.5 + 1 / 16
 """Four bits, and an 8-bit scale for 16 weights."""
 
 FP8 = Precision(name="fp8", bytes_per_weight=1.0, matmul="fp8")
+FP4_EXPERTS = Precision(name="mxfp4", bytes_per_weight=MXFP4_BYTES, matmul="fp8")
+"""DeepSeek-V4's experts: weights of 4 bits, activations in fp8 (vllm 0.32.0 models/deepseek_v4/quant_config.py)."""
 MIXED = "MIXED_PRECISION"
 METHODS = ("fp8", "fbgemm_fp8", "compressed-tensors", "modelopt", "mxfp4", "gptq", "awq", "bitsandbytes")
 
@@ -67,6 +69,8 @@ def read_quantization(config: ModelFields, *, dtype: Precision) -> Quantization:
         *section.texts("exclude_modules"),
     ]
     parts = {part: dtype if _is_spared(part, spared) else precision for part in PARTS}
+    if method == "fp8" and config.text("expert_dtype") == "fp4":
+        parts["experts"] = FP4_EXPERTS
     return Quantization(parts=parts, has_fp8_kv_cache=has_fp8_kv)
 
 

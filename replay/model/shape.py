@@ -88,6 +88,44 @@ class Attention:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SharedKeyAttention(Attention):
+    """One vector of a token is key and value of all heads, and the output is projected in groups (DeepSeek-V4).
+
+    ``kv_lora_rank`` and ``rope_head_dim``: the parts of that vector, ``head_dim`` together. The heads' outputs are cut
+    into ``o_groups``, each brought to ``o_lora_rank`` numbers before one product makes the hidden state (vllm 0.32.0
+    models/deepseek_v4/attention.py).
+    """
+
+    o_groups: int
+    o_lora_rank: int
+
+    def parameters(self, hidden_size: int) -> int:
+        """Return the weights of the projections: queries by a low rank, the vector, the output in groups."""
+        query = (hidden_size + self.num_heads * self.head_dim) * self.q_lora_rank
+        output = self.num_heads * self.v_head_dim * self.o_lora_rank
+        return query + hidden_size * self.head_dim + output + self.o_groups * self.o_lora_rank * hidden_size
+
+    def decode_flops_per_entry(self, tp: int) -> float:
+        """Return FLOPs per entry that a token reads: a product with it as key, one as value."""
+        return self.prefill_flops_per_pair(tp)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compression:
+    """What keeps one entry for every ``ratio`` tokens, and the newest ``window`` one by one (DeepSeek-V4).
+
+    ``parameters``: weights of one layer that make the entries; every GPU of a group has them whole. Tokens that no
+    entry stands for yet are kept as ``state_width`` float32 numbers each, ``state_window`` of them.
+    """
+
+    ratio: int
+    window: int
+    parameters: int
+    state_width: int
+    state_window: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LayerState:
     """What a layer keeps of a request in place of keys and values, whatever the length: a matrix per head.
 
@@ -153,6 +191,19 @@ class Mixer:
     window: int = 0
     state: LayerState | None = None
     indexer: Indexer | None = None
+    compression: Compression | None = None
+
+    @property
+    def tokens_per_entry(self) -> int:
+        """How many tokens one entry of its cache stands for."""
+        return self.compression.ratio if self.compression else 1
+
+    @property
+    def most_seen(self) -> int:
+        """How many tokens of the context a query sees at most, in a window or by an indexer; 0: all of it."""
+        if self.is_windowed:
+            return self.window
+        return self.indexer.top_k * self.tokens_per_entry if self.indexer else 0
 
     @property
     def is_windowed(self) -> bool:
@@ -163,6 +214,7 @@ class Mixer:
         """Return the weights of all its layers."""
         one = self.attention.parameters(hidden_size) if self.attention else 0
         one += self.state.parameters if self.state else 0
+        one += self.compression.parameters if self.compression else 0
         return self.num_layers * (one + (self.indexer.parameters if self.indexer else 0))
 
 
@@ -189,6 +241,7 @@ class ModelShape:
     ``plain_width`` how wide all of them are together where they differ. ``attention``: of the layers that see
     everything. ``not_timed``: kinds of layers whose time no formula here has. ``dtype_bytes``: of activations,
     embeddings and, unless ``kv_dtype_bytes`` says otherwise, the KV cache. Precisions: of what the quantization covers.
+    ``residual_streams``: how many hidden states a layer mixes (hyper-connections, arXiv:2409.19606).
     ``max_model_len``: the longest sequence that vLLM takes without a flag. ``left_out``: what of the file is not in
     these numbers.
     """
@@ -215,8 +268,14 @@ class ModelShape:
     num_plain_mlps: int | None = None
     plain_width: int | None = None
     other_parameters: int = 0
+    residual_streams: int = 1
     not_timed: tuple[str, ...] = ()
     left_out: tuple[str, ...] = ()
+
+    @property
+    def is_compressed(self) -> bool:
+        """Whether layers keep one entry for several tokens."""
+        return any(each.compression for each in self.mixers)
 
     @property
     def num_matrices(self) -> int:
@@ -245,7 +304,12 @@ class ModelShape:
     def replicated_parameters(self) -> int:
         """Return how many of them every GPU of a tensor-parallel group holds whole."""
         return sum(
-            each.num_layers * each.attention.replicated_parameters(self.hidden_size)
+            each.num_layers
+            * (
+                each.attention.replicated_parameters(self.hidden_size)
+                + (each.compression.parameters if each.compression else 0)
+                + (each.indexer.parameters if each.indexer else 0)
+            )
             for each in self.mixers
             if each.attention
         )
@@ -310,8 +374,9 @@ class ModelShape:
     def kv_bytes_per_token(self, tp: int, *, windowed: bool = False) -> float:
         """Return what a token leaves in one GPU's KV cache, over its full layers (or the windowed ones)."""
         return sum(
-            each.num_layers * self.token_bytes(each, tp)
-            + (each.num_layers * each.indexer.entry_bytes if each.indexer else 0)
+            each.num_layers
+            * (self.token_bytes(each, tp) + (each.indexer.entry_bytes if each.indexer else 0))
+            / each.tokens_per_entry
             for each in self.mixers
             if each.attention and each.is_windowed == windowed
         )

@@ -7,29 +7,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 
 from replay.model.config_json import ModelFields, shown
+from replay.model.layers.compressed import compressed
+from replay.model.layers.read_layers import Layers, indexer_entry_bytes
 from replay.model.shape import Attention, Indexer, LayerState, Mixer
 
 FLOAT32_BYTES = 4
-INDEX_SCALE_BYTES, INDEX_SCALE_WIDTH = 4, 128
-"""A token's key of an indexer is kept in fp8 with a float32 scale per 128 of it (deepseek_v2.py: Indexer)."""
 NAS_MULTIPLE = 256
 """Widths of Nemotron-NAS are rounded up to it (nemotron_nas.py:_find_multiple)."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Layers:
-    """A model's layers; None: as config.json says it of all models."""
-
-    mixers: tuple[Mixer, ...]
-    num_moe_layers: int | None = None
-    num_plain_mlps: int | None = None
-    plain_width: int | None = None
-    other_parameters: int = 0
-    not_timed: tuple[str, ...] = ()
-    left_out: tuple[str, ...] = ()
 
 
 def _listed(text: ModelFields, key: str, known: Sequence[str], *, num_layers: int) -> tuple[str, ...]:
@@ -187,7 +173,7 @@ def _sparse(text: ModelFields, attention: Attention, num_layers: int) -> Layers:
         num_heads=heads,
         head_dim=width,
         top_k=top,
-        entry_bytes=width + width // INDEX_SCALE_WIDTH * INDEX_SCALE_BYTES,
+        entry_bytes=indexer_entry_bytes(width),
         parameters=rank * heads * width + hidden * (width + heads),
     )
     shared = Indexer(num_heads=0, head_dim=0, top_k=top, entry_bytes=0, parameters=0)
@@ -320,5 +306,7 @@ HYBRIDS: Mapping[str, Callable[[ModelFields, Attention, int], Layers]] = {
     "kimi_linear": _kimi_delta,
     "mimo_v2_flash": _mimo_v2,
     "nemotron-nas": _nas,
+    "deepseek_v4": compressed,
+    "deepseek_ref": compressed,
 }
 """By config.json's ``model_type``: how its layers are read."""

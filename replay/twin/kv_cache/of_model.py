@@ -66,10 +66,12 @@ def _dealt(engine: EngineConfig, shape: ModelShape, *, tp: int, is_undivided: bo
     layers = dealt_of(shape, tp=tp, serving=serving)
     notes = []
     if layers.block_size != engine.block_size:
-        notes.append(
-            f"engine.block_size: {layers.block_size} in place of {engine.block_size}, as vLLM makes it for a block of "
-            f"{shape.name}'s full layers to hold a state, too"
+        why = (
+            "as its kernels prefer it"
+            if shape.is_compressed
+            else f"as vLLM makes it for a block of {shape.name}'s full layers to hold a state, too"
         )
+        notes.append(f"engine.block_size: {layers.block_size} in place of {engine.block_size}, {why}")
     return GroupsOfModel(
         groups=layers.kv_cache_groups,
         block_size=layers.block_size,

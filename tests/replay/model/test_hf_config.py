@@ -32,6 +32,8 @@ ACTIVE = {
     "deepseek-ai/DeepSeek-V2-Lite": 2.4,
     "deepseek-ai/DeepSeek-V2": 21,
     "deepseek-ai/DeepSeek-V3": 37,
+    "deepseek-ai/DeepSeek-V4-Pro": 49,
+    "nvidia/DeepSeek-V4-Flash-NVFP4": 13,
     "meta-llama/Llama-4-Scout-17B-16E-Instruct": 17,
     "microsoft/Phi-3.5-MoE-instruct": 6.6,
     "zai-org/GLM-4.5-Air": 12,
@@ -77,7 +79,7 @@ def test_every_model_says_what_it_was_compared_with() -> None:
     alone = [model for model, what in COMPARED.items() if what.startswith("nothing of its own")]
     assert len(alone) == 6
     assert sum("every field" in what for what in COMPARED.values()) == 12
-    assert sum("the file itself" in what for what in COMPARED.values()) == 20
+    assert sum("the file itself" in what for what in COMPARED.values()) == 22
 
 
 @pytest.mark.parametrize("model", ACTIVE)
@@ -279,7 +281,7 @@ def test_a_window_that_no_context_outgrows_is_none(tmp_path: Path) -> None:
         ),
         ({"model_type": "deepseek_v32"}, r"index_n_heads: got nothing, expected an integer >= 1.*config\.json"),
         ({"model_type": "minimax"}, r"model_type: got 'minimax': linear-attention layers, .*config\.json"),
-        ({"model_type": "deepseek_v4"}, r"model_type: got 'deepseek_v4': layers that keep one key for several"),
+        ({"model_type": "deepseek_v4"}, r"qk_rope_head_dim: got nothing, expected an integer >= 1.*config\.json"),
         ({"model_type": "jamba"}, r"model_type: got 'jamba': state-space layers, .*config\.json"),
         ({"model_type": "mllama_text_model"}, r"model_type: got .*: cross-attention to an encoder, .*config\.json"),
         ({"model_type": "new", "mamba_d_state": 16}, r"mamba_d_state: got 16: state-space layers"),

@@ -2,7 +2,8 @@
 
 A prompt is given as ``prompt_token_ids``, or as ``prompt_len`` with, if it shares its head with others,
 ``prefix_group`` and ``prefix_len``. Everything else in a prompt, and every output, is the request's own. A
-prompt that wants to repeat somebody's output spells out its ids.
+prompt that wants to repeat somebody's output spells out its ids. A line's ``adapter`` is the number of its LoRA
+adapter, from 0; with ``max_loras`` 0, the default, there are none.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ DEFAULTS: dict[str, Any] = {
     "scheduler_reserve_full_isl": True,
     "frontend": "openai",
     "groups": [],
+    "max_loras": 0,
     "beta0": "5000",
     "beta1": "20",
     "beta2": "100",

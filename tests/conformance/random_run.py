@@ -12,6 +12,7 @@ import argparse
 import json
 import shutil
 import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from tests.conformance.case_files import is_recorded, keep_only_recordings_of, w
 from tests.conformance.compare import compare
 from tests.conformance.coverage import Coverage
 from tests.conformance.draw import Case, draw
+from tests.conformance.draw_adapters import with_adapters
 from tests.conformance.draw_groups import with_groups
 from tests.conformance.draw_offloading import with_offloading
 from tests.conformance.recorder import ROOT, Recorder, recording
@@ -112,20 +114,28 @@ def say(line: str) -> None:
     typer.echo(line, err=True)
 
 
-def drawn(seed: int, index: int, *, has_groups: bool, offloads: bool) -> Case:
+KINDS: Mapping[str, tuple[str, Callable[[Case, int, int], Case], tuple[str, ...]]] = {
+    "groups": ("models whose layers do not all cache alike", with_groups, ("stages",)),
+    "offloading": ("with KV offloading to host memory", with_offloading, ("stages", "prefix_cache")),
+    "adapters": ("with LoRA adapters, more than fit in a batch", with_adapters, ()),
+}
+"""By option: its help, what it makes of a case, and the traits that it takes away."""
+
+
+def drawn(seed: int, index: int, kinds: Sequence[str]) -> Case:
     """Return case ``index`` with what is asked for."""
     case = draw(seed, index)
-    if has_groups:
-        case = with_groups(case, seed, index)
-    return with_offloading(case, seed, index) if offloads else case
+    for kind in kinds:
+        case = KINDS[kind][1](case, seed, index)
+    return case
 
 
-def run_all(run: Run, number: int, *, seed: int, has_groups: bool, offloads: bool) -> None:
+def run_all(run: Run, number: int, *, seed: int, kinds: Sequence[str]) -> None:
     """Take all cases, then shrink what failed."""
     began = reported = time.monotonic()
     failing = []
     for index in range(number):
-        case = drawn(seed, index, has_groups=has_groups, offloads=offloads)
+        case = drawn(seed, index, kinds)
         if take(run, case) is not None:
             failing.append(case)
             say(f"{case.name}: {run.differences[case.name]}")
@@ -167,10 +177,10 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.conformance.random_run", description=__doc__)
     parser.add_argument("--number", type=int, default=200, help="how many cases (200)")
     parser.add_argument("--seed", type=int, default=1, help="which ones (1)")
-    parser.add_argument("--groups", action="store_true", help="models whose layers do not all cache alike")
-    parser.add_argument("--offloading", action="store_true", help="with KV offloading to host memory")
+    for name, (meaning, _, _) in KINDS.items():
+        parser.add_argument(f"--{name}", action="store_true", help=meaning)
     options = parser.parse_args(arguments)
-    kinds = [name for name in ("groups", "offloading") if getattr(options, name)]
+    kinds = [name for name in KINDS if getattr(options, name)]
     folder = WORK / f"{'-'.join(kinds) or 'seed'}-{options.seed}"
     folder.mkdir(parents=True, exist_ok=True)
     began = time.monotonic()
@@ -179,14 +189,11 @@ def main(arguments: list[str] | None = None) -> int:
         run = Run(recorder=recorder, folder=folder)
         keep_only_recordings_of(recorder.name, folder)
         try:
-            run_all(
-                run, options.number, seed=options.seed, has_groups=options.groups, offloads=options.offloading
-            )
+            run_all(run, options.number, seed=options.seed, kinds=kinds)
         except KeyboardInterrupt:
             say("interrupted: the same command goes on from here")
             return 130
-    without = {"groups": ("stages",), "offloading": ("stages", "prefix_cache")}
-    left_out = [trait for kind in kinds for trait in without[kind]]
+    left_out = [trait for kind in kinds for trait in KINDS[kind][2]]
     summary = summary_of(run, seed=options.seed, seconds=time.monotonic() - began, without=tuple(left_out))
     (folder / "summary.json").write_text(json.dumps(summary, indent=1) + "\n")
     (folder / "summary.md").write_text(markdown_of(summary, run.coverage))

@@ -31,6 +31,7 @@ SETTINGS = (
     "watermark",
     "scheduler_reserve_full_isl",
     "frontend",
+    "max_loras",
 )
 
 
@@ -95,7 +96,10 @@ def dense_hashes(rows: list[dict[str, Any]], block_size: int) -> tuple[np.ndarra
     for index, row in enumerate(rows):
         tokens = prompt_token_ids(row, index)
         tokens = tokens + [output_token_id(index, j) for j in range(num_outputs(row))]
-        parent, chain = -1, []
+        parent, chain = (
+            -1 - row.get("adapter", -1) - 1,
+            [],
+        )  # what is cached with an adapter is another content
         for start in range(0, len(tokens) - block_size + 1, block_size):
             key = (parent, tuple(tokens[start : start + block_size]))
             parent = numbers.setdefault(key, len(numbers))
@@ -162,6 +166,7 @@ def read_recording(case: Path, results: Path, *, is_async: bool) -> Recording:
         priority=np.array([row.get("priority") or 0 for row in rows], np.int64),
         hash_offsets=offsets,
         hash_ids=ids,
+        adapter=np.array([row.get("adapter", -1) for row in rows], np.int64) if config.max_loras else None,
     )
     with (results / "requests.csv").open(newline="") as file:
         outcomes = list(csv.DictReader(file))

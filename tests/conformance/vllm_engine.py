@@ -14,7 +14,16 @@ from fractions import Fraction
 from typing import Any
 
 import torch
-from vllm.config import CacheConfig, DeviceConfig, ModelConfig, ParallelConfig, SchedulerConfig, VllmConfig
+from vllm.config import (
+    CacheConfig,
+    DeviceConfig,
+    LoRAConfig,
+    ModelConfig,
+    ParallelConfig,
+    SchedulerConfig,
+    VllmConfig,
+)
+from vllm.lora.request import LoRARequest
 from vllm.sampling_params import SamplingParams
 from vllm.utils.hashing import sha256
 from vllm.v1.core.kv_cache_utils import (
@@ -82,6 +91,7 @@ def vllm_config(settings: dict[str, Any], model: str) -> VllmConfig:
         cache_config=cache,
         parallel_config=ParallelConfig(),
         device_config=DeviceConfig("cpu"),
+        lora_config=LoRAConfig(max_loras=settings["max_loras"]) if settings["max_loras"] else None,
         **(
             {"kv_transfer_config": settings["kv_transfer_config"]} if "kv_transfer_config" in settings else {}
         ),
@@ -129,6 +139,15 @@ def new_scheduler(settings: dict[str, Any], model: str) -> Scheduler:
         block_size=block_size,
         hash_block_size=hash_block_size,
         log_stats=False,
+    )
+
+
+def lora_request(row: dict[str, Any]) -> LoRARequest | None:
+    """Return a request's adapter; vLLM counts them from 1."""
+    if "adapter" not in row:
+        return None
+    return LoRARequest(
+        lora_name=f"adapter {row['adapter']}", lora_int_id=row["adapter"] + 1, lora_path="none"
     )
 
 
@@ -267,6 +286,7 @@ class VllmEngine:
             arrival_time=float(self.arrival_us(number)),
             priority=row.get("priority") or 0,
             block_hasher=hasher,
+            lora_request=lora_request(row),
         )
         self.scheduler.add_request(request)
 

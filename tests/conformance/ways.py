@@ -99,9 +99,9 @@ def submit(live: LiveCluster, recording: Recording, number: int) -> None:
 
 
 def difference_when_served(recording: Recording) -> str | None:
-    """Return where a server that gets each request when it comes differs; one knows no ends before max_tokens."""
+    """Return where a server that gets each request when it comes differs; it knows no early ends, and no adapters."""
     requests, config = recording.requests, recording.config
-    if requests.max_tokens is not None:
+    if requests.max_tokens is not None or requests.adapter is not None:
         return None
     plain = run_step_by_step(recording)
     live = LiveCluster(

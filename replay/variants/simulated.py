@@ -35,6 +35,14 @@ INSTANCES_MEAN = "instances, mean"
 INSTANCES_MOST = "  most at once"
 COSTS = ("GPU-hours", "cost", INSTANCES_MEAN, INSTANCES_MOST, "size changes", "failures")
 """Rows of clusters that cost something, or whose size changes."""
+SESSIONS = (
+    "sessions",
+    "  to finish, p50",
+    "  to finish, p99",
+    "  of it for the model, mean",
+    "  computed again",
+)
+"""Rows of sessions as wholes."""
 IDLE_END = "requests/s: over the whole run; at its end the last answers come and no request is sent"
 """What explains a throughput below the rate that was sent."""
 
@@ -96,7 +104,7 @@ def columns_of(results: Sequence[VariantResult]) -> list[dict[str, str]]:
     """Return each variant's figures by their names, as text; all have the same, without those that none has."""
     columns = [_column(each) for each in results]
     bands = {f"{BAND} {name}": "-" for name in ("TTFT", "TPOT", "E2E")}
-    empty = {"failed": "", OFFERED: "-", **bands, **dict.fromkeys(COSTS, "-"), **EMPTY}
+    empty = {"failed": "", OFFERED: "-", **bands, **dict.fromkeys((*COSTS, *SESSIONS), "-"), **EMPTY}
     unsaid = {name for name, nothing in empty.items() if all(each[name] == nothing for each in columns)}
     columns = [{name: cell for name, cell in each.items() if name not in unsaid} for each in columns]
     return mark_unanswered(columns, [each.variant.twin.unanswered_keys for each in results])
@@ -135,6 +143,7 @@ def _column(result: VariantResult) -> dict[str, str]:
         "  KV at most": "-" if kv is None else f"{kv.max(initial=0):.1%}",
         "preemptions": f"{summary['num_preemptions']:,}",
         "prefix hits": _percent(summary["prefix_hit_frac"]),
+        **_sessions(summary),
     }
     cells |= tier_cells(result.variant.twin, summary, result.prices) | _costs(result)
     if (good := summary["goodput"]) is not None:
@@ -142,6 +151,20 @@ def _column(result: VariantResult) -> dict[str, str]:
     if result.score is not None:
         cells["fitness"] = f"{result.score['score']:.4g}"
     return {**cells, "queue waits for": usage.waits_for or "-", "verdict": summary["verdict"] or "-"}
+
+
+def _sessions(summary: SimulationSummary) -> dict[str, str]:
+    """Return how long sessions take as wholes, ``-`` where there are none of several requests."""
+    sessions = summary["groups"]["sessions"] if summary["groups"] else None
+    if sessions is None:
+        return dict.fromkeys(SESSIONS, "-")
+    times = (sessions["duration_us"]["p50"], sessions["duration_us"]["p99"], sessions["model_us"]["mean"])
+    cells = [
+        f"{sessions['num_complete']:,} of {sessions['num_sessions']:,} complete",
+        *("-" if each is None else shown_time(float(each)) for each in times),
+        _percent(sessions["recomputed_frac"]),
+    ]
+    return dict(zip(SESSIONS, cells, strict=True))
 
 
 def _seats(usage: Usage) -> str:

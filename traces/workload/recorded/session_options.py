@@ -5,7 +5,7 @@ Nothing heavy is imported: a command's ``--help`` needs it.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -15,6 +15,9 @@ from traces.units import parse_seconds
 
 if TYPE_CHECKING:
     from traces.workload.recorded.session_starts import SessionStarts
+
+SessionPriority = Literal["first-started", "running"]
+"""What ``--session-priority`` may be; ``SessionStarts`` says what each is."""
 
 
 @option_table
@@ -46,6 +49,15 @@ class SessionOptions:
         ),
     ] = None
 
+    session_priority: Annotated[
+        SessionPriority | None,
+        typer.Option(
+            metavar="[first-started|running]",
+            help="What requests tell a server with --scheduling-policy priority: first-started, the order in which "
+            "sessions start; running, what goes on with a session before what begins one.",
+        ),
+    ] = None
+
     def starts(self, *, seed: int) -> SessionStarts:
         """Return what is asked. Raises ConfigError on what cannot be."""
         from traces.workload.recorded.session_starts import SessionStarts
@@ -63,5 +75,6 @@ class SessionOptions:
             rate_per_s=self.session_rate,
             think_scale=1.0 if self.think_time_scale is None else self.think_time_scale,
             most_think_us=None if self.max_think_time is None else round(self.max_think_time * 1e6),
+            priority=self.session_priority,
             seed=seed,
         )

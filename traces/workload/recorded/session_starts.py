@@ -1,4 +1,4 @@
-"""When sessions start and how long their clients think: as recorded, or as asked."""
+"""When sessions start, how long their clients think and how urgent their requests are: as recorded, or as asked."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from traces.trace import Trace
+    from traces.workload.recorded.session_options import SessionPriority
 
 US_PER_S = 1_000_000
 
@@ -25,13 +26,17 @@ class SessionStarts:
 
     ``at_once``: so many are under way at a time, the next begins when one has ended. ``rate_per_s``: they start at this
     rate, gaps drawn from an exponential distribution by ``seed``. ``think_scale``: pauses are multiplied by it, and
-    then cut to ``most_think_us``.
+    then cut to ``most_think_us``. ``priority``: what requests tell the server, in place of what they told it:
+    ``first-started``, the sessions' own order of starting, so that no later session goes before one that has begun
+    (program-level FCFS: Autellix, arXiv:2502.13965; Continuum, arXiv:2511.02230); ``running``, whatever a session goes
+    on with before what begins one.
     """
 
     at_once: int | None = None
     rate_per_s: float | None = None
     think_scale: float = 1.0
     most_think_us: int | None = None
+    priority: SessionPriority | None = None
     seed: int = 0
 
     @property
@@ -47,8 +52,8 @@ def started(trace: Trace, asked: SessionStarts) -> Trace:
     begins = is_first(trace)
     if begins.all():
         raise ConfigError(
-            "--sessions, --session-rate, --think-time-scale, --max-think-time: got a trace without sessions, expected "
-            "session_id and round_index"
+            "--sessions, --session-rate, --think-time-scale, --max-think-time, --session-priority: got a trace without "
+            "sessions, expected session_id and round_index"
         )
     think = trace.cells("think_time_us")
     if asked.think_scale != 1.0 or asked.most_think_us is not None:
@@ -56,6 +61,19 @@ def started(trace: Trace, asked: SessionStarts) -> Trace:
         if asked.most_think_us is not None:
             scaled = np.minimum(scaled, asked.most_think_us)
         trace = trace.with_columns(think_time_us=replace(think, values=scaled))
+    trace = _started_as_asked(trace, begins, asked)
+    if asked.priority is None:
+        return trace
+    urgent = ~begins if asked.priority == "running" else None
+    values = _turns(trace, begins) if urgent is None else np.where(urgent, 0, 1)
+    cells = trace.cells("vllm_priority")
+    return trace.with_columns(
+        vllm_priority=replace(cells, values=values.astype(np.int64), is_known=np.ones(len(trace), np.bool_))
+    )
+
+
+def _started_as_asked(trace: Trace, begins: NDArray[np.bool_], asked: SessionStarts) -> Trace:
+    """Return the trace with other times at which sessions start, where any are asked for."""
     if asked.at_once is None and asked.rate_per_s is None:
         return trace
     arrival = trace.cells("arrival_time_us")
@@ -82,13 +100,27 @@ def is_first(trace: Trace) -> NDArray[np.bool_]:
     return ~(session.is_known & (rounds.values > 0))
 
 
+def _numbers(trace: Trace) -> NDArray[np.int64]:
+    """Return a number for each request's session; one of no session is a session by itself."""
+    codes, names = trace.cells("session_id").codes()
+    return np.where(codes < 0, len(names) + np.arange(len(trace)), codes)
+
+
+def _turns(trace: Trace, begins: NDArray[np.bool_]) -> NDArray[np.int64]:
+    """Return, per request, as the how-manieth its session starts; those at one time in the order of the rows."""
+    arrival = trace.cells("arrival_time_us").values[begins]
+    _, at_first, place = np.unique(_numbers(trace)[begins], return_index=True, return_inverse=True)
+    first = np.full(len(at_first), np.iinfo(np.int64).max)
+    np.minimum.at(first, place, arrival)
+    turn = np.empty(len(first), np.int64)
+    turn[np.lexsort((at_first, first))] = np.arange(len(first))
+    of_session = dict(zip(np.unique(_numbers(trace)[begins]).tolist(), turn.tolist(), strict=True))
+    return np.array([of_session.get(number, 0) for number in _numbers(trace).tolist()], np.int64)
+
+
 def _drawn(trace: Trace, begins: NDArray[np.bool_], *, rate_per_s: float, seed: int) -> NDArray[np.int64]:
     """Return when each session starts, in the order of the rows: the same for all that begin one."""
-    codes, names = trace.cells("session_id").codes()
-    order = np.where(
-        codes < 0, len(names) + np.arange(len(trace)), codes
-    )  # a row of no session is one by itself
-    _, place = np.unique(order[begins], return_inverse=True)
+    _, place = np.unique(_numbers(trace)[begins], return_inverse=True)
     gaps = np.random.default_rng([seed, 0x5E55]).exponential(
         US_PER_S / rate_per_s, int(place.max(initial=-1)) + 1
     )

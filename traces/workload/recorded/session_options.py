@@ -5,20 +5,18 @@ Nothing heavy is imported: a command's ``--help`` needs it.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from traces.errors import ConfigError
 from traces.strict.option_table import option_table
 from traces.units import parse_seconds
+from traces.workload.recorded.session_priority import SessionPriority
 
 if TYPE_CHECKING:
     from traces.workload.recorded.session_starts import SessionStarts
     from traces.workload.recorded.warm_start import WarmStart
-
-SessionPriority = Literal["first-started", "running"]
-"""What ``--session-priority`` may be; ``SessionStarts`` says what each is."""
 
 
 @option_table

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from traces.trace import Trace
-    from traces.workload.recorded.session_options import SessionPriority
+    from traces.workload.recorded.session_priority import SessionPriority
 
 US_PER_S = 1_000_000
 

@@ -246,7 +246,9 @@ def _run(name: str, arguments: Sequence[str]) -> object:
         signal.signal(number, signal.default_int_handler)
     before, sys.argv = sys.argv, ["vtwin", name, *arguments]
     try:
-        returned: object = build_app([name], is_alone=True)([name, *arguments], prog_name="vtwin", standalone_mode=False)
+        returned: object = build_app([name], is_alone=True)(
+            [name, *arguments], prog_name="vtwin", standalone_mode=False
+        )
     finally:
         sys.argv = before
     if isinstance(returned, int) and returned:

@@ -3,7 +3,8 @@
 A prompt is given as ``prompt_token_ids``, or as ``prompt_len`` with, if it shares its head with others,
 ``prefix_group`` and ``prefix_len``. Everything else in a prompt, and every output, is the request's own. A
 prompt that wants to repeat somebody's output spells out its ids. A line's ``adapter`` is the number of its LoRA
-adapter, from 0; with ``max_loras`` 0, the default, there are none.
+adapter, from 0; with ``max_loras`` 0, the default, there are none. With ``guided`` true a line's answer is held to a
+grammar, which takes ``guided_compile_us`` from its arrival to compile.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ DEFAULTS: dict[str, Any] = {
     "frontend": "openai",
     "groups": [],
     "max_loras": 0,
+    "guided_compile_us": 0,
     "beta0": "5000",
     "beta1": "20",
     "beta2": "100",

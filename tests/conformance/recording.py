@@ -32,6 +32,7 @@ SETTINGS = (
     "scheduler_reserve_full_isl",
     "frontend",
     "max_loras",
+    "guided_compile_us",
 )
 
 
@@ -167,6 +168,9 @@ def read_recording(case: Path, results: Path, *, is_async: bool) -> Recording:
         hash_offsets=offsets,
         hash_ids=ids,
         adapter=np.array([row.get("adapter", -1) for row in rows], np.int64) if config.max_loras else None,
+        is_guided=np.array([row.get("guided", False) for row in rows])
+        if any("guided" in row for row in rows)
+        else None,
     )
     with (results / "requests.csv").open(newline="") as file:
         outcomes = list(csv.DictReader(file))

@@ -9,6 +9,7 @@ this file carries out.
 from __future__ import annotations
 
 import os
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
@@ -24,7 +25,7 @@ from vllm.config import (
     VllmConfig,
 )
 from vllm.lora.request import LoRARequest
-from vllm.sampling_params import SamplingParams
+from vllm.sampling_params import SamplingParams, StructuredOutputsParams
 from vllm.utils.hashing import sha256
 from vllm.v1.core.kv_cache_utils import (
     get_request_block_hasher,
@@ -170,6 +171,32 @@ def layers_of(group: dict[str, Any], settings: dict[str, Any]) -> KVCacheSpec:
     return FullAttentionSpec(block_size=size, **heads)
 
 
+class Anything:
+    """A grammar that takes every token."""
+
+    def accept_tokens(self, _request_id: str, _tokens: list[int]) -> bool:
+        """Return True."""
+        return True
+
+
+class CompilingGrammar(Future):  # type: ignore[type-arg]  # what it gives is vLLM's affair
+    """A grammar that is there from a time on; who asks before is noted."""
+
+    def __init__(self, engine: VllmEngine, ready_us: int) -> None:
+        super().__init__()
+        self.engine, self.ready_us = engine, ready_us
+
+    def done(self) -> bool:
+        """Return whether it is there."""
+        if self.ready_us > self.engine.now_us:
+            self.engine.awaited_us.append(self.ready_us)
+        return self.ready_us <= self.engine.now_us
+
+    def result(self, timeout: float | None = None) -> Anything:  # noqa: ARG002 - nothing is waited for
+        """Return it."""
+        return Anything()
+
+
 @dataclass(slots=True, kw_only=True)
 class Outcome:
     """What became of a request; None where it never happened."""
@@ -222,6 +249,9 @@ class VllmEngine:
     num_fruitless_steps: int = 0
     num_failed_allocations: int = 0
     preempted: list[int] = field(init=False, default_factory=list)
+    now_us: int = 0
+    awaited_us: list[int] = field(init=False, default_factory=list)
+    """When grammars are there that the last decision asked for in vain."""
 
     def __post_init__(self) -> None:
         self.settings = DEFAULTS | self.settings
@@ -280,6 +310,7 @@ class VllmEngine:
                 stop_token_ids=[output_token_id(number, row["stops_after"] - 1)]
                 if "stops_after" in row
                 else [],
+                structured_outputs=StructuredOutputsParams(regex=".*") if row.get("guided") else None,
                 **self.more_sampling_params(),
             ),
             pooling_params=None,
@@ -288,6 +319,9 @@ class VllmEngine:
             block_hasher=hasher,
             lora_request=lora_request(row),
         )
+        if request.structured_output_request is not None:
+            ready_us = self.arrival_us(number) + settings["guided_compile_us"]
+            request.structured_output_request.grammar = CompilingGrammar(self, ready_us)
         self.scheduler.add_request(request)
 
     def is_refused(self, number: int) -> bool:
@@ -310,6 +344,12 @@ class VllmEngine:
     def next_arrival_us(self) -> int:
         return int(self.rows[self.num_added]["arrival_us"])
 
+    @property
+    def next_event_us(self) -> int | None:
+        """Return when somebody arrives, or a grammar is there that was asked for; None: neither will happen."""
+        awaited_us = self.awaited_us if self.scheduler.has_unfinished_requests() else []
+        return min([*awaited_us, *([] if self.all_added else [self.next_arrival_us])], default=None)
+
     # -- what an engine with a KV connector has beside (``pair``) ---------------------------------------------
 
     def arrival_us(self, number: int) -> int:
@@ -331,6 +371,7 @@ class VllmEngine:
         if self.num_scheduled_steps == MOST_STEPS:
             raise RuntimeError(f"steps: got more than {MOST_STEPS:,}, expected the case to end")
         self.preempted, self.num_failed_allocations = [], 0
+        self.now_us, self.awaited_us = now_us, []
         output = self.scheduler.schedule()
         admitted = {new.req_id for new in output.scheduled_new_reqs}
         admitted |= set(output.scheduled_cached_reqs.resumed_req_ids)
@@ -472,9 +513,9 @@ class VllmEngine:
                 now_us += batch.line["dur"]
                 self.update(batch, now_us)
             if is_idle or leads_nowhere(batch, []):  # the real engine would not stop
-                if self.all_added:
+                if self.next_event_us is None:
                     return
-                now_us = max(now_us, self.next_arrival_us)
+                now_us = max(now_us, self.next_event_us)
 
     def _run_with_batch_queue(self, depth: int) -> None:
         """Several batches in flight, the device never idle between them (step_with_batch_queue)."""
@@ -494,9 +535,9 @@ class VllmEngine:
                         self.update(useless, now_us)
                     in_flight, is_idle = [], True
             if is_idle:
-                if self.all_added:
+                if self.next_event_us is None:
                     return
-                now_us = max(now_us, self.next_arrival_us)
+                now_us = max(now_us, self.next_event_us)
                 continue
             if batch is not None:
                 self._launch(batch, now_us)

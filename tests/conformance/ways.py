@@ -99,9 +99,9 @@ def submit(live: LiveCluster, recording: Recording, number: int) -> None:
 
 
 def difference_when_served(recording: Recording) -> str | None:
-    """Return where a server that gets each request when it comes differs; it knows no early ends, and no adapters."""
+    """Return where a server that gets each request when it comes differs; no early ends, adapters, grammars."""
     requests, config = recording.requests, recording.config
-    if requests.max_tokens is not None or requests.adapter is not None:
+    if requests.max_tokens is not None or requests.adapter is not None or requests.is_guided is not None:
         return None
     plain = run_step_by_step(recording)
     live = LiveCluster(

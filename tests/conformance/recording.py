@@ -33,6 +33,8 @@ SETTINGS = (
     "frontend",
     "max_loras",
     "guided_compile_us",
+    "num_speculative_tokens",
+    "use_eagle",
 )
 
 
@@ -153,6 +155,8 @@ def read_recording(case: Path, results: Path, *, is_async: bool) -> Recording:
     chosen["kv_cache_groups"] = tuple(KVCacheGroup(**group) for group in settings["groups"])
     if "num_cpu_blocks" in settings:
         chosen |= offloading_of(settings)
+    chosen["synthetic_acceptance_rates"] = tuple(settings["synthetic_acceptance_rates"])
+    chosen["num_lookahead_tokens"] = settings["use_eagle"] * settings["num_speculative_tokens"]
     config = EngineConfig(**chosen, scheduling_policy=settings["policy"], vllm_version=version)
     latency = Blackbox(beta0=settings["beta0"], beta1=settings["beta1"], beta2=settings["beta2"])
     prompts = [len(row.get("prompt_token_ids") or []) or row.get("prompt_len", 0) for row in rows]

@@ -22,6 +22,7 @@ from vllm.config import (
     ModelConfig,
     ParallelConfig,
     SchedulerConfig,
+    SpeculativeConfig,
     VllmConfig,
 )
 from vllm.lora.request import LoRARequest
@@ -44,11 +45,17 @@ from vllm.v1.kv_cache_interface import (
     MambaSpec,
     SlidingWindowSpec,
 )
-from vllm.v1.outputs import ModelRunnerOutput
+from vllm.v1.outputs import DraftTokenIds, ModelRunnerOutput
 from vllm.v1.request import Request
 from vllm.v1.structured_output import StructuredOutputManager
 
-from tests.conformance.conventions import DEFAULTS, MOST_FRUITLESS_STEPS, output_token_id, prompt_token_ids
+from tests.conformance.conventions import (
+    DEFAULTS,
+    MOST_FRUITLESS_STEPS,
+    num_accepted,
+    output_token_id,
+    prompt_token_ids,
+)
 
 LONGEST_OF_THE_MODEL = 8192
 """Above it vLLM would refuse ``max_model_len`` for this model; the scheduler is told the real one later."""
@@ -98,6 +105,8 @@ def vllm_config(settings: dict[str, Any], model: str) -> VllmConfig:
         ),
     )
     config.model_config.max_model_len = max_model_len
+    if settings["num_speculative_tokens"]:
+        config.speculative_config = speculative_config(settings)
     config.parallel_config.pipeline_parallel_size = settings["pipeline_parallel_size"]
     scheduler.max_num_batched_tokens = settings["max_num_batched_tokens"]
     scheduler.max_num_scheduled_tokens = None
@@ -107,6 +116,16 @@ def vllm_config(settings: dict[str, Any], model: str) -> VllmConfig:
     cache.num_gpu_blocks = settings["num_gpu_blocks"]
     cache.enable_prefix_caching = settings["enable_prefix_caching"]
     return config
+
+
+def speculative_config(settings: dict[str, Any]) -> SpeculativeConfig:
+    """Return vLLM's speculative configuration; EAGLE's would ask for a model that drafts."""
+    drafts = SpeculativeConfig(
+        method="ngram", num_speculative_tokens=settings["num_speculative_tokens"], prompt_lookup_max=3
+    )
+    if settings["use_eagle"]:
+        drafts.method = "eagle"
+    return drafts
 
 
 def new_scheduler(settings: dict[str, Any], model: str) -> Scheduler:
@@ -219,6 +238,7 @@ class Batch:
     output: SchedulerOutput
     line: dict[str, Any]
     sampling: set[str]
+    padded: set[str]
     goes_in_circles: bool
 
     @property
@@ -382,8 +402,9 @@ class VllmEngine:
             computed_before = (
                 request.num_computed_tokens - num_tokens
             )  # the scheduler has counted them already
-            is_decode = self._is_decode(request, num_tokens=num_tokens, computed_before=computed_before)
-            num_decode += is_decode
+            num_drafts = len(output.scheduled_spec_decode_tokens.get(identity, ()))
+            is_decode = self._is_decode(request, num_tokens - num_drafts, num_drafts, before=computed_before)
+            num_decode += num_tokens * is_decode
             entries.append([number, num_tokens, computed_before, "d" if is_decode else "p"])
             if not request.is_prefill_chunk:
                 sampling.add(identity)
@@ -408,6 +429,7 @@ class VllmEngine:
             output=output,
             line=line | self._state(output),
             sampling=sampling,
+            padded=admitted & output.scheduled_spec_decode_tokens.keys(),
             goes_in_circles=self._goes_in_circles(),
         )
 
@@ -421,16 +443,18 @@ class VllmEngine:
         self.num_fruitless_steps += 1
         return self.num_fruitless_steps >= MOST_FRUITLESS_STEPS
 
-    def _is_decode(self, request: Request, *, num_tokens: int, computed_before: int) -> bool:
-        """Return whether an entry computes exactly the newest sampled token, which async may not know yet."""
+    def _is_decode(self, request: Request, num_tokens: int, num_drafts: int, *, before: int) -> bool:
+        """Return whether an entry computes exactly the newest sampled token, which async may not know yet.
+
+        ``num_tokens``: without the drafts. ``before``: computed before.
+        """
         in_flight = 0
         if self.settings["async_scheduling"]:
-            in_flight = request.num_output_placeholders - (
-                not request.is_prefill_chunk
-            )  # its own is not meant
+            own = 0 if request.is_prefill_chunk else 1 + num_drafts
+            in_flight = request.num_output_placeholders - own
         num_known = request.num_tokens + in_flight
         has_outputs = request.num_output_tokens + in_flight > 0
-        return num_tokens == 1 and has_outputs and computed_before == num_known - 1
+        return num_tokens == 1 and has_outputs and before == num_known - 1
 
     def _note_admission(self, number: int, now_us: int, *, cached: int) -> None:
         outcome = self.outcomes[number]
@@ -469,8 +493,8 @@ class VllmEngine:
         sampled = []
         for identity in identities:
             request = self.scheduler.requests.get(identity)  # async: it may have finished meanwhile
-            token = [output_token_id(number_of(identity), request.num_output_tokens)] if request else []
-            sampled.append(token if identity in batch.sampling else [])
+            samples = request is not None and identity in batch.sampling
+            sampled.append(self._sampled(request, batch) if samples else [])
         results = ModelRunnerOutput(
             req_ids=identities,
             req_id_to_index={identity: i for i, identity in enumerate(identities)},
@@ -478,6 +502,9 @@ class VllmEngine:
             **self.more_results(batch),
         )
         answers = self.scheduler.update_from_output(batch.output, results)
+        if self.settings["num_speculative_tokens"] and not self.settings["async_scheduling"]:
+            drafts = [[0] * self.settings["num_speculative_tokens"] for _ in identities]
+            self.scheduler.update_draft_token_ids(DraftTokenIds(identities, drafts))
         for answer in answers[0].outputs if 0 in answers else []:
             number = number_of(answer.request_id)
             outcome = self.outcomes[number]
@@ -491,6 +518,16 @@ class VllmEngine:
         batch.line["t_end"] = now_us
         batch.line["free_end"] = self.scheduler.kv_cache_manager.block_pool.get_num_free_blocks()
         self.steps.append(batch.line)
+
+    def _sampled(self, request: Request, batch: Batch) -> list[int]:
+        """Return a request's new tokens: one behind its drafts that hold."""
+        number, holding = number_of(request.request_id), 0
+        drafts = batch.output.scheduled_spec_decode_tokens.get(request.request_id, ())
+        if request.request_id not in batch.padded:
+            rates = self.settings["synthetic_acceptance_rates"]
+            holding = num_accepted(rates, number, request.num_tokens, num_scheduled=len(drafts))
+        first = request.num_output_tokens
+        return [output_token_id(number, first + i) for i in range(holding + 1)]
 
     # -- the loop --------------------------------------------------------------------------------------------
 
@@ -558,7 +595,7 @@ class VllmEngine:
         for identity in batch.output.num_scheduled_tokens:
             request = self.scheduler.requests[identity]
             if request.num_computed_tokens > request.num_tokens:
-                start_us = max(start_us, self.sampled_us[identity])
+                start_us = max(start_us, self.sampled_us.get(identity, 0))
         batch.line["exec_start"] = end_us = start_us
         last, each_us = len(self.stages_free_us) - 1, batch.line["dur"] // len(self.stages_free_us)
         if batch.has_tokens:

@@ -21,6 +21,6 @@ def with_drafts(case: Case, seed: int, index: int) -> Case:
     }
     threshold = case.settings["long_prefill_token_threshold"]
     if 0 < threshold <= k:  # below 1 + k vLLM ends in an assertion of its own
-        changes["long_prefill_token_threshold"] = 1 + k
+        changes["long_prefill_token_threshold"] = (1 + k) * (1 + k <= case.settings["max_model_len"])
     name = f"drafts_{seed}_{index:04d}" if case.name.startswith("random") else f"{case.name}_drafts"
     return replace(case, name=name, settings=case.settings | changes)

@@ -83,11 +83,14 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def build_app(
-    loaded: Collection[str], *, followed: Mapping[str, Callable[..., None]] = MappingProxyType({})
+    loaded: Collection[str],
+    *,
+    followed: Mapping[str, Callable[..., None]] = MappingProxyType({}),
+    is_alone: bool = False,
 ) -> typer.Typer:
     """Return the app: the commands named in ``loaded`` are real, the others are only a line of help.
 
-    ``followed``: what to do after a command, with its options.
+    ``followed``: what to do after a command, with its options. ``is_alone``: the others are not there at all.
     """
     app = typer.Typer(
         name="vtwin",
@@ -99,6 +102,8 @@ def build_app(
     )
     app.callback()(_root)
     for name, (place, summary) in COMMANDS.items():
+        if name not in loaded and is_alone:
+            continue
         if name not in loaded:
             app.command(name, help=summary)(_not_loaded)
             continue
@@ -189,7 +194,9 @@ def _hide(arguments: Sequence[str]) -> None:
 
 PROGRAM = Program(
     name="vtwin",
-    app=lambda called: build_app(called, followed=FOLLOWED),
+    app=lambda called, is_first: build_app(
+        called, followed=FOLLOWED, is_alone=is_first and called[0] in COMMANDS
+    ),
     own_way=_own_way,
     hide=_hide,
     keep_collector=LONG_RUNNING,
@@ -239,7 +246,9 @@ def _run(name: str, arguments: Sequence[str]) -> object:
         signal.signal(number, signal.default_int_handler)
     before, sys.argv = sys.argv, ["vtwin", name, *arguments]
     try:
-        returned: object = build_app([name])([name, *arguments], prog_name="vtwin", standalone_mode=False)
+        returned: object = build_app([name], is_alone=True)(
+            [name, *arguments], prog_name="vtwin", standalone_mode=False
+        )
     finally:
         sys.argv = before
     if isinstance(returned, int) and returned:

@@ -62,8 +62,8 @@ def _starts(sessions: SessionOptions, workload: WorkloadOptions, several: ListOp
     starts = sessions.starts(seed=DEFAULT_SEED if workload.seed is None else workload.seed)
     if starts.changes_anything and (workload.trace is None or several.is_asked_for):
         raise ConfigError(
-            "--sessions, --session-rate, --think-time-scale, --max-think-time, --session-priority: need --trace STEM, "
-            "the sessions to send, and no --plan or --sweep"
+            "--sessions, --session-rate, --think-time-scale, --max-think-time, --warm-start, --session-priority: need "
+            "--trace STEM, the sessions to send, and no --plan or --sweep"
         )
     return starts
 

@@ -164,8 +164,7 @@ class Run:
             bill = summarize_infrastructure(self.fleet, self.twin.cluster)
             add_cost(sessions, gpu_hours=bill["gpu_hours"], cost=bill["cost"])
         if self.kv_reuse is not None:
-            engine = self.twin.engine
-            found["kv_needed"] = cache_needs(self.kv_reuse, num_gpu_blocks=max(engine.num_gpu_blocks, 0))
+            found["kv_needed"] = cache_needs(self.kv_reuse, self.twin.engine)
         if self._is_paced_by_answers:
             return found
         found["offered_rate_per_s"] = (

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import json
 import resource
 import subprocess
 import sys
+from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -23,35 +25,8 @@ from traces.errors import ConfigError, ServerError, TraceError, VtwinError
 
 HELP_CPU_S = 0.3  # of `vtwin --help`; as CPU time, which other work on the machine does not stretch
 HEAVY = {"numba", "pandas", "scipy", "aiohttp", "numpy", "pyarrow", "matplotlib", "uvloop"}
-MODULES_AFTER = """
-import sys, vtwin
-vtwin.main({arguments})
-sys.stderr.write("MODULES " + " ".join(sys.modules))
-"""
-
-
-def modules_after(*arguments: str) -> set[str]:
-    """Return the top-level modules that a fresh process has imported after running a command line."""
-    code = MODULES_AFTER.format(arguments=list(arguments))
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    listed = done.stderr.rpartition("MODULES ")[2]
-    return {name.split(".")[0] for name in listed.split()}
-
-
-@pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["no-such-command"], []])
-def test_the_top_of_the_command_line_imports_nothing_heavy(arguments: list[str]) -> None:
-    assert modules_after(*arguments) & HEAVY == set()
-
-
-def test_the_help_comes_at_once() -> None:
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    subprocess.run([sys.executable, "-P", "-m", "vtwin", "--help"], capture_output=True, check=True)
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    assert after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime < HELP_CPU_S
-
-
 MODULES_AFTER_EACH = """
-import json, os, sys, vtwin, typer.main, typer.rich_utils  # what every help needs; each child imports the rest
+import json, os, sys, vtwin, {shared}  # what all of them need; each child imports the rest
 for arguments in {each}:
     if (child := os.fork()) == 0:
         code = vtwin.main(arguments)
@@ -63,81 +38,120 @@ for arguments in {each}:
 """
 
 
+def modules_after_each(
+    lines: Sequence[Sequence[str]], *, shared: str, folder: Path | None = None
+) -> list[tuple[int, set[str]]]:
+    """Return the exit code of each command line and what a process that runs it has imported, ``shared`` included."""
+    code = MODULES_AFTER_EACH.format(each=[list(line) for line in lines], shared=shared)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=folder
+    )
+    told = [json.loads(line[8:]) for line in done.stderr.splitlines() if line.startswith("MODULES ")]
+    assert len(told) == len(lines), done.stderr
+    return [(code, set(modules)) for code, *modules in told]
+
+
+def packages_of(modules: set[str]) -> set[str]:
+    return {name.split(".")[0] for name in modules}
+
+
+def test_the_top_of_the_command_line_imports_nothing_heavy() -> None:
+    lines = [["--help"], ["--version"], ["no-such-command"], []]
+    for line, (_, modules) in zip(lines, modules_after_each(lines, shared="typer"), strict=True):
+        assert packages_of(modules) & HEAVY == set(), line
+
+
+def test_the_help_comes_at_once() -> None:
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    subprocess.run([sys.executable, "-P", "-m", "vtwin", "--help"], capture_output=True, check=True)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    assert after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime < HELP_CPU_S
+
+
 def test_the_help_of_no_command_imports_anything_heavy() -> None:
-    code = MODULES_AFTER_EACH.format(each=[[command, "--help"] for command in vtwin.COMMANDS])
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    listed = [json.loads(line[8:]) for line in done.stderr.splitlines() if line.startswith("MODULES ")]
-    assert len(listed) == len(vtwin.COMMANDS)
-    for command, (code_of_it, *modules) in zip(vtwin.COMMANDS, listed, strict=True):
-        assert code_of_it == 0, command
-        assert {name.split(".")[0] for name in modules} & HEAVY == set(), command
+    lines = [[command, "--help"] for command in vtwin.COMMANDS]
+    told = modules_after_each(lines, shared="typer.main, typer.rich_utils")
+    for line, (code, modules) in zip(lines, told, strict=True):
+        assert code == 0, line
+        assert packages_of(modules) & HEAVY == set(), line
 
 
-TWIN = """\
-engine: {max_num_seqs: 8, max_num_batched_tokens: 2048, num_gpu_blocks: 2000}
-latency: {model: blackbox, coefficients: {alpha0: 0, alpha1: 0, alpha2: 0, beta0: 6000, beta1: 20, beta2: 30}}
-"""
 MOONCAKE = '{"timestamp": 5, "input_length": 600, "output_length": 9, "hash_ids": [1, 2]}\n'
 DRAWN = ("--config", "twin.yaml", "--rate", "9", "--num-requests", "5")
-
-
-@pytest.fixture
-def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Work in a folder with a twin, a trace in both of its file types, and Mooncake's JSON lines."""
-    monkeypatch.chdir(tmp_path)
-    Path("twin.yaml").write_text(TWIN)
-    Path("mooncake.jsonl").write_text(MOONCAKE)
-    for stem in ("text", "columns.parquet"):
-        assert vtwin.main(["trace", "synth", *DRAWN[2:], "--output", stem]) == 0
-
-
-@pytest.mark.usefixtures("place")
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ["run", *DRAWN],
-        ["replay", "mooncake.jsonl", "--config", "twin.yaml", "--slo", "ttft=1s"],
-        ["replay", "mooncake.jsonl", "--config", "twin.yaml", "--instances", "2"],
-    ],
+WRITES_NOTHING = (
+    ("run", *DRAWN),
+    ("replay", "mooncake.jsonl", "--config", "twin.yaml", "--slo", "ttft=1s"),
+    ("replay", "mooncake.jsonl", "--config", "twin.yaml", "--instances", "2"),
 )
-def test_a_simulation_that_writes_nothing_imports_neither_pandas_nor_pyarrow(arguments: list[str]) -> None:
-    assert modules_after(*arguments) & {"pandas", "pyarrow", "aiohttp", "rich"} == set()
-
-
-@pytest.mark.usefixtures("place")
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ["run", *DRAWN, "--output", "out"],
-        ["run", *DRAWN, "--output", "out.parquet", "--json"],
-        ["replay", "text", "--config", "twin.yaml", "--output", "out"],
-        ["replay", "columns", "--config", "twin.yaml", "--output", "out.parquet"],
-        ["trace", "synth", *DRAWN[2:], "--output", "out"],
-        ["trace", "info", "text"],
-        ["trace", "check", "columns"],
-    ],
+ONE_SERVER = ("run", *DRAWN, "--output", "out")
+READS_AND_WRITES = (
+    ONE_SERVER,
+    ("run", *DRAWN, "--output", "out1.parquet", "--json"),
+    ("replay", "text", "--config", "twin.yaml", "--output", "out2"),
+    ("replay", "columns", "--config", "twin.yaml", "--output", "out2.parquet"),
+    ("trace", "synth", *DRAWN[2:], "--output", "out3"),
+    ("trace", "info", "text"),
+    ("trace", "check", "columns"),
 )
-def test_traces_are_read_simulated_and_written_without_pandas(arguments: list[str]) -> None:
-    assert "pandas" not in modules_after(*arguments)
+CLUSTER = (
+    "replay",
+    "mooncake.jsonl",
+    "--config",
+    "twin.yaml",
+    "--instances",
+    "2",
+    "--output",
+    "out4.parquet",
+)
 
 
-@pytest.mark.usefixtures("place")
-def test_a_replay_imports_neither_what_draws_workloads_nor_arrow_s_functions_of_columns() -> None:
-    arguments = [
-        "replay",
-        "mooncake.jsonl",
-        "--config",
-        "twin.yaml",
-        "--instances",
-        "2",
-        "--output",
-        "out.parquet",
-    ]
-    code = MODULES_AFTER.format(arguments=arguments)
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    listed = set(done.stderr.rpartition("MODULES ")[2].split())
+@pytest.fixture(scope="module")
+def imported(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, ...], set[str]]:
+    """What each of these command lines imports; all of them simulate or read, so that numba may be there."""
+    folder = tmp_path_factory.mktemp("imports")
+    (folder / "twin.yaml").write_text(TWIN)
+    (folder / "mooncake.jsonl").write_text(MOONCAKE)
+    with contextlib.chdir(folder):
+        for stem in ("text", "columns.parquet"):
+            assert vtwin.main(["trace", "synth", *DRAWN[2:], "--output", stem]) == 0
+    lines = [*WRITES_NOTHING, *READS_AND_WRITES, CLUSTER]
+    told = modules_after_each(lines, shared="numba", folder=folder)
+    assert [line for line, (code, _) in zip(lines, told, strict=True) if code] == []
+    assert (folder / "out.csv").is_file()
+    return {line: modules for line, (_, modules) in zip(lines, told, strict=True)}
+
+
+@pytest.mark.parametrize("line", WRITES_NOTHING)
+def test_a_simulation_that_writes_nothing_imports_neither_pandas_nor_pyarrow(
+    line: tuple[str, ...], imported: dict[tuple[str, ...], set[str]]
+) -> None:
+    assert packages_of(imported[line]) & {"pandas", "pyarrow", "aiohttp", "rich"} == set()
+
+
+@pytest.mark.parametrize("line", READS_AND_WRITES)
+def test_traces_are_read_simulated_and_written_without_pandas(
+    line: tuple[str, ...], imported: dict[tuple[str, ...], set[str]]
+) -> None:
+    assert "pandas" not in imported[line]
+
+
+def test_a_replay_imports_neither_what_draws_workloads_nor_arrow_s_functions_of_columns(
+    imported: dict[tuple[str, ...], set[str]],
+) -> None:
+    listed = imported[CLUSTER]
     assert "pyarrow.parquet" in listed
     assert listed & {"pyarrow.compute", "pyarrow.csv", "traces.workload.options", "scipy.linalg"} == set()
+
+
+def test_a_run_of_one_server_imports_neither_scipy_nor_clusters(
+    imported: dict[tuple[str, ...], set[str]],
+) -> None:
+    loaded = imported[ONE_SERVER]
+    assert "scipy.linalg" not in loaded  # numba asks for scipy's version, which costs little
+    assert "numba.cpython.unicode" not in loaded  # what numba compiles with
+    assert {
+        name for name in loaded if name.startswith(("sim.cluster.run", "rich", "jinja2", "aiohttp"))
+    } == set()
 
 
 def test_the_help_lists_every_command(capsys: pytest.CaptureFixture[str]) -> None:
@@ -373,44 +387,19 @@ def test_a_misspelt_command_is_told_the_right_one_once(
     assert capsys.readouterr().err == f"{said}\n"
 
 
-SMALL_TWIN = """\
-latency:
-  model: blackbox
-  coefficients: {alpha0: 0, alpha1: 0, alpha2: 0, beta0: 5000, beta1: 10, beta2: 20}
-"""
-
-
-def all_modules_after(folder: Path, *arguments: str) -> set[str]:
-    code = MODULES_AFTER.format(arguments=list(arguments))
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=folder
+def test_a_refused_option_of_a_run_costs_no_heavy_import(tmp_path: Path) -> None:
+    (tmp_path / "twin.yaml").write_text(TWIN)
+    wrong = (
+        ["--rate", "x"],
+        ["--nope"],
+        ["--rate", "5", "--sweep", "3"],
+        ["--rate", "5", "--concurrency", "3"],
     )
-    return set(done.stderr.rpartition("MODULES ")[2].split())
-
-
-def test_a_run_of_one_server_imports_neither_scipy_nor_clusters(tmp_path: Path) -> None:
-    (tmp_path / "twin.yaml").write_text(SMALL_TWIN)
-    loaded = all_modules_after(
-        tmp_path, "run", "--config", "twin.yaml", "--rate", "5", "--num-requests", "30", "--output", "s"
-    )
-    assert (tmp_path / "s.csv").is_file()
-    assert "scipy.linalg" not in loaded  # numba asks for scipy's version, which costs little
-    assert "numba.cpython.unicode" not in loaded  # what numba compiles with
-    assert {
-        name for name in loaded if name.startswith(("sim.cluster.run", "rich", "jinja2", "aiohttp"))
-    } == set()
-
-
-@pytest.mark.parametrize(
-    "wrong",
-    [["--rate", "x"], ["--nope"], ["--rate", "5", "--sweep", "3"], ["--rate", "5", "--concurrency", "3"]],
-)
-def test_a_refused_option_of_a_run_costs_no_heavy_import(tmp_path: Path, wrong: list[str]) -> None:
-    (tmp_path / "twin.yaml").write_text(SMALL_TWIN)
-    loaded = {
-        name.split(".")[0] for name in all_modules_after(tmp_path, "run", "--config", "twin.yaml", *wrong)
-    }
-    assert loaded & HEAVY == set()
+    lines = [["run", "--config", "twin.yaml", *each] for each in wrong]
+    told = modules_after_each(lines, shared="typer", folder=tmp_path)
+    for line, (code, modules) in zip(lines, told, strict=True):
+        assert code == EXIT_USAGE, line
+        assert packages_of(modules) & HEAVY == set(), line
 
 
 @pytest.mark.parametrize(

@@ -257,7 +257,7 @@ def describe(summary: Summary, *, width: int | None = None) -> list[str]:
     """Return the summary as lines for a terminal; ``width``: its columns, None for no limit."""
     said = [
         ("requests", f"{summary.num_requests:,}"),
-        ("mode", summary.mode),
+        ("mode", f"imported from {summary.imported_from}" if summary.imported_from else summary.mode),
         ("status", ", ".join(f"{num:,} {name}" for name, num in summary.num_by_status.items())),
         ("warmup requests", f"{summary.num_warmup:,}" if summary.num_warmup else None),
         ("events", f"{summary.num_events:,}" if summary.num_events else None),

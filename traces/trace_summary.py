@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from traces.header import Header
 from traces.metrics import (
     Float64s,
     Int64s,
@@ -55,11 +56,13 @@ class Summary:
     ``span_us``: from the first arrival to the last. ``rate_per_s``: (n - 1) / span. ``gap_cv``: coefficient
     of variation of the gaps between arrivals (1 for Poisson, 0 for a clock). ``prefix_hit_ceiling_frac``:
     share of all prompt tokens that an earlier arrival had in the same place, which is what an unlimited
-    prefix cache finds. ``concurrency``: users of a closed loop.
+    prefix cache finds. ``concurrency``: users of a closed loop. ``imported_from``: the format of the file that a trace
+    without outcomes was recorded in (``weka``), where it was not drawn.
     ``duration_us``: from the first send to the last event. Latencies are those of ``traces.metrics``.
     """
 
     mode: str | None
+    imported_from: str | None
     tool: str | None
     num_requests: int
     num_by_status: Mapping[str, int]
@@ -92,6 +95,13 @@ class Summary:
     notes: tuple[str, ...]
 
 
+def _imported_from(header: Header) -> str | None:
+    """Return the format of a workload that somebody recorded; None of one that was drawn, ServeGen's data included."""
+    if header.mode != "generated" or header.source is None or header.workload_seed is not None:
+        return None
+    return header.source.format
+
+
 def summarize_trace(trace: Trace) -> Summary:
     """Return the trace in numbers; its latencies without its warm-up (``traces.warm_up``)."""
     counted = without_warmup(trace)
@@ -101,6 +111,7 @@ def summarize_trace(trace: Trace) -> Summary:
     tokens_out = trace.cells("output_tokens").values[_has_e2e(trace)].sum()
     return Summary(
         mode=trace.header.mode,
+        imported_from=_imported_from(trace.header),
         tool=trace.header.tool,
         num_requests=len(trace),
         num_by_status=_num_by_status(trace),

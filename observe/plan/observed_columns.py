@@ -77,7 +77,8 @@ COLUMN_COVERAGE: Final[Mapping[str, ColumnCoverage]] = {
     "network_rtt_us": ColumnCoverage("noted", "the real network takes its own time"),
     "network_bandwidth_mbps": ColumnCoverage("noted", "the real network takes its own time"),
     "phase": ColumnCoverage(
-        "measured", "warm-up rows of a workload are not sent; those of --keep-warmup are marked"
+        "measured",
+        "warm-up rows of a workload are not sent; those of --keep-warmup and --warm-start are marked",
     ),
     "x_request_id": ColumnCoverage("measured", "each request gets a new one"),
     **_measured(

@@ -8,7 +8,16 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from replay.sessions.prefix_hashes import prefix_hashes, sessions_grow
-from traces import chained, finished_ok, known_before, own_hashes, prompt_tokens, sent_or_due, served_output
+from traces import (
+    chained,
+    finished_ok,
+    is_warmup,
+    known_before,
+    own_hashes,
+    prompt_tokens,
+    sent_or_due,
+    served_output,
+)
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -48,6 +57,7 @@ def session_results(trace: Trace, *, block_size: int) -> SessionResults | None:
     codes, names = trace.cells("session_id").codes()
     if not names:
         return None
+    codes = np.where(is_warmup(trace), -1, codes)
     ok = finished_ok(trace)
     sent, ended = sent_or_due(trace).floats(), trace.cells("last_token_time_us").floats()
     num = np.bincount(codes[codes >= 0], minlength=len(names))

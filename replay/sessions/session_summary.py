@@ -14,6 +14,7 @@ from traces.strict.escape import terminal
 
 if TYPE_CHECKING:
     from replay.sessions.reuse import KVReuse
+    from sim import EngineConfig
     from traces import Trace
 
 MOST_LISTED = 10
@@ -68,7 +69,8 @@ class CacheNeeds(TypedDict):
     """How many KV blocks the prompts' hits need, were requests served one after another and the least recent evicted.
 
     ``ideal_hit_frac``: of prompt tokens, with an unlimited cache. ``num_gpu_blocks``: of one server, 0 without a limit,
-    and ``hit_frac`` what so many find. ``blocks_for``: by share of the ideal hits. ``curve``: (blocks, share of prompt
+    and ``hit_frac`` what so many find; ``num_blocks_with_tier`` and ``tier_hit_frac``: the same with what its host
+    memory holds, None without any. ``blocks_for``: by share of the ideal hits. ``curve``: (blocks, share of prompt
     tokens).
     ``most_live_blocks``: most at a time that are asked for again later.
     """
@@ -76,14 +78,18 @@ class CacheNeeds(TypedDict):
     ideal_hit_frac: float
     num_gpu_blocks: int
     hit_frac: float
+    num_blocks_with_tier: int | None
+    tier_hit_frac: float | None
     blocks_for: dict[str, int]
     most_live_blocks: int
     block_size: int
     curve: list[tuple[int, float]]
 
 
-def cache_needs(reuse: KVReuse, *, num_gpu_blocks: int) -> CacheNeeds:
-    """Return what caches of every size find; ``num_gpu_blocks``: of one server, 0 without a limit."""
+def cache_needs(reuse: KVReuse, engine: EngineConfig) -> CacheNeeds:
+    """Return what caches of every size find; ``engine``: one server."""
+    num_gpu_blocks = max(engine.num_gpu_blocks, 0)
+    with_tier = _blocks_with_tier(engine) if num_gpu_blocks else None
     most = len(reuse.hits) - 1
     sizes = np.unique(
         np.rint(np.geomspace(max(min(reuse.largest, most), 1), max(most, 1), CURVE_POINTS)).astype(int)
@@ -92,11 +98,25 @@ def cache_needs(reuse: KVReuse, *, num_gpu_blocks: int) -> CacheNeeds:
         ideal_hit_frac=reuse.ideal_frac,
         num_gpu_blocks=num_gpu_blocks,
         hit_frac=reuse.hit_frac(num_gpu_blocks or most),
+        num_blocks_with_tier=with_tier,
+        tier_hit_frac=None if with_tier is None else reuse.hit_frac(with_tier),
         blocks_for={f"{share:g}": max(reuse.blocks_for(share), reuse.largest) for share in SHARES},
         most_live_blocks=int(reuse.live.max(initial=0)),
         block_size=reuse.block_size,
         curve=[(size, reuse.hit_frac(size)) for size in sizes.tolist()],
     )
+
+
+def _blocks_with_tier(engine: EngineConfig) -> int | None:
+    """Return how many blocks GPU and host memory hold of different content, None without host memory.
+
+    vLLM's own offloading keeps what is on the GPU in host memory, too; BLIS's tier has what the GPU gave up.
+    """
+    if not engine.has_cpu_tier:
+        return None
+    if engine.has_blis_tier:
+        return engine.num_gpu_blocks + engine.num_cpu_blocks
+    return max(engine.num_gpu_blocks, engine.num_cpu_blocks)
 
 
 def needs_lines(needs: CacheNeeds) -> list[str]:
@@ -113,6 +133,14 @@ def needs_lines(needs: CacheNeeds) -> list[str]:
         terms.append(
             ("", f"{has} {needs['hit_frac']:.1%}; 95% of them take {four_digits(servers)} such servers")
         )
+        if (both := needs["num_blocks_with_tier"]) is not None:
+            size = four_digits(both * needs["block_size"] / 1e6)
+            terms.append(
+                (
+                    "",
+                    f"with its host memory it keeps {size}: it would find {needs['tier_hit_frac'] or 0.0:.1%}",
+                )
+            )
     return term_lines(terms)
 
 

@@ -19,7 +19,6 @@ MOST_CURVES = 5
 """Variants whose distributions are drawn over each other; more have no colours of their own."""
 STATISTICS = (("p50", "median"), ("p99", "simulated"))
 """Of each latency, with the mark's CSS class."""
-INDENT = "\u2003"
 GOOD, BAD = ("stable",), ("overloaded", "metastable")
 """Verdicts in the colours of what holds and what does not."""
 
@@ -205,7 +204,7 @@ def _table(results: Sequence[VariantResult]) -> pages.PageSection:
     rows: list[list[str | pages.Cell]] = []
     for name in list(columns[0])[1:]:
         cells = [_cell(name, each[name]) for each in columns]
-        rows.append([name.replace("  ", INDENT), *cells])
+        rows.append([name, *cells])
     parts: list[pages.Part] = [pages.PageTable(head=head, rows=rows, align="l" + "r" * len(columns))]
     parts += [pages.Prose(markup=f"{note}.") for note in notes_of(results)]
     return pages.PageSection(title="Numbers", anchor="numbers", parts=parts)

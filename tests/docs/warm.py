@@ -8,6 +8,7 @@ All workers of a run of the tests share one, which takes five CPU seconds to imp
 
 from __future__ import annotations
 
+import atexit
 import fcntl
 import gc
 import json
@@ -17,6 +18,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -24,6 +26,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
+from typing import NoReturn
 
 ROOT = Path(__file__).parent.parent.parent
 ROOMS = ("traces", "sim", "observe", "replay", "calibrate")
@@ -258,6 +261,16 @@ def run_stdin() -> int:
     return 0
 
 
+def leave(code: int) -> NoReturn:
+    """End this child with what an exit runs, and without Python's last look at all objects: 0.1 CPU s of copied pages."""
+    threading._shutdown()  # type: ignore[attr-defined]  # waits for threads, as an exit does
+    atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError):  # nobody reads it, or the program has closed it
+            stream.flush()
+    os._exit(code & 0xFF)
+
+
 def main() -> int:
     """Serve; in a child: be the console script."""
     prepare()
@@ -269,7 +282,7 @@ def main() -> int:
     if call is None:
         return 0
     become(call)
-    return run_stdin() if sys.argv[0] == PYTHON else vtwin.main()
+    leave(run_stdin() if sys.argv[0] == PYTHON else vtwin.main())
 
 
 if __name__ == "__main__":

@@ -21,7 +21,14 @@ BLOCK = ENGINE["block_size"]
 NUM_BLOCKS = 44
 NUM_SESSIONS, NUM_TURNS = 8, 5
 GUESS = {"alpha0": 5000, "alpha1": 1, "alpha2": 0, "beta0": 10000, "beta1": 500, "beta2": 500}
-LOADS = {"one at a time": ["--sessions", "1"], "three at a time": ["--sessions", "3"]}
+POLICY = "priority"
+"""Requests that say nothing of their priority are served first come, first served."""
+MIDWAY = ["--sessions", "3", "--warm-start", "0.5", "--session-priority", "first-started"]
+LOADS = {
+    "one at a time": ["--sessions", "1"],
+    "three at a time": ["--sessions", "3"],
+    "three at a time, from their middle on, first started first": MIDWAY,
+}
 REPLAYS = {"answers decide": [], "at the observed times": ["--open-loop"]}
 
 
@@ -101,7 +108,8 @@ def agents_sessions(path: Path) -> None:
 
 def twin_config() -> str:
     """Return the TWIN.yaml of the server, step times guessed: hits hang on order alone."""
-    engine = "".join(f"  {key}: {value}\n" for key, value in {**ENGINE, "num_gpu_blocks": NUM_BLOCKS}.items())
+    settings = {**ENGINE, "num_gpu_blocks": NUM_BLOCKS, "scheduling_policy": POLICY}
+    engine = "".join(f"  {key}: {value}\n" for key, value in settings.items())
     latency = f"latency:\n  model: blackbox\n  coefficients: {json.dumps(GUESS)}\n"
     return f'vllm_version: "{VLLM}"\nengine:\n{engine}{latency}'
 
@@ -138,7 +146,7 @@ def main() -> int:
     stem, config = OUTPUT / "agents", OUTPUT / "agents-server.yaml"
     agents_sessions(stem)
     config.write_text(twin_config())
-    flags = ("--num-gpu-blocks-override", str(NUM_BLOCKS))
+    flags = ("--num-gpu-blocks-override", str(NUM_BLOCKS), "--scheduling-policy", POLICY)
     results = []
     with serving(installation(), log=OUTPUT / "vllm-agents.log", flags=flags) as url:
         for place, options in enumerate(LOADS.values()):

@@ -13,6 +13,7 @@ from traces import (
     ClientInfo,
     ClosedLoop,
     Header,
+    Source,
     make_trace,
     mean_rate_per_s,
     prefix_hit_ceiling_frac,
@@ -47,6 +48,22 @@ def test_a_workload_has_no_outcome_to_tell_of() -> None:
     assert summary.num_by_status == {"none": 2}
     assert summary.ttft_us is summary.duration_us is summary.rate_per_s is None
     assert summary.concurrency == 1
+
+
+def test_a_recorded_workload_is_told_from_a_drawn_one() -> None:
+    columns = {"request_id": ["a"], "arrival_time_us": [0], "input_tokens": [1], "output_tokens": [3]}
+    source = Source(format="weka", file="sessions.jsonl")
+    for header, told in (
+        (Header(mode="generated", source=source), "imported from weka"),
+        (Header(mode="generated", source=source, workload_seed=1), "generated"),  # of ServeGen's data
+        (Header(mode="real", source=source), "real"),
+    ):
+        (line,) = [
+            line
+            for line in describe(summarize_trace(make_trace(header, columns)))
+            if line.startswith("mode ")
+        ]
+        assert line.split(maxsplit=1)[1] == told
 
 
 def test_a_summary_is_plain_json() -> None:

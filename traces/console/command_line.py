@@ -30,14 +30,15 @@ MAY_HIDE = ("--api-key", "@", "=")  # a key of a URL is behind an equals sign
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Program:
-    """A console script. ``app``: of the commands that are called, by name.
+    """A console script. ``app``: of the commands that are called, by name, and whether the line begins with one: then
+    nobody sees the others' lines of help.
 
     ``own_way``: what to say of an option that no command has. ``hide``: takes secrets off the process list.
     ``keep_collector``: commands that leave Python's collector of unused objects as it is, or set it themselves.
     """
 
     name: str
-    app: Callable[[list[str]], typer.Typer]
+    app: Callable[[list[str], bool], typer.Typer]
     own_way: OwnWay
     hide: Callable[[Sequence[str]], None]
     keep_collector: Collection[str] = ()
@@ -100,7 +101,7 @@ def _run(program: Program, arguments: list[str]) -> int:
 
 def _command(program: Program, called: list[str], arguments: Sequence[str]) -> Any:  # noqa: ANN401 - typer's own
     """Return the command to run, its help and its numbers as vtwin has them."""
-    command: Any = typer.main.get_command(program.app(called))
+    command: Any = typer.main.get_command(program.app(called, arguments[:1] == called))
     plain_help(command)
     refuse_no_numbers(command)
     if "--help" in arguments and called:

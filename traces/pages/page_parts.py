@@ -44,7 +44,8 @@ class Cell:
 class PageTable:
     """Columns under ``head``; ``align`` has a letter a column: l(eft), n(o wrapping, left), r(ight), c(entre).
 
-    ``groups`` are row numbers before which a rule is drawn; ``wide`` tables fill the page.
+    ``groups`` are row numbers before which a rule is drawn; ``wide`` tables fill the page. A cell that begins with two
+    spaces is indented, as in a terminal.
     """
 
     head: Sequence[str]

@@ -8,6 +8,7 @@ needs none of them.
 from __future__ import annotations
 
 import csv
+import io
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -21,6 +22,7 @@ import pyarrow.csv as pacsv
 
 from traces.errors import TraceError
 from traces.schema import DType, Field
+from traces.strict.whole_file import MOST_BYTES
 from traces.tables.arrow import ARROW_TYPE, arrow_type, first_line, text_scalar
 from traces.tables.problems import Problem
 
@@ -86,11 +88,26 @@ def _plain_decimals(column: pa.ChunkedArray) -> pa.ChunkedArray:
     return pa.chunked_array([pa.array(spelled, pa.string())])
 
 
+MOST_OF_A_HEAD: Final = 1 << 20
+"""Characters of a line of column names: a choice, a thousand times as many as any format has."""
+
+
 def csv_names(path: Path) -> list[str]:
-    """Return a file's column names. Raises TraceError where it is no CSV."""
+    """Return a file's column names. Raises TraceError where it is no CSV, or larger than a table in memory may be."""
     try:
+        size = path.stat().st_size
+        if size > MOST_BYTES:
+            raise TraceError(
+                f"{path.name}: got {size:,} bytes, expected at most {MOST_BYTES:,} of CSV: cut it, or make it Parquet "
+                f"({path})"
+            )
         with path.open(newline="", encoding="utf-8-sig") as file:
-            names = next(csv.reader(file), [])
+            head = file.read(MOST_OF_A_HEAD)
+            if len(head) == MOST_OF_A_HEAD and "\n" not in head and "\r" not in head:
+                raise TraceError(
+                    f"{path.name}: got a first line without an end, expected column names ({path})"
+                )
+            names = next(csv.reader(io.StringIO(head, newline="")), [])
     except OSError as error:
         raise TraceError(f"{path}: {error.strerror}, expected a readable file") from error
     except (UnicodeDecodeError, csv.Error) as error:

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from replay.sessions.reuse import kv_reuse
+from replay.sessions.session_summary import cache_needs
 from sim import Blackbox, EngineConfig, Requests, simulate
 
 BLOCK = 16
@@ -118,3 +119,15 @@ def test_blocks_that_are_used_again_over_time() -> None:
     reuse = kv_reuse(requests, np.arange(3), block_size=BLOCK)
     assert reuse.live.tolist() == [3, 2, 0]
     assert (reuse.ideal_frac, reuse.blocks_for(1.0)) == ((48 + 16) / 144, 3)
+
+
+@pytest.mark.parametrize(("kind", "num_kept"), [("native", 12), ("blis", 12 + 4)])
+def test_host_memory_holds_what_the_gpu_has_given_up_or_all_of_it(kind: str, num_kept: int) -> None:
+    """vLLM's own offloading keeps what is on the GPU, too; a curve says what so many blocks find."""
+    requests = drawn_requests(3)
+    reuse = kv_reuse(requests, np.arange(len(requests)), block_size=BLOCK)
+    engine = EngineConfig(num_gpu_blocks=4, num_cpu_blocks=12, kv_offloading=kind)  # type: ignore[arg-type] # drawn
+    needs = cache_needs(reuse, engine)
+    assert needs["num_blocks_with_tier"] == num_kept
+    assert needs["tier_hit_frac"] == reuse.hit_frac(num_kept)
+    assert cache_needs(reuse, EngineConfig(num_gpu_blocks=4))["tier_hit_frac"] is None

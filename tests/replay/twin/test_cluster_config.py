@@ -107,6 +107,10 @@ def load(tmp_path: Path, text: str) -> TwinConfig:
             "{routing: {policy: robin}}",
             "cluster.routing.policy: got 'robin', expected one of round-robin, random",
         ),
+        (
+            "{routing: random}",
+            'cluster.routing: got "random", expected a mapping with a policy, {policy: round-robin} (FILE:3)',
+        ),
         ("{routing: {}}", "cluster.routing.policy: got nothing, expected one of round-robin"),
         (
             "{routing: {policy: weighted, scorer: {}}}",

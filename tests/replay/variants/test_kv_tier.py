@@ -74,12 +74,16 @@ def test_the_cheapest_tier_that_keeps_the_slo_is_that_of_single_runs(
     [
         ("DRAM: -1\nH100: 2", "DRAM: got -1, expected a price per GiB and hour"),
         ("DRAM: 0.1", "got no price"),
+        ("dram: 0.1\nH100: 2", "dram: got the price of host memory, expected it as DRAM, or GPUs only ("),
+        (None, "--prices: got nothing at this path, expected a YAML file (prices.yaml)"),
     ],
 )
 def test_prices_that_are_none_are_refused(
-    prices: str, message: str, capsys: pytest.CaptureFixture[str]
+    prices: str | None, message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    Path("prices.yaml").write_text(prices)
+    Path("prices.yaml").unlink()
+    if prices is not None:
+        Path("prices.yaml").write_text(prices)
     options = ["--set", "hardware.kv_offloading_size=0,1", "--prices", "prices.yaml"]
     assert vtwin.main([*ASKED, *options]) == 2
     assert message in capsys.readouterr().err

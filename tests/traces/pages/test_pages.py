@@ -98,6 +98,7 @@ def test_a_page_shows_every_part_and_escapes_text() -> None:
                 anchor="s",
                 parts=[
                     PageTable(head=["<x>"], rows=[[Cell(text="<y>", aside="z", tint=0.5)]], align="l"),
+                    PageTable(head=["", "x"], rows=[["of all", "1"], ["  a part", "2"]], align="lr"),
                     Prose(markup=element("i", {}, "p")),
                     Figures(figures=[Figure(svg=element("svg", {}, ""), caption="c")]),
                     Terms(terms=[("k", "v")]),
@@ -116,6 +117,8 @@ def test_a_page_shows_every_part_and_escapes_text() -> None:
         "<svg></svg>",
         "&lt;raw&gt;",
         "50%",
+        '<td class="l">of all</td>',
+        '<td class="l sub">a part</td>',  # a browser shows no leading spaces
     ):
         assert expected in text
 

@@ -5,19 +5,18 @@ Nothing heavy is imported: a command's ``--help`` needs it.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from traces.errors import ConfigError
 from traces.strict.option_table import option_table
 from traces.units import parse_seconds
+from traces.workload.recorded.session_priority import SessionPriority
 
 if TYPE_CHECKING:
     from traces.workload.recorded.session_starts import SessionStarts
-
-SessionPriority = Literal["first-started", "running"]
-"""What ``--session-priority`` may be; ``SessionStarts`` says what each is."""
+    from traces.workload.recorded.warm_start import WarmStart
 
 
 @option_table
@@ -49,6 +48,15 @@ class SessionOptions:
         ),
     ] = None
 
+    warm_start: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SHARE|FROM:TO",
+            help="Begin sessions midway, with a warm cache: at this share of their requests (0.5), or one drawn for "
+            "each (0.25:0.75). The prompt before is sent once, for one token, and not counted. With --sessions only "
+            "the first N.",
+        ),
+    ] = None
     session_priority: Annotated[
         SessionPriority | None,
         typer.Option(
@@ -70,11 +78,34 @@ class SessionOptions:
             raise ConfigError(f"--think-time-scale: got {self.think_time_scale:g}, expected a number >= 0")
         if self.max_think_time is not None and not 0 <= self.max_think_time <= 1e9:
             raise ConfigError(f"--max-think-time: got {self.max_think_time:g}, expected seconds >= 0")
+        if self.warm_start is not None and self.session_rate is not None:
+            raise ConfigError(
+                "--warm-start: cannot be combined with --session-rate: its sessions begin one by one"
+            )
         return SessionStarts(
             at_once=self.sessions,
             rate_per_s=self.session_rate,
             think_scale=1.0 if self.think_time_scale is None else self.think_time_scale,
             most_think_us=None if self.max_think_time is None else round(self.max_think_time * 1e6),
+            warm_start=_warm_start(self.warm_start),
             priority=self.session_priority,
             seed=seed,
         )
+
+
+def _warm_start(text: str | None) -> WarmStart | None:
+    """Return what ``--warm-start`` says. Raises ConfigError on anything but a share or two in order."""
+    from traces.workload.recorded.warm_start import WarmStart
+
+    if text is None:
+        return None
+    low, colon, high = text.partition(":")
+    try:
+        shares = (float(low), float(high if colon else low))
+    except ValueError:
+        shares = (-1.0, -1.0)
+    if not 0 <= shares[0] <= shares[1] < 1:
+        raise ConfigError(
+            f"--warm-start: got {text!r}, expected a share below 1, or two in order (0.25:0.75)"
+        )
+    return WarmStart(low=shares[0], high=shares[1])

@@ -10,12 +10,13 @@ import numpy as np
 from traces.errors import ConfigError
 from traces.header import ClosedLoop
 from traces.tables.session_tree import has_tree, session_tree
+from traces.workload.recorded.warm_start import WarmStart, started_midway
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from traces.trace import Trace
-    from traces.workload.recorded.session_options import SessionPriority
+    from traces.workload.recorded.session_priority import SessionPriority
 
 US_PER_S = 1_000_000
 
@@ -26,16 +27,17 @@ class SessionStarts:
 
     ``at_once``: so many are under way at a time, the next begins when one has ended. ``rate_per_s``: they start at this
     rate, gaps drawn from an exponential distribution by ``seed``. ``think_scale``: pauses are multiplied by it, and
-    then cut to ``most_think_us``. ``priority``: what requests tell the server, in place of what they told it:
-    ``first-started``, the sessions' own order of starting, so that no later session goes before one that has begun
-    (program-level FCFS: Autellix, arXiv:2502.13965; Continuum, arXiv:2511.02230); ``running``, whatever a session goes
-    on with before what begins one.
+    then cut to ``most_think_us``. ``warm_start``: the first ``at_once``, or all, begin midway. ``priority``: what
+    requests tell the server, in place of what they told it: ``first-started``, the sessions' own order of starting, so
+    that no later session goes before one that has begun (program-level FCFS: Autellix, arXiv:2502.13965; Continuum,
+    arXiv:2511.02230); ``running``, whatever a session goes on with before what begins one.
     """
 
     at_once: int | None = None
     rate_per_s: float | None = None
     think_scale: float = 1.0
     most_think_us: int | None = None
+    warm_start: WarmStart | None = None
     priority: SessionPriority | None = None
     seed: int = 0
 
@@ -52,9 +54,12 @@ def started(trace: Trace, asked: SessionStarts) -> Trace:
     begins = is_first(trace)
     if begins.all():
         raise ConfigError(
-            "--sessions, --session-rate, --think-time-scale, --max-think-time, --session-priority: got a trace without "
-            "sessions, expected session_id and round_index"
+            "--sessions, --session-rate, --think-time-scale, --max-think-time, --warm-start, --session-priority: got a "
+            "trace without sessions, expected session_id and round_index"
         )
+    if asked.warm_start is not None:
+        trace = started_midway(trace, asked.warm_start, first_sessions=asked.at_once, seed=asked.seed)
+        begins = is_first(trace)
     think = trace.cells("think_time_us")
     if asked.think_scale != 1.0 or asked.most_think_us is not None:
         scaled = np.rint(think.values * asked.think_scale).astype(np.int64)

@@ -58,6 +58,7 @@ ENGINE_MEANINGS: Mapping[str, str] = {
     "one number, the chance of each draft whose predecessors were.",
     "num_lookahead_tokens": "KV slots kept for the drafting model: as many as drafts for EAGLE, MTP and draft models, "
     "0 for n-grams.",
+    "use_eagle": "The drafting model reads hidden states (EAGLE, MTP): a prefix hit's last block is computed again.",
     "num_cpu_blocks": "KV cache blocks of a second tier in host memory; 0: none. `hardware.kv_offloading_size` says "
     "it in GiB.",
     "kv_offloading": "Whose rules that tier follows. `native`: vLLM's `--kv-offloading-size`: blocks of prompts are "

@@ -30,6 +30,9 @@ VLLM, ORCA, SARATHI, STATIC = 0, 1, 2, 3
 FCFS, BY_URGENCY = 0, 1
 """How the queue is ordered: by arrival in a list, or by each request's ``urgency`` in a heap."""
 
+ALL_COMPILE = 2
+"""Of ``head_is_blocked``: whoever waits, waits for a grammar."""
+
 NEVER = -1
 """A time or a step that has not happened."""
 
@@ -308,6 +311,7 @@ SETTINGS = np.dtype(
         ("is_blis", np.int64),
         ("num_speculative_tokens", np.int64),
         ("num_lookahead_tokens", np.int64),
+        ("use_eagle", np.int64),  # the last block of a hit is computed again
         ("seed", np.int64),
         ("num_cpu_blocks", np.int64),
         ("num_kv_cache_groups", np.int64),
@@ -335,6 +339,7 @@ SETTINGS = np.dtype(
         ("lora_load_us", np.int64),
         ("lora_step_factor", np.float64),
         ("guided_compile_us", np.int64),
+        ("waits_for_grammars", np.int64),
         ("guided_mask_us", np.float64),
         ("draft_us", np.float64),
         ("encoder_token_us", np.float64),
@@ -393,7 +398,8 @@ QUEUES = np.dtype(
         ("num_keys", np.int64),  # of the hash table, in use
         ("num_cache_changes", np.int64),  # contents that came or went since a router last looked
         ("has_finished_ids", np.int64),
-        ("head_is_blocked", np.int64),  # the head did not fit and nothing has been freed since
+        ("head_is_blocked", np.int64),  # the head did not fit and nothing has been freed since; ALL_COMPILE
+        ("next_grammar_us", np.int64),  # when the first is there of those that the last step missed, NEVER
         ("is_blocked", np.int64),  # nothing can run until another request arrives; 2: preempts for ever
         ("num_fruitless_steps", np.int64),  # that preempted, since any request got a token or joined
         ("fruitless_since", np.int64),  # num_emissions + num_joined of then
@@ -418,7 +424,7 @@ CURRENT_STEP = np.dtype(
         ("must_enter_blocks", np.int64),  # a jump fills blocks that the hash table must know
         ("num_encoder_tokens", np.int64),  # of those that are scheduled for the first time
         ("num_adapters", np.int64),
-        ("num_skipped", np.int64),  # waiting requests, for their adapter
+        ("num_skipped", np.int64),  # waiting requests, for their adapter or grammar
         ("num_guided", np.int64),  # of a jump
         ("has_adapter", np.int64),  # likewise
     ],

@@ -36,6 +36,7 @@ SAME_IN_CONFIG = (
     "max_concurrent_batches",
     "num_speculative_tokens",
     "num_lookahead_tokens",
+    "use_eagle",
     "seed",
     "max_loras",
     "lora_load_us",
@@ -434,8 +435,6 @@ def request_records(requests: Requests, config: EngineConfig, latency: LatencyMo
     rows["urgency"] += age_weight_per_us(config) * requests.arrival_us
     rows["arrival_us"] = requests.arrival_us
     rows["queued_us"] = requests.arrival_us + latency.queue_delay_us(prompt)
-    if requests.is_guided is not None:
-        rows["queued_us"] += config.guided_compile_us * (requests.is_guided & ~refused)
     rows["hash_start"] = requests.hash_starts
     rows["num_hashes"] = requests.num_hashes
     return rows
@@ -487,6 +486,7 @@ def with_traits(state: st.State, traits: st.Records, skipped: Int64s, config: En
     settings = state.engine["settings"]
     settings["has_traits"] = settings["adds_time"] = 1
     settings["limits_adapters"] = config.max_loras > 0 and num_adapters > 0
+    settings["waits_for_grammars"] = config.guided_compile_us > 0 and traits["is_guided"].any()
     state = state._replace(traits=traits, skipped=skipped)
     return with_room_for_adapters(state, num_adapters, config)
 

@@ -7,13 +7,13 @@ Python has to make an array larger.
 from __future__ import annotations
 
 from sim.engine.abort import drop_requests_past_their_deadline
-from sim.engine.dtypes import FCFS, LOAD, NEVER, PENDING, REJECTED, SAMPLES, WAITING
+from sim.engine.dtypes import LOAD, NEVER, PENDING, REJECTED, SAMPLES, WAITING
 from sim.engine.jump import jump_async, jump_sync
 from sim.engine.kv_offload.links import hand_over, only_waits_to_store, tells
 from sim.engine.kv_offload.waking import has_requests, has_unfinished, has_work, hears_news, next_event_us
 from sim.engine.kv_transfer.delivery import brings_news
 from sim.engine.log import count_steps, has_room, log_schedule, log_update
-from sim.engine.optional.added_time import move_to_its_place, with_added_time
+from sim.engine.optional.added_time import has_new_grammar, with_added_time
 from sim.engine.optional.blis import least_step_us, repeats_preempting_all
 from sim.engine.optional.pipeline_stages import first_stage_starts_us, launch_in_stages
 from sim.engine.schedule import schedule
@@ -37,7 +37,7 @@ in two thousand random cases."""
 @phase
 def add_arrivals(s: State, by_us: int) -> None:
     """Put every request that is due by a time into the queue."""
-    settings, queues = s.engine[0].settings, s.engine[0].queues
+    queues = s.engine[0].queues
     while queues.first_pending != NEVER:
         request = queues.first_pending
         r = s.requests[request]
@@ -52,8 +52,6 @@ def add_arrivals(s: State, by_us: int) -> None:
             r.status = WAITING
             note_taken_in(s, request, s.engine[0].clock.now_us)
             add_request(s, request)
-            if settings.has_traits and settings.policy == FCFS:
-                move_to_its_place(s, request)
 
 
 @part
@@ -352,7 +350,8 @@ def run_in_lockstep(s: State, now_us: int) -> int:
         drop_requests_past_their_deadline(s, clock.now_us + 1)
         add_arrivals(s, clock.now_us)
         has_news = settings.async_scheduling == 1 and queues.has_finished_ids == 1 and clock.num_batches > 0
-        is_idle = queues.is_blocked or not (has_unfinished(s) or has_news)
+        is_blocked = queues.is_blocked and not has_new_grammar(s)
+        is_idle = is_blocked or not (has_unfinished(s) or has_news)
         if is_idle or clock.num_batches >= settings.max_concurrent_batches:
             if clock.num_batches == 0 or s.batches[clock.oldest_batch].num_entries > 0:
                 return REACHED

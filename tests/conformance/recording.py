@@ -32,6 +32,9 @@ SETTINGS = (
     "scheduler_reserve_full_isl",
     "frontend",
     "max_loras",
+    "guided_compile_us",
+    "num_speculative_tokens",
+    "use_eagle",
 )
 
 
@@ -152,6 +155,8 @@ def read_recording(case: Path, results: Path, *, is_async: bool) -> Recording:
     chosen["kv_cache_groups"] = tuple(KVCacheGroup(**group) for group in settings["groups"])
     if "num_cpu_blocks" in settings:
         chosen |= offloading_of(settings)
+    chosen["synthetic_acceptance_rates"] = tuple(settings["synthetic_acceptance_rates"])
+    chosen["num_lookahead_tokens"] = settings["use_eagle"] * settings["num_speculative_tokens"]
     config = EngineConfig(**chosen, scheduling_policy=settings["policy"], vllm_version=version)
     latency = Blackbox(beta0=settings["beta0"], beta1=settings["beta1"], beta2=settings["beta2"])
     prompts = [len(row.get("prompt_token_ids") or []) or row.get("prompt_len", 0) for row in rows]
@@ -167,6 +172,9 @@ def read_recording(case: Path, results: Path, *, is_async: bool) -> Recording:
         hash_offsets=offsets,
         hash_ids=ids,
         adapter=np.array([row.get("adapter", -1) for row in rows], np.int64) if config.max_loras else None,
+        is_guided=np.array([row.get("guided", False) for row in rows])
+        if any("guided" in row for row in rows)
+        else None,
     )
     with (results / "requests.csv").open(newline="") as file:
         outcomes = list(csv.DictReader(file))

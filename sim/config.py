@@ -78,6 +78,9 @@ class EngineConfig:
     ``pipeline_parallel_size`` p: stages that a batch passes one after the other, each working on another batch. Then p
     batches are in flight, with async scheduling as many as the version has (``max_concurrent_batches``).
 
+    ``prefill_schedule_interval`` N: data-parallel ranks in step (``ClusterConfig.lockstep``) compute prompts in every
+    N-th step only; an engine alone takes no notice, as in vLLM.
+
     Beyond vLLM: ``scheduling_policy`` sjf (shortest prompt first) and reverse-priority; ``priority_scoring`` lets a
     request's priority change with its age, by ``priority_age_weight`` per second: slo-based makes those that wait
     more urgent, inverted-slo less.
@@ -121,6 +124,7 @@ class EngineConfig:
     long_prefill_token_threshold_adaptive: bool = False
     scheduler_reserve_full_isl: bool = True
     watermark: float = 0.0
+    prefill_schedule_interval: int = 1
     scheduling_policy: SchedulingPolicy = "fcfs"
     priority_scoring: PriorityScoring = "constant"
     priority_age_weight: float = 0.0
@@ -278,7 +282,7 @@ class EngineConfig:
 def _check_types(config: EngineConfig) -> None:
     """Raise InvalidConfig on a boolean that is none, or an integer that is none or too small."""
     at_least_one = ("max_num_seqs", "max_num_batched_tokens", "block_size", "max_model_len")
-    least = dict.fromkeys((*at_least_one, "pipeline_parallel_size"), 1)
+    least = dict.fromkeys((*at_least_one, "pipeline_parallel_size", "prefill_schedule_interval"), 1)
     for field in fields(config):
         value = getattr(config, field.name)
         if field.type == "bool" and not isinstance(value, bool):

@@ -41,6 +41,7 @@ ENGINE_MEANINGS: Mapping[str, str] = {
     "enable_prefix_caching": "Reuse the KV blocks of equal prefixes.",
     "enable_chunked_prefill": "Let a prompt be computed over several steps.",
     "long_prefill_token_threshold": "Most prefill tokens of a request per step, unless alone; 0: no limit.",
+    "prefill_schedule_interval": "Of ranks in step (cluster.lockstep): prompts are computed in every N-th step only.",
     "long_prefill_token_threshold_adaptive": "Raise that threshold to an equal share of the step's tokens.",
     "scheduler_reserve_full_isl": "Admit a request only when all of its prompt's blocks are free now.",
     "watermark": "Share of the blocks kept free when a request is admitted next to running ones.",

@@ -34,6 +34,7 @@ SAME_IN_CONFIG = (
     "async_scheduling",
     "pipeline_parallel_size",
     "max_concurrent_batches",
+    "prefill_schedule_interval",
     "num_speculative_tokens",
     "num_lookahead_tokens",
     "use_eagle",
@@ -201,6 +202,7 @@ def first_state(
         group_hits=np.zeros((len(groups), width), np.uint32),
         step_of_key=np.zeros(num_rows if settings.aligns_states[0] else 0, np.int64),
         num_drafts=np.zeros(0, np.int32),
+        prefill_marks=np.zeros(0, np.int64),
         acceptance_rates=np.array(config.acceptance_rates, np.float64),
         traits=st.records(0, dt.TRAIT),
         lora_places=st.records(0, dt.LORA_PLACE),
@@ -291,6 +293,7 @@ def _settings(config: EngineConfig, latency: LatencyModel, *, record: Record) ->
         settings["waits_for_output"] = rules.async_pipeline == "waits for output"
     _set_groups(settings, config)
     batching.apply_settings(settings, config)
+    settings["may_sit_out"] = config.pipeline_parallel_size > 1
     settings["policy"] = dt.FCFS if config.scheduling_policy == "fcfs" else dt.BY_URGENCY
     settings["age_weight_per_us"] = age_weight_per_us(config)
     settings["watermark_blocks"] = int(config.watermark * config.num_gpu_blocks)

@@ -36,8 +36,10 @@ in two thousand random cases."""
 
 @phase
 def add_arrivals(s: State, by_us: int) -> None:
-    """Put every request that is due by a time into the queue."""
+    """Put every request that is due by a time into the queue; a grammar that has come unblocks it, too."""
     queues = s.engine[0].queues
+    if queues.is_blocked and has_new_grammar(s):
+        queues.is_blocked = 0
     while queues.first_pending != NEVER:
         request = queues.first_pending
         r = s.requests[request]
@@ -319,6 +321,15 @@ def run_with_batch_queue(s: State, until_us: int, coalesce: bool) -> int:
 
 
 @part
+def num_planned(s: State) -> int:
+    """Return how many batches in flight compute something."""
+    num = 0
+    for i in range(s.engine[0].clock.num_batches):
+        num += s.batches[in_flight(s, i)].num_entries > 0
+    return num
+
+
+@part
 def take_oldest_now(s: State) -> None:
     """Take in the results of the oldest batch in flight, which ends now, as the step of all engines does."""
     clock = s.engine[0].clock
@@ -350,8 +361,7 @@ def run_in_lockstep(s: State, now_us: int) -> int:
         drop_requests_past_their_deadline(s, clock.now_us + 1)
         add_arrivals(s, clock.now_us)
         has_news = settings.async_scheduling == 1 and queues.has_finished_ids == 1 and clock.num_batches > 0
-        is_blocked = queues.is_blocked and not has_new_grammar(s)
-        is_idle = is_blocked or not (has_unfinished(s) or has_news)
+        is_idle = queues.is_blocked or not (has_unfinished(s) or has_news)
         if is_idle or clock.num_batches >= settings.max_concurrent_batches:
             if clock.num_batches == 0 or s.batches[clock.oldest_batch].num_entries > 0:
                 return REACHED
@@ -359,6 +369,7 @@ def run_in_lockstep(s: State, now_us: int) -> int:
             continue
         batch = in_flight(s, clock.num_batches)
         was_idle = nothing_is_in_flight(s)
+        current.step_of_wave = clock.num_steps_of_wave + num_planned(s)
         schedule(s, batch)
         has_entries = s.batches[batch].num_entries > 0
         if not has_entries and current.num_preempted == 0 and was_idle:

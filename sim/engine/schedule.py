@@ -38,6 +38,7 @@ from sim.engine.optional.added_time import (
 )
 from sim.engine.optional.batching import is_decode, is_stopped_by_company, num_blocks_reserved
 from sim.engine.optional.pipeline_stages import is_out_of_turn, skips_for_stale_output
+from sim.engine.optional.prefill_balance import begin_balance, end_balance, sits_out
 from sim.engine.optional.speculative import (
     mark_padding,
     note_running,
@@ -78,11 +79,19 @@ def length_limit(s: State, request: int) -> int:
 
 
 @part
+def has_to_sit_out(s: State, request: int) -> bool:
+    """Return whether a running request is not to be scheduled in this step, whatever it wants."""
+    if s.engine[0].settings.balances_prefills:
+        return sits_out(s, request)
+    return is_out_of_turn(s, request)
+
+
+@part
 def num_new_tokens_of_running(s: State, request: int, threshold: int) -> int:
     """Return how many tokens a running request wants and may have, 0 when it has to sit this step out."""
     settings, current, r = s.engine[0].settings, s.engine[0].current_step, s.requests[request]
     in_flight = r.num_output_placeholders
-    if settings.pipeline_parallel_size > 1 and is_out_of_turn(s, request):
+    if settings.may_sit_out and has_to_sit_out(s, request):
         return 0
     num_tokens_then = r.num_computed_tokens + 2 - in_flight  # with what is in flight, and one more
     if (
@@ -224,7 +233,10 @@ def schedule_held(s: State, batch: int, threshold: int) -> bool:
 def first_chunk(s: State, request: int, num_found: int, padding: int, threshold: int) -> int:
     """Return how many tokens a waiting request would compute behind what was found of it, NEVER when it has to wait."""
     settings, current = s.engine[0].settings, s.engine[0].current_step
-    num_tokens = capped(s.requests[request].num_tokens - num_found + padding, threshold)
+    num_missing = s.requests[request].num_tokens - num_found
+    if settings.balances_prefills and current.defers_prefills and num_missing > 1:
+        return NEVER
+    num_tokens = capped(num_missing + padding, threshold)
     if num_tokens > current.token_budget and (padding > 0 or not settings.enable_chunked_prefill):
         return NEVER
     num_tokens = min(num_tokens, current.token_budget)
@@ -388,6 +400,8 @@ def schedule(s: State, batch: int) -> None:
         poll_transfers(s, batch)
     if settings.has_kv_offloading:
         begin_orders(s)
+    if settings.balances_prefills:
+        begin_balance(s)
     current.token_budget = settings.max_num_batched_tokens
     if settings.batching != VLLM:
         schedule_otherwise(s, batch)
@@ -400,5 +414,7 @@ def schedule(s: State, batch: int) -> None:
         end_orders(s, batch)
     if settings.defers_block_frees and b.num_entries > 0:
         s.engine[0].kv_transfers.num_scheduled += 1
+    if settings.balances_prefills:
+        end_balance(s, batch)
     queues.has_finished_ids = 0
     note_schedule(s)

@@ -273,6 +273,8 @@ class VllmEngine:
     num_fruitless_steps: int = 0
     num_failed_allocations: int = 0
     preempted: list[int] = field(init=False, default_factory=list)
+    throttles_prefills: bool = False
+    """Of a rank among others: what the next decision is told (``ranks``)."""
     now_us: int = 0
     awaited_us: list[int] = field(init=False, default_factory=list)
     """When grammars are there that the last decision asked for in vain."""
@@ -396,7 +398,7 @@ class VllmEngine:
             raise RuntimeError(f"steps: got more than {MOST_STEPS:,}, expected the case to end")
         self.preempted, self.num_failed_allocations = [], 0
         self.now_us, self.awaited_us = now_us, []
-        output = self.scheduler.schedule()
+        output = self.scheduler.schedule(*[True] * self.throttles_prefills)
         admitted = {new.req_id for new in output.scheduled_new_reqs}
         admitted |= set(output.scheduled_cached_reqs.resumed_req_ids)
         entries, hits, sampling = [], [], set()

@@ -55,6 +55,9 @@ def start_together(w: World, first: int, end: int, now_us: int) -> None:
             has_work = True
             own_us = s.batches[clock.oldest_batch].exec_end_us
         takes_us = max(takes_us, own_us)
+    for rank in range(first, end):
+        clock = engine_at(w.engines, rank).engine[0].clock
+        clock.num_steps_of_wave = clock.num_steps_of_wave + 1 if has_work else 0
     if not has_work:
         return
     for rank in range(first, end):

@@ -6,7 +6,7 @@ from sim.engine.deadlines import next_deadline_us
 from sim.engine.dtypes import NEVER
 from sim.engine.kv_offload.links import has_jobs, next_end_us
 from sim.engine.kv_transfer.delivery import has_news, next_kv_event_us
-from sim.engine.optional.added_time import has_new_grammar, next_grammar_us
+from sim.engine.optional.added_time import next_grammar_us
 from sim.engine.state import State
 from sim.engine.waiting import earlier, next_queued_us
 from sim.jit.compile import part
@@ -33,9 +33,7 @@ def watches_links(s: State) -> bool:
 
 @part
 def hears_news(s: State) -> bool:
-    """Return whether a step now would find a grammar, or hear of a transfer of KV that has ended."""
-    if has_new_grammar(s):
-        return True
+    """Return whether a step now would hear of a transfer of KV that has ended."""
     if watches_links(s):
         end_us = next_end_us(s)
         return end_us != NEVER and end_us <= s.engine[0].clock.now_us

@@ -20,6 +20,7 @@ from sim.engine.log import count_steps, log_completion, log_pause, log_span, not
 from sim.engine.optional.added_time import describe_running, with_time_added_in_jump
 from sim.engine.optional.batching import is_stopped_by_company, reserves_sequences, steps_until_one_ends
 from sim.engine.optional.blis import least_step_us
+from sim.engine.optional.session_kv import next_expiry_us
 from sim.engine.state import State
 from sim.engine.step_time.step_duration import blackbox_us, output_delay_us, take_step
 from sim.engine.update import finish
@@ -353,6 +354,12 @@ def start_jump(s: State, until_us: int, start_us: int) -> int:
     deadline_us = next_deadline_us(s)
     if deadline_us != NEVER:
         until_us = min(until_us, deadline_us)
+    if settings.session_kv_ttl_us > 0:
+        expiry_us = next_expiry_us(s)
+        if expiry_us != NEVER and expiry_us <= clock.now_us:
+            return 0
+        if expiry_us != NEVER:
+            until_us = min(until_us, expiry_us)
     if settings.has_traits and not describe_running(s, 0):
         return 0
     duty, duty_time_us = clock.compute_duty, clock.duty_time_us

@@ -333,6 +333,21 @@ def transfers_rest(s: State) -> bool:
 
 
 @part
+def end_of_stillness_us(s: State, until_us: int) -> int:
+    """Return when the next client gives up, or pinned KV is let go, at most ``until_us``; NEVER: that is now."""
+    deadline_us = next_deadline_us(s)
+    if deadline_us != NEVER:
+        until_us = min(until_us, deadline_us)
+    if s.engine[0].settings.session_kv_ttl_us > 0:
+        expiry_us = next_expiry_us(s)
+        if expiry_us != NEVER and expiry_us <= s.engine[0].clock.now_us:
+            return NEVER
+        if expiry_us != NEVER:
+            until_us = min(until_us, expiry_us)
+    return until_us
+
+
+@part
 def start_jump(s: State, until_us: int, start_us: int) -> int:
     """Plan a jump whose first step the device starts at ``start_us`` and hand out its blocks; return its steps."""
     settings, clock, queues = s.engine[0].settings, s.engine[0].clock, s.engine[0].queues
@@ -351,15 +366,9 @@ def start_jump(s: State, until_us: int, start_us: int) -> int:
     arrival_us = next_queued_us(s)
     if arrival_us != NEVER and not is_closed and arrivals_matter(s):
         until_us = min(until_us, arrival_us)
-    deadline_us = next_deadline_us(s)
-    if deadline_us != NEVER:
-        until_us = min(until_us, deadline_us)
-    if settings.session_kv_ttl_us > 0:
-        expiry_us = next_expiry_us(s)
-        if expiry_us != NEVER and expiry_us <= clock.now_us:
-            return 0
-        if expiry_us != NEVER:
-            until_us = min(until_us, expiry_us)
+    until_us = end_of_stillness_us(s, until_us)
+    if until_us == NEVER:
+        return 0
     if settings.has_traits and not describe_running(s, 0):
         return 0
     duty, duty_time_us = clock.compute_duty, clock.duty_time_us

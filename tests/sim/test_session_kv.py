@@ -11,7 +11,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sim import Blackbox, EngineConfig, InvalidConfig, Requests, Status, simulate
+from sim.cluster import (
+    ClusterConfig,
+    ClusterWork,
+    Disaggregation,
+    Failures,
+    Pool,
+    simulate_cluster,
+)
 from tests.examples import examples
+from tests.sim.cluster.test_cluster import alike, keeping_step
 from tests.sim.reference import NEVER, Batch, Reference, Request
 from tests.sim.strategies import Case, Pick, assert_same_outcomes, cases, picks
 from tests.sim.test_reference import KEYS, bounded, reference_outcomes
@@ -147,8 +156,9 @@ def with_lineage(pick: Pick, case: Case) -> Case:
 
 @st.composite
 def pinning(draw: st.DrawFn) -> Case:
-    """Draw a case whose requests go on from each other."""
-    return with_lineage(draw(picks()), bounded(draw(cases(impatient=True, costly=True))))
+    """Draw a case whose requests go on from each other; a third of them with pipeline stages."""
+    staged = draw(st.sampled_from([False, False, True]))
+    return with_lineage(draw(picks()), bounded(draw(cases(impatient=True, costly=True, staged=staged))))
 
 
 @examples(200)
@@ -167,6 +177,15 @@ def test_every_step_and_every_block_is_that_of_a_list_of_pins(case: Case) -> Non
 @given(pinning())
 def test_many_steps_at_once_are_the_same_as_one_by_one(case: Case) -> None:
     assert_same_outcomes(case.run().outcomes, case.run(coalesce=False).outcomes)
+
+
+@examples(50)
+@given(pinning(), st.booleans())
+def test_a_cluster_of_one_is_the_engine_ahead_of_its_clients_and_in_step_with_them(
+    case: Case, keeps_step: bool
+) -> None:
+    work = ClusterWork(requests=case.requests, clients=keeping_step(case.requests) if keeps_step else None)
+    assert_same_outcomes(simulate_cluster(work, alike(case)).outcomes, case.run().outcomes)
 
 
 def session_beside_others(*, other_outputs: int, large_prompt: int) -> Requests:
@@ -214,3 +233,14 @@ def test_what_pins_are_not_simulated_with_is_refused(name: str) -> None:
         beside[name] = (KVCacheGroup(kind="sliding", window=32),)
     with pytest.raises(InvalidConfig, match=f"^session_kv_ttl_us: cannot be combined with {name} "):
         EngineConfig(session_kv_ttl_us=5, num_gpu_blocks=50, **{name: beside[name]})
+
+
+def test_pools_that_hand_kv_on_and_instances_that_come_and_go_have_no_pins() -> None:
+    engine = EngineConfig(session_kv_ttl_us=5, num_gpu_blocks=50)
+    pools = tuple(
+        Pool(engine=engine, latency=LATENCY, role=role, name=role) for role in ("prefill", "decode")
+    )
+    with pytest.raises(InvalidConfig, match="^session_kv_ttl_us: cannot be combined with prefill and decode"):
+        ClusterConfig(pools=pools, disaggregation=Disaggregation())
+    with pytest.raises(InvalidConfig, match="^session_kv_ttl_us: cannot be combined with autoscaler or"):
+        ClusterConfig(pools=(Pool(engine=engine, latency=LATENCY),), failures=Failures(mtbf_us=10**6))

@@ -138,7 +138,7 @@ def note_waiting(s: State, request: int) -> None:
 
 @phase
 def leave_pin(s: State, request: int) -> None:
-    """Let go of what a request goes on from that has just been admitted, or is gone, when it was the last of them (2)."""
+    """Let go of what a request goes on from that is admitted, or gone, when it was the last of them (2)."""
     before = s.lineage[request].goes_on_from
     if before < 0:
         return

@@ -8,6 +8,7 @@ from sim.engine.kv_offload.storing import depart, keep_row
 from sim.engine.kv_transfer.deferred_frees import free_once_written
 from sim.engine.kv_transfer.delivery import abort_held
 from sim.engine.log import log_completion
+from sim.engine.optional.session_kv import leave_pin
 from sim.engine.preemption import end_preemption, remove_running_at
 from sim.engine.state import State
 from sim.engine.waiting import drop_refused_before, release_held, remove_request
@@ -35,6 +36,8 @@ def abort(s: State, request: int) -> None:
     elif r.status == WAITING or r.status == PREEMPTED:  # noqa: PLR1714 - numba compares scalars
         end_preemption(s, request)
         remove_request(s, request)
+        if settings.session_kv_ttl_us > 0 and r.scheduled_us == NEVER:
+            leave_pin(s, request)
     elif r.status != PENDING:
         return
     r.status = ABORTED

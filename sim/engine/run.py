@@ -16,6 +16,7 @@ from sim.engine.log import count_steps, has_room, log_schedule, log_update
 from sim.engine.optional.added_time import has_new_grammar, with_added_time
 from sim.engine.optional.blis import least_step_us, repeats_preempting_all
 from sim.engine.optional.pipeline_stages import first_stage_starts_us, launch_in_stages
+from sim.engine.optional.session_kv import note_waiting
 from sim.engine.schedule import schedule
 from sim.engine.state import State, engine_at
 from sim.engine.step_time.step_duration import take_step
@@ -37,7 +38,7 @@ in two thousand random cases."""
 @phase
 def add_arrivals(s: State, by_us: int) -> None:
     """Put every request that is due by a time into the queue; a grammar that has come unblocks it, too."""
-    queues = s.engine[0].queues
+    settings, queues = s.engine[0].settings, s.engine[0].queues
     if queues.is_blocked and has_new_grammar(s):
         queues.is_blocked = 0
     while queues.first_pending != NEVER:
@@ -54,6 +55,8 @@ def add_arrivals(s: State, by_us: int) -> None:
             r.status = WAITING
             note_taken_in(s, request, s.engine[0].clock.now_us)
             add_request(s, request)
+            if settings.session_kv_ttl_us > 0:
+                note_waiting(s, request)
 
 
 @part

@@ -108,7 +108,7 @@ class EngineConfig:
     the CPU does between steps, hidden otherwise.
 
     ``session_kv_ttl_us``: how long the KV of a session's round stays pinned for the next one, 0: not at all
-    (``sim/engine/optional/session_kv.py`` has the rules; vLLM does not do it).
+    (``sim/engine/kv_cache/session_kv.py`` has the rules; vLLM does not do it).
 
     ``batching``: who is put into a batch, by vLLM's rule or by that of another scheduler, for comparison
     (``sim/engine/optional/batching.py`` has the rules).

@@ -19,7 +19,7 @@ from sim.engine.initial_state import (
     with_more_room,
     with_traits,
 )
-from sim.engine.optional.session_kv import lineage_records, with_session_kv
+from sim.engine.kv_cache.session_kv import lineage_records, with_session_kv
 from sim.engine.run import NEEDS_ROOM, run
 from sim.engine.state import State, columns, with_fresh_rows, with_rows_of
 from sim.jit.references import Table, point_to, table_of

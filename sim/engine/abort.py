@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from sim.engine.deadlines import first_deadline_us, gives_up_us, is_over, next_deadline_us
 from sim.engine.dtypes import ABORTED, GAVE_UP, NEVER, PENDING, PREEMPTED, RUNNING, WAITING
+from sim.engine.kv_cache.session_kv import leave_pin
 from sim.engine.kv_offload.storing import depart, keep_row
 from sim.engine.kv_transfer.deferred_frees import free_once_written
 from sim.engine.kv_transfer.delivery import abort_held
 from sim.engine.log import log_completion
-from sim.engine.optional.session_kv import leave_pin
 from sim.engine.preemption import end_preemption, remove_running_at
 from sim.engine.state import State
 from sim.engine.waiting import drop_refused_before, release_held, remove_request

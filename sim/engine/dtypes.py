@@ -275,7 +275,7 @@ LORA_PLACE = np.dtype([("adapter", np.int64), ("last_step", np.int64)], align=Tr
 
 LINEAGE = np.dtype([("number", np.int32), ("goes_on_from", np.int32), ("is_in_time", np.int64)], align=True)
 """Under which number a request pins its KV, and whose it goes on from, NEVER none
-(``sim/engine/optional/session_kv.py``); whether it came to the queue before that was let go."""
+(``sim/engine/kv_cache/session_kv.py``); whether it came to the queue before that was let go."""
 
 SESSION_PIN = np.dtype(
     [

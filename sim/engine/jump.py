@@ -14,6 +14,7 @@ from sim.engine.dtypes import ALL_COMPILE, FCFS, GOT_FIRST_TOKEN, IS_DECODE, NEV
 from sim.engine.kv_cache.allocate_slots import append_new_block
 from sim.engine.kv_cache.groups.decode import hand_out_blocks_of_groups
 from sim.engine.kv_cache.prefix_cache import has_hashes_past, hash_of_block, remember_hash
+from sim.engine.kv_cache.session_kv import next_expiry_us
 from sim.engine.kv_offload.storing import keeps_still, know_blocks_of_running
 from sim.engine.kv_transfer.delivery import keeps_state_for_jumps
 from sim.engine.log import count_steps, log_completion, log_pause, log_span, note_schedule
@@ -25,7 +26,6 @@ from sim.engine.optional.added_time import (
 )
 from sim.engine.optional.batching import is_stopped_by_company, reserves_sequences, steps_until_one_ends
 from sim.engine.optional.blis import least_step_us
-from sim.engine.optional.session_kv import next_expiry_us
 from sim.engine.state import State
 from sim.engine.step_time.step_duration import blackbox_us, output_delay_us, take_step
 from sim.engine.update import finish

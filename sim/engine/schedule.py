@@ -18,6 +18,7 @@ from sim.engine.dtypes import (
 from sim.engine.kv_cache.allocate_slots import reserve
 from sim.engine.kv_cache.groups.states import aligned_chunk
 from sim.engine.kv_cache.kv_cache_manager import admit, allocate_slots, fits, get_computed_blocks
+from sim.engine.kv_cache.session_kv import leave_pin, unpin_expired, unpin_for_head, unpin_until_it_fits
 from sim.engine.kv_offload.loading import (
     HAS_NO_ROOM,
     HAS_NONE,
@@ -39,7 +40,6 @@ from sim.engine.optional.added_time import (
 from sim.engine.optional.batching import is_decode, is_stopped_by_company, num_blocks_reserved
 from sim.engine.optional.pipeline_stages import is_out_of_turn, skips_for_stale_output
 from sim.engine.optional.prefill_balance import begin_balance, end_balance, sits_out
-from sim.engine.optional.session_kv import leave_pin, unpin_expired, unpin_for_head, unpin_until_it_fits
 from sim.engine.optional.speculative import (
     mark_padding,
     note_running,

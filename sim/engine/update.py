@@ -5,11 +5,11 @@ from __future__ import annotations
 from sim.engine.deadlines import learnt_us
 from sim.engine.dtypes import ABORTED, COMPLETED, FINISHED, GOT_FIRST_TOKEN, NEVER, RUNNING, SAMPLES
 from sim.engine.kv_cache.kv_cache_manager import cache_blocks
+from sim.engine.kv_cache.session_kv import num_blocks_to_pin, pin
 from sim.engine.kv_offload.storing import depart, keep_row, report_transfers
 from sim.engine.kv_transfer.deferred_frees import free_once_written, free_written
 from sim.engine.kv_transfer.delivery import hear_of_transfers, keeps_blocks
 from sim.engine.log import log_completion, log_pause, log_span, log_token
-from sim.engine.optional.session_kv import num_blocks_to_pin, pin
 from sim.engine.optional.speculative import verify_drafts
 from sim.engine.preemption import end_preemption
 from sim.engine.state import State

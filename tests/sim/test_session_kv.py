@@ -240,7 +240,9 @@ def test_pools_that_hand_kv_on_and_instances_that_come_and_go_have_no_pins() -> 
     pools = tuple(
         Pool(engine=engine, latency=LATENCY, role=role, name=role) for role in ("prefill", "decode")
     )
-    with pytest.raises(InvalidConfig, match="^session_kv_ttl_us: cannot be combined with prefill and decode"):
-        ClusterConfig(pools=pools, disaggregation=Disaggregation())
-    with pytest.raises(InvalidConfig, match="^session_kv_ttl_us: cannot be combined with autoscaler or"):
+    with pytest.raises(
+        InvalidConfig, match=r"^session_kv_ttl_us: cannot be combined with prefill and decode"
+    ):
+        ClusterConfig(pools=pools, disaggregation=Disaggregation(kv_bytes_per_token=1))
+    with pytest.raises(InvalidConfig, match=r"^session_kv_ttl_us: cannot be combined with autoscaler or"):
         ClusterConfig(pools=(Pool(engine=engine, latency=LATENCY),), failures=Failures(mtbf_us=10**6))

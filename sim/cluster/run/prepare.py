@@ -59,7 +59,7 @@ from sim.engine.initial_state import (
     with_kv_transfers,
     with_traits,
 )
-from sim.engine.optional.session_kv import lineage_records, with_session_kv
+from sim.engine.kv_cache.session_kv import lineage_records, with_session_kv
 from sim.engine.state import PER_REQUEST, Records, State
 from sim.engine.state import records as aligned_records
 from sim.jit.references import table_of

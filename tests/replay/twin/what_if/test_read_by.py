@@ -310,7 +310,7 @@ ENGINE: Mapping[str, tuple[Mapping[str, object], object]] = {
     "launch_us": ({"max_cudagraph_capture_size": 8}, 9000.0),
     "host_step_us": ({}, 40.0),
     "host_prefill_us": ({}, 40.0),
-    "session_kv_ttl_us": ({}, 10**6),
+    "session_kv_ttl_us": ({"num_gpu_blocks": 24}, 10**6),
     "batching": ({"enable_prefix_caching": False}, "orca"),
     "kv_cache_groups": (
         {"num_gpu_blocks": 40},

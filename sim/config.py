@@ -79,6 +79,9 @@ class EngineConfig:
     ``pipeline_parallel_size`` p: stages that a batch passes one after the other, each working on another batch. Then p
     batches are in flight, with async scheduling as many as the version has (``max_concurrent_batches``).
 
+    ``prefill_schedule_interval`` N: data-parallel ranks in step (``ClusterConfig.lockstep``) compute prompts in every
+    N-th step only; an engine alone takes no notice, as in vLLM.
+
     Beyond vLLM: ``scheduling_policy`` sjf (shortest prompt first) and reverse-priority; ``priority_scoring`` lets a
     request's priority change with its age, by ``priority_age_weight`` per second: slo-based makes those that wait
     more urgent, inverted-slo less.
@@ -86,7 +89,8 @@ class EngineConfig:
     Speculative decoding is on with ``num_speculative_tokens`` k >= 1. ``synthetic_acceptance_rates``: for each i the
     chance that the first i of the k drafts are all accepted, non-increasing; or one number, the chance of each draft
     whose predecessors were. ``num_lookahead_tokens``: slots kept behind a step's tokens for the drafting model (vLLM: k
-    for EAGLE, MTP and draft models, 0 for n-grams). ``seed``: of what is accepted.
+    for EAGLE, MTP and draft models, 0 for n-grams). ``use_eagle``: the drafting model reads hidden states (EAGLE, MTP),
+    so the last block of a prefix hit is computed again. ``seed``: of what is accepted.
 
     The KV cache has a second tier with ``num_cpu_blocks`` >= 1. It stays empty where nothing can be evicted: unbounded,
     or without caching. With ``kv_offloading`` native it is vLLM's own (``sim/engine/kv_offload``): a block takes
@@ -124,6 +128,7 @@ class EngineConfig:
     long_prefill_token_threshold_adaptive: bool = False
     scheduler_reserve_full_isl: bool = True
     watermark: float = 0.0
+    prefill_schedule_interval: int = 1
     scheduling_policy: SchedulingPolicy = "fcfs"
     priority_scoring: PriorityScoring = "constant"
     priority_age_weight: float = 0.0
@@ -133,6 +138,7 @@ class EngineConfig:
     num_speculative_tokens: int = 0
     synthetic_acceptance_rates: tuple[float, ...] = ()
     num_lookahead_tokens: int = 0
+    use_eagle: bool = False
     num_cpu_blocks: int = 0
     kv_offloading: KVOffloading = "blis"
     kv_load_us_per_block: float = 0.0
@@ -282,7 +288,7 @@ class EngineConfig:
 def _check_types(config: EngineConfig) -> None:
     """Raise InvalidConfig on a boolean that is none, or an integer that is none or too small."""
     at_least_one = ("max_num_seqs", "max_num_batched_tokens", "block_size", "max_model_len")
-    least = dict.fromkeys((*at_least_one, "pipeline_parallel_size"), 1)
+    least = dict.fromkeys((*at_least_one, "pipeline_parallel_size", "prefill_schedule_interval"), 1)
     for field in fields(config):
         value = getattr(config, field.name)
         if field.type == "bool" and not isinstance(value, bool):
@@ -338,11 +344,11 @@ def _check_speculation(config: EngineConfig) -> None:
     """Raise InvalidConfig on acceptance rates that are none, or lookahead slots that nobody drafts into."""
     rates, k = config.synthetic_acceptance_rates, config.num_speculative_tokens
     if k == 0:
-        if rates or config.num_lookahead_tokens:
-            name = "synthetic_acceptance_rates" if rates else "num_lookahead_tokens"
-            raise InvalidConfig(
-                f"{name}: got {getattr(config, name)!r} with num_speculative_tokens 0, expected none"
-            )
+        for name in ("synthetic_acceptance_rates", "num_lookahead_tokens", "use_eagle"):
+            if getattr(config, name):
+                raise InvalidConfig(
+                    f"{name}: got {getattr(config, name)!r} with num_speculative_tokens 0, expected none"
+                )
         return
     falls = all(later <= earlier for earlier, later in pairwise(rates))
     if len(rates) not in (1, k) or not falls or not all(0 <= rate <= 1 for rate in rates):

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from sim.config import EngineConfig, InvalidConfig, Record
 from sim.engine.control import join_requests
-from sim.engine.dtypes import NEVER, REJECTED
+from sim.engine.dtypes import NEVER
 from sim.engine.initial_state import with_more_room
 from sim.engine.state import State
 from sim.latency import Blackbox
@@ -209,10 +209,6 @@ class Simulator:
         _check_pacing(closed_loop, max_concurrency)
         self._requests, self._pacing = requests, (closed_loop, max_concurrency)
         self._engine = Engine(requests, config, Blackbox())
-        self._guided_us: Int64s | int = 0
-        if requests.is_guided is not None:
-            is_refused = self._engine._state.requests["status"][: len(requests)] == REJECTED
-            self._guided_us = config.guided_compile_us * (requests.is_guided & ~is_refused)
         self._by_deadline = self._engine._state.deadlines[: self._num_deadlines()].copy()
         _take_back_joins(self._engine._state)
         self._memory, self._state = _in_one_piece(with_more_room(self._engine._state))
@@ -227,7 +223,7 @@ class Simulator:
         engine, requests = self._engine, self._requests
         np.copyto(self._memory, self._fresh)
         self._state.engine["settings"]["latency_kind"] = latency.engine_kind
-        queued_us = requests.arrival_us + latency.queue_delay_us(requests.prompt_tokens) + self._guided_us
+        queued_us = requests.arrival_us + latency.queue_delay_us(requests.prompt_tokens)
         self._state.requests["queued_us"][: len(requests)] = queued_us
         engine._latency, engine._state = latency, self._state_with(latency)
         join_requests(engine._engines(), 0, joining_order(queued_us, requests.arrival_us), self._by_deadline)

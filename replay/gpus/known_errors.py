@@ -51,8 +51,11 @@ def known_errors() -> tuple[KnownError, ...]:
 def known_error(shape: ModelShape, gpu: str, model: str) -> KnownError | None:
     """Return what is known of a latency model on a GPU for a class of model; of other GPUs where nothing is.
 
-    None for a latency model that was not judged.
+    None for a latency model that was not judged, and for layers of kinds that no measured server had: states, an index,
+    entries for several tokens.
     """
+    if any(each.state or each.indexer or each.compression for each in shape.mixers):
+        return None
     kind = "dense" if shape.experts is None else "MoE"
     rows = {each.points: each for each in known_errors() if each.model == model}
     if shape.experts is not None and shape.attention.is_mla and "MoE, MLA" in rows:

@@ -41,6 +41,7 @@ ENGINE_MEANINGS: Mapping[str, str] = {
     "enable_prefix_caching": "Reuse the KV blocks of equal prefixes.",
     "enable_chunked_prefill": "Let a prompt be computed over several steps.",
     "long_prefill_token_threshold": "Most prefill tokens of a request per step, unless alone; 0: no limit.",
+    "prefill_schedule_interval": "Of ranks in step (cluster.lockstep): prompts are computed in every N-th step only.",
     "long_prefill_token_threshold_adaptive": "Raise that threshold to an equal share of the step's tokens.",
     "scheduler_reserve_full_isl": "Admit a request only when all of its prompt's blocks are free now.",
     "watermark": "Share of the blocks kept free when a request is admitted next to running ones.",
@@ -58,6 +59,7 @@ ENGINE_MEANINGS: Mapping[str, str] = {
     "one number, the chance of each draft whose predecessors were.",
     "num_lookahead_tokens": "KV slots kept for the drafting model: as many as drafts for EAGLE, MTP and draft models, "
     "0 for n-grams.",
+    "use_eagle": "The drafting model reads hidden states (EAGLE, MTP): a prefix hit's last block is computed again.",
     "num_cpu_blocks": "KV cache blocks of a second tier in host memory; 0: none. `hardware.kv_offloading_size` says "
     "it in GiB.",
     "kv_offloading": "Whose rules that tier follows. `native`: vLLM's `--kv-offloading-size`: blocks of prompts are "

@@ -30,6 +30,9 @@ VLLM, ORCA, SARATHI, STATIC = 0, 1, 2, 3
 FCFS, BY_URGENCY = 0, 1
 """How the queue is ordered: by arrival in a list, or by each request's ``urgency`` in a heap."""
 
+ALL_COMPILE = 2
+"""Of ``head_is_blocked``: whoever waits, waits for a grammar."""
+
 NEVER = -1
 """A time or a step that has not happened."""
 
@@ -318,6 +321,9 @@ SETTINGS = np.dtype(
             np.int64,
         ),  # async with stages: a request whose token is in flight sits a step out
         ("batching", np.int64),  # VLLM, ORCA, SARATHI or STATIC
+        ("prefill_schedule_interval", np.int64),
+        ("balances_prefills", np.int64),  # these two: sim/engine/optional/prefill_balance.py
+        ("may_sit_out", np.int64),  # a running request: it is so, or there are stages
         ("is_lockstep", np.int64),  # steps begin and end with those of other engines (run.py:run_in_lockstep)
         ("dummy_step_us", np.int64),  # what a step takes of an engine of these that has nothing to compute
         ("latency_kind", np.int64),
@@ -330,6 +336,7 @@ SETTINGS = np.dtype(
         ("is_blis", np.int64),
         ("num_speculative_tokens", np.int64),
         ("num_lookahead_tokens", np.int64),
+        ("use_eagle", np.int64),  # the last block of a hit is computed again
         ("seed", np.int64),
         ("num_cpu_blocks", np.int64),
         ("num_kv_cache_groups", np.int64),
@@ -357,6 +364,7 @@ SETTINGS = np.dtype(
         ("lora_load_us", np.int64),
         ("lora_step_factor", np.float64),
         ("guided_compile_us", np.int64),
+        ("waits_for_grammars", np.int64),
         ("guided_mask_us", np.float64),
         ("draft_us", np.float64),
         ("encoder_token_us", np.float64),
@@ -387,6 +395,7 @@ CLOCK = np.dtype(
         ("num_batches", np.int64),  # in flight
         ("oldest_batch", np.int64),  # its row in ``State.batches``
         ("oldest_runs", np.int64),  # in step with other engines: it is on the device, not only planned
+        ("num_steps_of_wave", np.int64),  # in step with other engines: since all of them were idle
         ("compute_duty", np.float64),  # share of recent time spent computing, at duty_time_us
         ("duty_time_us", np.int64),
     ],
@@ -416,7 +425,9 @@ QUEUES = np.dtype(
         ("num_keys", np.int64),  # of the hash table, in use
         ("num_cache_changes", np.int64),  # contents that came or went since a router last looked
         ("has_finished_ids", np.int64),
-        ("head_is_blocked", np.int64),  # the head did not fit and nothing has been freed since
+        ("head_is_blocked", np.int64),  # the head did not fit and nothing has been freed since; ALL_COMPILE
+        ("next_grammar_us", np.int64),  # when the first is there of those that the last step missed, NEVER
+        ("is_prefill_bound", np.int64),  # the last step that did not defer prompts left requests without room
         ("is_blocked", np.int64),  # nothing can run until another request arrives; 2: preempts for ever
         ("num_fruitless_steps", np.int64),  # that preempted, since any request got a token or joined
         ("fruitless_since", np.int64),  # num_emissions + num_joined of then
@@ -441,7 +452,9 @@ CURRENT_STEP = np.dtype(
         ("must_enter_blocks", np.int64),  # a jump fills blocks that the hash table must know
         ("num_encoder_tokens", np.int64),  # of those that are scheduled for the first time
         ("num_adapters", np.int64),
-        ("num_skipped", np.int64),  # waiting requests, for their adapter
+        ("num_skipped", np.int64),  # waiting requests, for their adapter or grammar
+        ("step_of_wave", np.int64),  # balancing prompts, these two: its number,
+        ("defers_prefills", np.int64),  # and whether prompts wait
         ("num_guided", np.int64),  # of a jump
         ("has_adapter", np.int64),  # likewise
     ],

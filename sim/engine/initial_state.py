@@ -34,8 +34,10 @@ SAME_IN_CONFIG = (
     "async_scheduling",
     "pipeline_parallel_size",
     "max_concurrent_batches",
+    "prefill_schedule_interval",
     "num_speculative_tokens",
     "num_lookahead_tokens",
+    "use_eagle",
     "seed",
     "max_loras",
     "lora_load_us",
@@ -200,6 +202,7 @@ def first_state(
         group_hits=np.zeros((len(groups), width), np.uint32),
         step_of_key=np.zeros(num_rows if settings.aligns_states[0] else 0, np.int64),
         num_drafts=np.zeros(0, np.int32),
+        prefill_marks=np.zeros(0, np.int64),
         acceptance_rates=np.array(config.acceptance_rates, np.float64),
         traits=st.records(0, dt.TRAIT),
         lora_places=st.records(0, dt.LORA_PLACE),
@@ -292,6 +295,7 @@ def _settings(config: EngineConfig, latency: LatencyModel, *, record: Record) ->
         settings["waits_for_output"] = rules.async_pipeline == "waits for output"
     _set_groups(settings, config)
     batching.apply_settings(settings, config)
+    settings["may_sit_out"] = config.pipeline_parallel_size > 1
     settings["policy"] = dt.FCFS if config.scheduling_policy == "fcfs" else dt.BY_URGENCY
     settings["age_weight_per_us"] = age_weight_per_us(config)
     settings["watermark_blocks"] = int(config.watermark * config.num_gpu_blocks)
@@ -436,8 +440,6 @@ def request_records(requests: Requests, config: EngineConfig, latency: LatencyMo
     rows["urgency"] += age_weight_per_us(config) * requests.arrival_us
     rows["arrival_us"] = requests.arrival_us
     rows["queued_us"] = requests.arrival_us + latency.queue_delay_us(prompt)
-    if requests.is_guided is not None:
-        rows["queued_us"] += config.guided_compile_us * (requests.is_guided & ~refused)
     rows["hash_start"] = requests.hash_starts
     rows["num_hashes"] = requests.num_hashes
     return rows
@@ -489,6 +491,7 @@ def with_traits(state: st.State, traits: st.Records, skipped: Int64s, config: En
     settings = state.engine["settings"]
     settings["has_traits"] = settings["adds_time"] = 1
     settings["limits_adapters"] = config.max_loras > 0 and num_adapters > 0
+    settings["waits_for_grammars"] = config.guided_compile_us > 0 and traits["is_guided"].any()
     state = state._replace(traits=traits, skipped=skipped)
     return with_room_for_adapters(state, num_adapters, config)
 

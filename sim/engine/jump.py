@@ -10,7 +10,7 @@ would have done it. Taking ``m`` steps at once and taking them singly give the s
 from __future__ import annotations
 
 from sim.engine.deadlines import next_deadline_us
-from sim.engine.dtypes import FCFS, GOT_FIRST_TOKEN, IS_DECODE, NEVER, PENDING, SAMPLES
+from sim.engine.dtypes import ALL_COMPILE, FCFS, GOT_FIRST_TOKEN, IS_DECODE, NEVER, PENDING, SAMPLES
 from sim.engine.kv_cache.allocate_slots import append_new_block
 from sim.engine.kv_cache.groups.decode import hand_out_blocks_of_groups
 from sim.engine.kv_cache.prefix_cache import has_hashes_past, hash_of_block, remember_hash
@@ -18,13 +18,18 @@ from sim.engine.kv_cache.session_kv import next_expiry_us
 from sim.engine.kv_offload.storing import keeps_still, know_blocks_of_running
 from sim.engine.kv_transfer.delivery import keeps_state_for_jumps
 from sim.engine.log import count_steps, log_completion, log_pause, log_span, note_schedule
-from sim.engine.optional.added_time import describe_running, with_time_added_in_jump
+from sim.engine.optional.added_time import (
+    describe_running,
+    has_new_grammar,
+    next_grammar_us,
+    with_time_added_in_jump,
+)
 from sim.engine.optional.batching import is_stopped_by_company, reserves_sequences, steps_until_one_ends
 from sim.engine.optional.blis import least_step_us
 from sim.engine.state import State
 from sim.engine.step_time.step_duration import blackbox_us, output_delay_us, take_step
 from sim.engine.update import finish
-from sim.engine.waiting import drop_refused_before, next_queued_us, note_taken_in
+from sim.engine.waiting import drop_refused_before, earlier, next_queued_us, note_taken_in
 from sim.jit.compile import part, phase
 from sim.latency.batch import sums_of_decodes
 from sim.latency.latency_model import BLACKBOX, EXTENDED
@@ -43,6 +48,8 @@ def nobody_can_be_admitted(s: State) -> bool:
         return True
     if queues.num_waiting == 0 or not queues.head_is_blocked:
         return False
+    if queues.head_is_blocked == ALL_COMPILE:
+        return not has_new_grammar(s)
     # The head did not fit. Decoding only takes blocks, but it may also fill one that the head shares, or evict
     # some of the head's hits, which a gate that looks at the first chunk alone can mistake for room.
     return settings.outputs_are_shared == 0 and settings.scheduler_reserve_full_isl == 1
@@ -54,7 +61,17 @@ def arrivals_matter(s: State) -> bool:
     settings, queues = s.engine[0].settings, s.engine[0].queues
     if queues.num_running >= settings.max_num_seqs or queues.num_running >= settings.max_num_batched_tokens:
         return False
-    return queues.num_waiting == 0 or settings.policy != FCFS or settings.has_traits == 1
+    return queues.num_waiting == 0 or settings.policy != FCFS or queues.head_is_blocked == ALL_COMPILE
+
+
+@part
+def next_candidate_us(s: State) -> int:
+    """Return when the next request is there that could be scheduled before anything is freed, NEVER when none."""
+    if not arrivals_matter(s):
+        return NEVER
+    if s.engine[0].queues.head_is_blocked == ALL_COMPILE:
+        return earlier(next_queued_us(s), next_grammar_us(s))
+    return next_queued_us(s)
 
 
 @part
@@ -257,7 +274,7 @@ def count_failures(s: State, num_steps: int, is_closed: bool) -> None:
     has_room = (
         queues.num_running < settings.max_num_seqs and queues.num_running < settings.max_num_batched_tokens
     )
-    if queues.num_waiting > 0 and has_room and not is_closed:
+    if queues.num_waiting > 0 and has_room and not is_closed and queues.head_is_blocked != ALL_COMPILE:
         s.engine[0].totals.num_kv_allocation_failures += num_steps
 
 
@@ -363,9 +380,9 @@ def start_jump(s: State, until_us: int, start_us: int) -> int:
     most = min(num_alike, room_in_the_logs(s))
     if most <= 0:
         return 0
-    arrival_us = next_queued_us(s)
-    if arrival_us != NEVER and not is_closed and arrivals_matter(s):
-        until_us = min(until_us, arrival_us)
+    event_us = NEVER if is_closed else next_candidate_us(s)
+    if event_us != NEVER:
+        until_us = min(until_us, event_us)
     until_us = end_of_stillness_us(s, until_us)
     if until_us == NEVER:
         return 0

@@ -7,14 +7,14 @@ Python has to make an array larger.
 from __future__ import annotations
 
 from sim.engine.abort import drop_requests_past_their_deadline
-from sim.engine.dtypes import FCFS, LOAD, NEVER, PENDING, REJECTED, SAMPLES, WAITING
+from sim.engine.dtypes import LOAD, NEVER, PENDING, REJECTED, SAMPLES, WAITING
 from sim.engine.jump import jump_async, jump_sync
 from sim.engine.kv_cache.session_kv import note_waiting
 from sim.engine.kv_offload.links import hand_over, only_waits_to_store, tells
 from sim.engine.kv_offload.waking import has_requests, has_unfinished, has_work, hears_news, next_event_us
 from sim.engine.kv_transfer.delivery import brings_news
 from sim.engine.log import count_steps, has_room, log_schedule, log_update
-from sim.engine.optional.added_time import move_to_its_place, with_added_time
+from sim.engine.optional.added_time import has_new_grammar, with_added_time
 from sim.engine.optional.blis import least_step_us, repeats_preempting_all
 from sim.engine.optional.pipeline_stages import first_stage_starts_us, launch_in_stages
 from sim.engine.schedule import schedule
@@ -37,8 +37,10 @@ in two thousand random cases."""
 
 @phase
 def add_arrivals(s: State, by_us: int) -> None:
-    """Put every request that is due by a time into the queue."""
+    """Put every request that is due by a time into the queue; a grammar that has come unblocks it, too."""
     settings, queues = s.engine[0].settings, s.engine[0].queues
+    if queues.is_blocked and has_new_grammar(s):
+        queues.is_blocked = 0
     while queues.first_pending != NEVER:
         request = queues.first_pending
         r = s.requests[request]
@@ -55,8 +57,6 @@ def add_arrivals(s: State, by_us: int) -> None:
             add_request(s, request)
             if settings.session_kv_ttl_us > 0:
                 note_waiting(s, request)
-            if settings.has_traits and settings.policy == FCFS:
-                move_to_its_place(s, request)
 
 
 @part
@@ -324,6 +324,15 @@ def run_with_batch_queue(s: State, until_us: int, coalesce: bool) -> int:
 
 
 @part
+def num_planned(s: State) -> int:
+    """Return how many batches in flight compute something."""
+    num = 0
+    for i in range(s.engine[0].clock.num_batches):
+        num += s.batches[in_flight(s, i)].num_entries > 0
+    return num
+
+
+@part
 def take_oldest_now(s: State) -> None:
     """Take in the results of the oldest batch in flight, which ends now, as the step of all engines does."""
     clock = s.engine[0].clock
@@ -363,6 +372,7 @@ def run_in_lockstep(s: State, now_us: int) -> int:
             continue
         batch = in_flight(s, clock.num_batches)
         was_idle = nothing_is_in_flight(s)
+        current.step_of_wave = clock.num_steps_of_wave + num_planned(s)
         schedule(s, batch)
         has_entries = s.batches[batch].num_entries > 0
         if not has_entries and current.num_preempted == 0 and was_idle:

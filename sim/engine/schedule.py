@@ -35,9 +35,11 @@ from sim.engine.optional.added_time import (
     note_adapters,
     note_first_schedule,
     skips_for_adapter,
+    skips_for_grammar,
 )
 from sim.engine.optional.batching import is_decode, is_stopped_by_company, num_blocks_reserved
 from sim.engine.optional.pipeline_stages import is_out_of_turn, skips_for_stale_output
+from sim.engine.optional.prefill_balance import begin_balance, end_balance, sits_out
 from sim.engine.optional.speculative import (
     mark_padding,
     note_running,
@@ -78,11 +80,19 @@ def length_limit(s: State, request: int) -> int:
 
 
 @part
+def has_to_sit_out(s: State, request: int) -> bool:
+    """Return whether a running request is not to be scheduled in this step, whatever it wants."""
+    if s.engine[0].settings.balances_prefills:
+        return sits_out(s, request)
+    return is_out_of_turn(s, request)
+
+
+@part
 def num_new_tokens_of_running(s: State, request: int, threshold: int) -> int:
     """Return how many tokens a running request wants and may have, 0 when it has to sit this step out."""
     settings, current, r = s.engine[0].settings, s.engine[0].current_step, s.requests[request]
     in_flight = r.num_output_placeholders
-    if settings.pipeline_parallel_size > 1 and is_out_of_turn(s, request):
+    if settings.may_sit_out and has_to_sit_out(s, request):
         return 0
     num_tokens_then = r.num_computed_tokens + 2 - in_flight  # with what is in flight, and one more
     if (
@@ -242,7 +252,10 @@ def schedule_held(s: State, batch: int, threshold: int) -> bool:
 def first_chunk(s: State, request: int, num_found: int, padding: int, threshold: int) -> int:
     """Return how many tokens a waiting request would compute behind what was found of it, NEVER when it has to wait."""
     settings, current = s.engine[0].settings, s.engine[0].current_step
-    num_tokens = capped(s.requests[request].num_tokens - num_found + padding, threshold)
+    num_missing = s.requests[request].num_tokens - num_found
+    if settings.balances_prefills and current.defers_prefills and num_missing > 1:
+        return NEVER
+    num_tokens = capped(num_missing + padding, threshold)
     if num_tokens > current.token_budget and (padding > 0 or not settings.enable_chunked_prefill):
         return NEVER
     num_tokens = min(num_tokens, current.token_budget)
@@ -266,6 +279,17 @@ def ask_elsewhere(s: State, request: int, num_evictable: int) -> int:
     return HAS_NO_ROOM
 
 
+@part
+def skips_head(s: State, batch: int, request: int) -> bool:
+    """Pass over the head of the queue if it has to wait and others have not; return whether it has."""
+    settings = s.engine[0].settings
+    if settings.waits_for_grammars and skips_for_grammar(s, request):
+        return True
+    if settings.pipeline_parallel_size > 1 and skips_for_stale_output(s, request):
+        return True
+    return settings.limits_adapters == 1 and skips_for_adapter(s, batch, request)
+
+
 @phase
 def schedule_waiting(s: State, batch: int, threshold: int) -> None:
     """Admit waiting requests from the head; the first that does not fit stops the rest."""
@@ -276,11 +300,10 @@ def schedule_waiting(s: State, batch: int, threshold: int) -> None:
     passes_over = (
         settings.limits_adapters or settings.pipeline_parallel_size > 1 or settings.has_kv_offloading
     )
+    may_skip = passes_over or settings.waits_for_grammars
     while current.token_budget > 0 and queues.num_waiting > 0 and queues.num_running < settings.max_num_seqs:
         request = peek_request(s)
-        if settings.pipeline_parallel_size > 1 and skips_for_stale_output(s, request):
-            continue
-        if settings.limits_adapters and skips_for_adapter(s, batch, request):
+        if may_skip and skips_head(s, batch, request):
             continue
         r = s.requests[request]
         num_evictable = get_computed_blocks(s, request)
@@ -306,7 +329,7 @@ def schedule_waiting(s: State, batch: int, threshold: int) -> None:
         mark_padding(s, batch, padding)
         if settings.limits_adapters:
             note_adapter(s, batch, request)
-    if passes_over:
+    if may_skip:
         put_skipped_back(s)
 
 
@@ -345,18 +368,22 @@ def schedule_reserving(s: State, batch: int) -> None:
     settings, queues, current = s.engine[0].settings, s.engine[0].queues, s.engine[0].current_step
     while current.token_budget > 0 and queues.num_waiting > 0 and queues.num_running < settings.max_num_seqs:
         request = peek_request(s)
+        if settings.waits_for_grammars and skips_for_grammar(s, request):
+            continue
         num_blocks = num_blocks_reserved(s, request)
         kept_free = settings.watermark_blocks if queues.num_running > 0 else 0
         if num_blocks + kept_free > queues.num_free_blocks:
             s.engine[0].totals.num_kv_allocation_failures += 1
             queues.head_is_blocked = 1
-            return
+            break
         num_tokens = min(s.requests[request].num_tokens, current.token_budget)
         current.num_hit_blocks = 0
         remove_request(s, request)
         admit(s, request, num_tokens)
         reserve(s, request, num_blocks)
         start_running(s, batch, request, num_tokens)
+    if settings.waits_for_grammars:
+        put_skipped_back(s)
 
 
 @phase
@@ -387,13 +414,15 @@ def schedule(s: State, batch: int) -> None:
     clear_sums(s, batch)
     current.num_preempted = current.num_hits = current.step_reload_us = current.has_prefill = 0
     current.num_encoder_tokens = current.num_skipped = current.waits_for_state = 0
-    queues.head_is_blocked = 0
+    queues.head_is_blocked, queues.next_grammar_us = 0, NEVER
     if settings.session_kv_ttl_us > 0:
         unpin_expired(s)
     if settings.has_kv_transfers:
         poll_transfers(s, batch)
     if settings.has_kv_offloading:
         begin_orders(s)
+    if settings.balances_prefills:
+        begin_balance(s)
     current.token_budget = settings.max_num_batched_tokens
     if settings.batching != VLLM:
         schedule_otherwise(s, batch)
@@ -406,5 +435,7 @@ def schedule(s: State, batch: int) -> None:
         end_orders(s, batch)
     if settings.defers_block_frees and b.num_entries > 0:
         s.engine[0].kv_transfers.num_scheduled += 1
+    if settings.balances_prefills:
+        end_balance(s, batch)
     queues.has_finished_ids = 0
     note_schedule(s)

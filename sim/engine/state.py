@@ -57,6 +57,7 @@ class State(NamedTuple):
         np.int64
     ]  # per row of hashes: the step that made this state; empty without aligned states
     num_drafts: NDArray[np.int32]  # per request: speculated tokens in hand
+    prefill_marks: NDArray[np.int64]  # per request: sim/engine/optional/prefill_balance.py
     acceptance_rates: NDArray[np.float64]  # [num_speculative_tokens]
     traits: Records  # TRAIT[capacity], empty where no setting asks for them
     lora_places: Records  # LORA_PLACE[max_loras, or as many as there are adapters]
@@ -162,6 +163,11 @@ def has_offloading(config: EngineConfig) -> bool:
     return config.has_native_offloading
 
 
+def balances_prefills(config: EngineConfig) -> bool:
+    """Return whether an engine defers prompts to common steps."""
+    return config.prefill_schedule_interval > 1
+
+
 def has_drafts(config: EngineConfig) -> bool:
     """Return whether an engine speculates."""
     return config.num_speculative_tokens > 0
@@ -175,6 +181,7 @@ PER_REQUEST: Mapping[str, PerRequest] = {
     "length_limit": PerRequest(exists=never, is_asked_for=True, shared_by="engine"),
     "num_drafts": PerRequest(exists=has_drafts, shared_by="pool"),
     "traits": PerRequest(fill={"adapter": NEVER}, exists=never, is_asked_for=True, shared_by="fleet"),
+    "prefill_marks": PerRequest(exists=balances_prefills, shared_by="pool"),
     "lineage": PerRequest(
         fill={"number": NEVER, "goes_on_from": NEVER}, exists=never, is_asked_for=True, shared_by="fleet"
     ),

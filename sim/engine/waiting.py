@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sim.engine.deadlines import add_deadline
-from sim.engine.dtypes import FCFS, NEVER, REJECTED
+from sim.engine.dtypes import ALL_COMPILE, FCFS, NEVER, REJECTED
 from sim.engine.state import State
 from sim.jit.compile import part, phase
 
@@ -60,6 +60,8 @@ def add_request(s: State, request: int) -> None:
         sift_up(s, queues.num_waiting - 1)
         queues.head_is_blocked = 0
         return
+    if queues.head_is_blocked == ALL_COMPILE:
+        queues.head_is_blocked = 0
     r = s.requests[request]
     r.next_waiting, r.previous_waiting = NEVER, queues.last_waiting
     if queues.last_waiting == NEVER:
@@ -133,10 +135,14 @@ def skip_head(s: State, request: int) -> None:
 
 @phase
 def put_skipped_back(s: State) -> None:
-    """Put requests that were passed over back where they stood."""
-    current = s.engine[0].current_step
+    """Put requests that were passed over back where they stood; note where nobody else waits, for grammars alone."""
+    queues, current = s.engine[0].queues, s.engine[0].current_step
+    is_all = current.num_skipped > 0 and queues.num_waiting == 0 and queues.next_grammar_us != NEVER
     for i in range(current.num_skipped - 1, -1, -1):
         prepend_request(s, s.skipped[i])
+    settings = s.engine[0].settings
+    if is_all and settings.limits_adapters + settings.has_loads == 0 and settings.pipeline_parallel_size == 1:
+        queues.head_is_blocked = ALL_COMPILE
 
 
 @part

@@ -122,13 +122,6 @@ def outcomes_of(state: State, latency: LatencyModel, requests: slice = slice(Non
     taken_in_us = state.taken_in_us[: queues["num_requests"]][requests].copy()
     # of who was never scheduled, jumps and pauses note it beforehand, or not, as the run is cut into slices
     taken_in_us[rows["scheduled_us"] == dt.NEVER] = dt.NEVER
-    if len(state.traits):  # in vLLM a request is in the queue while its grammar compiles
-        is_guided = state.traits["is_guided"][: queues["num_requests"]][requests] * (
-            rows["status"] != dt.REJECTED
-        )
-        compiling_us = settings["guided_compile_us"] * is_guided
-        queued_us -= compiling_us
-        taken_in_us -= np.where(taken_in_us == dt.NEVER, 0, compiling_us)
     if settings["is_closed_loop"]:
         is_held = np.zeros(queues["num_requests"], bool)
         is_held[state.held[queues["next_held"] :]] = True

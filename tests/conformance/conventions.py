@@ -3,7 +3,12 @@
 A prompt is given as ``prompt_token_ids``, or as ``prompt_len`` with, if it shares its head with others,
 ``prefix_group`` and ``prefix_len``. Everything else in a prompt, and every output, is the request's own. A
 prompt that wants to repeat somebody's output spells out its ids. A line's ``adapter`` is the number of its LoRA
-adapter, from 0; with ``max_loras`` 0, the default, there are none.
+adapter, from 0; with ``max_loras`` 0, the default, there are none. With ``guided`` true a line's answer is held to a
+grammar, which takes ``guided_compile_us`` from its arrival to compile.
+
+With ``num_speculative_tokens`` k every request that samples has k drafts afterwards. How many of those that a step
+verifies hold is ``num_accepted``, of ``synthetic_acceptance_rates``, one per draft; those with which vLLM pads an
+admission never hold. ``use_eagle`` true: the method is EAGLE, false: n-grams.
 """
 
 from __future__ import annotations
@@ -28,6 +33,10 @@ DEFAULTS: dict[str, Any] = {
     "frontend": "openai",
     "groups": [],
     "max_loras": 0,
+    "guided_compile_us": 0,
+    "num_speculative_tokens": 0,
+    "synthetic_acceptance_rates": [],
+    "use_eagle": False,
     "beta0": "5000",
     "beta1": "20",
     "beta2": "100",
@@ -46,6 +55,21 @@ REQUEST_STRIDE = 10**6
 def output_token_id(request: int, number: int) -> int:
     """Return the id of a request's output token ``number``, from 0."""
     return OUTPUT_ORIGIN + request * REQUEST_STRIDE + number
+
+
+SEED = 42
+"""Of ``num_accepted``: the engine's default."""
+WORD = 2**64 - 1
+
+
+def num_accepted(rates: list[float], request: int, num_tokens: int, *, num_scheduled: int) -> int:
+    """Return how many of a request's drafts hold that has ``num_tokens`` so far: one draw decides (splitmix64)."""
+    index = (request + 1) * 2**32 + num_tokens
+    z = (SEED * 0x9E3779B97F4A7C15 + index * 0xD1B54A32D192ED03) & WORD
+    z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & WORD
+    z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & WORD
+    draw = (((z ^ (z >> 31)) >> 11) + 0.5) / 2**53
+    return next((i for i, rate in enumerate(rates[:num_scheduled]) if draw >= rate), num_scheduled)
 
 
 def prompt_token_ids(row: dict[str, Any], request: int) -> list[int]:

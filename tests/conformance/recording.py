@@ -32,6 +32,9 @@ SETTINGS = (
     "scheduler_reserve_full_isl",
     "frontend",
     "max_loras",
+    "guided_compile_us",
+    "num_speculative_tokens",
+    "use_eagle",
 )
 
 
@@ -139,19 +142,41 @@ def offloading_of(settings: dict[str, Any]) -> dict[str, Any]:
 def read_recording(case: Path, results: Path, *, is_async: bool) -> Recording:
     """Return the recording of ``case`` whose steps and outcomes lie in ``results``."""
     settings = DEFAULTS | json.loads((case / "config.json").read_text())
+    if is_async:
+        settings["async_scheduling"] = True
     trace_path = find(case, "trace.jsonl")
     steps_path = find(results, "steps.jsonl")
     assert trace_path is not None
     assert steps_path is not None
     rows = read_json_lines(trace_path)
-    chosen = {name: settings[name] for name in SETTINGS}
-    if is_async:
-        chosen["async_scheduling"] = True
+    config, latency, requests = case_of(settings, rows)
+    with (results / "requests.csv").open(newline="") as file:
+        outcomes = list(csv.DictReader(file))
+    steps = read_json_lines(steps_path)
+    failed = [step.pop("failed") for step in steps if "failed" in step]
+    return Recording(
+        name=case.name,
+        config=config,
+        latency=latency,
+        requests=requests,
+        steps=steps,
+        num_failed_allocations=sum(failed) if failed else None,
+        outcomes=outcomes,
+    )
+
+
+def case_of(
+    settings: dict[str, Any], rows: list[dict[str, Any]], **more: int
+) -> tuple[EngineConfig, Blackbox, Requests]:
+    """Return what vLLM was given: its settings, none absent, and the lines of its trace; ``more``: of EngineConfig."""
+    chosen: dict[str, Any] = {name: settings[name] for name in SETTINGS} | more
     version = settings.get("vllm_version", DEFAULT_VERSION)
     chosen |= unknown_settings_off(version)
     chosen["kv_cache_groups"] = tuple(KVCacheGroup(**group) for group in settings["groups"])
     if "num_cpu_blocks" in settings:
         chosen |= offloading_of(settings)
+    chosen["synthetic_acceptance_rates"] = tuple(settings["synthetic_acceptance_rates"])
+    chosen["num_lookahead_tokens"] = settings["use_eagle"] * settings["num_speculative_tokens"]
     config = EngineConfig(**chosen, scheduling_policy=settings["policy"], vllm_version=version)
     latency = Blackbox(beta0=settings["beta0"], beta1=settings["beta1"], beta2=settings["beta2"])
     prompts = [len(row.get("prompt_token_ids") or []) or row.get("prompt_len", 0) for row in rows]
@@ -167,17 +192,8 @@ def read_recording(case: Path, results: Path, *, is_async: bool) -> Recording:
         hash_offsets=offsets,
         hash_ids=ids,
         adapter=np.array([row.get("adapter", -1) for row in rows], np.int64) if config.max_loras else None,
+        is_guided=np.array([row.get("guided", False) for row in rows])
+        if any("guided" in row for row in rows)
+        else None,
     )
-    with (results / "requests.csv").open(newline="") as file:
-        outcomes = list(csv.DictReader(file))
-    steps = read_json_lines(steps_path)
-    failed = [step.pop("failed") for step in steps if "failed" in step]
-    return Recording(
-        name=case.name,
-        config=config,
-        latency=latency,
-        requests=requests,
-        steps=steps,
-        num_failed_allocations=sum(failed) if failed else None,
-        outcomes=outcomes,
-    )
+    return config, latency, requests

@@ -9,6 +9,7 @@ this file carries out.
 from __future__ import annotations
 
 import os
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
@@ -21,10 +22,11 @@ from vllm.config import (
     ModelConfig,
     ParallelConfig,
     SchedulerConfig,
+    SpeculativeConfig,
     VllmConfig,
 )
 from vllm.lora.request import LoRARequest
-from vllm.sampling_params import SamplingParams
+from vllm.sampling_params import SamplingParams, StructuredOutputsParams
 from vllm.utils.hashing import sha256
 from vllm.v1.core.kv_cache_utils import (
     get_request_block_hasher,
@@ -43,11 +45,17 @@ from vllm.v1.kv_cache_interface import (
     MambaSpec,
     SlidingWindowSpec,
 )
-from vllm.v1.outputs import ModelRunnerOutput
+from vllm.v1.outputs import DraftTokenIds, ModelRunnerOutput
 from vllm.v1.request import Request
 from vllm.v1.structured_output import StructuredOutputManager
 
-from tests.conformance.conventions import DEFAULTS, MOST_FRUITLESS_STEPS, output_token_id, prompt_token_ids
+from tests.conformance.conventions import (
+    DEFAULTS,
+    MOST_FRUITLESS_STEPS,
+    num_accepted,
+    output_token_id,
+    prompt_token_ids,
+)
 
 LONGEST_OF_THE_MODEL = 8192
 """Above it vLLM would refuse ``max_model_len`` for this model; the scheduler is told the real one later."""
@@ -97,6 +105,8 @@ def vllm_config(settings: dict[str, Any], model: str) -> VllmConfig:
         ),
     )
     config.model_config.max_model_len = max_model_len
+    if settings["num_speculative_tokens"]:
+        config.speculative_config = speculative_config(settings)
     config.parallel_config.pipeline_parallel_size = settings["pipeline_parallel_size"]
     scheduler.max_num_batched_tokens = settings["max_num_batched_tokens"]
     scheduler.max_num_scheduled_tokens = None
@@ -106,6 +116,16 @@ def vllm_config(settings: dict[str, Any], model: str) -> VllmConfig:
     cache.num_gpu_blocks = settings["num_gpu_blocks"]
     cache.enable_prefix_caching = settings["enable_prefix_caching"]
     return config
+
+
+def speculative_config(settings: dict[str, Any]) -> SpeculativeConfig:
+    """Return vLLM's speculative configuration; EAGLE's would ask for a model that drafts."""
+    drafts = SpeculativeConfig(
+        method="ngram", num_speculative_tokens=settings["num_speculative_tokens"], prompt_lookup_max=3
+    )
+    if settings["use_eagle"]:
+        drafts.method = "eagle"
+    return drafts
 
 
 def new_scheduler(settings: dict[str, Any], model: str) -> Scheduler:
@@ -170,6 +190,36 @@ def layers_of(group: dict[str, Any], settings: dict[str, Any]) -> KVCacheSpec:
     return FullAttentionSpec(block_size=size, **heads)
 
 
+class Anything:
+    """A grammar that takes every token."""
+
+    def accept_tokens(self, _request_id: str, _tokens: list[int]) -> bool:
+        """Return True."""
+        return True
+
+    def validate_tokens(self, tokens: list[int]) -> list[int]:
+        """Return all of them."""
+        return tokens
+
+
+class CompilingGrammar(Future):  # type: ignore[type-arg]  # what it gives is vLLM's affair
+    """A grammar that is there from a time on; who asks before is noted."""
+
+    def __init__(self, engine: VllmEngine, ready_us: int) -> None:
+        super().__init__()
+        self.engine, self.ready_us = engine, ready_us
+
+    def done(self) -> bool:
+        """Return whether it is there."""
+        if self.ready_us > self.engine.now_us:
+            self.engine.awaited_us.append(self.ready_us)
+        return self.ready_us <= self.engine.now_us
+
+    def result(self, timeout: float | None = None) -> Anything:  # noqa: ARG002 - nothing is waited for
+        """Return it."""
+        return Anything()
+
+
 @dataclass(slots=True, kw_only=True)
 class Outcome:
     """What became of a request; None where it never happened."""
@@ -192,6 +242,7 @@ class Batch:
     output: SchedulerOutput
     line: dict[str, Any]
     sampling: set[str]
+    padded: set[str]
     goes_in_circles: bool
 
     @property
@@ -222,6 +273,11 @@ class VllmEngine:
     num_fruitless_steps: int = 0
     num_failed_allocations: int = 0
     preempted: list[int] = field(init=False, default_factory=list)
+    throttles_prefills: bool = False
+    """Of a rank among others: what the next decision is told (``ranks``)."""
+    now_us: int = 0
+    awaited_us: list[int] = field(init=False, default_factory=list)
+    """When grammars are there that the last decision asked for in vain."""
 
     def __post_init__(self) -> None:
         self.settings = DEFAULTS | self.settings
@@ -280,6 +336,7 @@ class VllmEngine:
                 stop_token_ids=[output_token_id(number, row["stops_after"] - 1)]
                 if "stops_after" in row
                 else [],
+                structured_outputs=StructuredOutputsParams(regex=".*") if row.get("guided") else None,
                 **self.more_sampling_params(),
             ),
             pooling_params=None,
@@ -288,6 +345,9 @@ class VllmEngine:
             block_hasher=hasher,
             lora_request=lora_request(row),
         )
+        if request.structured_output_request is not None:
+            ready_us = self.arrival_us(number) + settings["guided_compile_us"]
+            request.structured_output_request.grammar = CompilingGrammar(self, ready_us)
         self.scheduler.add_request(request)
 
     def is_refused(self, number: int) -> bool:
@@ -310,6 +370,12 @@ class VllmEngine:
     def next_arrival_us(self) -> int:
         return int(self.rows[self.num_added]["arrival_us"])
 
+    @property
+    def next_event_us(self) -> int | None:
+        """Return when somebody arrives, or a grammar is there that was asked for; None: neither will happen."""
+        awaited_us = self.awaited_us if self.scheduler.has_unfinished_requests() else []
+        return min([*awaited_us, *([] if self.all_added else [self.next_arrival_us])], default=None)
+
     # -- what an engine with a KV connector has beside (``pair``) ---------------------------------------------
 
     def arrival_us(self, number: int) -> int:
@@ -331,7 +397,8 @@ class VllmEngine:
         if self.num_scheduled_steps == MOST_STEPS:
             raise RuntimeError(f"steps: got more than {MOST_STEPS:,}, expected the case to end")
         self.preempted, self.num_failed_allocations = [], 0
-        output = self.scheduler.schedule()
+        self.now_us, self.awaited_us = now_us, []
+        output = self.scheduler.schedule(*[True] * self.throttles_prefills)
         admitted = {new.req_id for new in output.scheduled_new_reqs}
         admitted |= set(output.scheduled_cached_reqs.resumed_req_ids)
         entries, hits, sampling = [], [], set()
@@ -341,8 +408,9 @@ class VllmEngine:
             computed_before = (
                 request.num_computed_tokens - num_tokens
             )  # the scheduler has counted them already
-            is_decode = self._is_decode(request, num_tokens=num_tokens, computed_before=computed_before)
-            num_decode += is_decode
+            num_drafts = len(output.scheduled_spec_decode_tokens.get(identity, ()))
+            is_decode = self._is_decode(request, num_tokens - num_drafts, num_drafts, before=computed_before)
+            num_decode += num_tokens * is_decode
             entries.append([number, num_tokens, computed_before, "d" if is_decode else "p"])
             if not request.is_prefill_chunk:
                 sampling.add(identity)
@@ -367,6 +435,7 @@ class VllmEngine:
             output=output,
             line=line | self._state(output),
             sampling=sampling,
+            padded=admitted & output.scheduled_spec_decode_tokens.keys(),
             goes_in_circles=self._goes_in_circles(),
         )
 
@@ -380,16 +449,18 @@ class VllmEngine:
         self.num_fruitless_steps += 1
         return self.num_fruitless_steps >= MOST_FRUITLESS_STEPS
 
-    def _is_decode(self, request: Request, *, num_tokens: int, computed_before: int) -> bool:
-        """Return whether an entry computes exactly the newest sampled token, which async may not know yet."""
+    def _is_decode(self, request: Request, num_tokens: int, num_drafts: int, *, before: int) -> bool:
+        """Return whether an entry computes exactly the newest sampled token, which async may not know yet.
+
+        ``num_tokens``: without the drafts. ``before``: computed before.
+        """
         in_flight = 0
         if self.settings["async_scheduling"]:
-            in_flight = request.num_output_placeholders - (
-                not request.is_prefill_chunk
-            )  # its own is not meant
+            own = 0 if request.is_prefill_chunk else 1 + num_drafts
+            in_flight = request.num_output_placeholders - own
         num_known = request.num_tokens + in_flight
         has_outputs = request.num_output_tokens + in_flight > 0
-        return num_tokens == 1 and has_outputs and computed_before == num_known - 1
+        return num_tokens == 1 and has_outputs and before == num_known - 1
 
     def _note_admission(self, number: int, now_us: int, *, cached: int) -> None:
         outcome = self.outcomes[number]
@@ -428,8 +499,8 @@ class VllmEngine:
         sampled = []
         for identity in identities:
             request = self.scheduler.requests.get(identity)  # async: it may have finished meanwhile
-            token = [output_token_id(number_of(identity), request.num_output_tokens)] if request else []
-            sampled.append(token if identity in batch.sampling else [])
+            samples = request is not None and identity in batch.sampling
+            sampled.append(self._sampled(request, batch) if samples else [])
         results = ModelRunnerOutput(
             req_ids=identities,
             req_id_to_index={identity: i for i, identity in enumerate(identities)},
@@ -437,6 +508,9 @@ class VllmEngine:
             **self.more_results(batch),
         )
         answers = self.scheduler.update_from_output(batch.output, results)
+        if self.settings["num_speculative_tokens"] and not self.settings["async_scheduling"]:
+            drafts = [[0] * self.settings["num_speculative_tokens"] for _ in identities]
+            self.scheduler.update_draft_token_ids(DraftTokenIds(identities, drafts))
         for answer in answers[0].outputs if 0 in answers else []:
             number = number_of(answer.request_id)
             outcome = self.outcomes[number]
@@ -450,6 +524,16 @@ class VllmEngine:
         batch.line["t_end"] = now_us
         batch.line["free_end"] = self.scheduler.kv_cache_manager.block_pool.get_num_free_blocks()
         self.steps.append(batch.line)
+
+    def _sampled(self, request: Request, batch: Batch) -> list[int]:
+        """Return a request's new tokens: one behind its drafts that hold."""
+        number, holding = number_of(request.request_id), 0
+        drafts = batch.output.scheduled_spec_decode_tokens.get(request.request_id, ())
+        if request.request_id not in batch.padded:
+            rates = self.settings["synthetic_acceptance_rates"]
+            holding = num_accepted(rates, number, request.num_tokens, num_scheduled=len(drafts))
+        first = request.num_output_tokens
+        return [output_token_id(number, first + i) for i in range(holding + 1)]
 
     # -- the loop --------------------------------------------------------------------------------------------
 
@@ -472,9 +556,9 @@ class VllmEngine:
                 now_us += batch.line["dur"]
                 self.update(batch, now_us)
             if is_idle or leads_nowhere(batch, []):  # the real engine would not stop
-                if self.all_added:
+                if self.next_event_us is None:
                     return
-                now_us = max(now_us, self.next_arrival_us)
+                now_us = max(now_us, self.next_event_us)
 
     def _run_with_batch_queue(self, depth: int) -> None:
         """Several batches in flight, the device never idle between them (step_with_batch_queue)."""
@@ -494,9 +578,9 @@ class VllmEngine:
                         self.update(useless, now_us)
                     in_flight, is_idle = [], True
             if is_idle:
-                if self.all_added:
+                if self.next_event_us is None:
                     return
-                now_us = max(now_us, self.next_arrival_us)
+                now_us = max(now_us, self.next_event_us)
                 continue
             if batch is not None:
                 self._launch(batch, now_us)
@@ -517,7 +601,7 @@ class VllmEngine:
         for identity in batch.output.num_scheduled_tokens:
             request = self.scheduler.requests[identity]
             if request.num_computed_tokens > request.num_tokens:
-                start_us = max(start_us, self.sampled_us[identity])
+                start_us = max(start_us, self.sampled_us.get(identity, 0))
         batch.line["exec_start"] = end_us = start_us
         last, each_us = len(self.stages_free_us) - 1, batch.line["dur"] // len(self.stages_free_us)
         if batch.has_tokens:

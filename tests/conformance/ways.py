@@ -99,9 +99,9 @@ def submit(live: LiveCluster, recording: Recording, number: int) -> None:
 
 
 def difference_when_served(recording: Recording) -> str | None:
-    """Return where a server that gets each request when it comes differs; it knows no early ends, and no adapters."""
+    """Return where a server that gets each request when it comes differs; no early ends, adapters, grammars."""
     requests, config = recording.requests, recording.config
-    if requests.max_tokens is not None or requests.adapter is not None:
+    if requests.max_tokens is not None or requests.adapter is not None or requests.is_guided is not None:
         return None
     plain = run_step_by_step(recording)
     live = LiveCluster(
@@ -140,6 +140,8 @@ def difference_when_served(recording: Recording) -> str | None:
 
 def difference_of_gaps(recording: Recording) -> str | None:
     """Return where inter-token latencies from spans differ from the tokens', None when they do not."""
+    if recording.config.num_speculative_tokens:
+        return None  # tokens given in one step share the gap before them
     spans = simulate(recording.requests, recording.config, recording.latency, record="spans")
     ours = spans.inter_token_latencies()
     request, time_us = run_step_by_step(recording).tokens()

@@ -144,6 +144,7 @@ class Reference:
         self.steps: list[dict[str, Any]] = []
         self.clock = self.end_us = self.num_steps = 0
         self.is_blocked = self.has_finished = False
+        self.awaited_us: list[int] = []  # when grammars are there that the last step missed
         self.stages = [0] * config.pipeline_parallel_size  # when each has done with all that is in flight
         self.async_pipeline = (
             rules_of(config.vllm_version).async_pipeline if config.async_scheduling else "none"
@@ -160,12 +161,10 @@ class Reference:
         deadline_us = NEVER if requests.deadline_us is None else int(requests.deadline_us[i])
         ids = requests.hash_ids[requests.hash_starts[i] :][: requests.num_hashes[i]].tolist()
         is_refused = is_refused or prompt < 1 or asked < 1
-        compile_us = self.config.guided_compile_us
-        is_late = not is_refused and requests.is_guided is not None and bool(requests.is_guided[i])
         return Request(
             number=i,
             arrival_us=int(requests.arrival_us[i]),
-            delay_us=round(self.us["alpha0"] + self.us["alpha1"] * prompt) + compile_us * is_late,
+            delay_us=round(self.us["alpha0"] + self.us["alpha1"] * prompt),
             num_prompt=prompt,
             max_tokens=asked,
             priority=int(requests.priority[i]),
@@ -252,6 +251,7 @@ class Reference:
 
     def schedule_waiting(self, batch: Batch) -> None:
         skipped: list[Request] = []
+        self.awaited_us = []
         self.admit(batch, skipped)
         self.waiting[:0] = skipped
 
@@ -267,6 +267,10 @@ class Reference:
             if config.scheduling_policy != "fcfs":
                 self.waiting.sort(key=self.urgency)
             head = self.waiting[0]
+            if self.grammar_us(head) > self.clock:
+                self.awaited_us.append(self.grammar_us(head))
+                skipped.append(self.waiting.pop(0))
+                continue
             if head.stale or self.skips(batch, head):
                 skipped.append(self.waiting.pop(0))
                 continue
@@ -489,25 +493,12 @@ class Reference:
             self.is_blocked = False
             self.num_joined += 1
             if request.status == Status.UNFINISHED:
-                request.taken_in_us = self.clock - self.config.guided_compile_us * request.is_guided
-                self.waiting.insert(self.place_in_queue(request), request)
+                request.taken_in_us = self.clock
+                self.waiting.append(request)
 
-    def came_us(self, request: Request) -> int:
-        return request.queued_us - self.config.guided_compile_us * request.is_guided
-
-    def place_in_queue(self, request: Request) -> int:
-        """Return where a request stands: at the end; after a grammar has compiled, before those who came later."""
-        at = len(self.waiting)
-        if not request.is_guided or self.config.guided_compile_us == 0:
-            return at
-        own = (self.came_us(request), request.number)
-        while (
-            at > 0
-            and self.waiting[at - 1].num_preemptions == 0
-            and (self.came_us(self.waiting[at - 1]), self.waiting[at - 1].number) > own
-        ):
-            at -= 1
-        return at
+    def grammar_us(self, request: Request) -> int:
+        """Return from when on a request may run: its grammar is there."""
+        return request.queued_us + self.config.guided_compile_us * request.is_guided
 
     def waits_for_arrival(self) -> bool:
         """Move the clock on to the next arrival when nothing can run before it; return whether it did."""
@@ -515,6 +506,10 @@ class Reference:
             return False
         events = [r.queued_us for r in self.pending[:1]]
         events += [r.gives_up_us for r in self.with_deadlines()[:1]]
+        if self.waiting and self.awaited_us:
+            if min(self.awaited_us) <= self.clock:
+                return False
+            events.append(min(self.awaited_us))
         self.end_us = self.clock
         self.clock = max(self.clock, min(events)) if events else NEVER
         return True

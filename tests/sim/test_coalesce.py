@@ -139,8 +139,9 @@ def test_asking_twice_gives_the_same_tokens(case: Case) -> None:
     assert len(first[0]) == simulation.outcomes.num_output_tokens.sum()
 
 
-NOT_COMPARED = {"num_jumps", "oldest_batch"}
-"""How many jumps there were, and which of the two batches is which; and all of ``current_step``, a step's scratch."""
+NOT_COMPARED = {"num_jumps", "oldest_batch", "next_grammar_us"}
+"""How many jumps there were, which of the two batches is which, and what the last look through the queue passed over:
+a jump takes none. And all of ``current_step``, a step's scratch."""
 
 
 def what_lasts(state: State) -> dict[str, np.ndarray]:

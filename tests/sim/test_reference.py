@@ -24,7 +24,7 @@ def reference_outcomes(reference: Reference) -> Outcomes:
         {
             "status": r.status,
             "arrival_us": r.arrival_us if r.has_arrived else NEVER,
-            "queued_us": queued_us(reference, r),
+            "queued_us": queued_us(r),
             "taken_in_us": NEVER if r.scheduled_us == NEVER else r.taken_in_us,
             "scheduled_us": r.scheduled_us,
             "first_token_us": first_seen_us(reference, r),
@@ -48,11 +48,9 @@ def first_seen_us(reference: Reference, request: Request) -> int:
     return NEVER if gave_up else seen_us
 
 
-def queued_us(reference: Reference, request: Request) -> int:
-    """Return when a request came to the queue, where vLLM has it while its grammar compiles."""
-    if not request.has_arrived:
-        return NEVER
-    return request.queued_us if request.is_refused else reference.came_us(request)
+def queued_us(request: Request) -> int:
+    """Return when a request came to the queue."""
+    return request.queued_us if request.has_arrived else NEVER
 
 
 def run_reference(case: Case) -> Reference:

@@ -34,7 +34,6 @@ def recorded_case(recording: dict[str, Any]) -> Case:
     config = EngineConfig(
         **{name: settings[name] for name in SETTINGS if name in settings},  # older recordings have no stages
         scheduling_policy=settings["policy"],
-        num_speculative_tokens=settings["num_speculative_tokens"],
         synthetic_acceptance_rates=tuple(settings["rates"]),
         num_lookahead_tokens=settings["num_lookahead_tokens"],
     )
@@ -68,6 +67,7 @@ def speculating(draw: st.DrawFn) -> Case:
         num_speculative_tokens=k,
         synthetic_acceptance_rates=tuple(sorted(rates, reverse=True)),
         num_lookahead_tokens=draw(st.sampled_from((0, k))),
+        use_eagle=draw(st.booleans()),
         seed=draw(st.integers(0, 3)),
     )
 
@@ -79,7 +79,9 @@ def test_every_request_that_ends_has_the_tokens_that_it_asked_for(case: Case) ->
         case.config.enable_chunked_prefill
     )  # without, a prompt beyond the budget may wait for company for ever
     outcomes = case.run().outcomes
-    plain = case.under(num_speculative_tokens=0, synthetic_acceptance_rates=(), num_lookahead_tokens=0)
+    plain = case.under(
+        num_speculative_tokens=0, synthetic_acceptance_rates=(), num_lookahead_tokens=0, use_eagle=False
+    )
     wanted = plain.under(num_gpu_blocks=0).run().outcomes
     done = outcomes.status == Status.OK
     np.testing.assert_array_equal(outcomes.num_output_tokens[done], wanted.num_output_tokens[done])

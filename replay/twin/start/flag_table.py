@@ -76,13 +76,19 @@ FLAGS: Final[Mapping[str, KnownFlag]] = {
     "async-scheduling": _engine("async_scheduling", "switch"),
     "scheduler-reserve-full-isl": _engine("scheduler_reserve_full_isl", "switch"),
     "long-prefill-token-threshold-adaptive": _engine("long_prefill_token_threshold_adaptive", "switch"),
+    "prefill-schedule-interval": KnownFlag(
+        kind="integer",
+        treatment="modelled",
+        key="engine.prefill_schedule_interval",
+        how="`engine.prefill_schedule_interval`, of ranks in step (`cluster.lockstep`); one alone takes no notice",
+    ),
     "scheduling-policy": _engine("scheduling_policy", "choice"),
     "watermark": _engine("watermark", "fraction"),
     "speculative-config": KnownFlag(
         kind="speculation",
         treatment="modelled",
-        how="`engine.num_speculative_tokens`, `num_lookahead_tokens` and `synthetic_acceptance_rates`; what it says of "
-        "the drafting model is told",
+        how="`engine.num_speculative_tokens`, `num_lookahead_tokens`, `use_eagle` and `synthetic_acceptance_rates`; "
+        "what it says of the drafting model is told",
     ),
     "tensor-parallel-size": _hardware("hardware.tp", "integer", otherwise=SPEED),
     "pipeline-parallel-size": _engine("pipeline_parallel_size"),
@@ -117,7 +123,6 @@ FLAGS: Final[Mapping[str, KnownFlag]] = {
     "quantization": _told(f"{SPEED}; a config.json that says its own is followed"),
     "config": _told("not read; give its flags on the command line"),
     # refused: the schedule would be another than the simulated one
-    "prefill-schedule-interval": _refused("prefills are simulated in every step", "1"),
     "mamba-block-size": _refused(
         "a state is kept at the end of each block of the attention layers; block_size of a state group in "
         "engine.kv_cache_groups says another distance"

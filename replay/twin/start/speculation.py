@@ -20,6 +20,10 @@ WITHOUT_LOOKAHEAD: Final = ("ngram", "ngram_gpu", "[ngram]", "suffix", "medusa",
 """Methods that draft without KV slots of the target's cache (vllm 0.32.0 v1/core/sched/scheduler.py:Scheduler: only
 EAGLE, MTP and draft models have num_lookahead_tokens)."""
 
+READ_HIDDEN_STATES: Final = ("eagle", "eagle3", "mtp", "dflash", "dspark")
+"""Methods whose prefix hits lose their last block (config/speculative.py:use_eagle_block_drop); so do ``…_mtp``, which
+vLLM calls mtp."""
+
 SYNCHRONOUS: Final = ("ngram", "[ngram]", "suffix", "medusa", "mlp_speculator", "custom_class")
 """Methods for which vLLM turns async scheduling off (config/vllm.py:VllmConfig.__post_init__)."""
 
@@ -29,6 +33,7 @@ MODELLED: Final = (
     "rejection_sample_method",
     "synthetic_acceptance_rates",
     "synthetic_acceptance_length",
+    "disable_eagle_block_drop",
 )
 
 
@@ -56,6 +61,9 @@ def from_config(flag: str, value: str | None) -> Speculation:
         "num_speculative_tokens": number,
         "num_lookahead_tokens": 0 if method in WITHOUT_LOOKAHEAD else number,
     }
+    reads_hidden_states = method in READ_HIDDEN_STATES or method.endswith("_mtp")
+    if reads_hidden_states and not given.get("disable_eagle_block_drop"):
+        engine["use_eagle"] = True
     notes = [
         f"{flag}: {name} {json.dumps(item)} is in the time that drafting takes, if at all (engine.draft_us)"
         for name, item in given.items()

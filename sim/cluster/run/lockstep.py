@@ -13,8 +13,10 @@ from sim.cluster.run.tables import run_engine
 from sim.cluster.run.world import NEVER, World
 from sim.engine import dtypes as dt
 from sim.engine.deadlines import next_deadline_us
+from sim.engine.optional.added_time import next_grammar_us
 from sim.engine.run import NEEDS_ROOM
 from sim.engine.state import engine_at
+from sim.engine.waiting import earlier
 from sim.jit.compile import part, phase
 
 
@@ -30,10 +32,10 @@ def boundary_us(w: World, first: int, end: int) -> int:
             return s.batches[clock.oldest_batch].exec_end_us
         if clock.num_batches > 0:  # Python made room in between
             planned_us = clock.now_us
-        event_us = next_deadline_us(s)
+        event_us = earlier(next_deadline_us(s), next_grammar_us(s))
         if queues.first_pending != dt.NEVER:
             queued_us = s.requests[queues.first_pending].queued_us
-            event_us = queued_us if event_us == NEVER else min(event_us, queued_us)
+            event_us = earlier(event_us, queued_us)
         if event_us != NEVER:
             next_us = event_us if next_us == NEVER else min(next_us, event_us)
     if planned_us != NEVER:
@@ -53,6 +55,9 @@ def start_together(w: World, first: int, end: int, now_us: int) -> None:
             has_work = True
             own_us = s.batches[clock.oldest_batch].exec_end_us
         takes_us = max(takes_us, own_us)
+    for rank in range(first, end):
+        clock = engine_at(w.engines, rank).engine[0].clock
+        clock.num_steps_of_wave = clock.num_steps_of_wave + 1 if has_work else 0
     if not has_work:
         return
     for rank in range(first, end):

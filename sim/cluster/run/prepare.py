@@ -297,6 +297,8 @@ def engine_states(
             state.engine.queues["num_requests"] = len(rows)
             state.engine.settings["outputs_are_shared"] = shares_outputs
             state.engine.settings["is_lockstep"] = config.lockstep
+            if config.lockstep and pool.engine.prefill_schedule_interval > 1:
+                state.engine.settings["balances_prefills"] = state.engine.settings["may_sit_out"] = 1
             state.engine.settings["first_noise_draw"] = first_noise_draw(len(states))
             state.engine.settings["dummy_step_us"] = dummy_step_us(pool)
             state.engine.settings["has_deadlines"] = len(deadline_us) > 0

@@ -23,7 +23,8 @@ def get_computed_blocks(s: State, request: int) -> int:
 
     It takes those of its blocks that nobody holds, and one for each block that the CPU tier has.
     The last token is never taken from the cache, since its logits are needed: a fully cached prompt of k blocks
-    computes its last block again (vllm 0.32.0 kv_cache_manager.py:get_computed_blocks).
+    computes its last block again (vllm 0.32.0 kv_cache_manager.py:get_computed_blocks). A drafter that reads hidden
+    states has one block more computed again (single_type_kv_cache_manager.py:find_longest_cache_hit).
     """
     settings, current = s.engine[0].settings, s.engine[0].current_step
     current.num_hit_blocks = 0
@@ -40,6 +41,11 @@ def get_computed_blocks(s: State, request: int) -> int:
         current.num_hit_blocks = i + 1
         if block == 0 or s.blocks[block].ref_cnt == 0:
             num_evictable += 1
+    if settings.use_eagle and current.num_hit_blocks > 0:
+        current.num_hit_blocks -= 1
+        block = s.hit_blocks[current.num_hit_blocks]
+        if block == 0 or s.blocks[block].ref_cnt == 0:
+            num_evictable -= 1
     return num_evictable
 
 

@@ -6,6 +6,7 @@ from sim.engine.deadlines import next_deadline_us
 from sim.engine.dtypes import NEVER
 from sim.engine.kv_offload.links import has_jobs, next_end_us
 from sim.engine.kv_transfer.delivery import has_news, next_kv_event_us
+from sim.engine.optional.added_time import next_grammar_us
 from sim.engine.state import State
 from sim.engine.waiting import earlier, next_queued_us
 from sim.jit.compile import part
@@ -59,8 +60,9 @@ def has_work(s: State) -> bool:
 
 @part
 def next_event_us(s: State) -> int:
-    """Return when a request joins, a client gives up or a transfer of KV ends that a step would hear of; or NEVER."""
+    """Return when a request joins, a client gives up, a grammar comes or a step would hear of a transfer; or NEVER."""
     event_us = earlier(next_queued_us(s), next_deadline_us(s))
+    event_us = earlier(event_us, next_grammar_us(s))
     if s.engine[0].settings.has_kv_transfers:
         event_us = earlier(event_us, next_kv_event_us(s))
     return earlier(event_us, next_end_us(s)) if watches_links(s) else event_us

@@ -22,7 +22,7 @@ import numpy as np
 from sim.engine.dtypes import NEVER, SAMPLES
 from sim.engine.state import State
 from sim.engine.step_time.step_duration import lengthened_us
-from sim.engine.waiting import remove_request, skip_head
+from sim.engine.waiting import earlier, skip_head
 from sim.jit.compile import part, phase
 from sim.latency.latency_model import EXTENDED
 
@@ -187,36 +187,32 @@ def skips_for_adapter(s: State, batch: int, request: int) -> bool:
 # -- grammars that compile ------------------------------------------------------------------------------------
 
 
-@part
-def came_us(s: State, request: int) -> int:
-    """Return when a request came to the queue; it is in it only once its grammar is there."""
-    settings = s.engine[0].settings
-    return s.requests[request].queued_us - s.traits[request].is_guided * settings.guided_compile_us
-
-
 @phase
-def move_to_its_place(s: State, request: int) -> None:
-    """Move a request whose grammar has compiled forward to where it stood: before those that came later.
+def skips_for_grammar(s: State, request: int) -> bool:
+    """Pass over the head of the queue while its grammar compiles; return whether it does.
 
-    Of fcfs's queue, at whose end it is. vLLM keeps such a request in the queue and passes over it.
+    It joined with its grammar's compilation begun. vLLM's status WAITING_FOR_STRUCTURED_OUTPUT_GRAMMAR.
     """
-    settings, queues, r = s.engine[0].settings, s.engine[0].queues, s.requests[request]
-    if settings.guided_compile_us == 0 or not s.traits[request].is_guided:
-        return
-    before = r.previous_waiting
-    while before != NEVER and s.requests[before].status == r.status:
-        others_us, own_us = came_us(s, before), came_us(s, request)
-        if others_us < own_us or (others_us == own_us and before < request):
-            break
-        before = s.requests[before].previous_waiting
-    if before == r.previous_waiting:
-        return
-    remove_request(s, request)
-    after = queues.first_waiting if before == NEVER else s.requests[before].next_waiting
-    r.previous_waiting, r.next_waiting = before, after
-    s.requests[after].previous_waiting = request
-    if before == NEVER:
-        queues.first_waiting = request
-    else:
-        s.requests[before].next_waiting = request
-    queues.num_waiting += 1
+    settings, queues = s.engine[0].settings, s.engine[0].queues
+    ready_us = s.requests[request].queued_us + s.traits[request].is_guided * settings.guided_compile_us
+    if ready_us <= s.engine[0].clock.now_us:
+        return False
+    queues.next_grammar_us = earlier(queues.next_grammar_us, ready_us)
+    skip_head(s, request)
+    return True
+
+
+@part
+def next_grammar_us(s: State) -> int:
+    """Return when the first grammar is there that the last step missed, NEVER where it missed none."""
+    queues = s.engine[0].queues
+    if s.engine[0].settings.waits_for_grammars == 0 or queues.num_waiting == 0:
+        return NEVER
+    return queues.next_grammar_us
+
+
+@part
+def has_new_grammar(s: State) -> bool:
+    """Return whether a grammar has come since the last step missed it."""
+    ready_us = next_grammar_us(s)
+    return ready_us != NEVER and ready_us <= s.engine[0].clock.now_us

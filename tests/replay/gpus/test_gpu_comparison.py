@@ -11,9 +11,10 @@ import pytest
 
 import vtwin
 from replay.gpus.comparison import AtLoad, GpuQuestion, GpuResult
-from replay.gpus.known_errors import known_errors
+from replay.gpus.known_errors import known_error, known_errors
 from replay.gpus.text import lines
 from replay.model.gpus import find_gpu
+from replay.model.hf_config import read_model_config
 from replay.search.prices import read_prices
 from traces import ConfigError
 from traces.run_slo import RunLimit
@@ -182,3 +183,18 @@ def test_a_mistake_is_one_line(
 ) -> None:
     assert vtwin.main(["model", "compare", "--model-config", LLAMA, *options]) == 2
     assert complaint in capsys.readouterr().err.strip().splitlines()[-1]
+
+
+@pytest.mark.parametrize(
+    ("model", "is_known"),
+    [
+        ("Qwen/Qwen3-14B", True),
+        ("deepseek-ai/DeepSeek-V3", True),
+        ("openai/gpt-oss-120b", True),
+        ("deepseek-ai/DeepSeek-V3.2", False),
+        ("deepseek-ai/DeepSeek-V4-Pro", False),
+        ("Qwen/Qwen3.5-397B-A17B", False),
+    ],
+)
+def test_no_error_is_told_of_layers_that_no_measured_server_had(model: str, is_known: bool) -> None:
+    assert (known_error(read_model_config(model), "H100", "physics") is not None) == is_known

@@ -204,9 +204,17 @@ def speculative(config: str, more: str = "") -> dict[str, object]:
 
 def test_a_speculative_config_becomes_the_engines_settings(tmp_path: Path) -> None:
     eagle = speculative('{"method": "eagle3", "model": "d", "num_speculative_tokens": 3}')
-    assert (eagle["num_speculative_tokens"], eagle["num_lookahead_tokens"]) == (3, 3)
+    assert (eagle["num_speculative_tokens"], eagle["num_lookahead_tokens"], eagle["use_eagle"]) == (
+        3,
+        3,
+        True,
+    )
+    kept = speculative('{"method": "mtp", "num_speculative_tokens": 1, "disable_eagle_block_drop": true}')
+    assert "use_eagle" not in kept
+    assert speculative('{"method": "deepseek_mtp", "num_speculative_tokens": 1}')["use_eagle"]
     ngram = speculative('{"method": "ngram", "num_speculative_tokens": 5}')
     assert (ngram["num_lookahead_tokens"], ngram["async_scheduling"]) == (0, False)
+    assert "use_eagle" not in ngram
     assert speculative('{"method": "ngram", "num_speculative_tokens": 5}', "--async-scheduling")[
         "async_scheduling"
     ]

@@ -283,6 +283,7 @@ ENGINE: Mapping[str, tuple[Mapping[str, object], object]] = {
     "frontend": ({"max_model_len": 100}, "openai"),
     "num_speculative_tokens": (SPECULATION, 3),
     "synthetic_acceptance_rates": (SPECULATION, (0.2,)),
+    "use_eagle": (SPECULATION, True),
     "num_lookahead_tokens": ({**SPECULATION, "num_gpu_blocks": 25}, 9),
     "num_cpu_blocks": ({"num_gpu_blocks": 24, "kv_offload_threshold": 0.1}, 50),
     "kv_offload_threshold": ({"num_gpu_blocks": 24, "num_cpu_blocks": 50}, 0.1),

@@ -1,0 +1,1 @@
+"""Schedulers of data-parallel ranks in step, ``--prefill-schedule-interval`` included."""

@@ -11,7 +11,7 @@ from replay.model.context_length import max_model_len
 from replay.model.families import FAMILIES, NOT_MODELLED, TELLING_FIELDS, Family
 from replay.model.layers.hybrids import HYBRIDS
 from replay.model.layers.read_layers import Layers
-from replay.model.quantization import read_quantization
+from replay.model.quantization import Quantization, read_quantization
 from replay.model.shape import Attention, Experts, Mixer, MixerKind, ModelShape, Precision
 from replay.model.shipped_models import model_name, shipped_config, shipped_models
 from traces import ConfigError
@@ -88,9 +88,8 @@ def shape_from(
     attention = _attention(text)
     layers = _layers(text, model_type, family, attention, num_layers=num_layers)
     num_moe_layers, experts = _experts(text, family, layers, num_layers=num_layers)
-    tied = fields.flag("tie_word_embeddings") if text is not fields else None
-    tied = text.flag("tie_word_embeddings") if text.flag("tie_word_embeddings") is not None else tied
-    has_fp8_kv = quantized.has_fp8_kv_cache or layers.has_fp8_kv_cache
+    tied = text.flag("tie_word_embeddings")
+    tied = fields.flag("tie_word_embeddings") if tied is None else tied
     dense_size = text.integer("intermediate_size_mlp") or text.integer("intermediate_size", "ffn_dim")
     num_plain = num_layers - num_moe_layers if layers.num_plain_mlps is None else layers.num_plain_mlps
     if num_plain and layers.plain_width is None and not dense_size:
@@ -115,9 +114,7 @@ def shape_from(
         expert_precision=quantized.parts["experts"],
         dtype=dtype,
         dtype_bytes=DTYPE_BYTES[dtype],
-        kv_dtype_bytes=_kv_dtype_bytes(
-            text, dtype, asked=kv_cache_dtype, kept_in_fp8=has_fp8_kv, layers=layers
-        ),
+        kv_dtype_bytes=_kv_dtype_bytes(text, dtype, quantized, layers, asked=kv_cache_dtype),
         is_gated=family.is_gated,
         is_tied=family.is_tied if tied is None else tied,
         num_moe_layers=num_moe_layers,
@@ -126,9 +123,12 @@ def shape_from(
     )
 
 
-def _kv_dtype_bytes(text: ModelFields, dtype: str, *, asked: str, kept_in_fp8: bool, layers: Layers) -> float:
+def _kv_dtype_bytes(
+    text: ModelFields, dtype: str, quantized: Quantization, layers: Layers, *, asked: str
+) -> float:
     """Return the bytes of a number in the KV cache. Raises ConfigError where the layers keep fp8 and nothing else."""
-    if asked.startswith("fp8") or (asked == "auto" and kept_in_fp8):
+    is_fp8 = quantized.has_fp8_kv_cache or layers.has_fp8_kv_cache
+    if asked.startswith("fp8") or (asked == "auto" and is_fp8):
         return 1.0
     if layers.has_fp8_kv_cache:
         name = text.text("model_type")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import traces.console.early_end  # isort: skip # noqa: F401 - before all that takes its time
+
 import functools
 import signal
 import sys

@@ -52,6 +52,7 @@ MOST = {
     "seed": 2**64 - 1,
     "lora_load_us": 10**9,
     "guided_compile_us": 10**9,
+    "session_kv_ttl_us": 10**12,
     "kv_transfer_base_latency": 10**9,
 }
 """The largest that an integer may be: the engine has arrays of some, and counts tokens in 32 bits in places."""
@@ -106,6 +107,9 @@ class EngineConfig:
     one. Without async scheduling ``host_step_us`` is added to each step, ``host_prefill_us`` to one with prompts: what
     the CPU does between steps, hidden otherwise.
 
+    ``session_kv_ttl_us``: how long the KV of a session's round stays pinned for the next one, 0: not at all
+    (``sim/engine/kv_cache/session_kv.py`` has the rules; vLLM does not do it).
+
     ``batching``: who is put into a batch, by vLLM's rule or by that of another scheduler, for comparison
     (``sim/engine/optional/batching.py`` has the rules).
 
@@ -154,6 +158,7 @@ class EngineConfig:
     launch_us: float = 0.0
     host_step_us: float = 0.0
     host_prefill_us: float = 0.0
+    session_kv_ttl_us: int = 0
     seed: int = 42
     batching: Batching = "vllm"
     compatibility: Compatibility = "vllm"
@@ -201,6 +206,7 @@ class EngineConfig:
         _check_tiers(self)
         _check_offloading(self)
         _check_added_time(self)
+        _check_session_kv(self)
         _check_batching(self)
         if self.kv_cache_groups == (KVCacheGroup(kind="full"),):
             object.__setattr__(self, "kv_cache_groups", ())
@@ -446,6 +452,32 @@ def _check_added_time(config: EngineConfig) -> None:
         value = getattr(config, name)
         if not isinstance(value, int | float) or not least <= value < math.inf:
             raise InvalidConfig(f"{name}: got {value!r}, expected a number >= {least}")
+
+
+WITHOUT_SESSION_KV: tuple[tuple[str, object], ...] = (
+    ("enable_prefix_caching", True),
+    ("kv_cache_groups", ()),
+    ("num_cpu_blocks", 0),
+    ("batching", "vllm"),
+    ("compatibility", "vllm"),
+)
+"""Settings that pinned KV is simulated with in this one way."""
+
+
+def _check_session_kv(config: EngineConfig) -> None:
+    """Raise InvalidConfig on what pinned KV is not simulated with."""
+    if config.session_kv_ttl_us == 0:
+        return
+    for name, needed in WITHOUT_SESSION_KV:
+        value = getattr(config, name)
+        if value != needed:
+            shown, expected = (
+                f"{len(each)} groups" if isinstance(each, tuple) else str(each).lower()
+                for each in (value, needed)
+            )
+            raise InvalidConfig(
+                f"session_kv_ttl_us: cannot be combined with {name} {shown}, expected {expected}"
+            )
 
 
 def _check_blis(config: EngineConfig) -> None:

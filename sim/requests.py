@@ -49,6 +49,8 @@ class Requests:
     ``max_tokens``: how many it may generate, ``UNKNOWN_LIMIT`` and more where nobody knows; None: all as many as they
     will. One that may generate more than it does ends by itself, at an EOS token, which an async scheduler sees one
     step too late. The front end refuses by it where it is known.
+    ``kv_number``, ``goes_on_from``: a dense number of each request that others go on from, -1 of the rest; and the
+    number of the request that this one goes on from, -1 none. Read only with ``session_kv_ttl_us``.
     ``is_guided``: the answer is held to a grammar. ``encoder_tokens``: the prompt's tokens that an encoder makes.
     ``adapter``: LoRA adapters as dense integers 0..A-1, -1 none. All three cost time only where the engine's settings
     say so, and None is nobody.
@@ -66,6 +68,8 @@ class Requests:
     is_guided: NDArray[np.bool_] | None = None
     encoder_tokens: Int64s | None = None
     adapter: Int64s | None = None
+    kv_number: Int64s | None = None
+    goes_on_from: Int64s | None = None
 
     def __len__(self) -> int:
         """Return the number of requests."""
@@ -96,6 +100,8 @@ class Requests:
             is_guided=None if self.is_guided is None else self.is_guided[rows],
             encoder_tokens=None if self.encoder_tokens is None else self.encoder_tokens[rows],
             adapter=None if self.adapter is None else self.adapter[rows],
+            kv_number=None if self.kv_number is None else self.kv_number[rows],
+            goes_on_from=None if self.goes_on_from is None else self.goes_on_from[rows],
         )
 
 

@@ -19,6 +19,7 @@ from sim.engine.initial_state import (
     with_more_room,
     with_traits,
 )
+from sim.engine.kv_cache.session_kv import lineage_records, with_session_kv
 from sim.engine.run import NEEDS_ROOM, run
 from sim.engine.state import State, columns, with_fresh_rows, with_rows_of
 from sim.jit.references import Table, point_to, table_of
@@ -101,6 +102,9 @@ class Engine:
             state = with_rows_of(state, "traits")
             state.traits[:] = trait_records(requests)
             state = with_traits(state, state.traits, longer(state.skipped, len(requests)), config)
+        if config.session_kv_ttl_us > 0:
+            lineage = lineage_records(state, requests)
+            state = with_session_kv(state, requests, lineage, config.session_kv_ttl_us)
         if requests.deadline_us is not None and bool((requests.deadline_us != NEVER).any()):
             state = with_rows_of(state, "deadline_us")
             state = state._replace(deadlines=longer(state.deadlines, len(requests)))

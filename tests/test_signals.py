@@ -10,6 +10,11 @@ from pathlib import Path
 
 import pytest
 
+import vtwin
+from traces import atomic
+from traces.atomic import write_text
+from traces.console import command_line
+
 VTWIN = [sys.executable, "-P", "-m", "vtwin"]
 
 
@@ -47,12 +52,42 @@ def poll(process: subprocess.Popen[str]) -> int:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_a_command_that_is_told_to_end_exits_130_without_a_word(
+def test_a_command_that_is_told_to_end_says_so_in_a_line_and_exits_130(
     number: signal.Signals, tmp_path: Path
 ) -> None:
     ended = told_to_end(number, tmp_path)
-    assert (ended.returncode, ended.stdout, ended.stderr) == (130, "", "")
+    assert (ended.returncode, ended.stdout, ended.stderr) == (130, "", "interrupted; no result is written\n")
     assert [path.name for path in tmp_path.iterdir()] == ["twin.yaml"]
+
+
+def test_ctrl_c_while_vtwin_is_imported_is_a_line_and_130() -> None:
+    """The signal comes when ``typer`` is asked for, which is before a command is in hand."""
+    code = """
+import os, runpy, signal, sys
+class Interrupts:
+    def find_spec(self, name, *_):
+        if name == "typer":
+            os.kill(os.getpid(), signal.SIGINT)
+sys.meta_path.insert(0, Interrupts())
+sys.argv = ["vtwin", "--version"]
+runpy.run_module("vtwin", run_name="__main__", alter_sys=True)
+"""
+    ended = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (130, "", "interrupted; no result is written\n")
+
+
+def test_after_ctrl_c_the_files_are_named_that_were_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(*_: object, **__: object) -> None:
+        write_text(tmp_path / "a.txt", "x")
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(command_line, "_command", interrupted)
+    monkeypatch.setattr(atomic, "files_written", written := [])
+    monkeypatch.setattr(command_line, "files_written", written)
+    assert vtwin.main(["--version"]) == 130
+    assert capsys.readouterr().err == f"interrupted; written before: {tmp_path / 'a.txt'}\n"
 
 
 def test_a_hang_up_that_is_ignored_ends_nothing(tmp_path: Path) -> None:

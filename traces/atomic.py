@@ -20,6 +20,8 @@ PAGE = "<!doctype html>"
 _GENERATOR = b'<meta name="generator" content="vtwin'
 _HEAD_BYTES = 4096
 """In so many bytes a page of vtwin's says that it is one."""
+files_written: list[Path] = []
+"""What this process has put in its place, for what is said after Ctrl-C."""
 Stage = Callable[[Path], Path]
 """Returns the temporary path to write in place of a final one."""
 
@@ -50,6 +52,7 @@ def atomic_files(
                     _sync(temporary)
             for temporary, final in pairs:
                 temporary.replace(final)
+                files_written.append(final)
             if is_durable:
                 _sync_folders({final.parent for _, final in pairs})
         finally:
@@ -105,6 +108,7 @@ def write_folder(
                 (temporary / name).write_text(text, encoding="utf-8")
                 _sync(temporary / name)
             temporary.rename(folder)
+            files_written.append(folder)
             _sync_folders({folder.parent})
         finally:
             shutil.rmtree(temporary, ignore_errors=True)

@@ -72,6 +72,10 @@ async def serving(
     One server is a cluster of one, a fleet answers behind its router. ConfigError on what it cannot answer as.
     """
     cluster = config.cluster
+    if any(pool.engine.session_kv_ttl_us for pool in cluster.pools):
+        raise ConfigError(
+            "engine.session_kv_ttl_us: got a time to serve with, expected 0: clients do not say what goes on from what"
+        )
     try:
         _warm_up(open_cluster(cluster, num_keys=2))
         twin = Twin(cluster, clock_us=_clock())

@@ -95,7 +95,7 @@ def _saying_what_is_kept(rows: Mapping[str, Row], *, of: int) -> Iterator[None]:
         yield
     except KeyboardInterrupt:
         tell(f"interrupted: {len(rows):,} of {of:,} runs are kept; the same command goes on")
-        raise
+        raise typer.Exit(130) from None
 
 
 def _keep(output: Path, row: Row) -> None:

@@ -12,10 +12,12 @@ from sim import UNKNOWN_LIMIT, Requests
 from traces import (
     TraceError,
     has_failed,
+    has_tree,
     prompt_tokens,
     request_priorities,
     send_or_arrival_us,
     served_output,
+    session_tree,
 )
 
 if TYPE_CHECKING:
@@ -38,6 +40,7 @@ def requests_from_trace(
     """
     output = output_tokens(trace)
     shared = prefix_hashes(trace, output_tokens=output, block_size=block_size)
+    lineage = _lineage(trace)
     return Requests(
         arrival_us=_arrival_us(trace, at, closed_loop=closed_loop),
         prompt_tokens=prompt_tokens(trace).astype(np.int64),
@@ -51,7 +54,31 @@ def requests_from_trace(
         is_guided=_is_guided(trace),
         encoder_tokens=_encoder_tokens(trace),
         adapter=_adapter(trace),
+        kv_number=lineage[0] if lineage else None,
+        goes_on_from=lineage[1] if lineage else None,
     )
+
+
+def _lineage(trace: Trace) -> tuple[Int64s, Int64s] | None:
+    """Return (a number of each request that others go on from, whose each goes on from), -1 none; None: nobody does.
+
+    Where no parent is named, a round goes on from the one before it.
+    """
+    rows = np.arange(len(trace))
+    if has_tree(trace.table):
+        before = session_tree(trace.table).parent
+    else:
+        session, rounds = trace.cells("session_id").codes()[0], trace.cells("round_index")
+        order = np.lexsort((rows, rounds.filled(0), session))
+        is_same = (session[order[1:]] == session[order[:-1]]) & (session[order[1:]] >= 0)
+        before = np.full(len(trace), -1, np.int64)
+        before[order[1:][is_same]] = order[:-1][is_same]
+    parents = np.unique(before[before >= 0])
+    if len(parents) == 0:
+        return None
+    number = np.full(len(trace), -1, np.int64)
+    number[parents] = np.arange(len(parents))
+    return number, np.where(before >= 0, number[before], -1).astype(np.int64)
 
 
 def ends_by_itself(trace: Trace) -> NDArray[np.bool_]:

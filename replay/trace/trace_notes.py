@@ -34,6 +34,7 @@ def trace_notes(trace: Trace, config: TwinConfig, pacing: Pacing | None = None) 
         *_unstreamed_notes(trace),
         *_sharing_notes(trace),
         *_session_notes(trace, pacing),
+        *_pinned_notes(trace, config),
         *_guided_notes(trace, config),
         *_network_notes(trace, pacing),
         *_header_notes(trace, config),
@@ -129,6 +130,15 @@ def _session_notes(trace: Trace, pacing: Pacing | None) -> tuple[str, ...]:
     return (
         f"session_id: {number:,} later rounds are sent at their recorded times, whether the simulated answer before "
         "them is there by then or not; think_time_us is not added",
+    )
+
+
+def _pinned_notes(trace: Trace, config: TwinConfig) -> tuple[str, ...]:
+    """Return that no KV is pinned, since no request goes on from another."""
+    if config.engine.session_kv_ttl_us == 0 or has_rounds(trace):
+        return ()
+    return (
+        "engine.session_kv_ttl_us: no request goes on from another of its session, so that nothing is pinned",
     )
 
 

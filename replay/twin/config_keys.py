@@ -89,6 +89,9 @@ ENGINE_MEANINGS: Mapping[str, str] = {
     "host_step_us": "µs that the CPU needs between two steps. Added to every step without `async_scheduling`, hidden "
     "with it. 2,300 on an H100 machine with 16 cores.",
     "host_prefill_us": "The same, in addition, of a step with prompts. 3,800 on that machine.",
+    "session_kv_ttl_us": "Beyond vLLM: µs for which the KV of a session's round stays pinned until the next round "
+    "comes (docs/how-to/size-for-agents.md); 0: not at all, as vLLM. A running request that lacks blocks takes pins "
+    "away, and so does the head of the queue when nobody runs.",
     "batching": "Which requests are put into a batch: by vLLM's rule, or for comparison by that of Orca, "
     "Sarathi-Serve or static batching (docs/explanation/batching.md), which have no async scheduling and no prefix "
     "cache.",

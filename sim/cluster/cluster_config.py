@@ -154,6 +154,7 @@ class ClusterConfig:
         check_integer("seed", self.seed, least=0)
         check_priorities(self.slo_priorities)
         check_shared_store(self)
+        check_session_kv(self)
         if self.lockstep:
             check_lockstep(self)
         check_infrastructure(self)
@@ -215,6 +216,15 @@ def check_shared_store(config: ClusterConfig) -> None:
             "kv_offloading: got shared with autoscaler or failures, expected native: what an instance leaves half "
             "stored is not simulated"
         )
+
+
+def check_session_kv(config: ClusterConfig) -> None:
+    """Raise InvalidConfig where KV is pinned on instances that hand it on, or that come and go."""
+    pins = any(pool.engine.session_kv_ttl_us for pool in config.pools)
+    if pins and any(pool.role != "shared" for pool in config.pools):
+        raise InvalidConfig("session_kv_ttl_us: cannot be combined with prefill and decode pools, expected 0")
+    if pins and config.changes:
+        raise InvalidConfig("session_kv_ttl_us: cannot be combined with autoscaler or failures, expected 0")
 
 
 def check_infrastructure(config: ClusterConfig) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from sim.engine.deadlines import first_deadline_us, gives_up_us, is_over, next_deadline_us
 from sim.engine.dtypes import ABORTED, GAVE_UP, NEVER, PENDING, PREEMPTED, RUNNING, WAITING
+from sim.engine.kv_cache.session_kv import leave_pin
 from sim.engine.kv_offload.storing import depart, keep_row
 from sim.engine.kv_transfer.deferred_frees import free_once_written
 from sim.engine.kv_transfer.delivery import abort_held
@@ -35,6 +36,8 @@ def abort(s: State, request: int) -> None:
     elif r.status == WAITING or r.status == PREEMPTED:  # noqa: PLR1714 - numba compares scalars
         end_preemption(s, request)
         remove_request(s, request)
+        if settings.session_kv_ttl_us > 0 and r.scheduled_us == NEVER:
+            leave_pin(s, request)
     elif r.status != PENDING:
         return
     r.status = ABORTED

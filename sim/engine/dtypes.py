@@ -273,6 +273,28 @@ TRAIT = np.dtype(
 LORA_PLACE = np.dtype([("adapter", np.int64), ("last_step", np.int64)], align=True)
 """A place for an adapter on the GPU, and the last step that used it."""
 
+LINEAGE = np.dtype([("number", np.int32), ("goes_on_from", np.int32), ("is_in_time", np.int64)], align=True)
+"""Under which number a request pins its KV, and whose it goes on from, NEVER none
+(``sim/engine/kv_cache/session_kv.py``); whether it came to the queue before that was let go."""
+
+SESSION_PIN = np.dtype(
+    [
+        ("next", np.int32),  # by when they were pinned, NEVER
+        ("previous", np.int32),
+        ("hash_start", np.int32),  # of ``State.hash_ids``
+        ("num_blocks", np.int32),  # 0: nothing is pinned
+        ("num_left", np.int32),  # requests that go on from it and were not admitted yet
+        ("num_waiting", np.int32),  # of those, how many wait in the queue and came in time
+        ("expires_us", np.int64),
+        ("began_us", np.int64),  # when its session began, NEVER before the request ended
+    ],
+    align=True,
+)
+"""What a request pins that others go on from."""
+
+SESSION_KV = np.dtype([("first_pin", np.int64), ("last_pin", np.int64)], align=True)
+"""The list of ``State.session_pins`` that hold blocks."""
+
 SETTINGS = np.dtype(
     [
         ("max_num_seqs", np.int64),
@@ -357,6 +379,7 @@ SETTINGS = np.dtype(
         ("has_kv_offloading", np.int64),  # these two: sim/engine/kv_offload
         ("has_shared_store", np.int64),
         ("kv_store_threshold", np.int64),
+        ("session_kv_ttl_us", np.int64),  # 0: nothing is pinned
         ("has_kv_transfers", np.int64),  # from here on: sim/engine/kv_transfer
         ("is_kv_producer", np.int64),
         ("defers_block_frees", np.int64),
@@ -568,6 +591,7 @@ ENGINE = np.dtype(
         ("last_schedule", LAST_SCHEDULE),
         ("kv_transfers", KV_TRANSFERS),
         ("kv_offload", KV_OFFLOAD),
+        ("session_kv", SESSION_KV),
     ],
     align=True,
 )

@@ -230,6 +230,8 @@ def first_state(
         step_times=room.step_times,
         completions=st.records(0, dt.COMPLETION),
         transfers=st.records(0, dt.TRANSFER),
+        lineage=st.records(0, dt.LINEAGE),
+        session_pins=st.records(0, dt.SESSION_PIN),
         holding=np.zeros(seats if config.has_native_offloading else 0, np.int64),
         kv_events=st.records(0, dt.KV_EVENT),
         deferred_frees=deferred_frees(num_batches * seats, exists=bool(settings.defers_block_frees[0])),

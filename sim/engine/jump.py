@@ -14,6 +14,7 @@ from sim.engine.dtypes import ALL_COMPILE, FCFS, GOT_FIRST_TOKEN, IS_DECODE, NEV
 from sim.engine.kv_cache.allocate_slots import append_new_block
 from sim.engine.kv_cache.groups.decode import hand_out_blocks_of_groups
 from sim.engine.kv_cache.prefix_cache import has_hashes_past, hash_of_block, remember_hash
+from sim.engine.kv_cache.session_kv import next_expiry_us
 from sim.engine.kv_offload.storing import keeps_still, know_blocks_of_running
 from sim.engine.kv_transfer.delivery import keeps_state_for_jumps
 from sim.engine.log import count_steps, log_completion, log_pause, log_span, note_schedule
@@ -349,6 +350,21 @@ def transfers_rest(s: State) -> bool:
 
 
 @part
+def end_of_stillness_us(s: State, until_us: int) -> int:
+    """Return when the next client gives up, or pinned KV is let go, at most ``until_us``; NEVER: that is now."""
+    deadline_us = next_deadline_us(s)
+    if deadline_us != NEVER:
+        until_us = min(until_us, deadline_us)
+    if s.engine[0].settings.session_kv_ttl_us > 0:
+        expiry_us = next_expiry_us(s)
+        if expiry_us != NEVER and expiry_us <= s.engine[0].clock.now_us:
+            return NEVER
+        if expiry_us != NEVER:
+            until_us = min(until_us, expiry_us)
+    return until_us
+
+
+@part
 def start_jump(s: State, until_us: int, start_us: int) -> int:
     """Plan a jump whose first step the device starts at ``start_us`` and hand out its blocks; return its steps."""
     settings, clock, queues = s.engine[0].settings, s.engine[0].clock, s.engine[0].queues
@@ -364,9 +380,12 @@ def start_jump(s: State, until_us: int, start_us: int) -> int:
     most = min(num_alike, room_in_the_logs(s))
     if most <= 0:
         return 0
-    event_us = earlier(next_deadline_us(s), NEVER if is_closed else next_candidate_us(s))
+    event_us = NEVER if is_closed else next_candidate_us(s)
     if event_us != NEVER:
         until_us = min(until_us, event_us)
+    until_us = end_of_stillness_us(s, until_us)
+    if until_us == NEVER:
+        return 0
     if settings.has_traits and not describe_running(s, 0):
         return 0
     duty, duty_time_us = clock.compute_duty, clock.duty_time_us

@@ -9,6 +9,7 @@ from __future__ import annotations
 from sim.engine.abort import drop_requests_past_their_deadline
 from sim.engine.dtypes import LOAD, NEVER, PENDING, REJECTED, SAMPLES, WAITING
 from sim.engine.jump import jump_async, jump_sync
+from sim.engine.kv_cache.session_kv import note_waiting
 from sim.engine.kv_offload.links import hand_over, only_waits_to_store, tells
 from sim.engine.kv_offload.waking import has_requests, has_unfinished, has_work, hears_news, next_event_us
 from sim.engine.kv_transfer.delivery import brings_news
@@ -37,7 +38,7 @@ in two thousand random cases."""
 @phase
 def add_arrivals(s: State, by_us: int) -> None:
     """Put every request that is due by a time into the queue; a grammar that has come unblocks it, too."""
-    queues = s.engine[0].queues
+    settings, queues = s.engine[0].settings, s.engine[0].queues
     if queues.is_blocked and has_new_grammar(s):
         queues.is_blocked = 0
     while queues.first_pending != NEVER:
@@ -54,6 +55,8 @@ def add_arrivals(s: State, by_us: int) -> None:
             r.status = WAITING
             note_taken_in(s, request, s.engine[0].clock.now_us)
             add_request(s, request)
+            if settings.session_kv_ttl_us > 0:
+                note_waiting(s, request)
 
 
 @part

@@ -18,6 +18,7 @@ from sim.engine.dtypes import (
 from sim.engine.kv_cache.allocate_slots import reserve
 from sim.engine.kv_cache.groups.states import aligned_chunk
 from sim.engine.kv_cache.kv_cache_manager import admit, allocate_slots, fits, get_computed_blocks
+from sim.engine.kv_cache.session_kv import leave_pin, unpin_expired, unpin_for_head, unpin_until_it_fits
 from sim.engine.kv_offload.loading import (
     HAS_NO_ROOM,
     HAS_NONE,
@@ -141,6 +142,22 @@ def add_to_batch(s: State, batch: int, request: int, num_tokens: int) -> None:
         s.transfers[request].is_prefill_chunk = not kind & SAMPLES
 
 
+@part
+def finds_slots(s: State, request: int, num_tokens: int) -> bool:
+    """Give a running request the blocks for its next tokens, pinned ones if need be; return False when they lack."""
+    if allocate_slots(s, request, num_tokens):
+        return True
+    return s.engine[0].settings.session_kv_ttl_us > 0 and unpin_until_it_fits(s, request, num_tokens)
+
+
+@part
+def head_fits(s: State, request: int, num_tokens: int, num_evictable: int) -> bool:
+    """Return whether the head of the queue may be admitted, pinned blocks taken away if nobody runs."""
+    if fits(s, request, num_tokens, num_evictable=num_evictable):
+        return True
+    return s.engine[0].settings.session_kv_ttl_us > 0 and unpin_for_head(s, request, num_tokens)
+
+
 @phase
 def schedule_running(s: State, batch: int, threshold: int) -> None:
     """Give running requests their next tokens, in admission order, while the budget lasts."""
@@ -152,7 +169,7 @@ def schedule_running(s: State, batch: int, threshold: int) -> None:
         if num_tokens <= 0:
             current.req_index += 1
             continue
-        if not allocate_slots(s, request, num_tokens) and not preempt_until_it_fits(
+        if not finds_slots(s, request, num_tokens) and not preempt_until_it_fits(
             s, batch, request, num_tokens
         ):
             was_victim = s.requests[request].status != RUNNING
@@ -181,6 +198,8 @@ def record_admission(s: State, request: int) -> None:
     if r.scheduled_us == NEVER:
         r.scheduled_us = clock.now_us
         note_first_schedule(s, request)
+        if s.engine[0].settings.session_kv_ttl_us > 0:
+            leave_pin(s, request)
         r.num_cached_tokens = local_tokens(s, request)
         totals.num_cache_queries += r.num_prompt_tokens
         totals.num_cache_hits += r.num_cached_tokens
@@ -298,7 +317,7 @@ def schedule_waiting(s: State, batch: int, threshold: int) -> None:
         num_tokens = first_chunk(s, request, num_found, padding, threshold)
         if num_tokens == NEVER:
             break
-        if not fits(s, request, num_tokens, num_evictable=num_evictable):
+        if not head_fits(s, request, num_tokens, num_evictable):
             # else another may be the first to be asked, or the same may fit in the next step
             queues.head_is_blocked = not passes_over and not current.waits_for_state
             break
@@ -396,6 +415,8 @@ def schedule(s: State, batch: int) -> None:
     current.num_preempted = current.num_hits = current.step_reload_us = current.has_prefill = 0
     current.num_encoder_tokens = current.num_skipped = current.waits_for_state = 0
     queues.head_is_blocked, queues.next_grammar_us = 0, NEVER
+    if settings.session_kv_ttl_us > 0:
+        unpin_expired(s)
     if settings.has_kv_transfers:
         poll_transfers(s, batch)
     if settings.has_kv_offloading:

@@ -111,6 +111,8 @@ class State(NamedTuple):
     )
     store_slots: NDArray[np.uint32]  # per content: where the store has it, 0 nowhere
     kv_store: Records  # KV_STORE[1]
+    lineage: Records  # LINEAGE[capacity]; these two: empty where no session's KV is pinned
+    session_pins: Records  # SESSION_PIN[requests that others go on from]
 
 
 SharedBy = Literal["fleet", "side", "pool", "engine"]
@@ -180,6 +182,9 @@ PER_REQUEST: Mapping[str, PerRequest] = {
     "num_drafts": PerRequest(exists=has_drafts, shared_by="pool"),
     "traits": PerRequest(fill={"adapter": NEVER}, exists=never, is_asked_for=True, shared_by="fleet"),
     "prefill_marks": PerRequest(exists=balances_prefills, shared_by="pool"),
+    "lineage": PerRequest(
+        fill={"number": NEVER, "goes_on_from": NEVER}, exists=never, is_asked_for=True, shared_by="fleet"
+    ),
     "token_us": PerRequest(exists=has_stages, shared_by="engine"),
     "next_decode_step": PerRequest(exists=has_stages, shared_by="engine"),
     "transfers": PerRequest(exists=has_offloading, is_asked_for=True, shared_by="fleet"),

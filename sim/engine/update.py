@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from sim.engine.deadlines import learnt_us
-from sim.engine.dtypes import ABORTED, COMPLETED, FINISHED, GOT_FIRST_TOKEN, RUNNING, SAMPLES
+from sim.engine.dtypes import ABORTED, COMPLETED, FINISHED, GOT_FIRST_TOKEN, NEVER, RUNNING, SAMPLES
 from sim.engine.kv_cache.kv_cache_manager import cache_blocks
+from sim.engine.kv_cache.session_kv import num_blocks_to_pin, pin
 from sim.engine.kv_offload.storing import depart, keep_row, report_transfers
 from sim.engine.kv_transfer.deferred_frees import free_once_written, free_written
 from sim.engine.kv_transfer.delivery import hear_of_transfers, keeps_blocks
@@ -45,10 +46,13 @@ def finish(s: State, request: int) -> None:
     )
     r = s.requests[request]
     slot = r.slot
+    num_to_pin = num_blocks_to_pin(s, request) if settings.session_kv_ttl_us > 0 else NEVER
     if settings.has_kv_offloading:
         depart(s, request, max(r.num_prompt_tokens, r.num_tokens - 1))
     if not keeps_blocks(s, request):
         free_once_written(s, request)
+    if num_to_pin != NEVER:
+        pin(s, request, num_to_pin)
     if settings.has_kv_offloading:
         keep_row(s, request, slot)
     if r.status != RUNNING:

@@ -48,6 +48,7 @@ CONFIGS = {
         async_scheduling=False,
         **SMALL,  # type: ignore[arg-type]
     ),
+    "pinning": EngineConfig(session_kv_ttl_us=5000, **SMALL),  # type: ignore[arg-type]
     "costly": EngineConfig(guided_compile_us=50, guided_mask_us=3.0, lora_load_us=10, max_loras=2, **SMALL),  # type: ignore[arg-type]
 }
 
@@ -65,6 +66,8 @@ def everything(num: int) -> Requests:
         max_tokens=np.full(num, 9),
         is_guided=np.arange(num) % 2 == 0,
         adapter=np.arange(num, dtype=np.int64) % 3,
+        kv_number=np.where(np.arange(num) < 5, np.arange(num), -1),
+        goes_on_from=np.where(np.arange(num) >= 5, np.arange(num) % 5, -1),
     )
 
 

@@ -6,17 +6,19 @@ import atexit
 import gc
 import sys
 from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 import typer
 import typer.main
 
+from traces.atomic import files_written
+from traces.console.early_end import EXIT_INTERRUPTED, NOTHING_WRITTEN, heed_later
 from traces.console.faults import EXIT_USAGE, complain, line_and_code
 from traces.console.help import fold_long_words, plain_help
 from traces.console.numbers import refuse_no_numbers
 from traces.console.process import (
-    EXIT_INTERRUPTED,
     collect_rarely,
     leave_quietly,
     open_closed_streams,
@@ -24,6 +26,7 @@ from traces.console.process import (
 )
 from traces.console.usage import OwnWay
 from traces.strict.narration import wrapped_narration
+from traces.strict.tell import tell
 
 MAY_HIDE = ("--api-key", "@", "=")  # a key of a URL is behind an equals sign
 
@@ -76,9 +79,11 @@ def _run(program: Program, arguments: list[str]) -> int:
     if not set(called) & set(program.keep_collector):
         collect_rarely()
     try:
+        heed_later()
         code = _command(program, called, arguments)(arguments, prog_name=program.name, standalone_mode=False)
         sys.stdout.flush()
     except (typer.Abort, KeyboardInterrupt):
+        _say_what_is_written()
         return EXIT_INTERRUPTED
     except (BrokenPipeError, SystemExit) as stop:
         # typer answers a broken pipe with exit code 1, which here is a verdict
@@ -99,6 +104,27 @@ def _run(program: Program, arguments: list[str]) -> int:
     return code if isinstance(code, int) else 0
 
 
+def _say_what_is_written() -> None:
+    """Say after Ctrl-C which files were put in their places before it."""
+    files = ", ".join(str(path) for path in files_written)
+    with suppress(OSError):  # a terminal that hung up
+        tell(f"interrupted; written before: {files}" if files else NOTHING_WRITTEN)
+
+
+def _tell_interruptions(command: Any) -> None:  # noqa: ANN401 - typer's own
+    """Have a command that Ctrl-C ends say what it has written: typer makes an exit code of it, and nothing else."""
+    invoke = command.invoke
+
+    def telling(context: object) -> object:
+        try:
+            return invoke(context)
+        except KeyboardInterrupt:
+            _say_what_is_written()
+            raise
+
+    command.invoke = telling
+
+
 def _command(program: Program, called: list[str], arguments: Sequence[str]) -> Any:  # noqa: ANN401 - typer's own
     """Return the command to run, its help and its numbers as vtwin has them."""
     command: Any = typer.main.get_command(program.app(called, arguments[:1] == called))
@@ -106,4 +132,5 @@ def _command(program: Program, called: list[str], arguments: Sequence[str]) -> A
     refuse_no_numbers(command)
     if "--help" in arguments and called:
         fold_long_words()
+    _tell_interruptions(command)
     return command

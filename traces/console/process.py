@@ -9,7 +9,6 @@ import sys
 from pathlib import Path
 from typing import Final
 
-EXIT_INTERRUPTED: Final = 130
 EXIT_BROKEN_PIPE: Final = 141  # 128 + SIGPIPE: what a shell reports for a program whose reader went away
 RARELY: Final = (200_000, 20, 20)
 """How seldom Python's collector of unused objects looks: of all that imports make, everything stays in use."""

@@ -59,6 +59,7 @@ from sim.engine.initial_state import (
     with_kv_transfers,
     with_traits,
 )
+from sim.engine.kv_cache.session_kv import lineage_records, with_session_kv
 from sim.engine.state import PER_REQUEST, Records, State
 from sim.engine.state import records as aligned_records
 from sim.jit.references import table_of
@@ -284,6 +285,11 @@ def engine_states(
                 )
             if traits is not None and pool.engine.charges_traits:
                 state = with_traits(state, traits, skipped, pool.engine)
+            if pool.engine.session_kv_ttl_us > 0:
+                if ("lineage", None) not in made:
+                    made["lineage", None] = lineage_records(state, requests)
+                lineage = made["lineage", None]
+                state = with_session_kv(state, requests, lineage, pool.engine.session_kv_ttl_us)
             if hears:
                 state = state._replace(
                     completions=aligned_records(8 * pool.engine.max_num_seqs + 64, dt.COMPLETION)

@@ -127,6 +127,15 @@ async def test_what_real_clients_cannot_have_is_refused(settings: dict[str, obje
             pass
 
 
+async def test_pinned_kv_is_refused_since_clients_do_not_say_what_goes_on_from_what() -> None:
+    config = TwinConfig(engine=replace(ENGINE, session_kv_ttl_us=5), latency=LATENCY)
+    with pytest.raises(
+        ConfigError, match=r"^engine\.session_kv_ttl_us: got a time to serve with, expected 0"
+    ):
+        async with serving(config):
+            pass
+
+
 def test_a_port_per_instance_needs_instances(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     twin = tmp_path / "twin.yaml"
     twin.write_text(

@@ -1,5 +1,6 @@
 """Replayed sessions: a round finds in the prefix cache what was said before it, and comes when it came."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +11,7 @@ from replay import TwinConfig, dump_config, simulate_trace
 from replay.sessions.results import session_results
 from replay.trace.pacing import Loop, pacing_of
 from replay.trace.request_columns import requests_from_trace
+from replay.trace.trace_notes import trace_notes
 from sim import Blackbox, EngineConfig
 from traces import ClosedLoop, ConfigError, Header, Trace, make_trace, read_trace
 from traces.workload.recorded.session_starts import is_first
@@ -84,6 +86,31 @@ def test_hashes_are_dense_and_sessions_have_none_in_common() -> None:
     assert ids[0] < ids[1] <= ids[2]
     assert not ids[2] & ids[5]
     assert ids[6] == set()
+
+
+def test_a_round_goes_on_from_the_one_before_it_and_one_with_a_parent_from_that() -> None:
+    requests = requests_from_trace(talks(), block_size=4)
+    assert requests.kv_number is not None
+    assert requests.goes_on_from is not None
+    assert requests.kv_number.tolist() == [0, 1, -1, 2, 3, -1, -1]
+    assert requests.goes_on_from.tolist() == [-1, 0, 1, -1, 2, 3, -1]
+    columns = {"request_id": ["a", "b", "c"], "arrival_time_us": [0, 1, 2], "input_tokens": [12] * 3}
+    tree = {"output_tokens": [1] * 3, "session_id": ["s"] * 3, "parent_request_id": [None, "a", "a"]}
+    branches = requests_from_trace(make_trace(Header(), {**columns, **tree}), block_size=4)
+    assert branches.goes_on_from is not None
+    assert branches.goes_on_from.tolist() == [-1, 0, 0]
+
+
+def test_a_time_to_pin_without_sessions_is_noted() -> None:
+    pinning = replace(SERVER, engine=replace(SERVER.engine, session_kv_ttl_us=5))
+    alone = make_trace(
+        Header(),
+        {"request_id": ["a"], "arrival_time_us": [0], "input_tokens": [12], "output_tokens": [1]},
+    )
+    assert any(
+        note.startswith("engine.session_kv_ttl_us: no request") for note in trace_notes(alone, pinning)
+    )
+    assert not any(note.startswith("engine.session_kv_ttl_us") for note in trace_notes(talks(), pinning))
 
 
 @pytest.mark.parametrize("in_waves", [True, None])

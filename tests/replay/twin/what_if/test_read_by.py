@@ -310,6 +310,7 @@ ENGINE: Mapping[str, tuple[Mapping[str, object], object]] = {
     "launch_us": ({"max_cudagraph_capture_size": 8}, 9000.0),
     "host_step_us": ({}, 40.0),
     "host_prefill_us": ({}, 40.0),
+    "session_kv_ttl_us": ({"num_gpu_blocks": 24}, 10**6),
     "batching": ({"enable_prefix_caching": False}, "orca"),
     "kv_cache_groups": (
         {"num_gpu_blocks": 40},
@@ -335,6 +336,8 @@ def crowd() -> Requests:
         is_guided=row % 3 == 0,
         encoder_tokens=np.where(row % 4 == 0, 8, 0).astype(np.int64),
         adapter=(row % 3 - 1).astype(np.int64),
+        kv_number=np.where(row < 36, row, -1).astype(np.int64),
+        goes_on_from=np.where(row >= 4, row - 4, -1).astype(np.int64),
     )
 
 

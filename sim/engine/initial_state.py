@@ -491,7 +491,7 @@ def with_traits(state: st.State, traits: st.Records, skipped: Int64s, config: En
     settings = state.engine["settings"]
     settings["has_traits"] = settings["adds_time"] = 1
     settings["limits_adapters"] = config.max_loras > 0 and num_adapters > 0
-    settings["waits_for_grammars"] = config.guided_compile_us > 0 and traits["is_guided"].any()
+    settings["waits_for_grammars"] = config.guided_compile_us > 0  # requests that come later may have one
     state = state._replace(traits=traits, skipped=skipped)
     return with_room_for_adapters(state, num_adapters, config)
 

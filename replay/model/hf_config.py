@@ -90,11 +90,7 @@ def shape_from(
     num_moe_layers, experts = _experts(text, family, layers, num_layers=num_layers)
     tied = fields.flag("tie_word_embeddings") if text is not fields else None
     tied = text.flag("tie_word_embeddings") if text.flag("tie_word_embeddings") is not None else tied
-    has_fp8_kv = kv_cache_dtype.startswith("fp8") or (kv_cache_dtype == "auto" and quantized.has_fp8_kv_cache)
-    if layers.has_fp8_kv_cache and kv_cache_dtype != "auto" and not has_fp8_kv:
-        text.fail(
-            "model_type", got=f"{model_type!r} with a KV cache in {kv_cache_dtype}", expected="fp8 or auto"
-        )
+    has_fp8_kv = quantized.has_fp8_kv_cache or layers.has_fp8_kv_cache
     dense_size = text.integer("intermediate_size_mlp") or text.integer("intermediate_size", "ffn_dim")
     num_plain = num_layers - num_moe_layers if layers.num_plain_mlps is None else layers.num_plain_mlps
     if num_plain and layers.plain_width is None and not dense_size:
@@ -119,13 +115,25 @@ def shape_from(
         expert_precision=quantized.parts["experts"],
         dtype=dtype,
         dtype_bytes=DTYPE_BYTES[dtype],
-        kv_dtype_bytes=1.0 if has_fp8_kv or layers.has_fp8_kv_cache else float(DTYPE_BYTES[dtype]),
+        kv_dtype_bytes=_kv_dtype_bytes(
+            text, dtype, asked=kv_cache_dtype, kept_in_fp8=has_fp8_kv, layers=layers
+        ),
         is_gated=family.is_gated,
         is_tied=family.is_tied if tied is None else tied,
         num_moe_layers=num_moe_layers,
         experts=experts,
         left_out=(*_left_out(fields), *layers.left_out),
     )
+
+
+def _kv_dtype_bytes(text: ModelFields, dtype: str, *, asked: str, kept_in_fp8: bool, layers: Layers) -> float:
+    """Return the bytes of a number in the KV cache. Raises ConfigError where the layers keep fp8 and nothing else."""
+    if asked.startswith("fp8") or (asked == "auto" and kept_in_fp8):
+        return 1.0
+    if layers.has_fp8_kv_cache:
+        name = text.text("model_type")
+        text.fail("model_type", got=f"{name!r} with a KV cache in {asked}", expected="fp8 or auto")
+    return float(DTYPE_BYTES[dtype])
 
 
 def _left_out(fields: ModelFields) -> tuple[str, ...]:

@@ -13,6 +13,7 @@ from sim.cluster.run.tables import run_engine
 from sim.cluster.run.world import NEVER, World
 from sim.engine import dtypes as dt
 from sim.engine.deadlines import next_deadline_us
+from sim.engine.kv_offload.waking import has_unfinished
 from sim.engine.optional.added_time import next_grammar_us
 from sim.engine.run import NEEDS_ROOM
 from sim.engine.state import engine_at
@@ -30,7 +31,8 @@ def boundary_us(w: World, first: int, end: int) -> int:
         now_us = max(now_us, clock.now_us)
         if clock.oldest_runs:
             return s.batches[clock.oldest_batch].exec_end_us
-        if clock.num_batches > 0:  # Python made room in between
+        is_at_work = has_unfinished(s) and not queues.is_blocked
+        if clock.num_batches > 0 or is_at_work:  # Python made room in between
             planned_us = clock.now_us
         event_us = earlier(next_deadline_us(s), next_grammar_us(s))
         if queues.first_pending != dt.NEVER:

@@ -224,6 +224,23 @@ def test_a_round_finds_its_blocks_while_they_are_pinned_unless_nobody_runs(
     assert outcomes.num_cached_tokens[3] == found
 
 
+def test_the_pin_of_the_session_that_began_last_goes_first() -> None:
+    requests = Requests(
+        arrival_us=np.array([0, 10_000, 50_000, 90_000, 120_000], np.int64),
+        prompt_tokens=np.array([64, 64, 100, 80, 80], np.int64),
+        output_tokens=np.full(5, 2),
+        priority=np.zeros(5, np.int64),
+        hash_offsets=np.array([0, 4, 8, 8, 13, 18], np.int64),
+        hash_ids=np.array([0, 1, 2, 3, 4, 5, 6, 7, 0, 1, 2, 3, 8, 4, 5, 6, 7, 9], np.int64),
+        kv_number=np.array([0, 1, -1, -1, -1], np.int64),
+        goes_on_from=np.array([-1, -1, -1, 0, 1], np.int64),
+    )
+    config = EngineConfig(num_gpu_blocks=14, async_scheduling=False, session_kv_ttl_us=10**9)
+    outcomes = simulate(requests, config, LATENCY).outcomes
+    assert outcomes.num_cached_tokens[3] == 64
+    assert outcomes.num_cached_tokens[4] < 64
+
+
 @pytest.mark.parametrize("name", ["kv_cache_groups", "num_cpu_blocks", "enable_prefix_caching"])
 def test_what_pins_are_not_simulated_with_is_refused(name: str) -> None:
     beside: dict[str, Any] = {"num_cpu_blocks": 5, "enable_prefix_caching": False}

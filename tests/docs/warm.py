@@ -262,7 +262,7 @@ def run_stdin() -> int:
 
 
 def leave(code: int) -> NoReturn:
-    """End this child with what an exit runs, without Python's last look at all objects: 0.1 CPU s of copied pages."""
+    """End this child with what an exit runs, without Python's last look at all objects (0.1 CPU s)."""
     threading._shutdown()  # type: ignore[attr-defined]  # waits for threads, as an exit does
     atexit._run_exitfuncs()
     for stream in (sys.stdout, sys.stderr):

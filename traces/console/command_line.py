@@ -36,7 +36,8 @@ class Program:
     """A console script.
 
     ``app``: of the commands that are called, by name, and whether the line begins with one: then nobody sees the
-    others' lines of help. ``own_way``: what to say of an option that no command has. ``hide``: takes secrets off the process list.
+    others' lines of help. ``own_way``: what to say of an option that no command has. ``hide``: takes secrets off the
+    process list.
     ``keep_collector``: commands that leave Python's collector of unused objects as it is, or set it themselves.
     """
 

@@ -30,7 +30,7 @@ def read_baseline(path: Path) -> Baseline:
             samples=_samples(document),
             coefficients=_coefficients(document.get("fit")),
         )
-    except (AttributeError, KeyError, TypeError, ValueError, IndexError) as error:
+    except (AttributeError, KeyError, TypeError, ValueError, IndexError, OverflowError) as error:
         raise ConfigError(
             f"--baseline: got a document without the keys of a report ({error}), expected report.json ({path})"
         ) from error

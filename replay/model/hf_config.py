@@ -205,6 +205,8 @@ def _attention(text: ModelFields) -> Attention:
             rope_head_dim=rope,
         )
     head_dim = text.integer("head_dim", "attention_head_dim") or hidden // heads
+    if head_dim == 0:
+        text.fail("hidden_size", got=f"{hidden}", expected=f"at least one number for each of {heads} heads")
     kv_heads = text.integer("num_key_value_heads") or heads
     v_head_dim = text.integer("v_head_dim") or head_dim
     return Attention(num_heads=heads, num_kv_heads=kv_heads, head_dim=head_dim, v_head_dim=v_head_dim)

@@ -29,7 +29,7 @@ from replay.twin.own.custom_model import load_function, place_of_function
 from sim import Compatibility, EngineConfig, InvalidConfig
 from sim.latency import LatencyModel
 from traces import ConfigError
-from traces.strict.section import Section
+from traces.strict.section import Section, section_of
 
 if TYPE_CHECKING:
     from sim.cluster import (
@@ -80,7 +80,7 @@ def _overlaid(root: Section, pool: Section) -> Section:
             own = pool.nodes[name]
             if not isinstance(_as_mapping(own, name), yaml.MappingNode):
                 pool.section(name)
-            nodes[name] = _merged(nodes.get(name), own, name)
+            nodes[name] = _merged(nodes.get(name), own, name, file=root.file)
     lines = {**root.key_lines, **{name: pool.key_lines[name] for name in PER_POOL if name in pool}}
     return replace(root, nodes=nodes, key_lines=lines)
 
@@ -93,12 +93,17 @@ def _as_mapping(node: yaml.Node, name: str) -> yaml.Node:
     return yaml.MappingNode("tag:yaml.org,2002:map", [(key, node)], node.start_mark, node.end_mark)
 
 
-def _merged(below: yaml.Node | None, above: yaml.Node, name: str) -> yaml.Node:
-    """Return one mapping over another, mappings in them likewise; a model brings its own numbers."""
+def _merged(below: yaml.Node | None, above: yaml.Node, name: str, *, file: str) -> yaml.Node:
+    """Return one mapping over another, mappings in them likewise; a model brings its own numbers.
+
+    Raises ConfigError for a key that is given twice or is no text.
+    """
     above = _as_mapping(above, name)
     below = None if below is None else _as_mapping(below, name)
     if not isinstance(below, yaml.MappingNode) or not isinstance(above, yaml.MappingNode):
         return above
+    for node in (below, above):
+        section_of(node, where=name, file=file)
     own = {key.value: (key, value) for key, value in above.value}
     kept = {key.value: (key, value) for key, value in below.value}
     if name == "latency":
@@ -107,7 +112,7 @@ def _merged(below: yaml.Node | None, above: yaml.Node, name: str) -> yaml.Node:
         kept = {key: pair for key, pair in kept.items() if key not in gone or (key in own and not is_other)}
     for key, (node, value) in own.items():
         inherited = kept[key][1] if key in kept else None
-        kept[key] = (node, _merged(inherited, value, f"{name}.{key}"))
+        kept[key] = (node, _merged(inherited, value, f"{name}.{key}", file=file))
     pairs = list(kept.values())
     return yaml.MappingNode(above.tag, pairs, above.start_mark, above.end_mark)
 

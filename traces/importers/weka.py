@@ -19,6 +19,8 @@ _US_PER_S: Final = 1_000_000
 MOST_S: Final = 1e9
 MOST_MODELS, MOST_NAME = 8, 60
 """Models that a note names, and characters of each."""
+MOST_SHARED_TOKENS: Final = 10_000_000
+"""Of tools and system prompt: a choice, ten times the longest context that a model has."""
 
 
 @dataclass(slots=True)
@@ -201,6 +203,10 @@ class _Session:
         """Return what the blocks of a client's tools, then of its system prompt, are called in all sessions."""
         size, given = self._block_size, {"tool_tokens": 0, "system_tokens": 0, **agent}
         tools, system = (self._count(given, name, "top") for name in ("tool_tokens", "system_tokens"))
+        if tools + system > MOST_SHARED_TOKENS:
+            self._refuse(
+                "top", "tool_tokens", tools + system, f"at most {MOST_SHARED_TOKENS:,} with system_tokens"
+            )
         names: list[tuple[object, ...]] = [("tools", tools, i) for i in range(tools // size)]
         return names + [("system", tools, system, i) for i in range(tools // size, (tools + system) // size)]
 

@@ -155,7 +155,7 @@ def _column(result: VariantResult) -> dict[str, str]:
 
 def _sessions(summary: SimulationSummary) -> dict[str, str]:
     """Return how long sessions take as wholes, ``-`` where there are none of several requests."""
-    sessions = summary["groups"]["sessions"] if summary["groups"] else None
+    sessions = summary["groups"]["sessions"]
     if sessions is None:
         return dict.fromkeys(SESSIONS, "-")
     times = (sessions["duration_us"]["p50"], sessions["duration_us"]["p99"], sessions["model_us"]["mean"])

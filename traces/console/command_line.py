@@ -28,6 +28,8 @@ from traces.console.usage import OwnWay
 from traces.strict.narration import wrapped_narration
 from traces.strict.tell import tell
 
+MOST_NAMED = 5
+"""Files that a line names, a choice: a sweep of pages may have written hundreds."""
 MAY_HIDE = ("--api-key", "@", "=")  # a key of a URL is behind an equals sign
 
 
@@ -107,7 +109,9 @@ def _run(program: Program, arguments: list[str]) -> int:
 
 def _say_what_is_written() -> None:
     """Say after Ctrl-C which files were put in their places before it."""
-    files = ", ".join(str(path) for path in files_written)
+    files = ", ".join(str(path) for path in files_written[:MOST_NAMED])
+    if len(files_written) > MOST_NAMED:
+        files += f" and {len(files_written) - MOST_NAMED:,} more"
     with suppress(OSError):  # a terminal that hung up
         tell(f"interrupted; written before: {files}" if files else NOTHING_WRITTEN)
 

@@ -8,12 +8,11 @@ needs none of them.
 from __future__ import annotations
 
 import csv
-import io
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TextIO
 
 import numpy as np
 import pyarrow as pa
@@ -92,6 +91,14 @@ MOST_OF_A_HEAD: Final = 1 << 20
 """Characters of a line of column names: a choice, a thousand times as many as any format has."""
 
 
+def _lines(file: TextIO, path: Path) -> Iterator[str]:
+    """Yield a file's lines. Raises TraceError at one that does not end."""
+    while line := file.readline(MOST_OF_A_HEAD):
+        if len(line) == MOST_OF_A_HEAD and not line.endswith(("\n", "\r")):
+            raise TraceError(f"{path.name}: got a first line without an end, expected column names ({path})")
+        yield line
+
+
 def csv_names(path: Path) -> list[str]:
     """Return a file's column names. Raises TraceError where it is no CSV, or larger than a table in memory may be."""
     try:
@@ -102,12 +109,7 @@ def csv_names(path: Path) -> list[str]:
                 f"({path})"
             )
         with path.open(newline="", encoding="utf-8-sig") as file:
-            head = file.read(MOST_OF_A_HEAD)
-            if len(head) == MOST_OF_A_HEAD and "\n" not in head and "\r" not in head:
-                raise TraceError(
-                    f"{path.name}: got a first line without an end, expected column names ({path})"
-                )
-            names = next(csv.reader(io.StringIO(head, newline="")), [])
+            names = next(csv.reader(_lines(file, path)), [])
     except OSError as error:
         raise TraceError(f"{path}: {error.strerror}, expected a readable file") from error
     except (UnicodeDecodeError, csv.Error) as error:

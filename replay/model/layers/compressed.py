@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from replay.model.config_json import ModelFields
+from replay.model.config_json import ModelFields, shown
 from replay.model.layers.read_layers import Layers, indexer_entry_bytes
 from replay.model.shape import Attention, Compression, Indexer, Mixer, SharedKeyAttention
 
@@ -44,14 +44,17 @@ def compressed(text: ModelFields, attention: Attention, num_layers: int) -> Laye
 
 
 def _ratio(text: ModelFields, item: object) -> int:
-    ratio = int(str(item)) if str(item).isdigit() else -1
-    if ratio not in (0, 1, *RATIOS):
-        text.fail("compress_ratios", got=str(item), expected="ratios of 0, 1, 4 or 128, as vLLM serves them")
-    return max(1, ratio)
+    if type(item) is not int or item not in (0, 1, *RATIOS):
+        text.fail(
+            "compress_ratios", got=shown(item), expected="ratios of 0, 1, 4 or 128, as vLLM serves them"
+        )
+    return max(1, item)
 
 
 def _shared_key(text: ModelFields, attention: Attention) -> SharedKeyAttention:
     rope = text.needed("qk_rope_head_dim")
+    if rope >= attention.head_dim:
+        text.fail("qk_rope_head_dim", got=f"{rope}", expected=f"a part of head_dim, {attention.head_dim}")
     return SharedKeyAttention(
         num_heads=attention.num_heads,
         num_kv_heads=1,

@@ -93,6 +93,11 @@ def test_experts_are_of_four_bits_unless_the_file_says_fp8(tmp_path: Path) -> No
 def test_other_ratios_and_too_few_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="compress_ratios: got 8, expected ratios of 0, 1, 4 or 128"):
         shape_of(tmp_path, [4, 8])
+    for strange in ("²", "4", 4.0, None):
+        with pytest.raises(ConfigError, match=r"compress_ratios: got .*, expected ratios of 0, 1, 4 or 128"):
+            shape_of(tmp_path, [4, strange])  # type: ignore[list-item] # what a file may have
+    with pytest.raises(ConfigError, match="qk_rope_head_dim: got 512, expected a part of head_dim, 512"):
+        shape_of(tmp_path, [4], qk_rope_head_dim=512)
     with pytest.raises(ConfigError, match="compress_ratios: got 1 ratios, expected one for each of 2 layers"):
         shape_of(tmp_path, [4], num_hidden_layers=2)
 

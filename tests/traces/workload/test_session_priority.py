@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tests.examples import examples
 from traces import ConfigError, Header, Trace, make_trace
-from traces.workload import SessionStarts, started
+from traces.workload import SessionStarts, is_first, started
 
 
 def sessions_of(rng: Random, number: int) -> Trace:
@@ -67,6 +67,23 @@ def test_the_turns_are_those_of_the_starts_that_are_asked_for() -> None:
     first = drawn.cells("arrival_time_us")
     order = np.argsort(first.values[first.is_known], kind="stable")
     assert drawn.cells("vllm_priority").values[first.is_known][order].tolist() == list(range(len(order)))
+
+
+def test_a_session_whose_first_rounds_are_cut_off_begins_with_the_first_that_is_left() -> None:
+    trace = make_trace(
+        Header(mode="generated"),
+        {
+            "request_id": [0, 1, 2],
+            "session_id": ["late", "s", "s"],
+            "round_index": [0, 3, 4],
+            "arrival_time_us": [9, 5, None],
+            "input_tokens": [1, 1, 2],
+            "output_tokens": [1, 1, 1],
+        },
+    )
+    assert is_first(trace).tolist() == [True, True, False]
+    values = started(trace, SessionStarts(priority="first-started")).cells("vllm_priority").values
+    assert values.tolist() == [1, 0, 0]
 
 
 def test_a_trace_without_sessions_has_none_to_put_first() -> None:

@@ -101,6 +101,28 @@ def test_branches_that_go_on_warm_up_one_behind_the_other() -> None:
     assert hits(part) == {"a1": 0, "b1": 64, "a2": 96, "b2": 96, "joined": 128}
 
 
+def test_rounds_that_say_their_own_hashes_keep_them() -> None:
+    """Nothing here grows by itself: the prompt that warms up is the one that its round has."""
+    whole = make_trace(
+        Header(mode="generated", hash_block_size=16),
+        {
+            "request_id": ["a", "b", "c", "d"],
+            "session_id": ["s"] * 4,
+            "round_index": [0, 1, 2, 3],
+            "arrival_time_us": [7, None, None, None],
+            "input_tokens": [32, 48, 64, 80],
+            "output_tokens": [3] * 4,
+            "think_time_us": [None, 1, 1, 1],
+            "prefix_hashes": ["1 2", "1 2 3", "1 2 3 4", "1 2 3 4 5"],
+        },
+    )
+    part = midway(whole, 0.5)
+    assert part.cells("prefix_hashes").values.tolist() == ["1 2 3", "1 2 3 4", "1 2 3 4 5"]
+    assert part.cells("arrival_time_us").values[0] == 7
+    assert hits(part) == {"b": 0, "c": 48, "d": 64}
+    assert set(part.table.names) - set(whole.table.names) == {"phase"}
+
+
 def test_only_those_that_are_under_way_at_once_begin_midway() -> None:
     part = midway(trees(3), 0.5, at_once=2)
     counts = np.bincount(part.cells("session_id").codes()[0])

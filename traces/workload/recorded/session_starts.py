@@ -9,6 +9,7 @@ import numpy as np
 
 from traces.errors import ConfigError
 from traces.header import ClosedLoop
+from traces.tables.cells import all_known
 from traces.tables.session_tree import has_tree, session_tree
 from traces.workload.recorded.warm_start import WarmStart, started_midway
 
@@ -69,12 +70,8 @@ def started(trace: Trace, asked: SessionStarts) -> Trace:
     trace = _started_as_asked(trace, begins, asked)
     if asked.priority is None:
         return trace
-    urgent = ~begins if asked.priority == "running" else None
-    values = _turns(trace, begins) if urgent is None else np.where(urgent, 0, 1)
-    cells = trace.cells("vllm_priority")
-    return trace.with_columns(
-        vllm_priority=replace(cells, values=values.astype(np.int64), is_known=np.ones(len(trace), np.bool_))
-    )
+    values = begins.astype(np.int64) if asked.priority == "running" else _turns(trace, begins)
+    return trace.with_columns(vllm_priority=all_known(values))
 
 
 def _started_as_asked(trace: Trace, begins: NDArray[np.bool_], asked: SessionStarts) -> Trace:
@@ -95,14 +92,17 @@ def _started_as_asked(trace: Trace, begins: NDArray[np.bool_], asked: SessionSta
 
 
 def is_first(trace: Trace) -> NDArray[np.bool_]:
-    """Return which requests wait for no answer."""
+    """Return which requests wait for no answer; of a session whose first rounds are cut off, the first that is left."""
     if has_tree(trace.table):
         waiting, _ = session_tree(trace.table).edges()
         first = np.ones(len(trace), np.bool_)
         first[waiting] = False
         return first
-    session, rounds = trace.cells("session_id"), trace.cells("round_index")
-    return ~(session.is_known & (rounds.values > 0))
+    codes, names = trace.cells("session_id").codes()
+    rounds = trace.cells("round_index").values
+    least = np.full(len(names) + 1, np.iinfo(np.int64).max)  # the last stands for rows of no session
+    np.minimum.at(least, codes, rounds)
+    return np.asarray((codes < 0) | (rounds == least[codes]))
 
 
 def _numbers(trace: Trace) -> NDArray[np.int64]:
@@ -113,14 +113,13 @@ def _numbers(trace: Trace) -> NDArray[np.int64]:
 
 def _turns(trace: Trace, begins: NDArray[np.bool_]) -> NDArray[np.int64]:
     """Return, per request, as the how-manieth its session starts; those at one time in the order of the rows."""
-    arrival = trace.cells("arrival_time_us").values[begins]
-    _, at_first, place = np.unique(_numbers(trace)[begins], return_index=True, return_inverse=True)
-    first = np.full(len(at_first), np.iinfo(np.int64).max)
+    arrival, numbers = trace.cells("arrival_time_us").values[begins], _numbers(trace)
+    sessions, at_first, place = np.unique(numbers[begins], return_index=True, return_inverse=True)
+    first = np.full(len(sessions), np.iinfo(np.int64).max)
     np.minimum.at(first, place, arrival)
-    turn = np.empty(len(first), np.int64)
-    turn[np.lexsort((at_first, first))] = np.arange(len(first))
-    of_session = dict(zip(np.unique(_numbers(trace)[begins]).tolist(), turn.tolist(), strict=True))
-    return np.array([of_session.get(number, 0) for number in _numbers(trace).tolist()], np.int64)
+    turn = np.empty(len(sessions), np.int64)
+    turn[np.lexsort((at_first, first))] = np.arange(len(sessions))
+    return turn[np.searchsorted(sessions, numbers)]  # each session has a request that begins it
 
 
 def _drawn(trace: Trace, begins: NDArray[np.bool_], *, rate_per_s: float, seed: int) -> NDArray[np.int64]:

@@ -96,13 +96,26 @@ def _applied(trace: Trace, cuts: list[_Cut], tree: SessionTree | None) -> Trace:
         keep[cut.warming] = keep[cut.sent] = True
     trace = _renumbered(trace, cuts) if tree is None else trace
     trace = _warming(trace, warms)
-    firsts, own = np.array([cut.first for cut in cuts]), np.array([int(cut.warming[0]) for cut in cuts])
-    for name in ("arrival_time_us", "send_time_us", *(("prefix_hashes",) if tree is None else ())):
-        cells = trace.cells(name)
-        trace = trace.with_columns(**{name: cells.replaced(own, cells.take(firsts))})
+    trace = _begun(trace, cuts, has_tree=tree is not None)
     if tree is not None:
         trace = _one_behind_the_other(trace, cuts, tree, keep)
     return select_rows(trace, keep)
+
+
+def _begun(trace: Trace, cuts: list[_Cut], *, has_tree: bool) -> Trace:
+    """Return the trace with what only the first request of a session says told by the first that is sent, too.
+
+    That is when it starts and, where rounds without any build on it, what its prompt shares with other sessions'.
+    """
+    firsts, own = np.array([cut.first for cut in cuts]), np.array([int(cut.warming[0]) for cut in cuts])
+    times, shares = ("arrival_time_us", "send_time_us"), ("prefix_hashes", "prefix_group", "prefix_length")
+    says_none = ~(trace.cells("prefix_hashes").is_known | trace.cells("prefix_group").is_known)[own]
+    for name in (*times, *(() if has_tree else shares)):
+        if name in trace.table:
+            cells = trace.cells(name)
+            of = np.ones(len(own), np.bool_) if name in times else says_none
+            trace = trace.with_columns(**{name: cells.replaced(own[of], cells.take(firsts[of]))})
+    return trace
 
 
 def _warming(trace: Trace, warms: NDArray[np.bool_]) -> Trace:
@@ -130,10 +143,11 @@ def _renumbered(trace: Trace, cuts: list[_Cut]) -> Trace:
         values[at] = 0
         if new.is_known[at]:
             own[at] = whole[at] = prompt.values[at] + answer.filled(0)[at]
+    trace = trace.with_columns(round_index=replace(rounds, values=values))
+    if not new.is_known.any():
+        return trace
     return trace.with_columns(
-        round_index=replace(rounds, values=values),
-        new_input_tokens=replace(new, values=own),
-        input_tokens=replace(prompt, values=whole),
+        new_input_tokens=replace(new, values=own), input_tokens=replace(prompt, values=whole)
     )
 
 

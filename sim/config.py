@@ -8,7 +8,16 @@ from dataclasses import dataclass, fields
 from itertools import pairwise
 from typing import Literal, get_args
 
-from sim.kv_cache_groups import WITH_ONE_GROUP_ONLY, KVCacheGroup, alignment_of, faults_of, sizes_of
+from sim.kv_cache_groups import (
+    WITH_ONE_GROUP_ONLY,
+    KVCacheGroup,
+    alignment_of,
+    eagle_groups_of,
+    fault_of_drafts,
+    faults_of,
+    sizes_of,
+    without_eagle_marks,
+)
 from sim.versions import (
     DEFAULT_VERSION,
     KNOWN_VERSIONS,
@@ -48,6 +57,7 @@ MOST = {
     "max_loras": 1_000_000,
     "num_speculative_tokens": 1024,
     "num_lookahead_tokens": 1024,
+    "num_prefill_lookahead_tokens": 1024,
     "pipeline_parallel_size": 1024,
     "seed": 2**64 - 1,
     "lora_load_us": 10**9,
@@ -90,7 +100,9 @@ class EngineConfig:
     chance that the first i of the k drafts are all accepted, non-increasing; or one number, the chance of each draft
     whose predecessors were. ``num_lookahead_tokens``: slots kept behind a step's tokens for the drafting model (vLLM: k
     for EAGLE, MTP and draft models, 0 for n-grams). ``use_eagle``: the drafting model reads hidden states (EAGLE, MTP),
-    so the last block of a prefix hit is computed again. ``seed``: of what is accepted.
+    so the last block of a prefix hit is computed again. ``num_prefill_lookahead_tokens``: how many tokens of a prompt
+    several MTP modules read ahead, k with vLLM (config/vllm.py:num_prefill_lookahead_tokens); up to 1 nothing follows
+    from it. ``seed``: of what is accepted.
 
     The KV cache has a second tier with ``num_cpu_blocks`` >= 1. It stays empty where nothing can be evicted: unbounded,
     or without caching. With ``kv_offloading`` native it is vLLM's own (``sim/engine/kv_offload``): a block takes
@@ -139,6 +151,7 @@ class EngineConfig:
     synthetic_acceptance_rates: tuple[float, ...] = ()
     num_lookahead_tokens: int = 0
     use_eagle: bool = False
+    num_prefill_lookahead_tokens: int = 0
     num_cpu_blocks: int = 0
     kv_offloading: KVOffloading = "blis"
     kv_load_us_per_block: float = 0.0
@@ -203,16 +216,30 @@ class EngineConfig:
         _check_version(self)
         _check_pipeline(self)
         _check_speculation(self)
+        self._have_groups_where_needed()
         _check_tiers(self)
         _check_offloading(self)
         _check_added_time(self)
         _check_session_kv(self)
         _check_batching(self)
-        if self.kv_cache_groups == (KVCacheGroup(kind="full"),):
-            object.__setattr__(self, "kv_cache_groups", ())
         _check_groups(self)
         if self.compatibility == "blis":
             _check_blis(self)
+
+    def _have_groups_where_needed(self) -> None:
+        """Leave one full group unsaid; say it where several MTP modules read ahead, which needs the rules of groups."""
+        one_full = (KVCacheGroup(kind="full"),)
+        if self.num_prefill_lookahead_tokens > 1:
+            object.__setattr__(self, "kv_cache_groups", self.kv_cache_groups or one_full)
+        elif self.kv_cache_groups == one_full or (
+            self.use_eagle and without_eagle_marks(self.kv_cache_groups) == one_full
+        ):
+            object.__setattr__(self, "kv_cache_groups", ())
+
+    @property
+    def eagle_groups(self) -> tuple[int, ...]:
+        """The groups in which a prefix hit loses its last block to drafts."""
+        return eagle_groups_of(self.kv_cache_groups, use_eagle=self.use_eagle)
 
     @property
     def num_kv_cache_groups(self) -> int:
@@ -344,12 +371,22 @@ def _check_speculation(config: EngineConfig) -> None:
     """Raise InvalidConfig on acceptance rates that are none, or lookahead slots that nobody drafts into."""
     rates, k = config.synthetic_acceptance_rates, config.num_speculative_tokens
     if k == 0:
-        for name in ("synthetic_acceptance_rates", "num_lookahead_tokens", "use_eagle"):
+        for name in (
+            "synthetic_acceptance_rates",
+            "num_lookahead_tokens",
+            "use_eagle",
+            "num_prefill_lookahead_tokens",
+        ):
             if getattr(config, name):
                 raise InvalidConfig(
                     f"{name}: got {getattr(config, name)!r} with num_speculative_tokens 0, expected none"
                 )
         return
+    if config.num_prefill_lookahead_tokens > k:
+        raise InvalidConfig(
+            f"num_prefill_lookahead_tokens: got {config.num_prefill_lookahead_tokens} with num_speculative_tokens "
+            f"{k}, expected at most {k}: each module reads one token further ahead"
+        )
     falls = all(later <= earlier for earlier, later in pairwise(rates))
     if len(rates) not in (1, k) or not falls or not all(0 <= rate <= 1 for rate in rates):
         raise InvalidConfig(
@@ -428,6 +465,13 @@ def _check_groups(config: EngineConfig) -> None:
     if not groups:
         return
     fault = faults_of(groups, block_size=config.block_size, caches_prefixes=config.enable_prefix_caching)
+    fault = fault or fault_of_drafts(
+        groups,
+        sizes_of(groups, block_size=config.block_size, max_model_len=config.max_model_len),
+        use_eagle=config.use_eagle,
+        caches_prefixes=config.enable_prefix_caching,
+        ahead=config.num_prefill_lookahead_tokens,
+    )
     if fault is not None:
         raise InvalidConfig(f"{fault[0]}: {fault[1]}")
     for name, off in WITH_ONE_GROUP_ONLY:

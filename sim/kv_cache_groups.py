@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
 GroupKind = Literal["full", "sliding", "chunked", "state"]
@@ -24,7 +24,6 @@ WITH_ONE_GROUP_ONLY: tuple[tuple[str, str | int], ...] = (
     ("compatibility", "vllm"),
     ("num_cpu_blocks", 0),
     ("pipeline_parallel_size", 1),
-    ("num_speculative_tokens", 0),
 )
 """Settings that are simulated with one full group alone, and their values beside others."""
 
@@ -39,7 +38,8 @@ class KVCacheGroup:
     ``full``: every block. ``sliding``: those that the last ``window`` tokens lie in. ``chunked``: those of the
     ``chunk`` of tokens under way. ``state``: a state in place of keys and values; with ``mode`` none one block per
     request, with align the last states at the ends of blocks, for prefix caching.
-    ``block_size``: tokens per block where it is not the engine's, 0: it is.
+    ``block_size``: tokens per block where it is not the engine's, 0: it is. ``is_eagle_group``: layers of a drafting
+    model that reads hidden states are among its own (``eagle_groups_of``).
     """
 
     kind: GroupKind
@@ -47,6 +47,7 @@ class KVCacheGroup:
     chunk: int = 0
     mode: StateMode = "none"
     block_size: int = 0
+    is_eagle_group: bool = False
 
     def fault(self) -> tuple[str, str] | None:
         """Return (field, what is wrong with it), None where nothing is."""
@@ -62,6 +63,8 @@ class KVCacheGroup:
                 fault = f"got {getattr(self, name)}, expected none: a {self.kind} group has no {name}"
             if fault is not None:
                 return name, fault
+        if not isinstance(self.is_eagle_group, bool):
+            return "is_eagle_group", f"got {self.is_eagle_group!r}, expected true or false"
         if self.kind != "state" and self.mode != "none":
             return "mode", f"got {self.mode}, expected none: only a state group has one"
         return None
@@ -131,6 +134,58 @@ def most_blocks_of(group: KVCacheGroup, *, size: int, in_flight: int, max_model_
     if group.kind == "chunked":
         return -(-min(group.chunk + in_flight, max_model_len) // size)
     return max_model_len + 1
+
+
+def without_eagle_marks(groups: Sequence[KVCacheGroup]) -> tuple[KVCacheGroup, ...]:
+    """Return groups as lookups compare them: those that cache alike are asked as one, whoever uses them."""
+    return tuple(replace(group, is_eagle_group=False) for group in groups)
+
+
+def eagle_groups_of(groups: Sequence[KVCacheGroup], *, use_eagle: bool) -> tuple[int, ...]:
+    """Return in which groups a hit loses its last block: those marked, or all where none is.
+
+    vllm 0.32.0 v1/core/kv_cache_coordinator.py:KVCacheCoordinator. vLLM marks the group of the last layer with the
+    method mtp, and none with EAGLE (kv_cache_utils.py:_annotate_eagle_groups).
+    """
+    marked = tuple(number for number, group in enumerate(groups) if group.is_eagle_group)
+    return (marked or tuple(range(len(groups)))) if use_eagle else ()
+
+
+def fault_of_drafts(
+    groups: Sequence[KVCacheGroup],
+    sizes: Sequence[int],
+    *,
+    use_eagle: bool,
+    caches_prefixes: bool,
+    ahead: int,
+) -> tuple[str, str] | None:
+    """Return (which setting, what is wrong with drafts beside groups), None where nothing is.
+
+    ``sizes``: tokens per block of each group. ``ahead``: ``num_prefill_lookahead_tokens``.
+    """
+    for number, group in enumerate(groups):
+        if group.is_eagle_group and not use_eagle:
+            return (
+                f"kv_cache_groups[{number}].is_eagle_group",
+                "got true with use_eagle false, expected use_eagle true: no hit loses a block",
+            )
+    if not use_eagle or not caches_prefixes:
+        return None
+    dropping = {groups[number].kind for number in eagle_groups_of(groups, use_eagle=use_eagle)}
+    if "chunked" in dropping:
+        return (
+            "kv_cache_groups",
+            "got a chunked group with use_eagle true, expected is_eagle_group at another group, or no drafts: vLLM "
+            "does not support its hybrid KV cache for EAGLE with chunked local attention",
+        )
+    alignment, _ = alignment_of(sizes)
+    if alignment < ahead:
+        return (
+            "num_prefill_lookahead_tokens",
+            f"got {ahead} with prefix hits at multiples of {alignment} tokens, expected at most {alignment}: vLLM "
+            "refuses several MTP modules that read further ahead than the block that a hit drops",
+        )
+    return None
 
 
 def alignment_of(sizes: Sequence[int]) -> tuple[int, int]:

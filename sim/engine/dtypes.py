@@ -96,14 +96,19 @@ KV_CACHE_GROUP = np.dtype(
     [
         ("kind", np.int64),
         ("block_size", np.int64),
-        ("window", np.int64),  # of a sliding group, of a chunked one its chunk
+        (
+            "window",
+            np.int64,
+        ),  # of a sliding group, with what drafts keep behind it; of a chunked one its chunk
         ("num_hashes_per_block", np.int64),
         ("most_blocks", np.int64),  # that the gate of admission counts for a request
         ("num_blocks_for_hit", np.int64),  # sliding: in a row, ending at the hit
         ("blocks_per_segment", np.int64),  # between places at which a hit can end
         ("next_alike", np.int64),  # the next group of the same kind and numbers, NEVER
         ("next_to_ask", np.int64),  # of the first of its kind: the next kind in the order of lookups, NEVER
-        ("num_hit_blocks", np.int64),  # these two: the lookup in hand
+        ("use_eagle", np.int64),  # of these, or of one alike, a hit's last block is computed again for drafts
+        ("is_eagle_verified", np.int64),  # these three: the lookup in hand; its length has lost that block
+        ("num_hit_blocks", np.int64),
         ("hit_length", np.int64),  # NEVER: not looked up yet
     ],
     align=True,
@@ -337,6 +342,10 @@ SETTINGS = np.dtype(
         ("num_speculative_tokens", np.int64),
         ("num_lookahead_tokens", np.int64),
         ("use_eagle", np.int64),  # the last block of a hit is computed again
+        (
+            "num_prefill_lookahead_tokens",
+            np.int64,
+        ),  # of the prompt that the drafting model reads ahead, above 1
         ("seed", np.int64),
         ("num_cpu_blocks", np.int64),
         ("num_kv_cache_groups", np.int64),

@@ -14,7 +14,7 @@ from sim.engine import dtypes as dt
 from sim.engine import state as st
 from sim.engine.log import BINS_PER_DOUBLING, NUM_BINS
 from sim.engine.optional import batching, blis
-from sim.kv_cache_groups import alignment_of, most_blocks_of, sizes_of
+from sim.kv_cache_groups import alignment_of, most_blocks_of, sizes_of, without_eagle_marks
 from sim.latency.latency_model import SCALE, LatencyModel
 from sim.paged_memory import untouched, untouched_records
 from sim.policies import age_weight_per_us, urgency
@@ -38,6 +38,7 @@ SAME_IN_CONFIG = (
     "num_speculative_tokens",
     "num_lookahead_tokens",
     "use_eagle",
+    "num_prefill_lookahead_tokens",
     "seed",
     "max_loras",
     "lora_load_us",
@@ -73,7 +74,7 @@ LONGEST_JUMP = 4096
 
 def size_for(config: EngineConfig, requests: Requests) -> tuple[int, int]:
     """Return (number of KV blocks, blocks of the longest sequence) for these requests."""
-    smallest = min(group_sizes(config))
+    smallest = min(*group_sizes(config), config.hash_block_size)
     longest = int((requests.prompt_tokens + requests.output_tokens).max(initial=1))
     longest += config.num_speculative_tokens + config.num_lookahead_tokens
     # behind an EOS that is in flight, or behind drafts that are
@@ -85,6 +86,8 @@ def size_for(config: EngineConfig, requests: Requests) -> tuple[int, int]:
     if not config.kv_cache_groups:  # of groups, what is let go may be found again beyond any limit
         longest = min(longest, config.max_model_len + config.pipeline_parallel_size - 1)
     width = longest // smallest + 2
+    if any(group.kind == "state" for group in config.kv_cache_groups):
+        width += config.num_speculative_tokens  # a state for each draft
     if config.num_gpu_blocks != UNBOUNDED:
         return config.num_gpu_blocks, width
     num_held = width * min(config.max_num_seqs, max(1, len(requests)))
@@ -331,6 +334,7 @@ def _set_groups(settings: st.Records, config: EngineConfig) -> None:
     settings["num_kv_cache_groups"] = config.num_kv_cache_groups
     settings["has_kv_cache_groups"] = len(groups) > 0
     settings["aligns_states"] = any(group.mode == "align" for group in groups)
+    groups = without_eagle_marks(groups)
     first = [groups.index(group) for group in dict.fromkeys(groups)]
     first.sort(key=lambda number: groups[number].kind != "full")
     settings["first_group_to_ask"] = first[0] if first else 0
@@ -346,17 +350,21 @@ def group_records(config: EngineConfig) -> st.Records:
         return records
     alignment, hash_size = alignment_of(sizes)
     in_flight = config.max_concurrent_batches * config.max_num_batched_tokens
+    retained = max(0, config.num_prefill_lookahead_tokens - 1)
+    marked = config.eagle_groups
+    groups = without_eagle_marks(groups)
     kinds = list(dict.fromkeys(groups))
     kinds.sort(key=lambda group: group.kind != "full")
     for number, (group, size) in enumerate(zip(groups, sizes, strict=True)):
         record = records[number]
         record.kind, record.block_size = KIND_CODES[group.kind] + (group.mode == "align"), size
-        record.window = group.window or group.chunk
+        record.window = group.window + retained if group.window else group.chunk
         record.num_hashes_per_block, record.blocks_per_segment = size // hash_size, alignment // size
         record.num_blocks_for_hit = -(-(group.window - 1) // size) if group.window else 0
         record.most_blocks = most_blocks_of(
-            group, size=size, in_flight=in_flight, max_model_len=config.max_model_len
+            group, size=size, in_flight=in_flight + retained, max_model_len=config.max_model_len
         )
+        record.use_eagle = any(groups[other] == group for other in marked)
         alike = [other for other in range(number + 1, len(groups)) if groups[other] == group]
         record.next_alike = alike[0] if alike else dt.NEVER
         after = kinds[kinds.index(group) + 1 :]

@@ -41,6 +41,7 @@ from sim.engine.optional.batching import is_decode, is_stopped_by_company, num_b
 from sim.engine.optional.pipeline_stages import is_out_of_turn, skips_for_stale_output
 from sim.engine.optional.prefill_balance import begin_balance, end_balance, sits_out
 from sim.engine.optional.speculative import (
+    clear_of_prompt_end,
     mark_padding,
     note_running,
     num_drafts_of,
@@ -107,6 +108,8 @@ def num_new_tokens_of_running(s: State, request: int, threshold: int) -> int:
     if settings.aligns_states:
         junction = s.group_rows[r.slot, 0].shared_prefix_boundary
         wanted = aligned_chunk(s, request, r.num_computed_tokens, wanted, junction)
+    if settings.num_prefill_lookahead_tokens > 1:
+        wanted = clear_of_prompt_end(s, request, r.num_computed_tokens, wanted)
     return wanted
 
 
@@ -263,6 +266,10 @@ def first_chunk(s: State, request: int, num_found: int, padding: int, threshold:
         num_tokens = aligned_chunk(s, request, num_found, num_tokens, current.shared_prefix_boundary)
         if num_tokens == 0:
             return NEVER
+    if settings.num_prefill_lookahead_tokens > 1:
+        num_tokens = clear_of_prompt_end(s, request, num_found, num_tokens)
+        if num_tokens == 0:
+            return NEVER
     return num_tokens
 
 
@@ -317,6 +324,8 @@ def schedule_waiting(s: State, batch: int, threshold: int) -> None:
         num_tokens = first_chunk(s, request, num_found, padding, threshold)
         if num_tokens == NEVER:
             break
+        if settings.aligns_states and 0 < padding != num_tokens - 1:  # what is cut is padded no more
+            num_tokens, padding = 1, 0
         if not head_fits(s, request, num_tokens, num_evictable):
             # else another may be the first to be asked, or the same may fit in the next step
             queues.head_is_blocked = not passes_over and not current.waits_for_state

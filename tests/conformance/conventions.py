@@ -8,7 +8,9 @@ grammar, which takes ``guided_compile_us`` from its arrival to compile.
 
 With ``num_speculative_tokens`` k every request that samples has k drafts afterwards. How many of those that a step
 verifies hold is ``num_accepted``, of ``synthetic_acceptance_rates``, one per draft; those with which vLLM pads an
-admission never hold. ``use_eagle`` true: the method is EAGLE, false: n-grams.
+admission never hold. ``use_eagle`` true: the method is EAGLE, false: n-grams. Of ``groups``, those with
+``is_eagle_group`` are the drafting model's; without any, all are. ``num_prefill_lookahead_tokens`` above 1: so many
+modules draft (MTP), as many as drafts.
 """
 
 from __future__ import annotations
@@ -37,6 +39,7 @@ DEFAULTS: dict[str, Any] = {
     "num_speculative_tokens": 0,
     "synthetic_acceptance_rates": [],
     "use_eagle": False,
+    "num_prefill_lookahead_tokens": 0,
     "beta0": "5000",
     "beta1": "20",
     "beta2": "100",

@@ -35,6 +35,7 @@ SETTINGS = (
     "guided_compile_us",
     "num_speculative_tokens",
     "use_eagle",
+    "num_prefill_lookahead_tokens",
 )
 
 

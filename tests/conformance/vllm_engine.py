@@ -12,6 +12,7 @@ import os
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from fractions import Fraction
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -125,6 +126,11 @@ def speculative_config(settings: dict[str, Any]) -> SpeculativeConfig:
     )
     if settings["use_eagle"]:
         drafts.method = "eagle"
+    if settings["num_prefill_lookahead_tokens"] > 1:
+        drafts.method = "mtp"
+        drafts.draft_model_config = SimpleNamespace(
+            hf_config=SimpleNamespace(num_nextn_predict_layers=settings["num_prefill_lookahead_tokens"])
+        )
     return drafts
 
 
@@ -146,7 +152,11 @@ def new_scheduler(settings: dict[str, Any], model: str) -> Scheduler:
         num_blocks=settings["num_gpu_blocks"],
         kv_cache_tensors=[],
         kv_cache_groups=[
-            KVCacheGroupSpec([f"layer {number}"], layers_of(group, settings))
+            KVCacheGroupSpec(
+                [f"layer {number}"],
+                layers_of(group, settings),
+                is_eagle_group=group.get("is_eagle_group", False),
+            )
             for number, group in enumerate(groups)
         ],
     )
@@ -176,7 +186,12 @@ def layers_of(group: dict[str, Any], settings: dict[str, Any]) -> KVCacheSpec:
     heads = {"num_kv_heads": 1, "head_size": 1, "dtype": torch.float32}
     size = group.get("block_size") or settings["block_size"]
     if group["kind"] == "sliding":
-        return SlidingWindowSpec(block_size=size, sliding_window=group["window"], **heads)
+        return SlidingWindowSpec(
+            block_size=size,
+            sliding_window=group["window"],
+            extra_retained_tokens=max(0, settings["num_prefill_lookahead_tokens"] - 1),
+            **heads,
+        )
     if group["kind"] == "chunked":
         return ChunkedLocalAttentionSpec(block_size=size, attention_chunk_size=group["chunk"], **heads)
     if group["kind"] == "state":
@@ -186,6 +201,7 @@ def layers_of(group: dict[str, Any], settings: dict[str, Any]) -> KVCacheSpec:
             shapes=((2 * size,),),
             dtypes=(torch.float32,),
             mamba_cache_mode=mode,
+            num_speculative_blocks=settings["num_speculative_tokens"],
         )
     return FullAttentionSpec(block_size=size, **heads)
 

@@ -109,7 +109,7 @@ def give_private_keys(s: State, request: int) -> None:
     """Give a request keys of its own in the hash table, for its blocks that nobody else can ask for."""
     settings, queues, r = s.engine[0].settings, s.engine[0].queues, s.requests[request]
     r.private_start = queues.num_keys
-    queues.num_keys += cdiv(r.max_total_tokens, settings.block_size) + 1
+    queues.num_keys += cdiv(r.max_total_tokens, settings.hash_block_size) + 1
 
 
 @part

@@ -62,6 +62,20 @@ def padding_of_admission(s: State, num_tokens: int, has_company: bool) -> int:
 
 
 @part
+def clear_of_prompt_end(s: State, request: int, start: int, num_tokens: int) -> int:
+    """Return how many of a request's next tokens behind ``start`` to compute where drafts read on in the prompt.
+
+    A chunk ends a prompt, or leaves as much of it as several drafting modules read ahead; may be 0
+    (vllm 0.32.0 v1/core/sched/scheduler.py:_reserve_prefill_lookahead).
+    """
+    num_ahead = s.engine[0].settings.num_prefill_lookahead_tokens
+    num_left = s.requests[request].num_tokens - start - num_tokens
+    if 0 < num_left < num_ahead:
+        num_tokens -= num_ahead - num_left
+    return max(num_tokens, 0)
+
+
+@part
 def mark_padding(s: State, batch: int, padding: int) -> None:
     """Mark the entry just made as padded."""
     if padding > 0:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from sim.engine.dtypes import ALIGNED_STATE, FULL, NEVER, NO_OWNER, SLIDING, UNSHARED
 from sim.engine.kv_cache.groups.keys import key_in_group, table_row
+from sim.engine.kv_cache.groups.states import last_state_to_keep
 from sim.engine.kv_cache.prefix_cache import give_private_keys, remember_hash
 from sim.engine.state import State
 from sim.jit.compile import part, phase
@@ -26,9 +27,11 @@ def may_end_a_hit(s: State, group: int, index: int) -> bool:
     vllm 0.32.0 v1/core/single_type_kv_cache_manager.py:SlidingWindowManager.reachable_block_mask.
     """
     g = s.kv_cache_groups[group]
-    if g.kind != SLIDING or g.num_blocks_for_hit >= g.blocks_per_segment:
+    num_needed = g.num_blocks_for_hit + g.use_eagle
+    if g.kind != SLIDING or num_needed >= g.blocks_per_segment:
         return True
-    return index % g.blocks_per_segment >= g.blocks_per_segment - g.num_blocks_for_hit
+    place = index - g.use_eagle  # a block behind such a place is dropped for drafts
+    return place >= 0 and place % g.blocks_per_segment >= g.blocks_per_segment - num_needed
 
 
 @part
@@ -36,7 +39,7 @@ def mark_tail(s: State, request: int, group: int, num_tokens: int) -> None:
     """Mark the block that the prompt's last hash ends in: vLLM gives it that hash, which no lookup asks for."""
     g, r = s.kv_cache_groups[group], s.requests[request]
     hash_size = s.engine[0].settings.hash_block_size
-    end = (r.num_prompt_tokens - 1) // hash_size * hash_size
+    end = (r.num_prompt_tokens - 1 + g.use_eagle) // hash_size * hash_size
     index = end // g.block_size
     have = s.group_rows[r.slot, group]
     if end == 0 or end > num_tokens or end % g.block_size == 0 or index >= have.num_blocks:
@@ -54,9 +57,8 @@ def mark_state_of_prompt(s: State, request: int, group: int, num_tokens: int) ->
     (vllm 0.32.0 v1/core/single_type_kv_cache_manager.py:MambaManager._cache_partial_tail_block).
     """
     settings, r = s.engine[0].settings, s.requests[request]
-    if (
-        num_tokens == 0
-        or num_tokens != (r.num_prompt_tokens - 1) // settings.hash_block_size * settings.hash_block_size
+    if num_tokens == 0 or num_tokens != last_state_to_keep(
+        r.num_prompt_tokens, settings.hash_block_size, settings.use_eagle
     ):
         return
     index = num_tokens // s.kv_cache_groups[group].block_size - 1
@@ -90,15 +92,30 @@ def cache_in_group(s: State, request: int, group: int, num_tokens: int) -> None:
         mark_state_of_prompt(s, request, group, num_tokens)
 
 
+@part
+def num_cacheable_tokens(s: State, group: int, num_tokens: int) -> int:
+    """Return how many of a request's first ``num_tokens`` a group may cache: as far as a hit of all groups can reach.
+
+    A group that drafts use has a block more, which a hit drops; what they may yet read otherwise is no part of it
+    (vllm 0.32.0 v1/core/kv_cache_coordinator.py:HybridKVCacheCoordinator.get_num_cacheable_tokens).
+    """
+    settings, g = s.engine[0].settings, s.kv_cache_groups[group]
+    num_settled = max(0, num_tokens - max(0, settings.num_prefill_lookahead_tokens - 1))
+    if settings.num_kv_cache_groups == 1:
+        return num_settled
+    aligned = num_tokens - num_tokens % settings.hit_alignment
+    if g.use_eagle and aligned > 0:
+        return min(num_settled, num_settled - num_settled % settings.hit_alignment + g.block_size)
+    return aligned
+
+
 @phase
 def cache_in_groups(s: State, request: int, num_tokens: int) -> None:
-    """Enter the full blocks among a request's first ``num_tokens``, as far as a hit of all groups can reach."""
+    """Enter the full blocks among a request's first ``num_tokens``."""
     settings = s.engine[0].settings
     if settings.enable_prefix_caching:
-        if settings.num_kv_cache_groups > 1:
-            num_tokens -= num_tokens % settings.hit_alignment
         for group in range(settings.num_kv_cache_groups):
-            cache_in_group(s, request, group, num_tokens)
+            cache_in_group(s, request, group, num_cacheable_tokens(s, group, num_tokens))
 
 
 @phase

@@ -2,6 +2,9 @@
 
 A kind of group either takes the length in hand or shortens it; they are asked in turn until nothing changes. Groups
 of one kind and the same numbers have a block together or not at all.
+
+Where drafts read hidden states, the last block of a hit is computed again in the groups that they use. Such a group is
+asked for one block more than the length in hand, of which the last is dropped; for one length it is dropped once.
 """
 
 from __future__ import annotations
@@ -51,36 +54,50 @@ def is_aligned(s: State, num_tokens: int) -> bool:
 
 
 @part
-def num_blocks_of_full(s: State, request: int, first: int, most: int) -> int:
-    """Return how many leading blocks are there, at a place where a hit can end."""
+def last_aligned(s: State, block_size: int, num_blocks: int) -> int:
+    """Return the largest number of blocks, at most so many, at which a hit of all groups can end."""
+    while not is_aligned(s, num_blocks * block_size):
+        num_blocks -= 1
+    return num_blocks
+
+
+@part
+def num_blocks_of_full(s: State, request: int, first: int, most: int, num_dropped: int) -> int:
+    """Return how many leading blocks are there, the last one dropped or not, at a place where a hit can end."""
     num_blocks = 0
     while num_blocks < most and has_block(s, request, first, num_blocks):
         take_block(s, request, first, num_blocks)
         num_blocks += 1
     size = s.kv_cache_groups[first].block_size
-    num_tokens = num_blocks * size
+    num_tokens = max(num_blocks - num_dropped, 0) * size
     return cdiv(num_tokens - num_tokens % s.engine[0].settings.hit_alignment, size)
 
 
 @part
-def num_blocks_of_sliding(s: State, request: int, first: int, most: int) -> int:
-    """Return at how many blocks the last run ends that fills a window; at the beginning a shorter one will do."""
+def num_blocks_of_sliding(s: State, request: int, first: int, most: int, num_dropped: int) -> int:
+    """Return at how many blocks the last run ends that fills a window; at the beginning a shorter one will do.
+
+    A run whose last block is dropped has one more. What is left of it then may end where no hit can, so it is cut.
+    """
     g = s.kv_cache_groups[first]
     leave_out(s, first, 0, most)
-    in_a_row = 0
+    in_a_row, num_blocks = 0, NEVER
     for i in range(most - 1, -1, -1):
         if not has_block(s, request, first, i):
             in_a_row = 0
             continue
-        if in_a_row == 0 and not is_aligned(s, (i + 1) * g.block_size):
+        if in_a_row == 0 and not is_aligned(s, (i + 1 - num_dropped) * g.block_size):
             continue
         take_block(s, request, first, i)
         in_a_row += 1
-        if in_a_row >= g.num_blocks_for_hit:
-            return i + in_a_row
-    while not is_aligned(s, in_a_row * g.block_size):
-        in_a_row -= 1
-    return in_a_row
+        if in_a_row >= g.num_blocks_for_hit + num_dropped:
+            num_blocks = i + in_a_row
+            break
+    if num_blocks == NEVER:
+        num_blocks = last_aligned(s, g.block_size, in_a_row)
+    if num_dropped > 0 and num_blocks > 0:
+        num_blocks = last_aligned(s, g.block_size, num_blocks - 1)
+    return num_blocks
 
 
 @part
@@ -108,16 +125,22 @@ def num_blocks_of_state(s: State, request: int, first: int, most: int) -> int:
 
 
 @phase
-def find_hit_of_kind(s: State, request: int, first: int, max_length: int) -> int:
-    """Return the longest hit of the groups like ``first``, in tokens, at most ``max_length``; note its blocks."""
-    g = s.kv_cache_groups[first]
+def find_hit_of_kind(s: State, request: int, first: int, max_length: int, num_dropped: int) -> int:
+    """Return the longest hit of the groups like ``first``, in tokens, at most ``max_length``; note its blocks.
+
+    ``num_dropped``: 1 where one block more may match, the last of which is dropped; a state is never dropped.
+    """
+    g, settings = s.kv_cache_groups[first], s.engine[0].settings
+    if num_dropped > 0 and g.kind != ALIGNED_STATE and settings.num_kv_cache_groups > 1:
+        hashed = s.requests[request].num_tokens // settings.hash_block_size * settings.hash_block_size
+        max_length = min(max_length + g.block_size, hashed)
     max_length = min(max_length, s.group_hits.shape[1] * g.block_size)
     most = max_length // g.block_size
     num_blocks = 0
     if g.kind == FULL:
-        num_blocks = num_blocks_of_full(s, request, first, most)
+        num_blocks = num_blocks_of_full(s, request, first, most, num_dropped)
     elif g.kind == SLIDING:
-        num_blocks = num_blocks_of_sliding(s, request, first, most)
+        num_blocks = num_blocks_of_sliding(s, request, first, most, num_dropped)
     elif g.kind == CHUNKED:
         num_blocks = num_blocks_of_chunked(s, request, first, most, max_length)
     elif g.kind == ALIGNED_STATE:
@@ -128,6 +151,20 @@ def find_hit_of_kind(s: State, request: int, first: int, max_length: int) -> int
         s.kv_cache_groups[group].hit_length = num_blocks * g.block_size
         group = s.kv_cache_groups[group].next_alike
     return num_blocks * g.block_size
+
+
+@part
+def shorten(s: State, request: int, first: int, length: int) -> int:
+    """Return the hit of the groups like ``first``, at most ``length``; the block for drafts is dropped once for it."""
+    g = s.kv_cache_groups[first]
+    num_dropped = g.use_eagle * (1 - g.is_eagle_verified)
+    found = find_hit_of_kind(s, request, first, length, num_dropped)
+    if num_dropped > 0:
+        g.is_eagle_verified = 1
+    elif found < length:
+        for group in range(s.engine[0].settings.num_kv_cache_groups):
+            s.kv_cache_groups[group].is_eagle_verified = 0
+    return found
 
 
 @phase
@@ -141,6 +178,7 @@ def find_hits(s: State, request: int) -> None:
     for group in range(settings.num_kv_cache_groups):
         s.kv_cache_groups[group].num_hit_blocks = 0
         s.kv_cache_groups[group].hit_length = NEVER
+        s.kv_cache_groups[group].is_eagle_verified = 0
     if not settings.enable_prefix_caching:
         return
     hit_length = s.requests[request].num_tokens - 1
@@ -153,7 +191,7 @@ def find_hits(s: State, request: int) -> None:
             if g.kind == FULL and g.hit_length != NEVER:  # its hit only needs to be cut
                 length = min(length, g.hit_length)
             else:
-                length = find_hit_of_kind(s, request, first, length)
+                length = shorten(s, request, first, length)
                 longest = max(longest, length)
             first = g.next_to_ask
         if length >= hit_length:

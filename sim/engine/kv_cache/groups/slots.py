@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sim.engine.dtypes import ALIGNED_STATE, NEVER
+from sim.engine.dtypes import ALIGNED_STATE, NEVER, STATE
 from sim.engine.kv_cache.blocks import get_new_block, touch
 from sim.engine.kv_cache.groups.caching import cache_in_groups
 from sim.engine.kv_cache.groups.keys import table_row
@@ -22,17 +22,35 @@ def was_made_in_this_step(s: State, group: int) -> bool:
     return s.step_of_key[key] == s.engine[0].totals.num_steps
 
 
-@phase
-def blocks_to_admit(s: State, group: int, num_tokens: int, hit_length: int, is_gate: bool) -> int:
-    """Return how many free blocks a group takes for a request's first ``num_tokens``, its hit's included.
+@part
+def num_blocks_for(s: State, group: int, num_slots: int, num_tokens: int) -> int:
+    """Return how many blocks a group's row has with ``num_slots``, of which ``num_tokens`` are the model's own.
 
-    ``is_gate``: of all known tokens, of which a window never holds more than so many blocks.
+    A state has a block more for each draft, and none for the drafting model's slots.
+    """
+    settings, g = s.engine[0].settings, s.kv_cache_groups[group]
+    if g.kind == ALIGNED_STATE:
+        return cdiv(num_tokens, g.block_size) + settings.num_speculative_tokens
+    if g.kind == STATE:
+        return cdiv(num_slots, g.block_size) + settings.num_speculative_tokens
+    return cdiv(num_slots, g.block_size)
+
+
+@phase
+def blocks_to_admit(
+    s: State, group: int, num_slots: int, num_tokens: int, hit_length: int, is_gate: bool
+) -> int:
+    """Return how many free blocks a group takes for a request's first ``num_slots``, its hit's included.
+
+    ``num_tokens``: of them the model's own. ``is_gate``: of all known tokens, of which a window never holds more than
+    so many blocks.
     """
     g = s.kv_cache_groups[group]
-    num_required = cdiv(num_tokens, g.block_size)
+    num_required = num_blocks_for(s, group, num_slots, num_tokens)
     num_skipped = num_skipped_tokens(s, group, hit_length) // g.block_size
     if g.kind == ALIGNED_STATE:
-        num_new = min(max(num_required - g.num_hit_blocks, 0), 1)
+        most = 1 + s.engine[0].settings.num_speculative_tokens
+        num_new = min(max(num_required - g.num_hit_blocks, 0), most)
     else:
         if is_gate:
             num_required = min(num_required, g.most_blocks)
@@ -45,15 +63,17 @@ def blocks_to_admit(s: State, group: int, num_tokens: int, hit_length: int, is_g
 
 
 @part
-def fits_beside(s: State, num_tokens: int, hit_length: int, num_kept_free: int, is_gate: bool) -> bool:
-    """Return whether there are blocks for a request's first ``num_tokens`` in all groups, so many left over."""
+def fits_beside(
+    s: State, num_slots: int, num_tokens: int, hit_length: int, num_kept_free: int, is_gate: bool
+) -> bool:
+    """Return whether there are blocks for a request's first ``num_slots`` in all groups, so many left over."""
     settings, queues = s.engine[0].settings, s.engine[0].queues
     num_needed = num_kept_free
     for group in range(settings.num_kv_cache_groups):
         if was_made_in_this_step(s, group):
             s.engine[0].current_step.waits_for_state = 1
             return False
-        num_needed += blocks_to_admit(s, group, num_tokens, hit_length, is_gate)
+        num_needed += blocks_to_admit(s, group, num_slots, num_tokens, hit_length, is_gate)
     return num_needed <= queues.num_free_blocks
 
 
@@ -64,9 +84,12 @@ def groups_fit(s: State, request: int, num_new_tokens: int) -> bool:
     hit_length = current.num_hit_blocks * settings.hash_block_size
     kept_free = settings.watermark_blocks if queues.num_running > 0 else 0
     known = min(s.requests[request].num_tokens, settings.max_model_len)
-    total = min(hit_length + num_new_tokens + settings.num_lookahead_tokens, settings.max_model_len)
-    does_fit = not settings.scheduler_reserve_full_isl or fits_beside(s, known, hit_length, kept_free, True)
-    if does_fit and fits_beside(s, total, hit_length, kept_free, False):
+    total = min(hit_length, settings.max_model_len) + num_new_tokens
+    slots = min(total + settings.num_lookahead_tokens, settings.max_model_len)
+    does_fit = not settings.scheduler_reserve_full_isl or fits_beside(
+        s, known, known, hit_length, kept_free, True
+    )
+    if does_fit and fits_beside(s, slots, total, hit_length, kept_free, False):
         return True
     s.engine[0].totals.num_kv_allocation_failures += 1
     return False
@@ -93,29 +116,43 @@ def take_hit(s: State, request: int, group: int, hit_length: int) -> None:
 
 
 @part
-def extend_states(s: State, request: int, group: int, num_tokens: int) -> None:
-    """Give a request a block for its state at the end of ``num_tokens``, unless it goes on in the one it has."""
+def extend_states(s: State, request: int, group: int, num_tokens: int, is_admission: bool) -> None:
+    """Give a request a block for its state at the end of ``num_tokens``, unless it goes on in the one it has.
+
+    Behind it stand blocks for the states of drafts, which a running request takes along.
+    """
     have, row = s.group_rows[s.requests[request].slot, group], table_row(s, request, group)
-    num_required = cdiv(num_tokens, s.kv_cache_groups[group].block_size)
-    if num_required <= have.num_blocks:
+    num_required, before = num_blocks_for(s, group, num_tokens, num_tokens), have.num_blocks
+    if num_required <= before:
         return
-    if have.num_blocks > 0:
-        have.last_state_block = have.num_blocks - 1
-    for i in range(have.num_blocks, num_required - 1):
+    num_drafts = s.engine[0].settings.num_speculative_tokens
+    num_kept = 0 if is_admission else num_drafts
+    if before > 0:
+        have.last_state_block = before - 1 - num_kept
+    newest = num_required - 1 - num_drafts
+    for i in range(before, newest):
         s.block_table[row, i] = 0
-    s.block_table[row, num_required - 1] = get_new_block(s)
+    num_blocks = max(before, newest)
+    for i in range(before - num_kept, min(before, newest)):
+        s.block_table[row, num_blocks] = s.block_table[row, i]
+        s.block_table[row, i] = 0
+        num_blocks += 1
+    for i in range(num_blocks, num_required):
+        s.block_table[row, i] = get_new_block(s)
     have.num_blocks = num_required
 
 
 @phase
-def extend_group(s: State, request: int, group: int, num_tokens: int, num_computed: int) -> None:
-    """Give a request a group's blocks for ``num_tokens``; ``num_computed`` of them are no drafts' room."""
+def extend_group(
+    s: State, request: int, group: int, num_slots: int, num_tokens: int, is_admission: bool
+) -> None:
+    """Give a request a group's blocks for ``num_slots``; ``num_tokens`` of them are no drafts' room."""
     g, have = s.kv_cache_groups[group], s.group_rows[s.requests[request].slot, group]
     if g.kind == ALIGNED_STATE:
-        extend_states(s, request, group, num_computed)
+        extend_states(s, request, group, num_tokens, is_admission)
         return
     row = table_row(s, request, group)
-    for i in range(have.num_blocks, cdiv(num_tokens, g.block_size)):
+    for i in range(have.num_blocks, num_blocks_for(s, group, num_slots, num_tokens)):
         s.block_table[row, i] = get_new_block(s)
         have.num_blocks = i + 1
 
@@ -138,20 +175,22 @@ def admit_to_groups(s: State, request: int, num_new_tokens: int) -> None:
     s.group_rows[r.slot, 0].next_visit = 0
     r.num_computed_tokens = hit_length
     total = min(hit_length, settings.max_model_len) + num_new_tokens
+    slots = min(total + settings.num_lookahead_tokens, settings.max_model_len)
     for group in range(settings.num_kv_cache_groups):
-        extend_group(
-            s, request, group, min(total + settings.num_lookahead_tokens, settings.max_model_len), total
-        )
+        extend_group(s, request, group, slots, total, True)
     cache_in_groups(s, request, min(total, r.num_tokens))
 
 
 @part
-def blocks_to_go_on(s: State, request: int, group: int, num_tokens: int, num_computed: int) -> int:
-    """Return how many new blocks a group takes for a running request's tokens."""
+def blocks_to_go_on(s: State, request: int, group: int, num_slots: int, num_tokens: int) -> int:
+    """Return how many new blocks a group takes for a running request's tokens; none for those of rejected drafts.
+
+    A running request takes the blocks of its drafts' states along, so a state is one block more. vLLM lets one that
+    needs fewer than it has make up for another group's, and ends in an error where that was taken for room.
+    """
     g, have = s.kv_cache_groups[group], s.group_rows[s.requests[request].slot, group]
-    if g.kind == ALIGNED_STATE:
-        return min(max(cdiv(num_computed, g.block_size) - have.num_blocks, 0), 1)
-    return max(cdiv(num_tokens, g.block_size) - have.num_blocks, 0)
+    num_new = max(num_blocks_for(s, group, num_slots, num_tokens) - have.num_blocks, 0)
+    return min(num_new, 1) if g.kind == ALIGNED_STATE else num_new
 
 
 @phase
@@ -172,7 +211,7 @@ def go_on_in_groups(s: State, request: int, total: int, num_processed: int, num_
     if num_needed > queues.num_free_blocks:
         return False
     for group in range(settings.num_kv_cache_groups):
-        extend_group(s, request, group, slots, total)
+        extend_group(s, request, group, slots, total, False)
     cache_in_groups(s, request, min(total, num_known))
     return True
 

@@ -22,6 +22,18 @@ def earlier_stop(stop: int, start: int, end: int) -> int:
     return stop if start < stop < end else end
 
 
+@part
+def last_state_to_keep(num_tokens: int, size: int, use_eagle: int) -> int:
+    """Return the end of the last block whose state a request of ``num_tokens`` could be hit at.
+
+    A token is left to compute; of drafts' groups a hit drops the last block, which leaves more
+    (vllm 0.32.0 v1/kv_cache_interface.py:get_mamba_prefill_checkpoint_position).
+    """
+    if use_eagle:
+        return max(num_tokens // size * size - size, 0)
+    return (num_tokens - 1) // size * size
+
+
 @phase
 def aligned_chunk(s: State, request: int, start: int, num_new_tokens: int, junction: int) -> int:
     """Return how many of a request's next tokens behind ``start`` to compute, so that its state can be kept; may be 0.
@@ -40,7 +52,8 @@ def aligned_chunk(s: State, request: int, start: int, num_new_tokens: int, junct
     stops_at = end
     if start % size != 0:
         stops_at = min(stops_at, earlier_stop((start // size + 1) * size, start, end))
-    stops_at = min(stops_at, earlier_stop((r.num_tokens - 1) // size * size, start, end))
+    last = last_state_to_keep(r.num_tokens, size, s.engine[0].settings.use_eagle)
+    stops_at = min(stops_at, earlier_stop(last, start, end))
     if start < junction < end:
         stops_at = min(stops_at, earlier_stop(start + (junction - start) // size * size, start, end))
     return max(stops_at - start, 0)

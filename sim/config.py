@@ -406,11 +406,10 @@ def _check_tiers(config: EngineConfig) -> None:
         )
 
 
-WITHOUT_NATIVE_OFFLOADING: tuple[tuple[str, str | int | bool | tuple[()]], ...] = (
+WITHOUT_NATIVE_OFFLOADING: tuple[tuple[str, str | int | bool], ...] = (
     ("enable_prefix_caching", True),
     ("pipeline_parallel_size", 1),
     ("num_speculative_tokens", 0),
-    ("kv_cache_groups", ()),
     ("batching", "vllm"),
     ("compatibility", "vllm"),
 )
@@ -426,7 +425,15 @@ def in_the_way_of_offloading(settings: Callable[[str], object]) -> tuple[str, ob
         value = settings(name)
         if value != needed:
             return name, value, needed
+    if any(isinstance(group, KVCacheGroup) and group.kind == "state" for group in _groups(settings)):
+        return "kv_cache_groups", "of kind state", "kinds full, sliding and chunked"
     return None
+
+
+def _groups(settings: Callable[[str], object]) -> tuple[object, ...]:
+    """Return the KV cache groups among settings."""
+    groups = settings("kv_cache_groups")
+    return groups if isinstance(groups, tuple) else ()
 
 
 def _check_offloading(config: EngineConfig) -> None:
@@ -442,6 +449,10 @@ def _check_offloading(config: EngineConfig) -> None:
             f"kv_store_threshold: got {config.kv_store_threshold} with kv_offloading shared, expected 0: offers are "
             "not counted across instances"
         )
+    if config.kv_offloading == "shared" and config.kv_cache_groups:
+        raise InvalidConfig(
+            f"kv_offloading: shared cannot be combined with kv_cache_groups, got {len(config.kv_cache_groups)} groups"
+        )
     if not has_native_offloading(config.vllm_version):
         raise InvalidConfig(
             f"kv_offloading: got {config.kv_offloading} with vllm_version {config.vllm_version}, expected blis: "
@@ -449,11 +460,7 @@ def _check_offloading(config: EngineConfig) -> None:
         )
     found = in_the_way_of_offloading(lambda name: getattr(config, name))
     if found is not None:
-        name, value, needed = found
-        shown, expected = (
-            f"{len(each)} groups" if isinstance(each, tuple) else str(each).lower()
-            for each in (value, needed)
-        )
+        name, shown, expected = (str(each).lower() for each in found)
         raise InvalidConfig(
             f"kv_offloading: {config.kv_offloading} cannot be combined with {name} {shown}, expected {expected}"
         )

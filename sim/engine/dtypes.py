@@ -228,15 +228,20 @@ DEPARTED = np.dtype(
     [
         ("request", np.int64),
         ("private_start", np.int64),  # its rows of ``State.seen_keys``
-        ("num_blocks", np.int64),
+        ("num_tokens", np.int64),
+        ("num_prompt_tokens", np.int64),
         ("slot", np.int64),  # the row of block_table that it keeps for its last offer, NEVER
         ("gives_row", np.int64),  # that row is nobody's after the offer
-        ("first_block", np.int64),  # of that offer
-        ("end_block", np.int64),
+        ("num_offered_tokens", np.int64),  # these two: as of a request (TRANSFER)
+        ("num_found_tokens", np.int64),
+        ("num_tokens_to_offer", np.int64),  # where that offer ends
     ],
     align=True,
 )
 """A request that is gone since the last step, as native offloading remembers it."""
+
+OFFERED = np.dtype([("key", np.int64), ("place", np.int64), ("block", np.int64)], align=True)
+"""A block that is offered to host memory: its key, its row of ``State.seen_keys`` and where it is on the GPU."""
 
 COUNTED = np.dtype([("next", np.uint32), ("previous", np.uint32), ("num_offers", np.int64)], align=True)
 """Of each content: how often it was offered for storing, in a ring by when it last was; row 0 is its head, row k + 1
@@ -385,6 +390,11 @@ SETTINGS = np.dtype(
         ("log_completions", np.int64),
         ("pauses_at_completions", np.int64),  # `run` returns as soon as the log of completions holds any
         ("has_loads", np.int64),  # of any kind: a request may hold blocks and not run
+        ("has_windows", np.int64),  # some group lets go of blocks while its request runs
+        (
+            "store_alignment",
+            np.int64,
+        ),  # where hits of host memory end; groups of windows keep what these can need
         ("has_kv_offloading", np.int64),  # these two: sim/engine/kv_offload
         ("has_shared_store", np.int64),
         ("kv_store_threshold", np.int64),
@@ -526,9 +536,12 @@ TRANSFER = np.dtype(
             np.int32,
         ),  # found in the engine's own prefix cache when its blocks were handed out
         ("num_external_computed_tokens", np.int32),  # beyond those, from the other engine
-        ("num_blocks", np.int32),  # that these take
-        ("next_stored_block", np.int32),  # from here on: offloading. Its blocks before it were offered
-        ("num_known_blocks", np.int32),  # those that the steps it was in had
+        ("num_blocks", np.int32),  # that these take, P/D alone
+        ("num_offered_tokens", np.int32),  # from here on: offloading. The full blocks of so many were offered
+        (
+            "num_found_tokens",
+            np.int32,
+        ),  # so many were there when it last loaded: their blocks are not offered
         ("num_stores", np.int32),  # under way or ordered
         ("num_loaded_tokens", np.int32),  # when it was first scheduled
         (

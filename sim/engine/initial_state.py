@@ -238,7 +238,9 @@ def first_state(
         holding=np.zeros(seats if config.has_native_offloading else 0, np.int64),
         kv_events=st.records(0, dt.KV_EVENT),
         deferred_frees=deferred_frees(num_batches * seats, exists=bool(settings.defers_block_frees[0])),
-        **_host_memory(config, num_blocks=num_blocks, width=width, num_rows=num_rows),
+        **_host_memory(
+            config, num_blocks=num_blocks, width=width, num_rows=num_rows, num_table_rows=seats * num_groups
+        ),
         **new_store(config, num_contents=num_hashes),
     )
 
@@ -257,7 +259,9 @@ MOST_MOVED = 4
 """Blocks on their way to a shared store, for each of the GPU's: one, and those whose end nobody knows yet."""
 
 
-def _host_memory(config: EngineConfig, *, num_blocks: int, width: int, num_rows: int) -> dict[str, Any]:
+def _host_memory(
+    config: EngineConfig, *, num_blocks: int, width: int, num_rows: int, num_table_rows: int
+) -> dict[str, Any]:
     """Return the arrays of native offloading, without rows where there is none."""
     is_on = config.has_native_offloading
     num_chunks = config.num_cpu_blocks + 1 if is_on else 0
@@ -278,7 +282,13 @@ def _host_memory(config: EngineConfig, *, num_blocks: int, width: int, num_rows:
         "departed": st.records(config.max_num_seqs if is_on else 0, dt.DEPARTED),
         "counted": st.records(num_rows + 1 if counts else 0, dt.COUNTED),
         "seen_keys": np.zeros(num_rows if is_on else 0, np.int64),
-        "offered": np.zeros(width if is_on else 0, np.int64),
+        "offered": st.records(config.num_kv_cache_groups * width if is_on else 0, dt.OFFERED),
+        "store_order": store_order_of(config) if is_on else np.zeros(0, np.int64),
+        "num_known_blocks": np.zeros(num_table_rows if is_on else 0, np.int64),
+        "num_blocks_before": np.zeros(num_table_rows if is_on else 0, np.int64),
+        "known_blocks": np.zeros(
+            (num_table_rows if is_on and config.kv_cache_groups else 0, width), np.uint32
+        ),
     }
 
 
@@ -317,6 +327,7 @@ def _settings(config: EngineConfig, latency: LatencyModel, *, record: Record) ->
     if config.has_native_offloading:
         settings["has_kv_offloading"] = settings["has_loads"] = 1
         settings["defers_block_frees"] = config.max_concurrent_batches > 1
+        settings["store_alignment"] = store_alignment_of(config)
         settings["kv_store_threshold"] = config.kv_store_threshold
         settings["has_shared_store"] = config.has_shared_store
     elif config.has_blis_tier:
@@ -333,6 +344,7 @@ def _set_groups(settings: st.Records, config: EngineConfig) -> None:
     settings["hash_block_size"] = config.hash_block_size
     settings["num_kv_cache_groups"] = config.num_kv_cache_groups
     settings["has_kv_cache_groups"] = len(groups) > 0
+    settings["has_windows"] = any(group.kind != "full" for group in groups)
     settings["aligns_states"] = any(group.mode == "align" for group in groups)
     groups = without_eagle_marks(groups)
     first = [groups.index(group) for group in dict.fromkeys(groups)]
@@ -340,6 +352,34 @@ def _set_groups(settings: st.Records, config: EngineConfig) -> None:
     settings["first_group_to_ask"] = first[0] if first else 0
     is_simple = len(first) == 2 and groups[first[0]].kind == "full"
     settings["asks_groups_once"] = len(groups) == 1 or is_simple
+
+
+def store_alignment_of(config: EngineConfig) -> int:
+    """Return at whose multiples hits of host memory can end: the full groups' blocks, or the largest without one.
+
+    1 where full groups have unlike sizes: then every block of a window is stored (vllm 0.32.0
+    distributed/kv_transfer/kv_connector/v1/offloading/scheduler.py:SchedulerOffloadConfig.from_spec).
+    """
+    sizes = group_sizes(config)
+    full = {size for group, size in zip(config.kv_cache_groups, sizes, strict=False) if group.kind == "full"}
+    if not full:
+        return max(sizes)
+    return full.pop() if len(full) == 1 else 1
+
+
+def store_order_of(config: EngineConfig) -> NDArray[np.int64]:
+    """Return the groups in the order in which host memory is asked: full ones, then windows, most blocks first."""
+    order = np.arange(config.num_kv_cache_groups)
+    if not config.kv_cache_groups:
+        return order
+    sizes = group_sizes(config)
+    blocks = [
+        -(-(group.window or group.chunk) // size)
+        for group, size in zip(config.kv_cache_groups, sizes, strict=True)
+    ]
+    windows = [number for number in order if config.kv_cache_groups[number].kind != "full"]
+    full = [number for number in order if config.kv_cache_groups[number].kind == "full"]
+    return np.array([*full, *sorted(windows, key=lambda number: -blocks[number])], np.int64)
 
 
 def group_records(config: EngineConfig) -> st.Records:
@@ -524,6 +564,13 @@ def longer(array: st.Records, length: int) -> st.Records:
     return longer
 
 
+def longer_table(table: NDArray[np.uint32], length: int) -> NDArray[np.uint32]:
+    """Return a copy of a table with rows of zeros below it."""
+    longer = np.zeros((length, table.shape[1]), np.uint32)
+    longer[: len(table)] = table
+    return longer
+
+
 def longer_hashes(state: st.State, length: int) -> dict[str, Any]:
     """Return the hash table, and what else is kept of its rows, with room for ``length`` contents."""
     length *= int(state.engine[0].settings.num_kv_cache_groups)
@@ -547,9 +594,7 @@ def row_of_content(state: st.State, content: int) -> int:
 def more_slots(state: st.State, length: int) -> dict[str, Any]:
     """Return the arrays of requests that hold blocks, with room for ``length`` requests."""
     queues, kv = state.engine[0].queues, state.engine[0].kv_transfers
-    before = len(state.block_table)
-    table = np.zeros((length, state.block_table.shape[1]), np.uint32)
-    table[:before] = state.block_table
+    before, groups = len(state.free_slots), int(state.engine[0].settings.num_kv_cache_groups)
     free_slots = longer(state.free_slots, length)
     num_free = int(queues.num_free_slots)
     free_slots[num_free : num_free + length - before] = np.arange(before, length)
@@ -557,8 +602,14 @@ def more_slots(state: st.State, length: int) -> dict[str, Any]:
     events = st.records(length, dt.KV_EVENT)
     for number in range(int(kv.num_applied), int(kv.num_delivered)):
         events[number % length] = state.kv_events[number % len(state.kv_events)]
+    rows = st.records(length * state.group_rows.shape[1], dt.GROUP_ROW).reshape(length, -1)
+    rows[:before] = state.group_rows
     return {
-        "block_table": table,
+        "block_table": longer_table(state.block_table, length * groups),
+        "group_rows": rows,
+        "num_known_blocks": longer(state.num_known_blocks, length * groups),
+        "num_blocks_before": longer(state.num_blocks_before, length * groups),
+        "known_blocks": longer_table(state.known_blocks, length * len(state.kv_cache_groups)),
         "free_slots": free_slots,
         "holding": longer(state.holding, length),
         "kv_events": events,
@@ -612,7 +663,7 @@ def with_more_room(state: st.State) -> st.State:
         if len(array) and 2 * used + most > len(array):
             changes[name] = longer(array, 2 * len(array) + most)
     if settings["has_loads"] and most_loads > queues["num_free_slots"]:
-        changes |= more_slots(state, 2 * len(state.block_table) + most_loads)
+        changes |= more_slots(state, 2 * len(state.free_slots) + most_loads)
     num_holding = int(st.columns(state.engine)[0]["kv_transfers"]["num_holding"])
     if settings["has_kv_offloading"]:
         num_departed = int(st.columns(state.engine)[0]["kv_offload"]["num_departed"])

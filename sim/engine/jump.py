@@ -167,8 +167,9 @@ def hand_out_blocks(s: State, num_steps: int) -> int:
 def hand_out(s: State, num_steps: int) -> int:
     """Give each request its new blocks step by step; return how many steps found enough, at most ``num_steps``."""
     if s.engine[0].settings.has_kv_cache_groups:
-        return hand_out_blocks_of_groups(s, num_steps)
-    num_steps = hand_out_blocks(s, num_steps)
+        num_steps = hand_out_blocks_of_groups(s, num_steps)
+    else:
+        num_steps = hand_out_blocks(s, num_steps)
     if s.engine[0].settings.has_kv_offloading:
         know_blocks_of_running(s)
     return num_steps

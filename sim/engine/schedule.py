@@ -19,6 +19,7 @@ from sim.engine.kv_cache.allocate_slots import reserve
 from sim.engine.kv_cache.groups.states import aligned_chunk
 from sim.engine.kv_cache.kv_cache_manager import admit, allocate_slots, fits, get_computed_blocks
 from sim.engine.kv_cache.session_kv import leave_pin, unpin_expired, unpin_for_head, unpin_until_it_fits
+from sim.engine.kv_offload.contents import forget_known_blocks
 from sim.engine.kv_offload.loading import (
     HAS_NO_ROOM,
     HAS_NONE,
@@ -217,6 +218,8 @@ def start_running(s: State, batch: int, request: int, num_tokens: int) -> None:
     """Put an admitted request into ``running`` and into the batch."""
     queues = s.engine[0].queues
     record_admission(s, request)
+    if s.engine[0].settings.has_kv_offloading:
+        forget_known_blocks(s, request)
     s.requests[request].status = RUNNING
     s.running[queues.num_running] = request
     queues.num_running += 1

@@ -105,7 +105,13 @@ class State(NamedTuple):
     seen_keys: NDArray[
         np.int64
     ]  # per row of hashes, of a request's own block by block: key + 1 of what it used, -(key + 1) of what it offers
-    offered: NDArray[np.int64]  # scratch: the keys of an offer
+    offered: Records  # OFFERED, scratch: an offer
+    store_order: NDArray[np.int64]  # groups in the order in which host memory is asked for them
+    num_known_blocks: NDArray[np.int64]  # per row of block_table: how many blocks the connector knows
+    num_blocks_before: NDArray[np.int64]  # likewise: before the step in hand
+    known_blocks: NDArray[
+        np.uint32
+    ]  # of groups: those of block_table that the connector knows, 0: none any more
     store_blocks: (
         Records  # STORE_BLOCK[num_cpu_blocks + 1]; these three: of all that share a store, else empty
     )

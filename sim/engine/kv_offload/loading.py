@@ -10,11 +10,14 @@ from __future__ import annotations
 
 from sim.engine.dtypes import LOAD, NEVER, WAITING_FOR_REMOTE_KVS
 from sim.engine.kv_cache.allocate_slots import append_new_block
-from sim.engine.kv_cache.blocks import free_blocks, touch
-from sim.engine.kv_cache.prefix_cache import cdiv, give_private_keys, hash_of_block
+from sim.engine.kv_cache.blocks import touch
+from sim.engine.kv_cache.groups.load import adopt_in_groups, groups_have_room
+from sim.engine.kv_cache.kv_cache_manager import free
+from sim.engine.kv_cache.prefix_cache import cdiv, give_private_keys
+from sim.engine.kv_offload.contents import block_size_of, forget_known_blocks, key_of, place_of
 from sim.engine.kv_offload.links import drop_job, new_job, put_on_link, take_ended
+from sim.engine.kv_offload.lookup import WAITS, first_to_load, num_tokens_on_cpu
 from sim.engine.kv_offload.shared_store import pin_for_load
-from sim.engine.kv_offload.tier import WAITS, num_blocks_on_cpu
 from sim.engine.kv_transfer.remote_kvs import blocks_reserved, hold, promote
 from sim.engine.state import State
 from sim.engine.waiting import remove_request, skip_head
@@ -25,13 +28,14 @@ HAS_NONE, IS_ASIDE, HAS_NO_ROOM = 0, 1, 2
 
 
 @part
-def has_room_for(s: State, request: int, num_evictable: int, num_blocks: int) -> bool:
-    """Return whether a waiting request may have its first ``num_blocks`` blocks, to be loaded; count where not."""
+def has_room_for(s: State, request: int, num_evictable: int, num_tokens: int) -> bool:
+    """Return whether a waiting request may have the blocks of ``num_tokens``, to be loaded; count where not."""
     settings, queues, current = s.engine[0].settings, s.engine[0].queues, s.engine[0].current_step
-    charged = num_evictable - current.num_hit_blocks
-    if queues.num_running > 0:
-        charged += settings.watermark_blocks
-    needed = num_blocks + charged + blocks_reserved(s)
+    kept_free = settings.watermark_blocks if queues.num_running > 0 else 0
+    if settings.has_kv_cache_groups:
+        return groups_have_room(s, request, num_tokens, kept_free, blocks_reserved(s))
+    charged = num_evictable - current.num_hit_blocks + kept_free
+    needed = num_tokens // settings.block_size + charged + blocks_reserved(s)
     if settings.scheduler_reserve_full_isl:
         full = cdiv(min(s.requests[request].num_tokens, settings.max_model_len), settings.block_size)
         needed = max(needed, full + charged)
@@ -42,58 +46,78 @@ def has_room_for(s: State, request: int, num_evictable: int, num_blocks: int) ->
 
 
 @phase
-def order_load(s: State, request: int, first: int, num: int) -> None:
-    """Order the transfer of ``num`` of a request's blocks from ``first`` on."""
-    kv, head, last = s.engine[0].kv_offload, 0, 0
-    if s.engine[0].settings.has_shared_store:
-        pin_for_load(s, request, first, num)
+def adopt(s: State, request: int, num_tokens: int) -> None:
+    """Give a request its hits on the GPU and blocks for what is loaded, ``num_tokens`` together."""
+    settings, queues, num_hits = (
+        s.engine[0].settings,
+        s.engine[0].queues,
+        s.engine[0].current_step.num_hit_blocks,
+    )
+    r = s.requests[request]
+    queues.num_free_slots -= 1
+    r.slot = s.free_slots[queues.num_free_slots]
+    if settings.has_kv_cache_groups:
+        adopt_in_groups(s, request, num_tokens)
+        return
+    for i in range(num_hits):
+        touch(s, s.hit_blocks[i])
+        s.block_table[r.slot, i] = s.hit_blocks[i]
+    r.num_blocks = r.num_cached_blocks = num_hits
+    while r.num_blocks < num_tokens // settings.block_size:
+        append_new_block(s, request)
+
+
+@phase
+def order_load(s: State, request: int) -> None:
+    """Order the transfer of what a request loads."""
+    settings, kv, t = s.engine[0].settings, s.engine[0].kv_offload, s.transfers[request]
+    num, head, last = 0, 0, 0
+    if settings.has_shared_store:
+        num = t.num_external_computed_tokens // settings.block_size
+        pin_for_load(s, request, t.num_local_tokens // settings.block_size, num)
         put_on_link(s, LOAD, new_job(s, LOAD, request, num, 0))
         return
-    for i in range(first, first + num):
-        chunk = s.cpu_slot_of_key[hash_of_block(s, request, i)]
-        c = s.chunks[chunk]
-        c.ref_cnt += 1
-        c.next_of_job = 0
-        kv.num_evictable -= 1
-        if head == 0:
-            head = chunk
-        else:
-            s.chunks[last].next_of_job = chunk
-        last = chunk
+    num_tokens = t.num_local_tokens + t.num_external_computed_tokens
+    for group in range(settings.num_kv_cache_groups):
+        size = block_size_of(s, group)
+        for i in range(first_to_load(s, group, t.num_local_tokens, num_tokens), cdiv(num_tokens, size)):
+            chunk = s.cpu_slot_of_key[key_of(s, request, group, i)]
+            c = s.chunks[chunk]
+            kv.num_evictable -= c.ref_cnt == 0
+            c.ref_cnt += 1
+            c.next_of_job = 0
+            num += 1
+            if head == 0:
+                head = chunk
+            else:
+                s.chunks[last].next_of_job = chunk
+            last = chunk
     put_on_link(s, LOAD, new_job(s, LOAD, request, num, head))
 
 
 @phase
 def ask_host_memory(s: State, request: int, num_evictable: int) -> int:
     """Look for more blocks of the head of the queue, its hits looked up: it loads them, or is passed over, or runs."""
-    settings, queues, current = s.engine[0].settings, s.engine[0].queues, s.engine[0].current_step
-    r, t, num_hits = s.requests[request], s.transfers[request], current.num_hit_blocks
-    t.num_known_blocks = 0
+    settings, r, t = s.engine[0].settings, s.requests[request], s.transfers[request]
+    num_local = s.engine[0].current_step.num_hit_blocks * settings.hash_block_size
     t.num_external_computed_tokens = 0
-    num = WAITS if t.num_stores > 0 else num_blocks_on_cpu(s, request, num_hits)
+    num = WAITS if t.num_stores > 0 else num_tokens_on_cpu(s, request, num_local)
     if num == WAITS:
         skip_head(s, request)
         return IS_ASIDE
     if num == 0:
         return HAS_NONE
-    if not has_room_for(s, request, num_evictable, num_hits + num):
+    if not has_room_for(s, request, num_evictable, num_local + num):
         return HAS_NO_ROOM
     remove_request(s, request)
-    queues.num_free_slots -= 1
-    r.slot = s.free_slots[queues.num_free_slots]
-    for i in range(num_hits):
-        touch(s, s.hit_blocks[i])
-        s.block_table[r.slot, i] = s.hit_blocks[i]
-    r.num_blocks = r.num_cached_blocks = num_hits
-    while r.num_blocks < num_hits + num:
-        append_new_block(s, request)
-    r.num_computed_tokens = (num_hits + num) * settings.block_size
-    t.num_local_tokens = num_hits * settings.block_size
-    t.num_external_computed_tokens = num * settings.block_size
-    t.num_blocks, t.next_stored_block, t.is_received = num, num_hits + num, 0
+    adopt(s, request, num_local + num)
+    forget_known_blocks(s, request)
+    r.num_computed_tokens = num_local + num
+    t.num_local_tokens, t.num_external_computed_tokens = num_local, num
+    t.num_offered_tokens, t.num_found_tokens, t.is_received = 0, num_local + num, 0
     r.status = WAITING_FOR_REMOTE_KVS
     hold(s, request)
-    order_load(s, request, num_hits, num)
+    order_load(s, request)
     return IS_ASIDE
 
 
@@ -103,9 +127,11 @@ def note_loaded(s: State, request: int) -> None:
     r, t = s.requests[request], s.transfers[request]
     if r.private_start == NEVER:
         give_private_keys(s, request)
-    first = t.num_local_tokens // s.engine[0].settings.block_size
-    for i in range(first, first + t.num_blocks):
-        s.seen_keys[r.private_start + i] = hash_of_block(s, request, i) + 1
+    num_tokens = t.num_local_tokens + t.num_external_computed_tokens
+    for group in range(s.engine[0].settings.num_kv_cache_groups):
+        size = block_size_of(s, group)
+        for i in range(first_to_load(s, group, t.num_local_tokens, num_tokens), cdiv(num_tokens, size)):
+            s.seen_keys[place_of(s, r.private_start, group, i)] = key_of(s, request, group, i) + 1
 
 
 @phase
@@ -128,7 +154,7 @@ def report_loads(s: State, batch: int, now_us: int) -> int:
         chunk = j.first_chunk
         while chunk != 0:
             s.chunks[chunk].ref_cnt -= 1
-            kv.num_evictable += 1
+            kv.num_evictable += s.chunks[chunk].ref_cnt == 0
             chunk = s.chunks[chunk].next_of_job
         s.engine[0].totals.kv_load_wait_us += now_us - j.ordered_us
         s.transfers[j.request].load_wait_us += now_us - j.ordered_us
@@ -137,5 +163,5 @@ def report_loads(s: State, batch: int, now_us: int) -> int:
             s.engine[0].kv_transfers.num_ready += 1
         else:
             s.engine[0].kv_transfers.num_delayed -= 1
-            free_blocks(s, j.request)
+            free(s, j.request)
         drop_job(s, job)

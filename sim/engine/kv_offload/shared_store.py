@@ -116,11 +116,11 @@ def free_piece(s: State, piece: int) -> None:
 
 
 @phase
-def put_wanted(s: State, slot: int, first_block: int, num: int) -> int:
+def put_wanted(s: State, num: int) -> int:
     """Take room for the contents of an offer that the store lacks; return the first of their pieces, linked."""
     kv, offer, first = s.engine[0].kv_offload, s.kv_store[0].num_offers, 0
     for i in range(num - 1, -1, -1):
-        key = s.offered[i]
+        key = s.offered[i].key
         if slot_of(s, key) != 0:
             use(s.store_blocks, slot_of(s, key))
             continue
@@ -134,19 +134,19 @@ def put_wanted(s: State, slot: int, first_block: int, num: int) -> int:
         piece = take_piece(s)
         kv.num_pieces += 1
         c = s.chunks[piece]
-        c.key, c.block, c.next_of_job, c.is_fenced = place, s.block_table[slot, first_block + i], first, 0
+        c.key, c.block, c.next_of_job, c.is_fenced = place, s.offered[i].block, first, 0
         first = piece
     return first
 
 
 @phase
-def offer_to_store(s: State, slot: int, first_block: int, num: int) -> int:
-    """Offer the contents ``offered`` of the blocks of a row; return the pieces to move, linked, 0: none, or NO_ROOM."""
+def offer_to_store(s: State, num: int) -> int:
+    """Offer the first ``num`` of ``offered``; return the pieces to move, linked, 0: none, or NO_ROOM."""
     store, kv = s.kv_store[0], s.engine[0].kv_offload
     store.num_offers += 1
     num_wanted = 0
     for i in range(num):
-        place = slot_of(s, s.offered[i])
+        place = slot_of(s, s.offered[i].key)
         if place != 0:
             s.store_blocks[place].offer = store.num_offers
         else:
@@ -157,7 +157,7 @@ def offer_to_store(s: State, slot: int, first_block: int, num: int) -> int:
         s, num_wanted - num_free, store.num_offers
     ):
         return NO_ROOM
-    return put_wanted(s, slot, first_block, num)
+    return put_wanted(s, num)
 
 
 @phase

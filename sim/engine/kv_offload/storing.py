@@ -9,7 +9,18 @@ distributed/kv_transfer/kv_connector/v1/offloading/scheduler.py:build_connector_
 from __future__ import annotations
 
 from sim.engine.dtypes import LOAD, NEVER, STORE, WAITING_FOR_REMOTE_KVS
-from sim.engine.kv_cache.prefix_cache import hash_of_block
+from sim.engine.kv_offload.contents import (
+    block_size_of,
+    can_be_asked_for,
+    end_of_offer,
+    first_of_cut,
+    first_to_offer,
+    is_windowed,
+    key_of,
+    known_block,
+    num_blocks_of,
+    place_of,
+)
 from sim.engine.kv_offload.links import (
     drop_job,
     flush,
@@ -35,6 +46,8 @@ from sim.jit.compile import part, phase
 def fence(s: State, chunk: int) -> None:
     """Make the next user of the block that a chunk is stored from wait for the store."""
     c = s.chunks[chunk]
+    if c.is_fenced:
+        return
     f = s.fences[c.block]
     c.next_of_block, c.is_fenced = f.first_chunk, 1
     f.first_chunk = chunk
@@ -72,14 +85,43 @@ def fence_stores(s: State, request: int) -> None:
         job = j.next
 
 
+@part
+def first_left(s: State, gone: int, group: int, end: int) -> int:
+    """Return from which block of a group on a request that is gone is looked at for its last offer."""
+    d = s.departed[gone]
+    first = first_to_offer(s, group, d.num_offered_tokens, d.num_found_tokens)
+    return first_of_cut(s, group, first, end, d.num_prompt_tokens // block_size_of(s, group))
+
+
+@phase
+def name_left(s: State, gone: int, request: int) -> bool:
+    """Note the contents of the blocks that a request leaves to be offered; return whether there are any.
+
+    Its row may be another's when the next step offers them.
+    """
+    d, r, num_groups, is_any = (
+        s.departed[gone],
+        s.requests[request],
+        s.engine[0].settings.num_kv_cache_groups,
+        False,
+    )
+    for group in range(num_groups):
+        end = end_of_offer(s, r.slot * num_groups + group, group, d.num_tokens_to_offer)
+        for i in range(first_left(s, gone, group, end), end):
+            is_any = True
+            place = place_of(s, r.private_start, group, i)
+            if s.seen_keys[place] == 0:
+                s.seen_keys[place] = -1 - key_of(s, request, group, i)
+    return is_any
+
+
 @phase
 def depart(s: State, request: int, num_computed_tokens: int) -> None:
     """Remember what a request leaves to the next step, before its blocks are freed.
 
     ``num_computed_tokens``: those of it whose KV is whole.
     """
-    settings, kv = s.engine[0].settings, s.engine[0].kv_offload
-    r, t = s.requests[request], s.transfers[request]
+    kv, r, t = s.engine[0].kv_offload, s.requests[request], s.transfers[request]
     if r.status == WAITING_FOR_REMOTE_KVS:
         note_loaded(s, request)
     if r.private_start == NEVER:
@@ -87,16 +129,15 @@ def depart(s: State, request: int, num_computed_tokens: int) -> None:
     if t.num_stores > 0:
         fence_stores(s, request)
         t.num_stores = 0
-    end = min(min(num_computed_tokens, r.num_prompt_tokens) // settings.block_size, t.num_known_blocks)
-    for i in range(t.next_stored_block, end):
-        own = r.private_start + i
-        if s.seen_keys[own] == 0:
-            s.seen_keys[own] = -1 - hash_of_block(s, request, i)
     d = s.departed[kv.num_departed]
     kv.num_departed += 1
-    d.request, d.private_start, d.num_blocks = request, r.private_start, r.num_tokens // settings.block_size
-    d.slot, d.gives_row = r.slot if end > t.next_stored_block else NEVER, 0
-    d.first_block, d.end_block = t.next_stored_block, end
+    d.request, d.private_start = request, r.private_start
+    d.num_tokens, d.num_prompt_tokens = r.num_tokens, r.num_prompt_tokens
+    d.num_offered_tokens, d.num_found_tokens = t.num_offered_tokens, t.num_found_tokens
+    d.num_tokens_to_offer = min(num_computed_tokens, r.num_prompt_tokens)
+    d.slot, d.gives_row = NEVER, 0
+    if r.slot != NEVER and name_left(s, kv.num_departed - 1, request):
+        d.slot = r.slot
 
 
 @part
@@ -124,16 +165,70 @@ def begin_orders(s: State) -> None:
 
 
 @part
-def note_given(s: State, request: int, first: int, step: int) -> None:
-    """Note that a step gives a request its blocks from ``first`` on; wait for the stores of those that had them."""
-    r = s.requests[request]
-    for i in range(first, r.num_blocks):
-        f = s.fences[s.block_table[r.slot, i]]
-        f.step = step
-        chunk = f.first_chunk
-        while chunk != 0:
-            flush(s, s.chunks[chunk].job, step)
-            chunk = s.chunks[chunk].next_of_block
+def know_blocks(s: State, request: int) -> None:
+    """Let the connector know what blocks a request has."""
+    num_groups = s.engine[0].settings.num_kv_cache_groups
+    for group in range(num_groups):
+        row = s.requests[request].slot * num_groups + group
+        s.num_known_blocks[row] = s.num_blocks_before[row] = num_blocks_of(s, request, group)
+
+
+@part
+def note_given_block(s: State, block: int, step: int) -> None:
+    """Note that a step gives a block to somebody; wait for the stores of those that had it."""
+    f = s.fences[block]
+    f.step = step
+    chunk = f.first_chunk
+    while chunk != 0:
+        flush(s, s.chunks[chunk].job, step)
+        chunk = s.chunks[chunk].next_of_block
+
+
+@phase
+def note_given(s: State, request: int, step: int, is_load: bool) -> None:
+    """Note the blocks that a step gives a request; one that computes lets the connector know them."""
+    settings, slot = s.engine[0].settings, s.requests[request].slot
+    for group in range(settings.num_kv_cache_groups):
+        row = slot * settings.num_kv_cache_groups + group
+        num_blocks = num_blocks_of(s, request, group)
+        for i in range(0 if is_load else s.num_known_blocks[row], num_blocks):
+            block = s.block_table[row, i]
+            if settings.has_kv_cache_groups and not is_load:
+                s.known_blocks[row, i] = block
+            if block != 0:
+                note_given_block(s, block, step)
+        if not is_load:
+            s.num_blocks_before[row] = s.num_known_blocks[row]
+            s.num_known_blocks[row] = num_blocks
+
+
+@phase
+def forget_given_away(s: State, row: int, first: int, end: int, step: int) -> None:
+    """Forget those blocks of a window, from ``first`` to ``end``, that the request let go and somebody has now."""
+    for i in range(first, min(end, s.num_blocks_before[row])):
+        block = s.known_blocks[row, i]
+        if block != 0 and s.fences[block].step == step:
+            s.known_blocks[row, i] = 0
+
+
+@phase
+def forget_all_given_away(s: State, step: int) -> None:
+    """Forget the blocks that windows have let go and that a step has given to others; they are not offered."""
+    num_groups = s.engine[0].settings.num_kv_cache_groups
+    for group in range(num_groups):
+        if not is_windowed(s, group):
+            continue
+        for i in range(s.engine[0].queues.num_running):
+            r, t = s.requests[s.running[i]], s.transfers[s.running[i]]
+            first = first_to_offer(s, group, t.num_offered_tokens, t.num_found_tokens)
+            end = r.num_prompt_tokens // block_size_of(s, group)
+            forget_given_away(s, r.slot * num_groups + group, first, end, step)
+        for i in range(s.engine[0].kv_offload.num_departed):
+            d = s.departed[i]
+            if d.slot != NEVER:
+                first = first_to_offer(s, group, d.num_offered_tokens, d.num_found_tokens)
+                end = d.num_prompt_tokens // block_size_of(s, group)
+                forget_given_away(s, d.slot * num_groups + group, first, end, step)
 
 
 @phase
@@ -141,49 +236,107 @@ def note_all_given(s: State, batch: int) -> None:
     """Note all blocks that a step gives to requests that compute or load in it."""
     step, job = s.batches[batch].step, s.engine[0].kv_offload.first_new
     while job != 0:
-        note_given(s, s.kv_jobs[job].request, 0, step)
+        note_given(s, s.kv_jobs[job].request, step, True)
         job = s.kv_jobs[job].next_new
     for i in range(s.batches[batch].num_entries):
-        request = s.entries[batch, i].request
-        t = s.transfers[request]
-        note_given(s, request, t.num_known_blocks, step)
-        t.num_known_blocks = s.requests[request].num_blocks
+        note_given(s, s.entries[batch, i].request, step, False)
+    if s.engine[0].settings.has_windows:
+        forget_all_given_away(s, step)
+        for i in range(s.batches[batch].num_entries):
+            know_blocks(s, s.entries[batch, i].request)
+
+
+@part
+def put_offered(s: State, num: int, key: int, place: int, block: int) -> int:
+    """Put a block behind ``num`` others that are offered; return how many these are now."""
+    o = s.offered[num]
+    o.key, o.place, o.block = key, place, block
+    return num + 1
+
+
+@phase
+def collect_computed(s: State, request: int, num_tokens: int) -> int:
+    """Put those full blocks of a request's first ``num_tokens`` into ``offered`` that were not; return how many."""
+    r, t, num, num_groups = (
+        s.requests[request],
+        s.transfers[request],
+        0,
+        s.engine[0].settings.num_kv_cache_groups,
+    )
+    for group in range(num_groups):
+        row, horizon = r.slot * num_groups + group, r.num_prompt_tokens // block_size_of(s, group)
+        first = first_to_offer(s, group, t.num_offered_tokens, t.num_found_tokens)
+        for i in range(first, end_of_offer(s, row, group, num_tokens)):
+            block = known_block(s, row, i)
+            if block != 0 and can_be_asked_for(s, group, i, horizon):
+                place = place_of(s, r.private_start, group, i)
+                num = put_offered(s, num, key_of(s, request, group, i), place, block)
+    return num
+
+
+@phase
+def fence_windows(s: State, job: int) -> None:
+    """Fence the blocks of a store that windows may let go before their request ends."""
+    num_groups, chunk = s.engine[0].settings.num_kv_cache_groups, s.kv_jobs[job].first_chunk
+    while chunk != 0:
+        if is_windowed(s, s.chunks[chunk].key % num_groups):
+            fence(s, chunk)
+        chunk = s.chunks[chunk].next_of_job
 
 
 @phase
 def offer_computed(s: State, batch: int) -> None:
     """Offer the full blocks that the requests of a batch will have computed."""
-    settings = s.engine[0].settings
     for k in range(s.batches[batch].num_entries):
         entry = s.entries[batch, k]
         request = entry.request
-        r, t = s.requests[request], s.transfers[request]
-        first = t.next_stored_block
-        end = min(entry.computed + entry.num_tokens, r.num_prompt_tokens) // settings.block_size
-        end = min(end, r.num_blocks)  # a prompt that no front end has cut has more than it can get
-        if end <= first:
+        t = s.transfers[request]
+        num_tokens = min(entry.computed + entry.num_tokens, s.requests[request].num_prompt_tokens)
+        if num_tokens <= t.num_offered_tokens:
             continue
-        for i in range(first, end):
-            s.offered[i - first] = hash_of_block(s, request, i)
-        job = offer(s, request, r.private_start, r.slot, first, end - first)
+        num = collect_computed(s, request, num_tokens)
+        job = offer(s, request, num) if num > 0 else 0
         if job == REFUSED:
             continue
-        t.next_stored_block = end
+        t.num_offered_tokens = num_tokens
         if job != 0:
             t.num_stores += 1
+            if s.engine[0].settings.has_windows:
+                fence_windows(s, job)
             put_on_link(s, STORE, job)
+
+
+@phase
+def collect_left(s: State, gone: int) -> int:
+    """Put what a request that is gone has left into ``offered``; return how many blocks these are."""
+    d, num, num_groups = s.departed[gone], 0, s.engine[0].settings.num_kv_cache_groups
+    for group in range(num_groups):
+        row, horizon = d.slot * num_groups + group, d.num_prompt_tokens // block_size_of(s, group)
+        end = end_of_offer(s, row, group, d.num_tokens_to_offer)
+        was_offered = first_to_offer(s, group, d.num_offered_tokens, d.num_found_tokens)
+        for i in range(first_left(s, gone, group, end), end):
+            block = known_block(s, row, i)
+            is_new = i >= was_offered or not can_be_asked_for(s, group, i, horizon)
+            if block != 0 and is_new and can_be_asked_for(s, group, i, end):
+                place = place_of(s, d.private_start, group, i)
+                num = put_offered(s, num, abs(s.seen_keys[place]) - 1, place, block)
+    return num
 
 
 @part
 def fence_departed(s: State, job: int, step: int) -> bool:
-    """Fence the blocks of a store whose request is gone; return whether the step in hand has given one to somebody."""
-    j = s.kv_jobs[job]
+    """Fence the blocks of a store whose request is gone; return whether the step in hand has given one to somebody.
+
+    What windows have let go is not looked at: its store has been fenced since it was ordered, as vLLM does it.
+    """
+    j, settings = s.kv_jobs[job], s.engine[0].settings
     j.is_departed = 1
     is_given = False
     chunk = j.first_chunk
     while chunk != 0:
         fence(s, chunk)
-        is_given = is_given or s.fences[s.chunks[chunk].block].step == step
+        if not settings.has_windows or not is_windowed(s, s.chunks[chunk].key % settings.num_kv_cache_groups):
+            is_given = is_given or s.fences[s.chunks[chunk].block].step == step
         chunk = s.chunks[chunk].next_of_job
     return is_given
 
@@ -196,10 +349,8 @@ def offer_left(s: State, batch: int) -> None:
         d = s.departed[k]
         if d.slot == NEVER:
             continue
-        num = d.end_block - d.first_block
-        for i in range(num):
-            s.offered[i] = abs(s.seen_keys[d.private_start + d.first_block + i]) - 1
-        job = offer(s, d.request, d.private_start, d.slot, d.first_block, num)
+        num = collect_left(s, k)
+        job = offer(s, d.request, num) if num > 0 else 0
         if job > 0:
             if fence_departed(s, job, step):
                 hand_over_at_once(s, job, written_us(s))
@@ -210,7 +361,7 @@ def offer_left(s: State, batch: int) -> None:
             s.free_slots[queues.num_free_slots] = d.slot
             queues.num_free_slots += 1
     for k in range(kv.num_departed):
-        use_in_reverse(s, s.departed[k].private_start, s.departed[k].num_blocks)
+        use_in_reverse(s, s.departed[k].private_start, s.departed[k].num_tokens)
     kv.num_departed = 0
 
 
@@ -233,6 +384,17 @@ def end_orders(s: State, batch: int) -> None:
         hand_over(s, LOAD, kv.flushed_us)
 
 
+@part
+def has_more_to_offer(s: State, request: int) -> bool:
+    """Return whether a running request has full blocks of its prompt that were not offered."""
+    r, t, num_groups = s.requests[request], s.transfers[request], s.engine[0].settings.num_kv_cache_groups
+    for group in range(num_groups):
+        end = end_of_offer(s, r.slot * num_groups + group, group, r.num_prompt_tokens)
+        if first_to_offer(s, group, t.num_offered_tokens, t.num_found_tokens) < end:
+            return True
+    return False
+
+
 @phase
 def keeps_still(s: State) -> bool:
     """Return whether equal decode steps may be taken at once: none orders, ends or waits for a transfer."""
@@ -242,10 +404,8 @@ def keeps_still(s: State) -> bool:
     kv = s.engine[0].kv_transfers
     if kv.num_deferred > 0 or (kv.num_ready > 0 and queues.num_running < settings.max_num_seqs):
         return False
-    for i in range(queues.num_running):
-        r = s.requests[s.running[i]]
-        num_full = min(r.num_prompt_tokens // settings.block_size, r.num_blocks)
-        if s.transfers[s.running[i]].next_stored_block < num_full:
+    for i in range(queues.num_running):  # noqa: SIM110 - compiled code knows no all()
+        if has_more_to_offer(s, s.running[i]):
             return False
     return True
 
@@ -254,7 +414,7 @@ def keeps_still(s: State) -> bool:
 def know_blocks_of_running(s: State) -> None:
     """Note that the steps of a jump gave the running requests what blocks they have."""
     for i in range(s.engine[0].queues.num_running):
-        s.transfers[s.running[i]].num_known_blocks = s.requests[s.running[i]].num_blocks
+        know_blocks(s, s.running[i])
 
 
 @phase

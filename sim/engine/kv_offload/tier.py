@@ -9,54 +9,37 @@ policies/lru.py).
 from __future__ import annotations
 
 from sim.engine.dtypes import NEVER, STORE
-from sim.engine.kv_cache.prefix_cache import hash_of_block
 from sim.engine.kv_cache.ring import append, unlink, use
+from sim.engine.kv_offload.contents import block_size_of, place_of
 from sim.engine.kv_offload.links import new_job
-from sim.engine.kv_offload.shared_store import NO_ROOM, num_blocks_in_store, offer_to_store
+from sim.engine.kv_offload.shared_store import NO_ROOM, offer_to_store
 from sim.engine.state import State
 from sim.jit.compile import part, phase
 
 MOST_COUNTED = 64_000
 """Contents whose offers are counted (vLLM's ``max_tracker_size``); the one whose last offer is longest ago goes."""
 
-WAITS = -1
-"""In place of a number of blocks: a transfer of some of them is under way."""
-
 REFUSED = -1
 """In place of a job: there is no room for what is offered."""
 
 
 @phase
-def use_in_reverse(s: State, private_start: int, num_blocks: int) -> None:
-    """Mark the contents that a request used as used last, its first block after all others."""
-    if s.engine[0].settings.has_shared_store:
-        return
-    for i in range(num_blocks - 1, -1, -1):
-        key = s.seen_keys[private_start + i] - 1
-        if key >= 0 and s.cpu_slot_of_key[key] != 0:
-            use(s.chunks, s.cpu_slot_of_key[key])
+def use_in_reverse(s: State, private_start: int, num_tokens: int) -> None:
+    """Mark the contents that a request used as used last, the block that ends first after all others.
 
-
-# -- lookup ---------------------------------------------------------------------------------------------------
-
-
-@phase
-def num_blocks_on_cpu(s: State, request: int, first: int) -> int:
-    """Return how many of a request's full blocks in a row, from ``first`` on, the tier has; or WAITS.
-
-    The last token may be among them: it is computed again.
+    Of blocks of several groups that end together, the first group's is used last.
     """
-    if s.engine[0].settings.has_shared_store:
-        return num_blocks_in_store(s, request, first)
-    i, num = first, s.requests[request].num_tokens // s.engine[0].settings.block_size
-    waits = False
-    while i < num:
-        key = hash_of_block(s, request, i)
-        if key == NEVER or s.cpu_slot_of_key[key] == 0:
-            break
-        waits = waits or s.chunks[s.cpu_slot_of_key[key]].ref_cnt != 0
-        i += 1
-    return WAITS if waits else i - first
+    settings = s.engine[0].settings
+    if settings.has_shared_store:
+        return
+    for end in range(num_tokens // settings.hash_block_size, 0, -1):
+        for group in range(settings.num_kv_cache_groups - 1, -1, -1):
+            size, tokens = block_size_of(s, group), end * settings.hash_block_size
+            if tokens % size != 0:
+                continue
+            key = s.seen_keys[place_of(s, private_start, group, tokens // size - 1)] - 1
+            if key >= 0 and s.cpu_slot_of_key[key] != 0:
+                use(s.chunks, s.cpu_slot_of_key[key])
 
 
 # -- offers ---------------------------------------------------------------------------------------------------
@@ -68,14 +51,14 @@ def count_offer(s: State, num: int) -> None:
     kv = s.engine[0].kv_offload
     num_protected = 0
     for i in range(num):
-        c = s.counted[s.offered[i] + 1]
+        c = s.counted[s.offered[i].key + 1]
         if c.num_offers > 0:
             c.num_offers += 1
             num_protected += 1
-            use(s.counted, s.offered[i] + 1)
+            use(s.counted, s.offered[i].key + 1)
     num_others = kv.num_counted - num_protected
     for i in range(num):
-        c = s.counted[s.offered[i] + 1]
+        c = s.counted[s.offered[i].key + 1]
         if c.num_offers > 0:
             continue
         if kv.num_counted >= MOST_COUNTED:
@@ -88,7 +71,7 @@ def count_offer(s: State, num: int) -> None:
             num_others -= 1
         c.num_offers = 1
         kv.num_counted += 1
-        append(s.counted, s.offered[i] + 1)
+        append(s.counted, s.offered[i].key + 1)
 
 
 @part
@@ -109,13 +92,13 @@ def first_evictable(s: State, chunk: int) -> int:
 
 
 @phase
-def take_chunks(s: State, first_block: int, slot: int, num: int) -> int:
+def take_chunks(s: State, num: int) -> int:
     """Fill chunks with the contents that are wanted of an offer; return the first of them, linked."""
     kv = s.engine[0].kv_offload
     first = last = 0
     next_evicted = s.chunks[0].next
     for i in range(num):
-        key = s.offered[i]
+        key = s.offered[i].key
         if not is_wanted(s, key):
             continue
         if kv.num_chunks < len(s.chunks) - 1:
@@ -130,7 +113,7 @@ def take_chunks(s: State, first_block: int, slot: int, num: int) -> int:
         s.cpu_slot_of_key[key] = chunk
         append(s.chunks, chunk)
         c = s.chunks[chunk]
-        c.key, c.ref_cnt, c.block = key, NEVER, s.block_table[slot, first_block + i]
+        c.key, c.ref_cnt, c.block = key, NEVER, s.offered[i].block
         c.next_of_job = 0
         if first == 0:
             first = chunk
@@ -149,9 +132,9 @@ def note_job_of(s: State, job: int, first: int) -> None:
 
 
 @phase
-def offer_shared(s: State, request: int, slot: int, first_block: int, num: int) -> int:
+def offer_shared(s: State, request: int, num: int) -> int:
     """Offer contents to the store that instances share; return the job, 0 or REFUSED as ``offer`` does."""
-    first = offer_to_store(s, slot, first_block, num)
+    first = offer_to_store(s, num)
     if first == NO_ROOM:
         return REFUSED
     if first == 0:
@@ -162,20 +145,20 @@ def offer_shared(s: State, request: int, slot: int, first_block: int, num: int) 
 
 
 @phase
-def offer(s: State, request: int, private_start: int, slot: int, first_block: int, num: int) -> int:
-    """Offer the contents ``offered`` of a request's blocks from ``first_block`` on for storing.
+def offer(s: State, request: int, num: int) -> int:
+    """Offer the first ``num`` of ``offered``, blocks of a request, for storing.
 
     Return the job that stores those that the tier lacks, 0 where it lacks none, REFUSED where they have no room.
     """
     settings, kv = s.engine[0].settings, s.engine[0].kv_offload
     if settings.has_shared_store:
-        return offer_shared(s, request, slot, first_block, num)
+        return offer_shared(s, request, num)
     if settings.kv_store_threshold >= 2:
         count_offer(s, num)
     kv.num_offers += 1
     num_wanted = num_protected = 0
     for i in range(num):
-        key, chunk = s.offered[i], s.cpu_slot_of_key[s.offered[i]]
+        key, chunk = s.offered[i].key, s.cpu_slot_of_key[s.offered[i].key]
         if chunk != 0:
             s.chunks[chunk].offer = kv.num_offers
             num_protected += s.chunks[chunk].ref_cnt == 0
@@ -185,13 +168,13 @@ def offer(s: State, request: int, private_start: int, slot: int, first_block: in
             num_wanted += 1
         else:
             continue
-        s.seen_keys[private_start + first_block + i] = key + 1
+        s.seen_keys[s.offered[i].place] = key + 1
     if num_wanted == 0:
         return 0
     num_free = len(s.chunks) - 1 - kv.num_chunks
     if num_wanted - num_free > max(kv.num_evictable - num_protected, 0):
         return REFUSED
-    first = take_chunks(s, first_block, slot, num)
+    first = take_chunks(s, num)
     job = new_job(s, STORE, request, num_wanted, first)
     note_job_of(s, job, first)
     return job

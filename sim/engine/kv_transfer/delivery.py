@@ -14,7 +14,7 @@ from sim.engine.dtypes import (
     NEVER,
     WAITING_FOR_REMOTE_KVS,
 )
-from sim.engine.kv_cache.blocks import free_blocks
+from sim.engine.kv_cache.kv_cache_manager import free
 from sim.engine.kv_transfer.remote_kvs import drop_held
 from sim.engine.state import State
 from sim.jit.compile import part, phase
@@ -75,7 +75,7 @@ def hear_of_transfers(s: State, batch: int) -> None:
             kv.num_ready += 1
         else:
             kv.num_delayed -= 1
-            free_blocks(s, event.request)
+            free(s, event.request)
         s.engine[0].queues.is_blocked = 0
 
 
@@ -88,7 +88,7 @@ def abort_held(s: State, request: int) -> None:
     if is_loading:
         s.engine[0].kv_transfers.num_delayed += 1
     else:
-        free_blocks(s, request)
+        free(s, request)
 
 
 @part

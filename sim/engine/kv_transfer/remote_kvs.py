@@ -9,9 +9,11 @@ needed (vllm 0.32.0 v1/core/sched/scheduler.py: schedule, _update_waiting_for_re
 from __future__ import annotations
 
 from sim.engine.dtypes import FCFS, LOAD_STARTED, PREEMPTED, WAITING, WAITING_FOR_REMOTE_KVS
-from sim.engine.kv_cache.allocate_slots import allocate_slots, append_new_block
+from sim.engine.kv_cache.allocate_slots import append_new_block
 from sim.engine.kv_cache.blocks import touch
-from sim.engine.kv_cache.prefix_cache import cache_full_blocks, cdiv
+from sim.engine.kv_cache.groups.load import blocks_missing_in_groups, groups_fit_behind
+from sim.engine.kv_cache.kv_cache_manager import allocate_slots, cache_blocks
+from sim.engine.kv_cache.prefix_cache import cdiv
 from sim.engine.log import log_completion
 from sim.engine.state import State
 from sim.engine.waiting import goes_before, remove_request
@@ -52,19 +54,23 @@ def drop_held(s: State, request: int) -> None:
 
 
 @part
+def blocks_missing(s: State, request: int) -> int:
+    """Return how many blocks a request with a row still needs for all tokens that it knows."""
+    settings, r = s.engine[0].settings, s.requests[request]
+    if settings.has_kv_cache_groups:
+        return blocks_missing_in_groups(s, request)
+    return max(0, cdiv(min(r.num_tokens, settings.max_model_len), settings.block_size) - r.num_blocks)
+
+
+@part
 def blocks_reserved(s: State) -> int:
     """Return how many blocks the prefills under way still need for the tokens that they know."""
-    settings, queues = s.engine[0].settings, s.engine[0].queues
     reserved = 0
-    for i in range(queues.num_running):
-        r = s.requests[s.running[i]]
+    for i in range(s.engine[0].queues.num_running):
         if s.transfers[s.running[i]].is_prefill_chunk:
-            full = cdiv(min(r.num_tokens, settings.max_model_len), settings.block_size)
-            reserved += max(0, full - r.num_blocks)
+            reserved += blocks_missing(s, s.running[i])
     for i in range(s.engine[0].kv_transfers.num_holding):
-        r = s.requests[s.holding[i]]
-        full = cdiv(min(r.num_tokens, settings.max_model_len), settings.block_size)
-        reserved += max(0, full - r.num_blocks)
+        reserved += blocks_missing(s, s.holding[i])
     return reserved
 
 
@@ -107,7 +113,7 @@ def start_load(s: State, request: int, num_evictable: int) -> bool:
 def promote(s: State, request: int) -> None:
     """Enter the blocks that have been filled into the prefix cache; the request may be admitted."""
     r = s.requests[request]
-    cache_full_blocks(s, request, r.num_computed_tokens)
+    cache_blocks(s, request, r.num_computed_tokens)
     r.num_computed_tokens = min(r.num_computed_tokens, r.num_tokens - 1)
     r.status = PREEMPTED if r.num_preemptions > 0 else WAITING
 
@@ -117,6 +123,8 @@ def fits_behind(s: State, request: int, num_new_tokens: int) -> bool:
     """Return whether a request that holds blocks may be admitted with these tokens."""
     settings, queues, r = s.engine[0].settings, s.engine[0].queues, s.requests[request]
     kept_free = settings.watermark_blocks if queues.num_running > 0 else 0
+    if settings.has_kv_cache_groups:
+        return groups_fit_behind(s, request, num_new_tokens, kept_free)
     total = min(r.num_computed_tokens + num_new_tokens, settings.max_model_len)
     if settings.scheduler_reserve_full_isl:
         total = max(total, min(r.num_tokens, settings.max_model_len))

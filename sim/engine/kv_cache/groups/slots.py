@@ -7,7 +7,7 @@ from sim.engine.kv_cache.blocks import get_new_block, touch
 from sim.engine.kv_cache.groups.caching import cache_in_groups
 from sim.engine.kv_cache.groups.keys import table_row
 from sim.engine.kv_cache.groups.windows import let_skipped_go, num_skipped_tokens, release
-from sim.engine.kv_cache.prefix_cache import cdiv
+from sim.engine.kv_cache.prefix_cache import cdiv, give_private_keys
 from sim.engine.state import State
 from sim.jit.compile import part, phase
 
@@ -174,6 +174,8 @@ def admit_to_groups(s: State, request: int, num_new_tokens: int) -> None:
     s.group_rows[r.slot, 0].shared_prefix_boundary = current.shared_prefix_boundary
     s.group_rows[r.slot, 0].next_visit = 0
     r.num_computed_tokens = hit_length
+    if settings.has_kv_offloading and r.private_start == NEVER:
+        give_private_keys(s, request)
     total = min(hit_length, settings.max_model_len) + num_new_tokens
     slots = min(total + settings.num_lookahead_tokens, settings.max_model_len)
     for group in range(settings.num_kv_cache_groups):

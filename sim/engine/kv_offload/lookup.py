@@ -1,0 +1,169 @@
+"""How much of a request host memory has: the longest prefix beyond the GPU's own that all groups can go on from.
+
+Full groups need every block of it, windows the last run that fills them. Each group may shorten what the ones before
+have found, so windows are asked again until nothing changes (vllm 0.32.0
+distributed/kv_transfer/kv_connector/v1/offloading/scheduler.py:_lookup_complete_chunks).
+"""
+
+from __future__ import annotations
+
+from sim.engine.dtypes import NEVER
+from sim.engine.kv_cache.groups.windows import num_skipped_tokens
+from sim.engine.kv_cache.prefix_cache import cdiv
+from sim.engine.kv_offload.contents import block_size_of, is_windowed, key_of
+from sim.engine.kv_offload.shared_store import num_blocks_in_store
+from sim.engine.state import State
+from sim.jit.compile import part, phase
+
+WAITS = -1
+"""In place of a number of tokens or blocks: a transfer of some of them is under way."""
+
+ASK_NOBODY, ASK_WINDOWS, ASK_ALL = 0, 1, 2
+
+
+@part
+def chunk_of(s: State, request: int, group: int, index: int) -> int:
+    """Return where the tier has a request's block or will have it, 0: nowhere."""
+    key = key_of(s, request, group, index)
+    return 0 if key == NEVER else s.cpu_slot_of_key[key]
+
+
+@phase
+def num_leading_blocks(s: State, request: int, group: int, first: int, end: int) -> int:
+    """Return how many blocks in a row the tier has from ``first`` on; WAITS while one of them is being stored."""
+    i, waits = first, False
+    while i < end:
+        chunk = chunk_of(s, request, group, i)
+        if chunk == 0:
+            break
+        waits = waits or s.chunks[chunk].ref_cnt == NEVER
+        i += 1
+    return WAITS if waits else i - first
+
+
+@phase
+def num_blocks_to_window(
+    s: State, request: int, group: int, first: int, end: int, needed: int, needed_at_end: int
+) -> int:
+    """Return how many blocks from ``first`` on the last run ends that fills a window; WAITS while one is being stored.
+
+    A run that begins at ``first`` may be shorter; one that ends at ``end`` has ``needed_at_end`` blocks.
+    """
+    in_a_row, waits, required = 0, False, needed_at_end
+    for i in range(end - 1, first - 1, -1):
+        chunk = chunk_of(s, request, group, i)
+        if chunk == 0:
+            in_a_row, waits, required = 0, False, needed
+        else:
+            in_a_row += 1
+            waits = waits or s.chunks[chunk].ref_cnt == NEVER
+        if in_a_row == required:
+            return WAITS if waits else i - first + required
+    return WAITS if waits else in_a_row
+
+
+@part
+def blocks_in_window(s: State, group: int) -> int:
+    """Return how many blocks a hit needs of a group with windows (get_sliding_window_size_in_chunks)."""
+    g = s.kv_cache_groups[group]
+    return cdiv(g.window, g.block_size)
+
+
+@part
+def blocks_in_window_at(s: State, group: int, num_tokens: int) -> int:
+    """Return how many blocks a hit of so many tokens needs of a group with windows (load_window_size_in_chunks)."""
+    g = s.kv_cache_groups[group]
+    if g.num_blocks_for_hit == 0:
+        return blocks_in_window(s, group)
+    return max(blocks_in_window(s, group), cdiv(g.window - 1 + -num_tokens % g.block_size, g.block_size))
+
+
+@phase
+def num_found(s: State, request: int, group: int, first: int, max_length: int) -> int:
+    """Return how many blocks from ``first`` on a group finds of a hit of at most ``max_length`` tokens, or WAITS."""
+    size = block_size_of(s, group)
+    num_keys = s.requests[request].num_tokens // size
+    end = min(cdiv(max_length, size), num_keys)
+    if not is_windowed(s, group):
+        return num_leading_blocks(s, request, group, first, end)
+    at_end = blocks_in_window_at(s, group, min(max_length, end * size))
+    return num_blocks_to_window(s, request, group, first, end, blocks_in_window(s, group), at_end)
+
+
+@phase
+def is_being_loaded(s: State, request: int, num_local_tokens: int, num_tokens: int) -> bool:
+    """Return whether somebody loads a block that a hit of ``num_tokens`` needs."""
+    for group in range(s.engine[0].settings.num_kv_cache_groups):
+        size = block_size_of(s, group)
+        first, end = num_local_tokens // size, cdiv(num_tokens, size)
+        if is_windowed(s, group):
+            first = max(first, end - blocks_in_window_at(s, group, num_tokens))
+        for i in range(first, end):
+            chunk = chunk_of(s, request, group, i)
+            if chunk != 0 and s.chunks[chunk].ref_cnt > 0:
+                return True
+    return False
+
+
+@phase
+def num_tokens_of_groups(s: State, request: int, num_local_tokens: int) -> int:
+    """Return how many tokens beyond those of the GPU's cache all groups can load, or WAITS.
+
+    Where there are windows, the last token is left out: it is computed again, and a window must reach up to it.
+    """
+    settings = s.engine[0].settings
+    length = s.requests[request].num_tokens - settings.has_windows
+    num_hit, waits, to_ask = 0, False, ASK_ALL
+    while to_ask != ASK_NOBODY:
+        asked, to_ask, has_asked_window = to_ask, ASK_NOBODY, False
+        for k in range(settings.num_kv_cache_groups):
+            group = s.store_order[k]
+            if asked == ASK_WINDOWS and not is_windowed(s, group):
+                continue
+            size = block_size_of(s, group)
+            length = min(length, s.requests[request].num_tokens // size * size)
+            if length - num_local_tokens < size:
+                return 0
+            first = num_local_tokens // size
+            num = num_found(s, request, group, first, length)
+            if num == 0:
+                return 0
+            if num == WAITS:
+                waits = True
+            else:
+                length = min(length, size * (first + num))
+            if length - num_local_tokens < size:
+                return 0
+            if length - num_local_tokens < num_hit:
+                if waits:
+                    waits, to_ask = False, ASK_ALL
+                elif has_asked_window and to_ask == ASK_NOBODY:
+                    to_ask = ASK_WINDOWS
+            has_asked_window = has_asked_window or is_windowed(s, group)
+            num_hit = length - num_local_tokens
+    if waits or is_being_loaded(s, request, num_local_tokens, length):
+        return WAITS
+    return num_hit
+
+
+@phase
+def num_tokens_on_cpu(s: State, request: int, num_local_tokens: int) -> int:
+    """Return how many tokens beyond those of the GPU's cache a request can load, or WAITS.
+
+    The last token may be among them: it is computed again.
+    """
+    settings = s.engine[0].settings
+    if settings.has_shared_store:
+        num_local_blocks = num_local_tokens // settings.block_size
+        return num_blocks_in_store(s, request, num_local_blocks) * settings.block_size
+    return num_tokens_of_groups(s, request, num_local_tokens)
+
+
+@part
+def first_to_load(s: State, group: int, num_local_tokens: int, num_tokens: int) -> int:
+    """Return the first block of a group that a hit of ``num_tokens`` loads: what its window has passed is left out."""
+    size = block_size_of(s, group)
+    first = cdiv(num_local_tokens, size)
+    if not is_windowed(s, group):
+        return first
+    return max(first, num_skipped_tokens(s, group, num_tokens) // size)

@@ -153,6 +153,7 @@ class EngineConfig:
     use_eagle: bool = False
     num_prefill_lookahead_tokens: int = 0
     num_cpu_blocks: int = 0
+    prefix_cache_retention_interval: int | None = None
     kv_offloading: KVOffloading = "blis"
     kv_load_us_per_block: float = 0.0
     kv_store_us_per_block: float = 0.0
@@ -487,6 +488,31 @@ def _check_groups(config: EngineConfig) -> None:
             raise InvalidConfig(
                 f"kv_cache_groups: groups cannot be combined with {name} {value}, expected {off}"
             )
+    _check_retention(config)
+    if config.has_blis_tier:
+        raise InvalidConfig(
+            f"kv_cache_groups: groups cannot be combined with num_cpu_blocks {config.num_cpu_blocks} and "
+            "kv_offloading blis, expected native"
+        )
+
+
+def _check_retention(config: EngineConfig) -> None:
+    """Raise InvalidConfig on an interval that vLLM would refuse (v1/core/kv_cache_coordinator.py)."""
+    interval = config.prefix_cache_retention_interval
+    if not interval:
+        return
+    sizes = sizes_of(config.kv_cache_groups, block_size=config.block_size, max_model_len=config.max_model_len)
+    alignment, _ = alignment_of(sizes)
+    if interval % alignment != 0:
+        raise InvalidConfig(
+            f"prefix_cache_retention_interval: got {interval}, expected a multiple of {alignment} tokens, where "
+            "prefix hits of all KV cache groups end"
+        )
+    if all(group.kind in ("full", "chunked") for group in config.kv_cache_groups):
+        raise InvalidConfig(
+            f"prefix_cache_retention_interval: got {interval} without a sliding or state group, expected 0: it is of "
+            "these alone"
+        )
 
 
 def _check_added_time(config: EngineConfig) -> None:

@@ -22,7 +22,6 @@ MOST_GROUPS = 64
 WITH_ONE_GROUP_ONLY: tuple[tuple[str, str | int], ...] = (
     ("batching", "vllm"),
     ("compatibility", "vllm"),
-    ("num_cpu_blocks", 0),
     ("pipeline_parallel_size", 1),
 )
 """Settings that are simulated with one full group alone, and their values beside others."""

@@ -230,6 +230,7 @@ DEPARTED = np.dtype(
         ("private_start", np.int64),  # its rows of ``State.seen_keys``
         ("num_tokens", np.int64),
         ("num_prompt_tokens", np.int64),
+        ("shared_prefix_boundary", np.int64),
         ("slot", np.int64),  # the row of block_table that it keeps for its last offer, NEVER
         ("gives_row", np.int64),  # that row is nobody's after the offer
         ("num_offered_tokens", np.int64),  # these two: as of a request (TRANSFER)
@@ -390,6 +391,10 @@ SETTINGS = np.dtype(
         ("log_completions", np.int64),
         ("pauses_at_completions", np.int64),  # `run` returns as soon as the log of completions holds any
         ("has_loads", np.int64),  # of any kind: a request may hold blocks and not run
+        (
+            "retention_interval",
+            np.int64,
+        ),  # of windows and states: tokens between checkpoints, 0: none, NEVER: all
         ("has_windows", np.int64),  # some group lets go of blocks while its request runs
         (
             "store_alignment",

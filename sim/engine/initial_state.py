@@ -344,6 +344,8 @@ def _set_groups(settings: st.Records, config: EngineConfig) -> None:
     settings["hash_block_size"] = config.hash_block_size
     settings["num_kv_cache_groups"] = config.num_kv_cache_groups
     settings["has_kv_cache_groups"] = len(groups) > 0
+    interval = config.prefix_cache_retention_interval
+    settings["retention_interval"] = dt.NEVER if interval is None else interval
     settings["has_windows"] = any(group.kind != "full" for group in groups)
     settings["aligns_states"] = any(group.mode == "align" for group in groups)
     groups = without_eagle_marks(groups)

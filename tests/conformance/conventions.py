@@ -34,6 +34,7 @@ DEFAULTS: dict[str, Any] = {
     "scheduler_reserve_full_isl": True,
     "frontend": "openai",
     "groups": [],
+    "prefix_cache_retention_interval": None,
     "max_loras": 0,
     "guided_compile_us": 0,
     "num_speculative_tokens": 0,

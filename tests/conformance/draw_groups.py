@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from random import Random
@@ -96,6 +97,18 @@ DRAWS: dict[str, tuple[int, Callable[[Random, int], list[Group]]]] = {
 """What groups there are, and in how many of 40 cases."""
 
 
+def retention(groups: list[Group], block_size: int, seed: int, index: int) -> int | None:
+    """Return the distance of kept windows and states: all, none between prompts' ends, or some blocks."""
+    rng = Random(f"{seed} {index} retention")
+    distance: int | None = rng.choice([None, None, 0, 0, 0, 1, 2, 3, 7])
+    if distance and (
+        all(group["kind"] in ("full", "chunked") for group in groups)
+        or any(group.get("mode") == "none" for group in groups)
+    ):
+        return 0
+    return distance and distance * math.lcm(*(group.get("block_size") or block_size for group in groups))
+
+
 def with_groups(case: Case, seed: int, index: int) -> Case:
     """Return the case with groups, its blocks as many times more; states are of the mode that its caching asks for."""
     number, position = divmod(index, sum(share for share, _ in DRAWS.values()))
@@ -111,5 +124,6 @@ def with_groups(case: Case, seed: int, index: int) -> Case:
     settings["num_gpu_blocks"] = 1 + (settings["num_gpu_blocks"] - 1) * len(groups)
     if len({group.get("block_size", 0) for group in groups}) > 1:
         settings["num_gpu_blocks"] = 1 + (settings["num_gpu_blocks"] - 1) * rng.choice([1, 2]) // 2 + 2
+    settings["prefix_cache_retention_interval"] = retention(groups, settings["block_size"], seed, index)
     traits = case.traits | {"stages": "1"}
     return replace(case, name=f"groups_{seed}_{index:04d}", traits=traits, settings=settings)

@@ -173,6 +173,7 @@ def case_of(
     chosen: dict[str, Any] = {name: settings[name] for name in SETTINGS} | more
     version = settings.get("vllm_version", DEFAULT_VERSION)
     chosen |= unknown_settings_off(version)
+    chosen["prefix_cache_retention_interval"] = settings["prefix_cache_retention_interval"]
     chosen["kv_cache_groups"] = tuple(KVCacheGroup(**group) for group in settings["groups"])
     if "num_cpu_blocks" in settings:
         chosen |= offloading_of(settings)

@@ -116,6 +116,7 @@ def vllm_config(settings: dict[str, Any], model: str) -> VllmConfig:
     cache.block_size = settings["block_size"]
     cache.num_gpu_blocks = settings["num_gpu_blocks"]
     cache.enable_prefix_caching = settings["enable_prefix_caching"]
+    cache.prefix_cache_retention_interval = settings["prefix_cache_retention_interval"]
     return config
 
 
@@ -151,6 +152,7 @@ def new_scheduler(settings: dict[str, Any], model: str) -> Scheduler:
     kv_cache = KVCacheConfig(
         num_blocks=settings["num_gpu_blocks"],
         kv_cache_tensors=[],
+        prefix_cache_retention_interval=settings["prefix_cache_retention_interval"],
         kv_cache_groups=[
             KVCacheGroupSpec(
                 [f"layer {number}"],

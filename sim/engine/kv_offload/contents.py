@@ -8,8 +8,9 @@ v1/core/single_type_kv_cache_manager.py:SlidingWindowManager.reachable_block_mas
 
 from __future__ import annotations
 
-from sim.engine.dtypes import FULL, SLIDING
+from sim.engine.dtypes import FULL, NEVER, SLIDING
 from sim.engine.kv_cache.groups.keys import key_in_group
+from sim.engine.kv_cache.groups.retention import is_at_boundary, is_periodic
 from sim.engine.kv_cache.prefix_cache import cdiv, hash_of_block
 from sim.engine.state import State
 from sim.jit.compile import part, phase
@@ -96,20 +97,42 @@ def blocks_per_segment(s: State, group: int) -> int:
 
 
 @phase
-def can_be_asked_for(s: State, group: int, index: int, horizon: int) -> bool:
-    """Return whether a load can ever need a block; ``horizon``: how many blocks the request's last hit can have."""
+def can_be_asked_for(
+    s: State, group: int, index: int, horizon: int, num_prompt_tokens: int, junction: int
+) -> bool:
+    """Return whether a load can ever need a block.
+
+    ``horizon``: how many blocks the request's last hit can have; ``junction``: up to where another prompt was seen to
+    have the prefix, 0: nowhere.
+    """
     if not has_segments(s, group):
         return True
-    segment, needed = blocks_per_segment(s, group), s.kv_cache_groups[group].num_blocks_for_hit
-    if needed >= segment or index % segment >= segment - needed:
+    settings, needed = s.engine[0].settings, s.kv_cache_groups[group].num_blocks_for_hit
+    interval, size, alignment = (
+        settings.retention_interval,
+        s.kv_cache_groups[group].block_size,
+        settings.store_alignment,
+    )
+    segment = blocks_per_segment(s, group) if interval == NEVER else interval // size
+    if interval != 0 and is_periodic(index, segment, needed, 0):
         return True
-    rest = horizon % segment
-    return rest > 0 and max(horizon - rest, horizon - needed) <= index < horizon
+    if interval == NEVER:
+        rest = horizon % segment
+        return rest > 0 and max(horizon - rest, horizon - needed) <= index < horizon
+    if junction > 0 and is_at_boundary(index, junction, alignment, size, needed, 0):
+        return True
+    return is_at_boundary(index, num_prompt_tokens - 1, alignment, size, needed, 0)
 
 
 @part
 def first_of_cut(s: State, group: int, first: int, end: int, horizon: int) -> int:
     """Return where the offer of a request begins that has gone: of one that was cut off, the last segment again."""
-    if end == horizon or not has_segments(s, group):
+    if end == horizon or s.engine[0].settings.retention_interval != NEVER or not has_segments(s, group):
         return first
     return min(first, end - end % blocks_per_segment(s, group))
+
+
+@part
+def junction_of(s: State, slot: int) -> int:
+    """Return up to where another prompt was seen to have a request's prefix, 0: nowhere."""
+    return s.group_rows[slot, 0].shared_prefix_boundary if s.engine[0].settings.has_kv_cache_groups else 0

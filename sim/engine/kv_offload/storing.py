@@ -16,6 +16,7 @@ from sim.engine.kv_offload.contents import (
     first_of_cut,
     first_to_offer,
     is_windowed,
+    junction_of,
     key_of,
     known_block,
     num_blocks_of,
@@ -136,6 +137,8 @@ def depart(s: State, request: int, num_computed_tokens: int) -> None:
     d.num_offered_tokens, d.num_found_tokens = t.num_offered_tokens, t.num_found_tokens
     d.num_tokens_to_offer = min(num_computed_tokens, r.num_prompt_tokens)
     d.slot, d.gives_row = NEVER, 0
+    if r.slot != NEVER:
+        d.shared_prefix_boundary = junction_of(s, r.slot)
     if r.slot != NEVER and name_left(s, kv.num_departed - 1, request):
         d.slot = r.slot
 
@@ -263,12 +266,13 @@ def collect_computed(s: State, request: int, num_tokens: int) -> int:
         0,
         s.engine[0].settings.num_kv_cache_groups,
     )
+    junction = junction_of(s, r.slot)
     for group in range(num_groups):
         row, horizon = r.slot * num_groups + group, r.num_prompt_tokens // block_size_of(s, group)
         first = first_to_offer(s, group, t.num_offered_tokens, t.num_found_tokens)
         for i in range(first, end_of_offer(s, row, group, num_tokens)):
             block = known_block(s, row, i)
-            if block != 0 and can_be_asked_for(s, group, i, horizon):
+            if block != 0 and can_be_asked_for(s, group, i, horizon, r.num_prompt_tokens, junction):
                 place = place_of(s, r.private_start, group, i)
                 num = put_offered(s, num, key_of(s, request, group, i), place, block)
     return num
@@ -316,8 +320,9 @@ def collect_left(s: State, gone: int) -> int:
         was_offered = first_to_offer(s, group, d.num_offered_tokens, d.num_found_tokens)
         for i in range(first_left(s, gone, group, end), end):
             block = known_block(s, row, i)
-            is_new = i >= was_offered or not can_be_asked_for(s, group, i, horizon)
-            if block != 0 and is_new and can_be_asked_for(s, group, i, end):
+            prompt, junction = d.num_prompt_tokens, d.shared_prefix_boundary
+            is_new = i >= was_offered or not can_be_asked_for(s, group, i, horizon, prompt, junction)
+            if block != 0 and is_new and can_be_asked_for(s, group, i, end, prompt, junction):
                 place = place_of(s, d.private_start, group, i)
                 num = put_offered(s, num, abs(s.seen_keys[place]) - 1, place, block)
     return num

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from sim.engine.dtypes import ALIGNED_STATE, FULL, NEVER, NO_OWNER, SLIDING, UNSHARED
+from sim.engine.dtypes import ALIGNED_STATE, FULL, NEVER, NO_OWNER, UNSHARED
 from sim.engine.kv_cache.groups.keys import key_in_group, table_row
+from sim.engine.kv_cache.groups.retention import is_retained
 from sim.engine.kv_cache.groups.states import last_state_to_keep
 from sim.engine.kv_cache.prefix_cache import give_private_keys, remember_hash
 from sim.engine.state import State
@@ -18,20 +19,6 @@ def mark_unshared(s: State, block: int, owner: int, place: int) -> None:
     """
     b = s.blocks[block]
     b.hash_id, b.next_same_hash, b.previous_same_hash = UNSHARED, owner, place
-
-
-@part
-def may_end_a_hit(s: State, group: int, index: int) -> bool:
-    """Return whether a hit can ever need a block: of windows only those before a place where hits end.
-
-    vllm 0.32.0 v1/core/single_type_kv_cache_manager.py:SlidingWindowManager.reachable_block_mask.
-    """
-    g = s.kv_cache_groups[group]
-    num_needed = g.num_blocks_for_hit + g.use_eagle
-    if g.kind != SLIDING or num_needed >= g.blocks_per_segment:
-        return True
-    place = index - g.use_eagle  # a block behind such a place is dropped for drafts
-    return place >= 0 and place % g.blocks_per_segment >= g.blocks_per_segment - num_needed
 
 
 @part
@@ -76,7 +63,7 @@ def cache_in_group(s: State, request: int, group: int, num_tokens: int) -> None:
     num_full, row = num_tokens // g.block_size, table_row(s, request, group)
     for i in range(have.num_cached_blocks, min(num_full, have.num_blocks)):
         block = s.block_table[row, i]
-        if block == 0 or not may_end_a_hit(s, group, i):
+        if block == 0 or not is_retained(s, request, group, i):
             continue
         key = key_in_group(s, request, group, i)
         if key == NEVER:

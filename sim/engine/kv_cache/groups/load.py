@@ -32,7 +32,8 @@ def adopt_in_groups(s: State, request: int, num_tokens: int) -> None:
     slot, num_groups = s.requests[request].slot, s.engine[0].settings.num_kv_cache_groups
     for group in range(num_groups):
         take_hit(s, request, group, num_tokens)
-    s.group_rows[slot, 0].shared_prefix_boundary = s.group_rows[slot, 0].next_visit = 0
+    s.group_rows[slot, 0].shared_prefix_boundary = s.engine[0].current_step.shared_prefix_boundary
+    s.group_rows[slot, 0].next_visit = 0
     for group in range(num_groups):
         extend_group(s, request, group, num_tokens, num_tokens, True)
 

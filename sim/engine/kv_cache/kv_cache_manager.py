@@ -64,7 +64,16 @@ def cache_blocks(s: State, request: int, num_tokens: int) -> None:
 def free(s: State, request: int) -> None:
     """Drop a request's references to its blocks."""
     if s.engine[0].settings.has_kv_cache_groups:
-        free_groups(s, request)
+        free_groups(s, request, False)
+    else:
+        free_blocks(s, request)
+
+
+@part
+def free_late(s: State, request: int) -> None:
+    """Drop a request's references to its blocks, which were kept for a batch in flight."""
+    if s.engine[0].settings.has_kv_cache_groups:
+        free_groups(s, request, True)
     else:
         free_blocks(s, request)
 

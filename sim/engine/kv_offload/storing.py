@@ -9,6 +9,7 @@ distributed/kv_transfer/kv_connector/v1/offloading/scheduler.py:build_connector_
 from __future__ import annotations
 
 from sim.engine.dtypes import LOAD, NEVER, STORE, WAITING_FOR_REMOTE_KVS
+from sim.engine.kv_cache.groups.windows import let_skipped_go
 from sim.engine.kv_offload.contents import (
     block_size_of,
     can_be_asked_for,
@@ -116,6 +117,18 @@ def name_left(s: State, gone: int, request: int) -> bool:
     return is_any
 
 
+@part
+def let_windows_go(s: State, request: int) -> None:
+    """Free what the windows of a request that is gone have passed, before all its other blocks.
+
+    vllm 0.32.0 v1/core/sched/scheduler.py:_connector_finished.
+    """
+    settings, r = s.engine[0].settings, s.requests[request]
+    if settings.has_windows:
+        for group in range(settings.num_kv_cache_groups):
+            let_skipped_go(s, request, group, max(0, r.num_computed_tokens - r.num_in_flight_tokens))
+
+
 @phase
 def depart(s: State, request: int, num_computed_tokens: int) -> None:
     """Remember what a request leaves to the next step, before its blocks are freed.
@@ -139,6 +152,7 @@ def depart(s: State, request: int, num_computed_tokens: int) -> None:
     d.slot, d.gives_row = NEVER, 0
     if r.slot != NEVER:
         d.shared_prefix_boundary = junction_of(s, r.slot)
+        let_windows_go(s, request)
     if r.slot != NEVER and name_left(s, kv.num_departed - 1, request):
         d.slot = r.slot
 

@@ -6,7 +6,7 @@ flight waits (vllm 0.32.0 v1/core/sched/scheduler.py:_free_request_blocks, _drai
 
 from __future__ import annotations
 
-from sim.engine.kv_cache.kv_cache_manager import free
+from sim.engine.kv_cache.kv_cache_manager import free, free_late
 from sim.engine.state import State
 from sim.jit.compile import part, phase
 
@@ -37,7 +37,7 @@ def free_deferred(s: State) -> None:
     kv.num_processed += 1
     num = 0
     while num < kv.num_deferred and s.deferred_frees[num].fence <= kv.num_processed:
-        free(s, s.deferred_frees[num].request)
+        free_late(s, s.deferred_frees[num].request)
         num += 1
     kv.num_deferred -= num
     if num > 0:

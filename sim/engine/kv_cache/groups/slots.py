@@ -218,17 +218,31 @@ def go_on_in_groups(s: State, request: int, total: int, num_processed: int, num_
     return True
 
 
+@part
+def free_group(s: State, request: int, group: int, front: int) -> int:
+    """Drop a request's references in a group, the last block first; return where others go (``release``)."""
+    row = table_row(s, request, group)
+    for i in range(s.group_rows[s.requests[request].slot, group].num_blocks - 1, -1, -1):
+        if s.block_table[row, i] != 0:
+            front = release(s, s.block_table[row, i], front)
+    return front
+
+
 @phase
-def free_groups(s: State, request: int) -> None:
-    """Drop a request's references, group by group, the last block of each first."""
+def free_groups(s: State, request: int, is_late: bool) -> None:
+    """Drop a request's references, group by group, the last block of each first.
+
+    ``is_late``: the blocks were kept for a batch in flight. They go as one list, the last group first.
+    """
     settings, queues, r = s.engine[0].settings, s.engine[0].queues, s.requests[request]
     if r.slot == NEVER:
         return
+    front = 0
     for group in range(settings.num_kv_cache_groups):
-        row, front = table_row(s, request, group), 0
-        for i in range(s.group_rows[r.slot, group].num_blocks - 1, -1, -1):
-            if s.block_table[row, i] != 0:
-                front = release(s, s.block_table[row, i], front)
+        if is_late:
+            front = free_group(s, request, settings.num_kv_cache_groups - 1 - group, front)
+        else:
+            free_group(s, request, group, 0)
     s.free_slots[queues.num_free_slots] = r.slot
     queues.num_free_slots += 1
     r.slot = NEVER

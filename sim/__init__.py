@@ -30,6 +30,7 @@ if TYPE_CHECKING:
         StateMode,
         faults_of,
         most_blocks_of,
+        without_eagle_marks,
     )
     from sim.latency import (
         Blackbox,
@@ -112,6 +113,7 @@ __all__ = [
     "rules_of",
     "simulate",
     "step_times_of",
+    "without_eagle_marks",
 ]
 
 _HOMES = {
@@ -152,6 +154,7 @@ _HOMES = {
     "compile_engine": "sim.engine_ready",
     "engine_defaults": "sim.versions",
     "faults_of": "sim.kv_cache_groups",
+    "without_eagle_marks": "sim.kv_cache_groups",
     "most_blocks_of": "sim.kv_cache_groups",
     "WITH_ONE_GROUP_ONLY": "sim.kv_cache_groups",
     "is_compiled": "sim.engine_ready",

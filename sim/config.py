@@ -243,6 +243,11 @@ class EngineConfig:
         return eagle_groups_of(self.kv_cache_groups, use_eagle=self.use_eagle)
 
     @property
+    def num_retained_tokens(self) -> int:
+        """What a window keeps behind it for several MTP modules, and is cached later (kv_cache_utils.py)."""
+        return max(0, self.num_prefill_lookahead_tokens - 1)
+
+    @property
     def num_kv_cache_groups(self) -> int:
         """How many groups draw from the pool of blocks: 1 where nothing is said of them."""
         return max(len(self.kv_cache_groups), 1)

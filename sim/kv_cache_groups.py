@@ -122,14 +122,16 @@ def sizes_of(groups: Sequence[KVCacheGroup], *, block_size: int, max_model_len: 
     ]
 
 
-def most_blocks_of(group: KVCacheGroup, *, size: int, in_flight: int, max_model_len: int) -> int:
+def most_blocks_of(
+    group: KVCacheGroup, *, size: int, in_flight: int, max_model_len: int, retained: int = 0
+) -> int:
     """Return how many blocks of ``size`` tokens a request holds in a group at most; a full group has no such limit.
 
-    What is in flight is let go once it is processed; a window may begin inside a block (vllm 0.32.0
-    v1/kv_cache_interface.py: max_admission_blocks_per_request of each kind).
+    What is in flight is let go once it is processed; a window may begin inside a block, and keeps ``retained`` tokens
+    more (vllm 0.32.0 v1/kv_cache_interface.py: max_admission_blocks_per_request of each kind).
     """
     if group.kind == "sliding":
-        return -(-min(group.window - 1 + in_flight, max_model_len) // size) + 1
+        return -(-min(group.window - 1 + retained + in_flight, max_model_len) // size) + 1
     if group.kind == "chunked":
         return -(-min(group.chunk + in_flight, max_model_len) // size)
     return max_model_len + 1

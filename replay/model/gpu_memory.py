@@ -95,7 +95,7 @@ class Serving:
     """What a server is told that bears on its memory, under vLLM's names.
 
     Without ``gpu_memory_utilization`` the version's default; a version outside ``sim/versions.py`` counts as the
-    nearest one in it.
+    nearest one in it. ``has_mtp_drafts``: the model's own layers draft.
     """
 
     gpu_memory_utilization: float | None = None
@@ -105,6 +105,8 @@ class Serving:
     vllm_version: str = DEFAULT_VERSION
     enable_prefix_caching: bool = True
     disable_hybrid_kv_cache_manager: bool = False
+    num_speculative_tokens: int = 0
+    has_mtp_drafts: bool = False
 
     @property
     def counts_cuda_graphs(self) -> bool:
@@ -181,8 +183,11 @@ def dealt_of(shape: ModelShape, *, tp: int, serving: Serving) -> Dealt:
                 "for several tokens and windows beside them"
             )
         size = serving.block_size if serving.block_size % BLOCK == 0 else BLOCK
-        return dealt_packed(packed_layers(shape, block_size=size), block_size=size)
-    layers = cached_layers(shape, tp=tp)
+        packed = packed_layers(shape, block_size=size, with_mtp=serving.has_mtp_drafts)
+        return dealt_packed(packed, block_size=size)
+    layers = cached_layers(
+        shape, tp=tp, num_drafts=serving.num_speculative_tokens, with_mtp=serving.has_mtp_drafts
+    )
     if serving.disable_hybrid_kv_cache_manager:
         return undivided(layers, block_size=serving.block_size)
     return dealt(layers, block_size=serving.block_size, caches_prefixes=serving.enable_prefix_caching)

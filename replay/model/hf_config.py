@@ -10,6 +10,7 @@ from replay.model.config_json import ModelFields, read_model_fields, shown
 from replay.model.context_length import max_model_len
 from replay.model.families import FAMILIES, NOT_MODELLED, TELLING_FIELDS, Family
 from replay.model.layers.hybrids import HYBRIDS
+from replay.model.layers.mtp import mtp_layers
 from replay.model.layers.read_layers import Layers
 from replay.model.quantization import Quantization, read_quantization
 from replay.model.shape import Attention, Experts, Mixer, MixerKind, ModelShape, Precision
@@ -104,6 +105,7 @@ def shape_from(
         intermediate_size=dense_size or 0,
         attention=layers.attention or attention,
         mixers=layers.mixers,
+        mtp=mtp_layers(text, model_type, layers.mixers),
         num_plain_mlps=layers.num_plain_mlps,
         plain_width=layers.plain_width,
         other_parameters=layers.other_parameters,

@@ -145,14 +145,14 @@ class LayerState:
     parameters: int
     num_products: int = 2
 
-    def bytes_per_request(self, tp: int, *, dtype_bytes: int) -> int:
+    def bytes_per_request(self, tp: int, *, dtype_bytes: int, num_drafts: int = 0) -> int:
         """Return what one layer keeps on one GPU (vllm 0.32.0 mamba_utils.py:MambaStateShapeCalculator).
 
-        Groups that ``tp`` does not divide are kept more than once.
+        Groups that ``tp`` does not divide are kept more than once; the convolution has an input more for each draft.
         """
         groups = self.key_heads if self.key_heads % tp == 0 else tp
         width = self.num_heads * self.head_dim + 2 * groups * self.key_dim
-        convolution = width // tp * (self.conv_kernel - 1) * dtype_bytes
+        convolution = width // tp * (self.conv_kernel - 1 + num_drafts) * dtype_bytes
         return convolution + self.num_heads // tp * self.head_dim * self.key_dim * self.dtype_bytes
 
     def flops_per_token(self, tp: int) -> float:
@@ -219,6 +219,14 @@ class Mixer:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class MtpLayers:
+    """Layers with which a model drafts for itself: what they keep, and how many modules draft one after another."""
+
+    mixer: Mixer
+    num_modules: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Experts:
     """The routed and shared experts of a mixture-of-experts layer; ``shared_size`` 0 where none is shared.
 
@@ -241,9 +249,9 @@ class ModelShape:
     ``plain_width`` how wide all of them are together where they differ. ``attention``: of the layers that see
     everything. ``not_timed``: kinds of layers whose time no formula here has. ``dtype_bytes``: of activations,
     embeddings and, unless ``kv_dtype_bytes`` says otherwise, the KV cache. Precisions: of what the quantization covers.
-    ``residual_streams``: how many hidden states a layer mixes (hyper-connections, arXiv:2409.19606).
-    ``max_model_len``: the longest sequence that vLLM takes without a flag. ``left_out``: what of the file is not in
-    these numbers.
+    ``mtp``: layers that draft, which nothing else here counts. ``residual_streams``: how many hidden states a layer
+    mixes (hyper-connections, arXiv:2409.19606). ``max_model_len``: the longest sequence that vLLM takes without a flag.
+    ``left_out``: what of the file is not in these numbers.
     """
 
     name: str
@@ -265,6 +273,7 @@ class ModelShape:
     num_moe_layers: int = 0
     experts: Experts | None = None
     mixers: tuple[Mixer, ...]
+    mtp: MtpLayers | None = None
     num_plain_mlps: int | None = None
     plain_width: int | None = None
     other_parameters: int = 0

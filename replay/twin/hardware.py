@@ -183,10 +183,11 @@ def capacity_of(
     engine: EngineConfig,
     vllm_version: str,
     disables_hybrid: bool = False,
+    has_mtp_drafts: bool = False,
 ) -> KvCacheSize:
     """Return the KV blocks that a server with these settings would find.
 
-    ``disables_hybrid``: with ``--disable-hybrid-kv-cache-manager``.
+    ``disables_hybrid``: with ``--disable-hybrid-kv-cache-manager``. ``has_mtp_drafts``: the model's own layers draft.
     """
     serving = Serving(
         gpu_memory_utilization=hardware.gpu_memory_utilization,
@@ -196,6 +197,8 @@ def capacity_of(
         vllm_version=vllm_version,
         enable_prefix_caching=engine.enable_prefix_caching,
         disable_hybrid_kv_cache_manager=disables_hybrid,
+        num_speculative_tokens=engine.num_speculative_tokens,
+        has_mtp_drafts=has_mtp_drafts,
     )
     return kv_cache_size(
         shape, hardware.gpu, tp=hardware.tp, pp=hardware.pp, layout=hardware.layout, serving=serving

@@ -31,7 +31,7 @@ from replay.twin.keys.overlay import Setting, named, overlaid
 from replay.twin.keys.ranges import check_ranges
 from replay.twin.kv_cache.groups import GROUP_KEYS, with_groups
 from replay.twin.kv_cache.needed import blocks_needed
-from replay.twin.kv_cache.of_model import groups_of_model
+from replay.twin.kv_cache.of_model import GroupsOfModel, groups_of_model
 from replay.twin.kv_cache.offload import with_offload
 from replay.twin.latency import Chosen, check_keys, read_latency
 from replay.twin.on_record import shape_of_shipped
@@ -332,13 +332,14 @@ def _read_server(
     engine, limits = _read_engine(root, server, seed=seed, num_stages=_num_stages(chosen, hardware))
     is_sized = engine.num_gpu_blocks != UNBOUNDED
     of_model = groups_of_model(engine, root, shape=server.shape, hardware=hardware)
-    engine = with_groups(replace(engine, block_size=of_model.block_size), root, of_model.groups)
+    engine = replace(engine, block_size=of_model.block_size, num_prefill_lookahead_tokens=of_model.ahead)
+    engine = with_groups(engine, root, of_model.groups)
     engine, notes = _with_blocks(
         engine,
         chosen,
         hardware=hardware,
         vllm_version=version,
-        disables_hybrid=of_model.is_undivided,
+        of_model=of_model,
     )
     engine, offload = with_offload(engine, root, shape=chosen.shape, hardware=hardware)
     reasons = (chosen.reason,) if chosen.reason else ()
@@ -496,7 +497,7 @@ def _with_blocks(
     *,
     hardware: Hardware | None,
     vllm_version: str,
-    disables_hybrid: bool,
+    of_model: GroupsOfModel,
 ) -> tuple[EngineConfig, tuple[str, ...]]:
     """Return the engine with a KV cache, where it had none, and the note that says where its size is from."""
     entry, shape = chosen.entry, chosen.shape
@@ -511,7 +512,8 @@ def _with_blocks(
             hardware,
             engine=engine,
             vllm_version=vllm_version,
-            disables_hybrid=disables_hybrid,
+            disables_hybrid=of_model.is_undivided,
+            has_mtp_drafts=of_model.has_mtp_drafts,
         )
         note = (
             f"engine.num_gpu_blocks is absent: {capacity.num_gpu_blocks} left by {shape.name} on {hardware.gpu.name}, "

@@ -392,7 +392,6 @@ def group_records(config: EngineConfig) -> st.Records:
         return records
     alignment, hash_size = alignment_of(sizes)
     in_flight = config.max_concurrent_batches * config.max_num_batched_tokens
-    retained = max(0, config.num_prefill_lookahead_tokens - 1)
     marked = config.eagle_groups
     groups = without_eagle_marks(groups)
     kinds = list(dict.fromkeys(groups))
@@ -400,11 +399,15 @@ def group_records(config: EngineConfig) -> st.Records:
     for number, (group, size) in enumerate(zip(groups, sizes, strict=True)):
         record = records[number]
         record.kind, record.block_size = KIND_CODES[group.kind] + (group.mode == "align"), size
-        record.window = group.window + retained if group.window else group.chunk
+        record.window = group.window + config.num_retained_tokens if group.window else group.chunk
         record.num_hashes_per_block, record.blocks_per_segment = size // hash_size, alignment // size
         record.num_blocks_for_hit = -(-(group.window - 1) // size) if group.window else 0
         record.most_blocks = most_blocks_of(
-            group, size=size, in_flight=in_flight + retained, max_model_len=config.max_model_len
+            group,
+            size=size,
+            in_flight=in_flight,
+            max_model_len=config.max_model_len,
+            retained=config.num_retained_tokens,
         )
         record.use_eagle = any(groups[other] == group for other in marked)
         alike = [other for other in range(number + 1, len(groups)) if groups[other] == group]

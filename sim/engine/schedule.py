@@ -261,8 +261,10 @@ def first_chunk(s: State, request: int, num_found: int, padding: int, threshold:
     num_missing = s.requests[request].num_tokens - num_found
     if settings.balances_prefills and current.defers_prefills and num_missing > 1:
         return NEVER
+    if padding > 0 and num_missing + padding > current.token_budget:
+        return NEVER
     num_tokens = capped(num_missing + padding, threshold)
-    if num_tokens > current.token_budget and (padding > 0 or not settings.enable_chunked_prefill):
+    if num_tokens > current.token_budget and not settings.enable_chunked_prefill:
         return NEVER
     num_tokens = min(num_tokens, current.token_budget)
     if settings.aligns_states:

@@ -90,6 +90,40 @@ def run(requests: Requests, *groups: KVCacheGroup, record: str = "blocks", **con
             {"pipeline_parallel_size": 2},
             r"groups cannot be combined with pipeline_parallel_size 2",
         ),
+        (
+            [FULL, KVCacheGroup(kind="sliding", window=64, is_eagle_group=True)],
+            {"num_speculative_tokens": 2, "synthetic_acceptance_rates": (0.5,)},
+            r"kv_cache_groups\[1\].is_eagle_group: got true with use_eagle false, expected use_eagle true",
+        ),
+        (
+            [FULL, chunked(64)],
+            {"num_speculative_tokens": 2, "synthetic_acceptance_rates": (0.5,), "use_eagle": True},
+            r"kv_cache_groups: got a chunked group with use_eagle true, expected is_eagle_group at another group",
+        ),
+        (
+            [FULL, sliding(64)],
+            {
+                "num_speculative_tokens": 20,
+                "synthetic_acceptance_rates": (0.5,),
+                "use_eagle": True,
+                "num_prefill_lookahead_tokens": 20,
+            },
+            r"num_prefill_lookahead_tokens: got 20 with prefix hits at multiples of 16 tokens, expected at most 16",
+        ),
+        (
+            [FULL, sliding(64)],
+            {
+                "num_speculative_tokens": 2,
+                "synthetic_acceptance_rates": (0.5,),
+                "num_prefill_lookahead_tokens": 3,
+            },
+            r"num_prefill_lookahead_tokens: got 3 with num_speculative_tokens 2, expected at most 2",
+        ),
+        (
+            [FULL],
+            {"num_prefill_lookahead_tokens": 3},
+            r"num_prefill_lookahead_tokens: got 3 with num_speculative_tokens 0, expected none",
+        ),
     ],
 )
 def test_groups_that_cannot_be_are_refused(
@@ -101,6 +135,75 @@ def test_groups_that_cannot_be_are_refused(
 
 def test_one_full_group_is_what_an_engine_has_anyway() -> None:
     assert EngineConfig(kv_cache_groups=(FULL,)) == EngineConfig()
+
+
+def test_one_full_group_is_said_where_several_modules_draft() -> None:
+    drafts = {"num_speculative_tokens": 3, "synthetic_acceptance_rates": (0.5,), "use_eagle": True}
+    marked = KVCacheGroup(kind="full", is_eagle_group=True)
+    assert EngineConfig(kv_cache_groups=(marked,), **drafts) == EngineConfig(**drafts)  # type: ignore[arg-type]
+    several = EngineConfig(num_prefill_lookahead_tokens=3, **drafts)  # type: ignore[arg-type]
+    assert several.kv_cache_groups == (FULL,)
+
+
+DRAFTS = {"num_speculative_tokens": 2, "synthetic_acceptance_rates": (1.0,), "use_eagle": True}
+
+
+def cached_of_second(*groups: KVCacheGroup, **config: object) -> int:
+    """Return how much of 64 tokens that two requests share the second one finds, in blocks of 16."""
+    twice = Requests(
+        arrival_us=np.array([0, 10**7], np.int64),
+        prompt_tokens=np.array([64, 100], np.int64),
+        output_tokens=np.array([3, 3], np.int64),
+        priority=np.zeros(2, np.int64),
+        hash_offsets=np.array([0, 4, 8], np.int64),
+        hash_ids=np.array([0, 1, 2, 3] * 2, np.int64),
+    )
+    done = run(twice, *groups, **config)
+    assert done.outcomes.status.tolist() == [Status.OK, Status.OK]
+    return int(done.outcomes.num_cached_tokens[1])
+
+
+def test_a_hit_loses_a_block_in_the_groups_that_drafts_use() -> None:
+    marked = KVCacheGroup(kind="full", is_eagle_group=True)
+    assert cached_of_second(FULL, sliding(17)) == 64
+    assert cached_of_second(FULL, sliding(17), **DRAFTS) == 48
+    assert cached_of_second(marked, sliding(17), **DRAFTS) == 48
+    assert cached_of_second(FULL, sliding(17), **{**DRAFTS, "use_eagle": False}) == 64
+
+
+def test_a_state_has_a_block_more_for_each_draft() -> None:
+    """1 + k with mode none; with align the state before the newest beside them, until its tokens are processed."""
+    done = run(
+        requests_of(prompt=[40], output=[30]),
+        FULL,
+        STATE,
+        enable_prefix_caching=False,
+        async_scheduling=False,
+        **DRAFTS,
+    )
+    assert set(held(done, 1)) == {3}
+    done = run(requests_of(prompt=[40], output=[30]), FULL, ALIGNED, async_scheduling=False, **DRAFTS)
+    assert set(held(done, 1)) == {3, 4}
+
+
+@pytest.mark.parametrize("groups", [(FULL,), (FULL, sliding(64))])
+def test_a_chunk_ends_a_prompt_or_leaves_what_several_modules_read_ahead(
+    groups: tuple[KVCacheGroup, ...],
+) -> None:
+    """66 tokens in chunks of 32: the second would leave 2, and 3 modules read further."""
+    many = {**DRAFTS, "num_speculative_tokens": 3, "num_prefill_lookahead_tokens": 3}
+    asked = requests_of(prompt=[66], output=[1])
+    done = run(asked, *groups, max_num_seqs=4, max_num_batched_tokens=32, async_scheduling=False, **many)
+    assert [[entry[1] for entry in step.sched] for step in done.steps()] == [[32], [31], [3]]
+
+
+def test_a_window_keeps_what_several_modules_may_read_again() -> None:
+    """Of 81 + 2 tokens more blocks than of 81: the window alone begins with a block, two tokens before it end one."""
+    many = {**DRAFTS, "num_speculative_tokens": 3, "synthetic_acceptance_rates": (0.0,)}
+    asked = requests_of(prompt=[96], output=[2])
+    plain = run(asked, FULL, sliding(81), async_scheduling=False, **many)
+    several = run(asked, FULL, sliding(81), async_scheduling=False, num_prefill_lookahead_tokens=3, **many)
+    assert held(several, 1)[-1] == held(plain, 1)[-1] + 1
 
 
 def test_blocks_of_unlike_sizes_meet_at_their_multiple_and_are_hashed_by_their_divisor() -> None:

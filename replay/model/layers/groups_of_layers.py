@@ -29,6 +29,7 @@ class CachedLayers:
 
     ``token_bytes``: of a token's keys and values; ``state_bytes``: of a state, whatever the length. ``form``: what
     tells layers of equal bytes apart, heads and their width. ``is_mla``: a latent vector, whose pages cannot be padded.
+    ``has_mtp``: the model's last layer, which drafts, is the last of them.
     """
 
     kind: GroupKind
@@ -39,6 +40,7 @@ class CachedLayers:
     chunk: int = 0
     form: tuple[int, ...] = ()
     is_mla: bool = False
+    has_mtp: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,9 +149,16 @@ def _spec(layers: CachedLayers, block_size: int) -> _Spec:
 def _merged(specs: Sequence[_Spec]) -> list[_Spec]:
     """Return specs with those that differ in their number of layers alone as one (the buckets of equal specs)."""
     counts: Counter[_Spec] = Counter()
+    drafting = set()
     for each in specs:
-        counts[replace(each, layers=replace(each.layers, count=0))] += each.layers.count
-    return [replace(each, layers=replace(each.layers, count=count)) for each, count in counts.items()]
+        bare = replace(each, layers=replace(each.layers, count=0, has_mtp=False))
+        counts[bare] += each.layers.count
+        if each.layers.has_mtp:
+            drafting.add(bare)
+    return [
+        replace(each, layers=replace(each.layers, count=count, has_mtp=each in drafting))
+        for each, count in counts.items()
+    ]
 
 
 def _unified(specs: Sequence[_Spec]) -> list[_Spec]:
@@ -183,7 +192,10 @@ def _needs_full_allocation(specs: Sequence[_Spec]) -> bool:
 
 
 def _uniform_pages(specs: Sequence[_Spec], block_size: int, mode: StateMode) -> list[DealtGroup]:
-    """Return groups of equally many layers, the last of each kind padded (_get_kv_cache_groups_uniform_page_size)."""
+    """Return groups of equally many layers, the last of each kind padded (_get_kv_cache_groups_uniform_page_size).
+
+    The group of the last layer is marked where that one drafts (_annotate_eagle_groups).
+    """
     fewest = min(each.layers.count for each in specs)
     most = max(each.layers.count for each in specs)
     size = most if most < fewest * FEW_MORE else fewest
@@ -192,7 +204,9 @@ def _uniform_pages(specs: Sequence[_Spec], block_size: int, mode: StateMode) -> 
         number = -(-each.layers.count // size)
         for index in range(number):
             count = len(range(index, each.layers.count, number))
-            groups.append(_group(each, count, each.page * count, block_size, mode))
+            group = _group(each, count, each.page * count, block_size, mode)
+            is_last = each.layers.has_mtp and index == (each.layers.count - 1) % number
+            groups.append(replace(group, group=replace(group.group, is_eagle_group=is_last)))
     return groups
 
 
@@ -213,24 +227,30 @@ FP8_SPARSE_TOKEN = 656
 """Bytes of a token of latent attention with an indexer in fp8 (mla_attention.py: fp8_ds_mla, values, scales, rope)."""
 
 
-def cached_layers(shape: ModelShape, *, tp: int = 1) -> tuple[CachedLayers, ...]:
+def cached_layers(
+    shape: ModelShape, *, tp: int = 1, num_drafts: int = 0, with_mtp: bool = False
+) -> tuple[CachedLayers, ...]:
     """Return what the layers of a model keep on one of ``tp`` GPUs, in the order of the first of each kind.
 
     An indexer's cache is a layer of its own, of one head, that keeps everything (deepseek_v2.py:
-    DeepseekV32IndexerCache).
+    DeepseekV32IndexerCache). ``num_drafts``: per request and step. ``with_mtp``: the model's own layers draft.
     """
-    found = []
-    for each in shape.mixers:
+    found: list[CachedLayers] = []
+    mtp = shape.mtp.mixer if with_mtp and shape.mtp else None
+    for each in (*shape.mixers, *([mtp] if mtp else [])):
         attention, state = each.attention, each.state
         kept = CachedLayers(
             kind=each.kind,
             count=each.num_layers,
             token_bytes=_token_bytes(shape, each, tp),
-            state_bytes=state.bytes_per_request(tp, dtype_bytes=shape.dtype_bytes) if state else 0,
+            state_bytes=state.bytes_per_request(tp, dtype_bytes=shape.dtype_bytes, num_drafts=num_drafts)
+            if state
+            else 0,
             window=each.window if each.kind == "sliding" else 0,
             chunk=each.window if each.kind == "chunked" else 0,
             form=(attention.num_kv_heads, attention.head_dim, attention.v_head_dim) if attention else (),
             is_mla=attention is not None and attention.is_mla,
+            has_mtp=each is mtp,
         )
         found.append(kept)
         if each.indexer is not None and each.indexer.entry_bytes:

@@ -7,7 +7,7 @@ Rules of vllm 0.32.0 v1/core/kv_cache_utils.py (_get_packed_kv_cache_groups), as
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from replay.model.layers.groups_of_layers import Dealt, DealtGroup
 from replay.model.shape import Compression, ModelShape
@@ -35,15 +35,18 @@ class PackedLayers:
     block_size: int
     page: int
     window: int = 0
+    has_mtp: bool = False
 
 
-def packed_layers(shape: ModelShape, *, block_size: int) -> tuple[PackedLayers, ...]:
+def packed_layers(shape: ModelShape, *, block_size: int, with_mtp: bool = False) -> tuple[PackedLayers, ...]:
     """Return the caches of a model that compresses its context, in the order in which vLLM meets them.
 
     A layer has those of its indexer first, then its window, its entries, and what no entry stands for yet.
+    ``with_mtp``: the model's own layers draft, behind all others; they have a window alone.
     """
     found = []
-    for mixer in shape.mixers:
+    mtp = shape.mtp.mixer if with_mtp and shape.mtp else None
+    for mixer in (*shape.mixers, *([mtp] if mtp else [])):
         kept, number = mixer.compression, mixer.num_layers
         if kept is not None and mixer.indexer is not None:
             index = block_size // kept.ratio * mixer.indexer.entry_bytes
@@ -53,7 +56,14 @@ def packed_layers(shape: ModelShape, *, block_size: int) -> tuple[PackedLayers, 
         window = kept.window if kept else mixer.window
         page = _padded(WINDOW_BLOCK * ENTRY_BYTES)
         found.append(
-            PackedLayers(kind="sliding", count=number, block_size=WINDOW_BLOCK, page=page, window=window)
+            PackedLayers(
+                kind="sliding",
+                count=number,
+                block_size=WINDOW_BLOCK,
+                page=page,
+                window=window,
+                has_mtp=mixer is mtp,
+            )
         )
         if kept is not None:
             page = _padded(block_size // kept.ratio * ENTRY_BYTES)
@@ -78,8 +88,12 @@ def dealt_packed(layers: Sequence[PackedLayers], *, block_size: int) -> Dealt:
 
     A bucket of several pages whose numbers are equal is not split, and says how many layers a group may have at least;
     of the numbers from there on that one is taken that leaves the fewest places empty, the larger of equals. Without
-    such a bucket windows are split until a group of them is no wider than the other buckets make a block.
+    such a bucket windows are split until a group of them is no wider than the other buckets make a block. The group of
+    the last layer is marked where that one drafts (_annotate_eagle_groups).
     """
+    last = next(
+        ((each.kind, each.block_size, each.window, each.page) for each in layers if each.has_mtp), None
+    )
     buckets: dict[tuple[GroupKind, int, int], dict[int, int]] = {}
     for each in layers:
         pages = buckets.setdefault((each.kind, each.block_size, each.window), {})
@@ -101,6 +115,11 @@ def dealt_packed(layers: Sequence[PackedLayers], *, block_size: int) -> Dealt:
         for index in range(number):
             counts = {page: len(range(index, count, number)) for page, count in pages.items()}
             taken = sum(page * count for page, count in counts.items())
+            is_last = any(
+                last == (kind, tokens, window, page) and index == (count - 1) % number
+                for page, count in pages.items()
+            )
+            group = replace(group, is_eagle_group=is_last)
             groups.append(DealtGroup(group=group, num_layers=sum(counts.values()), block_bytes=taken))
     return Dealt(groups=tuple(groups), block_size=block_size)
 

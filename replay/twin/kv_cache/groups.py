@@ -7,12 +7,13 @@ from dataclasses import replace
 from typing import Literal, cast, get_args
 
 from replay.twin.keys.key import Key
-from sim import EngineConfig, GroupKind, InvalidConfig, KVCacheGroup, StateMode
+from sim import EngineConfig, GroupKind, InvalidConfig, KVCacheGroup, StateMode, without_eagle_marks
 from traces import ConfigError
 from traces.strict.section import Section
 from traces.strict.yaml_nodes import place
 
-GROUPS, DISABLED = "kv_cache_groups", "disable_hybrid_kv_cache_manager"
+GROUPS, DISABLED, METHOD = "kv_cache_groups", "disable_hybrid_kv_cache_manager", "speculative_method"
+MTP = "mtp"
 ONE_FULL: tuple[KVCacheGroup, ...] = (KVCacheGroup(kind="full"),)
 
 GROUP_KEYS: tuple[Key, ...] = (
@@ -60,13 +61,28 @@ GROUP_KEYS: tuple[Key, ...] = (
         meaning="Tokens per block of the group: more where a token takes fewer bytes in its layers.",
     ),
     Key(
+        path=f"engine.{GROUPS}.is_eagle_group",
+        kind="boolean",
+        default="false",
+        meaning="With `use_eagle`: the drafting model's layers are in the group, so that a hit loses its last block "
+        "there. Where no group says it, all do.",
+    ),
+    Key(
+        path=f"engine.{METHOD}",
+        kind="choice",
+        default="none",
+        meaning="With drafts: `mtp` where the model's own MTP layers make them. They are dealt out with the layers of "
+        "`latency.model_config`, behind them, and the group of the last one is the `is_eagle_group`.",
+        choices=(MTP,),
+    ),
+    Key(
         path=f"engine.{DISABLED}",
         kind="boolean",
         default="false",
         meaning="As vLLM's flag: layers with a window or a chunk keep everything, as one full group.",
     ),
 )
-"""What the engine section has of groups; ``disable_hybrid_kv_cache_manager`` leaves no trace but its effect."""
+"""What the engine section has of groups; the last two leave no trace but their effect."""
 
 
 def read_groups(section: Section | None, *, caches_prefixes: bool) -> tuple[KVCacheGroup, ...] | None:
@@ -96,6 +112,7 @@ def _read_group(item: Section, *, caches_prefixes: bool) -> KVCacheGroup:
     group = KVCacheGroup(
         kind=cast(GroupKind, kind),
         mode=cast(StateMode, item.text("mode", choices=get_args(StateMode)) or usual),
+        is_eagle_group=item.boolean("is_eagle_group") or False,
         **numbers,
     )
     fault = group.fault()
@@ -110,13 +127,21 @@ def read_disabled(section: Section | None) -> bool:
     return section is not None and (section.boolean(DISABLED) or False)
 
 
+def drafts_by_mtp(engine: EngineConfig, section: Section | None) -> bool:
+    """Return whether the model's own layers draft. Raises ConfigError where there are no drafts."""
+    method = section.text(METHOD, choices=(MTP,)) if section is not None else None
+    if method is not None and section is not None and engine.num_speculative_tokens == 0:
+        section.fail(METHOD, got=f"{method} without drafts", expected="num_speculative_tokens >= 1")
+    return method == MTP
+
+
 def without_hybrid(groups: Sequence[KVCacheGroup], section: Section) -> tuple[KVCacheGroup, ...]:
     """Return what groups become with ``disable_hybrid_kv_cache_manager``: one that keeps everything.
 
     vllm 0.32.0 v1/core/kv_cache_utils.py:_promote_local_kv_cache_specs: groups that are alike stay as they are; windows
     and chunks beside a full group become full; anything else vLLM refuses. Raises ConfigError.
     """
-    if len(set(groups)) <= 1:
+    if len(set(without_eagle_marks(groups))) <= 1:
         return tuple(groups)
     kinds = {group.kind for group in groups}
     if "full" not in kinds or "state" in kinds:
@@ -136,6 +161,7 @@ def groups_text(groups: Sequence[KVCacheGroup]) -> str:
 def _group_text(group: KVCacheGroup) -> str:
     names = ("kind", "window", "chunk", "block_size", *(("mode",) if group.kind == "state" else ()))
     parts = [f"{name}: {getattr(group, name)}" for name in names if getattr(group, name)]
+    parts += ["is_eagle_group: true"] * group.is_eagle_group
     return "{" + ", ".join(parts) + "}"
 
 

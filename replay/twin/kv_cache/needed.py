@@ -21,9 +21,15 @@ def blocks_needed(engine: EngineConfig, num_tokens: int) -> int:
 
 def _of_group(group: KVCacheGroup, engine: EngineConfig, num_tokens: int) -> int:
     if group.kind == "state":
-        return STATES_ALIGNED if group.mode == "align" else 1
+        return (STATES_ALIGNED if group.mode == "align" else 1) + engine.num_speculative_tokens
     size = group.block_size or engine.block_size
     whole = -(-num_tokens // size)
     in_flight = engine.max_num_batched_tokens * engine.max_concurrent_batches
-    most = most_blocks_of(group, size=size, in_flight=in_flight, max_model_len=engine.max_model_len)
+    most = most_blocks_of(
+        group,
+        size=size,
+        in_flight=in_flight,
+        max_model_len=engine.max_model_len,
+        retained=engine.num_retained_tokens,
+    )
     return min(whole, most)

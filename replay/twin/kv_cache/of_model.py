@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from replay.model.gpu_memory import Serving, dealt_of
-from replay.twin.kv_cache.groups import DISABLED, GROUPS, ONE_FULL, groups_text, read_disabled
-from sim import WITH_ONE_GROUP_ONLY, EngineConfig, KVCacheGroup
+from replay.twin.kv_cache.groups import (
+    DISABLED,
+    GROUPS,
+    METHOD,
+    MTP,
+    ONE_FULL,
+    drafts_by_mtp,
+    groups_text,
+    read_disabled,
+)
+from sim import WITH_ONE_GROUP_ONLY, EngineConfig, KVCacheGroup, without_eagle_marks
 from traces import ConfigError
 from traces.strict.section import Section
 
@@ -18,11 +27,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupsOfModel:
-    """Groups, none where no model is known; tokens per block; ``is_undivided``: with the hybrid manager off."""
+    """Groups, none where no model is known; tokens per block; ``is_undivided``: with the hybrid manager off.
+
+    ``ahead``: ``num_prefill_lookahead_tokens``; ``has_mtp_drafts``: the model's own layers draft.
+    """
 
     groups: tuple[KVCacheGroup, ...]
     block_size: int
     is_undivided: bool = False
+    ahead: int = 0
+    has_mtp_drafts: bool = False
     notes: tuple[str, ...] = ()
 
 
@@ -35,11 +49,21 @@ def groups_of_model(
     with ``--disable-hybrid-kv-cache-manager`` would do it. Raises ConfigError where that cannot be, either.
     """
     section = root.section("engine")
-    is_off = read_disabled(section)
+    is_off, by_mtp = read_disabled(section), drafts_by_mtp(engine, section)
     if shape is None or (section is not None and GROUPS in section):
-        return GroupsOfModel(groups=(), block_size=engine.block_size, is_undivided=is_off)
+        ahead = engine.num_prefill_lookahead_tokens
+        return GroupsOfModel(groups=(), block_size=engine.block_size, is_undivided=is_off, ahead=ahead)
     tp = hardware.tp if hardware else 1
-    found = _dealt(engine, shape, tp=tp, is_undivided=is_off)
+    if by_mtp and shape.mtp is None and section is not None:
+        section.fail(
+            METHOD,
+            got=f"{MTP} for {shape.name}",
+            expected="a model whose config.json says how many such layers it has, and whose layers with keys and "
+            f"values are alike; else engine.{GROUPS}, with is_eagle_group, and num_gpu_blocks written out",
+        )
+    found = _dealt(engine, shape, tp=tp, is_undivided=is_off, by_mtp=by_mtp)
+    if engine.use_eagle and any(group.kind == "chunked" for group in found.groups):
+        return _without_chunks(engine, shape, tp=tp, by_mtp=by_mtp)
     reason = _not_with_groups(engine, hardware)
     if found.groups == ONE_FULL or not reason:
         return found
@@ -48,23 +72,50 @@ def groups_of_model(
             f"engine.{GROUPS}: states, as {shape.name} keeps them, cannot be combined with {reason}; "
             f"engine.{GROUPS}: [{{kind: full}}] counts its full layers alone ({root.file})"
         )
-    whole = found if len(found.groups) == 1 else _dealt(engine, shape, tp=tp, is_undivided=True)
+    whole = (
+        found if len(found.groups) == 1 else _dealt(engine, shape, tp=tp, is_undivided=True, by_mtp=by_mtp)
+    )
     note = (
         f"engine.{GROUPS}: {groups_text(found.groups)} of {shape.name} is not simulated with {reason}: its layers keep "
         f"everything, as with --{DISABLED.replace('_', '-')}, and the cache fills earlier with long sequences"
     )
-    return GroupsOfModel(groups=ONE_FULL, block_size=whole.block_size, is_undivided=True, notes=(note,))
+    return replace(whole, groups=ONE_FULL, is_undivided=True, notes=(note,))
 
 
-def _dealt(engine: EngineConfig, shape: ModelShape, *, tp: int, is_undivided: bool) -> GroupsOfModel:
+def _without_chunks(engine: EngineConfig, shape: ModelShape, *, tp: int, by_mtp: bool) -> GroupsOfModel:
+    """Return the groups of a model with chunked layers and drafts that read hidden states.
+
+    vLLM turns its hybrid KV cache manager off for them (vllm 0.32.0 config/vllm.py).
+    """
+    found = _dealt(engine, shape, tp=tp, is_undivided=True, by_mtp=by_mtp)
+    note = (
+        f"engine.{GROUPS}: one full group for {shape.name}, as with --{DISABLED.replace('_', '-')}: vLLM has no "
+        "chunks beside drafts that read hidden states"
+    )
+    return replace(found, notes=(*found.notes, note))
+
+
+def _dealt(
+    engine: EngineConfig, shape: ModelShape, *, tp: int, is_undivided: bool, by_mtp: bool
+) -> GroupsOfModel:
     """Return the groups as vLLM deals them out, and a line where that makes blocks of another size."""
     serving = Serving(
         block_size=engine.block_size,
         enable_prefix_caching=engine.enable_prefix_caching,
         disable_hybrid_kv_cache_manager=is_undivided,
+        num_speculative_tokens=engine.num_speculative_tokens,
+        has_mtp_drafts=by_mtp,
     )
     layers = dealt_of(shape, tp=tp, serving=serving)
-    notes = []
+    notes, ahead = [], engine.num_prefill_lookahead_tokens
+    if by_mtp and shape.mtp is not None:
+        number, most = shape.mtp.mixer.num_layers, min(shape.mtp.num_modules, engine.num_speculative_tokens)
+        notes.append(
+            f"engine.{METHOD}: {MTP}: {number} such {'layer' if number == 1 else 'layers'} of {shape.name} in the KV "
+            "cache; their weights are not counted"
+        )
+        ahead = ahead or (engine.num_speculative_tokens if most > 1 else 0)
+    groups = layers.kv_cache_groups
     if layers.block_size != engine.block_size:
         why = (
             "as its kernels prefer it"
@@ -73,9 +124,11 @@ def _dealt(engine: EngineConfig, shape: ModelShape, *, tp: int, is_undivided: bo
         )
         notes.append(f"engine.block_size: {layers.block_size} in place of {engine.block_size}, {why}")
     return GroupsOfModel(
-        groups=layers.kv_cache_groups,
+        groups=groups if engine.use_eagle else without_eagle_marks(groups),
         block_size=layers.block_size,
         is_undivided=is_undivided,
+        ahead=ahead,
+        has_mtp_drafts=by_mtp,
         notes=tuple(notes),
     )
 

@@ -87,7 +87,8 @@ FLAGS: Final[Mapping[str, KnownFlag]] = {
     "speculative-config": KnownFlag(
         kind="speculation",
         treatment="modelled",
-        how="`engine.num_speculative_tokens`, `num_lookahead_tokens`, `use_eagle` and `synthetic_acceptance_rates`; "
+        how="`engine.num_speculative_tokens`, `num_lookahead_tokens`, `use_eagle`, `speculative_method` and "
+        "`synthetic_acceptance_rates`; "
         "what it says of the drafting model is told",
     ),
     "tensor-parallel-size": _hardware("hardware.tp", "integer", otherwise=SPEED),

@@ -13,7 +13,7 @@ from replay.model.shipped_models import shipped_config
 from replay.twin.config_keys import RULES_VERSION
 from replay.twin.defaults_write import quoted
 from replay.twin.engine_defaults import LIMITS, Server, with_defaults
-from replay.twin.kv_cache.groups import DISABLED
+from replay.twin.kv_cache.groups import DISABLED, METHOD
 from replay.twin.placeholder import PLACEHOLDER
 from replay.twin.start.model_and_gpu import model_of
 from replay.twin.start.serve_flags import Flag, parse_serve
@@ -211,7 +211,8 @@ def _version_notes(version: str | None) -> tuple[str, ...]:
 
 def _check(engine: Mapping[str, object], version: str) -> None:
     try:
-        EngineConfig.for_version(version, **{key: engine[key] for key in engine if key != DISABLED})
+        own = {key: engine[key] for key in engine if key not in {DISABLED, METHOD}}
+        EngineConfig.for_version(version, **own)
     except InvalidConfig as error:
         raise ConfigError(str(error)) from error
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import TYPE_CHECKING, Final
 
+from replay.twin.kv_cache.groups import METHOD, MTP
 from traces import ConfigError
 
 if TYPE_CHECKING:
@@ -61,7 +62,10 @@ def from_config(flag: str, value: str | None) -> Speculation:
         "num_speculative_tokens": number,
         "num_lookahead_tokens": 0 if method in WITHOUT_LOOKAHEAD else number,
     }
-    reads_hidden_states = method in READ_HIDDEN_STATES or method.endswith("_mtp")
+    is_mtp = method == MTP or method.endswith("_mtp")
+    if is_mtp:
+        engine[METHOD] = MTP
+    reads_hidden_states = method in READ_HIDDEN_STATES or is_mtp
     if reads_hidden_states and not given.get("disable_eagle_block_drop"):
         engine["use_eagle"] = True
     notes = [

@@ -108,6 +108,63 @@ def test_groups_can_be_set_from_the_command_line(tmp_path: Path) -> None:
         twin(tmp_path, engine, Setting("engine.kv_cache_groups[1].window", "-3"))
 
 
+DRAFTS = "  num_speculative_tokens: 2\n  synthetic_acceptance_rates: [0.7]\n  use_eagle: true\n"
+
+
+def test_the_group_of_the_drafting_layers_is_read_and_written_back(tmp_path: Path) -> None:
+    text = "[{kind: full, is_eagle_group: true}, {kind: sliding, window: 128}]"
+    found = twin(tmp_path, f"{DRAFTS}  kv_cache_groups: {text}")
+    assert found.engine.eagle_groups == (0,)
+    assert text in dump_config(found)
+    with pytest.raises(ConfigError, match=r"is_eagle_group: got true with use_eagle false.*twin\.yaml:2\)$"):
+        twin(tmp_path, f"  kv_cache_groups: {text}")
+
+
+def of_model(tmp_path: Path, engine: str, model: str) -> TwinConfig:
+    file = tmp_path / "twin.yaml"
+    file.write_text(
+        f"engine:\n{engine}\n"
+        + f"hardware: {{gpu: H200, tp: 8}}\nlatency: {{model: roofline, model_config: {model}}}\n"
+    )
+    return load_config(file)
+
+
+@pytest.mark.parametrize(
+    ("model", "marked", "number"),
+    [("XiaomiMiMo/MiMo-V2-Flash", "sliding", 6), ("Qwen/Qwen3.5-397B-A17B", "full", 4)],
+)
+def test_mtp_layers_are_dealt_out_with_the_model_s(
+    tmp_path: Path, model: str, marked: str, number: int
+) -> None:
+    mtp = of_model(tmp_path, f"{DRAFTS}  speculative_method: mtp", model)
+    groups = mtp.engine.kv_cache_groups
+    assert ([group.kind for group in groups if group.is_eagle_group], len(groups)) == ([marked], number)
+    kept = of_model(tmp_path, DRAFTS.replace("true", "false") + "  speculative_method: mtp", model)
+    assert not any(group.is_eagle_group for group in kept.engine.kv_cache_groups)
+    plain = of_model(tmp_path, DRAFTS, model)
+    fewer = (
+        plain.engine.num_gpu_blocks - mtp.engine.num_gpu_blocks
+    )  # the last of five windows has room for one more
+    assert (fewer > 0) == (marked == "full")
+    assert any("1 such layer" in note for note in mtp.notes)
+
+
+def test_mtp_of_a_model_whose_layers_are_not_known_is_refused(tmp_path: Path) -> None:
+    for model in ("stepfun-ai/Step-3.7-Flash", "meta-llama/Llama-3.1-8B"):
+        with pytest.raises(ConfigError, match=r"engine\.speculative_method: got mtp for .*twin\.yaml:5\)$"):
+            of_model(tmp_path, f"{DRAFTS}  speculative_method: mtp", model)
+    with pytest.raises(ConfigError, match="speculative_method: got mtp without drafts"):
+        of_model(tmp_path, "  speculative_method: mtp", "meta-llama/Llama-3.1-8B")
+
+
+def test_chunks_beside_eagle_are_one_full_group_as_vllm_makes_them(tmp_path: Path) -> None:
+    model = "meta-llama/Llama-4-Scout-17B-16E-Instruct"
+    found = of_model(tmp_path, DRAFTS, model)
+    assert found.engine.kv_cache_groups == ()
+    assert any("vLLM has no chunks beside drafts" in note for note in found.notes)
+    assert of_model(tmp_path, DRAFTS.replace("true", "false"), model).engine.num_kv_cache_groups == 4
+
+
 def test_the_flag_of_a_command_line_is_followed() -> None:
     text, _ = twin_text(start_from_serve("vllm serve m --disable-hybrid-kv-cache-manager"))
     assert "disable_hybrid_kv_cache_manager: true" in text

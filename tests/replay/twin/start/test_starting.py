@@ -212,6 +212,7 @@ def test_a_speculative_config_becomes_the_engines_settings(tmp_path: Path) -> No
     kept = speculative('{"method": "mtp", "num_speculative_tokens": 1, "disable_eagle_block_drop": true}')
     assert "use_eagle" not in kept
     assert speculative('{"method": "deepseek_mtp", "num_speculative_tokens": 1}')["use_eagle"]
+    assert (kept["speculative_method"], "speculative_method" in eagle) == ("mtp", False)
     ngram = speculative('{"method": "ngram", "num_speculative_tokens": 5}')
     assert (ngram["num_lookahead_tokens"], ngram["async_scheduling"]) == (0, False)
     assert "use_eagle" not in ngram

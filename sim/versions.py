@@ -45,8 +45,11 @@ class VersionRules:
     Settings it knows: ``has_adaptive_threshold`` (from 0.31.0), ``has_watermark`` (from 0.24.0),
     ``has_full_isl_gate``: ``scheduler_reserve_full_isl``, on by default (from 0.19.0).
 
-    Defaults: ``async_scheduling`` on GPUs; ``gpu_memory_utilization``; ``counts_cuda_graphs`` when the KV cache is
-    sized; ``batched_tokens_by_gib``: of the API server, max_num_batched_tokens by the least GPU memory in GiB.
+    Defaults: ``retains_sparsely``: ``prefix_cache_retention_interval`` is 0, so windows and states stay in the prefix
+    cache only at the ends of prompts and where prompts part (from 0.29.0; the sources of 0.32.0, and for where it
+    begins pull request 52216, merged after 0.28.0); ``async_scheduling`` on GPUs; ``gpu_memory_utilization``;
+    ``counts_cuda_graphs`` when the KV cache is sized; ``batched_tokens_by_gib``: of the API server,
+    max_num_batched_tokens by the least GPU memory in GiB.
     """
 
     continues_after_self_preemption: bool = False
@@ -57,6 +60,7 @@ class VersionRules:
     has_adaptive_threshold: bool = False
     has_watermark: bool = False
     has_full_isl_gate: bool = False
+    retains_sparsely: bool = False
     async_scheduling: bool = False
     gpu_memory_utilization: float = 0.9
     counts_cuda_graphs: bool = False
@@ -76,6 +80,7 @@ CHANGES: Mapping[int, Changes] = {
     23: {"async_pipeline": "staggered"},
     24: {"frees_unhashed_blocks_first": True, "has_watermark": True},
     28: {"moves_cursor_for_every_victim": True, "batched_tokens_by_gib": ((160, 16384), (70, 8192))},
+    29: {"retains_sparsely": True},
     31: {"lifts_threshold_for_lone_request": True, "has_adaptive_threshold": True},
     33: {"continues_after_self_preemption": True},
 }

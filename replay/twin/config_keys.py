@@ -11,6 +11,7 @@ from replay.model.layout import ONE_NODE, All2AllBackend
 from replay.twin.keys.cluster_keys import CLUSTER_KEYS
 from replay.twin.keys.key import Key, Kind
 from replay.twin.kv_cache.groups import GROUP_KEYS
+from replay.twin.kv_cache.retention import INTERVAL, RETENTION_KEY
 from sim import DEFAULT_VERSION, KNOWN_VERSIONS, EngineConfig, InvalidConfig, all_versions, rules_of
 from sim.latency import Blackbox, Extended, LatencyModel, Physics, Profiled, Roofline
 
@@ -65,7 +66,7 @@ ENGINE_MEANINGS: Mapping[str, str] = {
     "num_cpu_blocks": "KV cache blocks of a second tier in host memory; 0: none. `hardware.kv_offloading_size` says "
     "it in GiB.",
     "kv_offloading": "Whose rules that tier follows. `native`: vLLM's `--kv-offloading-size`: blocks of prompts are "
-    "copied there once computed (0.31 and 0.32, without stages, drafts and KV cache groups). `shared`: likewise, to "
+    "copied there once computed (0.31 and 0.32, without stages, drafts and states). `shared`: likewise, to "
     "one store of all instances. `blis`: blocks go there when the GPU's cache evicts them.",
     "kv_load_us_per_block": "Native: µs that a block takes from host memory to the GPU; `hardware.kv_offload_gb_per_s` "
     "says it in GB/s.",
@@ -127,8 +128,8 @@ def engine_keys() -> tuple[Key, ...]:
     return tuple(_engine_key(field, hints[field.name]) for field in engine_fields())
 
 
-OUTSIDE_ENGINE = ("seed", "compatibility", "vllm_version", "kv_cache_groups")
-"""Fields of sim.EngineConfig that stand at the top, or have keys of their own (``GROUP_KEYS``)."""
+OUTSIDE_ENGINE = ("seed", "compatibility", "vllm_version", "kv_cache_groups", INTERVAL)
+"""Fields of sim.EngineConfig that stand at the top, or have keys of their own (``GROUP_KEYS``, ``RETENTION_KEY``)."""
 
 
 def engine_fields() -> tuple[Field[object], ...]:
@@ -578,6 +579,7 @@ def all_keys() -> tuple[Key, ...]:
         top["compatibility"],
         *engine_keys(),
         *GROUP_KEYS,
+        RETENTION_KEY,
         *LATENCY_KEYS,
         *HARDWARE_KEYS,
         *CLUSTER_KEYS,

@@ -13,6 +13,7 @@ from replay.twin.defaults_write import number, quoted
 from replay.twin.fitted.fitted_tiles import tiles_lines
 from replay.twin.hardware import peak_lines
 from replay.twin.kv_cache.groups import GROUPS, groups_text
+from replay.twin.kv_cache.retention import ALL, INTERVAL
 from replay.twin.latency import ALPHAS, analytic_coefficients
 from replay.twin.own.custom_model import place_of
 from sim import UNBOUNDED, EngineConfig
@@ -44,6 +45,9 @@ def _server_lines(engine: EngineConfig, latency: LatencyModel) -> list[str]:
         if not (item.name == "num_gpu_blocks" and engine.num_gpu_blocks == UNBOUNDED)
     ]
     settings.append(f"  {GROUPS}: {groups_text(engine.kv_cache_groups)}")
+    if engine.kv_cache_groups:
+        interval = engine.prefix_cache_retention_interval
+        settings.append(f"  {INTERVAL}: {ALL if interval is None else interval}")
     return ["engine:", *settings, "latency:", f"  model: {name_of(latency)}", *_latency_lines(latency)]
 
 

@@ -33,6 +33,7 @@ from replay.twin.kv_cache.groups import GROUP_KEYS, with_groups
 from replay.twin.kv_cache.needed import blocks_needed
 from replay.twin.kv_cache.of_model import GroupsOfModel, groups_of_model
 from replay.twin.kv_cache.offload import with_offload
+from replay.twin.kv_cache.retention import RETENTION_KEY, with_retention
 from replay.twin.latency import Chosen, check_keys, read_latency
 from replay.twin.on_record import shape_of_shipped
 from replay.twin.placeholder import placeholder_notes
@@ -334,6 +335,7 @@ def _read_server(
     of_model = groups_of_model(engine, root, shape=server.shape, hardware=hardware)
     engine = replace(engine, block_size=of_model.block_size, num_prefill_lookahead_tokens=of_model.ahead)
     engine = with_groups(engine, root, of_model.groups)
+    engine, retention = with_retention(engine, root.section("engine"))
     engine, notes = _with_blocks(
         engine,
         chosen,
@@ -368,6 +370,7 @@ def _read_server(
             *(f"model config: {note}" for note in (chosen.shape.left_out if chosen.shape else ())),
             *limits,
             *of_model.notes,
+            *retention,
             *(profile_notes(chosen.table, engine) if chosen.table else ()),
             *notes,
             *offload,
@@ -455,7 +458,7 @@ def _read_engine(
     given: dict[str, object] = {}
     if section is not None:
         keys = engine_keys()
-        names = [key.path.split(".")[1] for key in (*keys, *GROUP_KEYS)]
+        names = [key.path.split(".")[1] for key in (*keys, *GROUP_KEYS, RETENTION_KEY)]
         section.refuse_unknown(names, elsewhere=_other_places())
         given = {key.path.removeprefix("engine."): _engine_value(section, key) for key in keys}
     if root.text("compatibility", choices=get_args(Compatibility)) == "blis":

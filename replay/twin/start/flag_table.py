@@ -12,7 +12,7 @@ from typing import Final, Literal
 
 from traces import Coverage, Treatment
 
-FlagKind = Literal["integer", "fraction", "number", "text", "switch", "choice", "speculation"]
+FlagKind = Literal["integer", "fraction", "number", "text", "switch", "choice", "speculation", "interval"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,6 +72,7 @@ FLAGS: Final[Mapping[str, KnownFlag]] = {
     "num-gpu-blocks-override": _engine("num_gpu_blocks"),
     "long-prefill-token-threshold": _engine("long_prefill_token_threshold"),
     "enable-prefix-caching": _engine("enable_prefix_caching", "switch"),
+    "prefix-cache-retention-interval": _engine("prefix_cache_retention_interval", "interval"),
     "enable-chunked-prefill": _engine("enable_chunked_prefill", "switch"),
     "async-scheduling": _engine("async_scheduling", "switch"),
     "scheduler-reserve-full-isl": _engine("scheduler_reserve_full_isl", "switch"),

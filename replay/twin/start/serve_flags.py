@@ -8,6 +8,7 @@ import shlex
 from dataclasses import dataclass, field
 from typing import Final
 
+from replay.twin.kv_cache.retention import ALL
 from replay.twin.start.flag_table import FLAGS, SHORT, KnownFlag
 from replay.twin.start.speculation import from_config
 from traces import ConfigError
@@ -142,7 +143,9 @@ def _value(known: KnownFlag, written: str, *, value: str | None, is_on: bool) ->
     """Return a flag's value as TWIN.yaml has it."""
     if known.kind == "switch":
         return is_on
-    if known.kind == "integer":
+    if known.kind == "interval" and (value or "").lower() == ALL:
+        return ALL
+    if known.kind in ("integer", "interval"):
         return _integer(written, value)
     if known.kind in ("fraction", "number"):
         return _fraction(written, value, "a fraction in [0, 1)" if known.kind == "fraction" else "a number")

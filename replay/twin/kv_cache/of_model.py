@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -16,6 +17,7 @@ from replay.twin.kv_cache.groups import (
     groups_text,
     read_disabled,
 )
+from replay.twin.kv_cache.offload import has_tier, rules_of_tier
 from sim import WITH_ONE_GROUP_ONLY, EngineConfig, KVCacheGroup, without_eagle_marks
 from traces import ConfigError
 from traces.strict.section import Section
@@ -29,11 +31,13 @@ if TYPE_CHECKING:
 class GroupsOfModel:
     """Groups, none where no model is known; tokens per block; ``is_undivided``: with the hybrid manager off.
 
-    ``ahead``: ``num_prefill_lookahead_tokens``; ``has_mtp_drafts``: the model's own layers draft.
+    ``bytes_per_block``: on each GPU of all stages together; ``ahead``: ``num_prefill_lookahead_tokens``;
+    ``has_mtp_drafts``: the model's own layers draft.
     """
 
     groups: tuple[KVCacheGroup, ...]
     block_size: int
+    bytes_per_block: float = 0.0
     is_undivided: bool = False
     ahead: int = 0
     has_mtp_drafts: bool = False
@@ -64,7 +68,7 @@ def groups_of_model(
     found = _dealt(engine, shape, tp=tp, is_undivided=is_off, by_mtp=by_mtp)
     if engine.use_eagle and any(group.kind == "chunked" for group in found.groups):
         return _without_chunks(engine, shape, tp=tp, by_mtp=by_mtp)
-    reason = _not_with_groups(engine, hardware)
+    reason = _not_with_groups(engine, root, found.groups, hardware=hardware)
     if found.groups == ONE_FULL or not reason:
         return found
     if any(group.kind == "state" for group in found.groups):
@@ -126,6 +130,7 @@ def _dealt(
     return GroupsOfModel(
         groups=groups if engine.use_eagle else without_eagle_marks(groups),
         block_size=layers.block_size,
+        bytes_per_block=layers.bytes_per_block,
         is_undivided=is_undivided,
         ahead=ahead,
         has_mtp_drafts=by_mtp,
@@ -133,12 +138,14 @@ def _dealt(
     )
 
 
-def _not_with_groups(engine: EngineConfig, hardware: Hardware | None) -> str:
-    """Return the setting that is not simulated with groups, "" where there is none."""
+def _not_with_groups(
+    engine: EngineConfig, root: Section, groups: Sequence[KVCacheGroup], *, hardware: Hardware | None
+) -> str:
+    """Return the setting that is not simulated with these groups, "" where there is none."""
     for name, usual in WITH_ONE_GROUP_ONLY:
         value = getattr(engine, name)
         if value != usual:
             return f"engine.{name} {value}"
-    if hardware is not None and hardware.kv_offloading_size is not None:
-        return "hardware.kv_offloading_size"
-    return ""
+    if not has_tier(engine, hardware) or rules_of_tier(engine, root, groups, hardware=hardware) == "native":
+        return ""
+    return "engine.num_cpu_blocks" if engine.num_cpu_blocks > 0 else "hardware.kv_offloading_size"

@@ -2,20 +2,31 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from replay.model.gpu_memory import GIB, kv_bytes_per_token
-from sim import EngineConfig, has_native_offloading, in_the_way_of_offloading
+from sim import EngineConfig, KVCacheGroup, has_native_offloading, in_the_way_of_offloading
 from traces import ConfigError
 from traces.strict.section import Section
 
 if TYPE_CHECKING:
     from replay.model.shape import ModelShape
     from replay.twin.hardware import Hardware
+    from sim.config import KVOffloading
 
 ASSUMED_GB_PER_S = 25.0
 """Host memory to one GPU where none is given: what is left of PCIe 4.0 x16's 31.5 GB/s for large copies."""
+
+
+@dataclass(frozen=True, slots=True)
+class Offloaded:
+    """What a block in host memory is: of which model, and how many bytes it has on each GPU of all stages together."""
+
+    shape: ModelShape | None
+    bytes_per_block: float = 0.0
+
 
 SETTINGS = ("num_cpu_blocks", "kv_transfer_bandwidth", "kv_load_us_per_block", "kv_store_us_per_block")
 """The engine's settings that these two take the place of."""
@@ -24,34 +35,49 @@ OF_PEER = ("kv_offload_threshold", "kv_transfer_bandwidth", "kv_transfer_base_la
 """The engine's settings that say how the peer's tier behaves, not vLLM's."""
 
 
+def rules_of_tier(
+    engine: EngineConfig, root: Section, groups: Sequence[KVCacheGroup], *, hardware: Hardware | None
+) -> KVOffloading:
+    """Return whose rules the second tier follows, if there is one.
+
+    Where the file does not say it, they are vLLM's own if the version has them and they are simulated beside the other
+    settings and these groups, and if the file sets none of the peer's.
+    """
+    written = root.section("engine")
+    is_written = written is not None and "kv_offloading" in written
+    if is_written or not has_tier(engine, hardware):
+        return engine.kv_offloading
+    is_of_peer = written is not None and any(name in written for name in OF_PEER)
+    return "native" if not is_of_peer and _obstacle(engine, groups) == "" else "blis"
+
+
+def has_tier(engine: EngineConfig, hardware: Hardware | None) -> bool:
+    """Return whether the file asks for a second tier."""
+    return engine.num_cpu_blocks > 0 or (hardware is not None and hardware.kv_offloading_size is not None)
+
+
 def with_offload(
-    engine: EngineConfig, root: Section, *, shape: ModelShape | None, hardware: Hardware | None
+    engine: EngineConfig, root: Section, *, model: Offloaded, hardware: Hardware | None
 ) -> tuple[EngineConfig, tuple[str, ...]]:
     """Return the engine with its second tier, of the size of ``hardware.kv_offloading_size``, and lines about it.
 
-    The size is of all GPUs together, as vLLM's ``--kv-offloading-size`` is. Where the file does not say whose rules
-    hold, they are vLLM's own if the version has them and they are simulated beside the other settings, and if the file
-    sets none of the peer's. Raises ConfigError without a model, or beside the engine's own settings, InvalidConfig
-    where vLLM's rules are asked for and cannot be had.
+    The size is of all GPUs together, as vLLM's ``--kv-offloading-size`` is. ``engine``: its rules are chosen
+    (``rules_of_tier``). Raises ConfigError without a model, or beside the engine's own settings, InvalidConfig where
+    vLLM's rules are asked for and cannot be had.
     """
-    written = root.section("engine")
-    is_sized = hardware is not None and hardware.kv_offloading_size is not None
-    if not is_sized and engine.num_cpu_blocks == 0:
+    if not has_tier(engine, hardware):
         return engine, ()
-    if written is None or "kv_offloading" not in written:
-        is_of_peer = written is not None and any(name in written for name in OF_PEER)
-        is_native = not is_of_peer and _obstacle(engine) == ""
-        engine = replace(engine, kv_offloading="native" if is_native else "blis")
     if hardware is None or hardware.kv_offloading_size is None:
         return engine, _notes_of_times(engine)
-    return _sized(engine, root, shape=shape, hardware=hardware)
+    return _sized(engine, root, model=model, hardware=hardware)
 
 
-def _obstacle(engine: EngineConfig) -> str:
+def _obstacle(engine: EngineConfig, groups: Sequence[KVCacheGroup]) -> str:
     """Return why vLLM's own rules cannot be had, "" where they can."""
     if not has_native_offloading(engine.vllm_version):
         return f"vllm_version {engine.vllm_version}"
-    found = in_the_way_of_offloading(lambda name: getattr(engine, name))
+    settings = {"kv_cache_groups": tuple(groups)}
+    found = in_the_way_of_offloading(lambda name: settings.get(name, getattr(engine, name)))
     return "" if found is None else f"engine.{found[0]} {str(found[1]).lower()}"
 
 
@@ -65,7 +91,7 @@ def _notes_of_times(engine: EngineConfig) -> tuple[str, ...]:
 
 
 def _sized(
-    engine: EngineConfig, root: Section, *, shape: ModelShape | None, hardware: Hardware
+    engine: EngineConfig, root: Section, *, model: Offloaded, hardware: Hardware
 ) -> tuple[EngineConfig, tuple[str, ...]]:
     """Return the engine with as many blocks in host memory as the size holds, and lines that say how many."""
     section = root.section("hardware")
@@ -75,23 +101,32 @@ def _sized(
     for name in SETTINGS:
         if written is not None and name in written:
             section.refuse_together("kv_offloading_size", f"engine.{name}")
-    if shape is None:
+    if model.shape is None:
         section.fail(
             "kv_offloading_size",
             got="no latency.model_config",
             expected="the model's config.json, for the size of its KV",
         )
-    per_token = kv_bytes_per_token(shape, tp=hardware.tp, pp=hardware.pp)
-    per_block = per_token * engine.block_size * hardware.tp * hardware.pp
+    if engine.kv_cache_groups and model.bytes_per_block == 0:
+        section.fail(
+            "kv_offloading_size",
+            got="engine.kv_cache_groups",
+            expected="engine.num_cpu_blocks: how many bytes a block of groups that are written out has is not known",
+        )
+    gpu_bytes = model.bytes_per_block / hardware.pp
+    per_token = kv_bytes_per_token(model.shape, tp=hardware.tp, pp=hardware.pp)
+    if not engine.kv_cache_groups:
+        gpu_bytes = per_token * engine.block_size
+    per_block = gpu_bytes * hardware.tp * hardware.pp
     blocks = int(hardware.kv_offloading_size * GIB // per_block)
     if blocks < 1:
         raise ConfigError(
             f"hardware.kv_offloading_size: got {hardware.kv_offloading_size:g} GiB, expected at least one block of "
-            f"{shape.name}: {per_block / GIB:.3g} GiB ({root.file})"
+            f"{model.shape.name}: {per_block / GIB:.3g} GiB ({root.file})"
         )
     rate = hardware.kv_offload_gb_per_s or ASSUMED_GB_PER_S
     if engine.kv_offloading != "blis":
-        block_us = round(per_token * engine.block_size / (rate * 1e3), 6)
+        block_us = round(gpu_bytes / (rate * 1e3), 6)
         offloading = replace(
             engine, num_cpu_blocks=blocks, kv_load_us_per_block=block_us, kv_store_us_per_block=block_us
         )
@@ -110,7 +145,7 @@ def _sized(
 def _notes(hardware: Hardware, engine: EngineConfig, *, blocks: int, rate: float) -> list[str]:
     """Return how large the second tier is, whose rules it has, and whether anything goes there."""
     how = "" if hardware.kv_offload_gb_per_s else " (assumed: kv_offload_gb_per_s)"
-    obstacle = _obstacle(engine)
+    obstacle = _obstacle(engine, engine.kv_cache_groups)
     if engine.kv_offloading == "shared":
         rule = "one store of all instances; blocks of prompts are copied there once they are computed"
     elif engine.kv_offloading == "native":

@@ -394,6 +394,7 @@ def test_every_documented_key_is_accepted(tmp_path: Path) -> None:
     values = {"num_gpu_blocks": "9000", "synthetic_acceptance_rates": "[]", **limits}
     values["kv_offloading"] = EngineConfig().kv_offloading
     values["kv_cache_groups"] = "[{kind: full}]"
+    values["prefix_cache_retention_interval"] = "none"
     engine = ", ".join(
         f"{name}: {values.get(name, key.default)}"
         for key in leaves

@@ -62,7 +62,8 @@ ENGINE_MEANINGS: Mapping[str, str] = {
     "0 for n-grams.",
     "use_eagle": "The drafting model reads hidden states (EAGLE, MTP): a prefix hit's last block is computed again.",
     "num_prefill_lookahead_tokens": "Several MTP modules draft: how many tokens of a prompt they read ahead, as many "
-    "as drafts; a chunk leaves so many or none. Up to 1 nothing follows from it.",
+    "as drafts; a chunk leaves so many or none. Up to 1 nothing follows from it; with "
+    "`speculative_method` mtp the model's config.json says it.",
     "num_cpu_blocks": "KV cache blocks of a second tier in host memory; 0: none. `hardware.kv_offloading_size` says "
     "it in GiB.",
     "kv_offloading": "Whose rules that tier follows. `native`: vLLM's `--kv-offloading-size`: blocks of prompts are "
@@ -108,7 +109,6 @@ FOLLOWING: Mapping[str, str] = {
     "max_num_batched_tokens": "vLLM's for the GPU, else 2048",
     "max_model_len": "the model's, else 32768",
     "pipeline_parallel_size": "the hardware's, else 1",
-    "num_prefill_lookahead_tokens": "the model's with `speculative_method` mtp, else 0",
     "kv_offloading": "native where it can be simulated and no key of blis is set, else blis",
 }
 """Defaults that follow what the file says elsewhere: ``hardware``, ``latency.model_config``, ``latency.defaults``."""

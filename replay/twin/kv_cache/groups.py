@@ -71,9 +71,9 @@ GROUP_KEYS: tuple[Key, ...] = (
         path=f"engine.{METHOD}",
         kind="choice",
         default="none",
-        meaning="With drafts: `mtp` where the model's own MTP layers make them. They are dealt out with the layers of "
+        meaning="`mtp`: the drafts are made by MTP layers of the model's own. They are dealt out with the layers of "
         "`latency.model_config`, behind them, and the group of the last one is the `is_eagle_group`.",
-        choices=(MTP,),
+        choices=("none", MTP),
     ),
     Key(
         path=f"engine.{DISABLED}",
@@ -129,8 +129,8 @@ def read_disabled(section: Section | None) -> bool:
 
 def drafts_by_mtp(engine: EngineConfig, section: Section | None) -> bool:
     """Return whether the model's own layers draft. Raises ConfigError where there are no drafts."""
-    method = section.text(METHOD, choices=(MTP,)) if section is not None else None
-    if method is not None and section is not None and engine.num_speculative_tokens == 0:
+    method = section.text(METHOD, choices=("none", MTP)) if section is not None else None
+    if method == MTP and section is not None and engine.num_speculative_tokens == 0:
         section.fail(METHOD, got=f"{method} without drafts", expected="num_speculative_tokens >= 1")
     return method == MTP
 

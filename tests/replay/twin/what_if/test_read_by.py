@@ -352,7 +352,11 @@ def finished(settings: Mapping[str, Any], latency: LatencyModel = EXTENDED) -> l
 
 def test_every_key_of_the_engine_is_walked() -> None:
     names = {key.path.split(".")[1] for key in all_keys() if key.path.startswith("engine.")}
-    read_into_groups = {"disable_hybrid_kv_cache_manager", "speculative_method", "prefix_cache_retention_interval"}
+    read_into_groups = {
+        "disable_hybrid_kv_cache_manager",
+        "speculative_method",
+        "prefix_cache_retention_interval",
+    }
     of_ranks_in_step = {"prefill_schedule_interval"}
     assert set(ENGINE) == names - read_into_groups - of_ranks_in_step
 

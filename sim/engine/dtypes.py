@@ -43,7 +43,7 @@ NO_OWNER = 0xFFFFFFFF
 """Of such a block: nobody at all can find it any more."""
 
 FULL, SLIDING, CHUNKED, STATE, ALIGNED_STATE = 0, 1, 2, 3, 4
-"""Kinds of KV cache groups (``sim/kv_cache_groups.py``). ALIGNED_STATE: mode align."""
+"""Kinds of KV cache groups (``sim/kv_cache_groups.py``), states last. ALIGNED_STATE: mode align."""
 
 REQUEST = np.dtype(
     [

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from sim import Blackbox, EngineConfig, InvalidConfig, Requests, Simulation, Status, simulate
 from sim.cluster import ClusterConfig, LiveCluster, Pool
 from sim.engine.dtypes import UNSHARED
+from sim.engine.initial_state import group_records
 from sim.kv_cache_groups import KVCacheGroup, alignment_of, sizes_of
 
 FULL, STATE, ALIGNED = (
@@ -195,6 +196,22 @@ def test_a_chunk_ends_a_prompt_or_leaves_what_several_modules_read_ahead(
     asked = requests_of(prompt=[66], output=[1])
     done = run(asked, *groups, max_num_seqs=4, max_num_batched_tokens=32, async_scheduling=False, **many)
     assert [[entry[1] for entry in step.sched] for step in done.steps()] == [[32], [31], [3]]
+
+
+def test_the_gate_counts_what_a_window_keeps_for_several_modules() -> None:
+    """80 tokens before the newest one, a step of 16 and 2 more: 98 lie in 8 blocks, 96 in 7 (vLLM's cdiv + 1)."""
+    for ahead, most in ((0, 7), (3, 8)):
+        config = EngineConfig(
+            kv_cache_groups=(FULL, sliding(81)),
+            max_num_seqs=4,
+            max_num_batched_tokens=16,
+            async_scheduling=False,
+            num_prefill_lookahead_tokens=ahead,
+            num_speculative_tokens=3,
+            synthetic_acceptance_rates=(0.5,),
+            use_eagle=True,
+        )
+        assert group_records(config)["most_blocks"][1] == most
 
 
 def test_a_window_keeps_what_several_modules_may_read_again() -> None:

@@ -80,29 +80,38 @@ def cache_in_group(s: State, request: int, group: int, num_tokens: int) -> None:
 
 
 @part
-def num_cacheable_tokens(s: State, group: int, num_tokens: int) -> int:
-    """Return how many of a request's first ``num_tokens`` a group may cache: as far as a hit of all groups can reach.
+def num_settled_tokens(s: State, num_tokens: int) -> int:
+    """Return how many of a request's first ``num_tokens`` are not computed again, as several modules draft."""
+    return max(0, num_tokens - max(0, s.engine[0].settings.num_prefill_lookahead_tokens - 1))
 
-    A group that drafts use has a block more, which a hit drops; what they may yet read otherwise is no part of it
+
+@phase
+def cacheable_by_drafts(s: State, group: int, num_tokens: int) -> int:
+    """Return how many of a request's first ``num_tokens`` a group that drafts use may cache.
+
+    A block more than a hit of all groups can reach, which a hit drops
     (vllm 0.32.0 v1/core/kv_cache_coordinator.py:HybridKVCacheCoordinator.get_num_cacheable_tokens).
     """
-    settings, g = s.engine[0].settings, s.kv_cache_groups[group]
-    num_settled = max(0, num_tokens - max(0, settings.num_prefill_lookahead_tokens - 1))
-    if settings.num_kv_cache_groups == 1:
-        return num_settled
-    aligned = num_tokens - num_tokens % settings.hit_alignment
-    if g.use_eagle and aligned > 0:
-        return min(num_settled, num_settled - num_settled % settings.hit_alignment + g.block_size)
-    return aligned
+    num_settled = num_settled_tokens(s, num_tokens)
+    aligned = num_settled - num_settled % s.engine[0].settings.hit_alignment
+    return min(num_settled, aligned + s.kv_cache_groups[group].block_size)
 
 
 @phase
 def cache_in_groups(s: State, request: int, num_tokens: int) -> None:
-    """Enter the full blocks among a request's first ``num_tokens``."""
+    """Enter the full blocks among a request's first ``num_tokens``, as far as a hit of all groups can reach."""
     settings = s.engine[0].settings
-    if settings.enable_prefix_caching:
-        for group in range(settings.num_kv_cache_groups):
-            cache_in_group(s, request, group, num_cacheable_tokens(s, group, num_tokens))
+    if not settings.enable_prefix_caching:
+        return
+    if settings.num_kv_cache_groups == 1:
+        cache_in_group(s, request, 0, num_settled_tokens(s, num_tokens))
+        return
+    aligned = num_tokens - num_tokens % settings.hit_alignment
+    for group in range(settings.num_kv_cache_groups):
+        num_cacheable = aligned
+        if aligned > 0 and s.kv_cache_groups[group].use_eagle:
+            num_cacheable = cacheable_by_drafts(s, group, num_tokens)
+        cache_in_group(s, request, group, num_cacheable)
 
 
 @phase

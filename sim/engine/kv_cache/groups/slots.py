@@ -28,12 +28,11 @@ def num_blocks_for(s: State, group: int, num_slots: int, num_tokens: int) -> int
 
     A state has a block more for each draft, and none for the drafting model's slots.
     """
-    settings, g = s.engine[0].settings, s.kv_cache_groups[group]
-    if g.kind == ALIGNED_STATE:
-        return cdiv(num_tokens, g.block_size) + settings.num_speculative_tokens
-    if g.kind == STATE:
-        return cdiv(num_slots, g.block_size) + settings.num_speculative_tokens
-    return cdiv(num_slots, g.block_size)
+    g = s.kv_cache_groups[group]
+    if g.kind < STATE:
+        return cdiv(num_slots, g.block_size)
+    most = num_tokens if g.kind == ALIGNED_STATE else num_slots
+    return cdiv(most, g.block_size) + s.engine[0].settings.num_speculative_tokens
 
 
 @phase

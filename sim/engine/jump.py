@@ -26,6 +26,7 @@ from sim.engine.optional.added_time import (
 )
 from sim.engine.optional.batching import is_stopped_by_company, reserves_sequences, steps_until_one_ends
 from sim.engine.optional.blis import least_step_us
+from sim.engine.optional.encoder_inputs import running_hold_images
 from sim.engine.state import State
 from sim.engine.step_time.step_duration import blackbox_us, output_delay_us, take_step
 from sim.engine.update import finish
@@ -374,6 +375,8 @@ def start_jump(s: State, until_us: int, start_us: int) -> int:
     if queues.num_running > settings.max_num_batched_tokens or not (
         queues.num_waiting == 0 or is_closed or nobody_can_be_admitted(s)
     ):
+        return 0
+    if settings.has_images and running_hold_images(s):
         return 0
     has_all_blocks = reserves_sequences(s)
     num_alike = steps_until_one_ends(s) if has_all_blocks else steps_while_all_decode(s)

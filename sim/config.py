@@ -53,6 +53,8 @@ MOST = {
     "lora_load_us": 10**9,
     "guided_compile_us": 10**9,
     "session_kv_ttl_us": 10**12,
+    "max_num_encoder_input_tokens": 2**30,
+    "encoder_cache_size": 2**30,
     "kv_transfer_base_latency": 10**9,
 }
 """The largest that an integer may be: the engine has arrays of some, and counts tokens in 32 bits in places."""

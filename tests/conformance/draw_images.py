@@ -41,9 +41,7 @@ def stretches_of(row: Row, number: int) -> list[tuple[str, int, int]]:
     length = length_of(row)
     if "prompt_token_ids" in row:
         ids = row["prompt_token_ids"]
-        starts = [
-            at for at, token in enumerate(ids) if token >= FIRST_TURN_ID and token % TURN_STRIDE == 0
-        ]
+        starts = [at for at, token in enumerate(ids) if token >= FIRST_TURN_ID and token % TURN_STRIDE == 0]
         stretches = []
         for at in starts:
             end = next((i for i in range(at, length) if ids[i] != ids[at] + i - at), length)

@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from traces.workload.draw import draw_tokens, uniforms
+from traces.workload.image_places import Texts, sizes_of_parts
 from traces.workload.invalid import InvalidWorkload
 from traces.workload.lengths import Separate, Shares
 from traces.workload.model import Client, Modalities, Parts
@@ -67,19 +68,28 @@ def _modalities(it: Modalities, client: Client, *, seed: int, stream: str, n: in
     )
     columns = {"text_tokens": drawn.astype(np.float64)}
     for name, parts in (("image", it.image), ("audio", it.audio), ("video", it.video)):
-        tokens = np.zeros(n) if parts is None else _parts(parts, seed=seed, stream=f"{stream}/{name}", n=n)
-        columns[f"{name}_tokens"] = tokens
+        tokens: list[Ints] = []
+        if parts is not None:
+            tokens, _ = _parts(parts, seed=seed, stream=f"{stream}/{name}", n=n)
+        columns[f"{name}_tokens"] = np.sum(tokens, axis=0, dtype=np.float64) if tokens else np.zeros(n)
     return columns
 
 
-def _parts(parts: Parts, *, seed: int, stream: str, n: int) -> Floats:
-    """Return the sum of every part's tokens; part j of request i is draw i of a stream of its own."""
+def image_sizes(client: Client, *, seed: int, stream: str, n: int) -> Texts:
+    """Return the tokens of each image of the first ``n`` requests, as ``image_places.sizes_of_parts`` has them."""
+    if client.modalities is None or client.modalities.image is None:
+        return np.full(n, "", dtype=object)
+    return sizes_of_parts(*_parts(client.modalities.image, seed=seed, stream=f"{stream}/image", n=n))
+
+
+def _parts(parts: Parts, *, seed: int, stream: str, n: int) -> tuple[list[Ints], Ints]:
+    """Return every part's tokens, and how many parts each request has; part j of request i is draw i of a stream."""
     count = draw_tokens(parts.count, seed=seed, stream=f"{stream} count", n=n)
     most = int(count.max(initial=0))
     if most > MAX_PARTS:
         raise InvalidWorkload(f"multimodal: got {most} parts in a request, expected at most {MAX_PARTS}")
-    total = np.zeros(n)
-    for place in range(most):
-        tokens = draw_tokens(parts.tokens, seed=seed, stream=f"{stream} {place}", n=n)
-        total += np.where(place < count, tokens, 0)
-    return total
+    tokens = [
+        draw_tokens(parts.tokens, seed=seed, stream=f"{stream} {place}", n=n) * (place < count)
+        for place in range(most)
+    ]
+    return tokens, count

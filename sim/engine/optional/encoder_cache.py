@@ -185,9 +185,7 @@ def image_tables(requests: Requests) -> ImageTables:
         contents = shown.content[first : first + count]
         _, inverse, number = np.unique(contents, return_inverse=True, return_counts=True)
         images["is_repeated"][first : first + count] = number[inverse] > 1
-    return ImageTables(
-        images=images, images_of=of, num_contents=int(shown.content.max(initial=-1)) + 1
-    )
+    return ImageTables(images=images, images_of=of, num_contents=int(shown.content.max(initial=-1)) + 1)
 
 
 def with_images(state: State, tables: ImageTables, config: EngineConfig) -> State:
@@ -220,7 +218,9 @@ def check_images(largest: int, config: EngineConfig) -> None:
     for name, needed in WITHOUT_IMAGES:
         value = getattr(config, name)
         if value != needed:
-            raise InvalidConfig(f"{name}: {value} cannot be combined with images, expected {needed}, {way_out}")
+            raise InvalidConfig(
+                f"{name}: {value} cannot be combined with images, expected {needed}, {way_out}"
+            )
     if config.has_native_offloading:
         raise InvalidConfig(
             f"kv_offloading: {config.kv_offloading} cannot be combined with images, expected none, {way_out}"

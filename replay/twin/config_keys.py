@@ -95,7 +95,7 @@ ENGINE_MEANINGS: Mapping[str, str] = {
     "away, and so does the head of the queue when nobody runs.",
     "max_num_encoder_input_tokens": "Tokens of images (`images` of a trace) that a step encodes; 0: "
     "`max_num_batched_tokens`, as vLLM. It is at least the largest image.",
-    "encoder_cache_size": "Tokens of encoded images that are kept, shared by requests with the same image; 0: likewise.",
+    "encoder_cache_size": "Tokens of encoded images that are kept, shared by requests with one image; 0: as above.",
     "disable_chunked_mm_input": "No step computes a part of an image: a prompt is cut before it.",
     "language_model_only": "No encoder: a trace's images are tokens that can be cut anywhere, as text.",
     "batching": "Which requests are put into a batch: by vLLM's rule, or for comparison by that of Orca, "

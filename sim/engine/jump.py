@@ -343,9 +343,14 @@ def plan_steps(s: State, most: int, limit_us: int, start_us: int) -> int:
 
 
 @part
-def transfers_rest(s: State) -> bool:
-    """Return whether no step of a jump would order, end or hear of a transfer of KV."""
-    if s.engine[0].settings.has_kv_offloading:
+def nothing_moves(s: State) -> bool:
+    """Return whether no step of a jump would let go of an image, nor order, end or hear of a transfer of KV."""
+    settings = s.engine[0].settings
+    if settings.has_images and running_hold_images(s):
+        return False
+    if not settings.has_loads:
+        return True
+    if settings.has_kv_offloading:
         return keeps_still(s)
     return keeps_state_for_jumps(s)
 
@@ -369,14 +374,12 @@ def end_of_stillness_us(s: State, until_us: int) -> int:
 def start_jump(s: State, until_us: int, start_us: int) -> int:
     """Plan a jump whose first step the device starts at ``start_us`` and hand out its blocks; return its steps."""
     settings, clock, queues = s.engine[0].settings, s.engine[0].clock, s.engine[0].queues
-    if settings.has_loads and not transfers_rest(s):
+    if not nothing_moves(s):
         return 0
     is_closed = is_stopped_by_company(s)
     if queues.num_running > settings.max_num_batched_tokens or not (
         queues.num_waiting == 0 or is_closed or nobody_can_be_admitted(s)
     ):
-        return 0
-    if settings.has_images and running_hold_images(s):
         return 0
     has_all_blocks = reserves_sequences(s)
     num_alike = steps_until_one_ends(s) if has_all_blocks else steps_while_all_decode(s)

@@ -109,6 +109,17 @@ def take_in_transfers(s: State, batch: int, now_us: int) -> None:
         hear_of_transfers(s, batch)
 
 
+@part
+def has_sampled(s: State, request: int, kind: int) -> bool:
+    """Return whether a batch that has ended has a token for a request; images that it completed are let go of."""
+    status = s.requests[request].status
+    if status == FINISHED or status == ABORTED:  # noqa: PLR1714, SIM109 - numba compares scalars
+        return False
+    if s.engine[0].settings.has_images:
+        free_encoder_inputs(s, request)
+    return kind & SAMPLES != 0
+
+
 @phase
 def update_from_output(s: State, batch: int, now_us: int) -> None:
     """Give each request that sampled its token, and free those that have all of them, in schedule order."""
@@ -130,11 +141,7 @@ def update_from_output(s: State, batch: int, now_us: int) -> None:
             r.num_stale_output_tokens -= entry.num_tokens
             if settings.is_kv_producer:  # the blocks that it would hand on are gone
                 continue
-        if r.status == FINISHED or r.status == ABORTED:  # noqa: PLR1714
-            continue
-        if settings.has_images:
-            free_encoder_inputs(s, entry.request)
-        if not entry.kind & SAMPLES:
+        if not has_sampled(s, entry.request, entry.kind):
             continue
         if settings.num_speculative_tokens > 0:
             give_accepted(s, batch, i, now_us, is_stale)

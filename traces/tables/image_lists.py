@@ -60,7 +60,9 @@ def image_findings(requests: Table, *, file: str) -> list[Finding]:
         return []
     own = requests["input_tokens"].values + requests["prefix_length"].values
     prompt = column_of(requests, "server_input_tokens").or_else(all_known(own)).values
-    texts, sizes, faults = requests["images"].filled(""), {}, {}
+    texts = requests["images"].filled("")
+    sizes: dict[str, int] = {}
+    faults: dict[int, str] = {}
     for row in np.flatnonzero(requests["images"].is_known).tolist():
         fault = _fault(texts[row], int(prompt[row]), sizes)
         if fault is not None:

@@ -22,9 +22,15 @@ from traces.tables.cells import NUMPY_DTYPE, all_known, cells_where
 from traces.tables.table import typed
 from traces.trace import Trace, make_trace
 from traces.workload.arrivals import RateProfile, rate_profiles
-from traces.workload.content import CONTENT_COLUMNS, draw_content, image_sizes, prompt_of
+from traces.workload.content import (
+    CONTENT_COLUMNS,
+    Texts,
+    draw_content,
+    image_sizes,
+    placed_images,
+    prompt_of,
+)
 from traces.workload.draw import draw_lengths, draw_tokens, unit_gaps
-from traces.workload.image_places import Texts, placed_images
 from traces.workload.lengths import Recorded, Separate
 from traces.workload.model import ActiveWindow, Client, OpenLoop, UserLoop, Workload
 from traces.workload.options import WorkloadOptions, check_options
@@ -63,7 +69,7 @@ class Draws:
     each for requests that belong together; ``round_index`` counts within it. ``prompt_tokens``: what the round
     adds. ``row``: that of the recorded request, where the client draws from recorded ones, else 0.
     ``think_us``: the pause before it, of a round after the first. ``content``: columns of what else it is made of,
-    NaN where it has none. ``images``: the sizes of its images (``image_places.sizes_of_parts``).
+    NaN where it has none. ``images``: the sizes of its images (``content.sizes_of_parts``).
     """
 
     client: Ints

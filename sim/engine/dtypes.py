@@ -288,6 +288,9 @@ IMAGES_OF = np.dtype(
         ("count", np.int32),
         ("end", np.int32),  # where in the prompt the last one ends
         ("num_held", np.int32),
+        ("set_start", np.int32),  # these three: sim/engine/optional/held_images.py; NEVER: it needs no table
+        ("set_mask", np.int32),
+        ("set_fill", np.int32),
         ("num_encoded", np.int32),  # tokens of images that the encoder makes for it in ``step``
         ("step", np.int32),
     ],

@@ -234,6 +234,8 @@ def first_state(
         session_pins=st.records(0, dt.SESSION_PIN),
         images=st.records(0, dt.IMAGE),
         images_of=st.records(0, dt.IMAGES_OF),
+        image_sets=np.zeros(0, np.int32),
+        moved_images=np.zeros(0, np.int64),
         encoder_cache=st.records(0, dt.ENCODER_ENTRY),
         images_in_hand=np.zeros(0, np.int64),
         holding=np.zeros(seats if config.has_native_offloading else 0, np.int64),

@@ -113,8 +113,10 @@ class State(NamedTuple):
     kv_store: Records  # KV_STORE[1]
     lineage: Records  # LINEAGE[capacity]; these two: empty where no session's KV is pinned
     session_pins: Records  # SESSION_PIN[requests that others go on from]
-    images: Records  # IMAGE[images of all prompts]; these four: empty where no prompt has any
+    images: Records  # IMAGE[images of all prompts]; these six: empty where no prompt has any
     images_of: Records  # IMAGES_OF[capacity]
+    image_sets: NDArray[np.int32]  # tables of the images that requests hold, those of more than a few images
+    moved_images: NDArray[np.int64]  # scratch, [most images of a request]
     encoder_cache: Records  # ENCODER_ENTRY[contents of images + 1]
     images_in_hand: NDArray[
         np.int64

@@ -12,8 +12,9 @@ from typing import Any
 
 from tests.conformance.draw import Case, Row, length_of
 
-MOST_IMAGES = 6
-"""Of a stretch of tokens that belong together."""
+NUMBERS = {"few": (0, 1, 1, 2, 3, 6), "many": (0, 3, 12, 20, 40)}
+"""How many images a stretch of tokens has that belong together: in a prompt of many their order counts as well
+(``sim/engine/optional/held_images.py``)."""
 
 FIRST_TURN_ID = 3 * 10**12
 TURN_STRIDE = 10**6
@@ -23,11 +24,12 @@ Placed = tuple[int, int, int]
 """(position, tokens, content)."""
 
 
-def placed(length: int, sizes: list[int], rng: Random) -> list[Placed]:
+def placed(length: int, sizes: list[int], numbers: tuple[int, ...], rng: Random) -> list[Placed]:
     """Return images within ``length`` tokens, most of them one behind the other; a content has always one size."""
     images, position = [], 0
-    for _ in range(rng.choice([0, 1, 1, 2, 3, MOST_IMAGES])):
-        position += rng.choice([0, 0, 1, rng.randint(0, max(1, length // 3))])
+    number = rng.choice(numbers)
+    for _ in range(number):
+        position += rng.choice([0, 0, 1, rng.randint(0, max(1, length // (2 + number)))])
         content = rng.randrange(len(sizes))
         if position + sizes[content] > length:
             continue
@@ -55,7 +57,8 @@ def with_images(case: Case, seed: int, index: int) -> Case:
     """Return the case with images; the encoder's budget and its cache are from one image's size to no limit."""
     rng = Random(f"{seed} {index} images")
     longest = max(length_of(row) for row in case.rows)
-    largest = max(1, longest // rng.choice([2, 4, 8]))
+    kind = rng.choice(["few", "few", "few", "many"])
+    largest = max(1, longest // rng.choice([2, 4, 8] if kind == "few" else [8, 16, 40]))
     sizes = [rng.randint(1, largest) for _ in range(rng.choice([2, 5, 5, 12, 40]))]
     rows, groups = [], {}
     for number, row in enumerate(case.rows):
@@ -63,7 +66,9 @@ def with_images(case: Case, seed: int, index: int) -> Case:
         for name, start, length in stretches_of(row, number):
             if name not in groups:
                 most = 10**9 if name.startswith("group") else length
-                groups[name] = placed(min(most, longest), sizes, Random(f"{seed} {index} {name}"))
+                groups[name] = placed(
+                    min(most, longest), sizes, NUMBERS[kind], Random(f"{seed} {index} {name}")
+                )
             images += [
                 (start + position, tokens, content)
                 for position, tokens, content in groups[name]

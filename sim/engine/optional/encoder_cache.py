@@ -2,9 +2,8 @@
 
 An entry is an image's content; requests that show the same image share it. Room is counted in tokens. A request holds
 an entry from the step that encodes it, or finds it, until its tokens are in the KV cache. What nobody holds stays until
-its room is needed: the entry goes that nobody has held for longest. Images that one request lets go of at once follow
-each other in the order of the prompt; vLLM's order is that of a set of small integers, the same for eight images and
-fewer.
+its room is needed: the entry goes that nobody has held for longest. Of images that a request lets go of at once, the
+first goes that is first in ``held_images``.
 """
 
 from __future__ import annotations
@@ -12,9 +11,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from sim.config import EngineConfig, InvalidConfig
 from sim.engine import dtypes as dt
+from sim.engine.dtypes import NEVER
+from sim.engine.optional.held_images import (
+    SMALLEST_TABLE,
+    add_held,
+    discard_held,
+    image_at,
+    num_places,
+    table_length,
+)
 from sim.engine.state import PER_REQUEST, Records, State, records
 from sim.jit.compile import part, phase
 from sim.requests import Requests
@@ -66,13 +75,6 @@ def holds_another(s: State, request: int, image: int) -> bool:
     return s.images[image].is_repeated == 1 and holds_content(s, request, s.images[image].content)
 
 
-@part
-def mark_held(s: State, request: int, image: int) -> None:
-    """Note that a request holds an image."""
-    s.images[image].is_held = 1
-    s.images_of[request].num_held += 1
-
-
 @phase
 def check_and_update_cache(s: State, request: int, image: int) -> bool:
     """Have a request hold an image that is cached; return whether it is."""
@@ -81,7 +83,7 @@ def check_and_update_cache(s: State, request: int, image: int) -> bool:
     if not s.images[image].is_held:
         if not holds_another(s, request, image):
             hold_entry(s, s.images[image].content + 1)
-        mark_held(s, request, image)
+        add_held(s, request, image)
     return True
 
 
@@ -116,14 +118,13 @@ def allocate_entry(s: State, request: int, image: int) -> None:
     entry.num_embeds, entry.num_refs = num_embeds, 1
     encoder.num_free_slots -= num_embeds
     encoder.num_freeable_slots -= num_embeds
-    mark_held(s, request, image)
+    add_held(s, request, image)
 
 
 @phase
 def free_encoder_input(s: State, request: int, image: int) -> None:
     """Have a request let go of an image that it holds; of a content that it shows twice only with the last."""
-    s.images[image].is_held = 0
-    s.images_of[request].num_held -= 1
+    discard_held(s, request, image)
     if not holds_another(s, request, image):
         let_go_of_entry(s, s.images[image].content + 1)
 
@@ -131,12 +132,12 @@ def free_encoder_input(s: State, request: int, image: int) -> None:
 @phase
 def free_images(s: State, request: int) -> None:
     """Have a request let go of all images that it holds (vLLM's EncoderCacheManager.free)."""
-    r = s.images_of[request]
-    image = r.first
-    while r.num_held > 0:
-        if s.images[image].is_held:
+    for place in range(num_places(s, request)):
+        image = image_at(s, request, place)
+        if image != NEVER:
             free_encoder_input(s, request, image)
-        image += 1
+        if s.images_of[request].num_held == 0:
+            return
 
 
 # -- its tables ---------------------------------------------------------------------------------------------------
@@ -148,6 +149,7 @@ class ImageTables:
 
     images: Records
     images_of: Records
+    image_sets: NDArray[np.int32]
     num_contents: int
 
     @property
@@ -185,7 +187,15 @@ def image_tables(requests: Requests) -> ImageTables:
         contents = shown.content[first : first + count]
         _, inverse, number = np.unique(contents, return_inverse=True, return_counts=True)
         images["is_repeated"][first : first + count] = number[inverse] > 1
-    return ImageTables(images=images, images_of=of, num_contents=int(shown.content.max(initial=-1)) + 1)
+    lengths = np.array([table_length(count) for count in shown.counts.tolist()], np.int64)
+    of["set_start"] = np.where(lengths > 0, np.cumsum(lengths) - lengths, NEVER)
+    of["set_mask"] = SMALLEST_TABLE - 1
+    return ImageTables(
+        images=images,
+        images_of=of,
+        image_sets=np.zeros(int(lengths.sum()), np.int32),
+        num_contents=int(shown.content.max(initial=-1)) + 1,
+    )
 
 
 def with_images(state: State, tables: ImageTables, config: EngineConfig) -> State:
@@ -204,11 +214,14 @@ def with_images(state: State, tables: ImageTables, config: EngineConfig) -> Stat
     settings["disable_chunked_mm_input"] = config.disable_chunked_mm_input
     settings["num_prefill_lookahead_tokens"] = config.use_eagle
     encoder["num_free_slots"] = encoder["num_freeable_slots"] = settings["encoder_cache_size"]
+    most = int(tables.images_of["count"].max(initial=0))
     return state._replace(
         images=tables.images,
         images_of=tables.images_of,
+        image_sets=tables.image_sets,
+        moved_images=np.zeros(most, np.int64),
         encoder_cache=records(tables.num_contents + 1, dt.ENCODER_ENTRY),
-        images_in_hand=np.zeros(int(tables.images_of["count"].max(initial=0)), np.int64),
+        images_in_hand=np.zeros(most, np.int64),
     )
 
 

@@ -18,8 +18,8 @@ from sim.engine.optional.encoder_cache import (
     can_allocate,
     check_and_update_cache,
     free_encoder_input,
-    mark_held,
 )
+from sim.engine.optional.held_images import add_held, image_at, num_places
 from sim.engine.state import State
 from sim.jit.compile import part, phase
 
@@ -101,7 +101,7 @@ def allocate_encoder_inputs(s: State, request: int) -> None:
             allocate_entry(s, request, image)
             num_encoded += s.images[image].num_tokens
         else:
-            mark_held(s, request, -1 - image)
+            add_held(s, request, -1 - image)
     encoder.compute_budget, encoder.num_in_hand = encoder.budget_behind, 0
     r.num_encoded, r.step = num_encoded, s.engine[0].totals.num_steps
     current.num_encoder_tokens += num_encoded
@@ -120,14 +120,14 @@ def give_budget_back(s: State, request: int) -> None:
 @phase
 def free_encoder_inputs(s: State, request: int) -> None:
     """Have a request let go of the images whose last token a batch that has ended computed."""
-    r, x = s.images_of[request], s.requests[request]
-    if r.num_held == 0:
+    r = s.requests[request]
+    if s.images_of[request].num_held == 0:
         return
     shift = s.engine[0].settings.num_prefill_lookahead_tokens
-    num_computed = x.num_computed_tokens - x.num_output_placeholders - shift
-    for image in range(r.first, r.first + r.count):
-        x_image = s.images[image]
-        if x_image.is_held and x_image.position + x_image.num_tokens <= num_computed:
+    num_computed = r.num_computed_tokens - r.num_output_placeholders - shift
+    for place in range(num_places(s, request)):
+        image = image_at(s, request, place)
+        if image != NEVER and s.images[image].position + s.images[image].num_tokens <= num_computed:
             free_encoder_input(s, request, image)
 
 

@@ -40,14 +40,17 @@ def image_at(s: State, request: int, place: int) -> int:
 
 @phase
 def free_place(s: State, request: int, number: int) -> int:
-    """Return the first empty place of a table that is looked at for an image's number."""
+    """Return where in a table an image's number goes: the last place that was left, of those seen, or an empty one."""
     r = s.images_of[request]
-    place, perturb = number & r.set_mask, number
+    place, perturb, left = number & r.set_mask, number, NEVER
     while True:
         last = place + (LINEAR_PROBES if place + LINEAR_PROBES <= r.set_mask else 0)
         for at in range(place, last + 1):
-            if s.image_sets[r.set_start + at] == EMPTY:
-                return at
+            found = s.image_sets[r.set_start + at]
+            if found == EMPTY:
+                return at if left == NEVER else left
+            if found == GONE:
+                left = at
         perturb >>= PERTURB_SHIFT
         place = (place * 5 + 1 + perturb) & r.set_mask
 
@@ -82,8 +85,8 @@ def add_held(s: State, request: int, image: int) -> None:
     if r.set_start == NEVER:
         return
     place = free_place(s, request, image - r.first)
+    r.set_fill += s.image_sets[r.set_start + place] == EMPTY
     s.image_sets[r.set_start + place] = image - r.first + 1
-    r.set_fill += 1
     if r.set_fill * 5 >= r.set_mask * 3:
         enlarge(s, request)
 

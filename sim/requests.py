@@ -79,8 +79,8 @@ class Requests:
     step too late. The front end refuses by it where it is known.
     ``kv_number``, ``goes_on_from``: a dense number of each request that others go on from, -1 of the rest; and the
     number of the request that this one goes on from, -1 none. Read only with ``session_kv_ttl_us``.
-    ``is_guided``: the answer is held to a grammar. ``encoder_tokens``: the prompt's tokens that an encoder makes, those
-    of ``images`` excepted. ``images``: those whose places are known, which the scheduler encodes one by one.
+    ``is_guided``: the answer is held to a grammar. ``encoder_tokens``: the prompt's tokens that an encoder makes.
+    ``images``: those of them whose places are known, which the scheduler encodes one by one.
     ``adapter``: LoRA adapters as dense integers 0..A-1, -1 none. All three cost time only where the engine's settings
     say so, and None is nobody.
     """

@@ -110,15 +110,15 @@ def _is_guided(trace: Trace) -> NDArray[np.bool_] | None:
 
 
 def _encoder_tokens(trace: Trace) -> Int64s | None:
-    """Return how many tokens of each prompt an encoder makes, images with known places excepted; None where none."""
-    columns = [trace.cells(f"{name}_tokens").values for name in MODALITIES]
-    tokens: Int64s = np.sum(columns, axis=0)
+    """Return how many tokens of each prompt are an image's, a sound's or a film's; None where none is."""
+    tokens = {name: trace.cells(f"{name}_tokens").values for name in MODALITIES}
     images = _images(trace)
     if images is not None:
         placed = np.zeros(len(trace), np.int64)
         np.add.at(placed, np.repeat(np.arange(len(trace)), images.counts), images.num_tokens)
-        tokens = tokens - np.minimum(placed, trace.cells("image_tokens").values)
-    return tokens if tokens.any() else None
+        tokens["image"] = np.maximum(tokens["image"], placed)
+    total: Int64s = np.sum(list(tokens.values()), axis=0)
+    return total if total.any() else None
 
 
 def _images(trace: Trace) -> Images | None:

@@ -287,6 +287,7 @@ IMAGES_OF = np.dtype(
         ("first", np.int32),  # of ``State.images``
         ("count", np.int32),
         ("end", np.int32),  # where in the prompt the last one ends
+        ("num_tokens", np.int32),  # of all of them
         ("num_held", np.int32),
         ("set_start", np.int32),  # these three: sim/engine/optional/held_images.py; NEVER: it needs no table
         ("set_mask", np.int32),

@@ -317,6 +317,8 @@ def _settings(config: EngineConfig, latency: LatencyModel, *, record: Record) ->
     ) or config.adds_host_time
     if not config.async_scheduling:
         settings["host_step_us"], settings["host_prefill_us"] = config.host_step_us, config.host_prefill_us
+    if config.language_model_only:
+        settings["encoder_token_us"] = 0
     if config.has_native_offloading:
         settings["has_kv_offloading"] = settings["has_loads"] = 1
         settings["defers_block_frees"] = config.max_concurrent_batches > 1

@@ -181,6 +181,8 @@ def image_tables(requests: Requests) -> ImageTables:
     of: Records = PER_REQUEST["images_of"].rows(records(0, dt.IMAGES_OF), len(requests))
     of["first"], of["count"] = shown.starts, shown.counts
     has_any = shown.counts > 0
+    ends = np.concatenate([[0], np.cumsum(shown.num_tokens)])
+    of["num_tokens"] = ends[shown.starts + shown.counts] - ends[shown.starts]
     last = (shown.starts + shown.counts - 1)[has_any]
     of["end"][has_any] = (shown.position + shown.num_tokens)[last]
     for first, count in np.unique(np.stack([shown.starts, shown.counts], axis=1)[shown.counts > 1], axis=0):

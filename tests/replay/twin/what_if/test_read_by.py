@@ -305,7 +305,7 @@ ENGINE: Mapping[str, tuple[Mapping[str, object], object]] = {
     "guided_compile_us": ({}, 90),
     "guided_mask_us": ({}, 5.0),
     "draft_us": (SPECULATION, 30.0),
-    "encoder_token_us": ({}, 3.0),
+    "encoder_token_us": ({"language_model_only": False}, 3.0),
     "max_cudagraph_capture_size": ({"launch_us": 9000.0}, 8),
     "launch_us": ({"max_cudagraph_capture_size": 8}, 9000.0),
     "host_step_us": ({}, 40.0),
@@ -313,7 +313,7 @@ ENGINE: Mapping[str, tuple[Mapping[str, object], object]] = {
     "session_kv_ttl_us": ({"num_gpu_blocks": 24}, 10**6),
     "max_num_encoder_input_tokens": ({"language_model_only": False}, 9),
     "encoder_cache_size": ({"language_model_only": False}, 9),
-    "disable_chunked_mm_input": ({"language_model_only": False, "max_num_batched_tokens": 16}, True),
+    "disable_chunked_mm_input": ({"language_model_only": False, "max_num_batched_tokens": 15}, True),
     "language_model_only": ({"max_num_encoder_input_tokens": 9}, False),
     "batching": ({"enable_prefix_caching": False}, "orca"),
     "kv_cache_groups": (
@@ -342,8 +342,8 @@ def crowd() -> Requests:
         images=Images(
             starts=2 * row.astype(np.int64),
             counts=np.full(number, 2),
-            position=np.tile([0, 10], number),
-            num_tokens=np.tile([8, 9], number),
+            position=np.tile([0, 5], number),
+            num_tokens=np.tile([4, 14], number),
             content=np.arange(2 * number),
         ),
         adapter=(row % 3 - 1).astype(np.int64),

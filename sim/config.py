@@ -447,6 +447,10 @@ def _check_groups(config: EngineConfig) -> None:
     fault = faults_of(groups, block_size=config.block_size, caches_prefixes=config.enable_prefix_caching)
     if fault is not None:
         raise InvalidConfig(f"{fault[0]}: {fault[1]}")
+    if config.disable_chunked_mm_input and any(group.mode == "align" for group in groups):
+        raise InvalidConfig(
+            "disable_chunked_mm_input: got true with states in mode align, expected false: vLLM cannot do both"
+        )
     for name, off in WITH_ONE_GROUP_ONLY:
         value = getattr(config, name)
         if value != off:

@@ -14,7 +14,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sim import Blackbox, Engine, EngineConfig, Images, InvalidConfig, Requests, Simulation, simulate
+from sim import (
+    Blackbox,
+    Engine,
+    EngineConfig,
+    Images,
+    InvalidConfig,
+    KVCacheGroup,
+    Requests,
+    Simulation,
+    simulate,
+)
 from sim.cluster import ClusterConfig, Pool, simulate_cluster
 from sim.cluster.cluster_work import ClusterWork
 from sim.cluster.infrastructure.infrastructure_config import Failure, Failures, Retries
@@ -151,6 +161,12 @@ def test_what_images_are_not_simulated_with_is_refused_in_one_line(
     with pytest.raises(InvalidConfig) as refused:
         run(TWO, **settings)
     assert str(refused.value) == line
+
+
+def test_states_at_block_ends_and_whole_images_are_refused_as_vllm_does() -> None:
+    groups = (KVCacheGroup(kind="full"), KVCacheGroup(kind="state", mode="align"))
+    with pytest.raises(InvalidConfig, match="disable_chunked_mm_input: got true with states in mode align"):
+        EngineConfig(kv_cache_groups=groups, disable_chunked_mm_input=True)
 
 
 def test_prompts_that_other_instances_compute_are_refused() -> None:

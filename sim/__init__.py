@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from sim.records.run_results import EngineRecord, Totals, View, step_times_of
     from sim.records.stack_distances import count_distances
     from sim.records.steps import Step
-    from sim.requests import UNKNOWN_LIMIT, Int64s, Outcomes, Requests, Status
+    from sim.requests import UNKNOWN_LIMIT, Images, Int64s, Outcomes, Requests, Status
     from sim.resumable import Engine
     from sim.simulation import Simulation, Simulator, simulate
     from sim.versions import (
@@ -76,6 +76,7 @@ __all__ = [
     "Extended",
     "GroupKind",
     "Histogram",
+    "Images",
     "Int64s",
     "InterTokenLatencies",
     "InvalidConfig",
@@ -126,6 +127,7 @@ _HOMES = {
     "Extended": "sim.latency",
     "GroupKind": "sim.kv_cache_groups",
     "Histogram": "sim.records.histograms",
+    "Images": "sim.requests",
     "Int64s": "sim.requests",
     "InterTokenLatencies": "sim.records.itl",
     "InvalidConfig": "sim.config",

@@ -63,6 +63,8 @@ MOST = {
     "lora_load_us": 10**9,
     "guided_compile_us": 10**9,
     "session_kv_ttl_us": 10**12,
+    "max_num_encoder_input_tokens": 2**30,
+    "encoder_cache_size": 2**30,
     "kv_transfer_base_latency": 10**9,
 }
 """The largest that an integer may be: the engine has arrays of some, and counts tokens in 32 bits in places."""
@@ -122,6 +124,11 @@ class EngineConfig:
     ``session_kv_ttl_us``: how long the KV of a session's round stays pinned for the next one, 0: not at all
     (``sim/engine/kv_cache/session_kv.py`` has the rules; vLLM does not do it).
 
+    Requests with images (``sim/engine/optional/encoder_inputs.py`` has the rules): a step encodes
+    ``max_num_encoder_input_tokens`` of them, the encoder cache has room for ``encoder_cache_size``; 0 of either:
+    ``max_num_batched_tokens``, as vLLM, and at least the largest image. ``disable_chunked_mm_input``: no step computes
+    a part of an image. ``language_model_only``: no encoder; images are text.
+
     ``batching``: who is put into a batch, by vLLM's rule or by that of another scheduler, for comparison
     (``sim/engine/optional/batching.py`` has the rules).
 
@@ -173,6 +180,10 @@ class EngineConfig:
     host_step_us: float = 0.0
     host_prefill_us: float = 0.0
     session_kv_ttl_us: int = 0
+    max_num_encoder_input_tokens: int = 0
+    encoder_cache_size: int = 0
+    disable_chunked_mm_input: bool = False
+    language_model_only: bool = False
     seed: int = 42
     batching: Batching = "vllm"
     compatibility: Compatibility = "vllm"
@@ -284,6 +295,12 @@ class EngineConfig:
         """Whether grammars, adapters or encoders cost anything."""
         costs = (self.max_loras, self.lora_load_us, self.guided_compile_us, self.guided_mask_us)
         return any(costs) or self.encoder_token_us > 0 or self.lora_step_factor != 1
+
+    @property
+    def encodes_images(self) -> bool:
+        """Whether an encoder makes images' tokens, as vLLM has it; other schedulers take them for text."""
+        is_vllm = self.batching == "vllm" and self.compatibility == "vllm"
+        return is_vllm and not self.language_model_only
 
     @property
     def num_graph_tokens(self) -> int:
@@ -487,6 +504,10 @@ def _check_groups(config: EngineConfig) -> None:
     )
     if fault is not None:
         raise InvalidConfig(f"{fault[0]}: {fault[1]}")
+    if config.disable_chunked_mm_input and any(group.mode == "align" for group in groups):
+        raise InvalidConfig(
+            "disable_chunked_mm_input: got true with states in mode align, expected false: vLLM cannot do both"
+        )
     for name, off in WITH_ONE_GROUP_ONLY:
         value = getattr(config, name)
         if value != off:

@@ -32,6 +32,34 @@ UNKNOWN_LIMIT = 1 << 30
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Images:
+    """The images of n prompts, int64: request r's are ``starts[r]`` and the ``counts[r] - 1`` behind it, by position.
+
+    ``position``: of an image's first token in the prompt, prefix included. ``num_tokens``: at least 1; images of one
+    prompt do not overlap. ``content``: dense integers 0..C-1; equal means the same image, of as many tokens.
+    """
+
+    starts: Int64s
+    counts: Int64s
+    position: Int64s
+    num_tokens: Int64s
+    content: Int64s
+
+    def take(self, rows: Int64s) -> Images:
+        """Return those of some requests; each time that one is taken its images are others, of the same content."""
+        starts, counts = self.starts[rows], self.counts[rows]
+        ends = np.cumsum(counts)
+        places = np.arange(int(ends[-1]) if len(ends) else 0) + np.repeat(starts - ends + counts, counts)
+        return Images(
+            starts=ends - counts,
+            counts=counts,
+            position=self.position[places],
+            num_tokens=self.num_tokens[places],
+            content=self.content[places],
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Requests:
     """n requests as columns of int64, in the caller's order (ties in time go to the lower row).
 
@@ -52,6 +80,7 @@ class Requests:
     ``kv_number``, ``goes_on_from``: a dense number of each request that others go on from, -1 of the rest; and the
     number of the request that this one goes on from, -1 none. Read only with ``session_kv_ttl_us``.
     ``is_guided``: the answer is held to a grammar. ``encoder_tokens``: the prompt's tokens that an encoder makes.
+    ``images``: those of them whose places are known, which the scheduler encodes one by one.
     ``adapter``: LoRA adapters as dense integers 0..A-1, -1 none. All three cost time only where the engine's settings
     say so, and None is nobody.
     """
@@ -67,6 +96,7 @@ class Requests:
     max_tokens: Int64s | None = None
     is_guided: NDArray[np.bool_] | None = None
     encoder_tokens: Int64s | None = None
+    images: Images | None = None
     adapter: Int64s | None = None
     kv_number: Int64s | None = None
     goes_on_from: Int64s | None = None
@@ -99,6 +129,7 @@ class Requests:
             max_tokens=None if self.max_tokens is None else self.max_tokens[rows],
             is_guided=None if self.is_guided is None else self.is_guided[rows],
             encoder_tokens=None if self.encoder_tokens is None else self.encoder_tokens[rows],
+            images=None if self.images is None else self.images.take(rows),
             adapter=None if self.adapter is None else self.adapter[rows],
             kv_number=None if self.kv_number is None else self.kv_number[rows],
             goes_on_from=None if self.goes_on_from is None else self.goes_on_from[rows],

@@ -20,6 +20,7 @@ from sim.engine.initial_state import (
     with_traits,
 )
 from sim.engine.kv_cache.session_kv import lineage_records, with_session_kv
+from sim.engine.optional.encoder_cache import asks_for_images, image_tables, with_images
 from sim.engine.run import NEEDS_ROOM, run
 from sim.engine.state import State, columns, with_fresh_rows, with_rows_of
 from sim.jit.references import Table, point_to, table_of
@@ -102,6 +103,8 @@ class Engine:
             state = with_rows_of(state, "traits")
             state.traits[:] = trait_records(requests)
             state = with_traits(state, state.traits, longer(state.skipped, len(requests)), config)
+        if asks_for_images(requests, config):
+            state = with_images(state, image_tables(requests), config)
         if config.session_kv_ttl_us > 0:
             lineage = lineage_records(state, requests)
             state = with_session_kv(state, requests, lineage, config.session_kv_ttl_us)

@@ -68,6 +68,9 @@ TWIN = TwinConfig(
 )
 ASYNC = replace(TWIN, engine=replace(TWIN.engine, async_scheduling=True))
 """Where an end that nobody has seen yet costs a step."""
+SEES_LITTLE = replace(TWIN, engine=replace(TWIN.engine, max_num_encoder_input_tokens=1))
+"""A step encodes one image."""
+TWINS = {"finish_reason": ASYNC, "images": SEES_LITTLE}
 SAMPLES: dict[str, list[Any]] = {
     "vllm_priority": [3, 2, 1, 0],
     "slo_class": ["background", "batch", "standard", "critical"],
@@ -98,6 +101,7 @@ SAMPLES: dict[str, list[Any]] = {
     "input_tokens": [99] * 4,
     "output_tokens": [9] * 4,
     "request_id": ["w", "x", "y", "z"],
+    "images": ["0:20 20:20"] * 4,
 }
 TOGETHER: dict[str, tuple[str, ...]] = {
     "session_id": ("round_index",),
@@ -159,7 +163,7 @@ def test_a_modelled_column_changes_what_is_simulated(name: str) -> None:
     without = workload(*others) if name != "new_input_tokens" else workload()
     if name in ("prefix_group", "prefix_length"):
         without = workload()
-    twin = ASYNC if name == "finish_reason" else TWIN
+    twin = TWINS.get(name, TWIN)
     assert shown(workload(*others, name), twin) != shown(without, twin), name
 
 

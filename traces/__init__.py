@@ -68,6 +68,7 @@ if TYPE_CHECKING:
     from traces.tables.csv_parquet import write_parquet
     from traces.tables.event_rules import request_codes
     from traces.tables.hash_chains import HashChains, chained, known_before, own_hashes, whole_hashes
+    from traces.tables.image_lists import ImageLists, image_lists
     from traces.tables.paths import companion_file, locate, stem_of
     from traces.tables.problems import Problem
     from traces.tables.session_tree import has_tree, session_tree, waits_for_named
@@ -101,6 +102,7 @@ __all__ = [
     "Goodput",
     "HashChains",
     "Header",
+    "ImageLists",
     "MetricNotes",
     "Network",
     "Problem",
@@ -136,6 +138,7 @@ __all__ = [
     "has_failed",
     "has_tree",
     "header_yaml",
+    "image_lists",
     "is_from_start",
     "is_warmup",
     "known_before",
@@ -259,6 +262,8 @@ _HOMES = {
     "known_before": "traces.tables.hash_chains",
     "chained": "traces.tables.hash_chains",
     "HashChains": "traces.tables.hash_chains",
+    "ImageLists": "traces.tables.image_lists",
+    "image_lists": "traces.tables.image_lists",
     "read_header": "traces.files.read",
     "read_recorded": "traces.importers.recorded",
     "read_trace": "traces.files.read",

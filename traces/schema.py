@@ -150,6 +150,13 @@ REQUEST_FIELDS: Final[tuple[Field, ...]] = (
     ),
     _count("text_tokens", "base", "Text tokens of a multimodal prompt.", unit="tokens"),
     _count("image_tokens", "base", "Image tokens of a multimodal prompt.", unit="tokens"),
+    _text(
+        "images",
+        "vtwin",
+        "Where a prompt's images are: `position:tokens` or `position:tokens:content` of each, separated by spaces, by "
+        "position from the prompt's start, prefix included. Equal contents are the same image; without one, it is "
+        "shown nowhere else. Part of `image_tokens`.",
+    ),
     _count("audio_tokens", "base", "Audio tokens of a multimodal prompt.", unit="tokens"),
     _count("video_tokens", "base", "Video tokens of a multimodal prompt.", unit="tokens"),
     Field(

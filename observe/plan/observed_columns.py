@@ -43,6 +43,7 @@ COLUMN_COVERAGE: Final[Mapping[str, ColumnCoverage]] = {
     ),
     "text_tokens": ColumnCoverage("recorded", "part of input_tokens"),
     "image_tokens": ColumnCoverage("noted", "sent as as many tokens of text"),
+    "images": ColumnCoverage("noted", "sent as as many tokens of text, and not recorded"),
     "audio_tokens": ColumnCoverage("noted", "sent as as many tokens of text"),
     "video_tokens": ColumnCoverage("noted", "sent as as many tokens of text"),
     "reason_ratio": ColumnCoverage("noted", "the output is sent as ordinary output"),

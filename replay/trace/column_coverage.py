@@ -63,6 +63,10 @@ COLUMN_COVERAGE: Final[Mapping[str, Coverage]] = {
         "audio_tokens",
         "video_tokens",
     ),
+    "images": Coverage(
+        "modelled",
+        "encoded one by one, as the encoder's budget and cache allow; text with language_model_only",
+    ),
     "reason_ratio": Coverage("kept", "reasoning tokens are output tokens, one as long as another"),
     "model": Coverage("noted", "no prefix is shared between models; several run on one simulated server"),
     "adapter": Coverage(

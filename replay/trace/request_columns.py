@@ -8,11 +8,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from replay.sessions.prefix_hashes import prefix_hashes
-from sim import UNKNOWN_LIMIT, Requests
+from sim import UNKNOWN_LIMIT, Images, Requests
 from traces import (
     TraceError,
     has_failed,
     has_tree,
+    image_lists,
     prompt_tokens,
     request_priorities,
     send_or_arrival_us,
@@ -53,6 +54,7 @@ def requests_from_trace(
         max_tokens=_max_tokens(trace, output),
         is_guided=_is_guided(trace),
         encoder_tokens=_encoder_tokens(trace),
+        images=_images(trace),
         adapter=_adapter(trace),
         kv_number=lineage[0] if lineage else None,
         goes_on_from=lineage[1] if lineage else None,
@@ -109,9 +111,28 @@ def _is_guided(trace: Trace) -> NDArray[np.bool_] | None:
 
 def _encoder_tokens(trace: Trace) -> Int64s | None:
     """Return how many tokens of each prompt are an image's, a sound's or a film's; None where none is."""
-    columns = [trace.cells(f"{name}_tokens").values for name in MODALITIES]
-    tokens: Int64s = np.sum(columns, axis=0)
-    return tokens if tokens.any() else None
+    tokens = {name: trace.cells(f"{name}_tokens").values for name in MODALITIES}
+    images = _images(trace)
+    if images is not None:
+        placed = np.zeros(len(trace), np.int64)
+        np.add.at(placed, np.repeat(np.arange(len(trace)), images.counts), images.num_tokens)
+        tokens["image"] = np.maximum(tokens["image"], placed)
+    total: Int64s = np.sum(list(tokens.values()), axis=0)
+    return total if total.any() else None
+
+
+def _images(trace: Trace) -> Images | None:
+    """Return the images whose places in the prompts are known, None where none are."""
+    lists = image_lists(trace.cells("images"))
+    if lists is None:
+        return None
+    return Images(
+        starts=np.cumsum(lists.counts) - lists.counts,
+        counts=lists.counts,
+        position=lists.position,
+        num_tokens=lists.num_tokens,
+        content=lists.content,
+    )
 
 
 def _adapter(trace: Trace) -> Int64s | None:

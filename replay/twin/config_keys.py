@@ -85,7 +85,8 @@ ENGINE_MEANINGS: Mapping[str, str] = {
     "waits that long, others do not.",
     "guided_mask_us": "µs per guided request and step, for its bitmask.",
     "draft_us": "µs per drafted token and step: speculative decoding with k drafts adds k times as much to each step.",
-    "encoder_token_us": "µs per image, audio or video token, in the step in which its request is first scheduled.",
+    "encoder_token_us": "µs per image, audio or video token, in the step in which its request is first scheduled; of a "
+    "trace's `images` in the step that encodes them.",
     "max_cudagraph_capture_size": "A step of up to this many tokens runs as a CUDA graph. 0: vLLM's default, twice "
     "`max_num_seqs`, 512 at most.",
     "launch_us": "A step of more tokens than that takes at least this many µs: the CPU starts its kernels one by one. "
@@ -96,6 +97,11 @@ ENGINE_MEANINGS: Mapping[str, str] = {
     "session_kv_ttl_us": "Beyond vLLM: µs for which the KV of a session's round stays pinned until the next round "
     "comes (docs/how-to/size-for-agents.md); 0: not at all, as vLLM. A running request that lacks blocks takes pins "
     "away, and so does the head of the queue when nobody runs.",
+    "max_num_encoder_input_tokens": "Tokens of images (`images` of a trace) that a step encodes; 0: "
+    "`max_num_batched_tokens`, as vLLM. It is at least the largest image.",
+    "encoder_cache_size": "Tokens of encoded images that are kept, shared by requests with one image; 0: as above.",
+    "disable_chunked_mm_input": "No step computes a part of an image: a prompt is cut before it.",
+    "language_model_only": "No encoder: a trace's images are tokens that can be cut anywhere, as text.",
     "batching": "Which requests are put into a batch: by vLLM's rule, or for comparison by that of Orca, "
     "Sarathi-Serve or static batching (docs/explanation/batching.md), which have no async scheduling and no prefix "
     "cache.",

@@ -9,6 +9,7 @@ from sim.engine.kv_offload.storing import depart, keep_row
 from sim.engine.kv_transfer.deferred_frees import free_once_written
 from sim.engine.kv_transfer.delivery import abort_held
 from sim.engine.log import log_completion
+from sim.engine.optional.encoder_cache import free_images
 from sim.engine.preemption import end_preemption, remove_running_at
 from sim.engine.state import State
 from sim.engine.waiting import drop_refused_before, release_held, remove_request
@@ -22,6 +23,8 @@ def abort(s: State, request: int) -> None:
     slot = r.slot
     if settings.has_kv_offloading and r.status != PENDING and not is_over(s, request):
         depart(s, request, r.num_computed_tokens)
+    if settings.has_images:
+        free_images(s, request)
     if r.status == RUNNING:
         for i in range(queues.num_running):
             if s.running[i] == request:

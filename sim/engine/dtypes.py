@@ -281,6 +281,58 @@ TRAIT = np.dtype(
 )
 """What costs time beyond a request's lengths (``sim/engine/optional/added_time.py``)."""
 
+IMAGE = np.dtype(
+    [
+        ("position", np.int32),  # of its first token in the prompt
+        ("num_tokens", np.int32),
+        ("content", np.int32),
+        ("is_repeated", np.int16),  # the request has its content twice
+        ("is_held", np.int16),  # its request holds it in the encoder cache
+    ],
+    align=True,
+)
+"""An image of a prompt (vLLM's ``mm_features``); a request's are consecutive, by position."""
+
+IMAGES_OF = np.dtype(
+    [
+        ("first", np.int32),  # of ``State.images``
+        ("count", np.int32),
+        ("end", np.int32),  # where in the prompt the last one ends
+        ("num_tokens", np.int32),  # of all of them
+        ("num_held", np.int32),
+        ("set_start", np.int32),  # these three: sim/engine/optional/held_images.py; NEVER: it needs no table
+        ("set_mask", np.int32),
+        ("set_fill", np.int32),
+        ("num_encoded", np.int32),  # tokens of images that the encoder makes for it in ``step``
+        ("step", np.int32),
+    ],
+    align=True,
+)
+"""The images of a request."""
+
+ENCODER_ENTRY = np.dtype(
+    [
+        ("next", np.uint32),  # in the order in which nobody held them any more; 0 is the ring's head
+        ("previous", np.uint32),
+        ("num_refs", np.int32),  # requests that hold it
+        ("num_embeds", np.int32),  # 0: it is not cached
+    ],
+    align=True,
+)
+"""An image's place in the encoder cache; row 0 is the head of the ring, row k + 1 content k."""
+
+ENCODER = np.dtype(
+    [
+        ("num_free_slots", np.int64),
+        ("num_freeable_slots", np.int64),  # these, and those of images that nobody holds
+        ("compute_budget", np.int64),  # from here on: of the step in hand
+        ("budget_behind", np.int64),  # what is left of it behind the request in hand
+        ("num_in_hand", np.int64),  # images of the request in hand that it takes along
+    ],
+    align=True,
+)
+"""The encoder cache: worthless where ``has_images`` is 0."""
+
 LORA_PLACE = np.dtype([("adapter", np.int64), ("last_step", np.int64)], align=True)
 """A place for an adapter on the GPU, and the last step that used it."""
 
@@ -404,6 +456,11 @@ SETTINGS = np.dtype(
         ("has_shared_store", np.int64),
         ("kv_store_threshold", np.int64),
         ("session_kv_ttl_us", np.int64),  # 0: nothing is pinned
+        ("has_images", np.int64),  # these five: sim/engine/optional/encoder_inputs.py
+        ("max_num_encoder_input_tokens", np.int64),
+        ("encoder_cache_size", np.int64),
+        ("disable_chunked_mm_input", np.int64),
+        ("num_prefill_lookahead_tokens", np.int64),
         ("has_kv_transfers", np.int64),  # from here on: sim/engine/kv_transfer
         ("is_kv_producer", np.int64),
         ("defers_block_frees", np.int64),
@@ -474,7 +531,7 @@ CURRENT_STEP = np.dtype(
         ("step_reload_us", np.int64),  # what its reloads add to its duration
         ("decode_context_tokens", np.int64),  # of a jump: KV entries that its first step reads
         ("must_enter_blocks", np.int64),  # a jump fills blocks that the hash table must know
-        ("num_encoder_tokens", np.int64),  # of those that are scheduled for the first time
+        ("num_encoder_tokens", np.int64),  # that an encoder makes in it
         ("num_adapters", np.int64),
         ("num_skipped", np.int64),  # waiting requests, for their adapter or grammar
         ("step_of_wave", np.int64),  # balancing prompts, these two: its number,
@@ -618,6 +675,7 @@ ENGINE = np.dtype(
         ("last_schedule", LAST_SCHEDULE),
         ("kv_transfers", KV_TRANSFERS),
         ("kv_offload", KV_OFFLOAD),
+        ("encoder", ENCODER),
     ],
     align=True,
 )

@@ -235,6 +235,12 @@ def first_state(
         transfers=st.records(0, dt.TRANSFER),
         lineage=st.records(0, dt.LINEAGE),
         session_pins=st.records(0, dt.SESSION_PIN),
+        images=st.records(0, dt.IMAGE),
+        images_of=st.records(0, dt.IMAGES_OF),
+        image_sets=np.zeros(0, np.int32),
+        moved_images=np.zeros(0, np.int64),
+        encoder_cache=st.records(0, dt.ENCODER_ENTRY),
+        images_in_hand=np.zeros(0, np.int64),
         holding=np.zeros(seats if config.has_native_offloading else 0, np.int64),
         kv_events=st.records(0, dt.KV_EVENT),
         deferred_frees=deferred_frees(num_batches * seats, exists=bool(settings.defers_block_frees[0])),
@@ -324,6 +330,8 @@ def _settings(config: EngineConfig, latency: LatencyModel, *, record: Record) ->
     ) or config.adds_host_time
     if not config.async_scheduling:
         settings["host_step_us"], settings["host_prefill_us"] = config.host_step_us, config.host_prefill_us
+    if config.language_model_only:
+        settings["encoder_token_us"] = 0
     if config.has_native_offloading:
         settings["has_kv_offloading"] = settings["has_loads"] = 1
         settings["defers_block_frees"] = config.max_concurrent_batches > 1

@@ -26,6 +26,7 @@ from sim.engine.optional.added_time import (
 )
 from sim.engine.optional.batching import is_stopped_by_company, reserves_sequences, steps_until_one_ends
 from sim.engine.optional.blis import least_step_us
+from sim.engine.optional.encoder_inputs import running_hold_images
 from sim.engine.state import State
 from sim.engine.step_time.step_duration import blackbox_us, output_delay_us, take_step
 from sim.engine.update import finish
@@ -343,9 +344,14 @@ def plan_steps(s: State, most: int, limit_us: int, start_us: int) -> int:
 
 
 @part
-def transfers_rest(s: State) -> bool:
-    """Return whether no step of a jump would order, end or hear of a transfer of KV."""
-    if s.engine[0].settings.has_kv_offloading:
+def nothing_moves(s: State) -> bool:
+    """Return whether no step of a jump would let go of an image, nor order, end or hear of a transfer of KV."""
+    settings = s.engine[0].settings
+    if settings.has_images and running_hold_images(s):
+        return False
+    if not settings.has_loads:
+        return True
+    if settings.has_kv_offloading:
         return keeps_still(s)
     return keeps_state_for_jumps(s)
 
@@ -369,7 +375,7 @@ def end_of_stillness_us(s: State, until_us: int) -> int:
 def start_jump(s: State, until_us: int, start_us: int) -> int:
     """Plan a jump whose first step the device starts at ``start_us`` and hand out its blocks; return its steps."""
     settings, clock, queues = s.engine[0].settings, s.engine[0].clock, s.engine[0].queues
-    if settings.has_loads and not transfers_rest(s):
+    if not nothing_moves(s):
         return 0
     is_closed = is_stopped_by_company(s)
     if queues.num_running > settings.max_num_batched_tokens or not (

@@ -5,6 +5,8 @@ from __future__ import annotations
 from sim.engine.dtypes import FCFS, PREEMPTED
 from sim.engine.kv_cache.kv_cache_manager import allocate_slots, free, remember_private
 from sim.engine.optional.blis import forget_outputs, loses_tie
+from sim.engine.optional.encoder_cache import free_images
+from sim.engine.optional.encoder_inputs import give_budget_back
 from sim.engine.optional.speculative import drop_drafts
 from sim.engine.state import State
 from sim.engine.step_time.step_sums import add_share
@@ -28,6 +30,8 @@ def take_out_of_batch(s: State, batch: int, request: int) -> bool:
             s.requests[request].num_in_flight_tokens -= num_tokens
     if found:
         b.num_entries -= 1
+        if s.engine[0].settings.has_images:
+            give_budget_back(s, request)
     return found
 
 
@@ -72,6 +76,8 @@ def preempt(s: State, request: int) -> None:
     current, totals, r = s.engine[0].current_step, s.engine[0].totals, s.requests[request]
     remember_private(s, request)
     free(s, request)
+    if s.engine[0].settings.has_images:
+        free_images(s, request)
     drop_drafts(s, request)
     forget_outputs(s, request)
     r.status = PREEMPTED

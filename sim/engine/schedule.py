@@ -39,6 +39,13 @@ from sim.engine.optional.added_time import (
     skips_for_grammar,
 )
 from sim.engine.optional.batching import is_decode, is_stopped_by_company, num_blocks_reserved
+from sim.engine.optional.encoder_cache import free_images
+from sim.engine.optional.encoder_inputs import (
+    allocate_encoder_inputs,
+    begin_encoding,
+    has_images,
+    try_schedule_encoder_inputs,
+)
 from sim.engine.optional.pipeline_stages import is_out_of_turn, skips_for_stale_output
 from sim.engine.optional.prefill_balance import begin_balance, end_balance, sits_out
 from sim.engine.optional.speculative import (
@@ -109,6 +116,8 @@ def num_new_tokens_of_running(s: State, request: int, threshold: int) -> int:
     if settings.aligns_states:
         junction = s.group_rows[r.slot, 0].shared_prefix_boundary
         wanted = aligned_chunk(s, request, r.num_computed_tokens, wanted, junction)
+    if settings.has_images:
+        wanted = try_schedule_encoder_inputs(s, request, r.num_computed_tokens, wanted)
     if settings.num_prefill_lookahead_tokens > 1:
         wanted = clear_of_prompt_end(s, request, r.num_computed_tokens, wanted)
     return wanted
@@ -139,6 +148,8 @@ def add_to_batch(s: State, batch: int, request: int, num_tokens: int) -> None:
     current.token_budget -= num_tokens
     r.num_computed_tokens += num_tokens
     r.num_in_flight_tokens += num_tokens
+    if settings.has_images:
+        allocate_encoder_inputs(s, request)
     if settings.async_scheduling and kind & SAMPLES:
         r.num_output_placeholders += 1 + num_drafts
     take_new_drafts(s, request, kind)
@@ -157,9 +168,14 @@ def finds_slots(s: State, request: int, num_tokens: int) -> bool:
 @part
 def head_fits(s: State, request: int, num_tokens: int, num_evictable: int) -> bool:
     """Return whether the head of the queue may be admitted, pinned blocks taken away if nobody runs."""
+    settings = s.engine[0].settings
     if fits(s, request, num_tokens, num_evictable=num_evictable):
         return True
-    return s.engine[0].settings.session_kv_ttl_us > 0 and unpin_for_head(s, request, num_tokens)
+    if settings.session_kv_ttl_us > 0 and unpin_for_head(s, request, num_tokens):
+        return True
+    if settings.has_images:
+        free_images(s, request)
+    return False
 
 
 @phase
@@ -271,11 +287,11 @@ def first_chunk(s: State, request: int, num_found: int, padding: int, threshold:
         num_tokens = aligned_chunk(s, request, num_found, num_tokens, current.shared_prefix_boundary)
         if num_tokens == 0:
             return NEVER
-    if settings.num_prefill_lookahead_tokens > 1:
+    if settings.has_images:
+        num_tokens = try_schedule_encoder_inputs(s, request, num_found, num_tokens)
+    if settings.num_prefill_lookahead_tokens > 1 and num_tokens > 0:
         num_tokens = clear_of_prompt_end(s, request, num_found, num_tokens)
-        if num_tokens == 0:
-            return NEVER
-    return num_tokens
+    return NEVER if num_tokens == 0 else num_tokens
 
 
 @part
@@ -332,8 +348,8 @@ def schedule_waiting(s: State, batch: int, threshold: int) -> None:
         if settings.aligns_states and 0 < padding != num_tokens - 1:  # what is cut is padded no more
             num_tokens, padding = 1, 0
         if not head_fits(s, request, num_tokens, num_evictable):
-            # else another may be the first to be asked, or the same may fit in the next step
-            queues.head_is_blocked = not passes_over and not current.waits_for_state
+            # else another may be the first to be asked, the same may fit in the next step, or move images
+            queues.head_is_blocked = not (passes_over or current.waits_for_state or has_images(s, request))
             break
         remove_request(s, request)
         admit(s, request, num_tokens)
@@ -437,6 +453,8 @@ def schedule(s: State, batch: int) -> None:
         begin_orders(s)
     if settings.balances_prefills:
         begin_balance(s)
+    if settings.has_images:
+        begin_encoding(s)
     current.token_budget = settings.max_num_batched_tokens
     if settings.batching != VLLM:
         schedule_otherwise(s, batch)

@@ -119,6 +119,14 @@ class State(NamedTuple):
     kv_store: Records  # KV_STORE[1]
     lineage: Records  # LINEAGE[capacity]; these two: empty where no session's KV is pinned
     session_pins: Records  # SESSION_PIN[requests that others go on from]
+    images: Records  # IMAGE[images of all prompts]; these six: empty where no prompt has any
+    images_of: Records  # IMAGES_OF[capacity]
+    image_sets: NDArray[np.int32]  # tables of the images that requests hold, those of more than a few images
+    moved_images: NDArray[np.int64]  # scratch, [most images of a request]
+    encoder_cache: Records  # ENCODER_ENTRY[contents of images + 1]
+    images_in_hand: NDArray[
+        np.int64
+    ]  # scratch, [most images of a request]: those that the request in hand takes along; -1 - i of a repeated one
 
 
 SharedBy = Literal["fleet", "side", "pool", "engine"]
@@ -189,6 +197,7 @@ PER_REQUEST: Mapping[str, PerRequest] = {
     "traits": PerRequest(fill={"adapter": NEVER}, exists=never, is_asked_for=True, shared_by="fleet"),
     "prefill_marks": PerRequest(exists=balances_prefills, shared_by="pool"),
     "lineage": PerRequest(exists=never, is_asked_for=True, shared_by="fleet"),
+    "images_of": PerRequest(exists=never, is_asked_for=True, shared_by="fleet"),
     "token_us": PerRequest(exists=has_stages, shared_by="engine"),
     "next_decode_step": PerRequest(exists=has_stages, shared_by="engine"),
     "transfers": PerRequest(exists=has_offloading, is_asked_for=True, shared_by="fleet"),

@@ -10,6 +10,8 @@ from sim.engine.kv_offload.storing import depart, keep_row, report_transfers
 from sim.engine.kv_transfer.deferred_frees import free_once_written, free_written
 from sim.engine.kv_transfer.delivery import hear_of_transfers, keeps_blocks
 from sim.engine.log import log_completion, log_pause, log_span, log_token
+from sim.engine.optional.encoder_cache import free_images
+from sim.engine.optional.encoder_inputs import free_encoder_inputs
 from sim.engine.optional.speculative import verify_drafts
 from sim.engine.preemption import end_preemption
 from sim.engine.state import State
@@ -47,6 +49,8 @@ def finish(s: State, request: int) -> None:
     r = s.requests[request]
     slot = r.slot
     num_to_pin = num_blocks_to_pin(s, request) if settings.session_kv_ttl_us > 0 else NEVER
+    if settings.has_images:
+        free_images(s, request)
     if settings.has_kv_offloading:
         depart(s, request, max(r.num_prompt_tokens, r.num_tokens - 1))
     if not keeps_blocks(s, request):
@@ -105,6 +109,17 @@ def take_in_transfers(s: State, batch: int, now_us: int) -> None:
         hear_of_transfers(s, batch)
 
 
+@part
+def has_sampled(s: State, request: int, kind: int) -> bool:
+    """Return whether a batch that has ended has a token for a request; images that it completed are let go of."""
+    status = s.requests[request].status
+    if status == FINISHED or status == ABORTED:  # noqa: PLR1714, SIM109 - numba compares scalars
+        return False
+    if s.engine[0].settings.has_images:
+        free_encoder_inputs(s, request)
+    return kind & SAMPLES != 0
+
+
 @phase
 def update_from_output(s: State, batch: int, now_us: int) -> None:
     """Give each request that sampled its token, and free those that have all of them, in schedule order."""
@@ -126,7 +141,7 @@ def update_from_output(s: State, batch: int, now_us: int) -> None:
             r.num_stale_output_tokens -= entry.num_tokens
             if settings.is_kv_producer:  # the blocks that it would hand on are gone
                 continue
-        if not entry.kind & SAMPLES or r.status == FINISHED or r.status == ABORTED:  # noqa: PLR1714
+        if not has_sampled(s, entry.request, entry.kind):
             continue
         if settings.num_speculative_tokens > 0:
             give_accepted(s, batch, i, now_us, is_stale)

@@ -6,6 +6,11 @@ prompt that wants to repeat somebody's output spells out its ids. A line's ``ada
 adapter, from 0; with ``max_loras`` 0, the default, there are none. With ``guided`` true a line's answer is held to a
 grammar, which takes ``guided_compile_us`` from its arrival to compile.
 
+A line's ``images`` are [position, tokens, content] each, by position; one that does not lie wholly in the prompt is
+none. Their tokens stand in place of the others; equal contents are the same image. A step that has tokens lasts
+``encoder_token_us`` longer for each token of an image that is encoded in it. With ``max_num_encoder_input_tokens`` 0,
+the default, there is no encoder.
+
 With ``num_speculative_tokens`` k every request that samples has k drafts afterwards. How many of those that a step
 verifies hold is ``num_accepted``, of ``synthetic_acceptance_rates``, one per draft; those with which vLLM pads an
 admission never hold. ``use_eagle`` true: the method is EAGLE, false: n-grams. Of ``groups``, those with
@@ -41,6 +46,10 @@ DEFAULTS: dict[str, Any] = {
     "synthetic_acceptance_rates": [],
     "use_eagle": False,
     "num_prefill_lookahead_tokens": 0,
+    "max_num_encoder_input_tokens": 0,
+    "encoder_cache_size": 0,
+    "disable_chunked_mm_input": False,
+    "encoder_token_us": 0,
     "beta0": "5000",
     "beta1": "20",
     "beta2": "100",
@@ -53,6 +62,7 @@ MOST_FRUITLESS_STEPS = 300
 GROUP_STRIDE = 10**6
 PROMPT_ORIGIN = 10**12
 OUTPUT_ORIGIN = 2 * 10**12
+IMAGE_ORIGIN = 4 * 10**12
 REQUEST_STRIDE = 10**6
 
 
@@ -76,8 +86,25 @@ def num_accepted(rates: list[float], request: int, num_tokens: int, *, num_sched
     return next((i for i, rate in enumerate(rates[:num_scheduled]) if draw >= rate), num_scheduled)
 
 
+def images_of(row: dict[str, Any]) -> list[list[int]]:
+    """Return [position, tokens, content] of the images of a line's prompt."""
+    if not row.get("images"):
+        return []
+    length = len(row.get("prompt_token_ids") or []) or row.get("prompt_len", 0)
+    return [image for image in row["images"] if image[0] + image[1] <= length]
+
+
 def prompt_token_ids(row: dict[str, Any], request: int) -> list[int]:
-    """Return the prompt of line ``request`` of a trace."""
+    """Return the prompt of line ``request`` of a trace, its images' tokens included."""
+    ids = text_token_ids(row, request)
+    for position, num_tokens, content in images_of(row):
+        first = IMAGE_ORIGIN + content * REQUEST_STRIDE
+        ids = [*ids[:position], *range(first, first + num_tokens), *ids[position + num_tokens :]]
+    return ids
+
+
+def text_token_ids(row: dict[str, Any], request: int) -> list[int]:
+    """Return the prompt of line ``request`` of a trace, text in place of its images."""
     if row.get("prompt_token_ids") is not None:
         ids: list[int] = row["prompt_token_ids"]
         return ids

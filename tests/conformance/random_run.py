@@ -28,6 +28,7 @@ from tests.conformance.draw_adapters import with_adapters
 from tests.conformance.draw_drafts import with_drafts
 from tests.conformance.draw_grammars import with_grammars
 from tests.conformance.draw_groups import with_groups
+from tests.conformance.draw_images import with_images
 from tests.conformance.draw_offloading import with_offloading
 from tests.conformance.recorder import ROOT, Recorder, recording
 from tests.conformance.recording import read_recording
@@ -121,6 +122,7 @@ KINDS: Mapping[str, tuple[str, Callable[[Case, int, int], Case], tuple[str, ...]
     "offloading": ("with KV offloading to host memory", with_offloading, ("stages", "prefix_cache")),
     "adapters": ("with LoRA adapters, more than fit in a batch", with_adapters, ()),
     "drafts": ("with speculative decoding, by EAGLE or n-grams", with_drafts, ("stages",)),
+    "images": ("with images, an encoder's budget and its cache", with_images, ()),
     "grammars": ("with grammars that take time to compile", with_grammars, ()),
 }
 """By option: its help, what it makes of a case, and the traits that it takes away."""

@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from sim import Blackbox, EngineConfig, Requests
+from sim import Blackbox, EngineConfig, Images, Requests
 from sim.kv_cache_groups import KVCacheGroup
 from sim.versions import DEFAULT_VERSION, rules_of
-from tests.conformance.conventions import DEFAULTS, output_token_id, prompt_token_ids
+from tests.conformance.conventions import DEFAULTS, images_of, output_token_id, prompt_token_ids
 
 SETTINGS = (
     "block_size",
@@ -36,6 +36,10 @@ SETTINGS = (
     "num_speculative_tokens",
     "use_eagle",
     "num_prefill_lookahead_tokens",
+    "max_num_encoder_input_tokens",
+    "encoder_cache_size",
+    "disable_chunked_mm_input",
+    "encoder_token_us",
 )
 
 
@@ -118,6 +122,21 @@ def dense_hashes(rows: list[dict[str, Any]], block_size: int) -> tuple[np.ndarra
     return offsets.astype(np.int64), ids
 
 
+def images_in(rows: list[dict[str, Any]]) -> Images:
+    """Return the images of a trace's prompts."""
+    each = [images_of(row) for row in rows]
+    columns = np.array([image for images in each for image in images], np.int64).reshape(-1, 3)
+    counts = np.array([len(images) for images in each], np.int64)
+    _, content = np.unique(columns[:, 2], return_inverse=True)
+    return Images(
+        starts=np.cumsum(counts) - counts,
+        counts=counts,
+        position=columns[:, 0],
+        num_tokens=columns[:, 1],
+        content=content.astype(np.int64),
+    )
+
+
 def unknown_settings_off(version: str) -> dict[str, bool | float]:
     """Return the settings that a version does not know, off: the recorder does not pass them on."""
     rules = rules_of(version)
@@ -197,5 +216,6 @@ def case_of(
         is_guided=np.array([row.get("guided", False) for row in rows])
         if any("guided" in row for row in rows)
         else None,
+        images=images_in(rows) if settings["max_num_encoder_input_tokens"] else None,
     )
     return config, latency, requests

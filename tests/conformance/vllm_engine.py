@@ -27,8 +27,10 @@ from vllm.config import (
     VllmConfig,
 )
 from vllm.lora.request import LoRARequest
+from vllm.multimodal.inputs import MultiModalFeatureSpec, PlaceholderRange
 from vllm.sampling_params import SamplingParams, StructuredOutputsParams
 from vllm.utils.hashing import sha256
+from vllm.v1.core.encoder_cache_manager import EncoderCacheManager, compute_mm_encoder_budget
 from vllm.v1.core.kv_cache_utils import (
     get_request_block_hasher,
     init_none_hash,
@@ -53,6 +55,7 @@ from vllm.v1.structured_output import StructuredOutputManager
 from tests.conformance.conventions import (
     DEFAULTS,
     MOST_FRUITLESS_STEPS,
+    images_of,
     num_accepted,
     output_token_id,
     prompt_token_ids,
@@ -172,6 +175,29 @@ def new_scheduler(settings: dict[str, Any], model: str) -> Scheduler:
         hash_block_size=hash_block_size,
         log_stats=False,
     )
+
+
+def features_of(row: dict[str, Any]) -> list[MultiModalFeatureSpec]:
+    """Return a prompt's images as vLLM has them."""
+    return [
+        MultiModalFeatureSpec(
+            data=None,
+            modality="image",
+            identifier=f"image {content}",
+            mm_position=PlaceholderRange(offset=position, length=num_tokens),
+        )
+        for position, num_tokens, content in images_of(row)
+    ]
+
+
+def give_encoder(scheduler: Scheduler, settings: dict[str, Any], largest: int) -> None:
+    """Give a scheduler the encoder's budget and cache, as a model that sees has them; this one has none."""
+    config = scheduler.scheduler_config
+    for name in ("max_num_encoder_input_tokens", "encoder_cache_size", "disable_chunked_mm_input"):
+        setattr(config, name, settings[name])
+    budget, cache_size = compute_mm_encoder_budget(config, {"image": largest})
+    scheduler.max_num_encoder_input_tokens = budget
+    scheduler.encoder_cache_manager = EncoderCacheManager(cache_size=cache_size)
 
 
 def lora_request(row: dict[str, Any]) -> LoRARequest | None:
@@ -301,6 +327,9 @@ class VllmEngine:
         self.settings = DEFAULTS | self.settings
         init_none_hash(sha256)
         self.scheduler = new_scheduler(self.settings, self.model)
+        if self.settings["max_num_encoder_input_tokens"]:
+            largest = max((image[1] for row in self.rows for image in images_of(row)), default=1)
+            give_encoder(self.scheduler, self.settings, largest)
         self.outcomes = [Outcome() for _ in self.rows]
         self.stages_free_us = [0] * self.settings["pipeline_parallel_size"]
         self._listen_to_preemptions()
@@ -362,6 +391,7 @@ class VllmEngine:
             priority=row.get("priority") or 0,
             block_hasher=hasher,
             lora_request=lora_request(row),
+            mm_features=features_of(row),
         )
         if request.structured_output_request is not None:
             ready_us = self.arrival_us(number) + settings["guided_compile_us"]
@@ -439,7 +469,7 @@ class VllmEngine:
         line = {
             "step": self.num_scheduled_steps,
             "t": now_us,
-            "dur": self.duration_us(num_prefill, num_decode),
+            "dur": self.duration_us(num_prefill, num_decode) + self.encoding_us(output),
             "P": num_prefill,
             "D": num_decode,
             "sched": entries,
@@ -510,6 +540,15 @@ class VllmEngine:
             return 0
         beta0, beta1, beta2 = (Fraction(str(self.settings[name])) for name in ("beta0", "beta1", "beta2"))
         return round(beta0 + beta1 * num_prefill + beta2 * num_decode)
+
+    def encoding_us(self, output: SchedulerOutput) -> int:
+        """Return what the images add to a step that are encoded in it."""
+        num_tokens = sum(
+            self.scheduler.requests[identity].get_num_encoder_embeds(number)
+            for identity, numbers in output.scheduled_encoder_inputs.items()
+            for number in numbers
+        )
+        return int(self.settings["encoder_token_us"] * num_tokens)
 
     def update(self, batch: Batch, now_us: int) -> None:
         """Give the scheduler a batch's made-up results at ``now_us``."""

@@ -99,9 +99,10 @@ def submit(live: LiveCluster, recording: Recording, number: int) -> None:
 
 
 def difference_when_served(recording: Recording) -> str | None:
-    """Return where a server that gets each request when it comes differs; no early ends, adapters, grammars."""
+    """Return where a server that gets each request when it comes differs; no early ends, adapters, grammars, images."""
     requests, config = recording.requests, recording.config
-    if requests.max_tokens is not None or requests.adapter is not None or requests.is_guided is not None:
+    asked = (requests.max_tokens, requests.adapter, requests.is_guided, requests.images)
+    if any(column is not None for column in asked):
         return None
     plain = run_step_by_step(recording)
     live = LiveCluster(

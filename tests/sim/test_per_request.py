@@ -30,14 +30,20 @@ from sim.engine.state import (
     rows_taken,
 )
 from sim.latency import Blackbox
-from sim.requests import Requests
+from sim.requests import Images, Requests
 from sim.resumable import Engine
 
 NUM = 7919
 """A prime that no other array's length is."""
 
 LATENCY = Blackbox(beta0=1000, beta1=10, beta2=10)
-SMALL = {"max_num_seqs": 4, "num_gpu_blocks": 64, "max_model_len": 256, "block_size": 16}
+SMALL = {
+    "max_num_seqs": 4,
+    "num_gpu_blocks": 64,
+    "max_model_len": 256,
+    "block_size": 16,
+    "language_model_only": True,
+}
 CONFIGS = {
     "plain": EngineConfig(**SMALL),  # type: ignore[arg-type]
     "speculating": EngineConfig(num_speculative_tokens=2, synthetic_acceptance_rates=(0.5, 0.25), **SMALL),  # type: ignore[arg-type]
@@ -49,6 +55,7 @@ CONFIGS = {
         **SMALL,  # type: ignore[arg-type]
     ),
     "pinning": EngineConfig(session_kv_ttl_us=5000, **SMALL),  # type: ignore[arg-type]
+    "seeing": EngineConfig(**SMALL | {"language_model_only": False}),  # type: ignore[arg-type]
     "costly": EngineConfig(guided_compile_us=50, guided_mask_us=3.0, lora_load_us=10, max_loras=2, **SMALL),  # type: ignore[arg-type]
 }
 
@@ -66,6 +73,13 @@ def everything(num: int) -> Requests:
         max_tokens=np.full(num, 9),
         is_guided=np.arange(num) % 2 == 0,
         adapter=np.arange(num, dtype=np.int64) % 3,
+        images=Images(
+            starts=np.arange(num, dtype=np.int64) % 2,
+            counts=np.arange(num, dtype=np.int64) % 2,
+            position=np.array([0, 4]),
+            num_tokens=np.array([3, 3]),
+            content=np.array([0, 1]),
+        ),
         kv_number=np.where(np.arange(num) < 5, np.arange(num), -1),
         goes_on_from=np.where(np.arange(num) >= 5, np.arange(num) % 5, -1),
     )
@@ -89,6 +103,7 @@ def test_every_array_of_an_engine_that_is_as_long_as_the_requests_is_declared(co
     assert found <= set(PER_REQUEST) | set(SCRATCH_OF_REQUESTS)
     expected = {name for name, each in PER_REQUEST.items() if each.exists(config)}
     assert expected <= found
+    assert ("images_of" in found) == config.encodes_images
     assert {"deadline_us", "requests"} <= found
 
 

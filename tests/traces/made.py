@@ -78,7 +78,7 @@ def traces(draw: st.DrawFn) -> Trace:
             cells = cell if whole else st.none() | cell
             columns[field.name] = draw(st.lists(cells, min_size=num, max_size=num))
     columns |= _times(draw, num)
-    for named in ("prefix_hashes", "parent_request_id", "awaited_request_ids", "num_parent_hashes"):
+    for named in ("images", "prefix_hashes", "parent_request_id", "awaited_request_ids", "num_parent_hashes"):
         columns[named] = None
     closed = draw(st.none() | st.integers(1, 9))
     loop = None if closed is None else ClosedLoop(concurrency=closed, think_time_us=0)

@@ -12,6 +12,7 @@ from traces.schema import FIELDS, REQUEST_FIELDS, Field
 from traces.strict.limits import MOST_TOKENS
 from traces.tables.cells import Cells
 from traces.tables.hash_chains import chain_findings, hash_counts
+from traces.tables.image_lists import image_findings
 from traces.tables.problems import Finding, finding
 from traces.tables.session_tree import column_of, tree_findings, waits_for_named
 from traces.tables.table import Table
@@ -43,6 +44,7 @@ def request_findings(requests: Table, header: Header, *, file: str) -> list[Find
         if later in requests and earlier in requests:
             found += _out_of_order(requests, later, earlier=earlier, file=file)
     found += tree_findings(requests, file=file)
+    found += image_findings(requests, file=file)
     return found + _too_many_hashes(requests, header, file=file)
 
 

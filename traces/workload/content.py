@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
+from traces.tables.cells import Cells, text_cells
 from traces.workload.draw import draw_tokens, uniforms
 from traces.workload.invalid import InvalidWorkload
 from traces.workload.lengths import Separate, Shares
 from traces.workload.model import Client, Modalities, Parts
+from traces.workload.session_rounds import Drawn, context_tokens, grows
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
+Texts = npt.NDArray[np.object_]
 
 MAX_PARTS: Final = 1000
 """Images (clips, videos) of one request; a distribution that draws more is taken for a slip."""
@@ -67,19 +71,70 @@ def _modalities(it: Modalities, client: Client, *, seed: int, stream: str, n: in
     )
     columns = {"text_tokens": drawn.astype(np.float64)}
     for name, parts in (("image", it.image), ("audio", it.audio), ("video", it.video)):
-        tokens = np.zeros(n) if parts is None else _parts(parts, seed=seed, stream=f"{stream}/{name}", n=n)
-        columns[f"{name}_tokens"] = tokens
+        tokens: list[Ints] = []
+        if parts is not None:
+            tokens, _ = _parts(parts, seed=seed, stream=f"{stream}/{name}", n=n)
+        columns[f"{name}_tokens"] = np.sum(tokens, axis=0, dtype=np.float64) if tokens else np.zeros(n)
     return columns
 
 
-def _parts(parts: Parts, *, seed: int, stream: str, n: int) -> Floats:
-    """Return the sum of every part's tokens; part j of request i is draw i of a stream of its own."""
+def image_sizes(client: Client, *, seed: int, stream: str, n: int) -> Texts:
+    """Return the tokens of each image of the first ``n`` requests, as ``sizes_of_parts`` has them."""
+    if client.modalities is None or client.modalities.image is None:
+        return np.full(n, "", dtype=object)
+    return sizes_of_parts(*_parts(client.modalities.image, seed=seed, stream=f"{stream}/image", n=n))
+
+
+def _parts(parts: Parts, *, seed: int, stream: str, n: int) -> tuple[list[Ints], Ints]:
+    """Return every part's tokens, and how many parts each request has; part j of request i is draw i of a stream."""
     count = draw_tokens(parts.count, seed=seed, stream=f"{stream} count", n=n)
     most = int(count.max(initial=0))
     if most > MAX_PARTS:
         raise InvalidWorkload(f"multimodal: got {most} parts in a request, expected at most {MAX_PARTS}")
-    total = np.zeros(n)
-    for place in range(most):
-        tokens = draw_tokens(parts.tokens, seed=seed, stream=f"{stream} {place}", n=n)
-        total += np.where(place < count, tokens, 0)
-    return total
+    tokens = [
+        draw_tokens(parts.tokens, seed=seed, stream=f"{stream} {place}", n=n) * (place < count)
+        for place in range(most)
+    ]
+    return tokens, count
+
+
+def sizes_of_parts(tokens: list[Ints], count: Ints) -> Texts:
+    """Return each request's sizes as text, separated by spaces, "" where it has none; ``tokens``: of part 0, 1, …."""
+    drawn = np.stack(tokens, axis=1).tolist() if tokens else [[] for _ in count]
+    texts = [
+        " ".join(map(str, filter(None, sizes[:number])))
+        for sizes, number in zip(drawn, count.tolist(), strict=True)
+    ]
+    return np.array(texts, dtype=object)
+
+
+def placed_images(clients: Sequence[Client], draws: Drawn, sizes: Texts) -> Cells | None:
+    """Return the column ``images``, None where nobody shows any.
+
+    ``sizes``: as ``sizes_of_parts`` has them. A round that goes on from the one before shows its images as well.
+    """
+    if not sizes.any():
+        return None
+    prefix = np.array([client.prefix_length or 0 for client in clients])[draws.client]
+    starts = (prefix + context_tokens(clients, draws) - draws.prompt_tokens).tolist()
+    growing = np.array([grows(client) for client in clients])[draws.client].tolist()
+    rounds, sessions = draws.round_index.tolist(), draws.session.tolist()
+    texts: list[str | None] = []
+    before = ""
+    for row, start in enumerate(starts):
+        if not growing[row]:
+            texts.append(_placed(sizes[row], start, name="") or None)
+            continue
+        own = _placed(sizes[row], start, name=f"s{sessions[row]}.{rounds[row]}.")
+        before = own if rounds[row] == 0 else f"{before} {own}".strip()
+        texts.append(before or None)
+    return text_cells(texts)
+
+
+def _placed(sizes: str, start: int, *, name: str) -> str:
+    """Return images one behind the other; ``name``: what their contents are called before their number."""
+    placed = []
+    for number, size in enumerate(sizes.split()):
+        placed.append(f"{start}:{size}:{name}{number}" if name else f"{start}:{size}")
+        start += int(size)
+    return " ".join(placed)

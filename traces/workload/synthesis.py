@@ -22,7 +22,14 @@ from traces.tables.cells import NUMPY_DTYPE, all_known, cells_where
 from traces.tables.table import typed
 from traces.trace import Trace, make_trace
 from traces.workload.arrivals import RateProfile, rate_profiles
-from traces.workload.content import CONTENT_COLUMNS, draw_content, prompt_of
+from traces.workload.content import (
+    CONTENT_COLUMNS,
+    Texts,
+    draw_content,
+    image_sizes,
+    placed_images,
+    prompt_of,
+)
 from traces.workload.draw import draw_lengths, draw_tokens, unit_gaps
 from traces.workload.lengths import Recorded, Separate
 from traces.workload.model import ActiveWindow, Client, OpenLoop, UserLoop, Workload
@@ -62,7 +69,7 @@ class Draws:
     each for requests that belong together; ``round_index`` counts within it. ``prompt_tokens``: what the round
     adds. ``row``: that of the recorded request, where the client draws from recorded ones, else 0.
     ``think_us``: the pause before it, of a round after the first. ``content``: columns of what else it is made of,
-    NaN where it has none.
+    NaN where it has none. ``images``: the sizes of its images (``content.sizes_of_parts``).
     """
 
     client: Ints
@@ -74,6 +81,7 @@ class Draws:
     row: Ints
     think_us: Ints
     content: dict[str, Floats]
+    images: Texts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,6 +94,7 @@ class SessionsDrawn:
     row: Ints
     think_us: Ints
     content: dict[str, Floats]
+    images: Texts
 
 
 def trace_from_options(options: WorkloadOptions) -> Trace:
@@ -179,6 +188,7 @@ def _open(workload: Workload, load: OpenLoop, seed: int) -> Draws:
         row=np.concatenate([each.row for each in drawn])[rows],
         think_us=np.concatenate([each.think_us for each in drawn])[rows],
         content={name: values[rows] for name, values in _contents(drawn).items()},
+        images=np.concatenate([each.images for each in drawn])[rows],
     )
 
 
@@ -206,6 +216,7 @@ def _draw_sessions(client: Client, *, seed: int, stream: str, n: int) -> Session
             row=again.row,
             think_us=np.zeros_like(prompt),
             content={},
+            images=np.full(prompt.size, "", dtype=object),
         )
     rounds, number = np.full(n, client.rounds.number), n * client.rounds.number
     prompt, output = draw_lengths(lengths, seed=seed, stream=stream, n=number)
@@ -218,6 +229,7 @@ def _draw_sessions(client: Client, *, seed: int, stream: str, n: int) -> Session
         row=np.zeros_like(prompt),
         think_us=_think_us(client, seed=seed, stream=stream, n=number),
         content=content,
+        images=image_sizes(client, seed=seed, stream=stream, n=number),
     )
 
 
@@ -337,6 +349,7 @@ def _closed(workload: Workload, seed: int) -> Draws:
         row=drawn.row[:n],
         think_us=drawn.think_us[:n],
         content={name: values[:n] for name, values in drawn.content.items()},
+        images=drawn.images[:n],
     )
 
 
@@ -368,6 +381,9 @@ def _columns(workload: Workload, draws: Draws) -> dict[str, object]:
     }
     for column, floats in draws.content.items():
         columns[column] = _content_column(column, floats)
+    images = placed_images(workload.clients, draws, draws.images)
+    if images is not None:
+        columns["images"] = images
     for column, field in _CLIENT_COLUMNS.items():
         values = [getattr(client, field) for client in workload.clients]
         if any(value is not None for value in values):

@@ -146,9 +146,7 @@ FLAGS: Final[Mapping[str, KnownFlag]] = {
     "max-long-partial-prefills": _told(
         "prompts are prefilled in order, several at a time where tokens are left"
     ),
-    "disable-chunked-mm-input": _told(
-        "images, audio and video are prompt tokens that can be cut anywhere", kind="switch"
-    ),
+    "disable-chunked-mm-input": _engine("disable_chunked_mm_input", "switch"),
     "disable-hybrid-kv-cache-manager": _engine("disable_hybrid_kv_cache_manager", "switch"),
     "mamba-cache-mode": _told(
         "states are kept at block ends where prefixes are cached, and nowhere else: as vLLM sets it, whatever is given"
@@ -186,7 +184,7 @@ FLAGS: Final[Mapping[str, KnownFlag]] = {
     "disable-custom-all-reduce": _told(SAME_WORK, kind="switch"),
     "distributed-executor-backend": _told(SAME_WORK),
     "disable-cascade-attn": _told(SAME_WORK, kind="switch"),
-    "language-model-only": _told("no image, audio or video is encoded", kind="switch"),
+    "language-model-only": _engine("language_model_only", "switch"),
     "structured-outputs-config": _told("which grammar backend runs is not simulated"),
     "reasoning-parser": _told("reasoning tokens are output tokens"),
     "tool-call-parser": _told(NOT_THE_ENGINE),

@@ -11,7 +11,7 @@ from sim.engine.state import State
 
 EMPTIED = (
     *("blocks", "hashes", "cpu_slots", "cpu_slot_of_key", "lora_places", "adapter_steps"),
-    *("chunks", "fences", "kv_links", "counted"),
+    *("chunks", "fences", "kv_links", "counted", "encoder_cache"),
 )
 """What a process loses when it ends."""
 
@@ -47,6 +47,8 @@ def begin_anew(state: State, fresh: Fresh) -> None:
     kv.num_polled = kv.num_applied = kv.num_delivered
     if len(state.chunks):
         forget_host_memory(state)
+    encoder = engine.encoder
+    encoder.num_free_slots = encoder.num_freeable_slots = engine.settings.encoder_cache_size
     engine.clock.compute_duty = 0.0
     engine.clock.duty_time_us = engine.clock.now_us
     engine.last_schedule.num_running = 0

@@ -46,7 +46,7 @@ from sim.cluster.run.world import (
     World,
 )
 from sim.cluster.transfer.kv_links import new_links
-from sim.config import UNBOUNDED, EngineConfig, Record
+from sim.config import UNBOUNDED, EngineConfig, InvalidConfig, Record
 from sim.engine import dtypes as dt
 from sim.engine.initial_state import (
     first_state,
@@ -60,6 +60,7 @@ from sim.engine.initial_state import (
     with_traits,
 )
 from sim.engine.kv_cache.session_kv import lineage_records, with_session_kv
+from sim.engine.optional.encoder_cache import ImageTables, asks_for_images, image_tables, with_images
 from sim.engine.state import PER_REQUEST, Records, State
 from sim.engine.state import records as aligned_records
 from sim.jit.references import table_of
@@ -260,6 +261,7 @@ def engine_states(
     traits, skipped = traits_of(requests, config), np.zeros(0, np.int64)
     if traits is not None or any(passes_over(pool.engine) for pool in config.pools):
         skipped = np.zeros(len(rows), np.int64)
+    images = images_asked_for(requests, config)
     for number, pool in enumerate(config.pools):
         if pool.role == "prefill" and ("requests", True) not in made:
             made["requests", True] = request_records(asked_of(pool, requests), pool.engine, pool.latency)
@@ -285,6 +287,8 @@ def engine_states(
                 )
             if traits is not None and pool.engine.charges_traits:
                 state = with_traits(state, traits, skipped, pool.engine)
+            if images is not None and pool.engine.encodes_images:
+                state = with_images(state, images, pool.engine)
             if pool.engine.session_kv_ttl_us > 0:
                 if ("lineage", None) not in made:
                     made["lineage", None] = lineage_records(state, requests)
@@ -345,6 +349,21 @@ def traits_of(requests: Requests, config: ClusterConfig) -> Records | None:
     asked = (requests.adapter, requests.is_guided, requests.encoder_tokens)
     charges = any(pool.engine.charges_traits for pool in config.pools)
     return trait_records(requests) if charges and any(column is not None for column in asked) else None
+
+
+def images_asked_for(requests: Requests, config: ClusterConfig) -> ImageTables | None:
+    """Return the tables of images that some pool's engines encode, None where there are none.
+
+    Raises InvalidConfig where other instances compute the prompts.
+    """
+    if not any(asks_for_images(requests, pool.engine) for pool in config.pools):
+        return None
+    if config.moves_kv:
+        raise InvalidConfig(
+            "disaggregation: cannot be combined with images, expected instances that serve requests whole, or "
+            "language_model_only true: images are then text"
+        )
+    return image_tables(requests)
 
 
 def dummy_step_us(pool: Pool) -> int:

@@ -3,7 +3,8 @@
 Off unless the configuration and, but for the last two, some request say so. Of a step:
 
 - each guided request that samples in it: ``guided_mask_us``, for its bitmask;
-- a request that is scheduled for the first time: ``encoder_token_us`` for each of its multimodal tokens;
+- a request that is scheduled for the first time: ``encoder_token_us`` for each of its multimodal tokens; of images
+  whose places are known, the step that encodes them (``encoder_inputs``);
 - drafting: ``draft_us`` for each of the k tokens that are drafted for all requests at once, where any sampled;
 - requests with LoRA adapters: the latency model's time times ``lora_step_factor``, and ``lora_load_us`` for each
   adapter that has no place on the GPU yet. There are ``max_loras`` places, as many as adapters where that is 0; the
@@ -145,7 +146,10 @@ def note_first_schedule(s: State, request: int) -> None:
         return
     if settings.has_kv_transfers and s.transfers[request].num_external_computed_tokens > 0:
         return  # who computed its prompt has done it
-    s.engine[0].current_step.num_encoder_tokens += s.traits[request].num_encoder_tokens
+    num_tokens = s.traits[request].num_encoder_tokens
+    if settings.has_images:  # they count when they are encoded
+        num_tokens = max(num_tokens - s.images_of[request].num_tokens, 0)
+    s.engine[0].current_step.num_encoder_tokens += num_tokens
 
 
 # -- adapters of a batch --------------------------------------------------------------------------------------

@@ -34,6 +34,7 @@ from traces import (
 from traces.header import ClientInfo
 from traces.importers.recorded import read_recorded
 from traces.workload import synth
+from traces.workload.recorded.scaling import clip_lengths, scale_lengths
 from traces.workload.spec.spec_read import parse_spec
 
 TWIN = """\
@@ -427,6 +428,43 @@ def test_what_a_trace_says_costs_what_the_settings_say_and_is_noted_where_they_s
     assert trace_notes(trace, twin(**settings)) == ()
     plain = simulate_trace(workload(), twin(**settings))[0].column("last_token_time_us")
     assert plain.tolist() == simulate_trace(workload(), twin())[0].column("last_token_time_us").tolist()
+
+
+def test_images_are_encoded_where_they_stand_and_stay_in_proportion() -> None:
+    """The second request shows the first one's cat; what else its image_tokens count has no place."""
+    trace = workload(images=["0:20:cat 30:5", "1:20:cat", None, None], image_tokens=[25, 30, 0, 7])
+    requests = requests_from_trace(trace, block_size=16)
+    images = requests.images
+    assert images is not None
+    assert images.counts.tolist() == [2, 1, 0, 0]
+    assert list(zip(images.position, images.num_tokens, images.content, strict=True)) == [
+        (0, 20, 0),
+        (30, 5, 1),
+        (1, 20, 0),
+    ]
+    assert requests.encoder_tokens is not None
+    assert requests.encoder_tokens.tolist() == [25, 30, 0, 7]
+    ends = [
+        simulate_trace(trace, twin(**settings))[0].column("last_token_time_us").max()
+        for settings in (
+            {},
+            {"encoder_token_us": 100.0},
+            {"encoder_token_us": 100.0, "language_model_only": True},
+        )
+    ]
+    assert ends[0] == ends[2] < ends[1]
+    assert scale_lengths(trace, prompt=0.5).cells("images").values.tolist() == [
+        "0:10:cat 15:2",
+        "0:10:cat",
+        None,
+        None,
+    ]
+    assert clip_lengths(trace, prompt=32).cells("images").values.tolist() == [
+        "0:20:cat",
+        "1:20:cat",
+        None,
+        None,
+    ]
 
 
 def test_requests_that_are_not_answered_are_told_with_the_figures(

@@ -146,6 +146,25 @@ def test_hashes_need_a_block_size_and_must_fit_the_prompt(tmp_path: Path) -> Non
     assert check_trace(tmp_path / "t") == []
 
 
+@pytest.mark.parametrize(
+    ("images", "message"),
+    [
+        ("0:4 x", "got 'x', expected position:tokens or position:tokens:content, separated by spaces"),
+        ("0:0", "got '0:0', expected position:tokens or position:tokens:content, separated by spaces"),
+        ("0:4:", "got '0:4:', expected position:tokens or position:tokens:content, separated by spaces"),
+        ("-1:4", "got '-1:4', expected position:tokens or position:tokens:content, separated by spaces"),
+        ("0:4 3:2", "got '3:2' behind an image up to 4, expected images by position that do not overlap"),
+        ("0:4 8:3:cat", "got '8:3:cat', expected images within the prompt's 10 tokens"),
+        ("0:4:cat 4:5:cat", "got '4:5:cat', expected 4 tokens, as 'cat' has elsewhere"),
+    ],
+)
+def test_images_lie_in_the_prompt_and_do_not_overlap(tmp_path: Path, images: str, message: str) -> None:
+    write_trace(small_trace(images=["0:4:cat 4:6", None, "20:4:cat"]), tmp_path / "t")
+    assert check_trace(tmp_path / "t") == []
+    write_trace(small_trace(images=[images, None, None]), tmp_path / "t")
+    assert f"row 1, images: {message}" in refusal(tmp_path / "t")
+
+
 def test_a_parquet_column_of_the_wrong_type_is_named(tmp_path: Path) -> None:
     write_trace(small_trace(), tmp_path / "t.parquet")
     frame = pd.read_parquet(tmp_path / "t.parquet").assign(input_tokens=["x", "y", "z"])

@@ -48,6 +48,32 @@ def test_a_prompt_is_the_sum_of_its_text_and_its_images() -> None:
     assert set(trace.requests.loc[~mine, "input_tokens"]) == {10}
 
 
+def test_images_stand_before_the_text_and_behind_the_prefix() -> None:
+    trace = drawn({"multimodal": IMAGES, "prefix_group": "g", "prefix_length": 30}, {}, category="multimodal")
+    total = trace.column("image_tokens").fillna(0).to_numpy(dtype=np.int64)
+    for text, tokens in zip(trace.cells("images").filled(""), total.tolist(), strict=True):
+        places = [tuple(map(int, image.split(":"))) for image in text.split()]
+        ends = [30, *(position + size for position, size in places)]
+        assert [position for position, _ in places] == ends[:-1]
+        assert ends[-1] == 30 + tokens
+
+
+def test_a_round_that_goes_on_shows_the_images_before_it_again() -> None:
+    parts = {
+        "text_distribution": constant(10),
+        "image_distribution": constant(40),
+        "image_count_distribution": constant(2),
+    }
+    turns = {"multi_turn": {"max_rounds": 2, "context_growth": "accumulate"}}
+    trace = drawn({"multimodal": parts, "reasoning": turns}, num_requests=4)
+    first, second, third, _ = trace.cells("images").values.tolist()
+    assert first == "0:40:s0.0.0 40:40:s0.0.1"
+    assert second == f"{first} 110:40:s0.1.0 150:40:s0.1.1"  # 90 of the first prompt, 20 of its answer
+    assert third == "0:40:s1.0.0 40:40:s1.0.1"
+    alone = drawn({"multimodal": parts, "reasoning": {"multi_turn": {"max_rounds": 2}}}, num_requests=2)
+    assert alone.cells("images").values.tolist() == ["0:40 40:40"] * 2
+
+
 def test_a_multimodal_client_needs_no_input_distribution_and_takes_it_for_text() -> None:
     spec = {"multimodal": {"audio_distribution": constant(7), "audio_count_distribution": constant(2)}}
     assert set(ints(drawn(spec), "input_tokens")) == {24}  # 10 of text and two clips of 7

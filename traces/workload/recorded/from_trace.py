@@ -36,7 +36,7 @@ WORKLOAD_COLUMNS: Final = (
     ),
     *("arrival_time_us", "adapter", "think_time_us", "prefix_hashes", "new_input_tokens"),
     *("parent_request_id", "awaited_request_ids", "num_parent_hashes"),
-    *("guided", "network_rtt_us", "network_bandwidth_mbps"),
+    *("images", "guided", "network_rtt_us", "network_bandwidth_mbps"),
     *("server_input_tokens", "max_tokens", "finish_reason"),
 )
 """What was asked, and how long prompt and answer were; all other columns say what came of it."""

@@ -37,7 +37,7 @@ TIMEOUT: Final = "timeout_us"
 
 _OF_THE_ROW: Final = (
     *("vllm_priority", "prefix_group", "prefix_length", "streaming", "text_tokens", "image_tokens"),
-    *("audio_tokens", "video_tokens", "reason_ratio", "new_input_tokens", "guided"),
+    *("images", "audio_tokens", "video_tokens", "reason_ratio", "new_input_tokens", "guided"),
     *("network_rtt_us", "network_bandwidth_mbps"),
     *("server_input_tokens", "max_tokens", "finish_reason"),
 )

@@ -7,9 +7,10 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from traces.metrics import own_prompt_tokens
+from traces.metrics import own_prompt_tokens, prompt_tokens
 from traces.tables.cells import Cells, cells_where, text_cells
 from traces.tables.hash_chains import own_hashes
+from traces.tables.image_lists import scaled_images
 from traces.trace import Trace
 
 _OUTPUTS: Final = ("output_tokens", "max_tokens")
@@ -40,7 +41,7 @@ def clip_lengths(trace: Trace, *, prompt: int | None = None, output: int | None 
         kept = np.minimum(trace.cells("input_tokens").values, prompt - prefix)
         counted = {name: _at_most(trace.cells(name), prompt) for name in _there(trace, _COUNTED)}
         clipped = trace.with_columns(prefix_length=prefix, input_tokens=kept, **counted)
-        trace = _with_hashes_that_fit(clipped)
+        trace = _with_images(_with_hashes_that_fit(clipped))
     if output is not None:
         trace = trace.with_columns(
             **{name: _at_most(trace.cells(name), output) for name in _there(trace, _OUTPUTS)}
@@ -71,7 +72,15 @@ def _scale_prompts(trace: Trace, factor: float) -> Trace:
     block = trace.header.hash_block_size
     if block is not None:
         trace = trace.with_header(hash_block_size=max(round(block * factor), 1))
-    return _with_hashes_that_fit(trace.with_columns(**columns))
+    return _with_images(_with_hashes_that_fit(trace.with_columns(**columns)), factor)
+
+
+def _with_images(trace: Trace, factor: float = 1.0) -> Trace:
+    """Return the trace with images that are so many times as large, without those that its prompts do not hold."""
+    if "images" not in trace.table:
+        return trace
+    lists = zip(trace.cells("images").values.tolist(), prompt_tokens(trace).tolist(), strict=True)
+    return trace.with_columns(images=text_cells([scaled_images(text, factor, most) for text, most in lists]))
 
 
 def _with_hashes_that_fit(trace: Trace) -> Trace:

@@ -36,7 +36,7 @@ COLUMNS_OF: Final[Mapping[str, tuple[str, ...]]] = {
     "Its multi_turn.think_time_us": ("think_time_us",),
     "Its multi_turn.context_growth": ("new_input_tokens",),
     "A client's multimodal.text_distribution": ("text_tokens",),
-    "A client's multimodal.image_distribution": ("image_tokens",),
+    "A client's multimodal.image_distribution": ("image_tokens", "images"),
     "A client's multimodal.audio_distribution": ("audio_tokens",),
     "A client's multimodal.video_distribution": ("video_tokens",),
     "A client's network.rtt_ms": ("network_rtt_us",),

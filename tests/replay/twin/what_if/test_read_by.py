@@ -17,7 +17,7 @@ from replay.twin.own.own_code import allowing_code
 from replay.twin.twin_config import TwinConfig, load_config
 from replay.twin.what_if.read_by import KINDS, NEEDS, READ_BY, readers_of
 from replay.twin.what_if.unanswered import kind_of
-from sim import EngineConfig, KVCacheGroup, Requests, simulate
+from sim import EngineConfig, Images, KVCacheGroup, Requests, simulate
 from sim.latency import Extended, LatencyModel
 from sim.latency.profiled import COLLECTIVE, TABLES
 from traces import ConfigError
@@ -257,7 +257,7 @@ def test_every_key_is_in_the_table_or_read_whatever_the_latency_model() -> None:
 SPECULATION = {"num_speculative_tokens": 2, "synthetic_acceptance_rates": (0.7,)}
 SMALL: Mapping[str, object] = {
     "max_num_seqs": 8, "max_num_batched_tokens": 64, "num_gpu_blocks": 60, "max_model_len": 300,
-    "async_scheduling": False, "frontend": "none",
+    "async_scheduling": False, "frontend": "none", "language_model_only": True,
 }  # fmt: skip
 OFFLOADING = {"num_gpu_blocks": 24, "num_cpu_blocks": 50, "kv_offloading": "native"}
 ENGINE: Mapping[str, tuple[Mapping[str, object], object]] = {
@@ -306,12 +306,16 @@ ENGINE: Mapping[str, tuple[Mapping[str, object], object]] = {
     "guided_compile_us": ({}, 90),
     "guided_mask_us": ({}, 5.0),
     "draft_us": (SPECULATION, 30.0),
-    "encoder_token_us": ({}, 3.0),
+    "encoder_token_us": ({"language_model_only": False}, 3.0),
     "max_cudagraph_capture_size": ({"launch_us": 9000.0}, 8),
     "launch_us": ({"max_cudagraph_capture_size": 8}, 9000.0),
     "host_step_us": ({}, 40.0),
     "host_prefill_us": ({}, 40.0),
     "session_kv_ttl_us": ({"num_gpu_blocks": 24}, 10**6),
+    "max_num_encoder_input_tokens": ({"language_model_only": False}, 9),
+    "encoder_cache_size": ({"language_model_only": False}, 9),
+    "disable_chunked_mm_input": ({"language_model_only": False, "max_num_batched_tokens": 15}, True),
+    "language_model_only": ({"max_num_encoder_input_tokens": 9}, False),
     "batching": ({"enable_prefix_caching": False}, "orca"),
     "kv_cache_groups": (
         {"num_gpu_blocks": 40},
@@ -336,6 +340,13 @@ def crowd() -> Requests:
         hash_ids=np.concatenate([10 * (r % 4) + np.arange(n) for r, n in enumerate(blocks)]).astype(np.int64),
         is_guided=row % 3 == 0,
         encoder_tokens=np.where(row % 4 == 0, 8, 0).astype(np.int64),
+        images=Images(
+            starts=2 * row.astype(np.int64),
+            counts=np.full(number, 2),
+            position=np.tile([0, 5], number),
+            num_tokens=np.tile([4, 14], number),
+            content=np.arange(2 * number),
+        ),
         adapter=(row % 3 - 1).astype(np.int64),
         kv_number=np.where(row < 36, row, -1).astype(np.int64),
         goes_on_from=np.where(row >= 4, row - 4, -1).astype(np.int64),

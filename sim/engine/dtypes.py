@@ -456,11 +456,10 @@ SETTINGS = np.dtype(
         ("has_shared_store", np.int64),
         ("kv_store_threshold", np.int64),
         ("session_kv_ttl_us", np.int64),  # 0: nothing is pinned
-        ("has_images", np.int64),  # these five: sim/engine/optional/encoder_inputs.py
+        ("has_images", np.int64),  # these four: sim/engine/optional/encoder_inputs.py
         ("max_num_encoder_input_tokens", np.int64),
         ("encoder_cache_size", np.int64),
         ("disable_chunked_mm_input", np.int64),
-        ("num_prefill_lookahead_tokens", np.int64),
         ("has_kv_transfers", np.int64),  # from here on: sim/engine/kv_transfer
         ("is_kv_producer", np.int64),
         ("defers_block_frees", np.int64),

@@ -214,7 +214,7 @@ def with_images(state: State, tables: ImageTables, config: EngineConfig) -> Stat
         settings[name] = max(getattr(config, name) or config.max_num_batched_tokens, tables.largest)
     settings["adds_time"] |= config.encoder_token_us > 0
     settings["disable_chunked_mm_input"] = config.disable_chunked_mm_input
-    settings["num_prefill_lookahead_tokens"] = config.use_eagle
+    settings["num_prefill_lookahead_tokens"] = max(config.num_prefill_lookahead_tokens, int(config.use_eagle))
     encoder["num_free_slots"] = encoder["num_freeable_slots"] = settings["encoder_cache_size"]
     most = int(tables.images_of["count"].max(initial=0))
     return state._replace(

@@ -385,6 +385,8 @@ SETTINGS = np.dtype(
         ),  # async with stages: a request whose token is in flight sits a step out
         ("batching", np.int64),  # VLLM, ORCA, SARATHI or STATIC
         ("prefill_schedule_interval", np.int64),
+        ("cuts_shares", np.int64),  # a running request's share may end at a state, or before an image
+        ("notes_shares", np.int64),  # a share means something to the encoder or to transfers of KV
         ("balances_prefills", np.int64),  # these two: sim/engine/optional/prefill_balance.py
         ("may_sit_out", np.int64),  # a running request: it is so, or there are stages
         ("is_lockstep", np.int64),  # steps begin and end with those of other engines (run.py:run_in_lockstep)

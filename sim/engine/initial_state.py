@@ -333,7 +333,7 @@ def _settings(config: EngineConfig, latency: LatencyModel, *, record: Record) ->
     if config.language_model_only:
         settings["encoder_token_us"] = 0
     if config.has_native_offloading:
-        settings["has_kv_offloading"] = settings["has_loads"] = 1
+        settings["has_kv_offloading"] = settings["has_loads"] = settings["notes_shares"] = 1
         settings["defers_block_frees"] = config.max_concurrent_batches > 1
         settings["store_alignment"] = store_alignment_of(config)
         settings["kv_store_threshold"] = config.kv_store_threshold
@@ -352,11 +352,15 @@ def _set_groups(settings: st.Records, config: EngineConfig) -> None:
     settings["hash_block_size"] = config.hash_block_size
     settings["num_kv_cache_groups"] = config.num_kv_cache_groups
     settings["has_kv_cache_groups"] = len(groups) > 0
+<<<<<<< HEAD
     interval = config.prefix_cache_retention_interval
     settings["retention_interval"] = dt.NEVER if interval is None else interval
     settings["has_windows"] = any(group.kind != "full" for group in groups)
     settings["aligns_states"] = any(group.mode == "align" for group in groups)
     groups = without_eagle_marks(groups)
+=======
+    settings["aligns_states"] = settings["cuts_shares"] = any(group.mode == "align" for group in groups)
+>>>>>>> images
     first = [groups.index(group) for group in dict.fromkeys(groups)]
     first.sort(key=lambda number: groups[number].kind != "full")
     settings["first_group_to_ask"] = first[0] if first else 0
@@ -633,7 +637,7 @@ def with_kv_transfers(state: st.State, transfers: st.Records, *, is_producer: bo
     """Return the state of an engine with a KV connector; ``transfers``: of each request, shared by all engines."""
     settings, seats = state.engine.settings, len(state.block_table)
     settings["has_kv_transfers"], settings["is_kv_producer"] = 1, is_producer
-    settings["has_loads"] = 1
+    settings["has_loads"] = settings["notes_shares"] = 1
     settings["defers_block_frees"] = (settings.max_concurrent_batches > 1) & (not is_producer)
     return state._replace(
         transfers=transfers,

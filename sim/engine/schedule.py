@@ -113,6 +113,13 @@ def num_new_tokens_of_running(s: State, request: int, threshold: int) -> int:
     wanted = r.num_tokens + num_drafts_of(s, request) + in_flight - r.num_computed_tokens
     wanted = capped(wanted, threshold)
     wanted = min(wanted, current.token_budget, settings.max_model_len - r.num_computed_tokens - 1)
+    return cut_share(s, request, wanted) if settings.cuts_shares else wanted
+
+
+@part
+def cut_share(s: State, request: int, wanted: int) -> int:
+    """Return how many of the tokens that a running request wants lie before the next state to keep, or an image."""
+    settings, r = s.engine[0].settings, s.requests[request]
     if settings.aligns_states:
         junction = s.group_rows[r.slot, 0].shared_prefix_boundary
         wanted = aligned_chunk(s, request, r.num_computed_tokens, wanted, junction)
@@ -148,11 +155,19 @@ def add_to_batch(s: State, batch: int, request: int, num_tokens: int) -> None:
     current.token_budget -= num_tokens
     r.num_computed_tokens += num_tokens
     r.num_in_flight_tokens += num_tokens
-    if settings.has_images:
-        allocate_encoder_inputs(s, request)
     if settings.async_scheduling and kind & SAMPLES:
         r.num_output_placeholders += 1 + num_drafts
     take_new_drafts(s, request, kind)
+    if settings.notes_shares:
+        note_share(s, request, kind)
+
+
+@part
+def note_share(s: State, request: int, kind: int) -> None:
+    """Note what a request's share of the step means to the encoder, and to transfers of KV."""
+    settings = s.engine[0].settings
+    if settings.has_images:
+        allocate_encoder_inputs(s, request)
     if settings.has_loads:
         s.transfers[request].is_prefill_chunk = not kind & SAMPLES
 

@@ -110,14 +110,13 @@ def take_in_transfers(s: State, batch: int, now_us: int) -> None:
 
 
 @part
-def has_sampled(s: State, request: int, kind: int) -> bool:
-    """Return whether a batch that has ended has a token for a request; images that it completed are let go of."""
+def let_go_of_images(s: State, request: int, has_images: bool) -> None:
+    """Let go of the images that a batch completed, of a request that is still there."""
+    if not has_images:
+        return
     status = s.requests[request].status
-    if status == FINISHED or status == ABORTED:  # noqa: PLR1714, SIM109 - numba compares scalars
-        return False
-    if s.engine[0].settings.has_images:
+    if status != FINISHED and status != ABORTED:  # noqa: PLR1714 - numba compares scalars
         free_encoder_inputs(s, request)
-    return kind & SAMPLES != 0
 
 
 @phase
@@ -130,7 +129,7 @@ def update_from_output(s: State, batch: int, now_us: int) -> None:
         s.batches[batch],
     )
     current.num_finished = 0
-    num_tokens_given = 0
+    num_tokens_given, has_images = 0, settings.has_images == 1
     free_written(s, batch)
     for i in range(b.num_entries):
         entry = s.entries[batch, i]
@@ -141,7 +140,8 @@ def update_from_output(s: State, batch: int, now_us: int) -> None:
             r.num_stale_output_tokens -= entry.num_tokens
             if settings.is_kv_producer:  # the blocks that it would hand on are gone
                 continue
-        if not has_sampled(s, entry.request, entry.kind):
+        let_go_of_images(s, entry.request, has_images=has_images)
+        if not entry.kind & SAMPLES or r.status == FINISHED or r.status == ABORTED:  # noqa: PLR1714
             continue
         if settings.num_speculative_tokens > 0:
             give_accepted(s, batch, i, now_us, is_stale)

@@ -209,7 +209,7 @@ def with_images(state: State, tables: ImageTables, config: EngineConfig) -> Stat
     """
     check_images(tables.largest, config)
     settings, encoder = state.engine["settings"], state.engine["encoder"]
-    settings["has_images"] = 1
+    settings["has_images"] = settings["cuts_shares"] = settings["notes_shares"] = 1
     for name in ("max_num_encoder_input_tokens", "encoder_cache_size"):
         settings[name] = max(getattr(config, name) or config.max_num_batched_tokens, tables.largest)
     settings["adds_time"] |= config.encoder_token_us > 0

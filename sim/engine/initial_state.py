@@ -352,15 +352,11 @@ def _set_groups(settings: st.Records, config: EngineConfig) -> None:
     settings["hash_block_size"] = config.hash_block_size
     settings["num_kv_cache_groups"] = config.num_kv_cache_groups
     settings["has_kv_cache_groups"] = len(groups) > 0
-<<<<<<< HEAD
     interval = config.prefix_cache_retention_interval
     settings["retention_interval"] = dt.NEVER if interval is None else interval
     settings["has_windows"] = any(group.kind != "full" for group in groups)
-    settings["aligns_states"] = any(group.mode == "align" for group in groups)
-    groups = without_eagle_marks(groups)
-=======
     settings["aligns_states"] = settings["cuts_shares"] = any(group.mode == "align" for group in groups)
->>>>>>> images
+    groups = without_eagle_marks(groups)
     first = [groups.index(group) for group in dict.fromkeys(groups)]
     first.sort(key=lambda number: groups[number].kind != "full")
     settings["first_group_to_ask"] = first[0] if first else 0

@@ -13,6 +13,7 @@ from sim.versions import (
     DEFAULT_VERSION,
     KNOWN_VERSIONS,
     engine_defaults,
+    has_aligned_states,
     has_native_offloading,
     is_known,
     rules_of,
@@ -430,6 +431,11 @@ def _check_groups(config: EngineConfig) -> None:
     fault = faults_of(groups, block_size=config.block_size, caches_prefixes=config.enable_prefix_caching)
     if fault is not None:
         raise InvalidConfig(f"{fault[0]}: {fault[1]}")
+    if any(group.mode == "align" for group in groups) and not has_aligned_states(config.vllm_version):
+        raise InvalidConfig(
+            f"kv_cache_groups: got a state group of mode align with vllm_version {config.vllm_version}, expected "
+            "enable_prefix_caching false or a later version: this one keeps no states at the ends of blocks"
+        )
     for name, off in WITH_ONE_GROUP_ONLY:
         value = getattr(config, name)
         if value != off:

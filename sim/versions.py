@@ -83,6 +83,8 @@ CHANGES: Mapping[int, Changes] = {
 
 OLDEST, NEWEST = min(CHANGES), max(CHANGES)
 
+LAST_WITHOUT_ALIGNED_STATES = 13
+
 WITH_KNOWN_OFFLOADING = (31, 32)
 """Versions 0.N whose ``--kv-offloading-size`` the engine has: 0.32 was driven through recorded cases, and the sources
 of 0.31 do the same with one full group. Other versions may decide some of it otherwise
@@ -107,6 +109,15 @@ def is_known(version: str) -> bool:
     """Return whether the rules of a version are in the table."""
     minor = minor_version(version)
     return minor is not None and OLDEST <= minor <= NEWEST
+
+
+def has_aligned_states(version: str) -> bool:
+    """Return whether a version may keep states at the ends of blocks (mode align).
+
+    vllm pull request 30877, proposed 2025-12-17 and merged 2026-01-23; 0.12 and 0.13 are older.
+    """
+    minor = minor_version(version)
+    return minor is None or minor > LAST_WITHOUT_ALIGNED_STATES
 
 
 def has_native_offloading(version: str) -> bool:

@@ -15,6 +15,7 @@ from observe.result.json_document import summarize_observed
 from observe.result.summary_table import table
 from observe.run.panel import show
 from traces import MOST_FAILED, note_replaced
+from traces.console.early_end import EXIT_INTERRUPTED
 from traces.facts import say_json
 from traces.strict.tell import say_text, tell
 from traces.workload import clipping_notes, started, trace_from_options
@@ -26,8 +27,6 @@ if TYPE_CHECKING:
     from traces.workload import SessionStarts, WorkloadOptions
 
 EXIT_NEGATIVE = 1
-EXIT_INTERRUPTED = 130
-"""128 and SIGINT's number, as shells have it."""
 
 
 def observe_once(

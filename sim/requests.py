@@ -112,7 +112,7 @@ class Outcomes:
     ``arrival_us``: as given, or in a closed loop as it came about. ``queued_us``: joined the engine's queue (arrival +
     alpha). ``taken_in_us``: when the engine found it there, between two steps, which is where vLLM's own queue time
     begins (its QUEUED event: vllm 0.32.0 v1/core/sched/scheduler.py:add_request, called between steps; so from 0.12 to
-    0.32); of a request with a grammar that much earlier than when the grammar had compiled; -1 of one that was never
+    0.32); of a request with a grammar, too: the grammar compiles after that; -1 of one that was never
     scheduled. ``scheduled_us``: start of the step that first scheduled it. ``first_token_us``, ``last_token_us``: as
     the client sees them, alpha2 included. ``num_output_tokens``: generated. ``preempted_us``: time from being
     preempted to being scheduled again, summed. ``num_cached_tokens``: prefix-cache hit when first scheduled.

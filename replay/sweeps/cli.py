@@ -14,6 +14,7 @@ import typer
 
 from replay.sweeps.options import SweepOptions
 from replay.twin.own.own_code import with_code_option
+from traces.console.early_end import EXIT_INTERRUPTED
 from traces.strict.option_table import with_option_tables
 from traces.strict.secrets import redact_command
 from traces.strict.tell import say, tell
@@ -95,7 +96,7 @@ def _saying_what_is_kept(rows: Mapping[str, Row], *, of: int) -> Iterator[None]:
         yield
     except KeyboardInterrupt:
         tell(f"interrupted: {len(rows):,} of {of:,} runs are kept; the same command goes on")
-        raise typer.Exit(130) from None
+        raise typer.Exit(EXIT_INTERRUPTED) from None
 
 
 def _keep(output: Path, row: Row) -> None:

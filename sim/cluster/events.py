@@ -161,9 +161,3 @@ def drop_next(e: EventQueue) -> None:
 def plan_event(e: EventQueue, time_us: int, rank: int, sequence: int, subject: int) -> None:
     """Call ``plan``."""
     plan(e, time_us, rank, sequence, subject)
-
-
-@engine_entry
-def drop_next_event(e: EventQueue) -> None:
-    """Call ``drop_next``."""
-    drop_next(e)

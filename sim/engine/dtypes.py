@@ -273,13 +273,16 @@ TRAIT = np.dtype(
 LORA_PLACE = np.dtype([("adapter", np.int64), ("last_step", np.int64)], align=True)
 """A place for an adapter on the GPU, and the last step that used it."""
 
-LINEAGE = np.dtype([("number", np.int32), ("goes_on_from", np.int32), ("is_in_time", np.int64)], align=True)
-"""Under which number a request pins its KV, and whose it goes on from, NEVER none
+LINEAGE = np.dtype([("pin", np.int32), ("goes_on_from", np.int32), ("is_in_time", np.int64)], align=True)
+"""The row of ``State.session_pins`` that a request pins its KV in, and the one it goes on from, NO_PIN none
 (``sim/engine/kv_cache/session_kv.py``); whether it came to the queue before that was let go."""
+
+NO_PIN = 0
+"""The row of ``State.session_pins`` that is the head of the ring of those which hold blocks."""
 
 SESSION_PIN = np.dtype(
     [
-        ("next", np.int32),  # by when they were pinned, NEVER
+        ("next", np.int32),  # ``kv_cache/ring.py``, by when they were pinned
         ("previous", np.int32),
         ("hash_start", np.int32),  # of ``State.hash_ids``
         ("num_blocks", np.int32),  # 0: nothing is pinned
@@ -291,9 +294,6 @@ SESSION_PIN = np.dtype(
     align=True,
 )
 """What a request pins that others go on from."""
-
-SESSION_KV = np.dtype([("first_pin", np.int64), ("last_pin", np.int64)], align=True)
-"""The list of ``State.session_pins`` that hold blocks."""
 
 SETTINGS = np.dtype(
     [
@@ -591,7 +591,6 @@ ENGINE = np.dtype(
         ("last_schedule", LAST_SCHEDULE),
         ("kv_transfers", KV_TRANSFERS),
         ("kv_offload", KV_OFFLOAD),
-        ("session_kv", SESSION_KV),
     ],
     align=True,
 )

@@ -182,9 +182,7 @@ PER_REQUEST: Mapping[str, PerRequest] = {
     "num_drafts": PerRequest(exists=has_drafts, shared_by="pool"),
     "traits": PerRequest(fill={"adapter": NEVER}, exists=never, is_asked_for=True, shared_by="fleet"),
     "prefill_marks": PerRequest(exists=balances_prefills, shared_by="pool"),
-    "lineage": PerRequest(
-        fill={"number": NEVER, "goes_on_from": NEVER}, exists=never, is_asked_for=True, shared_by="fleet"
-    ),
+    "lineage": PerRequest(exists=never, is_asked_for=True, shared_by="fleet"),
     "token_us": PerRequest(exists=has_stages, shared_by="engine"),
     "next_decode_step": PerRequest(exists=has_stages, shared_by="engine"),
     "transfers": PerRequest(exists=has_offloading, is_asked_for=True, shared_by="fleet"),

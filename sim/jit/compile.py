@@ -107,12 +107,13 @@ def _compile(function: Function, **options: bool | str) -> Function:
     """Compile with the code that is shipped, and the cache in our directory."""
     compiled: Any = numba.njit(nogil=True, pipeline_class=Outer, **options)(function)
     if not numba.config.DISABLE_JIT:
-        of_cluster = function.__module__.startswith("sim.cluster")
+        module = function.__module__
+        of_engine = module.startswith("sim.") and not module.startswith("sim.cluster")
         # as the dispatcher's enable_caching does with numba's own
         compiled._cache = with_shipped(
             function,
-            own=lambda: cache_for(function, cache_folder(of_cluster=of_cluster)),
-            folder=SHIPPED / cache_directory(with_cluster=of_cluster).name,
+            own=lambda: cache_for(function, cache_folder(of_cluster=not of_engine)),
+            folder=SHIPPED / cache_directory(with_cluster=not of_engine).name,
         )
     return cast("Function", compiled)
 

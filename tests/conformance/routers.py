@@ -20,9 +20,9 @@ import typer
 
 from sim import InvalidConfig, Requests
 from sim.cluster.fleet import Fleet, RequestTable, new_fleet, request_table
-from sim.cluster.routing.decide import NEEDS_ROOM, decide, finish, refresh, settle
 from sim.cluster.routing.router_state import Router, new_router, with_room_for
 from sim.cluster.routing.routing_policies import RoutingPolicy, routing_policy
+from tests.sim.cluster.compiled_calls import NEEDS_ROOM, decide, finish, refresh, settle
 
 Event = dict[str, Any]
 

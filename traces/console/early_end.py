@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Final
 
 EXIT_INTERRUPTED: Final = 130
+"""128 and SIGINT's number, as shells have it."""
+
 NOTHING_WRITTEN: Final = "interrupted; no result is written"
 
 

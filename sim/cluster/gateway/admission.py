@@ -265,15 +265,6 @@ def note_gone(a: Admission, q: RequestTable, request: int) -> None:
 
 
 @engine_entry
-def admit(a: Admission, f: Fleet, q: RequestTable, request: int, time_us: int) -> bool:
-    """Return whether a request is taken, and count it in; for those who decide from Python."""
-    if not is_admitted(a, f, q, request, time_us):
-        return False
-    note_admitted(a, q, request)
-    return True
-
-
-@engine_entry
 def leave(a: Admission, q: RequestTable, request: int) -> None:
     """Call ``note_gone``."""
     note_gone(a, q, request)

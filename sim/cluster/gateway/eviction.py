@@ -13,7 +13,7 @@ from sim.cluster.arrays import NOWHERE, Records, records
 from sim.cluster.fleet import RequestTable
 from sim.cluster.gateway.queue import GatewayQueue
 from sim.cluster.heap import HEAP_NODE, pop, push, remove
-from sim.jit.compile import engine_entry, phase
+from sim.jit.compile import phase
 from sim.requests import Int64s
 
 EVICTION_COUNTS = np.dtype([("root", np.int64), ("num_dispatched", np.int64)])
@@ -81,21 +81,3 @@ def protected_wait(g: GatewayQueue) -> bool:
         if g.bands[band].priority >= 0 and g.bands[band].num_queued > 0:
             return True
     return False
-
-
-@engine_entry
-def dispatch(s: SheddableInFlight, q: RequestTable, request: int) -> None:
-    """Call ``note_dispatched``."""
-    note_dispatched(s, q, request)
-
-
-@engine_entry
-def depart(s: SheddableInFlight, request: int) -> None:
-    """Call ``note_departed``."""
-    note_departed(s, request)
-
-
-@engine_entry
-def evict_for(s: SheddableInFlight, g: GatewayQueue, saturation: float) -> int:
-    """Call ``take_victim``."""
-    return take_victim(s, g, saturation)

@@ -328,36 +328,6 @@ def fleet_saturation(g: GatewayQueue, f: Fleet) -> float:
 
 
 @engine_entry
-def offer_request(g: GatewayQueue, q: RequestTable, request: int, time_us: int) -> int:
-    """Call ``offer``."""
-    return offer(g, q, request, time_us)
-
-
-@engine_entry
 def withdraw_request(g: GatewayQueue, request: int) -> bool:
     """Call ``withdraw``."""
     return withdraw(g, request)
-
-
-@engine_entry
-def take_request(g: GatewayQueue, saturation: float) -> int:
-    """Call ``take_next``."""
-    return take_next(g, saturation)
-
-
-@engine_entry
-def expire_request(g: GatewayQueue, time_us: int) -> int:
-    """Call ``take_expired``."""
-    return take_expired(g, time_us)
-
-
-@engine_entry
-def saturation_seen(g: GatewayQueue, f: Fleet) -> float:
-    """Call ``fleet_saturation``."""
-    return fleet_saturation(g, f)
-
-
-@engine_entry
-def first_expiry_us(g: GatewayQueue) -> int:
-    """Call ``next_expiry_us``."""
-    return next_expiry_us(g)

@@ -27,7 +27,7 @@ from sim.cluster.routing.simple import (
 )
 from sim.cluster.routing.vllm_dp import choose_as_vllm, move_start
 from sim.cluster.routing.weighted import choose_by_scores, remember_prefix, take_cold_turn
-from sim.jit.compile import engine_entry, phase
+from sim.jit.compile import phase
 
 
 @phase
@@ -132,39 +132,3 @@ def forget_instance(r: Router, q: RequestTable, instance: int) -> None:
     elif r.settings[0].policy == st.CACHE_AWARE:
         while r.tree.senders.lists[instance].num_keys > 0:
             drop_sender(r.tree, q.hash_ids, instance, oldest_key(r.tree.senders, instance))
-
-
-@engine_entry
-def decide(r: Router, f: Fleet, q: RequestTable, request: int, time_us: int) -> int:
-    """Return what ``choose_instance`` does, or NEEDS_ROOM; for those who decide from Python."""
-    if not has_room(r, f, q, request):
-        return NEEDS_ROOM
-    return choose_instance(r, f, q, request, time_us)
-
-
-NEEDS_ROOM = -2
-"""``decide`` says: call ``with_room_for`` and ask again."""
-
-
-@engine_entry
-def settle(r: Router, f: Fleet, q: RequestTable, request: int, instance: int) -> None:
-    """Call ``note_routed``."""
-    note_routed(r, f, q, request, instance)
-
-
-@engine_entry
-def start_decoding(r: Router, q: RequestTable, request: int, instance: int) -> None:
-    """Call ``note_first_token``."""
-    note_first_token(r, q, request, instance)
-
-
-@engine_entry
-def finish(r: Router, f: Fleet, q: RequestTable, request: int, instance: int) -> None:
-    """Call ``note_finished``."""
-    note_finished(r, f, q, request, instance)
-
-
-@engine_entry
-def refresh(r: Router, f: Fleet) -> None:
-    """Call ``note_snapshot``."""
-    note_snapshot(r, f)

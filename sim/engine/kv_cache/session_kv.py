@@ -19,7 +19,8 @@ from __future__ import annotations
 import numpy as np
 
 from sim.engine import dtypes as dt
-from sim.engine.dtypes import NEVER
+from sim.engine.dtypes import NEVER, NO_PIN
+from sim.engine.kv_cache import ring
 from sim.engine.kv_cache.allocate_slots import allocate_slots, fits, get_computed_blocks
 from sim.engine.kv_cache.blocks import insert_free, touch
 from sim.engine.state import PER_REQUEST, Records, State, records
@@ -28,10 +29,13 @@ from sim.requests import Requests
 
 
 def lineage_records(state: State, requests: Requests) -> Records:
-    """Return of each request under which number it pins, and whose pin it goes on from."""
+    """Return of each request where it pins, and whose pin it goes on from."""
     rows: Records = PER_REQUEST["lineage"].rows(state.lineage, len(requests))
     if requests.kv_number is not None and requests.goes_on_from is not None:
-        rows["number"], rows["goes_on_from"] = requests.kv_number, requests.goes_on_from
+        rows["pin"], rows["goes_on_from"] = (
+            requests.kv_number + 1,
+            requests.goes_on_from + 1,
+        )  # row 0 is the head
     return rows
 
 
@@ -42,22 +46,19 @@ def with_session_kv(state: State, requests: Requests, lineage: Records, ttl_us: 
     """
     if requests.goes_on_from is None:
         return state
-    children = requests.goes_on_from[requests.goes_on_from >= 0]
-    most = 0 if requests.kv_number is None else int(requests.kv_number.max(initial=NEVER))
-    pins = records(max(most, int(children.max(initial=NEVER))) + 1, dt.SESSION_PIN)
-    pins["num_left"] = np.bincount(children, minlength=len(pins))
+    num_pins = 1 + int(max(lineage["pin"].max(initial=NO_PIN), lineage["goes_on_from"].max(initial=NO_PIN)))
+    pins = records(num_pins, dt.SESSION_PIN)
+    pins["num_left"] = np.bincount(lineage["goes_on_from"], minlength=num_pins)
     pins["began_us"] = NEVER
     state.engine["settings"]["session_kv_ttl_us"] = ttl_us
-    for name in ("first_pin", "last_pin"):
-        state.engine["session_kv"][name] = NEVER
     return state._replace(lineage=lineage, session_pins=pins)
 
 
 @part
 def num_blocks_to_pin(s: State, request: int) -> int:
     """Return how many blocks a request that ends will pin, before it loses them (1); NEVER: nobody goes on from it."""
-    number, r = s.lineage[request].number, s.requests[request]
-    if number == NEVER or s.session_pins[number].num_blocks > 0:
+    row, r = s.lineage[request].pin, s.requests[request]
+    if row == NO_PIN or s.session_pins[row].num_blocks > 0:
         return NEVER
     return min(r.num_cached_blocks, r.num_hashes)
 
@@ -65,10 +66,10 @@ def num_blocks_to_pin(s: State, request: int) -> int:
 @phase
 def pin(s: State, request: int, num_blocks: int) -> None:
     """Pin the blocks of a request that has ended (1)."""
-    r, kv, number = s.requests[request], s.engine[0].session_kv, s.lineage[request].number
-    p, before = s.session_pins[number], s.lineage[request].goes_on_from
+    r, row, before = s.requests[request], s.lineage[request].pin, s.lineage[request].goes_on_from
+    p = s.session_pins[row]
     p.began_us = r.arrival_us
-    if before >= 0 and s.session_pins[before].began_us != NEVER:
+    if before != NO_PIN and s.session_pins[before].began_us != NEVER:
         p.began_us = s.session_pins[before].began_us
     if num_blocks == 0 or p.num_left <= 0:
         return
@@ -76,18 +77,13 @@ def pin(s: State, request: int, num_blocks: int) -> None:
     p.expires_us = r.last_token_us + s.engine[0].settings.session_kv_ttl_us
     for i in range(num_blocks):
         touch(s, s.hashes[s.hash_ids[r.hash_start + i]].oldest)
-    p.previous, p.next = kv.last_pin, NEVER
-    if kv.last_pin == NEVER:
-        kv.first_pin = number
-    else:
-        s.session_pins[kv.last_pin].next = number
-    kv.last_pin = number
+    ring.append(s.session_pins, row)
 
 
 @phase
-def unpin(s: State, number: int) -> None:
-    """Let go of what is pinned under a number (2)."""
-    p, kv, queues = s.session_pins[number], s.engine[0].session_kv, s.engine[0].queues
+def unpin(s: State, row: int) -> None:
+    """Let go of what a row pins (2)."""
+    p, queues = s.session_pins[row], s.engine[0].queues
     for i in range(p.num_blocks - 1, -1, -1):
         block = s.hashes[s.hash_ids[p.hash_start + i]].oldest  # the same: a block that is held stays
         s.blocks[block].ref_cnt -= 1
@@ -95,42 +91,35 @@ def unpin(s: State, number: int) -> None:
             queues.num_free_blocks += 1
             insert_free(s, block, s.blocks[0].previous_free)
     p.num_blocks = 0
-    if p.previous == NEVER:
-        kv.first_pin = p.next
-    else:
-        s.session_pins[p.previous].next = p.next
-    if p.next == NEVER:
-        kv.last_pin = p.previous
-    else:
-        s.session_pins[p.next].previous = p.previous
+    ring.unlink(s.session_pins, row)
     queues.head_is_blocked = queues.is_blocked = 0
 
 
 @part
 def next_expiry_us(s: State) -> int:
     """Return when the next TTL ends, NEVER where none does before somebody is admitted."""
-    number = s.engine[0].session_kv.first_pin
-    while number != NEVER and s.session_pins[number].num_waiting > 0:
-        number = s.session_pins[number].next
-    return NEVER if number == NEVER else s.session_pins[number].expires_us
+    row = s.session_pins[NO_PIN].next
+    while row != NO_PIN and s.session_pins[row].num_waiting > 0:
+        row = s.session_pins[row].next
+    return NEVER if row == NO_PIN else s.session_pins[row].expires_us
 
 
 @phase
 def unpin_expired(s: State) -> None:
     """Let go of what has been pinned for its time, at the start of a step (2)."""
-    number = s.engine[0].session_kv.first_pin
-    while number != NEVER:
-        p = s.session_pins[number]
+    row = s.session_pins[NO_PIN].next
+    while row != NO_PIN:
+        p = s.session_pins[row]
         if p.expires_us <= s.engine[0].clock.now_us and p.num_waiting == 0:
-            unpin(s, number)
-        number = p.next
+            unpin(s, row)
+        row = p.next
 
 
 @phase
 def note_waiting(s: State, request: int) -> None:
     """Keep the pin that a request goes on from which joins the queue in time (2)."""
     before = s.lineage[request].goes_on_from
-    if before >= 0 and s.session_pins[before].num_blocks > 0:
+    if before != NO_PIN and s.session_pins[before].num_blocks > 0:
         p = s.session_pins[before]
         s.lineage[request].is_in_time = s.requests[request].queued_us < p.expires_us
         p.num_waiting += s.lineage[request].is_in_time
@@ -140,7 +129,7 @@ def note_waiting(s: State, request: int) -> None:
 def leave_pin(s: State, request: int) -> None:
     """Let go of what a request goes on from that is admitted, or gone, when it was the last of them (2)."""
     before = s.lineage[request].goes_on_from
-    if before < 0:
+    if before == NO_PIN:
         return
     p = s.session_pins[before]
     p.num_left -= 1
@@ -152,14 +141,14 @@ def leave_pin(s: State, request: int) -> None:
 
 @part
 def first_to_go(s: State, spared: int) -> int:
-    """Return which pin goes first (4), NEVER where there is none; ``spared`` goes last."""
-    number, found = s.engine[0].session_kv.first_pin, NEVER
-    while number != NEVER:
-        p = s.session_pins[number]
-        if number != spared and (found == NEVER or p.began_us >= s.session_pins[found].began_us):
-            found = number
-        number = p.next
-    if found == NEVER and spared != NEVER and s.session_pins[spared].num_blocks > 0:
+    """Return which pin goes first (4), NO_PIN where there is none; ``spared`` goes last."""
+    row, found = s.session_pins[NO_PIN].next, NO_PIN
+    while row != NO_PIN:
+        p = s.session_pins[row]
+        if row != spared and (found == NO_PIN or p.began_us >= s.session_pins[found].began_us):
+            found = row
+        row = p.next
+    if found == NO_PIN and spared != NO_PIN and s.session_pins[spared].num_blocks > 0:
         return spared
     return found
 
@@ -168,10 +157,10 @@ def first_to_go(s: State, spared: int) -> int:
 def unpin_until_it_fits(s: State, request: int, num_tokens: int) -> bool:
     """Take pins away until a running request has its slots (3); return False when they do not suffice."""
     while True:
-        number = first_to_go(s, NEVER)
-        if number == NEVER:
+        row = first_to_go(s, NO_PIN)
+        if row == NO_PIN:
             return False
-        unpin(s, number)
+        unpin(s, row)
         if allocate_slots(s, request, num_tokens):
             return True
 
@@ -182,9 +171,9 @@ def unpin_for_head(s: State, request: int, num_tokens: int) -> bool:
     if s.engine[0].queues.num_running > 0:
         return False
     while True:
-        number = first_to_go(s, s.lineage[request].goes_on_from)
-        if number == NEVER:
+        row = first_to_go(s, s.lineage[request].goes_on_from)
+        if row == NO_PIN:
             return False
-        unpin(s, number)
+        unpin(s, row)
         if fits(s, request, num_tokens, get_computed_blocks(s, request)):
             return True

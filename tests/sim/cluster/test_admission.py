@@ -21,11 +21,11 @@ from sim.cluster.gateway.admission import (
     TokenBucket,
     UtilizationShed,
     admission_policy,
-    admit,
     leave,
     new_admission,
 )
 from tests.examples import examples
+from tests.sim.cluster.compiled_calls import admit
 from tests.sim.cluster.worlds import requests_with
 
 PRIORITIES = (4, 3, -1, -2, -3)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from sim.cluster.fleet import new_fleet, request_table, set_candidates
-from sim.cluster.routing.decide import NEEDS_ROOM, decide, settle
 from sim.cluster.routing.router_state import new_router, with_room_for
 from sim.cluster.routing.routing_policies import CacheAware
+from tests.sim.cluster.compiled_calls import NEEDS_ROOM, decide, settle
 from tests.sim.cluster.worlds import requests_with
 
 

@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sim.cluster.fleet import new_fleet, request_table
-from sim.cluster.routing.decide import NEEDS_ROOM, decide, finish, settle
 from sim.cluster.routing.router_state import new_router, with_room_for
 from sim.cluster.routing.routing_policies import LeastLoaded, RoutingPolicy, Weighted
 from tests.examples import examples
+from tests.sim.cluster.compiled_calls import NEEDS_ROOM, decide, finish, settle
 from tests.sim.cluster.worlds import requests_with
 
 NUM_INSTANCES, NUM_BLOCKS, SEATS = 4, 10, 64

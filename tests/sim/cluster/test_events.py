@@ -5,15 +5,9 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sim.cluster.events import (
-    REASONS,
-    EventRank,
-    drop_next_event,
-    new_event_queue,
-    plan_event,
-    with_room_for_events,
-)
+from sim.cluster.events import REASONS, EventRank, new_event_queue, plan_event, with_room_for_events
 from tests.examples import examples
+from tests.sim.cluster.compiled_calls import drop_next_event
 
 
 def test_every_rank_has_a_reason_and_ranks_have_no_gap() -> None:

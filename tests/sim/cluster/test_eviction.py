@@ -9,10 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sim.cluster.fleet import request_table
-from sim.cluster.gateway.eviction import depart, dispatch, evict_for, new_sheddable_in_flight
+from sim.cluster.gateway.eviction import new_sheddable_in_flight
 from sim.cluster.gateway.flow_config import FlowControl
-from sim.cluster.gateway.queue import new_queue, offer_request, withdraw_request
+from sim.cluster.gateway.queue import new_queue, withdraw_request
 from tests.examples import examples
+from tests.sim.cluster.compiled_calls import depart, dispatch, evict_for, offer_request
 from tests.sim.cluster.worlds import requests_with
 
 

@@ -18,15 +18,17 @@ from sim.cluster.gateway.queue import (
     FAR_FUTURE,
     QUEUE_IS_FULL,
     QUEUED,
-    expire_request,
-    first_expiry_us,
     new_queue,
-    offer_request,
-    saturation_seen,
-    take_request,
     withdraw_request,
 )
 from tests.examples import examples
+from tests.sim.cluster.compiled_calls import (
+    expire_request,
+    first_expiry_us,
+    offer_request,
+    saturation_seen,
+    take_request,
+)
 from tests.sim.cluster.worlds import requests_with
 
 PRIORITIES = (4, 3, -1, -2, -3)

@@ -10,9 +10,9 @@ import numpy as np
 
 from sim import Requests
 from sim.cluster.fleet import ACTIVE_ADAPTER, WAITING_ADAPTER, new_fleet, request_table, set_candidates
-from sim.cluster.routing.decide import NEEDS_ROOM, decide, finish, refresh, settle, start_decoding
 from sim.cluster.routing.router_state import new_router, with_room_for
 from sim.cluster.routing.routing_policies import RoutingPolicy
+from tests.sim.cluster.compiled_calls import NEEDS_ROOM, decide, finish, refresh, settle, start_decoding
 from tests.sim.cluster.reference import Instance, Prompt, World, rule_of
 
 NUM_ADAPTERS = 3

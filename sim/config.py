@@ -22,6 +22,7 @@ from sim.versions import (
     DEFAULT_VERSION,
     KNOWN_VERSIONS,
     engine_defaults,
+    has_aligned_states,
     has_native_offloading,
     is_known,
     rules_of,
@@ -476,7 +477,7 @@ def _check_offloading(config: EngineConfig) -> None:
         raise InvalidConfig(
             f"kv_offloading: shared cannot be combined with kv_cache_groups, got {len(config.kv_cache_groups)} groups"
         )
-    if not has_native_offloading(config.vllm_version):
+    if not has_native_offloading(config.vllm_version, has_groups=bool(config.kv_cache_groups)):
         raise InvalidConfig(
             f"kv_offloading: got {config.kv_offloading} with vllm_version {config.vllm_version}, expected blis: "
             "the rules of its offloading are not known"
@@ -507,6 +508,11 @@ def _check_groups(config: EngineConfig) -> None:
     if config.disable_chunked_mm_input and any(group.mode == "align" for group in groups):
         raise InvalidConfig(
             "disable_chunked_mm_input: got true with states in mode align, expected false: vLLM cannot do both"
+        )
+    if any(group.mode == "align" for group in groups) and not has_aligned_states(config.vllm_version):
+        raise InvalidConfig(
+            f"kv_cache_groups: got a state group of mode align with vllm_version {config.vllm_version}, expected "
+            "enable_prefix_caching false or a later version: this one keeps no states at the ends of blocks"
         )
     for name, off in WITH_ONE_GROUP_ONLY:
         value = getattr(config, name)

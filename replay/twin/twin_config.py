@@ -29,7 +29,7 @@ from replay.twin.hardware import (
 from replay.twin.keys.key import Key
 from replay.twin.keys.overlay import Setting, named, overlaid
 from replay.twin.keys.ranges import check_ranges
-from replay.twin.kv_cache.groups import GROUP_KEYS, read_groups, with_groups
+from replay.twin.kv_cache.groups import GROUP_KEYS, notes_of_version, read_groups, with_groups
 from replay.twin.kv_cache.needed import blocks_needed
 from replay.twin.kv_cache.of_model import GroupsOfModel, groups_of_model
 from replay.twin.kv_cache.offload import Offloaded, rules_of_tier, with_offload
@@ -374,6 +374,7 @@ def _read_server(
             *(f"model config: {note}" for note in (chosen.shape.left_out if chosen.shape else ())),
             *limits,
             *of_model.notes,
+            *notes_of_version(engine),
             *retention,
             *(profile_notes(chosen.table, engine) if chosen.table else ()),
             *notes,

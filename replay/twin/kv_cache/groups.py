@@ -7,7 +7,15 @@ from dataclasses import replace
 from typing import Literal, cast, get_args
 
 from replay.twin.keys.key import Key
-from sim import EngineConfig, GroupKind, InvalidConfig, KVCacheGroup, StateMode, without_eagle_marks
+from sim import (
+    EngineConfig,
+    GroupKind,
+    InvalidConfig,
+    KVCacheGroup,
+    StateMode,
+    has_known_groups,
+    without_eagle_marks,
+)
 from traces import ConfigError
 from traces.strict.section import Section
 from traces.strict.yaml_nodes import place
@@ -120,6 +128,16 @@ def _read_group(item: Section, *, caches_prefixes: bool) -> KVCacheGroup:
         got, _, expected = fault[1].removeprefix("got ").partition(", expected ")
         item.fail(fault[0], got=got if fault[0] in item else "nothing", expected=expected)
     return group
+
+
+def notes_of_version(engine: EngineConfig) -> tuple[str, ...]:
+    """Return a line where a version's groups may be decided otherwise than they are simulated."""
+    if engine.kv_cache_groups in ((), ONE_FULL) or has_known_groups(engine.vllm_version):
+        return ()
+    return (
+        f"engine.{GROUPS}: by the rules of vLLM 0.32, whose scheduler was recorded; {engine.vllm_version} may look up, "
+        "admit or free blocks of windows and states otherwise",
+    )
 
 
 def read_disabled(section: Section | None) -> bool:

@@ -126,10 +126,13 @@ FLAGS: Final[Mapping[str, KnownFlag]] = {
     "config": _told("not read; give its flags on the command line"),
     # refused: the schedule would be another than the simulated one
     "mamba-block-size": _refused(
-        "a state is kept at the end of each block of the attention layers; block_size of a state group in "
-        "engine.kv_cache_groups says another distance"
+        "vLLM 0.32 takes the attention layers' block size in its place where prefixes are cached, and no other value "
+        "than max_model_len where they are not; leave it out"
     ),
-    "prefix-match-unit": _refused("prefix hits end where whole blocks of all KV cache groups end"),
+    "prefix-match-unit": _refused(
+        "it lets a hit end inside a block of a hybrid model's states (vLLM 0.32), which is not simulated; leave it "
+        "out: hits then end where whole blocks of all KV cache groups end"
+    ),
     "scheduler-cls": _refused("a scheduler of your own is not simulated"),
     "runner": _refused("only generation is simulated", "auto", "generate"),
     "task": _refused("only generation is simulated", "auto", "generate"),

@@ -150,13 +150,6 @@ REQUEST_FIELDS: Final[tuple[Field, ...]] = (
     ),
     _count("text_tokens", "base", "Text tokens of a multimodal prompt.", unit="tokens"),
     _count("image_tokens", "base", "Image tokens of a multimodal prompt.", unit="tokens"),
-    _text(
-        "images",
-        "vtwin",
-        "Where a prompt's images are: `position:tokens` or `position:tokens:content` of each, separated by spaces, by "
-        "position from the prompt's start, prefix included. Equal contents are the same image; without one, it is "
-        "shown nowhere else. Part of `image_tokens`.",
-    ),
     _count("audio_tokens", "base", "Audio tokens of a multimodal prompt.", unit="tokens"),
     _count("video_tokens", "base", "Video tokens of a multimodal prompt.", unit="tokens"),
     Field(
@@ -291,6 +284,13 @@ REQUEST_FIELDS: Final[tuple[Field, ...]] = (
         "vtwin",
         "Hashes of the prompt's blocks of `hash_block_size` tokens, separated by spaces; equal means equal "
         "tokens up to that block's end. The last may cover a partial block.",
+    ),
+    _text(
+        "images",
+        "vtwin",
+        "Where a prompt's images are: `position:tokens` or `position:tokens:content` of each, separated by spaces, by "
+        "position from the prompt's start, prefix included. Equal contents are the same image; without one, it is "
+        "shown nowhere else. Part of `image_tokens`.",
     ),
     Field(
         name="guided",

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
         Compatibility,
         EngineConfig,
         InvalidConfig,
+        KVOffloading,
         Record,
         in_the_way_of_offloading,
     )
@@ -82,6 +83,7 @@ __all__ = [
     "InterTokenLatencies",
     "InvalidConfig",
     "KVCacheGroup",
+    "KVOffloading",
     "LatencyModel",
     "Outcomes",
     "PeakTimes",
@@ -135,6 +137,7 @@ _HOMES = {
     "InvalidConfig": "sim.config",
     "KNOWN_VERSIONS": "sim.versions",
     "KVCacheGroup": "sim.kv_cache_groups",
+    "KVOffloading": "sim.config",
     "LatencyModel": "sim.latency",
     "Outcomes": "sim.requests",
     "PeakTimes": "sim.latency",

@@ -311,7 +311,7 @@ VALUES = {
     "speculative-config": '{"method":"eagle","num_speculative_tokens":2}',
 }
 VALUES |= {"dtype": "bfloat16", "kv-cache-dtype": "fp8", "all2all-backend": "naive"}
-BY_KIND = {"integer": "2", "fraction": "0.5", "number": "2", "text": "x", "choice": "x"}
+BY_KIND = {"integer": "2", "interval": "none", "fraction": "0.5", "number": "2", "text": "x", "choice": "x"}
 
 
 def written(name: str, flag: KnownFlag) -> str:

@@ -11,7 +11,7 @@ from replay.model.layout import ONE_NODE, All2AllBackend
 from replay.twin.keys.cluster_keys import CLUSTER_KEYS
 from replay.twin.keys.key import Key, Kind
 from replay.twin.kv_cache.groups import GROUP_KEYS
-from replay.twin.kv_cache.retention import INTERVAL, RETENTION_KEY
+from replay.twin.kv_cache.retention_interval import INTERVAL, RETENTION_KEY
 from sim import DEFAULT_VERSION, KNOWN_VERSIONS, EngineConfig, InvalidConfig, all_versions, rules_of
 from sim.latency import Blackbox, Extended, LatencyModel, Physics, Profiled, Roofline
 

@@ -13,7 +13,7 @@ from replay.twin.defaults_write import number, quoted
 from replay.twin.fitted.fitted_tiles import tiles_lines
 from replay.twin.hardware import peak_lines
 from replay.twin.kv_cache.groups import GROUPS, groups_text
-from replay.twin.kv_cache.retention import ALL, INTERVAL
+from replay.twin.kv_cache.retention_interval import ALL, INTERVAL
 from replay.twin.latency import ALPHAS, analytic_coefficients
 from replay.twin.own.custom_model import place_of
 from sim import UNBOUNDED, EngineConfig

@@ -33,7 +33,7 @@ from replay.twin.kv_cache.groups import GROUP_KEYS, notes_of_version, read_group
 from replay.twin.kv_cache.needed import blocks_needed
 from replay.twin.kv_cache.of_model import GroupsOfModel, groups_of_model
 from replay.twin.kv_cache.offload import Offloaded, rules_of_tier, with_offload
-from replay.twin.kv_cache.retention import RETENTION_KEY, with_retention
+from replay.twin.kv_cache.retention_interval import RETENTION_KEY, with_retention
 from replay.twin.latency import Chosen, check_keys, read_latency
 from replay.twin.on_record import shape_of_shipped
 from replay.twin.placeholder import placeholder_notes

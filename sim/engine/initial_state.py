@@ -355,7 +355,8 @@ def _set_groups(settings: st.Records, config: EngineConfig) -> None:
     interval = config.prefix_cache_retention_interval
     settings["retention_interval"] = dt.NEVER if interval is None else interval
     settings["has_windows"] = any(group.kind != "full" for group in groups)
-    settings["aligns_states"] = settings["cuts_shares"] = any(group.mode == "align" for group in groups)
+    settings["aligns_states"] = any(group.mode == "align" for group in groups)
+    settings["cuts_shares"] = settings["aligns_states"] | (config.num_prefill_lookahead_tokens > 1)
     groups = without_eagle_marks(groups)
     first = [groups.index(group) for group in dict.fromkeys(groups)]
     first.sort(key=lambda number: groups[number].kind != "full")

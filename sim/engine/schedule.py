@@ -97,6 +97,22 @@ def has_to_sit_out(s: State, request: int) -> bool:
 
 
 @part
+def cut_share(s: State, request: int, start: int, wanted: int, junction: int) -> int:
+    """Return how many of the tokens behind ``start`` lie before the next state to keep, an image, or the prompt's end.
+
+    ``junction``: up to where another group has the prefix (``states.aligned_chunk``). 0: the request has to wait.
+    """
+    settings = s.engine[0].settings
+    if settings.aligns_states:
+        wanted = aligned_chunk(s, request, start, wanted, junction)
+    if settings.has_images and wanted > 0:
+        wanted = try_schedule_encoder_inputs(s, request, start, wanted)
+    if settings.num_prefill_lookahead_tokens > 1 and wanted > 0:
+        wanted = clear_of_prompt_end(s, request, start, wanted)
+    return wanted
+
+
+@part
 def num_new_tokens_of_running(s: State, request: int, threshold: int) -> int:
     """Return how many tokens a running request wants and may have, 0 when it has to sit this step out."""
     settings, current, r = s.engine[0].settings, s.engine[0].current_step, s.requests[request]
@@ -113,21 +129,10 @@ def num_new_tokens_of_running(s: State, request: int, threshold: int) -> int:
     wanted = r.num_tokens + num_drafts_of(s, request) + in_flight - r.num_computed_tokens
     wanted = capped(wanted, threshold)
     wanted = min(wanted, current.token_budget, settings.max_model_len - r.num_computed_tokens - 1)
-    return cut_share(s, request, wanted) if settings.cuts_shares else wanted
-
-
-@part
-def cut_share(s: State, request: int, wanted: int) -> int:
-    """Return how many of the tokens that a running request wants lie before the next state to keep, or an image."""
-    settings, r = s.engine[0].settings, s.requests[request]
-    if settings.aligns_states:
-        junction = s.group_rows[r.slot, 0].shared_prefix_boundary
-        wanted = aligned_chunk(s, request, r.num_computed_tokens, wanted, junction)
-    if settings.has_images:
-        wanted = try_schedule_encoder_inputs(s, request, r.num_computed_tokens, wanted)
-    if settings.num_prefill_lookahead_tokens > 1:
-        wanted = clear_of_prompt_end(s, request, r.num_computed_tokens, wanted)
-    return wanted
+    if not settings.cuts_shares:
+        return wanted
+    junction = s.group_rows[r.slot, 0].shared_prefix_boundary if settings.aligns_states else 0
+    return cut_share(s, request, r.num_computed_tokens, wanted, junction)
 
 
 @part
@@ -298,15 +303,11 @@ def first_chunk(s: State, request: int, num_found: int, padding: int, threshold:
     if num_tokens > current.token_budget and not settings.enable_chunked_prefill:
         return NEVER
     num_tokens = min(num_tokens, current.token_budget)
-    if settings.aligns_states:
-        num_tokens = aligned_chunk(s, request, num_found, num_tokens, current.shared_prefix_boundary)
+    if settings.cuts_shares:
+        num_tokens = cut_share(s, request, num_found, num_tokens, current.shared_prefix_boundary)
         if num_tokens == 0:
             return NEVER
-    if settings.has_images:
-        num_tokens = try_schedule_encoder_inputs(s, request, num_found, num_tokens)
-    if settings.num_prefill_lookahead_tokens > 1 and num_tokens > 0:
-        num_tokens = clear_of_prompt_end(s, request, num_found, num_tokens)
-    return NEVER if num_tokens == 0 else num_tokens
+    return num_tokens
 
 
 @part

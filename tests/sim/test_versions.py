@@ -112,7 +112,7 @@ def test_a_setting_that_the_version_does_not_have_is_refused(
     assert str(refused.value) == message
 
 
-@pytest.mark.parametrize(("version", "is_refused"), [("0.12.0", True), ("0.14.0", True), ("0.15.0", False), ("0.32.0", False)])
+@pytest.mark.parametrize(("version", "is_refused"), [("0.12.0", True), ("0.14.0", True), ("0.15.0", False)])
 def test_states_at_the_ends_of_blocks_are_refused_with_versions_that_keep_none(
     version: str, is_refused: bool
 ) -> None:

@@ -14,7 +14,7 @@ from traces.strict.section import Section
 if TYPE_CHECKING:
     from replay.model.shape import ModelShape
     from replay.twin.hardware import Hardware
-    from sim.config import KVOffloading
+    from sim import KVOffloading
 
 ASSUMED_GB_PER_S = 25.0
 """Host memory to one GPU where none is given: what is left of PCIe 4.0 x16's 31.5 GB/s for large copies."""

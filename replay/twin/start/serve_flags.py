@@ -8,7 +8,7 @@ import shlex
 from dataclasses import dataclass, field
 from typing import Final
 
-from replay.twin.kv_cache.retention import ALL
+from replay.twin.kv_cache.retention_interval import ALL
 from replay.twin.start.flag_table import FLAGS, SHORT, KnownFlag
 from replay.twin.start.speculation import from_config
 from traces import ConfigError

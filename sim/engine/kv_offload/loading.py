@@ -11,12 +11,12 @@ from __future__ import annotations
 from sim.engine.dtypes import LOAD, NEVER, WAITING_FOR_REMOTE_KVS
 from sim.engine.kv_cache.allocate_slots import append_new_block
 from sim.engine.kv_cache.blocks import touch
-from sim.engine.kv_cache.groups.load import adopt_in_groups, groups_have_room
+from sim.engine.kv_cache.groups.loaded_blocks import adopt_in_groups, groups_have_room
 from sim.engine.kv_cache.kv_cache_manager import free
 from sim.engine.kv_cache.prefix_cache import cdiv, give_private_keys
 from sim.engine.kv_offload.contents import block_size_of, forget_known_blocks, key_of, place_of
+from sim.engine.kv_offload.host_lookup import WAITS, first_to_load, num_tokens_on_cpu
 from sim.engine.kv_offload.links import drop_job, new_job, put_on_link, take_ended
-from sim.engine.kv_offload.lookup import WAITS, first_to_load, num_tokens_on_cpu
 from sim.engine.kv_offload.shared_store import pin_for_load
 from sim.engine.kv_transfer.remote_kvs import blocks_reserved, hold, promote
 from sim.engine.state import State

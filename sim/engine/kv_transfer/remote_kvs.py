@@ -11,7 +11,7 @@ from __future__ import annotations
 from sim.engine.dtypes import FCFS, LOAD_STARTED, PREEMPTED, WAITING, WAITING_FOR_REMOTE_KVS
 from sim.engine.kv_cache.allocate_slots import append_new_block
 from sim.engine.kv_cache.blocks import touch
-from sim.engine.kv_cache.groups.load import blocks_missing_in_groups, groups_fit_behind
+from sim.engine.kv_cache.groups.loaded_blocks import blocks_missing_in_groups, groups_fit_behind
 from sim.engine.kv_cache.kv_cache_manager import allocate_slots, cache_blocks
 from sim.engine.kv_cache.prefix_cache import cdiv
 from sim.engine.log import log_completion

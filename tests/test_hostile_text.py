@@ -44,8 +44,8 @@ TWIN = """\
 engine: {max_num_seqs: 8, max_num_batched_tokens: 512, num_gpu_blocks: 400, max_model_len: 2048}
 latency: {model: blackbox, coefficients: {alpha0: 500, alpha1: 2, alpha2: 0, beta0: 6000, beta1: 10, beta2: 20}}
 """
-NAMING = {"prefix_hashes", "request_id", "session_id", "parent_request_id", "awaited_request_ids"}
-"""Columns whose text names requests or blocks: a name that is none is refused, and shown as text."""
+NAMING = {"prefix_hashes", "request_id", "session_id", "parent_request_id", "awaited_request_ids", "images"}
+"""Columns whose text names requests, blocks or images: a name that is none is refused, and shown as text."""
 CHOSEN = {"scheduling_policy", "dtype", "kv_cache_dtype"}
 """Fields of a header that take what is in a list."""
 CLUSTER = """\

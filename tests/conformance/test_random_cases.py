@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import json
 import os
 import shutil
 from collections import Counter
@@ -205,7 +206,10 @@ def test_the_recorder_makes_the_recordings_that_are_here(tmp_path: Path) -> None
     for name in names:
         ours, theirs = tmp_path / name, RECORDINGS / name
         assert (ours / "requests.csv").read_text() == (theirs / "requests.csv").read_text()
-        ours_text, theirs_text = (
-            gzip.decompress((at / "steps.jsonl.gz").read_bytes()) for at in (ours, theirs)
+        ours_steps, theirs_steps = (
+            [json.loads(line) for line in gzip.decompress((at / "steps.jsonl.gz").read_bytes()).splitlines()]
+            for at in (ours, theirs)
         )
-        assert ours_text == theirs_text
+        for step in ours_steps:
+            step.pop("failed")  # the older recordings do not count what did not fit
+        assert ours_steps == theirs_steps

@@ -96,7 +96,7 @@ def has_to_sit_out(s: State, request: int) -> bool:
     return is_out_of_turn(s, request)
 
 
-@part
+@phase
 def cut_share(s: State, request: int, start: int, wanted: int, junction: int) -> int:
     """Return how many of the tokens behind ``start`` lie before the next state to keep, an image, or the prompt's end.
 
@@ -167,7 +167,7 @@ def add_to_batch(s: State, batch: int, request: int, num_tokens: int) -> None:
         note_share(s, request, kind)
 
 
-@part
+@phase
 def note_share(s: State, request: int, kind: int) -> None:
     """Note what a request's share of the step means to the encoder, and to transfers of KV."""
     settings = s.engine[0].settings

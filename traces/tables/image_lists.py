@@ -37,11 +37,13 @@ class ImageLists:
 
 def image_lists(cells: Cells) -> ImageLists | None:
     """Return the images that a column's cells list, None where they list none; the cells obey ``image_findings``."""
-    texts = cells.filled("")
-    counts = np.array([len(text.split()) for text in texts], np.int64)
-    parts = [image.split(":", 2) for text in texts for image in text.split()]
+    rows = np.flatnonzero(cells.is_known)
+    lists = [str(text).split() for text in cells.values[rows].tolist()]
+    parts = [image.split(":", 2) for images in lists for image in images]
     if not parts:
         return None
+    counts = np.zeros(len(cells.is_known), np.int64)
+    counts[rows] = [len(images) for images in lists]
     names: dict[str, int] = {}
     content = [
         names.setdefault(part[2] if len(part) > 2 else f":{i}", len(names)) for i, part in enumerate(parts)

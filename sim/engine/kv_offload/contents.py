@@ -52,7 +52,7 @@ def num_blocks_of(s: State, request: int, group: int) -> int:
     return s.requests[request].num_blocks
 
 
-@part
+@phase
 def forget_known_blocks(s: State, request: int) -> None:
     """Note that the connector knows no blocks of a request, which has just been given a row."""
     num_groups = s.engine[0].settings.num_kv_cache_groups

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sim.engine.dtypes import ALIGNED_STATE, FULL, NEVER, NO_OWNER, UNSHARED
 from sim.engine.kv_cache.groups.keys import key_in_group, table_row
-from sim.engine.kv_cache.groups.retention import is_retained
+from sim.engine.kv_cache.groups.retention import is_retained, keeps_all
 from sim.engine.kv_cache.groups.states import last_state_to_keep
 from sim.engine.kv_cache.prefix_cache import give_private_keys, remember_hash
 from sim.engine.state import State
@@ -60,10 +60,10 @@ def mark_state_of_prompt(s: State, request: int, group: int, num_tokens: int) ->
 def cache_in_group(s: State, request: int, group: int, num_tokens: int) -> None:
     """Enter a request's full blocks in one group."""
     g, have = s.kv_cache_groups[group], s.group_rows[s.requests[request].slot, group]
-    num_full, row = num_tokens // g.block_size, table_row(s, request, group)
+    num_full, row, is_all = num_tokens // g.block_size, table_row(s, request, group), keeps_all(s, group)
     for i in range(have.num_cached_blocks, min(num_full, have.num_blocks)):
         block = s.block_table[row, i]
-        if block == 0 or not is_retained(s, request, group, i):
+        if block == 0 or not (is_all or is_retained(s, request, group, i)):
             continue
         key = key_in_group(s, request, group, i)
         if key == NEVER:

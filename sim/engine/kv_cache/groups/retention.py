@@ -50,18 +50,23 @@ def is_at_prompt_end(
     )
 
 
+@part
+def keeps_all(s: State, group: int) -> bool:
+    """Return whether every full block of a group enters the prefix cache."""
+    g, is_dense = s.kv_cache_groups[group], s.engine[0].settings.retention_interval == NEVER
+    if g.kind == SLIDING:
+        return is_dense and g.num_blocks_for_hit + g.use_eagle >= g.blocks_per_segment
+    return g.kind != ALIGNED_STATE or is_dense
+
+
 @phase
 def is_retained(s: State, request: int, group: int, index: int) -> bool:
-    """Return whether a full block of a request enters the prefix cache."""
+    """Return whether a full block of a request enters the prefix cache, of a group that does not keep all."""
     g, settings = s.kv_cache_groups[group], s.engine[0].settings
-    if g.kind != SLIDING and g.kind != ALIGNED_STATE:  # noqa: PLR1714 - numba compares scalars
-        return True
     interval, size = settings.retention_interval, g.block_size
     num_needed, shift = g.num_blocks_for_hit + g.use_eagle, g.use_eagle
     if g.kind == ALIGNED_STATE:
         num_needed, shift = 1, 0
-        if interval == NEVER:
-            return True
     if interval != 0:
         segment = g.blocks_per_segment if interval == NEVER else interval // size
         if is_periodic(index, segment, num_needed, shift):

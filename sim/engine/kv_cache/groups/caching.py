@@ -60,10 +60,10 @@ def mark_state_of_prompt(s: State, request: int, group: int, num_tokens: int) ->
 def cache_in_group(s: State, request: int, group: int, num_tokens: int) -> None:
     """Enter a request's full blocks in one group."""
     g, have = s.kv_cache_groups[group], s.group_rows[s.requests[request].slot, group]
-    num_full, row, is_all = num_tokens // g.block_size, table_row(s, request, group), keeps_all(s, group)
+    num_full, row = num_tokens // g.block_size, table_row(s, request, group)
     for i in range(have.num_cached_blocks, min(num_full, have.num_blocks)):
         block = s.block_table[row, i]
-        if block == 0 or not (is_all or is_retained(s, request, group, i)):
+        if block == 0 or not (keeps_all(s, group) or is_retained(s, request, group, i)):
             continue
         key = key_in_group(s, request, group, i)
         if key == NEVER:

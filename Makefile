@@ -79,6 +79,7 @@ live: $(STAMP) ## the openai client and vllm bench against serve; the loop again
 	$(BIN)/python -m tests.live.clients
 	$(BIN)/python -m tests.live
 	$(BIN)/python -m tests.live.agents
+	$(BIN)/python -m tests.live.hybrid
 
 live-router: $(STAMP) ## real routers in front of emulated servers, beside the simulated cluster
 	$(BIN)/python -m tests.live.routers

@@ -9,6 +9,7 @@ from itertools import pairwise
 from typing import Literal, get_args
 
 from sim.kv_cache_groups import (
+    MOST_TOKENS,
     WITH_ONE_GROUP_ONLY,
     KVCacheGroup,
     alignment_of,
@@ -493,6 +494,7 @@ def _check_offloading(config: EngineConfig) -> None:
 def _check_groups(config: EngineConfig) -> None:
     """Raise InvalidConfig on groups that vLLM would refuse, or that are not simulated with what stands beside them."""
     groups = config.kv_cache_groups
+    _check_retention(config)
     if not groups:
         return
     fault = faults_of(groups, block_size=config.block_size, caches_prefixes=config.enable_prefix_caching)
@@ -520,7 +522,6 @@ def _check_groups(config: EngineConfig) -> None:
             raise InvalidConfig(
                 f"kv_cache_groups: groups cannot be combined with {name} {value}, expected {off}"
             )
-    _check_retention(config)
     if config.has_blis_tier:
         raise InvalidConfig(
             f"kv_cache_groups: groups cannot be combined with num_cpu_blocks {config.num_cpu_blocks} and "
@@ -531,7 +532,12 @@ def _check_groups(config: EngineConfig) -> None:
 def _check_retention(config: EngineConfig) -> None:
     """Raise InvalidConfig on an interval that vLLM would refuse (v1/core/kv_cache_coordinator.py)."""
     interval = config.prefix_cache_retention_interval
-    if not interval:
+    is_number = isinstance(interval, int) and not isinstance(interval, bool)
+    if interval is not None and not (is_number and 0 <= interval <= MOST_TOKENS):
+        raise InvalidConfig(
+            f"prefix_cache_retention_interval: got {interval!r}, expected an integer from 0 to {MOST_TOKENS:,}, or none"
+        )
+    if not interval or not config.kv_cache_groups:
         return
     sizes = sizes_of(config.kv_cache_groups, block_size=config.block_size, max_model_len=config.max_model_len)
     alignment, _ = alignment_of(sizes)

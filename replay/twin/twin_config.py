@@ -29,7 +29,7 @@ from replay.twin.hardware import (
 from replay.twin.keys.key import Key
 from replay.twin.keys.overlay import Setting, named, overlaid
 from replay.twin.keys.ranges import check_ranges
-from replay.twin.kv_cache.groups import GROUP_KEYS, notes_of_version, read_groups, with_groups
+from replay.twin.kv_cache.groups import GROUP_KEYS, chosen_groups, notes_of_version, with_groups
 from replay.twin.kv_cache.needed import blocks_needed
 from replay.twin.kv_cache.of_model import GroupsOfModel, groups_of_model
 from replay.twin.kv_cache.offload import Offloaded, rules_of_tier, with_offload
@@ -334,10 +334,9 @@ def _read_server(
     is_sized = engine.num_gpu_blocks != UNBOUNDED
     of_model = groups_of_model(engine, root, shape=server.shape, hardware=hardware)
     engine = replace(engine, block_size=of_model.block_size, num_prefill_lookahead_tokens=of_model.ahead)
-    written = read_groups(root.section("engine"), caches_prefixes=engine.enable_prefix_caching)
-    groups = of_model.groups if written is None else written
+    groups = chosen_groups(engine, root, of_model.groups)
     engine = replace(engine, kv_offloading=rules_of_tier(engine, root, groups, hardware=hardware))
-    engine = with_groups(engine, root, of_model.groups)
+    engine = with_groups(engine, root, groups)
     engine, retention = with_retention(engine, root.section("engine"))
     engine, notes = _with_blocks(
         engine,

@@ -19,6 +19,8 @@ from traces.tables.table import Table
 
 Int64s = NDArray[np.int64]
 
+MOST_DIGITS = len(str(MOST_TOKENS))
+"""Python turns no text of thousands of digits into a number."""
 EXPECTED = "position:tokens or position:tokens:content, separated by spaces"
 
 
@@ -44,10 +46,8 @@ def image_lists(cells: Cells) -> ImageLists | None:
         return None
     counts = np.zeros(len(cells.is_known), np.int64)
     counts[rows] = [len(images) for images in lists]
-    names: dict[str, int] = {}
-    content = [
-        names.setdefault(part[2] if len(part) > 2 else f":{i}", len(names)) for i, part in enumerate(parts)
-    ]
+    names: dict[str | int, int] = {}
+    content = [names.setdefault(part[2] if len(part) > 2 else i, len(names)) for i, part in enumerate(parts)]
     return ImageLists(
         counts=counts,
         position=np.array([int(part[0]) for part in parts], np.int64),
@@ -97,7 +97,7 @@ def _fault(text: str, prompt: int, sizes: dict[str, int]) -> str | None:
 
 def _is_number(text: str) -> bool:
     """Return whether a text is a number of tokens."""
-    return text.isascii() and text.isdigit() and int(text) <= MOST_TOKENS
+    return text.isascii() and text.isdigit() and len(text) <= MOST_DIGITS and int(text) <= MOST_TOKENS
 
 
 def scaled_images(text: str | None, factor: float, most: int) -> str | None:

@@ -183,21 +183,31 @@ def _group_text(group: KVCacheGroup) -> str:
     return "{" + ", ".join(parts) + "}"
 
 
-def with_groups(engine: EngineConfig, root: Section, of_model: Sequence[KVCacheGroup]) -> EngineConfig:
-    """Return the engine with the groups that the file writes out, or those of the model.
+def chosen_groups(
+    engine: EngineConfig, root: Section, of_model: Sequence[KVCacheGroup]
+) -> tuple[KVCacheGroup, ...]:
+    """Return the groups that the file writes out, or those of the model.
 
-    ``of_model``: as vLLM deals the model's layers out; empty where no model is known. Raises ConfigError with the line
-    of what vLLM would refuse, or of what is not simulated together.
+    ``of_model``: as vLLM deals the model's layers out; empty where no model is known. Raises ConfigError.
     """
     section = root.section("engine")
     written = read_groups(section, caches_prefixes=engine.enable_prefix_caching)
-    groups = tuple(of_model) if written is None else written
     if section is not None and written is not None and read_disabled(section):
-        groups = without_hybrid(groups, section)
+        return without_hybrid(written, section)
+    return tuple(of_model) if written is None else written
+
+
+def with_groups(engine: EngineConfig, root: Section, groups: tuple[KVCacheGroup, ...]) -> EngineConfig:
+    """Return the engine with groups.
+
+    Raises ConfigError with the line of groups that are written out, and that vLLM would refuse or that are not
+    simulated with what stands beside them; InvalidConfig where they are the model's.
+    """
+    section = root.section("engine")
     try:
         return replace(engine, kv_cache_groups=groups)
     except InvalidConfig as error:
-        if written is None or section is None:
+        if section is None or GROUPS not in section:
             raise
         name, _, complaint = str(error).partition(": ")
         line = section.key_lines[GROUPS]

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from traces.strict.section import Section
 
 INTERVAL = "prefix_cache_retention_interval"
+MOST_DIGITS = 12
+"""The engine says which numbers are too large; Python turns no text of thousands of digits into one."""
 ALL = "none"
 """vLLM's None: every block that a hit can end at is kept."""
 
@@ -34,7 +36,8 @@ def with_retention(engine: EngineConfig, section: Section | None) -> tuple[Engin
     """
     if section is not None and INTERVAL in section:
         written = section.text(INTERVAL) or ""
-        if written != ALL and not written.isdecimal():
+        is_number = written.isascii() and written.isdecimal() and len(written) <= MOST_DIGITS
+        if written != ALL and not is_number:
             section.fail(INTERVAL, got=written, expected=f"an integer >= 0, or {ALL}")
         interval = None if written == ALL else int(written)
         try:

@@ -430,6 +430,15 @@ def test_what_a_trace_says_costs_what_the_settings_say_and_is_noted_where_they_s
     assert plain.tolist() == simulate_trace(workload(), twin())[0].column("last_token_time_us").tolist()
 
 
+def test_an_image_without_a_content_is_no_other_s() -> None:
+    """Whatever contents are called: the first image here is the number 0 of the trace."""
+    images = requests_from_trace(
+        workload(images=["0:2 3:2::0 6:2:0", None, None, None]), block_size=16
+    ).images
+    assert images is not None
+    assert images.content.tolist() == [0, 1, 2]
+
+
 def test_images_are_encoded_where_they_stand_and_stay_in_proportion() -> None:
     """The second request shows the first one's cat; what else its image_tokens count has no place."""
     trace = workload(images=["0:20:cat 30:5", "1:20:cat", None, None], image_tokens=[25, 30, 0, 7])

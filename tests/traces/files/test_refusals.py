@@ -165,6 +165,12 @@ def test_images_lie_in_the_prompt_and_do_not_overlap(tmp_path: Path, images: str
     assert f"row 1, images: {message}" in refusal(tmp_path / "t")
 
 
+def test_a_number_of_thousands_of_digits_is_none(tmp_path: Path) -> None:
+    write_trace(small_trace(images=[f"0:{'9' * 5000}", None, None]), tmp_path / "t")
+    (found,) = check_trace(tmp_path / "t")
+    assert "expected position:tokens or position:tokens:content" in str(found)
+
+
 def test_a_parquet_column_of_the_wrong_type_is_named(tmp_path: Path) -> None:
     write_trace(small_trace(), tmp_path / "t.parquet")
     frame = pd.read_parquet(tmp_path / "t.parquet").assign(input_tokens=["x", "y", "z"])

@@ -59,6 +59,15 @@ def test_an_absent_key_is_what_the_version_has(
     ("engine", "fault"),
     [
         (f"{WINDOW}, prefix_cache_retention_interval: -1", "got -1, expected an integer >= 0, or none"),
+        (f"{WINDOW}, prefix_cache_retention_interval: {'9' * 5000}", f"got {'9' * 20}"),
+        (
+            f"{WINDOW}, prefix_cache_retention_interval: 99999999999",
+            "got 99999999999, expected an integer from 0 to",
+        ),
+        (
+            "max_num_seqs: 4, prefix_cache_retention_interval: 2000000000",
+            "got 2000000000, expected an integer from 0",
+        ),
         (f"{WINDOW}, prefix_cache_retention_interval: 40", "got 40, expected a multiple of 16 tokens"),
         (
             f"{CHUNK}, prefix_cache_retention_interval: 16",

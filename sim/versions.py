@@ -17,6 +17,9 @@ DEFAULT_VERSION = "0.32.0"
 AsyncPipeline = Literal["none", "waits for output", "every batch", "staggered"]
 """What async scheduling does with pipeline stages, see ``VersionRules``."""
 
+StateChunks = Literal["before outputs", "to the last state", "to junctions", "to known ends", "to block ends"]
+"""How chunks of prompts are cut to keep states at the ends of blocks, see ``VersionRules``."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VersionRules:
@@ -42,6 +45,33 @@ class VersionRules:
       sched/async_scheduler.py:_update_after_schedule). Up to 0.30 model runner V1 serves most mixtures of experts, and
       there ``every batch`` still holds, which is not simulated.
 
+    Rules of KV cache groups (v1/core/single_type_kv_cache_manager.py, kv_cache_coordinator.py):
+
+    - ``state_chunks``: how chunks end where a state can be kept (sched/scheduler.py:_mamba_block_aligned_split).
+      ``before outputs``: whole blocks up to the prompt's last one, while a request has no outputs (0.15, 0.16). ``to the
+      last state``: so while what is known is computed (0.17 to 0.23). ``to junctions``: an admitted request also stops
+      where another group's prefix ends (0.24, 0.25). ``to known ends``: a chunk that began inside a block stops at its
+      end, unless that is behind the last state (0.26). ``to block ends``: always (from 0.27.0).
+    - ``leaves_token_behind_state``: the last state of a prompt that is whole blocks, and the last hash of its last
+      large block, are those a block or a hash before its end (from 0.32.0).
+    - ``enters_prompt_state_anew``: the state at a prompt's last hash is entered in each step until the next one, and
+      nobody hits it meanwhile (0.32 alone; _cache_partial_tail_block).
+    - ``retires_states_over_gaps``: states behind a gap in a request's row are let go, too (from 0.30.0).
+    - ``defers_states_of_step``: a state that is computed in a step is hit in the next one (from 0.17.0).
+    - ``excludes_tokens_in_flight``: blocks of windows stay until the batch in flight has read them, and a request may
+      hold as many more (from 0.26.0; kv_cache_manager.py:allocate_slots).
+    - ``caps_windows``: the gate counts at most so many blocks of a window (from 0.20.0).
+    - ``frees_skipped_first``: blocks without a hash that windows have passed are handed out first (from 0.23.0);
+      ``frees_windows_first``: and those of requests that end (SlidingWindowManager.free, 0.23). From 0.24.0 on
+      ``frees_unhashed_blocks_first`` says so of all.
+    - ``caches_to_alignment``: of blocks of unlike sizes those enter the cache that a hit of all groups can reach (from
+      0.22.0).
+    - ``keeps_junctions``: what ends where prompts part is kept at intervals, and cached in part at the end of a prompt
+      (from 0.26.0).
+    - ``looks_past_hit``: for drafts a lookup may match the block that the prompt ends in (from 0.32.0);
+      ``keeps_ends_for_drafts``: a prompt's ends are kept a block earlier (from 0.30.0), ``keeps_junctions_for_drafts``:
+      and junctions (from 0.33.0).
+
     Settings it knows: ``has_adaptive_threshold`` (from 0.31.0), ``has_watermark`` (from 0.24.0),
     ``has_full_isl_gate``: ``scheduler_reserve_full_isl``, on by default (from 0.19.0).
 
@@ -57,6 +87,20 @@ class VersionRules:
     moves_cursor_for_every_victim: bool = False
     frees_unhashed_blocks_first: bool = False
     async_pipeline: AsyncPipeline = "none"
+    state_chunks: StateChunks = "before outputs"
+    leaves_token_behind_state: bool = False
+    enters_prompt_state_anew: bool = False
+    retires_states_over_gaps: bool = False
+    defers_states_of_step: bool = False
+    excludes_tokens_in_flight: bool = False
+    caps_windows: bool = False
+    frees_skipped_first: bool = False
+    frees_windows_first: bool = False
+    caches_to_alignment: bool = False
+    keeps_junctions: bool = False
+    looks_past_hit: bool = False
+    keeps_ends_for_drafts: bool = False
+    keeps_junctions_for_drafts: bool = False
     has_adaptive_threshold: bool = False
     has_watermark: bool = False
     has_full_isl_gate: bool = False
@@ -74,15 +118,25 @@ CHANGES: Mapping[int, Changes] = {
     14: {"async_scheduling": True},
     15: {"async_pipeline": "waits for output"},
     16: {"async_pipeline": "every batch"},
+    17: {"state_chunks": "to the last state", "defers_states_of_step": True},
     19: {"has_full_isl_gate": True},
-    20: {"gpu_memory_utilization": 0.92},
+    20: {"gpu_memory_utilization": 0.92, "caps_windows": True},
     21: {"counts_cuda_graphs": True},
-    23: {"async_pipeline": "staggered"},
-    24: {"frees_unhashed_blocks_first": True, "has_watermark": True},
+    22: {"caches_to_alignment": True},
+    23: {"async_pipeline": "staggered", "frees_skipped_first": True, "frees_windows_first": True},
+    24: {"frees_unhashed_blocks_first": True, "has_watermark": True, "state_chunks": "to junctions"},
+    26: {"state_chunks": "to known ends", "excludes_tokens_in_flight": True, "keeps_junctions": True},
+    27: {"state_chunks": "to block ends"},
     28: {"moves_cursor_for_every_victim": True, "batched_tokens_by_gib": ((160, 16384), (70, 8192))},
     29: {"retains_sparsely": True},
+    30: {"retires_states_over_gaps": True, "keeps_ends_for_drafts": True},
     31: {"lifts_threshold_for_lone_request": True, "has_adaptive_threshold": True},
-    33: {"continues_after_self_preemption": True},
+    32: {"leaves_token_behind_state": True, "enters_prompt_state_anew": True, "looks_past_hit": True},
+    33: {
+        "continues_after_self_preemption": True,
+        "enters_prompt_state_anew": False,
+        "keeps_junctions_for_drafts": True,
+    },
 }
 """What changed with 0.N.0; the first is the oldest version that is known."""
 

@@ -45,6 +45,9 @@ NO_OWNER = 0xFFFFFFFF
 FULL, SLIDING, CHUNKED, STATE, ALIGNED_STATE = 0, 1, 2, 3, 4
 """Kinds of KV cache groups (``sim/kv_cache_groups.py``), states last. ALIGNED_STATE: mode align."""
 
+BEFORE_OUTPUTS, TO_LAST_STATE, AT_JUNCTIONS, AT_KNOWN_ENDS, AT_BLOCK_ENDS = 0, 1, 2, 3, 4
+"""How chunks of prompts end at states, oldest first (``sim/versions.py:StateChunks``)."""
+
 REQUEST = np.dtype(
     [
         # the first cache line: what every step reads
@@ -398,6 +401,19 @@ SETTINGS = np.dtype(
         ("lifts_threshold_for_lone_request", np.int64),
         ("moves_cursor_for_every_victim", np.int64),
         ("frees_unhashed_blocks_first", np.int64),
+        ("state_chunks", np.int64),  # these, too, of KV cache groups: BEFORE_OUTPUTS to AT_BLOCK_ENDS
+        ("leaves_token_behind_state", np.int64),
+        ("enters_prompt_state_anew", np.int64),
+        ("retires_states_over_gaps", np.int64),
+        ("defers_states_of_step", np.int64),
+        ("excludes_tokens_in_flight", np.int64),
+        ("frees_skipped_first", np.int64),
+        ("frees_windows_first", np.int64),
+        ("caches_to_alignment", np.int64),
+        ("keeps_junctions", np.int64),
+        ("looks_past_hit", np.int64),
+        ("keeps_ends_for_drafts", np.int64),
+        ("keeps_junctions_for_drafts", np.int64),
         ("is_blis", np.int64),
         ("num_speculative_tokens", np.int64),
         ("num_lookahead_tokens", np.int64),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from fractions import Fraction
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +19,7 @@ from sim.latency.latency_model import SCALE, LatencyModel
 from sim.paged_memory import untouched, untouched_records
 from sim.policies import age_weight_per_us, urgency
 from sim.requests import UNKNOWN_LIMIT, Int64s, Requests
-from sim.versions import rules_of
+from sim.versions import StateChunks, rules_of
 
 SAME_IN_CONFIG = (
     "max_num_seqs",
@@ -57,8 +57,22 @@ RULES = (
     "lifts_threshold_for_lone_request",
     "moves_cursor_for_every_victim",
     "frees_unhashed_blocks_first",
+    "leaves_token_behind_state",
+    "enters_prompt_state_anew",
+    "retires_states_over_gaps",
+    "defers_states_of_step",
+    "excludes_tokens_in_flight",
+    "frees_skipped_first",
+    "frees_windows_first",
+    "caches_to_alignment",
+    "keeps_junctions",
+    "looks_past_hit",
+    "keeps_ends_for_drafts",
+    "keeps_junctions_for_drafts",
 )
 """Rules of the vLLM version that the engine asks about."""
+
+STATE_CHUNKS = get_args(StateChunks)
 
 FIRST_LOG_LENGTH = 4096
 
@@ -308,6 +322,7 @@ def _settings(config: EngineConfig, latency: LatencyModel, *, record: Record) ->
     rules = rules_of(config.vllm_version)
     for name in RULES:
         settings[name] = getattr(rules, name)
+    settings["state_chunks"] = STATE_CHUNKS.index(rules.state_chunks)
     if config.async_scheduling and config.pipeline_parallel_size > 1:
         is_staggered = rules.async_pipeline == "staggered"
         settings["decode_stagger"] = config.pipeline_parallel_size if is_staggered else 0
@@ -400,7 +415,8 @@ def group_records(config: EngineConfig) -> st.Records:
     if not groups:
         return records
     alignment, hash_size = alignment_of(sizes)
-    in_flight = config.max_concurrent_batches * config.max_num_batched_tokens
+    rules = rules_of(config.vllm_version)
+    num_batches = config.max_concurrent_batches if rules.excludes_tokens_in_flight else 1
     marked = config.eagle_groups
     groups = without_eagle_marks(groups)
     kinds = list(dict.fromkeys(groups))
@@ -414,10 +430,12 @@ def group_records(config: EngineConfig) -> st.Records:
         record.most_blocks = most_blocks_of(
             group,
             size=size,
-            in_flight=in_flight,
+            in_flight=num_batches * config.max_num_batched_tokens,
             max_model_len=config.max_model_len,
             retained=config.num_retained_tokens,
         )
+        if not rules.caps_windows:
+            record.most_blocks = config.max_model_len + 1
         record.use_eagle = any(groups[other] == group for other in marked)
         alike = [other for other in range(number + 1, len(groups)) if groups[other] == group]
         record.next_alike = alike[0] if alike else dt.NEVER

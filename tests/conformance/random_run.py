@@ -19,7 +19,7 @@ from typing import Any
 
 import typer
 
-from sim import InvalidConfig
+from sim import DEFAULT_VERSION, InvalidConfig
 from tests.conformance.case_files import is_recorded, keep_only_recordings_of, write_case
 from tests.conformance.compare import compare
 from tests.conformance.coverage import Coverage
@@ -136,12 +136,19 @@ def drawn(seed: int, index: int, kinds: Sequence[str]) -> Case:
     return case
 
 
+def of_version(case: Case, version: str) -> Case:
+    """Return the case as a version of vLLM is given it; one of the default version need not say so."""
+    if version == DEFAULT_VERSION:
+        return case
+    return replace(case, settings=case.settings | {"vllm_version": version})
+
+
 def run_all(run: Run, number: int, *, seed: int, kinds: Sequence[str]) -> None:
     """Take all cases, then shrink what failed."""
     began = reported = time.monotonic()
     failing = []
     for index in range(number):
-        case = drawn(seed, index, kinds)
+        case = of_version(drawn(seed, index, kinds), run.recorder.version)
         if take(run, case) is not None:
             failing.append(case)
             say(f"{case.name}: {run.differences[case.name]}")

@@ -31,11 +31,7 @@ from vllm.multimodal.inputs import MultiModalFeatureSpec, PlaceholderRange
 from vllm.sampling_params import SamplingParams, StructuredOutputsParams
 from vllm.utils.hashing import sha256
 from vllm.v1.core.encoder_cache_manager import EncoderCacheManager, compute_mm_encoder_budget
-from vllm.v1.core.kv_cache_utils import (
-    get_request_block_hasher,
-    init_none_hash,
-    resolve_kv_cache_block_sizes,
-)
+from vllm.v1.core.kv_cache_utils import get_request_block_hasher, init_none_hash
 from vllm.v1.core.sched.async_scheduler import AsyncScheduler
 from vllm.v1.core.sched.output import SchedulerOutput
 from vllm.v1.core.sched.scheduler import Scheduler
@@ -48,7 +44,7 @@ from vllm.v1.kv_cache_interface import (
     MambaSpec,
     SlidingWindowSpec,
 )
-from vllm.v1.outputs import DraftTokenIds, ModelRunnerOutput
+from vllm.v1.outputs import DraftTokenIds
 from vllm.v1.request import Request
 from vllm.v1.structured_output import StructuredOutputManager
 
@@ -59,6 +55,18 @@ from tests.conformance.conventions import (
     num_accepted,
     output_token_id,
     prompt_token_ids,
+)
+from tests.conformance.vllm_versions import (
+    RETENTION_IN_ENVIRONMENT,
+    block_sizes_of,
+    depth_of,
+    fills_queue_after_empty_batch,
+    hash_block_size_of,
+    made,
+    note_prefill_chunks,
+    put,
+    results_of,
+    resumed_in,
 )
 
 LONGEST_OF_THE_MODEL = 8192
@@ -74,7 +82,8 @@ def vllm_config(settings: dict[str, Any], model: str) -> VllmConfig:
     The CPU platform rewrites some of them on the way (block size, async scheduling): they are set again.
     """
     max_model_len = settings["max_model_len"]
-    scheduler = SchedulerConfig(
+    scheduler = made(
+        SchedulerConfig,
         max_model_len=max_model_len,
         is_encoder_decoder=False,
         max_num_seqs=settings["max_num_seqs"],
@@ -112,14 +121,20 @@ def vllm_config(settings: dict[str, Any], model: str) -> VllmConfig:
     if settings["num_speculative_tokens"]:
         config.speculative_config = speculative_config(settings)
     config.parallel_config.pipeline_parallel_size = settings["pipeline_parallel_size"]
-    scheduler.max_num_batched_tokens = settings["max_num_batched_tokens"]
-    scheduler.max_num_scheduled_tokens = None
-    scheduler.enable_chunked_prefill = settings["enable_chunked_prefill"]
-    scheduler.async_scheduling = settings["async_scheduling"]
-    cache.block_size = settings["block_size"]
-    cache.num_gpu_blocks = settings["num_gpu_blocks"]
-    cache.enable_prefix_caching = settings["enable_prefix_caching"]
-    cache.prefix_cache_retention_interval = settings["prefix_cache_retention_interval"]
+    put(
+        scheduler,
+        max_num_batched_tokens=settings["max_num_batched_tokens"],
+        max_num_scheduled_tokens=None,
+        enable_chunked_prefill=settings["enable_chunked_prefill"],
+        async_scheduling=settings["async_scheduling"],
+    )
+    put(
+        cache,
+        block_size=settings["block_size"],
+        num_gpu_blocks=settings["num_gpu_blocks"],
+        enable_prefix_caching=settings["enable_prefix_caching"],
+        prefix_cache_retention_interval=settings["prefix_cache_retention_interval"],
+    )
     return config
 
 
@@ -141,33 +156,38 @@ def speculative_config(settings: dict[str, Any]) -> SpeculativeConfig:
 def new_scheduler(settings: dict[str, Any], model: str) -> Scheduler:
     """Return vLLM's scheduler with a KV cache of the groups given, or of one full-attention group."""
     os.environ["VLLM_USE_V2_MODEL_RUNNER"] = "0"  # the CPU has no other, and VllmConfig checks it
+    os.environ.pop(RETENTION_IN_ENVIRONMENT, None)
+    if settings["prefix_cache_retention_interval"] is not None:
+        os.environ[RETENTION_IN_ENVIRONMENT] = str(settings["prefix_cache_retention_interval"])
     config = vllm_config(settings, model)
     if settings["pipeline_parallel_size"] > 1 and settings["async_scheduling"]:
         os.environ["VLLM_USE_V2_MODEL_RUNNER"] = "1"  # the GPUs' one, whose rule the scheduler then follows
     groups = settings["groups"] or [{"kind": "full"}]
     modes = {group.get("mode", "none") for group in groups if group["kind"] == "state"}
     if modes:
-        config.cache_config.mamba_cache_mode = modes.pop()
-        is_aligned = config.cache_config.mamba_cache_mode == "align"
-        config.cache_config.mamba_block_size = settings["block_size" if is_aligned else "max_model_len"]
+        mode = modes.pop()
+        size = settings["block_size" if mode == "align" else "max_model_len"]
+        put(config.cache_config, mamba_cache_mode=mode, mamba_block_size=size)
         if len(groups) == 1:  # a block is then a state
             config.cache_config.block_size = config.cache_config.mamba_block_size
-    kv_cache = KVCacheConfig(
+    kv_cache = made(
+        KVCacheConfig,
         num_blocks=settings["num_gpu_blocks"],
         kv_cache_tensors=[],
         prefix_cache_retention_interval=settings["prefix_cache_retention_interval"],
         kv_cache_groups=[
-            KVCacheGroupSpec(
-                [f"layer {number}"],
-                layers_of(group, settings),
+            made(
+                KVCacheGroupSpec,
+                layer_names=[f"layer {number}"],
+                kv_cache_spec=layers_of(group, settings),
                 is_eagle_group=group.get("is_eagle_group", False),
             )
             for number, group in enumerate(groups)
         ],
     )
-    block_size, hash_block_size = resolve_kv_cache_block_sizes(kv_cache, config)
-    kind = AsyncScheduler if settings["async_scheduling"] else Scheduler
-    return kind(
+    block_size, hash_block_size = block_sizes_of(kv_cache, config)
+    scheduler: Scheduler = made(
+        AsyncScheduler if settings["async_scheduling"] else Scheduler,
         vllm_config=config,
         kv_cache_config=kv_cache,
         structured_output_manager=StructuredOutputManager(config),
@@ -175,6 +195,8 @@ def new_scheduler(settings: dict[str, Any], model: str) -> Scheduler:
         hash_block_size=hash_block_size,
         log_stats=False,
     )
+    note_prefill_chunks(scheduler)
+    return scheduler
 
 
 def features_of(row: dict[str, Any]) -> list[MultiModalFeatureSpec]:
@@ -214,24 +236,26 @@ def layers_of(group: dict[str, Any], settings: dict[str, Any]) -> KVCacheSpec:
     heads = {"num_kv_heads": 1, "head_size": 1, "dtype": torch.float32}
     size = group.get("block_size") or settings["block_size"]
     if group["kind"] == "sliding":
-        return SlidingWindowSpec(
+        return made(
+            SlidingWindowSpec,
             block_size=size,
             sliding_window=group["window"],
             extra_retained_tokens=max(0, settings["num_prefill_lookahead_tokens"] - 1),
             **heads,
         )
     if group["kind"] == "chunked":
-        return ChunkedLocalAttentionSpec(block_size=size, attention_chunk_size=group["chunk"], **heads)
+        return made(ChunkedLocalAttentionSpec, block_size=size, attention_chunk_size=group["chunk"], **heads)
     if group["kind"] == "state":
         mode = group.get("mode", "none")
-        return MambaSpec(
+        return made(
+            MambaSpec,
             block_size=size if mode == "align" else settings["max_model_len"],
             shapes=((2 * size,),),
             dtypes=(torch.float32,),
             mamba_cache_mode=mode,
             num_speculative_blocks=settings["num_speculative_tokens"],
         )
-    return FullAttentionSpec(block_size=size, **heads)
+    return made(FullAttentionSpec, block_size=size, **heads)
 
 
 class Anything:
@@ -373,8 +397,9 @@ class VllmEngine:
         outcome.max_tokens = max_tokens
         hasher = None
         if settings["enable_prefix_caching"]:
-            hasher = get_request_block_hasher(self.scheduler.hash_block_size, sha256)
-        request = Request(
+            hasher = get_request_block_hasher(hash_block_size_of(self.scheduler), sha256)
+        request = made(
+            Request,
             request_id=request_id(number),
             prompt_token_ids=prompt,
             sampling_params=SamplingParams(
@@ -387,6 +412,7 @@ class VllmEngine:
                 **self.more_sampling_params(),
             ),
             pooling_params=None,
+            eos_token_id=None,
             arrival_time=float(self.arrival_us(number)),
             priority=row.get("priority") or 0,
             block_hasher=hasher,
@@ -448,7 +474,7 @@ class VllmEngine:
         self.now_us, self.awaited_us = now_us, []
         output = self.scheduler.schedule(*[True] * self.throttles_prefills)
         admitted = {new.req_id for new in output.scheduled_new_reqs}
-        admitted |= set(output.scheduled_cached_reqs.resumed_req_ids)
+        admitted |= resumed_in(output)
         entries, hits, sampling = [], [], set()
         num_decode = 0
         for identity, num_tokens in output.num_scheduled_tokens.items():
@@ -558,7 +584,7 @@ class VllmEngine:
             request = self.scheduler.requests.get(identity)  # async: it may have finished meanwhile
             samples = request is not None and identity in batch.sampling
             sampled.append(self._sampled(request, batch) if samples else [])
-        results = ModelRunnerOutput(
+        results = results_of(
             req_ids=identities,
             req_id_to_index={identity: i for i, identity in enumerate(identities)},
             sampled_token_ids=sampled,
@@ -596,7 +622,7 @@ class VllmEngine:
 
     def run(self) -> None:
         """Run to the end: nobody is left, or nobody who is left can ever run."""
-        depth = self.scheduler.vllm_config.max_concurrent_batches
+        depth = depth_of(self.scheduler.vllm_config)
         if depth > 1:
             self._run_with_batch_queue(depth)
         else:
@@ -621,6 +647,7 @@ class VllmEngine:
         """Several batches in flight, the device never idle between them (step_with_batch_queue)."""
         now_us = 0
         in_flight: list[Batch] = []  # oldest first
+        fills_queue = fills_queue_after_empty_batch()
         while True:
             self.add_arrived(now_us)
             is_idle = not in_flight and not self.scheduler.has_unfinished_requests()
@@ -642,7 +669,9 @@ class VllmEngine:
             if batch is not None:
                 self._launch(batch, now_us)
                 in_flight.append(batch)
-                if len(in_flight) < depth and (batch.has_tokens or self.scheduler.has_requests()):
+                if len(in_flight) < depth and (
+                    batch.has_tokens or (fills_queue and self.scheduler.has_requests())
+                ):
                     continue
             oldest = in_flight.pop(0)
             now_us = max(now_us, oldest.line["exec_end"])

@@ -25,8 +25,10 @@ def mark_unshared(s: State, block: int, owner: int, place: int) -> None:
 def mark_tail(s: State, request: int, group: int, num_tokens: int) -> None:
     """Mark the block that the prompt's last hash ends in: vLLM gives it that hash, which no lookup asks for."""
     g, r = s.kv_cache_groups[group], s.requests[request]
-    hash_size = s.engine[0].settings.hash_block_size
-    end = (r.num_prompt_tokens - 1 + g.use_eagle) // hash_size * hash_size
+    settings = s.engine[0].settings
+    hash_size = settings.hash_block_size
+    left = settings.leaves_token_behind_state * (1 - g.use_eagle)
+    end = (r.num_prompt_tokens - left) // hash_size * hash_size
     index = end // g.block_size
     have = s.group_rows[r.slot, group]
     if end == 0 or end > num_tokens or end % g.block_size == 0 or index >= have.num_blocks:
@@ -44,9 +46,7 @@ def mark_state_of_prompt(s: State, request: int, group: int, num_tokens: int) ->
     (vllm 0.32.0 v1/core/single_type_kv_cache_manager.py:MambaManager._cache_partial_tail_block).
     """
     settings, r = s.engine[0].settings, s.requests[request]
-    if num_tokens == 0 or num_tokens != last_state_to_keep(
-        r.num_prompt_tokens, settings.hash_block_size, settings.use_eagle
-    ):
+    if num_tokens == 0 or num_tokens != last_state_to_keep(s, r.num_prompt_tokens, settings.hash_block_size):
         return
     index = num_tokens // s.kv_cache_groups[group].block_size - 1
     if index >= s.group_rows[r.slot, group].num_blocks:
@@ -73,9 +73,10 @@ def cache_in_group(s: State, request: int, group: int, num_tokens: int) -> None:
         if g.kind == ALIGNED_STATE:
             s.step_of_key[key] = s.engine[0].totals.num_steps
     have.num_cached_blocks = max(have.num_cached_blocks, num_full)
-    if g.kind == FULL and g.num_hashes_per_block > 1:
+    settings = s.engine[0].settings
+    if g.kind == FULL and g.num_hashes_per_block > 1 and settings.keeps_junctions:
         mark_tail(s, request, group, num_tokens)
-    if g.kind == ALIGNED_STATE:
+    if g.kind == ALIGNED_STATE and settings.enters_prompt_state_anew:
         mark_state_of_prompt(s, request, group, num_tokens)
 
 
@@ -106,7 +107,9 @@ def cache_in_groups(s: State, request: int, num_tokens: int) -> None:
     if settings.num_kv_cache_groups == 1:
         cache_in_group(s, request, 0, num_settled_tokens(s, num_tokens))
         return
-    aligned = num_tokens - num_tokens % settings.hit_alignment
+    aligned = num_tokens
+    if settings.caches_to_alignment:
+        aligned -= num_tokens % settings.hit_alignment
     for group in range(settings.num_kv_cache_groups):
         num_cacheable = aligned
         if aligned > 0 and s.kv_cache_groups[group].use_eagle:

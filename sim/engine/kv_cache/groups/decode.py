@@ -30,8 +30,9 @@ def processed_at(s: State, request: int, step: int) -> int:
     At the door that may be a whole prompt, later it is one token of an async engine and none of a sync one.
     """
     r = s.requests[request]
-    in_flight = r.num_in_flight_tokens if step == 0 else s.engine[0].settings.async_scheduling
-    return max(0, r.num_computed_tokens + step - in_flight)
+    settings = s.engine[0].settings
+    in_flight = r.num_in_flight_tokens if step == 0 else settings.async_scheduling
+    return max(0, r.num_computed_tokens + step - in_flight * settings.excludes_tokens_in_flight)
 
 
 @part
@@ -55,6 +56,7 @@ def next_visit(s: State, request: int, step: int) -> int:
     """
     settings, r = s.engine[0].settings, s.requests[request]
     ahead, computed, after = settings.async_scheduling, r.num_computed_tokens, step + 1
+    ahead *= settings.excludes_tokens_in_flight
     processed = processed_at(s, request, step)
     first = ENDLESS
     group = settings.first_group_to_ask
@@ -201,9 +203,10 @@ def allocate_in_groups(s: State, request: int, num_new_tokens: int) -> bool:
     """Give a running request the blocks for its next tokens; return False, only counting it, when they lack."""
     if needs_nothing(s, request, num_new_tokens):
         return True
-    r = s.requests[request]
-    num_computed = min(r.num_computed_tokens, s.engine[0].settings.max_model_len)
-    total, num_processed = num_computed + num_new_tokens, max(0, num_computed - r.num_in_flight_tokens)
+    r, settings = s.requests[request], s.engine[0].settings
+    num_computed = min(r.num_computed_tokens, settings.max_model_len)
+    in_flight = r.num_in_flight_tokens * settings.excludes_tokens_in_flight
+    total, num_processed = num_computed + num_new_tokens, max(0, num_computed - in_flight)
     if go_on_in_groups(s, request, total, num_processed, r.num_tokens):
         return True
     s.engine[0].totals.num_kv_allocation_failures += 1

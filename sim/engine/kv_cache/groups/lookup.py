@@ -132,8 +132,10 @@ def find_hit_of_kind(s: State, request: int, first: int, max_length: int, num_dr
     """
     g, settings = s.kv_cache_groups[first], s.engine[0].settings
     if num_dropped > 0 and g.kind != ALIGNED_STATE and settings.num_kv_cache_groups > 1:
-        hashed = s.requests[request].num_tokens // settings.hash_block_size * settings.hash_block_size
-        max_length = min(max_length + g.block_size, hashed)
+        num_tokens = s.requests[request].num_tokens
+        hashed = num_tokens // settings.hash_block_size * settings.hash_block_size
+        longest = hashed if settings.looks_past_hit else num_tokens - 1
+        max_length = min(max_length + g.block_size, longest)
     max_length = min(max_length, s.group_hits.shape[1] * g.block_size)
     most = max_length // g.block_size
     num_blocks = 0

@@ -41,7 +41,7 @@ def is_at_prompt_end(
     """
     settings = s.engine[0].settings
     alignment = settings.hit_alignment
-    if not settings.use_eagle:
+    if not (settings.use_eagle and settings.keeps_ends_for_drafts):
         return is_at_boundary(index, num_prompt_tokens - 1, alignment, size, num_needed, shift)
     resent = max((num_prompt_tokens - 1) // alignment * alignment - alignment, 0)
     prolonged = max(num_prompt_tokens // alignment * alignment - alignment, 0)
@@ -53,9 +53,11 @@ def is_at_prompt_end(
 @part
 def keeps_all(s: State, group: int) -> bool:
     """Return whether every full block of a group enters the prefix cache."""
-    g, is_dense = s.kv_cache_groups[group], s.engine[0].settings.retention_interval == NEVER
+    g, settings = s.kv_cache_groups[group], s.engine[0].settings
+    is_dense = settings.retention_interval == NEVER
     if g.kind == SLIDING:
-        return is_dense and g.num_blocks_for_hit + g.use_eagle >= g.blocks_per_segment
+        fills_segment = g.num_blocks_for_hit + g.use_eagle >= g.blocks_per_segment
+        return is_dense and (fills_segment or not settings.caches_to_alignment)
     return g.kind != ALIGNED_STATE or is_dense
 
 
@@ -77,4 +79,7 @@ def is_retained(s: State, request: int, group: int, index: int) -> bool:
     junction = s.group_rows[r.slot, 0].shared_prefix_boundary
     if junction > 0 and is_at_boundary(index, junction, settings.hit_alignment, size, num_needed, shift):
         return True
+    if junction > 0 and g.use_eagle and settings.keeps_junctions_for_drafts:
+        if is_at_boundary(index, junction - size, settings.hit_alignment, size, num_needed, shift):
+            return True
     return is_at_prompt_end(s, index, r.num_prompt_tokens, size, num_needed, shift)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sim.engine.dtypes import ALIGNED_STATE, NEVER, STATE
+from sim.engine.dtypes import ALIGNED_STATE, NEVER, SLIDING, STATE
 from sim.engine.kv_cache.blocks import get_new_block, touch
 from sim.engine.kv_cache.groups.caching import cache_in_groups
 from sim.engine.kv_cache.groups.keys import table_row
@@ -16,7 +16,7 @@ from sim.jit.compile import part, phase
 def was_made_in_this_step(s: State, group: int) -> bool:
     """Return whether the state that a hit begins with is computed by another request in the step in hand."""
     g = s.kv_cache_groups[group]
-    if g.kind != ALIGNED_STATE or g.num_hit_blocks == 0:
+    if g.kind != ALIGNED_STATE or g.num_hit_blocks == 0 or not s.engine[0].settings.defers_states_of_step:
         return False
     key = s.blocks[s.group_hits[group, g.num_hit_blocks - 1]].hash_id
     return s.step_of_key[key] == s.engine[0].totals.num_steps
@@ -170,7 +170,7 @@ def admit_to_groups(s: State, request: int, num_new_tokens: int) -> None:
     hit_length = current.num_hit_blocks * settings.hash_block_size
     for group in range(settings.num_kv_cache_groups):
         take_hit(s, request, group, hit_length)
-    s.group_rows[r.slot, 0].shared_prefix_boundary = current.shared_prefix_boundary
+    s.group_rows[r.slot, 0].shared_prefix_boundary = current.shared_prefix_boundary * settings.keeps_junctions
     s.group_rows[r.slot, 0].next_visit = 0
     r.num_computed_tokens = hit_length
     if settings.has_kv_offloading and r.private_start == NEVER:
@@ -220,10 +220,13 @@ def go_on_in_groups(s: State, request: int, total: int, num_processed: int, num_
 @part
 def free_group(s: State, request: int, group: int, front: int) -> int:
     """Drop a request's references in a group, the last block first; return where others go (``release``)."""
-    row = table_row(s, request, group)
+    row, settings = table_row(s, request, group), s.engine[0].settings
+    goes_first = settings.frees_unhashed_blocks_first
+    if s.kv_cache_groups[group].kind == SLIDING:
+        goes_first = max(goes_first, settings.frees_windows_first)
     for i in range(s.group_rows[s.requests[request].slot, group].num_blocks - 1, -1, -1):
         if s.block_table[row, i] != 0:
-            front = release(s, s.block_table[row, i], front)
+            front = release(s, s.block_table[row, i], front, goes_first)
     return front
 
 

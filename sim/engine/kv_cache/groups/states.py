@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from sim.engine.dtypes import AT_JUNCTIONS, AT_KNOWN_ENDS, BEFORE_OUTPUTS
 from sim.engine.state import State
 from sim.jit.compile import part, phase
 
@@ -23,15 +24,36 @@ def earlier_stop(stop: int, start: int, end: int) -> int:
 
 
 @part
-def last_state_to_keep(num_tokens: int, size: int, use_eagle: int) -> int:
+def last_state_to_keep(s: State, num_tokens: int, size: int) -> int:
     """Return the end of the last block whose state a request of ``num_tokens`` could be hit at.
 
-    A token is left to compute; of drafts' groups a hit drops the last block, which leaves more
-    (vllm 0.32.0 v1/kv_cache_interface.py:get_mamba_prefill_checkpoint_position).
+    A token is left to compute, before 0.32 only where a prompt goes on; of drafts' groups a hit drops the last block,
+    which leaves more (vllm 0.32.0 v1/kv_cache_interface.py:get_mamba_prefill_checkpoint_position).
     """
-    if use_eagle:
+    settings = s.engine[0].settings
+    if settings.use_eagle:
         return max(num_tokens // size * size - size, 0)
-    return (num_tokens - 1) // size * size
+    return (num_tokens - settings.leaves_token_behind_state) // size * size
+
+
+@phase
+def chunk_of_whole_blocks(s: State, request: int, start: int, num_new_tokens: int, junction: int) -> int:
+    """Return ``aligned_chunk`` of vLLM before 0.26: whole blocks, then what lies before the last state, then the rest."""
+    settings, r = s.engine[0].settings, s.requests[request]
+    size, known = settings.block_size, r.num_tokens
+    is_over = start >= max(r.num_prompt_tokens, r.num_tokens - 1)
+    if settings.state_chunks == BEFORE_OUTPUTS:
+        is_over, known = r.num_tokens > r.num_prompt_tokens, r.num_prompt_tokens
+    if is_over:
+        return num_new_tokens
+    last = last_state_to_keep(s, known, size)
+    if start + num_new_tokens < last:
+        num_new_tokens = num_new_tokens // size * size
+    elif start < last < start + num_new_tokens:
+        num_new_tokens = last - start
+    if settings.state_chunks == AT_JUNCTIONS and size <= junction - start < num_new_tokens:
+        num_new_tokens = (junction - start) // size * size
+    return num_new_tokens
 
 
 @phase
@@ -40,19 +62,22 @@ def aligned_chunk(s: State, request: int, start: int, num_new_tokens: int, junct
 
     ``junction``: up to where another group has its prefix, 0 where none has more than all (``find_hits``).
     """
-    r, size = s.requests[request], s.engine[0].settings.block_size
+    r, settings = s.requests[request], s.engine[0].settings
+    size = settings.block_size
+    if settings.state_chunks < AT_KNOWN_ENDS:
+        return chunk_of_whole_blocks(s, request, start, num_new_tokens, junction)
     prefill_end = max(r.num_prompt_tokens, r.num_tokens - 1)
     if start >= prefill_end:
         return num_new_tokens
-    end = start + num_new_tokens
-    if end < prefill_end:
+    end, last = start + num_new_tokens, last_state_to_keep(s, r.num_tokens, size)
+    is_known = settings.state_chunks == AT_KNOWN_ENDS
+    if end < (last if is_known else prefill_end):
         aligned_end = end // size * size
-        if aligned_end > start or size <= longest_chunk(s):
+        if aligned_end > start or is_known or size <= longest_chunk(s):
             end = aligned_end
-    stops_at = end
-    if start % size != 0:
-        stops_at = min(stops_at, earlier_stop((start // size + 1) * size, start, end))
-    last = last_state_to_keep(r.num_tokens, size, s.engine[0].settings.use_eagle)
+    stops_at, next_end = end, (start // size + 1) * size
+    if start % size != 0 and not (is_known and next_end > last):
+        stops_at = min(stops_at, earlier_stop(next_end, start, end))
     stops_at = min(stops_at, earlier_stop(last, start, end))
     if start < junction < end:
         stops_at = min(stops_at, earlier_stop(start + (junction - start) // size * size, start, end))

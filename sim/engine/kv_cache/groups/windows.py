@@ -24,10 +24,10 @@ def num_skipped_tokens(s: State, group: int, num_tokens: int) -> int:
 
 
 @part
-def release(s: State, block: int, front: int) -> int:
+def release(s: State, block: int, front: int, goes_first: int) -> int:
     """Drop a reference; return behind which block of the free queue the next one without content goes.
 
-    What is cached goes to the back, the rest to the front (``blocks.free_blocks``).
+    What is cached goes to the back, the rest to the front where it ``goes_first`` (``blocks.free_blocks``).
     """
     settings, b = s.engine[0].settings, s.blocks[block]
     b.ref_cnt -= 1
@@ -35,7 +35,7 @@ def release(s: State, block: int, front: int) -> int:
         return front
     s.engine[0].queues.num_free_blocks += 1
     is_kept = b.hash_id >= 0 or (b.hash_id != NEVER and not settings.recycle_private_first)
-    if is_kept or not settings.frees_unhashed_blocks_first:
+    if is_kept or not goes_first:
         insert_free(s, block, s.blocks[0].previous_free)
         return front
     insert_free(s, block, front)
@@ -45,13 +45,13 @@ def release(s: State, block: int, front: int) -> int:
 @part
 def let_go_before(s: State, request: int, group: int, num_blocks: int) -> None:
     """Free a request's first blocks in a group, the last of them first, up to those that went before."""
-    row = table_row(s, request, group)
+    row, goes_first = table_row(s, request, group), s.engine[0].settings.frees_skipped_first
     front = 0
     for i in range(num_blocks - 1, -1, -1):
         block = s.block_table[row, i]
         if block == 0:
             break
-        front = release(s, block, front)
+        front = release(s, block, front, goes_first)
         s.block_table[row, i] = 0
 
 
@@ -63,7 +63,7 @@ def let_states_go_before(s: State, request: int, group: int, num_blocks: int) ->
     for i in range(num_blocks - 1, have.num_retired_blocks - 1, -1):
         block = s.block_table[row, i]
         if block != 0:
-            front = release(s, block, front)
+            front = release(s, block, front, s.engine[0].settings.frees_skipped_first)
             s.block_table[row, i] = 0
     have.num_retired_blocks = max(have.num_retired_blocks, num_blocks)
 
@@ -77,20 +77,20 @@ def let_last_state_go(s: State, request: int, group: int, num_processed: int) ->
         return
     row = table_row(s, request, group)
     if s.block_table[row, last] != 0:
-        release(s, s.block_table[row, last], 0)
+        release(s, s.block_table[row, last], 0, s.engine[0].settings.frees_unhashed_blocks_first)
         s.block_table[row, last] = 0
 
 
 @phase
 def let_skipped_go(s: State, request: int, group: int, num_processed: int) -> None:
     """Free what nobody reads once ``num_processed`` tokens are computed, those in flight not counted."""
-    g = s.kv_cache_groups[group]
+    g, over_gaps = s.kv_cache_groups[group], s.engine[0].settings.retires_states_over_gaps
     num_skipped = num_skipped_tokens(s, group, num_processed)
     if num_skipped > 0:
         num_blocks = min(
             num_skipped // g.block_size, s.group_rows[s.requests[request].slot, group].num_blocks
         )
-        if g.kind == ALIGNED_STATE:
+        if g.kind == ALIGNED_STATE and over_gaps:
             let_states_go_before(s, request, group, num_blocks)
         else:
             let_go_before(s, request, group, num_blocks)
@@ -104,8 +104,11 @@ def has_to_let_go(s: State, request: int, group: int, num_processed: int) -> boo
     g, have = s.kv_cache_groups[group], s.group_rows[s.requests[request].slot, group]
     row = table_row(s, request, group)
     num_blocks = min(num_skipped_tokens(s, group, num_processed) // g.block_size, have.num_blocks)
+    lets_last_go = num_blocks > 0 and s.block_table[row, num_blocks - 1] != 0
     if g.kind != ALIGNED_STATE:
-        return num_blocks > 0 and s.block_table[row, num_blocks - 1] != 0
+        return lets_last_go
     last = have.last_state_block
     is_last_old = last != NEVER and last < cdiv(num_processed, g.block_size) - 1
-    return num_blocks > have.num_retired_blocks or (is_last_old and s.block_table[row, last] != 0)
+    if s.engine[0].settings.retires_states_over_gaps:
+        lets_last_go = num_blocks > have.num_retired_blocks
+    return lets_last_go or (is_last_old and s.block_table[row, last] != 0)

@@ -19,11 +19,11 @@ from sim.kv_cache_groups import (
     sizes_of,
     without_eagle_marks,
 )
+from sim.version_groups import Beside, fault_of_version
 from sim.versions import (
     DEFAULT_VERSION,
     KNOWN_VERSIONS,
     engine_defaults,
-    has_aligned_states,
     has_native_offloading,
     is_known,
     rules_of,
@@ -495,6 +495,19 @@ def _check_groups(config: EngineConfig) -> None:
     """Raise InvalidConfig on groups that vLLM would refuse, or that are not simulated with what stands beside them."""
     groups = config.kv_cache_groups
     _check_retention(config)
+    fault = fault_of_version(
+        config.vllm_version,
+        groups,
+        Beside(
+            caches_prefixes=config.enable_prefix_caching,
+            use_eagle=config.use_eagle,
+            num_speculative_tokens=config.num_speculative_tokens,
+            ahead=config.num_prefill_lookahead_tokens,
+            interval=config.prefix_cache_retention_interval,
+        ),
+    )
+    if fault is not None:
+        raise InvalidConfig(f"{fault[0]}: {fault[1]}")
     if not groups:
         return
     fault = faults_of(groups, block_size=config.block_size, caches_prefixes=config.enable_prefix_caching)
@@ -510,11 +523,6 @@ def _check_groups(config: EngineConfig) -> None:
     if config.disable_chunked_mm_input and any(group.mode == "align" for group in groups):
         raise InvalidConfig(
             "disable_chunked_mm_input: got true with states in mode align, expected false: vLLM cannot do both"
-        )
-    if any(group.mode == "align" for group in groups) and not has_aligned_states(config.vllm_version):
-        raise InvalidConfig(
-            f"kv_cache_groups: got a state group of mode align with vllm_version {config.vllm_version}, expected "
-            "enable_prefix_caching false or a later version: this one keeps no states at the ends of blocks"
         )
     for name, off in WITH_ONE_GROUP_ONLY:
         value = getattr(config, name)

@@ -142,15 +142,13 @@ CHANGES: Mapping[int, Changes] = {
 
 OLDEST, NEWEST = min(CHANGES), max(CHANGES)
 
-LAST_WITHOUT_ALIGNED_STATES = 14
-
 WITH_KNOWN_OFFLOADING = (31, 32)
 """Versions 0.N whose ``--kv-offloading-size`` the engine has: 0.32 was driven through recorded cases, and the sources
 of 0.31 do the same with one full group. Other versions may decide some of it otherwise
 (distributed/kv_transfer/kv_connector/v1/offloading, kv_offload/cpu)."""
 
-WITH_KNOWN_GROUPS = 32
-"""The version 0.N whose scheduler was recorded with KV cache groups; others may decide some of it otherwise."""
+WITH_KNOWN_OFFLOADING_OF_GROUPS = (32,)
+"""The same with KV cache groups: others were not recorded."""
 
 KNOWN_VERSIONS = f"0.{OLDEST} to 0.{NEWEST}"
 
@@ -173,23 +171,10 @@ def is_known(version: str) -> bool:
     return minor is not None and OLDEST <= minor <= NEWEST
 
 
-def has_aligned_states(version: str) -> bool:
-    """Return whether a version may keep states at the ends of blocks (mode align).
-
-    vllm pull request 30877, merged 2026-01-23, after 0.14.0.
-    """
-    minor = minor_version(version)
-    return minor is None or minor > LAST_WITHOUT_ALIGNED_STATES
-
-
-def has_known_groups(version: str) -> bool:
-    """Return whether a version's scheduler was recorded with KV cache groups."""
-    return minor_version(version) == WITH_KNOWN_GROUPS
-
-
 def has_native_offloading(version: str, *, has_groups: bool = False) -> bool:
     """Return whether it is known how a version stores KV blocks in host memory; of KV cache groups, too."""
-    return minor_version(version) in ((WITH_KNOWN_GROUPS,) if has_groups else WITH_KNOWN_OFFLOADING)
+    known = WITH_KNOWN_OFFLOADING_OF_GROUPS if has_groups else WITH_KNOWN_OFFLOADING
+    return minor_version(version) in known
 
 
 @cache

@@ -145,6 +145,7 @@ def speculative_config(settings: dict[str, Any]) -> SpeculativeConfig:
     )
     if settings["use_eagle"]:
         drafts.method = "eagle"
+        put(drafts, disable_lookahead_block_hashes=True)  # 0.33 would hash the token behind a block, too
     if settings["num_prefill_lookahead_tokens"] > 1:
         drafts.method = "mtp"
         drafts.draft_model_config = SimpleNamespace(
@@ -382,6 +383,15 @@ class VllmEngine:
             return blocks
 
         manager.allocate_slots = counted
+        if hasattr(manager, "can_fit_full_sequence"):  # 0.19 and 0.20 ask at the gate by itself
+            asks = manager.can_fit_full_sequence
+
+            def gated(*others: object, **options: object) -> object:
+                fits = asks(*others, **options)
+                self.num_failed_allocations += not fits
+                return fits
+
+            manager.can_fit_full_sequence = gated
 
     # -- requests --------------------------------------------------------------------------------------------
 

@@ -1,0 +1,124 @@
+"""KV cache groups that a version of vLLM would refuse, or that are not simulated by its rules.
+
+Paths are under ``vllm/v1/core``. The schedulers of 0.12 to 0.33 were driven through random cases with groups; what
+stands here is what they refused, and what their sources do that is left out (``docs/validation.md``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sim.kv_cache_groups import KVCacheGroup, without_eagle_marks
+from sim.versions import minor_version
+
+FIRST_WITH_SEVERAL_KINDS = 14
+FIRST_WITH_ALIGNED_STATES = 15
+WITH_WRONG_CAPS = 20
+FIRST_WITH_DRAFTS_BESIDE_GROUPS = 23
+FIRST_WITH_DRAFTS_BESIDE_STATES = 26
+FIRST_WITH_INTERVAL = 26
+FIRST_WITH_SEVERAL_MODULES = 28
+FIRST_WITH_LIKE_GROUPS = 29
+
+Fault = tuple[str, str]
+"""Which setting, and what is wrong with it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Beside:
+    """What stands beside groups. ``ahead``: ``num_prefill_lookahead_tokens``; ``interval``: of retention."""
+
+    caches_prefixes: bool
+    use_eagle: bool
+    num_speculative_tokens: int
+    ahead: int
+    interval: int | None
+
+
+def fault_of_version(version: str, groups: Sequence[KVCacheGroup], beside: Beside) -> Fault | None:
+    """Return what a known version refuses of groups, or is not simulated with; None where nothing is."""
+    minor = minor_version(version)
+    assert minor is not None
+    if minor < FIRST_WITH_SEVERAL_MODULES and beside.ahead > 1:
+        return "num_prefill_lookahead_tokens", _before(version, beside.ahead, "0 or 1", "has no several MTP modules")
+    if minor < FIRST_WITH_INTERVAL and beside.interval is not None:
+        return "prefix_cache_retention_interval", _before(
+            version, beside.interval, "none", "has another rule for it, which is not simulated"
+        )
+    if not groups:
+        return None
+    return (
+        _fault_of_kinds(version, minor, groups, caches_prefixes=beside.caches_prefixes)
+        or _fault_of_states(version, minor, groups, beside)
+        or _fault_of_drafts(version, minor, groups, beside)
+    )
+
+
+def _before(version: str, got: object, expected: str, why: str) -> str:
+    return f"got {got} with vllm_version {version}, expected {expected}: vLLM {version} {why}"
+
+
+def _fault_of_kinds(
+    version: str, minor: int, groups: Sequence[KVCacheGroup], *, caches_prefixes: bool
+) -> Fault | None:
+    """Return what is wrong with which kinds there are (kv_cache_coordinator.py:verify_and_split_kv_cache_groups)."""
+    kinds = list(dict.fromkeys(without_eagle_marks(groups)))
+    if minor == WITH_WRONG_CAPS and any(group.kind in ("sliding", "chunked") for group in groups):
+        return "kv_cache_groups", _before(
+            version,
+            "a window or a chunk",
+            "another version",
+            "counts too few blocks for them and can end in an error",
+        )
+    if not caches_prefixes or len(groups) == 1:
+        return None
+    if len(kinds) == 1 and minor < FIRST_WITH_LIKE_GROUPS:
+        return "kv_cache_groups", _before(
+            version, f"{len(groups)} groups alike", "one, or a full group beside", "looks up no prefix in groups alike"
+        )
+    if minor >= FIRST_WITH_SEVERAL_KINDS:
+        return None
+    is_full = [group.kind == "full" for group in groups]
+    turns = sum(one != other for one, other in zip(is_full, is_full[1:], strict=False))
+    if len(kinds) != 2 or not any(is_full) or turns != 1:  # noqa: PLR2004 - full groups and one other kind
+        return "kv_cache_groups", _before(
+            version,
+            f"{len(kinds)} kinds of groups",
+            "full groups and one other kind behind or before them",
+            "looks up no prefix in others",
+        )
+    return None
+
+
+def _fault_of_states(version: str, minor: int, groups: Sequence[KVCacheGroup], beside: Beside) -> Fault | None:
+    """Return what is wrong with states at the ends of blocks; vllm pull request 30877, merged after 0.14.0."""
+    if not any(group.mode == "align" for group in groups):
+        return None
+    if minor < FIRST_WITH_ALIGNED_STATES:
+        return "kv_cache_groups", _before(
+            version,
+            "a state group of mode align",
+            "enable_prefix_caching false or a later version",
+            "keeps no states at the ends of blocks",
+        )
+    if minor < FIRST_WITH_DRAFTS_BESIDE_STATES and beside.num_speculative_tokens:
+        return "num_speculative_tokens", _before(
+            version,
+            f"{beside.num_speculative_tokens} beside a state group of mode align",
+            "0",
+            "has other rules for their blocks, which are not simulated",
+        )
+    return None
+
+
+def _fault_of_drafts(version: str, minor: int, groups: Sequence[KVCacheGroup], beside: Beside) -> Fault | None:
+    """Return what is wrong with drafts that read hidden states, whose hits lose a block."""
+    if beside.use_eagle and beside.caches_prefixes and minor < FIRST_WITH_DRAFTS_BESIDE_GROUPS and len(groups) > 1:
+        return "use_eagle", _before(
+            version,
+            "true beside KV cache groups",
+            "false, or enable_prefix_caching false",
+            "drops other blocks of a hit, which is not simulated",
+        )
+    return None

@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from sim.versions import (
         DEFAULT_VERSION,
         KNOWN_VERSIONS,
+        VersionRules,
         all_versions,
         engine_defaults,
         has_native_offloading,
@@ -68,6 +69,7 @@ __all__ = [
     "KNOWN_VERSIONS",
     "UNBOUNDED",
     "UNKNOWN_LIMIT",
+    "VersionRules",
     "WITH_ONE_GROUP_ONLY",
     "Blackbox",
     "Compatibility",
@@ -161,6 +163,7 @@ _HOMES = {
     "faults_of": "sim.kv_cache_groups",
     "without_eagle_marks": "sim.kv_cache_groups",
     "most_blocks_of": "sim.kv_cache_groups",
+    "VersionRules": "sim.versions",
     "WITH_ONE_GROUP_ONLY": "sim.kv_cache_groups",
     "is_compiled": "sim.engine_ready",
     "has_native_offloading": "sim.versions",

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sim.kv_cache_groups import KVCacheGroup, without_eagle_marks
-from sim.versions import minor_version
+from sim.versions import minor_version, rules_of
 
 FIRST_WITH_SEVERAL_KINDS = 14
 FIRST_WITH_ALIGNED_STATES = 15
@@ -18,7 +18,6 @@ WITH_WRONG_CAPS = 20
 FIRST_WITH_DRAFTS_BESIDE_GROUPS = 23
 FIRST_WITH_DRAFTS_BESIDE_STATES = 26
 FIRST_WITH_INTERVAL = 26
-FIRST_WITH_SEVERAL_MODULES = 28
 FIRST_WITH_LIKE_GROUPS = 29
 
 Fault = tuple[str, str]
@@ -40,7 +39,7 @@ def fault_of_version(version: str, groups: Sequence[KVCacheGroup], beside: Besid
     """Return what a known version refuses of groups, or is not simulated with; None where nothing is."""
     minor = minor_version(version)
     assert minor is not None
-    if minor < FIRST_WITH_SEVERAL_MODULES and beside.ahead > 1:
+    if beside.ahead > 1 and not rules_of(version).reads_ahead_of_prompts:
         return "num_prefill_lookahead_tokens", _before(version, beside.ahead, "0 or 1", "has no several MTP modules")
     if minor < FIRST_WITH_INTERVAL and beside.interval is not None:
         return "prefix_cache_retention_interval", _before(

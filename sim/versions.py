@@ -72,6 +72,21 @@ class VersionRules:
       ``keeps_ends_for_drafts``: a prompt's ends are kept a block earlier (from 0.30.0), ``keeps_junctions_for_drafts``:
       and junctions (from 0.33.0).
 
+    How it deals a model's layers out (kv_cache_utils.py): ``few_more_layers``: groups take the larger number of layers
+    where it is less than so many times the smaller one (1.25 up to 0.17). ``pads_pages``: attention layers of unlike
+    bytes that do not come out even are padded (from 0.24.0), ``pads_states``: and states beside them (from 0.26.0);
+    before, such a model does not start. ``keeps_all_where_uneven``: beside latent attention windows keep everything
+    instead (from 0.27.0). ``marks_mtp_group``: of drafts by MTP layers only their group's hits lose a block (from
+    0.31.0). ``keeps_chunks``: chunked layers have groups of their own unless told otherwise (from 0.14.0;
+    VLLM_ALLOW_CHUNKED_LOCAL_ATTN_WITH_HYBRID_KV_CACHE of envs.py). ``aligns_all_states``: no model's states are kept at
+    every block end (``mamba_cache_mode`` all) where prefix caching is on and nothing else is said (from 0.28.0;
+    model_executor/models/config.py).
+
+    ``reads_ahead_of_prompts``: several MTP modules each read a token further ahead (from 0.28.0; config/vllm.py:
+    num_prefill_lookahead_tokens). ``hashes_ahead_of_drafts``: beside drafts that read hidden states a block's hash covers the tokens behind it, too, and
+    hits lose no block (from 0.33.0; config/vllm.py:num_hash_lookahead_tokens). This is not simulated: the rule is that of
+    ``disable_lookahead_block_hashes``.
+
     Settings it knows: ``has_adaptive_threshold`` (from 0.31.0), ``has_watermark`` (from 0.24.0),
     ``has_full_isl_gate``: ``scheduler_reserve_full_isl``, on by default (from 0.19.0).
 
@@ -101,6 +116,15 @@ class VersionRules:
     looks_past_hit: bool = False
     keeps_ends_for_drafts: bool = False
     keeps_junctions_for_drafts: bool = False
+    few_more_layers: float = 1.25
+    pads_pages: bool = False
+    pads_states: bool = False
+    keeps_all_where_uneven: bool = False
+    marks_mtp_group: bool = False
+    keeps_chunks: bool = False
+    aligns_all_states: bool = False
+    reads_ahead_of_prompts: bool = False
+    hashes_ahead_of_drafts: bool = False
     has_adaptive_threshold: bool = False
     has_watermark: bool = False
     has_full_isl_gate: bool = False
@@ -115,27 +139,48 @@ Changes = Mapping[str, bool | float | str | tuple[tuple[int, int], ...]]
 
 CHANGES: Mapping[int, Changes] = {
     12: {},
-    14: {"async_scheduling": True},
+    14: {"async_scheduling": True, "keeps_chunks": True},
     15: {"async_pipeline": "waits for output"},
     16: {"async_pipeline": "every batch"},
     17: {"state_chunks": "to the last state", "defers_states_of_step": True},
+    18: {"few_more_layers": 1.5},
     19: {"has_full_isl_gate": True},
     20: {"gpu_memory_utilization": 0.92, "caps_windows": True},
     21: {"counts_cuda_graphs": True},
     22: {"caches_to_alignment": True},
     23: {"async_pipeline": "staggered", "frees_skipped_first": True, "frees_windows_first": True},
-    24: {"frees_unhashed_blocks_first": True, "has_watermark": True, "state_chunks": "to junctions"},
-    26: {"state_chunks": "to known ends", "excludes_tokens_in_flight": True, "keeps_junctions": True},
-    27: {"state_chunks": "to block ends"},
-    28: {"moves_cursor_for_every_victim": True, "batched_tokens_by_gib": ((160, 16384), (70, 8192))},
+    24: {
+        "frees_unhashed_blocks_first": True,
+        "has_watermark": True,
+        "state_chunks": "to junctions",
+        "pads_pages": True,
+    },
+    26: {
+        "state_chunks": "to known ends",
+        "excludes_tokens_in_flight": True,
+        "keeps_junctions": True,
+        "pads_states": True,
+    },
+    27: {"state_chunks": "to block ends", "keeps_all_where_uneven": True},
+    28: {
+        "moves_cursor_for_every_victim": True,
+        "batched_tokens_by_gib": ((160, 16384), (70, 8192)),
+        "aligns_all_states": True,
+        "reads_ahead_of_prompts": True,
+    },
     29: {"retains_sparsely": True},
     30: {"retires_states_over_gaps": True, "keeps_ends_for_drafts": True},
-    31: {"lifts_threshold_for_lone_request": True, "has_adaptive_threshold": True},
+    31: {
+        "lifts_threshold_for_lone_request": True,
+        "has_adaptive_threshold": True,
+        "marks_mtp_group": True,
+    },
     32: {"leaves_token_behind_state": True, "enters_prompt_state_anew": True, "looks_past_hit": True},
     33: {
         "continues_after_self_preemption": True,
         "enters_prompt_state_anew": False,
         "keeps_junctions_for_drafts": True,
+        "hashes_ahead_of_drafts": True,
     },
 }
 """What changed with 0.N.0; the first is the oldest version that is known."""

@@ -189,8 +189,13 @@ def dealt_of(shape: ModelShape, *, tp: int, serving: Serving) -> Dealt:
         shape, tp=tp, num_drafts=serving.num_speculative_tokens, with_mtp=serving.has_mtp_drafts
     )
     if serving.disable_hybrid_kv_cache_manager:
-        return undivided(layers, block_size=serving.block_size)
-    return dealt(layers, block_size=serving.block_size, caches_prefixes=serving.enable_prefix_caching)
+        return undivided(layers, block_size=serving.block_size, version=serving.vllm_version)
+    return dealt(
+        layers,
+        block_size=serving.block_size,
+        caches_prefixes=serving.enable_prefix_caching,
+        version=serving.vllm_version,
+    )
 
 
 def kv_bytes_per_token(shape: ModelShape, *, tp: int = 1, pp: int = 1) -> float:

@@ -1,8 +1,8 @@
 """A model's layers as vLLM deals them out: groups that keep alike, the bytes of a block, the tokens in it.
 
 Rules of vllm 0.32.0 v1/core/kv_cache_utils.py (get_kv_cache_groups and what it calls), with every layer in memory of
-its own (layout LBNHC), as FlashAttention has it on a GPU. ``tests/replay/model/test_kv_cache_groups.py`` has what
-vLLM itself answered.
+its own (layout LBNHC), as FlashAttention has it on a GPU; what other versions do otherwise is in ``sim/versions.py``.
+``tests/replay/model/test_kv_cache_groups.py`` has what vLLM itself answered.
 """
 
 from __future__ import annotations
@@ -12,15 +12,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from replay.model.shape import Mixer, ModelShape
-from sim import GroupKind, KVCacheGroup, StateMode
+from sim import DEFAULT_VERSION, GroupKind, KVCacheGroup, StateMode, VersionRules, nearest_rules
 from traces import ConfigError
 
 KERNEL_BLOCK = 16
 """Tokens that a block is a multiple of beside states (v1/attention/backends/flash_attn.py: MultipleOf(16))."""
 MLA_KERNEL_BLOCK = 128
 """The same of multi-head latent attention (vllm 0.32.0 platforms/interface.py:_align_hybrid_block_size)."""
-FEW_MORE = 1.5
-"""Groups take the larger number of layers where it is less than this many times the smaller one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,12 +81,20 @@ class _Spec:
     page: int
 
 
-def dealt(layers: Sequence[CachedLayers], *, block_size: int, caches_prefixes: bool = True) -> Dealt:
+def dealt(
+    layers: Sequence[CachedLayers],
+    *,
+    block_size: int,
+    caches_prefixes: bool = True,
+    version: str = DEFAULT_VERSION,
+) -> Dealt:
     """Return a model's layers in groups; ``layers`` in the order in which the model has the first of each kind.
 
     ``block_size``: as the server is told; beside states it grows until a block holds a state. ``caches_prefixes``: with
-    it states are kept at the ends of blocks. Raises ConfigError on layers that vLLM could not serve together.
+    it states are kept at the ends of blocks. ``version``: vLLM's. Raises ConfigError on layers that it could not serve
+    together.
     """
+    rules = nearest_rules(version)
     mode: StateMode = "align" if caches_prefixes else "none"
     block_size = block_size_beside_states(layers, block_size=block_size)
     specs = _merged([_spec(each, block_size) for each in layers if each.count])
@@ -97,7 +103,7 @@ def dealt(layers: Sequence[CachedLayers], *, block_size: int, caches_prefixes: b
         if specs[0].layers.kind != "state" or len({each.page for each in specs}) == 1:
             whole = sum(each.layers.count for each in specs)
             return Dealt(groups=(_group(specs[0], whole, page, block_size, mode),), block_size=block_size)
-    if _needs_full_allocation(specs):
+    if rules.keeps_all_where_uneven and _needs_full_allocation(specs):
         page = sum(each.page * each.layers.count for each in specs)
         full = DealtGroup(
             group=KVCacheGroup(kind="full"),
@@ -105,10 +111,27 @@ def dealt(layers: Sequence[CachedLayers], *, block_size: int, caches_prefixes: b
             block_bytes=page,
         )
         return Dealt(groups=(full,), block_size=block_size)
-    return Dealt(groups=tuple(_uniform_pages(_unified(specs), block_size, mode)), block_size=block_size)
+    _refuse_what_is_not_padded(specs, rules, version)
+    groups = _uniform_pages(_unified(specs), block_size, mode, rules)
+    return Dealt(groups=tuple(groups), block_size=block_size)
 
 
-def undivided(layers: Sequence[CachedLayers], *, block_size: int) -> Dealt:
+def _refuse_what_is_not_padded(specs: Sequence[_Spec], rules: VersionRules, version: str) -> None:
+    """Raise ConfigError on pages of unlike bytes that a version cannot pad: a server of this model does not start."""
+    pages = {each.page for each in specs if each.layers.kind != "state"} or {each.page for each in specs}
+    has_states = any(each.layers.kind == "state" for each in specs)
+    is_uneven = any(max(pages) % page for page in pages)
+    if (is_uneven and not rules.pads_pages) or (has_states and len(pages) > 1 and not rules.pads_states):
+        shown = ", ".join(f"{page:,}" for page in sorted(pages))
+        raise ConfigError(
+            f"KV cache groups: got pages of {shown} bytes with vllm_version {version}, expected even ones: this "
+            "version pads none of them, and such a model does not start"
+        )
+
+
+def undivided(
+    layers: Sequence[CachedLayers], *, block_size: int, version: str = DEFAULT_VERSION
+) -> Dealt:
     """Return the one group of ``--disable-hybrid-kv-cache-manager`` (_promote_local_kv_cache_specs).
 
     Layers that are alike stay as they are; windows and chunks beside full layers keep everything. Raises ConfigError
@@ -117,13 +140,14 @@ def undivided(layers: Sequence[CachedLayers], *, block_size: int) -> Dealt:
     kept = {(each.kind, each.window, each.chunk) for each in layers if each.count}
     kinds = {kind for kind, _, _ in kept}
     if len(kept) == 1:
-        return dealt(layers, block_size=block_size)
+        return dealt(layers, block_size=block_size, version=version)
     if "state" in kinds or "full" not in kinds or len(kept) > len(kinds):
         raise ConfigError(
             f"disable_hybrid_kv_cache_manager: got true with layers of kind {', '.join(sorted(kinds))}, expected "
             "false: vLLM can make one group of windows of one width beside full layers only"
         )
-    return dealt([replace(each, kind="full", window=0, chunk=0) for each in layers], block_size=block_size)
+    whole = [replace(each, kind="full", window=0, chunk=0) for each in layers]
+    return dealt(whole, block_size=block_size, version=version)
 
 
 def block_size_beside_states(layers: Sequence[CachedLayers], *, block_size: int) -> int:
@@ -191,21 +215,25 @@ def _needs_full_allocation(specs: Sequence[_Spec]) -> bool:
     return is_uneven and kinds == {"full", "sliding"}
 
 
-def _uniform_pages(specs: Sequence[_Spec], block_size: int, mode: StateMode) -> list[DealtGroup]:
+def _uniform_pages(
+    specs: Sequence[_Spec], block_size: int, mode: StateMode, rules: VersionRules
+) -> list[DealtGroup]:
     """Return groups of equally many layers, the last of each kind padded (_get_kv_cache_groups_uniform_page_size).
 
     The group of the last layer is marked where that one drafts (_annotate_eagle_groups).
     """
     fewest = min(each.layers.count for each in specs)
     most = max(each.layers.count for each in specs)
-    size = most if most < fewest * FEW_MORE else fewest
+    size = most if most < fewest * rules.few_more_layers else fewest
     groups = []
     for each in specs:
         number = -(-each.layers.count // size)
         for index in range(number):
             count = len(range(index, each.layers.count, number))
             group = _group(each, count, each.page * count, block_size, mode)
-            is_last = each.layers.has_mtp and index == (each.layers.count - 1) % number
+            is_last = (
+                rules.marks_mtp_group and each.layers.has_mtp and index == (each.layers.count - 1) % number
+            )
             groups.append(replace(group, group=replace(group.group, is_eagle_group=is_last)))
     return groups
 

@@ -13,7 +13,7 @@ from sim import (
     InvalidConfig,
     KVCacheGroup,
     StateMode,
-    has_known_groups,
+    rules_of,
     without_eagle_marks,
 )
 from traces import ConfigError
@@ -131,13 +131,19 @@ def _read_group(item: Section, *, caches_prefixes: bool) -> KVCacheGroup:
 
 
 def notes_of_version(engine: EngineConfig) -> tuple[str, ...]:
-    """Return a line where a version's groups may be decided otherwise than they are simulated."""
-    if engine.kv_cache_groups in ((), ONE_FULL) or has_known_groups(engine.vllm_version):
-        return ()
-    return (
-        f"engine.{GROUPS}: by the rules of vLLM 0.32, whose scheduler was recorded; {engine.vllm_version} may look up, "
-        "admit or free blocks of windows and states otherwise",
-    )
+    """Return lines where a version does by default what is simulated as if it were told otherwise."""
+    rules, notes = rules_of(engine.vllm_version), []
+    if any(group.mode == "align" for group in engine.kv_cache_groups) and not rules.aligns_all_states:
+        notes.append(
+            f"engine.{GROUPS}: states as with --mamba-cache-mode align; without it vLLM {engine.vllm_version} keeps those "
+            "of Mamba and Mamba-2 layers at the end of every block"
+        )
+    if engine.use_eagle and engine.enable_prefix_caching and rules.hashes_ahead_of_drafts:
+        notes.append(
+            f"engine.use_eagle: as with disable_lookahead_block_hashes; without it vLLM {engine.vllm_version} hashes the "
+            "tokens behind a block, too, and hits lose no block"
+        )
+    return tuple(notes)
 
 
 def read_disabled(section: Section | None) -> bool:

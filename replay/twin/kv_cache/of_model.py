@@ -18,7 +18,7 @@ from replay.twin.kv_cache.groups import (
     read_disabled,
 )
 from replay.twin.kv_cache.offload import has_tier, rules_of_tier
-from sim import WITH_ONE_GROUP_ONLY, EngineConfig, KVCacheGroup, without_eagle_marks
+from sim import WITH_ONE_GROUP_ONLY, EngineConfig, KVCacheGroup, nearest_rules, without_eagle_marks
 from traces import ConfigError
 from traces.strict.section import Section
 
@@ -66,8 +66,14 @@ def groups_of_model(
             f"values are alike; else engine.{GROUPS}, with is_eagle_group, and num_gpu_blocks written out",
         )
     found = _dealt(engine, shape, tp=tp, is_undivided=is_off, by_mtp=by_mtp)
-    if engine.use_eagle and any(group.kind == "chunked" for group in found.groups):
-        return _without_chunks(engine, shape, tp=tp, by_mtp=by_mtp)
+    if any(group.kind == "chunked" for group in found.groups):
+        if engine.use_eagle:
+            return _without_chunks(
+                engine, shape, tp=tp, by_mtp=by_mtp, why="chunks beside drafts that read hidden states"
+            )
+        if not nearest_rules(engine.vllm_version).keeps_chunks:
+            why = f"groups of chunks in {engine.vllm_version} unless an environment variable asks for them"
+            return _without_chunks(engine, shape, tp=tp, by_mtp=by_mtp, why=why)
     reason = _not_with_groups(engine, root, found.groups, hardware=hardware)
     if found.groups == ONE_FULL or not reason:
         return found
@@ -86,15 +92,17 @@ def groups_of_model(
     return replace(whole, groups=ONE_FULL, is_undivided=True, notes=(note,))
 
 
-def _without_chunks(engine: EngineConfig, shape: ModelShape, *, tp: int, by_mtp: bool) -> GroupsOfModel:
-    """Return the groups of a model with chunked layers and drafts that read hidden states.
+def _without_chunks(
+    engine: EngineConfig, shape: ModelShape, *, tp: int, by_mtp: bool, why: str
+) -> GroupsOfModel:
+    """Return the groups of a model whose chunked layers keep everything; ``why``: what vLLM has not.
 
-    vLLM turns its hybrid KV cache manager off for them (vllm 0.32.0 config/vllm.py).
+    vLLM turns its hybrid KV cache manager off (vllm 0.32.0 config/vllm.py), beside drafts that read hidden states.
     """
     found = _dealt(engine, shape, tp=tp, is_undivided=True, by_mtp=by_mtp)
     note = (
         f"engine.{GROUPS}: one full group for {shape.name}, as with --{DISABLED.replace('_', '-')}: vLLM has no "
-        "chunks beside drafts that read hidden states"
+        f"{why}"
     )
     return replace(found, notes=(*found.notes, note))
 
@@ -109,6 +117,7 @@ def _dealt(
         disable_hybrid_kv_cache_manager=is_undivided,
         num_speculative_tokens=engine.num_speculative_tokens,
         has_mtp_drafts=by_mtp,
+        vllm_version=engine.vllm_version,
     )
     layers = dealt_of(shape, tp=tp, serving=serving)
     notes, ahead = [], engine.num_prefill_lookahead_tokens
@@ -118,7 +127,8 @@ def _dealt(
             f"engine.{METHOD}: {MTP}: {number} such {'layer' if number == 1 else 'layers'} of {shape.name} in the KV "
             "cache; their weights are not counted"
         )
-        ahead = ahead or (engine.num_speculative_tokens if most > 1 else 0)
+        if nearest_rules(engine.vllm_version).reads_ahead_of_prompts and most > 1:
+            ahead = ahead or engine.num_speculative_tokens
     groups = layers.kv_cache_groups
     if layers.block_size != engine.block_size:
         why = (

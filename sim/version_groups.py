@@ -40,7 +40,9 @@ def fault_of_version(version: str, groups: Sequence[KVCacheGroup], beside: Besid
     minor = minor_version(version)
     assert minor is not None
     if beside.ahead > 1 and not rules_of(version).reads_ahead_of_prompts:
-        return "num_prefill_lookahead_tokens", _before(version, beside.ahead, "0 or 1", "has no several MTP modules")
+        return "num_prefill_lookahead_tokens", _before(
+            version, beside.ahead, "0 or 1", "has no several MTP modules"
+        )
     if minor < FIRST_WITH_INTERVAL and beside.interval is not None:
         return "prefix_cache_retention_interval", _before(
             version, beside.interval, "none", "has another rule for it, which is not simulated"
@@ -74,13 +76,16 @@ def _fault_of_kinds(
         return None
     if len(kinds) == 1 and minor < FIRST_WITH_LIKE_GROUPS:
         return "kv_cache_groups", _before(
-            version, f"{len(groups)} groups alike", "one, or a full group beside", "looks up no prefix in groups alike"
+            version,
+            f"{len(groups)} groups alike",
+            "one, or a full group beside",
+            "looks up no prefix in groups alike",
         )
     if minor >= FIRST_WITH_SEVERAL_KINDS:
         return None
     is_full = [group.kind == "full" for group in groups]
     turns = sum(one != other for one, other in zip(is_full, is_full[1:], strict=False))
-    if len(kinds) != 2 or not any(is_full) or turns != 1:  # noqa: PLR2004 - full groups and one other kind
+    if len(kinds) != 2 or not any(is_full) or turns != 1:
         return "kv_cache_groups", _before(
             version,
             f"{len(kinds)} kinds of groups",
@@ -90,7 +95,9 @@ def _fault_of_kinds(
     return None
 
 
-def _fault_of_states(version: str, minor: int, groups: Sequence[KVCacheGroup], beside: Beside) -> Fault | None:
+def _fault_of_states(
+    version: str, minor: int, groups: Sequence[KVCacheGroup], beside: Beside
+) -> Fault | None:
     """Return what is wrong with states at the ends of blocks; vllm pull request 30877, merged after 0.14.0."""
     if not any(group.mode == "align" for group in groups):
         return None
@@ -111,9 +118,16 @@ def _fault_of_states(version: str, minor: int, groups: Sequence[KVCacheGroup], b
     return None
 
 
-def _fault_of_drafts(version: str, minor: int, groups: Sequence[KVCacheGroup], beside: Beside) -> Fault | None:
+def _fault_of_drafts(
+    version: str, minor: int, groups: Sequence[KVCacheGroup], beside: Beside
+) -> Fault | None:
     """Return what is wrong with drafts that read hidden states, whose hits lose a block."""
-    if beside.use_eagle and beside.caches_prefixes and minor < FIRST_WITH_DRAFTS_BESIDE_GROUPS and len(groups) > 1:
+    if (
+        beside.use_eagle
+        and beside.caches_prefixes
+        and minor < FIRST_WITH_DRAFTS_BESIDE_GROUPS
+        and len(groups) > 1
+    ):
         return "use_eagle", _before(
             version,
             "true beside KV cache groups",

@@ -12,10 +12,12 @@ import math
 from typing import Any
 
 import vllm
+from vllm.config import VllmConfig
 from vllm.v1.core import kv_cache_utils
 from vllm.v1.core.sched.output import SchedulerOutput
 from vllm.v1.core.sched.scheduler import Scheduler
 from vllm.v1.engine.core import EngineCore
+from vllm.v1.kv_cache_interface import KVCacheConfig
 from vllm.v1.outputs import ModelRunnerOutput
 from vllm.v1.request import Request
 
@@ -28,7 +30,7 @@ def is_at_least(minor: int) -> bool:
     return int(vllm.__version__.split(".")[1]) >= minor
 
 
-def made(kind: type[Any], **values: Any) -> Any:
+def made(kind: type[Any], **values: object) -> Any:  # noqa: ANN401 - a class of vLLM's
     """Return a ``kind`` of the values that it has a parameter for in this version."""
     names = set(inspect.signature(kind).parameters)
     names |= {name for each in kind.__mro__ for name in inspect.signature(each.__init__).parameters}
@@ -37,14 +39,14 @@ def made(kind: type[Any], **values: Any) -> Any:
     return kind(**{name: value for name, value in values.items() if name in names})
 
 
-def put(config: object, **values: Any) -> None:
+def put(config: object, **values: object) -> None:
     """Set the fields that a configuration has in this version, behind its validation's back."""
     for name, value in values.items():
         if hasattr(config, name):
             object.__setattr__(config, name, value)
 
 
-def block_sizes_of(kv_cache: Any, config: Any) -> tuple[int, int]:
+def block_sizes_of(kv_cache: KVCacheConfig, config: VllmConfig) -> tuple[int, int]:
     """Return (the scheduler's tokens per block, tokens per hash).
 
     Up to 0.22 the engine hands the smallest block size of the groups on as both (v1/engine/core.py:EngineCore).
@@ -79,7 +81,7 @@ def note_prefill_chunks(scheduler: Scheduler) -> None:
     scheduler._update_after_schedule = noted
 
 
-def depth_of(config: Any) -> int:
+def depth_of(config: VllmConfig) -> int:
     """Return how many batches are in flight at once (config/vllm.py, before 0.20 v1/executor/abstract.py)."""
     if hasattr(config, "max_concurrent_batches"):
         found: int = config.max_concurrent_batches
@@ -95,7 +97,7 @@ def fills_queue_after_empty_batch() -> bool:
     return "model_executed or self.scheduler.has_requests()" in source
 
 
-def results_of(**values: Any) -> ModelRunnerOutput:
+def results_of(**values: object) -> ModelRunnerOutput:
     """Return a step's results; up to 0.12 every field must be named."""
     absent = {"prompt_logprobs_dict": {}, "pooler_output": []}
     for field in dataclasses.fields(ModelRunnerOutput):
@@ -111,7 +113,5 @@ def resumed_in(output: SchedulerOutput) -> set[str]:
     if hasattr(cached, "resumed_req_ids"):
         return set(cached.resumed_req_ids)
     return {
-        identity
-        for identity, was in zip(cached.req_ids, cached.resumed_from_preemption, strict=True)
-        if was
+        identity for identity, was in zip(cached.req_ids, cached.resumed_from_preemption, strict=True) if was
     }

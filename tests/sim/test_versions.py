@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
 from dataclasses import fields
 
 import pytest
 
-from sim import EngineConfig, InvalidConfig, KVCacheGroup
+from sim import EngineConfig, InvalidConfig
 from sim.versions import CHANGES, NEWEST, OLDEST, VersionRules, engine_defaults, is_known, rules_of
 
 
@@ -109,15 +108,3 @@ def test_a_setting_that_the_version_does_not_have_is_refused(
     with pytest.raises(InvalidConfig) as refused:
         EngineConfig.for_version(version, **settings)
     assert str(refused.value) == message
-
-
-@pytest.mark.parametrize(("version", "is_refused"), [("0.12.0", True), ("0.14.0", True), ("0.15.0", False)])
-def test_states_at_the_ends_of_blocks_are_refused_with_versions_that_keep_none(
-    version: str, is_refused: bool
-) -> None:
-    groups = (KVCacheGroup(kind="full"), KVCacheGroup(kind="state", mode="align"))
-    refusal = (
-        pytest.raises(InvalidConfig, match="mode align with vllm_version") if is_refused else nullcontext()
-    )
-    with refusal:
-        EngineConfig.for_version(version, kv_cache_groups=groups)

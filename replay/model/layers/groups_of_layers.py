@@ -129,9 +129,7 @@ def _refuse_what_is_not_padded(specs: Sequence[_Spec], rules: VersionRules, vers
         )
 
 
-def undivided(
-    layers: Sequence[CachedLayers], *, block_size: int, version: str = DEFAULT_VERSION
-) -> Dealt:
+def undivided(layers: Sequence[CachedLayers], *, block_size: int, version: str = DEFAULT_VERSION) -> Dealt:
     """Return the one group of ``--disable-hybrid-kv-cache-manager`` (_promote_local_kv_cache_specs).
 
     Layers that are alike stay as they are; windows and chunks beside full layers keep everything. Raises ConfigError

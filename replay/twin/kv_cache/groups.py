@@ -135,13 +135,13 @@ def notes_of_version(engine: EngineConfig) -> tuple[str, ...]:
     rules, notes = rules_of(engine.vllm_version), []
     if any(group.mode == "align" for group in engine.kv_cache_groups) and not rules.aligns_all_states:
         notes.append(
-            f"engine.{GROUPS}: states as with --mamba-cache-mode align; without it vLLM {engine.vllm_version} keeps those "
-            "of Mamba and Mamba-2 layers at the end of every block"
+            f"engine.{GROUPS}: states as with --mamba-cache-mode align; without it vLLM {engine.vllm_version} keeps "
+            "those of Mamba and Mamba-2 layers at the end of every block"
         )
     if engine.use_eagle and engine.enable_prefix_caching and rules.hashes_ahead_of_drafts:
         notes.append(
-            f"engine.use_eagle: as with disable_lookahead_block_hashes; without it vLLM {engine.vllm_version} hashes the "
-            "tokens behind a block, too, and hits lose no block"
+            f"engine.use_eagle: as with disable_lookahead_block_hashes; without it vLLM {engine.vllm_version} hashes "
+            "the tokens behind a block, too, and hits lose no block"
         )
     return tuple(notes)
 

@@ -1,0 +1,66 @@
+"""KV cache groups that a version of vLLM refuses are refused; those that it serves are not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from sim import EngineConfig, InvalidConfig, KVCacheGroup, all_versions
+
+FULL = KVCacheGroup(kind="full")
+WINDOW, OTHER_WINDOW = (KVCacheGroup(kind="sliding", window=window) for window in (64, 128))
+CHUNK = KVCacheGroup(kind="chunked", chunk=64)
+ALIGNED, STATE = KVCacheGroup(kind="state", mode="align"), KVCacheGroup(kind="state")
+UNCACHED = {"enable_prefix_caching": False}
+DRAFTS = {"num_speculative_tokens": 1, "synthetic_acceptance_rates": (0.5,)}
+EAGLE = DRAFTS | {"use_eagle": True, "num_lookahead_tokens": 1}
+MODULES = {
+    "num_speculative_tokens": 2,
+    "synthetic_acceptance_rates": (0.5, 0.5),
+    "use_eagle": True,
+    "num_lookahead_tokens": 2,
+    "num_prefill_lookahead_tokens": 2,
+}
+
+CASES: list[tuple[tuple[KVCacheGroup, ...], dict[str, Any], set[int], str]] = [
+    ((FULL, WINDOW), {}, {20}, "got a window or a chunk"),
+    ((WINDOW, WINDOW, FULL), {}, {20}, "got a window or a chunk"),
+    ((FULL, CHUNK), UNCACHED, {20}, "got a window or a chunk"),
+    ((FULL, WINDOW, FULL), {}, {12, 13, 20}, "got "),
+    ((FULL, WINDOW, OTHER_WINDOW), {}, {12, 13, 20}, "got "),
+    ((FULL, WINDOW, OTHER_WINDOW), UNCACHED, {20}, "got a window or a chunk"),
+    ((WINDOW, WINDOW), {}, set(range(12, 29)), "got "),
+    ((WINDOW, WINDOW), UNCACHED, {20}, "got a window or a chunk"),
+    ((FULL, ALIGNED), {}, {12, 13, 14}, "got a state group of mode align with vllm_version"),
+    ((FULL, STATE), UNCACHED, set(), ""),
+    ((FULL, ALIGNED), DRAFTS, set(range(12, 26)), "got "),
+    ((FULL, WINDOW), EAGLE, set(range(12, 23)), "got "),
+    ((FULL, WINDOW), DRAFTS, {20}, "got a window or a chunk"),
+    ((FULL,), MODULES, set(range(12, 28)), "num_prefill_lookahead_tokens: got 2"),
+    (
+        (FULL, WINDOW),
+        {"prefix_cache_retention_interval": 0},
+        set(range(12, 26)),
+        "prefix_cache_retention_interval: got 0",
+    ),
+]
+
+
+@pytest.mark.parametrize("minor", [int(version.partition(".")[2]) for version in all_versions()])
+@pytest.mark.parametrize(("groups", "settings", "refused", "complaint"), CASES)
+def test_groups_are_refused_with_the_versions_that_do_not_have_them(
+    minor: int,
+    groups: tuple[KVCacheGroup, ...],
+    settings: dict[str, Any],
+    refused: set[int],
+    complaint: str,
+) -> None:
+    version = f"0.{minor}.0"
+    if minor not in refused:
+        EngineConfig.for_version(version, kv_cache_groups=groups, **settings)
+        return
+    with pytest.raises(InvalidConfig) as error:
+        EngineConfig.for_version(version, kv_cache_groups=groups, **settings)
+    assert complaint in str(error.value)
+    assert f"vllm_version {version}, expected " in str(error.value)

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from sim.kv_cache_groups import KVCacheGroup, without_eagle_marks
-from sim.versions import minor_version, rules_of
+from sim.versions import NEWEST, minor_version, rules_of
 
 FIRST_WITH_SEVERAL_KINDS = 14
 FIRST_WITH_ALIGNED_STATES = 15
@@ -37,8 +38,7 @@ class Beside:
 
 def fault_of_version(version: str, groups: Sequence[KVCacheGroup], beside: Beside) -> Fault | None:
     """Return what a known version refuses of groups, or is not simulated with; None where nothing is."""
-    minor = minor_version(version)
-    assert minor is not None
+    minor = minor_version(version) or NEWEST
     if beside.ahead > 1 and not rules_of(version).reads_ahead_of_prompts:
         return "num_prefill_lookahead_tokens", _before(
             version, beside.ahead, "0 or 1", "has no several MTP modules"
@@ -84,7 +84,7 @@ def _fault_of_kinds(
     if minor >= FIRST_WITH_SEVERAL_KINDS:
         return None
     is_full = [group.kind == "full" for group in groups]
-    turns = sum(one != other for one, other in zip(is_full, is_full[1:], strict=False))
+    turns = sum(one != other for one, other in pairwise(is_full))
     if len(kinds) != 2 or not any(is_full) or turns != 1:
         return "kv_cache_groups", _before(
             version,

@@ -2,7 +2,8 @@
 
 One table, newest change last. A version has what every line up to its own says. The rules were found by driving the
 real schedulers of 0.12.0, 0.15.1, 0.19.1, 0.23.0, 0.25.1, 0.28.0, 0.31.0, 0.32.0 and 0.33.0 through recorded cases and
-by reading the sources of the releases in between for where each one begins; paths are under ``vllm/v1/core``.
+by reading the sources of the releases in between for where each one begins; those of KV cache groups by driving every
+version's (``docs/validation.md``). Paths are under ``vllm/v1/core``.
 """
 
 from __future__ import annotations
@@ -48,12 +49,12 @@ class VersionRules:
     Rules of KV cache groups (v1/core/single_type_kv_cache_manager.py, kv_cache_coordinator.py):
 
     - ``state_chunks``: how chunks end where a state can be kept (sched/scheduler.py:_mamba_block_aligned_split).
-      ``before outputs``: whole blocks up to the prompt's last one, while a request has no outputs (0.15, 0.16). ``to the
-      last state``: so while what is known is computed (0.17 to 0.23). ``to junctions``: an admitted request also stops
-      where another group's prefix ends (0.24, 0.25). ``to known ends``: a chunk that began inside a block stops at its
-      end, unless that is behind the last state (0.26). ``to block ends``: always (from 0.27.0).
-    - ``leaves_token_behind_state``: the last state of a prompt that is whole blocks, and the last hash of its last
-      large block, are those a block or a hash before its end (from 0.32.0).
+      ``before outputs``: whole blocks up to the prompt's last one, while a request has no outputs (0.15, 0.16). ``to
+      the last state``: so until all that is known is computed (0.17 to 0.23). ``to junctions``: an admitted request
+      also stops where another group's prefix ends (0.24, 0.25). ``to known ends``: a chunk that began inside a block
+      stops at its end, unless that is behind the last state (0.26). ``to block ends``: always (from 0.27.0).
+    - ``leaves_token_behind_state``: the last state of a prompt of whole blocks, and the last hash of its last large
+      block, are those a block or a hash before its end (from 0.32.0).
     - ``enters_prompt_state_anew``: the state at a prompt's last hash is entered in each step until the next one, and
       nobody hits it meanwhile (0.32 alone; _cache_partial_tail_block).
     - ``retires_states_over_gaps``: states behind a gap in a request's row are let go, too (from 0.30.0).
@@ -66,26 +67,29 @@ class VersionRules:
       ``frees_unhashed_blocks_first`` says so of all.
     - ``caches_to_alignment``: of blocks of unlike sizes those enter the cache that a hit of all groups can reach (from
       0.22.0).
-    - ``keeps_junctions``: what ends where prompts part is kept at intervals, and cached in part at the end of a prompt
-      (from 0.26.0).
+    - ``keeps_junctions``: what ends where prompts part is kept at intervals, and a large block is cached in part at the
+      end of a prompt (from 0.26.0).
     - ``looks_past_hit``: for drafts a lookup may match the block that the prompt ends in (from 0.32.0);
-      ``keeps_ends_for_drafts``: a prompt's ends are kept a block earlier (from 0.30.0), ``keeps_junctions_for_drafts``:
-      and junctions (from 0.33.0).
+      ``keeps_ends_for_drafts``: a prompt's ends are kept a block earlier (from 0.30.0);
+      ``keeps_junctions_for_drafts``: and junctions (from 0.33.0).
+    - ``reads_ahead_of_prompts``: several MTP modules each read a token further ahead (from 0.28.0;
+      config/vllm.py:num_prefill_lookahead_tokens).
+    - ``hashes_ahead_of_drafts``: beside drafts that read hidden states a block's hash covers the tokens behind it, too,
+      and hits lose no block (from 0.33.0; config/vllm.py:num_hash_lookahead_tokens). Not simulated: the rule is that of
+      ``disable_lookahead_block_hashes``.
 
-    How it deals a model's layers out (kv_cache_utils.py): ``few_more_layers``: groups take the larger number of layers
-    where it is less than so many times the smaller one (1.25 up to 0.17). ``pads_pages``: attention layers of unlike
-    bytes that do not come out even are padded (from 0.24.0), ``pads_states``: and states beside them (from 0.26.0);
-    before, such a model does not start. ``keeps_all_where_uneven``: beside latent attention windows keep everything
-    instead (from 0.27.0). ``marks_mtp_group``: of drafts by MTP layers only their group's hits lose a block (from
-    0.31.0). ``keeps_chunks``: chunked layers have groups of their own unless told otherwise (from 0.14.0;
-    VLLM_ALLOW_CHUNKED_LOCAL_ATTN_WITH_HYBRID_KV_CACHE of envs.py). ``aligns_all_states``: no model's states are kept at
-    every block end (``mamba_cache_mode`` all) where prefix caching is on and nothing else is said (from 0.28.0;
-    model_executor/models/config.py).
+    How it deals a model's layers out (kv_cache_utils.py):
 
-    ``reads_ahead_of_prompts``: several MTP modules each read a token further ahead (from 0.28.0; config/vllm.py:
-    num_prefill_lookahead_tokens). ``hashes_ahead_of_drafts``: beside drafts that read hidden states a block's hash covers the tokens behind it, too, and
-    hits lose no block (from 0.33.0; config/vllm.py:num_hash_lookahead_tokens). This is not simulated: the rule is that of
-    ``disable_lookahead_block_hashes``.
+    - ``few_more_layers``: groups take the larger number of layers where it is less than so many times the smaller one
+      (1.25 up to 0.17).
+    - ``pads_pages``: attention layers of unlike bytes that do not come out even are padded (from 0.24.0);
+      ``pads_states``: and states beside them (from 0.26.0). Before, such a model does not start.
+    - ``keeps_all_where_uneven``: beside latent attention windows keep everything instead (from 0.27.0).
+    - ``marks_mtp_group``: of drafts by MTP layers only their group's hits lose a block (from 0.31.0).
+    - ``keeps_chunks``: chunked layers have groups of their own unless told otherwise (from 0.14.0; envs.py:
+      VLLM_ALLOW_CHUNKED_LOCAL_ATTN_WITH_HYBRID_KV_CACHE).
+    - ``aligns_all_states``: no model's states are kept at every block end (``mamba_cache_mode`` all) where prefix
+      caching is on and nothing else is said (from 0.28.0; model_executor/models/config.py).
 
     Settings it knows: ``has_adaptive_threshold`` (from 0.31.0), ``has_watermark`` (from 0.24.0),
     ``has_full_isl_gate``: ``scheduler_reserve_full_isl``, on by default (from 0.19.0).

@@ -38,7 +38,7 @@ def last_state_to_keep(s: State, num_tokens: int, size: int) -> int:
 
 @phase
 def chunk_of_whole_blocks(s: State, request: int, start: int, num_new_tokens: int, junction: int) -> int:
-    """Return ``aligned_chunk`` of vLLM before 0.26: whole blocks, then what lies before the last state, then the rest."""
+    """Return ``aligned_chunk`` of vLLM before 0.26: whole blocks, then what is before the last state, then the rest."""
     settings, r = s.engine[0].settings, s.requests[request]
     size, known = settings.block_size, r.num_tokens
     is_over = start >= max(r.num_prompt_tokens, r.num_tokens - 1)

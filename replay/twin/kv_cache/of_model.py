@@ -18,13 +18,24 @@ from replay.twin.kv_cache.groups import (
     read_disabled,
 )
 from replay.twin.kv_cache.offload import has_tier, rules_of_tier
-from sim import WITH_ONE_GROUP_ONLY, EngineConfig, KVCacheGroup, nearest_rules, without_eagle_marks
+from sim import (
+    WITH_ONE_GROUP_ONLY,
+    EngineConfig,
+    KVCacheGroup,
+    minor_version,
+    nearest_rules,
+    without_eagle_marks,
+)
 from traces import ConfigError
 from traces.strict.section import Section
 
 if TYPE_CHECKING:
     from replay.model.shape import ModelShape
     from replay.twin.hardware import Hardware
+
+
+WITH_KNOWN_PACKED_GROUPS = 32
+"""The version 0.N whose groups of DeepSeek-V4's layers were recorded."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,6 +141,10 @@ def _dealt(
         if nearest_rules(engine.vllm_version).reads_ahead_of_prompts and most > 1:
             ahead = ahead or engine.num_speculative_tokens
     groups = layers.kv_cache_groups
+    if shape.is_compressed and minor_version(engine.vllm_version) != WITH_KNOWN_PACKED_GROUPS:
+        notes.append(
+            f"engine.{GROUPS}: as vLLM 0.32 deals the layers of {shape.name} out; {engine.vllm_version} was not asked"
+        )
     if layers.block_size != engine.block_size:
         why = (
             "as its kernels prefer it"

@@ -10,7 +10,7 @@ from replay.twin.config_write import config_digest, dump_config
 from replay.twin.keys.overlay import Setting
 from replay.twin.start.from_serve import start_from_serve, twin_text
 from replay.twin.twin_config import TwinConfig, load_config
-from sim import KVCacheGroup
+from sim import DEFAULT_VERSION, KVCacheGroup
 from traces import ConfigError
 
 LATENCY = "latency: {model: blackbox, coefficients: {alpha0: 0, alpha1: 0, alpha2: 0, beta0: 9, beta1: 4, beta2: 1}}\n"
@@ -120,11 +120,11 @@ def test_the_group_of_the_drafting_layers_is_read_and_written_back(tmp_path: Pat
         twin(tmp_path, f"  kv_cache_groups: {text}")
 
 
-def of_model(tmp_path: Path, engine: str, model: str) -> TwinConfig:
+def of_model(tmp_path: Path, engine: str, model: str, *, version: str = DEFAULT_VERSION) -> TwinConfig:
     file = tmp_path / "twin.yaml"
     file.write_text(
         f"engine:\n{engine}\n"
-        + f"hardware: {{gpu: H200, tp: 8}}\nlatency: {{model: roofline, model_config: {model}}}\n"
+        + f"hardware: {{gpu: H200, tp: 8}}\nlatency: {{model: roofline, model_config: {model}}}\nvllm_version: {version}\n"
     )
     return load_config(file)
 
@@ -168,3 +168,38 @@ def test_chunks_beside_eagle_are_one_full_group_as_vllm_makes_them(tmp_path: Pat
 def test_the_flag_of_a_command_line_is_followed() -> None:
     text, _ = twin_text(start_from_serve("vllm serve m --disable-hybrid-kv-cache-manager"))
     assert "disable_hybrid_kv_cache_manager: true" in text
+
+
+@pytest.mark.parametrize(
+    ("version", "engine", "told"),
+    [
+        ("0.25.1", "  kv_cache_groups: [{kind: full}, {kind: state}]", "--mamba-cache-mode align"),
+        ("0.28.0", "  kv_cache_groups: [{kind: full}, {kind: state}]", ""),
+        ("0.25.1", f"  kv_cache_groups: {TWO}", ""),
+        ("0.33.0", DRAFTS, "disable_lookahead_block_hashes"),
+        ("0.33.0", f"{DRAFTS}  enable_prefix_caching: false", ""),
+        ("0.32.0", DRAFTS, ""),
+    ],
+)
+def test_a_version_s_defaults_that_are_not_simulated_are_told(
+    tmp_path: Path, version: str, engine: str, told: str
+) -> None:
+    notes = [
+        note for note in twin(tmp_path, engine, more=f"vllm_version: {version}\n").notes if version in note
+    ]
+    assert [told in note for note in notes] == [True] * bool(told)
+
+
+def test_chunked_layers_keep_everything_with_versions_that_give_them_no_groups(tmp_path: Path) -> None:
+    model = "meta-llama/Llama-4-Scout-17B-16E-Instruct"
+    old, new = (
+        of_model(tmp_path, "  block_size: 16", model, version=version) for version in ("0.13.0", "0.14.0")
+    )
+    assert (old.engine.num_kv_cache_groups, new.engine.num_kv_cache_groups) == (1, 4)
+    assert any("vLLM has no groups of chunks in 0.13.0" in note for note in old.notes)
+
+
+@pytest.mark.parametrize(("version", "is_told"), [("0.31.0", True), ("0.32.0", False), ("0.32.1", False)])
+def test_packed_groups_of_another_version_are_told(tmp_path: Path, version: str, *, is_told: bool) -> None:
+    found = of_model(tmp_path, "  block_size: 256", "deepseek-ai/DeepSeek-V4-Pro", version=version)
+    assert any("as vLLM 0.32 deals" in note for note in found.notes) == is_told

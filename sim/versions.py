@@ -199,6 +199,10 @@ of 0.31 do the same with one full group. Other versions may decide some of it ot
 WITH_KNOWN_OFFLOADING_OF_GROUPS = (32,)
 """The same with KV cache groups: others were not recorded."""
 
+FIRST_WITH_KNOWN_DRAFTS = 30
+"""The first version 0.N whose drafts are simulated by its own rules: before, other admissions are padded
+(sched/scheduler.py:schedule, pad_spec_decode)."""
+
 KNOWN_VERSIONS = f"0.{OLDEST} to 0.{NEWEST}"
 
 
@@ -218,6 +222,11 @@ def is_known(version: str) -> bool:
     """Return whether the rules of a version are in the table."""
     minor = minor_version(version)
     return minor is not None and OLDEST <= minor <= NEWEST
+
+
+def has_known_drafts(version: str) -> bool:
+    """Return whether speculative decoding is simulated by a version's own rules."""
+    return (minor_version(version) or NEWEST) >= FIRST_WITH_KNOWN_DRAFTS
 
 
 def has_native_offloading(version: str, *, has_groups: bool = False) -> bool:

@@ -13,6 +13,7 @@ from sim import (
     InvalidConfig,
     KVCacheGroup,
     StateMode,
+    has_known_drafts,
     rules_of,
     without_eagle_marks,
 )
@@ -137,6 +138,11 @@ def notes_of_version(engine: EngineConfig) -> tuple[str, ...]:
         notes.append(
             f"engine.{GROUPS}: states as with --mamba-cache-mode align; without it vLLM {engine.vllm_version} keeps "
             "those of Mamba and Mamba-2 layers at the end of every block"
+        )
+    if engine.num_speculative_tokens > 0 and not has_known_drafts(engine.vllm_version):
+        notes.append(
+            "engine.num_speculative_tokens: by the rules of vLLM 0.30 and later, whose schedulers were recorded; "
+            f"{engine.vllm_version} pads other admissions"
         )
     if engine.use_eagle and engine.enable_prefix_caching and rules.hashes_ahead_of_drafts:
         notes.append(

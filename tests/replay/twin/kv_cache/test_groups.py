@@ -179,6 +179,8 @@ def test_the_flag_of_a_command_line_is_followed() -> None:
         ("0.33.0", DRAFTS, "disable_lookahead_block_hashes"),
         ("0.33.0", f"{DRAFTS}  enable_prefix_caching: false", ""),
         ("0.32.0", DRAFTS, ""),
+        ("0.29.0", DRAFTS, "pads other admissions"),
+        ("0.30.0", DRAFTS, ""),
     ],
 )
 def test_a_version_s_defaults_that_are_not_simulated_are_told(

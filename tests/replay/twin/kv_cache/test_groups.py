@@ -124,7 +124,8 @@ def of_model(tmp_path: Path, engine: str, model: str, *, version: str = DEFAULT_
     file = tmp_path / "twin.yaml"
     file.write_text(
         f"engine:\n{engine}\n"
-        + f"hardware: {{gpu: H200, tp: 8}}\nlatency: {{model: roofline, model_config: {model}}}\nvllm_version: {version}\n"
+        + f"hardware: {{gpu: H200, tp: 8}}\nlatency: {{model: roofline, model_config: {model}}}\n"
+        + f"vllm_version: {version}\n"
     )
     return load_config(file)
 

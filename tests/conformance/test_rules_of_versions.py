@@ -1,0 +1,51 @@
+"""Each rule of KV cache groups that came with a version shows in a recording: with the other rule the engine differs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import pytest
+
+from sim.versions import rules_of
+from tests.conformance.compare import compare
+from tests.conformance.recording import read_recording
+
+RECORDINGS = Path(__file__).parent / "recordings"
+
+SHOWN: list[tuple[str, str, Any]] = [
+    ("0.15.1_groups_3_0118", "state_chunks", "to the last state"),
+    ("0.15.1_groups_3_0037", "defers_states_of_step", True),
+    ("0.19.1_groups_3_0105", "caps_windows", True),
+    ("0.22.0_groups_3_0018", "frees_skipped_first", True),
+    ("0.23.0_groups_3_0018", "frees_skipped_first", False),
+    ("0.23.0_groups_3_0042", "frees_windows_first", False),
+    ("0.23.0_groups_3_0094", "state_chunks", "to junctions"),
+    ("0.25.1_groups_3_0094", "state_chunks", "to the last state"),
+    ("0.25.1_groups_3_0108", "excludes_tokens_in_flight", True),
+    ("0.25.1_groups_3_0094", "keeps_junctions", True),
+    ("0.26.0_groups_3_0106", "state_chunks", "to block ends"),
+    ("0.26.0_groups_3_0108", "excludes_tokens_in_flight", False),
+    ("0.26.0_groups_3_0094", "keeps_junctions", False),
+    ("0.28.0_groups_3_0106", "state_chunks", "to known ends"),
+    ("0.28.0_groups_3_0094", "retires_states_over_gaps", True),
+    ("0.31.0_groups_3_0094", "retires_states_over_gaps", False),
+    ("0.31.0_groups_3_0155", "leaves_token_behind_state", True),
+    ("0.31.0_groups_3_0155", "enters_prompt_state_anew", True),
+    ("0.33.0_groups_3_0155", "leaves_token_behind_state", False),
+    ("0.33.0_groups_3_0155", "enters_prompt_state_anew", True),
+]
+"""The recording, a rule that its version has, and what it would be with the version before or behind."""
+
+
+@pytest.mark.parametrize(("name", "rule", "other"), SHOWN)
+def test_a_version_with_another_version_s_rule_decides_otherwise(name: str, rule: str, other: object) -> None:
+    case = RECORDINGS / f"vllm_{name}"
+    recording = read_recording(case, case, is_async=False)
+    rules = rules_of(recording.config.vllm_version)
+    assert getattr(rules, rule) != other
+    changed = replace(rules, **{rule: other})
+    with mock.patch("sim.engine.initial_state.rules_of", return_value=changed):
+        assert compare(recording) is not None

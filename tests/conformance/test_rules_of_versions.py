@@ -1,4 +1,4 @@
-"""Each rule of KV cache groups that came with a version shows in a recording: with the other rule the engine differs."""
+"""Each rule of KV cache groups that came with a version shows in a recording: with the other one the engine differs."""
 
 from __future__ import annotations
 

@@ -117,12 +117,17 @@ def dealt(
 
 
 def _refuse_what_is_not_padded(specs: Sequence[_Spec], rules: VersionRules, version: str) -> None:
-    """Raise ConfigError on pages of unlike bytes that a version cannot pad: a server of this model does not start."""
-    pages = {each.page for each in specs if each.layers.kind != "state"} or {each.page for each in specs}
+    """Raise ConfigError on pages of unlike bytes that a version cannot pad: a server of this model does not start.
+
+    States' pages are made as large as the first attention layer's beforehand (platforms/interface.py).
+    """
+    pages = [each.page for each in specs if each.layers.kind != "state"] or [each.page for each in specs]
     has_states = any(each.layers.kind == "state" for each in specs)
     is_uneven = any(max(pages) % page for page in pages)
-    if (is_uneven and not rules.pads_pages) or (has_states and len(pages) > 1 and not rules.pads_states):
-        shown = ", ".join(f"{page:,}" for page in sorted(pages))
+    if (is_uneven and not rules.pads_pages) or (
+        has_states and pages[0] != max(pages) and not rules.pads_states
+    ):
+        shown = ", ".join(f"{page:,}" for page in sorted(set(pages)))
         raise ConfigError(
             f"KV cache groups: got pages of {shown} bytes with vllm_version {version}, expected even ones: this "
             "version pads none of them, and such a model does not start"

@@ -19,7 +19,8 @@ from typing import Any
 
 import typer
 
-from sim import DEFAULT_VERSION, InvalidConfig
+from sim import DEFAULT_VERSION, InvalidConfig, minor_version, rules_of
+from sim.version_groups import FIRST_WITH_INTERVAL
 from tests.conformance.case_files import is_recorded, keep_only_recordings_of, write_case
 from tests.conformance.compare import compare
 from tests.conformance.coverage import Coverage
@@ -137,10 +138,17 @@ def drawn(seed: int, index: int, kinds: Sequence[str]) -> Case:
 
 
 def of_version(case: Case, version: str) -> Case:
-    """Return the case as a version of vLLM is given it; one of the default version need not say so."""
+    """Return the case as a version of vLLM is given it; one of the default version need not say so.
+
+    Without the retention interval that it does not know, or refuses without windows and states.
+    """
     if version == DEFAULT_VERSION:
         return case
-    return replace(case, settings=case.settings | {"vllm_version": version})
+    minor, settings = minor_version(version) or 0, case.settings | {"vllm_version": version}
+    has_any = any(group["kind"] in ("sliding", "state") for group in settings.get("groups", []))
+    if minor < FIRST_WITH_INTERVAL or (not rules_of(version).retains_sparsely and not has_any):
+        settings["prefix_cache_retention_interval"] = None
+    return replace(case, settings=settings)
 
 
 def run_all(run: Run, number: int, *, seed: int, kinds: Sequence[str]) -> None:

@@ -17,7 +17,7 @@ from tests.live.server import installation
 ROOT = Path(__file__).resolve().parents[2]
 
 
-PROGRAM = ("record.py", "vllm_engine.py", "offload_engine.py", "conventions.py")
+PROGRAM = ("record.py", "vllm_engine.py", "vllm_versions.py", "offload_engine.py", "conventions.py")
 
 
 class RecorderFailed(RuntimeError):  # noqa: N818 - the name says what happened

@@ -65,6 +65,8 @@ class VersionRules:
     - ``frees_skipped_first``: blocks without a hash that windows have passed are handed out first (from 0.23.0);
       ``frees_windows_first``: and those of requests that end (SlidingWindowManager.free, 0.23). From 0.24.0 on
       ``frees_unhashed_blocks_first`` says so of all.
+    - ``caches_to_alignment``: of blocks of unlike sizes those enter the cache that a hit of all groups can reach, once
+      it can; before, each as it fills, which a window may have passed by then (from 0.22.0).
     - ``keeps_junctions``: what ends where prompts part is kept at intervals, and a large block is cached in part at the
       end of a prompt (from 0.26.0).
     - ``looks_past_hit``: for drafts a lookup may match the block that the prompt ends in (from 0.32.0);
@@ -113,6 +115,7 @@ class VersionRules:
     caps_windows: bool = False
     frees_skipped_first: bool = False
     frees_windows_first: bool = False
+    caches_to_alignment: bool = False
     keeps_junctions: bool = False
     looks_past_hit: bool = False
     keeps_ends_for_drafts: bool = False
@@ -148,6 +151,7 @@ CHANGES: Mapping[int, Changes] = {
     19: {"has_full_isl_gate": True},
     20: {"gpu_memory_utilization": 0.92, "caps_windows": True},
     21: {"counts_cuda_graphs": True},
+    22: {"caches_to_alignment": True},
     23: {"async_pipeline": "staggered", "frees_skipped_first": True, "frees_windows_first": True},
     24: {
         "frees_unhashed_blocks_first": True,

@@ -409,6 +409,7 @@ SETTINGS = np.dtype(
         ("excludes_tokens_in_flight", np.int64),
         ("frees_skipped_first", np.int64),
         ("frees_windows_first", np.int64),
+        ("caches_to_alignment", np.int64),
         ("keeps_junctions", np.int64),
         ("looks_past_hit", np.int64),
         ("keeps_ends_for_drafts", np.int64),

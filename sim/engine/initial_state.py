@@ -64,6 +64,7 @@ RULES = (
     "excludes_tokens_in_flight",
     "frees_skipped_first",
     "frees_windows_first",
+    "caches_to_alignment",
     "keeps_junctions",
     "looks_past_hit",
     "keeps_ends_for_drafts",

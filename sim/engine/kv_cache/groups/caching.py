@@ -107,7 +107,9 @@ def cache_in_groups(s: State, request: int, num_tokens: int) -> None:
     if settings.num_kv_cache_groups == 1:
         cache_in_group(s, request, 0, num_settled_tokens(s, num_tokens))
         return
-    aligned = num_tokens - num_tokens % settings.hit_alignment
+    aligned = num_tokens
+    if settings.caches_to_alignment:
+        aligned -= num_tokens % settings.hit_alignment
     for group in range(settings.num_kv_cache_groups):
         num_cacheable = aligned
         if aligned > 0 and s.kv_cache_groups[group].use_eagle:

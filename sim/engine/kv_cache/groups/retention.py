@@ -53,9 +53,11 @@ def is_at_prompt_end(
 @part
 def keeps_all(s: State, group: int) -> bool:
     """Return whether every full block of a group enters the prefix cache."""
-    g, is_dense = s.kv_cache_groups[group], s.engine[0].settings.retention_interval == NEVER
+    g, settings = s.kv_cache_groups[group], s.engine[0].settings
+    is_dense = settings.retention_interval == NEVER
     if g.kind == SLIDING:
-        return is_dense and g.num_blocks_for_hit + g.use_eagle >= g.blocks_per_segment
+        fills_segment = g.num_blocks_for_hit + g.use_eagle >= g.blocks_per_segment
+        return is_dense and (fills_segment or not settings.caches_to_alignment)
     return g.kind != ALIGNED_STATE or is_dense
 
 

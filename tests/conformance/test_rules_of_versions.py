@@ -19,6 +19,7 @@ SHOWN: list[tuple[str, str, Any]] = [
     ("0.15.1_groups_3_0118", "state_chunks", "to the last state"),
     ("0.15.1_groups_3_0037", "defers_states_of_step", True),
     ("0.19.1_groups_3_0105", "caps_windows", True),
+    ("0.19.1_groups_3_0100", "caches_to_alignment", True),
     ("0.22.0_groups_3_0018", "frees_skipped_first", True),
     ("0.23.0_groups_3_0018", "frees_skipped_first", False),
     ("0.23.0_groups_3_0042", "frees_windows_first", False),

@@ -21,7 +21,7 @@ from replay.model.layers.read_layers import (
     listed_kinds,
 )
 from replay.model.layers.spellings import NEMOTRON_BLOCKS
-from replay.model.layers.windows_by_layer import cohere2_moe, gated, laguna, step
+from replay.model.layers.windows_by_layer import gated, laguna, step
 from replay.model.shape import Attention, Indexer, LayerState, Mixer
 
 FLOAT32_BYTES = 4
@@ -331,7 +331,6 @@ HYBRIDS: Mapping[str, Callable[[ModelFields, Attention, int], Layers]] = {
     "afmoe": gated,
     "muse_glimmer_text": gated,
     "olmo_hybrid": _gated_delta,
-    "cohere2_moe": cohere2_moe,
     "minimax_m3_vl_text": _minimax_m3,
     "granitemoehybrid": granite_hybrid,
     "falcon_h1": falcon_h1,

@@ -114,6 +114,7 @@ FAMILIES: Mapping[str, Family] = {
     "laguna": Family(),
     "afmoe": Family(),
     "cohere2_moe": Family(is_tied=True, windows="pattern", pattern=4, one_more=1),
+    "minimax_m3": Family(),
     "minimax_m3_vl_text": Family(),
     "granitemoehybrid": Family(),
     "falcon_h1": Family(),

@@ -80,6 +80,8 @@ FAMILIES: Mapping[str, Family] = {
     "gpt_oss": Family(windows="alternate"),
     "minimax_m2": Family(),
     "glm4_moe": Family(),
+    "glm4v_text": Family(),
+    "glm4v_moe_text": Family(),
     "dots1": Family(),
     "deepseek_v2": Family(),
     "deepseek_v3": Family(),

@@ -15,6 +15,7 @@ from replay.model.layers.read_layers import Layers
 from replay.model.quantization import Quantization, read_quantization
 from replay.model.shape import Attention, Experts, Mixer, MixerKind, ModelShape, Precision
 from replay.model.shipped_models import model_name, shipped_config, shipped_models
+from replay.model.vision.read_tower import VISION, read_tower
 from traces import ConfigError
 
 DTYPE_BYTES: Mapping[str, int] = {"bfloat16": 2, "float16": 2, "float32": 4}
@@ -24,6 +25,7 @@ SHARED_SIZES = (
     "moe_shared_expert_intermediate_size",
 )
 QUANTIZATION = "quantization_config"
+MM_PREFIX_LM_MODELS = ("bagel", "gemma3", "molmo2", "moondream3", "paligemma")
 BLOCK_TYPES = "layers_block_type"
 """A list that says how many layers there are, too (Nemotron 3 Ultra)."""
 PER_TOKEN = ("num_experts_per_tok", "num_experts_per_token", "top_k_experts")
@@ -77,7 +79,9 @@ def shape_from(
     fields: ModelFields, *, name: str, kv_cache_dtype: str = "auto", dtype: str = "auto"
 ) -> ModelShape:
     """Return the shape that the fields of a config.json describe."""
-    text = fields.mapping("text_config") or fields  # a multimodal model: its language model
+    # a multimodal model: its language model
+    text = fields.mapping("text_config") or fields.mapping("llm_config") or fields
+    tower, unknown = read_tower(fields)
     model_type = text.text("model_type") or ""
     family = _family(text, model_type)
     kinds = {"num_hidden_layers": len(text.items(BLOCK_TYPES))} if BLOCK_TYPES in text else {}
@@ -121,7 +125,9 @@ def shape_from(
         is_tied=family.is_tied if tied is None else tied,
         num_moe_layers=num_moe_layers,
         experts=experts,
-        left_out=(*_left_out(fields), *layers.left_out),
+        vision=tower,
+        is_mm_prefix_lm=_is_mm_prefix_lm(fields, text),
+        left_out=(*_left_out(fields, unknown=unknown), *layers.left_out),
     )
 
 
@@ -138,12 +144,27 @@ def _kv_dtype_bytes(
     return float(DTYPE_BYTES[dtype])
 
 
-def _left_out(fields: ModelFields) -> tuple[str, ...]:
-    """Return what a config.json describes beside the language model, which is all that is counted here."""
-    towers = [name for name in ("vision_config", "audio_config") if fields.values.get(name)]
-    return tuple(
-        f"{name}: its weights and its work are not counted, the language model's are" for name in towers
-    )
+def _left_out(fields: ModelFields, *, unknown: str) -> tuple[str, ...]:
+    """Return what a config.json describes beside the language model; ``unknown``: why its vision tower is not known."""
+    told = []
+    if unknown:
+        told.append(f"{unknown}: neither its weights nor its work are counted, the language model's are")
+    elif fields.values.get(VISION):
+        told.append(f"{VISION}: its weights are not counted, the language model's are")
+    if fields.values.get("audio_config"):
+        told.append("audio_config: its weights and its work are not counted, the language model's are")
+    return tuple(told)
+
+
+def _is_mm_prefix_lm(fields: ModelFields, text: ModelFields) -> bool:
+    """Return whether tokens of an image see each other in both directions.
+
+    vllm 0.32.0 transformers_utils/model_arch_config_convertor.py:is_mm_prefix_lm.
+    """
+    if fields.text("model_type") == "gemma4":
+        return text.values.get("use_bidirectional_attention") == "vision"
+    said = fields.values.get("is_mm_prefix_lm")
+    return bool(said) if said is not None else fields.text("model_type") in MM_PREFIX_LM_MODELS
 
 
 def _family(text: ModelFields, model_type: str) -> Family:

@@ -62,6 +62,7 @@ READ_BY: Mapping[str, Readers] = {
         _peak(),
     ),
     "hardware.nccl_launch_us": _only(*ANALYTIC),
+    "hardware.mm_encoder_tp_mode": _only(*ANALYTIC, "profiled", OWN_AT_PEAK),
     "hardware.gpu_memory_utilization": _MEMORY,
     "hardware.memory_gib": _MEMORY,
     "hardware.kv_offloading_size": _MEMORY,

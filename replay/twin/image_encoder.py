@@ -1,0 +1,70 @@
+"""What a twin's model says of its images: how long they take to encode, and whether a step may compute a part of one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from replay.model.vision.encoder_times import EncoderTimes, encoder_times, on_gpus
+from sim.latency import Profiled
+
+if TYPE_CHECKING:
+    from replay.model.shape import ModelShape
+    from replay.twin.hardware import Hardware
+    from sim import EngineConfig
+    from sim.latency import LatencyModel
+    from traces.strict.section import Section
+
+WHOLE = "disable_chunked_mm_input"
+TIMES: Final[Mapping[str, str]] = {
+    "encoder_step_us": "step_us",
+    "encoder_token_us": "token_us",
+    "encoder_token_pair_us": "pair_us",
+}
+"""The engine's keys, and the parts of ``EncoderTimes``."""
+
+
+def with_encoder(
+    engine: EngineConfig,
+    root: Section,
+    *,
+    model: LatencyModel,
+    shape: ModelShape | None,
+    hardware: Hardware | None,
+) -> EngineConfig:
+    """Return the engine with what its model says of images, where the file leaves it open.
+
+    Their time: with a latency model that goes by the model and the GPU, unless the file has any of the keys of it.
+    Whether they are computed as a whole: vLLM sees to it where an image's tokens see each other in both directions
+    (vllm 0.32.0 platforms/cuda.py:check_and_update_config). Who encodes nothing has neither.
+    """
+    section = root.section("engine")
+    written = frozenset() if section is None else frozenset(section.nodes)
+    if shape is None or not engine.encodes_images:
+        return engine
+    if shape.is_mm_prefix_lm and WHOLE not in written:
+        engine = replace(engine, disable_chunked_mm_input=True)
+    times = None if written & TIMES.keys() else times_of_model(model, shape=shape, hardware=hardware)
+    if times is None:
+        return engine
+    engine = replace(engine, **{key: getattr(times, part) for key, part in TIMES.items()})
+    if "encoder_data_parallel_size" in written:
+        return engine
+    return replace(engine, encoder_data_parallel_size=times.ranks)
+
+
+def times_of_model(
+    model: LatencyModel, *, shape: ModelShape, hardware: Hardware | None
+) -> EncoderTimes | None:
+    """Return how long a model's images take to encode; None where its vision tower or GPU is not known.
+
+    And where step times are coefficients that were fitted: what they say of a GPU, nobody knows.
+    """
+    goes_by_gpu = hasattr(model, "peak") or isinstance(model, Profiled)
+    if shape.vision is None or hardware is None or not goes_by_gpu:
+        return None
+    is_data = hardware.mm_encoder_tp_mode == "data"
+    return encoder_times(
+        on_gpus(shape.vision, hardware.gpu, tp=hardware.tp, layout=hardware.layout, is_data=is_data)
+    )

@@ -11,7 +11,7 @@ from replay.sessions.prefix_hashes import sessions_grow
 from replay.trace.client_network import paced_by_answers, says_network
 from replay.trace.pacing import has_rounds, num_later_rounds
 from replay.trace.request_columns import MODALITIES
-from replay.twin.image_encoder import TIMES
+from replay.twin.image_encoder import PER_TOKEN
 from traces import PRIORITY_OF_CLASS, by_class, cut_short_note, request_priorities
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ def _multimodal_notes(trace: Trace, config: TwinConfig) -> tuple[str, ...]:
             f"{', '.join(kinds)} tokens count as prompt tokens (input_tokens); no encoder's time is added "
             f"(engine.encoder_token_us is 0{_why_not_known(config)})",
         )
-    if config.written is None or config.written & TIMES.keys() or config.shape is None:
+    if config.written is None or PER_TOKEN in config.written or config.shape is None:
         return ()
     return _encoder_notes(trace, config, kinds=kinds)
 
@@ -97,7 +97,7 @@ def _multimodal_notes(trace: Trace, config: TwinConfig) -> tuple[str, ...]:
 def _why_not_known(config: TwinConfig) -> str:
     """Return why nothing is known of the time of a model's images, "" where no model with images is named."""
     shape = config.shape
-    if shape is None or shape.vision is None:
+    if shape is None or shape.vision is None or PER_TOKEN in (config.written or ()):
         return ""
     return f"; roofline, physics and profiled have the time of {shape.name}'s vision tower, with the GPU named"
 

@@ -16,11 +16,13 @@ if TYPE_CHECKING:
     from sim.latency import LatencyModel
     from traces.strict.section import Section
 
+PER_TOKEN = "encoder_token_us"
 WHOLE = "disable_chunked_mm_input"
 TIMES: Final[Mapping[str, str]] = {
     "encoder_step_us": "step_us",
-    "encoder_token_us": "token_us",
+    PER_TOKEN: "token_us",
     "encoder_token_pair_us": "pair_us",
+    "encoder_data_parallel_size": "ranks",
 }
 """The engine's keys, and the parts of ``EncoderTimes``."""
 
@@ -35,7 +37,8 @@ def with_encoder(
 ) -> EngineConfig:
     """Return the engine with what its model says of images, where the file leaves it open.
 
-    Their time: with a latency model that goes by the model and the GPU, unless the file has any of the keys of it.
+    Their time: with a latency model that goes by the model and the GPU. A file's own ``encoder_token_us`` stands for all
+    of it; of the other keys, each that is written stands for itself.
     Whether they are computed as a whole: vLLM sees to it where an image's tokens see each other in both directions
     (vllm 0.32.0 platforms/cuda.py:check_and_update_config). Who encodes nothing has neither.
     """
@@ -45,13 +48,11 @@ def with_encoder(
         return engine
     if shape.is_mm_prefix_lm and WHOLE not in written:
         engine = replace(engine, disable_chunked_mm_input=True)
-    times = None if written & TIMES.keys() else times_of_model(model, shape=shape, hardware=hardware)
+    times = None if PER_TOKEN in written else times_of_model(model, shape=shape, hardware=hardware)
     if times is None:
         return engine
-    engine = replace(engine, **{key: getattr(times, part) for key, part in TIMES.items()})
-    if "encoder_data_parallel_size" in written:
-        return engine
-    return replace(engine, encoder_data_parallel_size=times.ranks)
+    found = {key: getattr(times, part) for key, part in TIMES.items() if key not in written}
+    return replace(engine, **found)
 
 
 def times_of_model(

@@ -81,7 +81,7 @@ def encoding_us(server: OnGpus, images: Sequence[int]) -> float:
     tower, number = server.tower, server.tower.num_layers
     patches, tokens = sum(map(tower.num_patches, images)), sum(images)
     whole = sum(_product_us(server, patches, *each) for each in tower.layer_products(server.ranks))
-    attention = (number - tower.num_windowed_layers) * _attention_us(server, images)
+    attention = (number - tower.num_windowed_layers) * attention_us(server, images)
     if tower.num_windowed_layers:
         attention += tower.num_windowed_layers * _windows_us(server, images)
     ranks = server.ranks if tower.splits_projector else 1
@@ -96,7 +96,7 @@ def _product_us(server: OnGpus, rows: int, inputs: int, outputs: int) -> float:
     return float(forms()["product in bfloat16"].time_us(product_work(server.gpu, rows, inputs, outputs))[0])
 
 
-def _attention_us(server: OnGpus, images: Sequence[int]) -> float:
+def attention_us(server: OnGpus, images: Sequence[int]) -> float:
     """Return what attention takes that sees all of an image, or of a tile; one launch for all images."""
     shapes = np.array([server.tower.sequences(each) for each in images], np.float64)
     return _sequences_us(server, number=shapes[:, 0], length=shapes[:, 1])

@@ -80,19 +80,19 @@ def encoding_us(server: OnGpus, images: Sequence[int]) -> float:
     """Return what one GPU takes for a step that encodes images of so many tokens: all its kernels, one by one."""
     tower, number = server.tower, server.tower.num_layers
     patches, tokens = sum(map(tower.num_patches, images)), sum(images)
-    whole = sum(_product_us(server, patches, *each) for each in tower.layer_products(server.ranks))
+    whole = sum(product_us(server, patches, *each) for each in tower.layer_products(server.ranks))
     attention = (number - tower.num_windowed_layers) * attention_us(server, images)
     if tower.num_windowed_layers:
-        attention += tower.num_windowed_layers * _windows_us(server, images)
+        attention += tower.num_windowed_layers * windows_us(server, images)
     ranks = server.ranks if tower.splits_projector else 1
-    ends = _product_us(server, patches, tower.patch_inputs, tower.hidden_size) + sum(
-        _product_us(server, tokens, inputs, -(-outputs // ranks)) for inputs, outputs in tower.projector
+    ends = product_us(server, patches, tower.patch_inputs, tower.hidden_size) + sum(
+        product_us(server, tokens, inputs, -(-outputs // ranks)) for inputs, outputs in tower.projector
     )
     elementwise = number * _elementwise_us(server, patches)
     return number * whole + attention + ends + elementwise + number * _all_reduces_us(server, patches)
 
 
-def _product_us(server: OnGpus, rows: int, inputs: int, outputs: int) -> float:
+def product_us(server: OnGpus, rows: int, inputs: int, outputs: int) -> float:
     return float(forms()["product in bfloat16"].time_us(product_work(server.gpu, rows, inputs, outputs))[0])
 
 
@@ -102,7 +102,7 @@ def attention_us(server: OnGpus, images: Sequence[int]) -> float:
     return _sequences_us(server, number=shapes[:, 0], length=shapes[:, 1])
 
 
-def _windows_us(server: OnGpus, images: Sequence[int]) -> float:
+def windows_us(server: OnGpus, images: Sequence[int]) -> float:
     window = server.tower.window_patches
     number = np.array([-(-server.tower.num_patches(each) // window) for each in images], np.float64)
     return _sequences_us(server, number=number, length=np.full(len(images), float(window)))

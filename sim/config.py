@@ -120,8 +120,8 @@ class EngineConfig:
     holds ``max_loras`` adapters at most (0: any number), ``lora_load_us`` for loading one, ``lora_step_factor`` >= 1 on
     steps with any; ``guided_compile_us`` before a guided request can run, ``guided_mask_us`` per guided request and
     step; ``draft_us`` per drafted token and step. A step that encodes anything takes ``encoder_step_us`` longer, and
-    ``encoder_token_us`` per multimodal token, ``encoder_token_pair_us`` per (token, token) pair of each image whose place
-    is known: n² of n tokens; ``encoder_data_parallel_size`` GPUs encode whole images side by side. A step of more tokens than
+    ``encoder_token_us`` per multimodal token, ``encoder_token_pair_us`` per pair of tokens of each image whose place is
+    known, n² of n; ``encoder_data_parallel_size`` GPUs encode whole images side by side. A step of more tokens than
     ``max_cudagraph_capture_size`` (0: vLLM's default) lasts ``launch_us`` at least: the CPU starts its kernels one by
     one. Without async scheduling ``host_step_us`` is added to each step, ``host_prefill_us`` to one with prompts: what
     the CPU does between steps, hidden otherwise.

@@ -253,8 +253,8 @@ class ModelShape:
     embeddings and, unless ``kv_dtype_bytes`` says otherwise, the KV cache. Precisions: of what the quantization covers.
     ``mtp``: layers that draft, which nothing else here counts. ``residual_streams``: how many hidden states a layer
     mixes (hyper-connections, arXiv:2409.19606). ``max_model_len``: the longest sequence that vLLM takes without a flag.
-    ``vision``: its vision tower, which no count here has; None: none, or none that is known. ``is_mm_prefix_lm``: tokens
-    of an image see each other in both directions. ``left_out``: what of the file is not in these numbers.
+    ``vision``: its vision tower, which no count here has; None: none, or none that is known. ``is_mm_prefix_lm``:
+    tokens of an image see each other in both directions. ``left_out``: what of the file is not in these numbers.
     """
 
     name: str

@@ -99,7 +99,9 @@ def _why_not_known(config: TwinConfig) -> str:
     shape = config.shape
     if shape is None or shape.vision is None or PER_TOKEN in (config.written or ()):
         return ""
-    return f"; roofline, physics and profiled have the time of {shape.name}'s vision tower, with the GPU named"
+    return (
+        f"; roofline, physics and profiled have the time of {shape.name}'s vision tower, with the GPU named"
+    )
 
 
 def _encoder_notes(trace: Trace, config: TwinConfig, *, kinds: Sequence[str]) -> tuple[str, ...]:

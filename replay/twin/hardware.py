@@ -26,7 +26,16 @@ LAYOUT_KEYS = (
     *("gpus_per_node", "network_gb_per_s", "network_us", "nccl_launch_us", "nccl_skew_us"),
 )
 OFFLOAD_KEYS = ("kv_offloading_size", "kv_offload_gb_per_s")
-HARDWARE_KEYS = ("gpu", "tp", "gpu_memory_utilization", "name", "mm_encoder_tp_mode", *LAYOUT_KEYS, *OFFLOAD_KEYS, *NUMBERS)
+HARDWARE_KEYS = (
+    "gpu",
+    "tp",
+    "gpu_memory_utilization",
+    "name",
+    "mm_encoder_tp_mode",
+    *LAYOUT_KEYS,
+    *OFFLOAD_KEYS,
+    *NUMBERS,
+)
 FOREIGN_NAMES = {
     "tensor_parallel_size": "tp",
     "pipeline_parallel_size": "pp",
@@ -44,8 +53,7 @@ class Hardware:
 
     ``nccl_launch_us``: what a collective takes beside its bytes; None: the latency model's own ``all_reduce_us``.
     ``kv_offloading_size``: GiB of host memory for KV blocks, of all GPUs together; ``kv_offload_gb_per_s``: from there
-    to each GPU. ``mm_encoder_tp_mode``: what tensor parallelism does with a vision tower. ``written``: the keys that the
-    file has.
+    to each GPU. ``mm_encoder_tp_mode``: what tensor parallelism does with a vision tower. ``written``: the file's keys.
     """
 
     gpu: Gpu

@@ -1,4 +1,4 @@
-"""What a twin's model says of its images: how long they take to encode, and whether a step may compute a part of one."""
+"""What a twin's model says of its images: how long they take to encode, whether a step may compute a part of one."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from sim.latency import LatencyModel
     from traces.strict.section import Section
 
-PER_TOKEN = "encoder_token_us"
+PER_TOKEN = "encoder_token_us"  # noqa: S105 - of a prompt, not of a login
 WHOLE = "disable_chunked_mm_input"
 TIMES: Final[Mapping[str, str]] = {
     "encoder_step_us": "step_us",
@@ -37,10 +37,10 @@ def with_encoder(
 ) -> EngineConfig:
     """Return the engine with what its model says of images, where the file leaves it open.
 
-    Their time: with a latency model that goes by the model and the GPU. A file's own ``encoder_token_us`` stands for all
-    of it; of the other keys, each that is written stands for itself.
-    Whether they are computed as a whole: vLLM sees to it where an image's tokens see each other in both directions
-    (vllm 0.32.0 platforms/cuda.py:check_and_update_config). Who encodes nothing has neither.
+    Their time: with a latency model that goes by the model and the GPU. A file's own ``encoder_token_us`` stands for
+    all of it; of the other keys, each that is written stands for itself. Whether they are computed as a whole: vLLM
+    sees to it where an image's tokens see each other in both directions (vllm 0.32.0
+    platforms/cuda.py:check_and_update_config). Who encodes nothing has neither.
     """
     section = root.section("engine")
     written = frozenset() if section is None else frozenset(section.nodes)

@@ -2,8 +2,8 @@
 
 ``python -m tests.validation.vision_towers``, with VTWIN_DATA. Products are those of ``replay/model/matmuls/measured``,
 put together from the shapes around where theirs was not measured; attention is the table of vLLM's vision encoders at
-the tower's own heads. Both were measured with vLLM 0.24 (see layer_tables). What is elementwise was measured nowhere, and is left
-out on both sides.
+the tower's own heads. Both were measured with vLLM 0.24. What is elementwise was measured nowhere, and is left out on
+both sides.
 """
 
 from __future__ import annotations
@@ -118,25 +118,39 @@ def formula_us(server: OnGpus, num_tokens: int) -> float:
     layers = sum(product_us(server, patches, *each) for each in tower.layer_products())
     seen = (tower.num_layers - tower.num_windowed_layers) * attention_us(server, [num_tokens])
     seen += tower.num_windowed_layers * windows_us(server, [num_tokens]) if tower.num_windowed_layers else 0.0
-    return tower.num_layers * layers + seen + sum(product_us(server, num_tokens, *each) for each in tower.projector)
+    return (
+        tower.num_layers * layers
+        + seen
+        + sum(product_us(server, num_tokens, *each) for each in tower.projector)
+    )
 
 
 def sizes_of(tower: VisionTower) -> list[int]:
     """Return the images that are compared."""
     tile = tower.tile_tokens
-    return [tile * number for number in (1, 2, 4, 8)] if tile else [size for size in SIZES if size <= tower.largest_image]
+    return (
+        [tile * number for number in (1, 2, 4, 8)]
+        if tile
+        else [size for size in SIZES if size <= tower.largest_image]
+    )
 
 
 def rows(root: Path) -> Iterator[str]:
     """Yield the lines of the table."""
-    yield "| tower of | " + " | ".join(f"{gpu}: formula / measured kernels" for gpu in GPUS) + " | three numbers |"
+    yield (
+        "| tower of | "
+        + " | ".join(f"{gpu}: formula / measured kernels" for gpu in GPUS)
+        + " | three numbers |"
+    )
     yield "|---|" + "--:|" * (len(GPUS) + 1)
     for name in TOWERS:
         tower, cells, off = tower_of(name), [], []
         for gpu in GPUS:
             server = on_gpus(tower, find_gpu(gpu), tp=1)
             ratios = [formula_us(server, size) / measured_us(root, server, size) for size in sizes_of(tower)]
-            cells.append(f"{100 * np.median(np.abs(np.array(ratios) - 1)):.0f} ({min(ratios):.2f} to {max(ratios):.2f})")
+            cells.append(
+                f"{100 * np.median(np.abs(np.array(ratios) - 1)):.0f} ({min(ratios):.2f} to {max(ratios):.2f})"
+            )
             times = encoder_times(server)
             off += [times.image_us(size) / encoding_us(server, [size]) - 1 for size in image_sizes(tower)]
         yield f"| {name} | {' | '.join(cells)} | {100 * np.median(np.abs(off)):.1f} / {100 * max(map(abs, off)):.1f} |"

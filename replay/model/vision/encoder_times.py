@@ -9,7 +9,7 @@ and attention have the forms that were held against measured kernels (``replay/m
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
@@ -18,7 +18,6 @@ from replay.model.gpus import Gpu
 from replay.model.layout import ONE_NODE, Layout
 from replay.model.operator_forms import encoder_attention_work, forms, product_work
 from replay.model.vision.tower import VisionTower
-from sim.latency import Roofline
 
 ELEMENTWISE_SHARE = 0.6
 """Of the peak bandwidth, that norms, activations and additions reach (calibrate/predictor/standins.py)."""
@@ -31,8 +30,8 @@ DTYPE_BYTES = 2
 SMALLEST = 16
 """Tokens of the smallest image that the three numbers are fitted to."""
 POINTS = 40
-_USUAL = {field.name: field.default for field in fields(Roofline)}
-LINK_SHARE, ALL_REDUCE_US = float(_USUAL["link_efficiency"]), float(_USUAL["all_reduce_us"])
+LINK_SHARE, ALL_REDUCE_US = 0.80, 20.0
+"""Of an all-reduce: ``sim.Roofline``'s link_efficiency and all_reduce_us."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +62,9 @@ class OnGpus:
     shares: int = 1
 
 
-def on_gpus(tower: VisionTower, gpu: Gpu, *, tp: int, layout: Layout = ONE_NODE, is_data: bool = False) -> OnGpus:
+def on_gpus(
+    tower: VisionTower, gpu: Gpu, *, tp: int, layout: Layout = ONE_NODE, is_data: bool = False
+) -> OnGpus:
     """Return how a server has the tower; ``is_data``: with ``--mm-encoder-tp-mode data``.
 
     By default tensor parallelism splits its layers (vllm 0.32.0 config/multimodal.py). A tower that knows no data mode
@@ -93,6 +94,7 @@ def encoding_us(server: OnGpus, images: Sequence[int]) -> float:
 
 
 def product_us(server: OnGpus, rows: int, inputs: int, outputs: int) -> float:
+    """Return what a product takes."""
     return float(forms()["product in bfloat16"].time_us(product_work(server.gpu, rows, inputs, outputs))[0])
 
 
@@ -103,6 +105,7 @@ def attention_us(server: OnGpus, images: Sequence[int]) -> float:
 
 
 def windows_us(server: OnGpus, images: Sequence[int]) -> float:
+    """Return what attention takes within windows."""
     window = server.tower.window_patches
     number = np.array([-(-server.tower.num_patches(each) // window) for each in images], np.float64)
     return _sequences_us(server, number=number, length=np.full(len(images), float(window)))
@@ -113,7 +116,7 @@ def _sequences_us(server: OnGpus, *, number: np.ndarray, length: np.ndarray) -> 
     work = encoder_attention_work(
         server.gpu, heads=heads, head_dim=server.tower.head_dim, batch=number, length=length
     )
-    together = {name: np.sum(part, keepdims=True) for name, part in work.items()}
+    together = {name: np.array([part.sum()]) for name, part in work.items()}
     return float(forms()["vision encoder's attention"].time_us(together)[0])
 
 

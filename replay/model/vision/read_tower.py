@@ -1,7 +1,6 @@
 """Vision towers of config.json files, by ``model_type``: one function for each way of saying it.
 
-Products and defaults are those of vllm 0.32.0 (model_executor/models/NAME.py) and of the class of that name in
-transformers, whose values a file may leave out.
+Products are those of vllm 0.32.0 (model_executor/models/NAME.py).
 """
 
 from __future__ import annotations
@@ -11,28 +10,21 @@ from dataclasses import replace
 from typing import Final
 
 from replay.model.config_json import ModelFields
+from replay.model.vision.class_defaults import (
+    GEMMA4,
+    GLM4V,
+    INTERN_VIT,
+    LLAMA4,
+    PIXTRAL,
+    QWEN2_5_VL,
+    QWEN2_VL,
+    QWEN3_VL,
+    SIGLIP,
+)
 from replay.model.vision.tower import VisionTower
 from traces import ConfigError
 
 VISION = "vision_config"
-QWEN2_VL: Final = {"depth": 32, "embed_dim": 1280, "mlp_ratio": 4, "num_heads": 16, "patch_size": 14}
-QWEN2_5_VL: Final = {"depth": 32, "hidden_size": 3584, "intermediate_size": 3420, "num_heads": 16, "patch_size": 14}
-QWEN2_5_VL |= {"window_size": 112, "fullatt_block_indexes": [7, 15, 23, 31]}
-QWEN3_VL: Final = {"depth": 27, "hidden_size": 1152, "intermediate_size": 4304, "num_heads": 16, "patch_size": 16}
-QWEN3_VL |= {"deepstack_visual_indexes": [8, 16, 24]}
-GLM4V: Final = {"depth": 24, "hidden_size": 1536, "intermediate_size": 13696, "num_heads": 12, "patch_size": 14}
-GLM4V |= {"out_hidden_size": 4096}
-SIGLIP: Final = {"hidden_size": 768, "intermediate_size": 3072, "num_hidden_layers": 12, "num_attention_heads": 12}
-SIGLIP |= {"image_size": 224, "patch_size": 16}
-GEMMA4: Final = {"hidden_size": 768, "intermediate_size": 3072, "num_hidden_layers": 16, "num_attention_heads": 12}
-GEMMA4 |= {"head_dim": 64, "pooling_kernel_size": 3, "patch_size": 16}
-LLAMA4: Final = {"hidden_size": 768, "intermediate_size": 5632, "num_hidden_layers": 34, "num_attention_heads": 16}
-LLAMA4 |= {"image_size": 448, "patch_size": 14, "projector_input_dim": 4096, "projector_output_dim": 4096}
-LLAMA4 |= {"vision_output_dim": 7680}
-PIXTRAL: Final = {"hidden_size": 1024, "intermediate_size": 4096, "num_hidden_layers": 24, "num_attention_heads": 16}
-PIXTRAL |= {"patch_size": 16}
-INTERN_VIT: Final = {"hidden_size": 1024, "intermediate_size": 4096, "num_hidden_layers": 24}
-INTERN_VIT |= {"num_attention_heads": 16, "image_size": 448, "patch_size": 14}
 COLOURS, FRAMES = 3, 2
 GEMMA4_LARGEST = 1120
 """The most of the token budgets that Gemma 4's processor knows (vllm 0.32.0 gemma4_mm.py: _SUPPORTED_SOFT_TOKENS)."""
@@ -128,7 +120,10 @@ def _glm4v(vision: ModelFields, _: ModelFields) -> VisionTower:
     """Its MLP is as wide as its output, and ``intermediate_size`` is the merger's."""
     vision = vision.completed(GLM4V)
     hidden, out = vision.needed("hidden_size"), vision.needed("out_hidden_size")
-    tower, inner = _of_qwen(vision, hidden=hidden, inner=out, projected=out), vision.needed("intermediate_size")
+    tower, inner = (
+        _of_qwen(vision, hidden=hidden, inner=out, projected=out),
+        vision.needed("intermediate_size"),
+    )
     merger = ((hidden * tower.merge, out), (out, out), (out, 2 * inner), (inner, out))
     return replace(tower, is_gated=True, projector=merger)
 
@@ -166,7 +161,7 @@ def _gemma3(vision: ModelFields, fields: ModelFields) -> VisionTower:
 
 
 def _gemma4(vision: ModelFields, fields: ModelFields) -> VisionTower:
-    """The class of transformers, whole on every GPU; squares of patches are averaged; a projection."""
+    """Read the class of transformers, whole on every GPU; squares of patches are averaged; a projection."""
     vision = vision.completed(GEMMA4)
     tower = _plain(vision)
     return replace(

@@ -22,8 +22,8 @@ class VisionTower:
     ``tile_patches``: an image is cut into tiles of so many, each encoded by itself with ``class_tokens`` besides; 0: it
     is encoded whole. In ``num_windowed_layers`` of the layers a patch sees the ``window_patches`` of its window alone.
     ``is_split``: tensor parallelism shares out its layers; ``splits_projector``: and its projector.
-    ``shares_out_images``: ``--mm-encoder-tp-mode data`` is known of it; ``falls_back_to_data``: it is so, too, where the
-    heads cannot be divided. ``largest_image``: tokens of the largest one that its processor makes.
+    ``shares_out_images``: it knows ``--mm-encoder-tp-mode data``; ``falls_back_to_data``: and has it, too, where the heads
+    cannot be divided. ``largest_image``: tokens of the largest one that its processor makes.
     """
 
     kind: str

@@ -37,7 +37,12 @@ K3 = {
     "qkv_hidden_size": 1536, "patch_size": 14, "merge_kernel_size": [2, 2],
 }  # fmt: skip
 INTERN = {"hidden_size": 1024, "num_hidden_layers": 24, "intermediate_size": 4096, "image_size": [448, 448]}
-QWEN3_VL_2B = {"depth": 24, "hidden_size": 1024, "intermediate_size": 4096, "deepstack_visual_indexes": [5, 11, 17]}
+QWEN3_VL_2B = {
+    "depth": 24,
+    "hidden_size": 1024,
+    "intermediate_size": 4096,
+    "deepstack_visual_indexes": [5, 11, 17],
+}
 QWEN3_VL_2B |= {"out_hidden_size": 2048, "num_heads": 16, "patch_size": 16}
 WEIGHTS = {
     "Qwen/Qwen3-VL-8B-Instruct": (411_070_464, 1_769_472, 40_108_032 + 120_324_096),
@@ -45,7 +50,11 @@ WEIGHTS = {
     "google/gemma-3-4b-it": (411_747_840 - 677_376, 677_376, 1152 * 2560),
     "google/gemma-4-26B-A4B": (544_942_080, 884_736, 1152 * 2816),
     "meta-llama/Llama-4-Scout-17B-16E-Instruct": (808_845_312, 827_904, 39_845_888 + 20_971_520),
-    "mistralai/Mistral-Small-3.1-24B-Instruct-2503": (402_653_184, 602_112, 4_194_304 + 5_242_880 + 26_214_400),
+    "mistralai/Mistral-Small-3.1-24B-Instruct-2503": (
+        402_653_184,
+        602_112,
+        4_194_304 + 5_242_880 + 26_214_400,
+    ),
     "moonshotai/Kimi-K2.5": (411_070_464, 677_376, 21_233_664 + 33_030_144),
     "kimi_k3": (396_361_728, 602_112, 16_777_216 + 29_360_128),
     "qwen2_vl": (629_145_600, 1_505_280, 44_564_480),
@@ -130,7 +139,7 @@ def test_windows_of_qwen_2_5_are_eight_by_eight_patches_in_all_layers_but_four(t
     ("kind", "fields", "said"),
     [
         ("mllama", {"vision_config": {"hidden_size": 8}}, "vision_config of model_type 'mllama' is no vision tower"),
-        ("gemma3", {"vision_config": {"model_type": "clip"}}, "vision_config.model_type: got 'clip', expected siglip_vision_model"),
+        ("gemma3", {"vision_config": {"model_type": "clip"}}, "vision_config.model_type: got 'clip', expected siglip"),
         ("kimi_k25", {"vision_config": {"patch_size": 14}}, "vision_config.hidden_size: got nothing"),
         ("internvl", {"vision_config": {"image_size": [448, 224]}}, "image_size: got [448, 224], expected a square"),
         ("llama4", {"vision_config": {"pixel_shuffle_ratio": 3}}, "pixel_shuffle_ratio: got 3, expected a ratio"),
@@ -155,7 +164,10 @@ def test_a_model_keeps_its_tower_and_says_what_of_it_is_not_counted() -> None:
 
 def test_whose_images_see_themselves_in_both_directions() -> None:
     found = {name: read_model_config(name).is_mm_prefix_lm for name in WEIGHTS if name not in FILES}
-    assert {name for name, whole in found.items() if whole} == {"google/gemma-3-4b-it", "google/gemma-4-26B-A4B"}
+    assert {name for name, whole in found.items() if whole} == {
+        "google/gemma-3-4b-it",
+        "google/gemma-4-26B-A4B",
+    }
 
 
 # -- how long -----------------------------------------------------------------------------------------------------
@@ -180,18 +192,24 @@ def by_hand_us(tower: VisionTower, num_tokens: int) -> float:
     numbers = 10 * tower.hidden_size + 4 * heads * width + 2 * tower.intermediate_size
     layer += 7 * 2.0 + 2 * numbers * patches / (0.6 * bandwidth)
     ends = matmul(patches, tower.patch_inputs, tower.hidden_size)
-    return tower.num_layers * (layer + seen) + ends + sum(matmul(num_tokens, *each) for each in tower.projector)
+    return (
+        tower.num_layers * (layer + seen) + ends + sum(matmul(num_tokens, *each) for each in tower.projector)
+    )
 
 
 @pytest.mark.parametrize("num_tokens", [17, 256, 4000])
 def test_an_image_takes_the_sum_of_its_kernels(num_tokens: int) -> None:
     tower = tower_of("Qwen/Qwen3-VL-8B-Instruct")
-    assert encoding_us(on_gpus(tower, H100, tp=1), [num_tokens]) == pytest.approx(by_hand_us(tower, num_tokens))
+    assert encoding_us(on_gpus(tower, H100, tp=1), [num_tokens]) == pytest.approx(
+        by_hand_us(tower, num_tokens)
+    )
 
 
 def test_its_attention_is_what_was_held_against_measured_kernels() -> None:
     """A layer more, less the same layer with other heads' attention: of twenty rows of the H100's table."""
-    rows = next(rows for name, gpu, rows in packed_rows() if (name, gpu) == ("vision encoder's attention", "H100"))
+    rows = next(
+        rows for name, gpu, rows in packed_rows() if (name, gpu) == ("vision encoder's attention", "H100")
+    )
     told = forms()["vision encoder's attention"].time_us(layer_work.encoder(rows, H100))
     plain = replace(tower_of("Qwen/Qwen3-VL-8B-Instruct"), merge=1)
     for row, us in list(zip(rows.itertuples(), told.tolist(), strict=True))[:20]:
@@ -229,13 +247,17 @@ def test_tensor_parallelism_splits_layers_and_data_mode_shares_images_out() -> N
 
 def test_who_knows_no_data_mode_takes_no_notice_and_who_is_split_nowhere_is_whole() -> None:
     gemma3, gemma4 = tower_of("google/gemma-3-4b-it"), tower_of("google/gemma-4-26B-A4B")
-    assert on_gpus(gemma3, H100, tp=4, is_data=True) == on_gpus(gemma3, H100, tp=4) == OnGpus(
-        tower=gemma3, gpu=H100, ranks=4
+    assert (
+        on_gpus(gemma3, H100, tp=4, is_data=True)
+        == on_gpus(gemma3, H100, tp=4)
+        == OnGpus(tower=gemma3, gpu=H100, ranks=4)
     )
     assert on_gpus(gemma4, H100, tp=4) == OnGpus(tower=gemma4, gpu=H100)
 
 
-def test_heads_that_cannot_be_divided_leave_kimis_tower_whole_and_share_its_images_out(tmp_path: Path) -> None:
+def test_heads_that_cannot_be_divided_leave_kimis_tower_whole_and_share_its_images_out(
+    tmp_path: Path,
+) -> None:
     tower = tower_of("kimi_k3", tmp_path)
     assert on_gpus(tower, H100, tp=8) == OnGpus(tower=tower, gpu=H100, shares=8)
     assert on_gpus(tower, H100, tp=4) == OnGpus(tower=tower, gpu=H100, ranks=4)

@@ -1,4 +1,4 @@
-"""What a twin's model says of its images: how long they take, whether a step computes a part of one, and what is told."""
+"""What a twin's model says of its images: how long they take, whether a step computes a part of one, what is told."""
 
 from __future__ import annotations
 
@@ -29,7 +29,9 @@ BLACKBOX = "blackbox, coefficients: {alpha0: 0, alpha1: 0, alpha2: 0, beta0: 900
 TIMES = ("encoder_step_us", "encoder_token_us", "encoder_token_pair_us")
 
 
-def twin(folder: Path, keys: str = "", *, model: str = QWEN, latency: str = "roofline", tp: str = "1") -> TwinConfig:
+def twin(
+    folder: Path, keys: str = "", *, model: str = QWEN, latency: str = "roofline", tp: str = "1"
+) -> TwinConfig:
     """Return a twin of a model on H100s."""
     path = folder / "twin.yaml"
     text = TWIN.replace("KEYS", keys).replace("LATENCY", latency).replace("MODEL", model).replace("TP", tp)
@@ -69,7 +71,9 @@ SEEN = workload(images=["0:1024:a 1500:256:b", "0:1024:c", None])
 
 @pytest.mark.parametrize("latency", ["roofline", "physics", "auto"])
 @pytest.mark.parametrize("tp", [1, 2])
-def test_a_latency_model_that_knows_model_and_gpu_has_its_towers_time(latency: str, tp: int, tmp_path: Path) -> None:
+def test_a_latency_model_that_knows_model_and_gpu_has_its_towers_time(
+    latency: str, tp: int, tmp_path: Path
+) -> None:
     config = twin(tmp_path, latency=latency, tp=str(tp))
     assert times_in(config) == towers_times(QWEN, tp=tp)
     again = tmp_path / "again.yaml"
@@ -119,13 +123,17 @@ def test_coefficients_say_nothing_of_images_and_that_is_told(tmp_path: Path) -> 
     assert times_in(config) == (0.0, 0.0, 0.0)
     (said,) = trace_notes(SEEN, config)
     assert said.startswith("image tokens count as prompt tokens (input_tokens); no encoder's time is added")
-    assert said.endswith(f"roofline, physics and profiled have the time of {QWEN}'s vision tower, with the GPU named)")
+    assert said.endswith(
+        f"roofline, physics and profiled have the time of {QWEN}'s vision tower, with the GPU named)"
+    )
 
 
 def test_the_time_that_images_take_is_told_where_it_follows_from_the_model(tmp_path: Path) -> None:
     config = twin(tmp_path)
     (said,) = trace_notes(SEEN, config)
-    assert said.startswith(f"images: the vision tower of {QWEN} takes 1,294 µs of a step that encodes any, 7.607 per")
+    assert said.startswith(
+        f"images: the vision tower of {QWEN} takes 1,294 µs of a step that encodes any, 7.607 per"
+    )
     assert "computed, not measured" in said
     assert trace_notes(SEEN, twin(tmp_path, "encoder_token_us: 3")) == ()
 
@@ -163,7 +171,9 @@ def test_in_data_mode_gpus_share_images_out(tmp_path: Path) -> None:
 
 
 def test_another_mode_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match='mm_encoder_tp_mode: got "pipeline", expected one of weights, data'):
+    with pytest.raises(
+        ConfigError, match='mm_encoder_tp_mode: got "pipeline", expected one of weights, data'
+    ):
         twin(tmp_path, tp="4, mm_encoder_tp_mode: pipeline")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from replay.model.config_json import ModelFields, read_model_fields, shown
@@ -15,7 +16,7 @@ from replay.model.layers.read_layers import Layers
 from replay.model.quantization import Quantization, read_quantization
 from replay.model.shape import Attention, Experts, Mixer, MixerKind, ModelShape, Precision
 from replay.model.shipped_models import model_name, shipped_config, shipped_models
-from replay.model.vision.read_tower import VISION, read_tower
+from replay.model.vision.read_tower import VISION, is_mm_prefix_lm, read_tower
 from traces import ConfigError
 
 DTYPE_BYTES: Mapping[str, int] = {"bfloat16": 2, "float16": 2, "float32": 4}
@@ -25,7 +26,6 @@ SHARED_SIZES = (
     "moe_shared_expert_intermediate_size",
 )
 QUANTIZATION = "quantization_config"
-MM_PREFIX_LM_MODELS = ("bagel", "gemma3", "molmo2", "moondream3", "paligemma")
 BLOCK_TYPES = "layers_block_type"
 """A list that says how many layers there are, too (Nemotron 3 Ultra)."""
 PER_TOKEN = ("num_experts_per_tok", "num_experts_per_token", "top_k_experts")
@@ -79,9 +79,20 @@ def shape_from(
     fields: ModelFields, *, name: str, kv_cache_dtype: str = "auto", dtype: str = "auto"
 ) -> ModelShape:
     """Return the shape that the fields of a config.json describe."""
+    shape = _decoder_from(fields, name=name, kv_cache_dtype=kv_cache_dtype, dtype=dtype)
+    tower, unknown = read_tower(fields)
+    return replace(
+        shape,
+        vision=tower,
+        is_mm_prefix_lm=is_mm_prefix_lm(fields),
+        left_out=(*_left_out(fields, unknown=unknown), *shape.left_out),
+    )
+
+
+def _decoder_from(fields: ModelFields, *, name: str, kv_cache_dtype: str, dtype: str) -> ModelShape:
+    """Return the language model that they describe."""
     # a multimodal model: its language model
     text = fields.mapping("text_config") or fields.mapping("llm_config") or fields
-    tower, unknown = read_tower(fields)
     model_type = text.text("model_type") or ""
     family = _family(text, model_type)
     kinds = {"num_hidden_layers": len(text.items(BLOCK_TYPES))} if BLOCK_TYPES in text else {}
@@ -125,9 +136,7 @@ def shape_from(
         is_tied=family.is_tied if tied is None else tied,
         num_moe_layers=num_moe_layers,
         experts=experts,
-        vision=tower,
-        is_mm_prefix_lm=_is_mm_prefix_lm(fields, text),
-        left_out=(*_left_out(fields, unknown=unknown), *layers.left_out),
+        left_out=layers.left_out,
     )
 
 
@@ -154,17 +163,6 @@ def _left_out(fields: ModelFields, *, unknown: str) -> tuple[str, ...]:
     if fields.values.get("audio_config"):
         told.append("audio_config: its weights and its work are not counted, the language model's are")
     return tuple(told)
-
-
-def _is_mm_prefix_lm(fields: ModelFields, text: ModelFields) -> bool:
-    """Return whether tokens of an image see each other in both directions.
-
-    vllm 0.32.0 transformers_utils/model_arch_config_convertor.py:is_mm_prefix_lm.
-    """
-    if fields.text("model_type") == "gemma4":
-        return text.values.get("use_bidirectional_attention") == "vision"
-    said = fields.values.get("is_mm_prefix_lm")
-    return bool(said) if said is not None else fields.text("model_type") in MM_PREFIX_LM_MODELS
 
 
 def _family(text: ModelFields, model_type: str) -> Family:

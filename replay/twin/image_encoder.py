@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from replay.model.vision.encoder_times import EncoderTimes, encoder_times, on_gpus
+from replay.model.encoders.encoder_kernels import on_gpus
+from replay.model.encoders.encoder_times import EncoderTimes, encoder_times
 from sim.latency import Profiled
 
 if TYPE_CHECKING:

@@ -20,20 +20,19 @@ import pandas as pd
 
 from replay.model import find_gpu
 from replay.model.config_json import read_model_fields
-from replay.model.matmuls.curves import between
-from replay.model.matmuls.measured_times import measured_products
-from replay.model.matmuls.products import Matmul
-from replay.model.shipped_models import shipped_config
-from replay.model.vision.encoder_times import (
+from replay.model.encoders.encoder_kernels import (
     OnGpus,
     attention_us,
-    encoder_times,
     encoding_us,
-    image_sizes,
     on_gpus,
     product_us,
     windows_us,
 )
+from replay.model.encoders.encoder_times import encoder_times, image_sizes
+from replay.model.matmuls.curves import between
+from replay.model.matmuls.measured_times import measured_products
+from replay.model.matmuls.products import Matmul
+from replay.model.shipped_models import shipped_config
 from replay.model.vision.read_tower import read_tower
 from replay.model.vision.tower import VisionTower
 

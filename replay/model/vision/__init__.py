@@ -1,1 +1,1 @@
-"""A model's vision tower: what its config.json says of it, and how long it takes to encode an image."""
+"""What a model's config.json says of its vision tower."""

@@ -25,6 +25,7 @@ from replay.model.vision.tower import VisionTower
 from traces import ConfigError
 
 VISION = "vision_config"
+MM_PREFIX_LM_MODELS = ("bagel", "gemma3", "molmo2", "moondream3", "paligemma")
 COLOURS, FRAMES = 3, 2
 GEMMA4_LARGEST = 1120
 """The most of the token budgets that Gemma 4's processor knows (vllm 0.32.0 gemma4_mm.py: _SUPPORTED_SOFT_TOKENS)."""
@@ -44,6 +45,18 @@ def read_tower(fields: ModelFields) -> tuple[VisionTower | None, str]:
         return replace(read(vision, fields), kind=kind), ""
     except ConfigError as error:
         return None, f"{VISION} is not understood: {error}"
+
+
+def is_mm_prefix_lm(fields: ModelFields) -> bool:
+    """Return whether tokens of an image see each other in both directions.
+
+    vllm 0.32.0 transformers_utils/model_arch_config_convertor.py:is_mm_prefix_lm.
+    """
+    kind, said = fields.text("model_type"), fields.values.get("is_mm_prefix_lm")
+    if kind == "gemma4":
+        text = fields.mapping("text_config") or fields
+        return text.values.get("use_bidirectional_attention") == "vision"
+    return bool(said) if said is not None else kind in MM_PREFIX_LM_MODELS
 
 
 def _text_width(fields: ModelFields) -> int:

@@ -22,7 +22,7 @@ class VisionTower:
     ``tile_patches``: an image is cut into tiles of so many, each encoded by itself with ``class_tokens`` besides; 0: it
     is encoded whole. In ``num_windowed_layers`` of the layers a patch sees the ``window_patches`` of its window alone.
     ``is_split``: tensor parallelism shares out its layers; ``splits_projector``: and its projector.
-    ``shares_out_images``: it knows ``--mm-encoder-tp-mode data``; ``falls_back_to_data``: and has it, too, where the heads
+    ``shares_out_images``: it knows ``--mm-encoder-tp-mode data``; ``falls_back_to_data``: and has it, too, where heads
     cannot be divided. ``largest_image``: tokens of the largest one that its processor makes.
     """
 

@@ -178,8 +178,8 @@ _KINDS: Mapping[str, str] = {
 
 _NO_IMAGES_SHARED = Unanswered(
     key=MM_ENCODER_TP_MODE,
-    reason="It changes nothing: one GPU has each layer, or no vision tower is known that shares images out, or the time "
-    "of images is given (engine.encoder_token_us)",
+    reason="It changes nothing: one GPU has each layer, or no vision tower is known that shares images out, or their "
+    "time is given (engine.encoder_token_us)",
     cure="Name a model that sees images (latency.model_config) and hardware.tp, with latency.model roofline or physics",
 )
 

@@ -14,18 +14,11 @@ import pytest
 
 from replay.model import find_gpu
 from replay.model.config_json import read_model_fields
+from replay.model.encoders.encoder_kernels import OnGpus, attention_us, encoding_us, on_gpus
+from replay.model.encoders.encoder_times import EncoderTimes, encoder_times, image_sizes
 from replay.model.hf_config import read_model_config
 from replay.model.operator_forms import forms
 from replay.model.shipped_models import shipped_config
-from replay.model.vision.encoder_times import (
-    EncoderTimes,
-    OnGpus,
-    attention_us,
-    encoder_times,
-    encoding_us,
-    image_sizes,
-    on_gpus,
-)
 from replay.model.vision.read_tower import TOWERS, read_tower
 from replay.model.vision.tower import VisionTower
 from tests.validation import layer_work

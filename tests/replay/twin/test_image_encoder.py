@@ -10,8 +10,9 @@ import pytest
 
 from replay import TwinConfig, simulate_trace
 from replay.model import find_gpu
+from replay.model.encoders.encoder_kernels import on_gpus
+from replay.model.encoders.encoder_times import encoder_times
 from replay.model.hf_config import read_model_config
-from replay.model.vision.encoder_times import encoder_times, on_gpus
 from replay.trace.trace_notes import trace_notes
 from replay.twin.config_write import dump_config
 from replay.twin.keys.overlay import Setting

@@ -1,16 +1,15 @@
-"""How long a vision tower takes to encode images: the sum of its kernels, and the three numbers that stand for it.
+"""The kernels of a step in which a vision tower encodes images, and what they take on one GPU.
 
-The kernels are those of a step in which vLLM encodes all images together (vllm 0.32.0 gpu_model_runner.py:
-_execute_mm_encoder), in 16 bits: per layer four products, attention over all pairs of patches of an image, tile or
-window, and what is elementwise; patches in, projector out; with tensor parallelism two all-reduces per layer. Products
-and attention have the forms that were held against measured kernels (``replay/model/operator_forms.py``).
+vLLM encodes all images of a step together (vllm 0.32.0 gpu_model_runner.py: _execute_mm_encoder), in 16 bits: per layer
+four products, attention over all pairs of patches of an image, tile or window, and what is elementwise; patches in,
+projector out; with tensor parallelism two all-reduces per layer. Products and attention have the forms that were held
+against measured kernels (``replay/model/operator_forms.py``).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 
 import numpy as np
 
@@ -27,28 +26,8 @@ ELEMENTWISE_KERNELS = 7
 HIDDEN_TRIPS = 10
 """Vectors of hidden size that these read and write per patch: two per norm, three per addition."""
 DTYPE_BYTES = 2
-SMALLEST = 16
-"""Tokens of the smallest image that the three numbers are fitted to."""
-POINTS = 40
 LINK_SHARE, ALL_REDUCE_US = 0.80, 20.0
 """Of an all-reduce: ``sim.Roofline``'s link_efficiency and all_reduce_us."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EncoderTimes:
-    """µs of a step that encodes: ``step_us`` once, ``token_us`` per token, ``pair_us`` per pair of an image's tokens.
-
-    ``ranks``: GPUs that share the images of a step out among them, each of which encodes its own whole.
-    """
-
-    step_us: float
-    token_us: float
-    pair_us: float
-    ranks: int = 1
-
-    def image_us(self, num_tokens: int) -> float:
-        """Return what a step takes that encodes one image of so many tokens."""
-        return self.step_us + self.token_us * num_tokens + self.pair_us * num_tokens**2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,35 +116,3 @@ def _all_reduces_us(server: OnGpus, patches: int) -> float:
     moved = 2 * (tp - 1) / tp * DTYPE_BYTES * server.tower.hidden_size * patches
     each = ALL_REDUCE_US + moved / (LINK_SHARE * server.layout.bytes_per_us(tp, server.gpu))
     return 2 * (each + server.layout.waiting_us(tp))
-
-
-def image_sizes(tower: VisionTower) -> list[int]:
-    """Return the sizes that the numbers are fitted to: evenly in logarithms, whole tiles where it has tiles."""
-    tile = tower.tile_tokens
-    most = tower.largest_image // tile if tile else tower.largest_image
-    sizes = np.geomspace(1 if tile else SMALLEST, most, POINTS).round().astype(int)
-    return sorted({int(size) * (tile or 1) for size in sizes})
-
-
-@lru_cache(maxsize=256)
-def encoder_times(server: OnGpus) -> EncoderTimes:
-    """Return the three numbers: least squares of the relative error over images of all sizes, one in a step.
-
-    None is negative. A tower that cuts images into tiles has no pairs.
-    """
-    sizes = image_sizes(server.tower)
-    exact = np.array([encoding_us(server, [size]) for size in sizes])
-    tokens = np.array(sizes, np.float64)
-    columns = np.stack([np.ones_like(tokens), tokens, tokens**2], axis=1)
-    used = [0, 1] if server.tower.tile_patches else [0, 1, 2]
-    found = np.zeros(3)
-    while used:
-        scaled = columns[:, used] / exact[:, None]
-        scale = np.abs(scaled).max(axis=0)
-        values = np.linalg.lstsq(scaled / scale, np.ones_like(exact), rcond=None)[0] / scale
-        if (values >= 0).all():
-            found[used] = values
-            break
-        used.pop(int(np.argmin(values * scale)))
-    step, token, pair = (float(f"{value:.4g}") for value in found)
-    return EncoderTimes(step_us=step, token_us=token, pair_us=pair, ranks=server.shares)

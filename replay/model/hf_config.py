@@ -91,8 +91,7 @@ def shape_from(
 
 def _decoder_from(fields: ModelFields, *, name: str, kv_cache_dtype: str, dtype: str) -> ModelShape:
     """Return the language model that they describe."""
-    # a multimodal model: its language model
-    text = fields.mapping("text_config") or fields.mapping("llm_config") or fields
+    text = fields.language_model
     model_type = text.text("model_type") or ""
     family = _family(text, model_type)
     kinds = {"num_hidden_layers": len(text.items(BLOCK_TYPES))} if BLOCK_TYPES in text else {}

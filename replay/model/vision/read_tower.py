@@ -54,14 +54,13 @@ def is_mm_prefix_lm(fields: ModelFields) -> bool:
     """
     kind, said = fields.text("model_type"), fields.values.get("is_mm_prefix_lm")
     if kind == "gemma4":
-        text = fields.mapping("text_config") or fields
-        return text.values.get("use_bidirectional_attention") == "vision"
+        return fields.language_model.values.get("use_bidirectional_attention") == "vision"
     return bool(said) if said is not None else kind in MM_PREFIX_LM_MODELS
 
 
 def _text_width(fields: ModelFields) -> int:
     """Return the hidden size of the language model, into which the tower's outputs are projected."""
-    return (fields.mapping("text_config") or fields.mapping("llm_config") or fields).needed("hidden_size")
+    return fields.language_model.needed("hidden_size")
 
 
 def _colours(vision: ModelFields) -> int:

@@ -108,8 +108,6 @@ def _decoder_from(fields: ModelFields, *, name: str, kv_cache_dtype: str, dtype:
         number_of=layers.num_moe_layers,
         has_shared_expert=family.has_shared_expert,
     )
-    tied = text.flag("tie_word_embeddings")
-    tied = fields.flag("tie_word_embeddings") if tied is None else tied
     num_plain = num_layers - num_moe_layers if layers.num_plain_mlps is None else layers.num_plain_mlps
     return ModelShape(
         name=name,
@@ -135,11 +133,17 @@ def _decoder_from(fields: ModelFields, *, name: str, kv_cache_dtype: str, dtype:
         dtype_bytes=DTYPE_BYTES[dtype],
         kv_dtype_bytes=_kv_dtype_bytes(text, dtype, quantized, layers, asked=kv_cache_dtype),
         is_gated=family.is_gated,
-        is_tied=family.is_tied if tied is None else tied,
+        is_tied=_is_tied(text, fields, family),
         num_moe_layers=num_moe_layers,
         experts=experts,
         left_out=layers.left_out,
     )
+
+
+def _is_tied(text: ModelFields, fields: ModelFields, family: Family) -> bool:
+    """Return whether the LM head is the embedding."""
+    said = (text.flag("tie_word_embeddings"), fields.flag("tie_word_embeddings"))
+    return next((each for each in said if each is not None), family.is_tied)
 
 
 def _dense_size(text: ModelFields, *, is_needed: bool) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from replay.model.config_json import ModelFields, read_model_fields, shown
@@ -17,6 +18,7 @@ from replay.model.layers.spellings import respelled
 from replay.model.quantization import Quantization, read_quantization
 from replay.model.shape import Attention, Mixer, MixerKind, ModelShape, Precision
 from replay.model.shipped_models import model_name, shipped_config, shipped_models
+from replay.model.vision.read_tower import VISION, is_mm_prefix_lm, read_tower
 from traces import ConfigError
 
 DTYPE_BYTES: Mapping[str, int] = {"bfloat16": 2, "float16": 2, "float32": 4}
@@ -77,7 +79,19 @@ def shape_from(
     fields: ModelFields, *, name: str, kv_cache_dtype: str = "auto", dtype: str = "auto"
 ) -> ModelShape:
     """Return the shape that the fields of a config.json describe."""
-    text = fields.mapping("text_config") or fields  # a multimodal model: its language model
+    shape = _decoder_from(fields, name=name, kv_cache_dtype=kv_cache_dtype, dtype=dtype)
+    tower, unknown = read_tower(fields)
+    return replace(
+        shape,
+        vision=tower,
+        is_mm_prefix_lm=is_mm_prefix_lm(fields),
+        left_out=(*_left_out(fields, unknown=unknown), *shape.left_out),
+    )
+
+
+def _decoder_from(fields: ModelFields, *, name: str, kv_cache_dtype: str, dtype: str) -> ModelShape:
+    """Return the language model that they describe."""
+    text = fields.language_model
     model_type = text.text("model_type") or ""
     family = _family(text, model_type)
     kinds = {"num_hidden_layers": len(text.items(BLOCK_TYPES))} if BLOCK_TYPES in text else {}
@@ -94,8 +108,6 @@ def shape_from(
         number_of=layers.num_moe_layers,
         has_shared_expert=family.has_shared_expert,
     )
-    tied = text.flag("tie_word_embeddings")
-    tied = fields.flag("tie_word_embeddings") if tied is None else tied
     num_plain = num_layers - num_moe_layers if layers.num_plain_mlps is None else layers.num_plain_mlps
     return ModelShape(
         name=name,
@@ -121,11 +133,17 @@ def shape_from(
         dtype_bytes=DTYPE_BYTES[dtype],
         kv_dtype_bytes=_kv_dtype_bytes(text, dtype, quantized, layers, asked=kv_cache_dtype),
         is_gated=family.is_gated,
-        is_tied=family.is_tied if tied is None else tied,
+        is_tied=_is_tied(text, fields, family),
         num_moe_layers=num_moe_layers,
         experts=experts,
-        left_out=(*_left_out(fields), *layers.left_out),
+        left_out=layers.left_out,
     )
+
+
+def _is_tied(text: ModelFields, fields: ModelFields, family: Family) -> bool:
+    """Return whether the LM head is the embedding."""
+    said = (text.flag("tie_word_embeddings"), fields.flag("tie_word_embeddings"))
+    return next((each for each in said if each is not None), family.is_tied)
 
 
 def _dense_size(text: ModelFields, *, is_needed: bool) -> int:
@@ -154,12 +172,16 @@ def _kv_dtype_bytes(
     return float(DTYPE_BYTES[dtype])
 
 
-def _left_out(fields: ModelFields) -> tuple[str, ...]:
-    """Return what a config.json describes beside the language model, which is all that is counted here."""
-    towers = [name for name in ("vision_config", "audio_config") if fields.values.get(name)]
-    return tuple(
-        f"{name}: its weights and its work are not counted, the language model's are" for name in towers
-    )
+def _left_out(fields: ModelFields, *, unknown: str) -> tuple[str, ...]:
+    """Return what a config.json describes beside the language model; ``unknown``: why its vision tower is not known."""
+    told = []
+    if unknown:
+        told.append(f"{unknown}: neither its weights nor its work are counted, the language model's are")
+    elif fields.values.get(VISION):
+        told.append(f"{VISION}: its weights are not counted, the language model's are")
+    if fields.values.get("audio_config"):
+        told.append("audio_config: its weights and its work are not counted, the language model's are")
+    return tuple(told)
 
 
 def _family(text: ModelFields, model_type: str) -> Family:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from replay.model.vision.tower import VisionTower
+
 MatmulKind = Literal["16bit", "fp8", "int8", "fp4"]
 """What a matrix product is computed in: weights of 4 bits with 16-bit activations are computed in 16 bits."""
 
@@ -270,7 +272,9 @@ class ModelShape:
     embeddings and, unless ``kv_dtype_bytes`` says otherwise, the KV cache. Precisions: of what the quantization covers.
     ``mtp``: layers that draft, which nothing else here counts. ``residual_streams``: how many hidden states a layer
     mixes (hyper-connections, arXiv:2409.19606). ``max_model_len``: the longest sequence that vLLM takes without a flag.
-    ``lookup_parameters``: of embeddings beside that of ``vocab_size``. ``left_out``: what of the file is not counted.
+    ``lookup_parameters``: of embeddings beside that of ``vocab_size``.
+    ``vision``: its vision tower, which no count here has; None: none, or none that is known. ``is_mm_prefix_lm``:
+    tokens of an image see each other in both directions. ``left_out``: what of the file is not in these numbers.
     """
 
     name: str
@@ -299,6 +303,8 @@ class ModelShape:
     lookup_parameters: int = 0
     residual_streams: int = 1
     not_timed: tuple[str, ...] = ()
+    vision: VisionTower | None = None
+    is_mm_prefix_lm: bool = False
     left_out: tuple[str, ...] = ()
 
     @property

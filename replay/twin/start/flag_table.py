@@ -170,7 +170,7 @@ FLAGS: Final[Mapping[str, KnownFlag]] = {
     "max-lora-rank": _told(SPEED),
     "lora-modules": _told("a trace says which request has which adapter"),
     "limit-mm-per-prompt": _told("a trace says how many tokens of images, audio and video a prompt has"),
-    "mm-encoder-tp-mode": _told(SPEED),
+    "mm-encoder-tp-mode": _hardware("hardware.mm_encoder_tp_mode", "text", otherwise=SPEED),
     "enable-dbo": _told(SPEED, kind="switch"),
     "enable-eplb": _told("experts are taken to be evenly loaded", kind="switch"),
     "enforce-eager": _told(

@@ -238,7 +238,7 @@ def test_gemma_3_files_that_leave_out_what_their_class_has_are_read(tmp_path: Pa
     }
     path.write_text(json.dumps({"model_type": "gemma3", "text_config": text, "vision_config": {"depth": 27}}))
     read, ships = read_model_config(path), read_model_config("google/gemma-3-4b-it")
-    assert dataclasses.replace(read, name=ships.name) == ships
+    assert dataclasses.replace(read, name=ships.name, vision=ships.vision) == ships
     assert (read.num_windowed_layers, read.window, read.max_model_len) == (29, 1024, 131072)
 
 

@@ -15,7 +15,7 @@ from replay.twin.config_keys import all_keys
 from replay.twin.keys.overlay import Setting
 from replay.twin.own.own_code import allowing_code
 from replay.twin.twin_config import TwinConfig, load_config
-from replay.twin.what_if.read_by import KINDS, NEEDS, READ_BY, readers_of
+from replay.twin.what_if.read_by import KINDS, MM_ENCODER_TP_MODE, NEEDS, READ_BY, readers_of
 from replay.twin.what_if.unanswered import kind_of
 from sim import EngineConfig, Images, KVCacheGroup, Requests, simulate
 from sim.latency import Extended, LatencyModel
@@ -158,7 +158,8 @@ def changed(path: Path, key: str) -> TwinConfig | None:
 KEYS = [
     key.path
     for key in all_keys()
-    if key.path.startswith(("latency.", "hardware.", "engine.pipeline")) and key.path not in SECTIONS
+    if key.path.startswith(("latency.", "hardware.", "engine.pipeline"))
+    and key.path not in (*SECTIONS, MM_ENCODER_TP_MODE)
 ]
 
 
@@ -306,7 +307,10 @@ ENGINE: Mapping[str, tuple[Mapping[str, object], object]] = {
     "guided_compile_us": ({}, 90),
     "guided_mask_us": ({}, 5.0),
     "draft_us": (SPECULATION, 30.0),
+    "encoder_step_us": ({"language_model_only": False}, 90.0),
     "encoder_token_us": ({"language_model_only": False}, 3.0),
+    "encoder_token_pair_us": ({"language_model_only": False}, 3.0),
+    "encoder_data_parallel_size": ({"language_model_only": False, "encoder_token_us": 20.0}, 4),
     "max_cudagraph_capture_size": ({"launch_us": 9000.0}, 8),
     "launch_us": ({"max_cudagraph_capture_size": 8}, 9000.0),
     "host_step_us": ({}, 40.0),

@@ -49,7 +49,7 @@ def _gated_delta(text: ModelFields, attention: Attention, num_layers: int) -> La
         key_heads=key_heads,
         key_dim=key_width,
         conv_kernel=kernel,
-        dtype_bytes=FLOAT32_BYTES if (text.text("mamba_ssm_dtype") or "float32") == "float32" else 2,
+        dtype_bytes=FLOAT32_BYTES if text.text("mamba_ssm_dtype") == "float32" else 2,
         parameters=hidden * (2 * keys + 2 * values + 2 * heads)
         + values * hidden
         + kernel * (2 * keys + values),
@@ -241,7 +241,9 @@ def _minimax_m3(text: ModelFields, attention: Attention, num_layers: int) -> Lay
         is_sparse = [bool(each) for each in sparse.items("sparse_attention_freq")]
     else:
         known = ("full_attention", "minimax_m3_sparse")
-        kinds = listed_kinds(text, "layer_types", known, num_layers=num_layers) if "layer_types" in text else ()
+        kinds = (
+            listed_kinds(text, "layer_types", known, num_layers=num_layers) if "layer_types" in text else ()
+        )
         is_sparse = [kind == known[1] for kind in kinds]
     is_sparse = is_sparse[:num_layers] + [False] * (num_layers - len(is_sparse))
     number = Counter(is_sparse)

@@ -2,8 +2,8 @@
 
 One table, newest change last. A version has what every line up to its own says. The rules were found by driving the
 real schedulers of 0.12.0, 0.15.1, 0.19.1, 0.23.0, 0.25.1, 0.28.0, 0.31.0, 0.32.0 and 0.33.0 through recorded cases and
-by reading the sources of the releases in between for where each one begins; those of KV cache groups by driving every
-version's (``docs/validation.md``). Paths are under ``vllm/v1/core``.
+by reading the sources of the releases in between for where each one begins; those of KV cache groups by driving all
+minor versions but 0.13, 0.16 and 0.20 (``docs/validation.md``). Paths are under ``vllm/v1/core``.
 """
 
 from __future__ import annotations
@@ -199,9 +199,9 @@ of 0.31 do the same with one full group. Other versions may decide some of it ot
 WITH_KNOWN_OFFLOADING_OF_GROUPS = (32,)
 """The same with KV cache groups: others were not recorded."""
 
-FIRST_WITH_KNOWN_DRAFTS = 30
-"""The first version 0.N whose drafts are simulated by its own rules: before, other admissions are padded
-(sched/scheduler.py:schedule, pad_spec_decode)."""
+WITH_KNOWN_DRAFTS = (30, 31, 32)
+"""Versions 0.N whose drafts are simulated by their own rules, as recorded; others pad other admissions, and free other
+blocks (sched/scheduler.py:schedule, pad_spec_decode)."""
 
 KNOWN_VERSIONS = f"0.{OLDEST} to 0.{NEWEST}"
 
@@ -226,7 +226,7 @@ def is_known(version: str) -> bool:
 
 def has_known_drafts(version: str) -> bool:
     """Return whether speculative decoding is simulated by a version's own rules."""
-    return (minor_version(version) or NEWEST) >= FIRST_WITH_KNOWN_DRAFTS
+    return minor_version(version) in WITH_KNOWN_DRAFTS
 
 
 def has_native_offloading(version: str, *, has_groups: bool = False) -> bool:

@@ -141,8 +141,8 @@ def notes_of_version(engine: EngineConfig) -> tuple[str, ...]:
         )
     if engine.num_speculative_tokens > 0 and not has_known_drafts(engine.vllm_version):
         notes.append(
-            "engine.num_speculative_tokens: by the rules of vLLM 0.30 and later, whose schedulers were recorded; "
-            f"{engine.vllm_version} pads other admissions"
+            "engine.num_speculative_tokens: by the rules of vLLM 0.32, whose scheduler was recorded; "
+            f"{engine.vllm_version} may pad other admissions and free other blocks"
         )
     if engine.use_eagle and engine.enable_prefix_caching and rules.hashes_ahead_of_drafts:
         notes.append(

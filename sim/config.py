@@ -450,15 +450,7 @@ def in_the_way_of_offloading(settings: Callable[[str], object]) -> tuple[str, ob
         value = settings(name)
         if value != needed:
             return name, value, needed
-    if any(isinstance(group, KVCacheGroup) and group.kind == "state" for group in _groups(settings)):
-        return "kv_cache_groups", "of kind state", "kinds full, sliding and chunked"
     return None
-
-
-def _groups(settings: Callable[[str], object]) -> tuple[object, ...]:
-    """Return the KV cache groups among settings."""
-    groups = settings("kv_cache_groups")
-    return groups if isinstance(groups, tuple) else ()
 
 
 def _check_offloading(config: EngineConfig) -> None:

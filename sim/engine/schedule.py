@@ -283,6 +283,11 @@ def schedule_held(s: State, batch: int, threshold: int) -> bool:
         if num_tokens > current.token_budget and not settings.enable_chunked_prefill:
             return False
         num_tokens = min(num_tokens, current.token_budget)
+        if settings.cuts_shares:
+            junction = s.group_rows[r.slot, 0].shared_prefix_boundary if settings.aligns_states else 0
+            num_tokens = cut_share(s, request, r.num_computed_tokens, num_tokens, junction)
+            if num_tokens == 0:
+                return False
         if not fits_behind(s, request, num_tokens):
             return False
         take_held(s, request, num_tokens)

@@ -8,7 +8,7 @@ v1/core/single_type_kv_cache_manager.py:SlidingWindowManager.reachable_block_mas
 
 from __future__ import annotations
 
-from sim.engine.dtypes import FULL, NEVER, SLIDING
+from sim.engine.dtypes import ALIGNED_STATE, FULL, NEVER, SLIDING
 from sim.engine.kv_cache.groups.keys import key_in_group
 from sim.engine.kv_cache.groups.retention import is_at_boundary, is_periodic
 from sim.engine.kv_cache.prefix_cache import cdiv, hash_of_block
@@ -45,6 +45,12 @@ def is_windowed(s: State, group: int) -> bool:
 
 
 @part
+def has_states(s: State, group: int) -> bool:
+    """Return whether a group has states: they are handed over one by one, and not found in the block table."""
+    return s.engine[0].settings.hands_states == 1 and s.kv_cache_groups[group].kind == ALIGNED_STATE
+
+
+@part
 def num_blocks_of(s: State, request: int, group: int) -> int:
     """Return how many blocks a request has in a group, those that were let go included."""
     if s.engine[0].settings.has_kv_cache_groups:
@@ -78,7 +84,9 @@ def first_to_offer(s: State, group: int, num_offered_tokens: int, num_loaded_tok
 
 @part
 def end_of_offer(s: State, row: int, group: int, num_tokens: int) -> int:
-    """Return behind which block of a group an offer of a request's first ``num_tokens`` ends."""
+    """Return behind which block of a group an offer of a request's first ``num_tokens`` ends; 0 of states."""
+    if has_states(s, group):
+        return 0
     return min(num_tokens // block_size_of(s, group), s.num_known_blocks[row])
 
 

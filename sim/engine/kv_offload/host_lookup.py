@@ -7,7 +7,7 @@ distributed/kv_transfer/kv_connector/v1/offloading/scheduler.py:_lookup_complete
 
 from __future__ import annotations
 
-from sim.engine.dtypes import NEVER
+from sim.engine.dtypes import ALIGNED_STATE, NEVER
 from sim.engine.kv_cache.groups.windows import num_skipped_tokens
 from sim.engine.kv_cache.prefix_cache import cdiv
 from sim.engine.kv_offload.contents import block_size_of, is_windowed, key_of
@@ -66,7 +66,7 @@ def num_blocks_to_window(
 def blocks_in_window(s: State, group: int) -> int:
     """Return how many blocks a hit needs of a group with windows (get_sliding_window_size_in_chunks)."""
     g = s.kv_cache_groups[group]
-    return cdiv(g.window, g.block_size)
+    return 1 if g.kind == ALIGNED_STATE else cdiv(g.window, g.block_size)
 
 
 @part
@@ -109,10 +109,13 @@ def is_being_loaded(s: State, request: int, num_local_tokens: int, num_tokens: i
 def num_tokens_of_groups(s: State, request: int, num_local_tokens: int) -> int:
     """Return how many tokens beyond those of the GPU's cache all groups can load, or WAITS.
 
-    Where there are windows, the last token is left out: it is computed again, and a window must reach up to it.
+    Where there are windows, the last token is left out: it is computed again, and a window must reach up to it. States
+    are those at the ends of blocks.
     """
     settings = s.engine[0].settings
     length = s.requests[request].num_tokens - settings.has_windows
+    if settings.aligns_states:
+        length -= length % settings.block_size
     num_hit, waits, to_ask = 0, False, ASK_ALL
     while to_ask != ASK_NOBODY:
         asked, to_ask, has_asked_window = to_ask, ASK_NOBODY, False

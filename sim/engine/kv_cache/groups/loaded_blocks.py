@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from sim.engine.dtypes import ALIGNED_STATE
 from sim.engine.kv_cache.groups.slots import blocks_to_go_on, extend_group, fits_beside, take_hit
 from sim.engine.kv_cache.groups.windows import let_skipped_go
 from sim.engine.kv_cache.prefix_cache import cdiv
@@ -46,7 +47,8 @@ def blocks_missing_in_groups(s: State, request: int) -> int:
     for group in range(settings.num_kv_cache_groups):
         g = s.kv_cache_groups[group]
         num_required = min(cdiv(known, g.block_size), g.most_blocks)
-        num_missing += max(0, num_required - s.group_rows[r.slot, group].num_blocks)
+        num_new = max(0, num_required - s.group_rows[r.slot, group].num_blocks)
+        num_missing += min(num_new, 1) if g.kind == ALIGNED_STATE else num_new
     return num_missing
 
 

@@ -434,7 +434,6 @@ def _check_tiers(config: EngineConfig) -> None:
 WITHOUT_NATIVE_OFFLOADING: tuple[tuple[str, str | int | bool], ...] = (
     ("enable_prefix_caching", True),
     ("pipeline_parallel_size", 1),
-    ("num_speculative_tokens", 0),
     ("batching", "vllm"),
     ("compatibility", "vllm"),
 )
@@ -469,6 +468,11 @@ def _check_offloading(config: EngineConfig) -> None:
     if config.kv_offloading == "shared" and config.kv_cache_groups:
         raise InvalidConfig(
             f"kv_offloading: shared cannot be combined with kv_cache_groups, got {len(config.kv_cache_groups)} groups"
+        )
+    if config.kv_offloading == "shared" and config.num_speculative_tokens:
+        raise InvalidConfig(
+            "kv_offloading: shared cannot be combined with num_speculative_tokens "
+            f"{config.num_speculative_tokens}, expected 0"
         )
     if not has_native_offloading(config.vllm_version, has_groups=bool(config.kv_cache_groups)):
         raise InvalidConfig(

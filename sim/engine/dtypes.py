@@ -107,6 +107,7 @@ KV_CACHE_GROUP = np.dtype(
         ("next_alike", np.int64),  # the next group of the same kind and numbers, NEVER
         ("next_to_ask", np.int64),  # of the first of its kind: the next kind in the order of lookups, NEVER
         ("use_eagle", np.int64),  # of these, or of one alike, a hit's last block is computed again for drafts
+        ("is_eagle_group", np.int64),  # it was marked as one of these: host memory goes by the marks
         ("is_eagle_verified", np.int64),  # these three: the lookup in hand; its length has lost that block
         ("num_hit_blocks", np.int64),
         ("hit_length", np.int64),  # NEVER: not looked up yet
@@ -470,6 +471,10 @@ SETTINGS = np.dtype(
         ("has_kv_offloading", np.int64),  # these two: sim/engine/kv_offload
         ("has_shared_store", np.int64),
         ("kv_store_threshold", np.int64),
+        (
+            "draft_step_blocks",
+            np.int64,
+        ),  # that a request which loads must leave for its first step with drafts
         ("session_kv_ttl_us", np.int64),  # 0: nothing is pinned
         ("has_images", np.int64),  # these four: sim/engine/optional/encoder_inputs.py
         ("max_num_encoder_input_tokens", np.int64),

@@ -340,6 +340,7 @@ def _settings(config: EngineConfig, latency: LatencyModel, *, record: Record) ->
         settings["defers_block_frees"] = config.max_concurrent_batches > 1
         settings["store_alignment"] = store_alignment_of(config)
         settings["hands_states"] = hands_states(config)
+        settings["draft_step_blocks"] = draft_step_blocks(config)
         settings["kv_store_threshold"] = config.kv_store_threshold
         settings["has_shared_store"] = config.has_shared_store
     elif config.has_blis_tier:
@@ -381,6 +382,19 @@ def most_handed_states(config: EngineConfig) -> int:
     two full ones of each group at a time. One more request may have its loaded blocks and not fit.
     """
     return 6 * (config.max_num_seqs + 1) * config.num_kv_cache_groups
+
+
+def draft_step_blocks(config: EngineConfig) -> int:
+    """Return how many blocks a step with drafts takes in all groups but states, at the most; 0 without drafts.
+
+    vllm 0.32.0 v1/core/sched/scheduler.py:Scheduler.__init__ (_spec_decode_step_blocks).
+    """
+    if config.num_speculative_tokens == 0:
+        return 0
+    num_tokens = 1 + config.num_speculative_tokens + config.num_lookahead_tokens
+    kinds = [group.kind for group in config.kv_cache_groups] or ["full"]
+    sizes = group_sizes(config)
+    return sum(-(-num_tokens // size) for kind, size in zip(kinds, sizes, strict=True) if kind != "state")
 
 
 def store_alignment_of(config: EngineConfig) -> int:
@@ -436,6 +450,7 @@ def group_records(config: EngineConfig) -> st.Records:
             max_model_len=config.max_model_len,
             retained=config.num_retained_tokens,
         )
+        record.is_eagle_group = config.kv_cache_groups[number].is_eagle_group
         record.use_eagle = any(groups[other] == group for other in marked)
         alike = [other for other in range(number + 1, len(groups)) if groups[other] == group]
         record.next_alike = alike[0] if alike else dt.NEVER

@@ -76,6 +76,8 @@ def preempt(s: State, request: int) -> None:
     """Free a request's blocks and put it back into the queue; its outputs stay, all of it is computed again."""
     current, totals, r = s.engine[0].current_step, s.engine[0].totals, s.requests[request]
     remember_private(s, request)
+    if s.engine[0].settings.has_loads:
+        s.transfers[request].is_prefill_chunk = 0
     take_states_back(s, request)
     free(s, request)
     if s.engine[0].settings.has_images:

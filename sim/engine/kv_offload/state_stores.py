@@ -1,4 +1,4 @@
-"""States that go to host memory: each one that stays in the prefix cache and ends within a prompt, by a store of its own.
+"""States that go to host memory: each that stays in the prefix cache and ends within a prompt, by a store of its own.
 
 They are offered before everything else that a step offers, request by request in the order in which they entered the
 prefix cache, group by group. What has no room is not offered again (vllm 0.32.0

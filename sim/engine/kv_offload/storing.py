@@ -8,7 +8,7 @@ distributed/kv_transfer/kv_connector/v1/offloading/scheduler.py:build_connector_
 
 from __future__ import annotations
 
-from sim.engine.dtypes import LOAD, NEVER, STORE, WAITING_FOR_REMOTE_KVS
+from sim.engine.dtypes import LOAD, NEVER, SAMPLES, STORE, WAITING_FOR_REMOTE_KVS
 from sim.engine.kv_cache.groups.states import take_states_back
 from sim.engine.kv_cache.groups.windows import let_skipped_go
 from sim.engine.kv_offload.contents import (
@@ -361,6 +361,14 @@ def offer_left(s: State, batch: int) -> None:
     kv.num_departed = 0
 
 
+@part
+def settle_prefills(s: State, batch: int) -> None:
+    """Note which requests of a batch go on with their prompts; till here room was kept for drafts of all that did."""
+    for i in range(s.batches[batch].num_entries):
+        entry = s.entries[batch, i]
+        s.transfers[entry.request].is_prefill_chunk = not entry.kind & SAMPLES
+
+
 @phase
 def end_orders(s: State, batch: int) -> None:
     """Order the stores of a step that has been scheduled, and find out what it waits for and what it tells of."""
@@ -374,6 +382,8 @@ def end_orders(s: State, batch: int) -> None:
     offer_computed(s, batch)
     if kv.num_departed > 0:
         offer_left(s, batch)
+    if s.engine[0].settings.num_speculative_tokens > 0:
+        settle_prefills(s, batch)
     totals.num_kv_flushes += kv.num_flushed
     totals.kv_flush_wait_us += max(0, kv.flushed_us - written_us(s))
     if s.engine[0].settings.async_scheduling:

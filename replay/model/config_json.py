@@ -83,6 +83,10 @@ class ModelFields:
             scalar_of(item) if isinstance(item, yaml.ScalarNode) else None for item in self.section.items(key)
         )
 
+    def is_list(self, key: str) -> bool:
+        """Return whether there is a list under a key."""
+        return isinstance(self.section.nodes.get(key), yaml.SequenceNode)
+
     def mapping(self, key: str) -> ModelFields | None:
         """Return the object under a key."""
         inner = self.section.section(key, expected="an object")

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from dataclasses import dataclass, replace
-from fractions import Fraction
 
 from replay.model.gpus import Gpu
 from replay.model.layers.groups_of_layers import Dealt, cached_layers, dealt, undivided
@@ -69,25 +69,32 @@ class KvCacheSize:
 
     @property
     def num_tokens(self) -> int:
-        """How many tokens fit in the cache; with several groups those of one long sequence, in its full layers.
+        """How many tokens fit in the cache; with several groups those of the longest sequence that has blocks in all.
 
-        Its windows, chunks and states take their blocks off first. Without full layers: of a block in every group.
+        Without full layers: of a block in every group.
         """
-        usable, full = self.num_gpu_blocks - NULL_BLOCK, [g for g in self.groups if g.kind == "full"]
-        if len(self.groups) == 1 or not full:
-            size = min(group.block_size or self.block_size for group in self.groups)
-            return usable // len(self.groups) * size
-        held = sum(self._blocks_held(group) for group in self.groups)
-        per_token = sum(Fraction(1, group.block_size or self.block_size) for group in full)
-        return max(0, int((usable - held) / per_token))
+        usable, sizes = (
+            self.num_gpu_blocks - NULL_BLOCK,
+            [g.block_size or self.block_size for g in self.groups],
+        )
+        if len(self.groups) == 1 or all(group.kind != "full" for group in self.groups):
+            return usable // len(self.groups) * min(sizes)
+        lengths = range(usable * max(sizes) + 1)
+        return max(0, bisect_right(lengths, usable, key=self._blocks_of_sequence) - 1)
 
-    def _blocks_held(self, group: KVCacheGroup) -> int:
-        """Return the blocks that a sequence holds in a group whatever its length; of a full one none."""
+    def _blocks_of_sequence(self, num_tokens: int) -> int:
+        """Return the blocks that a sequence of so many tokens has in all groups."""
+        return sum(self._blocks_in(group, num_tokens) for group in self.groups)
+
+    def _blocks_in(self, group: KVCacheGroup, num_tokens: int) -> int:
+        """Return the blocks that a sequence has in a group: no more than its window, its chunk or its states take."""
         size = group.block_size or self.block_size
         if group.kind == "state":
             return 2 if group.mode == "align" else 1
         window = -(-(group.window - 1) // size) + 1 if group.kind == "sliding" else 0
-        return window or -(-group.chunk // size)
+        most = window or -(-group.chunk // size)
+        blocks = -(-num_tokens // size)
+        return min(blocks, most) if most else blocks
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -218,14 +225,15 @@ def weight_bytes(shape: ModelShape, *, tp: int = 1, pp: int = 1, layout: Layout 
     )
     padded = -(-shape.vocab_size // FIRST_VOCABULARY_PADDING) * FIRST_VOCABULARY_PADDING
     ends = padded * shape.hidden_size * shape.dtype_bytes / tp
+    lookup = shape.lookup_parameters * shape.dtype_bytes / tp
     both_ends = ends * (1 if shape.is_tied else 2)
-    return layers + both_ends if pp == 1 else layers / pp + ends
+    return layers + both_ends + lookup if pp == 1 else layers / pp + ends + lookup
 
 
 def _kept_by_heads(mixer: Mixer, hidden_size: int, *, tp: int) -> int:
     """Return the weights that a GPU holds beyond its share, as each has a whole head of keys and values."""
     attention = mixer.attention
-    if attention is None or attention.is_mla or attention.num_kv_heads >= tp:
+    if attention is None or not mixer.keeps or attention.is_mla or attention.num_kv_heads >= tp:
         return 0
     width = attention.head_dim + attention.v_head_dim
     return int(mixer.num_layers * hidden_size * width * (1 - attention.num_kv_heads / tp))

@@ -11,22 +11,22 @@ from replay.model.context_length import max_model_len
 from replay.model.families import FAMILIES, NOT_MODELLED, TELLING_FIELDS, Family
 from replay.model.layers.hybrids import HYBRIDS
 from replay.model.layers.mtp import mtp_layers
+from replay.model.layers.read_experts import read_experts
 from replay.model.layers.read_layers import Layers
+from replay.model.layers.spellings import respelled
 from replay.model.quantization import Quantization, read_quantization
-from replay.model.shape import Attention, Experts, Mixer, MixerKind, ModelShape, Precision
+from replay.model.shape import Attention, Mixer, MixerKind, ModelShape, Precision
 from replay.model.shipped_models import model_name, shipped_config, shipped_models
 from traces import ConfigError
 
 DTYPE_BYTES: Mapping[str, int] = {"bfloat16": 2, "float16": 2, "float32": 4}
-SHARED_SIZES = (
-    "shared_expert_intermediate_size",
-    "shared_intermediate_size",
-    "moe_shared_expert_intermediate_size",
-)
+DENSE_SIZES = ("intermediate_size_mlp", "dense_intermediate_size", "prefix_dense_intermediate_size")
+"""Of the layers without experts, where ``intermediate_size`` is an expert's."""
 QUANTIZATION = "quantization_config"
 BLOCK_TYPES = "layers_block_type"
 """A list that says how many layers there are, too (Nemotron 3 Ultra)."""
-PER_TOKEN = ("num_experts_per_tok", "num_experts_per_token", "top_k_experts")
+OVERRIDES, READ_OVERRIDES = "per_layer_config", frozenset({"gemma4_text", "gemma4_unified_text"})
+"""What transformers writes of layers that differ from the others, and the families in which it is read."""
 FULL_LAYER, WINDOWED_LAYERS = "full_attention", ("sliding_attention", "chunked_attention")
 
 
@@ -81,20 +81,22 @@ def shape_from(
     model_type = text.text("model_type") or ""
     family = _family(text, model_type)
     kinds = {"num_hidden_layers": len(text.items(BLOCK_TYPES))} if BLOCK_TYPES in text else {}
-    text = text.completed({**family.fields, **kinds})
+    text = respelled(text.completed({**family.fields, **kinds}), model_type)
     dtype = _dtype(text, fields, asked=dtype)
     plain = Precision(name=dtype, bytes_per_weight=DTYPE_BYTES[dtype], matmul="16bit")
     quantized = read_quantization(text if "quantization_config" in text else fields, dtype=plain)
     num_layers = text.needed("num_hidden_layers")
     attention = _attention(text)
     layers = _layers(text, model_type, family, attention, num_layers=num_layers)
-    num_moe_layers, experts = _experts(text, family, layers, num_layers=num_layers)
+    num_moe_layers, experts = read_experts(
+        text,
+        num_layers=num_layers,
+        number_of=layers.num_moe_layers,
+        has_shared_expert=family.has_shared_expert,
+    )
     tied = text.flag("tie_word_embeddings")
     tied = fields.flag("tie_word_embeddings") if tied is None else tied
-    dense_size = text.integer("intermediate_size_mlp") or text.integer("intermediate_size", "ffn_dim")
     num_plain = num_layers - num_moe_layers if layers.num_plain_mlps is None else layers.num_plain_mlps
-    if num_plain and layers.plain_width is None and not dense_size:
-        dense_size = text.needed("intermediate_size")
     return ModelShape(
         name=name,
         model_type=model_type,
@@ -102,13 +104,14 @@ def shape_from(
         num_layers=num_layers,
         vocab_size=text.needed("vocab_size"),
         max_model_len=max_model_len(text),
-        intermediate_size=dense_size or 0,
+        intermediate_size=_dense_size(text, is_needed=num_plain > 0 and layers.plain_width is None),
         attention=layers.attention or attention,
         mixers=layers.mixers,
         mtp=mtp_layers(text, model_type, layers.mixers),
         num_plain_mlps=layers.num_plain_mlps,
         plain_width=layers.plain_width,
         other_parameters=layers.other_parameters,
+        lookup_parameters=layers.lookup_parameters,
         residual_streams=layers.residual_streams,
         not_timed=layers.not_timed,
         attention_precision=quantized.parts["attention"],
@@ -123,6 +126,19 @@ def shape_from(
         experts=experts,
         left_out=(*_left_out(fields), *layers.left_out),
     )
+
+
+def _dense_size(text: ModelFields, *, is_needed: bool) -> int:
+    """Return the width of an MLP, the widest where each layer has its own; 0 where the file has none."""
+    widths = (
+        [int(str(each)) for each in text.items("intermediate_size")]
+        if text.is_list("intermediate_size")
+        else []
+    )
+    if widths:
+        return max(widths)
+    size = text.integer(*DENSE_SIZES) or text.integer("intermediate_size", "ffn_dim")
+    return text.needed("intermediate_size") if is_needed and not size else size or 0
 
 
 def _kv_dtype_bytes(
@@ -158,6 +174,10 @@ def _family(text: ModelFields, model_type: str) -> Family:
             got=f"{got}: {feature or TELLING_FIELDS[field]}",
             expected="layers that are known; with engine.kv_cache_groups and num_gpu_blocks written out, and the "
             "coefficients of latency.model blackbox, no config.json is needed",
+        )
+    if text.values.get(OVERRIDES) and model_type not in READ_OVERRIDES:
+        text.fail(
+            OVERRIDES, got=shown(text.values[OVERRIDES]), expected="layers that are alike in this family"
         )
     if model_type not in FAMILIES:
         text.fail(
@@ -209,48 +229,9 @@ def _attention(text: ModelFields) -> Attention:
     head_dim = text.integer("head_dim", "attention_head_dim") or hidden // heads
     if head_dim == 0:
         text.fail("hidden_size", got=f"{hidden}", expected=f"at least one number for each of {heads} heads")
-    kv_heads = text.integer("num_key_value_heads") or heads
+    kv_heads = text.integer("num_key_value_heads", "num_attention_groups") or heads
     v_head_dim = text.integer("v_head_dim") or head_dim
     return Attention(num_heads=heads, num_kv_heads=kv_heads, head_dim=head_dim, v_head_dim=v_head_dim)
-
-
-def _experts(
-    text: ModelFields, family: Family, layers: Layers, *, num_layers: int
-) -> tuple[int, Experts | None]:
-    """Return how many layers have experts, and what they are."""
-    number = text.integer("n_routed_experts", "num_local_experts", "num_experts") or 0
-    if number == 0:
-        return 0, None
-    size = text.integer("moe_intermediate_size") or text.needed("intermediate_size")
-    number_shared = text.integer("n_shared_experts", "num_shared_experts") or 0
-    shared_size = text.integer(*SHARED_SIZES)
-    shared = (number_shared or 1) * shared_size if shared_size else number_shared * size
-    per_token = text.needed(*PER_TOKEN)
-    if per_token > number:
-        key = next(each for each in PER_TOKEN if each in text)
-        text.fail(key, got=f"{per_token}", expected=f"at most the {number} experts that there are")
-    experts = Experts(
-        num_experts=number,
-        num_per_token=per_token,
-        intermediate_size=size,
-        shared_size=size if family.has_shared_expert else shared,
-        hidden_size=text.integer("moe_latent_size", "routed_expert_hidden_size") or 0,
-    )
-    number_of = layers.num_moe_layers
-    return _num_moe_layers(text, num_layers=num_layers) if number_of is None else number_of, experts
-
-
-def _num_moe_layers(text: ModelFields, *, num_layers: int) -> int:
-    """Return how many layers have experts: all, or from one on, every n-th, or those not listed as plain."""
-    listed = text.items("moe_layers")
-    if listed:
-        return len(listed)
-    first = text.integer("first_k_dense_replace") or 0
-    every = text.integer("moe_layer_freq", "decoder_sparse_step", "interleave_moe_layer_step") or 1
-    plain = {int(str(layer)) for layer in text.items("mlp_only_layers")}
-    starts_at_zero = text.integer("moe_layer_freq") is not None
-    layers = (n if starts_at_zero else n + 1 for n in range(num_layers) if n >= first and n not in plain)
-    return sum(number % every == 0 for number in layers)
 
 
 def _mixers(text: ModelFields, family: Family, attention: Attention, *, num_layers: int) -> tuple[Mixer, ...]:

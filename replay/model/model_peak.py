@@ -103,7 +103,8 @@ def _mixing(shape: ModelShape, gpu: Gpu, *, tp: int) -> tuple[_Mixing, _Mixing]:
 
     An indexer sees the whole context, with one small head of keys, in fp8; the attention behind it its ``top_k``
     tokens, in the latent form (vllm 0.32.0 flashmla_sparse.py), whatever the phase. Its scan takes ``scan_factor``
-    times what attention does for as many FLOPs: its scores are written down, and read again to pick from. Where one
+    times what attention does for as many FLOPs: its scores are written down, and read again to pick from. One that
+    picks blocks scans in 16 bits, and keeps one score of a block. Where one
     entry stands for several tokens, a token of context counts as its part of one.
     """
     whole, part = _Mixing(), _Mixing()
@@ -113,12 +114,11 @@ def _mixing(shape: ModelShape, gpu: Gpu, *, tp: int) -> tuple[_Mixing, _Mixing]:
             continue  # per token (``_newest_us``)
         if attention is not None and each.indexer is not None:
             indexer = each.indexer
-            rate = gpu.flops_per_us("fp8") / gpu.flops_per_us("16bit")
+            rate = 1.0 if indexer.block_size else gpu.flops_per_us("fp8") / gpu.flops_per_us("16bit")
             scan = number * 2.0 * indexer.num_heads * indexer.head_dim / rate
             scanned = number * indexer.entry_bytes
-            whole = _plus(
-                whole, _Mixing(prefill_flops=scan_factor() * scan, decode_flops=scan, entry_bytes=scanned)
-            )
+            again = 1.0 if indexer.block_size else scan_factor()
+            whole = _plus(whole, _Mixing(prefill_flops=again * scan, decode_flops=scan, entry_bytes=scanned))
             latent = number * attention.decode_flops_per_entry(tp)
             read = number * shape.token_bytes(each, tp)
             picked = _Mixing(
@@ -151,7 +151,7 @@ def _states(shape: ModelShape, gpu: Gpu, *, tp: int) -> States:
     And what a token takes in those with an index, to be given its keys. A token's inputs go through the convolution,
     its chunk through the recurrence (``replay.model.operator_forms``).
     """
-    picking = sum(each.num_layers * pick_us() for each in shape.mixers if each.indexer)
+    picking = sum(each.num_layers * pick_us(each.indexer) for each in shape.mixers if each.indexer)
     newest = _newest_us(shape, gpu, tp=tp) if shape.is_compressed else 0.0
     found = States(recurrence=0.0, chain=0.0, state=0.0, per_token=picking + newest)
     for each in shape.mixers:
@@ -162,7 +162,10 @@ def _states(shape: ModelShape, gpu: Gpu, *, tp: int) -> States:
         flops = recurrence_peak_us(each.state, gpu, tp=tp)
         convolved = convolution_us(each.state, gpu, tp=tp, dtype_bytes=shape.dtype_bytes)
         found["recurrence"] += each.num_layers * (form.tensor * flops + convolved)
-        found["chain"] += each.num_layers * (form.chunk_us / CHUNK + convolved)
+        chunks = (
+            form.chunk_us / CHUNK if each.state.num_products else 0.0
+        )  # short convolutions have no recurrence
+        found["chain"] += each.num_layers * (chunks + convolved)
         found["state"] += each.num_layers * state_form(each.state).moved * 2.0 * kept / gpu.bytes_per_us()
     return found
 

@@ -24,7 +24,7 @@ import yaml
 from numpy.typing import NDArray
 
 from replay.model.gpus import Gpu
-from replay.model.shape import LayerState
+from replay.model.shape import Indexer, LayerState
 
 Floats = NDArray[np.float64]
 
@@ -114,6 +114,8 @@ def scan_factor() -> float:
     return forms()["sparse latent attention, prompt"].scan * ATTENTION_SHARE
 
 
-def pick_us() -> float:
+def pick_us(indexer: Indexer) -> float:
     """Return what a token takes in an indexer beside FLOPs and bytes: its row of scores is searched for the top k."""
-    return forms()["sparse latent attention, prompt"].row_us
+    return forms()[
+        "block-sparse attention, prompt" if indexer.block_size else "sparse latent attention, prompt"
+    ].row_us

@@ -27,7 +27,8 @@ class Attention:
 
     ``head_dim``: of queries and keys; ``v_head_dim``: of values; MLA's ``rope_head_dim`` is a part of ``head_dim``.
     ``has_gate``: its output is gated by a projection as wide (Qwen3.5, Kimi K3). ``values_are_keys``: one projection
-    makes both, which are kept twice all the same (Gemma 4).
+    makes both, which are kept twice all the same (Gemma 4). ``reads_other_layers``: it reads the keys and values that a
+    layer before it has kept, and keeps none (Gemma 3n and 4).
     """
 
     num_heads: int
@@ -39,6 +40,7 @@ class Attention:
     rope_head_dim: int = 0
     has_gate: bool = False
     values_are_keys: bool = False
+    reads_other_layers: bool = False
 
     @property
     def is_mla(self) -> bool:
@@ -54,9 +56,8 @@ class Attention:
         """Return how many weights the four projections have (MLA: with its down and up projections)."""
         output = self.num_heads * self.v_head_dim * hidden_size * (2 if self.has_gate else 1)
         if not self.is_mla:
-            keys_values = self.num_kv_heads * (
-                self.head_dim + (0 if self.values_are_keys else self.v_head_dim)
-            )
+            values = 0 if self.values_are_keys else self.v_head_dim
+            keys_values = 0 if self.reads_other_layers else self.num_kv_heads * (self.head_dim + values)
             return hidden_size * (self.num_heads * self.head_dim + keys_values) + output
         query = self.num_heads * self.head_dim
         down = hidden_size * (self.kv_lora_rank + self.rope_head_dim)
@@ -168,7 +169,8 @@ class LayerState:
 class Indexer:
     """What picks the ``top_k`` keys that a query sees (DeepSeek-V3.2): a scan over all keys of one small head.
 
-    ``parameters``: weights of one layer; ``entry_bytes``: what a token leaves in its cache.
+    ``parameters``: weights of one layer; ``entry_bytes``: what a token leaves in its cache. ``block_size``: keys are
+    picked in blocks of so many, and scanned in 16 bits (MiniMax-M3); 0: one by one, in fp8.
     """
 
     num_heads: int
@@ -176,6 +178,7 @@ class Indexer:
     top_k: int
     entry_bytes: int
     parameters: int
+    block_size: int = 0
 
 
 MixerKind = Literal["full", "sliding", "chunked", "state"]
@@ -204,6 +207,11 @@ class Mixer:
         if self.is_windowed:
             return self.window
         return self.indexer.top_k * self.tokens_per_entry if self.indexer else 0
+
+    @property
+    def keeps(self) -> bool:
+        """Whether its layers keep keys and values of their own."""
+        return self.attention is not None and not self.attention.reads_other_layers
 
     @property
     def is_windowed(self) -> bool:
@@ -251,7 +259,7 @@ class ModelShape:
     embeddings and, unless ``kv_dtype_bytes`` says otherwise, the KV cache. Precisions: of what the quantization covers.
     ``mtp``: layers that draft, which nothing else here counts. ``residual_streams``: how many hidden states a layer
     mixes (hyper-connections, arXiv:2409.19606). ``max_model_len``: the longest sequence that vLLM takes without a flag.
-    ``left_out``: what of the file is not in these numbers.
+    ``lookup_parameters``: of embeddings beside that of ``vocab_size``. ``left_out``: what of the file is not counted.
     """
 
     name: str
@@ -277,6 +285,7 @@ class ModelShape:
     num_plain_mlps: int | None = None
     plain_width: int | None = None
     other_parameters: int = 0
+    lookup_parameters: int = 0
     residual_streams: int = 1
     not_timed: tuple[str, ...] = ()
     left_out: tuple[str, ...] = ()
@@ -353,8 +362,8 @@ class ModelShape:
         return self.num_moe_layers * self.hidden_size * (self.experts.num_experts if self.experts else 0)
 
     def embedding_parameters(self) -> int:
-        """Return the weights of the embedding, and of the LM head where it has its own."""
-        return self.vocab_size * self.hidden_size * (1 if self.is_tied else 2)
+        """Return the weights of the embeddings, and of the LM head where it has its own."""
+        return self.vocab_size * self.hidden_size * (1 if self.is_tied else 2) + self.lookup_parameters
 
     def head_parameters(self) -> int:
         """Return the weights that the LM head multiplies with, tied or not."""
@@ -387,7 +396,7 @@ class ModelShape:
             * (self.token_bytes(each, tp) + (each.indexer.entry_bytes if each.indexer else 0))
             / each.tokens_per_entry
             for each in self.mixers
-            if each.attention and each.is_windowed == windowed
+            if each.keeps and each.is_windowed == windowed
         )
 
     def token_bytes(self, mixer: Mixer, tp: int) -> float:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 
 from replay.model.config_json import ModelFields, shown
-from replay.model.layers.read_layers import Layers, indexer_entry_bytes
+from replay.model.layers.read_layers import Layers, connection_parameters, indexer_entry_bytes
 from replay.model.shape import Attention, Compression, Indexer, Mixer, SharedKeyAttention
 
 RATIOS = (4, 128)
@@ -32,11 +32,12 @@ def compressed(text: ModelFields, attention: Attention, num_layers: int) -> Laye
         for ratio, number in Counter(ratios[:num_layers]).items()
     )
     hidden, streams = text.needed("hidden_size"), text.integer("hc_mult") or 1
-    connections = 2 * num_layers * (2 + streams) * streams * streams * hidden if streams > 1 else 0
     return Layers(
         mixers=mixers,
         attention=shared,
-        other_parameters=connections,
+        other_parameters=connection_parameters(
+            (2 + streams) * streams, streams=streams, hidden=hidden, num_layers=num_layers
+        ),
         residual_streams=streams,
         has_fp8_kv_cache=True,
         left_out=(HASH_ROUTED,) if text.integer("num_hash_layers") else (),

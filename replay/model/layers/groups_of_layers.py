@@ -239,6 +239,8 @@ def cached_layers(
     mtp = shape.mtp.mixer if with_mtp and shape.mtp else None
     for each in (*shape.mixers, *([mtp] if mtp else [])):
         attention, state = each.attention, each.state
+        if attention is not None and attention.reads_other_layers:
+            continue
         kept = CachedLayers(
             kind=each.kind,
             count=each.num_layers,
@@ -264,6 +266,7 @@ def cached_layers(
 
 def _token_bytes(shape: ModelShape, mixer: Mixer, tp: int) -> int:
     """Return what a token leaves of keys and values in one layer, whole bytes."""
-    if mixer.indexer is not None and shape.kv_dtype_bytes == 1:
+    is_sparse_latent = mixer.indexer is not None and mixer.attention is not None and mixer.attention.is_mla
+    if is_sparse_latent and shape.kv_dtype_bytes == 1:
         return FP8_SPARSE_TOKEN
     return round(shape.token_bytes(mixer, tp))

@@ -6,11 +6,22 @@ Weights are counted as vllm 0.32.0 makes them (``model_executor/models``, ``mode
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 from replay.model.config_json import ModelFields, shown
 from replay.model.layers.compressed import compressed
-from replay.model.layers.read_layers import Layers, indexer_entry_bytes
+from replay.model.layers.gemma import gemma3n, gemma4
+from replay.model.layers.mamba_models import falcon_h1, granite_hybrid, lfm2
+from replay.model.layers.read_layers import (
+    Layers,
+    connection_parameters,
+    in_order,
+    indexer_entry_bytes,
+    listed_kinds,
+)
+from replay.model.layers.spellings import NEMOTRON_BLOCKS
+from replay.model.layers.windows_by_layer import cohere2_moe, gated, laguna, step
 from replay.model.shape import Attention, Indexer, LayerState, Mixer
 
 FLOAT32_BYTES = 4
@@ -18,67 +29,12 @@ NAS_MULTIPLE = 256
 """Widths of Nemotron-NAS are rounded up to it (nemotron_nas.py:_find_multiple)."""
 
 
-def _listed(text: ModelFields, key: str, known: Sequence[str], *, num_layers: int) -> tuple[str, ...]:
-    """Return the kind of each layer from a list of names. Raises ConfigError, naming the kind that is unknown."""
-    kinds = text.texts(key)
-    for kind in kinds:
-        if kind not in known:
-            text.fail(
-                key,
-                got=f"{kind!r}, a kind of layer that is not known",
-                expected=f"{', '.join(known)}; or no latency.model_config, with engine.kv_cache_groups, num_gpu_blocks "
-                "and the coefficients of blackbox written out",
-            )
-    if len(kinds) < num_layers:
-        text.fail(key, got=f"{len(kinds)} kinds", expected=f"one for each of {num_layers} layers")
-    return kinds[:num_layers]
-
-
-def _in_order(kinds: Sequence[str], mixers: Mapping[str, Mixer]) -> tuple[Mixer, ...]:
-    """Return the mixers of layers in the order of the first of each; others of the kinds mix nothing."""
-    return tuple(mixers[kind] for kind in dict.fromkeys(kinds) if kind in mixers)
-
-
-def _gemma4(text: ModelFields, attention: Attention, num_layers: int) -> Layers:
-    """Gemma 4: windows and full layers of other heads; experts beside an MLP in every layer (gemma4.py)."""
-    for key in ("num_kv_shared_layers", "hidden_size_per_layer_input"):
-        if text.integer(key):
-            text.fail(
-                key,
-                got=f"{text.integer(key)}: layers that share a KV cache, or have embeddings of their own",
-                expected="0: they are not modelled; engine.kv_cache_groups and num_gpu_blocks written out do without",
-            )
-    kinds = _listed(text, "layer_types", ("sliding_attention", "full_attention"), num_layers=num_layers)
-    width = text.integer("global_head_dim") or attention.head_dim
-    full = Attention(
-        num_heads=attention.num_heads,
-        num_kv_heads=text.integer("num_global_key_value_heads") or attention.num_kv_heads,
-        head_dim=width,
-        v_head_dim=width,
-        values_are_keys=text.flag("attention_k_eq_v") or False,
-    )
-    number = Counter(kinds)
-    mixers = {
-        "sliding_attention": Mixer(
-            kind="sliding",
-            num_layers=number["sliding_attention"],
-            attention=attention,
-            window=text.needed("sliding_window"),
-        ),
-        "full_attention": Mixer(kind="full", num_layers=number["full_attention"], attention=full),
-    }
-    has_experts = text.flag("enable_moe_block") or False
-    return Layers(
-        mixers=_in_order(kinds, mixers),
-        num_moe_layers=num_layers if has_experts else 0,
-        num_plain_mlps=num_layers,
-    )
-
-
 def _gated_delta(text: ModelFields, attention: Attention, num_layers: int) -> Layers:
     """Qwen3-Next and Qwen3.5: gated delta nets, every n-th layer attention with a gate (qwen3_next.py, qwen3_5.py)."""
     if "layer_types" in text:
-        kinds = _listed(text, "layer_types", ("linear_attention", "full_attention"), num_layers=num_layers)
+        kinds = listed_kinds(
+            text, "layer_types", ("linear_attention", "full_attention"), num_layers=num_layers
+        )
     else:
         every = text.integer("full_attention_interval") or 4
         kinds = tuple("linear_attention" if (n + 1) % every else "full_attention" for n in range(num_layers))
@@ -111,7 +67,7 @@ def _gated_delta(text: ModelFields, attention: Attention, num_layers: int) -> La
         "linear_attention": Mixer(kind="state", num_layers=number["linear_attention"], state=state),
         "full_attention": Mixer(kind="full", num_layers=number["full_attention"], attention=gated),
     }
-    return Layers(mixers=_in_order(kinds, mixers))
+    return Layers(mixers=in_order(kinds, mixers))
 
 
 BLOCKS_OF_NEMOTRON = {"M": "mamba", "*": "attention", "-": "mlp", "E": "moe"}
@@ -130,7 +86,9 @@ def _nemotron_h(text: ModelFields, attention: Attention, num_layers: int) -> Lay
             )
         kinds: tuple[str, ...] = tuple(BLOCKS_OF_NEMOTRON[letter] for letter in pattern[:num_layers])
     else:
-        kinds = _listed(text, "layers_block_type", tuple(BLOCKS_OF_NEMOTRON.values()), num_layers=num_layers)
+        known = (*BLOCKS_OF_NEMOTRON.values(), *NEMOTRON_BLOCKS)
+        listed = listed_kinds(text, "layers_block_type", known, num_layers=num_layers)
+        kinds = tuple(NEMOTRON_BLOCKS.get(kind, kind) for kind in listed)
     heads, width = text.needed("mamba_num_heads"), text.needed("mamba_head_dim")
     groups, size, hidden = text.needed("n_groups"), text.needed("ssm_state_size"), text.needed("hidden_size")
     kernel, inner = text.integer("conv_kernel") or 4, heads * width
@@ -152,7 +110,7 @@ def _nemotron_h(text: ModelFields, attention: Attention, num_layers: int) -> Lay
     }
     latent = text.integer("moe_latent_size") or 0
     return Layers(
-        mixers=_in_order(kinds, mixers),
+        mixers=in_order(kinds, mixers),
         num_moe_layers=number["moe"],
         num_plain_mlps=number["mlp"],
         other_parameters=2 * number["moe"] * latent * hidden,
@@ -168,7 +126,7 @@ def _sparse(text: ModelFields, attention: Attention, num_layers: int) -> Layers:
     hidden, rank = text.needed("hidden_size"), text.integer("q_lora_rank") or text.needed("hidden_size")
     kinds = ("full",) * num_layers
     if "indexer_types" in text:
-        kinds = _listed(text, "indexer_types", ("full", "shared"), num_layers=num_layers)
+        kinds = listed_kinds(text, "indexer_types", ("full", "shared"), num_layers=num_layers)
     own = Indexer(
         num_heads=heads,
         head_dim=width,
@@ -182,7 +140,21 @@ def _sparse(text: ModelFields, attention: Attention, num_layers: int) -> Layers:
         kind: Mixer(kind="full", num_layers=number[kind], attention=attention, indexer=indexer)
         for kind, indexer in (("full", own), ("shared", shared))
     }
-    return Layers(mixers=_in_order(kinds, mixers))
+    return Layers(mixers=in_order(kinds, mixers))
+
+
+def _hy_v4(text: ModelFields, attention: Attention, num_layers: int) -> Layers:
+    """Hunyuan 4: as above with a gate at the output, and several hidden states (models/hy_v4)."""
+    gated = replace(attention, has_gate=text.flag("gated_mla") is not False)
+    sparse, streams = _sparse(text, gated, num_layers), text.integer("hc_mult") or 1
+    return replace(
+        sparse,
+        attention=gated,
+        residual_streams=streams,
+        other_parameters=connection_parameters(
+            2 * streams, streams=streams, hidden=text.needed("hidden_size"), num_layers=num_layers
+        ),
+    )
 
 
 def _kimi_delta(text: ModelFields, attention: Attention, num_layers: int) -> Layers:
@@ -226,9 +198,7 @@ def _kimi_delta(text: ModelFields, attention: Attention, num_layers: int) -> Lay
         "latent": Mixer(kind="full", num_layers=number["latent"], attention=gated),
     }
     latent, first = text.integer("routed_expert_hidden_size") or 0, text.integer("first_k_dense_replace") or 0
-    return Layers(
-        mixers=_in_order(kinds, mixers), other_parameters=2 * (num_layers - first) * latent * hidden
-    )
+    return Layers(mixers=in_order(kinds, mixers), other_parameters=2 * (num_layers - first) * latent * hidden)
 
 
 def _mimo_v2(text: ModelFields, attention: Attention, num_layers: int) -> Layers:
@@ -252,12 +222,56 @@ def _mimo_v2(text: ModelFields, attention: Attention, num_layers: int) -> Layers
         "sliding": Mixer(kind="sliding", num_layers=sum(pattern), attention=windowed, window=window),
         "full": Mixer(kind="full", num_layers=num_layers - sum(pattern), attention=attention),
     }
-    return Layers(mixers=_in_order(kinds, mixers), num_moe_layers=_ones(text, num_layers))
+    return Layers(mixers=in_order(kinds, mixers), num_moe_layers=_ones(text, num_layers))
 
 
 def _ones(text: ModelFields, num_layers: int) -> int:
     """Return how many of the layers a list of 0 and 1 says to have experts."""
     return sum(bool(each) for each in text.items("moe_layer_freq")[:num_layers])
+
+
+def _minimax_m3(text: ModelFields, attention: Attention, num_layers: int) -> Layers:
+    """MiniMax-M3: in some layers an index picks blocks of keys for each head of KV (models/minimax_m3).
+
+    Its file says it in ``sparse_attention_config``; what transformers has written, in ``layer_types``.
+    """
+    sparse = text.mapping("sparse_attention_config")
+    fields = text if sparse is None else sparse
+    if sparse is not None:
+        is_sparse = [bool(each) for each in sparse.items("sparse_attention_freq")]
+    else:
+        is_sparse = [kind != "full_attention" for kind in text.texts("layer_types")]
+    is_sparse = is_sparse[:num_layers] + [False] * (num_layers - len(is_sparse))
+    number = Counter(is_sparse)
+    mixers = {False: Mixer(kind="full", num_layers=number[False], attention=attention)}
+    if number[True]:
+        mixers[True] = Mixer(
+            kind="full",
+            num_layers=number[True],
+            attention=attention,
+            indexer=_index_of_blocks(fields, text.needed("hidden_size")),
+        )
+    return Layers(
+        mixers=tuple(mixers[each] for each in dict.fromkeys(is_sparse)),
+        num_moe_layers=_ones(text, num_layers) if text.items("moe_layer_freq") else None,
+    )
+
+
+def _index_of_blocks(fields: ModelFields, hidden: int) -> Indexer:
+    """Return MiniMax-M3's index: a key of a token for all heads, in 16 bits (common/indexer.py)."""
+    heads, width = (
+        fields.needed("sparse_num_index_heads", "index_n_heads"),
+        fields.needed("sparse_index_dim", "index_head_dim"),
+    )
+    block = fields.needed("sparse_block_size", "index_block_size")
+    return Indexer(
+        num_heads=heads,
+        head_dim=width,
+        top_k=block * fields.needed("sparse_topk_blocks", "index_topk_blocks"),
+        entry_bytes=2 * width,
+        parameters=hidden * (heads + 1) * width,
+        block_size=block,
+    )
 
 
 def _nas(text: ModelFields, attention: Attention, num_layers: int) -> Layers:
@@ -296,17 +310,32 @@ def _nas(text: ModelFields, attention: Attention, num_layers: int) -> Layers:
 
 
 HYBRIDS: Mapping[str, Callable[[ModelFields, Attention, int], Layers]] = {
-    "gemma4_text": _gemma4,
+    "gemma3n_text": gemma3n,
+    "gemma4_text": gemma4,
+    "gemma4_unified_text": gemma4,
     "qwen3_next": _gated_delta,
     "qwen3_5_text": _gated_delta,
     "qwen3_5_moe_text": _gated_delta,
     "nemotron_h": _nemotron_h,
     "deepseek_v32": _sparse,
+    "hy_v4": _hy_v4,
     "glm_moe_dsa": _sparse,
     "kimi_linear": _kimi_delta,
     "mimo_v2_flash": _mimo_v2,
     "nemotron-nas": _nas,
     "deepseek_v4": compressed,
     "deepseek_ref": compressed,
+    "laguna": laguna,
+    "step3p5": step,
+    "step3p7": step,
+    "afmoe": gated,
+    "muse_glimmer_text": gated,
+    "olmo_hybrid": _gated_delta,
+    "cohere2_moe": cohere2_moe,
+    "minimax_m3_vl_text": _minimax_m3,
+    "granitemoehybrid": granite_hybrid,
+    "falcon_h1": falcon_h1,
+    "lfm2": lfm2,
+    "lfm2_moe": lfm2,
 }
 """By config.json's ``model_type``: how its layers are read."""

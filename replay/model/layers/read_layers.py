@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from replay.model.config_json import ModelFields
 from replay.model.shape import Attention, Mixer
 
 INDEX_SCALE_BYTES, INDEX_SCALE_WIDTH = 4, 128
@@ -15,6 +17,7 @@ class Layers:
     """A model's layers; None: as config.json says it of all models.
 
     ``attention``: of the layers that see everything. ``has_fp8_kv_cache``: whatever ``--kv-cache-dtype`` says.
+    ``lookup_parameters``: weights of which a token reads a row, beside the embedding.
     """
 
     mixers: tuple[Mixer, ...]
@@ -23,12 +26,42 @@ class Layers:
     num_plain_mlps: int | None = None
     plain_width: int | None = None
     other_parameters: int = 0
+    lookup_parameters: int = 0
     residual_streams: int = 1
     has_fp8_kv_cache: bool = False
     not_timed: tuple[str, ...] = ()
     left_out: tuple[str, ...] = ()
 
 
+def connection_parameters(coefficients: int, *, streams: int, hidden: int, num_layers: int) -> int:
+    """Return the weights that mix ``streams`` hidden states before and behind both parts of a layer.
+
+    ``coefficients``: how many are made of the hidden states each time (hyper-connections, arXiv:2409.19606).
+    """
+    return 2 * num_layers * coefficients * streams * hidden if streams > 1 else 0
+
+
 def indexer_entry_bytes(width: int) -> int:
     """Return what a key of an indexer takes in its cache."""
     return width + width // INDEX_SCALE_WIDTH * INDEX_SCALE_BYTES
+
+
+def listed_kinds(text: ModelFields, key: str, known: Sequence[str], *, num_layers: int) -> tuple[str, ...]:
+    """Return the kind of each layer from a list of names. Raises ConfigError, naming the kind that is unknown."""
+    kinds = text.texts(key)
+    for kind in kinds:
+        if kind not in known:
+            text.fail(
+                key,
+                got=f"{kind!r}, a kind of layer that is not known",
+                expected=f"{', '.join(known)}; or no latency.model_config, with engine.kv_cache_groups, num_gpu_blocks "
+                "and the coefficients of blackbox written out",
+            )
+    if len(kinds) < num_layers:
+        text.fail(key, got=f"{len(kinds)} kinds", expected=f"one for each of {num_layers} layers")
+    return kinds[:num_layers]
+
+
+def in_order(kinds: Sequence[str], mixers: Mapping[str, Mixer]) -> tuple[Mixer, ...]:
+    """Return the mixers of layers in the order of the first of each; others of the kinds mix nothing."""
+    return tuple(mixers[kind] for kind in dict.fromkeys(kinds) if kind in mixers)

@@ -547,6 +547,7 @@ CURRENT_STEP = np.dtype(
         ("shared_prefix_boundary", np.int64),  # up to where some group has the prefix of the lookup in hand
         ("num_finished", np.int64),
         ("has_prefill", np.int64),  # speculating: a prompt of a running request goes on in it
+        ("has_company", np.int64),  # running requests are in the step
         ("step_reload_us", np.int64),  # what its reloads add to its duration
         ("decode_context_tokens", np.int64),  # of a jump: KV entries that its first step reads
         ("must_enter_blocks", np.int64),  # a jump fills blocks that the hash table must know

@@ -307,8 +307,7 @@ def schedule_held(s: State, batch: int, threshold: int) -> bool:
                 promote_loaded(s, request)
             else:
                 promote(s, request)
-        has_company = s.batches[batch].num_entries > 0
-        padding = padding_of_admission(s, request, r.num_computed_tokens, has_company=has_company)
+        padding = padding_of_admission(s, request, r.num_computed_tokens)
         junction = s.group_rows[r.slot, 0].shared_prefix_boundary if settings.aligns_states else 0
         num_tokens = first_chunk(s, request, r.num_computed_tokens, padding, threshold, junction)
         if num_tokens == NEVER:
@@ -352,7 +351,6 @@ def skips_head(s: State, batch: int, request: int) -> bool:
 def schedule_waiting(s: State, batch: int, threshold: int) -> None:
     """Admit waiting requests from the head; the first that does not fit stops the rest."""
     settings, queues, current = s.engine[0].settings, s.engine[0].queues, s.engine[0].current_step
-    has_company = s.batches[batch].num_entries > 0
     if settings.limits_adapters:
         note_adapters(s, batch)
     passes_over = (
@@ -371,7 +369,7 @@ def schedule_waiting(s: State, batch: int, threshold: int) -> None:
             free_images_of(s, request)
             break
         num_found = current.num_hit_blocks * settings.hash_block_size
-        padding = padding_of_admission(s, request, num_found, has_company=has_company)
+        padding = padding_of_admission(s, request, num_found)
         num_tokens = first_chunk(s, request, num_found, padding, threshold, current.shared_prefix_boundary)
         if num_tokens == NEVER:
             break
@@ -491,6 +489,7 @@ def schedule(s: State, batch: int) -> None:
     else:
         threshold = effective_long_prefill_threshold(s)
         schedule_running(s, batch, threshold)
+        current.has_company = b.num_entries > 0
         if current.num_preempted == 0 and (not settings.has_loads or schedule_held(s, batch, threshold)):
             schedule_waiting(s, batch, threshold)
     if settings.has_kv_offloading:

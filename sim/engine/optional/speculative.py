@@ -43,14 +43,14 @@ def note_running(s: State, request: int) -> None:
 
 
 @part
-def padding_of_admission(s: State, request: int, num_found: int, has_company: bool) -> int:
+def padding_of_admission(s: State, request: int, num_found: int) -> int:
     """Return with how many drafts that nobody made the admission of a request is padded: k or 0.
 
-    ``num_found``: its tokens that need not be computed. ``has_company``: running requests are in the batch.
+    ``num_found``: its tokens that need not be computed. Without any, running requests must be in the step.
     """
     settings, current = s.engine[0].settings, s.engine[0].current_step
     k = settings.num_speculative_tokens
-    is_alone = not has_company and num_found == 0
+    is_alone = current.has_company == 0 and num_found == 0
     if (
         s.requests[request].num_tokens - num_found != 1
         or current.has_prefill

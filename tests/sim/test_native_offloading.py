@@ -130,12 +130,13 @@ def test_jumps_change_nothing_and_nothing_is_left_behind_though_clients_go_away(
     drawn=DRAWN,
     sent_to=st.lists(st.integers(0, 2), min_size=25, max_size=25),
     is_async=st.booleans(),
+    layers=st.sampled_from(("one group", "states")),
 )
 def test_each_instance_of_a_cluster_has_a_tier_of_its_own(
-    drawn: list[tuple[int, int, int, int, int]], sent_to: list[int], is_async: bool
+    drawn: list[tuple[int, int, int, int, int]], sent_to: list[int], is_async: bool, layers: str
 ) -> None:
     """Whatever goes to an instance comes out as from a server that gets nothing else."""
-    config = replace(NATIVE, async_scheduling=is_async)
+    config = replace(NATIVE, async_scheduling=is_async, **LAYERS[layers])
     requests = replace(requests_of(drawn), deadline_us=None)
     sent = np.array(sent_to[: len(requests)], np.int64)
     cluster = ClusterConfig(pools=(Pool(engine=config, latency=LATENCY, instances=3),))

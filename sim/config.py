@@ -61,6 +61,7 @@ MOST = {
     "num_lookahead_tokens": 1024,
     "num_prefill_lookahead_tokens": 1024,
     "pipeline_parallel_size": 1024,
+    "encoder_data_parallel_size": 1024,
     "seed": 2**64 - 1,
     "lora_load_us": 10**9,
     "guided_compile_us": 10**9,
@@ -118,7 +119,9 @@ class EngineConfig:
     Time beyond a latency model's, none of it by default (``sim/engine/optional/added_time.py`` has the rules): a batch
     holds ``max_loras`` adapters at most (0: any number), ``lora_load_us`` for loading one, ``lora_step_factor`` >= 1 on
     steps with any; ``guided_compile_us`` before a guided request can run, ``guided_mask_us`` per guided request and
-    step; ``draft_us`` per drafted token and step; ``encoder_token_us`` per multimodal token. A step of more tokens than
+    step; ``draft_us`` per drafted token and step. A step that encodes anything takes ``encoder_step_us`` longer, and
+    ``encoder_token_us`` per multimodal token, ``encoder_token_pair_us`` per pair of tokens of each image whose place is
+    known, n² of n; ``encoder_data_parallel_size`` GPUs encode whole images side by side. A step of more tokens than
     ``max_cudagraph_capture_size`` (0: vLLM's default) lasts ``launch_us`` at least: the CPU starts its kernels one by
     one. Without async scheduling ``host_step_us`` is added to each step, ``host_prefill_us`` to one with prompts: what
     the CPU does between steps, hidden otherwise.
@@ -176,7 +179,10 @@ class EngineConfig:
     guided_compile_us: int = 0
     guided_mask_us: float = 0.0
     draft_us: float = 0.0
+    encoder_step_us: float = 0.0
     encoder_token_us: float = 0.0
+    encoder_token_pair_us: float = 0.0
+    encoder_data_parallel_size: int = 1
     max_cudagraph_capture_size: int = 0
     launch_us: float = 0.0
     host_step_us: float = 0.0
@@ -296,7 +302,12 @@ class EngineConfig:
     def charges_traits(self) -> bool:
         """Whether grammars, adapters or encoders cost anything."""
         costs = (self.max_loras, self.lora_load_us, self.guided_compile_us, self.guided_mask_us)
-        return any(costs) or self.encoder_token_us > 0 or self.lora_step_factor != 1
+        return any(costs) or self.has_encoder_time or self.lora_step_factor != 1
+
+    @property
+    def has_encoder_time(self) -> bool:
+        """Whether an encoder takes any time."""
+        return self.encoder_step_us + self.encoder_token_us + self.encoder_token_pair_us > 0
 
     @property
     def encodes_images(self) -> bool:
@@ -341,6 +352,7 @@ def _check_types(config: EngineConfig) -> None:
     """Raise InvalidConfig on a boolean that is none, or an integer that is none or too small."""
     at_least_one = ("max_num_seqs", "max_num_batched_tokens", "block_size", "max_model_len")
     least = dict.fromkeys((*at_least_one, "pipeline_parallel_size", "prefill_schedule_interval"), 1)
+    least["encoder_data_parallel_size"] = 1
     for field in fields(config):
         value = getattr(config, field.name)
         if field.type == "bool" and not isinstance(value, bool):
@@ -554,7 +566,9 @@ def _check_added_time(config: EngineConfig) -> None:
     for name, least in (
         ("guided_mask_us", 0),
         ("draft_us", 0),
+        ("encoder_step_us", 0),
         ("encoder_token_us", 0),
+        ("encoder_token_pair_us", 0),
         ("launch_us", 0),
         ("host_step_us", 0),
         ("host_prefill_us", 0),

@@ -27,6 +27,11 @@ def _layers(wanted: ProfileQuery) -> float:
     return wanted.shape.num_layers
 
 
+def _projected_layers(wanted: ProfileQuery) -> float:
+    """Return the layers whose projections are operators of their own: those of latent attention are in its module."""
+    return 0 if wanted.shape.attention.is_mla else wanted.shape.num_layers
+
+
 def _dense_layers(wanted: ProfileQuery) -> float:
     return wanted.shape.num_dense_layers
 
@@ -61,12 +66,14 @@ def _component(
 
 COMPONENTS: tuple[Component, ...] = (
     _component("attn_norm", "attention", "tokens", _layers, "norm before attention"),
-    _component("attn_pre_proj", "attention", "tokens", _layers, "query, key and value projections"),
-    _component("attn_rope", "attention", "tokens", _layers, "rotary embedding"),
-    _component("attn_kv_cache_save", "attention", "tokens", _layers, "keys and values into the KV cache"),
+    _component("attn_pre_proj", "attention", "tokens", _projected_layers, "query, key and value projections"),
+    _component("attn_rope", "attention", "tokens", _projected_layers, "rotary embedding"),
+    _component(
+        "attn_kv_cache_save", "attention", "tokens", _projected_layers, "keys and values into the KV cache"
+    ),
     _component("attn_prefill", "attention", "prefill", _layers, "attention of prompts and chunks"),
     _component("attn_decode", "attention", "decode", _layers, "attention of decodes"),
-    _component("attn_post_proj", "attention", "tokens", _layers, "output projection"),
+    _component("attn_post_proj", "attention", "tokens", _projected_layers, "output projection"),
     _component("mlp_norm", "mlp", "tokens", _layers, "norm before the MLP"),
     _component("mlp_up_proj", "mlp", "tokens", _dense_layers, "gate and up projections"),
     _component("mlp_act", "mlp", "tokens", _dense_layers, "activation"),

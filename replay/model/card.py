@@ -9,17 +9,22 @@ from dataclasses import asdict
 import numpy as np
 from numpy.typing import NDArray
 
+from replay.model.encoders.encoder_kernels import on_gpus
+from replay.model.encoders.encoder_times import encoder_times
 from replay.model.expectations import expected_coefficients
 from replay.model.gpu_memory import GIB, KvCacheSize
 from replay.model.gpus import Gpu
 from replay.model.matmuls.tiles import Tiles, tiles_of
 from replay.model.model_peak import peak_times
 from replay.model.shape import ModelShape
+from replay.model.vision.tower import VisionTower
 from sim import KVCacheGroup
 from sim.latency import PeakTimes
 
 WIDTH, HEIGHT = 64, 12
 MOST_EDGES = 4
+IMAGE_TOKENS = 256
+"""Of the smaller of two images."""
 MOST_TOKENS = 8192
 """The picture's right edge: more tokens than most servers give to one step."""
 
@@ -67,6 +72,7 @@ def document(shape: ModelShape, gpu: Gpu, capacity: KvCacheSize, *, tp: int, pp:
         "step_floor_us": at_peak.weights_read(np.ones(1))[0] + at_peak.head_weights,
         "tile_edges": [asdict(each) for each in tiles.edges()],
         "tile_edges_unknown": tiles.reason or None,
+        "vision_tower": _tower(shape, gpu, tp=tp),
         "priors": {name: asdict(prior) for name, prior in expected_coefficients(shape, gpu, tp=tp).items()},
     }
 
@@ -91,9 +97,33 @@ def card(shape: ModelShape, gpu: Gpu, capacity: KvCacheSize, *, tp: int, pp: int
         "a step takes at least": f"{float(str(said['step_floor_us'])) / 1e3:.2f} ms to read the weights",
         "a token more takes": edges_text(tiles_of(shape, gpu, tp=tp)),
     }
+    if shape.vision is not None:
+        rows["an image takes"] = _image_text(shape.vision, gpu, tp=tp)
     width = max(map(len, rows))
     lines = [f"{name:<{width}}  {value}" for name, value in rows.items()]
     return "\n".join([*lines, "", picture(peak_times(shape, gpu, tp=tp, pp=pp), shape, tp=tp)])
+
+
+def _tower(shape: ModelShape, gpu: Gpu, *, tp: int) -> dict[str, object] | None:
+    """Return a model's vision tower and how long it takes; None: it has none that is known."""
+    if shape.vision is None:
+        return None
+    times = encoder_times(on_gpus(shape.vision, gpu, tp=tp))
+    return {
+        "kind": shape.vision.kind,
+        "num_parameters": shape.vision.parameters(),
+        "patches_per_token": shape.vision.merge,
+        "encoder_step_us": times.step_us,
+        "encoder_token_us": times.token_us,
+        "encoder_token_pair_us": times.pair_us,
+    }
+
+
+def _image_text(tower: VisionTower, gpu: Gpu, *, tp: int) -> str:
+    """Return how long images of two sizes take to encode, whole tiles where it has tiles."""
+    times, tile = encoder_times(on_gpus(tower, gpu, tp=tp)), tower.tile_tokens or IMAGE_TOKENS
+    took = [f"{times.image_us(size) / 1e3:.1f} ms of {size:,} tokens" for size in (tile, 4 * tile)]
+    return f"{' and '.join(took)} to encode, in a tower of {tower.parameters() / 1e9:.2f} B parameters (computed)"
 
 
 def edges_text(tiles: Tiles) -> str:

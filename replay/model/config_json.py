@@ -92,6 +92,11 @@ class ModelFields:
         inner = self.section.section(key, expected="an object")
         return None if inner is None else ModelFields(inner.without_nulls())
 
+    @property
+    def language_model(self) -> ModelFields:
+        """What a multimodal model's file says of its language model; of another model, the file."""
+        return self.mapping("text_config") or self.mapping("llm_config") or self
+
     def mappings(self) -> Iterator[ModelFields]:
         """Yield every value that is an object."""
         for key, node in self.section.nodes.items():

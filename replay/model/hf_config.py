@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from replay.model.config_json import ModelFields, read_model_fields, shown
@@ -17,6 +18,7 @@ from replay.model.layers.spellings import respelled
 from replay.model.quantization import Quantization, read_quantization
 from replay.model.shape import Attention, Mixer, MixerKind, ModelShape, Precision
 from replay.model.shipped_models import model_name, shipped_config, shipped_models
+from replay.model.vision.read_tower import VISION, is_mm_prefix_lm, read_tower
 from traces import ConfigError
 
 DTYPE_BYTES: Mapping[str, int] = {"bfloat16": 2, "float16": 2, "float32": 4}
@@ -30,11 +32,17 @@ OVERRIDES, READ_OVERRIDES = "per_layer_config", frozenset({"gemma4_text", "gemma
 FULL_LAYER, WINDOWED_LAYERS = "full_attention", ("sliding_attention", "chunked_attention")
 
 
-def read_model_config(path: str | Path, *, kv_cache_dtype: str = "auto", dtype: str = "auto") -> ModelShape:
+def read_model_config(
+    path: str | Path,
+    *,
+    kv_cache_dtype: str = "auto",
+    mamba_ssm_cache_dtype: str = "auto",
+    dtype: str = "auto",
+) -> ModelShape:
     """Return the model that a config.json describes, or one that ships with vtwin by its Hugging Face name.
 
-    ``kv_cache_dtype`` and ``dtype`` as vLLM's flags: auto takes what the checkpoint says. Raises ConfigError, one line
-    that names the file, the field and the nearest thing that would do.
+    ``kv_cache_dtype``, ``mamba_ssm_cache_dtype`` and ``dtype`` as vLLM's flags: auto takes what the checkpoint says.
+    Raises ConfigError, one line that names the file, the field and the nearest thing that would do.
     """
     file = Path(path)
     if not file.is_file():
@@ -51,6 +59,7 @@ def read_model_config(path: str | Path, *, kv_cache_dtype: str = "auto", dtype: 
         _with_quantization_beside(read_model_fields(file), file),
         name=model_name(file),
         kv_cache_dtype=kv_cache_dtype,
+        mamba_ssm_cache_dtype=mamba_ssm_cache_dtype,
         dtype=dtype,
     )
 
@@ -74,10 +83,28 @@ def _with_quantization_beside(fields: ModelFields, file: Path) -> ModelFields:
 
 
 def shape_from(
-    fields: ModelFields, *, name: str, kv_cache_dtype: str = "auto", dtype: str = "auto"
+    fields: ModelFields,
+    *,
+    name: str,
+    kv_cache_dtype: str = "auto",
+    mamba_ssm_cache_dtype: str = "auto",
+    dtype: str = "auto",
 ) -> ModelShape:
     """Return the shape that the fields of a config.json describe."""
-    text = fields.mapping("text_config") or fields  # a multimodal model: its language model
+    shape = _decoder_from(fields, name=name, kv_cache_dtype=kv_cache_dtype, dtype=dtype)
+    tower, unknown = read_tower(fields)
+    return replace(
+        shape,
+        mixers=_with_states_in(shape.mixers, mamba_ssm_cache_dtype),
+        vision=tower,
+        is_mm_prefix_lm=is_mm_prefix_lm(fields),
+        left_out=(*_left_out(fields, unknown=unknown), *shape.left_out),
+    )
+
+
+def _decoder_from(fields: ModelFields, *, name: str, kv_cache_dtype: str, dtype: str) -> ModelShape:
+    """Return the language model that they describe."""
+    text = fields.language_model
     model_type = text.text("model_type") or ""
     family = _family(text, model_type)
     kinds = {"num_hidden_layers": len(text.items(BLOCK_TYPES))} if BLOCK_TYPES in text else {}
@@ -86,7 +113,7 @@ def shape_from(
     plain = Precision(name=dtype, bytes_per_weight=DTYPE_BYTES[dtype], matmul="16bit")
     quantized = read_quantization(text if "quantization_config" in text else fields, dtype=plain)
     num_layers = text.needed("num_hidden_layers")
-    attention = _attention(text)
+    attention = _attention(text, family)
     layers = _layers(text, model_type, family, attention, num_layers=num_layers)
     num_moe_layers, experts = read_experts(
         text,
@@ -94,8 +121,6 @@ def shape_from(
         number_of=layers.num_moe_layers,
         has_shared_expert=family.has_shared_expert,
     )
-    tied = text.flag("tie_word_embeddings")
-    tied = fields.flag("tie_word_embeddings") if tied is None else tied
     num_plain = num_layers - num_moe_layers if layers.num_plain_mlps is None else layers.num_plain_mlps
     return ModelShape(
         name=name,
@@ -121,11 +146,31 @@ def shape_from(
         dtype_bytes=DTYPE_BYTES[dtype],
         kv_dtype_bytes=_kv_dtype_bytes(text, dtype, quantized, layers, asked=kv_cache_dtype),
         is_gated=family.is_gated,
-        is_tied=family.is_tied if tied is None else tied,
+        is_tied=_is_tied(text, fields, family),
         num_moe_layers=num_moe_layers,
         experts=experts,
-        left_out=(*_left_out(fields), *layers.left_out),
+        left_out=layers.left_out,
     )
+
+
+def _with_states_in(mixers: tuple[Mixer, ...], dtype: str) -> tuple[Mixer, ...]:
+    """Return the layers with their states in ``--mamba-ssm-cache-dtype``; auto: as they are. Raises ConfigError."""
+    if dtype == "auto":
+        return mixers
+    if dtype not in DTYPE_BYTES:
+        raise ConfigError(
+            f"mamba_ssm_cache_dtype: got {dtype!r}, expected auto, float32, float16 or bfloat16, as vLLM's flag"
+        )
+    return tuple(
+        replace(each, state=replace(each.state, dtype_bytes=DTYPE_BYTES[dtype])) if each.state else each
+        for each in mixers
+    )
+
+
+def _is_tied(text: ModelFields, fields: ModelFields, family: Family) -> bool:
+    """Return whether the LM head is the embedding."""
+    said = (text.flag("tie_word_embeddings"), fields.flag("tie_word_embeddings"))
+    return next((each for each in said if each is not None), family.is_tied)
 
 
 def _dense_size(text: ModelFields, *, is_needed: bool) -> int:
@@ -154,12 +199,16 @@ def _kv_dtype_bytes(
     return float(DTYPE_BYTES[dtype])
 
 
-def _left_out(fields: ModelFields) -> tuple[str, ...]:
-    """Return what a config.json describes beside the language model, which is all that is counted here."""
-    towers = [name for name in ("vision_config", "audio_config") if fields.values.get(name)]
-    return tuple(
-        f"{name}: its weights and its work are not counted, the language model's are" for name in towers
-    )
+def _left_out(fields: ModelFields, *, unknown: str) -> tuple[str, ...]:
+    """Return what a config.json describes beside the language model; ``unknown``: why its vision tower is not known."""
+    told = []
+    if unknown:
+        told.append(f"{unknown}: neither its weights nor its work are counted, the language model's are")
+    elif fields.values.get(VISION):
+        told.append(f"{VISION}: its weights are not counted, the language model's are")
+    if fields.values.get("audio_config"):
+        told.append("audio_config: its weights and its work are not counted, the language model's are")
+    return tuple(told)
 
 
 def _family(text: ModelFields, model_type: str) -> Family:
@@ -212,7 +261,7 @@ def _layers(
     return Layers(mixers=_mixers(text, family, attention, num_layers=num_layers))
 
 
-def _attention(text: ModelFields) -> Attention:
+def _attention(text: ModelFields, family: Family) -> Attention:
     hidden, heads = text.needed("hidden_size"), text.needed("num_attention_heads")
     rank = text.integer("kv_lora_rank") or 0
     if rank:
@@ -225,6 +274,7 @@ def _attention(text: ModelFields) -> Attention:
             q_lora_rank=text.integer("q_lora_rank") or 0,
             kv_lora_rank=rank,
             rope_head_dim=rope,
+            keeps_latent=family.keeps_latent,
         )
     head_dim = text.integer("head_dim", "attention_head_dim") or hidden // heads
     if head_dim == 0:
@@ -255,8 +305,7 @@ def _windows(text: ModelFields, family: Family, *, num_layers: int) -> tuple[int
             )
     if window == 0 or (not kinds and family.windows == "flag" and not text.flag("use_sliding_window")):
         return 0, 0, False
-    if 0 < (text.integer("max_position_embeddings") or 0) <= window:
-        return 0, 0, False  # no context is longer than the window
+    window += family.one_more
     if kinds:
         number = sum(kind in WINDOWED_LAYERS for kind in kinds[:num_layers])
         return number, window, kinds[0] in WINDOWED_LAYERS

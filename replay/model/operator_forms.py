@@ -35,6 +35,8 @@ TAPS = 4
 """Inputs that a short convolution sees per channel."""
 ATTENTION_SHARE = 0.5
 """The share of the peak that attention is taken to reach (``sim.Roofline.attention_efficiency``)."""
+ENCODER_TILE, NARROW_HEAD = 128, 64
+"""Of a vision encoder's attention: patches of a tile, and the width that narrower heads are padded to."""
 TERMS = ("products", "weights", "tensor", "moved", "vector", "chunk_us", "scan", "row_us")
 """The constants that multiply a part of the work of the same name."""
 
@@ -107,6 +109,29 @@ def convolution_us(state: LayerState, gpu: Gpu, *, tp: int, dtype_bytes: int) ->
     }
     form = forms()["short convolution, prompt"]
     return float(form.time_us(work)[0] - form.launch_us)
+
+
+def encoder_attention_work(
+    gpu: Gpu, *, heads: Floats | float, head_dim: Floats | float, batch: Floats, length: Floats
+) -> dict[str, Floats]:
+    """Return the work of a vision encoder's attention: all pairs, in tiles of 128, heads padded to 64 or 128.
+
+    ``batch`` sequences of ``length`` patches each; a row for each tile and head.
+    """
+    padded = np.ceil(length / ENCODER_TILE) * ENCODER_TILE
+    width = np.where(np.asarray(head_dim) > NARROW_HEAD, 2 * NARROW_HEAD, NARROW_HEAD)
+    return {
+        "tensor": 4 * heads * width * batch * padded**2 / gpu.flops_per_us("16bit"),
+        "moved": 8 * heads * head_dim * batch * length / gpu.bytes_per_us(),
+        "row_us": batch * heads * padded / ENCODER_TILE,
+    }
+
+
+def product_work(gpu: Gpu, rows: float, inputs: float, outputs: float) -> dict[str, Floats]:
+    """Return the work of a product in 16 bits: 2 per weight and row; weights and vectors moved, 2 bytes each."""
+    products = 2.0 * rows * inputs * outputs / gpu.flops_per_us("16bit")
+    moved = 2.0 * (inputs * outputs + rows * (inputs + outputs)) / gpu.bytes_per_us()
+    return {"products": np.array([products]), "weights": np.array([moved])}
 
 
 def scan_factor() -> float:

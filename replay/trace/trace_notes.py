@@ -11,9 +11,12 @@ from replay.sessions.prefix_hashes import sessions_grow
 from replay.trace.client_network import paced_by_answers, says_network
 from replay.trace.pacing import has_rounds, num_later_rounds
 from replay.trace.request_columns import MODALITIES
+from replay.twin.image_encoder import PER_TOKEN
 from traces import PRIORITY_OF_CLASS, by_class, cut_short_note, request_priorities
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from replay.trace.pacing import Pacing
     from replay.twin.twin_config import TwinConfig
     from traces import Trace
@@ -73,15 +76,52 @@ def _one_server_notes(trace: Trace, config: TwinConfig) -> tuple[str, ...]:
 
 
 def _multimodal_notes(trace: Trace, config: TwinConfig) -> tuple[str, ...]:
+    """Return what encoding images, sounds and films takes, or why it takes nothing."""
     kinds = [name for name in MODALITIES if (trace.cells(f"{name}_tokens").values > 0).any()]
-    if not kinds:
+    has_images = trace.cells("images").is_known.any()
+    if has_images and "image" not in kinds:
+        kinds = ["image", *kinds]
+    engine = config.engine
+    if not kinds or (engine.language_model_only and not engine.has_encoder_time):
         return ()
-    if config.engine.encoder_token_us > 0:
+    if not engine.has_encoder_time:
+        return (
+            f"{', '.join(kinds)} tokens count as prompt tokens (input_tokens); no encoder's time is added "
+            f"(engine.encoder_token_us is 0{_why_not_known(config)})",
+        )
+    if config.written is None or PER_TOKEN in config.written or config.shape is None:
         return ()
+    return _encoder_notes(trace, config, kinds=kinds)
+
+
+def _why_not_known(config: TwinConfig) -> str:
+    """Return why nothing is known of the time of a model's images, "" where no model with images is named."""
+    shape = config.shape
+    if shape is None or shape.vision is None or PER_TOKEN in (config.written or ()):
+        return ""
     return (
-        f"{', '.join(kinds)} tokens count as prompt tokens (input_tokens); no encoder's time is added "
-        "(engine.encoder_token_us is 0)",
+        f"; roofline, physics and profiled have the time of {shape.name}'s vision tower, with the GPU named"
     )
+
+
+def _encoder_notes(trace: Trace, config: TwinConfig, *, kinds: Sequence[str]) -> tuple[str, ...]:
+    """Return what the time of images is that follows from the model, and what of it is not known."""
+    engine, shape = config.engine, config.shape
+    assert shape is not None  # noqa: S101 - the caller has asked
+    notes = [
+        f"images: the vision tower of {shape.name} takes {engine.encoder_step_us:,g} µs of a step that encodes any, "
+        f"{engine.encoder_token_us:g} per token and {engine.encoder_token_pair_us:g} per pair of an image's tokens "
+        "(engine.encoder_step_us, encoder_token_us, encoder_token_pair_us: computed, not measured)"
+    ]
+    unplaced = [name for name in kinds if name != "image" or not trace.cells("images").is_known.any()]
+    if unplaced and engine.encoder_token_pair_us > 0:
+        notes.append(
+            f"{', '.join(unplaced)} tokens: where each begins and ends is not known (images), so that the attention "
+            "within them takes no time"
+        )
+    if "audio" in kinds:
+        notes.append("audio tokens: their encoder is not known; a token takes as long as an image's")
+    return tuple(notes)
 
 
 def _adapter_notes(trace: Trace, config: TwinConfig) -> tuple[str, ...]:

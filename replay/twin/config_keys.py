@@ -8,6 +8,7 @@ from functools import lru_cache
 from typing import get_args, get_type_hints
 
 from replay.model.layout import ONE_NODE, All2AllBackend
+from replay.model.vision.tower import MMEncoderTPMode
 from replay.twin.keys.cluster_keys import CLUSTER_KEYS
 from replay.twin.keys.key import Key, Kind
 from replay.twin.kv_cache.groups import GROUP_KEYS
@@ -85,8 +86,12 @@ ENGINE_MEANINGS: Mapping[str, str] = {
     "waits that long, others do not.",
     "guided_mask_us": "µs per guided request and step, for its bitmask.",
     "draft_us": "µs per drafted token and step: speculative decoding with k drafts adds k times as much to each step.",
+    "encoder_step_us": "µs of a step in which an encoder makes any tokens, once.",
     "encoder_token_us": "µs per image, audio or video token, in the step in which its request is first scheduled; of a "
     "trace's `images` in the step that encodes them.",
+    "encoder_token_pair_us": "µs per pair of tokens of one of a trace's `images`, n² of n, in that step.",
+    "encoder_data_parallel_size": "GPUs that share the images of a step out: it waits for the largest one, or for a "
+    "so-many-th of all.",
     "max_cudagraph_capture_size": "A step of up to this many tokens runs as a CUDA graph. 0: vLLM's default, twice "
     "`max_num_seqs`, 512 at most.",
     "launch_us": "A step of more tokens than that takes at least this many µs: the CPU starts its kernels one by one. "
@@ -100,7 +105,8 @@ ENGINE_MEANINGS: Mapping[str, str] = {
     "max_num_encoder_input_tokens": "Tokens of images (`images` of a trace) that a step encodes; 0: "
     "`max_num_batched_tokens`, as vLLM. It is at least the largest image.",
     "encoder_cache_size": "Tokens of encoded images that are kept, shared by requests with one image; 0: as above.",
-    "disable_chunked_mm_input": "No step computes a part of an image: a prompt is cut before it.",
+    "disable_chunked_mm_input": "No step computes a part of an image: a prompt is cut before it. vLLM sees to it for "
+    "models whose images see themselves in both directions (Gemma 3 and 4).",
     "language_model_only": "No encoder: a trace's images are tokens that can be cut anywhere, as text.",
     "batching": "Which requests are put into a batch: by vLLM's rule, or for comparison by that of Orca, "
     "Sarathi-Serve or static batching (docs/explanation/batching.md), which have no async scheduling and no prefix "
@@ -115,6 +121,12 @@ FOLLOWING: Mapping[str, str] = {
     "max_num_batched_tokens": "vLLM's for the GPU, else 2048",
     "max_model_len": "the model's, else 32768",
     "pipeline_parallel_size": "the hardware's, else 1",
+    **dict.fromkeys(
+        ("encoder_step_us", "encoder_token_us", "encoder_token_pair_us"),
+        "the vision tower's with roofline, physics and profiled, else 0",
+    ),
+    "encoder_data_parallel_size": "`hardware.tp` where its GPUs share images out, else 1",
+    "disable_chunked_mm_input": "the model's, else false",
     "kv_offloading": "native where it can be simulated and no key of blis is set, else blis",
 }
 """Defaults that follow what the file says elsewhere: ``hardware``, ``latency.model_config``, ``latency.defaults``."""
@@ -350,6 +362,13 @@ LATENCY_KEYS: tuple[Key, ...] = (
         meaning="As vLLM's `--kv-cache-dtype`: auto or fp8.",
     ),
     Key(
+        path="latency.mamba_ssm_cache_dtype",
+        kind="text",
+        default="auto",
+        meaning="As vLLM's `--mamba-ssm-cache-dtype`, of states in the cache: auto (what the model says, else its own "
+        "type), float32, float16, bfloat16.",
+    ),
+    Key(
         path="latency.peak",
         kind="mapping",
         default="of `model_config` and `hardware`",
@@ -473,6 +492,14 @@ HARDWARE_KEYS: tuple[Key, ...] = (
         meaning="As vLLM's flag, with `dp`: `allgather_reducescatter` and `naive` send every token to every engine, "
         "the others only to its experts.",
         choices=get_args(All2AllBackend),
+    ),
+    Key(
+        path="hardware.mm_encoder_tp_mode",
+        kind="choice",
+        default=get_args(MMEncoderTPMode)[0],
+        meaning="As vLLM's flag: `tp` GPUs split the layers of a vision tower, or share the images of a step out. A "
+        "tower that vLLM does not know to do so takes no notice.",
+        choices=get_args(MMEncoderTPMode),
     ),
     Key(
         path="hardware.gpus_per_node",

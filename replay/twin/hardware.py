@@ -15,6 +15,7 @@ from replay.model.hf_config import read_model_config
 from replay.model.layout import ONE_NODE, All2AllBackend, Layout
 from replay.model.model_peak import peak_times
 from replay.model.shape import ModelShape
+from replay.model.vision.tower import MMEncoderTPMode
 from sim import EngineConfig, InvalidConfig
 from sim.latency import LatencyModel, PeakTimes
 from traces import ConfigError
@@ -25,7 +26,16 @@ LAYOUT_KEYS = (
     *("gpus_per_node", "network_gb_per_s", "network_us", "nccl_launch_us", "nccl_skew_us"),
 )
 OFFLOAD_KEYS = ("kv_offloading_size", "kv_offload_gb_per_s")
-HARDWARE_KEYS = ("gpu", "tp", "gpu_memory_utilization", "name", *LAYOUT_KEYS, *OFFLOAD_KEYS, *NUMBERS)
+HARDWARE_KEYS = (
+    "gpu",
+    "tp",
+    "gpu_memory_utilization",
+    "name",
+    "mm_encoder_tp_mode",
+    *LAYOUT_KEYS,
+    *OFFLOAD_KEYS,
+    *NUMBERS,
+)
 FOREIGN_NAMES = {
     "tensor_parallel_size": "tp",
     "pipeline_parallel_size": "pp",
@@ -43,7 +53,7 @@ class Hardware:
 
     ``nccl_launch_us``: what a collective takes beside its bytes; None: the latency model's own ``all_reduce_us``.
     ``kv_offloading_size``: GiB of host memory for KV blocks, of all GPUs together; ``kv_offload_gb_per_s``: from there
-    to each GPU. ``written``: the keys that the file has.
+    to each GPU. ``mm_encoder_tp_mode``: what tensor parallelism does with a vision tower. ``written``: the file's keys.
     """
 
     gpu: Gpu
@@ -54,6 +64,7 @@ class Hardware:
     nccl_launch_us: float | None = None
     kv_offloading_size: float | None = None
     kv_offload_gb_per_s: float | None = None
+    mm_encoder_tp_mode: MMEncoderTPMode = "weights"
     written: tuple[str, ...] = ()
 
     @property
@@ -103,6 +114,10 @@ def read_hardware(root: Section) -> Hardware | None:
         nccl_launch_us=_number(section, "nccl_launch_us", unit="µs", default=None),
         kv_offloading_size=_number(section, "kv_offloading_size", unit="GiB", default=None) or None,
         kv_offload_gb_per_s=_positive(section, "kv_offload_gb_per_s"),
+        mm_encoder_tp_mode=cast(
+            MMEncoderTPMode,
+            section.text("mm_encoder_tp_mode", choices=get_args(MMEncoderTPMode)) or "weights",
+        ),
         written=tuple(section.nodes),
     )
 
@@ -172,6 +187,7 @@ def read_shape(latency: Section, *, folder: Path) -> ModelShape | None:
     return read_model_config(
         file if file.is_file() else named,
         kv_cache_dtype=latency.text("kv_cache_dtype") or "auto",
+        mamba_ssm_cache_dtype=latency.text("mamba_ssm_cache_dtype") or "auto",
         dtype=latency.text("dtype") or "auto",
     )
 

@@ -132,7 +132,9 @@ def _has_shape(entry: DefaultsEntry, shape: ModelShape | None) -> bool:
 
 def _made_as(shape: ModelShape) -> ModelShape:
     """Return a shape without what does not bear on how long a step takes."""
-    return replace(shape, name="", model_type="", max_model_len=0, left_out=())
+    return replace(
+        shape, name="", model_type="", max_model_len=0, left_out=(), vision=None, is_mm_prefix_lm=False
+    )
 
 
 def _is_exactly(entry: DefaultsEntry, wanted: Wanted) -> bool:

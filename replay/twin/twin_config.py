@@ -26,6 +26,7 @@ from replay.twin.hardware import (
     read_hardware,
     stages_notes,
 )
+from replay.twin.image_encoder import with_encoder
 from replay.twin.keys.key import Key
 from replay.twin.keys.overlay import Setting, named, overlaid
 from replay.twin.keys.ranges import check_ranges
@@ -347,6 +348,7 @@ def _read_server(
     )
     offloaded = Offloaded(chosen.shape, of_model.bytes_per_block)
     engine, offload = with_offload(engine, root, model=offloaded, hardware=hardware)
+    engine = with_encoder(engine, root, model=chosen.model, shape=server.shape, hardware=hardware)
     reasons = (chosen.reason,) if chosen.reason else ()
     return TwinConfig(
         engine=engine,

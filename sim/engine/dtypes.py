@@ -317,7 +317,9 @@ IMAGES_OF = np.dtype(
         ("set_mask", np.int32),
         ("set_fill", np.int32),
         ("num_encoded", np.int32),  # tokens of images that the encoder makes for it in ``step``
-        ("step", np.int32),
+        ("step", np.int32),  # from 1
+        ("num_pairs", np.float64),  # these two likewise: of tokens of one image; tokens of the largest image
+        ("largest", np.int64),
     ],
     align=True,
 )
@@ -450,7 +452,10 @@ SETTINGS = np.dtype(
         ("waits_for_grammars", np.int64),
         ("guided_mask_us", np.float64),
         ("draft_us", np.float64),
+        ("encoder_step_us", np.float64),  # these four: of a step that encodes
         ("encoder_token_us", np.float64),
+        ("encoder_token_pair_us", np.float64),
+        ("encoder_data_parallel_size", np.int64),
         ("num_graph_tokens", np.int64),
         ("launch_us", np.float64),
         ("host_step_us", np.float64),  # these two: 0 with async scheduling

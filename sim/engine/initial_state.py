@@ -46,7 +46,10 @@ SAME_IN_CONFIG = (
     "guided_compile_us",
     "guided_mask_us",
     "draft_us",
+    "encoder_step_us",
     "encoder_token_us",
+    "encoder_token_pair_us",
+    "encoder_data_parallel_size",
     "num_graph_tokens",
     "launch_us",
 )
@@ -334,7 +337,8 @@ def _settings(config: EngineConfig, latency: LatencyModel, *, record: Record) ->
     if not config.async_scheduling:
         settings["host_step_us"], settings["host_prefill_us"] = config.host_step_us, config.host_prefill_us
     if config.language_model_only:
-        settings["encoder_token_us"] = 0
+        for name in ("encoder_step_us", "encoder_token_us", "encoder_token_pair_us"):
+            settings[name] = 0
     if config.has_native_offloading:
         settings["has_kv_offloading"] = settings["has_loads"] = settings["notes_shares"] = 1
         settings["defers_block_frees"] = config.max_concurrent_batches > 1

@@ -8,7 +8,8 @@ grammar, which takes ``guided_compile_us`` from its arrival to compile.
 
 A line's ``images`` are [position, tokens, content] each, by position; one that does not lie wholly in the prompt is
 none. Their tokens stand in place of the others; equal contents are the same image. A step that has tokens lasts
-``encoder_token_us`` longer for each token of an image that is encoded in it. With ``max_num_encoder_input_tokens`` 0,
+``encoder_token_us`` longer for each token of an image that is encoded in it, ``encoder_token_pair_us`` for each pair of
+them, n² of n, and ``encoder_step_us`` if there is any. With ``max_num_encoder_input_tokens`` 0,
 the default, there is no encoder.
 
 With ``num_speculative_tokens`` k every request that samples has k drafts afterwards. How many of those that a step
@@ -49,7 +50,9 @@ DEFAULTS: dict[str, Any] = {
     "max_num_encoder_input_tokens": 0,
     "encoder_cache_size": 0,
     "disable_chunked_mm_input": False,
+    "encoder_step_us": 0,
     "encoder_token_us": 0,
+    "encoder_token_pair_us": 0,
     "beta0": "5000",
     "beta1": "20",
     "beta2": "100",

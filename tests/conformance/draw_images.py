@@ -82,6 +82,7 @@ def with_images(case: Case, seed: int, index: int) -> Case:
         "encoder_token_us": rng.choice([0, 1, 7]),
         "disable_chunked_mm_input": rng.random() < 0.3 and most <= case.settings["max_num_batched_tokens"],
     }
+    changes |= {"encoder_step_us": rng.choice([0, 300]), "encoder_token_pair_us": rng.choice([0, 1])}
     if any(group.get("mode") == "align" for group in case.settings.get("groups", ())):
         changes["disable_chunked_mm_input"] = False  # vLLM refuses to start with both
     name = f"images_{seed}_{index:04d}" if case.name.startswith("random") else f"{case.name}_images"

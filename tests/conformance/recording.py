@@ -39,7 +39,9 @@ SETTINGS = (
     "max_num_encoder_input_tokens",
     "encoder_cache_size",
     "disable_chunked_mm_input",
+    "encoder_step_us",
     "encoder_token_us",
+    "encoder_token_pair_us",
 )
 
 

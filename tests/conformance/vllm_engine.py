@@ -543,12 +543,15 @@ class VllmEngine:
 
     def encoding_us(self, output: SchedulerOutput) -> int:
         """Return what the images add to a step that are encoded in it."""
-        num_tokens = sum(
+        sizes = [
             self.scheduler.requests[identity].get_num_encoder_embeds(number)
             for identity, numbers in output.scheduled_encoder_inputs.items()
             for number in numbers
+        ]
+        once, per_token, per_pair = (
+            self.settings[f"encoder_{each}_us"] for each in ("step", "token", "token_pair")
         )
-        return int(self.settings["encoder_token_us"] * num_tokens)
+        return int(once * bool(sizes) + sum(per_token * size + per_pair * size * size for size in sizes))
 
     def update(self, batch: Batch, now_us: int) -> None:
         """Give the scheduler a batch's made-up results at ``now_us``."""

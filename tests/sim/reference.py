@@ -366,6 +366,8 @@ class Reference:
         config = self.config
         factor = config.lora_step_factor if any(r.adapter != NEVER for r in batch.shares) else 1.0
         added = Fraction(config.encoder_token_us) * batch.num_encoder_tokens
+        added /= config.encoder_data_parallel_size
+        added += Fraction(config.encoder_step_us) * (batch.num_encoder_tokens > 0)
         added += Fraction(config.guided_mask_us) * sum(r.is_guided for r in batch.samples)
         loads = sum(self.load(r.adapter) for r in batch.shares if r.adapter != NEVER)
         return round(compute_us * Fraction(factor) + added) + loads * config.lora_load_us

@@ -407,7 +407,9 @@ def with_added_time(pick: Pick, case: Case) -> Case:
         lora_step_factor=pick((1.0, 1.25, 1.5)),
         guided_compile_us=pick((0, 70, 700, 3000)),
         guided_mask_us=pick((0.0, 0.5, 2.25)),
+        encoder_step_us=pick((0.0, 40.0)),
         encoder_token_us=pick((0.0, 1.5)),
+        encoder_data_parallel_size=pick((1, 2)),
     )
     return replace(costly, requests=requests)
 

@@ -103,6 +103,7 @@ def test_traits_cost_nothing_where_no_setting_says_so(case: Case) -> None:
         lora_step_factor=1.0,
         guided_compile_us=0,
         guided_mask_us=0.0,
+        encoder_step_us=0.0,
         encoder_token_us=0.0,
     )
     plain = replace(free, requests=replace(case.requests, is_guided=None, encoder_tokens=None, adapter=None))

@@ -107,6 +107,29 @@ def test_requests_share_what_the_encoder_made_and_its_time_counts_once() -> None
     assert [step.dur for step in done.steps()] == [1040, 1000, 1040]
 
 
+TIMES = {"encoder_step_us": 500.0, "encoder_token_us": 2.0, "encoder_token_pair_us": 0.25}
+"""An image of 40 tokens takes 80 + 400 µs, and its step 500 once."""
+
+
+def test_a_step_that_encodes_pays_once_and_for_the_pairs_of_each_image() -> None:
+    assert [step.dur for step in run(TWO, **TIMES).steps()] == [1000 + 500 + 2 * 480]
+    alone = run(TWO, max_num_encoder_input_tokens=40, **TIMES)
+    assert [step.dur for step in alone.steps()] == [1000 + 500 + 480] * 2
+
+
+def test_images_of_several_requests_in_a_step_add_up_and_what_is_cached_takes_nothing() -> None:
+    requests = shown((0, 40, [(0, 40, 0)]), (0, 40, [(0, 20, 1)]), (0, 40, [(0, 40, 0)]), (9000, 9, []))
+    assert [step.dur for step in run(requests, **TIMES).steps()] == [1000 + 500 + 480 + 140, 1000]
+
+
+def test_gpus_that_share_images_out_wait_for_the_largest() -> None:
+    """Of 40, 20 and 20 tokens: 760 µs of work, 480 of it one image's."""
+    requests = shown((0, 40, [(0, 40, 0)]), (0, 40, [(0, 20, 1), (20, 20, 2)]))
+    for number, takes_us in ((1, 760), (2, 480), (8, 480)):
+        done = run(requests, **{**TIMES, "encoder_data_parallel_size": number})
+        assert [step.dur for step in done.steps()] == [1500 + takes_us]
+
+
 def test_what_nobody_has_held_for_longest_is_evicted_first() -> None:
     """Room for two of three images; the first is used again before the third comes, so the second one goes."""
     order = [0, 1, 0, 2, 0, 1]
@@ -198,7 +221,10 @@ def with_images(case: Case, seed: int) -> Case:
     return shows.under(
         max_num_encoder_input_tokens=rng.choice([1, longest]),
         encoder_cache_size=rng.choice([1, longest]),
+        encoder_step_us=rng.choice([0.0, 40.0]),
         encoder_token_us=rng.choice([0.0, 1.5]),
+        encoder_token_pair_us=rng.choice([0.0, 0.25]),
+        encoder_data_parallel_size=rng.choice([1, 2]),
     )
 
 

@@ -12,7 +12,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from replay.model import Gpu
-from replay.model.operator_forms import TAPS
+from replay.model.operator_forms import TAPS, encoder_attention_work
 
 Floats = NDArray[np.float64]
 Work = dict[str, Floats]
@@ -117,12 +117,7 @@ def attention_prompt(rows: pd.DataFrame, gpu: Gpu) -> Work:
 def encoder(rows: pd.DataFrame, gpu: Gpu) -> Work:
     """All pairs, in tiles of 128, heads padded to 64 or 128."""
     heads, width, batch, length = _of(rows, "num_heads", "head_dim", "batch_size", "isl")
-    padded = _tiles(length, 128)
-    return {
-        "tensor": 4 * heads * np.where(width > 64, 128, 64) * batch * padded**2 / _rate(gpu),
-        "moved": 8 * heads * width * batch * length / gpu.bytes_per_us(),
-        "row_us": batch * heads * padded / 128,
-    }
+    return encoder_attention_work(gpu, heads=heads, head_dim=width, batch=batch, length=length)
 
 
 def quantize(rows: pd.DataFrame, gpu: Gpu) -> Work:

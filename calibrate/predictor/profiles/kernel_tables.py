@@ -22,6 +22,7 @@ from calibrate.predictor.measured import (
     operator_table,
     shown,
 )
+from calibrate.predictor.profiles.latent_modules import latent_decode, latent_fault, latent_prefill
 from calibrate.predictor.profiles.matmuls import matmul_table
 from replay.model.matmuls import needed_matmuls, table_precisions
 from traces import ConfigError
@@ -49,6 +50,8 @@ NEEDED: Mapping[str, tuple[str, ...]] = {
         "head_dim",
         "kv_cache_dtype",
     ),
+    "mla_context_module": ("batch_size", "isl", "step", "num_heads", "kv_cache_dtype", "gemm_type"),
+    "mla_generation_module": ("batch_size", "isl", "step", "num_heads", "kv_cache_dtype", "gemm_type"),
     "moe": (
         "num_tokens",
         "hidden_size",
@@ -92,6 +95,8 @@ def read_kernels(path: Path, wanted: ProfileQuery) -> list[OperatorTable]:
     table = table.assign(time_us=table["latency"] * US_PER_MS)
     reader = {
         "gemm": _matmuls,
+        "mla_context_module": latent_prefill,
+        "mla_generation_module": latent_decode,
         "context_attention": _prefill,
         "generation_attention": _decode,
         "moe": _experts,
@@ -101,8 +106,11 @@ def read_kernels(path: Path, wanted: ProfileQuery) -> list[OperatorTable]:
 
 
 def _matmuls(table: pd.DataFrame, path: Path, wanted: ProfileQuery) -> list[OperatorTable]:
+    fault = latent_fault(wanted.shape)
+    if fault is not None:
+        raise MissingRows(fault)
     try:
-        products = needed_matmuls(wanted.shape, tp=wanted.tp)
+        products = needed_matmuls(wanted.shape, tp=wanted.tp, are_modules_measured=True)
     except ConfigError as error:
         raise MissingRows(str(error)) from error
     return [matmul_table(each, table, path) for each in products]
@@ -112,7 +120,7 @@ def _heads(wanted: ProfileQuery) -> dict[str, float]:
     attention = wanted.shape.attention
     if attention.is_mla:
         raise MissingRows(
-            f"{wanted.shape.name}: multi-head latent attention, but the tables have grouped-query attention only"
+            f"{wanted.shape.name}: multi-head latent attention, but this table has grouped-query attention only"
         )
     return {
         "num_heads": max(1, attention.num_heads // wanted.tp),

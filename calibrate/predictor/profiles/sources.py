@@ -36,6 +36,7 @@ def read_profiles(paths: Sequence[Path], wanted: ProfileQuery) -> Sources:
     Raises ProfileError when a path is absent, a file is malformed, two files of one folder measure the same operator,
     or nothing essential was found.
     """
+    _refuse_unlike_layers(wanted)
     tables: dict[str, OperatorTable] = {}
     complaints: list[str] = []
     for path in paths:
@@ -45,13 +46,33 @@ def read_profiles(paths: Sequence[Path], wanted: ProfileQuery) -> Sources:
         for table in found:
             tables.setdefault(table.operator, table)
     kept = {each.name: tables[each.name] for each in needed(wanted) if each.name in tables}
-    if not any(name in kept for name in ESSENTIAL):
+    lacks_module = wanted.shape.attention.is_mla and not {"attn_prefill", "attn_decode"} <= kept.keys()
+    if lacks_module or not any(name in kept for name in ESSENTIAL):
         where = ", ".join(map(str, paths))
         reason = complaints[0] if complaints else f"{where}: no profile of {wanted.gpu}"
         raise ProfileError(
-            f"{reason}; expected projections or attention of {wanted.shape.name} at tp {wanted.tp}"
+            f"{reason}; expected mla_context_module and mla_generation_module for {wanted.shape.name} at tp {wanted.tp}"
+            if lacks_module
+            else f"{reason}; expected projections or attention of {wanted.shape.name} at tp {wanted.tp}"
         )
     return Sources(tables=kept, complaints=tuple(complaints))
+
+
+def _refuse_unlike_layers(wanted: ProfileQuery) -> None:
+    """Raise ProfileError for layers of several kinds: no roofline is to stand in for what only some layers do."""
+    shape = wanted.shape
+    kinds = dict.fromkeys(
+        "a state"
+        if each.attention is None
+        else f"{each.attention.num_heads} heads of {each.attention.head_dim}, "
+        f"{each.attention.num_kv_heads} of KV" + (", gated" if each.attention.has_gate else "")
+        for each in shape.mixers
+    )
+    if len(kinds) > 1 or shape.attention.has_gate:
+        raise ProfileError(
+            f"{shape.name}: its layers have {'; '.join(kinds)}, expected layers of one kind of attention, with a "
+            "window or without; latency.model roofline or physics knows such models"
+        )
 
 
 def _read_file(path: Path, wanted: ProfileQuery) -> list[OperatorTable]:

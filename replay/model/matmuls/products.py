@@ -25,13 +25,15 @@ class Matmul:
     count: int = 1
 
 
-def needed_matmuls(shape: ModelShape, *, tp: int = 1) -> list[Matmul]:
+def needed_matmuls(shape: ModelShape, *, tp: int = 1, are_modules_measured: bool = False) -> list[Matmul]:
     """Return the products of a model, experts left out: of its layers, and of the LM head.
 
-    Raises ConfigError for multi-head latent attention, whose projections are others.
+    ``are_modules_measured``: multi-head latent attention was measured with its projections, which are then left out.
+    Raises ConfigError for that attention where they were not, since its projections are others, and for layers of
+    several kinds.
     """
     attention = shape.attention
-    if attention.is_mla:
+    if attention.is_mla and not are_modules_measured:
         raise ConfigError(
             f"{shape.name}: multi-head latent attention, but operators are known for grouped-query attention only"
         )
@@ -39,10 +41,31 @@ def needed_matmuls(shape: ModelShape, *, tp: int = 1) -> list[Matmul]:
         raise ConfigError(
             f"{shape.name}: layers of several kinds, but operators are known for one kind of attention"
         )
+    found = [] if attention.is_mla else _projections(shape, tp=tp)
+    found.append(
+        Matmul(
+            operator="lm_head",
+            n=-(-shape.vocab_size // tp),
+            k=shape.hidden_size,
+            precisions=("bfloat16",),
+            feature="sequences",
+        )
+    )
+    shared = shape.experts.shared_size if shape.experts else 0
+    if shape.num_dense_layers:
+        found += _mlp("mlp", shape.intermediate_size // tp, shape, count=shape.num_dense_layers)
+    if shared:
+        found += _mlp("shared", shared // tp, shape, count=shape.num_moe_layers)
+    return found
+
+
+def _projections(shape: ModelShape, *, tp: int) -> list[Matmul]:
+    """Return the products around grouped-query attention."""
+    attention = shape.attention
     heads, kv_heads = attention.num_heads // tp, max(1, attention.num_kv_heads // tp)
     qkv = heads * attention.head_dim + kv_heads * (attention.head_dim + attention.v_head_dim)
     own, layers = table_precisions(shape.attention_precision.name), shape.num_layers
-    found = [
+    return [
         Matmul(operator="attn_pre_proj", n=qkv, k=shape.hidden_size, precisions=own, count=layers),
         Matmul(
             operator="attn_post_proj",
@@ -51,20 +74,7 @@ def needed_matmuls(shape: ModelShape, *, tp: int = 1) -> list[Matmul]:
             precisions=own,
             count=layers,
         ),
-        Matmul(
-            operator="lm_head",
-            n=-(-shape.vocab_size // tp),
-            k=shape.hidden_size,
-            precisions=("bfloat16",),
-            feature="sequences",
-        ),
     ]
-    shared = shape.experts.shared_size if shape.experts else 0
-    if shape.num_dense_layers:
-        found += _mlp("mlp", shape.intermediate_size // tp, shape, count=shape.num_dense_layers)
-    if shared:
-        found += _mlp("shared", shared // tp, shape, count=shape.num_moe_layers)
-    return found
 
 
 def _mlp(prefix: str, width: int, shape: ModelShape, *, count: int) -> list[Matmul]:

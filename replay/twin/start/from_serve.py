@@ -13,6 +13,7 @@ from replay.model.shipped_models import shipped_config
 from replay.twin.config_keys import RULES_VERSION
 from replay.twin.defaults_write import quoted
 from replay.twin.engine_defaults import LIMITS, Server, with_defaults
+from replay.twin.image_encoder import WHOLE
 from replay.twin.kv_cache.groups import DISABLED, METHOD
 from replay.twin.placeholder import PLACEHOLDER
 from replay.twin.start.model_and_gpu import model_of
@@ -164,10 +165,11 @@ def twin_text(start: Start, *, gpu: str | None = None) -> tuple[str, tuple[str, 
     model = None if gpu is None else _model_at_hand(start.model)
     server = _server(start, gpu, model)
     engine = dict(start.engine) if gpu is None else with_defaults(start.engine, server)[0]
+    engine, whole = _with_whole_images(engine, start.model)
     _check(engine, start.vllm_version or RULES_VERSION)
     has_hardware = model is not None and server.gpu is not None
     told = (*start.notes, *(() if has_hardware else start.coefficients_notes))
-    told = (*told, *_defaults_taken(start.engine, engine, gpu=gpu))
+    told = (*told, *whole, *_defaults_taken(start.engine, engine, gpu=gpu))
     gaps = _gaps(engine, is_known=gpu is not None, has_hardware=has_hardware)
     notes = tuple(" ".join(note.split()) for note in (*told, *gaps))
     lines = [f"# From {' '.join(start.origin.split())}.", *(f"# {note}" for note in notes)]
@@ -183,6 +185,29 @@ def twin_text(start: Start, *, gpu: str | None = None) -> tuple[str, tuple[str, 
     else:
         lines += ["latency:", *_latency(start, gpu)]
     return "\n".join(lines) + "\n", notes
+
+
+def _with_whole_images(
+    engine: Mapping[str, object], model: str | None
+) -> tuple[dict[str, object], tuple[str, ...]]:
+    """Return the engine's settings with images that are computed whole where vLLM sees to it, and a line that says so.
+
+    For models whose images see themselves in both directions, whatever the flag says (vllm 0.32.0 platforms/cuda.py).
+    """
+    file = _model_at_hand(model)
+    is_settled = engine.get(WHOLE) is True or engine.get("language_model_only") is True
+    if file is None or is_settled or not _sees_images_whole(file):
+        return dict(engine), ()
+    note = f"{WHOLE}: true, as vLLM forces it for {model}, whose images see themselves in both directions"
+    return {**engine, WHOLE: True}, (note,)
+
+
+def _sees_images_whole(model: str) -> bool:
+    """Return whether a model's images see themselves in both directions; not, where its layers are not known."""
+    try:
+        return read_model_config(model).is_mm_prefix_lm
+    except ConfigError:
+        return False
 
 
 def _model_at_hand(model: str | None) -> str | None:

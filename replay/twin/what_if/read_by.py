@@ -18,6 +18,8 @@ FITTED = ("blackbox", "extended")
 ANALYTIC = ("roofline", "physics")
 AT_PEAK = (*ANALYTIC, OWN_AT_PEAK)
 LOOKED_UP = (ON_RECORD, BY_DEFAULTS)
+MM_ENCODER_TP_MODE = "hardware.mm_encoder_tp_mode"
+"""The engine goes by it where a vision tower is known that can share images out."""
 KINDS = (*FITTED, *ANALYTIC, "profiled", *LOOKED_UP, OWN, OWN_AT_PEAK)
 """Where step times can be from: a latency model, and how its coefficients were found."""
 
@@ -42,7 +44,7 @@ def _only(*kinds: str) -> Readers:
     return Readers(frozenset(kinds))
 
 
-_MEMORY = Readers(frozenset(), engine=True)
+_ENGINE = Readers(frozenset(), engine=True)
 _ALL = Readers(frozenset(KINDS))
 _NO_STEP_TIME = Readers(frozenset())
 
@@ -62,14 +64,16 @@ READ_BY: Mapping[str, Readers] = {
         _peak(),
     ),
     "hardware.nccl_launch_us": _only(*ANALYTIC),
-    "hardware.gpu_memory_utilization": _MEMORY,
-    "hardware.memory_gib": _MEMORY,
-    "hardware.kv_offloading_size": _MEMORY,
-    "hardware.kv_offload_gb_per_s": _MEMORY,
+    MM_ENCODER_TP_MODE: _ENGINE,
+    "hardware.gpu_memory_utilization": _ENGINE,
+    "hardware.memory_gib": _ENGINE,
+    "hardware.kv_offloading_size": _ENGINE,
+    "hardware.kv_offload_gb_per_s": _ENGINE,
     "latency.model": _ALL,
     "latency.model_config": _peak(ON_RECORD, engine=True),
     "latency.dtype": _peak(engine=True),
     "latency.kv_cache_dtype": _peak(engine=True),
+    "latency.mamba_ssm_cache_dtype": _peak(engine=True),
     "latency.peak": _only(*AT_PEAK),
     "latency.coefficients": _only(*FITTED, *ANALYTIC, "profiled", OWN, OWN_AT_PEAK),
     **dict.fromkeys(

@@ -15,7 +15,16 @@ from replay.twin.cluster_section import server_roots
 from replay.twin.config_keys import ANALYTIC, FITTED, LATENCY_CLASSES, all_keys
 from replay.twin.hardware import read_shape
 from replay.twin.keys.overlay import Setting
-from replay.twin.what_if.read_by import BY_DEFAULTS, NEEDS, ON_RECORD, OWN, OWN_AT_PEAK, Readers, readers_of
+from replay.twin.what_if.read_by import (
+    BY_DEFAULTS,
+    MM_ENCODER_TP_MODE,
+    NEEDS,
+    ON_RECORD,
+    OWN,
+    OWN_AT_PEAK,
+    Readers,
+    readers_of,
+)
 from sim import EngineConfig
 from sim.latency import Blackbox, LatencyModel
 from traces import ConfigError
@@ -24,7 +33,12 @@ from traces.strict.yaml_nodes import is_null
 
 Simulated = tuple[EngineConfig, LatencyModel]
 """What is simulated of one server, or of one pool's."""
-SHAPE_KEYS = ("latency.model_config", "latency.dtype", "latency.kv_cache_dtype")
+SHAPE_KEYS = (
+    "latency.model_config",
+    "latency.dtype",
+    "latency.kv_cache_dtype",
+    "latency.mamba_ssm_cache_dtype",
+)
 _POOL = re.compile(r"cluster\.pools\[(\d+)\]\.")
 
 
@@ -105,6 +119,8 @@ def _of_server(
             told = _drafts(roots[1], engine)
         elif path in NEEDS:
             told = _needed(path, engine)
+        elif path == MM_ENCODER_TP_MODE:
+            told = None if change.is_read(setting) else _NO_IMAGES_SHARED
         else:
             readers = readers_of(path)
             told = None if readers is None else _unread(path, readers, kind, roots[1])
@@ -163,6 +179,14 @@ _KINDS: Mapping[str, str] = {
     OWN: "The step times of your own model, which has no field peak,",
     OWN_AT_PEAK: "The step times of your own model",
 }
+
+
+_NO_IMAGES_SHARED = Unanswered(
+    key=MM_ENCODER_TP_MODE,
+    reason="It changes nothing: one GPU has each layer, or no vision tower is known that shares images out, or their "
+    "time is given (engine.encoder_token_us)",
+    cure="Name a model that sees images (latency.model_config) and hardware.tp, with latency.model roofline or physics",
+)
 
 
 def _async(engine: EngineConfig, change: Change, number: int) -> Unanswered | None:

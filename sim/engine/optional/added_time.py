@@ -3,8 +3,10 @@
 Off unless the configuration and, but for the last two, some request say so. Of a step:
 
 - each guided request that samples in it: ``guided_mask_us``, for its bitmask;
-- a request that is scheduled for the first time: ``encoder_token_us`` for each of its multimodal tokens; of images
-  whose places are known, the step that encodes them (``encoder_inputs``);
+- an encoder at work: ``encoder_step_us`` once, ``encoder_token_us`` for each multimodal token, in the step in which its
+  request is scheduled for the first time; of images whose places are known, in the step that encodes them
+  (``encoder_inputs``), and ``encoder_token_pair_us`` for each (token, token) pair of an image. Where
+  ``encoder_data_parallel_size`` GPUs share the images out, the step waits for the largest one at least;
 - drafting: ``draft_us`` for each of the k tokens that are drafted for all requests at once, where any sampled;
 - requests with LoRA adapters: the latency model's time times ``lora_step_factor``, and ``lora_load_us`` for each
   adapter that has no place on the GPU yet. There are ``max_loras`` places, as many as adapters where that is 0; the
@@ -77,6 +79,24 @@ def launched_us(s: State, num_tokens: int, compute_us: int) -> int:
 
 
 @phase
+def encoder_us(s: State, batch: int) -> float:
+    """Return how long the encoder takes in a step in which it makes any tokens."""
+    settings, b = s.engine[0].settings, s.batches[batch]
+    num_pairs, largest = 0.0, 0
+    if settings.has_images:
+        for i in range(b.num_entries):
+            r = s.images_of[s.entries[batch, i].request]
+            if r.step == b.step + 1:  # steps count from 1 there
+                num_pairs += r.num_pairs
+                largest = max(largest, r.largest)
+    per_token, per_pair = settings.encoder_token_us, settings.encoder_token_pair_us
+    shared = (
+        per_token * s.engine[0].current_step.num_encoder_tokens + per_pair * num_pairs
+    ) / settings.encoder_data_parallel_size
+    return settings.encoder_step_us + max(shared, per_token * largest + per_pair * largest * largest)
+
+
+@phase
 def with_added_time(s: State, batch: int, compute_us: int) -> int:
     """Return how long a batch takes that its latency model gives ``compute_us``."""
     settings, current, b = s.engine[0].settings, s.engine[0].current_step, s.batches[batch]
@@ -92,7 +112,9 @@ def with_added_time(s: State, batch: int, compute_us: int) -> int:
             if adapter != NEVER:
                 has_adapter = True
                 load_us += load_adapter(s, adapter, b.step)
-    added = settings.guided_mask_us * num_guided + settings.encoder_token_us * current.num_encoder_tokens
+    added = settings.guided_mask_us * num_guided
+    if current.num_encoder_tokens > 0:
+        added += encoder_us(s, batch)
     if num_samples > 0:
         added += settings.draft_us * settings.num_speculative_tokens
     added += settings.host_step_us

@@ -212,7 +212,7 @@ def with_images(state: State, tables: ImageTables, config: EngineConfig) -> Stat
     settings["has_images"] = settings["cuts_shares"] = settings["notes_shares"] = 1
     for name in ("max_num_encoder_input_tokens", "encoder_cache_size"):
         settings[name] = max(getattr(config, name) or config.max_num_batched_tokens, tables.largest)
-    settings["adds_time"] |= config.encoder_token_us > 0
+    settings["adds_time"] |= config.has_encoder_time
     settings["disable_chunked_mm_input"] = config.disable_chunked_mm_input
     settings["num_prefill_lookahead_tokens"] = max(config.num_prefill_lookahead_tokens, int(config.use_eagle))
     encoder["num_free_slots"] = encoder["num_freeable_slots"] = settings["encoder_cache_size"]

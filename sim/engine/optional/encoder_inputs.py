@@ -12,6 +12,8 @@ Runs without images never come here.
 
 from __future__ import annotations
 
+import numpy as np
+
 from sim.engine.dtypes import NEVER
 from sim.engine.optional.encoder_cache import (
     allocate_entry,
@@ -94,16 +96,21 @@ def allocate_encoder_inputs(s: State, request: int) -> None:
     encoder, current, r = s.engine[0].encoder, s.engine[0].current_step, s.images_of[request]
     if encoder.num_in_hand == 0:
         return
-    num_encoded = 0
+    num_encoded = largest = 0
+    num_pairs = 0.0
     for i in range(encoder.num_in_hand):
         image = s.images_in_hand[i]
         if image >= 0:
             allocate_entry(s, request, image)
-            num_encoded += s.images[image].num_tokens
+            num_tokens = int(np.int64(s.images[image].num_tokens))
+            num_encoded += num_tokens
+            num_pairs += float(num_tokens) * num_tokens
+            largest = max(largest, num_tokens)
         else:
             add_held(s, request, -1 - image)
     encoder.compute_budget, encoder.num_in_hand = encoder.budget_behind, 0
     r.num_encoded, r.step = num_encoded, s.engine[0].totals.num_steps
+    r.num_pairs, r.largest = num_pairs, largest
     current.num_encoder_tokens += num_encoded
 
 

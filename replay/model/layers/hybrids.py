@@ -12,7 +12,7 @@ from dataclasses import replace
 from replay.model.config_json import ModelFields, shown
 from replay.model.layers.compressed import compressed
 from replay.model.layers.gemma import gemma3n, gemma4
-from replay.model.layers.mamba_models import falcon_h1, granite_hybrid, lfm2
+from replay.model.layers.mamba_models import falcon_h1, granite_hybrid, lfm2, mamba2_state
 from replay.model.layers.read_layers import (
     Layers,
     connection_parameters,
@@ -25,6 +25,8 @@ from replay.model.layers.windows_by_layer import gated, laguna, step
 from replay.model.shape import Attention, Indexer, LayerState, Mixer
 
 FLOAT32_BYTES = 4
+OPT_OFFSET = 2
+"""Rows of OPT's positions that no token has (opt.py: OPTLearnedPositionalEmbedding)."""
 NAS_MULTIPLE = 256
 """Widths of Nemotron-NAS are rounded up to it (nemotron_nas.py:_find_multiple)."""
 
@@ -55,13 +57,7 @@ def _gated_delta(text: ModelFields, attention: Attention, num_layers: int) -> La
         + kernel * (2 * keys + values),
         num_products=3,
     )
-    gated = Attention(
-        num_heads=attention.num_heads,
-        num_kv_heads=attention.num_kv_heads,
-        head_dim=attention.head_dim,
-        v_head_dim=attention.v_head_dim,
-        has_gate=text.flag("attn_output_gate") is not False,
-    )
+    gated = replace(attention, has_gate=text.flag("attn_output_gate") is not False)
     number = Counter(kinds)
     mixers = {
         "linear_attention": Mixer(kind="state", num_layers=number["linear_attention"], state=state),
@@ -92,16 +88,14 @@ def _nemotron_h(text: ModelFields, attention: Attention, num_layers: int) -> Lay
     heads, width = text.needed("mamba_num_heads"), text.needed("mamba_head_dim")
     groups, size, hidden = text.needed("n_groups"), text.needed("ssm_state_size"), text.needed("hidden_size")
     kernel, inner = text.integer("conv_kernel") or 4, heads * width
-    convolved = inner + 2 * groups * size
-    state = LayerState(
-        name="Mamba-2",
+    state = mamba2_state(
+        hidden,
+        inner=inner,
         num_heads=heads,
-        head_dim=width,
-        key_heads=groups,
-        key_dim=size,
-        conv_kernel=kernel,
+        num_groups=groups,
+        size=size,
+        kernel=kernel,
         dtype_bytes=FLOAT32_BYTES if (text.text("mamba_ssm_cache_dtype") or "float32") == "float32" else 2,
-        parameters=hidden * (inner + convolved + heads) + inner * hidden + kernel * convolved,
     )
     number = Counter(kinds)
     mixers = {
@@ -182,16 +176,7 @@ def _kimi_delta(text: ModelFields, attention: Attention, num_layers: int) -> Lay
         + 3 * kernel * inner,
         num_products=3,
     )
-    gated = Attention(
-        num_heads=attention.num_heads,
-        num_kv_heads=attention.num_kv_heads,
-        head_dim=attention.head_dim,
-        v_head_dim=attention.v_head_dim,
-        q_lora_rank=attention.q_lora_rank,
-        kv_lora_rank=attention.kv_lora_rank,
-        rope_head_dim=attention.rope_head_dim,
-        has_gate=text.flag("mla_use_output_gate") or False,
-    )
+    gated = replace(attention, has_gate=text.flag("mla_use_output_gate") or False)
     number = Counter(kinds)
     mixers = {
         "delta": Mixer(kind="state", num_layers=number["delta"], state=state),
@@ -313,6 +298,22 @@ def _nas(text: ModelFields, attention: Attention, num_layers: int) -> Layers:
     return Layers(mixers=mixers, num_plain_mlps=len(widths), plain_width=sum(widths))
 
 
+def _learned_positions(text: ModelFields, attention: Attention, num_layers: int) -> Layers:
+    """GPT-2 and OPT: an embedding of the position beside that of the token (gpt2.py, opt.py)."""
+    hidden = text.needed("hidden_size")
+    if text.integer("word_embed_proj_dim") not in (None, hidden):
+        text.fail(
+            "word_embed_proj_dim",
+            got=f"{text.integer('word_embed_proj_dim')}",
+            expected=f"hidden_size, {hidden}: embeddings of another width are not read",
+        )
+    more = OPT_OFFSET if text.text("model_type") == "opt" else 0
+    return Layers(
+        mixers=(Mixer(kind="full", num_layers=num_layers, attention=attention),),
+        lookup_parameters=(text.needed("max_position_embeddings") + more) * hidden,
+    )
+
+
 HYBRIDS: Mapping[str, Callable[[ModelFields, Attention, int], Layers]] = {
     "gemma3n_text": gemma3n,
     "gemma4_text": gemma4,
@@ -329,6 +330,8 @@ HYBRIDS: Mapping[str, Callable[[ModelFields, Attention, int], Layers]] = {
     "nemotron-nas": _nas,
     "deepseek_v4": compressed,
     "deepseek_ref": compressed,
+    "gpt2": _learned_positions,
+    "opt": _learned_positions,
     "laguna": laguna,
     "step3p5": step,
     "step3p7": step,

@@ -17,13 +17,16 @@ class Family:
     """What a ``model_type`` says that its config.json does not.
 
     ``fields``: values of fields that a file may leave out, as the class of that name in transformers has them.
-    ``pattern``: with windows by pattern, every how-maniest layer sees all of the context.
+    ``pattern``: with windows by pattern, every how-maniest layer sees all of the context. ``one_more``: tokens that a
+    window holds beyond what the file says. ``keeps_latent``: of latent attention (``Attention``).
     """
 
     is_gated: bool = True
     is_tied: bool = False
     windows: Windows = "field"
     pattern: int = 1
+    one_more: int = 0
+    keeps_latent: bool = True
     has_shared_expert: bool = False
     fields: Mapping[str, int | str] = field(default_factory=dict)
 
@@ -73,7 +76,7 @@ FAMILIES: Mapping[str, Family] = {
     "seed_oss": Family(),
     "exaone4": Family(windows="pattern", pattern=4),
     "cohere": Family(is_tied=True),
-    "cohere2": Family(is_tied=True, windows="pattern", pattern=4),
+    "cohere2": Family(is_tied=True, windows="pattern", pattern=4, one_more=1),
     "gemma": Family(is_tied=True),
     "gemma2": Family(is_tied=True, windows="alternate"),
     "gemma3_text": Family(is_tied=True, windows="pattern", pattern=6, fields=GEMMA3_FIELDS),
@@ -103,14 +106,15 @@ FAMILIES: Mapping[str, Family] = {
     "deepseek_v2": Family(),
     "deepseek_v3": Family(),
     "kimi_k2": Family(),
-    "minicpm3": Family(is_tied=True),
+    "minicpm3": Family(is_tied=True, keeps_latent=False),
     "llama4_text": Family(windows="chunked", has_shared_expert=True),
     "mimo": Family(windows="flag"),
     "step3p5": Family(),
     "step3p7": Family(),
     "laguna": Family(),
     "afmoe": Family(),
-    "cohere2_moe": Family(is_tied=True),
+    "cohere2_moe": Family(is_tied=True, windows="pattern", pattern=4, one_more=1),
+    "minimax_m3": Family(),
     "minimax_m3_vl_text": Family(),
     "granitemoehybrid": Family(),
     "falcon_h1": Family(),

@@ -100,7 +100,7 @@ def _decoder_from(fields: ModelFields, *, name: str, kv_cache_dtype: str, dtype:
     plain = Precision(name=dtype, bytes_per_weight=DTYPE_BYTES[dtype], matmul="16bit")
     quantized = read_quantization(text if "quantization_config" in text else fields, dtype=plain)
     num_layers = text.needed("num_hidden_layers")
-    attention = _attention(text)
+    attention = _attention(text, family)
     layers = _layers(text, model_type, family, attention, num_layers=num_layers)
     num_moe_layers, experts = read_experts(
         text,
@@ -234,7 +234,7 @@ def _layers(
     return Layers(mixers=_mixers(text, family, attention, num_layers=num_layers))
 
 
-def _attention(text: ModelFields) -> Attention:
+def _attention(text: ModelFields, family: Family) -> Attention:
     hidden, heads = text.needed("hidden_size"), text.needed("num_attention_heads")
     rank = text.integer("kv_lora_rank") or 0
     if rank:
@@ -247,6 +247,7 @@ def _attention(text: ModelFields) -> Attention:
             q_lora_rank=text.integer("q_lora_rank") or 0,
             kv_lora_rank=rank,
             rope_head_dim=rope,
+            keeps_latent=family.keeps_latent,
         )
     head_dim = text.integer("head_dim", "attention_head_dim") or hidden // heads
     if head_dim == 0:
@@ -277,8 +278,7 @@ def _windows(text: ModelFields, family: Family, *, num_layers: int) -> tuple[int
             )
     if window == 0 or (not kinds and family.windows == "flag" and not text.flag("use_sliding_window")):
         return 0, 0, False
-    if 0 < (text.integer("max_position_embeddings") or 0) <= window:
-        return 0, 0, False  # no context is longer than the window
+    window += family.one_more
     if kinds:
         number = sum(kind in WINDOWED_LAYERS for kind in kinds[:num_layers])
         return number, window, kinds[0] in WINDOWED_LAYERS

@@ -29,8 +29,9 @@ class Attention:
 
     ``head_dim``: of queries and keys; ``v_head_dim``: of values; MLA's ``rope_head_dim`` is a part of ``head_dim``.
     ``has_gate``: its output is gated by a projection as wide (Qwen3.5, Kimi K3). ``values_are_keys``: one projection
-    makes both, which are kept twice all the same (Gemma 4). ``reads_other_layers``: it reads the keys and values that a
-    layer before it has kept, and keeps none (Gemma 3n and 4).
+    makes both, which are kept twice all the same (Gemma 4). ``keeps_latent``: else the latent vector is brought up
+    before it is kept, values as wide as keys (vllm 0.32.0 minicpm3.py). ``reads_other_layers``: it reads the keys and
+    values that a layer before it has kept, and keeps none (Gemma 3n and 4).
     """
 
     num_heads: int
@@ -42,12 +43,18 @@ class Attention:
     rope_head_dim: int = 0
     has_gate: bool = False
     values_are_keys: bool = False
+    keeps_latent: bool = True
     reads_other_layers: bool = False
 
     @property
     def is_mla(self) -> bool:
         """Whether keys and values are kept as one latent vector that all heads share."""
-        return self.kv_lora_rank > 0
+        return self.kv_lora_rank > 0 and self.keeps_latent
+
+    @property
+    def kept_value_dim(self) -> int:
+        """How wide a head's value is in the cache."""
+        return self.v_head_dim if self.keeps_latent else self.head_dim
 
     @property
     def is_grouped(self) -> bool:
@@ -57,7 +64,7 @@ class Attention:
     def parameters(self, hidden_size: int) -> int:
         """Return how many weights the four projections have (MLA: with its down and up projections)."""
         output = self.num_heads * self.v_head_dim * hidden_size * (2 if self.has_gate else 1)
-        if not self.is_mla:
+        if not self.kv_lora_rank:
             values = 0 if self.values_are_keys else self.v_head_dim
             keys_values = 0 if self.reads_other_layers else self.num_kv_heads * (self.head_dim + values)
             return hidden_size * (self.num_heads * self.head_dim + keys_values) + output
@@ -71,17 +78,21 @@ class Attention:
 
     def replicated_parameters(self, hidden_size: int) -> int:
         """Return how many of them every GPU of a tensor-parallel group holds whole: MLA's down projections."""
-        return hidden_size * (self.q_lora_rank + self.kv_lora_rank + self.rope_head_dim) if self.is_mla else 0
+        return (
+            hidden_size * (self.q_lora_rank + self.kv_lora_rank + self.rope_head_dim)
+            if self.kv_lora_rank
+            else 0
+        )
 
     def entries_per_token(self, tp: int) -> int:
         """Return how many numbers a token leaves in one GPU's KV cache; MLA's latent vector is not divided."""
         if self.is_mla:
             return self.kv_lora_rank + self.rope_head_dim
-        return max(1, self.num_kv_heads // tp) * (self.head_dim + self.v_head_dim)
+        return max(1, self.num_kv_heads // tp) * (self.head_dim + self.kept_value_dim)
 
     def prefill_flops_per_pair(self, tp: int) -> float:
         """Return FLOPs per (query, key) pair: a product with the key, one with the value."""
-        return 2.0 * self.num_heads / tp * (self.head_dim + self.v_head_dim)
+        return 2.0 * self.num_heads / tp * (self.head_dim + self.kept_value_dim)
 
     def decode_flops_per_entry(self, tp: int) -> float:
         """Return FLOPs per KV entry that a decode reads; MLA's heads all work on the latent vector itself."""

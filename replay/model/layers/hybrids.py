@@ -21,7 +21,7 @@ from replay.model.layers.read_layers import (
     listed_kinds,
 )
 from replay.model.layers.spellings import NEMOTRON_BLOCKS
-from replay.model.layers.windows_by_layer import cohere2_moe, gated, laguna, step
+from replay.model.layers.windows_by_layer import gated, laguna, step
 from replay.model.shape import Attention, Indexer, LayerState, Mixer
 
 FLOAT32_BYTES = 4
@@ -240,7 +240,11 @@ def _minimax_m3(text: ModelFields, attention: Attention, num_layers: int) -> Lay
     if sparse is not None:
         is_sparse = [bool(each) for each in sparse.items("sparse_attention_freq")]
     else:
-        is_sparse = [kind != "full_attention" for kind in text.texts("layer_types")]
+        known = ("full_attention", "minimax_m3_sparse")
+        kinds = (
+            listed_kinds(text, "layer_types", known, num_layers=num_layers) if "layer_types" in text else ()
+        )
+        is_sparse = [kind == known[1] for kind in kinds]
     is_sparse = is_sparse[:num_layers] + [False] * (num_layers - len(is_sparse))
     number = Counter(is_sparse)
     mixers = {False: Mixer(kind="full", num_layers=number[False], attention=attention)}
@@ -331,7 +335,7 @@ HYBRIDS: Mapping[str, Callable[[ModelFields, Attention, int], Layers]] = {
     "afmoe": gated,
     "muse_glimmer_text": gated,
     "olmo_hybrid": _gated_delta,
-    "cohere2_moe": cohere2_moe,
+    "minimax_m3": _minimax_m3,
     "minimax_m3_vl_text": _minimax_m3,
     "granitemoehybrid": granite_hybrid,
     "falcon_h1": falcon_h1,

@@ -60,11 +60,6 @@ def gated(text: ModelFields, attention: Attention, num_layers: int) -> Layers:
     return _by_layer(text, _kinds(text, num_layers), [form] * num_layers)
 
 
-def cohere2_moe(text: ModelFields, attention: Attention, num_layers: int) -> Layers:
-    """Command with experts: a window holds a token more than the file says (cohere2_moe.py)."""
-    return _by_layer(text, _kinds(text, num_layers), [attention] * num_layers, one_more=1)
-
-
 def _kinds(text: ModelFields, num_layers: int) -> Sequence[str]:
     """Return the kind of each layer; all see everything where the file does not say."""
     if "layer_types" not in text:
@@ -77,11 +72,10 @@ def _by_layer(
     kinds: Sequence[str],
     forms: Sequence[Attention],
     *,
-    one_more: int = 0,
     other_parameters: int = 0,
 ) -> Layers:
     """Return the layers, those of one kind and one form of attention together, in the order of the first of each."""
-    window = text.needed("sliding_window") + one_more if SLIDING in kinds else 0
+    window = text.needed("sliding_window") if SLIDING in kinds else 0
     mixers = [
         Mixer(kind="sliding", num_layers=number, attention=form, window=window)
         if kind == SLIDING

@@ -262,9 +262,10 @@ def test_the_longest_sequence_is_what_vllm_takes_of_the_file(
     assert read_model_config(written(tmp_path, **changes)).max_model_len == longest
 
 
-def test_a_window_that_no_context_outgrows_is_none(tmp_path: Path) -> None:
+def test_a_window_that_no_context_outgrows_is_one_to_vllm(tmp_path: Path) -> None:
     path = written(tmp_path, model_type="phi3", sliding_window=262144, max_position_embeddings=131072)
-    assert read_model_config(path).num_windowed_layers == 0
+    shape = read_model_config(path)
+    assert (shape.num_windowed_layers, shape.window) == (shape.num_layers, 262144)
 
 
 @pytest.mark.parametrize(

@@ -43,7 +43,12 @@ def info(asked: InfoOptions) -> None:
     from replay.model.hf_config import read_model_config
     from replay.twin.engine_defaults import batch_limits
 
-    shape = read_model_config(asked.model_config, kv_cache_dtype=asked.kv_cache_dtype, dtype=asked.dtype)
+    shape = read_model_config(
+        asked.model_config,
+        kv_cache_dtype=asked.kv_cache_dtype,
+        mamba_ssm_cache_dtype=asked.mamba_ssm_cache_dtype,
+        dtype=asked.dtype,
+    )
     device = find_gpu(asked.gpu)
     seqs, tokens = batch_limits(device, vllm_version=asked.vllm_version)
     serving = Serving(
@@ -111,6 +116,7 @@ def _question(workload: WorkloadOptions, asked: CompareOptions) -> GpuQuestion:
         engine={key: value for key, value in engine.items() if value is not None},
         dtype=asked.dtype,
         kv_cache_dtype=asked.kv_cache_dtype,
+        mamba_ssm_cache_dtype=asked.mamba_ssm_cache_dtype,
         vllm_version=asked.vllm_version,
         rate_per_s=DEFAULT_RATE if workload.rate is None else workload.rate,
         limits=() if asked.slo is None else parse_run_slo(asked.slo, tell=tell_note),

@@ -39,6 +39,7 @@ class GpuQuestion:
     engine: Mapping[str, object]
     dtype: str
     kv_cache_dtype: str
+    mamba_ssm_cache_dtype: str = "auto"
     vllm_version: str | None
     rate_per_s: float
     limits: Sequence[RunLimit]
@@ -112,7 +113,12 @@ def compare_gpus(
     ``drawing``: draws it with more requests, where a capacity takes more; None: the given ones are all there are.
     Raises ConfigError where the model or the load is wrong, whatever the GPU.
     """
-    shape = read_model_config(asked.model_config, kv_cache_dtype=asked.kv_cache_dtype, dtype=asked.dtype)
+    shape = read_model_config(
+        asked.model_config,
+        kv_cache_dtype=asked.kv_cache_dtype,
+        mamba_ssm_cache_dtype=asked.mamba_ssm_cache_dtype,
+        dtype=asked.dtype,
+    )
     found = []
     for number, (gpu, tp) in enumerate(gpus):
         found.append(_one(gpu, tp, shape, asked, traces, drawing=drawing, price=prices.get(gpu.name)))
@@ -197,6 +203,7 @@ def _read(gpu: Gpu, tp: int, asked: GpuQuestion, more: Mapping[str, object]) -> 
             "model_config": asked.model_config,
             "dtype": asked.dtype,
             "kv_cache_dtype": asked.kv_cache_dtype,
+            "mamba_ssm_cache_dtype": asked.mamba_ssm_cache_dtype,
         },
         "hardware": {"gpu": gpu.name, "tp": tp},
     }

@@ -80,6 +80,8 @@ FAMILIES: Mapping[str, Family] = {
     "gemma": Family(is_tied=True),
     "gemma2": Family(is_tied=True, windows="alternate"),
     "gemma3_text": Family(is_tied=True, windows="pattern", pattern=6, fields=GEMMA3_FIELDS),
+    "gpt2": Family(is_gated=False, is_tied=True),
+    "opt": Family(is_gated=False, is_tied=True),
     "starcoder2": Family(is_gated=False, is_tied=True),
     "gpt_neox": Family(is_gated=False),
     "nemotron": Family(is_gated=False),

@@ -32,11 +32,17 @@ OVERRIDES, READ_OVERRIDES = "per_layer_config", frozenset({"gemma4_text", "gemma
 FULL_LAYER, WINDOWED_LAYERS = "full_attention", ("sliding_attention", "chunked_attention")
 
 
-def read_model_config(path: str | Path, *, kv_cache_dtype: str = "auto", dtype: str = "auto") -> ModelShape:
+def read_model_config(
+    path: str | Path,
+    *,
+    kv_cache_dtype: str = "auto",
+    mamba_ssm_cache_dtype: str = "auto",
+    dtype: str = "auto",
+) -> ModelShape:
     """Return the model that a config.json describes, or one that ships with vtwin by its Hugging Face name.
 
-    ``kv_cache_dtype`` and ``dtype`` as vLLM's flags: auto takes what the checkpoint says. Raises ConfigError, one line
-    that names the file, the field and the nearest thing that would do.
+    ``kv_cache_dtype``, ``mamba_ssm_cache_dtype`` and ``dtype`` as vLLM's flags: auto takes what the checkpoint says.
+    Raises ConfigError, one line that names the file, the field and the nearest thing that would do.
     """
     file = Path(path)
     if not file.is_file():
@@ -53,6 +59,7 @@ def read_model_config(path: str | Path, *, kv_cache_dtype: str = "auto", dtype: 
         _with_quantization_beside(read_model_fields(file), file),
         name=model_name(file),
         kv_cache_dtype=kv_cache_dtype,
+        mamba_ssm_cache_dtype=mamba_ssm_cache_dtype,
         dtype=dtype,
     )
 
@@ -76,13 +83,19 @@ def _with_quantization_beside(fields: ModelFields, file: Path) -> ModelFields:
 
 
 def shape_from(
-    fields: ModelFields, *, name: str, kv_cache_dtype: str = "auto", dtype: str = "auto"
+    fields: ModelFields,
+    *,
+    name: str,
+    kv_cache_dtype: str = "auto",
+    mamba_ssm_cache_dtype: str = "auto",
+    dtype: str = "auto",
 ) -> ModelShape:
     """Return the shape that the fields of a config.json describe."""
     shape = _decoder_from(fields, name=name, kv_cache_dtype=kv_cache_dtype, dtype=dtype)
     tower, unknown = read_tower(fields)
     return replace(
         shape,
+        mixers=_with_states_in(shape.mixers, mamba_ssm_cache_dtype),
         vision=tower,
         is_mm_prefix_lm=is_mm_prefix_lm(fields),
         left_out=(*_left_out(fields, unknown=unknown), *shape.left_out),
@@ -137,6 +150,20 @@ def _decoder_from(fields: ModelFields, *, name: str, kv_cache_dtype: str, dtype:
         num_moe_layers=num_moe_layers,
         experts=experts,
         left_out=layers.left_out,
+    )
+
+
+def _with_states_in(mixers: tuple[Mixer, ...], dtype: str) -> tuple[Mixer, ...]:
+    """Return the layers with their states in ``--mamba-ssm-cache-dtype``; auto: as they are. Raises ConfigError."""
+    if dtype == "auto":
+        return mixers
+    if dtype not in DTYPE_BYTES:
+        raise ConfigError(
+            f"mamba_ssm_cache_dtype: got {dtype!r}, expected auto, float32, float16 or bfloat16, as vLLM's flag"
+        )
+    return tuple(
+        replace(each, state=replace(each.state, dtype_bytes=DTYPE_BYTES[dtype])) if each.state else each
+        for each in mixers
     )
 
 

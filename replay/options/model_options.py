@@ -11,6 +11,7 @@ from traces.console.options import (
     JsonOption,
     KvCacheDtypeOption,
     LikeOption,
+    MambaSsmCacheDtypeOption,
     ModelConfigOption,
     PricesOption,
 )
@@ -55,6 +56,7 @@ class InfoOptions:
     ] = None
     dtype: DtypeOption = "auto"
     kv_cache_dtype: KvCacheDtypeOption = "auto"
+    mamba_ssm_cache_dtype: MambaSsmCacheDtypeOption = "auto"
     vllm_version: Annotated[
         str, typer.Option(help="vLLM version; the memory that vLLM reserves depends on it.")
     ] = "0.32.0"
@@ -97,5 +99,6 @@ class CompareOptions:
     ] = None
     dtype: DtypeOption = "auto"
     kv_cache_dtype: KvCacheDtypeOption = "auto"
+    mamba_ssm_cache_dtype: MambaSsmCacheDtypeOption = "auto"
     vllm_version: Annotated[str | None, typer.Option(help="vLLM version; default: the newest known.")] = None
     as_json: JsonOption = False

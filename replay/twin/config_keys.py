@@ -362,6 +362,13 @@ LATENCY_KEYS: tuple[Key, ...] = (
         meaning="As vLLM's `--kv-cache-dtype`: auto or fp8.",
     ),
     Key(
+        path="latency.mamba_ssm_cache_dtype",
+        kind="text",
+        default="auto",
+        meaning="As vLLM's `--mamba-ssm-cache-dtype`, of states in the cache: auto (what the model says, else its own "
+        "type), float32, float16, bfloat16.",
+    ),
+    Key(
         path="latency.peak",
         kind="mapping",
         default="of `model_config` and `hardware`",

@@ -187,6 +187,7 @@ def read_shape(latency: Section, *, folder: Path) -> ModelShape | None:
     return read_model_config(
         file if file.is_file() else named,
         kv_cache_dtype=latency.text("kv_cache_dtype") or "auto",
+        mamba_ssm_cache_dtype=latency.text("mamba_ssm_cache_dtype") or "auto",
         dtype=latency.text("dtype") or "auto",
     )
 

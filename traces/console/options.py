@@ -29,6 +29,9 @@ PricesOption = Annotated[
 ]
 DtypeOption = Annotated[str, typer.Option(help="As vLLM's flag: auto, bfloat16, float16, float32.")]
 KvCacheDtypeOption = Annotated[str, typer.Option(help="As vLLM's flag: auto or fp8.")]
+MambaSsmCacheDtypeOption = Annotated[
+    str, typer.Option(help="As vLLM's flag: auto, float32, float16, bfloat16.")
+]
 ModelConfigOption = Annotated[
     str,
     typer.Option(

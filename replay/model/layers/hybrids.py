@@ -25,6 +25,8 @@ from replay.model.layers.windows_by_layer import gated, laguna, step
 from replay.model.shape import Attention, Indexer, LayerState, Mixer
 
 FLOAT32_BYTES = 4
+OPT_OFFSET = 2
+"""Rows of OPT's positions that no token has (opt.py: OPTLearnedPositionalEmbedding)."""
 NAS_MULTIPLE = 256
 """Widths of Nemotron-NAS are rounded up to it (nemotron_nas.py:_find_multiple)."""
 
@@ -49,7 +51,7 @@ def _gated_delta(text: ModelFields, attention: Attention, num_layers: int) -> La
         key_heads=key_heads,
         key_dim=key_width,
         conv_kernel=kernel,
-        dtype_bytes=FLOAT32_BYTES if (text.text("mamba_ssm_dtype") or "float32") == "float32" else 2,
+        dtype_bytes=FLOAT32_BYTES if text.text("mamba_ssm_dtype") == "float32" else 2,
         parameters=hidden * (2 * keys + 2 * values + 2 * heads)
         + values * hidden
         + kernel * (2 * keys + values),
@@ -313,6 +315,22 @@ def _nas(text: ModelFields, attention: Attention, num_layers: int) -> Layers:
     return Layers(mixers=mixers, num_plain_mlps=len(widths), plain_width=sum(widths))
 
 
+def _learned_positions(text: ModelFields, attention: Attention, num_layers: int) -> Layers:
+    """GPT-2 and OPT: an embedding of the position beside that of the token (gpt2.py, opt.py)."""
+    hidden = text.needed("hidden_size")
+    if text.integer("word_embed_proj_dim") not in (None, hidden):
+        text.fail(
+            "word_embed_proj_dim",
+            got=f"{text.integer('word_embed_proj_dim')}",
+            expected=f"hidden_size, {hidden}: embeddings of another width are not read",
+        )
+    more = OPT_OFFSET if text.text("model_type") == "opt" else 0
+    return Layers(
+        mixers=(Mixer(kind="full", num_layers=num_layers, attention=attention),),
+        lookup_parameters=(text.needed("max_position_embeddings") + more) * hidden,
+    )
+
+
 HYBRIDS: Mapping[str, Callable[[ModelFields, Attention, int], Layers]] = {
     "gemma3n_text": gemma3n,
     "gemma4_text": gemma4,
@@ -329,6 +347,8 @@ HYBRIDS: Mapping[str, Callable[[ModelFields, Attention, int], Layers]] = {
     "nemotron-nas": _nas,
     "deepseek_v4": compressed,
     "deepseek_ref": compressed,
+    "gpt2": _learned_positions,
+    "opt": _learned_positions,
     "laguna": laguna,
     "step3p5": step,
     "step3p7": step,

@@ -122,6 +122,10 @@ FLAGS: Final[Mapping[str, KnownFlag]] = {
     "kv-cache-dtype": _hardware(
         "latency.kv_cache_dtype", "text", otherwise=f"{SPEED}; it also sets how many blocks there are"
     ),
+    "mamba-ssm-cache-dtype": _hardware(
+        "latency.mamba_ssm_cache_dtype", "text", otherwise=f"{SPEED}; it also sets how many blocks there are"
+    ),
+    "mamba-cache-dtype": _told("the inputs of convolutions are taken to be kept in the model's own type"),
     "quantization": _told(f"{SPEED}; a config.json that says its own is followed"),
     "config": _told("not read; give its flags on the command line"),
     # refused: the schedule would be another than the simulated one

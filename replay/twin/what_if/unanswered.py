@@ -33,7 +33,12 @@ from traces.strict.yaml_nodes import is_null
 
 Simulated = tuple[EngineConfig, LatencyModel]
 """What is simulated of one server, or of one pool's."""
-SHAPE_KEYS = ("latency.model_config", "latency.dtype", "latency.kv_cache_dtype")
+SHAPE_KEYS = (
+    "latency.model_config",
+    "latency.dtype",
+    "latency.kv_cache_dtype",
+    "latency.mamba_ssm_cache_dtype",
+)
 _POOL = re.compile(r"cluster\.pools\[(\d+)\]\.")
 
 

@@ -21,7 +21,8 @@ from replay.model.layers.groups_of_layers import cached_layers
 
 RECORDED: list[dict[str, Any]] = json.loads(Path(__file__).with_name("families.json").read_text())
 NOT_COUNTED = 5e-4
-"""Norms and biases; those of gpt-oss' experts are the most."""
+"""Norms and biases; those of gpt-oss' experts are the most, but for the two that follow."""
+MANY_BIASES = ("opt", "gpt2")
 
 
 def name_of(case: dict[str, Any]) -> str:
@@ -37,7 +38,8 @@ def shape_of(case: dict[str, Any], folder: Path) -> ModelShape:
 @pytest.mark.parametrize("case", RECORDED, ids=name_of)
 def test_parameters_are_those_of_the_model_itself(case: dict[str, Any], tmp_path: Path) -> None:
     missing = case["parameters"] - shape_of(case, tmp_path).num_parameters()
-    assert 0 < missing < NOT_COUNTED * case["parameters"]
+    share = 3 * NOT_COUNTED if name_of(case) in MANY_BIASES else NOT_COUNTED
+    assert 0 < missing < share * case["parameters"]
 
 
 def on_a_cpu(shape: ModelShape) -> ModelShape:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -11,6 +13,7 @@ from replay.model.layers.groups_of_layers import cached_layers, dealt
 from replay.model.operator_forms import state_form
 from traces import ConfigError
 
+FAMILY_CASES = json.loads(Path(__file__).with_name("families.json").read_text())
 GROUPS = {
     "google/gemma-4-26B-A4B": {("sliding", 5): 5, ("full", 5): 1},
     "XiaomiMiMo/MiMo-V2-Flash": {("full", 9): 1, ("sliding", 8): 4, ("sliding", 7): 1},
@@ -36,6 +39,20 @@ def test_a_model_s_layers_are_dealt_into_groups(model: str) -> None:
 def test_full_layers_of_wider_heads_have_blocks_of_other_sizes() -> None:
     found = dealt(cached_layers(read_model_config("XiaomiMiMo/MiMo-V2-Flash")), block_size=16)
     assert {each.group.kind: each.group.block_size for each in found.groups} == {"full": 32, "sliding": 0}
+
+
+def test_states_of_gated_delta_nets_are_in_the_model_s_own_type_unless_the_file_says_float32(
+    tmp_path: Path,
+) -> None:
+    """vLLM on GPUs logs for Qwen3-Next: attention's blocks have 544 tokens, so that a page holds a state."""
+    case = next(each for each in FAMILY_CASES if each["config"]["model_type"] == "qwen3_next")
+    path = tmp_path / "config.json"
+    sizes = {}
+    for said in (None, "float32"):
+        path.write_text(json.dumps({**case["config"], "mamba_ssm_dtype": said}))
+        shape = read_model_config(path)
+        sizes[said] = dealt(cached_layers(shape), block_size=16).block_size
+    assert sizes == {None: 544, "float32": 1056}
 
 
 def test_a_request_reads_and_writes_a_state_whatever_the_length() -> None:

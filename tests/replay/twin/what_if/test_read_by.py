@@ -102,6 +102,8 @@ VALUES: Mapping[str, tuple[str, ...]] = {
     "latency.defaults.vllm_version": ("0.8.4",),
 }
 """What a key is changed to; a number else, the same for all."""
+STATE_DTYPE = "latency.mamba_ssm_cache_dtype"
+"""Of models that have states, which none of the files here has."""
 SECTIONS = ("hardware", "latency.defaults", "latency.fitted_range", "latency.coefficients", "latency.model")
 """Keys whose parts are walked instead, or that choose who reads."""
 
@@ -159,7 +161,7 @@ KEYS = [
     key.path
     for key in all_keys()
     if key.path.startswith(("latency.", "hardware.", "engine.pipeline"))
-    and key.path not in (*SECTIONS, MM_ENCODER_TP_MODE)
+    and key.path not in (*SECTIONS, MM_ENCODER_TP_MODE, STATE_DTYPE)
 ]
 
 
@@ -399,3 +401,18 @@ def test_a_key_that_needs_another_changes_nothing_while_that_is_at_its_default(k
     if needed == "num_speculative_tokens":
         base.pop("synthetic_acceptance_rates")
     assert finished(base) == finished({**base, name: value})
+
+
+@pytest.mark.parametrize("kind", ["roofline", "physics"])
+def test_the_type_of_states_changes_blocks_and_step_times(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / "twin.yaml"
+    model = "nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-BF16"
+    path.write_text(f"latency: {{model: {kind}, model_config: {model}}}\nhardware: {{gpu: H100}}\n")
+    wide, narrow = (
+        load_config(path, settings=[Setting(STATE_DTYPE, each)]) for each in ("float32", "float16")
+    )
+    assert said(wide) == said(load_config(path))
+    assert said(narrow) != said(wide)
+    assert narrow.engine.num_gpu_blocks > wide.engine.num_gpu_blocks
+    with pytest.raises(ConfigError, match="mamba_ssm_cache_dtype: got 'fp8', expected auto, float32"):
+        load_config(path, settings=[Setting(STATE_DTYPE, "fp8")])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -94,10 +94,7 @@ def build_tables(
         if table is None:
             time_us, report, was_cached = _standing_in(component, axes, wanted, gpu), None, False
         else:
-            windowed = sources.tables.get(component.name + WINDOWED)
-            time_us, learned = _measured(
-                component, table, axes, wanted, names=names, cache=cache, windowed=windowed
-            )
+            time_us, learned = _measured(component, sources.tables, axes, wanted, names=names, cache=cache)
             report, was_cached = learned.report, learned.was_cached
         if report is not None and component.axis == "tokens" and component.name in MATMULS:
             time_us, after_us = _with_jumps(axes.tokens, *np.split(time_us, 2))
@@ -191,20 +188,20 @@ def _single(component: Component, axes: Axes) -> Floats:
 
 def _measured(
     component: Component,
-    table: OperatorTable,
+    tables: Mapping[str, OperatorTable],
     axes: Axes,
     wanted: ProfileQuery,
     *,
     names: Collection[str],
     cache: Path | None,
-    windowed: OperatorTable | None = None,
 ) -> tuple[Floats, PredictedOperator]:
     """Return an operator's times on its axes, and how they were learned.
 
-    Of a matrix product along tokens the times at every knot, then at one token more. ``windowed``: attention within
-    the model's window where that was measured; else it is attention to all keys, of which there are as many.
+    Of a matrix product along tokens the times at every knot, then at one token more. Attention within the model's
+    window is what was measured with it; else attention to all keys, of which there are as many.
     """
-    shape = wanted.shape
+    shape, table = wanted.shape, tables[component.name]
+    windowed = tables.get(component.name + WINDOWED)
     is_product = component.name in MATMULS
     if is_product and not names:
         names = ("grid",)  # the others smooth over the edges of tiles

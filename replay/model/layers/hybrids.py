@@ -12,7 +12,7 @@ from dataclasses import replace
 from replay.model.config_json import ModelFields, shown
 from replay.model.layers.compressed import compressed
 from replay.model.layers.gemma import gemma3n, gemma4
-from replay.model.layers.mamba_models import falcon_h1, granite_hybrid, lfm2
+from replay.model.layers.mamba_models import falcon_h1, granite_hybrid, lfm2, mamba2_state
 from replay.model.layers.read_layers import (
     Layers,
     connection_parameters,
@@ -57,13 +57,7 @@ def _gated_delta(text: ModelFields, attention: Attention, num_layers: int) -> La
         + kernel * (2 * keys + values),
         num_products=3,
     )
-    gated = Attention(
-        num_heads=attention.num_heads,
-        num_kv_heads=attention.num_kv_heads,
-        head_dim=attention.head_dim,
-        v_head_dim=attention.v_head_dim,
-        has_gate=text.flag("attn_output_gate") is not False,
-    )
+    gated = replace(attention, has_gate=text.flag("attn_output_gate") is not False)
     number = Counter(kinds)
     mixers = {
         "linear_attention": Mixer(kind="state", num_layers=number["linear_attention"], state=state),
@@ -94,16 +88,14 @@ def _nemotron_h(text: ModelFields, attention: Attention, num_layers: int) -> Lay
     heads, width = text.needed("mamba_num_heads"), text.needed("mamba_head_dim")
     groups, size, hidden = text.needed("n_groups"), text.needed("ssm_state_size"), text.needed("hidden_size")
     kernel, inner = text.integer("conv_kernel") or 4, heads * width
-    convolved = inner + 2 * groups * size
-    state = LayerState(
-        name="Mamba-2",
+    state = mamba2_state(
+        hidden,
+        inner=inner,
         num_heads=heads,
-        head_dim=width,
-        key_heads=groups,
-        key_dim=size,
-        conv_kernel=kernel,
+        num_groups=groups,
+        size=size,
+        kernel=kernel,
         dtype_bytes=FLOAT32_BYTES if (text.text("mamba_ssm_cache_dtype") or "float32") == "float32" else 2,
-        parameters=hidden * (inner + convolved + heads) + inner * hidden + kernel * convolved,
     )
     number = Counter(kinds)
     mixers = {
@@ -184,16 +176,7 @@ def _kimi_delta(text: ModelFields, attention: Attention, num_layers: int) -> Lay
         + 3 * kernel * inner,
         num_products=3,
     )
-    gated = Attention(
-        num_heads=attention.num_heads,
-        num_kv_heads=attention.num_kv_heads,
-        head_dim=attention.head_dim,
-        v_head_dim=attention.v_head_dim,
-        q_lora_rank=attention.q_lora_rank,
-        kv_lora_rank=attention.kv_lora_rank,
-        rope_head_dim=attention.rope_head_dim,
-        has_gate=text.flag("mla_use_output_gate") or False,
-    )
+    gated = replace(attention, has_gate=text.flag("mla_use_output_gate") or False)
     number = Counter(kinds)
     mixers = {
         "delta": Mixer(kind="state", num_layers=number["delta"], state=state),

@@ -19,28 +19,38 @@ MAMBA = ("mamba", "linear_attention")
 """What layers are called in the models' own files, and in those that transformers has written."""
 
 
-def _mamba2(text: ModelFields, *, inner: int) -> LayerState:
-    """Return a Mamba-2 layer by the fields that begin with ``mamba_``, ``inner`` numbers wide."""
-    heads, groups = text.needed("mamba_n_heads"), text.needed("mamba_n_groups")
-    size, kernel, hidden = (
-        text.needed("mamba_d_state"),
-        text.needed("mamba_d_conv"),
-        text.needed("hidden_size"),
+def mamba2_state(
+    hidden: int, *, inner: int, num_heads: int, num_groups: int, size: int, kernel: int, dtype_bytes: int
+) -> LayerState:
+    """Return a Mamba-2 layer, ``inner`` numbers wide, of ``num_groups`` of B and C that are ``size`` wide."""
+    convolved = inner + 2 * num_groups * size
+    return LayerState(
+        name="Mamba-2",
+        num_heads=num_heads,
+        head_dim=inner // num_heads,
+        key_heads=num_groups,
+        key_dim=size,
+        conv_kernel=kernel,
+        dtype_bytes=dtype_bytes,
+        parameters=hidden * (inner + convolved + num_heads) + inner * hidden + kernel * convolved,
     )
+
+
+def _mamba2(text: ModelFields, *, inner: int) -> LayerState:
+    """Return the same by the fields that begin with ``mamba_``."""
+    heads = text.needed("mamba_n_heads")
     if inner % heads:
         text.fail(
             "mamba_n_heads", got=f"{heads}", expected=f"a divisor of the {inner} numbers that they share"
         )
-    convolved = inner + 2 * groups * size
-    return LayerState(
-        name="Mamba-2",
+    return mamba2_state(
+        text.needed("hidden_size"),
+        inner=inner,
         num_heads=heads,
-        head_dim=inner // heads,
-        key_heads=groups,
-        key_dim=size,
-        conv_kernel=kernel,
+        num_groups=text.needed("mamba_n_groups"),
+        size=text.needed("mamba_d_state"),
+        kernel=text.needed("mamba_d_conv"),
         dtype_bytes=STATE_BYTES,
-        parameters=hidden * (inner + convolved + heads) + inner * hidden + kernel * convolved,
     )
 
 

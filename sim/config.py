@@ -446,7 +446,6 @@ def _check_tiers(config: EngineConfig) -> None:
 WITHOUT_NATIVE_OFFLOADING: tuple[tuple[str, str | int | bool], ...] = (
     ("enable_prefix_caching", True),
     ("pipeline_parallel_size", 1),
-    ("num_speculative_tokens", 0),
     ("batching", "vllm"),
     ("compatibility", "vllm"),
 )
@@ -462,15 +461,7 @@ def in_the_way_of_offloading(settings: Callable[[str], object]) -> tuple[str, ob
         value = settings(name)
         if value != needed:
             return name, value, needed
-    if any(isinstance(group, KVCacheGroup) and group.kind == "state" for group in _groups(settings)):
-        return "kv_cache_groups", "of kind state", "kinds full, sliding and chunked"
     return None
-
-
-def _groups(settings: Callable[[str], object]) -> tuple[object, ...]:
-    """Return the KV cache groups among settings."""
-    groups = settings("kv_cache_groups")
-    return groups if isinstance(groups, tuple) else ()
 
 
 def _check_offloading(config: EngineConfig) -> None:
@@ -489,6 +480,11 @@ def _check_offloading(config: EngineConfig) -> None:
     if config.kv_offloading == "shared" and config.kv_cache_groups:
         raise InvalidConfig(
             f"kv_offloading: shared cannot be combined with kv_cache_groups, got {len(config.kv_cache_groups)} groups"
+        )
+    if config.kv_offloading == "shared" and config.num_speculative_tokens:
+        raise InvalidConfig(
+            "kv_offloading: shared cannot be combined with num_speculative_tokens "
+            f"{config.num_speculative_tokens}, expected 0"
         )
     if not has_native_offloading(config.vllm_version, has_groups=bool(config.kv_cache_groups)):
         raise InvalidConfig(

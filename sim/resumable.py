@@ -151,6 +151,8 @@ class Engine:
         times_us = self._deadlines_ahead_us()
         if num_unfinished > 0 and any(self._state.kv_links["first_job"]):  # its end may be news
             times_us.append(int(clock.now_us))
+        if queues.num_waiting > 0 and self._state.engine[0].settings.waits_for_grammars:
+            times_us += [int(queues.next_grammar_us)] * int(queues.next_grammar_us != NEVER)
         if queues.first_pending != NEVER:
             times_us.append(int(self._state.requests[queues.first_pending].queued_us))
         return min(times_us, default=None)

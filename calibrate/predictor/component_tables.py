@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from calibrate.predictor.cache import PredictedOperator, learn
-from calibrate.predictor.components import CPU, MATMULS, Component, needed
+from calibrate.predictor.components import CPU, MATMULS, WINDOWED, Component, needed
 from calibrate.predictor.measured import Floats, OperatorTable, ProfileQuery
 from calibrate.predictor.prefill import prefill_points, prefill_times
 from calibrate.predictor.profiles.sources import Sources
@@ -94,7 +94,7 @@ def build_tables(
         if table is None:
             time_us, report, was_cached = _standing_in(component, axes, wanted, gpu), None, False
         else:
-            time_us, learned = _measured(component, table, axes, wanted, names=names, cache=cache)
+            time_us, learned = _measured(component, sources.tables, axes, wanted, names=names, cache=cache)
             report, was_cached = learned.report, learned.was_cached
         if report is not None and component.axis == "tokens" and component.name in MATMULS:
             time_us, after_us = _with_jumps(axes.tokens, *np.split(time_us, 2))
@@ -188,7 +188,7 @@ def _single(component: Component, axes: Axes) -> Floats:
 
 def _measured(
     component: Component,
-    table: OperatorTable,
+    tables: Mapping[str, OperatorTable],
     axes: Axes,
     wanted: ProfileQuery,
     *,
@@ -197,9 +197,11 @@ def _measured(
 ) -> tuple[Floats, PredictedOperator]:
     """Return an operator's times on its axes, and how they were learned.
 
-    Of a matrix product along tokens the times at every knot, then at one token more.
+    Of a matrix product along tokens the times at every knot, then at one token more. Attention within the model's
+    window is what was measured with it; else attention to all keys, of which there are as many.
     """
-    shape = wanted.shape
+    shape, table = wanted.shape, tables[component.name]
+    windowed = tables.get(component.name + WINDOWED)
     is_product = component.name in MATMULS
     if is_product and not names:
         names = ("grid",)  # the others smooth over the edges of tiles
@@ -214,14 +216,25 @@ def _measured(
     rows = axes.tokens if component.axis == "prefill" else axes.sequences
     points = _grid(rows, axes.keys)
     share = shape.num_windowed_layers / shape.num_layers
-    if share:
-        points = np.vstack([points, np.column_stack([points[:, 0], np.minimum(points[:, 1], shape.window)])])
+    cut = np.column_stack([points[:, 0], np.minimum(points[:, 1], shape.window)])
+    is_cut = share > 0 and windowed is None
+    times, learned = _attention(
+        component, table, np.vstack([points, cut]) if is_cut else points, names, cache
+    )
+    if is_cut:
+        full, within = np.split(times, 2)
+        times = full * (1 - share) + within * share
+    elif windowed is not None:
+        within, _ = _attention(component, windowed, points, names, cache)
+        times = times * (1 - share) + within * share
+    return times.reshape(len(rows), len(axes.keys)), learned
+
+
+def _attention(
+    component: Component, table: OperatorTable, points: Floats, names: Collection[str], cache: Path | None
+) -> tuple[Floats, PredictedOperator]:
+    """Return attention's times at rows of (sequences or tokens, keys)."""
     asked = prefill_points(table, points) if component.axis == "prefill" else points
     learned = learn(table, asked, names=names, cache=cache)
     times = learned.time_us
-    if component.axis == "prefill":
-        times = prefill_times(table, points, times)
-    if share:
-        full, windowed = np.split(times, 2)
-        times = full * (1 - share) + windowed * share
-    return times.reshape(len(rows), len(axes.keys)), learned
+    return prefill_times(table, points, times) if component.axis == "prefill" else times, learned

@@ -94,6 +94,9 @@ COMPONENTS: tuple[Component, ...] = (
 )
 """The nineteen of Vidur (arXiv:2405.05465), then experts, and the ends that it leaves out."""
 
+WINDOWED = "_windowed"
+"""Behind the name of attention, where layers with a window were measured by themselves."""
+
 MATMULS = (
     "attn_pre_proj",
     "attn_post_proj",

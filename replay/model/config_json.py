@@ -83,6 +83,15 @@ class ModelFields:
             scalar_of(item) if isinstance(item, yaml.ScalarNode) else None for item in self.section.items(key)
         )
 
+    def integers(self, key: str) -> tuple[int, ...]:
+        """Return a list of whole numbers from 0 on; an absent one is empty."""
+        found: list[int] = []
+        for item in self.items(key):
+            if type(item) is not int or not 0 <= item <= MOST_SIZE:
+                self.fail(key, got=shown(item), expected=f"a list of whole numbers from 0 to {MOST_SIZE:,}")
+            found.append(item)
+        return tuple(found)
+
     def is_list(self, key: str) -> bool:
         """Return whether there is a list under a key."""
         return isinstance(self.section.nodes.get(key), yaml.SequenceNode)

@@ -175,11 +175,7 @@ def _is_tied(text: ModelFields, fields: ModelFields, family: Family) -> bool:
 
 def _dense_size(text: ModelFields, *, is_needed: bool) -> int:
     """Return the width of an MLP, the widest where each layer has its own; 0 where the file has none."""
-    widths = (
-        [int(str(each)) for each in text.items("intermediate_size")]
-        if text.is_list("intermediate_size")
-        else []
-    )
+    widths = text.integers("intermediate_size") if text.is_list("intermediate_size") else ()
     if widths:
         return max(widths)
     size = text.integer(*DENSE_SIZES) or text.integer("intermediate_size", "ffn_dim")

@@ -110,6 +110,7 @@ KV_CACHE_GROUP = np.dtype(
         ("next_alike", np.int64),  # the next group of the same kind and numbers, NEVER
         ("next_to_ask", np.int64),  # of the first of its kind: the next kind in the order of lookups, NEVER
         ("use_eagle", np.int64),  # of these, or of one alike, a hit's last block is computed again for drafts
+        ("is_eagle_group", np.int64),  # it was marked as one of these: host memory goes by the marks
         ("is_eagle_verified", np.int64),  # these three: the lookup in hand; its length has lost that block
         ("num_hit_blocks", np.int64),
         ("hit_length", np.int64),  # NEVER: not looked up yet
@@ -246,6 +247,18 @@ DEPARTED = np.dtype(
 
 OFFERED = np.dtype([("key", np.int64), ("place", np.int64), ("block", np.int64)], align=True)
 """A block that is offered to host memory: its key, its row of ``State.seen_keys`` and where it is on the GPU."""
+
+HANDED_STATE = np.dtype(
+    [
+        ("next", np.uint32),  # of the same request, numbered from 1
+        ("block", np.uint32),
+        ("request", np.int64),
+        ("group", np.int64),
+        ("index", np.int64),  # of the block that the state ends
+    ],
+    align=True,
+)
+"""A state that has entered the prefix cache, for the step's stores."""
 
 COUNTED = np.dtype([("next", np.uint32), ("previous", np.uint32), ("num_offers", np.int64)], align=True)
 """Of each content: how often it was offered for storing, in a ring by when it last was; row 0 is its head, row k + 1
@@ -433,6 +446,7 @@ SETTINGS = np.dtype(
         ("hit_alignment", np.int64),  # tokens: prefix hits end at multiples of it
         ("hash_block_size", np.int64),  # tokens per hash
         ("aligns_states", np.int64),  # chunks of prompts end where states are kept
+        ("hands_states", np.int64),  # those that are kept are handed to the connector
         ("offload_above_blocks", np.int64),  # blocks in use above which evicted contents go to the CPU
         ("reload_us", np.int64),  # per block that comes back
         ("is_closed_loop", np.int64),
@@ -478,6 +492,10 @@ SETTINGS = np.dtype(
         ("has_kv_offloading", np.int64),  # these two: sim/engine/kv_offload
         ("has_shared_store", np.int64),
         ("kv_store_threshold", np.int64),
+        (
+            "draft_step_blocks",
+            np.int64,
+        ),  # that a request which loads must leave for its first step with drafts
         ("session_kv_ttl_us", np.int64),  # 0: nothing is pinned
         ("has_images", np.int64),  # these four: sim/engine/optional/encoder_inputs.py
         ("max_num_encoder_input_tokens", np.int64),
@@ -550,6 +568,7 @@ CURRENT_STEP = np.dtype(
         ("shared_prefix_boundary", np.int64),  # up to where some group has the prefix of the lookup in hand
         ("num_finished", np.int64),
         ("has_prefill", np.int64),  # speculating: a prompt of a running request goes on in it
+        ("has_company", np.int64),  # running requests are in the step
         ("step_reload_us", np.int64),  # what its reloads add to its duration
         ("decode_context_tokens", np.int64),  # of a jump: KV entries that its first step reads
         ("must_enter_blocks", np.int64),  # a jump fills blocks that the hash table must know
@@ -627,6 +646,11 @@ TRANSFER = np.dtype(
             np.int32,
         ),  # so many were there when it last loaded: their blocks are not offered
         ("num_stores", np.int32),  # under way or ordered
+        (
+            "first_handed",
+            np.uint32,
+        ),  # of its states, those that the next stores take (``State.handed_states``),
+        ("last_handed", np.uint32),  # numbered from 1; 0: none
         ("num_loaded_tokens", np.int32),  # when it was first scheduled
         (
             "load_wait_us",
@@ -670,6 +694,7 @@ KV_OFFLOAD = np.dtype(
         ("num_counted", np.int64),  # contents whose offers are counted
         ("num_jobs", np.int64),  # rows of ``State.kv_jobs`` ever used
         ("first_free_job", np.int64),
+        ("num_handed", np.int64),  # states that the next stores take
         ("num_departed", np.int64),
         ("first_free_piece", np.int64),  # these three: of a shared store
         ("num_pieces", np.int64),  # rows of ``State.chunks`` in use

@@ -306,6 +306,9 @@ def _host_memory(
         "counted": st.records(num_rows + 1 if counts else 0, dt.COUNTED),
         "seen_keys": np.zeros(num_rows if is_on else 0, np.int64),
         "offered": st.records(config.num_kv_cache_groups * width if is_on else 0, dt.OFFERED),
+        "handed_states": st.records(
+            most_handed_states(config) if hands_states(config) else 0, dt.HANDED_STATE
+        ),
         "store_order": store_order_of(config) if is_on else np.zeros(0, np.int64),
         "num_known_blocks": np.zeros(num_table_rows if is_on else 0, np.int64),
         "num_blocks_before": np.zeros(num_table_rows if is_on else 0, np.int64),
@@ -355,6 +358,8 @@ def _settings(config: EngineConfig, latency: LatencyModel, *, record: Record) ->
         settings["has_kv_offloading"] = settings["has_loads"] = settings["notes_shares"] = 1
         settings["defers_block_frees"] = config.max_concurrent_batches > 1
         settings["store_alignment"] = store_alignment_of(config)
+        settings["hands_states"] = hands_states(config)
+        settings["draft_step_blocks"] = draft_step_blocks(config)
         settings["kv_store_threshold"] = config.kv_store_threshold
         settings["has_shared_store"] = config.has_shared_store
     elif config.has_blis_tier:
@@ -384,6 +389,33 @@ def _set_groups(settings: st.Records, config: EngineConfig) -> None:
     settings["asks_groups_once"] = len(groups) == 1 or is_simple
 
 
+def hands_states(config: EngineConfig) -> bool:
+    """Return whether states at the ends of blocks go to host memory."""
+    return config.has_native_offloading and any(group.mode == "align" for group in config.kv_cache_groups)
+
+
+def most_handed_states(config: EngineConfig) -> int:
+    """Return how many states enter the prefix cache between two stores at most.
+
+    A request's blocks enter it when it is admitted, when a step gives it tokens and when one's results come in, at most
+    two full ones of each group at a time. One more request may have its loaded blocks and not fit.
+    """
+    return 6 * (config.max_num_seqs + 1) * config.num_kv_cache_groups
+
+
+def draft_step_blocks(config: EngineConfig) -> int:
+    """Return how many blocks a step with drafts takes in all groups but states, at the most; 0 without drafts.
+
+    vllm 0.32.0 v1/core/sched/scheduler.py:Scheduler.__init__ (_spec_decode_step_blocks).
+    """
+    if config.num_speculative_tokens == 0:
+        return 0
+    num_tokens = 1 + config.num_speculative_tokens + config.num_lookahead_tokens
+    kinds = [group.kind for group in config.kv_cache_groups] or ["full"]
+    sizes = group_sizes(config)
+    return sum(-(-num_tokens // size) for kind, size in zip(kinds, sizes, strict=True) if kind != "state")
+
+
 def store_alignment_of(config: EngineConfig) -> int:
     """Return at whose multiples hits of host memory can end: the full groups' blocks, or the largest without one.
 
@@ -404,7 +436,7 @@ def store_order_of(config: EngineConfig) -> NDArray[np.int64]:
         return order
     sizes = group_sizes(config)
     blocks = [
-        -(-(group.window or group.chunk) // size)
+        -(-(group.window or group.chunk or 1) // size)
         for group, size in zip(config.kv_cache_groups, sizes, strict=True)
     ]
     windows = [number for number in order if config.kv_cache_groups[number].kind != "full"]
@@ -440,6 +472,7 @@ def group_records(config: EngineConfig) -> st.Records:
         )
         if not rules.caps_windows:
             record.most_blocks = config.max_model_len + 1
+        record.is_eagle_group = config.kv_cache_groups[number].is_eagle_group
         record.use_eagle = any(groups[other] == group for other in marked)
         alike = [other for other in range(number + 1, len(groups)) if groups[other] == group]
         record.next_alike = alike[0] if alike else dt.NEVER

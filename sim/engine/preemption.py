@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from sim.engine.dtypes import FCFS, PREEMPTED
+from sim.engine.kv_cache.groups.states import take_states_back
 from sim.engine.kv_cache.kv_cache_manager import allocate_slots, free, remember_private
 from sim.engine.optional.blis import forget_outputs, loses_tie
 from sim.engine.optional.encoder_cache import free_images
@@ -75,6 +76,9 @@ def preempt(s: State, request: int) -> None:
     """Free a request's blocks and put it back into the queue; its outputs stay, all of it is computed again."""
     current, totals, r = s.engine[0].current_step, s.engine[0].totals, s.requests[request]
     remember_private(s, request)
+    if s.engine[0].settings.has_loads:
+        s.transfers[request].is_prefill_chunk = 0
+    take_states_back(s, request)
     free(s, request)
     if s.engine[0].settings.has_images:
         free_images(s, request)

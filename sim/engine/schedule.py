@@ -174,7 +174,9 @@ def note_share(s: State, request: int, kind: int) -> None:
     if settings.has_images:
         allocate_encoder_inputs(s, request)
     if settings.has_loads:
-        s.transfers[request].is_prefill_chunk = not kind & SAMPLES
+        t = s.transfers[request]
+        if settings.num_speculative_tokens == 0 or t.is_prefill_chunk == 0:  # else: ``settle_prefills``
+            t.is_prefill_chunk = not kind & SAMPLES
 
 
 @part
@@ -186,6 +188,13 @@ def finds_slots(s: State, request: int, num_tokens: int) -> bool:
 
 
 @part
+def free_images_of(s: State, request: int) -> None:
+    """Have a request that does not fit let go of the images that it holds."""
+    if s.engine[0].settings.has_images:
+        free_images(s, request)
+
+
+@part
 def head_fits(s: State, request: int, num_tokens: int, num_evictable: int) -> bool:
     """Return whether the head of the queue may be admitted, pinned blocks taken away if nobody runs."""
     settings = s.engine[0].settings
@@ -193,8 +202,7 @@ def head_fits(s: State, request: int, num_tokens: int, num_evictable: int) -> bo
         return True
     if settings.session_kv_ttl_us > 0 and unpin_for_head(s, request, num_tokens):
         return True
-    if settings.has_images:
-        free_images(s, request)
+    free_images_of(s, request)
     return False
 
 
@@ -262,6 +270,26 @@ def start_running(s: State, batch: int, request: int, num_tokens: int) -> None:
     add_to_batch(s, batch, request, num_tokens)
 
 
+@part
+def first_chunk(s: State, request: int, num_found: int, padding: int, threshold: int, junction: int) -> int:
+    """Return how many tokens a waiting request would compute behind what was found of it, NEVER when it has to wait."""
+    settings, current = s.engine[0].settings, s.engine[0].current_step
+    num_missing = s.requests[request].num_tokens - num_found
+    if settings.balances_prefills and current.defers_prefills and num_missing > 1:
+        return NEVER
+    if padding > 0 and num_missing + padding > current.token_budget:
+        return NEVER
+    num_tokens = capped(num_missing + padding, threshold)
+    if num_tokens > current.token_budget and not settings.enable_chunked_prefill:
+        return NEVER
+    num_tokens = min(num_tokens, current.token_budget)
+    if settings.cuts_shares:
+        num_tokens = cut_share(s, request, num_found, num_tokens, junction)
+        if num_tokens == 0:
+            return NEVER
+    return num_tokens
+
+
 @phase
 def schedule_held(s: State, batch: int, threshold: int) -> bool:
     """Admit those whose KV has come; return False when one of them does not fit, which stops everybody behind."""
@@ -279,35 +307,20 @@ def schedule_held(s: State, batch: int, threshold: int) -> bool:
                 promote_loaded(s, request)
             else:
                 promote(s, request)
-        num_tokens = capped(r.num_tokens - r.num_computed_tokens, threshold)
-        if num_tokens > current.token_budget and not settings.enable_chunked_prefill:
+        padding = padding_of_admission(s, request, r.num_computed_tokens)
+        junction = s.group_rows[r.slot, 0].shared_prefix_boundary if settings.aligns_states else 0
+        num_tokens = first_chunk(s, request, r.num_computed_tokens, padding, threshold, junction)
+        if num_tokens == NEVER:
             return False
-        num_tokens = min(num_tokens, current.token_budget)
+        if settings.aligns_states and 0 < padding != num_tokens - 1:  # what is cut is padded no more
+            num_tokens, padding = 1, 0
         if not fits_behind(s, request, num_tokens):
+            free_images_of(s, request)
             return False
         take_held(s, request, num_tokens)
         start_running(s, batch, request, num_tokens)
+        mark_padding(s, batch, padding)
     return True
-
-
-@part
-def first_chunk(s: State, request: int, num_found: int, padding: int, threshold: int) -> int:
-    """Return how many tokens a waiting request would compute behind what was found of it, NEVER when it has to wait."""
-    settings, current = s.engine[0].settings, s.engine[0].current_step
-    num_missing = s.requests[request].num_tokens - num_found
-    if settings.balances_prefills and current.defers_prefills and num_missing > 1:
-        return NEVER
-    if padding > 0 and num_missing + padding > current.token_budget:
-        return NEVER
-    num_tokens = capped(num_missing + padding, threshold)
-    if num_tokens > current.token_budget and not settings.enable_chunked_prefill:
-        return NEVER
-    num_tokens = min(num_tokens, current.token_budget)
-    if settings.cuts_shares:
-        num_tokens = cut_share(s, request, num_found, num_tokens, current.shared_prefix_boundary)
-        if num_tokens == 0:
-            return NEVER
-    return num_tokens
 
 
 @part
@@ -338,7 +351,6 @@ def skips_head(s: State, batch: int, request: int) -> bool:
 def schedule_waiting(s: State, batch: int, threshold: int) -> None:
     """Admit waiting requests from the head; the first that does not fit stops the rest."""
     settings, queues, current = s.engine[0].settings, s.engine[0].queues, s.engine[0].current_step
-    has_company = s.batches[batch].num_entries > 0
     if settings.limits_adapters:
         note_adapters(s, batch)
     passes_over = (
@@ -349,16 +361,16 @@ def schedule_waiting(s: State, batch: int, threshold: int) -> None:
         request = peek_request(s)
         if may_skip and skips_head(s, batch, request):
             continue
-        r = s.requests[request]
         num_evictable = get_computed_blocks(s, request)
         answer = ask_elsewhere(s, request, num_evictable) if settings.has_loads else HAS_NONE
         if answer == IS_ASIDE:
             continue
         if answer == HAS_NO_ROOM:
+            free_images_of(s, request)
             break
         num_found = current.num_hit_blocks * settings.hash_block_size
-        padding = padding_of_admission(s, r.num_tokens - num_found, has_company=has_company)
-        num_tokens = first_chunk(s, request, num_found, padding, threshold)
+        padding = padding_of_admission(s, request, num_found)
+        num_tokens = first_chunk(s, request, num_found, padding, threshold, current.shared_prefix_boundary)
         if num_tokens == NEVER:
             break
         if settings.aligns_states and 0 < padding != num_tokens - 1:  # what is cut is padded no more
@@ -477,6 +489,7 @@ def schedule(s: State, batch: int) -> None:
     else:
         threshold = effective_long_prefill_threshold(s)
         schedule_running(s, batch, threshold)
+        current.has_company = b.num_entries > 0
         if current.num_preempted == 0 and (not settings.has_loads or schedule_held(s, batch, threshold)):
             schedule_waiting(s, batch, threshold)
     if settings.has_kv_offloading:

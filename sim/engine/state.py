@@ -106,6 +106,7 @@ class State(NamedTuple):
         np.int64
     ]  # per row of hashes, of a request's own block by block: key + 1 of what it used, -(key + 1) of what it offers
     offered: Records  # OFFERED, scratch: an offer
+    handed_states: Records  # HANDED_STATE; empty where no states are stored
     store_order: NDArray[np.int64]  # groups in the order in which host memory is asked for them
     num_known_blocks: NDArray[np.int64]  # per row of block_table: how many blocks the connector knows
     num_blocks_before: NDArray[np.int64]  # likewise: before the step in hand

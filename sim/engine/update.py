@@ -87,15 +87,37 @@ def drop_finished_from_running(s: State) -> None:
     queues.num_running = num_left
 
 
-@phase
-def give_accepted(s: State, batch: int, index: int, now_us: int, is_stale: bool) -> None:
-    """Give a request its drafts that hold, as far as it wants them; its last token of the step comes after them."""
-    settings = s.engine[0].settings
+@part
+def take_drafts_back(s: State, batch: int, index: int, is_stale: bool) -> int:
+    """Take back the drafts of a request that do not hold; return how many do."""
     entry = s.entries[batch, index]
-    r = s.requests[entry.request]
-    num_accepted = verify_drafts(s, entry.request, entry.num_tokens, entry.kind, is_stale=is_stale)
+    if s.engine[0].settings.num_speculative_tokens == 0 or not entry.kind & SAMPLES:
+        return 0
+    return verify_drafts(s, entry.request, entry.num_tokens, entry.kind, is_stale=is_stale)
+
+
+@part
+def let_go_of_images(s: State, request: int, has_images: bool) -> None:
+    """Let go of the images that a batch completed; drafts that did not hold are taken back before."""
+    if has_images:
+        free_encoder_inputs(s, request)
+
+
+@part
+def take_in_token(s: State, request: int) -> None:
+    """Count a token that was in flight as known, and enter what it fills into the prefix cache."""
+    r = s.requests[request]
+    r.num_output_placeholders -= 1
+    if r.status == RUNNING:
+        cache_blocks(s, request, r.num_computed_tokens - r.num_output_placeholders)
+
+
+@phase
+def give_accepted(s: State, request: int, num_accepted: int, now_us: int, is_stale: bool) -> None:
+    """Give a request its drafts that hold, as far as it wants them; its last token of the step comes after them."""
+    settings, r = s.engine[0].settings, s.requests[request]
     for _ in range(min(num_accepted, r.max_total_tokens - r.num_tokens - 1)):
-        give_token(s, entry.request, now_us)
+        give_token(s, request, now_us)
         if settings.async_scheduling and not is_stale:
             r.num_output_placeholders -= 1
 
@@ -107,16 +129,6 @@ def take_in_transfers(s: State, batch: int, now_us: int) -> None:
         report_transfers(s, batch, now_us)
     else:
         hear_of_transfers(s, batch)
-
-
-@part
-def let_go_of_images(s: State, request: int, has_images: bool) -> None:
-    """Let go of the images that a batch completed, of a request that is still there."""
-    if not has_images:
-        return
-    status = s.requests[request].status
-    if status != FINISHED and status != ABORTED:  # noqa: PLR1714 - numba compares scalars
-        free_encoder_inputs(s, request)
 
 
 @phase
@@ -140,17 +152,18 @@ def update_from_output(s: State, batch: int, now_us: int) -> None:
             r.num_stale_output_tokens -= entry.num_tokens
             if settings.is_kv_producer:  # the blocks that it would hand on are gone
                 continue
-        let_go_of_images(s, entry.request, has_images=has_images)
-        if not entry.kind & SAMPLES or r.status == FINISHED or r.status == ABORTED:  # noqa: PLR1714
+        if r.status == FINISHED or r.status == ABORTED:  # noqa: PLR1714 - numba compares scalars
             continue
-        if settings.num_speculative_tokens > 0:
-            give_accepted(s, batch, i, now_us, is_stale)
+        num_accepted = take_drafts_back(s, batch, i, is_stale)
+        let_go_of_images(s, entry.request, has_images=has_images)
+        if not entry.kind & SAMPLES:
+            continue
+        if num_accepted > 0:
+            give_accepted(s, entry.request, num_accepted, now_us, is_stale)
         give_token(s, entry.request, now_us)
         num_tokens_given += 1
         if settings.async_scheduling and not is_stale:
-            r.num_output_placeholders -= 1
-            if r.status == RUNNING:
-                cache_blocks(s, entry.request, r.num_computed_tokens - r.num_output_placeholders)
+            take_in_token(s, entry.request)
         if r.num_tokens >= r.max_total_tokens:
             finish(s, entry.request)
     if num_tokens_given > 0:

@@ -43,13 +43,6 @@ def us_per_block(kind: str, step_us: float, rng: Random) -> str:
     return str(round(times * step_us * rng.choice([0.5, 1, 2]), rng.choice([0, 1, 6])))
 
 
-def without_state(group: dict[str, Any], block_size: int, rng: Random) -> dict[str, Any]:
-    """Return a group, or a window in place of a state, whose offloading is not simulated."""
-    if group["kind"] != "state":
-        return group
-    return {"kind": "sliding", "window": block_size * rng.choice([1, 3]) + rng.choice([0, 1])}
-
-
 def with_offloading(case: Case, seed: int, index: int) -> Case:
     """Return the case with host memory; it has no stages, and a prefix cache, without which nothing is stored."""
     rng = Random(f"{seed} {index} offloading")
@@ -58,7 +51,8 @@ def with_offloading(case: Case, seed: int, index: int) -> Case:
         1.0, float(settings["beta0"]) + 30 * float(settings["beta1"]) + 8 * float(settings["beta2"])
     )
     settings["groups"] = [
-        without_state(group, settings["block_size"], rng) for group in settings.get("groups", [])
+        group | {"mode": "align"} if group["kind"] == "state" else group
+        for group in settings.get("groups", [])
     ]
     needs = [blocks_of(row, settings) * max(1, len(settings["groups"])) for row in case.rows]
     settings |= {

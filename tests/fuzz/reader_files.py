@@ -312,7 +312,11 @@ def _shipped_config(name: str) -> bytes:
 @cache
 def model_configs() -> list[Files]:
     files = sorted((ROOT / "replay" / "model" / "configs").glob("*.json"))
-    return [{"config.json": path.read_bytes()} for path in files]
+    families = json.loads((ROOT / "tests" / "replay" / "model" / "families.json").read_text())
+    return [
+        *({"config.json": path.read_bytes()} for path in files),
+        *({"config.json": json.dumps(each["config"], indent=2).encode()} for each in families),
+    ]
 
 
 def specifications() -> list[Files]:

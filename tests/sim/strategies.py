@@ -407,10 +407,10 @@ def with_added_time(pick: Pick, case: Case) -> Case:
         lora_step_factor=pick((1.0, 1.25, 1.5)),
         guided_compile_us=pick((0, 70, 700, 3000)),
         guided_mask_us=pick((0.0, 0.5, 2.25)),
-        encoder_step_us=pick((0.0, 40.0)),
         encoder_token_us=pick((0.0, 1.5)),
-        encoder_data_parallel_size=pick((1, 2)),
     )
+    if costly.config.encoder_token_us > 0 and costly.config.guided_mask_us > 0:
+        costly = costly.under(encoder_step_us=40.0, encoder_data_parallel_size=2)
     return replace(costly, requests=requests)
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 
-from sim import Blackbox, EngineConfig, InvalidConfig, Requests, Simulation, simulate
+from sim import Blackbox, EngineConfig, InvalidConfig, Requests, Simulation, Status, simulate
 from tests.examples import examples
 from tests.sim.strategies import Case, any_model, assert_same_outcomes, cases, requests_of
 
@@ -43,6 +43,14 @@ def test_a_grammar_that_takes_longer_lets_others_by() -> None:
     )
     outcomes = run(requests, guided_compile_us=1500, max_num_seqs=1).outcomes
     assert outcomes.scheduled_us.tolist() == [0, 2000, 1000]
+
+
+def test_who_waits_for_a_grammar_at_a_horizon_is_not_stuck() -> None:
+    """Nobody else is there: what comes next is the grammar, beyond the end."""
+    requests = replace(crowd((0, 1, 1), (0, 1, 1)), is_guided=np.array([True, False]))
+    cut = simulate(requests, replace(SYNC, guided_compile_us=5000), MS, until_us=3000)
+    assert [Status(each).name for each in cut.outcomes.status] == ["UNFINISHED", "OK"]
+    assert (cut.num_running, cut.num_waiting) == (0, 1)
 
 
 def test_a_mask_takes_time_in_each_step_of_each_guided_request() -> None:

@@ -167,8 +167,8 @@ def test_with_language_model_only_images_are_text() -> None:
             "then text",
         ),
         (
-            {"num_cpu_blocks": 9, "num_gpu_blocks": 9, "kv_offloading": "native"},
-            "kv_offloading: native cannot be combined with images, expected none, or language_model_only true: images "
+            {"num_cpu_blocks": 9, "num_gpu_blocks": 9, "kv_offloading": "shared"},
+            "kv_offloading: shared cannot be combined with images, expected none, or language_model_only true: images "
             "are then text",
         ),
         (

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sim import Blackbox, Engine, EngineConfig, InvalidConfig, Requests, simulate
+from sim import Blackbox, Engine, EngineConfig, InvalidConfig, KVCacheGroup, Requests, simulate
 from sim.cluster import ClusterConfig, ClusterWork, Pool, simulate_cluster
 from sim.config import UNBOUNDED
 from tests.examples import examples
@@ -71,9 +71,26 @@ def assert_nothing_is_left(state: Any) -> None:  # noqa: ANN401 - the engine's a
         assert not state.blocks["ref_cnt"].any()
 
 
+LAYERS: dict[str, dict[str, Any]] = {
+    "one group": {},
+    "states": {
+        "kv_cache_groups": (KVCacheGroup(kind="full"), *[KVCacheGroup(kind="state", mode="align")] * 2),
+        "num_gpu_blocks": 45,
+    },
+    "drafts": {
+        "num_speculative_tokens": 2,
+        "num_lookahead_tokens": 2,
+        "use_eagle": True,
+        "synthetic_acceptance_rates": (0.7, 0.2),
+    },
+}
+LAYERS["states and drafts"] = LAYERS["states"] | LAYERS["drafts"]
+
+
 @examples(120)
 @given(
     drawn=DRAWN,
+    layers=st.sampled_from(tuple(LAYERS)),
     is_async=st.booleans(),
     threshold=st.integers(0, 2),
     num_cpu_blocks=st.sampled_from((3, 20, 200)),
@@ -81,6 +98,7 @@ def assert_nothing_is_left(state: Any) -> None:  # noqa: ANN401 - the engine's a
 )
 def test_jumps_change_nothing_and_nothing_is_left_behind_though_clients_go_away(
     drawn: list[tuple[int, int, int, int, int]],
+    layers: str,
     is_async: bool,
     threshold: int,
     num_cpu_blocks: int,
@@ -92,6 +110,7 @@ def test_jumps_change_nothing_and_nothing_is_left_behind_though_clients_go_away(
         kv_store_threshold=threshold,
         num_cpu_blocks=num_cpu_blocks,
         scheduling_policy=policy,
+        **LAYERS[layers],
     )
     requests = requests_of(drawn)
     plain = simulate(requests, config, LATENCY, coalesce=False, record="steps")
@@ -111,12 +130,13 @@ def test_jumps_change_nothing_and_nothing_is_left_behind_though_clients_go_away(
     drawn=DRAWN,
     sent_to=st.lists(st.integers(0, 2), min_size=25, max_size=25),
     is_async=st.booleans(),
+    layers=st.sampled_from(("one group", "states")),
 )
 def test_each_instance_of_a_cluster_has_a_tier_of_its_own(
-    drawn: list[tuple[int, int, int, int, int]], sent_to: list[int], is_async: bool
+    drawn: list[tuple[int, int, int, int, int]], sent_to: list[int], is_async: bool, layers: str
 ) -> None:
     """Whatever goes to an instance comes out as from a server that gets nothing else."""
-    config = replace(NATIVE, async_scheduling=is_async)
+    config = replace(NATIVE, async_scheduling=is_async, **LAYERS[layers])
     requests = replace(requests_of(drawn), deadline_us=None)
     sent = np.array(sent_to[: len(requests)], np.int64)
     cluster = ClusterConfig(pools=(Pool(engine=config, latency=LATENCY, instances=3),))
@@ -148,6 +168,28 @@ def test_a_prefix_comes_back_from_host_memory() -> None:
     slower = simulate(talks_of_two(), replace(config, kv_load_us_per_block=2000.0), LATENCY)
     assert slower.kv_load_wait_us > simulation.kv_load_wait_us
     assert (slower.outcomes.first_token_us[2:] > simulation.outcomes.first_token_us[2:]).any()
+
+
+def test_of_states_the_last_one_comes_back_and_each_prompt_leaves_its_own() -> None:
+    """A request brings its blocks of the full group, and of each group of states one."""
+    config = replace(NATIVE, num_cpu_blocks=400, max_num_batched_tokens=64, **LAYERS["states"])
+    simulation = simulate(talks_of_two(), config, LATENCY, record="steps")
+    loads = [num for step in simulation.steps() for _, num in step.loads or []]
+    assert loads
+    assert set(loads) == {30 + 2}
+    assert list(simulation.outcomes.num_cached_tokens[2:]) == [480] * 6
+    stores = [num for step in simulation.steps() for _, num in step.stores or []]
+    assert stores.count(1) == 2 * 2 * 8  # both prompts: a state of each group in each of their chunks
+    alone = replace(config, prefix_cache_retention_interval=0)
+    simulation = simulate(talks_of_two(), alone, LATENCY, record="steps")
+    assert [num for step in simulation.steps() for _, num in step.stores or []].count(1) == 2 * 2
+
+
+def test_a_shared_store_has_no_drafts() -> None:
+    with pytest.raises(
+        InvalidConfig, match="shared cannot be combined with num_speculative_tokens 2, expected 0"
+    ):
+        replace(NATIVE, kv_offloading="shared", **LAYERS["drafts"])
 
 
 def test_it_jumps_and_an_engine_that_is_looked_at_says_what_it_moved() -> None:

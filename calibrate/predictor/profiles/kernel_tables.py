@@ -6,12 +6,13 @@ where a matrix product of its very shape was not measured, it is put together fr
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
+from calibrate.predictor.components import WINDOWED
 from calibrate.predictor.measured import (
     MissingRows,
     OperatorTable,
@@ -130,15 +131,17 @@ def _heads(wanted: ProfileQuery) -> dict[str, float]:
 
 
 def _attention_rows(
-    table: pd.DataFrame, path: Path, wanted: ProfileQuery
+    table: pd.DataFrame, path: Path, wanted: ProfileQuery, *, window: int = 0
 ) -> tuple[pd.DataFrame, float, tuple[str, ...]]:
     """Return the rows of a model's heads, by how much they must be widened, and what to say of it.
+
+    ``window``: those of attention within so many keys; 0: of all.
 
     Heads are independent of each other: where a table has half as many heads and KV heads, twice the batch is the
     same work. Where it has no such row either, the nearest number of query heads per KV head stands in.
     """
     if "window_size" in table.columns:
-        table = table[table["window_size"] == 0]
+        table = table[table["window_size"] == window]
     table = table[table["kv_cache_dtype"] == _kv_dtype(wanted)]
     heads = _heads(wanted)
     if table.empty:
@@ -186,21 +189,45 @@ def _kv_dtype(wanted: ProfileQuery) -> str:
 
 
 def _prefill(table: pd.DataFrame, path: Path, wanted: ProfileQuery) -> list[OperatorTable]:
-    """Return prefill attention by the keys that a query sees on average, (isl + 1) / 2, and the tokens of the step."""
-    rows, divisor, notes = _attention_rows(table, path, wanted)
-    rows = rows[rows["batch_size"] % divisor == 0]
-    features = {
-        "keys": (rows["isl"] + 1) / 2,
-        "tokens": rows["batch_size"] / divisor * rows["isl"],
-    }
-    return [operator_table("attn_prefill", features, rows["time_us"], source=str(path), notes=notes)]
+    """Return prefill attention by the keys that a query sees on average, (isl + 1) / 2, and the tokens of the step.
+
+    Of layers with a window by the keys that it would see without.
+    """
+
+    def made(operator: str, window: int) -> OperatorTable:
+        rows, divisor, notes = _attention_rows(table, path, wanted, window=window)
+        rows = rows[rows["batch_size"] % divisor == 0]
+        features = {
+            "keys": (rows["isl"] + 1) / 2,
+            "tokens": rows["batch_size"] / divisor * rows["isl"],
+        }
+        return operator_table(operator, features, rows["time_us"], source=str(path), notes=notes)
+
+    return [made("attn_prefill", 0), *_windowed("attn_prefill", made, table, wanted)]
 
 
 def _decode(table: pd.DataFrame, path: Path, wanted: ProfileQuery) -> list[OperatorTable]:
-    rows, divisor, notes = _attention_rows(table, path, wanted)
-    rows = rows[rows["batch_size"] % divisor == 0]
-    features = {"batch": rows["batch_size"] / divisor, "keys": rows["step"] + rows["isl"]}
-    return [operator_table("attn_decode", features, rows["time_us"], source=str(path), notes=notes)]
+    """Return decode attention by sequences and the KV entries of each, those outside a window included."""
+
+    def made(operator: str, window: int) -> OperatorTable:
+        rows, divisor, notes = _attention_rows(table, path, wanted, window=window)
+        rows = rows[rows["batch_size"] % divisor == 0]
+        features = {"batch": rows["batch_size"] / divisor, "keys": rows["step"] + rows["isl"]}
+        return operator_table(operator, features, rows["time_us"], source=str(path), notes=notes)
+
+    return [made("attn_decode", 0), *_windowed("attn_decode", made, table, wanted)]
+
+
+def _windowed(
+    operator: str, made: Callable[[str, int], OperatorTable], table: pd.DataFrame, wanted: ProfileQuery
+) -> list[OperatorTable]:
+    """Return attention within the model's window where that was measured with its heads, else nothing."""
+    if not wanted.shape.num_windowed_layers or "window_size" not in table.columns:
+        return []
+    try:
+        return [made(operator + WINDOWED, wanted.shape.window)]
+    except MissingRows:
+        return []
 
 
 def _experts(table: pd.DataFrame, path: Path, wanted: ProfileQuery) -> list[OperatorTable]:

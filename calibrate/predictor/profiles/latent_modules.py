@@ -105,8 +105,9 @@ def _of(table: pd.DataFrame, column: str, names: tuple[str, ...], path: Path) ->
 def between_heads(table: pd.DataFrame, path: Path, heads: int) -> tuple[pd.DataFrame, tuple[str, ...]]:
     """Return rows of so many heads, the fastest kernel's, or linear between the nearest numbers of heads."""
     axes = ["batch_size", "isl", "step"]
+    numbers = [int(number) for number in table["num_heads"].unique()]
     fastest = {
-        int(number): rows.groupby(axes)["time_us"].min() for number, rows in table.groupby("num_heads")
+        number: table[table["num_heads"] == number].groupby(axes)["time_us"].min() for number in numbers
     }
     if heads in fastest:
         return fastest[heads].reset_index(), ()

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from calibrate.predictor.components import ESSENTIAL, needed
+from calibrate.predictor.components import ESSENTIAL, WINDOWED, needed
 from calibrate.predictor.measured import MissingRows, OperatorTable, ProfileError, ProfileQuery
 from calibrate.predictor.profiles.kernel_tables import read_kernels
 from calibrate.predictor.profiles.vidur_profiles import read_vidur
@@ -45,7 +45,8 @@ def read_profiles(paths: Sequence[Path], wanted: ProfileQuery) -> Sources:
         found = _read_file(path, wanted) if path.is_file() else _read_folder(path, wanted, complaints)
         for table in found:
             tables.setdefault(table.operator, table)
-    kept = {each.name: tables[each.name] for each in needed(wanted) if each.name in tables}
+    names = [name for each in needed(wanted) for name in (each.name, each.name + WINDOWED)]
+    kept = {name: tables[name] for name in names if name in tables}
     lacks_module = wanted.shape.attention.is_mla and not {"attn_prefill", "attn_decode"} <= kept.keys()
     if lacks_module or not any(name in kept for name in ESSENTIAL):
         where = ", ".join(map(str, paths))

@@ -50,7 +50,7 @@ def gemma4(text: ModelFields, attention: Attention, num_layers: int) -> Layers:
 def gemma3n(text: ModelFields, attention: Attention, num_layers: int) -> Layers:
     """Gemma 3n: several hidden states of which one is computed (AltUp), and a path of low rank beside attention."""
     kinds = listed_kinds(text, "layer_types", (SLIDING, FULL), num_layers=num_layers)
-    widths = [int(str(each)) for each in text.items("intermediate_size")]
+    widths = text.integers("intermediate_size")
     if len(widths) < num_layers:
         text.fail(
             "intermediate_size", got=f"{len(widths)} numbers", expected=f"one for each of {num_layers} layers"
@@ -75,6 +75,9 @@ def _heads_of_full_layers(text: ModelFields, kinds: Sequence[str]) -> ModelField
     none = ModelFields(replace(text.section, nodes={}))
     if by_layer is None:
         return none
+    unknown = next((key for key in by_layer.values if not (key.isdecimal() and len(key) < 6)), None)
+    if unknown is not None:
+        by_layer.fail(unknown, got=shown(by_layer.values[unknown]), expected="the number of a layer")
     found = {int(key): by_layer.mapping(key) for key in by_layer.values}
     said = {number: each for number, each in found.items() if each is not None and each.values}
     full = [number for number, kind in enumerate(kinds) if kind == FULL]

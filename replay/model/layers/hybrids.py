@@ -156,7 +156,7 @@ def _kimi_delta(text: ModelFields, attention: Attention, num_layers: int) -> Lay
     linear = text.mapping("linear_attn_config")
     if linear is None:
         text.fail("linear_attn_config", got="nothing", expected="which layers are linear attention")
-    delta = {int(str(each)) for each in linear.items("kda_layers")}
+    delta = set(linear.integers("kda_layers"))
     kinds = tuple("delta" if n + 1 in delta else "latent" for n in range(num_layers))
     heads, width, hidden = linear.needed("num_heads"), linear.needed("head_dim"), text.needed("hidden_size")
     inner, kernel = heads * width, linear.integer("short_conv_kernel_size") or 4

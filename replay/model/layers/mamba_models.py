@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections import Counter
 
-from replay.model.config_json import ModelFields
+from replay.model.config_json import ModelFields, shown
 from replay.model.layers.read_layers import Layers, in_order, listed_kinds
 from replay.model.shape import Attention, LayerState, Mixer
 
 STATE_BYTES = 2
+MOST_FACTOR = 1000
 ATTENTION, CONVOLUTION = ("attention", "full_attention"), ("conv", "linear_attention")
 MAMBA = ("mamba", "linear_attention")
 """What layers are called in the models' own files, and in those that transformers has written."""
@@ -116,7 +117,9 @@ def _width_of_mlp(text: ModelFields) -> int:
         return width
     width = int(2 * width / 3)
     factor = text.values.get("block_ffn_dim_multiplier")
-    if isinstance(factor, int | float):
+    if isinstance(factor, int | float) and 0 < factor <= MOST_FACTOR:
         width = int(factor * width)
+    elif factor is not None:
+        text.fail("block_ffn_dim_multiplier", got=shown(factor), expected=f"a number up to {MOST_FACTOR}")
     multiple = text.integer("block_multiple_of") or 1
     return -(-width // multiple) * multiple

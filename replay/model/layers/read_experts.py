@@ -71,7 +71,7 @@ def num_moe_layers(text: ModelFields, *, num_layers: int) -> int:
     last = text.integer("moe_layer_end_index")
     end = num_layers if last is None else min(num_layers, last + 1)
     every = text.integer(*EVERY) or 1
-    plain = {int(str(layer)) for layer in text.items("mlp_only_layers")}
+    plain = set(text.integers("mlp_only_layers"))
     starts_at_zero = text.integer("moe_layer_freq") is not None
     layers = (n if starts_at_zero else n + 1 for n in range(first, end) if n not in plain)
     return sum(number % every == 0 for number in layers)

@@ -18,14 +18,14 @@ SLIDING, FULL = "sliding_attention", "full_attention"
 
 def laguna(text: ModelFields, attention: Attention, num_layers: int) -> Layers:
     """Laguna: heads of queries by layer, a gate per head or per element (laguna.py)."""
-    heads = [int(str(each)) for each in text.items("num_attention_heads_per_layer")]
+    heads = text.integers("num_attention_heads_per_layer")
     if heads and len(heads) < num_layers:
         text.fail(
             "num_attention_heads_per_layer",
             got=f"{len(heads)} numbers",
             expected=f"one for each of {num_layers} layers",
         )
-    heads = heads[:num_layers] or [attention.num_heads] * num_layers
+    heads = heads[:num_layers] or (attention.num_heads,) * num_layers
     gating = text.values.get("gating")
     per_head = gating is True or gating == "per-head"
     forms = [replace(attention, num_heads=each, has_gate=bool(gating) and not per_head) for each in heads]

@@ -8,7 +8,7 @@ v1/core/single_type_kv_cache_manager.py:SlidingWindowManager.reachable_block_mas
 
 from __future__ import annotations
 
-from sim.engine.dtypes import FULL, NEVER, SLIDING
+from sim.engine.dtypes import ALIGNED_STATE, FULL, NEVER, SLIDING
 from sim.engine.kv_cache.groups.keys import key_in_group
 from sim.engine.kv_cache.groups.retention import is_at_boundary, is_periodic
 from sim.engine.kv_cache.prefix_cache import cdiv, hash_of_block
@@ -45,6 +45,18 @@ def is_windowed(s: State, group: int) -> bool:
 
 
 @part
+def has_states(s: State, group: int) -> bool:
+    """Return whether a group has states: they are handed over one by one, and not found in the block table."""
+    return s.engine[0].settings.hands_states == 1 and s.kv_cache_groups[group].kind == ALIGNED_STATE
+
+
+@part
+def is_drafted(s: State, group: int) -> bool:
+    """Return whether a group was marked as one with a drafting model's layers: its last block of a hit is dropped."""
+    return s.engine[0].settings.has_kv_cache_groups == 1 and s.kv_cache_groups[group].is_eagle_group == 1
+
+
+@part
 def num_blocks_of(s: State, request: int, group: int) -> int:
     """Return how many blocks a request has in a group, those that were let go included."""
     if s.engine[0].settings.has_kv_cache_groups:
@@ -78,7 +90,9 @@ def first_to_offer(s: State, group: int, num_offered_tokens: int, num_loaded_tok
 
 @part
 def end_of_offer(s: State, row: int, group: int, num_tokens: int) -> int:
-    """Return behind which block of a group an offer of a request's first ``num_tokens`` ends."""
+    """Return behind which block of a group an offer of a request's first ``num_tokens`` ends; 0 of states."""
+    if has_states(s, group):
+        return 0
     return min(num_tokens // block_size_of(s, group), s.num_known_blocks[row])
 
 
@@ -107,27 +121,27 @@ def can_be_asked_for(
     """
     if not has_segments(s, group):
         return True
-    settings, needed = s.engine[0].settings, s.kv_cache_groups[group].num_blocks_for_hit
-    interval, size, alignment = (
-        settings.retention_interval,
-        s.kv_cache_groups[group].block_size,
-        settings.store_alignment,
-    )
+    settings, g = s.engine[0].settings, s.kv_cache_groups[group]
+    interval, size, alignment = settings.retention_interval, g.block_size, settings.store_alignment
+    shift = g.is_eagle_group
+    needed = cdiv(g.window - 1, size) + shift
     segment = blocks_per_segment(s, group) if interval == NEVER else interval // size
-    if interval != 0 and is_periodic(index, segment, needed, 0):
+    if interval != 0 and is_periodic(index, segment, needed, shift):
         return True
     if interval == NEVER:
         rest = horizon % segment
-        return rest > 0 and max(horizon - rest, horizon - needed) <= index < horizon
-    if junction > 0 and is_at_boundary(index, junction, alignment, size, needed, 0):
+        return shift == 0 and rest > 0 and max(horizon - rest, horizon - needed) <= index < horizon
+    if junction > 0 and is_at_boundary(index, junction, alignment, size, needed, shift):
         return True
-    return is_at_boundary(index, num_prompt_tokens - 1, alignment, size, needed, 0)
+    return is_at_boundary(index, num_prompt_tokens - 1, alignment, size, needed, shift)
 
 
 @part
 def first_of_cut(s: State, group: int, first: int, end: int, horizon: int) -> int:
     """Return where the offer of a request begins that has gone: of one that was cut off, the last segment again."""
     if end == horizon or s.engine[0].settings.retention_interval != NEVER or not has_segments(s, group):
+        return first
+    if is_drafted(s, group):
         return first
     return min(first, end - end % blocks_per_segment(s, group))
 

@@ -7,10 +7,10 @@ distributed/kv_transfer/kv_connector/v1/offloading/scheduler.py:_lookup_complete
 
 from __future__ import annotations
 
-from sim.engine.dtypes import NEVER
+from sim.engine.dtypes import ALIGNED_STATE, NEVER, SLIDING
 from sim.engine.kv_cache.groups.windows import num_skipped_tokens
 from sim.engine.kv_cache.prefix_cache import cdiv
-from sim.engine.kv_offload.contents import block_size_of, is_windowed, key_of
+from sim.engine.kv_offload.contents import block_size_of, is_drafted, is_windowed, key_of
 from sim.engine.kv_offload.shared_store import num_blocks_in_store
 from sim.engine.state import State
 from sim.jit.compile import part, phase
@@ -66,7 +66,10 @@ def num_blocks_to_window(
 def blocks_in_window(s: State, group: int) -> int:
     """Return how many blocks a hit needs of a group with windows (get_sliding_window_size_in_chunks)."""
     g = s.kv_cache_groups[group]
-    return cdiv(g.window, g.block_size)
+    if g.kind == ALIGNED_STATE:
+        return 1
+    retains = g.kind == SLIDING and s.engine[0].settings.num_prefill_lookahead_tokens > 1
+    return cdiv(g.window - retains, g.block_size)
 
 
 @part
@@ -80,14 +83,34 @@ def blocks_in_window_at(s: State, group: int, num_tokens: int) -> int:
 
 @phase
 def num_found(s: State, request: int, group: int, first: int, max_length: int) -> int:
-    """Return how many blocks from ``first`` on a group finds of a hit of at most ``max_length`` tokens, or WAITS."""
+    """Return how many blocks from ``first`` on a group finds of a hit of at most ``max_length`` tokens, or WAITS.
+
+    A group with a drafting model's layers is asked for one more, of which the last is dropped; for one length once.
+    """
     size = block_size_of(s, group)
     num_keys = s.requests[request].num_tokens // size
-    end = min(cdiv(max_length, size), num_keys)
+    num_dropped = 0
+    if is_drafted(s, group):
+        num_dropped = 1 - s.kv_cache_groups[group].is_eagle_verified
+    end = min(cdiv(min(max_length + num_dropped * size, num_keys * size), size), num_keys)
     if not is_windowed(s, group):
-        return num_leading_blocks(s, request, group, first, end)
-    at_end = blocks_in_window_at(s, group, min(max_length, end * size))
-    return num_blocks_to_window(s, request, group, first, end, blocks_in_window(s, group), at_end)
+        num = num_leading_blocks(s, request, group, first, end)
+    else:
+        at_end = blocks_in_window_at(s, group, min(max_length, (end - num_dropped) * size)) + num_dropped
+        needed = blocks_in_window(s, group) + num_dropped
+        num = num_blocks_to_window(s, request, group, first, end, needed, at_end)
+    if num > 0 and num_dropped > 0:
+        s.kv_cache_groups[group].is_eagle_verified = 1
+        num -= 1
+    return num
+
+
+@part
+def drop_again(s: State) -> None:
+    """Note that no group has lost the block for drafts: the hit has another length than when it did."""
+    if s.engine[0].settings.has_kv_cache_groups:
+        for group in range(s.engine[0].settings.num_kv_cache_groups):
+            s.kv_cache_groups[group].is_eagle_verified = 0
 
 
 @phase
@@ -105,14 +128,26 @@ def is_being_loaded(s: State, request: int, num_local_tokens: int, num_tokens: i
     return False
 
 
-@phase
-def num_tokens_of_groups(s: State, request: int, num_local_tokens: int) -> int:
-    """Return how many tokens beyond those of the GPU's cache all groups can load, or WAITS.
+@part
+def longest_hit(s: State, request: int) -> int:
+    """Return how long a hit of host memory can be at most.
 
-    Where there are windows, the last token is left out: it is computed again, and a window must reach up to it.
+    Where there are windows, the last token is left out: it is computed again, and a window must reach up to it. States
+    are those at the ends of blocks.
     """
     settings = s.engine[0].settings
     length = s.requests[request].num_tokens - settings.has_windows
+    if settings.aligns_states:
+        length -= length % settings.block_size
+    return length
+
+
+@phase
+def num_tokens_of_groups(s: State, request: int, num_local_tokens: int) -> int:
+    """Return how many tokens beyond those of the GPU's cache all groups can load, or WAITS."""
+    settings = s.engine[0].settings
+    length = longest_hit(s, request)
+    drop_again(s)
     num_hit, waits, to_ask = 0, False, ASK_ALL
     while to_ask != ASK_NOBODY:
         asked, to_ask, has_asked_window = to_ask, ASK_NOBODY, False
@@ -122,19 +157,18 @@ def num_tokens_of_groups(s: State, request: int, num_local_tokens: int) -> int:
                 continue
             size = block_size_of(s, group)
             length = min(length, s.requests[request].num_tokens // size * size)
-            if length - num_local_tokens < size:
-                return 0
-            first = num_local_tokens // size
-            num = num_found(s, request, group, first, length)
-            if num == 0:
-                return 0
+            first, num = num_local_tokens // size, 0
+            if length - num_local_tokens >= size:
+                num = num_found(s, request, group, first, length)
             if num == WAITS:
                 waits = True
             else:
                 length = min(length, size * (first + num))
-            if length - num_local_tokens < size:
+            if num == 0 or length - num_local_tokens < size:
                 return 0
             if length - num_local_tokens < num_hit:
+                if not is_drafted(s, group):
+                    drop_again(s)
                 if waits:
                     waits, to_ask = False, ASK_ALL
                 elif has_asked_window and to_ask == ASK_NOBODY:

@@ -33,9 +33,10 @@ def has_room_for(s: State, request: int, num_evictable: int, num_tokens: int) ->
     settings, queues, current = s.engine[0].settings, s.engine[0].queues, s.engine[0].current_step
     kept_free = settings.watermark_blocks if queues.num_running > 0 else 0
     if settings.has_kv_cache_groups:
-        return groups_have_room(s, request, num_tokens, kept_free, blocks_reserved(s))
+        num_reserved = blocks_reserved(s) + settings.draft_step_blocks
+        return groups_have_room(s, request, num_tokens, kept_free, num_reserved)
     charged = num_evictable - current.num_hit_blocks + kept_free
-    needed = num_tokens // settings.block_size + charged + blocks_reserved(s)
+    needed = num_tokens // settings.block_size + charged + blocks_reserved(s) + settings.draft_step_blocks
     if settings.scheduler_reserve_full_isl:
         full = cdiv(min(s.requests[request].num_tokens, settings.max_model_len), settings.block_size)
         needed = max(needed, full + charged)
@@ -114,6 +115,7 @@ def ask_host_memory(s: State, request: int, num_evictable: int) -> int:
     forget_known_blocks(s, request)
     r.num_computed_tokens = num_local + num
     t.num_local_tokens, t.num_external_computed_tokens = num_local, num
+    t.is_prefill_chunk = 1
     t.num_offered_tokens, t.num_found_tokens, t.is_received = 0, num_local + num, 0
     r.status = WAITING_FOR_REMOTE_KVS
     hold(s, request)

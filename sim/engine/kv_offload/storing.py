@@ -8,7 +8,8 @@ distributed/kv_transfer/kv_connector/v1/offloading/scheduler.py:build_connector_
 
 from __future__ import annotations
 
-from sim.engine.dtypes import LOAD, NEVER, STORE, WAITING_FOR_REMOTE_KVS
+from sim.engine.dtypes import LOAD, NEVER, SAMPLES, STORE, WAITING_FOR_REMOTE_KVS
+from sim.engine.kv_cache.groups.states import take_states_back
 from sim.engine.kv_cache.groups.windows import let_skipped_go
 from sim.engine.kv_offload.contents import (
     block_size_of,
@@ -16,6 +17,7 @@ from sim.engine.kv_offload.contents import (
     end_of_offer,
     first_of_cut,
     first_to_offer,
+    has_states,
     is_windowed,
     junction_of,
     key_of,
@@ -23,6 +25,7 @@ from sim.engine.kv_offload.contents import (
     num_blocks_of,
     place_of,
 )
+from sim.engine.kv_offload.fences import end_fence, fence
 from sim.engine.kv_offload.links import (
     drop_job,
     flush,
@@ -37,39 +40,12 @@ from sim.engine.kv_offload.links import (
 )
 from sim.engine.kv_offload.loading import note_loaded, report_loads
 from sim.engine.kv_offload.shared_store import free_piece
+from sim.engine.kv_offload.state_stores import offer_states
 from sim.engine.kv_offload.tier import REFUSED, offer, use_in_reverse
 from sim.engine.state import State
 from sim.jit.compile import part, phase
 
 # -- requests that are gone ------------------------------------------------------------------------------------
-
-
-@part
-def fence(s: State, chunk: int) -> None:
-    """Make the next user of the block that a chunk is stored from wait for the store."""
-    c = s.chunks[chunk]
-    if c.is_fenced:
-        return
-    f = s.fences[c.block]
-    c.next_of_block, c.is_fenced = f.first_chunk, 1
-    f.first_chunk = chunk
-
-
-@part
-def end_fence(s: State, chunk: int) -> None:
-    """End all waiting for a chunk."""
-    c = s.chunks[chunk]
-    if not c.is_fenced:
-        return
-    c.is_fenced = 0
-    f = s.fences[c.block]
-    if f.first_chunk == chunk:
-        f.first_chunk = c.next_of_block
-        return
-    before = f.first_chunk
-    while s.chunks[before].next_of_block != chunk:
-        before = s.chunks[before].next_of_block
-    s.chunks[before].next_of_block = c.next_of_block
 
 
 @phase
@@ -140,6 +116,7 @@ def depart(s: State, request: int, num_computed_tokens: int) -> None:
         note_loaded(s, request)
     if r.private_start == NEVER:
         return  # it was never admitted
+    take_states_back(s, request)
     if t.num_stores > 0:
         fence_stores(s, request)
         t.num_stores = 0
@@ -233,7 +210,7 @@ def forget_all_given_away(s: State, step: int) -> None:
     """Forget the blocks that windows have let go and that a step has given to others; they are not offered."""
     num_groups = s.engine[0].settings.num_kv_cache_groups
     for group in range(num_groups):
-        if not is_windowed(s, group):
+        if not is_windowed(s, group) or has_states(s, group):
             continue
         for i in range(s.engine[0].queues.num_running):
             r, t = s.requests[s.running[i]], s.transfers[s.running[i]]
@@ -384,6 +361,14 @@ def offer_left(s: State, batch: int) -> None:
     kv.num_departed = 0
 
 
+@part
+def settle_prefills(s: State, batch: int) -> None:
+    """Note which requests of a batch go on with their prompts; till here room was kept for drafts of all that did."""
+    for i in range(s.batches[batch].num_entries):
+        entry = s.entries[batch, i]
+        s.transfers[entry.request].is_prefill_chunk = not entry.kind & SAMPLES
+
+
 @phase
 def end_orders(s: State, batch: int) -> None:
     """Order the stores of a step that has been scheduled, and find out what it waits for and what it tells of."""
@@ -392,9 +377,13 @@ def end_orders(s: State, batch: int) -> None:
     for i in range(current.num_preempted):
         if s.transfers[s.preempted[i]].num_stores > 0:
             flush_request(s, s.preempted[i], s.batches[batch].step)
+    if kv.num_handed > 0:
+        offer_states(s)
     offer_computed(s, batch)
     if kv.num_departed > 0:
         offer_left(s, batch)
+    if s.engine[0].settings.num_speculative_tokens > 0:
+        settle_prefills(s, batch)
     totals.num_kv_flushes += kv.num_flushed
     totals.kv_flush_wait_us += max(0, kv.flushed_us - written_us(s))
     if s.engine[0].settings.async_scheduling:

@@ -55,11 +55,15 @@ def drop_held(s: State, request: int) -> None:
 
 @part
 def blocks_missing(s: State, request: int) -> int:
-    """Return how many blocks a request with a row still needs for all tokens that it knows."""
+    """Return how many blocks a request with a row still needs for all tokens that it knows, and a step with drafts."""
     settings, r = s.engine[0].settings, s.requests[request]
+    num_of_drafts = 0
+    if settings.num_speculative_tokens > 0:
+        num_of_drafts = 1 + settings.num_speculative_tokens + settings.num_lookahead_tokens
     if settings.has_kv_cache_groups:
-        return blocks_missing_in_groups(s, request)
-    return max(0, cdiv(min(r.num_tokens, settings.max_model_len), settings.block_size) - r.num_blocks)
+        return blocks_missing_in_groups(s, request, num_of_drafts)
+    num_tokens = min(r.num_tokens, settings.max_model_len) + num_of_drafts
+    return max(0, cdiv(num_tokens, settings.block_size) - r.num_blocks)
 
 
 @part
@@ -125,7 +129,8 @@ def fits_behind(s: State, request: int, num_new_tokens: int) -> bool:
     kept_free = settings.watermark_blocks if queues.num_running > 0 else 0
     if settings.has_kv_cache_groups:
         return groups_fit_behind(s, request, num_new_tokens, kept_free)
-    total = min(r.num_computed_tokens + num_new_tokens, settings.max_model_len)
+    total = r.num_computed_tokens + num_new_tokens + settings.num_lookahead_tokens
+    total = min(total, settings.max_model_len)
     if settings.scheduler_reserve_full_isl:
         total = max(total, min(r.num_tokens, settings.max_model_len))
     if max(0, cdiv(total, settings.block_size) - r.num_blocks) + kept_free > queues.num_free_blocks:

@@ -236,7 +236,7 @@ def check_images(largest: int, config: EngineConfig) -> None:
             raise InvalidConfig(
                 f"{name}: {value} cannot be combined with images, expected {needed}, {way_out}"
             )
-    if config.has_native_offloading:
+    if config.has_shared_store:
         raise InvalidConfig(
             f"kv_offloading: {config.kv_offloading} cannot be combined with images, expected none, {way_out}"
         )

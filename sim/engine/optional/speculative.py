@@ -43,19 +43,19 @@ def note_running(s: State, request: int) -> None:
 
 
 @part
-def padding_of_admission(s: State, num_tokens: int, has_company: bool) -> int:
-    """Return with how many drafts that nobody made an admission of ``num_tokens`` is padded: k or 0.
+def padding_of_admission(s: State, request: int, num_found: int) -> int:
+    """Return with how many drafts that nobody made the admission of a request is padded: k or 0.
 
-    ``has_company``: running requests are in the batch.
+    ``num_found``: its tokens that need not be computed. Without any, running requests must be in the step.
     """
     settings, current = s.engine[0].settings, s.engine[0].current_step
-    k, num_hits = settings.num_speculative_tokens, current.num_hit_blocks
-    is_alone = not has_company and num_hits == 0
+    k = settings.num_speculative_tokens
+    is_alone = current.has_company == 0 and num_found == 0
     if (
-        num_tokens != 1
+        s.requests[request].num_tokens - num_found != 1
         or current.has_prefill
         or is_alone
-        or num_hits * settings.block_size + k + 2 > settings.max_model_len
+        or num_found + k + 2 > settings.max_model_len
     ):
         return 0
     return k

@@ -5,7 +5,7 @@ from __future__ import annotations
 from sim.engine.dtypes import ALIGNED_STATE, FULL, NEVER, NO_OWNER, UNSHARED
 from sim.engine.kv_cache.groups.keys import key_in_group, table_row
 from sim.engine.kv_cache.groups.retention import is_retained, keeps_all
-from sim.engine.kv_cache.groups.states import last_state_to_keep
+from sim.engine.kv_cache.groups.states import hand_state, last_state_to_keep
 from sim.engine.kv_cache.prefix_cache import give_private_keys, remember_hash
 from sim.engine.state import State
 from sim.jit.compile import part, phase
@@ -72,6 +72,8 @@ def cache_in_group(s: State, request: int, group: int, num_tokens: int) -> None:
         remember_hash(s, block, key)
         if g.kind == ALIGNED_STATE:
             s.step_of_key[key] = s.engine[0].totals.num_steps
+            if s.engine[0].settings.hands_states:
+                hand_state(s, request, group, i, block)
     have.num_cached_blocks = max(have.num_cached_blocks, num_full)
     settings = s.engine[0].settings
     if g.kind == FULL and g.num_hashes_per_block > 1 and settings.keeps_junctions:

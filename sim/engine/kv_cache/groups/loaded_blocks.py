@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
-from sim.engine.kv_cache.groups.slots import blocks_to_go_on, extend_group, fits_beside, take_hit
+from sim.engine.dtypes import ALIGNED_STATE
+from sim.engine.kv_cache.blocks import get_new_block
+from sim.engine.kv_cache.groups.keys import table_row
+from sim.engine.kv_cache.groups.slots import (
+    blocks_to_go_on,
+    extend_group,
+    fits_beside,
+    num_blocks_for,
+    take_hit,
+)
 from sim.engine.kv_cache.groups.windows import let_skipped_go
-from sim.engine.kv_cache.prefix_cache import cdiv
 from sim.engine.state import State
-from sim.jit.compile import phase
+from sim.jit.compile import part, phase
 
 
 @phase
@@ -35,18 +43,37 @@ def adopt_in_groups(s: State, request: int, num_tokens: int) -> None:
     s.group_rows[slot, 0].shared_prefix_boundary = s.engine[0].current_step.shared_prefix_boundary
     s.group_rows[slot, 0].next_visit = 0
     for group in range(num_groups):
-        extend_group(s, request, group, num_tokens, num_tokens, True)
+        if s.kv_cache_groups[group].kind == ALIGNED_STATE:
+            append_states(s, request, group, 1)
+        else:
+            extend_group(s, request, group, num_tokens, num_tokens, True)
+    num_drafts = s.engine[0].settings.num_speculative_tokens
+    if num_drafts > 0:
+        for group in range(num_groups):
+            if s.kv_cache_groups[group].kind == ALIGNED_STATE:
+                s.group_rows[slot, group].last_state_block = s.group_rows[slot, group].num_blocks - 1
+                append_states(s, request, group, num_drafts)
+
+
+@part
+def append_states(s: State, request: int, group: int, num: int) -> None:
+    """Give a request ``num`` blocks more of a group of states."""
+    have, row = s.group_rows[s.requests[request].slot, group], table_row(s, request, group)
+    for _ in range(num):
+        s.block_table[row, have.num_blocks] = get_new_block(s)
+        have.num_blocks += 1
 
 
 @phase
-def blocks_missing_in_groups(s: State, request: int) -> int:
-    """Return how many blocks a request with a row still needs for all tokens that it knows."""
+def blocks_missing_in_groups(s: State, request: int, num_more_tokens: int) -> int:
+    """Return how many blocks a request with a row still needs for all tokens that it knows, and so many more."""
     settings, r = s.engine[0].settings, s.requests[request]
     known, num_missing = min(r.num_tokens, settings.max_model_len), 0
     for group in range(settings.num_kv_cache_groups):
         g = s.kv_cache_groups[group]
-        num_required = min(cdiv(known, g.block_size), g.most_blocks)
-        num_missing += max(0, num_required - s.group_rows[r.slot, group].num_blocks)
+        num_required = min(num_blocks_for(s, group, known + num_more_tokens, known), g.most_blocks)
+        num_new = max(0, num_required - s.group_rows[r.slot, group].num_blocks)
+        num_missing += min(num_new, 1) if g.kind == ALIGNED_STATE else num_new
     return num_missing
 
 
@@ -59,14 +86,15 @@ def groups_fit_behind(s: State, request: int, num_new_tokens: int, num_kept_free
     settings, queues, r = s.engine[0].settings, s.engine[0].queues, s.requests[request]
     does_fit = True
     if settings.scheduler_reserve_full_isl:
-        does_fit = blocks_missing_in_groups(s, request) + num_kept_free <= queues.num_free_blocks
+        does_fit = blocks_missing_in_groups(s, request, 0) + num_kept_free <= queues.num_free_blocks
     if does_fit:
         total = min(r.num_computed_tokens + num_new_tokens, settings.max_model_len)
+        slots = min(total + settings.num_lookahead_tokens, settings.max_model_len)
         num_needed = num_kept_free
         for group in range(settings.num_kv_cache_groups):
             let_skipped_go(s, request, group, r.num_computed_tokens)
         for group in range(settings.num_kv_cache_groups):
-            num_needed += blocks_to_go_on(s, request, group, total, total)
+            num_needed += blocks_to_go_on(s, request, group, slots, total)
         does_fit = num_needed <= queues.num_free_blocks
     if not does_fit:
         s.engine[0].totals.num_kv_allocation_failures += 1

@@ -54,6 +54,8 @@ def blocks_to_admit(
         if is_gate:
             num_required = min(num_required, g.most_blocks)
         num_new = max(num_required - max(num_skipped, g.num_hit_blocks), 0)
+    if g.kind == ALIGNED_STATE:  # the state of a hit is charged even where what is loaded goes beyond it
+        num_skipped = max(0, g.num_hit_blocks - 1)
     for i in range(num_skipped, g.num_hit_blocks):
         block = s.group_hits[group, i]
         if block != 0 and s.blocks[block].ref_cnt == 0:

@@ -82,3 +82,30 @@ def aligned_chunk(s: State, request: int, start: int, num_new_tokens: int, junct
     if start < junction < end:
         stops_at = min(stops_at, earlier_stop(start + (junction - start) // size * size, start, end))
     return max(stops_at - start, 0)
+
+
+@phase
+def hand_state(s: State, request: int, group: int, index: int, block: int) -> None:
+    """Hand a state that has entered the prefix cache to the next stores, if it is a prompt's.
+
+    A request's later states take the place of earlier ones, so its table does not say which block had which (vllm
+    0.32.0 v1/core/single_type_kv_cache_manager.py:MambaManager.cache_blocks).
+    """
+    kv, t = s.engine[0].kv_offload, s.transfers[request]
+    if (index + 1) * s.kv_cache_groups[group].block_size > s.requests[request].num_prompt_tokens:
+        return
+    h = s.handed_states[kv.num_handed]
+    kv.num_handed += 1
+    h.request, h.group, h.index, h.block, h.next = request, group, index, block, 0
+    if t.first_handed == 0:
+        t.first_handed = kv.num_handed
+    else:
+        s.handed_states[t.last_handed - 1].next = kv.num_handed
+    t.last_handed = kv.num_handed
+
+
+@part
+def take_states_back(s: State, request: int) -> None:
+    """Forget what a request has handed on since the last stores: its blocks are about to be somebody else's."""
+    if s.engine[0].settings.hands_states:
+        s.transfers[request].first_handed = 0

@@ -103,8 +103,10 @@ def test_a_block_in_host_memory_has_the_bytes_of_one_of_the_pool(tmp_path: Path)
     assert config.engine.kv_load_us_per_block == pytest.approx(of_gpu / 25e3, abs=1e-6)
 
 
-def test_states_have_no_host_memory_yet(tmp_path: Path) -> None:
+def test_states_have_host_memory_with_prefix_caching_alone_as_in_vllm(tmp_path: Path) -> None:
+    config = load(tmp_path, f"{STATE}, num_cpu_blocks: 100")
+    assert config.engine.kv_offloading == "native"
     with pytest.raises(
-        ConfigError, match="kv_offloading: native cannot be combined with kv_cache_groups of kind state"
+        ConfigError, match="kv_offloading: native cannot be combined with enable_prefix_caching false"
     ):
-        load(tmp_path, f"{STATE}, num_cpu_blocks: 100, kv_offloading: native")
+        load(tmp_path, f"{STATE}, num_cpu_blocks: 100, kv_offloading: native, enable_prefix_caching: false")

@@ -91,7 +91,7 @@ def card(shape: ModelShape, gpu: Gpu, capacity: KvCacheSize, *, tp: int, pp: int
         f"{capacity.non_torch_bytes / GIB:.2f} non-torch, {capacity.cuda_graph_bytes / GIB:.2f} CUDA graphs",
         "KV cache per GPU": f"{capacity.kv_bytes / GIB:.2f} GiB (utilization {capacity.utilization:g})",
         "KV per token and GPU": kv_text(capacity.kv_bytes_per_token),
-        "num_gpu_blocks": f"{capacity.num_gpu_blocks:,} of {capacity.block_size} tokens: "
+        "num_gpu_blocks": f"{capacity.num_gpu_blocks:,} of {capacity.block_size:,} tokens: "
         f"{capacity.num_tokens:,} tokens{_in_groups(capacity)}",
         "B_sat": f"{said['saturation_batch_size']:,} tokens in a step saturate the GPU's compute",
         "a step takes at least": f"{float(str(said['step_floor_us'])) / 1e3:.2f} ms to read the weights",

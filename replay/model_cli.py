@@ -42,6 +42,8 @@ def info(asked: InfoOptions) -> None:
     from replay.model.gpus import find_gpu
     from replay.model.hf_config import read_model_config
     from replay.twin.engine_defaults import batch_limits
+    from sim import minor_version
+    from traces import ConfigError
 
     shape = read_model_config(
         asked.model_config,
@@ -50,6 +52,8 @@ def info(asked: InfoOptions) -> None:
         dtype=asked.dtype,
     )
     device = find_gpu(asked.gpu)
+    if minor_version(asked.vllm_version) is None:
+        raise ConfigError(f"--vllm-version: got {asked.vllm_version!r}, expected a version such as 0.32.0")
     seqs, tokens = batch_limits(device, vllm_version=asked.vllm_version)
     serving = Serving(
         gpu_memory_utilization=asked.gpu_memory_utilization,

@@ -13,6 +13,7 @@ import numpy as np
 
 from replay.capacity.capacity import Capacity, capacity_of_draws
 from replay.gpus.known_errors import KnownError, known_error
+from replay.model.gpu_memory import tokens_held
 from replay.model.gpus import Gpu
 from replay.model.hf_config import read_model_config
 from replay.model.shape import ModelShape
@@ -21,7 +22,7 @@ from replay.search.highest import ceiling_of
 from replay.search.load import loads_of
 from replay.search.workload_draws import Drawing
 from replay.twin.twin_config import TwinConfig, load_config
-from sim import UNBOUNDED
+from sim import UNBOUNDED, EngineConfig
 from traces import ConfigError, RunLimit
 
 if TYPE_CHECKING:
@@ -160,9 +161,7 @@ def _one(
         gpu=gpu,
         tp=tp,
         twin=twin,
-        num_kv_tokens=0
-        if engine.num_gpu_blocks == UNBOUNDED
-        else (engine.num_gpu_blocks - 1) * engine.block_size,
+        num_kv_tokens=0 if engine.num_gpu_blocks == UNBOUNDED else _tokens_held(engine),
         max_model_len=engine.max_model_len,
         is_shortened=is_shortened,
         at_load=AtLoad(ttft_us=at.curve_us["ttft"], tpot_us=at.curve_us["tpot"], keeps_up=not at.is_behind),
@@ -172,6 +171,11 @@ def _one(
         price_per_hour=None if price is None else price * tp,
         error=known_error(shape, gpu.name, asked.latency_model),
     )
+
+
+def _tokens_held(engine: EngineConfig) -> int:
+    groups = engine.kv_cache_groups
+    return tokens_held(groups, num_gpu_blocks=engine.num_gpu_blocks, block_size=engine.block_size)
 
 
 def _mean_output(trace: Trace) -> float:
@@ -188,7 +192,7 @@ def _twin(gpu: Gpu, tp: int, asked: GpuQuestion) -> tuple[TwinConfig, bool]:
         if twin.will_not_start:
             raise ConfigError(f"{twin.will_not_start[0]} ()")
         return twin, False
-    held = (twin.engine.num_gpu_blocks - 1) * twin.engine.block_size
+    held = _tokens_held(twin.engine)
     if held < twin.engine.block_size:
         raise ConfigError(f"{twin.will_not_start[0]} ()")
     return _read(gpu, tp, asked, {"max_model_len": held}), True

@@ -91,8 +91,7 @@ def card(shape: ModelShape, gpu: Gpu, capacity: KvCacheSize, *, tp: int, pp: int
         f"{capacity.non_torch_bytes / GIB:.2f} non-torch, {capacity.cuda_graph_bytes / GIB:.2f} CUDA graphs",
         "KV cache per GPU": f"{capacity.kv_bytes / GIB:.2f} GiB (utilization {capacity.utilization:g})",
         "KV per token and GPU": kv_text(capacity.kv_bytes_per_token),
-        "num_gpu_blocks": f"{capacity.num_gpu_blocks:,} of {capacity.block_size:,} tokens: "
-        f"{capacity.num_tokens:,} tokens{_in_groups(capacity)}",
+        "num_gpu_blocks": f"{capacity.num_gpu_blocks:,} of {_sizes(capacity)}",
         "B_sat": f"{said['saturation_batch_size']:,} tokens in a step saturate the GPU's compute",
         "a step takes at least": f"{float(str(said['step_floor_us'])) / 1e3:.2f} ms to read the weights",
         "a token more takes": edges_text(tiles_of(shape, gpu, tp=tp)),
@@ -216,6 +215,17 @@ def _group(group: KVCacheGroup, block_size: int) -> dict[str, object]:
         if getattr(group, name):
             said[name] = getattr(group, name)
     return said | ({"mode": group.mode} if group.kind == "state" else {})
+
+
+def _sizes(capacity: KvCacheSize) -> str:
+    """Return the tokens in a block, in each of its sizes, and how many tokens fit; states have no length."""
+    if all(group.kind == "state" for group in capacity.groups):
+        return f"a state each, in {len(capacity.groups)} groups"
+    sizes = sorted(
+        {group.block_size or capacity.block_size for group in capacity.groups if group.kind != "state"}
+    )
+    written = " or ".join(f"{size:,}" for size in sizes)
+    return f"{written} tokens: {capacity.num_tokens:,} tokens{_in_groups(capacity)}"
 
 
 def _in_groups(capacity: KvCacheSize) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from replay.model.gpus import Gpu
@@ -69,32 +70,33 @@ class KvCacheSize:
 
     @property
     def num_tokens(self) -> int:
-        """How many tokens fit in the cache; with several groups those of the longest sequence that has blocks in all.
+        """How many tokens fit in the cache (``tokens_held``)."""
+        return tokens_held(self.groups, num_gpu_blocks=self.num_gpu_blocks, block_size=self.block_size)
 
-        Without full layers: of a block in every group.
-        """
-        usable, sizes = (
-            self.num_gpu_blocks - NULL_BLOCK,
-            [g.block_size or self.block_size for g in self.groups],
-        )
-        if len(self.groups) == 1 or all(group.kind != "full" for group in self.groups):
-            return usable // len(self.groups) * min(sizes)
-        lengths = range(usable * max(sizes) + 1)
-        return max(0, bisect_right(lengths, usable, key=self._blocks_of_sequence) - 1)
 
-    def _blocks_of_sequence(self, num_tokens: int) -> int:
-        """Return the blocks that a sequence of so many tokens has in all groups."""
-        return sum(self._blocks_in(group, num_tokens) for group in self.groups)
+def tokens_held(groups: Sequence[KVCacheGroup], *, num_gpu_blocks: int, block_size: int) -> int:
+    """Return how many tokens fit in a cache; with several groups those of the longest sequence that has blocks in all.
 
-    def _blocks_in(self, group: KVCacheGroup, num_tokens: int) -> int:
-        """Return the blocks that a sequence has in a group: no more than its window, its chunk or its states take."""
-        size = group.block_size or self.block_size
-        if group.kind == "state":
-            return 2 if group.mode == "align" else 1
-        window = -(-(group.window - 1) // size) + 1 if group.kind == "sliding" else 0
-        most = window or -(-group.chunk // size)
-        blocks = -(-num_tokens // size)
-        return min(blocks, most) if most else blocks
+    Without full layers: of a block in every group. ``block_size``: of groups without one of their own.
+    """
+    usable, sizes = num_gpu_blocks - NULL_BLOCK, [group.block_size or block_size for group in groups]
+    if len(groups) <= 1 or all(group.kind != "full" for group in groups):
+        return usable // max(1, len(groups)) * min(sizes, default=block_size)
+
+    def blocks_of(num_tokens: int) -> int:
+        return sum(_blocks_in(group, num_tokens, size) for group, size in zip(groups, sizes, strict=True))
+
+    return max(0, bisect_right(range(usable * max(sizes) + 1), usable, key=blocks_of) - 1)
+
+
+def _blocks_in(group: KVCacheGroup, num_tokens: int, size: int) -> int:
+    """Return the blocks that a sequence has in a group: no more than its window, its chunk or its states take."""
+    if group.kind == "state":
+        return 2 if group.mode == "align" else 1
+    window = -(-(group.window - 1) // size) + 1 if group.kind == "sliding" else 0
+    most = window or -(-group.chunk // size)
+    blocks = -(-num_tokens // size)
+    return min(blocks, most) if most else blocks
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -22,6 +22,12 @@ from replay.model.vision.read_tower import VISION, is_mm_prefix_lm, read_tower
 from traces import ConfigError
 
 DTYPE_BYTES: Mapping[str, int] = {"bfloat16": 2, "float16": 2, "float32": 4}
+KV_DTYPE_BYTES: Mapping[str, float] = {
+    **dict.fromkeys(("bfloat16", "float16"), 2.0),
+    **dict.fromkeys(("fp8", "fp8_e4m3", "fp8_e5m2", "fp8_inc", "fp8_ds_mla"), 1.0),
+    **dict.fromkeys(("nvfp4", "nvfp4_4over6"), 0.5 + 1 / 16),
+}
+"""Bytes of a number in the KV cache, its part of a scale included (vllm 0.32.0 config/cache.py: CacheDType)."""
 DENSE_SIZES = ("intermediate_size_mlp", "dense_intermediate_size", "prefix_dense_intermediate_size")
 """Of the layers without experts, where ``intermediate_size`` is an expert's."""
 QUANTIZATION = "quantization_config"
@@ -186,13 +192,18 @@ def _kv_dtype_bytes(
     text: ModelFields, dtype: str, quantized: Quantization, layers: Layers, *, asked: str
 ) -> float:
     """Return the bytes of a number in the KV cache. Raises ConfigError where the layers keep fp8 and nothing else."""
-    is_fp8 = quantized.has_fp8_kv_cache or layers.has_fp8_kv_cache
-    if asked.startswith("fp8") or (asked == "auto" and is_fp8):
+    if asked not in ("auto", *KV_DTYPE_BYTES):
+        raise ConfigError(
+            f"kv_cache_dtype: got {asked!r}, expected auto, {', '.join(KV_DTYPE_BYTES)}; of vLLM's others it is not "
+            "known here what a number takes"
+        )
+    if asked == "auto" and (quantized.has_fp8_kv_cache or layers.has_fp8_kv_cache):
         return 1.0
-    if layers.has_fp8_kv_cache:
+    found = DTYPE_BYTES[dtype] if asked == "auto" else KV_DTYPE_BYTES[asked]
+    if layers.has_fp8_kv_cache and found != 1:
         name = text.text("model_type")
         text.fail("model_type", got=f"{name!r} with a KV cache in {asked}", expected="fp8 or auto")
-    return float(DTYPE_BYTES[dtype])
+    return float(found)
 
 
 def _left_out(fields: ModelFields, *, unknown: str) -> tuple[str, ...]:

@@ -308,6 +308,14 @@ class ModelShape:
     left_out: tuple[str, ...] = ()
 
     @property
+    def has_sparse_latent_attention(self) -> bool:
+        """Whether an index picks from latent vectors (DeepSeek-V3.2, GLM-5)."""
+        return not self.is_compressed and any(
+            each.indexer is not None and each.attention is not None and each.attention.is_mla
+            for each in self.mixers
+        )
+
+    @property
     def is_compressed(self) -> bool:
         """Whether layers keep one entry for several tokens."""
         return any(each.compression for each in self.mixers)

@@ -65,6 +65,10 @@ if TYPE_CHECKING:
 _TOP = ("vllm_version", "compatibility", "engine", "latency", "hardware", "cluster", "seed")
 
 
+MOST_ABOVE = 1.25
+"""An entry's KV blocks beyond this many times what the memory has room for are not those of such a server."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TwinConfig:
     """What a TWIN.yaml says, defaults filled in.
@@ -512,22 +516,31 @@ def _with_blocks(
     entry, shape = chosen.entry, chosen.shape
     if engine.num_gpu_blocks != UNBOUNDED:
         return engine, ()
-    if entry is not None and entry.num_gpu_blocks is not None and entry.block_size == engine.block_size:
-        note = f"engine.num_gpu_blocks is absent: {entry.num_gpu_blocks} taken from the entry {entry}"
-        return replace(engine, num_gpu_blocks=entry.num_gpu_blocks), (note,)
+    recorded = entry.num_gpu_blocks if entry is not None and entry.block_size == engine.block_size else None
+    capacity = None
     if shape is not None and hardware is not None:
-        capacity = capacity_of(
-            shape,
-            hardware,
-            engine=engine,
-            vllm_version=vllm_version,
-            disables_hybrid=of_model.is_undivided,
-            has_mtp_drafts=of_model.has_mtp_drafts,
-        )
+        try:
+            capacity = capacity_of(
+                shape,
+                hardware,
+                engine=engine,
+                vllm_version=vllm_version,
+                disables_hybrid=of_model.is_undivided,
+                has_mtp_drafts=of_model.has_mtp_drafts,
+            )
+        except ConfigError:
+            if recorded is None:
+                raise
+    if recorded is not None and (capacity is None or recorded <= MOST_ABOVE * capacity.num_gpu_blocks):
+        note = f"engine.num_gpu_blocks is absent: {recorded} taken from the entry {entry}"
+        return replace(engine, num_gpu_blocks=recorded), (note,)
+    if capacity is not None and shape is not None and hardware is not None:
         note = (
             f"engine.num_gpu_blocks is absent: {capacity.num_gpu_blocks} left by {shape.name} on {hardware.gpu.name}, "
             f"tp {hardware.tp}, utilization {capacity.utilization:g}"
         )
+        if recorded is not None:
+            note += f"; the {recorded} of the entry {entry} do not fit there"
         return replace(engine, num_gpu_blocks=capacity.num_gpu_blocks), (note,)
     return engine, ("engine.num_gpu_blocks is absent: the KV cache is taken as unbounded",)
 

@@ -26,7 +26,7 @@ FEW = 4000
 SHORT = 2000
 """In a run of fewer, chance makes the number in the server rise and fall as an overload does: repeating tells."""
 FEWEST = 20
-"""Fewer requests show nothing, however often they are repeated."""
+"""Fewer requests, or sessions, show nothing, however often they are repeated."""
 AMPLIFIED = 0.5
 """A mean TTFT that moves by this share with 5 % more load, up or down, depends on small differences."""
 UNDER_WAY = 0.2
@@ -115,10 +115,17 @@ def _is_light(growth: Growth, outcomes: Outcomes) -> bool:
     return few and growth.falls_back and not _is_queueing(outcomes)
 
 
+def _num_customers(run: Repeatable) -> int:
+    """Return how many come by themselves: sessions where there are any, else requests."""
+    if run.session is None:
+        return len(run)
+    return len(np.unique(np.where(run.session < 0, -1 - np.arange(len(run)), run.session)))
+
+
 def _repeated(run: Repeatable, outcomes: Outcomes, own: Growth) -> Judged:
     """Return the verdict on a short run, its requests sent again and again."""
     laps = max(FEW // len(run), 2)
-    if len(run) < FEWEST:
+    if _num_customers(run) < FEWEST:
         facts = _facts(own, len(run))
         facts["num_requests_to_tell"] = SHORT
         return Judged(verdict="too short to tell", facts=facts)

@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 
 WITH_KNOWN_PACKED_GROUPS = 32
 """The version 0.N whose groups of DeepSeek-V4's layers were recorded."""
+SPARSE_LATENT_BLOCK = 64
+"""Tokens in a block of sparse latent attention (vllm 0.32.0 mla/indexer.py: get_supported_kernel_block_sizes, CUDA)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,6 +78,8 @@ def groups_of_model(
             expected="a model whose config.json says how many such layers it has, and whose layers with keys and "
             f"values are alike; else engine.{GROUPS}, with is_eagle_group, and num_gpu_blocks written out",
         )
+    if shape.has_sparse_latent_attention and (section is None or "block_size" not in section):
+        return _in_sparse_blocks(engine, shape, tp=tp, is_undivided=is_off, by_mtp=by_mtp)
     found = _dealt(engine, shape, tp=tp, is_undivided=is_off, by_mtp=by_mtp)
     if any(group.kind == "chunked" for group in found.groups):
         if engine.use_eagle:
@@ -101,6 +105,16 @@ def groups_of_model(
         f"everything, as with --{DISABLED.replace('_', '-')}, and the cache fills earlier with long sequences"
     )
     return replace(whole, groups=ONE_FULL, is_undivided=True, notes=(note,))
+
+
+def _in_sparse_blocks(
+    engine: EngineConfig, shape: ModelShape, *, tp: int, is_undivided: bool, by_mtp: bool
+) -> GroupsOfModel:
+    """Return the group of a model with sparse latent attention, in the blocks that its kernels take."""
+    engine = replace(engine, block_size=SPARSE_LATENT_BLOCK)
+    found = _dealt(engine, shape, tp=tp, is_undivided=is_undivided, by_mtp=by_mtp)
+    note = f"engine.block_size: {SPARSE_LATENT_BLOCK}, the one that vLLM's kernels for {shape.name} take"
+    return replace(found, notes=(*found.notes, note))
 
 
 def _without_chunks(
@@ -173,4 +187,5 @@ def _not_with_groups(
             return f"engine.{name} {value}"
     if not has_tier(engine, hardware) or rules_of_tier(engine, root, groups, hardware=hardware) == "native":
         return ""
-    return "engine.num_cpu_blocks" if engine.num_cpu_blocks > 0 else "hardware.kv_offloading_size"
+    tier = "engine.num_cpu_blocks" if engine.num_cpu_blocks > 0 else "hardware.kv_offloading_size"
+    return tier if engine.enable_prefix_caching else f"{tier} while engine.enable_prefix_caching is false"

@@ -12,7 +12,9 @@ from typing import Final, Literal
 
 from traces import Coverage, Treatment
 
-FlagKind = Literal["integer", "fraction", "number", "text", "switch", "choice", "speculation", "interval"]
+FlagKind = Literal[
+    "integer", "fraction", "number", "text", "switch", "choice", "speculation", "interval", "connector"
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,9 +162,13 @@ FLAGS: Final[Mapping[str, KnownFlag]] = {
     ),
     "disable-sliding-window": _told("the config.json's window is followed; cut it there", kind="switch"),
     "kv-cache-memory-bytes": _told("it sets how many blocks there are: num_gpu_blocks says it to the twin"),
-    "kv-transfer-config": _told(
-        "one server is written; prefill and decode servers that pull KV (NixlConnector) are `cluster.disaggregation`; "
-        "a store of KV that servers share is not simulated"
+    "kv-transfer-config": KnownFlag(
+        kind="connector",
+        treatment="modelled",
+        key="hardware.kv_offloading_size",
+        how="with OffloadingConnector its `cpu_bytes_to_use` is `hardware.kv_offloading_size`; one server is written: "
+        "prefill and decode servers that pull KV (NixlConnector) are `cluster.disaggregation`, a store that servers "
+        "share is `engine.kv_offloading: shared`",
     ),
     "cpu-offload-gb": _told("weights in host memory: in the coefficients, if at all"),
     "swap-space": _told("vLLM's engine does not swap: it preempts and computes anew"),

@@ -5,11 +5,12 @@ from __future__ import annotations
 import difflib
 import re
 import shlex
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from replay.twin.kv_cache.retention_interval import ALL
 from replay.twin.start.flag_table import FLAGS, SHORT, KnownFlag
+from replay.twin.start.json_flags import offloading_gib, with_json_flags
 from replay.twin.start.speculation import from_config
 from traces import ConfigError
 
@@ -54,7 +55,7 @@ def parse_serve(command: str) -> Served:
 
     Raises ConfigError where it is none, names no model, or gives a known flag a value that it cannot have.
     """
-    words = _arguments(command)
+    words = with_json_flags(_arguments(command))
     served = Served()
     while words:
         word = words.pop(0)
@@ -115,6 +116,8 @@ def _take(served: Served, written: str, *, name: str, value: str | None) -> None
         found = from_config(written, value)
         served.engine = {**found.engine, **served.engine}
         served.notes.extend(found.notes)
+    elif known.kind == "connector":
+        _take_connector(served, known, Flag(name=written, value=value, reason=known.how))
     elif known.section == "engine":
         served.engine[known.name] = _value(known, written, value=value, is_on=plain == name)
     elif known.section:
@@ -123,6 +126,16 @@ def _take(served: Served, written: str, *, name: str, value: str | None) -> None
         served.others.append(Flag(name=written, value=value, reason=known.how, key=known.name))
     else:
         served.others.append(Flag(name=written, value=value, reason=known.how))
+
+
+def _take_connector(served: Served, known: KnownFlag, flag: Flag) -> None:
+    """Take the size of the host memory that ``--kv-transfer-config`` gives the offloading connector; else tell it."""
+    size = offloading_gib(flag.name, flag.value)
+    if size is None:
+        served.others.append(flag)
+        return
+    served.hardware[known.name] = size
+    served.others.append(replace(flag, key=known.name))
 
 
 def _hint(name: str, known: KnownFlag | None) -> str:

@@ -9,8 +9,9 @@ import pytest
 
 import vtwin
 from replay.model import Serving, find_gpu, kv_cache_size, read_model_config
-from replay.model.gpu_memory import GIB, weight_bytes
+from replay.model.gpu_memory import GIB, tokens_held, weight_bytes
 from replay.model.gpus import read_gpu, shipped_gpus
+from sim import KVCacheGroup
 from traces.errors import ConfigError
 from traces.strict.section import read_section
 
@@ -136,3 +137,15 @@ def test_a_gpu_like_none_gets_the_list_and_the_help_has_it_too(capsys: pytest.Ca
     assert vtwin.main(["model", "info", "--help"]) == 0
     shown = capsys.readouterr().out
     assert [name for name in names if name not in shown] == []
+
+
+def test_a_sequence_holds_no_more_of_a_window_than_it_has() -> None:
+    """One by one: the longest sequence whose blocks in all groups are there."""
+    groups = (KVCacheGroup(kind="full", block_size=32), *[KVCacheGroup(kind="sliding", window=100)] * 3)
+    for blocks in (5, 9, 20, 29, 60, 400):
+        fits = [
+            tokens
+            for tokens in range(32 * blocks)
+            if -(-tokens // 32) + 3 * min(-(-tokens // 16), -(-99 // 16) + 1) <= blocks - 1
+        ]
+        assert tokens_held(groups, num_gpu_blocks=blocks, block_size=16) == max(fits)

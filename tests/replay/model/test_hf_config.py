@@ -337,3 +337,18 @@ def test_a_name_like_none_that_ships_gets_the_list() -> None:
     with pytest.raises(ConfigError) as refused:
         read_model_config("foo")
     assert [name for name in shipped_models() if name not in str(refused.value)] == []
+
+
+@pytest.mark.parametrize(("dtype", "size"), [("float16", 2), ("fp8_e5m2", 1), ("nvfp4", 0.5625)])
+def test_a_number_in_the_kv_cache_is_as_wide_as_the_flag_says(
+    tmp_path: Path, dtype: str, size: float
+) -> None:
+    assert read_model_config(written(tmp_path), kv_cache_dtype=dtype).kv_dtype_bytes == size
+
+
+@pytest.mark.parametrize("dtype", ["banana", "fp9", "turboquant_k8v4"])
+def test_a_kv_cache_of_an_unknown_type_is_refused(tmp_path: Path, dtype: str) -> None:
+    with pytest.raises(
+        ConfigError, match=rf"kv_cache_dtype: got '{dtype}', expected auto, bfloat16, float16"
+    ):
+        read_model_config(written(tmp_path), kv_cache_dtype=dtype)

@@ -1,0 +1,101 @@
+"""Flags whose value is JSON, said key by key: ``--speculative-config.method mtp``, or ``--spec-method mtp``.
+
+vLLM puts them together before it reads them (vllm 0.32.0 utils/argparse_utils.py, engine/arg_utils.py).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, Final
+
+from replay.model.gpu_memory import GIB
+from traces import ConfigError
+
+OFFLOADING, SIZE = "OffloadingConnector", "cpu_bytes_to_use"
+MOST_BYTES = 2.0**60
+SHORTHANDS: Final[Mapping[str, str]] = {
+    "spec-method": "speculative-config.method",
+    "spec-model": "speculative-config.model",
+    "spec-tokens": "speculative-config.num_speculative_tokens",
+}
+
+
+def with_json_flags(words: list[str]) -> list[str]:
+    """Return a command line's words with such flags put together behind the others, each as one flag with its JSON.
+
+    Raises ConfigError where a key has no value, or the flag itself has a value that is no JSON object.
+    """
+    plain: list[str] = []
+    found: dict[str, dict[str, Any]] = {}
+    rest = list(words)
+    while rest:
+        word = rest.pop(0)
+        written, has_value, value = word.partition("=")
+        name = SHORTHANDS.get(_plain(written), _plain(written))
+        if not word.startswith("--") or "." not in name:
+            plain.append(word)
+            continue
+        if not has_value and (not rest or rest[0].startswith("--")):
+            raise ConfigError(f"{written}: got nothing, expected a value")
+        flag, *keys = name.split(".")
+        _put(found.setdefault(flag, {}), keys, _value(value if has_value else rest.pop(0)))
+    for flag, said in found.items():
+        whole = _taken_out(plain, flag)
+        plain += [f"--{flag}", json.dumps({**whole, **said})]
+    return plain
+
+
+def offloading_gib(flag: str, value: str | None) -> float | None:
+    """Return the GiB of host memory that ``--kv-transfer-config JSON`` gives vLLM's offloading connector, else None.
+
+    Raises ConfigError where it is no JSON object, or the size is no number of bytes.
+    """
+    said = _value(value or "")
+    if not isinstance(said, dict):
+        raise ConfigError(f"{flag}: got {value or 'nothing'}, expected a JSON object")
+    extra = said.get("kv_connector_extra_config")
+    if said.get("kv_connector") != OFFLOADING or not isinstance(extra, dict) or SIZE not in extra:
+        return None
+    size = extra[SIZE]
+    if not isinstance(size, int | float) or isinstance(size, bool) or not 0 < size < MOST_BYTES:
+        raise ConfigError(f"{flag}: got {SIZE} {size}, expected a number of bytes")
+    return float(size) / GIB
+
+
+def _plain(written: str) -> str:
+    """Return a flag's name with hyphens; keys behind a dot keep their underscores."""
+    flag, dot, keys = written.removeprefix("--").partition(".")
+    return flag.replace("_", "-") + dot + keys
+
+
+def _value(text: str) -> object:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+def _put(into: dict[str, Any], keys: list[str], value: object) -> None:
+    *outer, last = keys
+    for key in outer:
+        inner = into.setdefault(key, {})
+        into = inner if isinstance(inner, dict) else into
+    into[last] = value
+
+
+def _taken_out(plain: list[str], flag: str) -> dict[str, Any]:
+    """Take a flag with its JSON out of the words, and return what it says; nothing where it is not there."""
+    for place, word in enumerate(plain):
+        written, has_value, value = word.partition("=")
+        if not word.startswith("--") or _plain(written) != flag:
+            continue
+        text = value if has_value else (plain[place + 1] if place + 1 < len(plain) else "")
+        del plain[place : place + (1 if has_value else 2)]
+        said = _value(text)
+        if not isinstance(said, dict):
+            raise ConfigError(
+                f"{written}: got {text or 'nothing'}, expected a JSON object beside --{flag}.KEY"
+            )
+        return said
+    return {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import fields, replace
 from typing import Any
@@ -310,6 +311,9 @@ VALUES = {
     "scheduling-policy": "priority",
     "speculative-config": '{"method":"eagle","num_speculative_tokens":2}',
 }
+VALUES["kv-transfer-config"] = json.dumps(
+    {"kv_connector": "OffloadingConnector", "kv_connector_extra_config": {"cpu_bytes_to_use": 2**33}}
+)
 VALUES |= {"dtype": "bfloat16", "kv-cache-dtype": "fp8", "all2all-backend": "naive"}
 BY_KIND = {"integer": "2", "interval": "none", "fraction": "0.5", "number": "2", "text": "x", "choice": "x"}
 

@@ -38,7 +38,7 @@ def _model() -> None:
 def info(asked: InfoOptions) -> None:
     """Print weights, KV cache, num_gpu_blocks, the batch that saturates the GPU, and its roofline."""
     from replay.model.card import card, document
-    from replay.model.gpu_memory import Serving, kv_cache_size
+    from replay.model.gpu_memory import Serving, kv_cache_size, usual_block_size
     from replay.model.gpus import find_gpu
     from replay.model.hf_config import read_model_config
     from replay.twin.engine_defaults import batch_limits
@@ -57,7 +57,7 @@ def info(asked: InfoOptions) -> None:
     seqs, tokens = batch_limits(device, vllm_version=asked.vllm_version)
     serving = Serving(
         gpu_memory_utilization=asked.gpu_memory_utilization,
-        block_size=asked.block_size,
+        block_size=asked.block_size or usual_block_size(shape),
         max_num_batched_tokens=asked.max_num_batched_tokens or tokens,
         max_num_seqs=asked.max_num_seqs or seqs,
         vllm_version=asked.vllm_version,

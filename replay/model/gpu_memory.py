@@ -99,6 +99,16 @@ def _blocks_in(group: KVCacheGroup, num_tokens: int, size: int) -> int:
     return min(blocks, most) if most else blocks
 
 
+USUAL_BLOCK = 16
+SPARSE_LATENT_BLOCK = 64
+"""Tokens in a block of sparse latent attention (vllm 0.32.0 mla/indexer.py: get_supported_kernel_block_sizes, CUDA)."""
+
+
+def usual_block_size(shape: ModelShape) -> int:
+    """Return the tokens per block that vLLM takes for a model on CUDA without ``--block-size``."""
+    return SPARSE_LATENT_BLOCK if shape.has_sparse_latent_attention else USUAL_BLOCK
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Serving:
     """What a server is told that bears on its memory, under vLLM's names.

@@ -47,7 +47,10 @@ class InfoOptions:
     gpu_memory_utilization: Annotated[
         float | None, typer.Option(min=0.01, max=1.0, help="Share of the memory; default: vLLM's own.")
     ] = None
-    block_size: Annotated[int, typer.Option(min=1, help="Tokens per KV block.")] = 16
+    block_size: Annotated[
+        int | None,
+        typer.Option(min=1, help="Tokens per KV block; default: 16, or what the model's kernels take."),
+    ] = None
     max_num_batched_tokens: Annotated[
         int | None, typer.Option(min=1, help="Maximum tokens in a step; default: vLLM's on this GPU.")
     ] = None

@@ -84,8 +84,10 @@ def lookup_defaults(
 
 
 def refuse_unrecorded(wanted: Wanted, *, path: str | Path | None) -> NoReturn:
-    """Raise ConfigError that names the entries most like the one wanted."""
+    """Raise ConfigError that names the entries most like the one wanted, or the GPUs where there is no such GPU."""
     entries = [*(read_defaults(path) if path else ()), *shipped_defaults()]
+    if all(_gpu_name(each.gpu) != _gpu_name(wanted.gpu) for each in entries):
+        find_gpu(wanted.gpu, where="latency.defaults: GPU")
     near = nearest_entries(entries, wanted.model, wanted.gpu, tp=wanted.tp, vllm_version=wanted.vllm_version)
     version = f" vLLM {wanted.vllm_version}" if wanted.vllm_version else ""
     raise ConfigError(

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from replay.model.gpu_memory import Serving, dealt_of
+from replay.model.gpu_memory import SPARSE_LATENT_BLOCK, Serving, dealt_of
 from replay.twin.kv_cache.groups import (
     DISABLED,
     GROUPS,
@@ -36,8 +36,6 @@ if TYPE_CHECKING:
 
 WITH_KNOWN_PACKED_GROUPS = 32
 """The version 0.N whose groups of DeepSeek-V4's layers were recorded."""
-SPARSE_LATENT_BLOCK = 64
-"""Tokens in a block of sparse latent attention (vllm 0.32.0 mla/indexer.py: get_supported_kernel_block_sizes, CUDA)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,6 +6,7 @@ vLLM puts them together before it reads them (vllm 0.32.0 utils/argparse_utils.p
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -14,6 +15,9 @@ from traces import ConfigError
 
 OFFLOADING, SIZE = "OffloadingConnector", "cpu_bytes_to_use"
 MOST_BYTES = 2.0**60
+MULTIPLES: Final = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "K": 2**10, "M": 2**20, "G": 2**30}
+"""vLLM's: small letters are decimal and may follow a fraction, capitals are binary."""
+NUMBER = re.compile(r"(\d{1,18}(?:\.\d{1,18})?)([kmgKMG]?)", re.ASCII)
 SHORTHANDS: Final[Mapping[str, str]] = {
     "spec-method": "speculative-config.method",
     "spec-model": "speculative-config.model",
@@ -72,8 +76,19 @@ def _plain(written: str) -> str:
 def _value(text: str) -> object:
     try:
         return json.loads(text)
-    except ValueError:
-        return text
+    except (ValueError, RecursionError):
+        number = readable_integer(text)
+        return text if number is None else number
+
+
+def readable_integer(text: str) -> int | None:
+    """Return a number as vLLM's flags have it (8192, 8k, 1.5k, 8K), None for what is none."""
+    found = NUMBER.fullmatch(text)
+    if found is None or ("." in found[1] and found[2] not in ("k", "m", "g")):
+        return None
+    return (
+        int(float(found[1]) * MULTIPLES[found[2]]) if "." in found[1] else int(found[1]) * MULTIPLES[found[2]]
+    )
 
 
 def _put(into: dict[str, Any], keys: list[str], value: object) -> None:

@@ -10,16 +10,13 @@ from typing import Final
 
 from replay.twin.kv_cache.retention_interval import ALL
 from replay.twin.start.flag_table import FLAGS, SHORT, KnownFlag
-from replay.twin.start.json_flags import offloading_gib, with_json_flags
+from replay.twin.start.json_flags import offloading_gib, readable_integer, with_json_flags
 from replay.twin.start.speculation import from_config
 from traces import ConfigError
 
 UNKNOWN: Final = "not in the twin"
 LIKE: Final = 0.85
 """How alike a flag's name must be to a known one to be taken for a slip."""
-MULTIPLES: Final = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "K": 2**10, "M": 2**20, "G": 2**30}
-"""vLLM's: small letters are decimal and may follow a fraction, capitals are binary."""
-NUMBER = re.compile(r"(\d+(?:\.\d+)?)([kmgKMG]?)")
 SERVE = re.compile(r"(?:^|/)vllm$")
 API_SERVER = "vllm.entrypoints.openai.api_server"
 
@@ -170,12 +167,10 @@ def _value(known: KnownFlag, written: str, *, value: str | None, is_on: bool) ->
 
 
 def _integer(flag: str, value: str | None) -> int:
-    found = NUMBER.fullmatch(value or "")
-    if found is None or ("." in found[1] and found[2] not in ("k", "m", "g")):
+    found = readable_integer(value or "")
+    if found is None:
         raise ConfigError(f"{flag}: got {value or 'nothing'}, expected an integer such as 8192, 8k or 8K")
-    return (
-        int(float(found[1]) * MULTIPLES[found[2]]) if "." in found[1] else int(found[1]) * MULTIPLES[found[2]]
-    )
+    return found
 
 
 def _fraction(flag: str, value: str | None, expected: str) -> float:

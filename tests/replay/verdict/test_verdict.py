@@ -163,6 +163,15 @@ def test_no_verdict_on_sessions_is_wrong_and_it_counts_sessions(tmp_path: Path) 
             assert found.facts["num_sent"] <= n
 
 
+def test_a_handful_of_sessions_is_too_few_however_many_rounds_they_have(tmp_path: Path) -> None:
+    """Nineteen sessions of four rounds, sent again and again, would be called overloaded."""
+    twin = clustered("{instances: 1}", tmp_path)
+    found = {n: verdict(conversations(4 * n, 6 * FEW_SEATS_PER_S / 4), twin) for n in (19, 20)}
+    assert found[19] is not None
+    assert found[20] is not None
+    assert (found[19].verdict, found[20].verdict) == ("too short to tell", "overloaded")
+
+
 def test_a_router_that_lives_from_caches_is_not_called_overloaded_where_it_serves_all(tmp_path: Path) -> None:
     """Were all to come at once, nobody would find a prompt cached, and the cluster would answer a third of this."""
     text = (

@@ -69,3 +69,12 @@ def test_the_offloading_connector_s_memory_is_the_tier_s() -> None:
     ):
         with pytest.raises(ConfigError, match="--kv-transfer-config: got"):
             offloading_gib("--kv-transfer-config", wrong)
+
+
+def test_sizes_are_readable_numbers_and_deep_json_is_no_stack() -> None:
+    flag = "--kv-transfer-config"
+    words = [f"{flag}.kv_connector", "OffloadingConnector"]
+    words += [f"{flag}.kv_connector_extra_config.cpu_bytes_to_use", "64G"]
+    assert offloading_gib(flag, with_json_flags(words)[1]) == 64
+    deep = "[" * 100_000
+    assert json.loads(with_json_flags(["--a.b", deep])[1]) == {"b": deep}

@@ -241,12 +241,14 @@ def test_a_server_that_negotiates_again_is_answered(
         told: list[bytes] = []
         while (line := server.stdout.readline()) and line != b"ACCEPT\n":
             pass
-        Thread(target=answer_after_negotiating_again, args=(server, told), daemon=True).start()
+        answering = Thread(target=answer_after_negotiating_again, args=(server, told), daemon=True)
+        answering.start()
         words = ["observe", "--url", f"https://127.0.0.1:{port}", *LOAD, "--output", str(tmp_path / "run")]
         try:
             assert vtwin.main(words) == 4
         finally:
             server.kill()
+            answering.join(timeout=10)  # before the pipe that it reads is closed
     assert "HTTP 503: after the second handshake" in capsys.readouterr().err
     assert any(b"GET /v1/models" in line for line in told)
     assert any(b"SSL_do_handshake -> 1" in line for line in told)

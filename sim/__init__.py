@@ -23,7 +23,7 @@ if TYPE_CHECKING:
         in_the_way_of_offloading,
     )
     from sim.engine.state import State, rows_taken
-    from sim.engine_ready import compile_engine, is_compiled
+    from sim.engine_ready import compile_engine, is_compiled, needs_whole, when_whole_is_compiled
     from sim.kv_cache_groups import (
         WITH_ONE_GROUP_ONLY,
         GroupKind,
@@ -115,11 +115,13 @@ __all__ = [
     "is_known",
     "minor_version",
     "most_blocks_of",
+    "needs_whole",
     "nearest_rules",
     "rows_taken",
     "rules_of",
     "simulate",
     "step_times_of",
+    "when_whole_is_compiled",
     "without_eagle_marks",
 ]
 
@@ -168,6 +170,8 @@ _HOMES = {
     "VersionRules": "sim.versions",
     "WITH_ONE_GROUP_ONLY": "sim.kv_cache_groups",
     "is_compiled": "sim.engine_ready",
+    "needs_whole": "sim.engine_ready",
+    "when_whole_is_compiled": "sim.engine_ready",
     "has_known_drafts": "sim.versions",
     "has_native_offloading": "sim.versions",
     "in_the_way_of_offloading": "sim.config",

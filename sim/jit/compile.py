@@ -7,11 +7,13 @@ engine all of this package but the cluster, which is built on it; for the cluste
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import os
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar, cast
@@ -22,6 +24,7 @@ from numba.core import caching
 from sim.jit.code_cache import cache_for, private_folder
 from sim.jit.linking import Inner, Outer, for_any_integer
 from sim.jit.shipped import SHIPPED, ShippedFirst, with_shipped
+from sim.jit.variants import Variant
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -90,6 +93,18 @@ def cache_folder(*, of_cluster: bool) -> Path | None:
     return private_folder(cache_directory(with_cluster=of_cluster))
 
 
+@contextmanager
+def one_process_at_a_time(what: str) -> Iterator[None]:
+    """Let one process of this machine compile ``what`` while others that want the same wait, and then load it."""
+    folder = None if numba.config.DISABLE_JIT else cache_folder(of_cluster=False)
+    if folder is None:
+        yield
+        return
+    with (folder / f"compiling-{what}").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
 def is_cached(function: Callable[..., Any]) -> bool:
     """Return whether numba will load an entry's machine code, shipped or from the cache, instead of compiling it."""
     if numba.config.DISABLE_JIT:
@@ -103,9 +118,9 @@ def is_cached(function: Callable[..., Any]) -> bool:
     return not isinstance(cache, caching.NullCache) and cache.has_any(codegen)
 
 
-def _compile(function: Function, **options: bool | str) -> Function:
+def _compile(function: Function, *, pipeline: type[Outer] = Outer, **options: bool | str) -> Function:
     """Compile with the code that is shipped, and the cache in our directory."""
-    compiled: Any = numba.njit(nogil=True, pipeline_class=Outer, **options)(function)
+    compiled: Any = numba.njit(nogil=True, pipeline_class=pipeline, **options)(function)
     if not numba.config.DISABLE_JIT:
         module = function.__module__
         of_engine = module.startswith("sim.") and not module.startswith("sim.cluster")
@@ -126,6 +141,14 @@ def entry(function: Function) -> Function:
 def engine_entry(function: Function) -> Function:
     """Compile a function of the engine that Python calls: it makes no arrays, so none are reference-counted."""
     return _compile(function, _nrt=False, error_model="numpy")
+
+
+def variant_entry(function: Function, variant: Variant) -> Function:
+    """Return the variant of an entry of the engine for known settings; the entry itself where nothing is compiled."""
+    if numba.config.DISABLE_JIT:
+        return function
+    named = variant.named(function.py_func)  # type: ignore[attr-defined] # a dispatcher's
+    return cast("Function", _compile(named, pipeline=variant.outer, _nrt=False, error_model="numpy"))
 
 
 INTERNAL = {

@@ -21,7 +21,7 @@ from sim.engine.initial_state import (
 )
 from sim.engine.kv_cache.session_kv import lineage_records, with_session_kv
 from sim.engine.optional.encoder_cache import asks_for_images, image_tables, with_images
-from sim.engine.plain_run import run_of
+from sim.engine.plain_run import Run, run_of
 from sim.engine.run import NEEDS_ROOM, run
 from sim.engine.state import State, columns, with_fresh_rows, with_rows_of
 from sim.jit.references import Table, point_to, table_of
@@ -58,7 +58,7 @@ class Engine:
         self._state = first_state(config, latency, requests.hash_ids, size=size, record=record)
         self._state_in_row: State | None = None
         self._row: Table = None
-        self._run = run
+        self._run: Run = run
         self._write(requests)
 
     def _engines(self) -> Table:

@@ -1,8 +1,8 @@
 """`python -m tests.compile_all`: engine and cluster compiled side by side, in two processes, if they are not yet.
 
-The whole engine takes as long as the plain one and the cluster's loop. In the time that is left the tests are read for the first time:
-pytest rewrites their assertions, and stores the result for its workers, each of which would do it anew: 15 CPU seconds
-each. Where everything is compiled, the tests that were changed since are read by two processes.
+The whole engine takes as long as the plain one and the cluster's loop. In the time that is left the tests are read for
+the first time: pytest rewrites their assertions, and stores the result for its workers, each of which would do it anew:
+15 CPU seconds each. Where everything is compiled, the tests that were changed since are read by two processes.
 """
 
 from __future__ import annotations

@@ -57,11 +57,9 @@ PLAIN = {
 run_plain = variant_entry(run, Variant("plain", PLAIN))
 
 
-_WORD_BYTES = 8  # of every setting
-
-_PLACES = np.array([dt.SETTINGS.fields[name][1] // _WORD_BYTES for name in PLAIN])
+_PLACES = np.array([(dt.SETTINGS.names or ()).index(name) for name in PLAIN])
 _VALUES = np.array(list(PLAIN.values()))
-"""Where these settings stand in an engine's record, and what they are; the settings come first there."""
+"""Which words of an engine's record these settings are, and what they are; the settings come first there."""
 
 
 def is_plain(engine: Records) -> bool:
@@ -70,6 +68,9 @@ def is_plain(engine: Records) -> bool:
     return bool((words[_PLACES] == _VALUES).all())
 
 
-def run_of(state: State) -> Callable[[Table, int, int, bool], int]:
+Run = Callable[[Table, int, int, bool], int]
+
+
+def run_of(state: State) -> Run:
     """Return the ``run`` that an engine needs."""
     return run_plain if is_plain(state.engine) else run

@@ -9,15 +9,14 @@ What a function returns and what it changes stays the same as long as the attrib
 """
 
 from __future__ import annotations
-
-import __future__
+import __future__  # for the flag alone
 
 import ast
 import inspect
 import operator
 import textwrap
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from types import CodeType, FunctionType
 from typing import Any
 
@@ -98,12 +97,23 @@ def _stores(definition: ast.FunctionDef) -> Counter[str]:
 def _constants(definition: ast.FunctionDef, stores: Counter[str]) -> dict[str, Number]:
     """Return the local names that are given a value once, a number."""
     found = {}
-    for each in ast.walk(definition):
-        if isinstance(each, ast.Assign) and isinstance(each.value, ast.Constant) and len(each.targets) == 1:
-            target, value = each.targets[0], each.value.value
-            if isinstance(target, ast.Name) and stores[target.id] == 1 and isinstance(value, (int, float)):
-                found[target.id] = value
+    for target, value in _assigned(definition):
+        if not isinstance(target, ast.Name) or not isinstance(value, ast.Constant):
+            continue
+        if stores[target.id] == 1 and isinstance(value.value, (int, float)):
+            found[target.id] = value.value
     return found
+
+
+def _assigned(definition: ast.FunctionDef) -> Iterator[tuple[ast.expr, ast.expr]]:
+    """Yield each target of a function's assignments with what it is given; of ``a, b = c, d`` two."""
+    for each in ast.walk(definition):
+        if isinstance(each, ast.Assign):
+            for target in each.targets:
+                if isinstance(target, ast.Tuple) and isinstance(each.value, ast.Tuple):
+                    yield from zip(target.elts, each.value.elts, strict=True)
+                else:
+                    yield target, each.value
 
 
 def _is_load(node: ast.Name | ast.Attribute) -> bool:
@@ -160,37 +170,35 @@ class _Folder(ast.NodeTransformer):
     def visit_BoolOp(self, node: ast.BoolOp) -> ast.expr:
         self.generic_visit(node)
         settles = isinstance(node.op, ast.Or)  # a value that is true settles "or", a false one "and"
+        *before, last = node.values
         left: list[ast.expr] = []
-        for each in node.values:
-            if isinstance(each, ast.Constant):
-                if bool(each.value) != settles:
-                    last = each
-                    continue
-                if not any(map(_has_call, left)):
-                    return each
+        for each in before:
+            if not isinstance(each, ast.Constant):
                 left.append(each)
+            elif bool(each.value) == settles:
+                last = each
                 break
-            left.append(each)
-        if not left:
-            return last
-        node.values = left
-        return node if len(left) > 1 else left[0]
+        node.values = [*left, last]
+        is_zero = not settles and _truth_of(node) is False
+        return node if left and not is_zero else last
 
     def visit_IfExp(self, node: ast.IfExp) -> ast.expr:
         self.generic_visit(node)
-        if isinstance(node.test, ast.Constant):
-            return node.body if node.test.value else node.orelse
-        return node
+        test = _truth_of(node.test)
+        if test is None:
+            return node
+        return node.body if test else node.orelse
 
     def visit_If(self, node: ast.If) -> ast.stmt | list[ast.stmt]:
         self.generic_visit(node)
-        if isinstance(node.test, ast.Constant):
-            return node.body if node.test.value else node.orelse
-        return self._whole(node)
+        test = _truth_of(node.test)
+        if test is None:
+            return self._whole(node)
+        return node.body if test else node.orelse
 
     def visit_While(self, node: ast.While) -> ast.stmt | list[ast.stmt]:
         self.generic_visit(node)
-        if isinstance(node.test, ast.Constant) and not node.test.value:
+        if _truth_of(node.test) is False:
             return node.orelse
         return self._whole(node)
 
@@ -209,6 +217,16 @@ class _Folder(ast.NodeTransformer):
         if hasattr(node, "orelse"):
             node.orelse = _reached(node.orelse)
         return node  # type: ignore[no-any-return]
+
+
+def _truth_of(test: ast.expr) -> bool | None:
+    """Return whether a test holds, None where that is not known, or it calls something before."""
+    if isinstance(test, ast.Constant):
+        return bool(test.value)
+    if isinstance(test, ast.BoolOp) and isinstance(test.values[-1], ast.Constant):
+        truth, settles = bool(test.values[-1].value), isinstance(test.op, ast.Or)
+        return truth if truth == settles and not any(map(_has_call, test.values)) else None
+    return None
 
 
 def _listed(statements: ast.stmt | list[ast.stmt]) -> list[ast.stmt]:

@@ -15,7 +15,7 @@ import numba
 from numba.core.dispatcher import Dispatcher
 
 from sim.jit.folding import Number, folded
-from sim.jit.linking import Inner, Outer, for_any_integer
+from sim.jit.linking import Inner, Outer, for_any_integer, is_inner
 
 
 class Variant:
@@ -36,10 +36,10 @@ class Variant:
 
         self.inner, self.outer = FoldedInner, FoldedOuter
 
-    def named(self, function: Callable[..., Any]) -> Callable[..., Any]:
+    def named(self, function: Any) -> Callable[..., Any]:  # noqa: ANN401 - a function; others would raise
         """Return a copy of a function that is filed under a name of its own."""
-        assert isinstance(function, FunctionType)
-        copy = FunctionType(function.__code__, function.__globals__, function.__name__, function.__defaults__)
+        code, globals_ = function.__code__, function.__globals__
+        copy = FunctionType(code, globals_, function.__name__, function.__defaults__)
         copy.__kwdefaults__, copy.__doc__ = function.__kwdefaults__, function.__doc__
         copy.__qualname__ = f"{function.__qualname__}_{self.name}"
         return copy
@@ -50,7 +50,7 @@ class Variant:
 
     def _in_place_of(self, called: Any) -> Any:  # noqa: ANN401 - anything that a function can name
         """Return what a function of this variant calls in place of what it names."""
-        if not isinstance(called, Dispatcher) or called._compiler.pipeline_class is not Inner:
+        if not isinstance(called, Dispatcher) or not is_inner(called):
             return called
         if called not in self._made:
             options = {**called.targetoptions, "pipeline_class": self.inner}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
 from typing import TYPE_CHECKING, cast
@@ -15,44 +15,47 @@ if TYPE_CHECKING:
     from types import ModuleType
 
     from replay.twin.twin_config import TwinConfig
+    from sim import RunVariant
 
 
-def _is_compiled(*, whole: bool) -> bool:
-    with _without_scipy():
-        from sim import is_compiled
+TAKES: Mapping[str, str] = {
+    "plain": "compiling the engine once: some fifteen seconds, longer on a busy machine …",
+    "hybrid": "compiling the engine for layers that cache differently once: some twenty seconds, longer on a busy "
+    "machine …",
+    "whole": "compiling the whole engine once: up to a minute, longer on a busy machine …",
+}
+"""What is said before a variant of the engine is compiled."""
 
-        return is_compiled(whole=whole)
 
-
-def load_engine(*, whole: bool = False) -> None:
+def load_engine(*variants: RunVariant) -> None:
     """Have the engine compiled and loaded, so that its CPU time in the summary is the simulation's.
 
-    ``whole``: with what few servers have, such as drafts or layers that cache differently.
+    ``variants``: those that will be needed, plain where none is named (``variants_of``).
     """
     with _without_scipy():
-        from sim import compile_engine, is_compiled, when_whole_is_compiled
+        from sim import compile_engine
 
-        if whole:
-            if not is_compiled(whole=True):
-                _tell_of_whole()
-        elif not is_compiled():
-            tell("compiling the engine once: some fifteen seconds, longer on a busy machine …")
-        compile_engine(whole=whole)
-        when_whole_is_compiled(_tell_of_whole)
+        _listen()
+        for variant in variants or ("plain",):
+            compile_engine(variant)
 
 
 @cache
-def _tell_of_whole() -> None:
-    """Say, once, that the whole engine is compiled."""
-    tell("compiling the engine with all that it can do once: up to a minute, longer on a busy machine …")
+def _listen() -> None:
+    """Have it told, once, when a variant of the engine is compiled, now or when a request turns out to need it."""
+    from sim import when_compiled
+
+    when_compiled(lambda variant: tell(TAKES[variant]))
 
 
-def needs_whole(twin: TwinConfig) -> bool:
-    """Return whether some server of a twin has what the plain engine lacks."""
-    from sim import needs_whole
+def variants_of(twin: TwinConfig) -> tuple[RunVariant, ...]:
+    """Return which variants of the engine the servers of a twin need."""
+    from sim import needed_variant
 
     cluster = twin.cluster
-    return cluster.moves_kv or cluster.lockstep or any(needs_whole(pool.engine) for pool in cluster.pools)
+    if cluster.moves_kv or cluster.lockstep:
+        return ("whole",)
+    return tuple(sorted({needed_variant(pool.engine) for pool in cluster.pools}))
 
 
 @contextmanager
@@ -78,9 +81,13 @@ def prepare_engine(twin: TwinConfig, *, has_gateway: bool | None = None) -> None
     ``has_gateway``: the cluster's loop, too; None: unless it is one server.
     """
     has_gateway = not twin.is_plain_server if has_gateway is None else has_gateway
-    whole = needs_whole(twin)
-    if not has_gateway or not _is_compiled(whole=whole):
-        load_engine(whole=whole)
+    with _without_scipy():
+        from sim import is_compiled
+
+        variants = variants_of(twin)
+        is_ready = all(map(is_compiled, variants))
+    if not has_gateway or not is_ready:
+        load_engine(*variants)
     if has_gateway:
         from sim.cluster import compile_cluster
 
@@ -88,4 +95,5 @@ def prepare_engine(twin: TwinConfig, *, has_gateway: bool | None = None) -> None
             _without_scipy(),
             working("compiling the cluster once: up to a minute, longer on a busy machine"),
         ):
-            compile_cluster(whole=whole)
+            for variant in variants:
+                compile_cluster(variant)

@@ -1,12 +1,12 @@
 """Getting the engine ready: compiled on this machine, or loaded from the cache.
 
-Most runs need the plain engine alone (``sim/engine/plain_run.py``). The whole one, three times as long to compile, is
-for those that have images, drafts, adapters, KV cache groups, transfers of KV or the like.
+Which variant of it a run needs depends on what its engines have (``sim/engine/run_variants.py``).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -15,9 +15,9 @@ from numba.core import event
 from sim.config import EngineConfig
 from sim.engine.control import hold_requests, join_requests
 from sim.engine.initial_state import settings_of
-from sim.engine.plain_run import is_plain, run_plain
-from sim.engine.run import run
+from sim.engine.run_variants import RUNS, RunVariant, variant_for
 from sim.jit.compile import is_cached, one_process_at_a_time
+from sim.kv_cache_groups import KVCacheGroup
 from sim.latency import Blackbox
 from sim.records.itl import emission_times, ninety_ninth
 from sim.records.stack_distances import count_distances
@@ -34,14 +34,14 @@ COMMON_ENTRIES: tuple[Callable[..., Any], ...] = (
 """The compiled functions that Python calls, but for those that run an engine."""
 
 
-def entries(*, whole: bool = False) -> tuple[Callable[..., Any], ...]:
-    """Return every compiled function that Python calls for a plain engine, or for one that needs the whole."""
-    return (run if whole else run_plain, *COMMON_ENTRIES)
+def entries(variant: RunVariant = "plain") -> tuple[Callable[..., Any], ...]:
+    """Return every compiled function that Python calls to run an engine with a variant of ``run``."""
+    return (RUNS[variant], *COMMON_ENTRIES)
 
 
-def is_compiled(*, whole: bool = False) -> bool:
-    """Return whether the plain engine, or the whole one, can be loaded as it is: nothing is left to be compiled."""
-    return all(is_cached(function) for function in entries(whole=whole))
+def is_compiled(variant: RunVariant = "plain") -> bool:
+    """Return whether a variant of the engine can be loaded as it is: nothing of it is left to be compiled."""
+    return all(is_cached(function) for function in entries(variant))
 
 
 def one_request() -> Requests:
@@ -57,25 +57,31 @@ def one_request() -> Requests:
     )
 
 
-def needs_whole(config: EngineConfig) -> bool:
-    """Return whether an engine needs more than the plain one by its settings alone; by its requests, too, it may."""
-    settings = settings_of(config, Blackbox(beta0=1), record="none")
-    return config.session_kv_ttl_us > 0 or not is_plain(settings)
+def needed_variant(config: EngineConfig) -> RunVariant:
+    """Return the smallest variant for an engine with these settings; its requests may take a larger one."""
+    if config.session_kv_ttl_us > 0:
+        return "whole"
+    return variant_for(settings_of(config, Blackbox(beta0=1), record="none"))
 
 
-def smallest_engine(*, whole: bool = False) -> EngineConfig:
-    """Return the settings of a small engine: a plain one, or with pipeline stages, which takes the whole."""
-    return EngineConfig(max_num_seqs=1, max_model_len=64, pipeline_parallel_size=2 if whole else 1)
+def smallest_engine(variant: RunVariant = "plain") -> EngineConfig:
+    """Return the settings of a small engine that needs a variant: a window beside full attention, or stages."""
+    config = EngineConfig(max_num_seqs=1, max_model_len=64)
+    if variant == "hybrid":
+        groups = (KVCacheGroup(kind="full"), KVCacheGroup(kind="sliding", window=16))
+        return replace(config, kv_cache_groups=groups)
+    return config if variant == "plain" else replace(config, pipeline_parallel_size=2)
 
 
-def compile_engine(*, whole: bool = False) -> None:
-    """Have every function compiled and loaded that a plain engine, or one that needs the whole, is run with.
+def compile_engine(variant: RunVariant = "plain") -> None:
+    """Have every function compiled and loaded that an engine is run with.
 
-    The first time the plain one takes some fifteen seconds of CPU time, the whole one three times as many.
+    The first time it takes some fifteen seconds of CPU time for a plain one, twenty for a hybrid one, three times as
+    many for the whole.
     """
-    single, config = one_request(), smallest_engine(whole=whole)
+    single, config = one_request(), smallest_engine(variant)
     latency = Blackbox(beta0=1)
-    with one_process_at_a_time("whole" if whole else "plain"):
+    with one_process_at_a_time(variant):
         simulate(single, config, latency, record="spans").inter_token_latencies()
         simulate(single, config, latency, closed_loop=(1, 0))
         one, none = np.ones(1, np.int64), np.zeros(0, np.int64)
@@ -83,19 +89,20 @@ def compile_engine(*, whole: bool = False) -> None:
 
 
 class _Listener(event.Listener):  # type: ignore[misc] # numba is untyped
-    """Hears when the whole engine is about to be compiled."""
+    """Hears when a variant of ``run`` is about to be compiled."""
 
-    def __init__(self, hear: Callable[[], None]) -> None:
+    def __init__(self, hear: Callable[[RunVariant], None]) -> None:
         self._hear = hear
 
     def on_start(self, event: Any) -> None:  # noqa: ANN401 - numba is untyped
-        if event.data["dispatcher"] is run:
-            self._hear()
+        for variant, run in RUNS.items():
+            if event.data["dispatcher"] is run:
+                self._hear(variant)
 
     def on_end(self, event: Any) -> None:  # noqa: ANN401 - numba is untyped
         """Do nothing."""
 
 
-def when_whole_is_compiled(hear: Callable[[], None]) -> None:
-    """Have ``hear`` called before the whole engine is compiled, if ever it is: only its requests may ask for it."""
+def when_compiled(hear: Callable[[RunVariant], None]) -> None:
+    """Have ``hear`` called before a variant of the engine is compiled, if one ever is: requests may ask for it."""
     event.register("numba:compile", _Listener(hear))

@@ -21,8 +21,8 @@ from sim.engine.initial_state import (
 )
 from sim.engine.kv_cache.session_kv import lineage_records, with_session_kv
 from sim.engine.optional.encoder_cache import asks_for_images, image_tables, with_images
-from sim.engine.plain_run import Run, run_of
 from sim.engine.run import NEEDS_ROOM, run
+from sim.engine.run_variants import Run, run_of
 from sim.engine.state import State, columns, with_fresh_rows, with_rows_of
 from sim.jit.references import Table, point_to, table_of
 from sim.latency.latency_model import LatencyModel

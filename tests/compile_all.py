@@ -13,12 +13,14 @@ from pathlib import Path
 
 from sim import compile_engine
 from sim.cluster.cluster_ready import compile_everything
+from sim.engine.run_variants import RUN_VARIANTS
 from sim.engine_ready import is_compiled
 
 LOOP = """
 from sim import compile_engine
 from sim.cluster.cluster_ready import compile_loop
-compile_engine()
+compile_engine("plain")
+compile_engine("hybrid")
 compile_loop()
 """
 TESTS = Path(__file__).parent
@@ -52,9 +54,9 @@ def read_tests(*, num_processes: int) -> None:
 
 
 if __name__ == "__main__":
-    if not (is_compiled() and is_compiled(whole=True)):
+    if not all(map(is_compiled, RUN_VARIANTS)):
         with subprocess.Popen([sys.executable, "-c", LOOP]) as loop:
-            compile_engine(whole=True)
+            compile_engine("whole")
             read_tests(num_processes=1)
         if loop.returncode:
             sys.exit(loop.returncode)

@@ -22,8 +22,8 @@ from sim.cluster.run.watch import NEEDS_ROOM as LOOK_NEEDS_ROOM
 from sim.cluster.run.world import FOREVER, NEVER, World
 from sim.config import Record
 from sim.engine.initial_state import with_more_room
-from sim.engine.plain_run import run_of
 from sim.engine.run import NEEDS_ROOM
+from sim.engine.run_variants import run_of
 from sim.engine.state import State
 from sim.jit.references import Table, point_to, table_of
 from sim.requests import Int64s

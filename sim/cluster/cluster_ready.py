@@ -21,20 +21,21 @@ from sim.cluster.run.loop import finish_ranks, run_cluster
 from sim.cluster.run.prepare import new_world
 from sim.cluster.run.watch import LOOK, look_at_all
 from sim.cluster.run.world import FOREVER, World
+from sim.engine.run_variants import RUN_VARIANTS, RunVariant
 from sim.engine.state import State
 from sim.engine_ready import compile_engine, one_request, smallest_engine
 from sim.jit.references import table_of
 from sim.latency import Blackbox
 
 
-def _smallest(*, whole: bool = False) -> ClusterConfig:
+def _smallest(variant: RunVariant = "plain") -> ClusterConfig:
     """Return a cluster of one small engine."""
-    return ClusterConfig(pools=(Pool(engine=smallest_engine(whole=whole), latency=Blackbox(beta0=1)),))
+    return ClusterConfig(pools=(Pool(engine=smallest_engine(variant), latency=Blackbox(beta0=1)),))
 
 
-def compile_cluster(*, whole: bool = False) -> None:
-    """Have the cluster's loop, with every policy, and the plain or the whole engine compiled and loaded."""
-    simulate_by_events(ClusterWork(requests=one_request()), _smallest(whole=whole))
+def compile_cluster(variant: RunVariant = "plain") -> None:
+    """Have the cluster's loop, with every policy, and a variant of the engine compiled and loaded."""
+    simulate_by_events(ClusterWork(requests=one_request()), _smallest(variant))
 
 
 def _smallest_world() -> tuple[World, list[State]]:
@@ -76,9 +77,9 @@ def entries() -> Iterator[tuple[Callable[..., Any], tuple[object, ...]]]:
 
 def compile_everything() -> None:
     """Have engine and cluster compiled and loaded, also what a run needs only if instances fail or are looked at."""
-    for whole in (False, True):
-        compile_engine(whole=whole)
-        compile_cluster(whole=whole)
+    for variant in RUN_VARIANTS:
+        compile_engine(variant)
+        compile_cluster(variant)
     for function, arguments in entries():
         if not numba.config.DISABLE_JIT:
             function.compile(tuple(map(numba.typeof, arguments)))  # type: ignore[attr-defined] # a dispatcher's

@@ -10,8 +10,8 @@ from numba import types
 from numba.extending import intrinsic
 
 from sim.cluster.run.world import World
-from sim.engine.plain_run import run_of
 from sim.engine.run import run
+from sim.engine.run_variants import run_of
 from sim.engine.state import State
 from sim.jit.linking import address_of, call_at
 from sim.jit.references import Table, reader_of

@@ -35,14 +35,14 @@ def load_engine(*variants: RunVariant) -> None:
     with _without_scipy():
         from sim import compile_engine
 
-        _listen()
+        tell_when_compiling()
         for variant in variants or ("plain",):
             compile_engine(variant)
 
 
 @cache
-def _listen() -> None:
-    """Have it told, once, when a variant of the engine is compiled, now or when a request turns out to need it."""
+def tell_when_compiling() -> None:
+    """Say from now on when a variant of the engine is compiled: at once, or when a request turns out to need it."""
     from sim import when_compiled
 
     when_compiled(lambda variant: tell(TAKES[variant]))

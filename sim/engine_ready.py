@@ -10,13 +10,13 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from numba.core import event
 
 from sim.config import EngineConfig
 from sim.engine.control import hold_requests, join_requests
 from sim.engine.initial_state import settings_of
 from sim.engine.run_variants import RUNS, RunVariant, variant_for
-from sim.jit.compile import is_cached, one_process_at_a_time
+from sim.jit.code_cache import one_process_at_a_time
+from sim.jit.compile import cache_folder, is_cached, listen
 from sim.kv_cache_groups import KVCacheGroup
 from sim.latency import Blackbox
 from sim.records.itl import emission_times, ninety_ninth
@@ -81,28 +81,13 @@ def compile_engine(variant: RunVariant = "plain") -> None:
     """
     single, config = one_request(), smallest_engine(variant)
     latency = Blackbox(beta0=1)
-    with one_process_at_a_time(variant):
+    with one_process_at_a_time(cache_folder(of_cluster=False), variant):
         simulate(single, config, latency, record="spans").inter_token_latencies()
         simulate(single, config, latency, closed_loop=(1, 0))
         one, none = np.ones(1, np.int64), np.zeros(0, np.int64)
         count_distances(np.zeros(2, np.int64), none, none, one, one, np.zeros(3, np.int64))
 
 
-class _Listener(event.Listener):  # type: ignore[misc] # numba is untyped
-    """Hears when a variant of ``run`` is about to be compiled."""
-
-    def __init__(self, hear: Callable[[RunVariant], None]) -> None:
-        self._hear = hear
-
-    def on_start(self, event: Any) -> None:  # noqa: ANN401 - numba is untyped
-        for variant, run in RUNS.items():
-            if event.data["dispatcher"] is run:
-                self._hear(variant)
-
-    def on_end(self, event: Any) -> None:  # noqa: ANN401 - numba is untyped
-        """Do nothing."""
-
-
 def when_compiled(hear: Callable[[RunVariant], None]) -> None:
     """Have ``hear`` called before a variant of the engine is compiled, if one ever is: requests may ask for it."""
-    event.register("numba:compile", _Listener(hear))
+    listen(RUNS, hear)

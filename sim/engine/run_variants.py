@@ -17,7 +17,7 @@ from sim.engine.run import run
 from sim.engine.state import Records, State
 from sim.jit.compile import variant_entry
 from sim.jit.references import Table
-from sim.jit.variants import Variant
+from sim.jit.variants import CompiledVariant
 
 RunVariant = Literal["plain", "hybrid", "whole"]
 """Smallest first; ``hybrid``: for models whose layers cache differently."""
@@ -71,8 +71,8 @@ KNOWN: Mapping[RunVariant, Mapping[str, int]] = {
 
 Run = Callable[[Table, int, int, bool], int]
 
-run_plain = variant_entry(run, Variant("plain", KNOWN["plain"]))
-run_hybrid = variant_entry(run, Variant("hybrid", KNOWN["hybrid"]))
+run_plain = variant_entry(run, CompiledVariant("plain", KNOWN["plain"]))
+run_hybrid = variant_entry(run, CompiledVariant("hybrid", KNOWN["hybrid"]))
 
 RUNS: Mapping[RunVariant, Run] = {"plain": run_plain, "hybrid": run_hybrid, "whole": run}
 

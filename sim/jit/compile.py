@@ -7,26 +7,25 @@ engine all of this package but the cluster, which is built on it; for the cluste
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import os
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import numba
-from numba.core import caching
+from numba.core import caching, event
 
 from sim.jit.code_cache import cache_for, private_folder
 from sim.jit.linking import Inner, Outer, for_any_integer
 from sim.jit.shipped import SHIPPED, ShippedFirst, with_shipped
-from sim.jit.variants import Variant
+from sim.jit.variants import CompiledVariant
 
 Function = TypeVar("Function", bound=Callable[..., Any])
+Name = TypeVar("Name", bound=str)
 
 
 PACKAGE = Path(__file__).parent.parent
@@ -93,18 +92,6 @@ def cache_folder(*, of_cluster: bool) -> Path | None:
     return private_folder(cache_directory(with_cluster=of_cluster))
 
 
-@contextmanager
-def one_process_at_a_time(what: str) -> Iterator[None]:
-    """Let one process of this machine compile ``what`` while others that want the same wait, and then load it."""
-    folder = None if numba.config.DISABLE_JIT else cache_folder(of_cluster=False)
-    if folder is None:
-        yield
-        return
-    with (folder / f"compiling-{what}").open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
-
-
 def is_cached(function: Callable[..., Any]) -> bool:
     """Return whether numba will load an entry's machine code, shipped or from the cache, instead of compiling it."""
     if numba.config.DISABLE_JIT:
@@ -143,12 +130,32 @@ def engine_entry(function: Function) -> Function:
     return _compile(function, _nrt=False, error_model="numpy")
 
 
-def variant_entry(function: Function, variant: Variant) -> Function:
+def variant_entry(function: Function, variant: CompiledVariant) -> Function:
     """Return the variant of an entry of the engine for known settings; the entry itself where nothing is compiled."""
     if numba.config.DISABLE_JIT:
         return function
     named = variant.named(function.py_func)  # type: ignore[attr-defined] # a dispatcher's
     return cast("Function", _compile(named, pipeline=variant.outer, _nrt=False, error_model="numpy"))
+
+
+class _Listener(event.Listener):  # type: ignore[misc] # numba is untyped
+    """Hears when one of several entries is about to be compiled, and not loaded."""
+
+    def __init__(self, entries: Mapping[Any, Callable[..., Any]], hear: Callable[[Any], None]) -> None:
+        self._entries, self._hear = entries, hear
+
+    def on_start(self, event: Any) -> None:  # noqa: ANN401 - numba is untyped
+        for name, entry in self._entries.items():
+            if event.data["dispatcher"] is entry:
+                self._hear(name)
+
+    def on_end(self, event: Any) -> None:  # noqa: ANN401 - numba is untyped
+        """Do nothing."""
+
+
+def listen(entries: Mapping[Name, Callable[..., Any]], hear: Callable[[Name], None]) -> None:
+    """Have ``hear`` called with the name of an entry from now on, before it is compiled."""
+    event.register("numba:compile", _Listener(entries, hear))
 
 
 INTERNAL = {

@@ -66,7 +66,7 @@ def folded(
 
 def fold(definition: ast.FunctionDef, known: Mapping[str, Number], globals_: Mapping[str, Any]) -> None:
     """Fold a function's body in place, until nothing more is to be had."""
-    before, now = "", ast.dump(definition)
+    before, now = "", ast.unparse(definition)
     while before != now:
         stores = _stores(definition)
         numbers = {
@@ -75,7 +75,7 @@ def fold(definition: ast.FunctionDef, known: Mapping[str, Number], globals_: Map
             if isinstance(each, (int, float)) and name not in stores
         }
         _Folder(known, {**numbers, **_constants(definition, stores)}).visit(definition)
-        before, now = now, ast.dump(definition)
+        before, now = now, ast.unparse(definition)
 
 
 def _code_of(tree: ast.Module, function: FunctionType) -> CodeType:

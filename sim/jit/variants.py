@@ -18,7 +18,7 @@ from sim.jit.folding import Number, folded
 from sim.jit.linking import Inner, Outer, for_any_integer, is_inner
 
 
-class Variant:
+class CompiledVariant:
     """The functions of one variant: those for which the attributes in ``known`` have these values."""
 
     def __init__(self, name: str, known: Mapping[str, Number]) -> None:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from sim.jit.folding import folded
 from sim.jit.linking import Inner, Outer
-from sim.jit.variants import Variant
+from sim.jit.variants import CompiledVariant
 from tests.examples import examples
 
 LIMIT, NOTHING = 3, -1
@@ -217,7 +217,7 @@ def outer(things: Things, number: int) -> int:
 @pytest.mark.skipif(bool(numba.config.DISABLE_JIT), reason="nothing is compiled without the JIT")
 def test_a_variant_s_functions_call_each_other() -> None:
     """The compiled variant takes the attribute for 0 also where the inner function asks."""
-    variant = Variant("small", KNOWN)
+    variant = CompiledVariant("small", KNOWN)
     small = numba.njit(pipeline_class=variant.outer)(variant.named(outer.py_func))
     things = np.zeros(1, THING).view(np.recarray)
     things[0].has_images, things[0].stages = 1, 1

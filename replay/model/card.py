@@ -58,6 +58,7 @@ def document(shape: ModelShape, gpu: Gpu, capacity: KvCacheSize, *, tp: int, pp:
             "bytes": capacity.memory_bytes,
             "utilization": capacity.utilization,
             "weight_bytes": capacity.weight_bytes,
+            "vision_tower_bytes": capacity.tower_bytes,
             "activation_bytes": capacity.activation_bytes,
             "non_torch_bytes": capacity.non_torch_bytes,
             "cuda_graph_bytes": capacity.cuda_graph_bytes,
@@ -86,7 +87,7 @@ def card(shape: ModelShape, gpu: Gpu, capacity: KvCacheSize, *, tp: int, pp: int
         "kept in": _precisions(shape),
         f"on {gpu.name}, tp {tp}{stages}": f"{gpu.memory_gib:.1f} GiB, {gpu.bandwidth_gb_per_s:,.0f} GB/s, "
         f"{gpu.tflops_16bit:,.0f} TFLOPS (16 bit)",
-        "weights per GPU": f"{capacity.weight_bytes / GIB:.2f} GiB",
+        "weights per GPU": _weights_text(capacity),
         "set aside": f"{capacity.activation_bytes / GIB:.2f} GiB activations, "
         f"{capacity.non_torch_bytes / GIB:.2f} non-torch, {capacity.cuda_graph_bytes / GIB:.2f} CUDA graphs",
         "KV cache per GPU": f"{capacity.kv_bytes / GIB:.2f} GiB (utilization {capacity.utilization:g})",
@@ -123,6 +124,14 @@ def _image_text(tower: VisionTower, gpu: Gpu, *, tp: int) -> str:
     times, tile = encoder_times(on_gpus(tower, gpu, tp=tp)), tower.tile_tokens or IMAGE_TOKENS
     took = [f"{times.image_us(size) / 1e3:.1f} ms of {size:,} tokens" for size in (tile, 4 * tile)]
     return f"{' and '.join(took)} to encode, in a tower of {tower.parameters() / 1e9:.2f} B parameters (computed)"
+
+
+def _weights_text(capacity: KvCacheSize) -> str:
+    """Return what the weights take, with the part of them that encodes images."""
+    tower = (
+        f", the vision tower's {capacity.tower_bytes / GIB:.2f} among them" if capacity.tower_bytes else ""
+    )
+    return f"{capacity.weight_bytes / GIB:.2f} GiB{tower}"
 
 
 def edges_text(tiles: Tiles) -> str:

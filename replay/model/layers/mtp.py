@@ -19,15 +19,47 @@ NUMBERS_IN_VLLM: Mapping[str, int] = {"mimo_v2_flash": 1}
 """By model type, where vLLM has the number itself (mimo_v2_mtp.py)."""
 WINDOWED = frozenset({"mimo_v2_flash"})
 """Models of windows and full layers whose MTP layers are like those with a window (mimo_v2_mtp.py)."""
+WITHOUT_EXPERTS = frozenset({"mimo", "mimo_v2_flash", "ernie4_5_moe", "exaone_moe", "step3p5", "step3p7"})
+"""Models whose MTP layers have a plain MLP, whatever the others have (mimo_v2_mtp.py, ernie_mtp.py, …)."""
+WITH_SPLIT_PROJECTION = frozenset(
+    {"qwen3_next", "qwen3_5_text", "qwen3_5_moe_text", "exaone_moe", "nemotron_h"}
+)
+"""Models that share the product of both inputs out over the GPUs (ColumnParallelLinear); others have it whole."""
 
 
-def mtp_layers(text: ModelFields, model_type: str, mixers: Sequence[Mixer]) -> MtpLayers | None:
-    """Return a model's MTP layers, None where it has none, or it is not known which of its layers they are like."""
+def mtp_layers(
+    text: ModelFields, model_type: str, mixers: Sequence[Mixer], *, has_experts: bool, spared: Sequence[str]
+) -> MtpLayers | None:
+    """Return a model's MTP layers, None where it has none, or it is not known which of its layers they are like.
+
+    ``has_experts``: the model; ``spared``: names of modules that its quantization leaves as they are.
+    """
     number = NUMBERS_IN_VLLM.get(model_type) or text.integer(*NUMBERS) or 0
     like = _layers_like_theirs(model_type, mixers)
     if not number or like is None:
         return None
-    return MtpLayers(mixer=replace(like, num_layers=number), num_modules=text.integer(MODULES) or 1)
+    pattern = text.text("mtp_hybrid_override_pattern")
+    return MtpLayers(
+        mixer=replace(like, num_layers=number),
+        num_modules=text.integer(MODULES) or 1,
+        has_experts=has_experts and model_type not in WITHOUT_EXPERTS and (pattern is None or "E" in pattern),
+        splits_projection=model_type in WITH_SPLIT_PROJECTION,
+        is_spared=_is_spared(spared, place=text.needed("num_hidden_layers")),
+    )
+
+
+def _is_spared(names: Sequence[str], *, place: int) -> bool:
+    """Return whether names of modules cover the layers that draft: those called mtp, or the one behind the last."""
+    behind = f"layers.{place}"
+    return any(
+        name.split(".")[0].startswith("mtp") or name.removeprefix("model.").rstrip(".*") == behind
+        for name in names
+    )
+
+
+def projection_parameters(hidden_size: int) -> int:
+    """Return the weights of the product that makes a layer's input of an embedding and a hidden state (eh_proj)."""
+    return 2 * hidden_size * hidden_size
 
 
 def _layers_like_theirs(model_type: str, mixers: Sequence[Mixer]) -> Mixer | None:

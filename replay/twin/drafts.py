@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Final, cast
 
 from replay.model.drafting.draft_times import draft_us
 from replay.model.drafting.drafter import mtp_drafter
-from replay.model.drafting.read_drafter import HEAD_METHODS, HeadMethod, read_drafter
-from replay.twin.kv_cache.groups import DRAFT_MODEL, GROUPS, METHOD, MTP, read_method
+from replay.model.drafting.read_drafter import HeadMethod, read_drafter
+from replay.twin.kv_cache.groups import DRAFT_MODEL, GROUPS, HEAD_METHODS, METHOD, MTP, read_method
 from sim.latency import Profiled
 from traces import ConfigError
 
@@ -34,6 +34,7 @@ def drafter_of(
     section = root.section("engine")
     method = read_method(engine, section)
     named = None if section is None else section.text(DRAFT_MODEL)
+    named = None if named == "none" else named
     if section is None or shape is None:
         return None
     if named is not None and method not in HEAD_METHODS:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Literal
 
 from replay.model.config_json import read_model_fields
 from replay.model.drafting.drafter import Drafter
@@ -18,7 +18,6 @@ from replay.model.shipped_models import model_name
 
 HeadMethod = Literal["eagle", "eagle3", "draft_model"]
 """vLLM's methods whose drafts come from a checkpoint of its own with layers that keep KV."""
-HEAD_METHODS: tuple[str, ...] = get_args(HeadMethod)
 LAYERS = "transformer_layer_config"
 """Where the files of the speculators library say what the layers are."""
 EAGLE3_STATES = 3

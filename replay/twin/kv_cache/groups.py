@@ -24,7 +24,9 @@ from traces.strict.yaml_nodes import place
 GROUPS, DISABLED, METHOD = "kv_cache_groups", "disable_hybrid_kv_cache_manager", "speculative_method"
 DRAFT_MODEL = "speculative_model"
 MTP = "mtp"
-METHODS = ("none", MTP, "eagle", "eagle3", "draft_model")
+HEAD_METHODS = ("eagle", "eagle3", "draft_model")
+METHODS = ("none", MTP, *HEAD_METHODS)
+"""What makes drafts with layers that keep KV: the model's own, or those of another checkpoint."""
 ONE_FULL: tuple[KVCacheGroup, ...] = (KVCacheGroup(kind="full"),)
 
 GROUP_KEYS: tuple[Key, ...] = (

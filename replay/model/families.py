@@ -138,6 +138,28 @@ FAMILIES: Mapping[str, Family] = {
     "mimo_v2_flash": Family(),
     "deepseek_v4": Family(fields={"expert_dtype": "fp4"}),
     "deepseek_ref": Family(),
+    "falcon": Family(is_gated=False, is_tied=True),
+    "bloom": Family(is_gated=False, is_tied=True),
+    "mpt": Family(is_gated=False, is_tied=True),
+    "gptj": Family(is_gated=False),
+    "gpt_bigcode": Family(is_gated=False, is_tied=True),
+    "phi": Family(is_gated=False),
+    "jais2": Family(is_gated=False),
+    "olmo": Family(),
+    "flex_olmo": Family(),
+    "glm": Family(),
+    "cwm": Family(),
+    "mellum": Family(),
+    "vaultgemma": Family(is_tied=True, windows="alternate"),
+    "hunyuan_v1_dense": Family(),
+    "hunyuan_v1_moe": Family(),
+    "dbrx": Family(),
+    "mamba": Family(is_tied=True),
+    "falcon_mamba": Family(),
+    "mamba2": Family(),
+    "jamba": Family(),
+    "zamba2": Family(is_tied=True),
+    "longcat_flash": Family(),
 }
 """Architectures that are understood."""
 
@@ -148,12 +170,7 @@ COMPRESSED = "layers that keep one key for several tokens, beside a window (comp
 CROSS = "cross-attention to an encoder"
 
 NOT_MODELLED: Mapping[str, str] = {
-    "mamba": STATE_SPACE,
-    "mamba2": STATE_SPACE,
-    "falcon_mamba": STATE_SPACE,
-    "jamba": STATE_SPACE,
     "bamba": STATE_SPACE,
-    "zamba2": STATE_SPACE,
     "plamo2": STATE_SPACE,
     "minimax": LINEAR,
     "minimax_text_01": LINEAR,

@@ -23,12 +23,12 @@ def gpt(text: ModelFields) -> Fields:
         "hidden_size": hidden,
         "num_hidden_layers": text.needed("n_layer", "num_hidden_layers"),
         "num_attention_heads": text.needed("n_head", "num_attention_heads"),
-        "max_position_embeddings": text.needed("n_positions", "max_position_embeddings"),
         "intermediate_size": text.integer("n_inner") or WIDER * hidden,
     }
     if text.text("model_type") == "gpt_bigcode" and text.flag("multi_query") is not False:
         said["num_key_value_heads"] = 1
-    return said
+    longest = text.integer("n_positions")
+    return said if longest is None else {**said, "max_position_embeddings": longest}
 
 
 def bloom(text: ModelFields) -> Fields:

@@ -91,6 +91,7 @@ def _of_qwen(vision: ModelFields, *, hidden: int, inner: int, projected: int, me
         patch_inputs=colours(vision) * frames * side**2,
         merge=merge,
         projector=((hidden * merge, hidden * merge), (hidden * merge, projected)) * merges,
+        is_largest_known=True,
         position_parameters=(vision.integer("num_position_embeddings") or 0) * hidden,
     )
 
@@ -142,6 +143,7 @@ def _glm4v(vision: ModelFields, _: ModelFields) -> VisionTower:
         is_gated=True,
         projector=merger,
         whole_products=1,
+        is_largest_known=False,
         position_parameters=places * hidden,
     )
 
@@ -176,6 +178,7 @@ def _gemma4(vision: ModelFields, fields: ModelFields) -> VisionTower:
         splits_projector=False,
         shares_out_images=False,
         largest_image=GEMMA4_LARGEST,
+        is_largest_known=True,
         position_parameters=AXES * vision.needed("position_embedding_size") * tower.hidden_size,
     )
 

@@ -25,7 +25,8 @@ class VisionTower:
     ``whole_products``; ``splits_patches``: and the product that takes patches in; without ``splits_attention`` the MLPs
     alone.
     ``shares_out_images``: it knows ``--mm-encoder-tp-mode data``; ``falls_back_to_data``: and has it, too, where heads
-    cannot be divided. ``largest_image``: tokens of the largest one that its processor makes.
+    cannot be divided. ``largest_image``: tokens of the largest one that its processor makes, ``is_largest_known`` where
+    that is its own and not what is usual.
     ``position_parameters``: of embeddings of places, which every GPU has whole.
     """
 
@@ -51,6 +52,7 @@ class VisionTower:
     shares_out_images: bool = True
     falls_back_to_data: bool = False
     largest_image: int = LARGEST_IMAGE
+    is_largest_known: bool = False
     position_parameters: int = 0
 
     @property

@@ -160,6 +160,9 @@ FAMILIES: Mapping[str, Family] = {
     "jamba": Family(),
     "zamba2": Family(is_tied=True),
     "longcat_flash": Family(),
+    "cosmos3_edge_text": Family(is_gated=False),
+    "emu3_text_model": Family(),
+    "hunyuan_vl_text": Family(is_tied=True),
 }
 """Architectures that are understood."""
 
@@ -167,10 +170,17 @@ STATE_SPACE = "state-space layers, whose state does not grow with the context"
 LINEAR = "linear-attention layers, whose state does not grow with the context"
 SPARSE = "sparse attention, whose indexer picks the tokens that a query sees"
 COMPRESSED = "layers that keep one key for several tokens, beside a window (compress_ratios)"
+POOLED = "an index over pools of tokens, whose unfinished pool is a ring of blocks of its own"
 CROSS = "cross-attention to an encoder"
 
 NOT_MODELLED: Mapping[str, str] = {
     "bamba": STATE_SPACE,
+    "glm5_next_text": POOLED,
+    "qwen4_exp_text": POOLED,
+    "qwen4_exp": POOLED,
+    "inkling_text": "attention with convolutions of its own, whose last inputs are kept beside keys and values",
+    "ernie4_5_vl_moe_text": "experts of two widths, for text and for images",
+    "hrm_text": "layers that are gone through again and again, and keep each time",
     "plamo2": STATE_SPACE,
     "minimax": LINEAR,
     "minimax_text_01": LINEAR,

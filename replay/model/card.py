@@ -57,7 +57,7 @@ def document(shape: ModelShape, gpu: Gpu, capacity: KvCacheSize, *, tp: int, pp:
             "bytes": capacity.memory_bytes,
             "utilization": capacity.utilization,
             "weight_bytes": capacity.weight_bytes,
-            "vision_tower_bytes": capacity.tower_bytes,
+            "tower_bytes": capacity.tower_bytes,
             "activation_bytes": capacity.activation_bytes,
             "non_torch_bytes": capacity.non_torch_bytes,
             "cuda_graph_bytes": capacity.cuda_graph_bytes,
@@ -149,10 +149,8 @@ def _image_text(tower: VisionTower, gpu: Gpu, *, tp: int) -> str:
 
 
 def _weights_text(capacity: KvCacheSize) -> str:
-    """Return what the weights take, with the part of them that encodes images."""
-    tower = (
-        f", the vision tower's {capacity.tower_bytes / GIB:.2f} among them" if capacity.tower_bytes else ""
-    )
+    """Return what the weights take, with the part of them that encodes images and sounds."""
+    tower = f", the towers' {capacity.tower_bytes / GIB:.2f} among them" if capacity.tower_bytes else ""
     return f"{capacity.weight_bytes / GIB:.2f} GiB{tower}"
 
 

@@ -251,16 +251,17 @@ def weight_bytes(shape: ModelShape, *, tp: int = 1, pp: int = 1, layout: Layout 
 
 
 def tower_bytes(shape: ModelShape, *, tp: int = 1, mode: MMEncoderTPMode = "weights") -> float:
-    """Return the weights on one GPU of what encodes images; 0 where nothing does, or it is not known.
+    """Return the weights on one GPU of what encodes images and sounds; 0 where nothing does, or it is not known.
 
     In the model's own type: checkpoints that are quantized leave it as it was. Tensor parallelism splits it as
-    ``VisionTower`` says; every pipeline stage has it (vllm 0.32.0 model_executor/models: no tower asks for its stage).
+    ``VisionTower`` says; audio towers are whole on every GPU. Every pipeline stage has them (vllm 0.32.0
+    model_executor/models: no tower asks for its stage).
     """
-    tower = shape.vision
-    if tower is None:
-        return 0.0
-    ranks = tower.num_ranks(tp, is_data=mode == "data")
-    return float((tower.parameters(ranks) + tower.position_parameters) * shape.dtype_bytes)
+    tower, seeing = shape.vision, 0
+    if tower is not None:
+        ranks = tower.num_ranks(tp, is_data=mode == "data")
+        seeing = tower.parameters(ranks) + tower.position_parameters
+    return float((seeing + shape.audio_parameters) * shape.dtype_bytes)
 
 
 def draft_bytes(drafter: Drafter, *, tp: int = 1, pp: int = 1, layout: Layout = ONE_NODE) -> float:

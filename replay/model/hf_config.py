@@ -18,6 +18,7 @@ from replay.model.layers.spellings import respelled
 from replay.model.quantization import Quantization, read_quantization
 from replay.model.shape import Attention, Mixer, MixerKind, ModelShape, Precision
 from replay.model.shipped_models import model_name, shipped_config, shipped_models
+from replay.model.vision.audio_tower import AUDIO, audio_parameters
 from replay.model.vision.read_tower import is_mm_prefix_lm, read_tower
 from traces import ConfigError
 
@@ -105,12 +106,14 @@ def shape_from(
     """Return the shape that the fields of a config.json describe."""
     shape = _decoder_from(fields, name=name, kv_cache_dtype=kv_cache_dtype, dtype=dtype)
     tower, unknown = read_tower(fields)
+    audio, unheard = audio_parameters(fields)
     return replace(
         shape,
         mixers=_with_states_in(shape.mixers, mamba_ssm_cache_dtype),
         vision=tower,
+        audio_parameters=audio,
         is_mm_prefix_lm=is_mm_prefix_lm(fields),
-        left_out=(*_left_out(fields, unknown=unknown), *shape.left_out),
+        left_out=(*_left_out(fields, unknown=unknown, unheard=unheard), *shape.left_out),
     )
 
 
@@ -214,13 +217,15 @@ def _kv_dtype_bytes(
     return float(found)
 
 
-def _left_out(fields: ModelFields, *, unknown: str) -> tuple[str, ...]:
-    """Return what a config.json describes beside the language model; ``unknown``: why its vision tower is not known."""
+def _left_out(fields: ModelFields, *, unknown: str, unheard: str) -> tuple[str, ...]:
+    """Return what of a config.json is not counted; ``unknown``, ``unheard``: why its towers are not known."""
     told = []
     if unknown:
         told.append(f"{unknown}: neither its weights nor its work are counted, the language model's are")
-    if fields.values.get("audio_config"):
-        told.append("audio_config: its weights and its work are not counted, the language model's are")
+    if unheard:
+        told.append(f"{unheard}: neither its weights nor its work are counted, the language model's are")
+    elif fields.values.get(AUDIO):
+        told.append(f"{AUDIO}: its work is not counted, its weights are")
     return tuple(told)
 
 

@@ -281,7 +281,8 @@ class ModelShape:
     ``mtp``: layers that draft, which nothing else here counts. ``residual_streams``: how many hidden states a layer
     mixes (hyper-connections, arXiv:2409.19606). ``max_model_len``: the longest sequence that vLLM takes without a flag.
     ``lookup_parameters``: of embeddings beside that of ``vocab_size``.
-    ``vision``: its vision tower, not in ``num_parameters``; None: none, or none that is known. ``is_mm_prefix_lm``:
+    ``vision``: its vision tower, not in ``num_parameters``; None: none, or none that is known. ``audio_parameters``: of
+    its audio tower, likewise. ``is_mm_prefix_lm``:
     tokens of an image see each other in both directions. ``left_out``: what of the file is not in these numbers.
     """
 
@@ -312,6 +313,7 @@ class ModelShape:
     residual_streams: int = 1
     not_timed: tuple[str, ...] = ()
     vision: VisionTower | None = None
+    audio_parameters: int = 0
     is_mm_prefix_lm: bool = False
     left_out: tuple[str, ...] = ()
 

@@ -62,17 +62,17 @@ def passes_us(
     )
     few = np.array(num_seqs, np.int64)
     table = model.step_table()
-    first, next_one = (table.durations(_decoding(each)) for each in (few * (1 + num_drafts), few))
+    first, next_one = (table.durations(_decoding(few, each)) for each in (few * (1 + num_drafts), few))
     return np.asarray((first + (num_drafts - 1) * next_one) / num_drafts)
 
 
-def _decoding(num_tokens: NDArray[np.int64]) -> StepBatch:
-    """Return steps of so many tokens, each with its context."""
+def _decoding(num_seqs: NDArray[np.int64], num_tokens: NDArray[np.int64]) -> StepBatch:
+    """Return steps of so many tokens; those of one request read its context together (``sums_of_share``)."""
     none = np.zeros_like(num_tokens)
     return StepBatch(
         num_prefill_tokens=none,
         num_decode_tokens=num_tokens,
-        decode_context_tokens=num_tokens * CONTEXT,
+        decode_context_tokens=num_seqs * CONTEXT,
         prefill_pairs=none,
         num_prefill_seqs=none,
         prefill_context_tokens=none,

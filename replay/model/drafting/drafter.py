@@ -61,6 +61,7 @@ def mtp_drafter(shape: ModelShape) -> Drafter | None:
         lookup_parameters=0,
         mtp=None,
         vision=None,
+        audio_parameters=0,
         not_timed=(),
     )
     if mtp.is_spared:

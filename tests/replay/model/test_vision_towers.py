@@ -17,9 +17,11 @@ from replay.model import Serving, find_gpu, kv_cache_size
 from replay.model.config_json import read_model_fields
 from replay.model.encoders.encoder_kernels import OnGpus, attention_us, encoding_us, on_gpus
 from replay.model.encoders.encoder_times import EncoderTimes, encoder_times, image_sizes
+from replay.model.gpu_memory import tower_bytes
 from replay.model.hf_config import read_model_config
 from replay.model.operator_forms import forms
 from replay.model.shipped_models import shipped_config
+from replay.model.vision.audio_tower import audio_parameters
 from replay.model.vision.read_tower import TOWERS, read_tower
 from replay.model.vision.tower import VisionTower
 from tests.validation import layer_work
@@ -294,3 +296,62 @@ def test_an_image_more_takes_longer_and_a_larger_one_more_per_token() -> None:
     assert isinstance(times, EncoderTimes)
     per_token = [times.image_us(size) / size for size in (4096, 8192, 16384)]
     assert per_token == sorted(per_token)
+
+
+# -- audio --------------------------------------------------------------------------------------------------------
+
+WHISPER = {"num_mel_bins": 128, "max_source_positions": 1500}
+HEARD = {
+    "qwen2_audio": (
+        WHISPER | {"encoder_layers": 32, "encoder_ffn_dim": 5120, "d_model": 1280},
+        4096,
+        491_520 + 500_736 + 4_915_200 + 1_920_000 + 4 * 52_428_800 + 2 * 209_715_200 + 5_242_880,
+    ),
+    "audioflamingo3": (
+        WHISPER | {"num_hidden_layers": 32, "intermediate_size": 5120, "hidden_size": 1280},
+        4096,
+        491_520 + 504_832 + 4_915_200 + 1_920_000 + 4 * 52_428_800 + 2 * 209_715_200 + 5_242_880 + 16_777_216,
+    ),
+    "gemma4": (
+        {"hidden_size": 1024, "num_hidden_layers": 12, "output_proj_dims": 1536, "conv_kernel_size": 5},
+        2304,
+        1152 + 36_864 + 113_824 + 1_048_576 + 4 * 50_331_648 + 6 * 12_582_912 + 25_165_824 + 61_440
+        + 1_572_864 + 3_538_944,
+    ),
+}  # fmt: skip
+"""Fields, the language model's width, and all parameters of the modules that vLLM 0.32.0 makes of them."""
+
+
+@pytest.mark.parametrize("kind", HEARD)
+def test_an_audio_tower_has_as_many_weights_as_vllms_own(kind: str, tmp_path: Path) -> None:
+    fields, width, counted = HEARD[kind]
+    path = tmp_path / "config.json"
+    path.write_text(
+        json.dumps({"model_type": kind, "audio_config": fields, "text_config": {"hidden_size": width}})
+    )
+    found, why = audio_parameters(read_model_fields(path))
+    assert why == ""
+    assert 0 < counted - found < 0.001 * counted
+
+
+def test_a_tower_that_is_not_heard_of_is_told_and_a_known_one_takes_memory(tmp_path: Path) -> None:
+    text = {"model_type": "qwen2", "hidden_size": 512, "num_hidden_layers": 2, "num_attention_heads": 8}
+    text |= {"intermediate_size": 1024, "vocab_size": 1000}
+    fields, _, _ = HEARD["qwen2_audio"]
+    path, took = tmp_path / "config.json", {}
+    for kind in ("qwen2_audio", "mimi"):
+        path.write_text(json.dumps({"model_type": kind, "audio_config": fields, "text_config": text}))
+        shape = read_model_config(path)
+        took[kind] = tower_bytes(shape, tp=2)
+        (note,) = shape.left_out
+        assert ("its weights are" in note) is (kind == "qwen2_audio")
+    assert took == {
+        "qwen2_audio": 2 * audio_parameters(read_model_fields(written(tmp_path, fields, text)))[0],
+        "mimi": 0,
+    }
+
+
+def written(folder: Path, audio: dict[str, int], text: dict[str, object]) -> Path:
+    path = folder / "again.json"
+    path.write_text(json.dumps({"model_type": "qwen2_audio", "audio_config": audio, "text_config": text}))
+    return path

@@ -6,8 +6,8 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from replay.model.drafting.drafter import Drafter
 from replay.model.gpus import Gpu
+from replay.model.layers.drafter import Drafter
 from replay.model.layers.groups_of_layers import Dealt, cached_layers, dealt, undivided
 from replay.model.layers.packed_groups import BLOCK, dealt_packed, packed_layers
 from replay.model.layout import ONE_NODE, Layout

@@ -147,9 +147,7 @@ def _decoder_from(fields: ModelFields, *, name: str, kv_cache_dtype: str, dtype:
         intermediate_size=_dense_size(text, is_needed=num_plain > 0 and layers.plain_width is None),
         attention=layers.attention or attention,
         mixers=layers.mixers,
-        mtp=mtp_layers(
-            text, model_type, layers.mixers, has_experts=experts is not None, spared=quantized.spared
-        ),
+        mtp=mtp_layers(text, model_type, layers.mixers, experts=experts, spared=quantized.spared),
         num_plain_mlps=layers.num_plain_mlps,
         plain_width=layers.plain_width,
         other_parameters=layers.other_parameters,

@@ -7,14 +7,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, cast
 
 from replay.model.drafting.draft_times import draft_us
-from replay.model.drafting.drafter import mtp_drafter
 from replay.model.drafting.read_drafter import HeadMethod, read_drafter
+from replay.model.layers.drafter import mtp_drafter
 from replay.twin.kv_cache.groups import DRAFT_MODEL, GROUPS, HEAD_METHODS, METHOD, MTP, read_method
 from sim.latency import Profiled
 from traces import ConfigError
 
 if TYPE_CHECKING:
-    from replay.model.drafting.drafter import Drafter
+    from replay.model.layers.drafter import Drafter
     from replay.model.shape import ModelShape
     from replay.twin.hardware import Hardware
     from sim import EngineConfig

@@ -9,10 +9,10 @@ from typing import cast, get_args
 
 import yaml
 
-from replay.model.drafting.drafter import Drafter
 from replay.model.gpu_memory import KvCacheSize, Serving, kv_cache_size
 from replay.model.gpus import NUMBERS, Gpu, find_gpu, read_gpu
 from replay.model.hf_config import read_model_config
+from replay.model.layers.drafter import Drafter
 from replay.model.layout import ONE_NODE, All2AllBackend, Layout
 from replay.model.model_peak import peak_times
 from replay.model.shape import ModelShape

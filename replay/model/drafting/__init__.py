@@ -1,1 +1,1 @@
-"""What drafts for a model: its own MTP layers, an EAGLE head or a smaller model; its weights and its time."""
+"""What drafts for a model as its own config.json has it, and how long a draft takes."""

@@ -7,8 +7,8 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from replay.model.drafting.drafter import Drafter
 from replay.model.gpus import Gpu
+from replay.model.layers.drafter import Drafter
 from replay.model.layout import ONE_NODE, Layout
 from replay.model.model_peak import peak_times
 from sim.latency import Roofline, StepBatch

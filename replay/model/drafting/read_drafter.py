@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Literal
 
 from replay.model.config_json import read_model_fields
-from replay.model.drafting.drafter import Drafter
 from replay.model.hf_config import find_config, read_model_config, shape_from
+from replay.model.layers.drafter import Drafter
 from replay.model.layers.mtp import projection_parameters
 from replay.model.shape import ModelShape
 from replay.model.shipped_models import model_name

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from replay.model.config_json import ModelFields
-from replay.model.shape import Mixer, MtpLayers
+from replay.model.shape import Experts, Mixer, MtpLayers
 
 MODULES = "num_nextn_predict_layers"
 """How many modules draft one after another, where a config.json says it; else one that is run again."""
@@ -28,11 +28,16 @@ WITH_SPLIT_PROJECTION = frozenset(
 
 
 def mtp_layers(
-    text: ModelFields, model_type: str, mixers: Sequence[Mixer], *, has_experts: bool, spared: Sequence[str]
+    text: ModelFields,
+    model_type: str,
+    mixers: Sequence[Mixer],
+    *,
+    experts: Experts | None,
+    spared: Sequence[str],
 ) -> MtpLayers | None:
     """Return a model's MTP layers, None where it has none, or it is not known which of its layers they are like.
 
-    ``has_experts``: the model; ``spared``: names of modules that its quantization leaves as they are.
+    ``experts``: the model's; ``spared``: names of modules that its quantization leaves as they are.
     """
     number = NUMBERS_IN_VLLM.get(model_type) or text.integer(*NUMBERS) or 0
     like = _layers_like_theirs(model_type, mixers)
@@ -42,7 +47,9 @@ def mtp_layers(
     return MtpLayers(
         mixer=replace(like, num_layers=number),
         num_modules=text.integer(MODULES) or 1,
-        has_experts=has_experts and model_type not in WITHOUT_EXPERTS and (pattern is None or "E" in pattern),
+        has_experts=experts is not None
+        and model_type not in WITHOUT_EXPERTS
+        and (pattern is None or "E" in pattern),
         splits_projection=model_type in WITH_SPLIT_PROJECTION,
         is_spared=_is_spared(spared, place=text.needed("num_hidden_layers")),
     )

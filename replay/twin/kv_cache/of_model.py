@@ -27,7 +27,7 @@ from traces import ConfigError
 from traces.strict.section import Section
 
 if TYPE_CHECKING:
-    from replay.model.drafting.drafter import Drafter
+    from replay.model.layers.drafter import Drafter
     from replay.model.shape import ModelShape
     from replay.twin.hardware import Hardware
 

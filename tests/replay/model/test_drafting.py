@@ -16,9 +16,9 @@ import pytest
 
 from replay.model import ModelShape, Serving, find_gpu, kv_cache_size, read_model_config
 from replay.model.drafting.draft_times import batches, draft_us, passes_us
-from replay.model.drafting.drafter import Drafter, in_one_precision, mtp_drafter
 from replay.model.drafting.read_drafter import read_drafter
 from replay.model.gpu_memory import dealt_of, draft_bytes
+from replay.model.layers.drafter import Drafter, in_one_precision, mtp_drafter
 from replay.model.layout import Layout
 from replay.model.model_peak import peak_times
 from replay.twin.twin_config import TwinConfig, load_config

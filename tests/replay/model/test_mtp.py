@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from replay.model.drafting.drafter import mtp_drafter
 from replay.model.gpu_memory import Serving, dealt_of
 from replay.model.hf_config import read_model_config
+from replay.model.layers.drafter import mtp_drafter
 from replay.model.layers.groups_of_layers import CachedLayers, dealt
 from sim import GroupKind
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from replay.model.gpus import Gpu
-from replay.model.layers.drafter import Drafter
+from replay.model.layers.drafter import Drafter, mtp_drafter
 from replay.model.layers.groups_of_layers import Dealt, cached_layers, dealt, undivided
 from replay.model.layers.packed_groups import BLOCK, dealt_packed, packed_layers
 from replay.model.layout import ONE_NODE, Layout
@@ -212,6 +212,11 @@ def dealt_of(shape: ModelShape, *, tp: int, serving: Serving) -> Dealt:
             raise ConfigError(
                 f"disable_hybrid_kv_cache_manager: got true for {shape.name}, expected false: its layers keep entries "
                 "for several tokens and windows beside them"
+            )
+        if serving.drafter is not None and serving.drafter != mtp_drafter(shape):
+            raise ConfigError(
+                f"speculative_method: got {serving.drafter.shape.name} for {shape.name}, expected mtp: how layers of "
+                "another model are dealt out beside entries for several tokens is not known"
             )
         size = serving.block_size if serving.block_size % BLOCK == 0 else BLOCK
         packed = packed_layers(shape, block_size=size, with_mtp=serving.drafter is not None)

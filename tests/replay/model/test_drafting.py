@@ -114,6 +114,36 @@ def test_an_eagle_head_is_one_more_layer_of_the_cache(tmp_path: Path) -> None:
     assert mixed.bytes_per_block == plain.bytes_per_block * (32 + 4) // 32
 
 
+OSS_HEAD = HEAD | {"hidden_size": 2880, "intermediate_size": 17280, "num_attention_heads": 64, "head_dim": 64}
+
+
+@pytest.mark.parametrize(
+    ("model", "head", "block_size", "num_blocks"),
+    [
+        (LLAMA, HEAD, 16, 4964),
+        (LLAMA, {**HEAD, "num_key_value_heads": 32}, 16, 4551),
+        (LLAMA, {**HEAD, "num_key_value_heads": 4}, 16, 5041),
+        ("openai/gpt-oss-20b", {**OSS_HEAD, "num_key_value_heads": 8}, 32, 12_603),
+        ("openai/gpt-oss-20b", {**OSS_HEAD, "num_key_value_heads": 16}, 16, 163_840),
+    ],
+)
+def test_blocks_beside_an_eagle_head_are_those_of_vllm(
+    model: str, head: dict[str, Any], block_size: int, num_blocks: int, tmp_path: Path
+) -> None:
+    """Of 10 GiB, as vllm 0.32.0's get_kv_cache_configs answered for the layers of both modules (layout LBNHC)."""
+    shape = replace(read_model_config(model), kv_dtype_bytes=2.0)
+    drafter = read_drafter(written(tmp_path, head), method="eagle3", of=shape)
+    serving = Serving(block_size=block_size, drafter=drafter, num_speculative_tokens=2)
+    assert dealt_of(shape, tp=1, serving=serving).num_blocks(10 * 2**30) == num_blocks
+
+
+def test_deepseek_v4_is_drafted_for_by_its_own_layers_alone(tmp_path: Path) -> None:
+    shape = read_model_config("deepseek-ai/DeepSeek-V4-Pro")
+    drafter = read_drafter(written(tmp_path, HEAD), method="eagle", of=shape)
+    with pytest.raises(ConfigError, match=r"speculative_method: got .* for .*V4-Pro, expected mtp"):
+        dealt_of(shape, tp=8, serving=Serving(drafter=drafter))
+
+
 def test_a_head_of_the_speculators_library_is_read_as_its_layers(tmp_path: Path) -> None:
     of = read_model_config(LLAMA)
     bare = {**HEAD, "draft_vocab_size": 32000}

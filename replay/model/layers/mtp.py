@@ -17,6 +17,7 @@ MODULES = "num_nextn_predict_layers"
 NUMBERS = (MODULES, "mtp_num_hidden_layers", "num_mtp_modules")
 NUMBERS_IN_VLLM: Mapping[str, int] = {"mimo_v2_flash": 1}
 """By model type, where vLLM has the number itself (mimo_v2_mtp.py)."""
+SLIDING = "sliding_attention"
 WINDOWED = frozenset({"mimo_v2_flash"})
 """Models of windows and full layers whose MTP layers are like those with a window (mimo_v2_mtp.py)."""
 WITHOUT_EXPERTS = frozenset({"mimo", "mimo_v2_flash", "ernie4_5_moe", "exaone_moe", "step3p5", "step3p7"})
@@ -40,7 +41,9 @@ def mtp_layers(
     ``experts``: the model's; ``spared``: names of modules that its quantization leaves as they are.
     """
     number = NUMBERS_IN_VLLM.get(model_type) or text.integer(*NUMBERS) or 0
-    like = _layers_like_theirs(model_type, mixers)
+    place = text.needed("num_hidden_layers")
+    listed = text.texts("layer_types")[place : place + number]
+    like = _layers_like_theirs(model_type, mixers, listed=listed)
     if not number or like is None:
         return None
     pattern = text.text("mtp_hybrid_override_pattern")
@@ -51,7 +54,7 @@ def mtp_layers(
         and model_type not in WITHOUT_EXPERTS
         and (pattern is None or "E" in pattern),
         splits_projection=model_type in WITH_SPLIT_PROJECTION,
-        is_spared=_is_spared(spared, place=text.needed("num_hidden_layers")),
+        is_spared=_is_spared(spared, place=place),
     )
 
 
@@ -69,9 +72,10 @@ def projection_parameters(hidden_size: int) -> int:
     return 2 * hidden_size * hidden_size
 
 
-def _layers_like_theirs(model_type: str, mixers: Sequence[Mixer]) -> Mixer | None:
+def _layers_like_theirs(model_type: str, mixers: Sequence[Mixer], *, listed: Sequence[str]) -> Mixer | None:
     """Return the layers that MTP layers are like: those with keys and values, where these are alike.
 
+    ``listed``: their own kinds, of a file that lists more than its layers (step3p5.py goes by the number of a layer).
     DeepSeek-V4's are windows without entries (``compress_ratios`` ends with 0: models/deepseek_v4/attention.py).
     """
     compressed = next((each for each in mixers if each.compression is not None), None)
@@ -79,6 +83,8 @@ def _layers_like_theirs(model_type: str, mixers: Sequence[Mixer]) -> Mixer | Non
         window = compressed.compression.window
         return Mixer(kind="sliding", num_layers=1, attention=compressed.attention, window=window)
     found = [each for each in mixers if each.attention is not None]
+    if len(found) > 1 and listed and len(set(listed)) == 1:
+        found = [each for each in found if each.is_windowed == (listed[0] == SLIDING)]
     if model_type in WINDOWED:
         found = [each for each in found if each.is_windowed]
     return found[0] if len(found) == 1 else None

@@ -96,6 +96,20 @@ def test_drafts_by_mtp_leave_fewer_blocks_by_weights_and_by_kv() -> None:
     assert plain.num_gpu_blocks == int(plain.kv_bytes // (block / 62 * 61))
 
 
+@pytest.mark.parametrize(("kinds", "windows"), [("sliding", [512]), ("full", [0]), ("", None)])
+def test_a_file_that_lists_more_kinds_than_layers_says_those_of_the_layers_that_draft(
+    kinds: str, windows: list[int] | None, tmp_path: Path
+) -> None:
+    fields = json.loads(Path("replay/model/configs/stepfun-ai--Step-3.7-Flash.json").read_text())
+    if kinds:
+        fields["layer_types"] = [*fields["layer_types"], *[f"{kinds}_attention"] * 3]
+    drafter = mtp_drafter(read_model_config(written(tmp_path, fields)))
+    found = None if drafter is None else [each.window for each in drafter.shape.mixers]
+    assert found == windows
+    if drafter is not None:
+        assert (drafter.shape.num_layers, drafter.num_modules, drafter.shape.experts) == (3, 3, None)
+
+
 def test_a_stage_that_drafts_has_an_embedding_of_its_own(tmp_path: Path) -> None:
     drafter = read_drafter(written(tmp_path, HEAD), method="eagle", of=read_model_config(LLAMA))
     more = draft_bytes(drafter, pp=2) - draft_bytes(drafter)

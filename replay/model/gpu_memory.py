@@ -277,9 +277,11 @@ def draft_bytes(drafter: Drafter, *, tp: int = 1, pp: int = 1, layout: Layout = 
     """
     shape = drafter.shape
     joining = drafter.joining_parameters * shape.dtype_bytes / (tp if drafter.splits_joining else 1)
-    has_embedding = drafter.has_embedding or pp > 1
-    own = max(has_embedding, drafter.has_head) if shape.is_tied else has_embedding + drafter.has_head
-    return _layer_bytes(shape, tp=tp, layout=layout) + joining + own * _vocabulary_bytes(shape, tp=tp)
+    embeds = replace(shape, vocab_size=drafter.num_embedded or shape.vocab_size)
+    embedding = (drafter.has_embedding or pp > 1) * _vocabulary_bytes(embeds, tp=tp)
+    head = drafter.has_head * _vocabulary_bytes(shape, tp=tp)
+    ends = max(embedding, head) if shape.is_tied else embedding + head
+    return _layer_bytes(shape, tp=tp, layout=layout) + joining + ends
 
 
 def _vocabulary_bytes(shape: ModelShape, *, tp: int) -> float:

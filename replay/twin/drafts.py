@@ -9,11 +9,23 @@ from typing import TYPE_CHECKING, Final, cast
 from replay.model.drafting.draft_times import draft_us
 from replay.model.drafting.read_drafter import HeadMethod, read_drafter
 from replay.model.layers.drafter import mtp_drafter
-from replay.twin.kv_cache.groups import DRAFT_MODEL, GROUPS, HEAD_METHODS, METHOD, MTP, read_method
+from replay.twin.kv_cache.groups import (
+    DRAFT_MODEL,
+    GROUPS,
+    HEAD_METHODS,
+    METHOD,
+    MTP,
+    NUMBER,
+    has_no_drafts,
+    read_method,
+)
 from sim.latency import Profiled
 from traces import ConfigError
+from traces.strict.yaml_nodes import place
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from replay.model.layers.drafter import Drafter
     from replay.model.shape import ModelShape
     from replay.twin.hardware import Hardware
@@ -22,6 +34,22 @@ if TYPE_CHECKING:
     from traces.strict.section import Section
 
 TIME: Final = "draft_us"
+WITH_DRAFTS: Final = (
+    "synthetic_acceptance_rates",
+    "num_lookahead_tokens",
+    "use_eagle",
+    "num_prefill_lookahead_tokens",
+)
+"""Keys of the engine that mean something beside drafts alone."""
+_UNKNOWN_MODEL: Final = (
+    f"engine.{DRAFT_MODEL} counts for nothing: latency.model_config names no model beside it",
+)
+
+
+def without_drafts(given: Mapping[str, object]) -> dict[str, object]:
+    """Return an engine section's values, without those of drafts where it says 0: ``--set`` compares so."""
+    is_off = given.get(NUMBER) == 0
+    return {key: value for key, value in given.items() if not (is_off and key in WITH_DRAFTS)}
 
 
 def drafter_of(
@@ -35,7 +63,7 @@ def drafter_of(
     method = read_method(engine, section)
     named = None if section is None else section.text(DRAFT_MODEL)
     named = None if named == "none" else named
-    if section is None or shape is None:
+    if section is None or shape is None or has_no_drafts(section):
         return None
     if named is not None and method not in HEAD_METHODS:
         section.fail(DRAFT_MODEL, got=named, expected=f"{METHOD} {', '.join(HEAD_METHODS)} beside it")
@@ -52,7 +80,11 @@ def drafter_of(
     if named is None:
         return None
     file = folder / named
-    return read_drafter(file if file.exists() else named, method=cast(HeadMethod, method), of=shape)
+    try:
+        return read_drafter(file if file.is_file() else named, method=cast(HeadMethod, method), of=shape)
+    except ConfigError as error:
+        where = place(section.file, section.key_lines[DRAFT_MODEL])
+        raise ConfigError(f"{section.path(DRAFT_MODEL)}: {error} ({where})") from error
 
 
 def with_drafting(
@@ -87,15 +119,57 @@ def with_drafting(
     return replace(engine, draft_us=took), (note,)
 
 
-def uncounted_notes(engine: EngineConfig, root: Section, *, drafter: Drafter | None) -> tuple[str, ...]:
-    """Return that the drafts' layers are in no count, where they are made by layers that the file does not name."""
+def drafter_notes(
+    engine: EngineConfig, root: Section, *, drafter: Drafter | None, shape: ModelShape | None
+) -> tuple[str, ...]:
+    """Return what of a file's drafts does not count, or would not start. ``shape``: the model's."""
     section = root.section("engine")
-    if drafter is not None or engine.num_speculative_tokens == 0 or section is None:
+    if section is None:
         return ()
+    if has_no_drafts(section):
+        return _off_notes(section)
+    if drafter is not None and shape is not None:
+        return _vocabulary_notes(section, drafter, shape)
+    if shape is None:
+        names_one = section.text(DRAFT_MODEL) not in (None, "none")
+        return _UNKNOWN_MODEL if names_one else ()
+    return _uncounted_notes(engine, section)
+
+
+def _off_notes(section: Section) -> tuple[str, ...]:
+    """Return which keys of drafts a file gives that says 0 drafts."""
+    given = [key for key in (*WITH_DRAFTS, METHOD, DRAFT_MODEL) if key in section and _says(section, key)]
+    return (f"engine.{NUMBER}: 0, so that {', '.join(given)} count for nothing",) if given else ()
+
+
+def _says(section: Section, key: str) -> bool:
+    """Return whether a key of drafts is not at its default."""
+    if key == "synthetic_acceptance_rates":
+        return bool(section.fractions(key))
+    if key == "use_eagle":
+        return bool(section.boolean(key))
+    if key in (METHOD, DRAFT_MODEL):
+        return section.text(key) not in (None, "none")
+    return bool(section.integer(key, least=0))
+
+
+def _vocabulary_notes(section: Section, drafter: Drafter, shape: ModelShape) -> tuple[str, ...]:
+    """Return that vLLM would refuse a smaller model with another vocabulary (config/speculative.py)."""
+    found = drafter.shape.vocab_size
+    if section.text(METHOD) != "draft_model" or found == shape.vocab_size:
+        return ()
+    return (
+        f"engine.{DRAFT_MODEL}: {drafter.shape.name} knows {found:,} tokens, {shape.name} {shape.vocab_size:,}: vLLM "
+        "refuses to start unless it is told use_heterogeneous_vocab",
+    )
+
+
+def _uncounted_notes(engine: EngineConfig, section: Section) -> tuple[str, ...]:
+    """Return that the drafts' layers are in no count, where they are made by layers that the file does not name."""
     method = read_method(engine, section)
-    if method not in HEAD_METHODS and not engine.use_eagle:
+    if engine.num_speculative_tokens == 0 or "num_gpu_blocks" in section:
         return ()
-    if "num_gpu_blocks" in section:
+    if method not in HEAD_METHODS and not engine.use_eagle:
         return ()
     return (
         f"engine.{DRAFT_MODEL} is not given: the weights of what drafts, and its own KV, are not counted, so that "

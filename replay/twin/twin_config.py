@@ -16,7 +16,7 @@ from replay.twin.config_keys import (
     engine_keys,
 )
 from replay.twin.defaults import DefaultsEntry
-from replay.twin.drafts import drafter_of, uncounted_notes, with_drafting
+from replay.twin.drafts import drafter_notes, drafter_of, with_drafting, without_drafts
 from replay.twin.engine_defaults import LIMITS, Server, with_defaults
 from replay.twin.fitted.fitted_range import FittedRange, read_fitted_range
 from replay.twin.fitted.pace import Pace, read_pace
@@ -379,7 +379,7 @@ def _read_server(
             *stages_notes(engine, chosen.model),
             *draft_notes(root, engine, chosen.model),
             *drafting,
-            *uncounted_notes(engine, root, drafter=drafter),
+            *drafter_notes(engine, root, drafter=drafter, shape=server.shape),
             *_entry_notes(chosen.entry),
             *(f"model config: {note}" for note in (chosen.shape.left_out if chosen.shape else ())),
             *limits,
@@ -475,7 +475,9 @@ def _read_engine(
         keys = engine_keys()
         names = [key.path.split(".")[1] for key in (*keys, *GROUP_KEYS, RETENTION_KEY)]
         section.refuse_unknown(names, elsewhere=_other_places())
-        given = {key.path.removeprefix("engine."): _engine_value(section, key) for key in keys}
+        given = without_drafts(
+            {key.path.removeprefix("engine."): _engine_value(section, key) for key in keys}
+        )
     if root.text("compatibility", choices=get_args(Compatibility)) == "blis":
         given["compatibility"] = "blis"
         given["async_scheduling"] = given.get("async_scheduling") or False

@@ -14,7 +14,8 @@ class Drafter:
 
     ``shape``: its layers as a model of their own, in ``num_modules`` that take turns. ``joining_parameters``: of the
     products that make its input of embeddings and hidden states, of which every GPU has all unless ``splits_joining``;
-    in the model's own type. ``has_head``, ``has_embedding``: of its own; else it has the model's.
+    in the model's own type. ``has_head``, ``has_embedding``: of its own; else it has the model's. ``num_embedded``:
+    tokens in its embedding, 0: as many as its head gives.
     """
 
     shape: ModelShape
@@ -23,6 +24,7 @@ class Drafter:
     splits_joining: bool = False
     has_head: bool = False
     has_embedding: bool = False
+    num_embedded: int = 0
 
     def one_draft(self, tp: int) -> ModelShape:
         """Return what runs for one draft, a module with its products of both inputs, as one of ``tp`` GPUs has it."""

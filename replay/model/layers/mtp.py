@@ -17,6 +17,8 @@ MODULES = "num_nextn_predict_layers"
 NUMBERS = (MODULES, "mtp_num_hidden_layers", "num_mtp_modules")
 NUMBERS_IN_VLLM: Mapping[str, int] = {"mimo_v2_flash": 1}
 """By model type, where vLLM has the number itself (mimo_v2_mtp.py)."""
+NOT_IN_VLLM = frozenset({"minimax_m2"})
+"""Models whose file has MTP layers that vLLM 0.32.0 does not serve (config/speculative.py: hf_config_override)."""
 SLIDING = "sliding_attention"
 WINDOWED = frozenset({"mimo_v2_flash"})
 """Models of windows and full layers whose MTP layers are like those with a window (mimo_v2_mtp.py)."""
@@ -40,6 +42,8 @@ def mtp_layers(
 
     ``experts``: the model's; ``spared``: names of modules that its quantization leaves as they are.
     """
+    if model_type in NOT_IN_VLLM:
+        return None
     number = NUMBERS_IN_VLLM.get(model_type) or text.integer(*NUMBERS) or 0
     place = text.needed("num_hidden_layers")
     listed = text.texts("layer_types")[place : place + number]

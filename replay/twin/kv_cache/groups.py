@@ -22,7 +22,7 @@ from traces.strict.section import Section
 from traces.strict.yaml_nodes import place
 
 GROUPS, DISABLED, METHOD = "kv_cache_groups", "disable_hybrid_kv_cache_manager", "speculative_method"
-DRAFT_MODEL = "speculative_model"
+DRAFT_MODEL, NUMBER = "speculative_model", "num_speculative_tokens"
 MTP = "mtp"
 HEAD_METHODS = ("eagle", "eagle3", "draft_model")
 METHODS = ("none", MTP, *HEAD_METHODS)
@@ -169,9 +169,19 @@ def read_disabled(section: Section | None) -> bool:
     return section is not None and (section.boolean(DISABLED) or False)
 
 
+def has_no_drafts(section: Section | None) -> bool:
+    """Return whether a file says that there are 0 drafts, as a comparison with and without them does."""
+    return section is not None and section.integer(NUMBER, least=0) == 0
+
+
 def read_method(engine: EngineConfig, section: Section | None) -> str:
-    """Return what makes the drafts, "none" where the file does not say. Raises ConfigError where there are none."""
+    """Return what makes the drafts, "none" where the file does not say, or says 0 drafts.
+
+    Raises ConfigError where it says nothing of drafts.
+    """
     method = section.text(METHOD, choices=METHODS) if section is not None else None
+    if has_no_drafts(section):
+        return "none"
     if method not in (None, "none") and section is not None and engine.num_speculative_tokens == 0:
         section.fail(METHOD, got=f"{method} without drafts", expected="num_speculative_tokens >= 1")
     return method or "none"
@@ -216,6 +226,8 @@ def chosen_groups(
     """
     section = root.section("engine")
     written = read_groups(section, caches_prefixes=engine.enable_prefix_caching)
+    if written is not None and has_no_drafts(section):
+        written = without_eagle_marks(written)
     if section is not None and written is not None and read_disabled(section):
         return without_hybrid(written, section)
     return tuple(of_model) if written is None else written

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import TYPE_CHECKING, Final
 
+from replay.model.hf_config import read_model_config
 from replay.twin.kv_cache.groups import DRAFT_MODEL, HEAD_METHODS, METHOD, MTP
 from replay.twin.start.model_and_gpu import config_at_hand
 from traces import ConfigError
@@ -81,7 +82,7 @@ def from_config(flag: str, value: str | None) -> Speculation:
     notes = [
         f"{flag}: {name} {json.dumps(item)} is in the time that drafting takes, if at all (engine.draft_us)"
         for name, item in given.items()
-        if name not in MODELLED and not (name == "model" and file is not None)
+        if name not in MODELLED and not (name == "model" and (file is not None or is_mtp))
     ]
     if method in SYNCHRONOUS:
         engine["async_scheduling"] = False
@@ -98,15 +99,27 @@ def from_config(flag: str, value: str | None) -> Speculation:
 
 
 def _method(given: Mapping[str, object]) -> str:
-    """Return the method; without one vLLM goes by the model's name (config/speculative.py: __post_init__)."""
-    said, name = given.get("method"), str(given.get("model") or "draft_model").lower()
-    if said:
-        return str(said).lower()
-    return (
-        name
-        if name in WITHOUT_LOOKAHEAD
-        else next((each for mark, each in NAMED if mark in name), "draft_model")
-    )
+    """Return the method as vLLM 0.32.0 finds it (config/speculative.py: __post_init__).
+
+    A model that drafts goes by its name, and then by what it is: one with MTP layers drafts by them.
+    """
+    said, named = str(given.get("method") or "draft_model").lower(), given.get("model")
+    name = str(named or "").lower()
+    if not given.get("method") and name in WITHOUT_LOOKAHEAD:
+        return name
+    if said != "draft_model":
+        return said
+    usual = MTP if isinstance(named, str) and _has_mtp_layers(named) else "draft_model"
+    return next((each for mark, each in NAMED if mark in name), usual)
+
+
+def _has_mtp_layers(model: str) -> bool:
+    """Return whether a model's config.json, where it is at hand, has layers that draft for it."""
+    file = config_at_hand(model)
+    try:
+        return file is not None and read_model_config(file).mtp is not None
+    except ConfigError:  # what cannot be read is refused where the TWIN.yaml is
+        return False
 
 
 def _synthetic_rates(flag: str, given: Mapping[str, object], number: int) -> list[float] | None:

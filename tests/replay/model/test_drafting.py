@@ -16,7 +16,7 @@ import pytest
 
 from replay.model import ModelShape, Serving, find_gpu, kv_cache_size, read_model_config
 from replay.model.drafting.draft_times import batches, draft_us, passes_us
-from replay.model.drafting.read_drafter import read_drafter
+from replay.model.drafting.read_drafter import HeadMethod, read_drafter
 from replay.model.gpu_memory import dealt_of, draft_bytes
 from replay.model.layers.drafter import Drafter, in_one_precision, mtp_drafter
 from replay.model.layout import Layout
@@ -34,6 +34,7 @@ HEAD = {
     "max_position_embeddings": 8192, "tie_word_embeddings": False,
 }  # fmt: skip
 LLAMA = "meta-llama/Llama-3.1-8B"
+BLACKBOX = "latency: {model: blackbox, coefficients: {alpha0: 1, alpha1: 1, alpha2: 0, beta0: 9, beta1: 1, beta2: 1}}\n"
 
 
 def written(folder: Path, fields: dict[str, Any], name: str = "config.json") -> Path:
@@ -153,7 +154,7 @@ def test_blocks_beside_an_eagle_head_are_those_of_vllm(
 
 def test_deepseek_v4_is_drafted_for_by_its_own_layers_alone(tmp_path: Path) -> None:
     shape = read_model_config("deepseek-ai/DeepSeek-V4-Pro")
-    drafter = read_drafter(written(tmp_path, HEAD), method="eagle", of=shape)
+    drafter = read_drafter(written(tmp_path, HEAD | {"hidden_size": 7168}), method="eagle", of=shape)
     with pytest.raises(ConfigError, match=r"speculative_method: got .* for .*V4-Pro, expected mtp"):
         dealt_of(shape, tp=8, serving=Serving(drafter=drafter))
 
@@ -169,6 +170,46 @@ def test_a_head_of_the_speculators_library_is_read_as_its_layers(tmp_path: Path)
     }
     found = read_drafter(written(tmp_path, wrapped), method="eagle3", of=of)
     assert draft_bytes(found, tp=2) == draft_bytes(plain, tp=2)
+
+
+NARROW = HEAD | {"hidden_size": 2048, "num_attention_heads": 16, "draft_vocab_size": 32000}
+
+
+def test_a_narrower_head_has_an_embedding_of_its_own_for_every_token(tmp_path: Path) -> None:
+    """As vllm 0.32.0 shares none of another width (llm_base_proposer.py: _maybe_share_embeddings)."""
+    of = read_model_config(LLAMA)
+    head = read_drafter(written(tmp_path, NARROW | {"target_hidden_size": 4096}), method="eagle3", of=of)
+    shared = draft_bytes(replace(head, has_embedding=False))
+    assert draft_bytes(head) - shared == 2 * 128256 * 2048
+    assert head.joining_parameters == 3 * 4096 * 2048
+
+
+def test_a_stage_s_embedding_has_more_tokens_than_an_eagle3_head(tmp_path: Path) -> None:
+    of = read_model_config(LLAMA)
+    head = read_drafter(written(tmp_path, HEAD | {"draft_vocab_size": 32000}), method="eagle3", of=of)
+    assert draft_bytes(head, pp=2) - draft_bytes(head) == 2 * 128256 * 4096
+
+
+@pytest.mark.parametrize("method", ["eagle", "eagle3"])
+def test_a_head_of_another_width_or_a_whole_model_is_no_head(method: HeadMethod, tmp_path: Path) -> None:
+    of = read_model_config(LLAMA)
+    with pytest.raises(
+        ConfigError, match=r"for hidden states of 2,048 .*, expected 4,096, as .*Llama-3\.1-8B"
+    ):
+        read_drafter(written(tmp_path, NARROW), method=method, of=of)
+    with pytest.raises(
+        ConfigError, match=rf"with 32 layers, expected a head of {method}: fewer .* draft_model"
+    ):
+        read_drafter(LLAMA, method=method, of=of)
+
+
+@pytest.mark.parametrize("method", ["eagle", "eagle3", "draft_model"])
+def test_a_drafter_has_its_model_s_types(method: HeadMethod, tmp_path: Path) -> None:
+    """The engine has one type and one of the KV cache (vllm 0.32.0 config/speculative.py), so drafts read less, too."""
+    of = replace(read_model_config(LLAMA), kv_dtype_bytes=1.0)
+    wide = written(tmp_path, HEAD | {"torch_dtype": "float32"})
+    found = read_drafter(wide, method=method, of=of).shape
+    assert (found.kv_dtype_bytes, found.dtype_bytes, found.dtype) == (1.0, 2, "bfloat16")
 
 
 def test_a_draft_model_has_all_of_its_own() -> None:
@@ -304,5 +345,51 @@ def test_a_head_without_its_method_or_file_is_refused(tmp_path: Path) -> None:
         ConfigError, match=r"speculative_model: got head\.json, expected speculative_method eagle"
     ):
         twin(tmp_path, ", speculative_model: head.json")
-    with pytest.raises(ConfigError, match="got nothing at nowhere"):
+    at = r"engine\.speculative_model: .*got nothing at nowhere.*twin\.yaml:1\)"
+    with pytest.raises(ConfigError, match=at):
         twin(tmp_path, ", speculative_method: eagle3, speculative_model: nowhere")
+
+
+def test_a_file_that_says_0_drafts_has_none(tmp_path: Path) -> None:
+    """So that ``--set engine.num_speculative_tokens=0,3`` compares a server with and without them."""
+    written(tmp_path, HEAD, "head.json")
+    path = tmp_path / "twin.yaml"
+    keys = "synthetic_acceptance_rates: [0.7], use_eagle: true, num_lookahead_tokens: 2, speculative_method: eagle, "
+
+    def found(number: str, more: str = "") -> TwinConfig:
+        path.write_text(
+            f"engine: {{{number}{keys}speculative_model: head.json{more}}}\nhardware: {{gpu: H200}}\n"
+            f"latency: {{model: roofline, model_config: {LLAMA}}}\n"
+        )
+        return load_config(path)
+
+    off = found("num_speculative_tokens: 0, ")
+    path.write_text(f"hardware: {{gpu: H200}}\nlatency: {{model: roofline, model_config: {LLAMA}}}\n")
+    assert off.engine == load_config(path).engine
+    told = [note for note in off.notes if "count for nothing" in note]
+    assert len(told) == 1
+    assert "use_eagle, speculative_method, speculative_model" in told[0]
+    marked = ", kv_cache_groups: [{kind: full, is_eagle_group: true}, {kind: sliding, window: 512}]"
+    groups = found("num_speculative_tokens: 0, ", f"{marked}, num_gpu_blocks: 100").engine.kv_cache_groups
+    assert [group.is_eagle_group for group in groups] == [False, False]
+    with pytest.raises(ConfigError, match="with num_speculative_tokens 0, expected none"):
+        found("")
+
+
+@pytest.mark.parametrize(
+    ("model", "is_told"), [("Qwen/Qwen3-0.6B", True), ("meta-llama/Llama-3.2-1B", False)]
+)
+def test_a_drafting_model_with_another_vocabulary_is_told(model: str, is_told: bool, tmp_path: Path) -> None:
+    found = twin(tmp_path, f", speculative_method: draft_model, speculative_model: {model}")
+    assert any("151,936 tokens" in note and "heterogeneous" in note for note in found.notes) is is_told
+
+
+def test_a_head_beside_no_model_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "twin.yaml"
+    path.write_text(
+        f"engine: {{{DRAFTS}, speculative_method: eagle, speculative_model: head.json}}\n{BLACKBOX}"
+    )
+    told = [note for note in load_config(path).notes if "speculative_model" in note]
+    assert told == [
+        "engine.speculative_model counts for nothing: latency.model_config names no model beside it"
+    ]

@@ -55,6 +55,11 @@ def test_what_a_model_drafts_with_follows_from_its_config_json(model: str, kind:
     assert (mtp.mixer.kind, mtp.mixer.num_layers, mtp.num_modules) == (kind, number, 1)
 
 
+def test_layers_that_vllm_does_not_serve_draft_nothing() -> None:
+    """MiniMax-M2.5's file has three (num_mtp_modules); vllm 0.32.0 refuses the method mtp for it."""
+    assert read_model_config("MiniMaxAI/MiniMax-M2.5").mtp is None
+
+
 def test_deepseek_v4_s_window_that_drafts_is_the_last_of_its_kind() -> None:
     shape = read_model_config("deepseek-ai/DeepSeek-V4-Pro")
     plain, mtp = (

@@ -236,13 +236,18 @@ def test_a_speculative_config_becomes_the_engines_settings(tmp_path: Path) -> No
         ("meta-llama/Llama-3.2-1B", "draft_model"),
         ("ngram", None),
         ("z-lab/Qwen3-8B-DFlash", None),
+        ("deepseek-ai/DeepSeek-V3", "mtp"),
     ],
 )
-def test_without_a_method_the_name_of_the_drafting_model_says_it(model: str, method: str | None) -> None:
+def test_without_a_method_the_drafting_model_says_it(model: str, method: str | None) -> None:
+    """By its name, or as one with MTP layers, which vLLM takes for them (hf_config_override)."""
     found = speculative(f'{{"model": "{model}", "num_speculative_tokens": 2}}')
     assert found.get("speculative_method") == method
-    assert found.get("use_eagle", False) is (method in ("eagle", "eagle3") or "DFlash" in model)
+    assert found.get("use_eagle", False) is (method in ("eagle", "eagle3", "mtp") or "DFlash" in model)
     assert found.get("speculative_model") == (model if method == "draft_model" else None)
+    if "ngram" not in model:  # vLLM looks at the model where it is told draft_model, too
+        said = speculative(f'{{"method": "draft_model", "model": "{model}", "num_speculative_tokens": 2}}')
+        assert said == found
 
 
 def test_a_drafting_model_at_hand_is_in_the_twin_and_its_layers_count(tmp_path: Path) -> None:

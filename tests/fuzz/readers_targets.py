@@ -109,10 +109,11 @@ def _model(folder: Path) -> None:
     from replay.model import kv_cache_size, read_model_config
     from replay.model.card import card, document
     from replay.model.gpus import find_gpu
+    from traces.facts import terminal_lines
 
     shape, gpu = read_model_config(folder / "config.json"), find_gpu("H100", where="here")
     capacity = kv_cache_size(shape, gpu, tp=8, pp=2)
-    card(shape, gpu, capacity, tp=8, pp=2)
+    terminal_lines(card(shape, gpu, capacity, tp=8, pp=2), width=80)
     json.dumps(document(shape, gpu, capacity, tp=8, pp=2), allow_nan=False)
 
 

@@ -20,7 +20,7 @@ import vtwin
 from replay.sweeps.front import front_of, is_on_front
 from replay.sweeps.grid import SweepRun, read_grid
 from replay.sweeps.one_run import Row, row_of
-from replay.sweeps.show import cell, lines
+from replay.sweeps.show import cell, front_parts
 from replay.sweeps.sweep_table import (
     DIGEST,
     OF_A_TABLE,
@@ -339,9 +339,9 @@ def test_only_settings_within_the_slo_are_on_the_front() -> None:
     good = {"goodput.good_frac": [1.0, 0.9, 0.995, 0.5]}
     front = front_of(swept_table(**good), ("seats", "load.rate"), x=None, y=None)
     assert list(front.points["is_best"]) == [True, False, True, False]
-    assert "within the SLO in 99%" in lines(front, width=None)[0]
+    assert "within the SLO in 99%" in str(front_parts(front)[0])
     none = front_of(swept_table(**{"goodput.good_frac": [0.5] * 4}), ("seats", "load.rate"), x=None, y=None)
-    assert lines(none, width=None) == ["no setting meets the SLO in 99% of its requests"]
+    assert front_parts(none) == ["no setting meets the SLO in 99% of its requests"]
 
 
 def test_prices_put_the_cost_into_the_table(grid: Path) -> None:

@@ -16,7 +16,8 @@ from replay import TwinConfig, pacing_of, simulate_trace
 from replay.serve.prometheus import Metrics, exposition
 from replay.trace.measured_window import MeasuredPart, parse_horizon, parse_measured
 from replay.trace.request_columns import requests_from_trace
-from replay.trace.simulation_summary import summarize, table
+from replay.trace.simulation_summary import summarize
+from replay.trace.summary_text import summary_parts
 from replay.trace.trace_notes import trace_notes
 from sim import Blackbox, EngineConfig
 from sim.records.run_results import view_of
@@ -253,7 +254,7 @@ def test_answers_that_max_model_len_cuts_are_marked_and_counted() -> None:
     assert trace.column("output_tokens").tolist() == [5, 36, 5, 36]
     summary = summarize(simulation, trace)
     assert summary["num_length_capped"] == 2
-    assert "2 answers, by engine.max_model_len" in table(summary)
+    assert "2 answers, by engine.max_model_len" in str(summary_parts(summary))
 
 
 def test_drafts_are_counted_in_the_summary_and_at_metrics() -> None:
@@ -265,7 +266,7 @@ def test_drafts_are_counted_in_the_summary_and_at_metrics() -> None:
     assert drafts["num_accepted_tokens"] < drafts["num_draft_tokens"]
     # each of three drafts is accepted if all before it are: 1 + 0.8 + 0.8² + 0.8³
     assert drafts["mean_accepted_length"] == pytest.approx(1 + 0.8 + 0.64 + 0.512, rel=0.1)
-    assert "tokens drafted" in table(summary)
+    assert "tokens drafted" in str(summary_parts(summary))
     assert (
         summarize(*reversed(simulate_trace(workload(), twin())), engine=twin().engine)["speculative"] is None
     )  # type: ignore[misc]

@@ -164,7 +164,9 @@ def from_serve(asked: StartOptions) -> None:
     if not starts:
         raise ConfigError("'vllm serve …', --from-trace: got neither, expected one of them, or both")
     start = starts[0] if len(starts) == 1 else from_serve.merged(*starts)
-    start = from_serve.named(start, model_config=asked.model_config, tp=asked.tp)
+    start = from_serve.named(
+        start, model_config=asked.model_config, tp=asked.tp, vllm_version=asked.vllm_version
+    )
     text, notes = from_serve.twin_text(start, gpu=asked.gpu)
     for note in notes:
         tell(f"note: {note}")

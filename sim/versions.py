@@ -206,6 +206,10 @@ blocks (sched/scheduler.py:schedule, pad_spec_decode)."""
 KNOWN_VERSIONS = f"0.{OLDEST} to 0.{NEWEST}"
 
 
+MOST_DIGITS = 9
+"""A number with more is no version."""
+
+
 def all_versions() -> tuple[str, ...]:
     """Return the known versions, oldest first."""
     return tuple(f"0.{minor}" for minor in range(OLDEST, NEWEST + 1))
@@ -215,7 +219,8 @@ def minor_version(version: str) -> int | None:
     """Return N of a version 0.N, 0.N.M, v0.N.M or 0.N.M with anything behind it; None for what is none of these."""
     major, _, rest = version.strip().removeprefix("v").partition(".")
     minor = rest.partition(".")[0]
-    return int(minor) if major == "0" and minor.isascii() and minor.isdigit() else None
+    is_number = minor.isascii() and minor.isdigit() and len(minor) < MOST_DIGITS
+    return int(minor) if major == "0" and is_number else None
 
 
 def is_known(version: str) -> bool:

@@ -30,7 +30,13 @@ from replay.twin.image_encoder import with_encoder
 from replay.twin.keys.key import Key
 from replay.twin.keys.overlay import Setting, named, overlaid
 from replay.twin.keys.ranges import check_ranges
-from replay.twin.kv_cache.groups import GROUP_KEYS, chosen_groups, notes_of_version, with_groups
+from replay.twin.kv_cache.groups import (
+    GROUP_KEYS,
+    chosen_groups,
+    drafting_method,
+    notes_of_version,
+    with_groups,
+)
 from replay.twin.kv_cache.needed import blocks_needed
 from replay.twin.kv_cache.of_model import GroupsOfModel, groups_of_model
 from replay.twin.kv_cache.offload import Offloaded, rules_of_tier, with_offload
@@ -53,6 +59,7 @@ from sim import (
 from sim.latency import LatencyModel
 from traces import ConfigError
 from traces.strict.section import Section, read_section
+from traces.strict.yaml_nodes import place
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -471,6 +478,7 @@ def _read_engine(
         names = [key.path.split(".")[1] for key in (*keys, *GROUP_KEYS, RETENTION_KEY)]
         section.refuse_unknown(names, elsewhere=_other_places())
         given = {key.path.removeprefix("engine."): _engine_value(section, key) for key in keys}
+        drafting_method(section)  # a wrong one is told before what its drafts lack
     if root.text("compatibility", choices=get_args(Compatibility)) == "blis":
         given["compatibility"] = "blis"
         given["async_scheduling"] = given.get("async_scheduling") or False
@@ -568,7 +576,7 @@ def _engine_from(given: dict[str, object], section: Section | None) -> EngineCon
             raise
         name, _, complaint = str(error).partition(": ")
         line = section.key_lines.get(name, section.line)
-        raise ConfigError(f"engine.{name}: {complaint} ({section.file}:{line})") from error
+        raise ConfigError(f"engine.{name}: {complaint} ({place(section.file, line)})") from error
 
 
 def _other_places() -> dict[str, str]:

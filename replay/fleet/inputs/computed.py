@@ -20,6 +20,7 @@ from replay.twin.twin_config import TwinConfig, load_config
 from sim.fleet import Lengths
 from sim.latency import PeakTimes, Roofline, StepBatch
 from traces import ConfigError
+from traces.strict.whole_file import is_a_file
 
 COUNTS = ("num_experts", "num_experts_per_token", "window", "dp", "ep", "tp", "pp")
 """Fields of ``PeakTimes`` that say how a term counts and take no time themselves."""
@@ -161,7 +162,7 @@ def computed_twin(model: str, gpu: str, *, tp: int) -> TwinConfig:
 
 
 def _read(model: str, gpu: str, tp: int, engine: Mapping[str, object]) -> TwinConfig:
-    named = str(Path(model).resolve()) if Path(model).is_file() else model
+    named = str(Path(model).resolve()) if is_a_file(Path(model)) else model
     document: dict[str, object] = {
         "latency": {"model": "roofline", "model_config": named},
         "hardware": {"gpu": gpu, "tp": tp},

@@ -157,9 +157,14 @@ def read_disabled(section: Section | None) -> bool:
     return section is not None and (section.boolean(DISABLED) or False)
 
 
+def drafting_method(section: Section | None) -> str | None:
+    """Return what makes the drafts, None where nothing is said. Raises ConfigError on a method that is not known."""
+    return None if section is None else section.text(METHOD, choices=("none", MTP))
+
+
 def drafts_by_mtp(engine: EngineConfig, section: Section | None) -> bool:
     """Return whether the model's own layers draft. Raises ConfigError where there are no drafts."""
-    method = section.text(METHOD, choices=("none", MTP)) if section is not None else None
+    method = drafting_method(section)
     if method == MTP and section is not None and engine.num_speculative_tokens == 0:
         section.fail(METHOD, got=f"{method} without drafts", expected="num_speculative_tokens >= 1")
     return method == MTP

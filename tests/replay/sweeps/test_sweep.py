@@ -117,6 +117,27 @@ def test_the_front_is_shown_with_tpot_and_goodput(grid: Path, capsys: pytest.Cap
         assert f">{name}</th>" in page
 
 
+def test_the_front_is_printed_as_json_and_written_as_markdown(
+    grid: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    table, answer = grid.parent / "front.parquet", grid.parent / "front.md"
+    asked = ["sweep", str(grid), "--output", str(table), "--jobs", "1"]
+    assert vtwin.main([*asked, "--json", "--markdown", str(answer)]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert (told["x"], told["y"]) == ("output_token_throughput", "e2e_us.p99")
+    settings = [name for name in told["front"][0] if name.startswith(("engine.", "load."))]
+    means = pd.read_parquet(table).groupby(settings)["e2e_us.p99"].mean()
+    assert 0 < len(told["front"]) <= told["num_settings"] == len(means)
+    for each in told["front"]:
+        place = tuple(each[name] for name in settings)
+        assert each["e2e_us.p99"] == pytest.approx(means[place[0] if len(place) == 1 else place])
+    assert vtwin.main(asked) == 0
+    shown = capsys.readouterr().out.splitlines()
+    assert shown[0] in answer.read_text()
+    cells = [word for word in shown[-1].split("  ") if word]
+    assert all(cell.strip() in answer.read_text() for cell in cells)
+
+
 def test_an_interrupted_sweep_goes_on_where_it_was(grid: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = swept(grid, "--jobs", "1")
     grid.with_name("table.parquet").unlink()

@@ -87,6 +87,14 @@ def test_every_combination_is_a_variant_the_last_key_changing_fastest() -> None:
     ]
 
 
+@pytest.mark.usefixtures("folder")
+def test_what_lacks_beside_a_setting_is_told_where_its_section_begins(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert vtwin.main([*RUN, "--set", "engine.num_speculative_tokens=3"]) == 2
+    assert capsys.readouterr().err.strip().endswith("or one (twin.yaml:1)")
+
+
 @pytest.mark.parametrize(
     "text", ["", "engine", "=3", "engine.=3", "engine.a=", "engine.a=1,,2", "engine.a=1,1"]
 )

@@ -158,6 +158,14 @@ def test_mtp_of_a_model_whose_layers_are_not_known_is_refused(tmp_path: Path) ->
         of_model(tmp_path, "  speculative_method: mtp", "meta-llama/Llama-3.1-8B")
 
 
+def test_a_method_that_is_not_known_is_told_before_the_rates_that_its_drafts_lack(tmp_path: Path) -> None:
+    drafts = "  num_speculative_tokens: 2\n  speculative_method: foo\n"
+    with pytest.raises(
+        ConfigError, match=r'speculative_method: got "foo", expected one of none, mtp \(.*:\d+\)$'
+    ):
+        of_model(tmp_path, drafts, "meta-llama/Llama-3.1-8B")
+
+
 def test_chunks_beside_eagle_are_one_full_group_as_vllm_makes_them(tmp_path: Path) -> None:
     model = "meta-llama/Llama-4-Scout-17B-16E-Instruct"
     found = of_model(tmp_path, DRAFTS, model)

@@ -9,12 +9,7 @@ from typing import TYPE_CHECKING, get_args
 from replay.model.gpus import shipped_gpus
 from replay.model.model_peak import peak_times
 from replay.twin.cluster_section import read_cluster, server_roots, with_overrides
-from replay.twin.config_keys import (
-    DEFAULT_SEED,
-    FOREIGN_NAMES,
-    RULES_VERSION,
-    engine_keys,
-)
+from replay.twin.config_keys import DEFAULT_SEED, FOREIGN_NAMES, RULES_VERSION, engine_keys
 from replay.twin.defaults import DefaultsEntry
 from replay.twin.engine_defaults import LIMITS, Server, with_defaults
 from replay.twin.fitted.fitted_range import FittedRange, read_fitted_range

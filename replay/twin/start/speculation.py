@@ -21,6 +21,9 @@ WITHOUT_LOOKAHEAD: Final = ("ngram", "ngram_gpu", "[ngram]", "suffix", "medusa",
 """Methods that draft without KV slots of the target's cache (vllm 0.32.0 v1/core/sched/scheduler.py:Scheduler: only
 EAGLE, MTP and draft models have num_lookahead_tokens)."""
 
+MOST_SHOWN: Final = 200
+"""Characters of a value in a message."""
+
 READ_HIDDEN_STATES: Final = ("eagle", "eagle3", "mtp", "dflash", "dspark")
 """Methods whose prefix hits lose their last block (config/speculative.py:use_eagle_block_drop); so do ``…_mtp``, which
 vLLM calls mtp."""
@@ -50,12 +53,13 @@ def from_config(flag: str, value: str | None) -> Speculation:
     """Return what ``--speculative-config JSON`` says. Raises ConfigError where it is no JSON, or says no number."""
     try:
         given = json.loads(value or "")
-    except ValueError as error:
-        raise ConfigError(f"{flag}: got {value or 'nothing'}, expected JSON ({error})") from error
+    except (ValueError, RecursionError) as error:
+        shown = (value or "nothing")[:MOST_SHOWN]
+        raise ConfigError(f"{flag}: got {shown}, expected JSON ({error})") from error
     number = given.get("num_speculative_tokens") if isinstance(given, dict) else None
     if not isinstance(number, int) or isinstance(number, bool) or number < 1:
         raise ConfigError(
-            f'{flag}: got {value}, expected {{"method": …, "num_speculative_tokens": N, …}} with N >= 1'
+            f'{flag}: got {(value or "")[:MOST_SHOWN]}, expected {{"method": …, "num_speculative_tokens": N, …}} with N >= 1'
         )
     method = str(given.get("method") or given.get("model") or "draft_model").lower()
     engine: dict[str, object] = {

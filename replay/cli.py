@@ -182,7 +182,8 @@ def _load(
     anyway: bool = False,
 ) -> TwinConfig:
     """Return the configuration, its notes told."""
-    from replay.twin.twin_config import load_config, with_cluster
+    from replay.twin.config_read import load_config
+    from replay.twin.twin_config import with_cluster
 
     twin = load_config(config, defaults=defaults)
     if not anyway:

@@ -13,7 +13,6 @@ MOST_LINES = 50
 """From ``def`` to the last line, docstring included."""
 LONGER = {
     "replay/trace/simulation_summary.py:summarize": "one line for each key of the JSON document, in its order",
-    "replay/twin/twin_config.py:_read_server": "what a server is read from, each after what it needs",
     "sim/cluster/run/prepare.py:engine_states": "one line for each array of all engines",
     "sim/cluster/run/prepare.py:loop_of": "one line for each field of the compiled loop's state",
     "sim/cluster/run/prepare.py:new_world": "one line for each array of a cluster under way",

@@ -82,16 +82,16 @@ def _trace(stem: str) -> Callable[[Path], object]:
 
 
 def _twin(folder: Path) -> None:
+    from replay.twin.config_read import load_config
     from replay.twin.config_write import dump_config
-    from replay.twin.twin_config import load_config
 
     dump_config(load_config(folder / "twin.yaml"))
 
 
 def _command(folder: Path) -> None:
     """What is written of a command line is a twin; with a GPU, one that a reader may still refuse."""
+    from replay.twin.config_read import load_config
     from replay.twin.start.from_serve import named, start_from_serve, twin_text
-    from replay.twin.twin_config import load_config
 
     texts = {path.name: path.read_bytes().decode("utf-8", "replace") for path in folder.iterdir()}
     gpu, version, *_ = [*texts.get("asked.txt", "").split("\n"), "", ""]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from replay.twin.config_read import load_config
 from replay.twin.config_write import dump_config
-from replay.twin.twin_config import load_config
 from tests.fuzz.mutate import Files
 from tests.fuzz.reader_files import TWIN, defaults, shipped_config_json, step_tables
 

@@ -16,7 +16,8 @@ import numpy as np
 
 from replay.fleet.inputs.fleet_workload import mean_tokens
 from replay.fleet.inputs.profiles import ProfileSource, decodes, from_twin, held_by, prefill_step, seats_of
-from replay.twin.twin_config import TwinConfig, load_config
+from replay.twin.config_read import load_config
+from replay.twin.twin_config import TwinConfig
 from sim.fleet import Lengths
 from sim.latency import PeakTimes, Roofline, StepBatch
 from traces import ConfigError

@@ -104,7 +104,7 @@ def read_source(
         except (InvalidConfig, TypeError) as error:
             raise ConfigError(f"{error} ({path})") from error
         return priced(from_profile(path.stem, profile, context=context), prices)
-    from replay.twin.twin_config import load_config
+    from replay.twin.config_read import load_config
 
     return priced(
         from_twin(load_config(path, allows_cluster=False), lengths, context=context, name=path.stem), prices

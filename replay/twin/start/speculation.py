@@ -58,8 +58,9 @@ def from_config(flag: str, value: str | None) -> Speculation:
         raise ConfigError(f"{flag}: got {shown}, expected JSON ({error})") from error
     number = given.get("num_speculative_tokens") if isinstance(given, dict) else None
     if not isinstance(number, int) or isinstance(number, bool) or number < 1:
+        shown = (value or "")[:MOST_SHOWN]
         raise ConfigError(
-            f'{flag}: got {(value or "")[:MOST_SHOWN]}, expected {{"method": …, "num_speculative_tokens": N, …}} with N >= 1'
+            f'{flag}: got {shown}, expected {{"method": …, "num_speculative_tokens": N, …}} with N >= 1'
         )
     method = str(given.get("method") or given.get("model") or "draft_model").lower()
     engine: dict[str, object] = {

@@ -16,8 +16,8 @@ import vtwin
 from replay.cluster.simulate import simulate_trace
 from replay.timeline.watch_engine import counted, short_of, watched
 from replay.trace.pacing import pacing_of
+from replay.twin.config_read import load_config
 from replay.twin.keys.overlay import Setting, notes_of_variants, parse_settings, split_values, variants_of
-from replay.twin.twin_config import load_config
 from replay.variants.no_answer import mark_unanswered, unanswered_notes
 from replay.variants.simulated import IDLE_END
 from traces import ConfigError, read_trace

@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from replay.twin.config_read import load_config
 from replay.twin.config_write import config_digest, dump_config
 from replay.twin.keys.overlay import Setting
 from replay.twin.start.from_serve import start_from_serve, twin_text
-from replay.twin.twin_config import TwinConfig, load_config
+from replay.twin.twin_config import TwinConfig
 from sim import DEFAULT_VERSION, KVCacheGroup
 from traces import ConfigError
 

@@ -6,6 +6,7 @@ import pytest
 import vtwin
 from calibrate.latency_table import twin_for
 from replay.model.shipped_models import shipped_config
+from replay.twin.config_read import load_config
 from replay.twin.start.from_serve import (
     named,
     start_from_header,
@@ -14,7 +15,7 @@ from replay.twin.start.from_serve import (
     twin_text,
 )
 from replay.twin.start.serve_flags import parse_serve
-from replay.twin.twin_config import TwinConfig, load_config
+from replay.twin.twin_config import TwinConfig
 from sim.config import EngineConfig
 from traces import Header, make_trace, write_trace
 from traces.errors import ConfigError

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from sim.cluster.arrays import NOWHERE
 from sim.cluster.cluster_config import ClusterConfig, Pool
 from sim.cluster.gateway.queue import FAR_FUTURE
+from sim.cluster.run.beginning.shared_engines import asked_of
 from sim.cluster.run.driving import Driver
-from sim.cluster.run.prepare import asked_of
 from sim.cluster.run.world import NEVER
 from sim.cluster.slo_classes import STANDARD
 from sim.engine import dtypes as dt

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -124,7 +125,9 @@ def _markdown_of(part: AnswerPart) -> str:
             )
             return markdown_table(head, rows)
         case Verbatim():
-            return "\n".join(["```text", *map(terminal, part.lines), "```"])
+            lines = [terminal(line) for line in part.lines]
+            fence = "`" * max(3, 1 + max((len(run) for run in re.findall("`+", "\n".join(lines))), default=0))
+            return "\n".join([f"{fence}text", *lines, fence])
         case _:
             return markdown(part.strip())
 

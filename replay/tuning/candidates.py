@@ -8,7 +8,7 @@ from pathlib import Path
 
 from replay.twin.config_read import load_config
 from replay.twin.keys.overlay import Setting, parse_settings, variants_of
-from replay.twin.startup import startup_faults
+from replay.twin.server.startup import startup_faults
 from replay.twin.twin_config import TwinConfig
 from replay.twins import check_starts
 from traces import ConfigError

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from replay.model.gpus import shipped_gpus
 from replay.model.model_peak import peak_times
 from replay.twin.defaults import DefaultsEntry
+from replay.twin.drafts import drafter_of, uncounted_notes, with_drafting
 from replay.twin.engine_defaults import Server
 from replay.twin.fitted.fitted_range import read_fitted_range
 from replay.twin.fitted.pace import read_pace
@@ -39,7 +40,7 @@ from replay.twin.server.engine_section import (
     read_version,
     written_keys,
 )
-from replay.twin.startup import flag_faults, startup_faults
+from replay.twin.server.startup import flag_faults, startup_faults
 from replay.twin.twin_config import TwinConfig
 from replay.twin.what_if.unanswered import draft_notes
 from sim import (
@@ -61,7 +62,7 @@ class WholeEngine:
     """A server's engine, its KV cache sized. ``is_sized``: the file itself says how many blocks; notes, as they came.
 
     ``limits``: of what vLLM takes where the file has no limit; ``retention``, ``blocks``, ``offload``: of what stays in
-    the prefix cache, of the cache's size, and of its second tier.
+    the prefix cache, of the cache's size, and of its second tier; ``drafting``: of what drafts take.
     """
 
     engine: EngineConfig
@@ -71,6 +72,7 @@ class WholeEngine:
     retention: tuple[str, ...]
     blocks: tuple[str, ...]
     offload: tuple[str, ...]
+    drafting: tuple[str, ...]
 
 
 def read_server(
@@ -81,7 +83,7 @@ def read_server(
     check_keys(root, other_places())
     chosen = read_latency(root, hardware, folder=folder, defaults=defaults, seed=seed, model=latency_model)
     server = _server(chosen, hardware, vllm_version=read_version(root))
-    whole = _engine_of(root, chosen, server, hardware=hardware, seed=seed)
+    whole = _engine_of(root, chosen, server, hardware=hardware, seed=seed, folder=folder)
     return TwinConfig(
         engine=whole.engine,
         latency=chosen.model,
@@ -101,12 +103,13 @@ def read_server(
 
 
 def _engine_of(
-    root: Section, chosen: Chosen, server: Server, *, hardware: Hardware | None, seed: int
+    root: Section, chosen: Chosen, server: Server, *, hardware: Hardware | None, seed: int, folder: Path
 ) -> WholeEngine:
     """Return the engine: as the section says it, then its groups, blocks, second tier and encoder, in this order."""
     engine, limits = read_engine(root, server, seed=seed, num_stages=_num_stages(chosen, hardware))
     is_sized = engine.num_gpu_blocks != UNBOUNDED
-    of_model = groups_of_model(engine, root, shape=server.shape, hardware=hardware)
+    drafter = drafter_of(engine, root, shape=server.shape, folder=folder)
+    of_model = groups_of_model(engine, root, shape=server.shape, hardware=hardware, drafter=drafter)
     engine = replace(engine, block_size=of_model.block_size, num_prefill_lookahead_tokens=of_model.ahead)
     groups = chosen_groups(engine, root, of_model.groups)
     engine = replace(engine, kv_offloading=rules_of_tier(engine, root, groups, hardware=hardware))
@@ -117,14 +120,17 @@ def _engine_of(
     )
     offloaded = Offloaded(chosen.shape, of_model.bytes_per_block)
     engine, offload = with_offload(engine, root, model=offloaded, hardware=hardware)
+    engine = with_encoder(engine, root, model=chosen.model, shape=server.shape, hardware=hardware)
+    engine, drafting = with_drafting(engine, root, model=chosen.model, drafter=drafter, hardware=hardware)
     return WholeEngine(
-        engine=with_encoder(engine, root, model=chosen.model, shape=server.shape, hardware=hardware),
+        engine=engine,
         of_model=of_model,
         is_sized=is_sized,
         limits=limits,
         retention=tuple(retention),
         blocks=blocks,
         offload=tuple(offload),
+        drafting=(*drafting, *uncounted_notes(engine, root, drafter=drafter)),
     )
 
 
@@ -140,6 +146,7 @@ def _notes(
         *(hardware.notes(chosen.model) if hardware else ()),
         *stages_notes(engine, chosen.model),
         *draft_notes(root, engine, chosen.model),
+        *whole.drafting,
         *_entry_notes(chosen.entry),
         *(f"model config: {note}" for note in (chosen.shape.left_out if chosen.shape else ())),
         *whole.limits,
@@ -218,7 +225,7 @@ def _with_blocks(
                 engine=engine,
                 vllm_version=vllm_version,
                 disables_hybrid=of_model.is_undivided,
-                has_mtp_drafts=of_model.has_mtp_drafts,
+                drafter=of_model.drafter,
             )
         except ConfigError:
             if recorded is None:

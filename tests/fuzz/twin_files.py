@@ -10,6 +10,12 @@ from replay.twin.config_write import dump_config
 from tests.fuzz.mutate import Files
 from tests.fuzz.reader_files import TWIN, defaults, shipped_config_json, step_tables
 
+DRAFTED = """\
+engine: {max_num_seqs: 64, num_speculative_tokens: 2, num_lookahead_tokens: 2, synthetic_acceptance_rates: [0.7],
+  speculative_method: draft_model, speculative_model: config.json}
+latency: {model: physics, model_config: config.json}
+hardware: {gpu: H100, tp: 1}
+"""
 PHYSICS = """\
 engine: {max_num_seqs: 64}
 latency: {model: physics, model_config: config.json}
@@ -223,6 +229,7 @@ def twins() -> list[Files]:
     }
     with_files = {
         PHYSICS: ["config.json"],
+        DRAFTED: ["config.json"],
         IMAGES: ["config.json"],
         OWN_GPU: ["config.json", "table.json"],
         ON_RECORD: ["defaults.yaml"],

@@ -159,7 +159,7 @@ def test_mtp_of_a_model_whose_layers_are_not_known_is_refused(tmp_path: Path) ->
 def test_a_method_that_is_not_known_is_told_before_the_rates_that_its_drafts_lack(tmp_path: Path) -> None:
     drafts = "  num_speculative_tokens: 2\n  speculative_method: foo\n"
     with pytest.raises(
-        ConfigError, match=r'speculative_method: got "foo", expected one of none, mtp \(.*:\d+\)$'
+        ConfigError, match=r'speculative_method: got "foo", expected one of none, mtp, [\w, ]+ \(.*:\d+\)$'
     ):
         of_model(tmp_path, drafts, "meta-llama/Llama-3.1-8B")
 

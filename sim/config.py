@@ -259,7 +259,21 @@ class EngineConfig:
     @property
     def eagle_groups(self) -> tuple[int, ...]:
         """The groups in which a prefix hit loses its last block to drafts."""
-        return eagle_groups_of(self.kv_cache_groups, use_eagle=self.use_eagle)
+        groups = self.kv_cache_groups
+        if not rules_of(self.vllm_version).drops_once_for_drafts:
+            groups = without_eagle_marks(groups)
+        return eagle_groups_of(groups, use_eagle=self.drops_blocks_for_drafts)
+
+    @property
+    def num_hash_lookahead_tokens(self) -> int:
+        """How many tokens behind a block its hash covers, too (vllm 0.33.0 config/vllm.py)."""
+        covers = rules_of(self.vllm_version).hashes_ahead_of_drafts and self.enable_prefix_caching
+        return max(1, self.num_prefill_lookahead_tokens) if covers and self.use_eagle else 0
+
+    @property
+    def drops_blocks_for_drafts(self) -> bool:
+        """Whether a prefix hit loses its last block, since drafts read hidden states behind it."""
+        return self.use_eagle and self.num_hash_lookahead_tokens == 0
 
     @property
     def num_retained_tokens(self) -> int:

@@ -19,7 +19,7 @@ from sim.latency.latency_model import SCALE, LatencyModel
 from sim.paged_memory import untouched, untouched_records
 from sim.policies import age_weight_per_us, urgency
 from sim.requests import UNKNOWN_LIMIT, Int64s, Requests
-from sim.versions import StateChunks, rules_of
+from sim.versions import Padding, StateChunks, rules_of
 
 SAME_IN_CONFIG = (
     "max_num_seqs",
@@ -37,7 +37,6 @@ SAME_IN_CONFIG = (
     "prefill_schedule_interval",
     "num_speculative_tokens",
     "num_lookahead_tokens",
-    "use_eagle",
     "num_prefill_lookahead_tokens",
     "seed",
     "max_loras",
@@ -72,10 +71,14 @@ RULES = (
     "looks_past_hit",
     "keeps_ends_for_drafts",
     "keeps_junctions_for_drafts",
+    "drops_once_for_drafts",
+    "caches_at_outputs",
 )
 """Rules of the vLLM version that the engine asks about."""
 
 STATE_CHUNKS = get_args(StateChunks)
+
+PADDINGS = get_args(Padding)
 
 FIRST_LOG_LENGTH = 4096
 
@@ -328,6 +331,13 @@ def _settings(config: EngineConfig, latency: LatencyModel, *, record: Record) ->
     rules = rules_of(config.vllm_version)
     for name in RULES:
         settings[name] = getattr(rules, name)
+    settings["num_first_lookahead_tokens"] = config.num_lookahead_tokens * rules.gives_draft_slots_at_admission
+    if rules.queues_freed_without_cache and not config.enable_prefix_caching:
+        for name in ("frees_unhashed_blocks_first", "frees_skipped_first", "frees_windows_first"):
+            settings[name] = 0
+    settings["num_hash_lookahead_tokens"] = config.num_hash_lookahead_tokens
+    settings["use_eagle"] = config.drops_blocks_for_drafts
+    settings["pads_admissions"] = PADDINGS.index(rules.pads_admissions)
     settings["state_chunks"] = STATE_CHUNKS.index(rules.state_chunks)
     if config.async_scheduling and config.pipeline_parallel_size > 1:
         is_staggered = rules.async_pipeline == "staggered"
@@ -474,6 +484,7 @@ def group_records(config: EngineConfig) -> st.Records:
             record.most_blocks = config.max_model_len + 1
         record.is_eagle_group = config.kv_cache_groups[number].is_eagle_group
         record.use_eagle = any(groups[other] == group for other in marked)
+        record.caches_past_hit = record.use_eagle * rules.caches_past_hit_for_drafts
         alike = [other for other in range(number + 1, len(groups)) if groups[other] == group]
         record.next_alike = alike[0] if alike else dt.NEVER
         after = kinds[kinds.index(group) + 1 :]

@@ -164,6 +164,8 @@ def update_from_output(s: State, batch: int, now_us: int) -> None:
         num_tokens_given += 1
         if settings.async_scheduling and not is_stale:
             take_in_token(s, entry.request)
+        elif settings.caches_at_outputs and settings.num_speculative_tokens > 0 and not settings.async_scheduling:
+            cache_blocks(s, entry.request, r.num_tokens - 1)
         if r.num_tokens >= r.max_total_tokens:
             finish(s, entry.request)
     if num_tokens_given > 0:

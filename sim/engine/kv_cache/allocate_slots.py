@@ -60,9 +60,15 @@ def append_new_block(s: State, request: int) -> None:
 @part
 def allocate_slots(s: State, request: int, num_new_tokens: int) -> bool:
     """Give a running request the blocks for its next tokens; return False, only counting it, when they lack."""
+    return take_slots(s, request, num_new_tokens, s.engine[0].settings.num_lookahead_tokens)
+
+
+@part
+def take_slots(s: State, request: int, num_new_tokens: int, num_lookahead_tokens: int) -> bool:
+    """Give a request the blocks for its next tokens and for drafts behind them; return False when they lack."""
     settings, queues, r = s.engine[0].settings, s.engine[0].queues, s.requests[request]
     total = r.num_computed_tokens + num_new_tokens
-    needed = min(total + settings.num_lookahead_tokens, settings.max_model_len)
+    needed = min(total + num_lookahead_tokens, settings.max_model_len)
     if (
         needed > r.num_blocks * settings.block_size
     ):  # rarely true, and a division costs more than the rest of the visit
@@ -100,7 +106,8 @@ def fits(s: State, request: int, num_new_tokens: int, num_evictable: int) -> boo
         if max(full, current.num_hit_blocks) + charged > queues.num_free_blocks:
             totals.num_kv_allocation_failures += 1
             return False
-    total = current.num_hit_blocks * settings.block_size + num_new_tokens + settings.num_lookahead_tokens
+    total = current.num_hit_blocks * settings.block_size + num_new_tokens
+    total += settings.num_first_lookahead_tokens
     total = min(total, settings.max_model_len)
     if max(cdiv(total, settings.block_size), current.num_hit_blocks) + charged > queues.num_free_blocks:
         totals.num_kv_allocation_failures += 1
@@ -143,7 +150,7 @@ def admit(s: State, request: int, num_new_tokens: int) -> None:
         give_private_keys(s, request)
     r.num_blocks = r.num_cached_blocks = current.num_hit_blocks
     r.num_computed_tokens = current.num_hit_blocks * settings.block_size
-    allocate_slots(s, request, num_new_tokens)
+    take_slots(s, request, num_new_tokens, settings.num_first_lookahead_tokens)
 
 
 @phase

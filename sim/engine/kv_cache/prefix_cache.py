@@ -89,12 +89,23 @@ def has_hashes_past(s: State, request: int, index: int) -> bool:
 
 
 @part
+def num_hashed_tokens(s: State, request: int, num_tokens: int) -> int:
+    """Return how many of a request's first ``num_tokens`` are in blocks that have a hash.
+
+    One that covers tokens behind its block exists once they are known (``VersionRules.hashes_ahead_of_drafts``).
+    """
+    return min(num_tokens, s.requests[request].num_tokens - s.engine[0].settings.num_hash_lookahead_tokens)
+
+
+@part
 def cache_full_blocks(s: State, request: int, num_tokens: int) -> None:
     """Enter the full blocks among a request's first ``num_tokens`` into the prefix cache."""
     settings, r = s.engine[0].settings, s.requests[request]
     if not settings.enable_prefix_caching or num_tokens < (r.num_cached_blocks + 1) * settings.block_size:
         return
-    num_full = min(num_tokens // settings.block_size, r.num_blocks)
+    num_full = min(num_hashed_tokens(s, request, num_tokens) // settings.block_size, r.num_blocks)
+    if num_full <= r.num_cached_blocks:
+        return
     if has_hashes_past(s, request, r.num_cached_blocks):
         for i in range(r.num_cached_blocks, num_full):
             key = hash_of_block(s, request, i)

@@ -82,8 +82,7 @@ class VersionRules:
     - ``keeps_junctions``: what ends where prompts part is kept at intervals, and a large block is cached in part at the
       end of a prompt (from 0.26.0).
     - ``looks_past_hit``: for drafts a lookup may match the block that the prompt ends in (from 0.32.0);
-      ``keeps_ends_for_drafts``: a prompt's ends are kept a block earlier (from 0.30.0);
-      ``keeps_junctions_for_drafts``: and junctions (from 0.33.0).
+      ``keeps_ends_for_drafts``: a prompt's ends are kept a block earlier (from 0.30.0).
     - ``reads_ahead_of_prompts``: several MTP modules each read a token further ahead (from 0.28.0;
       config/vllm.py:num_prefill_lookahead_tokens).
     - ``gives_draft_slots_at_admission``: an admitted request gets the drafting model's slots at once; before, with its
@@ -139,7 +138,6 @@ class VersionRules:
     keeps_junctions: bool = False
     looks_past_hit: bool = False
     keeps_ends_for_drafts: bool = False
-    keeps_junctions_for_drafts: bool = False
     few_more_layers: float = 1.25
     pads_pages: bool = False
     pads_states: bool = False
@@ -219,7 +217,6 @@ CHANGES: Mapping[int, Changes] = {
     33: {
         "continues_after_self_preemption": True,
         "enters_prompt_state_anew": False,
-        "keeps_junctions_for_drafts": True,
         "hashes_ahead_of_drafts": True,
         "caches_at_outputs": True,
     },
@@ -236,9 +233,9 @@ of 0.31 do the same with one full group. Other versions may decide some of it ot
 WITH_KNOWN_OFFLOADING_OF_GROUPS = (32,)
 """The same with KV cache groups: others were not recorded."""
 
-WITH_KNOWN_DRAFTS = (30, 31, 32)
-"""Versions 0.N whose drafts are simulated by their own rules, as recorded; others pad other admissions, and free other
-blocks (sched/scheduler.py:schedule, pad_spec_decode)."""
+FIRST_WITH_KNOWN_DRAFTS = 16
+"""From 0.N on drafts are simulated by a version's own rules, as recorded; before, prompts that are computed in several
+steps have drafts, too, which are verified with the last of these (sched/scheduler.py:update_draft_token_ids)."""
 
 KNOWN_VERSIONS = f"0.{OLDEST} to 0.{NEWEST}"
 
@@ -263,7 +260,7 @@ def is_known(version: str) -> bool:
 
 def has_known_drafts(version: str) -> bool:
     """Return whether speculative decoding is simulated by a version's own rules."""
-    return minor_version(version) in WITH_KNOWN_DRAFTS
+    return (minor_version(version) or NEWEST) >= FIRST_WITH_KNOWN_DRAFTS
 
 
 def has_native_offloading(version: str, *, has_groups: bool = False) -> bool:

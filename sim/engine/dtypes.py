@@ -433,7 +433,6 @@ SETTINGS = np.dtype(
         ("keeps_junctions", np.int64),
         ("looks_past_hit", np.int64),
         ("keeps_ends_for_drafts", np.int64),
-        ("keeps_junctions_for_drafts", np.int64),
         ("drops_once_for_drafts", np.int64),
         ("caches_at_outputs", np.int64),
         ("num_hash_lookahead_tokens", np.int64),  # behind a block, that its hash covers, too

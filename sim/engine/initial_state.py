@@ -70,7 +70,6 @@ RULES = (
     "keeps_junctions",
     "looks_past_hit",
     "keeps_ends_for_drafts",
-    "keeps_junctions_for_drafts",
     "drops_once_for_drafts",
     "caches_at_outputs",
 )

@@ -79,7 +79,4 @@ def is_retained(s: State, request: int, group: int, index: int) -> bool:
     junction = s.group_rows[r.slot, 0].shared_prefix_boundary
     if junction > 0 and is_at_boundary(index, junction, settings.hit_alignment, size, num_needed, shift):
         return True
-    earlier = junction - size if g.caches_past_hit and settings.keeps_junctions_for_drafts else 0
-    if earlier > 0 and is_at_boundary(index, earlier, settings.hit_alignment, size, num_needed, shift):
-        return True
     return is_at_prompt_end(s, index, r.num_prompt_tokens, size, num_needed, shift)

@@ -94,7 +94,8 @@ def num_hashed_tokens(s: State, request: int, num_tokens: int) -> int:
 
     One that covers tokens behind its block exists once they are known (``VersionRules.hashes_ahead_of_drafts``).
     """
-    return min(num_tokens, s.requests[request].num_tokens - s.engine[0].settings.num_hash_lookahead_tokens)
+    lookahead = s.engine[0].settings.num_hash_lookahead_tokens
+    return min(num_tokens, s.requests[request].num_tokens - lookahead) if lookahead > 0 else num_tokens
 
 
 @part
@@ -104,8 +105,6 @@ def cache_full_blocks(s: State, request: int, num_tokens: int) -> None:
     if not settings.enable_prefix_caching or num_tokens < (r.num_cached_blocks + 1) * settings.block_size:
         return
     num_full = min(num_hashed_tokens(s, request, num_tokens) // settings.block_size, r.num_blocks)
-    if num_full <= r.num_cached_blocks:
-        return
     if has_hashes_past(s, request, r.num_cached_blocks):
         for i in range(r.num_cached_blocks, num_full):
             key = hash_of_block(s, request, i)

@@ -19,9 +19,11 @@ from sim.jit.compile import part, phase
 @phase
 def has_block(s: State, request: int, first: int, index: int) -> bool:
     """Return whether all groups like ``first`` have a request's block cached."""
-    r, g = s.requests[request], s.kv_cache_groups[first]
-    if (index + 1) * g.block_size + s.engine[0].settings.num_hash_lookahead_tokens > r.num_tokens:
-        return False  # it has no hash yet
+    lookahead = s.engine[0].settings.num_hash_lookahead_tokens
+    if lookahead > 1:
+        end = (index + 1) * s.kv_cache_groups[first].block_size
+        if end + lookahead > s.requests[request].num_tokens:
+            return False  # it has no hash yet
     group = first
     while group != NEVER:
         key = key_in_group(s, request, group, index)

@@ -51,7 +51,7 @@ def fault_of_version(version: str, groups: Sequence[KVCacheGroup], beside: Besid
     return (
         _fault_of_kinds(version, minor, groups, caches_prefixes=beside.caches_prefixes)
         or _fault_of_states(version, minor, groups, beside)
-        or _fault_of_drafts(version, minor, groups, beside)
+        or _fault_of_drafts(version, groups, beside)
     )
 
 
@@ -117,9 +117,7 @@ def _fault_of_states(
     return None
 
 
-def _fault_of_drafts(
-    version: str, minor: int, groups: Sequence[KVCacheGroup], beside: Beside
-) -> Fault | None:
+def _fault_of_drafts(version: str, groups: Sequence[KVCacheGroup], beside: Beside) -> Fault | None:
     """Return what is wrong with drafts that read hidden states, whose hits lose a block."""
     if not (beside.use_eagle and beside.caches_prefixes) or rules_of(version).drops_once_for_drafts:
         return None

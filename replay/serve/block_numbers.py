@@ -18,9 +18,10 @@ class BlockNumbers:
     """Numbers full blocks by their content: equal tokens up to a block's end, equal number.
 
     A block's digest covers its own tokens and the digest before it, as vLLM chains its hashes (vllm 0.32.0
-    v1/core/kv_cache_utils.py), and the ``lookahead`` tokens behind the block, where vLLM's does. Beyond ``usual`` contents, one that was seen long ago is forgotten for each new one,
-    which gets its number, unless a cache (``is_cached``) or a request under way (``hold``) has it: then it stays, and
-    there are more, but never more than ``capacity``: numbers are below it.
+    v1/core/kv_cache_utils.py), and, where vLLM's does, the ``lookahead`` tokens behind the block. Beyond ``usual``
+    contents, one that was seen long ago is forgotten for each new one, which gets its number, unless a cache
+    (``is_cached``) or a request under way (``hold``) has it: then it stays, and there are more, but never more than
+    ``capacity``: numbers are below it.
     """
 
     def __init__(

@@ -35,9 +35,7 @@ class Blocks:
         return -(-self.lookahead // self.size)
 
 
-def prefix_hashes(
-    trace: Trace, *, output_tokens: Int64s, block_size: int, lookahead: int = 0
-) -> HashChains:
+def prefix_hashes(trace: Trace, *, output_tokens: Int64s, block_size: int, lookahead: int = 0) -> HashChains:
     """Return which leading full blocks of each request another may have, too: their contents as dense integers.
 
     ``lookahead``: so many tokens behind a block belong to its content (``EngineConfig.num_hash_lookahead_tokens``).

@@ -330,7 +330,9 @@ def _settings(config: EngineConfig, latency: LatencyModel, *, record: Record) ->
     rules = rules_of(config.vllm_version)
     for name in RULES:
         settings[name] = getattr(rules, name)
-    settings["num_first_lookahead_tokens"] = config.num_lookahead_tokens * rules.gives_draft_slots_at_admission
+    settings["num_first_lookahead_tokens"] = (
+        config.num_lookahead_tokens * rules.gives_draft_slots_at_admission
+    )
     if rules.queues_freed_without_cache and not config.enable_prefix_caching:
         for name in ("frees_unhashed_blocks_first", "frees_skipped_first", "frees_windows_first"):
             settings[name] = 0

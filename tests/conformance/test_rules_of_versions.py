@@ -1,4 +1,4 @@
-"""Each rule of KV cache groups and of drafts that came with a version shows in a recording: with the other one the engine differs."""
+"""Each rule of groups and drafts that came with a version shows in a recording: with the other the engine differs."""
 
 from __future__ import annotations
 

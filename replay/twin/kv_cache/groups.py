@@ -147,8 +147,8 @@ def notes_of_version(engine: EngineConfig) -> tuple[str, ...]:
         )
     if aligns_states and engine.num_speculative_tokens > 0 and rules.pads_admissions == "or waits":
         notes.append(
-            f"engine.num_speculative_tokens: vLLM {engine.vllm_version} goes wrong where the end of a state's block cuts "
-            "an admission that it has padded with drafts; here it is not padded"
+            f"engine.num_speculative_tokens: vLLM {engine.vllm_version} goes wrong where the end of a state's block "
+            "cuts an admission that it has padded with drafts; here it is not padded"
         )
     if engine.num_prefill_lookahead_tokens > 1 and rules.hashes_ahead_of_drafts:
         notes.append(

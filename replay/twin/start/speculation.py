@@ -28,6 +28,8 @@ vLLM calls mtp."""
 SYNCHRONOUS: Final = ("ngram", "[ngram]", "suffix", "medusa", "mlp_speculator", "custom_class")
 """Methods for which vLLM turns async scheduling off (config/vllm.py:VllmConfig.__post_init__)."""
 
+LEGACY_HASHES: Final = "disable_lookahead_block_hashes"
+
 MODELLED: Final = (
     "method",
     "num_speculative_tokens",
@@ -35,6 +37,7 @@ MODELLED: Final = (
     "synthetic_acceptance_rates",
     "synthetic_acceptance_length",
     "disable_eagle_block_drop",
+    LEGACY_HASHES,
 )
 
 
@@ -73,6 +76,11 @@ def from_config(flag: str, value: str | None) -> Speculation:
         for name, item in given.items()
         if name not in MODELLED
     ]
+    if given.get(LEGACY_HASHES):
+        notes.append(
+            f"{flag}: {LEGACY_HASHES} is not simulated; with vllm_version 0.33 hits lose no block to drafts "
+            "all the same"
+        )
     if method in SYNCHRONOUS:
         engine["async_scheduling"] = False
         notes.append(f"async_scheduling: false, as vLLM sets it with {method} drafts")

@@ -3,7 +3,8 @@
 One table, newest change last. A version has what every line up to its own says. The rules were found by driving the
 real schedulers of 0.12.0, 0.15.1, 0.19.1, 0.23.0, 0.25.1, 0.28.0, 0.31.0, 0.32.0 and 0.33.0 through recorded cases and
 by reading the sources of the releases in between for where each one begins; those of KV cache groups by driving all
-minor versions but 0.13, 0.16 and 0.20 (``docs/validation.md``). Paths are under ``vllm/v1/core``.
+minor versions but 0.13, 0.16 and 0.20, those of drafts by driving all from 0.16 on (``docs/validation.md``). Paths are
+under ``vllm/v1/core``.
 """
 
 from __future__ import annotations

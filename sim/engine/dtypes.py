@@ -434,7 +434,7 @@ SETTINGS = np.dtype(
         ("looks_past_hit", np.int64),
         ("keeps_ends_for_drafts", np.int64),
         ("drops_once_for_drafts", np.int64),
-        ("caches_at_outputs", np.int64),
+        ("takes_in_tokens", np.int64),  # async, or drafts with ``caches_at_outputs``
         ("num_hash_lookahead_tokens", np.int64),  # behind a block, that its hash covers, too
         ("is_blis", np.int64),
         ("num_speculative_tokens", np.int64),

@@ -71,7 +71,6 @@ RULES = (
     "looks_past_hit",
     "keeps_ends_for_drafts",
     "drops_once_for_drafts",
-    "caches_at_outputs",
 )
 """Rules of the vLLM version that the engine asks about."""
 
@@ -327,23 +326,7 @@ def _settings(config: EngineConfig, latency: LatencyModel, *, record: Record) ->
     settings = st.columns(records)
     for name in SAME_IN_CONFIG:
         settings[name] = getattr(config, name)
-    rules = rules_of(config.vllm_version)
-    for name in RULES:
-        settings[name] = getattr(rules, name)
-    settings["num_first_lookahead_tokens"] = (
-        config.num_lookahead_tokens * rules.gives_draft_slots_at_admission
-    )
-    if rules.queues_freed_without_cache and not config.enable_prefix_caching:
-        for name in ("frees_unhashed_blocks_first", "frees_skipped_first", "frees_windows_first"):
-            settings[name] = 0
-    settings["num_hash_lookahead_tokens"] = config.num_hash_lookahead_tokens
-    settings["use_eagle"] = config.drops_blocks_for_drafts
-    settings["pads_admissions"] = PADDINGS.index(rules.pads_admissions)
-    settings["state_chunks"] = STATE_CHUNKS.index(rules.state_chunks)
-    if config.async_scheduling and config.pipeline_parallel_size > 1:
-        is_staggered = rules.async_pipeline == "staggered"
-        settings["decode_stagger"] = config.pipeline_parallel_size if is_staggered else 0
-        settings["waits_for_output"] = rules.async_pipeline == "waits for output"
+    _set_rules(settings, config)
     _set_groups(settings, config)
     batching.apply_settings(settings, config)
     settings["may_sit_out"] = config.pipeline_parallel_size > 1
@@ -378,6 +361,31 @@ def _settings(config: EngineConfig, latency: LatencyModel, *, record: Record) ->
     if config.compatibility == "blis":
         blis.apply_settings(settings)
     return records
+
+
+def _set_rules(settings: st.Records, config: EngineConfig) -> None:
+    """Say what the version of vLLM does otherwise than others."""
+    rules = rules_of(config.vllm_version)
+    for name in RULES:
+        settings[name] = getattr(rules, name)
+    settings["num_first_lookahead_tokens"] = (
+        config.num_lookahead_tokens * rules.gives_draft_slots_at_admission
+    )
+    if rules.queues_freed_without_cache and not config.enable_prefix_caching:
+        for name in ("frees_unhashed_blocks_first", "frees_skipped_first", "frees_windows_first"):
+            settings[name] = 0
+    settings["takes_in_tokens"] = config.async_scheduling or (
+        rules.caches_at_outputs and config.num_speculative_tokens > 0
+    )
+    settings["num_hash_lookahead_tokens"] = config.num_hash_lookahead_tokens
+    settings["use_eagle"] = config.drops_blocks_for_drafts
+    if config.num_speculative_tokens > 0:
+        settings["pads_admissions"] = PADDINGS.index(rules.pads_admissions)
+    settings["state_chunks"] = STATE_CHUNKS.index(rules.state_chunks)
+    if config.async_scheduling and config.pipeline_parallel_size > 1:
+        is_staggered = rules.async_pipeline == "staggered"
+        settings["decode_stagger"] = config.pipeline_parallel_size if is_staggered else 0
+        settings["waits_for_output"] = rules.async_pipeline == "waits for output"
 
 
 def _set_groups(settings: st.Records, config: EngineConfig) -> None:

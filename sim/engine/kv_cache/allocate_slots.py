@@ -60,15 +60,9 @@ def append_new_block(s: State, request: int) -> None:
 @part
 def allocate_slots(s: State, request: int, num_new_tokens: int) -> bool:
     """Give a running request the blocks for its next tokens; return False, only counting it, when they lack."""
-    return take_slots(s, request, num_new_tokens, s.engine[0].settings.num_lookahead_tokens)
-
-
-@part
-def take_slots(s: State, request: int, num_new_tokens: int, num_lookahead_tokens: int) -> bool:
-    """Give a request the blocks for its next tokens and for drafts behind them; return False when they lack."""
     settings, queues, r = s.engine[0].settings, s.engine[0].queues, s.requests[request]
     total = r.num_computed_tokens + num_new_tokens
-    needed = min(total + num_lookahead_tokens, settings.max_model_len)
+    needed = min(total + settings.num_lookahead_tokens, settings.max_model_len)
     if (
         needed > r.num_blocks * settings.block_size
     ):  # rarely true, and a division costs more than the rest of the visit
@@ -82,6 +76,16 @@ def take_slots(s: State, request: int, num_new_tokens: int, num_lookahead_tokens
             append_new_block(s, request)
     cache_full_blocks(s, request, min(total, r.num_tokens))
     return True
+
+
+@phase
+def allocate_without_drafts(s: State, request: int, num_new_tokens: int) -> None:
+    """Give an admitted request the blocks for its first chunk alone (vLLM before 0.23)."""
+    settings, r = s.engine[0].settings, s.requests[request]
+    total = r.num_computed_tokens + num_new_tokens
+    while r.num_blocks * settings.block_size < min(total, settings.max_model_len):
+        append_new_block(s, request)
+    cache_full_blocks(s, request, min(total, r.num_tokens))
 
 
 @part
@@ -150,7 +154,10 @@ def admit(s: State, request: int, num_new_tokens: int) -> None:
         give_private_keys(s, request)
     r.num_blocks = r.num_cached_blocks = current.num_hit_blocks
     r.num_computed_tokens = current.num_hit_blocks * settings.block_size
-    take_slots(s, request, num_new_tokens, settings.num_first_lookahead_tokens)
+    if settings.num_first_lookahead_tokens == settings.num_lookahead_tokens:
+        allocate_slots(s, request, num_new_tokens)
+    else:
+        allocate_without_drafts(s, request, num_new_tokens)
 
 
 @phase

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from sim.engine.dtypes import NEVER
 from sim.engine.state import State
-from sim.jit.compile import part
+from sim.jit.compile import part, phase
 
 
 @part
@@ -88,7 +88,7 @@ def has_hashes_past(s: State, request: int, index: int) -> bool:
     return s.engine[0].settings.enable_prefix_caching and (r.num_hashes > index or r.private_start != NEVER)
 
 
-@part
+@phase
 def num_hashed_tokens(s: State, request: int, num_tokens: int) -> int:
     """Return how many of a request's first ``num_tokens`` are in blocks that have a hash.
 
@@ -104,7 +104,9 @@ def cache_full_blocks(s: State, request: int, num_tokens: int) -> None:
     settings, r = s.engine[0].settings, s.requests[request]
     if not settings.enable_prefix_caching or num_tokens < (r.num_cached_blocks + 1) * settings.block_size:
         return
-    num_full = min(num_hashed_tokens(s, request, num_tokens) // settings.block_size, r.num_blocks)
+    if settings.num_hash_lookahead_tokens > 0:
+        num_tokens = num_hashed_tokens(s, request, num_tokens)
+    num_full = min(num_tokens // settings.block_size, r.num_blocks)
     if has_hashes_past(s, request, r.num_cached_blocks):
         for i in range(r.num_cached_blocks, num_full):
             key = hash_of_block(s, request, i)

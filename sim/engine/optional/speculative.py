@@ -21,7 +21,7 @@ from sim.engine.dtypes import (
 )
 from sim.engine.state import State
 from sim.engine.step_time.step_duration import uniform
-from sim.jit.compile import part
+from sim.jit.compile import part, phase
 
 LONGEST_OUTPUT = 1 << 32
 """Draws of one request never meet another's, nor a step's noise: they have (request + 1) · LONGEST_OUTPUT + tokens."""
@@ -59,17 +59,19 @@ def padding_of_admission(s: State, request: int, num_found: int) -> int:
     ``num_found``: its tokens that need not be computed. With a version that has it wait where these drafts are too
     long for the model, it is ``NO_ROOM`` there (``VersionRules.pads_admissions``).
     """
+    is_one_token = s.requests[request].num_tokens - num_found == 1
+    if is_one_token and s.engine[0].settings.pads_admissions != NEVER_PADS:
+        return padding_of_one_token(s, num_found)
+    return 0
+
+
+@phase
+def padding_of_one_token(s: State, num_found: int) -> int:
+    """Return ``padding_of_admission`` of one token to compute behind ``num_found``."""
     settings, current = s.engine[0].settings, s.engine[0].current_step
     k = settings.num_speculative_tokens
-    if (
-        k == 0
-        or s.requests[request].num_tokens - num_found != 1
-        or current.has_prefill
-        or settings.pads_admissions == NEVER_PADS
-    ):
-        return 0
     beside_hits = settings.pads_admissions == PADS_BESIDE_HITS and num_found > 0
-    if current.has_company == 0 and not beside_hits:
+    if current.has_prefill or (current.has_company == 0 and not beside_hits):
         return 0
     if settings.pads_admissions == PADS_OR_WAITS:
         return k if num_found + k + 1 <= settings.max_model_len else NO_ROOM

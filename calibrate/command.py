@@ -142,7 +142,7 @@ def _load(
     from calibrate.flags.evidence import learned_of
     from calibrate.flags.headers import said_of
     from calibrate.latency_table import twin_for
-    from sim import is_compiled
+    from replay import tell_when_compiling
 
     twin = twin_for(path, latency_model, fit=fit)
     learned = (*said_of(sources, twin, is_async_open=is_async_open), *learned_of(sources, twin))
@@ -151,8 +151,7 @@ def _load(
         twin = replace(twin, notes=(*(each.note() for each in learned), *twin.notes))
     for note in twin.notes:
         tell(f"note: {note}")
-    if not is_compiled():
-        tell("compiling the engine once: half a minute, longer on a busy machine …")
+    tell_when_compiling()
     return twin
 
 

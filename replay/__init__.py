@@ -15,6 +15,7 @@ The Python API of this room (everything is imported when first used):
   ``pacing_of(trace)`` says whether answers set its pace, ``paced_requests(trace, pacing, block_size=16)`` heeds it.
 - ``lookup_defaults(model, gpu, tp=1)`` finds coefficients on record, ``write_defaults_entry(path, entry)``
   puts them there.
+- ``tell_when_compiling()`` says on stderr when the engine is compiled, which the first call that simulates has it do.
 - ``serving(config)`` is an OpenAI-compatible server around the engine, as an async context manager; ``run_server``
   serves until it is told to end.
 """
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from replay.cluster.simulate import simulate_trace
     from replay.fleet.question import SizedFleet, plan_fleet
     from replay.pace_band import paced
+    from replay.ready import tell_when_compiling
     from replay.rollouts.rollouts import Rollouts, RolloutSettings, run_rollouts
     from replay.run_verdict import judge_trace
     from replay.serve import run_server, serving
@@ -78,6 +80,7 @@ __all__ = [
     "simulate_trace",
     "summarize",
     "sweep",
+    "tell_when_compiling",
     "trace_notes",
     "tune",
     "write_defaults_entry",
@@ -115,6 +118,7 @@ _HOMES = {
     "summarize": "replay.trace.simulation_summary",
     "sweep": "replay.sweeps.question",
     "trace_notes": "replay.trace.trace_notes",
+    "tell_when_compiling": "replay.ready",
     "tune": "replay.tuning.question",
     "write_defaults_entry": "replay.twin.defaults_write",
 }

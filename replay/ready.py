@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import cache
 from typing import TYPE_CHECKING, cast
 
 from replay.progress import working
@@ -14,23 +15,47 @@ if TYPE_CHECKING:
     from types import ModuleType
 
     from replay.twin.twin_config import TwinConfig
+    from sim import RunVariant
 
 
-def _is_compiled() -> bool:
+TAKES: Mapping[str, str] = {
+    "plain": "compiling the engine once: some fifteen seconds, longer on a busy machine …",
+    "hybrid": "compiling the engine for layers that cache differently once: some twenty seconds, longer on a busy "
+    "machine …",
+    "whole": "compiling the whole engine once: up to a minute, longer on a busy machine …",
+}
+"""What is said before a variant of the engine is compiled."""
+
+
+def load_engine(*variants: RunVariant) -> None:
+    """Have the engine compiled and loaded, so that its CPU time in the summary is the simulation's.
+
+    ``variants``: those that will be needed, plain where none is named (``variants_of``).
+    """
     with _without_scipy():
-        from sim import is_compiled
+        from sim import compile_engine
 
-        return is_compiled()
+        tell_when_compiling()
+        for variant in variants or ("plain",):
+            compile_engine(variant)
 
 
-def load_engine() -> None:
-    """Have the engine compiled and loaded, so that its CPU time in the summary is the simulation's."""
-    with _without_scipy():
-        from sim import compile_engine, is_compiled
+@cache
+def tell_when_compiling() -> None:
+    """Say from now on when a variant of the engine is compiled: at once, or when a request turns out to need it."""
+    from sim import when_compiled
 
-        if not is_compiled():
-            tell("compiling the engine once: half a minute, longer on a busy machine …")
-        compile_engine()
+    when_compiled(lambda variant: tell(TAKES[variant]))
+
+
+def variants_of(twin: TwinConfig) -> tuple[RunVariant, ...]:
+    """Return which variants of the engine the servers of a twin need."""
+    from sim import needed_variant
+
+    cluster = twin.cluster
+    if cluster.moves_kv or cluster.lockstep:
+        return ("whole",)
+    return tuple(sorted({needed_variant(pool.engine) for pool in cluster.pools}))
 
 
 @contextmanager
@@ -56,8 +81,13 @@ def prepare_engine(twin: TwinConfig, *, has_gateway: bool | None = None) -> None
     ``has_gateway``: the cluster's loop, too; None: unless it is one server.
     """
     has_gateway = not twin.is_plain_server if has_gateway is None else has_gateway
-    if not has_gateway or not _is_compiled():
-        load_engine()
+    with _without_scipy():
+        from sim import is_compiled
+
+        variants = variants_of(twin)
+        is_ready = all(map(is_compiled, variants))
+    if not has_gateway or not is_ready:
+        load_engine(*variants)
     if has_gateway:
         from sim.cluster import compile_cluster
 
@@ -65,4 +95,5 @@ def prepare_engine(twin: TwinConfig, *, has_gateway: bool | None = None) -> None
             _without_scipy(),
             working("compiling the cluster once: up to a minute, longer on a busy machine"),
         ):
-            compile_cluster()
+            for variant in variants:
+                compile_cluster(variant)

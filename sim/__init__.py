@@ -22,8 +22,9 @@ if TYPE_CHECKING:
         Record,
         in_the_way_of_offloading,
     )
+    from sim.engine.run_variants import RUN_VARIANTS, RunVariant
     from sim.engine.state import State, rows_taken
-    from sim.engine_ready import compile_engine, is_compiled
+    from sim.engine_ready import compile_engine, is_compiled, needed_variant, when_compiled
     from sim.kv_cache_groups import (
         WITH_ONE_GROUP_ONLY,
         GroupKind,
@@ -68,6 +69,7 @@ if TYPE_CHECKING:
 __all__ = [
     "DEFAULT_VERSION",
     "KNOWN_VERSIONS",
+    "RUN_VARIANTS",
     "UNBOUNDED",
     "UNKNOWN_LIMIT",
     "WITH_ONE_GROUP_ONLY",
@@ -93,6 +95,7 @@ __all__ = [
     "Record",
     "Requests",
     "Roofline",
+    "RunVariant",
     "Simulation",
     "Simulator",
     "State",
@@ -116,10 +119,12 @@ __all__ = [
     "minor_version",
     "most_blocks_of",
     "nearest_rules",
+    "needed_variant",
     "rows_taken",
     "rules_of",
     "simulate",
     "step_times_of",
+    "when_compiled",
     "without_eagle_marks",
 ]
 
@@ -168,6 +173,10 @@ _HOMES = {
     "VersionRules": "sim.versions",
     "WITH_ONE_GROUP_ONLY": "sim.kv_cache_groups",
     "is_compiled": "sim.engine_ready",
+    "needed_variant": "sim.engine_ready",
+    "when_compiled": "sim.engine_ready",
+    "RUN_VARIANTS": "sim.engine.run_variants",
+    "RunVariant": "sim.engine.run_variants",
     "has_known_drafts": "sim.versions",
     "has_native_offloading": "sim.versions",
     "in_the_way_of_offloading": "sim.config",

@@ -1,36 +1,47 @@
-"""Getting the engine ready: compiled on this machine, or loaded from the cache."""
+"""Getting the engine ready: compiled on this machine, or loaded from the cache.
+
+Which variant of it a run needs depends on what its engines have (``sim/engine/run_variants.py``).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from sim.config import EngineConfig
 from sim.engine.control import hold_requests, join_requests
-from sim.engine.run import run
-from sim.jit.compile import is_cached
+from sim.engine.initial_state import settings_of
+from sim.engine.run_variants import RUNS, RunVariant, variant_for
+from sim.jit.code_cache import one_process_at_a_time
+from sim.jit.compile import cache_folder, is_cached, listen
+from sim.kv_cache_groups import KVCacheGroup
 from sim.latency import Blackbox
 from sim.records.itl import emission_times, ninety_ninth
 from sim.records.stack_distances import count_distances
 from sim.requests import Requests
 from sim.simulation import simulate
 
-ENTRIES: tuple[Callable[..., Any], ...] = (
-    run,
+COMMON_ENTRIES: tuple[Callable[..., Any], ...] = (
     join_requests,
     hold_requests,
     emission_times,
     ninety_ninth,
     count_distances,
 )
-"""Every compiled function that Python calls."""
+"""The compiled functions that Python calls, but for those that run an engine."""
 
 
-def is_compiled() -> bool:
-    """Return whether the whole engine can be loaded as it is: nothing of it is left to be compiled."""
-    return all(is_cached(function) for function in ENTRIES)
+def entries(variant: RunVariant = "plain") -> tuple[Callable[..., Any], ...]:
+    """Return every compiled function that Python calls to run an engine with a variant of ``run``."""
+    return (RUNS[variant], *COMMON_ENTRIES)
+
+
+def is_compiled(variant: RunVariant = "plain") -> bool:
+    """Return whether a variant of the engine can be loaded as it is: nothing of it is left to be compiled."""
+    return all(is_cached(function) for function in entries(variant))
 
 
 def one_request() -> Requests:
@@ -46,11 +57,37 @@ def one_request() -> Requests:
     )
 
 
-def compile_engine() -> None:
-    """Have every function of the engine compiled and loaded: some twenty seconds of CPU time the first time."""
-    single = one_request()
+def needed_variant(config: EngineConfig) -> RunVariant:
+    """Return the smallest variant for an engine with these settings; its requests may take a larger one."""
+    if config.session_kv_ttl_us > 0:
+        return "whole"
+    return variant_for(settings_of(config, Blackbox(beta0=1), record="none"))
+
+
+def smallest_engine(variant: RunVariant = "plain") -> EngineConfig:
+    """Return the settings of a small engine that needs a variant: a window beside full attention, or stages."""
+    config = EngineConfig(max_num_seqs=1, max_model_len=64)
+    if variant == "hybrid":
+        groups = (KVCacheGroup(kind="full"), KVCacheGroup(kind="sliding", window=16))
+        return replace(config, kv_cache_groups=groups)
+    return config if variant == "plain" else replace(config, pipeline_parallel_size=2)
+
+
+def compile_engine(variant: RunVariant = "plain") -> None:
+    """Have every function compiled and loaded that an engine is run with.
+
+    The first time it takes some fifteen seconds of CPU time for a plain one, twenty for a hybrid one, three times as
+    many for the whole.
+    """
+    single, config = one_request(), smallest_engine(variant)
     latency = Blackbox(beta0=1)
-    simulate(single, EngineConfig(), latency, record="spans").inter_token_latencies()
-    simulate(single, EngineConfig(), latency, closed_loop=(1, 0))
-    one, none = np.ones(1, np.int64), np.zeros(0, np.int64)
-    count_distances(np.zeros(2, np.int64), none, none, one, one, np.zeros(3, np.int64))
+    with one_process_at_a_time(cache_folder(of_cluster=False), variant):
+        simulate(single, config, latency, record="spans").inter_token_latencies()
+        simulate(single, config, latency, closed_loop=(1, 0))
+        one, none = np.ones(1, np.int64), np.zeros(0, np.int64)
+        count_distances(np.zeros(2, np.int64), none, none, one, one, np.zeros(3, np.int64))
+
+
+def when_compiled(hear: Callable[[RunVariant], None]) -> None:
+    """Have ``hear`` called before a variant of the engine is compiled, if one ever is: requests may ask for it."""
+    listen(RUNS, hear)

@@ -22,6 +22,7 @@ from sim.engine.initial_state import (
 from sim.engine.kv_cache.session_kv import lineage_records, with_session_kv
 from sim.engine.optional.encoder_cache import asks_for_images, image_tables, with_images
 from sim.engine.run import NEEDS_ROOM, run
+from sim.engine.run_variants import Run, run_of
 from sim.engine.state import State, columns, with_fresh_rows, with_rows_of
 from sim.jit.references import Table, point_to, table_of
 from sim.latency.latency_model import LatencyModel
@@ -57,6 +58,7 @@ class Engine:
         self._state = first_state(config, latency, requests.hash_ids, size=size, record=record)
         self._state_in_row: State | None = None
         self._row: Table = None
+        self._run: Run = run
         self._write(requests)
 
     def _engines(self) -> Table:
@@ -65,12 +67,13 @@ class Engine:
             self._row = table_of([self._state])
         elif self._state_in_row is not self._state:
             point_to(self._row, 0, self._state, before=self._state_in_row)
-        self._state_in_row = self._state
+        if self._state_in_row is not self._state:
+            self._state_in_row, self._run = self._state, run_of(self._state)
         return self._row
 
     def __getstate__(self) -> dict[str, Any]:
         """Return what a copy is made of: not the row, which would lead the copy to this engine's arrays."""
-        return {**self.__dict__, "_state_in_row": None, "_row": None}
+        return {**self.__dict__, "_state_in_row": None, "_row": None, "_run": run}
 
     # -- its requests -----------------------------------------------------------------------------------------
 
@@ -136,8 +139,10 @@ class Engine:
 
     def advance(self, until_us: int = FOREVER) -> None:
         """Take every step that starts before ``until_us``."""
-        while run(self._engines(), 0, until_us, self._coalesce) == NEEDS_ROOM:
+        table = self._engines()
+        while self._run(table, 0, until_us, self._coalesce) == NEEDS_ROOM:
             self._state = with_more_room(self._state)
+            table = self._engines()
 
     # -- looking at it ----------------------------------------------------------------------------------------
 

@@ -1,8 +1,8 @@
 """`python -m tests.compile_all`: engine and cluster compiled side by side, in two processes, if they are not yet.
 
-The cluster's loop takes twice as long as the engine. In the time that is left the tests are read for the first time:
-pytest rewrites their assertions, and stores the result for its workers, each of which would do it anew: 15 CPU seconds
-each. Where everything is compiled, the tests that were changed since are read by two processes.
+The whole engine takes as long as the plain one and the cluster's loop. In the time that is left the tests are read for
+the first time: pytest rewrites their assertions, and stores the result for its workers, each of which would do it anew:
+15 CPU seconds each. Where everything is compiled, the tests that were changed since are read by two processes.
 """
 
 from __future__ import annotations
@@ -13,9 +13,16 @@ from pathlib import Path
 
 from sim import compile_engine
 from sim.cluster.cluster_ready import compile_everything
+from sim.engine.run_variants import RUN_VARIANTS
 from sim.engine_ready import is_compiled
 
-LOOP = "from sim.cluster.cluster_ready import compile_loop; compile_loop()"
+LOOP = """
+from sim import compile_engine
+from sim.cluster.cluster_ready import compile_loop
+compile_engine("plain")
+compile_engine("hybrid")
+compile_loop()
+"""
 TESTS = Path(__file__).parent
 FEW = 10
 """Files of tests that workers may each rewrite for themselves: all of pytest starts to do it beforehand."""
@@ -47,9 +54,9 @@ def read_tests(*, num_processes: int) -> None:
 
 
 if __name__ == "__main__":
-    if not is_compiled():
+    if not all(map(is_compiled, RUN_VARIANTS)):
         with subprocess.Popen([sys.executable, "-c", LOOP]) as loop:
-            compile_engine()
+            compile_engine("whole")
             read_tests(num_processes=1)
         if loop.returncode:
             sys.exit(loop.returncode)

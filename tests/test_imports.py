@@ -42,6 +42,7 @@ SIM_MODULES = {
 SIM_EXCEPTIONS = {
     "sim/jit/code_cache.py": {
         "contextlib",
+        "fcntl",
         "hashlib",
         "llvmlite",
         "llvmlite.binding",
@@ -53,6 +54,7 @@ SIM_EXCEPTIONS = {
         "tempfile",
         "zlib",
     },  # compiled code on disk
+    "sim/jit/folding.py": {"ast", "inspect", "textwrap"},  # the engine's own sources
     "sim/jit/shipped.py": {
         "llvmlite.binding",
         "pathlib",

@@ -43,8 +43,8 @@ def _foretell(sending_s: float) -> None:
     tell(f"{sending_s:.0f} s of sending, then a fit of 10 to 60 s")
     if not is_compiled():
         tell(
-            "before that the simulator is compiled, once on this machine: one to two minutes on idle cores, several "
-            "on busy ones"
+            "before that the simulator is compiled, once on this machine: half a minute on idle cores, a minute or "
+            "two on busy ones"
         )
 
 

@@ -15,7 +15,7 @@ from replay.model.expectations import expected_coefficients
 from replay.model.gpu_memory import GIB, KvCacheSize
 from replay.model.gpus import Gpu
 from replay.model.matmuls.tiles import Tiles, tiles_of
-from replay.model.model_peak import peak_times
+from replay.model.model_peak import kinds_not_timed, peak_times
 from replay.model.shape import ModelShape
 from replay.model.vision.tower import VisionTower
 from sim import KVCacheGroup
@@ -31,8 +31,7 @@ MOST_TOKENS = 8192
 
 def document(shape: ModelShape, gpu: Gpu, capacity: KvCacheSize, *, tp: int, pp: int) -> dict[str, object]:
     """Return everything that the card says, for ``--json``."""
-    at_peak = peak_times(shape, gpu, tp=tp, pp=pp)
-    experts, tiles = shape.experts, tiles_of(shape, gpu, tp=tp)
+    experts, untimed = shape.experts, kinds_not_timed(shape)
     return {
         "model": shape.name,
         "architecture": shape.model_type,
@@ -58,6 +57,7 @@ def document(shape: ModelShape, gpu: Gpu, capacity: KvCacheSize, *, tp: int, pp:
             "bytes": capacity.memory_bytes,
             "utilization": capacity.utilization,
             "weight_bytes": capacity.weight_bytes,
+            "tower_bytes": capacity.tower_bytes,
             "activation_bytes": capacity.activation_bytes,
             "non_torch_bytes": capacity.non_torch_bytes,
             "cuda_graph_bytes": capacity.cuda_graph_bytes,
@@ -68,39 +68,62 @@ def document(shape: ModelShape, gpu: Gpu, capacity: KvCacheSize, *, tp: int, pp:
         "num_gpu_blocks": capacity.num_gpu_blocks,
         "kv_cache_groups": [_group(group, capacity.block_size) for group in capacity.groups],
         "num_kv_tokens": capacity.num_tokens,
+        "vision_tower": _tower(shape, gpu, tp=tp),
+        "not_timed": list(untimed),
+        **({} if untimed else _times(shape, gpu, tp=tp, pp=pp)),
+    }
+
+
+def _times(shape: ModelShape, gpu: Gpu, *, tp: int, pp: int) -> dict[str, object]:
+    """Return what is said of a model's time, which some layers' formulas are missing for."""
+    at_peak, tiles = peak_times(shape, gpu, tp=tp, pp=pp), tiles_of(shape, gpu, tp=tp)
+    return {
         "saturation_batch_size": at_peak.saturation_batch(),
         "step_floor_us": at_peak.weights_read(np.ones(1))[0] + at_peak.head_weights,
         "tile_edges": [asdict(each) for each in tiles.edges()],
         "tile_edges_unknown": tiles.reason or None,
-        "vision_tower": _tower(shape, gpu, tp=tp),
         "priors": {name: asdict(prior) for name, prior in expected_coefficients(shape, gpu, tp=tp).items()},
     }
 
 
 def card(shape: ModelShape, gpu: Gpu, capacity: KvCacheSize, *, tp: int, pp: int) -> str:
     """Return the card as text for a terminal."""
-    said = document(shape, gpu, capacity, tp=tp, pp=pp)
     stages = f", pp {pp}" if pp > 1 else ""
     rows = {
         f"{shape.name}": f"{parameters_text(shape)} parameters, {_layers(shape)}",
         "kept in": _precisions(shape),
         f"on {gpu.name}, tp {tp}{stages}": f"{gpu.memory_gib:.1f} GiB, {gpu.bandwidth_gb_per_s:,.0f} GB/s, "
         f"{gpu.tflops_16bit:,.0f} TFLOPS (16 bit)",
-        "weights per GPU": f"{capacity.weight_bytes / GIB:.2f} GiB",
+        "weights per GPU": _weights_text(capacity),
         "set aside": f"{capacity.activation_bytes / GIB:.2f} GiB activations, "
         f"{capacity.non_torch_bytes / GIB:.2f} non-torch, {capacity.cuda_graph_bytes / GIB:.2f} CUDA graphs",
         "KV cache per GPU": f"{capacity.kv_bytes / GIB:.2f} GiB (utilization {capacity.utilization:g})",
         "KV per token and GPU": kv_text(capacity.kv_bytes_per_token),
         "num_gpu_blocks": f"{capacity.num_gpu_blocks:,} of {_sizes(capacity)}",
-        "B_sat": f"{said['saturation_batch_size']:,} tokens in a step saturate the GPU's compute",
-        "a step takes at least": f"{float(str(said['step_floor_us'])) / 1e3:.2f} ms to read the weights",
-        "a token more takes": edges_text(tiles_of(shape, gpu, tp=tp)),
     }
+    untimed = kinds_not_timed(shape)
+    if untimed:
+        rows["how long a step takes"] = f"not known: it has {', '.join(untimed)}"
+    else:
+        rows |= _time_rows(shape, gpu, tp=tp, pp=pp)
     if shape.vision is not None:
         rows["an image takes"] = _image_text(shape.vision, gpu, tp=tp)
     width = max(map(len, rows))
     lines = [f"{name:<{width}}  {value}" for name, value in rows.items()]
+    if untimed:
+        return "\n".join(lines)
     return "\n".join([*lines, "", picture(peak_times(shape, gpu, tp=tp, pp=pp), shape, tp=tp)])
+
+
+def _time_rows(shape: ModelShape, gpu: Gpu, *, tp: int, pp: int) -> dict[str, str]:
+    """Return the card's rows about a step's time."""
+    at_peak = peak_times(shape, gpu, tp=tp, pp=pp)
+    floor_us = float(at_peak.weights_read(np.ones(1))[0] + at_peak.head_weights)
+    return {
+        "B_sat": f"{at_peak.saturation_batch():,} tokens in a step saturate the GPU's compute",
+        "a step takes at least": f"{floor_us / 1e3:.2f} ms to read the weights",
+        "a token more takes": edges_text(tiles_of(shape, gpu, tp=tp)),
+    }
 
 
 def _tower(shape: ModelShape, gpu: Gpu, *, tp: int) -> dict[str, object] | None:
@@ -123,6 +146,12 @@ def _image_text(tower: VisionTower, gpu: Gpu, *, tp: int) -> str:
     times, tile = encoder_times(on_gpus(tower, gpu, tp=tp)), tower.tile_tokens or IMAGE_TOKENS
     took = [f"{times.image_us(size) / 1e3:.1f} ms of {size:,} tokens" for size in (tile, 4 * tile)]
     return f"{' and '.join(took)} to encode, in a tower of {tower.parameters() / 1e9:.2f} B parameters (computed)"
+
+
+def _weights_text(capacity: KvCacheSize) -> str:
+    """Return what the weights take, with the part of them that encodes images and sounds."""
+    tower = f", the towers' {capacity.tower_bytes / GIB:.2f} among them" if capacity.tower_bytes else ""
+    return f"{capacity.weight_bytes / GIB:.2f} GiB{tower}"
 
 
 def edges_text(tiles: Tiles) -> str:

@@ -138,6 +138,31 @@ FAMILIES: Mapping[str, Family] = {
     "mimo_v2_flash": Family(),
     "deepseek_v4": Family(fields={"expert_dtype": "fp4"}),
     "deepseek_ref": Family(),
+    "falcon": Family(is_gated=False, is_tied=True),
+    "bloom": Family(is_gated=False, is_tied=True),
+    "mpt": Family(is_gated=False, is_tied=True),
+    "gptj": Family(is_gated=False),
+    "gpt_bigcode": Family(is_gated=False, is_tied=True),
+    "phi": Family(is_gated=False),
+    "jais2": Family(is_gated=False),
+    "olmo": Family(),
+    "flex_olmo": Family(),
+    "glm": Family(),
+    "cwm": Family(),
+    "mellum": Family(),
+    "vaultgemma": Family(is_tied=True, windows="alternate"),
+    "hunyuan_v1_dense": Family(),
+    "hunyuan_v1_moe": Family(),
+    "dbrx": Family(),
+    "mamba": Family(is_tied=True),
+    "falcon_mamba": Family(),
+    "mamba2": Family(),
+    "jamba": Family(),
+    "zamba2": Family(is_tied=True),
+    "longcat_flash": Family(),
+    "cosmos3_edge_text": Family(is_gated=False),
+    "emu3_text_model": Family(),
+    "hunyuan_vl_text": Family(is_tied=True),
 }
 """Architectures that are understood."""
 
@@ -145,15 +170,17 @@ STATE_SPACE = "state-space layers, whose state does not grow with the context"
 LINEAR = "linear-attention layers, whose state does not grow with the context"
 SPARSE = "sparse attention, whose indexer picks the tokens that a query sees"
 COMPRESSED = "layers that keep one key for several tokens, beside a window (compress_ratios)"
+POOLED = "an index over pools of tokens, whose unfinished pool is a ring of blocks of its own"
 CROSS = "cross-attention to an encoder"
 
 NOT_MODELLED: Mapping[str, str] = {
-    "mamba": STATE_SPACE,
-    "mamba2": STATE_SPACE,
-    "falcon_mamba": STATE_SPACE,
-    "jamba": STATE_SPACE,
     "bamba": STATE_SPACE,
-    "zamba2": STATE_SPACE,
+    "glm5_next_text": POOLED,
+    "qwen4_exp_text": POOLED,
+    "qwen4_exp": POOLED,
+    "inkling_text": "attention with convolutions of its own, whose last inputs are kept beside keys and values",
+    "ernie4_5_vl_moe_text": "experts of two widths, for text and for images",
+    "hrm_text": "layers that are gone through again and again, and keep each time",
     "plamo2": STATE_SPACE,
     "minimax": LINEAR,
     "minimax_text_01": LINEAR,

@@ -7,10 +7,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from replay.model.gpus import Gpu
+from replay.model.layers.drafter import Drafter, mtp_drafter
 from replay.model.layers.groups_of_layers import Dealt, cached_layers, dealt, undivided
 from replay.model.layers.packed_groups import BLOCK, dealt_packed, packed_layers
 from replay.model.layout import ONE_NODE, Layout
 from replay.model.shape import Mixer, ModelShape
+from replay.model.vision.tower import MMEncoderTPMode
 from sim import DEFAULT_VERSION, KVCacheGroup, minor_version, nearest_rules
 from traces import ConfigError
 
@@ -47,6 +49,7 @@ FIRST_VOCABULARY_PADDING = 64
 class KvCacheSize:
     """One GPU's memory (bytes) and the KV blocks in it, counted as vLLM does, the null block included.
 
+    ``weight_bytes``: with those of what encodes images (``tower_bytes``) and of what drafts (``draft_bytes``).
     ``kv_bytes_per_token``: what a token of context takes on this GPU, in the layers that keep all of it.
     ``groups``: of layers that keep alike; ``block_size``: of a group that has no size of its own.
     """
@@ -61,6 +64,8 @@ class KvCacheSize:
     block_size: int
     num_gpu_blocks: int
     groups: tuple[KVCacheGroup, ...] = (KVCacheGroup(kind="full"),)
+    tower_bytes: float = 0.0
+    draft_bytes: float = 0.0
 
     @property
     def kv_bytes(self) -> float:
@@ -114,7 +119,8 @@ class Serving:
     """What a server is told that bears on its memory, under vLLM's names.
 
     Without ``gpu_memory_utilization`` the version's default; a version outside ``sim/versions.py`` counts as the
-    nearest one in it. ``has_mtp_drafts``: the model's own layers draft.
+    nearest one in it. ``drafter``: what drafts, None where nothing does that is known.
+    ``language_model_only``: no tower is loaded.
     """
 
     gpu_memory_utilization: float | None = None
@@ -125,7 +131,9 @@ class Serving:
     enable_prefix_caching: bool = True
     disable_hybrid_kv_cache_manager: bool = False
     num_speculative_tokens: int = 0
-    has_mtp_drafts: bool = False
+    drafter: Drafter | None = None
+    mm_encoder_tp_mode: MMEncoderTPMode = "weights"
+    language_model_only: bool = False
 
     @property
     def counts_cuda_graphs(self) -> bool:
@@ -164,10 +172,12 @@ def kv_cache_size(
     told = serving or Serving()
     layers, group = dealt_of(shape, tp=tp, serving=told), tp * pp * layout.dp > 1
     is_second = told.has_second_runner(shape)
+    towers = 0.0 if told.language_model_only else tower_bytes(shape, tp=tp, mode=told.mm_encoder_tp_mode)
+    drafts = 0.0 if told.drafter is None else draft_bytes(told.drafter, tp=tp, pp=pp, layout=layout)
     parts = KvCacheSize(
         memory_bytes=gpu.memory_gib * GIB,
         utilization=told.utilization,
-        weight_bytes=weight_bytes(shape, tp=tp, pp=pp, layout=layout),
+        weight_bytes=weight_bytes(shape, tp=tp, pp=pp, layout=layout) + towers + drafts,
         activation_bytes=activation_bytes(
             shape,
             tp=tp,
@@ -181,6 +191,8 @@ def kv_cache_size(
         block_size=layers.block_size,
         num_gpu_blocks=0,
         groups=layers.kv_cache_groups,
+        tower_bytes=towers,
+        draft_bytes=drafts,
     )
     blocks = int(parts.kv_bytes // (layers.bytes_per_block / pp))
     if blocks < NULL_BLOCK + 1:
@@ -201,11 +213,19 @@ def dealt_of(shape: ModelShape, *, tp: int, serving: Serving) -> Dealt:
                 f"disable_hybrid_kv_cache_manager: got true for {shape.name}, expected false: its layers keep entries "
                 "for several tokens and windows beside them"
             )
+        if serving.drafter is not None and serving.drafter != mtp_drafter(shape):
+            raise ConfigError(
+                f"speculative_method: got {serving.drafter.shape.name} for {shape.name}, expected mtp: how layers of "
+                "another model are dealt out beside entries for several tokens is not known"
+            )
         size = serving.block_size if serving.block_size % BLOCK == 0 else BLOCK
-        packed = packed_layers(shape, block_size=size, with_mtp=serving.has_mtp_drafts)
+        packed = packed_layers(shape, block_size=size, with_mtp=serving.drafter is not None)
         return dealt_packed(packed, block_size=size)
     layers = cached_layers(
-        shape, tp=tp, num_drafts=serving.num_speculative_tokens, with_mtp=serving.has_mtp_drafts
+        shape,
+        tp=tp,
+        num_drafts=serving.num_speculative_tokens,
+        drafting=() if serving.drafter is None else serving.drafter.shape.mixers,
     )
     if serving.disable_hybrid_kv_cache_manager:
         return undivided(layers, block_size=serving.block_size, version=serving.vllm_version)
@@ -227,12 +247,53 @@ def weight_bytes(shape: ModelShape, *, tp: int = 1, pp: int = 1, layout: Layout 
     """Return the weights on one GPU; with pipeline stages the fullest: its layers and the larger end.
 
     Experts are shared among ``tp`` x ``dp`` GPUs, a slice of each or with expert parallelism whole ones: the fullest
-    GPU has one more where they do not go up.
+    GPU has one more where they do not go up. The language model's: ``tower_bytes`` and ``draft_bytes`` have the others.
     """
+    layers, ends = _layer_bytes(shape, tp=tp, layout=layout), _vocabulary_bytes(shape, tp=tp)
+    lookup = shape.lookup_parameters * shape.dtype_bytes / tp
+    both_ends = ends * (1 if shape.is_tied else 2)
+    return layers + both_ends + lookup if pp == 1 else layers / pp + ends + lookup
+
+
+def tower_bytes(shape: ModelShape, *, tp: int = 1, mode: MMEncoderTPMode = "weights") -> float:
+    """Return the weights on one GPU of what encodes images and sounds; 0 where nothing does, or it is not known.
+
+    In the model's own type: checkpoints that are quantized leave it as it was. Tensor parallelism splits it as
+    ``VisionTower`` says; audio towers are whole on every GPU. Every pipeline stage has them (vllm 0.32.0
+    model_executor/models: no tower asks for its stage).
+    """
+    tower, seeing = shape.vision, 0
+    if tower is not None:
+        ranks = tower.num_ranks(tp, is_data=mode == "data")
+        seeing = tower.parameters(ranks) + tower.position_parameters
+    return float((seeing + shape.audio_parameters) * shape.dtype_bytes)
+
+
+def draft_bytes(drafter: Drafter, *, tp: int = 1, pp: int = 1, layout: Layout = ONE_NODE) -> float:
+    """Return the weights on one GPU of what drafts, on the last of ``pp`` stages whole.
+
+    With stages it keeps an embedding of its own, as the model's is on the first (vllm 0.32.0
+    v1/spec_decode/llm_base_proposer.py: _maybe_share_embeddings).
+    """
+    shape = drafter.shape
+    joining = drafter.joining_parameters * shape.dtype_bytes / (tp if drafter.splits_joining else 1)
+    has_embedding = drafter.has_embedding or pp > 1
+    own = max(has_embedding, drafter.has_head) if shape.is_tied else has_embedding + drafter.has_head
+    return _layer_bytes(shape, tp=tp, layout=layout) + joining + own * _vocabulary_bytes(shape, tp=tp)
+
+
+def _vocabulary_bytes(shape: ModelShape, *, tp: int) -> float:
+    """Return what one GPU's part of an embedding or of an LM head takes."""
+    padded = -(-shape.vocab_size // FIRST_VOCABULARY_PADDING) * FIRST_VOCABULARY_PADDING
+    return padded * shape.hidden_size * shape.dtype_bytes / tp
+
+
+def _layer_bytes(shape: ModelShape, *, tp: int, layout: Layout) -> float:
+    """Return one GPU's weights of all layers; experts are shared out as the layout says."""
     replicated = shape.replicated_parameters()
     kept_by_heads = sum(_kept_by_heads(each, shape.hidden_size, tp=tp) for each in shape.mixers)
     in_attention = (shape.attention_parameters() - replicated) / tp + replicated + kept_by_heads
-    layers = (
+    return (
         in_attention * shape.attention_precision.bytes_per_weight
         + shape.mlp_parameters() / tp * shape.mlp_precision.bytes_per_weight
         + shape.expert_parameters()
@@ -240,11 +301,6 @@ def weight_bytes(shape: ModelShape, *, tp: int = 1, pp: int = 1, layout: Layout 
         * shape.expert_precision.bytes_per_weight
         + shape.router_parameters() * shape.dtype_bytes
     )
-    padded = -(-shape.vocab_size // FIRST_VOCABULARY_PADDING) * FIRST_VOCABULARY_PADDING
-    ends = padded * shape.hidden_size * shape.dtype_bytes / tp
-    lookup = shape.lookup_parameters * shape.dtype_bytes / tp
-    both_ends = ends * (1 if shape.is_tied else 2)
-    return layers + both_ends + lookup if pp == 1 else layers / pp + ends + lookup
 
 
 def _kept_by_heads(mixer: Mixer, hidden_size: int, *, tp: int) -> int:

@@ -18,7 +18,8 @@ from replay.model.layers.spellings import respelled
 from replay.model.quantization import Quantization, read_quantization
 from replay.model.shape import Attention, Mixer, MixerKind, ModelShape, Precision
 from replay.model.shipped_models import model_name, shipped_config, shipped_models
-from replay.model.vision.read_tower import VISION, is_mm_prefix_lm, read_tower
+from replay.model.vision.audio_tower import AUDIO, audio_parameters
+from replay.model.vision.read_tower import is_mm_prefix_lm, read_tower
 from traces import ConfigError
 
 DTYPE_BYTES: Mapping[str, int] = {"bfloat16": 2, "float16": 2, "float32": 4}
@@ -50,6 +51,18 @@ def read_model_config(
     ``kv_cache_dtype``, ``mamba_ssm_cache_dtype`` and ``dtype`` as vLLM's flags: auto takes what the checkpoint says.
     Raises ConfigError, one line that names the file, the field and the nearest thing that would do.
     """
+    file = find_config(path)
+    return shape_from(
+        _with_quantization_beside(read_model_fields(file), file),
+        name=model_name(file),
+        kv_cache_dtype=kv_cache_dtype,
+        mamba_ssm_cache_dtype=mamba_ssm_cache_dtype,
+        dtype=dtype,
+    )
+
+
+def find_config(path: str | Path) -> Path:
+    """Return the file of a config.json, or of a model that ships. Raises ConfigError with the nearest names."""
     file = Path(path)
     if not file.is_file():
         file = shipped_config(str(path)) or file
@@ -61,13 +74,7 @@ def read_model_config(
             f"model config: got nothing at {path}, expected the path of a Hugging Face config.json (the file of that "
             f"name in the model's folder), or a model that ships ({names})"
         )
-    return shape_from(
-        _with_quantization_beside(read_model_fields(file), file),
-        name=model_name(file),
-        kv_cache_dtype=kv_cache_dtype,
-        mamba_ssm_cache_dtype=mamba_ssm_cache_dtype,
-        dtype=dtype,
-    )
+    return file
 
 
 def _with_quantization_beside(fields: ModelFields, file: Path) -> ModelFields:
@@ -99,12 +106,14 @@ def shape_from(
     """Return the shape that the fields of a config.json describe."""
     shape = _decoder_from(fields, name=name, kv_cache_dtype=kv_cache_dtype, dtype=dtype)
     tower, unknown = read_tower(fields)
+    audio, unheard = audio_parameters(fields)
     return replace(
         shape,
         mixers=_with_states_in(shape.mixers, mamba_ssm_cache_dtype),
         vision=tower,
+        audio_parameters=audio,
         is_mm_prefix_lm=is_mm_prefix_lm(fields),
-        left_out=(*_left_out(fields, unknown=unknown), *shape.left_out),
+        left_out=(*_left_out(fields, unknown=unknown, unheard=unheard), *shape.left_out),
     )
 
 
@@ -138,7 +147,7 @@ def _decoder_from(fields: ModelFields, *, name: str, kv_cache_dtype: str, dtype:
         intermediate_size=_dense_size(text, is_needed=num_plain > 0 and layers.plain_width is None),
         attention=layers.attention or attention,
         mixers=layers.mixers,
-        mtp=mtp_layers(text, model_type, layers.mixers),
+        mtp=mtp_layers(text, model_type, layers.mixers, experts=experts, spared=quantized.spared),
         num_plain_mlps=layers.num_plain_mlps,
         plain_width=layers.plain_width,
         other_parameters=layers.other_parameters,
@@ -206,15 +215,15 @@ def _kv_dtype_bytes(
     return float(found)
 
 
-def _left_out(fields: ModelFields, *, unknown: str) -> tuple[str, ...]:
-    """Return what a config.json describes beside the language model; ``unknown``: why its vision tower is not known."""
+def _left_out(fields: ModelFields, *, unknown: str, unheard: str) -> tuple[str, ...]:
+    """Return what of a config.json is not counted; ``unknown``, ``unheard``: why its towers are not known."""
     told = []
     if unknown:
         told.append(f"{unknown}: neither its weights nor its work are counted, the language model's are")
-    elif fields.values.get(VISION):
-        told.append(f"{VISION}: its weights are not counted, the language model's are")
-    if fields.values.get("audio_config"):
-        told.append("audio_config: its weights and its work are not counted, the language model's are")
+    if unheard:
+        told.append(f"{unheard}: neither its weights nor its work are counted, the language model's are")
+    elif fields.values.get(AUDIO):
+        told.append(f"{AUDIO}: its work is not counted, its weights are")
     return tuple(told)
 
 

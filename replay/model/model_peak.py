@@ -195,13 +195,19 @@ def _plus(one: _Mixing, other: _Mixing) -> _Mixing:
     )
 
 
-def refuse_not_timed(shape: ModelShape) -> None:
-    """Raise ConfigError, naming the kind of layer, where no formula here has a model's time per step."""
+def kinds_not_timed(shape: ModelShape) -> tuple[str, ...]:
+    """Return the kinds of a model's layers whose time no formula here has."""
     kinds = list(shape.not_timed)
     parts = [each for each in shape.mixers if not (shape.is_compressed and each.is_windowed)]
     seen = {each.most_seen for each in parts if each.most_seen}
     if len(seen) > 1 and not kinds:
         kinds.append("layers of several windows")
+    return tuple(kinds)
+
+
+def refuse_not_timed(shape: ModelShape) -> None:
+    """Raise ConfigError, naming the kind of layer, where no formula here has a model's time per step."""
+    kinds = kinds_not_timed(shape)
     if kinds:
         raise ConfigError(
             f"latency.model: got roofline or physics for {shape.name} with {', '.join(kinds)}, expected blackbox or "

@@ -35,10 +35,14 @@ METHODS = ("fp8", "fbgemm_fp8", "compressed-tensors", "modelopt", "mxfp4", "gptq
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quantization:
-    """What a checkpoint is kept in: per part a precision, and whether it asks for an fp8 KV cache."""
+    """What a checkpoint is kept in: per part a precision, and whether it asks for an fp8 KV cache.
+
+    ``spared``: names of modules that are kept as they were.
+    """
 
     parts: Parts
     has_fp8_kv_cache: bool = False
+    spared: tuple[str, ...] = ()
 
 
 def read_quantization(config: ModelFields, *, dtype: Precision) -> Quantization:
@@ -60,21 +64,22 @@ def read_quantization(config: ModelFields, *, dtype: Precision) -> Quantization:
     kv_scheme = section.mapping("kv_cache_scheme")
     kv_algorithm = str(section.values.get("kv_cache_quant_algo") or "").upper()
     has_fp8_kv = kv_scheme is not None or (is_modelopt and kv_algorithm == "FP8")
-    if algorithm == MIXED:
-        return Quantization(parts=_mixed(section, method, dtype=dtype), has_fp8_kv_cache=has_fp8_kv)
-    precision = _precision(section, method, dtype=dtype)
-    spared = [
+    spared = (
         *section.texts("ignore"),
         *section.texts("modules_to_not_convert"),
         *section.texts("exclude_modules"),
-    ]
+    )
+    if algorithm == MIXED:
+        parts = _mixed(section, method, dtype=dtype)
+        return Quantization(parts=parts, has_fp8_kv_cache=has_fp8_kv, spared=spared)
+    precision = _precision(section, method, dtype=dtype)
     parts = {part: dtype if _is_spared(part, spared) else precision for part in PARTS}
     if method == "fp8" and config.text("expert_dtype") == "fp4":
         parts["experts"] = FP4_EXPERTS
-    return Quantization(parts=parts, has_fp8_kv_cache=has_fp8_kv)
+    return Quantization(parts=parts, has_fp8_kv_cache=has_fp8_kv, spared=spared)
 
 
-def _mixed(section: ModelFields, method: str, *, dtype: Precision) -> Parts:
+def _mixed(section: ModelFields, method: str, *, dtype: Precision) -> dict[str, Precision]:
     """Return the precision of each part by the layers that are listed, the first of each; others by the method."""
     layers = section.mapping("quantized_layers")
     listed = {} if layers is None else {name: layers.mapping(name) for name in layers.section.nodes}

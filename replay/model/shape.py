@@ -241,10 +241,18 @@ class Mixer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MtpLayers:
-    """Layers with which a model drafts for itself: what they keep, and how many modules draft one after another."""
+    """Layers with which a model drafts for itself: what they keep, and how many modules draft one after another.
+
+    ``has_experts``: as many as the model's layers with experts have, else a plain MLP. ``splits_projection``: the
+    product of embedding and hidden state is shared out over the GPUs; else each has it whole. ``is_spared``: a
+    quantized checkpoint has them in 16 bits.
+    """
 
     mixer: Mixer
     num_modules: int
+    has_experts: bool = False
+    splits_projection: bool = False
+    is_spared: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -273,7 +281,8 @@ class ModelShape:
     ``mtp``: layers that draft, which nothing else here counts. ``residual_streams``: how many hidden states a layer
     mixes (hyper-connections, arXiv:2409.19606). ``max_model_len``: the longest sequence that vLLM takes without a flag.
     ``lookup_parameters``: of embeddings beside that of ``vocab_size``.
-    ``vision``: its vision tower, which no count here has; None: none, or none that is known. ``is_mm_prefix_lm``:
+    ``vision``: its vision tower, not in ``num_parameters``; None: none, or none that is known. ``audio_parameters``: of
+    its audio tower, likewise. ``is_mm_prefix_lm``:
     tokens of an image see each other in both directions. ``left_out``: what of the file is not in these numbers.
     """
 
@@ -304,6 +313,7 @@ class ModelShape:
     residual_streams: int = 1
     not_timed: tuple[str, ...] = ()
     vision: VisionTower | None = None
+    audio_parameters: int = 0
     is_mm_prefix_lm: bool = False
     left_out: tuple[str, ...] = ()
 

@@ -12,7 +12,7 @@ from replay.trace.client_network import paced_by_answers, says_network
 from replay.trace.pacing import has_rounds, num_later_rounds
 from replay.trace.request_columns import MODALITIES
 from replay.twin.image_encoder import PER_TOKEN
-from traces import PRIORITY_OF_CLASS, by_class, cut_short_note, request_priorities
+from traces import PRIORITY_OF_CLASS, by_class, cut_short_note, image_lists, request_priorities
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -33,6 +33,7 @@ def trace_notes(trace: Trace, config: TwinConfig, pacing: Pacing | None = None) 
         *_priority_notes(trace, config),
         *_one_server_notes(trace, config),
         *_multimodal_notes(trace, config),
+        *_large_image_notes(trace, config),
         *_adapter_notes(trace, config),
         *_unstreamed_notes(trace),
         *_sharing_notes(trace),
@@ -92,6 +93,32 @@ def _multimodal_notes(trace: Trace, config: TwinConfig) -> tuple[str, ...]:
     if config.written is None or PER_TOKEN in config.written or config.shape is None:
         return ()
     return _encoder_notes(trace, config, kinds=kinds)
+
+
+def _large_image_notes(trace: Trace, config: TwinConfig) -> tuple[str, ...]:
+    """Return that vLLM would refuse images, which its encoder cache has no room for; or that no such image is made.
+
+    vllm 0.32.0 v1/engine/input_processor.py:_validate_model_input: it has room for ``encoder_cache_size`` tokens,
+    ``max_num_batched_tokens`` by default, and for the largest image of the model's processor.
+    """
+    engine, tower = config.engine, None if config.shape is None else config.shape.vision
+    lists = image_lists(trace.cells("images"))
+    if lists is None or not len(lists.num_tokens) or not engine.encodes_images or tower is None:
+        return ()
+    largest = int(lists.num_tokens.max())
+    room = max(engine.encoder_cache_size or engine.max_num_batched_tokens, tower.largest_image)
+    if largest > room:
+        number = int((lists.num_tokens > room).sum())
+        return (
+            f"images: {number:,} of more than {room:,} tokens (the largest has {largest:,}): the encoder cache has no "
+            "room for one, and vLLM would refuse its request; they are simulated",
+        )
+    if tower.is_largest_known and largest > tower.largest_image:
+        return (
+            f"images: the largest has {largest:,} tokens; the model's processor makes {tower.largest_image:,} at most, "
+            "unless it is told otherwise (--mm-processor-kwargs)",
+        )
+    return ()
 
 
 def _why_not_known(config: TwinConfig) -> str:

@@ -126,6 +126,7 @@ FOLLOWING: Mapping[str, str] = {
         ("encoder_step_us", "encoder_token_us", "encoder_token_pair_us"),
         "the vision tower's with roofline, physics and profiled, else 0",
     ),
+    "draft_us": "the drafting layers' with roofline, physics and profiled, else 0",
     "encoder_data_parallel_size": "`hardware.tp` where its GPUs share images out, else 1",
     "disable_chunked_mm_input": "the model's, else false",
     "kv_offloading": "native where it can be simulated and no key of blis is set, else blis",

@@ -12,6 +12,7 @@ import yaml
 from replay.model.gpu_memory import KvCacheSize, Serving, kv_cache_size
 from replay.model.gpus import NUMBERS, Gpu, find_gpu, read_gpu
 from replay.model.hf_config import read_model_config
+from replay.model.layers.drafter import Drafter
 from replay.model.layout import ONE_NODE, All2AllBackend, Layout
 from replay.model.model_peak import peak_times
 from replay.model.shape import ModelShape
@@ -199,11 +200,11 @@ def capacity_of(
     engine: EngineConfig,
     vllm_version: str,
     disables_hybrid: bool = False,
-    has_mtp_drafts: bool = False,
+    drafter: Drafter | None = None,
 ) -> KvCacheSize:
     """Return the KV blocks that a server with these settings would find.
 
-    ``disables_hybrid``: with ``--disable-hybrid-kv-cache-manager``. ``has_mtp_drafts``: the model's own layers draft.
+    ``disables_hybrid``: with ``--disable-hybrid-kv-cache-manager``. ``drafter``: what drafts.
     """
     serving = Serving(
         gpu_memory_utilization=hardware.gpu_memory_utilization,
@@ -214,7 +215,9 @@ def capacity_of(
         enable_prefix_caching=engine.enable_prefix_caching,
         disable_hybrid_kv_cache_manager=disables_hybrid,
         num_speculative_tokens=engine.num_speculative_tokens,
-        has_mtp_drafts=has_mtp_drafts,
+        drafter=drafter,
+        mm_encoder_tp_mode=hardware.mm_encoder_tp_mode,
+        language_model_only=engine.language_model_only,
     )
     return kv_cache_size(
         shape, hardware.gpu, tp=hardware.tp, pp=hardware.pp, layout=hardware.layout, serving=serving

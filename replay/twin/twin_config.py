@@ -16,6 +16,7 @@ from replay.twin.config_keys import (
     engine_keys,
 )
 from replay.twin.defaults import DefaultsEntry
+from replay.twin.drafts import drafter_of, uncounted_notes, with_drafting
 from replay.twin.engine_defaults import LIMITS, Server, with_defaults
 from replay.twin.fitted.fitted_range import FittedRange, read_fitted_range
 from replay.twin.fitted.pace import Pace, read_pace
@@ -337,7 +338,8 @@ def _read_server(
     server = _server(chosen, hardware, vllm_version=version)
     engine, limits = _read_engine(root, server, seed=seed, num_stages=_num_stages(chosen, hardware))
     is_sized = engine.num_gpu_blocks != UNBOUNDED
-    of_model = groups_of_model(engine, root, shape=server.shape, hardware=hardware)
+    drafter = drafter_of(engine, root, shape=server.shape, folder=folder)
+    of_model = groups_of_model(engine, root, shape=server.shape, hardware=hardware, drafter=drafter)
     engine = replace(engine, block_size=of_model.block_size, num_prefill_lookahead_tokens=of_model.ahead)
     groups = chosen_groups(engine, root, of_model.groups)
     engine = replace(engine, kv_offloading=rules_of_tier(engine, root, groups, hardware=hardware))
@@ -353,6 +355,7 @@ def _read_server(
     offloaded = Offloaded(chosen.shape, of_model.bytes_per_block)
     engine, offload = with_offload(engine, root, model=offloaded, hardware=hardware)
     engine = with_encoder(engine, root, model=chosen.model, shape=server.shape, hardware=hardware)
+    engine, drafting = with_drafting(engine, root, model=chosen.model, drafter=drafter, hardware=hardware)
     reasons = (chosen.reason,) if chosen.reason else ()
     return TwinConfig(
         engine=engine,
@@ -375,6 +378,8 @@ def _read_server(
             *(hardware.notes(chosen.model) if hardware else ()),
             *stages_notes(engine, chosen.model),
             *draft_notes(root, engine, chosen.model),
+            *drafting,
+            *uncounted_notes(engine, root, drafter=drafter),
             *_entry_notes(chosen.entry),
             *(f"model config: {note}" for note in (chosen.shape.left_out if chosen.shape else ())),
             *limits,
@@ -526,7 +531,7 @@ def _with_blocks(
                 engine=engine,
                 vllm_version=vllm_version,
                 disables_hybrid=of_model.is_undivided,
-                has_mtp_drafts=of_model.has_mtp_drafts,
+                drafter=of_model.drafter,
             )
         except ConfigError:
             if recorded is None:

@@ -22,7 +22,8 @@ from sim.cluster.run.watch import NEEDS_ROOM as LOOK_NEEDS_ROOM
 from sim.cluster.run.world import FOREVER, NEVER, World
 from sim.config import Record
 from sim.engine.initial_state import with_more_room
-from sim.engine.run import NEEDS_ROOM, run
+from sim.engine.run import NEEDS_ROOM
+from sim.engine.run_variants import run_of
 from sim.engine.state import State
 from sim.jit.references import Table, point_to, table_of
 from sim.requests import Int64s
@@ -110,6 +111,7 @@ def _finish_engines(world: World, states: list[State], *, until_us: int) -> None
         _finish_ranks(world, states, until_us=until_us)
         return
     for number in range(len(states)):
+        run = run_of(states[number])
         while run(world.engines, number, until_us, bool(world.coalesces[number])) == NEEDS_ROOM:
             states[number] = with_more_room(states[number])
             point_to(world.engines, number, states[number])

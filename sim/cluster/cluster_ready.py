@@ -21,22 +21,21 @@ from sim.cluster.run.loop import finish_ranks, run_cluster
 from sim.cluster.run.prepare import new_world
 from sim.cluster.run.watch import LOOK, look_at_all
 from sim.cluster.run.world import FOREVER, World
-from sim.config import EngineConfig
+from sim.engine.run_variants import RUN_VARIANTS, RunVariant
 from sim.engine.state import State
-from sim.engine_ready import compile_engine, one_request
+from sim.engine_ready import compile_engine, one_request, smallest_engine
 from sim.jit.references import table_of
 from sim.latency import Blackbox
 
 
-def _smallest() -> ClusterConfig:
+def _smallest(variant: RunVariant = "plain") -> ClusterConfig:
     """Return a cluster of one small engine."""
-    pool = Pool(engine=EngineConfig(max_num_seqs=1, max_model_len=64), latency=Blackbox(beta0=1))
-    return ClusterConfig(pools=(pool,))
+    return ClusterConfig(pools=(Pool(engine=smallest_engine(variant), latency=Blackbox(beta0=1)),))
 
 
-def compile_cluster() -> None:
-    """Have the cluster's loop, with every policy, and the engine compiled and loaded: minutes the first time."""
-    simulate_by_events(ClusterWork(requests=one_request()), _smallest())
+def compile_cluster(variant: RunVariant = "plain") -> None:
+    """Have the cluster's loop, with every policy, and a variant of the engine compiled and loaded."""
+    simulate_by_events(ClusterWork(requests=one_request()), _smallest(variant))
 
 
 def _smallest_world() -> tuple[World, list[State]]:
@@ -78,8 +77,9 @@ def entries() -> Iterator[tuple[Callable[..., Any], tuple[object, ...]]]:
 
 def compile_everything() -> None:
     """Have engine and cluster compiled and loaded, also what a run needs only if instances fail or are looked at."""
-    compile_engine()
-    compile_cluster()
+    for variant in RUN_VARIANTS:
+        compile_engine(variant)
+        compile_cluster(variant)
     for function, arguments in entries():
         if not numba.config.DISABLE_JIT:
             function.compile(tuple(map(numba.typeof, arguments)))  # type: ignore[attr-defined] # a dispatcher's

@@ -184,7 +184,7 @@ def first_state(
     num_blocks, width = size
     num_hashes = int(hash_ids.max(initial=-1)) + 1
     engine = st.records(1, dt.ENGINE)
-    engine["settings"] = settings = _settings(config, latency, record=record)
+    engine["settings"] = settings = settings_of(config, latency, record=record)
     engine["queues"] = _queues(config, num_blocks=num_blocks, num_hashes=num_hashes)
     seats, has_tier = config.max_num_seqs, config.has_cpu_tier
     num_groups = config.num_kv_cache_groups
@@ -319,8 +319,8 @@ def _host_memory(
     }
 
 
-def _settings(config: EngineConfig, latency: LatencyModel, *, record: Record) -> st.Records:
-    """Return what the engine is configured with."""
+def settings_of(config: EngineConfig, latency: LatencyModel, *, record: Record) -> st.Records:
+    """Return what the engine is configured with (SETTINGS[1])."""
     from_tokens = gives_gaps_from_tokens(config, record)
     records = st.records(1, dt.SETTINGS)
     settings = st.columns(records)

@@ -9,6 +9,7 @@ which others can be linked with it, which is packed and looked at by whoever com
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import os
 import pickle
@@ -70,6 +71,17 @@ def _fault(folder: Path) -> str | None:
         except OSError as error:
             return f"{each}: got {error.strerror}, expected a folder that can be written"
     return None
+
+
+@contextmanager
+def one_process_at_a_time(folder: Path | None, what: str) -> Iterator[None]:
+    """Let one process compile ``what`` into a folder; others that want the same wait, and find it there."""
+    if folder is None or numba.config.DISABLE_JIT:
+        yield
+        return
+    with (folder / f"compiling-{what}").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
 
 
 def _tell(what: str, line: str) -> None:

@@ -11,19 +11,21 @@ import hashlib
 import os
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import numba
-from numba.core import caching
+from numba.core import caching, event
 
 from sim.jit.code_cache import cache_for, private_folder
 from sim.jit.linking import Inner, Outer, for_any_integer
 from sim.jit.shipped import SHIPPED, ShippedFirst, with_shipped
+from sim.jit.variants import CompiledVariant
 
 Function = TypeVar("Function", bound=Callable[..., Any])
+Name = TypeVar("Name", bound=str)
 
 
 PACKAGE = Path(__file__).parent.parent
@@ -103,9 +105,9 @@ def is_cached(function: Callable[..., Any]) -> bool:
     return not isinstance(cache, caching.NullCache) and cache.has_any(codegen)
 
 
-def _compile(function: Function, **options: bool | str) -> Function:
+def _compile(function: Function, *, pipeline: type[Outer] = Outer, **options: bool | str) -> Function:
     """Compile with the code that is shipped, and the cache in our directory."""
-    compiled: Any = numba.njit(nogil=True, pipeline_class=Outer, **options)(function)
+    compiled: Any = numba.njit(nogil=True, pipeline_class=pipeline, **options)(function)
     if not numba.config.DISABLE_JIT:
         module = function.__module__
         of_engine = module.startswith("sim.") and not module.startswith("sim.cluster")
@@ -126,6 +128,34 @@ def entry(function: Function) -> Function:
 def engine_entry(function: Function) -> Function:
     """Compile a function of the engine that Python calls: it makes no arrays, so none are reference-counted."""
     return _compile(function, _nrt=False, error_model="numpy")
+
+
+def variant_entry(function: Function, variant: CompiledVariant) -> Function:
+    """Return the variant of an entry of the engine for known settings; the entry itself where nothing is compiled."""
+    if numba.config.DISABLE_JIT:
+        return function
+    named = variant.named(function.py_func)  # type: ignore[attr-defined] # a dispatcher's
+    return cast("Function", _compile(named, pipeline=variant.outer, _nrt=False, error_model="numpy"))
+
+
+class _Listener(event.Listener):  # type: ignore[misc] # numba is untyped
+    """Hears when one of several entries is about to be compiled, and not loaded."""
+
+    def __init__(self, entries: Mapping[Any, Callable[..., Any]], hear: Callable[[Any], None]) -> None:
+        self._entries, self._hear = entries, hear
+
+    def on_start(self, event: Any) -> None:  # noqa: ANN401 - numba is untyped
+        for name, entry in self._entries.items():
+            if event.data["dispatcher"] is entry:
+                self._hear(name)
+
+    def on_end(self, event: Any) -> None:  # noqa: ANN401 - numba is untyped
+        """Do nothing."""
+
+
+def listen(entries: Mapping[Name, Callable[..., Any]], hear: Callable[[Name], None]) -> None:
+    """Have ``hear`` called with the name of an entry from now on, before it is compiled."""
+    event.register("numba:compile", _Listener(entries, hear))
 
 
 INTERNAL = {

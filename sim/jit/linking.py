@@ -93,6 +93,11 @@ class Outer(_Compiler):
     kind = _OuterLibrary
 
 
+def is_inner(dispatcher: Any) -> bool:  # noqa: ANN401 - numba is untyped
+    """Return whether a compiled function is one that only compiled ones call."""
+    return bool(dispatcher._compiler.pipeline_class is Inner)
+
+
 def for_any_integer(dispatcher: Any) -> Any:  # noqa: ANN401 - numba is untyped
     """Have an inner function compiled once for all integers that an int64 can hold, known numbers among them.
 

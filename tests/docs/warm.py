@@ -119,7 +119,7 @@ def _started(folder: Path) -> tuple[subprocess.Popen[bytes], int]:
 
 def prepare() -> None:
     """Import every module and load the compiled code."""
-    from sim import compile_engine
+    from sim import RUN_VARIANTS, compile_engine
     from sim.cluster.cluster_ready import compile_cluster
 
     for room in ROOMS:
@@ -127,7 +127,8 @@ def prepare() -> None:
             name = ".".join(path.relative_to(ROOT).with_suffix("").parts)
             with suppress(ImportError):  # what only another system or an extra has
                 import_module(name.removesuffix(".__init__"))
-    compile_engine()
+    for variant in RUN_VARIANTS:
+        compile_engine(variant)
     compile_cluster()
     gc.freeze()  # else the collector of a child copies all pages of memory
 

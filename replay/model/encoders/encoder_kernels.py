@@ -46,14 +46,12 @@ def on_gpus(
 ) -> OnGpus:
     """Return how a server has the tower; ``is_data``: with ``--mm-encoder-tp-mode data``.
 
-    By default tensor parallelism splits its layers (vllm 0.32.0 config/multimodal.py). A tower that knows no data mode
-    takes no notice of it; one that is split nowhere is whole on every GPU, and so is one whose heads cannot be divided.
+    ``VisionTower.num_ranks`` has the rules.
     """
     cannot_divide = tower.num_heads % tp != 0
     if tower.shares_out_images and (is_data or (cannot_divide and tower.falls_back_to_data)):
         return OnGpus(tower=tower, gpu=gpu, layout=layout, shares=tp)
-    ranks = tp if tower.is_split and not cannot_divide else 1
-    return OnGpus(tower=tower, gpu=gpu, layout=layout, ranks=ranks)
+    return OnGpus(tower=tower, gpu=gpu, layout=layout, ranks=tower.num_ranks(tp, is_data=is_data))
 
 
 def encoding_us(server: OnGpus, images: Sequence[int]) -> float:
@@ -64,9 +62,8 @@ def encoding_us(server: OnGpus, images: Sequence[int]) -> float:
     attention = (number - tower.num_windowed_layers) * attention_us(server, images)
     if tower.num_windowed_layers:
         attention += tower.num_windowed_layers * windows_us(server, images)
-    ranks = server.ranks if tower.splits_projector else 1
     ends = product_us(server, patches, tower.patch_inputs, tower.hidden_size) + sum(
-        product_us(server, tokens, inputs, -(-outputs // ranks)) for inputs, outputs in tower.projector
+        product_us(server, tokens, *each) for each in tower.projector_outputs(server.ranks)
     )
     elementwise = number * _elementwise_us(server, patches)
     return number * whole + attention + ends + elementwise + number * _all_reduces_us(server, patches)
@@ -91,7 +88,7 @@ def windows_us(server: OnGpus, images: Sequence[int]) -> float:
 
 
 def _sequences_us(server: OnGpus, *, number: np.ndarray, length: np.ndarray) -> float:
-    heads = server.tower.num_heads / server.ranks
+    heads = server.tower.num_heads / server.tower.attention_ranks(server.ranks)
     work = encoder_attention_work(
         server.gpu, heads=heads, head_dim=server.tower.head_dim, batch=number, length=length
     )
@@ -103,16 +100,17 @@ def _elementwise_us(server: OnGpus, patches: int) -> float:
     """Return what a layer's norms, additions, rotary embeddings and activation take."""
     tower, ranks = server.tower, server.ranks
     inner = (3 if tower.is_gated else 2) * tower.intermediate_size / ranks
-    numbers = HIDDEN_TRIPS * tower.hidden_size + 4 * tower.attention_width / ranks + inner
+    heads = tower.attention_width / tower.attention_ranks(ranks)
+    numbers = HIDDEN_TRIPS * tower.hidden_size + 4 * heads + inner
     moved = DTYPE_BYTES * numbers * patches / (ELEMENTWISE_SHARE * server.gpu.bytes_per_us())
     return ELEMENTWISE_KERNELS * ELEMENTWISE_LAUNCH_US + moved
 
 
 def _all_reduces_us(server: OnGpus, patches: int) -> float:
-    """Return what the two ring all-reduces of a layer take (Megatron-LM, arXiv:1909.08053)."""
+    """Return what the two ring all-reduces of a layer take (Megatron-LM, arXiv:1909.08053); one without split heads."""
     tp = server.ranks
     if tp == 1:
         return 0.0
     moved = 2 * (tp - 1) / tp * DTYPE_BYTES * server.tower.hidden_size * patches
     each = ALL_REDUCE_US + moved / (LINK_SHARE * server.layout.bytes_per_us(tp, server.gpu))
-    return 2 * (each + server.layout.waiting_us(tp))
+    return (2 if server.tower.splits_attention else 1) * (each + server.layout.waiting_us(tp))

@@ -259,16 +259,17 @@ FP8_SPARSE_TOKEN = 656
 
 
 def cached_layers(
-    shape: ModelShape, *, tp: int = 1, num_drafts: int = 0, with_mtp: bool = False
+    shape: ModelShape, *, tp: int = 1, num_drafts: int = 0, drafting: Sequence[Mixer] = ()
 ) -> tuple[CachedLayers, ...]:
     """Return what the layers of a model keep on one of ``tp`` GPUs, in the order of the first of each kind.
 
     An indexer's cache is a layer of its own, of one head, that keeps everything (deepseek_v2.py:
-    DeepseekV32IndexerCache). ``num_drafts``: per request and step. ``with_mtp``: the model's own layers draft.
+    DeepseekV32IndexerCache). ``num_drafts``: per request and step. ``drafting``: the layers that draft, behind
+    the model's own.
     """
     found: list[CachedLayers] = []
-    mtp = shape.mtp.mixer if with_mtp and shape.mtp else None
-    for each in (*shape.mixers, *([mtp] if mtp else [])):
+    last = drafting[-1] if drafting else None
+    for each in (*shape.mixers, *drafting):
         attention, state = each.attention, each.state
         if attention is not None and attention.reads_other_layers:
             continue
@@ -283,7 +284,7 @@ def cached_layers(
             chunk=each.window if each.kind == "chunked" else 0,
             form=(attention.num_kv_heads, attention.head_dim, attention.v_head_dim) if attention else (),
             is_mla=attention is not None and attention.is_mla,
-            has_mtp=each is mtp,
+            has_mtp=each is last,
         )
         found.append(kept)
         if each.indexer is not None and each.indexer.entry_bytes:

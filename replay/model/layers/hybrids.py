@@ -21,6 +21,7 @@ from replay.model.layers.read_layers import (
     listed_kinds,
 )
 from replay.model.layers.spellings import NEMOTRON_BLOCKS
+from replay.model.layers.state_models import jamba, mamba, mamba2, zamba2
 from replay.model.layers.windows_by_layer import gated, laguna, step
 from replay.model.shape import Attention, Indexer, LayerState, Mixer
 
@@ -314,6 +315,20 @@ def _learned_positions(text: ModelFields, attention: Attention, num_layers: int)
     )
 
 
+def _longcat(text: ModelFields, attention: Attention, num_layers: int) -> Layers:
+    """LongCat-Flash: latent attention and an MLP twice in a layer, experts beside them once (longcat_flash.py).
+
+    ``num_layers`` counts the halves. The router's scores of experts that do nothing are products, too.
+    """
+    empty = text.integer("zero_expert_num") or 0
+    return Layers(
+        mixers=(Mixer(kind="full", num_layers=num_layers, attention=attention),),
+        num_moe_layers=num_layers // 2,
+        num_plain_mlps=num_layers,
+        other_parameters=num_layers // 2 * empty * text.needed("hidden_size"),
+    )
+
+
 HYBRIDS: Mapping[str, Callable[[ModelFields, Attention, int], Layers]] = {
     "gemma3n_text": gemma3n,
     "gemma4_text": gemma4,
@@ -331,6 +346,13 @@ HYBRIDS: Mapping[str, Callable[[ModelFields, Attention, int], Layers]] = {
     "deepseek_v4": compressed,
     "deepseek_ref": compressed,
     "gpt2": _learned_positions,
+    "gpt_bigcode": _learned_positions,
+    "longcat_flash": _longcat,
+    "mamba": mamba,
+    "falcon_mamba": mamba,
+    "mamba2": mamba2,
+    "jamba": jamba,
+    "zamba2": zamba2,
     "opt": _learned_positions,
     "laguna": laguna,
     "step3p5": step,

@@ -8,6 +8,18 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from replay.model.config_json import ModelFields
+from replay.model.layers.older_spellings import (
+    bloom,
+    dbrx,
+    falcon,
+    gpt,
+    hunyuan_moe,
+    jamba,
+    longcat,
+    mamba,
+    mamba2,
+    mpt,
+)
 
 LINEAR, FULL, SLIDING = "linear_attention", "full_attention", "sliding_attention"
 NEMOTRON_BLOCKS = {LINEAR: "mamba", FULL: "attention"}
@@ -54,22 +66,22 @@ def _deepseek_v4(text: ModelFields) -> Fields:
     return {"compress_ratios": [RATIOS[kind] for kind in kinds], "num_hash_layers": hashed}
 
 
-def _gpt2(text: ModelFields) -> Fields:
-    """GPT-2's own names (configuration_gpt2.py: attribute_map); an MLP is four times as wide as the rest."""
-    hidden = text.needed("n_embd", "hidden_size")
-    return {
-        "hidden_size": hidden,
-        "num_hidden_layers": text.needed("n_layer", "num_hidden_layers"),
-        "num_attention_heads": text.needed("n_head", "num_attention_heads"),
-        "max_position_embeddings": text.needed("n_positions", "max_position_embeddings"),
-        "intermediate_size": text.integer("n_inner") or 4 * hidden,
-    }
-
-
 SPELLINGS: Mapping[str, Callable[[ModelFields], Fields]] = {
     "kimi_linear": _kimi,
     "mimo_v2_flash": _mimo,
     "deepseek_v4": _deepseek_v4,
-    "gpt2": _gpt2,
+    "gpt2": gpt,
+    "gptj": gpt,
+    "gpt_bigcode": gpt,
+    "bloom": bloom,
+    "falcon": falcon,
+    "dbrx": dbrx,
+    "mpt": mpt,
+    "hunyuan_v1_moe": hunyuan_moe,
+    "mamba": mamba,
+    "falcon_mamba": mamba,
+    "mamba2": mamba2,
+    "jamba": jamba,
+    "longcat_flash": longcat,
 }
 """By model type."""

@@ -28,6 +28,7 @@ QWEN3_VL: Final[Mapping[str, object]] = {
     "num_heads": 16,
     "patch_size": 16,
     "deepstack_visual_indexes": [8, 16, 24],
+    "num_position_embeddings": 2304,
 }
 GLM4V: Final[Mapping[str, object]] = {
     "depth": 24,
@@ -35,6 +36,7 @@ GLM4V: Final[Mapping[str, object]] = {
     "intermediate_size": 13696,
     "num_heads": 12,
     "patch_size": 14,
+    "image_size": 336,
     "out_hidden_size": 4096,
 }
 SIGLIP: Final[Mapping[str, object]] = {
@@ -53,6 +55,7 @@ GEMMA4: Final[Mapping[str, object]] = {
     "head_dim": 64,
     "pooling_kernel_size": 3,
     "patch_size": 16,
+    "position_embedding_size": 10240,
 }
 LLAMA4: Final[Mapping[str, object]] = {
     "num_hidden_layers": 34,

@@ -21,12 +21,27 @@ from replay.model.vision.class_defaults import (
     QWEN3_VL,
     SIGLIP,
 )
+from replay.model.vision.fields_of_towers import colours, plain, shuffled, side, text_width
 from replay.model.vision.tower import VisionTower
+from replay.model.vision.usual_towers import (
+    CLIP,
+    cohere2_vision,
+    glm_ocr,
+    idefics3,
+    llava,
+    llava_onevision,
+    paddleocr_vl,
+    paligemma,
+)
 from traces import ConfigError
 
 VISION = "vision_config"
 MM_PREFIX_LM_MODELS = ("bagel", "gemma3", "molmo2", "moondream3", "paligemma")
-COLOURS, FRAMES = 3, 2
+FRAMES = 2
+AXES = 2
+"""Gemma 4 has a table of places for each direction (gemma4_mm.py)."""
+KIMI_PLACES = 64
+"""Places on a side of a picture, where the file does not say (kimi_k25_vit.py, moonvit.py)."""
 GEMMA4_LARGEST = 1120
 """The most of the token budgets that Gemma 4's processor knows (vllm 0.32.0 gemma4_mm.py: _SUPPORTED_SOFT_TOKENS)."""
 
@@ -58,23 +73,6 @@ def is_mm_prefix_lm(fields: ModelFields) -> bool:
     return bool(said) if said is not None else kind in MM_PREFIX_LM_MODELS
 
 
-def _text_width(fields: ModelFields) -> int:
-    """Return the hidden size of the language model, into which the tower's outputs are projected."""
-    return fields.language_model.needed("hidden_size")
-
-
-def _colours(vision: ModelFields) -> int:
-    return vision.integer("in_channels", "in_chans", "num_channels") or COLOURS
-
-
-def _side(vision: ModelFields, key: str) -> int:
-    """Return a length in pixels or patches, of a square that may be given as its two sides."""
-    sides = vision.items(key) if isinstance(vision.values.get(key), list) else (vision.needed(key),)
-    if len(set(sides)) != 1 or not isinstance(sides[0], int):
-        vision.fail(key, got=str(list(sides)), expected="a square")
-    return sides[0]
-
-
 def _of_qwen(vision: ModelFields, *, hidden: int, inner: int, projected: int, merges: int = 1) -> VisionTower:
     """Return what the towers of Qwen's models have in common: images whole, two frames a patch, 2 x 2 merged by an MLP.
 
@@ -90,9 +88,11 @@ def _of_qwen(vision: ModelFields, *, hidden: int, inner: int, projected: int, me
         num_heads=heads,
         head_dim=hidden // heads,
         intermediate_size=inner,
-        patch_inputs=_colours(vision) * frames * side**2,
+        patch_inputs=colours(vision) * frames * side**2,
         merge=merge,
         projector=((hidden * merge, hidden * merge), (hidden * merge, projected)) * merges,
+        is_largest_known=True,
+        position_parameters=(vision.integer("num_position_embeddings") or 0) * hidden,
     )
 
 
@@ -105,7 +105,7 @@ def _qwen2_vl(vision: ModelFields, _: ModelFields) -> VisionTower:
 def _qwen2_5_vl(vision: ModelFields, fields: ModelFields) -> VisionTower:
     vision = vision.completed(QWEN2_5_VL)
     hidden, inner = vision.needed("hidden_size"), vision.needed("intermediate_size")
-    projected = vision.integer("out_hidden_size") or _text_width(fields)
+    projected = vision.integer("out_hidden_size") or text_width(fields)
     tower = _of_qwen(vision, hidden=hidden, inner=inner, projected=projected)
     num_full = len(vision.items("fullatt_block_indexes"))
     return replace(
@@ -119,7 +119,7 @@ def _qwen2_5_vl(vision: ModelFields, fields: ModelFields) -> VisionTower:
 def _qwen3_vl(vision: ModelFields, fields: ModelFields) -> VisionTower:
     vision = vision.completed(QWEN3_VL)
     hidden, inner = vision.needed("hidden_size"), vision.needed("intermediate_size")
-    projected = vision.integer("out_hidden_size") or _text_width(fields)
+    projected = vision.integer("out_hidden_size") or text_width(fields)
     merges = 1 + len(vision.items("deepstack_visual_indexes"))
     return _of_qwen(vision, hidden=hidden, inner=inner, projected=projected, merges=merges)
 
@@ -137,23 +137,14 @@ def _glm4v(vision: ModelFields, _: ModelFields) -> VisionTower:
         vision.needed("intermediate_size"),
     )
     merger = ((hidden * tower.merge, out), (out, out), (out, 2 * inner), (inner, out))
-    return replace(tower, is_gated=True, projector=merger)
-
-
-def _plain(vision: ModelFields, prefix: str = "") -> VisionTower:
-    """Return what a tower is by the names that most classes of transformers use; nothing merged, nothing projected."""
-    hidden, heads = vision.needed(f"{prefix}hidden_size"), vision.needed(f"{prefix}num_attention_heads")
-    width = vision.integer("qkv_hidden_size") or hidden
-    return VisionTower(
-        kind="",
-        num_layers=vision.needed(f"{prefix}num_hidden_layers"),
-        hidden_size=hidden,
-        num_heads=heads,
-        head_dim=vision.integer("head_dim") or width // heads,
-        intermediate_size=vision.needed(f"{prefix}intermediate_size"),
-        patch_inputs=_colours(vision) * _side(vision, "patch_size") ** 2,
-        merge=1,
-        projector=(),
+    places = (side(vision, "image_size") // side(vision, "patch_size")) ** 2
+    return replace(
+        tower,
+        is_gated=True,
+        projector=merger,
+        whole_products=1,
+        is_largest_known=False,
+        position_parameters=places * hidden,
     )
 
 
@@ -161,70 +152,85 @@ def _gemma3(vision: ModelFields, fields: ModelFields) -> VisionTower:
     """SigLIP on images of one size, whose patches are averaged to ``mm_tokens_per_image``; a projection."""
     _expect_kind(vision, "siglip_vision_model")
     vision = vision.completed(SIGLIP)
-    tower, tokens = _plain(vision), fields.integer("mm_tokens_per_image") or 256
-    patches = (_side(vision, "image_size") // _side(vision, "patch_size")) ** 2
+    tower, tokens = plain(vision), fields.integer("mm_tokens_per_image") or 256
+    patches = (side(vision, "image_size") // side(vision, "patch_size")) ** 2
     return replace(
         tower,
         tile_patches=patches,
         merge=max(patches // tokens, 1),
-        projector=((tower.hidden_size, _text_width(fields)),),
+        projector=((tower.hidden_size, text_width(fields)),),
+        splits_projector=False,
         shares_out_images=False,
+        position_parameters=patches * tower.hidden_size,
     )
 
 
 def _gemma4(vision: ModelFields, fields: ModelFields) -> VisionTower:
     """Read the class of transformers, whole on every GPU; squares of patches are averaged; a projection."""
     vision = vision.completed(GEMMA4)
-    tower = _plain(vision)
+    tower = plain(vision)
     return replace(
         tower,
         is_gated=True,
         merge=vision.needed("pooling_kernel_size") ** 2,
-        projector=((tower.hidden_size, _text_width(fields)),),
+        projector=((tower.hidden_size, text_width(fields)),),
         is_split=False,
         splits_projector=False,
         shares_out_images=False,
         largest_image=GEMMA4_LARGEST,
+        is_largest_known=True,
+        position_parameters=AXES * vision.needed("position_embedding_size") * tower.hidden_size,
     )
 
 
 def _llama4(vision: ModelFields, fields: ModelFields) -> VisionTower:
     """Tiles of one size; 2 x 2 patches shuffled into one vector (pixel_shuffle_ratio), an MLP and a projection."""
     vision = vision.completed(LLAMA4)
-    tower, ratio = _plain(vision), _shuffle(vision, "pixel_shuffle_ratio")
+    tower, ratio = plain(vision), shuffled(vision, "pixel_shuffle_ratio")
     into, out = vision.needed("projector_input_dim"), vision.needed("projector_output_dim")
+    patches = (side(vision, "image_size") // side(vision, "patch_size")) ** 2
     return replace(
         tower,
-        tile_patches=(_side(vision, "image_size") // _side(vision, "patch_size")) ** 2,
+        tile_patches=patches,
         class_tokens=1,
+        splits_patches=True,
+        position_parameters=(patches + 1) * tower.hidden_size,
         merge=ratio,
         projector=(
             (tower.hidden_size * ratio, into),
             (into, out),
-            (vision.needed("vision_output_dim"), _text_width(fields)),
+            (vision.needed("vision_output_dim"), text_width(fields)),
         ),
     )
 
 
-def _internvl(vision: ModelFields, fields: ModelFields) -> VisionTower:
+def _internvl_chat(vision: ModelFields, fields: ModelFields) -> VisionTower:
     """Tiles of one size with a class token; patches shuffled together (downsample_ratio), an MLP."""
     vision = vision.completed(INTERN_VIT)
-    tower, ratio, text = _plain(vision), _shuffle(fields, "downsample_ratio"), _text_width(fields)
-    size = fields.integer("force_image_size") or _side(vision, "image_size")
+    tower, ratio, text = plain(vision), shuffled(fields, "downsample_ratio"), text_width(fields)
+    size = fields.integer("force_image_size") or side(vision, "image_size")
+    patches = (size // side(vision, "patch_size")) ** 2
     return replace(
         tower,
-        tile_patches=(size // _side(vision, "patch_size")) ** 2,
+        tile_patches=patches,
         class_tokens=1,
         merge=ratio,
         projector=((tower.hidden_size * ratio, text), (text, text)),
+        splits_projector=False,
+        position_parameters=(patches + 1) * tower.hidden_size,
     )
+
+
+def _internvl(vision: ModelFields, fields: ModelFields) -> VisionTower:
+    """Read the same as transformers writes it, whose attention every GPU has as a whole (interns1_vit.py)."""
+    return replace(_internvl_chat(vision, fields), splits_attention=False, shares_out_images=False)
 
 
 def _pixtral(vision: ModelFields, fields: ModelFields) -> VisionTower:
     """Images whole; with Mistral 3 ``spatial_merge_size`` squared patches merged by a product; an MLP."""
     _expect_kind(vision, "pixtral")
     vision = vision.completed(PIXTRAL)
-    tower, text = _plain(vision), _text_width(fields)
+    tower, text = plain(vision), text_width(fields)
     merges = fields.text("model_type") == "mistral3"
     said = fields.integer("spatial_merge_size") or vision.integer("spatial_merge_size")
     merge = (said or 2) ** 2 if merges else 1
@@ -234,33 +240,37 @@ def _pixtral(vision: ModelFields, fields: ModelFields) -> VisionTower:
         is_gated=True,
         merge=merge,
         projector=(*merger, (tower.hidden_size, text), (text, text)),
+        whole_products=len(merger),
         shares_out_images=False,
     )
 
 
+def _llava(vision: ModelFields, fields: ModelFields) -> VisionTower:
+    """Pixtral as transformers writes it, or the CLIP of the first LLaVA models."""
+    is_clip = vision.text("model_type") in (CLIP, "siglip_vision_model")
+    return llava(vision, fields) if is_clip else _pixtral(vision, fields)
+
+
 def _kimi(vision: ModelFields, fields: ModelFields) -> VisionTower:
     """MoonViT: images whole, ``merge_kernel_size`` patches side by side, an MLP that every GPU has as a whole."""
-    tower = _plain(vision, "vt_" if "vt_hidden_size" in vision else "")
+    tower = plain(vision, "vt_" if "vt_hidden_size" in vision else "")
     sides = vision.items("merge_kernel_size") or (2, 2)
     merge = 1
-    for side in sides:
-        merge *= side if isinstance(side, int) else 1
+    for each in sides:
+        merge *= each if isinstance(each, int) else 1
     joined = tower.hidden_size * merge
+    high, wide = (
+        vision.integer(f"init_pos_emb_{axis}", f"pos_emb_{axis}") or KIMI_PLACES
+        for axis in ("height", "width")
+    )
     return replace(
         tower,
         merge=merge,
-        projector=((joined, joined), (joined, _text_width(fields))),
+        projector=((joined, joined), (joined, text_width(fields))),
         splits_projector=False,
         falls_back_to_data=True,
+        position_parameters=high * wide * tower.hidden_size,
     )
-
-
-def _shuffle(fields: ModelFields, key: str) -> int:
-    """Return how many patches become one token where a ratio of their sides says it; a half where none is given."""
-    ratio = fields.values.get(key, 0.5)
-    if not isinstance(ratio, int | float) or not 0 < ratio <= 1:
-        fields.fail(key, got=str(ratio), expected="a ratio in (0, 1]")
-    return round(1 / ratio**2)
 
 
 def _expect_kind(vision: ModelFields, kind: str) -> None:
@@ -283,9 +293,17 @@ TOWERS: Final[Mapping[str, Callable[[ModelFields, ModelFields], VisionTower]]] =
     "gemma4": _gemma4,
     "llama4": _llama4,
     "mistral3": _pixtral,
-    "llava": _pixtral,
+    "llava": _llava,
+    "llava_next": llava,
+    "llava_onevision": llava_onevision,
+    "paligemma": paligemma,
+    "cohere2_vision": cohere2_vision,
+    "idefics3": idefics3,
+    "smolvlm": idefics3,
+    "paddleocr_vl": paddleocr_vl,
+    "glm_ocr": glm_ocr,
     "internvl": _internvl,
-    "internvl_chat": _internvl,
+    "internvl_chat": _internvl_chat,
     "kimi_vl": _kimi,
     "kimi_k25": _kimi,
     "kimi_k3": _kimi,

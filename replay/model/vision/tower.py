@@ -21,9 +21,13 @@ class VisionTower:
     ``projector``: products per token of the prompt, (inputs, outputs) of each.
     ``tile_patches``: an image is cut into tiles of so many, each encoded by itself with ``class_tokens`` besides; 0: it
     is encoded whole. In ``num_windowed_layers`` of the layers a patch sees the ``window_patches`` of its window alone.
-    ``is_split``: tensor parallelism shares out its layers; ``splits_projector``: and its projector.
+    ``is_split``: tensor parallelism shares out its layers; ``splits_projector``: and its projector, but for its first
+    ``whole_products``; ``splits_patches``: and the product that takes patches in; without ``splits_attention`` the MLPs
+    alone.
     ``shares_out_images``: it knows ``--mm-encoder-tp-mode data``; ``falls_back_to_data``: and has it, too, where heads
-    cannot be divided. ``largest_image``: tokens of the largest one that its processor makes.
+    cannot be divided. ``largest_image``: tokens of the largest one that its processor makes, ``is_largest_known`` where
+    that is its own and not what is usual.
+    ``position_parameters``: of embeddings of places, which every GPU has whole.
     """
 
     kind: str
@@ -42,9 +46,14 @@ class VisionTower:
     window_patches: int = 0
     is_split: bool = True
     splits_projector: bool = True
+    whole_products: int = 0
+    splits_patches: bool = False
+    splits_attention: bool = True
     shares_out_images: bool = True
     falls_back_to_data: bool = False
     largest_image: int = LARGEST_IMAGE
+    is_largest_known: bool = False
+    position_parameters: int = 0
 
     @property
     def attention_width(self) -> int:
@@ -56,10 +65,33 @@ class VisionTower:
         """Tokens of the prompt that a tile becomes; 0 where images are encoded whole."""
         return self.tile_patches // self.merge
 
+    def num_ranks(self, tp: int, *, is_data: bool = False) -> int:
+        """Return over how many of ``tp`` GPUs its layers are split; ``is_data``: ``--mm-encoder-tp-mode data``.
+
+        By default tensor parallelism splits them (vllm 0.32.0 config/multimodal.py). A tower that knows no data mode
+        takes no notice of it; one that is split nowhere is whole on every GPU, and so is one whose heads cannot be
+        divided.
+        """
+        is_whole = not self.is_split or self.num_heads % tp != 0
+        return 1 if is_whole or (is_data and self.shares_out_images) else tp
+
+    def attention_ranks(self, ranks: int) -> int:
+        """Return over how many of the GPUs that split its layers the heads of attention are split."""
+        return ranks if self.splits_attention else 1
+
+    def projector_outputs(self, ranks: int = 1) -> tuple[tuple[int, int], ...]:
+        """Return (inputs, outputs) of the projector's products on one of ``ranks`` GPUs."""
+        whole = self.whole_products if self.splits_projector else len(self.projector)
+        return tuple(
+            (inputs, outputs if place < whole else -(-outputs // ranks))
+            for place, (inputs, outputs) in enumerate(self.projector)
+        )
+
     def layer_products(self, ranks: int = 1) -> tuple[tuple[int, int], ...]:
         """Return (inputs, outputs) of a layer's products per patch, on one of ``ranks`` GPUs."""
         hidden = self.hidden_size
-        width, inner = -(-self.attention_width // ranks), -(-self.intermediate_size // ranks)
+        width = -(-self.attention_width // self.attention_ranks(ranks))
+        inner = -(-self.intermediate_size // ranks)
         return (
             (hidden, 3 * width),
             (width, hidden),
@@ -67,11 +99,12 @@ class VisionTower:
             (inner, hidden),
         )
 
-    def parameters(self) -> int:
-        """Return how many weights its products have; norms, biases and positions are not counted."""
-        layer = sum(inputs * outputs for inputs, outputs in self.layer_products())
-        ends = sum(inputs * outputs for inputs, outputs in self.projector)
-        return self.num_layers * layer + self.patch_inputs * self.hidden_size + ends
+    def parameters(self, ranks: int = 1) -> int:
+        """Return how many weights its products have on one of ``ranks`` GPUs; norms and biases are not counted."""
+        layer = sum(inputs * outputs for inputs, outputs in self.layer_products(ranks))
+        ends = sum(inputs * outputs for inputs, outputs in self.projector_outputs(ranks))
+        patches = self.patch_inputs * self.hidden_size // (ranks if self.splits_patches else 1)
+        return self.num_layers * layer + patches + ends
 
     def num_tiles(self, num_tokens: int) -> int:
         """Return how many tiles an image of so many tokens is cut into; 1 where it is encoded whole."""

@@ -22,7 +22,11 @@ from traces.strict.section import Section
 from traces.strict.yaml_nodes import place
 
 GROUPS, DISABLED, METHOD = "kv_cache_groups", "disable_hybrid_kv_cache_manager", "speculative_method"
+DRAFT_MODEL = "speculative_model"
 MTP = "mtp"
+HEAD_METHODS = ("eagle", "eagle3", "draft_model")
+METHODS = ("none", MTP, *HEAD_METHODS)
+"""What makes drafts with layers that keep KV: the model's own, or those of another checkpoint."""
 ONE_FULL: tuple[KVCacheGroup, ...] = (KVCacheGroup(kind="full"),)
 
 GROUP_KEYS: tuple[Key, ...] = (
@@ -81,8 +85,16 @@ GROUP_KEYS: tuple[Key, ...] = (
         kind="choice",
         default="none",
         meaning="`mtp`: the drafts are made by MTP layers of the model's own. They are dealt out with the layers of "
-        "`latency.model_config`, behind them, and the group of the last one is the `is_eagle_group`.",
-        choices=("none", MTP),
+        "`latency.model_config`, behind them, and the group of the last one is the `is_eagle_group`. `eagle`, "
+        "`eagle3`, `draft_model`: by the layers of `speculative_model`, likewise.",
+        choices=METHODS,
+    ),
+    Key(
+        path=f"engine.{DRAFT_MODEL}",
+        kind="text",
+        default="none",
+        meaning="The config.json of an EAGLE head or of a smaller model that drafts, or the name of a model that "
+        "ships: its weights, its KV and its time count. Absent, none of them does, and a line says so.",
     ),
     Key(
         path=f"engine.{DISABLED}",
@@ -91,7 +103,7 @@ GROUP_KEYS: tuple[Key, ...] = (
         meaning="As vLLM's flag: layers with a window or a chunk keep everything, as one full group.",
     ),
 )
-"""What the engine section has of groups; the last two leave no trace but their effect."""
+"""What the engine section has of groups; the last three leave no trace but their effect."""
 
 
 def read_groups(section: Section | None, *, caches_prefixes: bool) -> tuple[KVCacheGroup, ...] | None:
@@ -163,12 +175,12 @@ def read_disabled(section: Section | None) -> bool:
     return section is not None and (section.boolean(DISABLED) or False)
 
 
-def drafts_by_mtp(engine: EngineConfig, section: Section | None) -> bool:
-    """Return whether the model's own layers draft. Raises ConfigError where there are no drafts."""
-    method = section.text(METHOD, choices=("none", MTP)) if section is not None else None
-    if method == MTP and section is not None and engine.num_speculative_tokens == 0:
+def read_method(engine: EngineConfig, section: Section | None) -> str:
+    """Return what makes the drafts, "none" where the file does not say. Raises ConfigError where there are none."""
+    method = section.text(METHOD, choices=METHODS) if section is not None else None
+    if method not in (None, "none") and section is not None and engine.num_speculative_tokens == 0:
         section.fail(METHOD, got=f"{method} without drafts", expected="num_speculative_tokens >= 1")
-    return method == MTP
+    return method or "none"
 
 
 def without_hybrid(groups: Sequence[KVCacheGroup], section: Section) -> tuple[KVCacheGroup, ...]:

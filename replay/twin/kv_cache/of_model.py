@@ -10,10 +10,7 @@ from replay.model.gpu_memory import SPARSE_LATENT_BLOCK, Serving, dealt_of
 from replay.twin.kv_cache.groups import (
     DISABLED,
     GROUPS,
-    METHOD,
-    MTP,
     ONE_FULL,
-    drafts_by_mtp,
     groups_text,
     read_disabled,
 )
@@ -30,6 +27,7 @@ from traces import ConfigError
 from traces.strict.section import Section
 
 if TYPE_CHECKING:
+    from replay.model.layers.drafter import Drafter
     from replay.model.shape import ModelShape
     from replay.twin.hardware import Hardware
 
@@ -43,7 +41,7 @@ class GroupsOfModel:
     """Groups, none where no model is known; tokens per block; ``is_undivided``: with the hybrid manager off.
 
     ``bytes_per_block``: on each GPU of all stages together; ``ahead``: ``num_prefill_lookahead_tokens``;
-    ``has_mtp_drafts``: the model's own layers draft.
+    ``drafter``: what drafts, where that is known.
     """
 
     groups: tuple[KVCacheGroup, ...]
@@ -51,42 +49,43 @@ class GroupsOfModel:
     bytes_per_block: float = 0.0
     is_undivided: bool = False
     ahead: int = 0
-    has_mtp_drafts: bool = False
+    drafter: Drafter | None = None
     notes: tuple[str, ...] = ()
 
 
 def groups_of_model(
-    engine: EngineConfig, root: Section, *, shape: ModelShape | None, hardware: Hardware | None
+    engine: EngineConfig,
+    root: Section,
+    *,
+    shape: ModelShape | None,
+    hardware: Hardware | None,
+    drafter: Drafter | None = None,
 ) -> GroupsOfModel:
     """Return the groups of a model, and lines to tell where they are not those of its server.
 
-    A file that writes its groups out is taken at its word. What is not simulated with groups is simulated as a server
-    with ``--disable-hybrid-kv-cache-manager`` would do it. Raises ConfigError where that cannot be, either.
+    ``drafter``: what drafts, whose layers are dealt out behind the model's. A file that writes its groups out is taken
+    at its word. What is not simulated with groups is simulated as a server with ``--disable-hybrid-kv-cache-manager``
+    would do it. Raises ConfigError where that cannot be, either.
     """
     section = root.section("engine")
-    is_off, by_mtp = read_disabled(section), drafts_by_mtp(engine, section)
+    is_off = read_disabled(section)
     if shape is None or (section is not None and GROUPS in section):
         ahead = engine.num_prefill_lookahead_tokens
-        return GroupsOfModel(groups=(), block_size=engine.block_size, is_undivided=is_off, ahead=ahead)
-    tp = hardware.tp if hardware else 1
-    if by_mtp and shape.mtp is None and section is not None:
-        section.fail(
-            METHOD,
-            got=f"{MTP} for {shape.name}",
-            expected="a model whose config.json says how many such layers it has, and whose layers with keys and "
-            f"values are alike; else engine.{GROUPS}, with is_eagle_group, and num_gpu_blocks written out",
+        return GroupsOfModel(
+            groups=(), block_size=engine.block_size, is_undivided=is_off, ahead=ahead, drafter=drafter
         )
+    tp = hardware.tp if hardware else 1
     if shape.has_sparse_latent_attention and (section is None or "block_size" not in section):
-        return _in_sparse_blocks(engine, shape, tp=tp, is_undivided=is_off, by_mtp=by_mtp)
-    found = _dealt(engine, shape, tp=tp, is_undivided=is_off, by_mtp=by_mtp)
+        return _in_sparse_blocks(engine, shape, tp=tp, is_undivided=is_off, drafter=drafter)
+    found = _dealt(engine, shape, tp=tp, is_undivided=is_off, drafter=drafter)
     if any(group.kind == "chunked" for group in found.groups):
         if engine.use_eagle:
             return _without_chunks(
-                engine, shape, tp=tp, by_mtp=by_mtp, why="chunks beside drafts that read hidden states"
+                engine, shape, tp=tp, drafter=drafter, why="chunks beside drafts that read hidden states"
             )
         if not nearest_rules(engine.vllm_version).keeps_chunks:
             why = f"groups of chunks in {engine.vllm_version} unless an environment variable asks for them"
-            return _without_chunks(engine, shape, tp=tp, by_mtp=by_mtp, why=why)
+            return _without_chunks(engine, shape, tp=tp, drafter=drafter, why=why)
     reason = _not_with_groups(engine, root, found.groups, hardware=hardware)
     if found.groups == ONE_FULL or not reason:
         return found
@@ -96,7 +95,7 @@ def groups_of_model(
             f"engine.{GROUPS}: [{{kind: full}}] counts its full layers alone ({root.file})"
         )
     whole = (
-        found if len(found.groups) == 1 else _dealt(engine, shape, tp=tp, is_undivided=True, by_mtp=by_mtp)
+        found if len(found.groups) == 1 else _dealt(engine, shape, tp=tp, is_undivided=True, drafter=drafter)
     )
     note = (
         f"engine.{GROUPS}: {groups_text(found.groups)} of {shape.name} is not simulated with {reason}: its layers keep "
@@ -106,23 +105,23 @@ def groups_of_model(
 
 
 def _in_sparse_blocks(
-    engine: EngineConfig, shape: ModelShape, *, tp: int, is_undivided: bool, by_mtp: bool
+    engine: EngineConfig, shape: ModelShape, *, tp: int, is_undivided: bool, drafter: Drafter | None
 ) -> GroupsOfModel:
     """Return the group of a model with sparse latent attention, in the blocks that its kernels take."""
     engine = replace(engine, block_size=SPARSE_LATENT_BLOCK)
-    found = _dealt(engine, shape, tp=tp, is_undivided=is_undivided, by_mtp=by_mtp)
+    found = _dealt(engine, shape, tp=tp, is_undivided=is_undivided, drafter=drafter)
     note = f"engine.block_size: {SPARSE_LATENT_BLOCK}, the one that vLLM's kernels for {shape.name} take"
     return replace(found, notes=(*found.notes, note))
 
 
 def _without_chunks(
-    engine: EngineConfig, shape: ModelShape, *, tp: int, by_mtp: bool, why: str
+    engine: EngineConfig, shape: ModelShape, *, tp: int, drafter: Drafter | None, why: str
 ) -> GroupsOfModel:
     """Return the groups of a model whose chunked layers keep everything; ``why``: what vLLM has not.
 
     vLLM turns its hybrid KV cache manager off (vllm 0.32.0 config/vllm.py), beside drafts that read hidden states.
     """
-    found = _dealt(engine, shape, tp=tp, is_undivided=True, by_mtp=by_mtp)
+    found = _dealt(engine, shape, tp=tp, is_undivided=True, drafter=drafter)
     note = (
         f"engine.{GROUPS}: one full group for {shape.name}, as with --{DISABLED.replace('_', '-')}: vLLM has no "
         f"{why}"
@@ -131,7 +130,7 @@ def _without_chunks(
 
 
 def _dealt(
-    engine: EngineConfig, shape: ModelShape, *, tp: int, is_undivided: bool, by_mtp: bool
+    engine: EngineConfig, shape: ModelShape, *, tp: int, is_undivided: bool, drafter: Drafter | None
 ) -> GroupsOfModel:
     """Return the groups as vLLM deals them out, and a line where that makes blocks of another size."""
     serving = Serving(
@@ -139,16 +138,16 @@ def _dealt(
         enable_prefix_caching=engine.enable_prefix_caching,
         disable_hybrid_kv_cache_manager=is_undivided,
         num_speculative_tokens=engine.num_speculative_tokens,
-        has_mtp_drafts=by_mtp,
+        drafter=drafter,
         vllm_version=engine.vllm_version,
     )
     layers = dealt_of(shape, tp=tp, serving=serving)
     notes, ahead = [], engine.num_prefill_lookahead_tokens
-    if by_mtp and shape.mtp is not None:
-        number, most = shape.mtp.mixer.num_layers, min(shape.mtp.num_modules, engine.num_speculative_tokens)
+    if drafter is not None:
+        number, most = drafter.shape.num_layers, min(drafter.num_modules, engine.num_speculative_tokens)
+        layers_text = f"{number} {'layer' if number == 1 else 'layers'}"
         notes.append(
-            f"engine.{METHOD}: {MTP}: {number} such {'layer' if number == 1 else 'layers'} of {shape.name} in the KV "
-            "cache; their weights are not counted"
+            f"engine.num_speculative_tokens: {drafter.shape.name}, {layers_text} in weights and KV cache"
         )
         if nearest_rules(engine.vllm_version).reads_ahead_of_prompts and most > 1:
             ahead = ahead or engine.num_speculative_tokens
@@ -170,7 +169,7 @@ def _dealt(
         bytes_per_block=layers.bytes_per_block,
         is_undivided=is_undivided,
         ahead=ahead,
-        has_mtp_drafts=by_mtp,
+        drafter=drafter,
         notes=tuple(notes),
     )
 

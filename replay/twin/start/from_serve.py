@@ -4,19 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from replay.model.gpus import shipped_gpus
 from replay.model.hf_config import read_model_config
-from replay.model.shipped_models import shipped_config
 from replay.twin.config_keys import RULES_VERSION
 from replay.twin.defaults_write import quoted
 from replay.twin.engine_defaults import LIMITS, Server, with_defaults
 from replay.twin.image_encoder import WHOLE
-from replay.twin.kv_cache.groups import DISABLED, METHOD
+from replay.twin.kv_cache.groups import DISABLED, DRAFT_MODEL, METHOD
 from replay.twin.placeholder import PLACEHOLDER
-from replay.twin.start.model_and_gpu import model_of
+from replay.twin.start.model_and_gpu import config_at_hand, model_of
 from replay.twin.start.serve_flags import Flag, parse_serve
 from replay.twin.start.speculation import from_counters
 from sim import KNOWN_VERSIONS, UNBOUNDED, EngineConfig, InvalidConfig, is_known
@@ -152,7 +150,7 @@ def twin_text_to_fit(start: Start, *, gpu: str | None) -> tuple[str, tuple[str, 
 
 def is_at_hand(model: str | None) -> bool:
     """Return whether a model's config.json is at hand: it ships, or the name is that of a file or its folder."""
-    return _model_at_hand(model) is not None
+    return config_at_hand(model) is not None
 
 
 def twin_text(start: Start, *, gpu: str | None = None) -> tuple[str, tuple[str, ...]]:
@@ -162,7 +160,7 @@ def twin_text(start: Start, *, gpu: str | None = None) -> tuple[str, tuple[str, 
     else looked up in the defaults; without one the coefficients are a guess to fit from. Raises ConfigError where the
     engine or the lookup refuses.
     """
-    model = None if gpu is None else _model_at_hand(start.model)
+    model = None if gpu is None else config_at_hand(start.model)
     server = _server(start, gpu, model)
     engine = dict(start.engine) if gpu is None else with_defaults(start.engine, server)[0]
     engine, whole = _with_whole_images(engine, start.model)
@@ -194,7 +192,7 @@ def _with_whole_images(
 
     For models whose images see themselves in both directions, whatever the flag says (vllm 0.32.0 platforms/cuda.py).
     """
-    file = _model_at_hand(model)
+    file = config_at_hand(model)
     is_settled = engine.get(WHOLE) is True or engine.get("language_model_only") is True
     if file is None or is_settled or not _sees_images_whole(file):
         return dict(engine), ()
@@ -208,16 +206,6 @@ def _sees_images_whole(model: str) -> bool:
         return read_model_config(model).is_mm_prefix_lm
     except ConfigError:
         return False
-
-
-def _model_at_hand(model: str | None) -> str | None:
-    """Return what ``latency.model_config`` says of a model: its name where it ships, else its file or its folder's."""
-    if model is None:
-        return None
-    for file in (Path(model), Path(model) / "config.json"):
-        if file.is_file():
-            return str(file.resolve())
-    return model if shipped_config(model) is not None else None
 
 
 def _server(start: Start, gpu: str | None, model: str | None) -> Server:
@@ -236,7 +224,7 @@ def _version_notes(version: str | None) -> tuple[str, ...]:
 
 def _check(engine: Mapping[str, object], version: str) -> None:
     try:
-        own = {key: engine[key] for key in engine if key not in {DISABLED, METHOD}}
+        own = {key: engine[key] for key in engine if key not in {DISABLED, METHOD, DRAFT_MODEL}}
         EngineConfig.for_version(version, **own)
     except InvalidConfig as error:
         raise ConfigError(str(error)) from error

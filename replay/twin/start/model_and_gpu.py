@@ -6,7 +6,7 @@ A fit that knows both has priors and more models of a step to choose from. A vLL
 
 from __future__ import annotations
 
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
 from replay.model.gpus import shipped_gpus
@@ -25,6 +25,19 @@ def model_of(server: ServerInfo) -> str | None:
     """Return the name by which a server's model is known here: the first that ships, else the served name."""
     names = (server.model, server.model_root)
     return next((name for name in names if name and shipped_config(name) is not None), server.model)
+
+
+def config_at_hand(model: str | None) -> str | None:
+    """Return what a TWIN.yaml says of a model whose config.json is at hand: its name where it ships, else the file.
+
+    ``model``: such a name, the file, or its folder; None where there is none.
+    """
+    if model is None:
+        return None
+    for file in (Path(model), Path(model) / "config.json"):
+        if file.is_file():
+            return str(file.resolve())
+    return model if shipped_config(model) is not None else None
 
 
 def is_emulated(server: ServerInfo) -> bool:

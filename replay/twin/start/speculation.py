@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import TYPE_CHECKING, Final
 
-from replay.twin.kv_cache.groups import METHOD, MTP
+from replay.twin.kv_cache.groups import DRAFT_MODEL, HEAD_METHODS, METHOD, MTP
+from replay.twin.start.model_and_gpu import config_at_hand
 from traces import ConfigError
 
 if TYPE_CHECKING:
@@ -29,6 +30,9 @@ SYNCHRONOUS: Final = ("ngram", "[ngram]", "suffix", "medusa", "mlp_speculator", 
 """Methods for which vLLM turns async scheduling off (config/vllm.py:VllmConfig.__post_init__)."""
 
 LEGACY_HASHES: Final = "disable_lookahead_block_hashes"
+
+NAMED: Final = (("eagle-", "eagle"), ("eagle3", "eagle3"), ("dflash", "dflash"), ("dspark", "dspark"))
+"""What a model's name has in it, and the method that vLLM takes for it."""
 
 MODELLED: Final = (
     "method",
@@ -60,7 +64,7 @@ def from_config(flag: str, value: str | None) -> Speculation:
         raise ConfigError(
             f'{flag}: got {value}, expected {{"method": …, "num_speculative_tokens": N, …}} with N >= 1'
         )
-    method = str(given.get("method") or given.get("model") or "draft_model").lower()
+    method = _method(given)
     engine: dict[str, object] = {
         "num_speculative_tokens": number,
         "num_lookahead_tokens": 0 if method in WITHOUT_LOOKAHEAD else number,
@@ -68,13 +72,19 @@ def from_config(flag: str, value: str | None) -> Speculation:
     is_mtp = method == MTP or method.endswith("_mtp")
     if is_mtp:
         engine[METHOD] = MTP
+    named = given.get("model")
+    file = config_at_hand(named) if method in HEAD_METHODS and isinstance(named, str) else None
+    if method in HEAD_METHODS:
+        engine[METHOD] = method
+    if file is not None:
+        engine[DRAFT_MODEL] = file
     reads_hidden_states = method in READ_HIDDEN_STATES or is_mtp
     if reads_hidden_states and not given.get("disable_eagle_block_drop"):
         engine["use_eagle"] = True
     notes = [
         f"{flag}: {name} {json.dumps(item)} is in the time that drafting takes, if at all (engine.draft_us)"
         for name, item in given.items()
-        if name not in MODELLED
+        if name not in MODELLED and not (name == "model" and file is not None)
     ]
     if given.get(LEGACY_HASHES):
         notes.append(
@@ -93,6 +103,18 @@ def from_config(flag: str, value: str | None) -> Speculation:
         )
     engine["synthetic_acceptance_rates"] = rates
     return Speculation(engine=engine, notes=tuple(notes))
+
+
+def _method(given: Mapping[str, object]) -> str:
+    """Return the method; without one vLLM goes by the model's name (config/speculative.py: __post_init__)."""
+    said, name = given.get("method"), str(given.get("model") or "draft_model").lower()
+    if said:
+        return str(said).lower()
+    return (
+        name
+        if name in WITHOUT_LOOKAHEAD
+        else next((each for mark, each in NAMED if mark in name), "draft_model")
+    )
 
 
 def _synthetic_rates(flag: str, given: Mapping[str, object], number: int) -> list[float] | None:

@@ -212,7 +212,8 @@ def _async(engine: EngineConfig, change: Change, number: int) -> Unanswered | No
 def _drafts(root: Section, engine: EngineConfig) -> Unanswered | None:
     """Return that the cost of drafting is not given, where drafts are asked for."""
     section = root.section("engine")
-    if engine.num_speculative_tokens == 0 or (section is not None and "draft_us" in section):
+    is_known = engine.draft_us > 0 or (section is not None and "draft_us" in section)
+    if engine.num_speculative_tokens == 0 or is_known:
         return None
     return Unanswered(
         key="engine.num_speculative_tokens",

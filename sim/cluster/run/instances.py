@@ -29,7 +29,8 @@ def run_until(w: World, instance: int, until_us: int) -> bool:
     if is_rank(w, instance):
         loop.waits_for = run_ranks(w, w.first_rank[instance], w.end_rank[instance], until_us)
         return bool(loop.waits_for == NEVER)
-    if run_engine(loop.run_address, w.engines, instance, until_us, w.coalesces[instance]) == NEEDS_ROOM:
+    address, coalesces = w.run_addresses[instance], w.coalesces[instance]
+    if run_engine(address, w.engines, instance, until_us, coalesces) == NEEDS_ROOM:
         loop.waits_for = instance
         return False
     return True

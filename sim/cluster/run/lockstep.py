@@ -78,7 +78,7 @@ def run_ranks(w: World, first: int, end: int, until_us: int) -> int:
         if now_us == NEVER or now_us >= until_us:
             return NEVER
         for rank in range(first, end):
-            if run_engine(w.loop[0].run_address, w.engines, rank, now_us, 0) == NEEDS_ROOM:
+            if run_engine(w.run_addresses[rank], w.engines, rank, now_us, 0) == NEEDS_ROOM:
                 return rank
         start_together(w, first, end, now_us)
 

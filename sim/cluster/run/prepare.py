@@ -115,7 +115,7 @@ def new_world(
     if sees_stale_caches(loop):
         states = [state._replace(cache_log=np.zeros(CACHE_LOG_LENGTH, np.int32)) for state in states]
     engines = table_of(states)
-    loop["run_address"] = address_of_run() if runs_engines else 0
+    run_addresses = [address_of_run(state) if runs_engines else 0 for state in states]
     fleet = new_fleet(
         config.num_instances,
         block_size=config.pools[0].engine.block_size,
@@ -140,6 +140,7 @@ def new_world(
         coalesces=np.array(
             [can_jump(pool, record) for pool in config.pools for _ in range(pool.num_slots)], np.int64
         ),
+        run_addresses=np.array(run_addresses, np.int64),
         pool_of=np.repeat(np.arange(len(config.pools)), [pool.num_slots for pool in config.pools]),
         first_rank=np.repeat(firsts, counts),
         end_rank=np.repeat(np.cumsum(counts), counts),

@@ -11,6 +11,8 @@ from numba.extending import intrinsic
 
 from sim.cluster.run.world import World
 from sim.engine.run import run
+from sim.engine.run_variants import run_of
+from sim.engine.state import State
 from sim.jit.linking import address_of, call_at
 from sim.jit.references import Table, reader_of
 
@@ -22,16 +24,18 @@ _ARGUMENTS_OF_RUN = (_TABLE, types.int64, types.int64, types.boolean)
 """numba's types of what ``run`` takes."""
 
 
-@cache
-def address_of_run() -> int:
-    """Return where the machine code of the engine's ``run`` lies, 0 where nothing is compiled.
+def address_of_run(state: State) -> int:
+    """Return where the machine code of ``run`` lies that an engine needs, 0 where nothing is compiled.
 
     Compiled code calls it there: the engine is compiled once, for those who run one and for those who run many. At
     least one table of engines must have been made. Were ``run`` linked in, numba would optimise it all again.
     """
-    if numba.config.DISABLE_JIT:
-        return 0
-    return address_of(run, _ARGUMENTS_OF_RUN, types.int64)
+    return 0 if numba.config.DISABLE_JIT else _address_of(run_of(state))
+
+
+@cache
+def _address_of(entry: Any) -> int:
+    return address_of(entry, _ARGUMENTS_OF_RUN, types.int64)
 
 
 if numba.config.DISABLE_JIT:

@@ -72,7 +72,6 @@ LOOP = np.dtype(
         ("records_decisions", np.int64),
         ("decider", np.int64),  # who sends prompts to prefill instances
         ("prefix_threshold", np.int64),
-        ("run_address", np.int64),  # of the engine's ``run``
         # where it stands
         ("next_arrival", np.int64),  # place in `arrivals`
         ("has_hand", np.int64),  # the event in hand; what could not be finished is taken up again
@@ -153,6 +152,7 @@ class World(NamedTuple):
     loop: Records  # LOOP[1]
     engines: NDArray[np.int64]  # a table of states (``tables``)
     coalesces: Int64s  # per instance
+    run_addresses: Int64s  # per instance: where the machine code of its ``run`` is
     pool_of: Int64s  # per instance
     first_rank: Int64s  # per instance: the first of the ranks that it is in step with, NEVER if it is in step with none
     end_rank: Int64s  # per instance: behind the last of them

@@ -103,7 +103,7 @@ def test_a_model_is_simulated_in_its_groups_and_they_size_its_cache(tmp_path: Pa
     )
     kinds = [group.kind for group in config.engine.kv_cache_groups]
     assert kinds == ["sliding"] * 5 + ["full"]
-    assert [note for note in config.notes if note.startswith("model config: vision_config")]
+    assert not [note for note in config.notes if note.startswith("model config: vision_config")]
     off = loaded(
         tmp_path,
         "hardware: H100\nengine: {disable_hybrid_kv_cache_manager: true}\n"

@@ -14,6 +14,7 @@ import pytest
 
 from replay.model.gpu_memory import Serving, dealt_of
 from replay.model.hf_config import read_model_config
+from replay.model.layers.drafter import mtp_drafter
 from replay.model.layers.groups_of_layers import CachedLayers, dealt
 from sim import GroupKind
 
@@ -56,11 +57,27 @@ def test_what_a_model_drafts_with_follows_from_its_config_json(model: str, kind:
 
 def test_deepseek_v4_s_window_that_drafts_is_the_last_of_its_kind() -> None:
     shape = read_model_config("deepseek-ai/DeepSeek-V4-Pro")
-    plain, mtp = (dealt_of(shape, tp=8, serving=Serving(has_mtp_drafts=has)) for has in (False, True))
+    plain, mtp = (
+        dealt_of(shape, tp=8, serving=Serving(drafter=drafter)) for drafter in (None, mtp_drafter(shape))
+    )
     windows = [each for each in mtp.groups if (each.group.kind, each.group.block_size) == ("sliding", 64)]
     assert sum(each.num_layers for each in windows) == 62
     assert [each.group.is_eagle_group for each in windows] == [False, True]
     assert not any(each.group.is_eagle_group for each in plain.groups)
+
+
+@pytest.mark.parametrize(
+    ("model", "has_room"), [("XiaomiMiMo/MiMo-V2-Flash", True), ("Qwen/Qwen3.5-397B-A17B", False)]
+)
+def test_a_block_grows_with_a_layer_that_drafts_unless_a_group_has_room_for_it(
+    model: str, has_room: bool
+) -> None:
+    """The last of MiMo's five groups of windows has one layer fewer than the others."""
+    shape = read_model_config(model)
+    plain, mtp = (
+        dealt_of(shape, tp=8, serving=Serving(drafter=drafter)) for drafter in (None, mtp_drafter(shape))
+    )
+    assert (mtp.bytes_per_block == plain.bytes_per_block) is has_room
 
 
 def test_a_state_has_an_input_of_its_convolution_more_for_each_draft() -> None:

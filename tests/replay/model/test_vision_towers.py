@@ -9,16 +9,19 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from replay.model import find_gpu
+from replay.model import Serving, find_gpu, kv_cache_size
 from replay.model.config_json import read_model_fields
 from replay.model.encoders.encoder_kernels import OnGpus, attention_us, encoding_us, on_gpus
 from replay.model.encoders.encoder_times import EncoderTimes, encoder_times, image_sizes
+from replay.model.gpu_memory import tower_bytes
 from replay.model.hf_config import read_model_config
 from replay.model.operator_forms import forms
 from replay.model.shipped_models import shipped_config
+from replay.model.vision.audio_tower import audio_parameters
 from replay.model.vision.read_tower import TOWERS, read_tower
 from replay.model.vision.tower import VisionTower
 from tests.validation import layer_work
@@ -66,6 +69,10 @@ FILES: dict[str, dict[str, object]] = {
 }
 """Of those that do not ship."""
 H100 = find_gpu("H100")
+ON_GPUS_FILE = Path(__file__).with_name("tower_weights.json")
+ON_GPUS: list[dict[str, Any]] = json.loads(ON_GPUS_FILE.read_text())
+"""Everything but the language model on one of 1 and 4 GPUs, as the model class of vLLM 0.32.0 makes it on torch's meta
+device, norms and biases included; with ``--mm-encoder-tp-mode data``, too."""
 
 
 def tower_in(folder: Path, kind: str, **fields: object) -> tuple[VisionTower | None, str]:
@@ -98,9 +105,37 @@ def test_a_tower_has_as_many_weights_as_vllms_own(name: str, tmp_path: Path) -> 
     assert tower.parameters() == sum(WEIGHTS[name])
 
 
+@pytest.mark.parametrize("case", ON_GPUS, ids=lambda case: case["config"]["model_type"])
+def test_a_gpu_has_as_many_of_its_weights_as_under_vllm(case: dict[str, Any], tmp_path: Path) -> None:
+    config = case["config"]
+    tower, why = tower_in(tmp_path, config.pop("model_type"), **config)
+    assert tower is not None, why
+    for told, weights in case["gpus"].items():
+        tp, _, mode = told.partition(" ")
+        ranks = tower.num_ranks(int(tp), is_data=mode == "data")
+        missing = weights - tower.parameters(ranks) - tower.position_parameters
+        if tower.kind == "llama4" and mode:  # its last product is split, all the same
+            missing += tower.projector[-1][0] * tower.projector[-1][1] * 3 // 4
+        assert 0 < missing < 0.0025 * weights
+
+
+def test_a_server_counts_what_encodes_its_images_unless_it_is_told_to_have_none() -> None:
+    shape = read_model_config("Qwen/Qwen3-VL-8B-Instruct")
+    told = (Serving(), Serving(mm_encoder_tp_mode="data"), Serving(language_model_only=True))
+    split, data, none = (kv_cache_size(shape, H100, tp=4, serving=each) for each in told)
+    assert none.tower_bytes == 0
+    assert data.tower_bytes == 2 * (shape.vision.parameters() + shape.vision.position_parameters)
+    assert data.tower_bytes / 4 < split.tower_bytes < data.tower_bytes / 3.9
+    assert data.num_gpu_blocks < split.num_gpu_blocks < none.num_gpu_blocks
+    for each in (split, data):
+        block_bytes = none.kv_bytes / none.num_gpu_blocks
+        assert each.num_gpu_blocks == pytest.approx((none.kv_bytes - each.tower_bytes) / block_bytes, abs=2)
+
+
 def test_every_kind_is_checked_or_read_as_one_that_is() -> None:
     checked = {tower.kind for tower in map(tower_of, WEIGHTS.keys() - FILES.keys())} | FILES.keys()
-    alike = {"qwen3_vl_moe", "qwen3_5", "glm4v_moe", "llava", "internvl_chat", "kimi_vl"}
+    checked |= {case["config"].get("model_type", "qwen3_vl") for case in json.loads(ON_GPUS_FILE.read_text())}
+    alike = {"qwen3_vl_moe", "qwen3_5", "glm4v_moe", "internvl_chat", "kimi_vl"}
     assert checked | alike == TOWERS.keys()
 
 
@@ -152,7 +187,7 @@ def test_a_tower_that_is_not_understood_is_named_and_no_other_stands_in(
 def test_a_model_keeps_its_tower_and_says_what_of_it_is_not_counted() -> None:
     shape = read_model_config("Qwen/Qwen3-VL-8B-Instruct")
     assert shape.vision == tower_of("Qwen/Qwen3-VL-8B-Instruct")
-    assert shape.left_out == ("vision_config: its weights are not counted, the language model's are",)
+    assert shape.left_out == ()
 
 
 def test_whose_images_see_themselves_in_both_directions() -> None:
@@ -261,3 +296,62 @@ def test_an_image_more_takes_longer_and_a_larger_one_more_per_token() -> None:
     assert isinstance(times, EncoderTimes)
     per_token = [times.image_us(size) / size for size in (4096, 8192, 16384)]
     assert per_token == sorted(per_token)
+
+
+# -- audio --------------------------------------------------------------------------------------------------------
+
+WHISPER = {"num_mel_bins": 128, "max_source_positions": 1500}
+HEARD = {
+    "qwen2_audio": (
+        WHISPER | {"encoder_layers": 32, "encoder_ffn_dim": 5120, "d_model": 1280},
+        4096,
+        491_520 + 500_736 + 4_915_200 + 1_920_000 + 4 * 52_428_800 + 2 * 209_715_200 + 5_242_880,
+    ),
+    "audioflamingo3": (
+        WHISPER | {"num_hidden_layers": 32, "intermediate_size": 5120, "hidden_size": 1280},
+        4096,
+        491_520 + 504_832 + 4_915_200 + 1_920_000 + 4 * 52_428_800 + 2 * 209_715_200 + 5_242_880 + 16_777_216,
+    ),
+    "gemma4": (
+        {"hidden_size": 1024, "num_hidden_layers": 12, "output_proj_dims": 1536, "conv_kernel_size": 5},
+        2304,
+        1152 + 36_864 + 113_824 + 1_048_576 + 4 * 50_331_648 + 6 * 12_582_912 + 25_165_824 + 61_440
+        + 1_572_864 + 3_538_944,
+    ),
+}  # fmt: skip
+"""Fields, the language model's width, and all parameters of the modules that vLLM 0.32.0 makes of them."""
+
+
+@pytest.mark.parametrize("kind", HEARD)
+def test_an_audio_tower_has_as_many_weights_as_vllms_own(kind: str, tmp_path: Path) -> None:
+    fields, width, counted = HEARD[kind]
+    path = tmp_path / "config.json"
+    path.write_text(
+        json.dumps({"model_type": kind, "audio_config": fields, "text_config": {"hidden_size": width}})
+    )
+    found, why = audio_parameters(read_model_fields(path))
+    assert why == ""
+    assert 0 < counted - found < 0.001 * counted
+
+
+def test_a_tower_that_is_not_heard_of_is_told_and_a_known_one_takes_memory(tmp_path: Path) -> None:
+    text = {"model_type": "qwen2", "hidden_size": 512, "num_hidden_layers": 2, "num_attention_heads": 8}
+    text |= {"intermediate_size": 1024, "vocab_size": 1000}
+    fields, _, _ = HEARD["qwen2_audio"]
+    path, took = tmp_path / "config.json", {}
+    for kind in ("qwen2_audio", "mimi"):
+        path.write_text(json.dumps({"model_type": kind, "audio_config": fields, "text_config": text}))
+        shape = read_model_config(path)
+        took[kind] = tower_bytes(shape, tp=2)
+        (note,) = shape.left_out
+        assert ("its weights are" in note) is (kind == "qwen2_audio")
+    assert took == {
+        "qwen2_audio": 2 * audio_parameters(read_model_fields(written(tmp_path, fields, text)))[0],
+        "mimi": 0,
+    }
+
+
+def written(folder: Path, audio: dict[str, int], text: dict[str, object]) -> Path:
+    path = folder / "again.json"
+    path.write_text(json.dumps({"model_type": "qwen2_audio", "audio_config": audio, "text_config": text}))
+    return path

@@ -18,6 +18,8 @@ from replay.trace.measured_window import MeasuredPart, parse_horizon, parse_meas
 from replay.trace.request_columns import requests_from_trace
 from replay.trace.simulation_summary import summarize, table
 from replay.trace.trace_notes import trace_notes
+from replay.twin.keys.overlay import Setting
+from replay.twin.twin_config import load_config
 from sim import Blackbox, EngineConfig
 from sim.records.run_results import view_of
 from traces import (
@@ -502,3 +504,40 @@ def test_a_short_result_of_vllm_bench_is_named_with_what_it_lacks(tmp_path: Path
     path.write_text(json.dumps({"completed": 3, "mean_ttft_ms": 12.5}))
     with pytest.raises(TraceError, match="--save-detailed"):
         read_recorded(path)
+
+
+@pytest.mark.parametrize(
+    ("model", "limit", "images", "said"),
+    [
+        ("Qwen/Qwen3-VL-8B-Instruct", 8192, "0:16384", ""),
+        (
+            "Qwen/Qwen3-VL-8B-Instruct",
+            8192,
+            "0:16385 16385:9",
+            "1 of more than 16,384 tokens (the largest has 16,385)",
+        ),
+        ("Qwen/Qwen3-VL-8B-Instruct", 20000, "0:16385", "processor makes 16,384 at most"),
+        ("Qwen/Qwen3-VL-8B-Instruct", 20000, "0:20001", "1 of more than 20,000 tokens"),
+        ("google/gemma-4-26B-A4B", 8192, "0:1121", "processor makes 1,120 at most"),
+        ("mistralai/Mistral-Small-3.1-24B-Instruct-2503", 30000, "0:16390", ""),  # whose largest is not known
+        ("Qwen/Qwen3-8B", 8192, "0:99999", ""),  # who sees nothing
+    ],
+)
+def test_images_that_vllm_would_refuse_are_told(
+    model: str, limit: int, images: str, said: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "twin.yaml"
+    path.write_text(
+        f"engine: {{max_num_batched_tokens: {limit}, num_gpu_blocks: 90000}}\nhardware: {{gpu: H200}}\n"
+        f"latency: {{model: roofline, model_config: {model}}}\n"
+    )
+    notes = trace_notes(workload(images=[images, None, None, None]), load_config(path))
+    found = [note for note in notes if "largest has" in note]
+    assert len(found) == bool(said)
+    assert said in "".join(found)
+    config = load_config(path, settings=[Setting("engine.language_model_only", "true")])
+    assert not [
+        note
+        for note in trace_notes(workload(images=[images, None, None, None]), config)
+        if "largest has" in note
+    ]

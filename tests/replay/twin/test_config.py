@@ -393,7 +393,13 @@ def test_every_documented_key_is_accepted(tmp_path: Path) -> None:
     }
     values = {"num_gpu_blocks": "9000", "synthetic_acceptance_rates": "[]", **limits}
     values["kv_offloading"] = EngineConfig().kv_offloading
-    of_images = ("encoder_step_us", "encoder_token_us", "encoder_token_pair_us", "encoder_data_parallel_size")
+    of_images = (
+        "draft_us",
+        "encoder_step_us",
+        "encoder_token_us",
+        "encoder_token_pair_us",
+        "encoder_data_parallel_size",
+    )
     values |= {name: getattr(EngineConfig(), name) for name in of_images}
     values["disable_chunked_mm_input"] = "false"
     values["kv_cache_groups"] = "[{kind: full}]"

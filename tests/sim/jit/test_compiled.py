@@ -13,7 +13,7 @@ import numba
 import pytest
 
 from sim.cluster.cluster_ready import entries as cluster_entries
-from sim.engine_ready import ENTRIES
+from sim.engine_ready import entries
 from sim.jit.compile import is_compiled_source
 
 ROOT = Path(__file__).parents[3]
@@ -44,7 +44,7 @@ def test_every_function_of_the_engine_that_python_calls_is_in_the_list_of_entrie
         if isinstance(node, ast.FunctionDef)
         and {"entry", "engine_entry"} & {d.id for d in node.decorator_list if isinstance(d, ast.Name)}
     }
-    assert decorated == {f"{entry.__module__}.{entry.__name__}" for entry in ENTRIES}
+    assert decorated == {f"{entry.__module__}.{entry.__name__}" for entry in entries("whole")}
 
 
 def test_every_function_of_the_cluster_that_the_product_calls_is_compiled_with_everything() -> None:
@@ -67,12 +67,12 @@ USE_EVERYTHING = """
 import numpy as np
 from sim import Blackbox, Engine, EngineConfig, Extended, compile_engine
 from sim.jit.compile import is_compiled_source
-from sim.engine_ready import ENTRIES
+from sim.engine_ready import entries
 from tests.sim.strategies import requests_of
 from sim import simulate
 
 def signatures():
-    return {entry.__name__: len(entry.signatures) for entry in ENTRIES}
+    return {entry.__name__: len(entry.signatures) for entry in entries()}
 
 compile_engine()
 before = signatures()

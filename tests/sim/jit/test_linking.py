@@ -189,6 +189,8 @@ def test_numba_has_what_is_relied_on() -> None:
     assert hasattr(library, "get_pointer_to_function")
     assert "self.dispatcher.get_call_template(args, kws)" in inspect.getsource(types.Dispatcher.get_call_type)
     assert environment.lookup_environment("_ZN08NumbaEnv is none's") is None
+    assert twice._compiler.pipeline_class is INTERNAL["pipeline_class"]  # type: ignore[attr-defined]
+    assert twice.targetoptions["no_cpython_wrapper"]  # type: ignore[attr-defined]
     (result,) = results_of(outer(asked))
     assert result.environment.env_name.startswith("_ZN08NumbaEnv")
     assert result.fndesc.llvm_func_name in {each.name for each in result.library._final_module.functions}

@@ -37,7 +37,8 @@ from sim.cluster.run.world import FOREVER, NEVER, World
 from sim.config import InvalidConfig
 from sim.engine import dtypes as dt
 from sim.engine.initial_state import with_more_room
-from sim.engine.run import NEEDS_ROOM, run
+from sim.engine.run import NEEDS_ROOM
+from sim.engine.run_variants import run_of
 from sim.engine.state import State
 from sim.jit.references import Table, point_to
 from sim.requests import Int64s
@@ -366,6 +367,7 @@ class Operations:
         if self.config.moves_kv:
             self._cut_off_transfers(slot, time_us)
         self.states[slot].engine[0].log_fill.num_completions = 0
+        run = run_of(self.states[slot])
         while run(self.world.engines, slot, FOREVER, False) == NEEDS_ROOM:
             self.states[slot] = with_more_room(self.states[slot])
             point_to(self.world.engines, slot, self.states[slot])

@@ -215,7 +215,8 @@ def test_a_speculative_config_becomes_the_engines_settings(tmp_path: Path) -> No
     notes = start_from_serve(f"vllm serve m --speculative-config '{legacy}'").notes
     assert any("disable_lookahead_block_hashes is not simulated" in note for note in notes)
     assert speculative('{"method": "deepseek_mtp", "num_speculative_tokens": 1}')["use_eagle"]
-    assert (kept["speculative_method"], "speculative_method" in eagle) == ("mtp", False)
+    assert (kept["speculative_method"], eagle["speculative_method"]) == ("mtp", "eagle3")
+    assert "speculative_model" not in eagle
     ngram = speculative('{"method": "ngram", "num_speculative_tokens": 5}')
     assert (ngram["num_lookahead_tokens"], ngram["async_scheduling"]) == (0, False)
     assert "use_eagle" not in ngram
@@ -228,6 +229,35 @@ def test_a_speculative_config_becomes_the_engines_settings(tmp_path: Path) -> No
     assert loaded(text, tmp_path).engine.synthetic_acceptance_rates == (0.7,)
     assert any(note.startswith("synthetic_acceptance_rates: 0.7 for each draft is assumed") for note in notes)
     assert any('model "d" is in the time that drafting takes' in note for note in notes)
+
+
+@pytest.mark.parametrize(
+    ("model", "method"),
+    [
+        ("yuhuili/EAGLE-LLaMA3-Instruct-8B", "eagle"),
+        ("yuhuili/EAGLE3-LLaMA3.1-Instruct-8B", "eagle3"),
+        ("meta-llama/Llama-3.2-1B", "draft_model"),
+        ("ngram", None),
+        ("z-lab/Qwen3-8B-DFlash", None),
+    ],
+)
+def test_without_a_method_the_name_of_the_drafting_model_says_it(model: str, method: str | None) -> None:
+    found = speculative(f'{{"model": "{model}", "num_speculative_tokens": 2}}')
+    assert found.get("speculative_method") == method
+    assert found.get("use_eagle", False) is (method in ("eagle", "eagle3") or "DFlash" in model)
+    assert found.get("speculative_model") == (model if method == "draft_model" else None)
+
+
+def test_a_drafting_model_at_hand_is_in_the_twin_and_its_layers_count(tmp_path: Path) -> None:
+    command = (
+        "vllm serve meta-llama/Llama-3.1-8B --speculative-config "
+        '\'{"model": "meta-llama/Llama-3.2-1B", "num_speculative_tokens": 2}\''
+    )
+    text, notes = twin_text(start_from_serve(command), gpu="H100")
+    assert not any("is in the time that drafting takes" in note for note in notes)
+    found = loaded(text, tmp_path)
+    plain = loaded(text.replace("  speculative_model: meta-llama/Llama-3.2-1B\n", ""), tmp_path)
+    assert found.engine.num_gpu_blocks < plain.engine.num_gpu_blocks
 
 
 @pytest.mark.parametrize(

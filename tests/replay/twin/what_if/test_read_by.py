@@ -372,6 +372,7 @@ def test_every_key_of_the_engine_is_walked() -> None:
     read_into_groups = {
         "disable_hybrid_kv_cache_manager",
         "speculative_method",
+        "speculative_model",
         "prefix_cache_retention_interval",
     }
     of_ranks_in_step = {"prefill_schedule_interval"}

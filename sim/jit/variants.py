@@ -1,0 +1,58 @@
+"""A second variant of compiled functions, for settings that are known: without what these never reach.
+
+``variant_of(run, {"has_images": 0})`` is ``run`` for an engine without images: smaller, sooner compiled, and faster. It
+is made of the same source (``sim.jit.folding``), and so is every function that it calls. A variant's functions are
+folded when somebody compiles them, so whoever loads them from a cache does not read a source.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import FunctionType
+from typing import Any
+
+import numba
+from numba.core.dispatcher import Dispatcher
+
+from sim.jit.folding import Number, folded
+from sim.jit.linking import Inner, Outer, for_any_integer, is_inner
+
+
+class CompiledVariant:
+    """The functions of one variant: those for which the attributes in ``known`` have these values."""
+
+    def __init__(self, name: str, known: Mapping[str, Number]) -> None:
+        self.name, self.known = name, known
+        self._made: dict[Any, Any] = {}
+        variant = self
+
+        class FoldedInner(Inner):
+            def compile_extra(self, func: Callable[..., Any]) -> Any:  # noqa: ANN401 - numba is untyped
+                return super().compile_extra(variant.folded(func))
+
+        class FoldedOuter(Outer):
+            def compile_extra(self, func: Callable[..., Any]) -> Any:  # noqa: ANN401 - numba is untyped
+                return super().compile_extra(variant.folded(func))
+
+        self.inner, self.outer = FoldedInner, FoldedOuter
+
+    def named(self, function: Any) -> Callable[..., Any]:  # noqa: ANN401 - a function; others would raise
+        """Return a copy of a function that is filed under a name of its own."""
+        code, globals_ = function.__code__, function.__globals__
+        copy = FunctionType(code, globals_, function.__name__, function.__defaults__)
+        copy.__kwdefaults__, copy.__doc__ = function.__kwdefaults__, function.__doc__
+        copy.__qualname__ = f"{function.__qualname__}_{self.name}"
+        return copy
+
+    def folded(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Return what is compiled in place of a function."""
+        return folded(function, self.known, self._in_place_of)
+
+    def _in_place_of(self, called: Any) -> Any:  # noqa: ANN401 - anything that a function can name
+        """Return what a function of this variant calls in place of what it names."""
+        if not isinstance(called, Dispatcher) or not is_inner(called):
+            return called
+        if called not in self._made:
+            options = {**called.targetoptions, "pipeline_class": self.inner}
+            self._made[called] = for_any_integer(numba.jit(**options)(self.named(called.py_func)))
+        return self._made[called]

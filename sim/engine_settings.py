@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from sim.kv_cache_groups import KVCacheGroup, alignment_of, eagle_groups_of, sizes_of
+from sim.kv_cache_groups import KVCacheGroup, alignment_of, eagle_groups_of, sizes_of, without_eagle_marks
 from sim.versions import DEFAULT_VERSION, rules_of
 
 SchedulingPolicy = Literal["fcfs", "priority", "sjf", "reverse-priority"]
@@ -50,7 +50,8 @@ class EngineSettings:
     chance that the first i of the k drafts are all accepted, non-increasing; or one number, the chance of each draft
     whose predecessors were. ``num_lookahead_tokens``: slots kept behind a step's tokens for the drafting model (vLLM: k
     for EAGLE, MTP and draft models, 0 for n-grams). ``use_eagle``: the drafting model reads hidden states (EAGLE, MTP),
-    so the last block of a prefix hit is computed again. ``num_prefill_lookahead_tokens``: how many tokens of a prompt
+    so the last block of a prefix hit is computed again, or its hash covers the tokens behind it, too (0.33;
+    ``num_hash_lookahead_tokens``). ``num_prefill_lookahead_tokens``: how many tokens of a prompt
     several MTP modules read ahead, k with vLLM (config/vllm.py:num_prefill_lookahead_tokens); up to 1 nothing follows
     from it. ``seed``: of what is accepted.
 
@@ -147,7 +148,21 @@ class EngineSettings:
     @property
     def eagle_groups(self) -> tuple[int, ...]:
         """The groups in which a prefix hit loses its last block to drafts."""
-        return eagle_groups_of(self.kv_cache_groups, use_eagle=self.use_eagle)
+        groups = self.kv_cache_groups
+        if not rules_of(self.vllm_version).drops_once_for_drafts:
+            groups = without_eagle_marks(groups)
+        return eagle_groups_of(groups, use_eagle=self.drops_blocks_for_drafts)
+
+    @property
+    def num_hash_lookahead_tokens(self) -> int:
+        """How many tokens behind a block its hash covers, too (vllm 0.33.0 config/vllm.py)."""
+        covers = rules_of(self.vllm_version).hashes_ahead_of_drafts and self.enable_prefix_caching
+        return max(1, self.num_prefill_lookahead_tokens) if covers and self.use_eagle else 0
+
+    @property
+    def drops_blocks_for_drafts(self) -> bool:
+        """Whether a prefix hit loses its last block, since drafts read hidden states behind it."""
+        return self.use_eagle and self.num_hash_lookahead_tokens == 0
 
     @property
     def num_retained_tokens(self) -> int:

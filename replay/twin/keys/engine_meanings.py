@@ -35,7 +35,8 @@ ENGINE_MEANINGS: Mapping[str, str] = {
     "one number, the chance of each draft whose predecessors were.",
     "num_lookahead_tokens": "KV slots kept for the drafting model: as many as drafts for EAGLE, MTP and draft models, "
     "0 for n-grams.",
-    "use_eagle": "The drafting model reads hidden states (EAGLE, MTP): a prefix hit's last block is computed again.",
+    "use_eagle": "The drafting model reads hidden states (EAGLE, MTP): a prefix hit's last block is computed again; "
+    "with `vllm_version` 0.33 a block is found if the token behind it is the same as well.",
     "num_prefill_lookahead_tokens": "Several MTP modules draft: how many tokens of a prompt they read ahead, as many "
     "as drafts; a chunk leaves so many or none. Up to 1 nothing follows from it; with "
     "`speculative_method` mtp the model's config.json says it.",

@@ -32,6 +32,8 @@ vLLM calls mtp."""
 SYNCHRONOUS: Final = ("ngram", "[ngram]", "suffix", "medusa", "mlp_speculator", "custom_class")
 """Methods for which vLLM turns async scheduling off (config/vllm.py:VllmConfig.__post_init__)."""
 
+LEGACY_HASHES: Final = "disable_lookahead_block_hashes"
+
 NAMED: Final = (("eagle-", "eagle"), ("eagle3", "eagle3"), ("dflash", "dflash"), ("dspark", "dspark"))
 """What a model's name has in it, and the method that vLLM takes for it."""
 
@@ -42,6 +44,7 @@ MODELLED: Final = (
     "synthetic_acceptance_rates",
     "synthetic_acceptance_length",
     "disable_eagle_block_drop",
+    LEGACY_HASHES,
 )
 
 
@@ -88,6 +91,11 @@ def from_config(flag: str, value: str | None) -> Speculation:
         for name, item in given.items()
         if name not in MODELLED and not (name == "model" and file is not None)
     ]
+    if given.get(LEGACY_HASHES):
+        notes.append(
+            f"{flag}: {LEGACY_HASHES} is not simulated; with vllm_version 0.33 hits lose no block to drafts "
+            "all the same"
+        )
     if method in SYNCHRONOUS:
         engine["async_scheduling"] = False
         notes.append(f"async_scheduling: false, as vLLM sets it with {method} drafts")

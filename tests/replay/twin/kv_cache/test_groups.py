@@ -183,11 +183,19 @@ def test_the_flag_of_a_command_line_is_followed() -> None:
         ("0.25.1", "  kv_cache_groups: [{kind: full}, {kind: state}]", "--mamba-cache-mode align"),
         ("0.28.0", "  kv_cache_groups: [{kind: full}, {kind: state}]", ""),
         ("0.25.1", f"  kv_cache_groups: {TWO}", ""),
-        ("0.33.0", DRAFTS, "may pad other admissions|disable_lookahead_block_hashes"),
-        ("0.33.0", f"{DRAFTS}  enable_prefix_caching: false", "may pad other admissions"),
-        ("0.32.0", DRAFTS, ""),
-        ("0.29.0", DRAFTS, "may pad other admissions"),
-        ("0.30.0", DRAFTS, ""),
+        ("0.15.1", DRAFTS, "by the rules of vLLM 0.16"),
+        ("0.16.0", DRAFTS, ""),
+        ("0.33.0", DRAFTS, ""),
+        (
+            "0.27.0",
+            f"{DRAFTS}  kv_cache_groups: [{{kind: full}}, {{kind: state}}]\n",
+            "--mamba-cache-mode align|goes wrong where the end of a state's block cuts",
+        ),
+        (
+            "0.33.0",
+            f"{DRAFTS}  num_prefill_lookahead_tokens: 2\n",
+            "passes over it",
+        ),
     ],
 )
 def test_a_version_s_defaults_that_are_not_simulated_are_told(

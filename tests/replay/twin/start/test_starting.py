@@ -242,6 +242,9 @@ def test_a_speculative_config_becomes_the_engines_settings(tmp_path: Path) -> No
     )
     kept = speculative('{"method": "mtp", "num_speculative_tokens": 1, "disable_eagle_block_drop": true}')
     assert "use_eagle" not in kept
+    legacy = '{"method": "mtp", "num_speculative_tokens": 1, "disable_lookahead_block_hashes": true}'
+    notes = start_from_serve(f"vllm serve m --speculative-config '{legacy}'").notes
+    assert any("disable_lookahead_block_hashes is not simulated" in note for note in notes)
     assert speculative('{"method": "deepseek_mtp", "num_speculative_tokens": 1}')["use_eagle"]
     assert (kept["speculative_method"], eagle["speculative_method"]) == ("mtp", "eagle3")
     assert "speculative_model" not in eagle

@@ -53,7 +53,12 @@ def against_twin(source: NamedTrace, config: TwinConfig, options: Options, *, ro
     met = source.trace if options.network is None else server_view(source.trace, options.network)
     cap = options.max_concurrency
     pacing = pacing_of(met, max_concurrency=cap)
-    requests = paced_requests(met, pacing, block_size=config.engine.block_size)
+    requests = paced_requests(
+        met,
+        pacing,
+        block_size=config.engine.block_size,
+        hash_lookahead=config.engine.num_hash_lookahead_tokens,
+    )
 
     def simulate(twin: TwinConfig, requests: Requests, record: Record) -> tuple[Trace, Simulation]:
         simulated, simulation = simulate_trace(

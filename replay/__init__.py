@@ -41,12 +41,13 @@ if TYPE_CHECKING:
     from replay.trace.simulation_summary import summarize
     from replay.trace.trace_notes import trace_notes
     from replay.tuning.question import tune
+    from replay.twin.config_read import load_config
     from replay.twin.config_write import dump_config
     from replay.twin.defaults import DefaultsEntry, Provenance, read_defaults
     from replay.twin.defaults_write import write_defaults_entry
     from replay.twin.on_record import lookup_defaults
     from replay.twin.own.own_code import allowing_code
-    from replay.twin.twin_config import TwinConfig, check_fits, load_config
+    from replay.twin.twin_config import TwinConfig, check_fits
     from replay.verdict.judged import Judged
 
 __all__ = [
@@ -102,7 +103,7 @@ _HOMES = {
     "dump_config": "replay.twin.config_write",
     "find_capacity": "replay.capacity.question",
     "judge_trace": "replay.run_verdict",
-    "load_config": "replay.twin.twin_config",
+    "load_config": "replay.twin.config_read",
     "lookup_defaults": "replay.twin.on_record",
     "paced": "replay.pace_band",
     "paced_requests": "replay.trace.pacing",

@@ -164,7 +164,9 @@ def from_serve(asked: StartOptions) -> None:
     if not starts:
         raise ConfigError("'vllm serve …', --from-trace: got neither, expected one of them, or both")
     start = starts[0] if len(starts) == 1 else from_serve.merged(*starts)
-    start = from_serve.named(start, model_config=asked.model_config, tp=asked.tp)
+    start = from_serve.named(
+        start, model_config=asked.model_config, tp=asked.tp, vllm_version=asked.vllm_version
+    )
     text, notes = from_serve.twin_text(start, gpu=asked.gpu)
     for note in notes:
         tell(f"note: {note}")
@@ -180,7 +182,8 @@ def _load(
     anyway: bool = False,
 ) -> TwinConfig:
     """Return the configuration, its notes told."""
-    from replay.twin.twin_config import load_config, with_cluster
+    from replay.twin.config_read import load_config
+    from replay.twin.twin_config import with_cluster
 
     twin = load_config(config, defaults=defaults)
     if not anyway:

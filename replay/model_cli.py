@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from replay.model.gpus import Gpu
     from replay.search.workload_draws import Drawing
     from traces import Trace
+    from traces.console.options import AnswerForm
 
 DEFAULT_RATE = 1.0
 DEFAULT_NUM_REQUESTS = 4000
@@ -66,8 +67,8 @@ def info(asked: InfoOptions) -> None:
     capacity = kv_cache_size(shape, device, tp=tp, pp=pp, serving=serving)
     say_answer(
         lambda: document(shape, device, capacity, tp=tp, pp=pp),
-        lambda: card(shape, device, capacity, tp=tp, pp=pp).splitlines(),
-        as_json=asked.as_json,
+        lambda: card(shape, device, capacity, tp=tp, pp=pp),
+        asked.answer,
     )
     for note in shape.left_out:
         tell(f"note: {note}")
@@ -98,7 +99,7 @@ def compare(workload: WorkloadOptions, asked: CompareOptions) -> None:
     drawing = drawing_of(options, seeds=asked.seeds) if takes_all else None
     results = _compared(servers, question, traces, costs, drawing=drawing)
     priced = "list prices" if asked.prices is None else str(asked.prices)
-    _show_comparison(results, question, num_requests=len(traces[0]), priced=priced, as_json=asked.as_json)
+    _show_comparison(results, question, num_requests=len(traces[0]), priced=priced, how=asked.answer)
     if all(each.refusal for each in results):
         raise typer.Exit(1)
 
@@ -163,19 +164,18 @@ def _compared(
 
 
 def _show_comparison(
-    results: Sequence[GpuResult], asked: GpuQuestion, *, num_requests: int, priced: str, as_json: bool
+    results: Sequence[GpuResult], asked: GpuQuestion, *, num_requests: int, priced: str, how: AnswerForm
 ) -> None:
     """Print the comparison on stdout."""
-    from replay.gpus.text import gpus_document, lines
-    from traces import terminal_width
+    from replay.gpus.text import gpus_document, gpus_parts
 
     say_answer(
         lambda: {
             **gpus_document(results, asked, num_requests=num_requests),
             "prices": _price_sources(results) if priced == "list prices" else priced,
         },
-        lambda: lines(results, asked, width=terminal_width()),
-        as_json=as_json,
+        lambda: gpus_parts(results, asked),
+        how,
     )
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, TypedDict
 from replay.twin.twin_config import with_pools
 from sim.latency import at_pace
 from traces import four_digits
+from traces.facts import AnswerPart, TermRows
 
 if TYPE_CHECKING:
     from replay.distribution import Distribution
@@ -56,17 +57,18 @@ def pace_band(
     )
 
 
-def band_lines(band: PaceBand | None) -> list[str]:
-    """Return a band as lines under the table of a run."""
+def band_parts(band: PaceBand | None) -> list[AnswerPart]:
+    """Return what people read of a band under the table of a run."""
     if band is None:
         return []
     where = "beyond the fitted loads" if band["is_beyond"] else "within the fitted loads"
-    lines = [f"pace band: the same run with all steps {band['delta_frac']:.1%} shorter or longer ({where})"]
+    head = f"pace band: the same run with all steps {band['delta_frac']:.1%} shorter or longer ({where})"
     ranges = {"TTFT": band["ttft_us"], "TPOT": band["tpot_us"], "E2E": band["e2e_us"]}
-    for name, found in ranges.items():
-        cells = [f"{statistic} {_text(found[statistic])}" for statistic in ("mean", "p99")]
-        lines.append(f"  {name:<5}{', '.join(cells)}")
-    return lines
+    rows = [
+        (f"  {name}", ", ".join(f"{statistic} {_text(found[statistic])}" for statistic in ("mean", "p99")))
+        for name, found in ranges.items()
+    ]
+    return [head, TermRows(rows, width=7)]
 
 
 def band_rows(band: PaceBand) -> list[list[str]]:

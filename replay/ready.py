@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from replay.twin.twin_config import TwinConfig
     from sim import RunVariant
+    from traces import Trace
 
 
 TAKES: Mapping[str, str] = {
@@ -48,14 +49,26 @@ def tell_when_compiling() -> None:
     when_compiled(lambda variant: tell(TAKES[variant]))
 
 
-def variants_of(twin: TwinConfig) -> tuple[RunVariant, ...]:
-    """Return which variants of the engine the servers of a twin need."""
+def variants_of(twin: TwinConfig, trace: Trace | None = None) -> tuple[RunVariant, ...]:
+    """Return which variants of the engine the servers of a twin need, for the images of a trace, too."""
     from sim import needed_variant
 
     cluster = twin.cluster
-    if cluster.moves_kv or cluster.lockstep:
+    if cluster.moves_kv or cluster.lockstep or (trace is not None and _has_images(twin, trace)):
         return ("whole",)
     return tuple(sorted({needed_variant(pool.engine) for pool in cluster.pools}))
+
+
+def _has_images(twin: TwinConfig, trace: Trace) -> bool:
+    """Return whether a trace has images at places that a server of the twin encodes."""
+    from traces import image_lists
+
+    lists = image_lists(trace.cells("images"))
+    return (
+        lists is not None
+        and len(lists.num_tokens) > 0
+        and any(pool.engine.encodes_images for pool in twin.cluster.pools)
+    )
 
 
 @contextmanager
@@ -75,16 +88,16 @@ def _without_scipy() -> Iterator[None]:
         del sys.modules[asked]
 
 
-def prepare_engine(twin: TwinConfig, *, has_gateway: bool | None = None) -> None:
+def prepare_engine(twin: TwinConfig, *, has_gateway: bool | None = None, trace: Trace | None = None) -> None:
     """Have all compiled code ready that a twin needs; of a cluster's own what one server needs is loaded when it is.
 
-    ``has_gateway``: the cluster's loop, too; None: unless it is one server.
+    ``has_gateway``: the cluster's loop, too; None: unless it is one server. ``trace``: what will be simulated.
     """
     has_gateway = not twin.is_plain_server if has_gateway is None else has_gateway
     with _without_scipy():
         from sim import is_compiled
 
-        variants = variants_of(twin)
+        variants = variants_of(twin, trace)
         is_ready = all(map(is_compiled, variants))
     if not has_gateway or not is_ready:
         load_engine(*variants)

@@ -82,7 +82,7 @@ def _rollouts(
     twins = [each for _, each in twins_asked(twin, how, files)]
     for note in clipping_notes(long_tailed(workload)):
         tell(f"warning: {note}")
-    simulate_rollouts(workload, twins, batches, as_json=twin.as_json)
+    simulate_rollouts(workload, twins, batches, how=twin.answer)
 
 
 def _check_load(workload: WorkloadOptions, sweep: str | None) -> None:

@@ -24,13 +24,15 @@ from replay.sessions.session_summary import add_cost, cache_needs
 from replay.trace.measured_window import EVERYTHING, MeasuredPart
 from replay.trace.pacing import Loop, Pacing, pacing_of
 from replay.trace.request_columns import At
-from replay.trace.simulation_summary import SimulationSummary, offered_rate_per_s, summarize, table
+from replay.trace.simulation_summary import SimulationSummary, offered_rate_per_s, summarize
+from replay.trace.summary_text import summary_parts
 from replay.trace.trace_notes import trace_notes
 from replay.twin.fitted.fitted_range import note_of_runs, range_of_run
 from replay.twin.twin_config import check_fits
 from sim import Status
 from sim.cluster import Exit
 from traces import has_tree, is_warmup
+from traces.facts import AnswerPart, terminal_lines
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -284,9 +286,14 @@ class Run:
 
         return request_metrics(self.trace)
 
+    @property
+    def parts(self) -> list[AnswerPart]:
+        """What people read of the requests as a whole."""
+        return summary_parts(self.summary, unanswered=self.twin.unanswered_keys)
+
     def __str__(self) -> str:
         """Return the table that the terminal shows."""
-        return table(self.summary, unanswered=self.twin.unanswered_keys)
+        return "\n".join(terminal_lines(self.parts, width=None))
 
     def _repr_html_(self) -> str:
         """Return the table for a notebook."""

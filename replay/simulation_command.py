@@ -13,9 +13,9 @@ import typer
 
 from replay.progress import working
 from replay.ready import prepare_engine
-from traces.facts import say_json
+from traces.facts import TermRows, say_answer
 from traces.strict.secrets import redact_command
-from traces.strict.tell import say, say_text, tell
+from traces.strict.tell import tell
 
 if TYPE_CHECKING:
     from replay.cluster.counterfactual import Counterfactual
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from replay.trace.measured_window import MeasuredPart
     from replay.twin.twin_config import TwinConfig
     from traces import Trace
+    from traces.console.options import AnswerForm
+    from traces.facts import AnswerPart
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +44,7 @@ class SimulationOptions:
     itl: bool
     steps: Path | None
     dialect: Literal["vtwin", "blis"]
-    as_json: bool
+    answer: AnswerForm
     measured: MeasuredPart
     slo_us: Mapping[str, float] = field(default_factory=dict)
     max_concurrency: int | None = None
@@ -87,7 +89,7 @@ def simulate_and_write(
     notes = planned.notes()
     for note in notes:
         tell(f"note: {note}")
-    prepare_engine(planned.twin, has_gateway=planned.has_gateway)
+    prepare_engine(planned.twin, has_gateway=planned.has_gateway, trace=trace)
     with working(f"simulating {len(trace):,} requests"):
         run = planned.run()
         summary = run.summary
@@ -98,7 +100,7 @@ def simulate_and_write(
     with working("simulating at the paces that the fit leaves open"):
         band = run.band
     added = _of_cluster(run, options)
-    if options.as_json:
+    if options.answer.as_json:
         with working("looking at the server over time"):
             added["over_time"] = run.over_time
     score = fitness(summary, options.fitness_weights) if options.fitness_weights else None
@@ -107,7 +109,7 @@ def simulate_and_write(
     warnings = (*run.twin.notes, *notes, *beyond)
     if options.report is not None:
         _write_report(options.report, run, warnings=warnings, overwrite=options.overwrite)
-    _show(run, added, score, band, as_json=options.as_json, warnings=warnings)
+    _show(run, added, score, band, how=options.answer, warnings=warnings)
     if len(trace) and not summary["num_by_status"].get("ok"):
         tell(_why_none_finished(run))
         raise typer.Exit(1)
@@ -119,7 +121,7 @@ def _why_none_finished(run: Run) -> str:
         from replay.cluster.summary import why_none_completed
 
         return why_none_completed(run.fleet)
-    from replay.trace.simulation_summary import why_none_finished
+    from replay.trace.summary_text import why_none_finished
 
     return why_none_finished(run.summary)
 
@@ -235,7 +237,7 @@ def _with_fleet(page: RunPage, run: Run) -> RunPage:
 
 def _limits_of(run: Run) -> tuple[str, ...]:
     """Tell and return how far the run goes beyond what was fitted, how near to saturation it is, and what fails."""
-    from replay.trace.simulation_summary import failures_note
+    from replay.trace.summary_text import failures_note
 
     judged = run.judged
     found = [
@@ -263,41 +265,45 @@ def _show(
     score: Fitness | None,
     band: PaceBand | None,
     *,
-    as_json: bool,
+    how: AnswerForm,
     warnings: tuple[str, ...],
 ) -> None:
     """Print the result on stdout: the table, or the JSON document with the warnings that were told."""
-    from replay.cluster.fitness import fitness_line
-    from replay.pace_band import band_lines
-    from replay.trace.simulation_summary import speed_line, table
+    from replay.trace.summary_text import speed_line
     from replay.twin.config_write import name_of
 
-    summary, twin = run.summary, run.twin
-    if not as_json:
-        tell(speed_line(summary))
-        say_text(table(summary, unanswered=twin.unanswered_keys))
-        for line in band_lines(band):
-            say(line)
-        if score is not None:
-            say(fitness_line(score))
-        if of_cluster:
-            from replay.cluster.counterfactual import counterfactual_lines
-            from replay.cluster.summary import ClusterSummary, cluster_table
+    twin = run.twin
+    if not how.as_json:
+        tell(speed_line(run.summary))
+    say_answer(
+        lambda: {
+            **run.summary,
+            **of_cluster,
+            **({} if score is None else {"fitness": score}),
+            **({} if band is None else {"pace_band": band}),
+            "latency": {"model": name_of(twin.latency), "reason": twin.latency_reason or None},
+            "unanswered": twin.unanswered_document,
+            "warnings": list(warnings),
+        },
+        lambda: _parts(run, of_cluster, score, band),
+        how,
+    )
 
-            say_text(cluster_table(cast("ClusterSummary", of_cluster)))
-            for line in counterfactual_lines(
-                cast("list[Counterfactual]", of_cluster.get("counterfactuals", []))
-            ):
-                say(line)
-        return
-    latency = {"model": name_of(twin.latency), "reason": twin.latency_reason or None}
-    document = {
-        **summary,
-        **of_cluster,
-        **({} if score is None else {"fitness": score}),
-        **({} if band is None else {"pace_band": band}),
-        "latency": latency,
-        "unanswered": twin.unanswered_document,
-        "warnings": list(warnings),
-    }
-    say_json(document)
+
+def _parts(
+    run: Run, of_cluster: Mapping[str, object], score: Fitness | None, band: PaceBand | None
+) -> list[AnswerPart]:
+    """Return what people read of a run."""
+    from replay.cluster.fitness import fitness_row
+    from replay.pace_band import band_parts
+
+    parts = [*run.parts, *band_parts(band)]
+    if score is not None:
+        parts.append(TermRows([fitness_row(score)]))
+    if run.of_cluster is None:
+        return parts
+    from replay.cluster.counterfactual import counterfactual_parts
+    from replay.cluster.summary import cluster_parts
+
+    others = cast("list[Counterfactual]", of_cluster.get("counterfactuals", []))
+    return [*parts, *cluster_parts(run.of_cluster), *counterfactual_parts(others)]

@@ -34,8 +34,9 @@ def load_twins(
     ``base``: also the file as it is, first. Raises ConfigError, also where vLLM would not start the model on its GPU,
     unless ``anyway``.
     """
+    from replay.twin.config_read import load_config
     from replay.twin.keys.overlay import notes_of_variants, parse_settings, variants_of
-    from replay.twin.twin_config import load_config, with_cluster
+    from replay.twin.twin_config import with_cluster
     from traces import ConfigError
 
     found = []

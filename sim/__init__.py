@@ -18,13 +18,12 @@ if TYPE_CHECKING:
         Compatibility,
         EngineConfig,
         InvalidConfig,
-        KVOffloading,
         Record,
-        in_the_way_of_offloading,
     )
     from sim.engine.run_variants import RUN_VARIANTS, RunVariant
     from sim.engine.state import State, rows_taken
     from sim.engine_ready import compile_engine, is_compiled, needed_variant, when_compiled
+    from sim.engine_settings import KVOffloading
     from sim.kv_cache_groups import (
         WITH_ONE_GROUP_ONLY,
         GroupKind,
@@ -51,6 +50,7 @@ if TYPE_CHECKING:
     from sim.records.steps import Step
     from sim.requests import UNKNOWN_LIMIT, Images, Int64s, Outcomes, Requests, Status
     from sim.resumable import Engine
+    from sim.setting_faults import in_the_way_of_offloading
     from sim.simulation import Simulation, Simulator, simulate
     from sim.versions import (
         DEFAULT_VERSION,
@@ -144,7 +144,7 @@ _HOMES = {
     "InvalidConfig": "sim.config",
     "KNOWN_VERSIONS": "sim.versions",
     "KVCacheGroup": "sim.kv_cache_groups",
-    "KVOffloading": "sim.config",
+    "KVOffloading": "sim.engine_settings",
     "LatencyModel": "sim.latency",
     "Outcomes": "sim.requests",
     "PeakTimes": "sim.latency",
@@ -179,7 +179,7 @@ _HOMES = {
     "RunVariant": "sim.engine.run_variants",
     "has_known_drafts": "sim.versions",
     "has_native_offloading": "sim.versions",
-    "in_the_way_of_offloading": "sim.config",
+    "in_the_way_of_offloading": "sim.setting_faults",
     "is_known": "sim.versions",
     "minor_version": "sim.versions",
     "nearest_rules": "sim.versions",

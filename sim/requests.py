@@ -68,7 +68,8 @@ class Requests:
     ``priority``: lower is more urgent, read only by ``scheduling_policy: priority``.
     ``hash_ids``: the content of request r's leading full KV blocks as dense integers 0..H-1,
     ``hash_ids[hash_offsets[r] : hash_offsets[r + 1]]``; equal ids mean equal tokens up to that block's end.
-    They may run on past the prompt into its outputs. Blocks past the last id are the request's alone.
+    They may run on past the prompt into its outputs. Blocks past the last id are the request's alone. Where an engine
+    hashes tokens behind a block, too (``EngineConfig.num_hash_lookahead_tokens``), up to the end of those.
     ``hash_counts``: given, r's ids are so many from ``hash_offsets[r]`` on (n values then): prompts that begin
     alike, as the rounds of a session do, may name the same place, and their ids are kept once.
     ``deadline_us``: when its client gives up unless it has seen its last token, -1 never; None: nobody does. In a

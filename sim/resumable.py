@@ -86,7 +86,8 @@ class Engine:
         if config.pipeline_parallel_size > 1 or config.has_native_offloading:
             state = state._replace(skipped=longer(state.skipped, num))
         engine = columns(state.engine)
-        if np.any(rows["num_hashes"] * config.hash_block_size > rows["num_prompt_tokens"]):
+        end = rows["num_hashes"] * config.hash_block_size + config.num_hash_lookahead_tokens
+        if np.any(end > rows["num_prompt_tokens"]):
             engine["settings"]["outputs_are_shared"] = 1
         state.requests[:] = rows
         engine["queues"]["num_requests"] = num

@@ -16,7 +16,6 @@ from sim.versions import NEWEST, minor_version, rules_of
 FIRST_WITH_SEVERAL_KINDS = 14
 FIRST_WITH_ALIGNED_STATES = 15
 WITH_WRONG_CAPS = 20
-FIRST_WITH_DRAFTS_BESIDE_GROUPS = 23
 FIRST_WITH_DRAFTS_BESIDE_STATES = 26
 FIRST_WITH_INTERVAL = 26
 FIRST_WITH_LIKE_GROUPS = 29
@@ -52,7 +51,7 @@ def fault_of_version(version: str, groups: Sequence[KVCacheGroup], beside: Besid
     return (
         _fault_of_kinds(version, minor, groups, caches_prefixes=beside.caches_prefixes)
         or _fault_of_states(version, minor, groups, beside)
-        or _fault_of_drafts(version, minor, groups, beside)
+        or _fault_of_drafts(version, groups, beside)
     )
 
 
@@ -118,20 +117,22 @@ def _fault_of_states(
     return None
 
 
-def _fault_of_drafts(
-    version: str, minor: int, groups: Sequence[KVCacheGroup], beside: Beside
-) -> Fault | None:
+def _fault_of_drafts(version: str, groups: Sequence[KVCacheGroup], beside: Beside) -> Fault | None:
     """Return what is wrong with drafts that read hidden states, whose hits lose a block."""
-    if (
-        beside.use_eagle
-        and beside.caches_prefixes
-        and minor < FIRST_WITH_DRAFTS_BESIDE_GROUPS
-        and len(groups) > 1
-    ):
+    if not (beside.use_eagle and beside.caches_prefixes) or rules_of(version).drops_once_for_drafts:
+        return None
+    if len({group.block_size for group in groups}) > 1:
         return "use_eagle", _before(
             version,
-            "true beside KV cache groups",
+            "true beside groups whose blocks hold unlike numbers of tokens",
             "false, or enable_prefix_caching false",
-            "drops other blocks of a hit, which is not simulated",
+            "does not cut such a hit to a place where all can end, or ends in an error",
+        )
+    if any(group.kind == "chunked" for group in groups):
+        return "use_eagle", _before(
+            version,
+            "true beside a chunked group",
+            "false, or enable_prefix_caching false",
+            "drops a block of every group's hit, which it does not support in chunks",
         )
     return None

@@ -3,7 +3,8 @@
 One table, newest change last. A version has what every line up to its own says. The rules were found by driving the
 real schedulers of 0.12.0, 0.15.1, 0.19.1, 0.23.0, 0.25.1, 0.28.0, 0.31.0, 0.32.0 and 0.33.0 through recorded cases and
 by reading the sources of the releases in between for where each one begins; those of KV cache groups by driving all
-minor versions but 0.13, 0.16 and 0.20 (``docs/validation.md``). Paths are under ``vllm/v1/core``.
+minor versions but 0.13, 0.16 and 0.20, those of drafts by driving all from 0.16 on (``docs/validation.md``). Paths are
+under ``vllm/v1/core``.
 """
 
 from __future__ import annotations
@@ -21,6 +22,9 @@ AsyncPipeline = Literal["none", "waits for output", "every batch", "staggered"]
 StateChunks = Literal["before outputs", "to the last state", "to junctions", "to known ends", "to block ends"]
 """How chunks of prompts are cut to keep states at the ends of blocks, see ``VersionRules``."""
 
+Padding = Literal["never", "or waits", "where it fits", "beside hits"]
+"""Which admissions of one token to compute are padded with drafts that nobody made, see ``VersionRules``."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VersionRules:
@@ -37,7 +41,7 @@ class VersionRules:
       (sched/scheduler.py:schedule, from 0.28.0).
     - ``frees_unhashed_blocks_first``: freed blocks without a hash are handed out before all others; before, every
       freed block went to the back of the queue (block_pool.py:free_blocks, from 0.24.0).
-
+    - ``queues_freed_without_cache``: without a prefix cache they go to the back all the same (0.27 alone).
     - ``async_pipeline``: what async scheduling does with ``pipeline_parallel_size`` p > 1. ``none``: it is off (up to
       0.14). ``waits for output``: p batches in flight, and a request whose token is in flight sits a step out (0.15;
       sched/scheduler.py:schedule). ``every batch``: p batches in flight, each may hold every request, and the device
@@ -45,6 +49,15 @@ class VersionRules:
       samples decodes again p steps later (from 0.23.0, with model runner V2: config/vllm.py:max_concurrent_batches,
       sched/async_scheduler.py:_update_after_schedule). Up to 0.30 model runner V1 serves most mixtures of experts, and
       there ``every batch`` still holds, which is not simulated.
+
+    Rules of speculative decoding:
+
+    - ``pads_admissions``: whether an admission with one token to compute, in a step in which no running request still
+      computes its prompt, is padded to 1 + k with drafts that nobody made (sched/scheduler.py:schedule,
+      pad_spec_decode). ``never`` (up to 0.24). ``or waits``: beside running requests; where these tokens do not fit
+      into the budget or ``max_model_len`` it is not admitted (0.25 to 0.28). ``where it fits``: where they and the
+      sampled one exceed ``max_model_len``, it is admitted without (0.29). ``beside hits``: with a prefix hit also when
+      no running request is in the step (from 0.30.0).
 
     Rules of KV cache groups (v1/core/single_type_kv_cache_manager.py, kv_cache_coordinator.py):
 
@@ -70,13 +83,18 @@ class VersionRules:
     - ``keeps_junctions``: what ends where prompts part is kept at intervals, and a large block is cached in part at the
       end of a prompt (from 0.26.0).
     - ``looks_past_hit``: for drafts a lookup may match the block that the prompt ends in (from 0.32.0);
-      ``keeps_ends_for_drafts``: a prompt's ends are kept a block earlier (from 0.30.0);
-      ``keeps_junctions_for_drafts``: and junctions (from 0.33.0).
+      ``keeps_ends_for_drafts``: a prompt's ends are kept a block earlier (from 0.30.0).
     - ``reads_ahead_of_prompts``: several MTP modules each read a token further ahead (from 0.28.0;
       config/vllm.py:num_prefill_lookahead_tokens).
+    - ``gives_draft_slots_at_admission``: an admitted request gets the drafting model's slots at once; before, with its
+      next step (from 0.23.0; sched/scheduler.py:schedule, effective_lookahead_tokens).
+    - ``drops_once_for_drafts``: for one length in hand a group's hit loses its block to drafts once, and is asked for
+      one block more; before, at each lookup, in all groups (from 0.20.0; find_longest_cache_hit, eagle_verified).
+    - ``caches_past_hit_for_drafts``: that block is cached and kept, too (from 0.23.0; cache_blocks).
     - ``hashes_ahead_of_drafts``: beside drafts that read hidden states a block's hash covers the tokens behind it, too,
-      and hits lose no block (from 0.33.0; config/vllm.py:num_hash_lookahead_tokens). Not simulated: the rule is that of
-      ``disable_lookahead_block_hashes``.
+      so that it exists once they do, and hits lose no block (from 0.33.0; config/vllm.py:num_hash_lookahead_tokens).
+    - ``caches_at_outputs``: what drafts that hold have filled enters the prefix cache with the results of their step,
+      also where they are awaited; before, with the next step (from 0.33.0; sched/scheduler.py:update_from_output).
 
     How it deals a model's layers out (kv_cache_utils.py):
 
@@ -105,7 +123,9 @@ class VersionRules:
     lifts_threshold_for_lone_request: bool = False
     moves_cursor_for_every_victim: bool = False
     frees_unhashed_blocks_first: bool = False
+    queues_freed_without_cache: bool = False
     async_pipeline: AsyncPipeline = "none"
+    pads_admissions: Padding = "never"
     state_chunks: StateChunks = "before outputs"
     leaves_token_behind_state: bool = False
     enters_prompt_state_anew: bool = False
@@ -119,7 +139,6 @@ class VersionRules:
     keeps_junctions: bool = False
     looks_past_hit: bool = False
     keeps_ends_for_drafts: bool = False
-    keeps_junctions_for_drafts: bool = False
     few_more_layers: float = 1.25
     pads_pages: bool = False
     pads_states: bool = False
@@ -128,7 +147,11 @@ class VersionRules:
     keeps_chunks: bool = False
     aligns_all_states: bool = False
     reads_ahead_of_prompts: bool = False
+    gives_draft_slots_at_admission: bool = False
+    drops_once_for_drafts: bool = False
+    caches_past_hit_for_drafts: bool = False
     hashes_ahead_of_drafts: bool = False
+    caches_at_outputs: bool = False
     has_adaptive_threshold: bool = False
     has_watermark: bool = False
     has_full_isl_gate: bool = False
@@ -149,31 +172,43 @@ CHANGES: Mapping[int, Changes] = {
     17: {"state_chunks": "to the last state", "defers_states_of_step": True},
     18: {"few_more_layers": 1.5},
     19: {"has_full_isl_gate": True},
-    20: {"gpu_memory_utilization": 0.92, "caps_windows": True},
+    20: {"gpu_memory_utilization": 0.92, "caps_windows": True, "drops_once_for_drafts": True},
     21: {"counts_cuda_graphs": True},
     22: {"caches_to_alignment": True},
-    23: {"async_pipeline": "staggered", "frees_skipped_first": True, "frees_windows_first": True},
+    23: {
+        "async_pipeline": "staggered",
+        "frees_skipped_first": True,
+        "frees_windows_first": True,
+        "gives_draft_slots_at_admission": True,
+        "caches_past_hit_for_drafts": True,
+    },
     24: {
         "frees_unhashed_blocks_first": True,
         "has_watermark": True,
         "state_chunks": "to junctions",
         "pads_pages": True,
     },
+    25: {"pads_admissions": "or waits"},
     26: {
         "state_chunks": "to known ends",
         "excludes_tokens_in_flight": True,
         "keeps_junctions": True,
         "pads_states": True,
     },
-    27: {"state_chunks": "to block ends", "keeps_all_where_uneven": True},
+    27: {
+        "state_chunks": "to block ends",
+        "keeps_all_where_uneven": True,
+        "queues_freed_without_cache": True,
+    },
     28: {
+        "queues_freed_without_cache": False,
         "moves_cursor_for_every_victim": True,
         "batched_tokens_by_gib": ((160, 16384), (70, 8192)),
         "aligns_all_states": True,
         "reads_ahead_of_prompts": True,
     },
-    29: {"retains_sparsely": True},
-    30: {"retires_states_over_gaps": True, "keeps_ends_for_drafts": True},
+    29: {"retains_sparsely": True, "pads_admissions": "where it fits"},
+    30: {"pads_admissions": "beside hits", "retires_states_over_gaps": True, "keeps_ends_for_drafts": True},
     31: {
         "lifts_threshold_for_lone_request": True,
         "has_adaptive_threshold": True,
@@ -183,8 +218,8 @@ CHANGES: Mapping[int, Changes] = {
     33: {
         "continues_after_self_preemption": True,
         "enters_prompt_state_anew": False,
-        "keeps_junctions_for_drafts": True,
         "hashes_ahead_of_drafts": True,
+        "caches_at_outputs": True,
     },
 }
 """What changed with 0.N.0; the first is the oldest version that is known."""
@@ -199,11 +234,15 @@ of 0.31 do the same with one full group. Other versions may decide some of it ot
 WITH_KNOWN_OFFLOADING_OF_GROUPS = (32,)
 """The same with KV cache groups: others were not recorded."""
 
-WITH_KNOWN_DRAFTS = (30, 31, 32)
-"""Versions 0.N whose drafts are simulated by their own rules, as recorded; others pad other admissions, and free other
-blocks (sched/scheduler.py:schedule, pad_spec_decode)."""
+FIRST_WITH_KNOWN_DRAFTS = 16
+"""From 0.N on drafts are simulated by a version's own rules, as recorded; before, prompts that are computed in several
+steps have drafts, too, which are verified with the last of these (sched/scheduler.py:update_draft_token_ids)."""
 
 KNOWN_VERSIONS = f"0.{OLDEST} to 0.{NEWEST}"
+
+
+MOST_DIGITS = 9
+"""A number with more is no version."""
 
 
 def all_versions() -> tuple[str, ...]:
@@ -215,7 +254,8 @@ def minor_version(version: str) -> int | None:
     """Return N of a version 0.N, 0.N.M, v0.N.M or 0.N.M with anything behind it; None for what is none of these."""
     major, _, rest = version.strip().removeprefix("v").partition(".")
     minor = rest.partition(".")[0]
-    return int(minor) if major == "0" and minor.isascii() and minor.isdigit() else None
+    is_number = minor.isascii() and minor.isdigit() and len(minor) < MOST_DIGITS
+    return int(minor) if major == "0" and is_number else None
 
 
 def is_known(version: str) -> bool:
@@ -226,7 +266,7 @@ def is_known(version: str) -> bool:
 
 def has_known_drafts(version: str) -> bool:
     """Return whether speculative decoding is simulated by a version's own rules."""
-    return minor_version(version) in WITH_KNOWN_DRAFTS
+    return (minor_version(version) or NEWEST) >= FIRST_WITH_KNOWN_DRAFTS
 
 
 def has_native_offloading(version: str, *, has_groups: bool = False) -> bool:

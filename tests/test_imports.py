@@ -219,7 +219,7 @@ def test_no_room_has_the_name_of_a_standard_module(room: str) -> None:
     "source",
     [
         "import replay",
-        "from replay.twin.twin_config import load_config",
+        "from replay.twin.config_read import load_config",
         "def f():\n    from replay import load_config",
         "if TYPE_CHECKING:\n    import replay.cli as c",
         "import importlib\nimportlib.import_module('replay.cli')",

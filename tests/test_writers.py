@@ -85,6 +85,26 @@ WRITERS = {
     ("trace export", "--output"): "trace export drawn --output OUT/t.csv",
     ("predictor train", "--output"): f"predictor train {TRAINED} --output OUT/table.json",
 }
+ANSWERS = {
+    "capacity": f"capacity {SEARCHED}",
+    "sweep": "sweep grid.yaml",
+    "tune": f"tune {SEARCHED}",
+    "run": SIMULATED,
+    "replay": REPLAYED,
+    "model info": "model info --model-config Qwen/Qwen3-8B --gpu H100",
+    "model compare": "model compare --model-config Qwen/Qwen3-8B --gpus H100",
+    "fleet size": f"fleet size {FLEET} --rate 5",
+    "fleet profile": "fleet profile --from A100",
+    "fleet split": f"fleet split {FLEET} --rate 5",
+    "fleet routers": f"fleet routers {FLEET} --rate 5 --split 512",
+    "fleet disagg": f"fleet disagg {FLEET} --rate 5",
+    "fleet whatif": "fleet whatif --workload cdf.json --slo ttft_p99=500ms --profiles A100 --rates 5",
+    "fleet flex": f"fleet flex {FLEET} --rate 5",
+    "fleet reserve": f"fleet reserve {FLEET} --diurnal 5:1 --burst-price 2x",
+    "fleet pools": "fleet pools pools.yaml --workload cdf.json --rate 5 --slo ttft_p99=2s",
+}
+"""Commands whose answer can be written as Markdown: a place is refused before anything is simulated."""
+WRITERS |= {(name, "--markdown"): f"{call} --markdown OUT/answer.md" for name, call in ANSWERS.items()}
 READ = {
     *(
         "--workload",
@@ -200,6 +220,25 @@ def test_what_cannot_be_written_is_one_line_and_leaves_nothing(
     with full_disk():
         refusal(WRITERS[writer], full, url=url, capsys=capsys)
     assert [path for path in full.rglob("*") if path.is_file()] == []
+
+
+def test_an_answer_as_markdown_replaces_an_answer_and_nothing_else(
+    inputs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(inputs)
+    place = tmp_path / "answer.md"
+    call = [*shlex.split(ANSWERS["fleet split"]), "--markdown", str(place)]
+    assert vtwin.main(call) == vtwin.main(call) == 0
+    assert place.read_text().count("| up to | cut |") == 1
+    capsys.readouterr()
+    assert vtwin.main([*call, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["method"] == "analytic"
+    place.write_text("# My notes\n")
+    assert vtwin.main(call) == 2
+    assert "is there and no page of vtwin's" in capsys.readouterr().err
+    assert place.read_text() == "# My notes\n"
+    assert vtwin.main([*call[:-1], str(tmp_path / "answer.txt")]) == 2
+    assert "expected a name that ends in .md" in capsys.readouterr().err
 
 
 def test_a_full_standard_output_is_one_line_too(

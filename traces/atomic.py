@@ -17,7 +17,9 @@ from traces.errors import ConfigError, VtwinError
 _PROBE_BYTES = 4096
 PAGE = "<!doctype html>"
 """What every page begins with."""
-_GENERATOR = b'<meta name="generator" content="vtwin'
+MARKDOWN = "<!-- vtwin -->"
+"""What an answer as Markdown begins with; no viewer shows it."""
+_OURS = (b'<meta name="generator" content="vtwin', MARKDOWN.encode())
 _HEAD_BYTES = 4096
 """In so many bytes a page of vtwin's says that it is one."""
 files_written: list[Path] = []
@@ -74,9 +76,9 @@ def write_text(
 ) -> None:
     """Write a file of UTF-8 text; see ``atomic_files`` for the errors.
 
-    A page replaces a page, and another file only with ``overwrite``.
+    A page replaces a page, an answer an answer, and another file only with ``overwrite``.
     """
-    if text.startswith(PAGE) and not overwrite:
+    if text.startswith((PAGE, MARKDOWN)) and not overwrite:
         refuse_foreign(path, option=option, error=error)
     with atomic_file(path, option=option, error=error) as temporary:
         temporary.write_text(text, encoding="utf-8")
@@ -123,7 +125,7 @@ def refuse_foreign(path: Path, *, option: str = "", error: type[VtwinError] = Co
             raise error(f"{option}: got {path}, expected a file")
         with path.open("rb") as file:
             head = file.read(_HEAD_BYTES)
-    if head and _GENERATOR not in head:
+    if head and not any(mark in head for mark in _OURS):
         raise error(f"{option}: {path} is there and no page of vtwin's, expected another place")
 
 

@@ -8,8 +8,7 @@ from typing import Any
 from observe.result.client_verdict import BOUNDS
 from observe.result.json_document import ClientSummary, Distribution, ObservedSummary
 from traces import AS_DRAWN, Attainment, Goodput, four_digits, tail_text
-from traces.facts import term_lines
-from traces.strict.escape import terminal
+from traces.facts import AlignedRows, TermRows, terminal_lines
 
 _SHOWN_ERRORS = 5
 _COLUMN = 9
@@ -44,9 +43,9 @@ def table(summary: ObservedSummary) -> str:
     shown = [(name, values, 1e3) for name, values in rows] + [(name, values, 1.0) for name, values in lengths]
     shown = [each for each in shown if each[1]["mean"] is not None]
     label = max((len(name) for name, _, _ in shown), default=0)
-    head = " " * label + "".join(f"{name:>{_COLUMN}}" for name in ("mean", "p50", "p90", "p95", "p99"))
-    figures = [_row(*each, label) for each in shown]
-    return "\n".join(map(terminal, [*term_lines(facts), *errors, head, *figures]))
+    head = ["", "mean", "p50", "p90", "p95", "p99"]
+    figures = AlignedRows([head, *(_row(*each) for each in shown)], [-label, *[_COLUMN] * 5])
+    return "\n".join(terminal_lines([TermRows(facts), *errors, figures], width=None))
 
 
 def _tail(summary: ObservedSummary) -> list[tuple[str, str]]:
@@ -131,7 +130,6 @@ def _spec_decode_lines(spec: dict[str, Any] | None) -> list[tuple[str, str]]:
     ]
 
 
-def _row(name: str, values: Distribution, divisor: float, label: int) -> str:
+def _row(name: str, values: Distribution, divisor: float) -> list[str]:
     cells = (values["mean"], values["p50"], values["p90"], values["p95"], values["p99"])
-    texts = (four_digits(None if cell is None else cell / divisor) for cell in cells)
-    return f"{name:<{label}}" + "".join(f"{text:>{_COLUMN}}" for text in texts)
+    return [name, *(four_digits(None if cell is None else cell / divisor) for cell in cells)]

@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING
 
 from replay.capacity.capacity import Capacity, short_run_note
 from replay.capacity.question import searched_capacity
-from replay.capacity.text import capacity_document, column_facts, lines
+from replay.capacity.text import capacity_document, capacity_parts, column_facts
 from replay.progress import working
 from replay.search.workload_draws import lengths_text
-from replay.variants.no_answer import mark_unanswered, unanswered_facts, unanswered_lines
+from replay.trace.summary_text import unanswered_rows
+from replay.variants.no_answer import mark_unanswered, unanswered_notes
 from replay.variants.variant import Variant
-from traces import RunLimit, terminal_width, tool_version
-from traces.facts import columns_of, say_answer, side_by_side
+from traces import RunLimit, tool_version
+from traces.facts import SideBySide, TermRows, columns_of, say_answer
 from traces.strict.tell import tell, tell_note
 
 if TYPE_CHECKING:
@@ -50,10 +51,10 @@ def show_one(
             "unanswered": twin.unanswered_document,
         },
         lambda: [
-            *unanswered_facts(twin.unanswered_keys),
-            *lines(found, limits, twin=twin, lengths=lengths),
+            TermRows(unanswered_rows(twin.unanswered_keys)),
+            *capacity_parts(found, limits, twin=twin, lengths=lengths),
         ],
-        as_json=asked.as_json,
+        asked.answer,
     )
     return found.rate_per_s is not None
 
@@ -87,10 +88,10 @@ def show_several(
     say_answer(
         lambda: {"schema_version": 1, "tool_version": tool_version(), "variants": told},
         lambda: [
-            *side_by_side(mark_unanswered(columns, unanswered), width=terminal_width()).splitlines(),
-            *(told for line in unanswered_lines(unanswered) for told in ("", line)),
+            SideBySide(mark_unanswered(columns, unanswered)),
+            *(told for note in unanswered_notes(unanswered) for told in ("", note)),
         ],
-        as_json=asked.as_json,
+        asked.answer,
     )
     return any(rate is not None for rate in rates)
 

@@ -9,7 +9,7 @@ import typer
 
 from replay.search.seeds import DEFAULT_SEEDS, MOST_SEEDS
 from replay.twins import AnywayOption
-from traces.console.options import ConfigOption, DefaultsOption, JsonOption, LikeOption
+from traces.console.options import AnswerForm, ConfigOption, DefaultsOption, LikeOption
 from traces.strict.option_table import option_table
 
 
@@ -65,4 +65,4 @@ class CapacityOptions:
     ] = None
     anyway: AnywayOption = False
     defaults: DefaultsOption = None
-    as_json: JsonOption = False
+    answer: AnswerForm = AnswerForm()

@@ -10,8 +10,10 @@ from replay.capacity.capacity import BURSTS, STEP_TIME, Binding, Capacity
 from replay.search.evaluation import FAILED, SETTLING, THROUGHPUT, TOO_SHORT, Evaluation
 from traces import RunLimit, counted, shown_time, tool_version
 from traces.facts import (
+    AlignedRows,
+    AnswerPart,
     Fact,
-    aligned,
+    TermRows,
     count,
     document,
     frac,
@@ -19,7 +21,6 @@ from traces.facts import (
     of_limit,
     per_s,
     row_of,
-    term_lines,
     whole,
 )
 
@@ -114,11 +115,13 @@ def interval_method(found: Capacity) -> str | None:
     return f"{of_seeds}, and with all steps {found.pace_frac:.1%} longer or shorter"
 
 
-def lines(found: Capacity, limits: Sequence[RunLimit], *, twin: TwinConfig, lengths: str) -> list[str]:
-    """Return what a terminal shows: the capacity, what limits it, and the curve."""
+def capacity_parts(
+    found: Capacity, limits: Sequence[RunLimit], *, twin: TwinConfig, lengths: str
+) -> list[AnswerPart]:
+    """Return what people read: the capacity, what limits it, and the curve."""
     facts = facts_of(found, limits, twin=twin, lengths=lengths)
-    shown = term_lines(facts, width=15)
-    return [*shown, "", *_curve(found, limits)] if found.curve else shown
+    shown = TermRows(facts, width=15)
+    return [shown, "", *_curve(found, limits)] if found.curve else [shown]
 
 
 def facts_of(
@@ -217,7 +220,7 @@ def _per_s(rate: float) -> str:
     return counted(rate, "request/s", written=f"{rate:.4g}")
 
 
-def _curve(found: Capacity, limits: Sequence[RunLimit]) -> list[str]:
+def _curve(found: Capacity, limits: Sequence[RunLimit]) -> list[AnswerPart]:
     """Return a row per rate: the limited latencies, whether they are within, and how much of the allowed they take."""
     width = max(12, *(len(each.name) + 4 for each in limits))
     rows = [["requests/s", *(each.name for each in limits), "tokens/s", "", "of what is allowed (│: 100 %)"]]
@@ -225,10 +228,10 @@ def _curve(found: Capacity, limits: Sequence[RunLimit]) -> list[str]:
         cells = row_of(rate_facts(each, found, limits), ("rate", "values_us", "output_token_throughput"))
         is_most = " ◄" if each.rate_per_s == found.rate_per_s else ""
         rows.append([*cells, is_most, _bar(max(each.ratios(limits).values()))])
-    lines = aligned(rows, [10, *[width] * len(limits), 11, -3, 0])
+    parts: list[AnswerPart] = [AlignedRows(rows, [10, *[width] * len(limits), 11, -3, 0])]
     if found.curve[-1].is_behind:
-        lines.append("Above what the server serves at most, queues grow as long as the run lasts.")
-    return lines
+        parts.append("Above what the server serves at most, queues grow as long as the run lasts.")
+    return parts
 
 
 def _bar(ratio: float) -> str:

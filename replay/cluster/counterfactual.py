@@ -13,7 +13,7 @@ import numpy as np
 from replay.cluster.decisions import has_scores
 from sim import Int64s, Outcomes, Status
 from sim.cluster import ClusterSimulation, simulate_cluster
-from traces.facts import aligned
+from traces.facts import AlignedRows, AnswerPart
 
 if TYPE_CHECKING:
     from replay.cluster.simulate import FleetRun
@@ -88,8 +88,8 @@ def _each(
         )
 
 
-def counterfactual_lines(found: list[Counterfactual]) -> list[str]:
-    """Return a row per decision for a terminal: what the other choice would have changed; [] where there is none."""
+def counterfactual_parts(found: list[Counterfactual]) -> list[AnswerPart]:
+    """Return a row per decision: what the other choice would have changed; [] where there is none."""
     if not found:
         return []
     heads = ("to", "instead of", "its TTFT", "its E2E", "mean TTFT", "mean E2E", "moved")
@@ -101,7 +101,7 @@ def counterfactual_lines(found: list[Counterfactual]) -> list[str]:
         changes = (of_one["ttft_us"], of_one["e2e_us"], of_all["ttft_us"], of_all["e2e_us"])
         told = (each["alternative"], each["instance"], *map(_ms, changes), f"{each['num_moved']:,}")
         rows.append((f"at {each['time_us'] / 1e6:,.3f} s", *told, ""))
-    return ["", *aligned(rows, [-14, *[width] * len(heads), 0])]
+    return ["", AlignedRows(rows, [-14, *[width] * len(heads), 0])]
 
 
 def _ms(value: float | None) -> str:

@@ -87,9 +87,9 @@ _SCORES: Final[dict[str, Callable[[float], float]]] = {
 }
 
 
-def fitness_line(found: Fitness) -> str:
-    """Return the score and each term for a terminal."""
+def fitness_row(found: Fitness) -> tuple[str, str]:
+    """Return the score and each of its terms."""
     terms = ", ".join(
         f"{name} {term['weight']:g} x {term['score']:.4g}" for name, term in found["terms"].items()
     )
-    return f"fitness     {found['score']:.4g} ({terms})"
+    return ("fitness", f"{found['score']:.4g} ({terms})")

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from replay.distribution import Distribution, distribution
 from sim import Status
 from sim.cluster import BYTES_PER_US_OF_ONE_GBPS
-from traces.facts import Fact, aligned, four_digits_ms, term_lines
+from traces.facts import AlignedRows, AnswerPart, Fact, TermRows, four_digits_ms
 
 if TYPE_CHECKING:
     from replay.cluster.simulate import FleetRun
@@ -75,8 +75,8 @@ def summarize_handoff(
     )
 
 
-def handoff_lines(summary: HandoffSummary | None) -> list[str]:
-    """Return the lines of a terminal: how many were handed over, and the parts of their first token."""
+def handoff_parts(summary: HandoffSummary | None) -> list[AnswerPart]:
+    """Return what people read: how many were handed over, and the parts of their first token."""
     if summary is None:
         return []
     parts = {
@@ -91,4 +91,4 @@ def handoff_lines(summary: HandoffSummary | None) -> list[str]:
         figures = [Fact("", name, each, four_digits_ms) for each in (part["mean"], part["p50"], part["p99"])]
         rows.append([name, *(each.text for each in figures)])
     prompts = f"{summary['num_requests']:,} prompts computed elsewhere, {moved}"
-    return ["", *term_lines([("prefill", prompts)]), *aligned(rows, [-18, 12, 12, 12])]
+    return ["", TermRows([("prefill", prompts)]), AlignedRows(rows, [-18, 12, 12, 12])]

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, TypedDict
 
 from replay.cluster.lives import down_us, most_at_once
 from sim.cluster import HOUR_US, Exit
-from traces.facts import term_lines
+from traces.facts import AnswerPart, TermRows
 
 if TYPE_CHECKING:
     from replay.cluster.simulate import FleetRun
@@ -148,10 +148,10 @@ def summarize_retries(run: FleetRun) -> RetrySummary | None:
     )
 
 
-def infrastructure_lines(
+def infrastructure_parts(
     summary: InfrastructureSummary, retries: RetrySummary | None, *, num_cut_off: int = 0
-) -> list[str]:
-    """Return the lines of a terminal: GPU-hours and cost, the number of instances, failures and retries.
+) -> list[AnswerPart]:
+    """Return what people read: GPU-hours and cost, the number of instances, failures and retries.
 
     ``num_cut_off``: transfers of KV that failures cut off.
 
@@ -183,7 +183,7 @@ def infrastructure_lines(
     if summary["num_failures"]:
         cut = f", {num_cut_off:,} transfers of KV cut off" if num_cut_off else ""
         terms.append(failures_term(summary, cut))
-    return ["", *term_lines([*terms, *([] if retries is None else [retries_term(retries)])])]
+    return ["", TermRows([*terms, *([] if retries is None else [retries_term(retries)])])]
 
 
 def failures_term(summary: InfrastructureSummary, cut: str = "") -> tuple[str, str]:

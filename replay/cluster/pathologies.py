@@ -14,6 +14,7 @@ from replay.trace.group_summary import rows_by_name
 from sim import Int64s, Status
 from sim.cluster import AlwaysBusiest, CacheAware, Session
 from traces import request_priorities
+from traces.facts import AnswerPart
 
 if TYPE_CHECKING:
     from replay.cluster.simulate import FleetRun
@@ -257,6 +258,6 @@ def _herding(run: FleetRun, cluster: ClusterConfig) -> Pathology | None:
     )
 
 
-def pathology_lines(found: list[Pathology]) -> list[str]:
-    """Return a line per pathology for a terminal; [] where there is none."""
+def pathology_parts(found: list[Pathology]) -> list[AnswerPart]:
+    """Return a line per pathology; [] where there is none."""
     return [] if not found else ["", *(f"{each['name']}: {each['text']}" for each in found)]

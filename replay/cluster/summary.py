@@ -6,15 +6,15 @@ from typing import TypedDict
 
 import numpy as np
 
-from replay.cluster.handoff import HandoffSummary, handoff_lines, summarize_handoff
+from replay.cluster.handoff import HandoffSummary, handoff_parts, summarize_handoff
 from replay.cluster.infrastructure import (
     InfrastructureSummary,
     RetrySummary,
-    infrastructure_lines,
+    infrastructure_parts,
     summarize_infrastructure,
     summarize_retries,
 )
-from replay.cluster.pathologies import Pathology, pathologies, pathology_lines
+from replay.cluster.pathologies import Pathology, pathologies, pathology_parts
 from replay.cluster.simulate import FleetRun, exit_name
 from replay.trace.group_summary import jain_fairness
 from replay.trace.kv_offload import KvOffload, summarize_kv_offload
@@ -23,8 +23,7 @@ from replay.twin.cluster_section import routing_name
 from sim import Int64s, Status, step_times_of
 from sim.cluster import EXIT_MEANINGS, ClusterConfig, Exit, Instance
 from traces import prompt_tokens
-from traces.facts import Fact, aligned, columns_of, count, four_digits_ms, frac, term_lines
-from traces.strict.escape import terminal
+from traces.facts import AlignedRows, AnswerPart, Fact, TermRows, columns_of, count, four_digits_ms, frac
 
 MOST_SHOWN = 16
 """Instances that the terminal's table shows."""
@@ -214,8 +213,8 @@ WIDTHS = {"requests": 10, "prefix hits": 13, "preemptions": 13, "busy": 8, "KV u
 """Of an instance's columns in the terminal; of others: 10."""
 
 
-def cluster_table(summary: ClusterSummary) -> str:
-    """Return the lines of a terminal: the router, how even it was, a row per instance."""
+def cluster_parts(summary: ClusterSummary) -> list[AnswerPart]:
+    """Return what people read: the router, how even it was, a row per instance."""
     fairness = summary["jain_fairness"]
     even = "" if fairness is None else f", Jain's fairness of requests {fairness:.3f}"
     instances = summary["instances"]
@@ -224,7 +223,7 @@ def cluster_table(summary: ClusterSummary) -> str:
         for name, number in summary["num_by_exit"].items()
         if name != exit_name(Exit.COMPLETED)
     ]
-    lines = ["", *term_lines([("routing", f"{summary['routing_policy']}{even}"), *ways])]
+    parts: list[AnswerPart] = ["", TermRows([("routing", f"{summary['routing_policy']}{even}"), *ways])]
     width = max(12, *(len(each["name"]) + 2 for each in instances))
     lacking = {
         "KV used": all(each["kv_usage_frac"] is None for each in instances),
@@ -235,14 +234,14 @@ def cluster_table(summary: ClusterSummary) -> str:
     if columns:  # with autoscaling from none, none may have come
         heads = [name for name in columns[0] if not lacking.get(name)]
         rows = [heads, *([each[name] for name in heads] for each in columns)]
-        lines += aligned(rows, [-width, *(WIDTHS.get(name, 10) for name in heads[1:])])
+        parts.append(AlignedRows(rows, [-width, *(WIDTHS.get(name, 10) for name in heads[1:])]))
     if len(instances) > MOST_SHOWN:
-        lines.append(f"… and {len(instances) - MOST_SHOWN:,} instances more (--json has all)")
-    lines += handoff_lines(summary["disaggregation"])
+        parts.append(f"… and {len(instances) - MOST_SHOWN:,} instances more (--json has all)")
+    parts += handoff_parts(summary["disaggregation"])
     handoff = summary["disaggregation"]
     num_cut_off = 0 if handoff is None else handoff["num_cut_off"]
-    lines += infrastructure_lines(summary["infrastructure"], summary["retries"], num_cut_off=num_cut_off)
-    return "\n".join(map(terminal, [*lines, *pathology_lines(summary["pathologies"])]))
+    parts += infrastructure_parts(summary["infrastructure"], summary["retries"], num_cut_off=num_cut_off)
+    return [*parts, *pathology_parts(summary["pathologies"])]
 
 
 def _facts(each: InstanceSummary) -> list[Fact]:

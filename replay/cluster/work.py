@@ -27,9 +27,14 @@ def cluster_work(
     time or a length, ConfigError where the run would take more memory than there is.
     """
     check_memory(cluster, num_requests=len(trace))
-    block_size = cluster.pools[0].engine.hash_block_size
+    engine = cluster.pools[0].engine
     if requests is None:
-        requests = paced_requests(trace, pacing, block_size=block_size)
+        requests = paced_requests(
+            trace,
+            pacing,
+            block_size=engine.hash_block_size,
+            hash_lookahead=engine.num_hash_lookahead_tokens,
+        )
     requests = at_server(requests, client_network(trace, pacing))
     tenant, tenants = _numbered(trace, "tenant_id")
     session, _ = _numbered(trace, "session_id")

@@ -21,7 +21,7 @@ from sim.fleet.availability import ASSURANCE
 from sim.fleet.disaggregated import Disaggregated, Transfer, disaggregated_at, sweep_disaggregated
 from sim.fleet.sizing import Objective, pool_at
 from traces import shown_time
-from traces.facts import aligned, mark
+from traces.facts import AlignedRows, AnswerPart, mark
 
 MOST_SHOWN = 15
 KV_BYTES_70B = 80 * 8 * 128 * 2 * 2
@@ -148,7 +148,7 @@ def _checked(
     return replace(plan, tried=tuple(tried), best=None if best is None else (best[0], best[1]))
 
 
-def disagg_lines(plan: DisaggPlan) -> list[str]:
+def disagg_parts(plan: DisaggPlan) -> list[AnswerPart]:
     """Return the Pareto set as a table, cheapest first, and formula beside simulation."""
     best = [each for each in plan.fleets if each.is_best]
     if not best:
@@ -170,9 +170,9 @@ def disagg_lines(plan: DisaggPlan) -> list[str]:
         )
         for each in best[:MOST_SHOWN]
     ]
-    lines = [
+    parts: list[AnswerPart] = [
         f"by formula, {len(plan.fleets)} fleets that meet the SLO, {len(best)} of them on the Pareto front",
-        *aligned([head, *rows], (8, 8, 12, 11, 14, 13, *WIDTHS)),
+        AlignedRows([head, *rows], (8, 8, 12, 11, 14, 13, *WIDTHS)),
     ]
     shown = [
         each
@@ -180,11 +180,11 @@ def disagg_lines(plan: DisaggPlan) -> list[str]:
         if (each.analytic.prefill, each.analytic.decode) == plan.best and each.run >= 0
     ]
     for each in shown or plan.tried[-1:]:
-        lines += ["", *_tried_lines(each, plan.objective)]
+        parts += ["", *_tried_parts(each, plan.objective)]
     if plan.tried:
-        lines += ["", *(_tried_line(each, plan.objective) for each in plan.tried if each not in shown)]
-        lines += ["", *_recommended(plan), *remarks("fleet", plan.tried[-1].check.whole), NOISE]
-    return lines
+        parts += ["", *(_tried_line(each, plan.objective) for each in plan.tried if each not in shown)]
+        parts += ["", *_recommended(plan), *remarks("fleet", plan.tried[-1].check.whole), NOISE]
+    return parts
 
 
 def _tried_line(tried: Tried, objective: Objective) -> str:
@@ -200,7 +200,7 @@ def _name(tried: Tried) -> str:
     return f"{tried.analytic.prefill} prefill + {tried.analytic.decode} decode{again}"
 
 
-def _tried_lines(tried: Tried, objective: Objective) -> list[str]:
+def _tried_parts(tried: Tried, objective: Objective) -> list[AnswerPart]:
     """Return formula beside simulation, a row per figure."""
     formula, seen = tried.analytic, tried.check
     whole = seen.whole
@@ -219,7 +219,7 @@ def _tried_lines(tried: Tried, objective: Objective) -> list[str]:
     window = whole.window
     return [
         f"{_name(tried)} {mark(keeps(whole, objective))}",
-        *aligned(rows, (-36, 12, 24)),
+        AlignedRows(rows, (-36, 12, 24)),
         f"{whole.num_requests:,} requests simulated, measured from {window.begins_s:,.0f} to {window.ends_s:,.0f} of "
         f"{window.last_s:,.0f} s",
     ]

@@ -15,7 +15,7 @@ from sim.fleet.energy import Curtailment, curtail
 from sim.fleet.profile import GpuProfile
 from sim.fleet.sizing import Objective, pool_at
 from traces import shown_time
-from traces.facts import aligned
+from traces.facts import AlignedRows, AnswerPart
 
 SHARES = tuple(each / 20 for each in range(15))
 """Of the fleet's power at this rate, those that are shed."""
@@ -120,7 +120,7 @@ def _keeps_up(seen: Verification | None, rate_per_s: float) -> bool:
     return seen is not None and seen.rate_per_s >= KEEPS_UP * rate_per_s
 
 
-def flex_lines(cuts: Sequence[PowerCut], *, engines: int) -> list[str]:
+def flex_parts(cuts: Sequence[PowerCut], *, engines: int) -> list[AnswerPart]:
     """Return a row per share of power shed."""
     is_simulated = any(each.seen is not None for each in cuts)
     is_between = any(each.with_idle is not None for each in cuts)
@@ -135,7 +135,7 @@ def flex_lines(cuts: Sequence[PowerCut], *, engines: int) -> list[str]:
     rows = [[*_cells(each), *([_seen_text(each)] if is_simulated else [])] for each in cuts]
     return [
         f"by formula, {engines} engines; slots: requests at once per engine that the rest of the power allows",
-        *aligned([head, *rows]),
+        AlignedRows([head, *rows]),
         *([IDLE] if is_between else []),
         LASTS,
         *([] if is_simulated else ["--verify simulates the slots of every row"]),

@@ -21,10 +21,11 @@ from replay.fleet.commands.asking import (
 )
 from replay.fleet.inputs.fleet_workload import fitting_context, lengths_of_trace, read_lengths
 from replay.fleet.size import NUM_REQUESTS, FleetPlan, SizeCheck, sized_fleet
-from replay.fleet.text import cost_per_hour, fleet_document, lines
+from replay.fleet.text import cost_per_hour, fleet_document, fleet_parts
 from sim.fleet import Lengths
 from sim.fleet.sizing import UTILIZATION_CAP
 from traces import ConfigError, Trace
+from traces.facts import terminal_lines
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -61,7 +62,7 @@ class SizedFleet:
 
     def __str__(self) -> str:
         """Return the table that the terminal shows."""
-        return "\n".join(lines(self.plan, width=None))
+        return "\n".join(terminal_lines(fleet_parts(self.plan), width=None))
 
     def _repr_html_(self) -> str:
         """Return the table for a notebook."""

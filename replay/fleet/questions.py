@@ -17,7 +17,7 @@ from sim.fleet.energy import Energy
 from sim.fleet.sizing import Infeasible, Objective, PoolSize
 from sim.fleet.split import LengthSplit, Splits, marked, sweep_thresholds
 from traces import shown_time
-from traces.facts import aligned, frac
+from traces.facts import AlignedRows, AnswerPart, frac
 
 NUM_THRESHOLDS = 250
 MOST_SHOWN = 15
@@ -54,7 +54,7 @@ def splits_of(
     return marked(Splits(one=one, profiles=profiles, splits=tuple(found), is_one_best=False))
 
 
-def split_lines(found: Splits) -> list[str]:
+def split_parts(found: Splits) -> list[AnswerPart]:
     """Return the Pareto front as a table, cheapest first, beside what one pool for all takes."""
     best = sorted(
         (each for each in found.splits if each.is_best),
@@ -83,7 +83,7 @@ def split_lines(found: Splits) -> list[str]:
     return [
         split_headline(found),
         f"{len(found.splits)} splits meet the SLO; {len(best)} are on the Pareto front{_one_told(found)}",
-        *aligned(rows, (10, 6, 8, 16, 7, 12, *WIDTHS, 9)),
+        AlignedRows(rows, (10, 6, 8, 16, 7, 12, *WIDTHS, 9)),
         *more,
         "engines: of the short pool + of the long one. cut: prompts up to this many times too long are cut. saves: "
         "against one pool for all.",
@@ -228,16 +228,16 @@ def _whatif(
     )
 
 
-def whatif_lines(found: Sequence[WhatIf]) -> list[str]:
+def whatif_parts(found: Sequence[WhatIf]) -> list[AnswerPart]:
     """Return a row per profile and rate."""
     wide = max(10, *(len(each.profile) + 2 for each in found))
     head = ("profile", "req/s", "GPUs", "asked by", "TTFT p99", "slots used", *HEAD, "power", "tok/J")
     widths = (-wide, 8, 8, 13, 12, 12, *WIDTHS, 26, 8)
-    rows = aligned([head], widths)
+    rows: list[Sequence[str]] = [head]
     for each in found:
         start = (each.profile, f"{each.rate_per_s:g}")
         if each.size is None:
-            rows += aligned([(*start, f"    none: {each.reason}")], (-wide, 8, 0))
+            rows.append((*start, f"    none: {each.reason}"))
             continue
         power = "-" if each.energy is None else power_text(each.energy.power_w, each.power_between_w)
         tokens = "-" if each.energy is None else f"{each.energy.tokens_per_joule:.3g}"
@@ -246,13 +246,12 @@ def whatif_lines(found: Sequence[WhatIf]) -> list[str]:
             seen = each.simulated.verified
             ttft, used, binding = seen.ttft_p99.value, seen.utilization, f"formula {each.size.engines:,}"
         told = (f"{each.gpus:,}", binding, shown_time(ttft * 1e6), f"{used:.0%}")
-        rows += aligned([(*start, *told, *cost_cells(each.cost_per_hour), power, tokens)], widths)
+        rows.append((*start, *told, *cost_cells(each.cost_per_hour), power, tokens))
     if any(each.simulated is not None for each in found):
-        return [
-            *rows,
-            "simulated: the fewest engines that meet the SLO, next to the formula's number",
-        ]
-    return [*rows, "by formula; --verify simulates them"]
+        how = "simulated: the fewest engines that meet the SLO, next to the formula's number"
+    else:
+        how = "by formula; --verify simulates them"
+    return [AlignedRows(rows, widths), how]
 
 
 def whatif_document(found: Sequence[WhatIf]) -> dict[str, object]:

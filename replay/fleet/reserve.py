@@ -20,7 +20,7 @@ from sim.fleet.energy import HOURS_PER_YEAR
 from sim.fleet.reserved import HOURS, Reserved, cheapest_reserved, cost_with, day_between
 from sim.fleet.sizing import Objective, PoolSize
 from traces import ConfigError, pages, shown_time, tool_version, write_text
-from traces.facts import aligned
+from traces.facts import AlignedRows, AnswerPart
 from traces.strict.whole_file import is_there, whole_file
 
 MOST_OF_A_DAY = 1 << 16
@@ -183,7 +183,7 @@ def _simulated(
     return tuple(found[round(rate, 9)] for rate in rates)
 
 
-def reserve_lines(plan: DayPlan) -> list[str]:
+def reserve_parts(plan: DayPlan) -> list[AnswerPart]:
     """Return the hours, and the three ways to pay."""
     told = [
         shown_time(ttft * 1e6) if seen is None else interval_text(seen.ttft_p99)
@@ -211,9 +211,9 @@ def reserve_lines(plan: DayPlan) -> list[str]:
     return [
         f"{_how(plan)}, every hour in steady state; an engine of {plan.profile} costs {plan.reserved_price:g} an hour "
         f"reserved, {plan.burst_price:g} burst",
-        *aligned(rows, [4, 10, 9, 10, 7, wide, *[12] * with_formula]),
+        AlignedRows(rows, [4, 10, 9, 10, 7, wide, *[12] * with_formula]),
         "",
-        *aligned(
+        AlignedRows(
             [("", "reserved", "burst hours/day", *HEAD, "than cheapest"), *ways], (-14, 9, 17, *WIDTHS, 16)
         ),
         *(

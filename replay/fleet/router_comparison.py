@@ -18,7 +18,7 @@ from sim.fleet.routers import FleetPool, FleetRouter, RouterName, simulate_route
 from sim.fleet.sizing import Infeasible, Objective
 from sim.fleet.split import size_split
 from traces import shown_time
-from traces.facts import aligned, frac
+from traces.facts import AlignedRows, AnswerPart, frac
 
 COMPARED: tuple[RouterName, ...] = ("length", "spillover", "compress", "least-loaded", "random")
 SETTLING = 0.2
@@ -162,7 +162,7 @@ def _by_slots(
     )
 
 
-def routed_lines(found: Sequence[Routed]) -> list[str]:
+def routed_parts(found: Sequence[Routed]) -> list[AnswerPart]:
     """Return a row per router and simulation."""
     rows = [
         _row(each.router, how, seen)
@@ -174,7 +174,7 @@ def routed_lines(found: Sequence[Routed]) -> list[str]:
     short, long = found[0].engines
     return [
         f"{short} engines for short and {long} for long requests, by formula for the router length",
-        *aligned([head, *rows], (-14, -11, 14, 12, 22, 12, 12)),
+        AlignedRows([head, *rows], (-14, -11, 14, 12, 22, 12, 12)),
         "slots: a request holds one of an engine's slots; engines: token by token. short, long p99: TTFT "
         "of the requests that a pool had",
     ]

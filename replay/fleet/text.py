@@ -16,7 +16,7 @@ from replay.fleet.pools import PoolsPlan, Together
 from replay.fleet.size import FleetPlan, PoolPlan
 from sim.fleet.sizing import Objective
 from traces import MOST_FAILED, or_null, shown_time, tool_version
-from traces.facts import aligned, mark, side_by_side, term_lines
+from traces.facts import AlignedRows, AnswerPart, SideBySide, TermRows, mark
 
 SCHEMA_VERSION = 1
 
@@ -26,7 +26,7 @@ def gpus_text(number: int) -> str:
     return f"{number:,} GPU{'s' if number != 1 else ''}"
 
 
-def lines(plan: FleetPlan, *, width: int | None, together: Sequence[str] = ()) -> list[str]:
+def fleet_parts(plan: FleetPlan, *, together: Sequence[str] = ()) -> list[AnswerPart]:
     """Return the pools side by side, formula beside simulation, and the sums; ``together``: of all pools at once."""
     columns = [_column(each, plan.objective, is_judged=plan.together is None) for each in plan.pools]
     gpus, cost = sum(pool.gpus for pool in plan.pools), cost_per_hour(plan)
@@ -38,8 +38,8 @@ def lines(plan: FleetPlan, *, width: int | None, together: Sequence[str] = ()) -
         *(("error", line) for line in error_lines(plan)),
         *([("noise", NOISE)] if is_simulated else []),
     ]
-    shown = [*headlines(plan), *side_by_side(columns, width=width).splitlines(), "", *together]
-    return [*shown, *term_lines(terms), *(f"note: {note}" for note in plan.notes)]
+    shown: list[AnswerPart] = [*headlines(plan), SideBySide(columns), "", *together]
+    return [*shown, TermRows(terms), *(f"note: {note}" for note in plan.notes)]
 
 
 NOISE = (
@@ -222,7 +222,7 @@ def remarks(name: str, seen: Verification) -> list[str]:
     return said
 
 
-def pools_lines(plan: PoolsPlan, *, width: int | None) -> list[str]:
+def pools_parts(plan: PoolsPlan) -> list[AnswerPart]:
     """Return the fleet of several pools, and what the simulation of all together found."""
     shown, objective = list[str](), plan.fleet.objective
     for each in _shown(plan):
@@ -241,7 +241,7 @@ def pools_lines(plan: PoolsPlan, *, width: int | None) -> list[str]:
     if plan.tried and not plan.fleet.is_met:
         last = broken_text(plan.tried[-1].check.whole, objective)
         shown.append(f"no number of engines that was tried meets the SLO in simulation; the last: {last}")
-    return lines(plan.fleet, width=width, together=shown)
+    return fleet_parts(plan.fleet, together=shown)
 
 
 def _shown(plan: PoolsPlan) -> list[Together]:
@@ -387,7 +387,7 @@ def _us(seconds: float) -> float | None:
     return or_null(seconds * 1e6)
 
 
-def profile_lines(made: Computed) -> list[str]:
+def profile_parts(made: Computed) -> list[AnswerPart]:
     """Return the terms of a computed profile, ms, and what bounds a prompt."""
     profile, prefill = made.source.profile, made.prefill
     assumed = ", ".join(f"{name} {value:g}" for name, value in made.assumptions.items())
@@ -399,7 +399,7 @@ def profile_lines(made: Computed) -> list[str]:
     ]
     return [
         f"terms of {made.source.name} at this workload's lengths, ms",
-        *aligned(rows, [-max(len(each.name) for each in made.terms) - 2, 9, 9, 0]),
+        AlignedRows(rows, [-max(len(each.name) for each in made.terms) - 2, 9, 9, 0]),
         f"a chunk of {prefill.tokens:,} prompt tokens: compute {prefill.compute_s * 1e3:.1f}, memory "
         f"{prefill.memory_s * 1e3:.1f}, so {prefill.bound} bound; the step takes {prefill.step_s * 1e3:.1f}",
         f"assumed (roofline's defaults; shares of the peak, µs): {assumed}",

@@ -21,7 +21,8 @@ from replay.search.evaluation import Evaluator
 from replay.search.highest import ceiling_of
 from replay.search.load import loads_of
 from replay.search.workload_draws import Drawing
-from replay.twin.twin_config import TwinConfig, load_config
+from replay.twin.config_read import load_config
+from replay.twin.twin_config import TwinConfig
 from sim import UNBOUNDED, EngineConfig
 from traces import ConfigError, RunLimit
 

@@ -9,19 +9,30 @@ from replay.capacity.text import capacity_facts
 from replay.gpus.comparison import AtLoad, GpuQuestion, GpuResult
 from replay.gpus.known_errors import KnownError
 from traces import RunLimit, shown_time, tool_version
-from traces.facts import Fact, columns_of, count, document, of_limit, per_s, side_by_side, whole
+from traces.facts import (
+    AnswerPart,
+    Fact,
+    SideBySide,
+    TermRows,
+    columns_of,
+    count,
+    document,
+    of_limit,
+    per_s,
+    whole,
+)
 
 SCHEMA_VERSION = 1
 
 
-def lines(results: Sequence[GpuResult], asked: GpuQuestion, *, width: int | None) -> list[str]:
+def gpus_parts(results: Sequence[GpuResult], asked: GpuQuestion) -> list[AnswerPart]:
     """Return the table, why the others do not start, and what the figures are worth."""
     fit = [each for each in results if not each.refusal]
     has_prices = any(each.price_per_hour is not None for each in fit)
     columns = columns_of(_facts(each, asked, has_prices=has_prices) for each in fit)
-    shown = [*side_by_side(columns, width=width).splitlines(), ""] if fit else []
-    refused = [f"{name(each):<12}does not start: {each.refusal}" for each in results if each.refusal]
-    return [*shown, *refused, *_conclusion(fit, asked), *_footnotes(fit, asked)]
+    shown: list[AnswerPart] = [SideBySide(columns), ""] if fit else []
+    refused = [(name(each), f"does not start: {each.refusal}") for each in results if each.refusal]
+    return [*shown, TermRows(refused), *_conclusion(fit, asked), *_footnotes(fit, asked)]
 
 
 def _conclusion(fit: Sequence[GpuResult], asked: GpuQuestion) -> list[str]:

@@ -20,6 +20,7 @@ from replay.model.shape import ModelShape
 from replay.model.vision.tower import VisionTower
 from sim import KVCacheGroup
 from sim.latency import PeakTimes
+from traces.facts import AnswerPart, TermRows, Verbatim
 
 WIDTH, HEIGHT = 64, 12
 MOST_EDGES = 4
@@ -86,8 +87,8 @@ def _times(shape: ModelShape, gpu: Gpu, *, tp: int, pp: int) -> dict[str, object
     }
 
 
-def card(shape: ModelShape, gpu: Gpu, capacity: KvCacheSize, *, tp: int, pp: int) -> str:
-    """Return the card as text for a terminal."""
+def card(shape: ModelShape, gpu: Gpu, capacity: KvCacheSize, *, tp: int, pp: int) -> list[AnswerPart]:
+    """Return the card as people read it."""
     stages = f", pp {pp}" if pp > 1 else ""
     rows = {
         f"{shape.name}": f"{parameters_text(shape)} parameters, {_layers(shape)}",
@@ -108,11 +109,10 @@ def card(shape: ModelShape, gpu: Gpu, capacity: KvCacheSize, *, tp: int, pp: int
         rows |= _time_rows(shape, gpu, tp=tp, pp=pp)
     if shape.vision is not None:
         rows["an image takes"] = _image_text(shape.vision, gpu, tp=tp)
-    width = max(map(len, rows))
-    lines = [f"{name:<{width}}  {value}" for name, value in rows.items()]
+    terms = TermRows(list(rows.items()), width=max(map(len, rows)) + 2)
     if untimed:
-        return "\n".join(lines)
-    return "\n".join([*lines, "", picture(peak_times(shape, gpu, tp=tp, pp=pp), shape, tp=tp)])
+        return [terms]
+    return [terms, "", Verbatim(picture(peak_times(shape, gpu, tp=tp, pp=pp), shape, tp=tp))]
 
 
 def _time_rows(shape: ModelShape, gpu: Gpu, *, tp: int, pp: int) -> dict[str, str]:
@@ -165,8 +165,8 @@ def edges_text(tiles: Tiles) -> str:
     return ", ".join([f"{first} tokens in a step (products alone, as measured)", *others])
 
 
-def picture(at_peak: PeakTimes, shape: ModelShape, *, tp: int) -> str:
-    """Return the roofline: compute reached at best (log) over the tokens of a step (log); ``|`` marks B_sat."""
+def picture(at_peak: PeakTimes, shape: ModelShape, *, tp: int) -> list[str]:
+    """Return the roofline's lines: compute reached at best (log) over a step's tokens (log); ``|`` marks B_sat."""
     tokens = np.unique(np.round(np.geomspace(1, MOST_TOKENS, WIDTH)).astype(np.int64))
     columns = np.geomspace(1, MOST_TOKENS, WIDTH)
     reached = rate_reached(at_peak, shape, columns, tp=tp)
@@ -183,7 +183,7 @@ def picture(at_peak: PeakTimes, shape: ModelShape, *, tp: int) -> str:
     labels = {0: f"{top:,.0f}", HEIGHT - 1: f"{bottom:,.1f}"}
     body = [f"{labels.get(row, ''):>9} {''.join(cells).rstrip()}" for row, cells in enumerate(grid)]
     foot = f"{'':>9} {_axis(tokens[-1])}"
-    return "\n".join(["TFLOP/s per GPU, at most, over tokens in a step:", *body, foot])
+    return ["TFLOP/s per GPU, at most, over tokens in a step:", *body, foot]
 
 
 def rate_reached(

@@ -21,6 +21,7 @@ from replay.model.shipped_models import model_name, shipped_config, shipped_mode
 from replay.model.vision.audio_tower import AUDIO, audio_parameters
 from replay.model.vision.read_tower import is_mm_prefix_lm, read_tower
 from traces import ConfigError
+from traces.strict.whole_file import is_a_file
 
 DTYPE_BYTES: Mapping[str, int] = {"bfloat16": 2, "float16": 2, "float32": 4}
 KV_DTYPE_BYTES: Mapping[str, float] = {
@@ -64,9 +65,9 @@ def read_model_config(
 def find_config(path: str | Path) -> Path:
     """Return the file of a config.json, or of a model that ships. Raises ConfigError with the nearest names."""
     file = Path(path)
-    if not file.is_file():
+    if not is_a_file(file):
         file = shipped_config(str(path)) or file
-    if not file.is_file():
+    if not is_a_file(file):
         known = shipped_models()
         near = difflib.get_close_matches(str(path), known, n=3, cutoff=0.6)
         names = f"nearest: {', '.join(near)}" if near else f"there are: {', '.join(known)}"
@@ -86,7 +87,7 @@ def _with_quantization_beside(fields: ModelFields, file: Path) -> ModelFields:
     if QUANTIZATION in fields or (text is not None and QUANTIZATION in text):
         return fields
     for beside in (file.with_name("hf_quant_config.json"), file.with_name(f"{file.stem}.hf_quant.json")):
-        if beside.is_file():
+        if is_a_file(beside):
             said = read_model_fields(beside).mapping("quantization")
             found = {} if said is None else dict(said.values)
             return (

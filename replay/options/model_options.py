@@ -7,8 +7,8 @@ from typing import Annotated, Literal
 import typer
 
 from traces.console.options import (
+    AnswerForm,
     DtypeOption,
-    JsonOption,
     KvCacheDtypeOption,
     LikeOption,
     MambaSsmCacheDtypeOption,
@@ -63,7 +63,7 @@ class InfoOptions:
     vllm_version: Annotated[
         str, typer.Option(help="vLLM version; the memory that vLLM reserves depends on it.")
     ] = "0.32.0"
-    as_json: JsonOption = False
+    answer: AnswerForm = AnswerForm()
 
 
 @option_table
@@ -104,4 +104,4 @@ class CompareOptions:
     kv_cache_dtype: KvCacheDtypeOption = "auto"
     mamba_ssm_cache_dtype: MambaSsmCacheDtypeOption = "auto"
     vllm_version: Annotated[str | None, typer.Option(help="vLLM version; default: the newest known.")] = None
-    as_json: JsonOption = False
+    answer: AnswerForm = AnswerForm()

@@ -10,7 +10,7 @@ import typer
 
 from replay.simulation_command import SimulationOptions
 from replay.twins import AnywayOption, load_twins
-from traces.console.options import ConfigOption, DefaultsOption, JsonOption
+from traces.console.options import AnswerForm, ConfigOption, DefaultsOption
 from traces.strict.option_table import option_table
 
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ class TwinOptions:
         bool,
         typer.Option("--base", help="With --set: also simulate TWIN.yaml as it is, in the first column."),
     ] = False
-    as_json: JsonOption = False
+    answer: AnswerForm = AnswerForm()
 
 
 @option_table
@@ -276,7 +276,7 @@ def simulation_options(
         fitness_weights=parse_weights(run.fitness_weights) if run.fitness_weights else {},
         prices=read_server_prices(run.prices) if run.prices else None,
         dialect=run.dialect,
-        as_json=twin.as_json,
+        answer=twin.answer,
         measured=parse_measured(run.measure, run.warmup_frac),
         horizon_us=parse_horizon(run.horizon),
         slo_us=parse_slo(run.slo, tell=tell_note) if run.slo else {},

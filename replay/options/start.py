@@ -42,6 +42,12 @@ class StartOptions:
             "server's model, if it ships.",
         ),
     ] = None
+    vllm_version: Annotated[
+        str | None,
+        typer.Option(
+            help="Whose rules and defaults. Default: what the trace's header says, else the newest known."
+        ),
+    ] = None
     tp: Annotated[
         int | None,
         typer.Option(

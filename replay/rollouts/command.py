@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from replay.progress import counting
-from traces.facts import say_json
-from traces.strict.tell import say
+from traces.facts import say_answer
 
 if TYPE_CHECKING:
     from replay.options.run_options import RunOptions, TwinOptions
     from replay.rollouts.rollouts import RolloutSettings
     from replay.twin.twin_config import TwinConfig
+    from traces.console.options import AnswerForm
     from traces.workload import WorkloadOptions
 
 NOT_WRITTEN = (
@@ -36,12 +36,12 @@ def check_rollout_options(twin: TwinOptions, how: RunOptions, *, sweep: str | No
 
 
 def simulate_rollouts(
-    workload: WorkloadOptions, twins: Sequence[TwinConfig], settings: RolloutSettings, *, as_json: bool
+    workload: WorkloadOptions, twins: Sequence[TwinConfig], settings: RolloutSettings, *, how: AnswerForm
 ) -> None:
     """Simulate rollouts and print what became of them. Raises ConfigError."""
     from replay.rollouts.rollout_summary import summarize_rollouts
     from replay.rollouts.rollouts import run_rollouts
-    from replay.rollouts.text import rollout_lines
+    from replay.rollouts.text import rollout_parts
     from replay.twin.config_write import name_of
     from traces import ConfigError
 
@@ -54,13 +54,13 @@ def simulate_rollouts(
     with counting("simulating batches", total) as advance:
         found = run_rollouts(workload, twin, settings, advance=advance)
     summary = summarize_rollouts(found)
-    if not as_json:
-        say(*rollout_lines(summary))
-        return
-    document = {
-        "rollouts": summary,
-        "latency": {"model": name_of(twin.latency), "reason": twin.latency_reason or None},
-        "unanswered": twin.unanswered_document,
-        "warnings": list(twin.notes),
-    }
-    say_json(document)
+    say_answer(
+        lambda: {
+            "rollouts": summary,
+            "latency": {"model": name_of(twin.latency), "reason": twin.latency_reason or None},
+            "unanswered": twin.unanswered_document,
+            "warnings": list(twin.notes),
+        },
+        lambda: rollout_parts(summary),
+        how,
+    )

@@ -43,15 +43,16 @@ class Samples:
             common_tokens=self.common_tokens,
         )
 
-    def requests(self, *, block_size: int) -> Requests:
+    def requests(self, *, block_size: int, hash_lookahead: int = 0) -> Requests:
         """Return the samples as the engine's columns, all there at 0, in their order.
 
         What was generated before is part of the prompt, the rest is the output. Samples of a prompt name the same
-        blocks; what a sample has generated is in blocks of its own.
+        blocks; what a sample has generated is in blocks of its own. ``hash_lookahead``: so many tokens behind a block
+        belong to its content.
         """
         _, first, prompt = np.unique(self.prompt, return_index=True, return_inverse=True)
-        own = self.prompt_tokens[first] // block_size
-        common = np.minimum(self.common_tokens // block_size, own)
+        own = np.maximum(self.prompt_tokens[first] - hash_lookahead, 0) // block_size
+        common = np.minimum(max(self.common_tokens - hash_lookahead, 0) // block_size, own)
         starts = np.cumsum(own) - own
         place = np.arange(int(own.sum()), dtype=np.int64) - np.repeat(starts, own)
         most = int(common.max(initial=0))

@@ -100,7 +100,10 @@ class SimulatedBatch:
 def simulate_batch(samples: Samples, cluster: ClusterConfig) -> SimulatedBatch:
     """Return a batch simulated to its last answer. Raises ConfigError where a sample is never answered."""
     check_memory(cluster, num_requests=len(samples))
-    requests = samples.requests(block_size=cluster.pools[0].engine.hash_block_size)
+    engine = cluster.pools[0].engine
+    requests = samples.requests(
+        block_size=engine.hash_block_size, hash_lookahead=engine.num_hash_lookahead_tokens
+    )
     work = ClusterWork(requests=requests)
     try:
         done = simulate_cluster(work, cluster)

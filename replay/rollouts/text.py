@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from traces import counted, four_digits, shown_time
-from traces.facts import aligned, frac, term_lines
+from traces.facts import AlignedRows, AnswerPart, TermRows, frac
 
 if TYPE_CHECKING:
     from replay.rollouts.rollout_summary import EstimateSummary, RolloutsSummary, WaySummary
@@ -15,7 +15,7 @@ SHOWN_SHARES = ("0.5", "0.8", "0.9", "0.95", "0.99")
 HEAD = ("", "per N x G", "against plain", "thrown away", "computed again", "length kept", "asked")
 
 
-def rollout_lines(found: RolloutsSummary) -> list[str]:
+def rollout_parts(found: RolloutsSummary) -> list[AnswerPart]:
     """Return what became of the batches, then each way that might help beside the plain one."""
     plain, update_us = found["plain"], found["update_us"]
     number = found["prompts"] * found["samples"]
@@ -36,18 +36,18 @@ def rollout_lines(found: RolloutsSummary) -> list[str]:
         ("tokens", f"{_number(plain['tokens_per_s'])} per s until the batch's end"),
         *([("update", f"{_share(plain['update_frac'])} of the time")] if update_us > 0 else []),
     ]
-    return [*term_lines(terms), "", *_ways(found)]
+    return [TermRows(terms), "", *_ways(found)]
 
 
-def _ways(found: RolloutsSummary) -> list[str]:
+def _ways(found: RolloutsSummary) -> list[AnswerPart]:
     """Return the table of all ways: what they are, and what a batch of each takes and costs."""
     rows = [HEAD, *(_row(each) for each in (found["plain"], *found["others"]))]
     wide = max(len(row[0]) for row in rows)
-    table = aligned([(row[0].ljust(wide), *row[1:]) for row in rows])
+    table = AlignedRows([(row[0].ljust(wide), *row[1:]) for row in rows])
     notes = ["tokens of a batch; lengths in tokens, kept and asked: ending early keeps the short answers"]
     if any(way["num_counted"] < len(way["batches"]) for way in found["others"]):
         notes.append("partial: means without the first batch, which carries nothing yet")
-    return [*table, *notes]
+    return [table, *notes]
 
 
 def _row(way: WaySummary) -> tuple[str, ...]:

@@ -18,20 +18,22 @@ class BlockNumbers:
     """Numbers full blocks by their content: equal tokens up to a block's end, equal number.
 
     A block's digest covers its own tokens and the digest before it, as vLLM chains its hashes (vllm 0.32.0
-    v1/core/kv_cache_utils.py). Beyond ``usual`` contents, one that was seen long ago is forgotten for each new one,
-    which gets its number, unless a cache (``is_cached``) or a request under way (``hold``) has it: then it stays, and
-    there are more, but never more than ``capacity``: numbers are below it.
+    v1/core/kv_cache_utils.py), and, where vLLM's does, the ``lookahead`` tokens behind the block. Beyond ``usual``
+    contents, one that was seen long ago is forgotten for each new one, which gets its number, unless a cache
+    (``is_cached``) or a request under way (``hold``) has it: then it stays, and there are more, but never more than
+    ``capacity``: numbers are below it.
     """
 
     def __init__(
         self,
         block_size: int,
         *,
+        lookahead: int = 0,
         capacity: int,
         usual: int | None = None,
         is_cached: Callable[[int], bool] = lambda _: False,
     ) -> None:
-        self._block_size = block_size
+        self._block_size, self._lookahead = block_size, lookahead
         self._capacity = capacity
         self._usual = min(capacity, capacity if usual is None else usual)
         self._is_cached = is_cached
@@ -53,10 +55,11 @@ class BlockNumbers:
         """Return the numbers of the tokens' full blocks; ``salt`` keeps those of different tenants apart."""
         raw = tokens.tobytes()
         stride = self._block_size * tokens.itemsize
+        length = stride + self._lookahead * tokens.itemsize
         digest = salt.encode()
         numbers = []
-        for start in range(0, len(raw) - stride + 1, stride):
-            digest = blake2b(digest + raw[start : start + stride], digest_size=_DIGEST_BYTES).digest()
+        for start in range(0, len(raw) - length + 1, stride):
+            digest = blake2b(digest + raw[start : start + length], digest_size=_DIGEST_BYTES).digest()
             numbers.append(self._number(digest))
         return numbers
 

@@ -127,6 +127,7 @@ class Twin:
         self._senders = Senders(cluster, self._cluster)
         self._blocks = BlockNumbers(
             engines[0].block_size,
+            lookahead=engines[0].num_hash_lookahead_tokens,
             capacity=num_known,
             usual=num_usual(engines),
             is_cached=self._cluster.is_cached,

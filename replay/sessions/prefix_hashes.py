@@ -18,32 +18,53 @@ TIGHT = 4
 """Numbers that span at most this many times their count are renumbered by a table of all between them."""
 
 
-def prefix_hashes(trace: Trace, *, output_tokens: Int64s, block_size: int) -> HashChains:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Blocks:
+    """The engine's blocks of ``size`` tokens; ``lookahead``: of the tokens behind, how many belong to the content."""
+
+    size: int
+    lookahead: int = 0
+
+    def within(self, tokens: Int64s) -> Int64s:
+        """Return how many blocks are wholly in so many leading tokens."""
+        return np.asarray(np.maximum(tokens - self.lookahead, 0) // self.size, np.int64)
+
+    @property
+    def shift(self) -> int:
+        """How many blocks further what belongs to a block ends."""
+        return -(-self.lookahead // self.size)
+
+
+def prefix_hashes(trace: Trace, *, output_tokens: Int64s, block_size: int, lookahead: int = 0) -> HashChains:
     """Return which leading full blocks of each request another may have, too: their contents as dense integers.
 
-    Rows may name the same place. Blocks past the last of a row are the request's alone. Raises TraceError.
+    ``lookahead``: so many tokens behind a block belong to its content (``EngineConfig.num_hash_lookahead_tokens``).
+    Where recorded hashes differ, so do their first tokens. Rows may name the same place. Blocks past the last of a row
+    are the request's alone. Raises TraceError.
     """
+    blocks = Blocks(size=block_size, lookahead=lookahead)
     if "num_parent_hashes" in trace.table:
-        return _chained_hashes(trace, block_size)
+        return _chained_hashes(trace, blocks)
     if sessions_grow(trace):
-        return _session_hashes(trace, block_size, output=output_tokens)
+        return _session_hashes(trace, blocks, output=output_tokens)
     num_blocks, ids = np.zeros(len(trace), np.int64), np.zeros(0, np.int64)
     if trace.cells("prefix_hashes").is_known.any():
-        num_blocks, ids = _recorded_hashes(trace, block_size)
+        num_blocks, ids = _recorded_hashes(trace, blocks)
     elif trace.cells("prefix_group").is_known.any():
-        num_blocks, ids = _group_hashes(trace, block_size)
+        num_blocks, ids = _group_hashes(trace, blocks)
     ids = _by_weights(trace, num_blocks, ids)
     return HashChains(ids=ids, starts=np.cumsum(num_blocks) - num_blocks, counts=num_blocks)
 
 
-def _chained_hashes(trace: Trace, block_size: int) -> HashChains:
+def _chained_hashes(trace: Trace, blocks: Blocks) -> HashChains:
     """Return the blocks of a trace whose prompts go on from each other: those of a session in one place."""
-    per_hash = _blocks_per_hash(trace, block_size)
+    per_hash = _blocks_per_hash(trace, blocks.size)
     chains = chained(own_hashes(trace.table), kind=_weights(trace))
-    counts = np.minimum(chains.counts * per_hash, prompt_tokens(trace) // block_size)
+    counts = blocks.within(np.minimum(chains.counts * per_hash * blocks.size, prompt_tokens(trace)))
     coarse = _dense(chains.ids)
     ids = (coarse[:, None] * per_hash + np.arange(per_hash)).ravel()
-    return HashChains(ids=ids, starts=chains.starts * per_hash, counts=counts)
+    starts = np.where(counts > 0, chains.starts * per_hash + blocks.shift, 0)
+    return HashChains(ids=ids, starts=starts, counts=counts)
 
 
 def _weights(trace: Trace) -> Int64s:
@@ -119,15 +140,15 @@ def _sessions(trace: Trace) -> _Sessions:
     return _Sessions(number=number, grows=grows, order=order, first=first)
 
 
-def _session_hashes(trace: Trace, block_size: int, *, output: Int64s) -> HashChains:
+def _session_hashes(trace: Trace, blocks: Blocks, *, output: Int64s) -> HashChains:
     """Return the blocks of sessions whose rounds build on each other.
 
     A session is one text that grows: each round's prompt, and the answer behind it, is a beginning of it, and all have
     one place. What it begins with has the contents of its first prompt's hashes, or else of the prefix of its group.
     """
     sessions = _sessions(trace)
-    num_own = _blocks_of_text(sessions, prompt=prompt_tokens(trace), output=output, block_size=block_size)
-    lead = _recorded_beginnings(trace, sessions, block_size) or _group_beginnings(trace, block_size)
+    num_own = _blocks_of_text(sessions, prompt=prompt_tokens(trace), output=output, blocks=blocks)
+    lead = _recorded_beginnings(trace, sessions, blocks) or _group_beginnings(trace, blocks)
     counts = np.maximum(lead.counts, num_own)
     text = np.where(
         sessions.grows, sessions.number, sessions.number.max(initial=-1) + 1 + np.arange(len(trace))
@@ -148,16 +169,16 @@ def _session_hashes(trace: Trace, block_size: int, *, output: Int64s) -> HashCha
     return HashChains(ids=ids, starts=(np.cumsum(longest) - longest)[place], counts=counts)
 
 
-def _recorded_beginnings(trace: Trace, sessions: _Sessions, block_size: int) -> HashChains | None:
+def _recorded_beginnings(trace: Trace, sessions: _Sessions, blocks: Blocks) -> HashChains | None:
     """Return the blocks that the hashes of each session's first prompt name; None where no prompt has hashes."""
     if not trace.cells("prefix_hashes").is_known.any():
         return None
-    per_hash = _blocks_per_hash(trace, block_size)
+    per_hash = _blocks_per_hash(trace, blocks.size)
     coarse, lengths = _hashes_of_rows(trace)
-    starts, first = (np.cumsum(lengths) - lengths) * per_hash, sessions.first
-    counts = np.minimum(lengths * per_hash, prompt_tokens(trace) // block_size)[first]
+    starts, first = (np.cumsum(lengths) - lengths) * per_hash + blocks.shift, sessions.first
+    counts = blocks.within(np.minimum(lengths * per_hash * blocks.size, prompt_tokens(trace)))[first]
     ids = (coarse[:, None] * per_hash + np.arange(per_hash)).ravel()
-    return HashChains(ids=ids, starts=starts[first], counts=counts)
+    return HashChains(ids=ids, starts=np.where(counts > 0, starts[first], 0), counts=counts)
 
 
 def _hashes_of_rows(trace: Trace) -> tuple[Int64s, Int64s]:
@@ -167,11 +188,11 @@ def _hashes_of_rows(trace: Trace) -> tuple[Int64s, Int64s]:
     return _dense(np.array(" ".join(text).split(), dtype=object)), lengths
 
 
-def _group_beginnings(trace: Trace, block_size: int) -> HashChains:
+def _group_beginnings(trace: Trace, blocks: Blocks) -> HashChains:
     """Return the blocks of prefix groups in one place each: two requests share the shorter one's prefix."""
     code = trace.cells("prefix_group").ranks()
     prefix = np.minimum(trace.cells("prefix_length").values, prompt_tokens(trace))
-    counts = np.where(code >= 0, prefix // block_size, 0)
+    counts = np.where(code >= 0, blocks.within(prefix), 0)
     longest = np.zeros(int(code.max(initial=-1)) + 1, np.int64)
     np.maximum.at(longest, code[code >= 0], counts[code >= 0])
     first = np.cumsum(longest) - longest
@@ -187,19 +208,19 @@ def _ranges(starts: Int64s, lengths: Int64s) -> Int64s:
     return np.asarray(positions, np.int64)
 
 
-def _group_hashes(trace: Trace, block_size: int) -> tuple[Int64s, Int64s]:
+def _group_hashes(trace: Trace, blocks: Blocks) -> tuple[Int64s, Int64s]:
     """Return the blocks of prefix groups, each request's behind the one's before it."""
-    groups = _group_beginnings(trace, block_size)
+    groups = _group_beginnings(trace, blocks)
     return groups.counts, _ranges(groups.starts, groups.counts)
 
 
-def _recorded_hashes(trace: Trace, block_size: int) -> tuple[Int64s, Int64s]:
+def _recorded_hashes(trace: Trace, blocks: Blocks) -> tuple[Int64s, Int64s]:
     """Return the blocks of a trace that carries hashes of its own, coarser blocks; only those that others share.
 
     An engine block's content is (recorded hash, offset in its block). Recorded hashes are chained: after the first
     that no other request has, none is shared.
     """
-    per_hash = _blocks_per_hash(trace, block_size)
+    per_hash = _blocks_per_hash(trace, blocks.size)
     hashes, lengths = _hashes_of_rows(trace)
     is_shared = np.bincount(hashes, minlength=1)[hashes] > 1 if len(hashes) else np.zeros(0, bool)
     starts = np.cumsum(lengths) - lengths
@@ -207,14 +228,18 @@ def _recorded_hashes(trace: Trace, block_size: int) -> tuple[Int64s, Int64s]:
     position = _ranges(np.ones(len(lengths), np.int64), lengths)
     owner = np.repeat(np.arange(len(lengths)), lengths)
     np.maximum.at(last_shared, owner[is_shared], position[is_shared])
-    num_blocks = np.minimum(last_shared * per_hash, prompt_tokens(trace) // block_size)
-    coarse_needed = -(-num_blocks // per_hash)
+    num_blocks = blocks.within(np.minimum(last_shared * per_hash * blocks.size, prompt_tokens(trace)))
+    num_needed = np.where(num_blocks > 0, num_blocks + blocks.shift, 0)
+    coarse_needed = -(-num_needed // per_hash)
     coarse = _dense(hashes[_ranges(starts, coarse_needed)])
     block_counts = np.full(len(coarse), per_hash, np.int64)
     ends = np.cumsum(coarse_needed)
     has_any = coarse_needed > 0
-    block_counts[ends[has_any] - 1] = num_blocks[has_any] - (coarse_needed[has_any] - 1) * per_hash
-    return num_blocks, _ranges(coarse * per_hash, block_counts)
+    block_counts[ends[has_any] - 1] = num_needed[has_any] - (coarse_needed[has_any] - 1) * per_hash
+    ids = _ranges(coarse * per_hash, block_counts)
+    if blocks.shift > 0:
+        ids = ids[_ranges(np.zeros(len(num_needed), np.int64), num_needed) >= blocks.shift]
+    return num_blocks, ids
 
 
 def _dense(values: NDArray[np.generic]) -> Int64s:
@@ -233,15 +258,16 @@ def _dense(values: NDArray[np.generic]) -> Int64s:
     return np.asarray(np.unique(values, return_inverse=True)[1], np.int64)
 
 
-def _blocks_of_text(sessions: _Sessions, *, prompt: Int64s, output: Int64s, block_size: int) -> Int64s:
+def _blocks_of_text(sessions: _Sessions, *, prompt: Int64s, output: Int64s, blocks: Blocks) -> Int64s:
     """Return how many leading full blocks each request shares with other rounds of its session.
 
     ``prompt``, ``output``: tokens of each request. A round shares what was said before it with the round before,
     and its prompt and answer with the one after; a request of no growing session shares nothing.
     """
     before, after = sessions.follows()
-    said = (prompt + output - 1) // block_size  # the KV of an answer's last token is never computed
+    num_said = prompt + output - (blocks.lookahead == 0)  # the KV of an answer's last token is never computed
+    said = blocks.within(num_said)
     shared = np.zeros(len(prompt), np.int64)
-    shared[after] = np.minimum(said[before], prompt[after] // block_size)
+    shared[after] = np.minimum(said[before], blocks.within(prompt[after]))
     shared[before] = np.maximum(shared[before], said[before])
     return shared

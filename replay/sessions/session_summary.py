@@ -9,7 +9,6 @@ import numpy as np
 from replay.distribution import Distribution, distribution
 from replay.sessions.results import SessionResults, session_results
 from traces import four_digits
-from traces.facts import term_lines
 from traces.strict.escape import terminal
 
 if TYPE_CHECKING:
@@ -119,8 +118,8 @@ def _blocks_with_tier(engine: EngineConfig) -> int | None:
     return max(engine.num_gpu_blocks, engine.num_cpu_blocks)
 
 
-def needs_lines(needs: CacheNeeds) -> list[str]:
-    """Return what the KV cache would have to hold as lines for a terminal."""
+def needs_rows(needs: CacheNeeds) -> list[tuple[str, str]]:
+    """Return what the KV cache would have to hold, as terms."""
     told = []
     for share in SHOWN_SHARES:
         blocks = needs["blocks_for"][share]
@@ -141,7 +140,7 @@ def needs_lines(needs: CacheNeeds) -> list[str]:
                     f"with its host memory it keeps {size}: it would find {needs['tier_hit_frac'] or 0.0:.1%}",
                 )
             )
-    return term_lines(terms)
+    return terms
 
 
 def summarize_sessions(trace: Trace, *, block_size: int) -> SessionsSummary | None:
@@ -197,12 +196,12 @@ def _slowest(found: SessionResults) -> list[SlowSession]:
     ]
 
 
-def session_lines(sessions: SessionsSummary) -> list[str]:
-    """Return the sessions as lines for a terminal."""
+def session_rows(sessions: SessionsSummary) -> list[tuple[str, str]]:
+    """Return the sessions, as terms."""
     counted = f"{sessions['num_complete']:,} of {sessions['num_sessions']:,} complete"
     lasted, model = _seconds(sessions["duration_us"]["mean"]), _seconds(sessions["model_us"]["mean"])
     if not sessions["num_complete"]:
-        return term_lines([("sessions", counted)])
+        return [("sessions", counted)]
     tools = _seconds(sessions["tool_us"]["mean"])
     terms = [
         ("sessions", f"{counted}, {lasted} on average from first request to last answer"),
@@ -221,7 +220,7 @@ def session_lines(sessions: SessionsSummary) -> list[str]:
         name = terminal(each["session_id"])
         head = "  slowest" if place == 0 else ""
         terms.append((head, f"{name}: {took}, {each['num_requests']:,} requests, {waited} for the model"))
-    return term_lines(terms)
+    return terms
 
 
 def _seconds(value_us: float | None) -> str:

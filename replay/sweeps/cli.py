@@ -15,9 +15,10 @@ import typer
 from replay.sweeps.options import SweepOptions
 from replay.twin.own.own_code import with_code_option
 from traces.console.early_end import EXIT_INTERRUPTED
+from traces.facts import say_answer
 from traces.strict.option_table import with_option_tables
 from traces.strict.secrets import redact_command
-from traces.strict.tell import say, tell
+from traces.strict.tell import tell
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator, Mapping, Sequence
@@ -70,7 +71,7 @@ def sweep(options: SweepOptions) -> None:
             rows[str(row["run"])] = row
     table = write_table(output, asked.runs, rows)
     tell(f"wrote {output}")
-    _show(table, asked, x=options.x, y=options.y, report=options.report)
+    _show(table, asked, options)
     failed = table[table["error"].notna()]
     if len(failed):
         tell(f"{len(failed):,} runs without a result; the first: {failed['error'].iloc[0]}")
@@ -134,21 +135,20 @@ def _told(
             tell(f"{number:,} of {len(runs):,} runs")
 
 
-def _show(table: pd.DataFrame, asked: Grid, *, x: str | None, y: str | None, report: Path | None) -> None:
+def _show(table: pd.DataFrame, asked: Grid, options: SweepOptions) -> None:
     """Print the front, and write its page where one is asked for."""
     from replay.sweeps.front import NOT_SETTINGS, front_of
-    from replay.sweeps.show import lines, write_page
-    from traces import terminal_width
+    from replay.sweeps.show import front_document, front_parts, write_page
 
     settings = tuple(
         dict.fromkeys(name for run in asked.runs for name in run.columns() if name not in NOT_SETTINGS)
     )
     if bool(table["error"].notna().all()):
         return
-    front = front_of(table, settings, x=x, y=y)
-    say(*lines(front, width=terminal_width()))
-    if report is not None:
+    front = front_of(table, settings, x=options.x, y=options.y)
+    say_answer(lambda: front_document(front), lambda: front_parts(front), options.answer)
+    if options.report is not None:
         command = redact_command(["vtwin", *sys.argv[1:]], os.environ)
         num_failed = int(table["error"].notna().sum())
-        write_page(report, front, num_runs=len(table), num_failed=num_failed, command=command)
-        tell(f"wrote {report}")
+        write_page(options.report, front, num_runs=len(table), num_failed=num_failed, command=command)
+        tell(f"wrote {options.report}")

@@ -14,8 +14,9 @@ from replay.ready import prepare_engine
 from replay.simulated_run import RunSettings
 from replay.sweeps.grid import SweepRun, Value, words_of
 from replay.trace.measured_window import parse_measured
+from replay.twin.config_read import load_config
 from replay.twin.keys.overlay import Setting
-from replay.twin.twin_config import TwinConfig, load_config
+from replay.twin.twin_config import TwinConfig
 from replay.twins import check_starts
 from replay.variants.simulated import document
 from replay.variants.variant import Variant, simulate_variant

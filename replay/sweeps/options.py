@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 
 import typer
 
+from traces.console.options import AnswerForm
 from traces.strict.option_table import option_table
 
 MACHINES = "Many machines"
@@ -64,3 +65,4 @@ class SweepOptions:
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Only say how many runs there are, and how many are done.")
     ] = False
+    answer: AnswerForm = AnswerForm()

@@ -10,13 +10,14 @@ import pandas as pd
 
 from replay.sweeps.front import BESIDE, GOOD, GOOD_FRAC, Front, is_more_better
 from traces import pages, shown_time, tool_version, write_text
-from traces.facts import side_by_side
+from traces.facts import AnswerPart, SideBySide
 
+SCHEMA_VERSION = 1
 MOST_SHOWN = 12
 NO_SLO = f"no setting meets the SLO in {GOOD:.0%} of its requests"
 
 
-def lines(front: Front, *, width: int | None) -> list[str]:
+def front_parts(front: Front) -> list[AnswerPart]:
     """Return the front of each load, best ``x`` first, as columns side by side."""
     best = _best(front)
     columns = [
@@ -29,7 +30,26 @@ def lines(front: Front, *, width: int | None) -> list[str]:
     which = f"{len(best)} of {len(front.points)} settings{told_of(front)}"
     head = f"Pareto front, {front.x} against {front.y}: {which}"
     more = [f"… and {len(best) - MOST_SHOWN} more (--report shows all)"] if len(best) > MOST_SHOWN else []
-    return [head, *side_by_side(columns, width=width).splitlines(), *more, *unanswered_told(front)]
+    return [head, SideBySide(columns), *more, *unanswered_told(front)]
+
+
+def front_document(front: Front) -> dict[str, object]:
+    """Return the JSON document: the settings on the front with their figures, in the units of the table."""
+    names = [*front.loads, *front.choices, *figures_of(front)]
+    rows = _best(front)[names].to_dict("records")
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "tool_version": tool_version(),
+        "x": front.x,
+        "y": front.y,
+        "num_settings": len(front.points),
+        "keeps_slo": front.keeps_slo,
+        "unanswered": list(front.unanswered),
+        "front": [
+            {name: value.item() if isinstance(value, np.generic) else value for name, value in row.items()}
+            for row in rows
+        ],
+    }
 
 
 def unanswered_told(front: Front) -> list[str]:

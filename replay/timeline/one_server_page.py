@@ -13,7 +13,8 @@ from replay.distribution import Distribution
 from replay.pace_band import SHOWN, PaceBand, band_lead, band_rows
 from replay.timeline.watch_engine import Usage
 from replay.trace.kv_offload import hits_by_tier, offload_text
-from replay.trace.simulation_summary import SimulationSummary, has_idle_end
+from replay.trace.simulation_summary import SimulationSummary
+from replay.trace.summary_text import has_idle_end
 from traces import pages, request_metrics, shown_time, tool_version, write_text
 from traces.pages.request_figures import (
     METRICS,

@@ -86,9 +86,13 @@ class Looks:
 
 def look_at(trace: Trace, twin: TwinConfig, pacing: Pacing, time_us: Floats) -> Looks:
     """Return what one engine is like at these times, ascending; it is simulated once more, with pauses."""
-    requests = at_server(
-        paced_requests(trace, pacing, block_size=twin.engine.hash_block_size), client_network(trace, pacing)
+    paced = paced_requests(
+        trace,
+        pacing,
+        block_size=twin.engine.hash_block_size,
+        hash_lookahead=twin.engine.num_hash_lookahead_tokens,
     )
+    requests = at_server(paced, client_network(trace, pacing))
     engine = Engine(requests, twin.engine, twin.latency, record="spans")  # which counts the busy time
     if pacing.closed_loop is not None:
         engine.hold(*pacing.closed_loop, is_capped=False)

@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from replay.distribution import Distribution, distribution
-from replay.sessions.session_summary import SessionsSummary, session_lines, summarize_sessions
+from replay.sessions.session_summary import SessionsSummary, session_rows, summarize_sessions
 from traces import finished_ok, four_digits, request_latencies
-from traces.facts import Fact, aligned, count, four_digits_ms
+from traces.facts import AlignedRows, AnswerPart, Fact, TermRows, count, four_digits_ms
 from traces.strict.escape import terminal
 
 if TYPE_CHECKING:
@@ -122,33 +122,35 @@ def _group(
     )
 
 
-# -- for a terminal -------------------------------------------------------------------------------------------
+# -- for people -----------------------------------------------------------------------------------------------
 
 
-def group_lines(groups: Groups) -> list[str]:
-    """Return a table per column, the largest groups first, and a line of the sessions; [] where there is nothing."""
-    lines: list[str] = []
+def group_parts(groups: Groups) -> list[AnswerPart]:
+    """Return a table per column, the largest groups first, and the sessions; [] where there is nothing."""
+    parts: list[AnswerPart] = []
     for column, members in groups["by_column"].items():
-        lines += ["", *_column_lines(column, members, fairness=groups["tenant_jain_fairness"])]
+        parts += ["", *_column_parts(column, members, fairness=groups["tenant_jain_fairness"])]
     if (sessions := groups["sessions"]) is not None:
-        lines += ["", *session_lines(sessions)]
-    return lines
+        parts += ["", TermRows(session_rows(sessions))]
+    return parts
 
 
-def _column_lines(column: str, members: dict[str, GroupSummary], *, fairness: float | None) -> list[str]:
+def _column_parts(
+    column: str, members: dict[str, GroupSummary], *, fairness: float | None
+) -> list[AnswerPart]:
     largest = sorted(members.items(), key=lambda item: -item[1]["num_requests"])
     ordered = [(terminal(name), each) for name, each in largest]
     width = max(12, *(len(name) + 2 for name, _ in ordered[:MOST_SHOWN]), len(column) + 2)
     shown = [_facts(column, name, each) for name, each in ordered[:MOST_SHOWN]]
     head = [fact.term or "" for fact in shown[0]]
-    widths = [-width, *(max(len(each) + 1, 9) for each in head[1:])]  # 80 columns with the unit
-    first, *lines = aligned([head, *([fact.text for fact in each] for each in shown)], widths)
-    lines.insert(0, f"{first} ms")
+    widths = [-width, *(max(len(each) + 1, 9) for each in head[1:]), 0]  # 80 columns with the unit
+    rows = [[*head, " ms"], *([fact.text for fact in each] for each in shown)]
+    parts: list[AnswerPart] = [AlignedRows(rows, widths)]
     if len(ordered) > MOST_SHOWN:
-        lines.append(f"… and {len(ordered) - MOST_SHOWN:,} more (--json has all)")
+        parts.append(f"… and {len(ordered) - MOST_SHOWN:,} more (--json has all)")
     if column == "tenant_id" and fairness is not None:
-        lines.append(f"Jain's fairness of output tokens over tenants {fairness:.3f} (1: all got as many)")
-    return lines
+        parts.append(f"Jain's fairness of output tokens over tenants {fairness:.3f} (1: all got as many)")
+    return parts
 
 
 def _facts(column: str, name: str, group: GroupSummary) -> list[Fact]:

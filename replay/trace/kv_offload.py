@@ -10,9 +10,6 @@ from numpy.typing import NDArray
 from replay.distribution import Distribution, distribution
 from sim import EngineConfig, Int64s, Outcomes, Totals
 
-TIERS = {"gpu": "the GPU's prefix cache", "cpu": "host memory", "gpu+cpu": "both"}
-"""Values of the trace's column ``cached_from``."""
-
 
 class KvOffload(TypedDict):
     """The second KV tier, in blocks; ``hit_frac``: prompt tokens that came back from it, of all that were scheduled.
@@ -85,7 +82,7 @@ def _ratio(part: float, whole: float) -> float | None:
 
 
 def cached_from(outcomes: Outcomes) -> NDArray[np.object_]:
-    """Return where each request's cached tokens were found: a key of TIERS, "" where none were."""
+    """Return where each request's cached tokens were found: gpu, cpu or gpu+cpu, "" where none were."""
     loaded = outcomes.num_loaded_tokens > 0
     on_gpu = outcomes.num_cached_tokens > np.maximum(outcomes.num_loaded_tokens, 0)
     found = np.full(len(loaded), "", object)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, TypedDict
 from replay.twin.config_write import name_of
 from sim.latency import operator_times
 from traces import ConfigError
-from traces.facts import aligned
+from traces.facts import AlignedRows
 
 if TYPE_CHECKING:
     from replay.twin.twin_config import TwinConfig
@@ -60,9 +60,9 @@ def times_of(simulation: Simulation, twin: TwinConfig) -> OperatorTimes:
     )
 
 
-def operator_lines(times: OperatorTimes) -> list[str]:
-    """Return the lines of a terminal's table: operator, seconds, share."""
+def operator_grid(times: OperatorTimes) -> AlignedRows:
+    """Return a table: operator, seconds, share."""
     total = times["step_time_us"]
     took = {name: each["us"] for name, each in times["by_operator"].items()} | {"rest": times["rest_us"]}
     rows = [(name, f"{us / 1e6:z,.3f}", f"{us / total:z.1%}" if total else "-") for name, us in took.items()]
-    return ["", *aligned([("operator", "seconds", "of steps"), *rows], (-20, 12, 12))]
+    return AlignedRows([("operator", "seconds", "of steps"), *rows], (-20, 12, 12))

@@ -165,11 +165,15 @@ def _as_sent(trace: Trace, loop: Loop, *, at: At) -> Pacing:
     return Pacing(at="send" if at == "auto" else at)
 
 
-def paced_requests(trace: Trace, pacing: Pacing, *, block_size: int) -> Requests:
-    """Return a trace's requests as the engine's columns, arriving as the pacing wants them to."""
+def paced_requests(trace: Trace, pacing: Pacing, *, block_size: int, hash_lookahead: int = 0) -> Requests:
+    """Return a trace's requests as the engine's columns, arriving as the pacing wants them to.
+
+    ``hash_lookahead``: so many tokens behind a block belong to its content (``prefix_hashes``).
+    """
     return requests_from_trace(
         trace,
         block_size=block_size,
+        hash_lookahead=hash_lookahead,
         at=pacing.at,
         closed_loop=pacing.leaves_times_open,
     )

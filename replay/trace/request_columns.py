@@ -31,16 +31,17 @@ MODALITIES = ("image", "audio", "video")
 
 
 def requests_from_trace(
-    trace: Trace, *, block_size: int, at: At = "auto", closed_loop: bool = False
+    trace: Trace, *, block_size: int, hash_lookahead: int = 0, at: At = "auto", closed_loop: bool = False
 ) -> Requests:
     """Return a trace's requests as the engine's columns, in the trace's order.
 
+    ``hash_lookahead``: so many tokens behind a block belong to its content (``prefix_hashes``).
     ``at``: they reach the server when they were sent (``auto``: where that is recorded) or when they were due.
     A failed request asks for its ``max_tokens``, since the outputs it got say nothing about its work. Times that a
     closed loop leaves open are 0. Raises TraceError where a time or an output length is missing.
     """
     output = output_tokens(trace)
-    shared = prefix_hashes(trace, output_tokens=output, block_size=block_size)
+    shared = prefix_hashes(trace, output_tokens=output, block_size=block_size, lookahead=hash_lookahead)
     lineage = _lineage(trace)
     return Requests(
         arrival_us=_arrival_us(trace, at, closed_loop=closed_loop),

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from replay.twin.config_read import load_config
 from replay.twin.keys.overlay import Setting, parse_settings, variants_of
-from replay.twin.startup import startup_faults
-from replay.twin.twin_config import TwinConfig, load_config
+from replay.twin.server.startup import startup_faults
+from replay.twin.twin_config import TwinConfig
 from replay.twins import check_starts
 from traces import ConfigError
 

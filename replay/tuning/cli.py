@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from replay.tuning.candidates import Candidates
     from replay.tuning.live import Confirmation, Live
     from traces import RunLimit, Trace
+    from traces.console.options import AnswerForm
 
 
 @with_code_option
@@ -61,8 +62,7 @@ def tune(workload: WorkloadOptions, asked: TuneOptions) -> None:
     confirmed = (
         {} if live is None else _confirmed(tuned, traces[0], limits, live=live, number=asked.live.confirm)
     )
-    as_json = asked.result.as_json
-    _show(tuned, candidates, limits, confirmed, traces[0], warnings=warnings, as_json=as_json)
+    _show(tuned, candidates, limits, confirmed, traces[0], warnings=warnings, how=asked.result.answer)
     if not tuned.best or (confirmed and not any(each.meets(limits) for each in confirmed.values())):
         raise typer.Exit(1)
 
@@ -193,13 +193,12 @@ def _show(
     trace: Trace,
     *,
     warnings: Sequence[str],
-    as_json: bool,
+    how: AnswerForm,
 ) -> None:
     """Print the outcome on stdout."""
     from replay.search.workload_draws import lengths_text
-    from replay.tuning.text import lines, tuning_document
-    from traces import terminal_width
-    from traces.facts import say_answer, term_lines
+    from replay.tuning.text import tuning_document, tuning_parts
+    from traces.facts import TermRows, say_answer
 
     own = tuned.own[1]
     requests = [("requests", f"{len(trace):,}, {lengths_text(trace)}")]
@@ -208,8 +207,8 @@ def _show(
     say_answer(
         lambda: tuning_document(tuned, candidates, limits, confirmed=confirmed, warnings=warnings),
         lambda: [
-            *lines(tuned, candidates, limits, confirmed=confirmed, width=terminal_width()),
-            *term_lines(requests),
+            *tuning_parts(tuned, candidates, limits, confirmed=confirmed),
+            TermRows(requests),
         ],
-        as_json=as_json,
+        how,
     )

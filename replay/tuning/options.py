@@ -9,7 +9,7 @@ import typer
 
 from replay.search.seeds import DEFAULT_SEEDS
 from replay.twins import AnywayOption
-from traces.console.options import ConfigOption, DefaultsOption, JsonOption, LikeOption
+from traces.console.options import AnswerForm, ConfigOption, DefaultsOption, LikeOption
 from traces.strict.option_table import option_table
 
 TRIED = "What to try: values with commas between"
@@ -112,7 +112,7 @@ class ResultOptions:
 
     anyway: AnywayOption = False
     defaults: DefaultsOption = None
-    as_json: JsonOption = False
+    answer: AnswerForm = AnswerForm()
 
 
 @option_table

@@ -12,30 +12,28 @@ from replay.tuning.candidates import Candidate, Candidates
 from replay.tuning.flags import flags_of
 from replay.tuning.live import Confirmation
 from traces import ConfigError, RunLimit, tool_version
-from traces.facts import Fact, columns_of, document, frac, of_limit, per_s, side_by_side, term_lines
+from traces.facts import AnswerPart, Fact, SideBySide, TermRows, columns_of, document, frac, of_limit, per_s
 
 SCHEMA_VERSION = 1
 Confirmed = Mapping[int, Confirmation]
 """By place among the best, from 0."""
 
 
-def lines(
+def tuning_parts(
     tuned: Tuned,
     candidates: Candidates,
     limits: Sequence[RunLimit],
     *,
     confirmed: Confirmed,
-    width: int | None,
-) -> list[str]:
-    """Return what a terminal shows: the best side by side with the file's own server, and the flags of the first."""
+) -> list[AnswerPart]:
+    """Return what people read: the best side by side with the file's own server, and the flags of the first."""
     keys = sorted({each.key for candidate, _ in tuned.best for each in candidate.settings})
     records = [[Fact("", "", "as it is"), *_facts(tuned.own, tuned, keys, limits, None)]]
     records += [
         [Fact("", "", f"best {place + 1}"), *_facts(each, tuned, keys, limits, confirmed.get(place))]
         for place, each in enumerate(tuned.best)
     ]
-    shown = side_by_side(columns_of(records), width=width).splitlines()
-    return [*shown, "", *term_lines(_told(tuned, candidates, confirmed, limits))]
+    return [SideBySide(columns_of(records)), "", TermRows(_told(tuned, candidates, confirmed, limits))]
 
 
 def _facts(

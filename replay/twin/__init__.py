@@ -6,9 +6,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from replay.twin.config_keys import EXTENDED_MEANINGS
     from replay.twin.config_write import name_of
     from replay.twin.defaults import COEFFICIENTS, FittedModel, version_number
+    from replay.twin.keys.latency_keys import EXTENDED_MEANINGS
     from replay.twin.keys.overlay import Setting
     from replay.twin.latency import DEFAULT_PHYSICS, physics_covers, physics_sets
     from replay.twin.own.own_code import with_code_option
@@ -36,7 +36,7 @@ _HOMES = {
     "AFTER": "replay.twin.profiled_table",
     "COEFFICIENTS": "replay.twin.defaults",
     "DEFAULT_PHYSICS": "replay.twin.latency",
-    "EXTENDED_MEANINGS": "replay.twin.config_keys",
+    "EXTENDED_MEANINGS": "replay.twin.keys.latency_keys",
     "FittedModel": "replay.twin.defaults",
     "Setting": "replay.twin.keys.overlay",
     "StepTableFile": "replay.twin.profiled_table",

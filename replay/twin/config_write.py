@@ -7,11 +7,12 @@ from decimal import Decimal
 from typing import TYPE_CHECKING
 
 from replay.twin.cluster_section import cluster_lines
-from replay.twin.config_keys import EXTENDED_MEANINGS, LATENCY_CLASSES, engine_fields
+from replay.twin.config_keys import engine_fields
 from replay.twin.defaults import COEFFICIENTS
 from replay.twin.defaults_write import number, quoted
 from replay.twin.fitted.fitted_tiles import tiles_lines
 from replay.twin.hardware import peak_lines
+from replay.twin.keys.latency_keys import EXTENDED_MEANINGS, LATENCY_CLASSES
 from replay.twin.kv_cache.groups import GROUPS, groups_text
 from replay.twin.kv_cache.retention_interval import ALL, INTERVAL
 from replay.twin.latency import ALPHAS, analytic_coefficients

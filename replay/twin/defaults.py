@@ -12,8 +12,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Literal, cast, get_args
 
-from replay.twin.config_keys import EXTENDED_MEANINGS
 from replay.twin.fitted.fitted_tiles import Pairs, read_tiles
+from replay.twin.keys.latency_keys import EXTENDED_MEANINGS
 from sim import InvalidConfig
 from sim.latency import Blackbox, Extended
 from traces.strict.section import Section, read_section

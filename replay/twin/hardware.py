@@ -21,6 +21,7 @@ from sim import EngineConfig, InvalidConfig
 from sim.latency import LatencyModel, PeakTimes
 from traces import ConfigError
 from traces.strict.section import Section
+from traces.strict.whole_file import is_a_file
 
 LAYOUT_KEYS = (
     *("pp", "dp", "enable_expert_parallel", "all2all_backend"),
@@ -186,7 +187,7 @@ def read_shape(latency: Section, *, folder: Path) -> ModelShape | None:
         return None
     file = folder / named
     return read_model_config(
-        file if file.is_file() else named,
+        file if is_a_file(file) else named,
         kv_cache_dtype=latency.text("kv_cache_dtype") or "auto",
         mamba_ssm_cache_dtype=latency.text("mamba_ssm_cache_dtype") or "auto",
         dtype=latency.text("dtype") or "auto",

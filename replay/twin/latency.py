@@ -12,7 +12,6 @@ import yaml
 
 from replay.model.shape import ModelShape
 from replay.model.shipped_models import shipped_config
-from replay.twin.config_keys import ANALYTIC, EXTENDED_MEANINGS, LATENCY_KEYS, LATENCY_MODELS
 from replay.twin.defaults import (
     DefaultsEntry,
     read_coefficients,
@@ -21,6 +20,7 @@ from replay.twin.defaults import (
 from replay.twin.fitted.fitted_tiles import KEY as TILES
 from replay.twin.fitted.fitted_tiles import check_has_tiles, read_tiles
 from replay.twin.hardware import Hardware, peak_of, read_shape
+from replay.twin.keys.latency_keys import ANALYTIC, EXTENDED_MEANINGS, LATENCY_KEYS, LATENCY_MODELS
 from replay.twin.on_record import Found, Wanted, find_on_record, refuse_unrecorded, shape_of_shipped
 from replay.twin.own.custom_model import build, load_class
 from replay.twin.profiled_table import StepTableFile, read_profiled

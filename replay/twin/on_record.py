@@ -86,7 +86,8 @@ def lookup_defaults(
 def refuse_unrecorded(wanted: Wanted, *, path: str | Path | None) -> NoReturn:
     """Raise ConfigError that names the entries most like the one wanted, or the GPUs where there is no such GPU."""
     entries = [*(read_defaults(path) if path else ()), *shipped_defaults()]
-    if all(_gpu_name(each.gpu) != _gpu_name(wanted.gpu) for each in entries):
+    gpu = _gpu_name(wanted.gpu)
+    if all(_gpu_name(each.gpu) != gpu for each in entries):
         find_gpu(wanted.gpu, where="latency.defaults: GPU")
     near = nearest_entries(entries, wanted.model, wanted.gpu, tp=wanted.tp, vllm_version=wanted.vllm_version)
     version = f" vLLM {wanted.vllm_version}" if wanted.vllm_version else ""
@@ -104,8 +105,9 @@ def shape_of_shipped(model: str) -> ModelShape | None:
 
 def _alike(entries: Iterable[DefaultsEntry], wanted: Wanted, *, by_shape: bool) -> Iterable[DefaultsEntry]:
     """Yield the entries for this GPU and parallelism of the model itself, or of one with its shape."""
+    gpu = _gpu_name(wanted.gpu)
     for entry in entries:
-        if (_gpu_name(entry.gpu), entry.tp) != (_gpu_name(wanted.gpu), wanted.tp):
+        if (_gpu_name(entry.gpu), entry.tp) != (gpu, wanted.tp):
             continue
         is_model = _is_name_of(wanted.model, entry.model)
         if is_model if not by_shape else not is_model and _has_shape(entry, wanted.shape):

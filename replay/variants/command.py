@@ -14,12 +14,11 @@ from replay.progress import working
 from replay.ready import prepare_engine
 from replay.simulation_command import SimulationOptions, with_origin
 from replay.twin.keys.overlay import Setting
-from replay.variants.simulated import document, table
+from replay.variants.simulated import document, variants_parts
 from replay.variants.variant import Variant, VariantResult, simulate_variant
-from traces import terminal_width
-from traces.facts import say_json
+from traces.facts import say_answer
 from traces.strict.secrets import redact_command
-from traces.strict.tell import say_text, tell
+from traces.strict.tell import tell
 
 if TYPE_CHECKING:
     from replay.twin.twin_config import TwinConfig
@@ -94,10 +93,7 @@ def simulate_variants(
         tell(f"note: {line}")
     if options.report is not None:
         _write_page(options.report, results, told, options=options)
-    if options.as_json:
-        say_json(document(results))
-    else:
-        say_text(table(results, width=terminal_width()))
+    say_answer(lambda: document(results), lambda: variants_parts(results), options.answer)
     if not any(each.summary["num_by_status"].get("ok") for each in results):
         tell("no request finished in any variant")
         raise typer.Exit(1)

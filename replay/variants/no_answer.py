@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from traces.facts import term_lines
-
 
 def mark_unanswered(
     columns: Sequence[Mapping[str, str]], unanswered: Sequence[Sequence[str]]
@@ -21,7 +19,7 @@ def mark_unanswered(
     return marked
 
 
-def unanswered_lines(unanswered: Sequence[Sequence[str]]) -> list[str]:
+def unanswered_notes(unanswered: Sequence[Sequence[str]]) -> list[str]:
     """Return what the stars mean; nothing without any. ``unanswered``: of each column, the keys without an answer."""
     keys = dict.fromkeys(key for each in unanswered for key in each)
     if not keys:
@@ -30,8 +28,3 @@ def unanswered_lines(unanswered: Sequence[Sequence[str]]) -> list[str]:
         f"* no answer here: this twin does not know what {' and '.join(keys)} would change, so do not compare these "
         "figures with the others (see the note)"
     ]
-
-
-def unanswered_facts(keys: Sequence[str]) -> list[str]:
-    """Return the first line of a single answer that is none; nothing where every setting has one."""
-    return term_lines([("*", f"no answer here to {', '.join(keys)} (see the note)")]) if keys else []

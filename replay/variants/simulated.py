@@ -9,7 +9,8 @@ import numpy as np
 
 from replay.distribution import Distribution
 from replay.timeline.watch_engine import Usage
-from replay.trace.simulation_summary import SimulationSummary, has_idle_end
+from replay.trace.simulation_summary import SimulationSummary
+from replay.trace.summary_text import has_idle_end
 from replay.variants.kv_tier import (
     EMPTY,
     cheapest_line,
@@ -18,10 +19,10 @@ from replay.variants.kv_tier import (
     price_per_hour,
     tier_cells,
 )
-from replay.variants.no_answer import mark_unanswered, unanswered_lines
+from replay.variants.no_answer import mark_unanswered, unanswered_notes
 from replay.variants.variant import VariantResult
 from traces import shown_time
-from traces.facts import side_by_side
+from traces.facts import AnswerPart, SideBySide
 
 if TYPE_CHECKING:
     from replay.pace_band import Ranges
@@ -94,10 +95,10 @@ def _price(result: VariantResult) -> dict[str, float | None]:
     }
 
 
-def table(results: Sequence[VariantResult], *, width: int | None) -> str:
-    """Return the variants side by side, a column each; ``width``: of the terminal, None for no limit."""
-    shown, notes = side_by_side(columns_of(results), width=width), notes_of(results)
-    return "\n".join([shown, "", *notes]) if notes else shown
+def variants_parts(results: Sequence[VariantResult]) -> list[AnswerPart]:
+    """Return the variants side by side, a column each, and what must be said of the figures."""
+    notes = notes_of(results)
+    return [SideBySide(columns_of(results)), *(["", *notes] if notes else [])]
 
 
 def columns_of(results: Sequence[VariantResult]) -> list[dict[str, str]]:
@@ -112,7 +113,7 @@ def columns_of(results: Sequence[VariantResult]) -> list[dict[str, str]]:
 
 def notes_of(results: Sequence[VariantResult]) -> list[str]:
     """Return what must be said of the figures."""
-    notes = unanswered_lines([each.variant.twin.unanswered_keys for each in results])
+    notes = unanswered_notes([each.variant.twin.unanswered_keys for each in results])
     notes += cheapest_line(results, results[0].prices)
     return notes + ([IDLE_END] if any(_is_idle_at_end(each.summary) for each in results) else [])
 

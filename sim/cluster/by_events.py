@@ -13,10 +13,10 @@ from sim.cluster.results.attempts import with_attempts
 from sim.cluster.results.finished import ClusterSimulation
 from sim.cluster.results.of_world import results_of
 from sim.cluster.results.watching import Watch
+from sim.cluster.run.beginning.prepare import new_world
 from sim.cluster.run.changes.operations import Operations
 from sim.cluster.run.driving import Driver
 from sim.cluster.run.loop import finish_ranks
-from sim.cluster.run.prepare import new_world
 from sim.cluster.run.watch import BUSY, look_at_all
 from sim.cluster.run.watch import NEEDS_ROOM as LOOK_NEEDS_ROOM
 from sim.cluster.run.world import FOREVER, NEVER, World

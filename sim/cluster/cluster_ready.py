@@ -16,9 +16,9 @@ from sim.cluster.draws import number_drawn
 from sim.cluster.events import plan_event
 from sim.cluster.gateway.admission import leave
 from sim.cluster.gateway.queue import withdraw_request
+from sim.cluster.run.beginning.prepare import new_world
 from sim.cluster.run.changes import lost_requests
 from sim.cluster.run.loop import finish_ranks, run_cluster
-from sim.cluster.run.prepare import new_world
 from sim.cluster.run.watch import LOOK, look_at_all
 from sim.cluster.run.world import FOREVER, World
 from sim.engine.run_variants import RUN_VARIANTS, RunVariant

@@ -45,6 +45,9 @@ NO_OWNER = 0xFFFFFFFF
 FULL, SLIDING, CHUNKED, STATE, ALIGNED_STATE = 0, 1, 2, 3, 4
 """Kinds of KV cache groups (``sim/kv_cache_groups.py``), states last. ALIGNED_STATE: mode align."""
 
+NEVER_PADS, PADS_OR_WAITS, PADS_WHERE_IT_FITS, PADS_BESIDE_HITS = 0, 1, 2, 3
+"""Which admissions are padded with drafts, oldest first (``sim/versions.py:Padding``)."""
+
 BEFORE_OUTPUTS, TO_LAST_STATE, AT_JUNCTIONS, AT_KNOWN_ENDS, AT_BLOCK_ENDS = 0, 1, 2, 3, 4
 """How chunks of prompts end at states, oldest first (``sim/versions.py:StateChunks``)."""
 
@@ -110,6 +113,7 @@ KV_CACHE_GROUP = np.dtype(
         ("next_alike", np.int64),  # the next group of the same kind and numbers, NEVER
         ("next_to_ask", np.int64),  # of the first of its kind: the next kind in the order of lookups, NEVER
         ("use_eagle", np.int64),  # of these, or of one alike, a hit's last block is computed again for drafts
+        ("caches_past_hit", np.int64),  # and that block is kept for them
         ("is_eagle_group", np.int64),  # it was marked as one of these: host memory goes by the marks
         ("is_eagle_verified", np.int64),  # these three: the lookup in hand; its length has lost that block
         ("num_hit_blocks", np.int64),
@@ -416,6 +420,7 @@ SETTINGS = np.dtype(
         ("lifts_threshold_for_lone_request", np.int64),
         ("moves_cursor_for_every_victim", np.int64),
         ("frees_unhashed_blocks_first", np.int64),
+        ("pads_admissions", np.int64),  # NEVER_PADS to PADS_BESIDE_HITS
         ("state_chunks", np.int64),  # these, too, of KV cache groups: BEFORE_OUTPUTS to AT_BLOCK_ENDS
         ("leaves_token_behind_state", np.int64),
         ("enters_prompt_state_anew", np.int64),
@@ -428,10 +433,13 @@ SETTINGS = np.dtype(
         ("keeps_junctions", np.int64),
         ("looks_past_hit", np.int64),
         ("keeps_ends_for_drafts", np.int64),
-        ("keeps_junctions_for_drafts", np.int64),
+        ("drops_once_for_drafts", np.int64),
+        ("takes_in_tokens", np.int64),  # async, or drafts with ``caches_at_outputs``
+        ("num_hash_lookahead_tokens", np.int64),  # behind a block, that its hash covers, too
         ("is_blis", np.int64),
         ("num_speculative_tokens", np.int64),
         ("num_lookahead_tokens", np.int64),
+        ("num_first_lookahead_tokens", np.int64),  # of a request that is admitted
         ("use_eagle", np.int64),  # the last block of a hit is computed again
         (
             "num_prefill_lookahead_tokens",

@@ -19,7 +19,7 @@ from sim.latency.latency_model import SCALE, LatencyModel
 from sim.paged_memory import untouched, untouched_records
 from sim.policies import age_weight_per_us, urgency
 from sim.requests import UNKNOWN_LIMIT, Int64s, Requests
-from sim.versions import StateChunks, rules_of
+from sim.versions import Padding, StateChunks, rules_of
 
 SAME_IN_CONFIG = (
     "max_num_seqs",
@@ -37,7 +37,6 @@ SAME_IN_CONFIG = (
     "prefill_schedule_interval",
     "num_speculative_tokens",
     "num_lookahead_tokens",
-    "use_eagle",
     "num_prefill_lookahead_tokens",
     "seed",
     "max_loras",
@@ -71,11 +70,13 @@ RULES = (
     "keeps_junctions",
     "looks_past_hit",
     "keeps_ends_for_drafts",
-    "keeps_junctions_for_drafts",
+    "drops_once_for_drafts",
 )
 """Rules of the vLLM version that the engine asks about."""
 
 STATE_CHUNKS = get_args(StateChunks)
+
+PADDINGS = get_args(Padding)
 
 FIRST_LOG_LENGTH = 4096
 
@@ -325,14 +326,7 @@ def settings_of(config: EngineConfig, latency: LatencyModel, *, record: Record) 
     settings = st.columns(records)
     for name in SAME_IN_CONFIG:
         settings[name] = getattr(config, name)
-    rules = rules_of(config.vllm_version)
-    for name in RULES:
-        settings[name] = getattr(rules, name)
-    settings["state_chunks"] = STATE_CHUNKS.index(rules.state_chunks)
-    if config.async_scheduling and config.pipeline_parallel_size > 1:
-        is_staggered = rules.async_pipeline == "staggered"
-        settings["decode_stagger"] = config.pipeline_parallel_size if is_staggered else 0
-        settings["waits_for_output"] = rules.async_pipeline == "waits for output"
+    _set_rules(settings, config)
     _set_groups(settings, config)
     batching.apply_settings(settings, config)
     settings["may_sit_out"] = config.pipeline_parallel_size > 1
@@ -367,6 +361,31 @@ def settings_of(config: EngineConfig, latency: LatencyModel, *, record: Record) 
     if config.compatibility == "blis":
         blis.apply_settings(settings)
     return records
+
+
+def _set_rules(settings: st.Records, config: EngineConfig) -> None:
+    """Say what the version of vLLM does otherwise than others."""
+    rules = rules_of(config.vllm_version)
+    for name in RULES:
+        settings[name] = getattr(rules, name)
+    settings["num_first_lookahead_tokens"] = (
+        config.num_lookahead_tokens * rules.gives_draft_slots_at_admission
+    )
+    if rules.queues_freed_without_cache and not config.enable_prefix_caching:
+        for name in ("frees_unhashed_blocks_first", "frees_skipped_first", "frees_windows_first"):
+            settings[name] = 0
+    settings["takes_in_tokens"] = config.async_scheduling or (
+        rules.caches_at_outputs and config.num_speculative_tokens > 0
+    )
+    settings["num_hash_lookahead_tokens"] = config.num_hash_lookahead_tokens
+    settings["use_eagle"] = config.drops_blocks_for_drafts
+    if config.num_speculative_tokens > 0:
+        settings["pads_admissions"] = PADDINGS.index(rules.pads_admissions)
+    settings["state_chunks"] = STATE_CHUNKS.index(rules.state_chunks)
+    if config.async_scheduling and config.pipeline_parallel_size > 1:
+        is_staggered = rules.async_pipeline == "staggered"
+        settings["decode_stagger"] = config.pipeline_parallel_size if is_staggered else 0
+        settings["waits_for_output"] = rules.async_pipeline == "waits for output"
 
 
 def _set_groups(settings: st.Records, config: EngineConfig) -> None:
@@ -474,6 +493,7 @@ def group_records(config: EngineConfig) -> st.Records:
             record.most_blocks = config.max_model_len + 1
         record.is_eagle_group = config.kv_cache_groups[number].is_eagle_group
         record.use_eagle = any(groups[other] == group for other in marked)
+        record.caches_past_hit = record.use_eagle * rules.caches_past_hit_for_drafts
         alike = [other for other in range(number + 1, len(groups)) if groups[other] == group]
         record.next_alike = alike[0] if alike else dt.NEVER
         after = kinds[kinds.index(group) + 1 :]

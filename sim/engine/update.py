@@ -103,13 +103,25 @@ def let_go_of_images(s: State, request: int, has_images: bool) -> None:
         free_encoder_inputs(s, request)
 
 
+@phase
+def cache_drafts(s: State, request: int) -> None:
+    """Enter what a request's drafts that hold have filled into the prefix cache."""
+    cache_blocks(s, request, s.requests[request].num_tokens - 1)
+
+
 @part
 def take_in_token(s: State, request: int) -> None:
-    """Count a token that was in flight as known, and enter what it fills into the prefix cache."""
-    r = s.requests[request]
-    r.num_output_placeholders -= 1
-    if r.status == RUNNING:
-        cache_blocks(s, request, r.num_computed_tokens - r.num_output_placeholders)
+    """Count a token that was in flight as known, and enter what it fills into the prefix cache.
+
+    An engine that awaits results enters it then only with drafts, and not with every version.
+    """
+    settings, r = s.engine[0].settings, s.requests[request]
+    if settings.async_scheduling or settings.num_speculative_tokens == 0:
+        r.num_output_placeholders -= 1
+        if r.status == RUNNING:
+            cache_blocks(s, request, r.num_computed_tokens - r.num_output_placeholders)
+    else:
+        cache_drafts(s, request)
 
 
 @phase
@@ -162,7 +174,7 @@ def update_from_output(s: State, batch: int, now_us: int) -> None:
             give_accepted(s, entry.request, num_accepted, now_us, is_stale)
         give_token(s, entry.request, now_us)
         num_tokens_given += 1
-        if settings.async_scheduling and not is_stale:
+        if settings.takes_in_tokens and not is_stale:
             take_in_token(s, entry.request)
         if r.num_tokens >= r.max_total_tokens:
             finish(s, entry.request)

@@ -96,10 +96,13 @@ def num_outputs(row: dict[str, Any]) -> int:
     return min(row["output_len"], row.get("stops_after", row["output_len"]))
 
 
-def dense_hashes(rows: list[dict[str, Any]], block_size: int) -> tuple[np.ndarray, np.ndarray]:
+def dense_hashes(
+    rows: list[dict[str, Any]], block_size: int, ahead: int = 0
+) -> tuple[np.ndarray, np.ndarray]:
     """Return (offsets, ids): each request's blocks over prompt and outputs, numbered by content.
 
-    A request's list ends where nobody else ever holds the same content.
+    A request's list ends where nobody else ever holds the same content. ``ahead``: so many tokens behind a block belong
+    to its content.
     """
     numbers: dict[tuple[int, tuple[int, ...]], int] = {}
     lists: list[list[int]] = []
@@ -110,8 +113,8 @@ def dense_hashes(rows: list[dict[str, Any]], block_size: int) -> tuple[np.ndarra
             -1 - row.get("adapter", -1) - 1,
             [],
         )  # what is cached with an adapter is another content
-        for start in range(0, len(tokens) - block_size + 1, block_size):
-            key = (parent, tuple(tokens[start : start + block_size]))
+        for start in range(0, len(tokens) - block_size - ahead + 1, block_size):
+            key = (parent, tuple(tokens[start : start + block_size + ahead]))
             parent = numbers.setdefault(key, len(numbers))
             chain.append(parent)
         lists.append(chain)
@@ -203,7 +206,7 @@ def case_of(
     config = EngineConfig(**chosen, scheduling_policy=settings["policy"], vllm_version=version)
     latency = Blackbox(beta0=settings["beta0"], beta1=settings["beta1"], beta2=settings["beta2"])
     prompts = [len(row.get("prompt_token_ids") or []) or row.get("prompt_len", 0) for row in rows]
-    offsets, ids = dense_hashes(rows, config.hash_block_size)
+    offsets, ids = dense_hashes(rows, config.hash_block_size, config.num_hash_lookahead_tokens)
     requests = Requests(
         arrival_us=np.array([row["arrival_us"] for row in rows], np.int64),
         prompt_tokens=np.array(prompts, np.int64),

@@ -1,4 +1,4 @@
-"""Each rule of KV cache groups that came with a version shows in a recording: with the other one the engine differs."""
+"""Each rule of groups and drafts that came with a version shows in a recording: with the other the engine differs."""
 
 from __future__ import annotations
 
@@ -37,6 +37,26 @@ SHOWN: list[tuple[str, str, Any]] = [
     ("0.31.0_groups_3_0155", "enters_prompt_state_anew", True),
     ("0.33.0_groups_3_0155", "leaves_token_behind_state", False),
     ("0.33.0_groups_3_0155", "enters_prompt_state_anew", True),
+    ("0.24.0_drafts_41_0249", "pads_admissions", "or waits"),
+    ("0.25.1_drafts_41_0070", "pads_admissions", "never"),
+    ("0.28.0_drafts_near_the_limit", "pads_admissions", "where it fits"),
+    ("0.29.0_drafts_near_the_limit", "pads_admissions", "or waits"),
+    ("0.29.0_drafts_41_0024", "pads_admissions", "beside hits"),
+    ("0.31.0_drafts_41_0024", "pads_admissions", "where it fits"),
+    ("0.22.0_drafts_41_0045", "gives_draft_slots_at_admission", True),
+    ("0.23.0_drafts_41_0045", "gives_draft_slots_at_admission", False),
+    ("0.19.1_groups_41_0091_drafts", "drops_once_for_drafts", True),
+    ("0.22.0_groups_41_0091_drafts", "drops_once_for_drafts", False),
+    ("0.22.0_groups_41_0103_drafts", "caches_past_hit_for_drafts", True),
+    ("0.26.0_drafts_41_0253", "queues_freed_without_cache", True),
+    ("0.27.0_drafts_41_0253", "queues_freed_without_cache", False),
+    ("0.29.0_groups_41_0022_drafts", "keeps_ends_for_drafts", True),
+    ("0.31.0_groups_41_0022_drafts", "keeps_ends_for_drafts", False),
+    ("0.31.0_groups_41_0003_drafts", "looks_past_hit", True),
+    ("0.31.0_drafts_41_0188", "hashes_ahead_of_drafts", True),
+    ("0.33.0_drafts_41_0188", "hashes_ahead_of_drafts", False),
+    ("0.31.0_drafts_41_0157", "caches_at_outputs", True),
+    ("0.33.0_drafts_41_0188", "caches_at_outputs", False),
 ]
 """The recording, a rule that its version has, and what it would be with the version before or behind."""
 
@@ -48,5 +68,8 @@ def test_a_version_with_another_version_s_rule_decides_otherwise(name: str, rule
     rules = rules_of(recording.config.vllm_version)
     assert getattr(rules, rule) != other
     changed = replace(rules, **{rule: other})
-    with mock.patch("sim.engine.initial_state.rules_of", return_value=changed):
-        assert compare(recording) is not None
+    with (
+        mock.patch("sim.engine.initial_state.rules_of", return_value=changed),
+        mock.patch("sim.config.rules_of", return_value=changed),
+    ):
+        assert compare(read_recording(case, case, is_async=False)) is not None

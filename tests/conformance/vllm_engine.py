@@ -31,7 +31,7 @@ from vllm.multimodal.inputs import MultiModalFeatureSpec, PlaceholderRange
 from vllm.sampling_params import SamplingParams, StructuredOutputsParams
 from vllm.utils.hashing import sha256
 from vllm.v1.core.encoder_cache_manager import EncoderCacheManager, compute_mm_encoder_budget
-from vllm.v1.core.kv_cache_utils import get_request_block_hasher, init_none_hash
+from vllm.v1.core.kv_cache_utils import init_none_hash
 from vllm.v1.core.sched.async_scheduler import AsyncScheduler
 from vllm.v1.core.sched.output import SchedulerOutput
 from vllm.v1.core.sched.scheduler import Scheduler
@@ -58,10 +58,10 @@ from tests.conformance.conventions import (
 )
 from tests.conformance.vllm_versions import (
     RETENTION_IN_ENVIRONMENT,
+    block_hasher_of,
     block_sizes_of,
     depth_of,
     fills_queue_after_empty_batch,
-    hash_block_size_of,
     made,
     note_prefill_chunks,
     put,
@@ -145,7 +145,6 @@ def speculative_config(settings: dict[str, Any]) -> SpeculativeConfig:
     )
     if settings["use_eagle"]:
         drafts.method = "eagle"
-        put(drafts, disable_lookahead_block_hashes=True)  # 0.33 would hash the token behind a block, too
     if settings["num_prefill_lookahead_tokens"] > 1:
         drafts.method = "mtp"
         drafts.draft_model_config = SimpleNamespace(
@@ -407,7 +406,7 @@ class VllmEngine:
         outcome.max_tokens = max_tokens
         hasher = None
         if settings["enable_prefix_caching"]:
-            hasher = get_request_block_hasher(hash_block_size_of(self.scheduler), sha256)
+            hasher = block_hasher_of(self.scheduler)
         request = made(
             Request,
             request_id=request_id(number),

@@ -181,93 +181,6 @@ def by_its_look() -> list[Files]:
     return [case for made in every for case in made()]
 
 
-TWIN = """\
-vllm_version: "0.32.0"
-engine:
-  max_num_seqs: 64
-  max_num_batched_tokens: 2048
-  num_gpu_blocks: 2588
-  block_size: 16
-  max_model_len: 32768
-  enable_prefix_caching: true
-  watermark: 0.01
-  scheduling_policy: fcfs
-  num_speculative_tokens: 2
-  synthetic_acceptance_rates: [0.8, 0.5]
-latency: {model: blackbox, coefficients: {alpha0: 10.5, alpha1: 2, alpha2: 1, beta0: 5000, beta1: 10, beta2: 20}}
-seed: 42
-"""
-PHYSICS = """\
-engine: {max_num_seqs: 64}
-latency: {model: physics, model_config: config.json}
-hardware: {gpu: H100, tp: 1}
-"""
-CLUSTER = """\
-engine: {max_num_seqs: 64}
-latency: {model: blackbox, coefficients: {alpha0: 0, alpha1: 0, alpha2: 0, beta0: 5000, beta1: 10, beta2: 20}}
-cluster:
-  pools:
-    - {name: prefill, role: prefill, instances: 2, engine: {max_num_seqs: 64}}
-    - {name: decode, role: decode, instances: 2}
-  routing: {policy: weighted, scorers: {prefix-affinity: 3, queue-depth: 2, kv-utilization: 2}}
-  snapshot_interval_us: {queue: 10, kv: 50000, cache: 20}
-  admission: {policy: token-bucket, refill_per_s: 100, capacity: 100}
-  latency: {admission_us: 10, routing_us: 5}
-  disaggregation: {decider: always, kv_bandwidth_gbps: 25, kv_base_latency_us: 50, kv_bytes_per_token: 100000}
-"""
-SCALED = """\
-engine: {max_num_seqs: 64}
-latency: {model: blackbox, coefficients: {alpha0: 0, alpha1: 0, alpha2: 0, beta0: 5000, beta1: 10, beta2: 20}}
-cluster:
-  instances: 2
-  routing: {policy: cache-aware, cache_threshold: 0.5, balance_abs_threshold: 32, balance_rel_threshold: 1.0001}
-  autoscaler: {policy: target, interval_us: 1000000, metric: waiting, target: 4, max_instances: 4}
-  failures: {mtbf_us: 100000000, mttr_us: 1000000, schedule: [{at_us: 5, instance: 0, down_us: 9}]}
-  retries: {max_attempts: 3, on: [rejected], backoff_us: 500000, jitter_frac: 0.5}
-"""
-
-
-FITTED = """\
-engine: {max_num_seqs: 4, max_num_batched_tokens: 64, num_gpu_blocks: 50}
-latency:
-  model: extended
-  coefficients: {alpha0: 500, alpha1: 2, alpha2: 0, beta0: 1000, beta1: 30, beta2: 20, floor: 9000}
-  tiles: [[1, 1.0], [1024, 0.95], [1025, 1.2], [2048, 1.0]]
-  fitted_range: {rate_per_s: [1, 4], prompt_tokens: [10, 900]}
-  pace: {within: 0.01, beyond: 0.02}
-"""
-
-
-GROUPS = """\
-engine:
-  max_num_seqs: 8
-  num_gpu_blocks: 900
-  block_size: 16
-  disable_hybrid_kv_cache_manager: false
-  kv_cache_groups:
-    - {kind: full, block_size: 32}
-    - {kind: sliding, window: 128, block_size: 16}
-    - {kind: sliding, window: 128, block_size: 16}
-latency: {model: blackbox, coefficients: {beta0: 5000, beta1: 20, beta2: 100}}
-"""
-STATES = """\
-engine:
-  num_gpu_blocks: 900
-  enable_prefix_caching: true
-  kv_cache_groups: [{kind: full}, {kind: state, mode: align}, {kind: chunked, chunk: 64}]
-latency: {model: blackbox, coefficients: {beta0: 5000, beta1: 20, beta2: 100}}
-"""
-
-
-def twins() -> list[Files]:
-    config = _shipped_config("Qwen--Qwen2.5-7B-Instruct.json")
-    texts = (TWIN, CLUSTER, SCALED, FITTED, GROUPS, STATES)
-    return [
-        *({"twin.yaml": text.encode()} for text in texts),
-        {"twin.yaml": PHYSICS.encode(), "config.json": config},
-    ]
-
-
 def defaults() -> list[Files]:
     lines = (ROOT / "replay" / "twin" / "defaults.yaml").read_bytes().splitlines(keepends=True)
     start = next(i for i, line in enumerate(lines) if line.startswith(b"schema_version"))
@@ -305,7 +218,7 @@ def baseline() -> list[Files]:
     return [{"report.json": _json(document)}]
 
 
-def _shipped_config(name: str) -> bytes:
+def shipped_config_json(name: str) -> bytes:
     return (ROOT / "replay" / "model" / "configs" / name).read_bytes()
 
 
@@ -336,6 +249,24 @@ clients:
     lifecycle: {windows: [{start_us: 0, end_us: 5000000}]}
 """
     return [{"spec.yaml": first}, {"spec.yaml": second}]
+
+
+TWIN = """\
+vllm_version: "0.32.0"
+engine:
+  max_num_seqs: 64
+  max_num_batched_tokens: 2048
+  num_gpu_blocks: 2588
+  block_size: 16
+  max_model_len: 32768
+  enable_prefix_caching: true
+  watermark: 0.01
+  scheduling_policy: fcfs
+  num_speculative_tokens: 2
+  synthetic_acceptance_rates: [0.8, 0.5]
+latency: {model: blackbox, coefficients: {alpha0: 10.5, alpha1: 2, alpha2: 1, beta0: 5000, beta1: 10, beta2: 20}}
+seed: 42
+"""
 
 
 def grid() -> list[Files]:

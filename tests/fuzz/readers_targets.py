@@ -17,6 +17,7 @@ from random import Random
 from hypothesis import strategies as st
 
 from tests.fuzz import reader_files as made
+from tests.fuzz import twin_files
 from tests.fuzz.mutate import Files, damaged_files, packed, unpacked
 from tests.fuzz.target import Target
 from traces.errors import TraceError, VtwinError
@@ -81,10 +82,29 @@ def _trace(stem: str) -> Callable[[Path], object]:
 
 
 def _twin(folder: Path) -> None:
+    from replay.twin.config_read import load_config
     from replay.twin.config_write import dump_config
-    from replay.twin.twin_config import load_config
 
     dump_config(load_config(folder / "twin.yaml"))
+
+
+def _command(folder: Path) -> None:
+    """What is written of a command line is a twin; with a GPU, one that a reader may still refuse."""
+    from replay.twin.config_read import load_config
+    from replay.twin.start.from_serve import named, start_from_serve, twin_text
+
+    texts = {path.name: path.read_bytes().decode("utf-8", "replace") for path in folder.iterdir()}
+    gpu, version, *_ = [*texts.get("asked.txt", "").split("\n"), "", ""]
+    start = start_from_serve(texts.get("command.txt", ""))
+    text, notes = twin_text(named(start, vllm_version=version or None), gpu=gpu or None)
+    assert all(note.isprintable() for note in notes), notes
+    (folder / "twin.yaml").write_text(text)
+    try:
+        load_config(folder / "twin.yaml")
+    except VtwinError:
+        if not gpu:
+            raise AssertionError(text) from None
+        raise
 
 
 def _defaults(folder: Path) -> None:
@@ -109,10 +129,11 @@ def _model(folder: Path) -> None:
     from replay.model import kv_cache_size, read_model_config
     from replay.model.card import card, document
     from replay.model.gpus import find_gpu
+    from traces.facts import terminal_lines
 
     shape, gpu = read_model_config(folder / "config.json"), find_gpu("H100", where="here")
     capacity = kv_cache_size(shape, gpu, tp=8, pp=2)
-    card(shape, gpu, capacity, tp=8, pp=2)
+    terminal_lines(card(shape, gpu, capacity, tp=8, pp=2), width=80)
     json.dumps(document(shape, gpu, capacity, tp=8, pp=2), allow_nan=False)
 
 
@@ -286,7 +307,8 @@ READERS: dict[str, tuple[Callable[[], list[Files]], Callable[[Path], object]]] =
     "tracev2-csv": (made.trace_csv, _trace("t")),
     "tracev2-parquet": (made.trace_parquet, _trace("t")),
     "by-its-look": (made.by_its_look, _recorded),
-    "twin": (made.twins, _twin),
+    "twin": (twin_files.twins, _twin),
+    "from-serve": (twin_files.commands, _command),
     "defaults": (made.defaults, _defaults),
     "gate": (made.gate, _gate),
     "baseline": (made.baseline, _baseline),

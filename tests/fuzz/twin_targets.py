@@ -70,7 +70,7 @@ def loaded(data: bytes) -> Any:  # noqa: ANN401  a TwinConfig, or None
 
 def read(key: Key, value: str) -> Any:  # noqa: ANN401  a TwinConfig, or None
     """Read a TWIN.yaml with this value; None where it is refused, by one line that names the key."""
-    from replay.twin.twin_config import load_config
+    from replay.twin.config_read import load_config
 
     text = document(key, value)
     with tempfile.TemporaryDirectory() as folder:

@@ -17,7 +17,7 @@ from sim.cluster.gateway.eviction import ROWS_OF_SHEDDABLE
 from sim.cluster.gateway.flow_config import FlowControl
 from sim.cluster.gateway.queue import ROWS_OF_QUEUE
 from sim.cluster.live.cluster import LiveCluster
-from sim.cluster.run.prepare import new_world
+from sim.cluster.run.beginning.prepare import new_world
 from sim.cluster.run.world import ROWS_OF_WORLD, World
 from sim.cluster.transfer.disaggregation_config import Disaggregation
 from sim.cluster.transfer.kv_links import ROWS_OF_LINKS

@@ -21,7 +21,7 @@ from tests.sim.strategies import Case, any_model, assert_same_outcomes, cases, r
 from tests.sim.test_reference import KEYS, bounded, reference_outcomes, run_reference
 
 MS = Blackbox(beta0=1000)
-ROOMS = ("sim.config", "sim.engine.initial_state", "tests.sim.reference")
+ROOMS = ("sim.engine_settings", "sim.setting_faults", "sim.engine.initial_state", "tests.sim.reference")
 
 
 @contextmanager

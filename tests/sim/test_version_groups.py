@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from sim import EngineConfig, InvalidConfig, KVCacheGroup, all_versions
 
 FULL = KVCacheGroup(kind="full")
 WINDOW, OTHER_WINDOW = (KVCacheGroup(kind="sliding", window=window) for window in (64, 128))
+LARGE_WINDOW = KVCacheGroup(kind="sliding", window=64, block_size=32)
 CHUNK = KVCacheGroup(kind="chunked", chunk=64)
 ALIGNED, STATE = KVCacheGroup(kind="state", mode="align"), KVCacheGroup(kind="state")
 UNCACHED = {"enable_prefix_caching": False}
@@ -35,7 +37,10 @@ CASES: list[tuple[tuple[KVCacheGroup, ...], dict[str, Any], set[int], str]] = [
     ((FULL, ALIGNED), {}, {12, 13, 14}, "got a state group of mode align with vllm_version"),
     ((FULL, STATE), UNCACHED, set(), ""),
     ((FULL, ALIGNED), DRAFTS, set(range(12, 26)), "got "),
-    ((FULL, WINDOW), EAGLE, set(range(12, 23)), "got "),
+    ((FULL, WINDOW), EAGLE, {20}, "got a window or a chunk"),
+    ((FULL, LARGE_WINDOW), EAGLE, set(range(12, 21)), "got "),
+    ((FULL, LARGE_WINDOW), EAGLE | UNCACHED, {20}, "got a window or a chunk"),
+    ((replace(FULL, is_eagle_group=True), CHUNK), EAGLE, set(range(12, 21)), "got "),
     ((FULL, WINDOW), DRAFTS, {20}, "got a window or a chunk"),
     ((FULL,), MODULES, set(range(12, 28)), "num_prefill_lookahead_tokens: got 2"),
     (

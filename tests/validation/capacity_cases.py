@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from replay.search.workload_draws import searchable
-from replay.twin.twin_config import TwinConfig, load_config
+from replay.twin.config_read import load_config
+from replay.twin.twin_config import TwinConfig
 from traces.workload import WorkloadOptions, trace_from_options
 
 if TYPE_CHECKING:

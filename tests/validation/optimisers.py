@@ -19,7 +19,8 @@ from replay.search.seeds import DEFAULT_SEEDS, MOST_SEEDS
 from replay.search.workload_draws import DEFAULT_NUM_REQUESTS, Drawing, searchable
 from replay.tuning.candidate_search import search
 from replay.tuning.candidates import candidates_of
-from replay.twin.twin_config import TwinConfig, load_config
+from replay.twin.config_read import load_config
+from replay.twin.twin_config import TwinConfig
 from traces import Trace
 from traces.run_slo import RunLimit, parse_run_slo
 from traces.workload import WorkloadOptions, trace_from_options

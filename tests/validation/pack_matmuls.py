@@ -11,13 +11,18 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from replay.model.matmuls.measured_times import FOLDER, packed_units
+from replay.model.matmuls.measured_times import FOLDER, UNITS_PER_E
 
 SOURCES = {gpu: f"{gpu}_sxm/gemm/vllm/0.24.0/gemm_perf.parquet" for gpu in ("h100", "h200", "b200")}
 LEAST_SIZE = 256
 """Smaller products than this are no layer's of a model that is served."""
 MOST_TOKENS = 16_384
 US_PER_MS = 1000.0
+
+
+def packed_units(time_us: np.ndarray) -> np.ndarray:
+    """Return times in µs as they are kept, uint16."""
+    return np.asarray(np.rint(UNITS_PER_E * np.log1p(time_us)), np.uint16)
 
 
 def packed(table: pd.DataFrame) -> dict[str, np.ndarray]:

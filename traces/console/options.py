@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from traces.strict.option_table import option_table
+
 JsonOption = Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")]
 ConfigOption = Annotated[
     Path, typer.Option(metavar="TWIN.yaml", help="What to simulate (docs/reference/config.md).")
@@ -38,3 +40,28 @@ ModelConfigOption = Annotated[
         metavar="CONFIG.json", help="A Hugging Face config.json, or a model that ships by its name."
     ),
 ]
+
+
+@option_table
+class AnswerForm:
+    """In which form an answer is written. A file that could not be written is refused at once, by ConfigError."""
+
+    as_json: JsonOption = False
+    markdown: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE.md", help="Also write the answer as Markdown, for a pull request or a wiki."
+        ),
+    ] = None
+
+    def __post_init__(self) -> None:
+        """Refuse a file that is no Markdown of vtwin's, or cannot be written."""
+        if self.markdown is None:
+            return
+        from traces.atomic import check_place, refuse_foreign
+        from traces.errors import ConfigError
+
+        if self.markdown.suffix != ".md":
+            raise ConfigError(f"--markdown: got {self.markdown}, expected a name that ends in .md")
+        refuse_foreign(self.markdown, option="--markdown")
+        check_place(self.markdown, option="--markdown")

@@ -1,28 +1,32 @@
 """What an answer consists of, declared once, and the one place that writes it: terminal, JSON, Markdown, page.
 
-A question makes ``Fact``s of its answer, a list of them for each thing that it compares; ``traces.facts.written`` lays
-them out.
+A question makes ``Fact``s of its answer, a list of them for each thing that it compares, and of these the parts that
+people read: terms, tables, things side by side. ``traces.facts.written`` lays them out.
 """
 
 from __future__ import annotations
 
+from traces.facts.answer import AlignedRows, AnswerPart, SideBySide, TermRows, Verbatim
 from traces.facts.fact import Fact, count, four_digits_ms, frac, mark, of_limit, per_s, whole
 from traces.facts.written import (
-    aligned,
     columns_of,
     document,
     head_of,
     markdown_table,
+    markdown_text,
     row_of,
     say_answer,
     say_json,
-    side_by_side,
-    term_lines,
+    terminal_lines,
 )
 
 __all__ = [
+    "AlignedRows",
+    "AnswerPart",
     "Fact",
-    "aligned",
+    "SideBySide",
+    "TermRows",
+    "Verbatim",
     "columns_of",
     "count",
     "document",
@@ -31,12 +35,12 @@ __all__ = [
     "head_of",
     "mark",
     "markdown_table",
+    "markdown_text",
     "of_limit",
     "per_s",
     "row_of",
     "say_answer",
     "say_json",
-    "side_by_side",
-    "term_lines",
+    "terminal_lines",
     "whole",
 ]

@@ -1,24 +1,144 @@
-"""Facts and tables in each form: lines of a terminal, a JSON document, Markdown, cells of a page."""
+"""Facts and answers in each form: lines of a terminal, a JSON document, Markdown, cells of a page."""
 
 from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
+from traces.atomic import MARKDOWN, write_text
+from traces.facts.answer import AlignedRows, AnswerPart, SideBySide, TermRows, Verbatim
 from traces.facts.fact import Fact
 from traces.strict.escape import markdown, terminal
-from traces.strict.tell import say, say_text
+from traces.strict.tell import say, say_text, tell
+from traces.units import terminal_width
 
-TERM = 12
-"""Characters of a term in a terminal, unless a question has longer ones."""
+if TYPE_CHECKING:
+    from traces.console.options import AnswerForm
+
 LEAST_WIDTH = 12
 GAP = 2
+INDENT = "\u00a0\u00a0"
+"""Before the name of a row that belongs to the one above, in Markdown, where plain spaces are not seen."""
 
 
-def term_lines(terms: Iterable[tuple[str, str]], *, width: int = TERM) -> list[str]:
-    """Return a line per term, with what it is beside it."""
-    return [f"{term:<{width}}{text}" for term, text in terms]
+def say_answer(
+    told: Callable[[], Mapping[str, object]],
+    answer: Callable[[], Sequence[AnswerPart]],
+    how: AnswerForm,
+) -> None:
+    """Print an answer's JSON document where that is asked for, else its lines; write it as Markdown where that is.
+
+    Raises ConfigError where that file cannot be written.
+    """
+    parts = () if how.as_json and how.markdown is None else answer()
+    if how.as_json:
+        say_json(told())
+    else:
+        say(*terminal_lines(parts, width=terminal_width()))
+    if how.markdown is not None:
+        write_text(how.markdown, markdown_text(parts), option="--markdown")
+        tell(f"wrote {how.markdown}")
+
+
+# -- a terminal -----------------------------------------------------------------------------------------------
+
+
+def terminal_lines(parts: Iterable[AnswerPart], *, width: int | None) -> list[str]:
+    """Return an answer's lines, printable; ``width``: of the terminal, within which what is side by side stays."""
+    return [terminal(line) for part in parts for line in _lines_of(part, width=width)]
+
+
+def _lines_of(part: AnswerPart, *, width: int | None) -> Sequence[str]:
+    match part:
+        case TermRows():
+            return [f"{term:<{part.width}}{text}" for term, text in part.rows]
+        case AlignedRows():
+            return _aligned(part.rows, part.widths)
+        case SideBySide():
+            return _side_by_side(part.columns, width=width)
+        case Verbatim():
+            return part.lines
+        case _:
+            return [part]
+
+
+def _aligned(rows: Sequence[Sequence[str]], widths: Sequence[int] | None) -> list[str]:
+    """Return the rows as lines whose cells end below each other, two spaces apart where no width is asked for."""
+    if widths is None:
+        needed = [max(len(row[place]) for row in rows) for place in range(len(rows[0]))]
+        return ["  ".join(cell.rjust(wide) for cell, wide in zip(row, needed, strict=True)) for row in rows]
+    return [
+        "".join(
+            cell.ljust(-wide) if wide < 0 else cell.rjust(wide)
+            for cell, wide in zip(row, widths, strict=False)
+        )
+        for row in rows
+    ]
+
+
+def _side_by_side(columns: Sequence[Mapping[str, str]], *, width: int | None) -> list[str]:
+    """Return columns with their rows' names in front; those that do not fit stand in a further block below."""
+    names = names_of(columns)
+    label = max(len(terminal(name)) for name in names) + GAP
+    cells = [[terminal(each.get(name, "-")) for name in names] for each in columns]
+    wide = max(LEAST_WIDTH, *(len(cell) + GAP for column in cells for cell in column))
+    fit = len(columns) if width is None else max(1, (width - label) // wide)
+    lines: list[str] = []
+    for first in range(0, len(columns), fit):
+        shown = cells[first : first + fit]
+        rows = list(zip(map(terminal, names), *shown, strict=True))
+        lines += [*([""] if first else []), *_aligned(rows, [-label, *[wide] * len(shown)])]
+    return lines
+
+
+def names_of(columns: Sequence[Mapping[str, str]]) -> list[str]:
+    """Return the names of the rows that any of the columns has, in their order."""
+    return list(dict.fromkeys(name for column in columns for name in column))
+
+
+# -- Markdown -------------------------------------------------------------------------------------------------
+
+
+def markdown_text(parts: Iterable[AnswerPart]) -> str:
+    """Return an answer as Markdown that begins by saying that it is vtwin's."""
+    return "\n\n".join([MARKDOWN, *(text for part in parts if (text := _markdown_of(part)))]) + "\n"
+
+
+def _markdown_of(part: AnswerPart) -> str:
+    match part:
+        case TermRows():
+            items = [(term.strip(), markdown(text)) for term, text in part.rows]
+            return "\n".join(f"- {markdown(term)}: {text}" if term else f"  - {text}" for term, text in items)
+        case AlignedRows():
+            head, *rows = [[cell.strip() for cell in row] for row in part.rows]
+            return markdown_table(head, [[*row, *[""] * (len(head) - len(row))] for row in rows])
+        case SideBySide():
+            head, *rows = (
+                [
+                    INDENT + name.strip() if name.startswith("  ") else name,
+                    *(each.get(name, "-") for each in part.columns),
+                ]
+                for name in names_of(part.columns)
+            )
+            return markdown_table(head, rows)
+        case Verbatim():
+            lines = [terminal(line) for line in part.lines]
+            fence = "`" * max(3, 1 + max((len(run) for run in re.findall("`+", "\n".join(lines))), default=0))
+            return "\n".join([f"{fence}text", *lines, fence])
+        case _:
+            return markdown(part.strip())
+
+
+def markdown_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Return a Markdown table, its first column to the left, the others to the right."""
+    lines = [list(head), ["---", *["---:"] * (len(head) - 1)], *(list(row) for row in rows)]
+    return "\n".join("| " + " | ".join(markdown(cell) for cell in line) + " |" for line in lines)
+
+
+# -- JSON, and figures by themselves --------------------------------------------------------------------------
 
 
 def document(facts: Iterable[Fact]) -> dict[str, object]:
@@ -55,48 +175,6 @@ def _with_keys(record: Sequence[Fact], keys: Sequence[str]) -> list[Fact]:
     return [fact for key in keys for fact in record if key in (fact.key, fact.key.partition(".")[0])]
 
 
-def aligned(rows: Sequence[Sequence[str]], widths: Sequence[int] | None = None) -> list[str]:
-    """Return rows, the head among them, as lines whose cells end below each other.
-
-    ``widths``: of the columns, a negative one's cells begin below each other, 0: as they are; None: as wide as need be.
-    """
-    if widths is None:
-        needed = [max(len(row[place]) for row in rows) for place in range(len(rows[0]))]
-        return ["  ".join(cell.rjust(wide) for cell, wide in zip(row, needed, strict=True)) for row in rows]
-    return [
-        "".join(
-            cell.ljust(-wide) if wide < 0 else cell.rjust(wide)
-            for cell, wide in zip(row, widths, strict=True)
-        )
-        for row in rows
-    ]
-
-
-def side_by_side(columns: Sequence[Mapping[str, str]], *, width: int | None) -> str:
-    """Return columns with their rows' names in front; all have the rows that any has, a dash where theirs is missing.
-
-    Columns that do not fit into ``width`` stand in a further block below; nothing is cut.
-    """
-    columns = [{terminal(name): terminal(cell) for name, cell in each.items()} for each in columns]
-    names = list(dict.fromkeys(name for column in columns for name in column))
-    columns = [{name: column.get(name, "-") for name in names} for column in columns]
-    label = max(len(name) for name in names) + GAP
-    wide = max(LEAST_WIDTH, *(len(cell) + GAP for column in columns for cell in column.values()))
-    fit = len(columns) if width is None else max(1, (width - label) // wide)
-    blocks = []
-    for first in range(0, len(columns), fit):
-        shown = columns[first : first + fit]
-        rows = [[name, *(each[name] for each in shown)] for name in names]
-        blocks.append("\n".join(aligned(rows, [-label, *[wide] * len(shown)])))
-    return "\n\n".join(blocks)
-
-
-def markdown_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Return a Markdown table, its first column to the left, the others to the right."""
-    lines = [list(head), ["---", *["---:"] * (len(head) - 1)], *(list(row) for row in rows)]
-    return "\n".join("| " + " | ".join(markdown(cell) for cell in line) + " |" for line in lines)
-
-
 def say_json(told: Mapping[str, object]) -> None:
     """Print a JSON document, null in place of NaN and infinity, which JSON does not have."""
     say_text(json.dumps(_finite(told), indent=2, allow_nan=False))
@@ -108,13 +186,3 @@ def _finite(value: object) -> object:
     if isinstance(value, list | tuple):
         return [_finite(each) for each in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def say_answer(
-    told: Callable[[], Mapping[str, object]], lines: Callable[[], Sequence[str]], *, as_json: bool
-) -> None:
-    """Print an answer's JSON document where that is asked for, else its lines."""
-    if as_json:
-        say_json(told())
-    else:
-        say(*lines())

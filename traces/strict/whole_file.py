@@ -34,3 +34,8 @@ def is_there(path: Path) -> bool:
         return path.exists()
     except (OSError, ValueError):
         return False
+
+
+def is_a_file(path: Path) -> bool:
+    """Return whether there is a file, no folder, of this name; as ``is_there`` for a text that is no name."""
+    return is_there(path) and path.is_file()

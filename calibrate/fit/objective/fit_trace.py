@@ -101,7 +101,12 @@ def fit_trace(
         done_rows, done_us = observed_in_order(timeline.joined, np.where(counted, timeline.last, np.nan))
     return FitTrace(
         name=name,
-        requests=paced_requests(trace, pacing, block_size=config.engine.block_size),
+        requests=paced_requests(
+            trace,
+            pacing,
+            block_size=config.engine.block_size,
+            hash_lookahead=config.engine.num_hash_lookahead_tokens,
+        ),
         observed_us=np.vstack([latencies, done_us]),
         observed_timeline=timeline,
         steps=steps,

@@ -30,7 +30,12 @@ class Work:
         from replay import paced_requests, pacing_of
 
         pacing = pacing_of(trace)
-        requests = paced_requests(trace, pacing, block_size=config.engine.block_size)
+        requests = paced_requests(
+            trace,
+            pacing,
+            block_size=config.engine.block_size,
+            hash_lookahead=config.engine.num_hash_lookahead_tokens,
+        )
         return Work(requests=requests, pacing=pacing)
 
     def moved(self, step_us: float, generator: np.random.Generator) -> Work:

@@ -185,8 +185,9 @@ def source_of(
     """Return one profile: of the table, of a file, of a twin, or computed from MODEL@GPU:TP. Raises ConfigError."""
     from replay.fleet.inputs.profiles import priced, read_source
     from traces import ConfigError
+    from traces.strict.whole_file import is_there
 
-    if "@" not in name or Path(name).exists():
+    if "@" not in name or is_there(Path(name)):
         return read_source(name, lengths, context=context, prices=prices)
     from replay.fleet.inputs.computed import computed
 

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 import typer
 
 from replay.fleet.inputs import OUTPUT_FRAC, SPILL_PER_ENGINE
-from traces.console.options import JsonOption, PricesOption
+from traces.console.options import AnswerForm, PricesOption
 from traces.strict.option_table import option_table
 
 WorkloadOption = Annotated[
@@ -175,7 +175,7 @@ class SizeOptions:
     report: Annotated[
         Path | None, typer.Option(metavar="FILE.html", help="Also write a page: cost over load, sensitivity.")
     ] = None
-    as_json: JsonOption = False
+    answer: AnswerForm = AnswerForm()
 
 
 @option_table
@@ -201,7 +201,7 @@ class ProfileOptions:
     ] = None
     lengths: LengthOptions
     prices: PricesOption = None
-    as_json: JsonOption = False
+    answer: AnswerForm = AnswerForm()
 
 
 @option_table
@@ -218,7 +218,7 @@ class SplitOptions:
             metavar="FACTORS", help="Also cut prompts that are up to this many times too long: 1,1.5,2."
         ),
     ] = "1"
-    as_json: JsonOption = False
+    answer: AnswerForm = AnswerForm()
 
 
 @option_table
@@ -247,7 +247,7 @@ class RouterOptions:
     num_requests: NumRequestsOption = 20_000
     measure: MeasureOption = None
     seed: SeedOption = 1
-    as_json: JsonOption = False
+    answer: AnswerForm = AnswerForm()
 
 
 @option_table
@@ -294,7 +294,7 @@ class DisaggOptions:
     num_requests: NumRequestsOption = 20_000
     arrivals: ArrivalOptions
     seed: SeedOption = 1
-    as_json: JsonOption = False
+    answer: AnswerForm = AnswerForm()
 
 
 @option_table
@@ -317,7 +317,7 @@ class WhatIfOptions:
     ] = False
     num_requests: NumRequestsOption = 20_000
     seed: SeedOption = 1
-    as_json: JsonOption = False
+    answer: AnswerForm = AnswerForm()
 
 
 @option_table
@@ -336,7 +336,7 @@ class FlexOptions:
     ] = False
     num_requests: NumRequestsOption = 20_000
     seed: SeedOption = 1
-    as_json: JsonOption = False
+    answer: AnswerForm = AnswerForm()
 
 
 @option_table
@@ -376,7 +376,7 @@ class ReserveOptions:
     report: Annotated[
         Path | None, typer.Option(metavar="FILE.html", help="Also write a page with the day.")
     ] = None
-    as_json: JsonOption = False
+    answer: AnswerForm = AnswerForm()
 
 
 @option_table
@@ -428,4 +428,4 @@ class PoolsOptions:
     report: Annotated[
         Path | None, typer.Option(metavar="FILE.html", help="Also write a page: cost over load, sensitivity.")
     ] = None
-    as_json: JsonOption = False
+    answer: AnswerForm = AnswerForm()

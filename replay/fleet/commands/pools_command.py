@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from replay.fleet.inputs.pools_file import PoolSpec
     from replay.fleet.pools import Asking, PoolsPlan
     from sim.fleet import Lengths
+    from traces.console.options import AnswerForm
 
 
 @with_code_option
@@ -47,7 +48,7 @@ def reserve(asked: ReserveOptions) -> None:
         plan_day,
         rates_of,
         reserve_document,
-        reserve_lines,
+        reserve_parts,
         write_reserve_page,
     )
     from replay.progress import working
@@ -73,7 +74,7 @@ def reserve(asked: ReserveOptions) -> None:
             check=check,
         )
     tell_notes([*question.notes, *misfit_notes([source])])
-    say_answer(lambda: reserve_document(plan), lambda: reserve_lines(plan), as_json=asked.as_json)
+    say_answer(lambda: reserve_document(plan), lambda: reserve_parts(plan), asked.answer)
     if asked.report is not None:
         write_reserve_page(asked.report, plan)
         tell(f"wrote {asked.report}")
@@ -90,7 +91,7 @@ def pools(asked: PoolsOptions) -> None:
     model, semantic), all pools together for spillover and least-loaded. Exit code 1 if the SLO is not kept.
     """
     plan, lengths = _planned(asked)
-    _show_pools(plan, lengths, report=asked.report, as_json=asked.as_json)
+    _show_pools(plan, lengths, report=asked.report, how=asked.answer)
 
 
 def _planned(asked: PoolsOptions) -> tuple[PoolsPlan, Lengths]:
@@ -157,15 +158,12 @@ def _pools_notes(
     return [*notes, *misfit_notes(sources, power=True)]
 
 
-def _show_pools(plan: PoolsPlan, lengths: Lengths, *, report: Path | None, as_json: bool) -> None:
+def _show_pools(plan: PoolsPlan, lengths: Lengths, *, report: Path | None, how: AnswerForm) -> None:
     """Print the plan, write its page, and leave with 1 where the SLO is not met."""
-    from replay.fleet.text import pools_document, pools_lines
+    from replay.fleet.text import pools_document, pools_parts
     from replay.progress import working
-    from traces import terminal_width
 
-    say_answer(
-        lambda: pools_document(plan), lambda: pools_lines(plan, width=terminal_width()), as_json=as_json
-    )
+    say_answer(lambda: pools_document(plan), lambda: pools_parts(plan), how)
     if report is not None:
         from replay.fleet.page import write_page
 

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 @with_option_tables
 def split(asked: SplitOptions) -> None:
     """Compare splits into a pool for short and one for long requests: every threshold by formula."""
-    from replay.fleet.questions import split_document, split_lines, splits_of
+    from replay.fleet.questions import split_document, split_parts, splits_of
 
     demand = asked.demand
     question = demanded(demand, asked.lengths, asked.nodes, asked.prices)
@@ -55,7 +55,7 @@ def split(asked: SplitOptions) -> None:
             factors=numbers_of(asked.compress, "--compress"),
         )
     tell_notes([*question.notes, *misfit_notes(question.sources)])
-    say_answer(lambda: split_document(found), lambda: split_lines(found), as_json=asked.as_json)
+    say_answer(lambda: split_document(found), lambda: split_parts(found), asked.answer)
 
 
 @with_code_option
@@ -65,7 +65,7 @@ def routers(asked: RouterOptions) -> None:
 
     Simulated at the level of slots and by the token-level engine.
     """
-    from replay.fleet.router_comparison import Comparison, routed_document, routed_lines, routed_of
+    from replay.fleet.router_comparison import Comparison, routed_document, routed_of, routed_parts
     from replay.progress import working
 
     question = _with_all_up(asked.demand, asked.lengths, asked.utilization_cap)
@@ -83,7 +83,7 @@ def routers(asked: RouterOptions) -> None:
     with infeasible(), working("simulating the routers"):
         found = routed_of(question.sources, question.lengths, asked.demand.rate, question.objective, on=on)
     tell_notes([*question.notes, *misfit_notes(question.sources)])
-    say_answer(lambda: routed_document(found), lambda: routed_lines(found), as_json=asked.as_json)
+    say_answer(lambda: routed_document(found), lambda: routed_parts(found), asked.answer)
 
 
 def _with_all_up(demand: DemandOptions, lengths: LengthOptions, utilization_cap: float) -> Question:
@@ -100,11 +100,11 @@ def disagg(asked: DisaggOptions) -> None:
     Two profiles: of prefill and of decode. Where the simulation does not meet the SLO, both pools grow until it does.
     Exit code 1 if none does.
     """
-    from replay.fleet.disagg import disagg_document, disagg_lines
+    from replay.fleet.disagg import disagg_document, disagg_parts
 
     plan, notes = _disaggregated(asked)
     tell_notes(notes)
-    say_answer(lambda: disagg_document(plan), lambda: disagg_lines(plan), as_json=asked.as_json)
+    say_answer(lambda: disagg_document(plan), lambda: disagg_parts(plan), asked.answer)
     if not plan.fleets or plan.is_met is False:
         raise typer.Exit(1)
 
@@ -154,7 +154,7 @@ def whatif(asked: WhatIfOptions) -> None:
 
     Exit code 1 where nothing that is compared meets the SLO.
     """
-    from replay.fleet.questions import whatif_document, whatif_lines, whatif_of
+    from replay.fleet.questions import whatif_document, whatif_of, whatif_parts
     from replay.progress import working
 
     question = question_of(
@@ -177,7 +177,7 @@ def whatif(asked: WhatIfOptions) -> None:
             check=check,
         )
     tell_notes([*question.notes, *misfit_notes(question.sources, power=True)])
-    say_answer(lambda: whatif_document(found), lambda: whatif_lines(found), as_json=asked.as_json)
+    say_answer(lambda: whatif_document(found), lambda: whatif_parts(found), asked.answer)
     if all(each.size is None for each in found):
         raise typer.Exit(1)
 
@@ -186,7 +186,7 @@ def whatif(asked: WhatIfOptions) -> None:
 @with_option_tables
 def flex(asked: FlexOptions) -> None:
     """Say how much power a fleet can shed, and for how long, within its SLO."""
-    from replay.fleet.flex import cuts_of, flex_document, flex_lines
+    from replay.fleet.flex import cuts_of, flex_document, flex_parts
     from replay.fleet.size import plan_pool
     from replay.progress import working
 
@@ -202,6 +202,6 @@ def flex(asked: FlexOptions) -> None:
     tell_notes([*question.notes, *misfit_notes([source], power=True)])
     say_answer(
         lambda: flex_document(cuts, engines=number),
-        lambda: flex_lines(cuts, engines=number),
-        as_json=asked.as_json,
+        lambda: flex_parts(cuts, engines=number),
+        asked.answer,
     )

@@ -19,14 +19,15 @@ from replay.fleet.commands.asking import (
 )
 from replay.fleet.commands.options import ProfileOptions, SizeOptions
 from replay.twin.own.own_code import with_code_option
-from traces.facts import say_answer, say_json
+from traces.facts import Verbatim, say_answer, terminal_lines
 from traces.strict.option_table import with_option_tables
-from traces.strict.tell import say, say_text, tell
+from traces.strict.tell import tell
 
 if TYPE_CHECKING:
     from replay.fleet.inputs.profiles import ProfileSource
     from replay.fleet.size import FleetPlan
     from sim.fleet import Lengths
+    from traces.console.options import AnswerForm
 
 
 @with_code_option
@@ -56,7 +57,7 @@ def size(asked: SizeOptions) -> None:
         )
     notes = (*question.notes, *arrivals, *misfit_notes(sources, power=True))
     plan = replace(plan, notes=notes)
-    _show(plan, as_json=asked.as_json)
+    _show(plan, asked.answer)
     if asked.report is not None:
         from replay.fleet.page import write_page
 
@@ -96,14 +97,14 @@ def show_profile(asked: ProfileOptions) -> None:
             lengths=lengths,
             context=longest,
             prices=asked.prices,
-            as_json=asked.as_json,
+            how=asked.answer,
         )
         return
     (found,) = sources_of(str(asked.source), lengths, longest, prices=asked.prices)[:1]
     say_answer(
         lambda: _profile_document(found),
-        lambda: profile_yaml(found).splitlines(),
-        as_json=asked.as_json,
+        lambda: [Verbatim(profile_yaml(found).splitlines())],
+        asked.answer,
     )
 
 
@@ -115,31 +116,33 @@ def _profile_document(found: ProfileSource) -> dict[str, object]:
 
 
 def _show_computed(
-    model: str, gpu: str, tp: int, *, lengths: Lengths, context: int, prices: Path | None, as_json: bool
+    model: str, gpu: str, tp: int, *, lengths: Lengths, context: int, prices: Path | None, how: AnswerForm
 ) -> None:
     from dataclasses import asdict
 
     from replay.fleet.inputs.computed import computed
     from replay.fleet.inputs.profiles import priced, profile_yaml
-    from replay.fleet.text import profile_lines
+    from replay.fleet.text import profile_parts
     from replay.search.prices import read_prices
 
     made = computed(model, gpu, tp=tp, lengths=lengths, context=context)
     found = priced(made.source, None if prices is None else read_prices(prices))
-    if as_json:
-        document = _profile_document(found) | {
-            "terms": [asdict(each) for each in made.terms],
-            "prefill": {**asdict(made.prefill), "bound": made.prefill.bound},
-            "assumptions": dict(made.assumptions),
-        }
-        say_json(document)
-        return
-    say(*(f"# {line}" for line in profile_lines(made)))
-    say_text(profile_yaml(found))
+    terms = [f"# {line}" for line in terminal_lines(profile_parts(made), width=None)]
+    say_answer(
+        lambda: (
+            _profile_document(found)
+            | {
+                "terms": [asdict(each) for each in made.terms],
+                "prefill": {**asdict(made.prefill), "bound": made.prefill.bound},
+                "assumptions": dict(made.assumptions),
+            }
+        ),
+        lambda: [Verbatim([*terms, *profile_yaml(found).splitlines()])],
+        how,
+    )
 
 
-def _show(plan: FleetPlan, *, as_json: bool) -> None:
-    from replay.fleet.text import fleet_document, lines
-    from traces import terminal_width
+def _show(plan: FleetPlan, how: AnswerForm) -> None:
+    from replay.fleet.text import fleet_document, fleet_parts
 
-    say_answer(lambda: fleet_document(plan), lambda: lines(plan, width=terminal_width()), as_json=as_json)
+    say_answer(lambda: fleet_document(plan), lambda: fleet_parts(plan), how)

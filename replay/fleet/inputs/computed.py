@@ -16,10 +16,12 @@ import numpy as np
 
 from replay.fleet.inputs.fleet_workload import mean_tokens
 from replay.fleet.inputs.profiles import ProfileSource, decodes, from_twin, held_by, prefill_step, seats_of
-from replay.twin.twin_config import TwinConfig, load_config
+from replay.twin.config_read import load_config
+from replay.twin.twin_config import TwinConfig
 from sim.fleet import Lengths
 from sim.latency import PeakTimes, Roofline, StepBatch
 from traces import ConfigError
+from traces.strict.whole_file import is_a_file
 
 COUNTS = ("num_experts", "num_experts_per_token", "window", "dp", "ep", "tp", "pp")
 """Fields of ``PeakTimes`` that say how a term counts and take no time themselves."""
@@ -161,7 +163,7 @@ def computed_twin(model: str, gpu: str, *, tp: int) -> TwinConfig:
 
 
 def _read(model: str, gpu: str, tp: int, engine: Mapping[str, object]) -> TwinConfig:
-    named = str(Path(model).resolve()) if Path(model).is_file() else model
+    named = str(Path(model).resolve()) if is_a_file(Path(model)) else model
     document: dict[str, object] = {
         "latency": {"model": "roofline", "model_config": named},
         "hardware": {"gpu": gpu, "tp": tp},

@@ -15,7 +15,7 @@ from replay.fleet.inputs.fleet_workload import mean_tokens
 from replay.gpus.known_errors import KnownError, known_error
 from replay.model.gpus import find_gpu
 from replay.search.prices import list_prices_per_hour
-from replay.twin.config_keys import ANALYTIC
+from replay.twin.keys.latency_keys import ANALYTIC
 from sim import UNBOUNDED, EngineConfig, Extended, InvalidConfig, LatencyModel, StepBatch
 from sim.fleet import GpuProfile, Lengths
 from traces import ConfigError
@@ -104,7 +104,7 @@ def read_source(
         except (InvalidConfig, TypeError) as error:
             raise ConfigError(f"{error} ({path})") from error
         return priced(from_profile(path.stem, profile, context=context), prices)
-    from replay.twin.twin_config import load_config
+    from replay.twin.config_read import load_config
 
     return priced(
         from_twin(load_config(path, allows_cluster=False), lengths, context=context, name=path.stem), prices

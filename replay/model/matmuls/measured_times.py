@@ -43,11 +43,6 @@ def measured_products(gpu: str, precisions: tuple[str, ...]) -> Curves:
     return found
 
 
-def packed_units(time_us: np.ndarray) -> np.ndarray:
-    """Return times in µs as they are kept, uint16."""
-    return np.asarray(np.rint(UNITS_PER_E * np.log1p(time_us)), np.uint16)
-
-
 def unpacked(units: np.ndarray) -> np.ndarray:
     """Return kept times as float64 µs."""
     return np.asarray(np.expm1(units / UNITS_PER_E), np.float64)

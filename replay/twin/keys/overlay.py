@@ -123,7 +123,8 @@ def _put(
     else:
         put = _below(below, rest, value, of) if rest else value
         kept = [*pairs[:place], (_text(name), put), *pairs[place + 1 :]]
-    return yaml.MappingNode("tag:yaml.org,2002:map", kept)
+    begins = None if node is None else node.start_mark  # what lacks in it is told of there
+    return yaml.MappingNode("tag:yaml.org,2002:map", kept, start_mark=begins)
 
 
 def _below(node: yaml.Node | None, steps: Sequence[int | str], value: yaml.Node, of: Setting) -> yaml.Node:

@@ -146,20 +146,26 @@ def _read_group(item: Section, *, caches_prefixes: bool) -> KVCacheGroup:
 def notes_of_version(engine: EngineConfig) -> tuple[str, ...]:
     """Return lines where a version does by default what is simulated as if it were told otherwise."""
     rules, notes = rules_of(engine.vllm_version), []
-    if any(group.mode == "align" for group in engine.kv_cache_groups) and not rules.aligns_all_states:
+    aligns_states = any(group.mode == "align" for group in engine.kv_cache_groups)
+    if aligns_states and not rules.aligns_all_states:
         notes.append(
             f"engine.{GROUPS}: states as with --mamba-cache-mode align; without it vLLM {engine.vllm_version} keeps "
             "those of Mamba and Mamba-2 layers at the end of every block"
         )
     if engine.num_speculative_tokens > 0 and not has_known_drafts(engine.vllm_version):
         notes.append(
-            "engine.num_speculative_tokens: by the rules of vLLM 0.32, whose scheduler was recorded; "
-            f"{engine.vllm_version} may pad other admissions and free other blocks"
+            "engine.num_speculative_tokens: by the rules of vLLM 0.16, whose scheduler was recorded; "
+            f"{engine.vllm_version} also drafts behind a part of a prompt, and verifies that with the next part"
         )
-    if engine.use_eagle and engine.enable_prefix_caching and rules.hashes_ahead_of_drafts:
+    if aligns_states and engine.num_speculative_tokens > 0 and rules.pads_admissions == "or waits":
         notes.append(
-            f"engine.use_eagle: as with disable_lookahead_block_hashes; without it vLLM {engine.vllm_version} hashes "
-            "the tokens behind a block, too, and hits lose no block"
+            f"engine.num_speculative_tokens: vLLM {engine.vllm_version} goes wrong where the end of a state's block "
+            "cuts an admission that it has padded with drafts; here it is not padded"
+        )
+    if engine.num_prefill_lookahead_tokens > 1 and rules.hashes_ahead_of_drafts:
+        notes.append(
+            "engine.num_prefill_lookahead_tokens: a request that several MTP modules leave no tokens for stops those "
+            f"behind it; vLLM {engine.vllm_version} passes over it"
         )
     return tuple(notes)
 
@@ -167,6 +173,11 @@ def notes_of_version(engine: EngineConfig) -> tuple[str, ...]:
 def read_disabled(section: Section | None) -> bool:
     """Return whether the hybrid KV cache manager is off. Raises ConfigError."""
     return section is not None and (section.boolean(DISABLED) or False)
+
+
+def drafting_method(section: Section | None) -> str | None:
+    """Return what makes the drafts, None where nothing is said. Raises ConfigError on a method that is not known."""
+    return None if section is None else section.text(METHOD, choices=METHODS)
 
 
 def has_no_drafts(section: Section | None) -> bool:
@@ -179,7 +190,7 @@ def read_method(engine: EngineConfig, section: Section | None) -> str:
 
     Raises ConfigError where it says nothing of drafts.
     """
-    method = section.text(METHOD, choices=METHODS) if section is not None else None
+    method = drafting_method(section)
     if has_no_drafts(section):
         return "none"
     if method not in (None, "none") and section is not None and engine.num_speculative_tokens == 0:

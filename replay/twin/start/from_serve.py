@@ -17,8 +17,9 @@ from replay.twin.placeholder import PLACEHOLDER
 from replay.twin.start.model_and_gpu import config_at_hand, model_of
 from replay.twin.start.serve_flags import Flag, parse_serve
 from replay.twin.start.speculation import from_counters
-from sim import KNOWN_VERSIONS, UNBOUNDED, EngineConfig, InvalidConfig, is_known
+from sim import KNOWN_VERSIONS, UNBOUNDED, EngineConfig, InvalidConfig, is_known, minor_version
 from traces import ConfigError
+from traces.strict.escape import terminal
 
 if TYPE_CHECKING:
     from traces import Header, ServerInfo
@@ -38,7 +39,7 @@ class Start:
     """What is known of a server: engine settings, what the latency is looked up by, and lines to tell.
 
     ``hardware`` and ``latency``: keys of these sections, for a twin that names the GPU; ``coefficients_notes``: what
-    to tell of them where it does not.
+    to tell of them where it does not. ``vllm_version``: as it is said; another one than the known ones has a note.
     """
 
     engine: Mapping[str, object]
@@ -49,6 +50,11 @@ class Start:
     vllm_version: str | None = None
     notes: tuple[str, ...] = ()
     coefficients_notes: tuple[str, ...] = ()
+
+    @property
+    def known_version(self) -> str | None:
+        """The version, where its rules are known."""
+        return self.vllm_version if self.vllm_version and is_known(self.vllm_version) else None
 
     @property
     def tp(self) -> int:
@@ -89,7 +95,7 @@ def start_from_server(server: ServerInfo, *, name: str) -> Start:
         model=model_of(server),
         hardware={key: value for key, value in hardware.items() if value is not None},
         latency={key: value for key, value in widths.items() if value is not None},
-        vllm_version=server.version if server.version and is_known(server.version) else None,
+        vllm_version=server.version,
         notes=_version_notes(server.version),
         coefficients_notes=tuple(
             f"{key} {value}: in the coefficients, not in the engine" for key, value in outside.items()
@@ -136,8 +142,19 @@ def merged(command: Start, header: Start) -> Start:
     )
 
 
-def named(start: Start, *, model_config: str | None = None, tp: int | None = None) -> Start:
-    """Return a start with the model and the GPUs per layer that the user names; None leaves what it says."""
+def named(
+    start: Start, *, model_config: str | None = None, tp: int | None = None, vllm_version: str | None = None
+) -> Start:
+    """Return a start with the model, the GPUs per layer and the version that the user names; None leaves what it says.
+
+    Raises ConfigError on a version that is none.
+    """
+    if vllm_version is not None:
+        if minor_version(vllm_version) is None or not vllm_version.isprintable():
+            raise ConfigError(f"--vllm-version: got {vllm_version!r}, expected a version such as 0.32.0")
+        others = tuple(note for note in start.notes if note not in _version_notes(start.vllm_version))
+        told = (*others, *_version_notes(vllm_version))
+        start = replace(start, vllm_version=vllm_version, notes=told)
     if tp is not None:
         start = replace(start, hardware={**start.hardware, "tp": tp})
     return start if model_config is None else replace(start, model=model_config)
@@ -164,15 +181,15 @@ def twin_text(start: Start, *, gpu: str | None = None) -> tuple[str, tuple[str, 
     server = _server(start, gpu, model)
     engine = dict(start.engine) if gpu is None else with_defaults(start.engine, server)[0]
     engine, whole = _with_whole_images(engine, start.model)
-    _check(engine, start.vllm_version or RULES_VERSION)
+    _check(engine, start.known_version or RULES_VERSION)
     has_hardware = model is not None and server.gpu is not None
     told = (*start.notes, *(() if has_hardware else start.coefficients_notes))
     told = (*told, *whole, *_defaults_taken(start.engine, engine, gpu=gpu))
     gaps = _gaps(engine, is_known=gpu is not None, has_hardware=has_hardware)
-    notes = tuple(" ".join(note.split()) for note in (*told, *gaps))
-    lines = [f"# From {' '.join(start.origin.split())}.", *(f"# {note}" for note in notes)]
-    if start.vllm_version is not None:
-        lines.append(f"vllm_version: {quoted(start.vllm_version)}")
+    notes = tuple(terminal(" ".join(note.split())) for note in (*told, *gaps))
+    lines = [f"# From {terminal(' '.join(start.origin.split()))}.", *(f"# {note}" for note in notes)]
+    if start.known_version is not None:
+        lines.append(f"vllm_version: {quoted(start.known_version)}")
     settings = [f"  {key}: {_scalar(value)}" for key, value in engine.items()]
     lines += ["engine:", *settings] if settings else ["engine: {}"]
     if has_hardware and server.gpu is not None:
@@ -212,7 +229,7 @@ def _server(start: Start, gpu: str | None, model: str | None) -> Server:
     """Return what absent limits follow."""
     known = None if gpu is None else next((each for each in shipped_gpus() if each.is_called(gpu)), None)
     shape = None if model is None else read_model_config(model)
-    return Server(vllm_version=start.vllm_version or RULES_VERSION, gpu=known, shape=shape)
+    return Server(vllm_version=start.known_version or RULES_VERSION, gpu=known, shape=shape)
 
 
 def _version_notes(version: str | None) -> tuple[str, ...]:

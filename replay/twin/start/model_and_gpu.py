@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from replay.model.gpus import shipped_gpus
 from replay.model.shipped_models import model_name, shipped_config
+from traces.strict.whole_file import is_a_file
 
 if TYPE_CHECKING:
     from traces import ServerInfo
@@ -35,7 +36,7 @@ def config_at_hand(model: str | None) -> str | None:
     if model is None:
         return None
     for file in (Path(model), Path(model) / "config.json"):
-        if file.is_file():
+        if is_a_file(file):
             return str(file.resolve())
     return model if shipped_config(model) is not None else None
 

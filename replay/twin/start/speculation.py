@@ -23,12 +23,17 @@ WITHOUT_LOOKAHEAD: Final = ("ngram", "ngram_gpu", "[ngram]", "suffix", "medusa",
 """Methods that draft without KV slots of the target's cache (vllm 0.32.0 v1/core/sched/scheduler.py:Scheduler: only
 EAGLE, MTP and draft models have num_lookahead_tokens)."""
 
+MOST_SHOWN: Final = 200
+"""Characters of a value in a message."""
+
 READ_HIDDEN_STATES: Final = ("eagle", "eagle3", "mtp", "dflash", "dspark")
 """Methods whose prefix hits lose their last block (config/speculative.py:use_eagle_block_drop); so do ``…_mtp``, which
 vLLM calls mtp."""
 
 SYNCHRONOUS: Final = ("ngram", "[ngram]", "suffix", "medusa", "mlp_speculator", "custom_class")
 """Methods for which vLLM turns async scheduling off (config/vllm.py:VllmConfig.__post_init__)."""
+
+LEGACY_HASHES: Final = "disable_lookahead_block_hashes"
 
 NAMED: Final = (("eagle-", "eagle"), ("eagle3", "eagle3"), ("dflash", "dflash"), ("dspark", "dspark"))
 """What a model's name has in it, and the method that vLLM takes for it."""
@@ -40,6 +45,7 @@ MODELLED: Final = (
     "synthetic_acceptance_rates",
     "synthetic_acceptance_length",
     "disable_eagle_block_drop",
+    LEGACY_HASHES,
 )
 
 
@@ -55,12 +61,14 @@ def from_config(flag: str, value: str | None) -> Speculation:
     """Return what ``--speculative-config JSON`` says. Raises ConfigError where it is no JSON, or says no number."""
     try:
         given = json.loads(value or "")
-    except ValueError as error:
-        raise ConfigError(f"{flag}: got {value or 'nothing'}, expected JSON ({error})") from error
+    except (ValueError, RecursionError) as error:
+        shown = (value or "nothing")[:MOST_SHOWN]
+        raise ConfigError(f"{flag}: got {shown}, expected JSON ({error})") from error
     number = given.get("num_speculative_tokens") if isinstance(given, dict) else None
     if not isinstance(number, int) or isinstance(number, bool) or number < 1:
+        shown = (value or "")[:MOST_SHOWN]
         raise ConfigError(
-            f'{flag}: got {value}, expected {{"method": …, "num_speculative_tokens": N, …}} with N >= 1'
+            f'{flag}: got {shown}, expected {{"method": …, "num_speculative_tokens": N, …}} with N >= 1'
         )
     method = _method(given)
     engine: dict[str, object] = {
@@ -84,6 +92,11 @@ def from_config(flag: str, value: str | None) -> Speculation:
         for name, item in given.items()
         if name not in MODELLED and not (name == "model" and (file is not None or is_mtp))
     ]
+    if given.get(LEGACY_HASHES):
+        notes.append(
+            f"{flag}: {LEGACY_HASHES} is not simulated; with vllm_version 0.33 hits lose no block to drafts "
+            "all the same"
+        )
     if method in SYNCHRONOUS:
         engine["async_scheduling"] = False
         notes.append(f"async_scheduling: false, as vLLM sets it with {method} drafts")

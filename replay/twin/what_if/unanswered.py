@@ -12,8 +12,9 @@ import yaml
 
 from replay.model.gpus import find_gpu
 from replay.twin.cluster_section import server_roots
-from replay.twin.config_keys import ANALYTIC, FITTED, LATENCY_CLASSES, all_keys
+from replay.twin.config_keys import all_keys
 from replay.twin.hardware import read_shape
+from replay.twin.keys.latency_keys import ANALYTIC, FITTED, LATENCY_CLASSES
 from replay.twin.keys.overlay import Setting
 from replay.twin.what_if.read_by import (
     BY_DEFAULTS,

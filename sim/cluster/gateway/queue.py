@@ -292,32 +292,6 @@ def next_band(g: GatewayQueue, saturation: float) -> int:
 
 
 @phase
-def next_expiry_us(g: GatewayQueue) -> int:
-    """Return when the next request's time is up, FAR_FUTURE if none is waiting or none expires."""
-    ttl_us, next_us = g.counts[0].ttl_us, FAR_FUTURE
-    if ttl_us > 0:
-        for band in range(len(g.bands)):
-            oldest = g.bands[band].oldest
-            if oldest != NOWHERE:
-                next_us = min(next_us, g.entries[oldest].queued_us + ttl_us)
-    return next_us
-
-
-@phase
-def take_expired(g: GatewayQueue, time_us: int) -> int:
-    """Take out a request that has waited as long as it may, the highest band's first; NOWHERE without one."""
-    ttl_us = g.counts[0].ttl_us
-    if ttl_us == 0:
-        return NOWHERE
-    for band in range(len(g.bands)):
-        oldest = g.bands[band].oldest
-        if oldest != NOWHERE and g.entries[oldest].queued_us + ttl_us <= time_us:
-            withdraw(g, oldest)
-            return oldest
-    return NOWHERE
-
-
-@phase
 def fleet_saturation(g: GatewayQueue, f: Fleet) -> float:
     """Return how full the fleet is, as the queue's detector sees it."""
     c = g.counts[0]

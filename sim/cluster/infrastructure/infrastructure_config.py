@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from sim.cluster.setting_checks import check_choice, check_integer, check_number
+from sim.cluster.setting_checks import check_choice, check_integer, check_number, is_number
 from sim.config import InvalidConfig
 
 ScalingPolicy = Literal["saturation", "target", "schedule"]
@@ -127,7 +127,7 @@ class Autoscaler:
                 f"autoscaler.target: got {self.target!r} with policy {self.policy}, expected a number with policy "
                 "target and none with another"
             )
-        if self.target is not None and not self.target > 0:
+        if self.target is not None and not (is_number(self.target) and self.target > 0):
             check_number("autoscaler.target", self.target, least=1e-9)
         if (self.policy == "schedule") != bool(self.schedule):
             raise InvalidConfig(

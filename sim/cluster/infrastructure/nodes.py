@@ -6,8 +6,6 @@ from dataclasses import dataclass, field
 
 from sim.cluster.infrastructure.infrastructure_config import NodePool
 
-FAR = 1 << 62
-
 
 @dataclass(slots=True, kw_only=True)
 class Node:

@@ -19,9 +19,9 @@ from sim.cluster.live.instance_states import INSTANCE_STATES
 from sim.cluster.live.live_instances import LiveOperations
 from sim.cluster.live.rows import Rows
 from sim.cluster.live.writing import ANYBODY, RequestOrigin, Writer
+from sim.cluster.run.beginning.prepare import new_world
 from sim.cluster.run.changes.lost_requests import forget, hand_back, let_dispatch, lose, stop
 from sim.cluster.run.driving import Driver
-from sim.cluster.run.prepare import new_world
 from sim.cluster.run.world import NEVER
 from sim.cluster.slo_classes import STANDARD
 from sim.config import InvalidConfig

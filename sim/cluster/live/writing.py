@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from sim.cluster.arrays import NOWHERE
 from sim.cluster.cluster_config import ClusterConfig, Pool
 from sim.cluster.gateway.queue import FAR_FUTURE
+from sim.cluster.run.beginning.shared_engines import asked_of
 from sim.cluster.run.driving import Driver
-from sim.cluster.run.prepare import asked_of
 from sim.cluster.run.world import NEVER
 from sim.cluster.slo_classes import STANDARD
 from sim.engine import dtypes as dt
@@ -88,8 +88,9 @@ class Writer:
 
     def _note_shared_outputs(self, request: Requests) -> None:
         """Tell engines that the contents of answers have ids, once one has."""
-        num_ids = int(request.num_hashes[0])
-        if self._shares_outputs or num_ids * self._pools[0].engine.block_size <= request.prompt_tokens[0]:
+        engine = self._pools[0].engine
+        end = int(request.num_hashes[0]) * engine.block_size + engine.num_hash_lookahead_tokens
+        if self._shares_outputs or end <= request.prompt_tokens[0]:
             return
         self._shares_outputs = True
         for state in self._driver.states:

@@ -78,6 +78,16 @@ def allocate_slots(s: State, request: int, num_new_tokens: int) -> bool:
     return True
 
 
+@phase
+def allocate_without_drafts(s: State, request: int, num_new_tokens: int) -> None:
+    """Give an admitted request the blocks for its first chunk alone (vLLM before 0.23)."""
+    settings, r = s.engine[0].settings, s.requests[request]
+    total = r.num_computed_tokens + num_new_tokens
+    while r.num_blocks * settings.block_size < min(total, settings.max_model_len):
+        append_new_block(s, request)
+    cache_full_blocks(s, request, min(total, r.num_tokens))
+
+
 @part
 def fits(s: State, request: int, num_new_tokens: int, num_evictable: int) -> bool:
     """Return whether a waiting request may be admitted with this first chunk behind its prefix hit; count where not.
@@ -100,7 +110,8 @@ def fits(s: State, request: int, num_new_tokens: int, num_evictable: int) -> boo
         if max(full, current.num_hit_blocks) + charged > queues.num_free_blocks:
             totals.num_kv_allocation_failures += 1
             return False
-    total = current.num_hit_blocks * settings.block_size + num_new_tokens + settings.num_lookahead_tokens
+    total = current.num_hit_blocks * settings.block_size + num_new_tokens
+    total += settings.num_first_lookahead_tokens
     total = min(total, settings.max_model_len)
     if max(cdiv(total, settings.block_size), current.num_hit_blocks) + charged > queues.num_free_blocks:
         totals.num_kv_allocation_failures += 1
@@ -143,7 +154,10 @@ def admit(s: State, request: int, num_new_tokens: int) -> None:
         give_private_keys(s, request)
     r.num_blocks = r.num_cached_blocks = current.num_hit_blocks
     r.num_computed_tokens = current.num_hit_blocks * settings.block_size
-    allocate_slots(s, request, num_new_tokens)
+    if settings.num_first_lookahead_tokens == settings.num_lookahead_tokens:
+        allocate_slots(s, request, num_new_tokens)
+    else:
+        allocate_without_drafts(s, request, num_new_tokens)
 
 
 @phase

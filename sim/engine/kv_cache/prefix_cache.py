@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from sim.engine.dtypes import NEVER
 from sim.engine.state import State
-from sim.jit.compile import part
+from sim.jit.compile import part, phase
 
 
 @part
@@ -88,12 +88,24 @@ def has_hashes_past(s: State, request: int, index: int) -> bool:
     return s.engine[0].settings.enable_prefix_caching and (r.num_hashes > index or r.private_start != NEVER)
 
 
+@phase
+def num_hashed_tokens(s: State, request: int, num_tokens: int) -> int:
+    """Return how many of a request's first ``num_tokens`` are in blocks that have a hash.
+
+    One that covers tokens behind its block exists once they are known (``VersionRules.hashes_ahead_of_drafts``).
+    """
+    lookahead = s.engine[0].settings.num_hash_lookahead_tokens
+    return min(num_tokens, s.requests[request].num_tokens - lookahead) if lookahead > 0 else num_tokens
+
+
 @part
 def cache_full_blocks(s: State, request: int, num_tokens: int) -> None:
     """Enter the full blocks among a request's first ``num_tokens`` into the prefix cache."""
     settings, r = s.engine[0].settings, s.requests[request]
     if not settings.enable_prefix_caching or num_tokens < (r.num_cached_blocks + 1) * settings.block_size:
         return
+    if settings.num_hash_lookahead_tokens > 0:
+        num_tokens = num_hashed_tokens(s, request, num_tokens)
     num_full = min(num_tokens // settings.block_size, r.num_blocks)
     if has_hashes_past(s, request, r.num_cached_blocks):
         for i in range(r.num_cached_blocks, num_full):

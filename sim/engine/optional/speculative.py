@@ -11,13 +11,23 @@ from __future__ import annotations
 
 import numpy as np
 
-from sim.engine.dtypes import IS_DECODE, IS_PADDED, SAMPLES
+from sim.engine.dtypes import (
+    IS_DECODE,
+    IS_PADDED,
+    NEVER_PADS,
+    PADS_BESIDE_HITS,
+    PADS_OR_WAITS,
+    SAMPLES,
+)
 from sim.engine.state import State
 from sim.engine.step_time.step_duration import uniform
-from sim.jit.compile import part
+from sim.jit.compile import part, phase
 
 LONGEST_OUTPUT = 1 << 32
 """Draws of one request never meet another's, nor a step's noise: they have (request + 1) · LONGEST_OUTPUT + tokens."""
+
+NO_ROOM = 1 << 30
+"""More drafts than fit into any step."""
 
 
 @part
@@ -46,19 +56,26 @@ def note_running(s: State, request: int) -> None:
 def padding_of_admission(s: State, request: int, num_found: int) -> int:
     """Return with how many drafts that nobody made the admission of a request is padded: k or 0.
 
-    ``num_found``: its tokens that need not be computed. Without any, running requests must be in the step.
+    ``num_found``: its tokens that need not be computed. With a version that has it wait where these drafts are too
+    long for the model, it is ``NO_ROOM`` there (``VersionRules.pads_admissions``).
     """
+    is_one_token = s.requests[request].num_tokens - num_found == 1
+    if is_one_token and s.engine[0].settings.pads_admissions != NEVER_PADS:
+        return padding_of_one_token(s, num_found)
+    return 0
+
+
+@phase
+def padding_of_one_token(s: State, num_found: int) -> int:
+    """Return ``padding_of_admission`` of one token to compute behind ``num_found``."""
     settings, current = s.engine[0].settings, s.engine[0].current_step
     k = settings.num_speculative_tokens
-    is_alone = current.has_company == 0 and num_found == 0
-    if (
-        s.requests[request].num_tokens - num_found != 1
-        or current.has_prefill
-        or is_alone
-        or num_found + k + 2 > settings.max_model_len
-    ):
+    beside_hits = settings.pads_admissions == PADS_BESIDE_HITS and num_found > 0
+    if current.has_prefill or (current.has_company == 0 and not beside_hits):
         return 0
-    return k
+    if settings.pads_admissions == PADS_OR_WAITS:
+        return k if num_found + k + 1 <= settings.max_model_len else NO_ROOM
+    return k if num_found + k + 2 <= settings.max_model_len else 0
 
 
 @part

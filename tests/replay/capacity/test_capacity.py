@@ -17,7 +17,8 @@ from replay.search.evaluation import Evaluator
 from replay.search.highest import bisect, ceiling_of
 from replay.search.load import load_of
 from replay.search.workload_draws import Drawing, drawing_of, searchable
-from replay.twin.twin_config import TwinConfig, load_config
+from replay.twin.config_read import load_config
+from replay.twin.twin_config import TwinConfig
 from sim import Status, simulate
 from tests.coverage_bounds import assert_covers
 from tests.examples import few_or_all

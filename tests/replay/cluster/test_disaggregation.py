@@ -11,8 +11,9 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
+from replay.twin.config_read import load_config
 from replay.twin.config_write import dump_config
-from replay.twin.twin_config import TwinConfig, load_config
+from replay.twin.twin_config import TwinConfig
 from sim.cluster.routing.routing_policies import LeastLoaded
 from sim.cluster.transfer.disaggregation_config import Disaggregation
 from traces import read_trace

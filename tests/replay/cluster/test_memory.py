@@ -12,7 +12,7 @@ import pytest
 from replay.cluster.memory import bytes_needed
 from replay.cluster.simulate import simulate_fleet
 from replay.trace.pacing import pacing_of
-from replay.twin.twin_config import load_config
+from replay.twin.config_read import load_config
 from traces import make_trace
 from traces.header import Header
 

@@ -17,7 +17,7 @@ from replay.fleet.inputs.fleet_workload import fitting_context, lengths_of_cdf, 
 from replay.fleet.inputs.profiles import from_twin, read_source, shipped_profiles
 from replay.fleet.page import swings_of
 from replay.fleet.size import SizeCheck, plan_pool, sized_fleet
-from replay.twin.twin_config import load_config
+from replay.twin.config_read import load_config
 from sim import simulate
 from sim.fleet import Lengths
 from sim.fleet.sizing import Objective, pool_at

@@ -21,7 +21,7 @@ from replay.fleet.cli import fleet_app
 from replay.fleet.inputs import OUTPUT_FRAC
 from replay.fleet.inputs.fleet_workload import lengths_of_cdf
 from replay.fleet.inputs.profiles import from_profile, shipped_profiles
-from replay.fleet.questions import split_headline, split_lines, splits_of
+from replay.fleet.questions import split_headline, split_parts, splits_of
 from replay.fleet.text import broken_text
 from replay.gpus.known_errors import known_errors
 from replay.model.gpus import find_gpu
@@ -29,6 +29,7 @@ from replay.search.prices import list_price_notes, list_prices
 from sim.fleet import Lengths
 from sim.fleet.sizing import Objective
 from sim.fleet.split import SAME, LengthSplit, Splits, marked
+from traces.facts import terminal_lines
 
 CDF = [[128, 0.1], [512, 0.4], [1024, 0.7], [2048, 0.9], [8192, 1.0]]
 TWIN = """\
@@ -289,7 +290,7 @@ def test_what_a_split_saves_is_told_against_one_pool_for_all() -> None:
     assert found.saving(cheapest) == pytest.approx(saving)
     assert saving > 0.02
     assert f"saves {saving:.1%} of the cost" in split_headline(found)
-    rows = split_lines(found)
+    rows = terminal_lines(split_parts(found), width=None)
     assert rows[3].split()[:2] == ["one", "pool"]
     assert rows[4].endswith(f"{saving:.1%}")
     alike = splits(LONG, rate=0.1)

@@ -12,11 +12,12 @@ import pytest
 import vtwin
 from replay.gpus.comparison import AtLoad, GpuQuestion, GpuResult
 from replay.gpus.known_errors import known_error, known_errors
-from replay.gpus.text import lines
+from replay.gpus.text import gpus_parts
 from replay.model.gpus import find_gpu
 from replay.model.hf_config import read_model_config
 from replay.search.prices import read_prices
 from traces import ConfigError
+from traces.facts import terminal_lines
 from traces.run_slo import RunLimit
 
 LLAMA = "meta-llama/Llama-3.1-8B-Instruct"
@@ -81,34 +82,32 @@ ASKED = GpuQuestion(
 )  # fmt: skip
 
 
+def lines(results: list[GpuResult], asked: GpuQuestion) -> list[str]:
+    return terminal_lines(gpus_parts(results, asked), width=80)
+
+
 def test_the_comparison_draws_a_conclusion_and_has_prices_only_where_there_are_any() -> None:
     servers = [result("H100", rate=20.0), result("L40S", rate=6.0), result("L40S", rate=11.0, tp=2)]
-    shown = lines(servers, ASKED, width=80)
+    shown = lines(servers, ASKED)
     assert "serves most: H100, 20 requests/s" in shown
     assert "most per GPU: H100 (--prices says what is cheapest)" in shown
     assert not any("price per hour" in line or "no price" in line for line in shown)
     assert any(line.startswith("at 1 request/s: TTFT p50 ") for line in shown)
     assert max(map(len, shown[:16])) <= 80
-    priced = lines(
-        [replace(servers[0], price_per_hour=2.5), replace(servers[1], price_per_hour=0.5)], ASKED, width=80
-    )
+    priced = lines([replace(servers[0], price_per_hour=2.5), replace(servers[1], price_per_hour=0.5)], ASKED)
     assert "cheapest per token: L40S" in priced
     assert any(line.startswith("price per hour ") for line in priced)
 
 
 def test_servers_within_the_known_error_of_each_other_are_told_to_be() -> None:
-    shown = lines(
-        [result("H100", rate=20.0), result("H200", rate=20.5), result("L40S", rate=6.0)], ASKED, width=80
-    )
+    shown = lines([result("H100", rate=20.0), result("H200", rate=20.5), result("L40S", rate=6.0)], ASKED)
     assert "serves most: H200, 20.5 requests/s; the known error does not tell it from H100" in shown
-    assert not any(
-        line.startswith("serves most") for line in lines([result("H100", rate=20.0)], ASKED, width=80)
-    )
+    assert not any(line.startswith("serves most") for line in lines([result("H100", rate=20.0)], ASKED))
 
 
 def test_what_meets_the_slo_at_no_rate_is_named() -> None:
     limits = replace(ASKED, limits=(RunLimit(metric="ttft", percent=99, limit_us=1e5),))
-    shown = lines([result("H100", rate=20.0), result("L40S", rate=None)], limits, width=80)
+    shown = lines([result("H100", rate=20.0), result("L40S", rate=None)], limits)
     assert "serves most within the SLO: H100, 20 requests/s" in shown
     assert "within the SLO at no rate: L40S" in shown
 

@@ -21,7 +21,8 @@ from replay.model.gpu_memory import dealt_of, draft_bytes
 from replay.model.layers.drafter import Drafter, in_one_precision, mtp_drafter
 from replay.model.layout import Layout
 from replay.model.model_peak import peak_times
-from replay.twin.twin_config import TwinConfig, load_config
+from replay.twin.config_read import load_config
+from replay.twin.twin_config import TwinConfig
 from sim.latency import Roofline, StepBatch
 from traces import ConfigError
 

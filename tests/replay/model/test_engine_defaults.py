@@ -9,8 +9,9 @@ import pytest
 
 import vtwin
 from replay.model.gpus import find_gpu
+from replay.twin.config_read import load_config
 from replay.twin.engine_defaults import batch_limits
-from replay.twin.twin_config import TwinConfig, load_config
+from replay.twin.twin_config import TwinConfig
 from traces.errors import ConfigError
 
 MODEL = "latency: {model: roofline, model_config: Qwen/Qwen3-8B}\n"

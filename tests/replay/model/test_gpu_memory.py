@@ -11,8 +11,8 @@ import vtwin
 from replay.model import Serving, find_gpu, kv_cache_size, read_model_config
 from replay.model.gpu_memory import GIB, tokens_held, usual_block_size, weight_bytes
 from replay.model.gpus import read_gpu, shipped_gpus
+from replay.twin.config_read import load_config
 from replay.twin.keys.overlay import Setting
-from replay.twin.twin_config import load_config
 from sim import KVCacheGroup
 from traces.errors import ConfigError
 from traces.strict.section import read_section

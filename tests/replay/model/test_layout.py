@@ -11,9 +11,9 @@ from replay.model import find_gpu, read_model_config
 from replay.model.gpu_memory import weight_bytes
 from replay.model.layout import Layout
 from replay.model.model_peak import peak_times
+from replay.twin.config_read import load_config
 from replay.twin.config_write import dump_config
 from replay.twin.start.from_serve import start_from_serve, twin_text
-from replay.twin.twin_config import load_config
 from sim import Physics, Roofline
 from tests.sim.step_batches import batch_of
 from traces.errors import ConfigError

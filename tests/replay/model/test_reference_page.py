@@ -11,6 +11,7 @@ from replay.model.hf_config import read_model_config
 from replay.model.models_reference import reference_page
 from replay.model.shipped_models import shipped_models
 from traces import ConfigError
+from traces.facts import terminal_lines
 
 B300 = find_gpu("B300")
 
@@ -34,7 +35,7 @@ def test_every_model_s_row_says_what_model_info_says() -> None:
         num_compared += 1
         said = document(shape, B300, capacity, tp=1, pp=1)
         assert kv == f"{float(str(said['kv_bytes_per_token'])) / 1024:.1f} KiB", name
-        lines = card(shape, B300, capacity, tp=1, pp=1).splitlines()
+        lines = terminal_lines(card(shape, B300, capacity, tp=1, pp=1), width=None)
         assert f"{parameters} parameters, {shape.num_layers} layers" in lines[0]
         assert any(line.startswith("KV per token and GPU") and line.endswith(kv) for line in lines)
     assert num_compared > 40

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 import vtwin
+from replay.twin.config_read import load_config
 from replay.twin.config_write import dump_config
 from replay.twin.latency import physics_sets
-from replay.twin.twin_config import load_config
 from sim import Blackbox, Physics, Roofline
 from traces.errors import ConfigError
 

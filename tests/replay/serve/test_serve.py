@@ -20,8 +20,9 @@ import pytest
 from observe.server.prometheus_text import parse_metrics
 from observe.server.server_metrics import counter_deltas, spec_decode
 from replay.serve import Listening, serving
+from replay.twin.config_read import load_config
 from replay.twin.start.from_serve import start_from_header, twin_text
-from replay.twin.twin_config import TwinConfig, load_config
+from replay.twin.twin_config import TwinConfig
 from sim import Blackbox, EngineConfig
 from traces.errors import ConfigError
 from traces.header import Header

@@ -49,15 +49,15 @@ def test_an_answer_quoted_later_has_the_tokens_it_was_made_of() -> None:
     assert encode(text).tolist() == WORD_IDS[numbers].tolist()
 
 
-@given(TOKENS, TOKENS, st.integers(1, 8))
+@given(TOKENS, TOKENS, st.integers(1, 8), st.integers(0, 3))
 def test_block_numbers_agree_exactly_as_far_as_the_tokens_do(
-    one: np.ndarray, two: np.ndarray, size: int
+    one: np.ndarray, two: np.ndarray, size: int, lookahead: int
 ) -> None:
-    blocks = BlockNumbers(size, capacity=1000)
+    blocks = BlockNumbers(size, lookahead=lookahead, capacity=1000)
     a, b = blocks.of(one), blocks.of(two)
-    assert (len(a), len(b)) == (len(one) // size, len(two) // size)
+    assert (len(a), len(b)) == tuple(max(len(each) - lookahead, 0) // size for each in (one, two))
     for i in range(min(len(a), len(b))):
-        end = (i + 1) * size
+        end = (i + 1) * size + lookahead
         assert (a[i] == b[i]) == (one[:end].tolist() == two[:end].tolist())
 
 

@@ -20,7 +20,7 @@ import vtwin
 from replay.sweeps.front import front_of, is_on_front
 from replay.sweeps.grid import SweepRun, read_grid
 from replay.sweeps.one_run import Row, row_of
-from replay.sweeps.show import cell, lines
+from replay.sweeps.show import cell, front_parts
 from replay.sweeps.sweep_table import (
     DIGEST,
     OF_A_TABLE,
@@ -115,6 +115,27 @@ def test_the_front_is_shown_with_tpot_and_goodput(grid: Path, capsys: pytest.Cap
         assert cells[name]
         assert set(cells[name]) <= known
         assert f">{name}</th>" in page
+
+
+def test_the_front_is_printed_as_json_and_written_as_markdown(
+    grid: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    table, answer = grid.parent / "front.parquet", grid.parent / "front.md"
+    asked = ["sweep", str(grid), "--output", str(table), "--jobs", "1"]
+    assert vtwin.main([*asked, "--json", "--markdown", str(answer)]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert (told["x"], told["y"]) == ("output_token_throughput", "e2e_us.p99")
+    settings = [name for name in told["front"][0] if name.startswith(("engine.", "load."))]
+    means = pd.read_parquet(table).groupby(settings)["e2e_us.p99"].mean()
+    assert 0 < len(told["front"]) <= told["num_settings"] == len(means)
+    for each in told["front"]:
+        place = tuple(each[name] for name in settings)
+        assert each["e2e_us.p99"] == pytest.approx(means[place[0] if len(place) == 1 else place])
+    assert vtwin.main(asked) == 0
+    shown = capsys.readouterr().out.splitlines()
+    assert shown[0] in answer.read_text()
+    cells = [word for word in shown[-1].split("  ") if word]
+    assert all(cell.strip() in answer.read_text() for cell in cells)
 
 
 def test_an_interrupted_sweep_goes_on_where_it_was(grid: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -339,9 +360,9 @@ def test_only_settings_within_the_slo_are_on_the_front() -> None:
     good = {"goodput.good_frac": [1.0, 0.9, 0.995, 0.5]}
     front = front_of(swept_table(**good), ("seats", "load.rate"), x=None, y=None)
     assert list(front.points["is_best"]) == [True, False, True, False]
-    assert "within the SLO in 99%" in lines(front, width=None)[0]
+    assert "within the SLO in 99%" in str(front_parts(front)[0])
     none = front_of(swept_table(**{"goodput.good_frac": [0.5] * 4}), ("seats", "load.rate"), x=None, y=None)
-    assert lines(none, width=None) == ["no setting meets the SLO in 99% of its requests"]
+    assert front_parts(none) == ["no setting meets the SLO in 99% of its requests"]
 
 
 def test_prices_put_the_cost_into_the_table(grid: Path) -> None:

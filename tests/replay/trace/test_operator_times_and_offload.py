@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 import vtwin
+from replay.twin.config_read import load_config
 from replay.twin.start.from_serve import start_from_serve, twin_text
-from replay.twin.twin_config import TwinConfig, load_config
+from replay.twin.twin_config import TwinConfig
 from traces import Header, make_trace, read_trace, write_trace
 from traces.errors import ConfigError
 

@@ -13,13 +13,15 @@ import pytest
 
 import vtwin
 from replay import TwinConfig, pacing_of, simulate_trace
+from replay.ready import variants_of
 from replay.serve.prometheus import Metrics, exposition
 from replay.trace.measured_window import MeasuredPart, parse_horizon, parse_measured
 from replay.trace.request_columns import requests_from_trace
-from replay.trace.simulation_summary import summarize, table
+from replay.trace.simulation_summary import summarize
+from replay.trace.summary_text import summary_parts
 from replay.trace.trace_notes import trace_notes
+from replay.twin.config_read import load_config
 from replay.twin.keys.overlay import Setting
-from replay.twin.twin_config import load_config
 from sim import Blackbox, EngineConfig
 from sim.records.run_results import view_of
 from traces import (
@@ -255,7 +257,7 @@ def test_answers_that_max_model_len_cuts_are_marked_and_counted() -> None:
     assert trace.column("output_tokens").tolist() == [5, 36, 5, 36]
     summary = summarize(simulation, trace)
     assert summary["num_length_capped"] == 2
-    assert "2 answers, by engine.max_model_len" in table(summary)
+    assert "2 answers, by engine.max_model_len" in str(summary_parts(summary))
 
 
 def test_drafts_are_counted_in_the_summary_and_at_metrics() -> None:
@@ -267,7 +269,7 @@ def test_drafts_are_counted_in_the_summary_and_at_metrics() -> None:
     assert drafts["num_accepted_tokens"] < drafts["num_draft_tokens"]
     # each of three drafts is accepted if all before it are: 1 + 0.8 + 0.8² + 0.8³
     assert drafts["mean_accepted_length"] == pytest.approx(1 + 0.8 + 0.64 + 0.512, rel=0.1)
-    assert "tokens drafted" in table(summary)
+    assert "tokens drafted" in str(summary_parts(summary))
     assert (
         summarize(*reversed(simulate_trace(workload(), twin())), engine=twin().engine)["speculative"] is None
     )  # type: ignore[misc]
@@ -541,3 +543,11 @@ def test_images_that_vllm_would_refuse_are_told(
         for note in trace_notes(workload(images=[images, None, None, None]), config)
         if "largest has" in note
     ]
+
+
+def test_images_of_a_trace_ask_for_the_engine_that_encodes_them() -> None:
+    """So that the plain one is not compiled for nothing, nor the whole one while the simulation's time is taken."""
+    seen, none = workload(images=["0:20", None, None, None]), workload(image_tokens=[20, 0, 0, 0])
+    assert variants_of(twin(), seen) == ("whole",)
+    assert variants_of(twin(), none) == variants_of(twin()) == ("plain",)
+    assert variants_of(twin(language_model_only=True), seen) == ("plain",)

@@ -10,9 +10,10 @@ from typing import get_args
 import pytest
 
 from replay.cluster.memory import check_memory, free_memory
+from replay.twin.config_read import load_config
 from replay.twin.config_write import dump_config
 from replay.twin.keys.cluster_keys import ADMISSION_NAMES, CLUSTER_KEYS, ROUTING_NAMES
-from replay.twin.twin_config import TwinConfig, load_config, with_cluster
+from replay.twin.twin_config import TwinConfig, with_cluster
 from sim import Blackbox, EngineConfig
 from sim.cluster.cluster_config import ClusterConfig, PipelineLatency, Pool, SnapshotIntervals
 from sim.cluster.gateway.admission import ADMISSION_POLICIES

@@ -10,6 +10,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from replay.twin.config_read import load_config
 from replay.twin.defaults import (
     COEFFICIENTS,
     DefaultsEntry,
@@ -21,7 +22,6 @@ from replay.twin.defaults import (
 )
 from replay.twin.defaults_write import number, render_entry, scalar, write_defaults_entry
 from replay.twin.on_record import lookup_defaults
-from replay.twin.twin_config import load_config
 from sim.latency import Extended
 from traces.errors import ConfigError
 

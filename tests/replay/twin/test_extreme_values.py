@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from replay.twin.twin_config import load_config
+from replay.twin.config_read import load_config
 from tests.fuzz.twin_targets import KEYS, VALUES, document, read
 from traces.errors import ConfigError
 

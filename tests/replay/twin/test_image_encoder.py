@@ -14,10 +14,10 @@ from replay.model.encoders.encoder_kernels import on_gpus
 from replay.model.encoders.encoder_times import encoder_times
 from replay.model.hf_config import read_model_config
 from replay.trace.trace_notes import trace_notes
+from replay.twin.config_read import load_config
 from replay.twin.config_write import dump_config
 from replay.twin.keys.overlay import Setting
 from replay.twin.start.from_serve import start_from_serve, twin_text
-from replay.twin.twin_config import load_config
 from traces import ConfigError, Header, Trace, make_trace
 
 TWIN = """\

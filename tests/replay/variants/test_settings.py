@@ -16,12 +16,12 @@ import vtwin
 from replay.cluster.simulate import simulate_trace
 from replay.timeline.watch_engine import counted, short_of, watched
 from replay.trace.pacing import pacing_of
+from replay.twin.config_read import load_config
 from replay.twin.keys.overlay import Setting, notes_of_variants, parse_settings, split_values, variants_of
-from replay.twin.twin_config import load_config
-from replay.variants.no_answer import mark_unanswered, unanswered_lines
+from replay.variants.no_answer import mark_unanswered, unanswered_notes
 from replay.variants.simulated import IDLE_END
 from traces import ConfigError, read_trace
-from traces.facts import side_by_side
+from traces.facts import SideBySide, terminal_lines
 from traces.units import shown_time
 
 CONFIG = """\
@@ -85,6 +85,14 @@ def test_every_combination_is_a_variant_the_last_key_changing_fastest() -> None:
         "engine.a=2 engine.b=x",
         "engine.a=2 engine.b=y",
     ]
+
+
+@pytest.mark.usefixtures("folder")
+def test_what_lacks_beside_a_setting_is_told_where_its_section_begins(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert vtwin.main([*RUN, "--set", "engine.num_speculative_tokens=3"]) == 2
+    assert capsys.readouterr().err.strip().endswith("or one (twin.yaml:1)")
 
 
 @pytest.mark.parametrize(
@@ -277,8 +285,8 @@ def test_a_question_without_an_answer_is_marked_in_the_table(capsys: pytest.Capt
         assert any(line.startswith("* no answer here") for line in rest) is starred
     keys = [("engine.async_scheduling",), ()]
     columns = mark_unanswered([{"key": "false", "b": "1"}, {"key": "true", "b": "2"}], keys)
-    assert "engine.async_scheduling" in unanswered_lines(keys)[0]
-    assert unanswered_lines([(), ()]) == []
+    assert "engine.async_scheduling" in unanswered_notes(keys)[0]
+    assert unanswered_notes([(), ()]) == []
     assert columns == [{"key": "false *", "b": "1"}, {"key": "true", "b": "2"}]
 
 
@@ -304,7 +312,7 @@ def test_what_one_simulation_writes_is_refused_for_several(capsys: pytest.Captur
 @pytest.mark.parametrize("width", [60, 80, 100, 120, None])
 def test_columns_that_do_not_fit_stand_below_and_no_cell_is_cut(width: int | None) -> None:
     columns = [{"name": f"variant-{i}", "requests/s": f"{1234.5 * i:,.1f}"} for i in range(9)]
-    lines = side_by_side(columns, width=width).splitlines()
+    lines = terminal_lines([SideBySide(columns)], width=width)
     assert width is None or max(map(len, lines)) <= width
     words = " ".join(lines).split()
     for each in columns:

@@ -9,9 +9,7 @@ from sim.cluster.gateway.eviction import SheddableInFlight, note_departed, note_
 from sim.cluster.gateway.queue import (
     GatewayQueue,
     fleet_saturation,
-    next_expiry_us,
     offer,
-    take_expired,
     take_next,
 )
 from sim.cluster.routing.decide import (
@@ -57,21 +55,9 @@ def take_request(g: GatewayQueue, saturation: float) -> int:
 
 
 @engine_entry
-def expire_request(g: GatewayQueue, time_us: int) -> int:
-    """Call ``take_expired``."""
-    return take_expired(g, time_us)
-
-
-@engine_entry
 def saturation_seen(g: GatewayQueue, f: Fleet) -> float:
     """Call ``fleet_saturation``."""
     return fleet_saturation(g, f)
-
-
-@engine_entry
-def first_expiry_us(g: GatewayQueue) -> int:
-    """Call ``next_expiry_us``."""
-    return next_expiry_us(g)
 
 
 @engine_entry

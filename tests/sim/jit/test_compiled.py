@@ -159,7 +159,9 @@ def test_no_machine_code_depends_on_a_file_that_is_left_out_of_its_digest() -> N
     assert not left_out & reached
     assert "sim.engine.run" in reached
     laid_out = {
-        "sim.cluster.run.prepare",
+        "sim.cluster.run.beginning.prepare",
+        "sim.cluster.run.beginning.shared_engines",
+        "sim.cluster.run.beginning.loop_settings",
         "sim.cluster.results.attempts",
         "sim.engine.initial_state",
         "sim.requests",

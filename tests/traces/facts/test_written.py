@@ -10,18 +10,24 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from traces import parse_run_slo, shown_time
+from traces.atomic import MARKDOWN
 from traces.facts import (
+    AlignedRows,
+    AnswerPart,
     Fact,
-    aligned,
+    SideBySide,
+    TermRows,
+    Verbatim,
     columns_of,
     document,
     head_of,
     markdown_table,
+    markdown_text,
     of_limit,
     per_s,
     row_of,
     say_json,
-    side_by_side,
+    terminal_lines,
 )
 
 FACTS = [
@@ -61,15 +67,60 @@ def test_json_has_null_for_what_has_no_end(capsys: pytest.CaptureFixture[str]) -
 
 @given(st.lists(st.tuples(CELLS, CELLS, CELLS), min_size=1))
 def test_the_cells_of_aligned_rows_end_in_one_column_and_are_whole(rows: list[tuple[str, str, str]]) -> None:
-    lines = aligned(rows)
+    lines = terminal_lines([AlignedRows(rows)], width=None)
     assert len({len(line) for line in lines}) == 1
-    assert aligned(rows, [-9, 9, 0]) == [f"{a:<9}{b:>9}{c}" for a, b, c in rows]
+    assert terminal_lines([AlignedRows(rows, [-9, 9, 0])], width=None) == [
+        f"{a:<9}{b:>9}{c}" for a, b, c in rows
+    ]
 
 
 def test_a_row_that_one_column_lacks_has_a_dash() -> None:
-    shown = side_by_side([{"x": "1"}, {"x": "2", "y": "3"}], width=None)
-    assert [line.split() for line in shown.splitlines()] == [["x", "1", "2"], ["y", "-", "3"]]
+    shown = terminal_lines([SideBySide([{"x": "1"}, {"x": "2", "y": "3"}])], width=None)
+    assert [line.split() for line in shown] == [["x", "1", "2"], ["y", "-", "3"]]
 
 
 def test_a_markdown_table_takes_a_name_for_no_markup() -> None:
     assert markdown_table(["a", "b"], [["x|y", "<i>"]]) == "| a | b |\n| --- | ---: |\n| x\\|y | &lt;i> |"
+
+
+ANSWER: list[AnswerPart] = [
+    "a line",
+    TermRows([("rate", "12 requests/s"), ("", "of 3 servers"), ("  from", "a|b")], width=8),
+    "",
+    AlignedRows([("hour", "engines"), ("0", "12"), ("1", "  none: no number")], [-6, 9]),
+    SideBySide([{"": "H100", "TTFT": "5 ms", "  p99": "9 ms"}, {"": "L40S", "TTFT": "7 ms"}]),
+    Verbatim(["|  *", "|*"]),
+]
+
+
+def test_an_answer_is_told_in_lines_and_as_markdown() -> None:
+    assert terminal_lines(ANSWER, width=None) == [
+        *("a line", "rate    12 requests/s", "        of 3 servers", "  from  a|b", ""),
+        *("hour    engines", "0            12", "1       none: no number"),
+        *(
+            "               H100        L40S",
+            "TTFT           5 ms        7 ms",
+            "  p99          9 ms           -",
+        ),
+        *("|  *", "|*"),
+    ]
+    indent = "\u00a0\u00a0"
+    assert markdown_text(ANSWER).split("\n\n") == [
+        MARKDOWN,
+        "a line",
+        "- rate: 12 requests/s\n  - of 3 servers\n- from: a\\|b",
+        "| hour | engines |\n| --- | ---: |\n| 0 | 12 |\n| 1 | none: no number |",
+        f"|  | H100 | L40S |\n| --- | ---: | ---: |\n| TTFT | 5 ms | 7 ms |\n| {indent}p99 | 9 ms | - |",
+        "```text\n|  *\n|*\n```\n",
+    ]
+
+
+def test_a_name_of_strangers_ends_no_table_and_no_block_of_code() -> None:
+    hostile = "a\n```\n| b | <img src=x>\x1b[2J"
+    text = markdown_text(
+        [hostile, TermRows([(hostile, hostile)]), AlignedRows([(hostile,), (hostile,)]), Verbatim([hostile])]
+    )
+    assert "<img" not in text.partition("````text")[0]
+    assert "\x1b" not in text
+    block = markdown_text([Verbatim(["```", "<img src=x>"])])
+    assert block.split("\n")[2:] == ["````text", "```", "<img src=x>", "````", ""]

@@ -7,19 +7,17 @@ end, and all that is counted by it, is when it went.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from sim.cluster.cluster_config import ClusterConfig
 from sim.cluster.events import EventRank, plan_event, with_room_for_events
-from sim.cluster.exits import Exit
 from sim.cluster.fleet import Fleet
-from sim.cluster.infrastructure.autoscaling import PoolLoad, Sizing, next_change_us
+from sim.cluster.infrastructure.autoscaling import Sizing, next_change_us
 from sim.cluster.infrastructure.chance import repair_us, uptime_us
 from sim.cluster.infrastructure.instance_lives import Infrastructure, Life, SizeChange
 from sim.cluster.infrastructure.nodes import Nodes
 from sim.cluster.infrastructure.restart import Fresh, begin_anew, fresh_caches
+from sim.cluster.run.changes.instance_phases import COMING, DOWN, DRAINING, OFF, READY, Slot
 from sim.cluster.run.changes.lost_requests import (
     cut_off_transfer,
     forget,
@@ -31,20 +29,24 @@ from sim.cluster.run.changes.lost_requests import (
     stop,
     take_in_transfers,
 )
+from sim.cluster.run.changes.requests_of_instance import (
+    gone_us,
+    holders_on,
+    load_of_pool,
+    requests_lost_with,
+    requests_on,
+    turn_back,
+)
 from sim.cluster.run.changes.to_come import has_events, has_unheard
 from sim.cluster.run.prefill_to_decode import PREFILL
 from sim.cluster.run.world import FOREVER, NEVER, World
 from sim.config import InvalidConfig
-from sim.engine import dtypes as dt
 from sim.engine.initial_state import with_more_room
 from sim.engine.run import NEEDS_ROOM
 from sim.engine.run_variants import run_of
 from sim.engine.state import State
 from sim.jit.references import Table, point_to
 from sim.requests import Int64s
-
-OFF, COMING, READY, DOWN, DRAINING = range(5)
-"""What an instance is."""
 
 MOST_FRUITLESS = 100_000
 """So many looks at requests that wait for an instance on its way may find nothing new."""
@@ -61,17 +63,6 @@ FAILED, DRAIN_ENDED, BECAME_READY, SCALING = (
         EventRank.SCALING,
     )
 )
-
-
-@dataclass(slots=True)
-class Slot:
-    """An instance: what it is, its life, and how often that has changed; events of before a change are void."""
-
-    state: int
-    life: Life | None
-    num_changes: int = 0
-    num_failures: int = 0
-    is_used: bool = False
 
 
 class Operations:
@@ -171,7 +162,9 @@ class Operations:
             return
         if not self._goes_on(time_us):
             return
-        size = sizing.size(self._load(pool), time_us)
+        ready = [slot for slot in self._slots_of(pool) if self.slots[slot].state == READY]
+        load = load_of_pool(self.world, ready, num_coming=self._num_meant(pool) - len(ready))
+        size = sizing.size(load, time_us)
         before = self._num_meant(pool)
         is_changed = size != (self.orders[pool][-1] if self.orders[pool] else before)
         if is_changed and sizing.scaler.actuation_us == 0:
@@ -275,7 +268,7 @@ class Operations:
 
     def _hand_back_queued(self, slot: int, time_us: int) -> None:
         """Send what an instance has not begun to the router again; its clients' deadlines go along."""
-        rows = self._requests_on(slot)
+        rows = requests_on(self.world, slot)
         queued = rows[self.world.rows["scheduled_us"][rows] == NEVER]
         self._make_room(4 * len(queued) + 64)
         state, queues = self.states[slot], self.states[slot].engine[0].queues
@@ -289,7 +282,7 @@ class Operations:
 
     def _stop_all(self, slot: int, time_us: int) -> None:
         """End what a draining instance still has; what gets its last token with the step under way gets it."""
-        rows = self._requests_on(slot)
+        rows = requests_on(self.world, slot)
         self._make_room(4 * len(rows) + 64)
         for request in rows:
             stop(self.table, int(request), time_us)
@@ -308,16 +301,11 @@ class Operations:
 
     def _end_drain(self, slot: int, left_us: Int64s) -> None:
         """Switch a draining instance off as of when its last request was gone, or its last block was read."""
-        journeys, life = self.world.journeys, self.slots[slot].life
+        life = self.slots[slot].life
         assert life is not None  # noqa: S101 - it drains
         assert life.drained_us is not None  # noqa: S101 - likewise
-        if self.world.roles[slot] == PREFILL:
-            ends = self.world.links.flows["ended_us"][journeys["prefill_instance"] == slot]
-            ends = np.maximum(ends, journeys["prefilled_us"][journeys["prefill_instance"] == slot])
-        else:
-            ends = left_us[journeys["instance"] == slot]
         self._turn(slot, OFF)
-        self._give_back(life, int(max(life.drained_us, ends.max(initial=NEVER))))
+        self._give_back(life, max(life.drained_us, gone_us(self.world, slot, left_us)))
 
     def _give_back(self, life: Life, time_us: int) -> None:
         """Free an instance's GPUs."""
@@ -359,8 +347,8 @@ class Operations:
         """Take everything off an instance; what its step under way would have brought has not happened."""
         if self.config.moves_kv:
             take_in_transfers(self.table, time_us)
-        rows = self._requests_lost_with(slot)
-        self._turn_back(rows, time_us)
+        rows = requests_lost_with(self.world, slot)
+        turn_back(self.world, rows, time_us)
         self._make_room(8 * len(rows) + 64)
         for request in rows:
             lose(self.table, int(request), time_us)
@@ -372,21 +360,9 @@ class Operations:
             self.states[slot] = with_more_room(self.states[slot])
             point_to(self.world.engines, slot, self.states[slot])
         self.states[slot].engine[0].log_fill.num_completions = 0
-        for request in self._holders_on(slot):
+        for request in holders_on(self.world, self.states[slot], slot) if self.config.moves_kv else ():
             release_blocks(self.table, slot, request)
         self.world.stepping_us[slot] = NEVER
-
-    def _requests_lost_with(self, slot: int) -> Int64s:
-        """Return the requests that an instance's failure ends, by number.
-
-        Of one that computes prompts for others: those also whose KV has not left it, wherever they wait for it.
-        """
-        if self.world.roles[slot] != PREFILL:
-            return self._requests_on(slot)
-        journeys = self.world.journeys
-        is_there = (journeys["exit"] == Exit.UNDER_WAY) & (journeys["prefill_instance"] == slot)
-        is_taken = (journeys["is_prefilling"] == 1) | (journeys["prefilled_us"] != NEVER)
-        return np.flatnonzero(is_there & is_taken & (self.world.links.flows["ended_us"] == NEVER))
 
     def _cut_off_transfers(self, slot: int, time_us: int) -> None:
         """Cut off the transfers to and from an instance whose requests were gone before: their blocks were kept."""
@@ -396,25 +372,6 @@ class Operations:
         self._make_room(4 * len(rows) + 64)
         for request in rows:
             cut_off_transfer(self.table, int(request), time_us)
-
-    def _holders_on(self, slot: int) -> list[int]:
-        """Return the requests for which an idle instance still holds blocks: their KV was to come, or to go."""
-        if not self.config.moves_kv:
-            return []
-        name = "prefill_instance" if self.world.roles[slot] == PREFILL else "instance"
-        is_here = self.world.journeys[name] == slot
-        return np.flatnonzero(is_here & (self.states[slot].requests["slot"] != NEVER)).tolist()
-
-    def _turn_back(self, rows: Int64s, time_us: int) -> None:
-        """Take back from requests what the step under way would have given them at its end."""
-        table = self.world.rows
-        is_ahead = table["last_token_us"][rows] > time_us
-        none = rows[is_ahead & (table["first_token_us"][rows] > time_us)]
-        some = rows[is_ahead & (table["first_token_us"][rows] <= time_us)]
-        table["num_tokens"][none] = table["num_prompt_tokens"][none]
-        table["first_token_us"][none] = table["last_token_us"][none] = NEVER
-        table["num_tokens"][some] -= 1
-        table["last_token_us"][some] = np.maximum(table["first_token_us"][some], time_us)
 
     def _plan_failure(self, slot: int, time_us: int) -> None:
         """Plan an instance's next failure by chance."""
@@ -434,33 +391,9 @@ class Operations:
     def _slots_of(self, pool: int) -> list[int]:
         return [slot for slot, of in enumerate(self.pool_of) if of == pool]
 
-    def _requests_on(self, slot: int) -> Int64s:
-        """Return the requests that are on an instance, by number."""
-        journeys = self.world.journeys
-        is_there = (journeys["exit"] == Exit.UNDER_WAY) & (journeys["routed_us"] != NEVER)
-        is_there &= self.world.rows["status"] != dt.REJECTED  # its front end's answer is on its way
-        if self.world.roles[slot] == PREFILL:
-            return np.flatnonzero(
-                is_there & (journeys["prefill_instance"] == slot) & (journeys["is_prefilling"] == 1)
-            )
-        return np.flatnonzero(is_there & (journeys["instance"] == slot))
-
     def _num_meant(self, pool: int) -> int:
         """Return how many instances a pool has, those on their way and those that will be up again included."""
         return sum(self.slots[slot].state in (COMING, READY, DOWN) for slot in self._slots_of(pool))
-
-    def _load(self, pool: int) -> PoolLoad:
-        """Return what a pool has to do."""
-        ready = [slot for slot in self._slots_of(pool) if self.slots[slot].state == READY]
-        loads, in_flight = self.world.loads, self.world.fleet.instances["num_in_flight"]
-        return PoolLoad(
-            waiting=tuple(int(loads["num_waiting"][slot]) for slot in ready),
-            running=tuple(int(loads["num_running"][slot]) for slot in ready),
-            in_flight=tuple(int(in_flight[slot]) for slot in ready),
-            kv=tuple(float(loads["kv_usage"][slot]) for slot in ready),
-            num_coming=self._num_meant(pool) - len(ready),
-            num_queued=int(self.world.queue.counts[0].num_queued) + int(self.world.loop[0].num_in_transit),
-        )
 
     def _goes_on(self, time_us: int) -> bool:
         """Return whether anything is left to do for which it is worth to look at the load, or to let one fail.

@@ -6,7 +6,7 @@ from sim.engine.dtypes import ALIGNED_STATE, FULL, NEVER, NO_OWNER, UNSHARED
 from sim.engine.kv_cache.groups.keys import key_in_group, table_row
 from sim.engine.kv_cache.groups.retention import is_retained, keeps_all
 from sim.engine.kv_cache.groups.states import hand_state, last_state_to_keep
-from sim.engine.kv_cache.prefix_cache import give_private_keys, remember_hash
+from sim.engine.kv_cache.prefix_cache import give_private_keys, num_hashed_tokens, remember_hash
 from sim.engine.state import State
 from sim.jit.compile import part, phase
 
@@ -28,10 +28,10 @@ def mark_tail(s: State, request: int, group: int, num_tokens: int) -> None:
     settings = s.engine[0].settings
     hash_size = settings.hash_block_size
     left = settings.leaves_token_behind_state * (1 - g.use_eagle)
-    end = (r.num_prompt_tokens - left) // hash_size * hash_size
+    end = num_hashed_tokens(s, request, r.num_prompt_tokens - left) // hash_size * hash_size
     index = end // g.block_size
     have = s.group_rows[r.slot, group]
-    if end == 0 or end > num_tokens or end % g.block_size == 0 or index >= have.num_blocks:
+    if end <= 0 or end > num_tokens or end % g.block_size == 0 or index >= have.num_blocks:
         return
     block = s.block_table[table_row(s, request, group), index]
     if block != 0 and s.blocks[block].hash_id == NEVER:
@@ -60,7 +60,7 @@ def mark_state_of_prompt(s: State, request: int, group: int, num_tokens: int) ->
 def cache_in_group(s: State, request: int, group: int, num_tokens: int) -> None:
     """Enter a request's full blocks in one group."""
     g, have = s.kv_cache_groups[group], s.group_rows[s.requests[request].slot, group]
-    num_full, row = num_tokens // g.block_size, table_row(s, request, group)
+    num_full, row = num_hashed_tokens(s, request, num_tokens) // g.block_size, table_row(s, request, group)
     for i in range(have.num_cached_blocks, min(num_full, have.num_blocks)):
         block = s.block_table[row, i]
         if block == 0 or not (keeps_all(s, group) or is_retained(s, request, group, i)):
@@ -114,7 +114,7 @@ def cache_in_groups(s: State, request: int, num_tokens: int) -> None:
         aligned -= num_tokens % settings.hit_alignment
     for group in range(settings.num_kv_cache_groups):
         num_cacheable = aligned
-        if aligned > 0 and s.kv_cache_groups[group].use_eagle:
+        if aligned > 0 and s.kv_cache_groups[group].caches_past_hit:
             num_cacheable = cacheable_by_drafts(s, group, num_tokens)
         cache_in_group(s, request, group, num_cacheable)
 

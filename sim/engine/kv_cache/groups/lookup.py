@@ -19,6 +19,11 @@ from sim.jit.compile import part, phase
 @phase
 def has_block(s: State, request: int, first: int, index: int) -> bool:
     """Return whether all groups like ``first`` have a request's block cached."""
+    lookahead = s.engine[0].settings.num_hash_lookahead_tokens
+    if lookahead > 1:
+        end = (index + 1) * s.kv_cache_groups[first].block_size
+        if end + lookahead > s.requests[request].num_tokens:
+            return False  # it has no hash yet
     group = first
     while group != NEVER:
         key = key_in_group(s, request, group, index)
@@ -131,7 +136,8 @@ def find_hit_of_kind(s: State, request: int, first: int, max_length: int, num_dr
     ``num_dropped``: 1 where one block more may match, the last of which is dropped; a state is never dropped.
     """
     g, settings = s.kv_cache_groups[first], s.engine[0].settings
-    if num_dropped > 0 and g.kind != ALIGNED_STATE and settings.num_kv_cache_groups > 1:
+    looks_further = settings.drops_once_for_drafts and settings.num_kv_cache_groups > 1
+    if num_dropped > 0 and g.kind != ALIGNED_STATE and looks_further:
         num_tokens = s.requests[request].num_tokens
         hashed = num_tokens // settings.hash_block_size * settings.hash_block_size
         longest = hashed if settings.looks_past_hit else num_tokens - 1
@@ -162,7 +168,7 @@ def shorten(s: State, request: int, first: int, length: int) -> int:
     num_dropped = g.use_eagle * (1 - g.is_eagle_verified)
     found = find_hit_of_kind(s, request, first, length, num_dropped)
     if num_dropped > 0:
-        g.is_eagle_verified = 1
+        g.is_eagle_verified = s.engine[0].settings.drops_once_for_drafts
     elif found < length:
         for group in range(s.engine[0].settings.num_kv_cache_groups):
             s.kv_cache_groups[group].is_eagle_verified = 0

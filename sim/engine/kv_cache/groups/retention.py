@@ -56,7 +56,7 @@ def keeps_all(s: State, group: int) -> bool:
     g, settings = s.kv_cache_groups[group], s.engine[0].settings
     is_dense = settings.retention_interval == NEVER
     if g.kind == SLIDING:
-        fills_segment = g.num_blocks_for_hit + g.use_eagle >= g.blocks_per_segment
+        fills_segment = g.num_blocks_for_hit + g.caches_past_hit >= g.blocks_per_segment
         return is_dense and (fills_segment or not settings.caches_to_alignment)
     return g.kind != ALIGNED_STATE or is_dense
 
@@ -66,7 +66,7 @@ def is_retained(s: State, request: int, group: int, index: int) -> bool:
     """Return whether a full block of a request enters the prefix cache, of a group that does not keep all."""
     g, settings = s.kv_cache_groups[group], s.engine[0].settings
     interval, size = settings.retention_interval, g.block_size
-    num_needed, shift = g.num_blocks_for_hit + g.use_eagle, g.use_eagle
+    num_needed, shift = g.num_blocks_for_hit + g.caches_past_hit, g.caches_past_hit
     if g.kind == ALIGNED_STATE:
         num_needed, shift = 1, 0
     if interval != 0:
@@ -78,8 +78,5 @@ def is_retained(s: State, request: int, group: int, index: int) -> bool:
     r = s.requests[request]
     junction = s.group_rows[r.slot, 0].shared_prefix_boundary
     if junction > 0 and is_at_boundary(index, junction, settings.hit_alignment, size, num_needed, shift):
-        return True
-    earlier = junction - size if g.use_eagle and settings.keeps_junctions_for_drafts else 0
-    if earlier > 0 and is_at_boundary(index, earlier, settings.hit_alignment, size, num_needed, shift):
         return True
     return is_at_prompt_end(s, index, r.num_prompt_tokens, size, num_needed, shift)

@@ -86,7 +86,7 @@ def groups_fit(s: State, request: int, num_new_tokens: int) -> bool:
     kept_free = settings.watermark_blocks if queues.num_running > 0 else 0
     known = min(s.requests[request].num_tokens, settings.max_model_len)
     total = min(hit_length, settings.max_model_len) + num_new_tokens
-    slots = min(total + settings.num_lookahead_tokens, settings.max_model_len)
+    slots = min(total + settings.num_first_lookahead_tokens, settings.max_model_len)
     does_fit = not settings.scheduler_reserve_full_isl or fits_beside(
         s, known, known, hit_length, kept_free, True
     )
@@ -178,7 +178,7 @@ def admit_to_groups(s: State, request: int, num_new_tokens: int) -> None:
     if settings.has_kv_offloading and r.private_start == NEVER:
         give_private_keys(s, request)
     total = min(hit_length, settings.max_model_len) + num_new_tokens
-    slots = min(total + settings.num_lookahead_tokens, settings.max_model_len)
+    slots = min(total + settings.num_first_lookahead_tokens, settings.max_model_len)
     for group in range(settings.num_kv_cache_groups):
         extend_group(s, request, group, slots, total, True)
     cache_in_groups(s, request, min(total, r.num_tokens))

@@ -33,7 +33,8 @@ def last_state_to_keep(s: State, num_tokens: int, size: int) -> int:
     settings = s.engine[0].settings
     if settings.use_eagle:
         return max(num_tokens // size * size - size, 0)
-    return (num_tokens - settings.leaves_token_behind_state) // size * size
+    num_left = max(settings.leaves_token_behind_state, settings.num_hash_lookahead_tokens)
+    return max(num_tokens - num_left, 0) // size * size
 
 
 @phase

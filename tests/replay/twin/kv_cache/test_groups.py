@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from replay.twin.config_read import load_config
 from replay.twin.config_write import config_digest, dump_config
 from replay.twin.keys.overlay import Setting
 from replay.twin.start.from_serve import start_from_serve, twin_text
-from replay.twin.twin_config import TwinConfig, load_config
+from replay.twin.twin_config import TwinConfig
 from sim import DEFAULT_VERSION, KVCacheGroup
 from traces import ConfigError
 
@@ -155,6 +156,14 @@ def test_mtp_of_a_model_whose_layers_are_not_known_is_refused(tmp_path: Path) ->
         of_model(tmp_path, "  speculative_method: mtp", "meta-llama/Llama-3.1-8B")
 
 
+def test_a_method_that_is_not_known_is_told_before_the_rates_that_its_drafts_lack(tmp_path: Path) -> None:
+    drafts = "  num_speculative_tokens: 2\n  speculative_method: foo\n"
+    with pytest.raises(
+        ConfigError, match=r'speculative_method: got "foo", expected one of none, mtp, [\w, ]+ \(.*:\d+\)$'
+    ):
+        of_model(tmp_path, drafts, "meta-llama/Llama-3.1-8B")
+
+
 def test_chunks_beside_eagle_are_one_full_group_as_vllm_makes_them(tmp_path: Path) -> None:
     model = "meta-llama/Llama-4-Scout-17B-16E-Instruct"
     found = of_model(tmp_path, DRAFTS, model)
@@ -174,11 +183,19 @@ def test_the_flag_of_a_command_line_is_followed() -> None:
         ("0.25.1", "  kv_cache_groups: [{kind: full}, {kind: state}]", "--mamba-cache-mode align"),
         ("0.28.0", "  kv_cache_groups: [{kind: full}, {kind: state}]", ""),
         ("0.25.1", f"  kv_cache_groups: {TWO}", ""),
-        ("0.33.0", DRAFTS, "may pad other admissions|disable_lookahead_block_hashes"),
-        ("0.33.0", f"{DRAFTS}  enable_prefix_caching: false", "may pad other admissions"),
-        ("0.32.0", DRAFTS, ""),
-        ("0.29.0", DRAFTS, "may pad other admissions"),
-        ("0.30.0", DRAFTS, ""),
+        ("0.15.1", DRAFTS, "by the rules of vLLM 0.16"),
+        ("0.16.0", DRAFTS, ""),
+        ("0.33.0", DRAFTS, ""),
+        (
+            "0.27.0",
+            f"{DRAFTS}  kv_cache_groups: [{{kind: full}}, {{kind: state}}]\n",
+            "--mamba-cache-mode align|goes wrong where the end of a state's block cuts",
+        ),
+        (
+            "0.33.0",
+            f"{DRAFTS}  num_prefill_lookahead_tokens: 2\n",
+            "passes over it",
+        ),
     ],
 )
 def test_a_version_s_defaults_that_are_not_simulated_are_told(

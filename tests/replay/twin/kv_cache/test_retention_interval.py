@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 
 from replay.model.gpu_memory import GIB, Serving, dealt_of
+from replay.twin.config_read import load_config
 from replay.twin.config_write import dump_config
 from replay.twin.start.serve_flags import parse_serve
-from replay.twin.twin_config import TwinConfig, load_config
+from replay.twin.twin_config import TwinConfig
 from traces import ConfigError
 
 LATENCY = "latency: {model: blackbox, coefficients: {alpha0: 0, alpha1: 0, alpha2: 0, beta0: 1, beta1: 1, beta2: 1}}"

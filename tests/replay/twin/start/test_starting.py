@@ -6,6 +6,7 @@ import pytest
 import vtwin
 from calibrate.latency_table import twin_for
 from replay.model.shipped_models import shipped_config
+from replay.twin.config_read import load_config
 from replay.twin.start.from_serve import (
     named,
     start_from_header,
@@ -14,7 +15,7 @@ from replay.twin.start.from_serve import (
     twin_text,
 )
 from replay.twin.start.serve_flags import parse_serve
-from replay.twin.twin_config import TwinConfig, load_config
+from replay.twin.twin_config import TwinConfig
 from sim.config import EngineConfig
 from traces import Header, make_trace, write_trace
 from traces.errors import ConfigError
@@ -195,6 +196,36 @@ def test_a_header_s_version_whose_rules_are_not_known_is_told(tmp_path: Path) ->
     assert "vllm_version 0.11.0 is not known (0.12 to 0.33): the rules of 0.32.0 are used" in notes
 
 
+def test_the_command_takes_the_version_whose_rules_and_defaults_hold(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    header = Header(tool="vtwin", mode="real", server=ServerInfo(max_num_seqs=7, version="0.11.0"))
+    columns = {"request_id": ["0"], "arrival_time_us": [0], "input_tokens": [1], "output_tokens": [1]}
+    write_trace(make_trace(header, columns), tmp_path / "monday")
+    asked = ["config", "from-serve", "vllm serve m"]
+    for version in ("0.30.1", "v0.13.0"):
+        assert vtwin.main([*asked, "--from-trace", "monday", "--vllm-version", version]) == 0
+        shown = capsys.readouterr()
+        assert loaded(shown.out, tmp_path).vllm_version == version
+        assert "0.11.0" not in shown.out, "of a version that the user replaces nothing is told"
+    for version in ("0.12.0", "0.32.0"):
+        assert (
+            vtwin.main(
+                [*asked, "--gpu", "H100", "--model-config", "Qwen/Qwen3-8B", "--vllm-version", version]
+            )
+            == 0
+        )
+        assert loaded(capsys.readouterr().out, tmp_path).engine.vllm_version == version
+    assert vtwin.main([*asked, "--vllm-version", "0.99.0"]) == 0
+    shown = capsys.readouterr()
+    assert loaded(shown.out, tmp_path).vllm_version == "0.32.0"
+    assert "note: vllm_version 0.99.0 is not known (0.12 to 0.33): the rules of 0.32.0 are used" in shown.err
+    for version in ("newest", "0." + "9" * 5000):
+        assert vtwin.main([*asked, "--vllm-version", version]) == 2
+        assert "expected a version such as 0.32.0" in capsys.readouterr().err
+
+
 # speculative decoding
 
 
@@ -211,6 +242,9 @@ def test_a_speculative_config_becomes_the_engines_settings(tmp_path: Path) -> No
     )
     kept = speculative('{"method": "mtp", "num_speculative_tokens": 1, "disable_eagle_block_drop": true}')
     assert "use_eagle" not in kept
+    legacy = '{"method": "mtp", "num_speculative_tokens": 1, "disable_lookahead_block_hashes": true}'
+    notes = start_from_serve(f"vllm serve m --speculative-config '{legacy}'").notes
+    assert any("disable_lookahead_block_hashes is not simulated" in note for note in notes)
     assert speculative('{"method": "deepseek_mtp", "num_speculative_tokens": 1}')["use_eagle"]
     assert (kept["speculative_method"], eagle["speculative_method"]) == ("mtp", "eagle3")
     assert "speculative_model" not in eagle

@@ -11,8 +11,8 @@ import pytest
 
 import vtwin
 from replay.tuning.candidates import candidates_of
+from replay.twin.config_read import load_config
 from replay.twin.keys.overlay import parse_settings, variants_of
-from replay.twin.twin_config import load_config
 from traces import ConfigError
 
 FITTED = """\

@@ -1,0 +1,160 @@
+"""TWIN.yaml read, strictly: the one way from a file to a configuration."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from replay.twin.cluster_section import read_cluster, server_roots
+from replay.twin.config_keys import DEFAULT_SEED
+from replay.twin.keys.overlay import Setting, named, overlaid
+from replay.twin.keys.ranges import check_ranges
+from replay.twin.server.engine_section import other_places
+from replay.twin.server.read_server import read_server
+from replay.twin.twin_config import TwinConfig
+from replay.twin.what_if.unanswered import Change, Simulated, unanswered_of
+from sim import (
+    InvalidConfig,
+)
+from traces import ConfigError
+from traces.strict.section import Section, read_section
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+
+_TOP = ("vllm_version", "compatibility", "engine", "latency", "hardware", "cluster", "seed")
+
+
+def load_config(
+    path: str | Path,
+    *,
+    defaults: str | Path | None = None,
+    latency_model: str | None = None,
+    allows_cluster: bool = True,
+    settings: Sequence[Setting] = (),
+    learned: Sequence[Setting] = (),
+) -> TwinConfig:
+    """Return what the TWIN.yaml at ``path`` says; ``defaults`` is a defaults file to look in first.
+
+    ``settings``: keys in place of the file's own, or beside them. ``learned``: keys that the file leaves open, as its
+    server says them: what follows from keys follows from these, too, and nothing is switched by them.
+
+    ``latency_model``: another than the file names, with its own coefficients in place of the file's.
+    ``allows_cluster``: False of a caller that answers for one server: a file with a ``cluster`` section is refused.
+
+    Raises ConfigError, one line with file and line number, at the first thing that is wrong.
+    """
+    path = Path(path)
+    root = overlaid(read_section(path), learned) if learned else read_section(path)
+    if not settings:
+        return _read(
+            root, path, defaults=defaults, latency_model=latency_model, allows_cluster=allows_cluster
+        )
+    plain, root = root, overlaid(root, settings)
+    try:
+        found = _read(
+            root, path, defaults=defaults, latency_model=latency_model, allows_cluster=allows_cluster
+        )
+    except ConfigError as error:
+        raise named(error, settings) from error
+    return _told(
+        found,
+        (plain, root),
+        settings,
+        read=lambda changed: _read(
+            changed, path, defaults=defaults, latency_model=latency_model, allows_cluster=allows_cluster
+        ),
+    )
+
+
+def _told(
+    found: TwinConfig,
+    roots: tuple[Section, Section],
+    settings: Sequence[Setting],
+    *,
+    read: Callable[[Section], TwinConfig],
+) -> TwinConfig:
+    """Return a twin that knows which of the settings it cannot answer. ``roots``: the file's, and with the settings."""
+
+    def is_read(setting: Setting) -> bool:
+        without = [each for each in settings if each is not setting]
+        try:
+            return _simulated(read(overlaid(roots[0], without))) != _simulated(found)
+        except ConfigError:  # it cannot be done without
+            return True
+
+    change = Change(
+        own=roots[0],
+        changed=roots[1],
+        own_servers=lambda: _simulated(read(roots[0])),
+        servers=_simulated(found),
+        folder=Path() if found.source is None else found.source.parent,
+        is_read=is_read,
+    )
+    unanswered = unanswered_of(change, settings)
+    return replace(found, unanswered=unanswered, notes=(*found.notes, *(each.note for each in unanswered)))
+
+
+def _simulated(twin: TwinConfig) -> list[Simulated]:
+    """Return what is simulated of each pool."""
+    return [(pool.engine, pool.latency) for pool in twin.cluster.pools]
+
+
+def _read(
+    root: Section,
+    path: Path,
+    *,
+    defaults: str | Path | None,
+    latency_model: str | None,
+    allows_cluster: bool,
+) -> TwinConfig:
+    """Return what a file's root says."""
+    if "cluster" in root and not allows_cluster:
+        line = root.key_lines["cluster"]
+        raise ConfigError(
+            "cluster: got one, expected a single engine here: run, replay, capacity, sweep, tune and serve simulate "
+            f"clusters ({root.file}:{line})"
+        )
+    root.refuse_unknown(_TOP, elsewhere=other_places())
+    check_ranges(root)
+    seed = root.integer("seed", least=0, most=2**63 - 1)
+    seed = DEFAULT_SEED if seed is None else seed
+    try:
+        servers = [
+            read_server(each, folder=path.parent, defaults=defaults, seed=seed, latency_model=latency_model)
+            for each in server_roots(root)
+        ]
+    except InvalidConfig as error:  # of a figure that other keys came to
+        raise ConfigError(f"engine.{error} ({root.file})") from error
+    first = servers[0]
+    cluster = read_cluster(
+        root,
+        [(server.engine, server.latency) for server in servers],
+        seed=seed,
+        compatibility=first.compatibility,
+        vllm_version=first.vllm_version,
+        folder=path.parent,
+        kv_bytes_per_token=[server.kv_bytes_per_token for server in servers],
+        gpus=[_num_gpus(server) for server in servers],
+    )
+    notes = tuple(dict.fromkeys(note for server in servers for note in server.notes))
+    faults = tuple(dict.fromkeys(fault for server in servers for fault in server.will_not_start))
+    gpus = tuple(each for server in servers for each in server.gpus_of_pools)
+    peaks = tuple(peak for server in servers for peak in server.peaks)
+    return replace(
+        first,
+        asked_cluster=cluster,
+        source=path,
+        notes=notes,
+        peaks=peaks,
+        will_not_start=faults,
+        gpus_of_pools=gpus,
+    )
+
+
+def _num_gpus(server: TwinConfig) -> int:
+    """Return how many GPUs a server has: of its hardware, or as many as it has pipeline stages."""
+    stages = server.engine.pipeline_parallel_size
+    return sum(number for _, number in server.gpus_of_pools) or stages

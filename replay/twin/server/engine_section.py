@@ -1,0 +1,114 @@
+"""The engine section of a TWIN.yaml, with what vLLM has where it says nothing."""
+
+from __future__ import annotations
+
+from typing import get_args
+
+from replay.twin.config_keys import FOREIGN_NAMES, RULES_VERSION, engine_keys
+from replay.twin.drafts import without_drafts
+from replay.twin.engine_defaults import LIMITS, Server, with_defaults
+from replay.twin.keys.key import Key
+from replay.twin.kv_cache.groups import (
+    GROUP_KEYS,
+    drafting_method,
+)
+from replay.twin.kv_cache.retention_interval import RETENTION_KEY
+from sim import (
+    KNOWN_VERSIONS,
+    Compatibility,
+    EngineConfig,
+    InvalidConfig,
+    engine_defaults,
+    is_known,
+)
+from traces import ConfigError
+from traces.strict.section import Section
+from traces.strict.yaml_nodes import place
+
+
+def read_version(root: Section) -> str:
+    """Return the version whose scheduling rules hold."""
+    version = root.text("vllm_version") or RULES_VERSION
+    if not is_known(version):
+        line = root.key_lines["vllm_version"]
+        raise ConfigError(f"vllm_version: got {version}, expected {KNOWN_VERSIONS} ({root.file}:{line})")
+    return version
+
+
+def read_engine(
+    root: Section, server: Server, *, seed: int, num_stages: int
+) -> tuple[EngineConfig, tuple[str, ...]]:
+    """Return the engine section, with vLLM's own limits where it has none, and lines that say so."""
+    section = root.section("engine")
+    given: dict[str, object] = {}
+    if section is not None:
+        keys = engine_keys()
+        names = [key.path.split(".")[1] for key in (*keys, *GROUP_KEYS, RETENTION_KEY)]
+        section.refuse_unknown(names, elsewhere=other_places())
+        given = without_drafts(
+            {key.path.removeprefix("engine."): _engine_value(section, key) for key in keys}
+        )
+        drafting_method(section)  # a wrong one is told before what its drafts lack
+    if root.text("compatibility", choices=get_args(Compatibility)) == "blis":
+        given["compatibility"] = "blis"
+        given["async_scheduling"] = given.get("async_scheduling") or False
+    if given.get("batching") not in {None, "vllm"}:  # the others have neither
+        for name in ("async_scheduling", "enable_prefix_caching"):
+            given[name] = given.get(name) or False
+    if given.get("num_speculative_tokens"):
+        given["seed"] = seed
+    said = {name: value for name, value in given.items() if value is not None}
+    if given.get("compatibility") != "blis":
+        said.setdefault("pipeline_parallel_size", num_stages)
+    stages = said.get("pipeline_parallel_size", 1)
+    assert isinstance(stages, int)  # noqa: S101 - the reader has seen to it
+    defaults = engine_defaults(server.vllm_version, num_stages=stages)
+    settings = {**defaults, "vllm_version": server.vllm_version, **said}
+    if settings.get("compatibility") == "blis":
+        return _engine_from(settings, section), ()
+    settings, notes = with_defaults(settings, server)
+    return _engine_from(settings, section), notes
+
+
+def assumed_flags(root: Section) -> tuple[str, ...]:
+    """Return the flags without a default of vLLM's own (it goes by the GPU) that a file does not give."""
+    section = root.section("engine")
+    return tuple(name for name in LIMITS if section is None or name not in section)
+
+
+def written_keys(root: Section) -> frozenset[str]:
+    """Return the engine's keys that a file gives."""
+    section = root.section("engine")
+    return frozenset() if section is None else frozenset(section.nodes)
+
+
+def _engine_value(section: Section, key: Key) -> object:
+    name = key.path.removeprefix("engine.")
+    if key.kind == "numbers":
+        return section.fractions(name)
+    if key.kind == "integer":
+        return section.integer(name, least=key.least)
+    if key.kind == "boolean":
+        return section.boolean(name)
+    if key.kind in ("fraction", "number"):
+        expected = "a fraction in [0, 1)" if key.kind == "fraction" else "a number >= 0"
+        value = section.decimal(name, expected=expected)
+        return None if value is None else float(value)
+    return section.text(name, choices=key.choices)
+
+
+def _engine_from(given: dict[str, object], section: Section | None) -> EngineConfig:
+    try:
+        return EngineConfig(**given)  # type: ignore[arg-type]  # every value was read by its field's type
+    except InvalidConfig as error:
+        if section is None:
+            raise
+        name, _, complaint = str(error).partition(": ")
+        line = section.key_lines.get(name, section.line)
+        raise ConfigError(f"engine.{name}: {complaint} ({place(section.file, line)})") from error
+
+
+def other_places() -> dict[str, str]:
+    """Return, for keys that may be looked for in the wrong section, where they belong."""
+    places = {key.path.rsplit(".", 1)[-1]: key.path for key in engine_keys()}
+    return {**{name.replace("_", "-"): path for name, path in places.items()}, **places, **FOREIGN_NAMES}

@@ -1,0 +1,252 @@
+"""One server out of a TWIN.yaml: each part read after what it needs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from replay.model.gpus import shipped_gpus
+from replay.model.model_peak import peak_times
+from replay.twin.defaults import DefaultsEntry
+from replay.twin.drafts import drafter_notes, drafter_of, with_drafting
+from replay.twin.engine_defaults import Server
+from replay.twin.fitted.fitted_range import read_fitted_range
+from replay.twin.fitted.pace import read_pace
+from replay.twin.hardware import (
+    Hardware,
+    capacity_of,
+    kv_bytes_of,
+    read_hardware,
+    stages_notes,
+)
+from replay.twin.image_encoder import with_encoder
+from replay.twin.kv_cache.groups import (
+    chosen_groups,
+    notes_of_version,
+    with_groups,
+)
+from replay.twin.kv_cache.of_model import GroupsOfModel, groups_of_model
+from replay.twin.kv_cache.offload import Offloaded, rules_of_tier, with_offload
+from replay.twin.kv_cache.retention_interval import with_retention
+from replay.twin.latency import Chosen, check_keys, read_latency
+from replay.twin.on_record import shape_of_shipped
+from replay.twin.placeholder import placeholder_notes
+from replay.twin.profiled_table import profile_notes
+from replay.twin.server.engine_section import (
+    assumed_flags,
+    other_places,
+    read_engine,
+    read_version,
+    written_keys,
+)
+from replay.twin.server.startup import flag_faults, startup_faults
+from replay.twin.twin_config import TwinConfig
+from replay.twin.what_if.unanswered import draft_notes
+from sim import (
+    UNBOUNDED,
+    EngineConfig,
+)
+from traces import ConfigError
+from traces.strict.section import Section
+
+if TYPE_CHECKING:
+    from sim.latency import PeakTimes
+
+MOST_ABOVE = 1.25
+"""An entry's KV blocks beyond this many times what the memory has room for are not those of such a server."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WholeEngine:
+    """A server's engine, its KV cache sized. ``is_sized``: the file itself says how many blocks; notes, as they came.
+
+    ``limits``: of what vLLM takes where the file has no limit; ``retention``, ``blocks``, ``offload``: of what stays in
+    the prefix cache, of the cache's size, and of its second tier; ``drafting``: of what drafts take.
+    """
+
+    engine: EngineConfig
+    of_model: GroupsOfModel
+    is_sized: bool
+    limits: tuple[str, ...]
+    retention: tuple[str, ...]
+    blocks: tuple[str, ...]
+    offload: tuple[str, ...]
+    drafting: tuple[str, ...]
+
+
+def read_server(
+    root: Section, *, folder: Path, defaults: str | Path | None, seed: int, latency_model: str | None
+) -> TwinConfig:
+    """Return what a file says of one server, or of one pool's."""
+    hardware = read_hardware(root)
+    check_keys(root, other_places())
+    chosen = read_latency(root, hardware, folder=folder, defaults=defaults, seed=seed, model=latency_model)
+    server = _server(chosen, hardware, vllm_version=read_version(root))
+    whole = _engine_of(root, chosen, server, hardware=hardware, seed=seed, folder=folder)
+    return TwinConfig(
+        engine=whole.engine,
+        latency=chosen.model,
+        seed=seed,
+        fitted=None if latency_model else read_fitted_range(root.section("latency")),
+        pace=None if latency_model else read_pace(root.section("latency")),
+        assumed=assumed_flags(root) if server.gpu is None else (),
+        written=written_keys(root),
+        latency_reason=chosen.reason,
+        peaks=(_peak_known(chosen, hardware, server),),
+        kv_bytes_per_token=kv_bytes_of(chosen.shape, hardware),
+        shape=chosen.shape,
+        will_not_start=_will_not_start(whole, root, server, hardware=hardware),
+        gpus_of_pools=() if hardware is None else ((hardware.gpu.name, hardware.num_gpus),),
+        notes=_notes(root, chosen, whole, hardware=hardware),
+    )
+
+
+def _engine_of(
+    root: Section, chosen: Chosen, server: Server, *, hardware: Hardware | None, seed: int, folder: Path
+) -> WholeEngine:
+    """Return the engine: as the section says it, then its groups, blocks, second tier and encoder, in this order."""
+    engine, limits = read_engine(root, server, seed=seed, num_stages=_num_stages(chosen, hardware))
+    is_sized = engine.num_gpu_blocks != UNBOUNDED
+    drafter = drafter_of(engine, root, shape=server.shape, folder=folder)
+    of_model = groups_of_model(engine, root, shape=server.shape, hardware=hardware, drafter=drafter)
+    engine = replace(engine, block_size=of_model.block_size, num_prefill_lookahead_tokens=of_model.ahead)
+    groups = chosen_groups(engine, root, of_model.groups)
+    engine = replace(engine, kv_offloading=rules_of_tier(engine, root, groups, hardware=hardware))
+    engine = with_groups(engine, root, groups)
+    engine, retention = with_retention(engine, root.section("engine"))
+    engine, blocks = _with_blocks(
+        engine, chosen, hardware=hardware, vllm_version=server.vllm_version, of_model=of_model
+    )
+    offloaded = Offloaded(chosen.shape, of_model.bytes_per_block)
+    engine, offload = with_offload(engine, root, model=offloaded, hardware=hardware)
+    engine = with_encoder(engine, root, model=chosen.model, shape=server.shape, hardware=hardware)
+    engine, drafting = with_drafting(engine, root, model=chosen.model, drafter=drafter, hardware=hardware)
+    return WholeEngine(
+        engine=engine,
+        of_model=of_model,
+        is_sized=is_sized,
+        limits=limits,
+        retention=tuple(retention),
+        blocks=blocks,
+        offload=tuple(offload),
+        drafting=(*drafting, *drafter_notes(engine, root, drafter=drafter, shape=server.shape)),
+    )
+
+
+def _notes(
+    root: Section, chosen: Chosen, whole: WholeEngine, *, hardware: Hardware | None
+) -> tuple[str, ...]:
+    """Return what is told of a server before a run."""
+    engine = whole.engine
+    return (
+        *((chosen.reason,) if chosen.reason else ()),
+        *placeholder_notes(chosen.model),
+        *chosen.notes,
+        *(hardware.notes(chosen.model) if hardware else ()),
+        *stages_notes(engine, chosen.model),
+        *draft_notes(root, engine, chosen.model),
+        *whole.drafting,
+        *_entry_notes(chosen.entry),
+        *(f"model config: {note}" for note in (chosen.shape.left_out if chosen.shape else ())),
+        *whole.limits,
+        *whole.of_model.notes,
+        *notes_of_version(engine),
+        *whole.retention,
+        *(profile_notes(chosen.table, engine) if chosen.table else ()),
+        *whole.blocks,
+        *whole.offload,
+        *startup_faults(engine),
+    )
+
+
+def _will_not_start(
+    whole: WholeEngine, root: Section, server: Server, *, hardware: Hardware | None
+) -> tuple[str, ...]:
+    """Return why the twin is not to be simulated unasked: what is known for sure, and not by a length that is assumed.
+
+    A cache that the file gives is taken as it is: it may be what a server's metrics said.
+    """
+    engine = whole.engine
+    if not whole.is_sized and hardware is not None:
+        return startup_faults(engine)
+    is_length_known = server.shape is not None or "max_model_len" in written_keys(root)
+    return flag_faults(engine if is_length_known else replace(engine, enable_chunked_prefill=True))
+
+
+def _peak_known(chosen: Chosen, hardware: Hardware | None, server: Server) -> PeakTimes | None:
+    """Return the model at its GPU's peak where the file names both, in one place or another, or writes it out."""
+    written: PeakTimes | None = getattr(chosen.model, "peak", None)
+    if written is not None or server.shape is None or server.gpu is None:
+        return written
+    of_entry = chosen.entry.tp if chosen.entry is not None else 1
+    try:
+        if hardware is None:
+            return peak_times(server.shape, server.gpu, tp=of_entry)
+        return peak_times(server.shape, server.gpu, tp=hardware.tp, pp=hardware.pp, layout=hardware.layout)
+    except ConfigError:  # a tp that the model's heads cannot be divided by bears on no coefficient
+        return None
+
+
+def _server(chosen: Chosen, hardware: Hardware | None, *, vllm_version: str) -> Server:
+    """Return what the engine's defaults follow: the GPU and the model that the file names, in one place or another."""
+    gpu, shape, entry = hardware.gpu if hardware else None, chosen.shape, chosen.entry
+    if entry is not None:
+        shape = shape or shape_of_shipped(entry.model)
+        gpu = gpu or next((each for each in shipped_gpus() if each.is_called(entry.gpu)), None)
+    return Server(vllm_version=vllm_version, gpu=gpu, shape=shape)
+
+
+def _num_stages(chosen: Chosen, hardware: Hardware | None) -> int:
+    """Return how many pipeline stages the hardware has, or the peak times that the file writes out."""
+    at_peak = getattr(chosen.model, "peak", None)
+    return hardware.pp if hardware else at_peak.pp if at_peak else 1
+
+
+def _with_blocks(
+    engine: EngineConfig,
+    chosen: Chosen,
+    *,
+    hardware: Hardware | None,
+    vllm_version: str,
+    of_model: GroupsOfModel,
+) -> tuple[EngineConfig, tuple[str, ...]]:
+    """Return the engine with a KV cache, where it had none, and the note that says where its size is from."""
+    entry, shape = chosen.entry, chosen.shape
+    if engine.num_gpu_blocks != UNBOUNDED:
+        return engine, ()
+    recorded = entry.num_gpu_blocks if entry is not None and entry.block_size == engine.block_size else None
+    capacity = None
+    if shape is not None and hardware is not None:
+        try:
+            capacity = capacity_of(
+                shape,
+                hardware,
+                engine=engine,
+                vllm_version=vllm_version,
+                disables_hybrid=of_model.is_undivided,
+                drafter=of_model.drafter,
+            )
+        except ConfigError:
+            if recorded is None:
+                raise
+    if recorded is not None and (capacity is None or recorded <= MOST_ABOVE * capacity.num_gpu_blocks):
+        note = f"engine.num_gpu_blocks is absent: {recorded} taken from the entry {entry}"
+        return replace(engine, num_gpu_blocks=recorded), (note,)
+    if capacity is not None and shape is not None and hardware is not None:
+        note = (
+            f"engine.num_gpu_blocks is absent: {capacity.num_gpu_blocks} left by {shape.name} on {hardware.gpu.name}, "
+            f"tp {hardware.tp}, utilization {capacity.utilization:g}"
+        )
+        if recorded is not None:
+            note += f"; the {recorded} of the entry {entry} do not fit there"
+        return replace(engine, num_gpu_blocks=capacity.num_gpu_blocks), (note,)
+    return engine, ("engine.num_gpu_blocks is absent: the KV cache is taken as unbounded",)
+
+
+def _entry_notes(entry: DefaultsEntry | None) -> tuple[str, ...]:
+    if entry is None:
+        return ()
+    where = entry.provenance
+    trust = {"weak": "weakly identified", "partial": "partly identified", "good": "identified"}
+    return (f"latency of the entry {entry} ({where.source}, {where.date}, {trust[where.identification]})",)

@@ -1,0 +1,1 @@
+"""A cluster before its first event."""

@@ -1,0 +1,113 @@
+"""What the loop over events goes by: what decisions look at, and when clients try again."""
+
+from __future__ import annotations
+
+from sim.cluster.arrays import records
+from sim.cluster.cluster_config import ClusterConfig
+from sim.cluster.cluster_work import ClusterWork
+from sim.cluster.exits import Exit
+from sim.cluster.gateway.admission import AlwaysAdmit, RejectAll, TokenBucket
+from sim.cluster.routing.routing_policies import (
+    KvCost,
+    OwnPolicy,
+    PowerOfTwo,
+    RandomChoice,
+    RoundRobin,
+    Session,
+    VllmDp,
+    Weighted,
+)
+from sim.cluster.run.beginning.shared_engines import deadlines_of
+from sim.cluster.run.prefill_to_decode import EVERYBODY, NOBODY, WHO_LACKS_A_PREFIX
+from sim.cluster.run.world import (
+    FOREVER,
+    LOOP,
+    NEVER,
+    UNDECIDED,
+)
+from sim.engine.state import Records
+
+DECIDER_CODES = {"never": NOBODY, "always": EVERYBODY, "prefix-threshold": WHO_LACKS_A_PREFIX}
+
+SEES_KV = ("kv-utilization", "load-balance")
+SEES_QUEUES = ("queue-depth", "running-requests", "load-aware", "vllm-dp")
+
+
+def loop_of(config: ClusterConfig, work: ClusterWork, *, records_decisions: bool) -> Records:
+    """Return the loop's settings: what decisions look at decides which engines must keep step with the clock."""
+    loop = records(1, LOOP)
+    policy, admission, flow = config.routing, config.admission, config.flow_control
+    policies = [each for each in (policy, config.prefill_routing) if each is not None]
+    loop["admission_us"], loop["routing_us"] = config.latency.admission_us, config.latency.routing_us
+    intervals = config.snapshot_interval_us
+    loop["queue_interval_us"], loop["kv_interval_us"] = intervals.queue, intervals.kv
+    loop["cache_interval_us"] = intervals.cache
+    loop["has_queue"] = flow is not None
+    loop["evicts"] = flow is not None and flow.evicts
+    loop["has_own_policy"] = is_own = isinstance(policy, OwnPolicy)
+    loop["has_clients"] = work.clients is not None
+    loop["has_deadlines"] = len(deadlines_of(work.requests)) > 0
+    loop["is_coupled"] = (
+        flow is not None or work.clients is not None or config.moves_kv or config.retries is not None
+    ) or any(pool.engine.has_shared_store for pool in config.pools)
+    loop["num_requests"] = len(work.requests) // num_attempts(config)
+    set_retries(loop, config)
+    if config.disaggregation is not None:
+        loop["decider"] = DECIDER_CODES[config.disaggregation.decider]
+        loop["prefix_threshold"] = config.disaggregation.prefix_threshold
+    asks_decode_caches = loop["decider"][0] == WHO_LACKS_A_PREFIX
+    knows_loads = config.compatibility == "vllm" and not records_decisions
+    loop["looks_at_two"] = isinstance(policy, PowerOfTwo) and knows_loads
+    loop["looks_at_all"] = any(
+        not (
+            (isinstance(each, RoundRobin | RandomChoice | Session) and not records_decisions)
+            or (isinstance(each, PowerOfTwo) and knows_loads)
+        )
+        for each in policies
+    )
+    loop["admission_looks"] = not isinstance(admission, AlwaysAdmit | RejectAll | TokenBucket)
+    scorers = {
+        name
+        for each in policies
+        if isinstance(each, Weighted)
+        for name, weight in each.scorers.items()
+        if weight > 0
+    }
+    follows_reports = any(isinstance(each, VllmDp) for each in policies)
+    sees_all = is_own or records_decisions or config.compatibility == "blis" or loop["admission_looks"][0]
+    uses_detector = flow is not None and (flow.detector == "utilization")
+    loop["sees_queues"] = sees_all or uses_detector or follows_reports or not scorers.isdisjoint(SEES_QUEUES)
+    loop["sees_kv"] = sees_all or uses_detector or follows_reports or not scorers.isdisjoint(SEES_KV)
+    counts_hits = any(isinstance(each, KvCost) for each in policies)
+    loop["sees_caches"] = is_own or counts_hits or asks_decode_caches or "precise-prefix-cache" in scorers
+    loop["records_decisions"] = records_decisions
+    for name in (
+        "queues_seen_us",
+        "kv_seen_us",
+        "caches_seen_us",
+        "dispatch_planned_us",
+        "transfer_planned_us",
+    ):
+        loop[name] = NEVER
+    loop["chosen"], loop["look_us"] = UNDECIDED, FOREVER
+    return loop
+
+
+def num_attempts(config: ClusterConfig) -> int:
+    """Return how many rows each request has: one per attempt."""
+    return 1 if config.retries is None else config.retries.max_attempts
+
+
+def set_retries(loop: Records, config: ClusterConfig) -> None:
+    """Set after which ways out a client tries again, and when."""
+    if config.retries is None:
+        return
+    loop["retried_exits"] = sum(1 << int(Exit[way.upper()]) for way in config.retries.on)
+    loop["backoff_us"], loop["backoff_factor"] = config.retries.backoff_us, config.retries.backoff_factor
+    loop["most_backoff_us"], loop["jitter_frac"] = config.retries.max_backoff_us, config.retries.jitter_frac
+    loop["retry_seed"] = config.seed
+
+
+def sees_stale_caches(loop: Records) -> bool:
+    """Return whether routers see prefix caches as they were at the last snapshot."""
+    return bool(loop["sees_caches"][0] and loop["cache_interval_us"][0] > 0)

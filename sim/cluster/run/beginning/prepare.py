@@ -1,0 +1,249 @@
+"""A cluster before its first event: engines that share one table of requests, the gateway, what is to arrive."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sim.cluster.arrays import records
+from sim.cluster.cluster_config import ClusterConfig
+from sim.cluster.cluster_work import ClusterWork
+from sim.cluster.draws import PREFILL_ROUTE
+from sim.cluster.events import EventQueue, EventRank, new_event_queue, plan_event
+from sim.cluster.fleet import Fleet, RequestTable, new_fleet, set_candidates
+from sim.cluster.gateway.admission import new_admission
+from sim.cluster.gateway.eviction import new_sheddable_in_flight
+from sim.cluster.gateway.flow_config import FlowControl
+from sim.cluster.gateway.queue import new_queue
+from sim.cluster.routing.router_state import new_router
+from sim.cluster.routing.routing_policies import (
+    OwnPolicy,
+    RoundRobin,
+)
+from sim.cluster.run.beginning.loop_settings import loop_of, sees_stale_caches
+from sim.cluster.run.beginning.shared_engines import (
+    can_jump,
+    connected,
+    deadlines_of,
+    engine_states,
+    shared_rows,
+)
+from sim.cluster.run.beginning.waiting_clients import clients_of
+from sim.cluster.run.tables import address_of_run
+from sim.cluster.run.world import (
+    DECISION,
+    JOURNEY,
+    LOAD,
+    NEVER,
+    DecisionLog,
+    World,
+)
+from sim.cluster.transfer.kv_links import new_links
+from sim.config import Record
+from sim.engine import dtypes as dt
+from sim.engine.state import Records, State
+from sim.engine.state import records as aligned_records
+from sim.jit.references import table_of
+from sim.requests import Int64s, Requests
+
+ROLES = ("shared", "prefill", "decode")
+"""In the order of their codes (``handoff``)."""
+
+NO_LIMIT = 1 << 31
+"""Of adapters on an instance."""
+
+CACHE_LOG_LENGTH = 8192
+"""Of an engine's log of contents that came or went: after more of them all contents are looked at."""
+
+
+def new_world(
+    work: ClusterWork,
+    config: ClusterConfig,
+    *,
+    record: Record = "none",
+    records_decisions: bool = False,
+    forced: Int64s | None = None,
+    runs_engines: bool = True,
+) -> tuple[World, list[State]]:
+    """Return a cluster at its beginning, and its engines' states, which must live as long as it does.
+
+    ``runs_engines``: False where nobody will arrive, so that no engine need be compiled.
+    """
+    table, n = work.table(), len(work.requests)
+    rows, delays_us, entries = shared_rows(work.requests, config)
+    transfers = new_transfers(n if config.moves_kv else 0)
+    loop = loop_of(config, work, records_decisions=records_decisions)
+    hears = bool(
+        loop["is_coupled"][0]
+        or loop["looks_at_all"][0]
+        or loop["looks_at_two"][0]
+        or loop["admission_looks"][0]
+    )
+    hears = hears or config.changes
+    states = engine_states(
+        work.requests, rows, config, record=record, hears=hears, pauses=bool(loop["is_coupled"][0])
+    )
+    if config.moves_kv:
+        states = connected(states, config, transfers)
+    if sees_stale_caches(loop):
+        states = [state._replace(cache_log=np.zeros(CACHE_LOG_LENGTH, np.int32)) for state in states]
+    engines = table_of(states)
+    run_addresses = [address_of_run(state) if runs_engines else 0 for state in states]
+    fleet = new_fleet(
+        config.num_instances,
+        block_size=config.pools[0].engine.block_size,
+        num_adapters=0 if work.adapter is None else int(work.adapter.max(initial=-1)) + 1,
+    )
+    prefill_fleet = split_fleet(fleet, config)
+    most = [pool.engine.max_loras or NO_LIMIT for pool in config.pools for _ in range(pool.num_slots)]
+    fleet.instances["max_adapters"] = most
+    counts = [pool.num_slots for pool in config.pools]
+    firsts = np.cumsum([0, *counts[:-1]]) if config.lockstep else np.full(len(counts), NEVER, np.int64)
+    policy = RoundRobin() if isinstance(config.routing, OwnPolicy) else config.routing
+    num_seats = sum(pool.num_slots * pool.engine.max_num_seqs for pool in config.pools)
+    flow = config.flow_control or FlowControl()
+    most_decisions = 2 * n if config.moves_kv else n
+    order = np.argsort(work.requests.arrival_us, kind="stable")
+    order = order[order < int(loop["num_requests"][0])]
+    if work.clients is not None:
+        order = order[work.clients.arrives[order]]
+    world = World(
+        loop=loop,
+        engines=engines,
+        coalesces=np.array(
+            [can_jump(pool, record) for pool in config.pools for _ in range(pool.num_slots)], np.int64
+        ),
+        run_addresses=np.array(run_addresses, np.int64),
+        pool_of=np.repeat(np.arange(len(config.pools)), [pool.num_slots for pool in config.pools]),
+        first_rank=np.repeat(firsts, counts),
+        end_rank=np.repeat(np.cumsum(counts), counts),
+        stepping_us=np.full(config.num_instances, NEVER, np.int64),
+        rows=rows,
+        delays_us=delays_us,
+        entries=entries,
+        fleet=fleet,
+        requests=table,
+        router=new_router(policy, fleet, table, seed=config.seed, compatibility=config.compatibility),
+        admission=new_admission(
+            config.admission, num_seats=num_seats, tenants=work.tenants, compatibility=config.compatibility
+        ),
+        queue=new_queue(flow, table if config.flow_control else empty_table(), num_tenants=len(work.tenants)),
+        sheddable=new_sheddable_in_flight(n if config.flow_control else 0),
+        events=first_events(loop, n, config.num_instances),
+        arrivals=order,
+        arrivals_us=work.requests.arrival_us[order].astype(np.int64),
+        journeys=new_journeys(work.requests),
+        forced=np.zeros(0, np.int64) if forced is None else forced.astype(np.int64),
+        num_with_adapter=np.zeros(fleet.adapters.shape, np.int64),
+        loads=records(config.num_instances, LOAD),
+        timeouts_us=timeouts_of(work, num_originals=int(loop["num_requests"][0])),
+        deadline_us=states[0].deadline_us,
+        cached=new_cache_snapshot(loop, config.num_instances, work.requests),
+        clients=clients_of(work.clients),
+        log=new_decision_log(most_decisions if records_decisions else 0, config.num_instances),
+        prefill_fleet=prefill_fleet,
+        prefill_router=new_router(
+            config.prefill_routing or policy,
+            prefill_fleet,
+            table if config.moves_kv else empty_table(),
+            seed=config.seed,
+            stream=PREFILL_ROUTE,
+            compatibility=config.compatibility,
+        ),
+        roles=np.array([ROLES.index(role) for role in config.role_of], np.int64),
+        transfers=transfers,
+        links=new_links(
+            config.disaggregation,
+            num_requests=n,
+            num_instances=config.num_instances,
+            block_size=config.pools[0].engine.block_size,
+            is_blis=config.compatibility == "blis",
+        ),
+    )
+    return world, states
+
+
+def split_fleet(fleet: Fleet, config: ClusterConfig) -> Fleet:
+    """Make those that serve requests whole, or decode, the fleet's candidates; return it with the others as such."""
+    prefill = [number for number, role in enumerate(config.role_of) if role == "prefill"]
+    set_candidates(fleet, [number for number in range(config.num_instances) if number not in set(prefill)])
+    others = fleet._replace(candidates=fleet.candidates.copy(), counts=fleet.counts.copy())
+    set_candidates(others, prefill)
+    fleet.instances["is_candidate"] = 1  # each router asks only for what it has chosen itself
+    return others
+
+
+def new_transfers(num_requests: int) -> Records:
+    """Return the record of each request's KV, which is nowhere yet."""
+    return aligned_records(num_requests, dt.TRANSFER)
+
+
+def timeouts_of(work: ClusterWork, *, num_originals: int) -> Int64s:
+    """Return how long after its arrival each request's client gives up, NEVER where the time of that is fixed.
+
+    Nothing where all times are: under a cap a deadline stays where it is, and who arrives by himself arrives as given.
+    """
+    deadline_us, n = deadlines_of(work.requests), len(work.requests)
+    if len(deadline_us) == 0 or (work.clients is None and n == num_originals):
+        return np.zeros(0, np.int64)
+    lasts_us = np.where(deadline_us == NEVER, NEVER, deadline_us - work.requests.arrival_us)
+    if work.clients is not None and (work.clients.due_us > 0).any():
+        lasts_us[:num_originals] = NEVER
+    return lasts_us.astype(np.int64)
+
+
+def first_events(loop: Records, num_requests: int, num_instances: int) -> EventQueue:
+    """Return the queue of events; where engines keep step, with the first snapshot."""
+    is_coupled = bool(loop["is_coupled"][0])
+    events = new_event_queue(4 * num_instances + 1024 + (num_requests if is_coupled else 0))
+    sees = (
+        (loop["sees_queues"][0] and loop["queue_interval_us"][0] > 0)
+        or (loop["sees_kv"][0] and loop["kv_interval_us"][0] > 0)
+        or (loop["sees_caches"][0] and loop["cache_interval_us"][0] > 0)
+    )
+    if is_coupled and sees:
+        plan_event(events, 0, int(EventRank.SNAPSHOT), 0, 0)
+        loop["is_snapshot_planned"] = 1
+    return events
+
+
+def new_journeys(requests: Requests) -> Records:
+    """Return the journeys of requests that have not arrived."""
+    first = records(1, JOURNEY)
+    for name in (
+        "arrival_us",
+        "admitted_us",
+        "dispatched_us",
+        "routed_us",
+        "left_us",
+        "instance",
+        "prefill_instance",
+        "prefilled_us",
+    ):
+        first[name] = NEVER
+    return first.repeat(len(requests))  # row by row: to fill column by column takes three times as long
+
+
+def new_cache_snapshot(loop: Records, num_instances: int, requests: Requests) -> NDArray[np.int8]:
+    """Return what instances have cached: nothing; no rows where caches are seen as they are."""
+    num_keys = int(requests.hash_ids.max(initial=-1)) + 1 if sees_stale_caches(loop) else 0
+    return np.zeros((num_instances, num_keys), np.int8)
+
+
+def empty_table() -> RequestTable:
+    """Return a table of no requests, for a gateway without a queue."""
+    none = np.zeros(0, np.int64)
+    return RequestTable(*([none] * len(RequestTable._fields)))
+
+
+def new_decision_log(capacity: int, num_instances: int) -> DecisionLog:
+    """Return an empty log of decisions."""
+    shape = (capacity, num_instances if capacity else 0)
+    return DecisionLog(
+        decisions=records(capacity, DECISION),
+        scores=np.zeros(shape),
+        num_in_flight=np.zeros(shape, np.int32),
+        num_waiting=np.zeros(shape, np.int32),
+        num_running=np.zeros(shape, np.int32),
+        kv_usage=np.zeros(shape, np.float32),
+    )

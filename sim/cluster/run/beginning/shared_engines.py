@@ -1,0 +1,215 @@
+"""A cluster's engines at the beginning: an engine per instance, all with one table of requests."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from sim.cluster.cluster_config import ClusterConfig, Pool
+from sim.cluster.draws import first_noise_draw
+from sim.cluster.run.world import (
+    NEVER,
+)
+from sim.config import UNBOUNDED, EngineConfig, InvalidConfig, Record
+from sim.engine import dtypes as dt
+from sim.engine.initial_state import (
+    first_state,
+    length_limits,
+    longer,
+    request_records,
+    rooms_for,
+    size_for,
+    trait_records,
+    with_kv_transfers,
+    with_traits,
+)
+from sim.engine.kv_cache.session_kv import lineage_records, with_session_kv
+from sim.engine.optional.encoder_cache import ImageTables, asks_for_images, image_tables, with_images
+from sim.engine.state import PER_REQUEST, Records, State
+from sim.engine.state import records as aligned_records
+from sim.latency.batch import StepBatch
+from sim.requests import Int64s, Requests
+
+
+def engine_states(
+    requests: Requests, rows: Records, config: ClusterConfig, *, record: Record, hears: bool, pauses: bool
+) -> list[State]:
+    """Return an engine per instance; they share the table of requests and the ids of their blocks."""
+    states: list[State] = []
+    deadline_us = deadlines_of(requests)
+    shares_outputs = bool(
+        np.any(rows["num_hashes"] * config.pools[0].engine.hash_block_size > rows["num_prompt_tokens"])
+    )
+    made: dict[tuple[object, ...], Records] = {("requests", False): rows}
+    traits, skipped = traits_of(requests, config), np.zeros(0, np.int64)
+    if traits is not None or any(passes_over(pool.engine) for pool in config.pools):
+        skipped = np.zeros(len(rows), np.int64)
+    images = images_asked_for(requests, config)
+    for number, pool in enumerate(config.pools):
+        if pool.role == "prefill" and ("requests", True) not in made:
+            made["requests", True] = request_records(asked_of(pool, requests), pool.engine, pool.latency)
+        size = size_of(pool, asked_of(pool, requests))
+        rooms = rooms_for(pool.engine, pool.num_slots, record=record, num_requests=len(rows))
+        for room in rooms:
+            state = first_state(
+                pool.engine, pool.latency, requests.hash_ids, size=size, record=record, room=room
+            )
+            state = state._replace(
+                **shared_arrays(state, pool, number, made, num=len(rows), engine=len(states)),
+                hash_ids=states[0].hash_ids if states else state.hash_ids,
+                deadline_us=deadline_us,
+                deadlines=np.zeros(len(deadline_us), np.int64),
+                heap=longer(state.heap, 64),
+                skipped=skipped,
+                **store_of(states, state),
+            )
+            limits = None if pool.role != "shared" else length_limits(requests, pool.engine)
+            if limits is not None:
+                state = state._replace(
+                    length_limit=np.maximum(rows["max_total_tokens"], limits).astype(np.int32)
+                )
+            if traits is not None and pool.engine.charges_traits:
+                state = with_traits(state, traits, skipped, pool.engine)
+            if images is not None and pool.engine.encodes_images:
+                state = with_images(state, images, pool.engine)
+            if pool.engine.session_kv_ttl_us > 0:
+                if ("lineage", None) not in made:
+                    made["lineage", None] = lineage_records(state, requests)
+                lineage = made["lineage", None]
+                state = with_session_kv(state, requests, lineage, pool.engine.session_kv_ttl_us)
+            if hears:
+                state = state._replace(
+                    completions=aligned_records(8 * pool.engine.max_num_seqs + 64, dt.COMPLETION)
+                )
+            state.engine.queues["num_requests"] = len(rows)
+            state.engine.settings["outputs_are_shared"] = shares_outputs
+            state.engine.settings["is_lockstep"] = config.lockstep
+            if config.lockstep and pool.engine.prefill_schedule_interval > 1:
+                state.engine.settings["balances_prefills"] = state.engine.settings["may_sit_out"] = 1
+            state.engine.settings["first_noise_draw"] = first_noise_draw(len(states))
+            state.engine.settings["dummy_step_us"] = dummy_step_us(pool)
+            state.engine.settings["has_deadlines"] = len(deadline_us) > 0
+            state.engine.settings["log_completions"] = hears
+            state.engine.settings["pauses_at_completions"] = pauses
+            states.append(state)
+    return states
+
+
+def shared_rows(requests: Requests, config: ClusterConfig) -> tuple[Records, Int64s, Int64s]:
+    """Return the table of requests, and per pool how long each takes to join and how long it may become."""
+    delays, entries, first = [], [], None
+    for pool in config.pools:
+        rows = request_records(asked_of(pool, requests), pool.engine, pool.latency)
+        if first is None and pool.role != "prefill":
+            first = rows
+        delays.append(rows["queued_us"] - rows["arrival_us"])
+        entries.append(np.where(rows["status"] == dt.REJECTED, NEVER, rows["max_total_tokens"]))
+    assert first is not None  # noqa: S101 - a cluster has a pool that answers
+    return first, np.array(delays, np.int64), np.array(entries, np.int64)
+
+
+def asked_of(pool: Pool, requests: Requests) -> Requests:
+    """Return requests as a pool gets them: one that computes prompts for others makes one token of each."""
+    if pool.role != "prefill":
+        return requests
+    return replace(requests, output_tokens=np.minimum(requests.output_tokens, 1))
+
+
+def size_of(pool: Pool, requests: Requests) -> tuple[int, int]:
+    """Return ``size_for`` a pool, where requests that do not run hold blocks, too, with room for all of them."""
+    num_blocks, width = size_for(pool.engine, requests)
+    if pool.role != "shared" and pool.engine.num_gpu_blocks == UNBOUNDED:
+        longest = requests.prompt_tokens + requests.output_tokens
+        num_blocks += int((longest // pool.engine.block_size + 2).sum())
+    return num_blocks, width
+
+
+def can_jump(pool: Pool, record: Record) -> bool:
+    """Return whether an engine may take many decode steps at once."""
+    engine = pool.engine
+    steps_singly = engine.num_speculative_tokens or engine.has_blis_tier or engine.pipeline_parallel_size > 1
+    return not steps_singly and record not in ("steps", "blocks")
+
+
+def connected(states: list[State], config: ClusterConfig, transfers: Records) -> list[State]:
+    """Return the engines, with KV connectors where their pools hand KV on or take it."""
+    return [
+        state if role == "shared" else with_kv_transfers(state, transfers, is_producer=role == "prefill")
+        for state, role in zip(states, config.role_of, strict=True)
+    ]
+
+
+def store_of(states: list[State], state: State) -> dict[str, Records]:
+    """Return the store that an engine shares with those before it; its own where it is the first."""
+    if len(state.kv_store) == 0:
+        return {}
+    owner = next((each for each in states if len(each.kv_store)), state)
+    return {name: getattr(owner, name) for name in ("store_blocks", "store_slots", "kv_store")}
+
+
+def passes_over(engine: EngineConfig) -> bool:
+    """Return whether an engine passes over waiting requests, whatever they are."""
+    return engine.pipeline_parallel_size > 1 or engine.has_native_offloading
+
+
+def shared_arrays(
+    state: State, pool: Pool, number: int, made: dict[tuple[object, ...], Records], *, num: int, engine: int
+) -> dict[str, Records]:
+    """Return an engine's arrays with a row per request, those that it has from the start.
+
+    ``made``: those that there are, by name and by who shares them; what is missing is added. ``number``: the pool's.
+    """
+    found: dict[str, Records] = {}
+    for name, each in PER_REQUEST.items():
+        if not each.exists(pool.engine):
+            continue
+        is_prefill = pool.role == "prefill"
+        key = (name, {"fleet": None, "side": is_prefill, "pool": number, "engine": (engine,)}[each.shared_by])
+        if key not in made:
+            made[key] = each.rows(getattr(state, name), num)
+        found[name] = made[key]
+    return found
+
+
+def traits_of(requests: Requests, config: ClusterConfig) -> Records | None:
+    """Return what costs time beyond lengths, of each request; None where nothing does, or no engine charges for it."""
+    asked = (requests.adapter, requests.is_guided, requests.encoder_tokens)
+    charges = any(pool.engine.charges_traits for pool in config.pools)
+    return trait_records(requests) if charges and any(column is not None for column in asked) else None
+
+
+def images_asked_for(requests: Requests, config: ClusterConfig) -> ImageTables | None:
+    """Return the tables of images that some pool's engines encode, None where there are none.
+
+    Raises InvalidConfig where other instances compute the prompts.
+    """
+    if not any(asks_for_images(requests, pool.engine) for pool in config.pools):
+        return None
+    if config.moves_kv:
+        raise InvalidConfig(
+            "disaggregation: cannot be combined with images, expected instances that serve requests whole, or "
+            "language_model_only true: images are then text"
+        )
+    return image_tables(requests)
+
+
+def dummy_step_us(pool: Pool) -> int:
+    """Return what a step takes in which a single request decodes its first tokens, as vLLM's dummy batch does."""
+    none, one = np.zeros(1, np.int64), np.ones(1, np.int64)
+    batch = StepBatch(
+        num_prefill_tokens=none,
+        num_decode_tokens=one,
+        decode_context_tokens=one,
+        prefill_pairs=none,
+        num_prefill_seqs=none,
+        prefill_context_tokens=none,
+    )
+    return int(pool.latency.durations_us(batch)[0])
+
+
+def deadlines_of(requests: Requests) -> Int64s:
+    """Return when each request's client gives up; nothing where none ever does."""
+    if requests.deadline_us is None or (requests.deadline_us == NEVER).all():
+        return np.zeros(0, np.int64)
+    return requests.deadline_us.astype(np.int64)

@@ -19,7 +19,7 @@ TIGHT = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Blocks:
+class HashedBlocks:
     """The engine's blocks of ``size`` tokens; ``lookahead``: of the tokens behind, how many belong to the content."""
 
     size: int
@@ -42,7 +42,7 @@ def prefix_hashes(trace: Trace, *, output_tokens: Int64s, block_size: int, looka
     Where recorded hashes differ, so do their first tokens. Rows may name the same place. Blocks past the last of a row
     are the request's alone. Raises TraceError.
     """
-    blocks = Blocks(size=block_size, lookahead=lookahead)
+    blocks = HashedBlocks(size=block_size, lookahead=lookahead)
     if "num_parent_hashes" in trace.table:
         return _chained_hashes(trace, blocks)
     if sessions_grow(trace):
@@ -56,7 +56,7 @@ def prefix_hashes(trace: Trace, *, output_tokens: Int64s, block_size: int, looka
     return HashChains(ids=ids, starts=np.cumsum(num_blocks) - num_blocks, counts=num_blocks)
 
 
-def _chained_hashes(trace: Trace, blocks: Blocks) -> HashChains:
+def _chained_hashes(trace: Trace, blocks: HashedBlocks) -> HashChains:
     """Return the blocks of a trace whose prompts go on from each other: those of a session in one place."""
     per_hash = _blocks_per_hash(trace, blocks.size)
     chains = chained(own_hashes(trace.table), kind=_weights(trace))
@@ -140,7 +140,7 @@ def _sessions(trace: Trace) -> _Sessions:
     return _Sessions(number=number, grows=grows, order=order, first=first)
 
 
-def _session_hashes(trace: Trace, blocks: Blocks, *, output: Int64s) -> HashChains:
+def _session_hashes(trace: Trace, blocks: HashedBlocks, *, output: Int64s) -> HashChains:
     """Return the blocks of sessions whose rounds build on each other.
 
     A session is one text that grows: each round's prompt, and the answer behind it, is a beginning of it, and all have
@@ -169,7 +169,7 @@ def _session_hashes(trace: Trace, blocks: Blocks, *, output: Int64s) -> HashChai
     return HashChains(ids=ids, starts=(np.cumsum(longest) - longest)[place], counts=counts)
 
 
-def _recorded_beginnings(trace: Trace, sessions: _Sessions, blocks: Blocks) -> HashChains | None:
+def _recorded_beginnings(trace: Trace, sessions: _Sessions, blocks: HashedBlocks) -> HashChains | None:
     """Return the blocks that the hashes of each session's first prompt name; None where no prompt has hashes."""
     if not trace.cells("prefix_hashes").is_known.any():
         return None
@@ -188,7 +188,7 @@ def _hashes_of_rows(trace: Trace) -> tuple[Int64s, Int64s]:
     return _dense(np.array(" ".join(text).split(), dtype=object)), lengths
 
 
-def _group_beginnings(trace: Trace, blocks: Blocks) -> HashChains:
+def _group_beginnings(trace: Trace, blocks: HashedBlocks) -> HashChains:
     """Return the blocks of prefix groups in one place each: two requests share the shorter one's prefix."""
     code = trace.cells("prefix_group").ranks()
     prefix = np.minimum(trace.cells("prefix_length").values, prompt_tokens(trace))
@@ -208,13 +208,13 @@ def _ranges(starts: Int64s, lengths: Int64s) -> Int64s:
     return np.asarray(positions, np.int64)
 
 
-def _group_hashes(trace: Trace, blocks: Blocks) -> tuple[Int64s, Int64s]:
+def _group_hashes(trace: Trace, blocks: HashedBlocks) -> tuple[Int64s, Int64s]:
     """Return the blocks of prefix groups, each request's behind the one's before it."""
     groups = _group_beginnings(trace, blocks)
     return groups.counts, _ranges(groups.starts, groups.counts)
 
 
-def _recorded_hashes(trace: Trace, blocks: Blocks) -> tuple[Int64s, Int64s]:
+def _recorded_hashes(trace: Trace, blocks: HashedBlocks) -> tuple[Int64s, Int64s]:
     """Return the blocks of a trace that carries hashes of its own, coarser blocks; only those that others share.
 
     An engine block's content is (recorded hash, offset in its block). Recorded hashes are chained: after the first
@@ -258,7 +258,7 @@ def _dense(values: NDArray[np.generic]) -> Int64s:
     return np.asarray(np.unique(values, return_inverse=True)[1], np.int64)
 
 
-def _blocks_of_text(sessions: _Sessions, *, prompt: Int64s, output: Int64s, blocks: Blocks) -> Int64s:
+def _blocks_of_text(sessions: _Sessions, *, prompt: Int64s, output: Int64s, blocks: HashedBlocks) -> Int64s:
     """Return how many leading full blocks each request shares with other rounds of its session.
 
     ``prompt``, ``output``: tokens of each request. A round shares what was said before it with the round before,

@@ -70,6 +70,6 @@ def test_a_version_with_another_version_s_rule_decides_otherwise(name: str, rule
     changed = replace(rules, **{rule: other})
     with (
         mock.patch("sim.engine.initial_state.rules_of", return_value=changed),
-        mock.patch("sim.config.rules_of", return_value=changed),
+        mock.patch("sim.engine_settings.rules_of", return_value=changed),
     ):
         assert compare(read_recording(case, case, is_async=False)) is not None

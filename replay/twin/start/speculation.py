@@ -70,6 +70,11 @@ def from_config(flag: str, value: str | None) -> Speculation:
         raise ConfigError(
             f'{flag}: got {shown}, expected {{"method": …, "num_speculative_tokens": N, …}} with N >= 1'
         )
+    return _of_drafts(flag, given, number)
+
+
+def _of_drafts(flag: str, given: Mapping[str, object], number: int) -> Speculation:
+    """Return what a --speculative-config says that drafts ``number`` tokens."""
     method = _method(given)
     engine: dict[str, object] = {
         "num_speculative_tokens": number,
@@ -87,16 +92,7 @@ def from_config(flag: str, value: str | None) -> Speculation:
     reads_hidden_states = method in READ_HIDDEN_STATES or is_mtp
     if reads_hidden_states and not given.get("disable_eagle_block_drop"):
         engine["use_eagle"] = True
-    notes = [
-        f"{flag}: {name} {json.dumps(item)} is in the time that drafting takes, if at all (engine.draft_us)"
-        for name, item in given.items()
-        if name not in MODELLED and not (name == "model" and (file is not None or is_mtp))
-    ]
-    if given.get(LEGACY_HASHES):
-        notes.append(
-            f"{flag}: {LEGACY_HASHES} is not simulated; with vllm_version 0.33 hits lose no block to drafts "
-            "all the same"
-        )
+    notes = _told(flag, given, is_read=file is not None or is_mtp)
     if method in SYNCHRONOUS:
         engine["async_scheduling"] = False
         notes.append(f"async_scheduling: false, as vLLM sets it with {method} drafts")
@@ -109,6 +105,21 @@ def from_config(flag: str, value: str | None) -> Speculation:
         )
     engine["synthetic_acceptance_rates"] = rates
     return Speculation(engine=engine, notes=tuple(notes))
+
+
+def _told(flag: str, given: Mapping[str, object], *, is_read: bool) -> list[str]:
+    """Return the notes on what is not simulated; ``is_read``: the drafting model's config.json is at hand."""
+    notes = [
+        f"{flag}: {name} {json.dumps(item)} is in the time that drafting takes, if at all (engine.draft_us)"
+        for name, item in given.items()
+        if name not in MODELLED and not (name == "model" and is_read)
+    ]
+    if given.get(LEGACY_HASHES):
+        notes.append(
+            f"{flag}: {LEGACY_HASHES} is not simulated; with vllm_version 0.33 hits lose no block to drafts "
+            "all the same"
+        )
+    return notes
 
 
 def _method(given: Mapping[str, object]) -> str:

@@ -38,9 +38,9 @@ def engine_states(
     """Return an engine per instance; they share the table of requests and the ids of their blocks."""
     states: list[State] = []
     deadline_us = deadlines_of(requests)
-    shares_outputs = bool(
-        np.any(rows["num_hashes"] * config.pools[0].engine.hash_block_size > rows["num_prompt_tokens"])
-    )
+    engine = config.pools[0].engine
+    end = rows["num_hashes"] * engine.hash_block_size + engine.num_hash_lookahead_tokens
+    shares_outputs = bool(np.any(end > rows["num_prompt_tokens"]))
     made: dict[tuple[object, ...], Records] = {("requests", False): rows}
     traits, skipped = traits_of(requests, config), np.zeros(0, np.int64)
     if traits is not None or any(passes_over(pool.engine) for pool in config.pools):

@@ -34,10 +34,12 @@ def load_engine(*variants: RunVariant) -> None:
     ``variants``: those that will be needed, plain where none is named (``variants_of``).
     """
     with _without_scipy():
-        from sim import compile_engine
+        from sim import compile_engine, is_compiled
 
         tell_when_compiling()
         for variant in variants or ("plain",):
+            if not is_compiled(variant):  # by this process or, while it waits, by another
+                _tell_of(variant)
             compile_engine(variant)
 
 
@@ -46,29 +48,47 @@ def tell_when_compiling() -> None:
     """Say from now on when a variant of the engine is compiled: at once, or when a request turns out to need it."""
     from sim import when_compiled
 
-    when_compiled(lambda variant: tell(TAKES[variant]))
+    when_compiled(_tell_of)
 
 
-def variants_of(twin: TwinConfig, trace: Trace | None = None) -> tuple[RunVariant, ...]:
-    """Return which variants of the engine the servers of a twin need, for the images of a trace, too."""
+@cache
+def _tell_of(variant: RunVariant) -> None:
+    """Say, once, that a variant of the engine is compiled."""
+    tell(TAKES[variant])
+
+
+def variants_of(
+    twin: TwinConfig, trace: Trace | None = None, *, takes_any: bool = False
+) -> tuple[RunVariant, ...]:
+    """Return which variants of the engine the servers of a twin need, for the requests of a trace, too.
+
+    ``takes_any``: for whatever requests may come.
+    """
     from sim import needed_variant
 
     cluster = twin.cluster
-    if cluster.moves_kv or cluster.lockstep or (trace is not None and _has_images(twin, trace)):
+    charges = any(pool.engine.charges_traits for pool in cluster.pools)
+    encodes = any(pool.engine.encodes_images for pool in cluster.pools)
+    asked = trace is not None and (
+        (charges and _has_traits(trace)) or (encodes and _has_any(trace, "images"))
+    )
+    if cluster.moves_kv or cluster.lockstep or asked or (takes_any and charges):
         return ("whole",)
     return tuple(sorted({needed_variant(pool.engine) for pool in cluster.pools}))
 
 
-def _has_images(twin: TwinConfig, trace: Trace) -> bool:
-    """Return whether a trace has images at places that a server of the twin encodes."""
-    from traces import image_lists
+def _has_traits(trace: Trace) -> bool:
+    """Return whether a trace has adapters, grammars or anything that an encoder makes."""
+    from replay.trace.request_columns import MODALITIES
 
-    lists = image_lists(trace.cells("images"))
-    return (
-        lists is not None
-        and len(lists.num_tokens) > 0
-        and any(pool.engine.encodes_images for pool in twin.cluster.pools)
-    )
+    made = ("images", *(f"{name}_tokens" for name in MODALITIES))
+    return any(_has_any(trace, name) for name in ("adapter", "guided", *made))
+
+
+def _has_any(trace: Trace, column: str) -> bool:
+    """Return whether some request says anything in a column, 0 and false apart."""
+    cells = trace.cells(column)
+    return bool((cells.is_known & cells.values.astype(bool)).any())
 
 
 @contextmanager
@@ -88,16 +108,24 @@ def _without_scipy() -> Iterator[None]:
         del sys.modules[asked]
 
 
-def prepare_engine(twin: TwinConfig, *, has_gateway: bool | None = None, trace: Trace | None = None) -> None:
+def prepare_engine(
+    twin: TwinConfig,
+    *,
+    has_gateway: bool | None = None,
+    trace: Trace | None = None,
+    takes_any: bool = False,
+) -> None:
     """Have all compiled code ready that a twin needs; of a cluster's own what one server needs is loaded when it is.
 
-    ``has_gateway``: the cluster's loop, too; None: unless it is one server. ``trace``: what will be simulated.
+    ``has_gateway``: the cluster's loop, too; None: unless it is one server. ``trace``: what will be simulated;
+    ``takes_any``: whatever comes.
     """
     has_gateway = not twin.is_plain_server if has_gateway is None else has_gateway
     with _without_scipy():
         from sim import is_compiled
 
-        variants = variants_of(twin, trace)
+        tell_when_compiling()
+        variants = variants_of(twin, trace, takes_any=takes_any)
         is_ready = all(map(is_compiled, variants))
     if not has_gateway or not is_ready:
         load_engine(*variants)

@@ -81,7 +81,8 @@ def compile_engine(variant: RunVariant = "plain") -> None:
     """
     single, config = one_request(), smallest_engine(variant)
     latency = Blackbox(beta0=1)
-    with one_process_at_a_time(cache_folder(of_cluster=False), variant):
+    folder = None if is_compiled(variant) else cache_folder(of_cluster=False)
+    with one_process_at_a_time(folder, variant):
         simulate(single, config, latency, record="spans").inter_token_latencies()
         simulate(single, config, latency, closed_loop=(1, 0))
         one, none = np.ones(1, np.int64), np.zeros(0, np.int64)

@@ -177,7 +177,7 @@ def run_server(
         if failures:
             raise ConfigError(f"cluster.{failures[0]}") from failures[0]
 
-    ready.prepare_engine(config, has_gateway=True)
+    ready.prepare_engine(config, has_gateway=True, takes_any=True)
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
         runner.run(until_told())
 

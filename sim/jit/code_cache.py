@@ -18,7 +18,7 @@ import sys
 import tempfile
 import zlib
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -75,12 +75,15 @@ def _fault(folder: Path) -> str | None:
 
 @contextmanager
 def one_process_at_a_time(folder: Path | None, what: str) -> Iterator[None]:
-    """Let one process compile ``what`` into a folder; others that want the same wait, and find it there."""
-    if folder is None or numba.config.DISABLE_JIT:
-        yield
-        return
-    with (folder / f"compiling-{what}").open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
+    """Let one process compile ``what`` into a folder; others that want the same wait, and find it there.
+
+    Without a folder, or in one that cannot be written or locked, nobody waits.
+    """
+    with ExitStack() as stack:
+        if folder is not None:
+            with suppress(OSError):
+                file = stack.enter_context((folder / f"compiling-{what}").open("w"))
+                fcntl.flock(file, fcntl.LOCK_EX)
         yield
 
 

@@ -10,6 +10,7 @@ import json
 import math
 import tempfile
 from collections.abc import Callable
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from random import Random
@@ -135,6 +136,25 @@ def _model(folder: Path) -> None:
     capacity = kv_cache_size(shape, gpu, tp=8, pp=2)
     terminal_lines(card(shape, gpu, capacity, tp=8, pp=2), width=80)
     json.dumps(document(shape, gpu, capacity, tp=8, pp=2), allow_nan=False)
+
+
+def _drafter(folder: Path) -> None:
+    """Read a file as the drafter of a model by each method: what one refuses may be right for the next."""
+    from typing import get_args
+
+    from replay.model import read_model_config
+    from replay.model.drafting.draft_times import draft_us
+    from replay.model.drafting.read_drafter import HeadMethod, read_drafter
+    from replay.model.gpu_memory import draft_bytes
+    from replay.model.gpus import find_gpu
+    from traces import VtwinError
+
+    of, gpu = read_model_config("meta-llama/Llama-3.1-8B"), find_gpu("H100", where="here")
+    for method in get_args(HeadMethod):
+        with suppress(VtwinError):
+            drafter = read_drafter(folder / "config.json", method=method, of=of)
+            found = draft_us(drafter, gpu, num_drafts=3, max_num_seqs=64, tp=2), draft_bytes(drafter, tp=2)
+            json.dumps(found, allow_nan=False)
 
 
 def _specification(folder: Path) -> None:
@@ -313,6 +333,7 @@ READERS: dict[str, tuple[Callable[[], list[Files]], Callable[[Path], object]]] =
     "gate": (made.gate, _gate),
     "baseline": (made.baseline, _baseline),
     "model-config": (made.model_configs, _model),
+    "drafter": (made.drafters, _drafter),
     "workload-spec": (made.specifications, _specification),
     "sweep-grid": (made.grid, _grid),
     "prices": (made.prices, _prices),

@@ -551,3 +551,21 @@ def test_images_of_a_trace_ask_for_the_engine_that_encodes_them() -> None:
     assert variants_of(twin(), seen) == ("whole",)
     assert variants_of(twin(), none) == variants_of(twin()) == ("plain",)
     assert variants_of(twin(language_model_only=True), seen) == ("plain",)
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        {"adapter": ["a", None, None, None]},
+        {"guided": [True, False, False, False]},
+        {"image_tokens": [20, 0, 0, 0]},
+    ],
+)
+def test_what_costs_time_asks_for_the_engine_that_charges_it(column: dict[str, list[object]]) -> None:
+    """Of a trace that has any; of a server, for what may come."""
+    charging = twin(lora_load_us=10, guided_mask_us=1, encoder_token_us=1)
+    assert variants_of(charging, workload(**column)) == ("whole",)
+    assert variants_of(twin(), workload(**column)) == ("plain",)
+    assert variants_of(charging, workload()) == variants_of(charging) == ("plain",)
+    assert variants_of(charging, takes_any=True) == ("whole",)
+    assert variants_of(twin(), takes_any=True) == ("plain",)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +13,7 @@ import numba
 import pytest
 
 from sim.jit import code_cache
-from sim.jit.code_cache import cache_for, private_folder
+from sim.jit.code_cache import cache_for, one_process_at_a_time, private_folder
 
 pytestmark = pytest.mark.skipif(bool(numba.config.DISABLE_JIT), reason="nothing is compiled without the JIT")
 
@@ -146,3 +148,20 @@ def test_another_checkout_of_the_same_sources_compiles_nothing(tmp_path: Path) -
         assert compiled(40) == 40 + more
         hits.append(num_hits(compiled))
     assert hits == [0, 1, 0]
+
+
+def test_one_process_compiles_while_others_wait(tmp_path: Path) -> None:
+    with one_process_at_a_time(tmp_path, "plain"):
+        for what, is_free in (("plain", False), ("whole", True)):
+            with (tmp_path / f"compiling-{what}").open("w") as file:
+                asked = nullcontext() if is_free else pytest.raises(BlockingIOError)
+                with asked:
+                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    with (tmp_path / "compiling-plain").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+@pytest.mark.parametrize("folder", [None, Path("/nowhere/to/be/written")])
+def test_nobody_waits_where_nothing_can_be_locked(folder: Path | None) -> None:
+    with one_process_at_a_time(folder, "plain"):
+        pass

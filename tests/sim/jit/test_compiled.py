@@ -100,6 +100,16 @@ def test_after_compile_engine_nothing_of_the_engine_is_compiled_any_more() -> No
     assert python(USE_EVERYTHING) == "nothing more was compiled"
 
 
+@needs_compiler
+def test_who_finds_all_compiled_writes_nothing(tmp_path: Path) -> None:
+    """A cache that cannot be written, and an installed vtwin's machine code, are as good as any other."""
+    python("from sim import compile_engine; compile_engine()")
+    cache = Path(python("from sim.jit.compile import cache_folder; print(cache_folder(of_cluster=False))"))
+    copy = shutil.copytree(cache, tmp_path / cache.name, ignore=shutil.ignore_patterns("compiling-*"))
+    python("from sim import compile_engine; compile_engine()", VTWIN_CACHE_DIR=str(tmp_path))
+    assert not list(copy.glob("compiling-*"))
+
+
 ASK = "from sim.engine_ready import is_compiled; print(is_compiled())"
 
 

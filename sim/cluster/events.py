@@ -1,4 +1,4 @@
-"""What happens first where several things happen at one time: one total order, ``(time_us, rank, sequence)``.
+"""The order of events, also of those at one time: one total order, ``(time_us, rank, sequence)``.
 
 ``sequence`` is the row of the request or the number of the instance where an event has one, else the order in which
 events were planned: nothing depends on how a heap breaks ties, nor on how many threads advance engines.
@@ -40,7 +40,7 @@ class EventRank(IntEnum):
 REASONS: Mapping[EventRank, str] = MappingProxyType(
     {
         EventRank.STEP_ENDED: (
-            "What is done at this time is done: completions free seats and counts before anybody decides, and an "
+            "What is done at this time is done: completions free seats and counts before any decision, and an "
             "answer that comes as its deadline passes has come in time."
         ),
         EventRank.TRANSFER_ENDED: (
@@ -51,8 +51,8 @@ REASONS: Mapping[EventRank, str] = MappingProxyType(
             "What an instance had finished by now was delivered; nothing is sent to it any more."
         ),
         EventRank.DRAIN_ENDED: (
-            "What an instance that shall stop had finished by now was delivered; the rest is lost, and may be tried "
-            "again elsewhere before anybody else arrives."
+            "What an instance that is to stop had finished by now was delivered; the rest is lost, and may be tried "
+            "again elsewhere before another request arrives."
         ),
         EventRank.INSTANCE_READY: (
             "An instance that is ready now is a candidate now; after failures, so that one that comes back stays."

@@ -1,7 +1,7 @@
-"""What a gateway sees: one record per instance, and the columns of requests that decisions may look at.
+"""The gateway's view: one record per instance, and the columns of requests that decisions may read.
 
-Instance numbers are rows of ``Fleet.instances``. Whoever may get requests stands in ``Fleet.candidates``, whose
-order is the one in which a policy looks at them, and in which it resolves ties where it takes the first.
+Instance numbers are rows of ``Fleet.instances``. Instances that may get requests are listed in ``Fleet.candidates``. A
+policy examines them in this order, and takes the first of several equals if that is its rule for ties.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ INSTANCE = np.dtype(
 COUNTS = np.dtype([("num_candidates", np.int64), ("block_size", np.int64)], align=True)
 
 NO_ADAPTER, WAITING_ADAPTER, ACTIVE_ADAPTER = 0, 1, 2
-"""What an instance has of an adapter."""
+"""The state of an adapter on an instance."""
 
 
 class Fleet(NamedTuple):
@@ -95,7 +95,7 @@ def new_fleet(
 
 
 def set_candidates(fleet: Fleet, order: Sequence[int]) -> None:
-    """Say which instances may get requests, in the order in which policies look at them."""
+    """Set which instances may get requests, in the order in which policies examine them."""
     fleet.candidates[: len(order)] = np.asarray(order, np.int64)
     fleet.counts["num_candidates"] = len(order)
     fleet.instances["is_candidate"] = 0
@@ -137,7 +137,7 @@ def num_full_blocks(f: Fleet, q: RequestTable, request: int) -> int:
 
 @part
 def num_prompt_ids(f: Fleet, q: RequestTable, request: int) -> int:
-    """Return how many of a prompt's full blocks have ids; those past them are the request's alone."""
+    """Return how many of a prompt's full blocks have ids; the blocks past them are shared with no other request."""
     return min(q.num_hashes[request], num_full_blocks(f, q, request))
 
 

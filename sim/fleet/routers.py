@@ -40,7 +40,7 @@ class FleetRouter:
     - ``compress``: as length; prompts up to ``factor`` times too long are cut to fit the shorter pool.
     - ``least-loaded``: of the pools that hold it, the one with the fewest requests per slot.
     - ``random``: of the pools that hold it, in proportion to their slots; a function of ``seed``.
-    - ``label``: the pool whose number the request has: its model's, or what a classifier of yours says.
+    - ``label``: the pool whose number the request has: its model's, or one that your own classifier gives.
     """
 
     name: RouterName

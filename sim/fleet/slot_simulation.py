@@ -1,4 +1,4 @@
-"""A pool of GPUs, simulated at the level of slots: who waits, who is preempted, who is served when.
+"""A pool of GPUs, simulated at the level of slots: which requests wait, are preempted, and are served when.
 
 Coarser than an engine's steps and finer than a formula. A request holds a slot of one GPU for the iterations of its
 prompt and its answer, each as long as an iteration of the requests that are there when it starts.
@@ -144,7 +144,7 @@ class SlotPool:
     def _make_room(self, gpu: _Gpu, request: int, now: float) -> bool:
         """Say whether the blocks are there; for them the longest running request is preempted if it is longer.
 
-        It has as many blocks as the newcomer needs, since it is longer, so nobody else has to go.
+        It has as many blocks as the newcomer needs, since it is longer, so no other request has to go.
         """
         if gpu.blocks + int(self.needed[request]) <= self.profile.num_blocks:
             return True
@@ -153,7 +153,7 @@ class SlotPool:
             return False
         self._leave(gpu, longest, now)
         self.num_preemptions += 1
-        self.starts[longest] += 1  # the end that was due for it is none any more
+        self.starts[longest] += 1  # its planned end is void
         gpu.waiting.insert(1, longest)  # behind the one that takes its place
         return True
 

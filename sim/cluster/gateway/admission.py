@@ -97,7 +97,7 @@ class UtilizationShed:
 class TenantBudget:
     """A tenant may have a fraction of the fleet's seats (instances * max_num_seqs) in flight.
 
-    Beyond it its sheddable requests are rejected, and with ``rejects_all`` the others too. Who is not named in
+    Beyond it its sheddable requests are rejected, and with ``rejects_all`` the others too. A tenant that is not in
     ``budgets`` has no limit.
     """
 
@@ -112,7 +112,7 @@ class TenantBudget:
 
 
 def check_positive(name: str, value: object) -> None:
-    """Raise InvalidConfig on what is no number above 0."""
+    """Raise InvalidConfig on a value that is not a number above 0."""
     check_number(name, value, least=0)
     if value == 0:
         raise InvalidConfig(f"{name}: got 0, expected a number > 0")
@@ -162,7 +162,7 @@ ADMISSION = np.dtype(
 
 
 class Admission(NamedTuple):
-    """All that an admission policy remembers; compiled functions take it whole."""
+    """An admission policy's whole state; compiled functions take it as one."""
 
     settings: Records  # ADMISSION[1]
     budgets: Int64s  # per tenant, requests
@@ -217,7 +217,7 @@ def is_admitted(a: Admission, f: Fleet, q: RequestTable, request: int, time_us: 
 
 @part
 def takes_tokens(a: Admission, num_tokens: int, time_us: int) -> bool:
-    """Return whether the bucket has so many tokens, and take them. The level is exact: no rounding, no overflow."""
+    """Return whether the bucket has enough tokens, and take them. The level is exact: no rounding, no overflow."""
     s = a.settings[0]
     missing, elapsed_us = s.capacity - s.level, time_us - s.filled_us
     if s.refill_per_us > 0:
@@ -259,7 +259,7 @@ def note_admitted(a: Admission, q: RequestTable, request: int) -> None:
 
 @part
 def note_gone(a: Admission, q: RequestTable, request: int) -> None:
-    """Count an admitted request out, by whichever way it leaves."""
+    """Count an admitted request out, however it leaves."""
     if a.settings[0].policy == TENANT_BUDGET and q.tenant[request] != NOWHERE:
         a.num_in_flight[q.tenant[request]] -= 1
 

@@ -1,4 +1,4 @@
-"""Whose seat is taken when the fleet is saturated and a request that may not be shed waits in the gateway.
+"""Which request is evicted when the fleet is saturated and a request that may not be shed waits in the gateway.
 
 Of the sheddable requests in flight: the lowest priority, among those the one handed over last, which loses least.
 """
@@ -57,7 +57,7 @@ def note_dispatched(s: SheddableInFlight, q: RequestTable, request: int) -> None
 
 @phase
 def note_departed(s: SheddableInFlight, request: int) -> None:
-    """Note that a request has left its instance by another way than eviction."""
+    """Note that a request has left its instance other than by eviction."""
     if s.is_in_flight[request]:
         s.counts[0].root = remove(s.nodes, s.counts[0].root, request)
         s.is_in_flight[request] = 0
@@ -65,7 +65,7 @@ def note_departed(s: SheddableInFlight, request: int) -> None:
 
 @phase
 def take_victim(s: SheddableInFlight, g: GatewayQueue, saturation: float) -> int:
-    """Return the request to evict, no longer in flight here; NOWHERE if the fleet has room or nobody needs it."""
+    """Return the request to evict, no longer in flight here; NOWHERE if the fleet has room or no request needs it."""
     if saturation < 1.0 or s.counts[0].root == NOWHERE or not protected_wait(g):
         return NOWHERE
     victim = s.counts[0].root

@@ -6,7 +6,7 @@ from sim.cluster.fleet import Fleet
 from sim.jit.compile import phase
 
 UTILIZATION, CONCURRENCY, NEVER_SATURATED = 0, 1, 2
-"""What tells: queues and KV caches as reported, the gateway's own count of requests in flight, or nothing."""
+"""How saturation is measured: reported queues and KV caches, the gateway's count in flight, or not at all."""
 
 
 @phase

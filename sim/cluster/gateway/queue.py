@@ -1,8 +1,8 @@
 """The gateway's queue, compiled: bands by priority, in each band flows (one, or one per tenant), in each flow a heap.
 
 Bands are numbered from the highest priority down. Each keeps its requests in the order in which they came as well,
-since expiry takes the oldest and shedding the newest. The flows of a band that hold anything stand in a ring, in whose
-order they get their turns; a flow that fills up again joins at its end.
+since expiry takes the oldest and shedding the newest. The flows of a band that hold a request form a ring and take
+turns in its order; a flow that was empty joins at the end.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from sim.jit.compile import engine_entry, part, phase
 from sim.requests import Int64s
 
 QUEUED, QUEUE_IS_FULL, BAND_IS_FULL = 0, 1, 2
-"""What became of a request that was offered."""
+"""The outcome of offering a request to the queue."""
 
 FIFO, BY_PRIORITY, BY_DEADLINE = 0, 1, 2
 ORDERS = ("fifo", "priority", "slo-deadline")
@@ -77,7 +77,7 @@ ENTRY = np.dtype(
 
 
 class GatewayQueue(NamedTuple):
-    """All that the queue knows; compiled functions take it whole."""
+    """The queue's whole state; compiled functions take it as one."""
 
     counts: Records  # QUEUE[1]
     bands: Records  # BAND[num_bands], highest priority first
@@ -101,7 +101,8 @@ def new_queue(
 ) -> GatewayQueue:
     """Return an empty queue for these requests; its bands are the priorities that occur among them.
 
-    ``class_targets_us``: per request the target of its class, -1 without one, which counts where it has no own.
+    ``class_targets_us``: per request the target of its class, -1 without one; used where the request has no target of
+    its own.
     """
     priorities = np.unique(requests.slo_priority)[::-1]
     num_flows = (
@@ -158,7 +159,7 @@ def bands_of(priorities: Int64s, lowest_ceiling: float) -> Records:
 
 @phase
 def offer(g: GatewayQueue, q: RequestTable, request: int, time_us: int) -> int:
-    """Return whether a request was QUEUED, and if not, what is full; ``last_shed`` made place for it."""
+    """Return whether a request was QUEUED, and if not, what is full; ``last_shed`` was dropped to make room for it."""
     c, b = g.counts[0], g.bands[g.band_of[request]]
     c.last_shed = NOWHERE
     if c.band_capacity > 0 and b.num_queued >= c.band_capacity:
@@ -239,7 +240,7 @@ def leave_ring(g: GatewayQueue, b: Records, flow: int) -> None:
 
 @phase
 def withdraw(g: GatewayQueue, request: int) -> bool:
-    """Take a request out wherever it stands; return whether it was queued."""
+    """Remove a request from any position; return whether it was queued."""
     e = g.entries[request]
     if not e.is_queued:
         return False
@@ -263,7 +264,7 @@ def withdraw(g: GatewayQueue, request: int) -> bool:
 
 @phase
 def take_next(g: GatewayQueue, saturation: float) -> int:
-    """Take out the request that goes next while the fleet is so full; NOWHERE if none may."""
+    """Remove and return the next request that may go at this saturation; NOWHERE if none may."""
     band = next_band(g, saturation)
     if band == NOWHERE:
         return NOWHERE
@@ -298,7 +299,7 @@ def fleet_saturation(g: GatewayQueue, f: Fleet) -> float:
     return saturation_of(f, c.detector, c.queue_threshold, c.kv_threshold, c.max_concurrency)
 
 
-# -- the same for those who ask from Python -----------------------------------------------------------------
+# -- the same for callers in Python -------------------------------------------------------------------------
 
 
 @engine_entry

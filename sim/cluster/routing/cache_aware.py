@@ -4,7 +4,7 @@
 2. Else the longest known prefix is looked up in one tree; more than the threshold, and its owner gets it.
 3. Else the least loaded instance does.
 
-The first candidate wins ties. The request enters the tree for the instance that gets it, whichever way.
+The first candidate wins ties. The request enters the tree for the instance that gets it in any of these ways.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def choose_by_tree(r: Router, f: Fleet, q: RequestTable, request: int, time_us: 
 
 @part
 def evict_when_due(r: Router, q: RequestTable, time_us: int) -> None:
-    """Cut the tree to size once per interval: nobody looks at it in between, so it is done when one does."""
+    """Cut the tree to size once per interval: it is done at the next use, as nothing reads the tree in between."""
     s = r.settings[0]
     if time_us >= s.next_eviction_us:
         evict_beyond(r.tree, q.hash_ids, s.max_tree_ids)
@@ -55,7 +55,7 @@ def is_imbalanced(r: Router, f: Fleet, least: int) -> bool:
 
 @phase
 def owner_of(r: Router, f: Fleet, node: int) -> int:
-    """Return the candidate to whom a node belongs, NOWHERE if all its senders are gone.
+    """Return the candidate that owns a node, NOWHERE if all its instances are gone.
 
     A creator that was evicted from the node gives way to the first candidate that was sent it.
     """

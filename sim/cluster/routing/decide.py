@@ -1,9 +1,9 @@
-"""A router's door: choose an instance, and note what happens to the request. All of it compiled.
+"""A router's interface: choose an instance, and note what happens to the request. All of it is compiled.
 
 A decision is ``has_room``, ``choose_instance``, ``note_routed``; later, once each, ``note_first_token`` and
 ``note_finished``; ``note_snapshot`` whenever ``Fleet`` has been refreshed. ``choose_instance`` changes nothing but
-scratch: ``note_routed`` may then say another instance, as recordings of real routers do. Where ``has_room`` says
-no, ``with_room_for`` makes some, in Python.
+scratch: ``note_routed`` may then name another instance, as recordings of real routers do. Where ``has_room`` is False,
+``with_room_for`` makes room, in Python.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def choose_instance(r: Router, f: Fleet, q: RequestTable, request: int, time_us:
 
 @phase
 def choose_by_looking(r: Router, f: Fleet, q: RequestTable, request: int, time_us: int) -> int:
-    """Return what a policy chooses that looks at every candidate."""
+    """Return the choice of a policy that examines every candidate."""
     policy = r.settings[0].policy
     if policy == st.LEAST_LOADED:
         return choose_least_loaded(r, f, request)
@@ -110,7 +110,7 @@ def note_first_token(r: Router, q: RequestTable, request: int, instance: int) ->
 
 @phase
 def note_finished(r: Router, f: Fleet, q: RequestTable, request: int, instance: int) -> None:
-    """Note that a request has left its instance, by whichever way."""
+    """Note that a request has left its instance, for any reason."""
     f.instances[instance].num_in_flight -= 1
     if r.settings[0].policy == st.KV_COST:
         release_blocks(r, f, q, request, instance)

@@ -99,7 +99,7 @@ def hold_blocks(r: Router, f: Fleet, q: RequestTable, request: int, instance: in
 
 @phase
 def release_blocks(r: Router, f: Fleet, q: RequestTable, request: int, instance: int) -> None:
-    """Count a finished request's prompt blocks out; one that nobody else has there goes."""
+    """Count a finished request's prompt blocks out; a block that no other request has there is removed."""
     first, num_ids, w = q.hash_starts[request], num_prompt_ids(f, q, request), r.work[instance]
     for i in range(num_ids):
         block = q.hash_ids[first + i]

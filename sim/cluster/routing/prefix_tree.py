@@ -1,10 +1,11 @@
 """One radix tree over what was sent, shared by all instances: sglang-router's and vllm-router's memory.
 
-A node is a run of ids of some request, by its place in ``RequestTable.hash_ids``: nothing is copied. It knows who
-created it, and which instances sent something through it. A split copies both to the new upper node. Whoever sends
-touches its path from the leaf up, so an instance's least recently touched node is always a leaf of its own.
+A node is a run of ids of some request, by its place in ``RequestTable.hash_ids``: nothing is copied. It records the
+instance for which it was created, and those that were sent a request through it. A split copies both to the new upper
+node. Sending a request touches the instance's path from the leaf up, so its least recently touched node is always a
+leaf of its own.
 
-The ids may be tokens, or contents of blocks: to the tree they are letters.
+The ids may be tokens, or contents of blocks: the tree treats both alike.
 """
 
 from __future__ import annotations
@@ -74,7 +75,7 @@ def new_prefix_tree(num_instances: int, *, capacity: int) -> PrefixTree:
 
 
 def with_more_room(tree: PrefixTree, *, num_nodes: int, num_slots: int) -> PrefixTree:
-    """Return the same tree with at least so much room."""
+    """Return the same tree with room for at least ``num_nodes`` nodes and ``num_slots`` senders of nodes."""
     num_nodes, num_slots = max(num_nodes, len(tree.nodes)), max(num_slots, len(tree.senders.slots))
     senders = with_more_slots(tree.senders, num_slots)
     return tree._replace(
@@ -86,7 +87,7 @@ def with_more_room(tree: PrefixTree, *, num_nodes: int, num_slots: int) -> Prefi
 
 @part
 def has_room_for_insert(t: PrefixTree, num_ids: int) -> bool:
-    """Return whether any insertion of so many ids fits: a split, a leaf, and a path of known nodes."""
+    """Return whether any insertion of ``num_ids`` ids fits: a split, a leaf, and a path of known nodes."""
     num_free = len(t.nodes) - t.counts[0].num_used + t.counts[0].num_free
     return num_free >= 2 and num_free_slots(t.senders) >= len(t.num_ids) + num_ids + 1
 

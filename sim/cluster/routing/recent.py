@@ -1,4 +1,4 @@
-"""Per instance the keys it was given, the least recently touched first to go: a router's own view of caches.
+"""Per instance the keys it was given, the least recently touched evicted first: a router's own view of caches.
 
 A key is a dense integer: a block's content, or a node of a prefix tree. Which instances hold a key is a row of bits,
 so that the instances that hold a whole prefix are found by a few words' AND per block, however many they are.

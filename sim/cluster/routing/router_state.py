@@ -1,4 +1,4 @@
-"""A router's whole state: settings and memories of every policy, those that its own does not need left empty."""
+"""A router's whole state: settings and memories of every policy; those that its own policy does not need are empty."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ WORK = np.dtype(
 
 
 class Router(NamedTuple):
-    """All that a policy remembers. Compiled functions take it whole and change it in place."""
+    """A policy's whole state. Compiled functions take it as one and change it in place."""
 
     settings: Records  # SETTINGS[1]
     weights: NDArray[np.float64]  # weighted: per scorer, their sum 1
@@ -161,7 +161,7 @@ def new_router(
 
 
 def needs_prefixes(policy: Weighted) -> bool:
-    """Return whether a scorer looks at what the router sent where."""
+    """Return whether a scorer reads what the router sent to each instance."""
     weights = policy.scorers
     asks = weights.get("precise-prefix-cache", 0) > 0
     return weights.get("prefix-affinity", 0) > 0 or (weights.get("no-hit-lru", 0) > 0 and not asks)

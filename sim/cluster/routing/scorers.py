@@ -1,7 +1,7 @@
-"""What each scorer says of each candidate, 0 to 1, added to ``Router.scores`` with its weight.
+"""The score of each candidate by each scorer, 0 to 1, added to ``Router.scores`` with its weight.
 
-By default a load counts each request once. Under ``compatibility: blis`` load is waiting + running + in flight, and
-queue-depth looks at that load, as the peer's documentation has it.
+By default a load counts each request once. With ``compatibility: blis`` load is waiting + running + in flight, and
+queue-depth scores that load, as the peer documents it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from sim.jit.compile import part, phase
 
 NEUTRAL = 0.5
 LONG_QUEUE = 128.0
-"""load-aware: from so many waiting requests on, a queue is as long as can be (llm-d)."""
+"""load-aware: a queue of this many waiting requests counts as full (llm-d)."""
 
 HAS_ADAPTER, HAS_ADAPTER_ROOM, IS_LOADING_ADAPTER = 1.0, 0.8, 0.6
 """lora-affinity's scores (gateway-api-inference-extension); else 0."""
@@ -45,7 +45,7 @@ def add_score(r: Router, instance: int, scorer: int, score: float) -> None:
 
 @part
 def find_matches(r: Router, f: Fleet, q: RequestTable, request: int) -> None:
-    """Find what each instance has of the prompt, as the instances say or as the router remembers."""
+    """Find how much of the prompt each instance has, as the instances report it or as the router remembers."""
     s = r.settings[0]
     s.is_cold = 1
     if s.keeps_prefixes:
@@ -69,7 +69,7 @@ def score_prefixes(r: Router, f: Fleet, q: RequestTable, request: int) -> None:
 
 @part
 def column(r: Router, f: Fleet, scorer: int, instance: int) -> int:
-    """Return the number that a scorer which compares candidates looks at."""
+    """Return the number by which a comparing scorer ranks candidates."""
     i = f.instances[instance]
     if scorer == PRECISE_PREFIX_CACHE:
         return i.num_cached_blocks
@@ -100,7 +100,7 @@ def score_min_max(r: Router, f: Fleet, scorer: int) -> None:
 
 @phase
 def score_cold_turns(r: Router, f: Fleet) -> None:
-    """no-hit-lru: a request that hits nowhere goes to whoever has gone longest without such a one."""
+    """no-hit-lru: a request that hits nowhere goes to the instance that has gone longest without such a request."""
     num = f.counts[0].num_candidates
     rank = 0
     for place in range(len(r.cold_order)):
@@ -113,7 +113,7 @@ def score_cold_turns(r: Router, f: Fleet) -> None:
 
 @phase
 def score_active_requests(r: Router, f: Fleet) -> None:
-    """active-requests: how far below the most that any has in flight; 1 with none in flight."""
+    """active-requests: how far below the most in flight on any candidate; 1 if none is in flight."""
     most = 0
     for place in range(f.counts[0].num_candidates):
         most = max(most, f.instances[f.candidates[place]].num_in_flight)
@@ -125,7 +125,7 @@ def score_active_requests(r: Router, f: Fleet) -> None:
 
 @part
 def own_score(r: Router, f: Fleet, scorer: int, instance: int) -> float:
-    """Return the score of a candidate that no other's state enters."""
+    """Return a candidate's score by a scorer that reads no other candidate's state."""
     i = f.instances[instance]
     if scorer == KV_UTILIZATION:
         return 1.0 - i.kv_usage

@@ -1,4 +1,4 @@
-"""The policies that look at one thing: a counter, a draw, the session, or how many requests are in flight."""
+"""The policies that use one thing: a counter, a draw, the session, or how many requests are in flight."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def choose_of_two(r: Router, f: Fleet, request: int) -> int:
 
 @phase
 def choose_by_session(r: Router, f: Fleet, q: RequestTable, request: int) -> int:
-    """Return where the request's session is; anywhere for a new one, or where its instance is gone."""
+    """Return the instance of the request's session; any candidate for a new session, or if that instance is gone."""
     session = q.session[request]
     if session != NOWHERE:
         known = r.session_instance[session]

@@ -13,7 +13,7 @@ from sim.jit.compile import part, phase
 
 KV_PENALTY = 6.0
 FREE_KV_USAGE = 0.5
-"""Below this share of KV blocks in use, waiting requests are taken to wait for nothing but their turn."""
+"""Below this share of KV blocks in use, waiting requests are assumed to wait for their turn only."""
 
 WAITING_WEIGHT = 4
 """How many running requests weigh as much as one that waits, before 0.27."""

@@ -18,7 +18,7 @@ def send(w: World, request: int, time_us: int) -> None:
 
 @phase
 def goes_on(w: World, request: int, time_us: int) -> bool:
-    """Send what has waited for this answer and no other; return whether the request's session goes on."""
+    """Send the requests that waited for this answer alone; return whether the request's session continues."""
     clients = w.clients
     for i in range(clients.child_start[request], clients.child_start[request + 1]):
         child = clients.children[i]
@@ -34,7 +34,7 @@ def goes_on(w: World, request: int, time_us: int) -> bool:
 
 @phase
 def note_answered(w: World, request: int, time_us: int) -> None:
-    """Release what waited for this request's answer; a refusal is an answer too."""
+    """Release the requests that waited for this answer; a refusal is an answer, too."""
     c = w.clients.counts[0]
     if c.has_sessions and goes_on(w, request, time_us):
         return

@@ -1,4 +1,4 @@
-"""Writing down a decision and what it was based on."""
+"""Recording a decision and what it was based on."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from sim.jit.compile import part
 
 @part
 def log_decision(w: World, r: Router, request: int, instance: int, time_us: int, is_prefill: int) -> None:
-    """Write down what a router chose, with what it saw; ``is_prefill``: of who computes the prompt for another."""
+    """Record a router's choice, with what it saw; ``is_prefill``: the choice of a prefill instance."""
     place = w.loop[0].num_decisions
     w.loop[0].num_decisions += 1
     d = w.log.decisions[place]

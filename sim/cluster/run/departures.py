@@ -1,4 +1,4 @@
-"""How requests leave: by whichever way, everything that counts them is told once."""
+"""How requests leave: for every reason, all that counts them is updated once."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ COMPLETED, TIMED_OUT = int(Exit.COMPLETED), int(Exit.TIMED_OUT)
 
 @part
 def leave(w: World, request: int, way: int, time_us: int) -> None:
-    """Remove a request, by whichever way; its client knows at once, and may try again."""
+    """Remove a request, for any reason; its client knows at once, and may retry."""
     j, loop = w.journeys[request], w.loop[0]
     j.exit, j.left_us = way, time_us
     if loop.retried_exits != 0 and tries_again(w, request, way, time_us):
@@ -33,7 +33,7 @@ def leave(w: World, request: int, way: int, time_us: int) -> None:
 
 @phase
 def tries_again(w: World, request: int, way: int, time_us: int) -> bool:
-    """Plan a request's next attempt after a pause, if this way out is retried and attempts are left."""
+    """Plan a request's next attempt after a pause, if this exit is retried and attempts are left."""
     loop = w.loop[0]
     again = request + loop.num_requests
     if (loop.retried_exits >> way) & 1 == 0 or again >= len(w.journeys):

@@ -1,4 +1,4 @@
-"""One instance among many: let its time pass, look at it, hand it a request, hear what it has finished."""
+"""One instance among many: advance it, read its state, hand it a request, collect what it has finished."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from sim.jit.compile import part, phase
 
 @part
 def runs_past(s: State, time_us: int) -> bool:
-    """Return whether the last step taken ends after ``time_us``: what it gives has not happened yet."""
+    """Return whether the last step taken ends after ``time_us``: its results have not happened yet."""
     return s.engine[0].clock.now_us > time_us
 
 
@@ -106,7 +106,7 @@ def see_kv(w: World, instance: int, time_us: int) -> None:
 
 @phase
 def see_loads(w: World, time_us: int) -> None:
-    """Note what every instance has to do at ``time_us``, up to which its steps were taken."""
+    """Note every instance's load at ``time_us``, up to which its steps were taken."""
     for instance in range(len(w.loads)):
         s, load = engine_at(w.engines, instance), w.loads[instance]
         load.num_waiting, load.num_running = num_waiting_at(s, time_us), num_running_at(s, time_us)
@@ -117,7 +117,7 @@ def see_loads(w: World, time_us: int) -> None:
 def see_cache(w: World, instance: int) -> None:
     """Note which contents an instance has cached, for decisions until the next snapshot.
 
-    Only those are looked at that came or went since the last one, unless they are more than the log holds.
+    Only contents that came or went since the last snapshot are examined, unless they exceed what the log holds.
     """
     s = engine_at(w.engines, instance)
     queues, num_keys = s.engine[0].queues, w.cached.shape[1]

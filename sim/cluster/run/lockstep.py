@@ -3,8 +3,8 @@
 Every layer with experts brings the tokens of all ranks together, so a step takes as long as the slowest rank's. A rank
 without a request runs a dummy step of one token while any other has work (vllm 0.32.0 v1/engine/core.py:
 DPEngineCoreProc.run_busy_loop, execute_dummy_batch). Between two steps each rank takes in its requests and decides by
-itself. What is left out: that the ranks agree only every 16th step that nobody has work, so that dummy steps go on for
-some steps after the last request; and how long it takes to wake the other ranks.
+itself. Two things are left out: the ranks check only at every 16th step whether none has work, so that dummy steps go
+on for some steps after the last request; and the time that it takes to wake the other ranks.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from sim.jit.compile import part, phase
 
 @phase
 def boundary_us(w: World, first: int, end: int) -> int:
-    """Return when the ranks ``first`` to ``end`` next decide: as their step ends, or as somebody joins idle ones."""
+    """Return when the ranks ``first`` to ``end`` next decide: when their step ends, or a request joins idle ones."""
     planned_us, next_us, now_us = NEVER, NEVER, 0
     for rank in range(first, end):
         s = engine_at(w.engines, rank)
@@ -85,5 +85,5 @@ def run_ranks(w: World, first: int, end: int, until_us: int) -> int:
 
 @part
 def is_rank(w: World, instance: int) -> bool:
-    """Return whether an instance is one of several ranks in step."""
+    """Return whether an instance is one of several ranks in lockstep."""
     return w.first_rank[instance] != NEVER

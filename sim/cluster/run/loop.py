@@ -62,7 +62,7 @@ from sim.jit.references import Table
 
 @part
 def take_arrival(w: World) -> None:
-    """Take the next request that arrives by itself in hand."""
+    """Make the next request that arrives by itself the current event."""
     loop = w.loop[0]
     loop.hand_us = next_arrival_us(w)
     loop.hand_rank, loop.hand_subject = ARRIVAL, w.arrivals[loop.next_arrival]
@@ -72,7 +72,7 @@ def take_arrival(w: World) -> None:
 
 @part
 def take_planned(w: World) -> None:
-    """Take the next planned event in hand."""
+    """Make the next planned event the current one."""
     loop, event = w.loop[0], w.events.heap[0]
     loop.hand_us, loop.hand_rank, loop.hand_subject = event.time_us, event.rank, event.subject
     loop.has_hand = 1
@@ -97,7 +97,7 @@ def arrival_comes_first(w: World) -> bool:
 
 @part
 def take_next_event(w: World) -> bool:
-    """Take what happens next in hand; False when nothing does."""
+    """Make what happens next the current event; False if nothing does."""
     if arrival_comes_first(w):
         take_arrival(w)
     elif w.events.counts[0].num_planned > 0:
@@ -109,7 +109,7 @@ def take_next_event(w: World) -> bool:
 
 @phase
 def take_snapshot(w: World, time_us: int) -> int:
-    """Look at the signals whose interval ends now, and plan the next look while anything else is to come."""
+    """Take a snapshot of the signals whose interval ends now, and plan the next one if any other event is planned."""
     loop = w.loop[0]
     queues = loop.sees_queues != 0 and loop.queue_interval_us > 0 and time_us % loop.queue_interval_us == 0
     kv = loop.sees_kv != 0 and loop.kv_interval_us > 0 and time_us % loop.kv_interval_us == 0
@@ -133,7 +133,7 @@ def take_snapshot(w: World, time_us: int) -> int:
 
 @phase
 def hear_of_step(w: World, request: int, kind: int, time_us: int) -> None:
-    """Tell the gateway what a step has brought a request."""
+    """Tell the gateway which token of a request a step has given."""
     if kind == REFUSAL:
         leave_admitted(w, request, REFUSED, time_us)
         return
@@ -176,7 +176,7 @@ def handle(w: World, time_us: int, rank: int, subject: int) -> int:
 
 @phase
 def look_around(w: World, time_us: int, rank: int) -> int:
-    """Note what every instance has to do, for Python to start or stop some, or to let one fail.
+    """Note every instance's load, so that Python can start or stop some, or make one fail.
 
     Snapshots that are due by then come first: afterwards the instances are past their times.
     """
@@ -191,9 +191,9 @@ def look_around(w: World, time_us: int, rank: int) -> int:
 
 @engine_entry
 def finish_ranks(table: Table, first: int, until_us: int) -> int:
-    """Step the ranks that are in step with ``first``, up to the steps that start before ``until_us``.
+    """Step the ranks that are in lockstep with ``first``, up to the steps that start before ``until_us``.
 
-    Return NEVER, or the one that needs room before.
+    Return NEVER, or the rank that needs room first.
     """
     w = world_at(table, 0)
     return run_ranks(w, first, w.end_rank[first], until_us)

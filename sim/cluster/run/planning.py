@@ -1,4 +1,4 @@
-"""What happens next: the arrivals that are known beforehand, the events that are planned, and the one in hand."""
+"""What happens next: arrivals known in advance, planned events, and the current event."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ DISPATCH, STEP_STARTED = int(EventRank.DISPATCH), int(EventRank.STEP_STARTED)
 
 @part
 def next_arrival_us(w: World) -> int:
-    """Return when the next request arrives that arrives by itself."""
+    """Return when the next request that arrives by itself does so."""
     place = w.loop[0].next_arrival
     return w.arrivals_us[place] if place < len(w.arrivals) else FOREVER
 
 
 @part
 def next_event_us(w: World) -> int:
-    """Return when something next happens, an engine's next planned step and a look at the instances included."""
+    """Return the time of the next event, including an engine's next planned step and a check of the instances."""
     planned_us = w.events.heap[0].time_us if w.events.counts[0].num_planned > 0 else FOREVER
     return min(planned_us, next_arrival_us(w), w.loop[0].look_us)
 
 
 @part
 def follow(w: World, time_us: int, rank: int, subject: int) -> None:
-    """Plan an event behind the one in hand: at once where nothing else comes before it, else in its turn."""
+    """Plan an event after the current one: at once if no other comes before it, else in its turn."""
     loop = w.loop[0]
     if next_event_us(w) > time_us and not loop.has_hand:
         loop.has_hand, loop.hand_us, loop.hand_rank, loop.hand_subject = 1, time_us, rank, subject

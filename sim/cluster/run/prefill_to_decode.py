@@ -1,9 +1,9 @@
-"""From prefill to decode: who computes a prompt, when its KV moves, and who is told that it has.
+"""From prefill to decode: which instance computes a prompt, when its KV moves, and which parts learn of it.
 
 The decode instance is chosen first. Where the decider says so, a prefill instance gets the request with one token to
-make. When that token is seen, the decode instance gets the request, in whose turn it asks for the KV: then the
-transfer starts. The prefill instance holds its blocks until the transfer has ended. Where no prefill instance is up,
-the decode instance computes the prompt itself.
+make. When that token is seen, the decode instance gets the request, and asks for the KV when the request's turn comes:
+then the transfer starts. The prefill instance holds its blocks until the transfer has ended. Where no prefill instance
+is up, the decode instance computes the prompt itself.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ SHARED, PREFILL, DECODE = 0, 1, 2
 """Roles of instances."""
 
 NOBODY, EVERYBODY, WHO_LACKS_A_PREFIX = 0, 1, 2
-"""Whose prompts a decider sends to prefill instances."""
+"""Which prompts a decider sends to prefill instances."""
 
 
 # -- to a prefill instance ------------------------------------------------------------------------------------
@@ -91,7 +91,7 @@ def leave_prefill(w: World, request: int) -> None:
 
 @phase
 def hear_of_prefill(w: World, request: int, kind: int, time_us: int) -> None:
-    """Tell the gateway that a prompt is computed, or that its client gave up: then its KV is wanted, or not."""
+    """Tell the gateway that a prompt is computed, or that its client gave up: whether its KV is needed."""
     j = w.journeys[request]
     if kind == dt.GOT_FIRST_TOKEN or j.exit != 0:  # lost with its token on the way
         return
@@ -148,9 +148,9 @@ def tell(w: World, instance: int, request: int, kind: int, time_us: int) -> None
 
 @phase
 def cut_transfer(w: World, request: int, time_us: int) -> None:
-    """Cut off a transfer, one of whose ends is gone: both sides hear of it as of one that has ended.
+    """Cut off a transfer after one of its ends has gone: for both sides it is a transfer that has ended.
 
-    Who has failed forgets it with all else; the other one's blocks are free once a step has brought the news.
+    An instance that has failed loses it with all else; the other one frees its blocks at its next step.
     """
     if not is_moving(w.links, request):
         return
@@ -161,12 +161,12 @@ def cut_transfer(w: World, request: int, time_us: int) -> None:
     plan_transfers(w)
 
 
-# -- nobody wants it ------------------------------------------------------------------------------------------
+# -- its KV is not needed -------------------------------------------------------------------------------------
 
 
 @part
 def release_unasked(w: World, request: int, time_us: int) -> None:
-    """Free a prefill instance's blocks of a request that is gone before it has asked for them."""
+    """Free a prefill instance's blocks of a request that left before it asked for them."""
     if len(w.transfers) > 0 and w.transfers[request].do_remote_prefill:
         w.transfers[request].do_remote_prefill = 0
         tell(w, w.journeys[request].prefill_instance, request, dt.FINISHED_SENDING, time_us)
@@ -174,7 +174,7 @@ def release_unasked(w: World, request: int, time_us: int) -> None:
 
 @phase
 def drop_from_engine(w: World, request: int, time_us: int) -> bool:
-    """Drop a request from the instance where it is; False where it has all its tokens and comes to its end."""
+    """Drop a request from its instance; False if it has all its tokens and finishes."""
     j = w.journeys[request]
     instance = j.prefill_instance if j.is_prefilling else j.instance
     s = engine_at(w.engines, instance)

@@ -1,7 +1,7 @@
-"""The way of a request: arrival, admission, the gateway's queue, routing, its instance, and out; a handler per event.
+"""The path of a request: arrival, admission, the gateway's queue, routing, its instance, exit; a handler per event.
 
-A handler does one event's work at its time. Engines come first in each: where one needs room that only Python can
-make, nothing has changed yet and the same event is taken up again (``waits_for``).
+A handler does one event's work at its time. Engines come first in each: if one needs room that only Python can make,
+nothing has changed yet and the same event is repeated (``waits_for``).
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ from sim.jit.compile import part, phase
     LOG_NEEDS_ROOM,
     NEEDS_OPERATION,
 ) = range(7)
-"""What a handler, or the loop, says: the event's work is done, or what Python has to do first."""
+"""The result of a handler or the loop: the event's work is done, or what Python has to do first."""
 
 NUM_KINDS = 7
-"""Of what a gateway hears of a request: first token, completion, its client gave up; so of its prefill; a REFUSAL."""
+"""What a gateway is told of a request: first token, completion, client gave up; the same of its prefill; REFUSAL."""
 
 OF_PREFILL = 3
 """The first of those of its prefill."""
@@ -53,10 +53,10 @@ REFUSAL = 6
 """An instance's front end has refused it."""
 
 MOST_COMPLETIONS = 1 << 32
-"""More than a log of completions holds: those of one time are heard by instance, then in their order."""
+"""More than a log of completions holds: those of one time are ordered by instance, then by their place in it."""
 
 BEHIND_COMPLETIONS = 1 << 61
-"""Where refusals begin among them: of answers at one time the engine's own loop hears completions first."""
+"""Where refusals begin among them: of answers at one time the engine's own loop takes completions first."""
 
 STEP_ENDED, CLIENT_GAVE_UP, ADMISSION, ROUTING, EXPIRY = (
     int(rank)
@@ -143,7 +143,7 @@ def expire(w: World, request: int, time_us: int) -> int:
 
 @phase
 def give_up(w: World, request: int, time_us: int) -> int:
-    """Remove a request whose client gives up in the gateway's queue; of one at an instance the instance takes care."""
+    """Remove a request whose client gives up in the gateway's queue; an instance removes its own requests."""
     if withdraw(w.queue, request):
         leave_admitted(w, request, TIMED_OUT, time_us)
     return DONE
@@ -151,7 +151,7 @@ def give_up(w: World, request: int, time_us: int) -> int:
 
 @part
 def saturation_now(w: World) -> float:
-    """Return how full the fleet is; what is on its way to an instance counts as being there."""
+    """Return how full the fleet is; a request on its way to an instance counts as being there."""
     c = w.queue.counts[0]
     saturation = fleet_saturation(w.queue, w.fleet)
     if c.detector == CONCURRENCY and w.fleet.counts[0].num_candidates > 0:
@@ -197,7 +197,7 @@ def evict(w: World, request: int, time_us: int) -> None:
 
 @phase
 def route(w: World, request: int, time_us: int) -> int:
-    """Send a request to the instance that the policy chooses, or that it was told to choose."""
+    """Send a request to the instance that the policy chooses, or that ``forced`` names."""
     loop = w.loop[0]
     if loop.records_decisions and loop.num_decisions >= len(w.log.decisions):
         return LOG_NEEDS_ROOM
@@ -231,7 +231,7 @@ def route(w: World, request: int, time_us: int) -> int:
 def tell_refusal(w: World, request: int, time_us: int) -> None:
     """Tell a client that an instance's front end refuses its request, as soon as it has looked at it.
 
-    Answers that come before then come first: each may let another request go.
+    Answers before that time come first: each may release another request.
     """
     refused_us = w.rows[request].queued_us
     if w.loop[0].is_coupled and refused_us > time_us:
@@ -274,9 +274,9 @@ def send_to(w: World, request: int, instance: int, time_us: int) -> None:
 
 @part
 def step_may_dispatch(w: World) -> bool:
-    """Return whether a step may let a request out of the gateway's queue: one waits, and reports come at once.
+    """Return whether a step may release a request from the gateway's queue: one waits, and reports have no delay.
 
-    Reports with an interval change at a snapshot, requests in flight as one is heard of: both plan a dispatch.
+    Reports with an interval change at a snapshot, the number in flight at an answer: both plan a dispatch.
     """
     loop = w.loop[0]
     if not loop.has_queue or w.queue.counts[0].num_queued == 0 or w.queue.counts[0].detector != UTILIZATION:
@@ -288,7 +288,7 @@ def step_may_dispatch(w: World) -> bool:
 def take_step(w: World, instance: int, time_us: int) -> int:
     """Step an instance, and again for as long as nothing else can happen.
 
-    Where a step may let a queued request go it is one step at a time, however far away the next event is.
+    Where a step may release a queued request, one step is taken at a time, however far away the next event is.
     """
     if w.stepping_us[instance] != time_us:
         return DONE

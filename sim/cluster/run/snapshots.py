@@ -1,4 +1,4 @@
-"""What decisions see of the fleet: as it is, or as the last snapshot of each signal shows it, and never its future."""
+"""What decisions see of the fleet: its present state, or each signal's last snapshot, and never its future."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sim.jit.compile import part, phase
 
 @phase
 def bring(w: World, instance: int, time_us: int) -> bool:
-    """Advance an instance to ``time_us`` and hear what it has finished; False when it needs room.
+    """Advance an instance to ``time_us`` and collect what it has finished; False when it needs room.
 
     Where engines keep step (``is_coupled``) they are there already, and what they finish is an event of its own.
     """

@@ -1,8 +1,8 @@
-"""What the instances are like at a time: for pictures of a run, never for decisions.
+"""The instances' states at a time: for charts of a run, never for decisions.
 
-To look changes nothing: an engine that is paused does what it would have done. Where engines keep step
-(``is_coupled``) all steps that start before the time have been taken. The others are brought there, after the snapshots
-that are due before; what they finish on the way stays in their logs until somebody hears of it.
+Looking changes nothing: a paused engine continues as it would have. Where engines keep step (``is_coupled``) all steps
+that start before the time have been taken. The others are advanced to it, after the snapshots that are due before; what
+they finish meanwhile stays in their logs until it is read.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ IDLE, BUSY, NEEDS_ROOM = 0, 1, 2
 
 @phase
 def look_at(w: World, instance: int, time_us: int, seen: Records) -> None:
-    """Note what an instance is like just before ``time_us``, up to which its steps were taken."""
+    """Note an instance's state just before ``time_us``, up to which its steps were taken."""
     s = engine_at(w.engines, instance)
     queues, last, clock = s.engine[0].queues, s.engine[0].last_schedule, s.engine[0].clock
     seen.num_running, seen.num_free_blocks = queues.num_running, queues.num_free_blocks

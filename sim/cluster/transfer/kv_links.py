@@ -2,8 +2,8 @@
 
 A transfer first waits for the base latency and uses no link. Then it moves at its pair's max-min fair share
 (``shares``). It ends at the first whole microsecond by which all its bytes have moved, and holds its share until then.
-All transfers of a pair move alike, so that each pair has a clock of units moved, and a transfer's end is a place on it:
-a change costs as many operations as pairs are busy, however many transfers are under way.
+All transfers of a pair have one rate, so that each pair has a clock of units moved, and a transfer's end is a reading
+of it: a change costs one operation per busy pair, whatever the number of transfers.
 
 Without contention each transfer has the whole bandwidth. ``compatibility: blis``: one link for all; a transfer's rate
 is its share when it starts, and stays. In both its end is known when it starts.
@@ -127,7 +127,7 @@ def new_links(
 
 @phase
 def advance(links: Links, time_us: int) -> None:
-    """Move everything up to ``time_us``, at the rates that hold, and put aside what has ended."""
+    """Move all transfers up to ``time_us`` at the present rates, and set aside those that have ended."""
     c = links.counts[0]
     elapsed_us = time_us - c.advanced_us
     c.advanced_us = time_us
@@ -169,7 +169,7 @@ def set_back(links: Links, number: int) -> None:
 
 @part
 def begin_moving(links: Links, time_us: int) -> bool:
-    """Start those whose base latency has passed; return whether any did."""
+    """Start the transfers whose base latency has passed; return whether there were any."""
     c = links.counts[0]
     has_begun = False
     while c.first_beginning != NOWHERE and links.flows[c.first_beginning].begins_us <= time_us:
@@ -289,9 +289,9 @@ def is_moving(links: Links, request: int) -> bool:
 
 @phase
 def cut_off(links: Links, request: int, time_us: int) -> None:
-    """Cancel a transfer under way, as of ``time_us``; those that shared its links get its share.
+    """Cancel a transfer in progress, as of ``time_us``; those that shared its links get its share.
 
-    Whatever ended by then was taken before.
+    Transfers that ended by then must have been taken before.
     """
     c, flow = links.counts[0], links.flows[request]
     move_on(links, time_us)

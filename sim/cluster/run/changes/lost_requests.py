@@ -47,7 +47,7 @@ def leave_for_good(w: World, request: int, time_us: int) -> None:
 
 @phase
 def take_off_engine(w: World, request: int, instance: int) -> None:
-    """Take a request off its engine, wherever it is there; its blocks are free."""
+    """Remove a request from its engine, wherever it is in it; its blocks are freed."""
     s = engine_at(w.engines, instance)
     if s.requests[request].status == dt.PENDING:
         drop_pending(s, request)
@@ -71,7 +71,7 @@ def hand_back(table: Table, request: int, time_us: int) -> None:
 
 @engine_entry
 def lose(table: Table, request: int, time_us: int) -> None:
-    """Remove a request with the instance that it was on, whatever the step under way would have brought it."""
+    """Remove a request with the instance that it was on, without the result of the step in progress."""
     w = world_at(table, 0)
     if w.journeys[request].prefill_instance == NOWHERE:
         take_off_engine(w, request, w.journeys[request].instance)
@@ -84,7 +84,7 @@ def lose(table: Table, request: int, time_us: int) -> None:
 
 @phase
 def take_off_both(w: World, request: int, time_us: int) -> None:
-    """Take a request whose prompt another instance computes off the one that it is on, and its KV off the other."""
+    """Remove a request whose prompt another instance computes, and its KV from the other instance."""
     j = w.journeys[request]
     if j.is_prefilling:
         take_off_engine(w, request, j.prefill_instance)
@@ -99,7 +99,7 @@ def take_off_both(w: World, request: int, time_us: int) -> None:
 
 @engine_entry
 def cut_off_transfer(table: Table, request: int, time_us: int) -> None:
-    """Cut off the transfer of a request that was gone before, if it is still under way."""
+    """Cut off the transfer of a request that had left before, if it is still in progress."""
     cut_transfer(world_at(table, 0), request, time_us)
 
 
@@ -111,7 +111,7 @@ def take_in_transfers(table: Table, time_us: int) -> None:
 
 @engine_entry
 def release_blocks(table: Table, instance: int, request: int) -> None:
-    """Free the blocks that a failed instance held for a request; it is idle."""
+    """Free the blocks that a failed, idle instance held for a request."""
     s = engine_at(world_at(table, 0).engines, instance)
     if s.requests[request].slot != NOWHERE:
         free_blocks(s, request)
@@ -120,7 +120,7 @@ def release_blocks(table: Table, instance: int, request: int) -> None:
 
 @engine_entry
 def stop(table: Table, request: int, time_us: int) -> bool:
-    """Drop a request from an instance whose time is up; False where it has all its tokens and comes to its end."""
+    """Drop a request from an instance whose time is up; False if it has all its tokens and finishes."""
     w = world_at(table, 0)
     if not drop_from_engine(w, request, time_us):
         return False
@@ -137,7 +137,7 @@ def let_dispatch(table: Table, time_us: int) -> None:
 
 @engine_entry
 def forget(table: Table, instance: int) -> None:
-    """Make the routers forget what an instance has cached: it begins anew."""
+    """Make the routers forget what an instance has cached: it starts with empty caches."""
     w = world_at(table, 0)
     forget_instance(w.prefill_router if w.roles[instance] == PREFILL else w.router, w.requests, instance)
 

@@ -79,7 +79,7 @@ def _slo_targets(trace: Trace, cluster: ClusterConfig) -> Int64s:
 def _clients(
     trace: Trace, requests: Requests, pacing: Pacing, *, session: Int64s | None
 ) -> ClientPlan | None:
-    """Return which requests wait for answers; None where every request comes by itself."""
+    """Return which requests wait for answers; None if every request arrives at its own time."""
     if pacing.waves is not None:
         size, pause_us = pacing.waves
         return waves(np.arange(len(requests), dtype=np.int64) // size, pause_us=pause_us)

@@ -140,4 +140,4 @@ HEADER_COVERAGE: Final[Mapping[str, Coverage]] = {
     ),
     "noise_floor": Coverage("kept", "calibrate compares errors with it"),
 }
-"""What becomes of a header's keys."""
+"""How ``replay`` and ``run`` use a header's keys."""

@@ -20,7 +20,7 @@ MOST_CURVES = 5
 STATISTICS = (("p50", "median"), ("p99", "simulated"))
 """Of each latency, with the mark's CSS class."""
 GOOD, BAD = ("stable",), ("overloaded", "metastable")
-"""Verdicts in the colours of what holds and what does not."""
+"""The colours of verdicts: good or bad."""
 
 
 def write_variants_page(

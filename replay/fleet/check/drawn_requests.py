@@ -22,7 +22,7 @@ SPARE = 4.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arrivals:
-    """When requests come. ``gaps``: their family, its mean from the rate; None: those of the recording itself."""
+    """When requests arrive. ``gaps``: their family, its mean from the rate; None: those of the recording itself."""
 
     gaps: Arrival | None = POISSON
 

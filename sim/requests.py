@@ -12,7 +12,7 @@ Int64s = NDArray[np.int64]
 
 
 class Status(IntEnum):
-    """What became of a request.
+    """The outcome of a request.
 
     ``UNFINISHED``: the engine still holds it, or the run ended before it came. ``TIMEOUT``: its last token was not seen
     by its deadline. ``STUCK``: the run is over and it could never be computed, or, in a
@@ -136,7 +136,7 @@ class Requests:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcomes:
-    """What became of n requests, as columns in the order of the requests; times in µs, -1 where it never happened.
+    """The outcomes of n requests, as columns in the order of the requests; times in µs, -1 where it never happened.
 
     ``arrival_us``: as given, or in a closed loop as it came about. ``queued_us``: joined the engine's queue (arrival +
     alpha). ``taken_in_us``: when the engine found it there, between two steps, which is where vLLM's own queue time

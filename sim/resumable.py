@@ -193,7 +193,7 @@ class Engine:
         return num_waiting, num_running, 1.0 - num_free / (len(state.blocks) - 1)
 
     def outcomes(self) -> Outcomes:
-        """Return what became of every request so far; one that runs or waits is UNFINISHED."""
+        """Return every request's outcome so far; one that runs or waits is UNFINISHED."""
         return outcomes_of(self._state, self._latency)
 
     def written(self) -> EngineRecord:

@@ -149,7 +149,7 @@ def simulate(
     max_concurrency: int | None = None,
     until_us: int | None = None,
 ) -> Simulation:
-    """Run requests to the end and return what became of them; deterministic, inputs unchanged.
+    """Run requests to the end and return their outcomes; deterministic, inputs unchanged.
 
     ``coalesce``: take runs of equal decode steps at once; the bits are the same without. ``closed_loop``: (concurrency,
     think_time_us): only the first requests arrive by themselves, each further one arrives a think time after a
@@ -218,7 +218,7 @@ class Simulator:
         return int(self._engine._state.engine[0].queues.num_deadlines)
 
     def outcomes(self, latency: LatencyModel) -> Outcomes:
-        """Return what became of every request with this latency model, all steps taken."""
+        """Return every request's outcome with this latency model, all steps taken."""
         engine, requests = self._engine, self._requests
         np.copyto(self._memory, self._fresh)
         self._state.engine["settings"]["latency_kind"] = latency.engine_kind

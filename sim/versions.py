@@ -251,7 +251,7 @@ def all_versions() -> tuple[str, ...]:
 
 
 def minor_version(version: str) -> int | None:
-    """Return N of a version 0.N, 0.N.M, v0.N.M or 0.N.M with anything behind it; None for what is none of these."""
+    """Return N of a version 0.N, 0.N.M, v0.N.M or 0.N.M with anything behind it; None for any other text."""
     major, _, rest = version.strip().removeprefix("v").partition(".")
     minor = rest.partition(".")[0]
     is_number = minor.isascii() and minor.isdigit() and len(minor) < MOST_DIGITS

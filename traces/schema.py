@@ -190,7 +190,7 @@ REQUEST_FIELDS: Final[tuple[Field, ...]] = (
     ),
     _time("last_chunk_time_us", "base", "When the last event came, the usage event included.", zero="always"),
     _count("num_chunks", "base", "Events received.", unit="events", zero="simulated"),
-    _text("status", "base", "What became of the request; empty in a workload.", choices=STATUSES),
+    _text("status", "base", "Outcome of the request; empty in a workload.", choices=STATUSES),
     _text("error_message", "base", "What went wrong, in the words of the server or the client."),
     _text("finish_reason", "base", "Why the server stopped: stop, length, ..."),
     _text("x_request_id", "optional", "Identifier sent in the header of the same name."),

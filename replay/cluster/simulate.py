@@ -73,7 +73,7 @@ def simulate_fleet(  # noqa: PLR0913 - what a run is asked for, each by itself
     where the gateway has a queue its time there, where KV can be moved the instance that computed its prompt and the
     times of the transfer, and where the gateway ended it the reason as ``error_message``. ``points``, ``until_us``: as
     ``simulate_cluster``'s. Without ``keeps_logs`` a run with record ``spans`` takes less memory, and cannot give the
-    tokens of some of its requests. ``requests``: the trace's, as paced, where they are at hand.
+    tokens of some of its requests. ``requests``: the trace's, as paced, if already made.
     """
     work = cluster_work(trace, pacing, cluster, requests=requests)
     try:

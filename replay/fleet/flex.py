@@ -170,7 +170,7 @@ def _seen_text(cut: PowerCut) -> str:
 
 def _lasts(seconds: float) -> str:
     if math.isinf(seconds):
-        return "for ever"
+        return "no limit"
     return "not at all" if seconds == 0 else shown_time(seconds * 1e6)
 
 

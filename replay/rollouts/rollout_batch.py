@@ -161,8 +161,8 @@ def _recomputed(batch: SimulatedBatch, end_us: int) -> int:
         return 0
     outcomes = batch.at(end_us)
     was_computed = (batch.samples.generated > 0) & (outcomes.scheduled_us >= 0)
-    anew = batch.work.requests.prompt_tokens - outcomes.num_cached_tokens
-    return int(anew[was_computed].sum())
+    again = batch.work.requests.prompt_tokens - outcomes.num_cached_tokens
+    return int(again[was_computed].sum())
 
 
 def _tail_us(batch: SimulatedBatch) -> int:

@@ -91,7 +91,7 @@ def _others(options: WorkloadOptions, first: Trace, start: int, end: int) -> lis
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Drawing:
-    """Draws a workload anew. ``seeds``: a search begins with this many, and may take ``most_seeds``."""
+    """Draws a workload again. ``seeds``: a search begins with this many, and may take ``most_seeds``."""
 
     draw: Callable[[int, int], Sequence[Trace]]
     seeds: int

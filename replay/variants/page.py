@@ -133,7 +133,7 @@ def _across(results: Sequence[VariantResult]) -> tuple[Floats, pages.Scale]:
 
 
 def _number(text: str) -> float | None:
-    """Return the positive number that a text is, None where it is none."""
+    """Return a text as a positive number, None if it is not one."""
     try:
         number = float(text)
     except ValueError:

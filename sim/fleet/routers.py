@@ -68,7 +68,7 @@ class FleetRouter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoutedRun:
-    """What became of n requests: the pool of each (-1: none holds it), TTFT and end, seconds, NaN without one."""
+    """The outcomes of n requests: the pool of each (-1: none holds it), TTFT and end, seconds, NaN without one."""
 
     pool: Ints
     ttft_s: Floats
@@ -83,7 +83,7 @@ def simulate_routed(
     *,
     labels: Ints | None = None,
 ) -> RoutedRun:
-    """Return what becomes of requests that a router deals to pools. Raises InvalidConfig.
+    """Simulate requests that a router distributes to pools. Raises InvalidConfig.
 
     ``arrival_s``: ascending seconds. ``labels``: int64 [n], pool numbers, for the router ``label``.
     """

@@ -21,7 +21,7 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlotRun:
-    """What became of each request, float64 [n] seconds: when it started (for good), its first token, its end.
+    """The outcome of each request, float64 [n] seconds: when it started for the last time, its first token, its end.
 
     ``start_s`` NaN: it fits into no GPU. ``gpu``: which GPU had it; ``num_preemptions``: in all; ``most_slots`` and
     ``most_blocks``: taken at once on any GPU; ``busy_slot_s``: the sum over all slots of the time that they were taken.
@@ -101,7 +101,7 @@ class SlotPool:
         self._fill(self.gpus[chosen], now)
 
     def result(self) -> SlotRun:
-        """Return what has become of the requests."""
+        """Return the outcomes of the requests."""
         return SlotRun(
             arrival_s=self.arrival_s,
             start_s=self.start_s,

@@ -86,7 +86,7 @@ def view_of(state: State) -> View:
 
 
 def outcomes_of(state: State, latency: LatencyModel, requests: slice = slice(None)) -> Outcomes:
-    """Return what became of every request so far, or of those with these numbers.
+    """Return every request's outcome so far, or those of the requests with these numbers.
 
     What runs or waits is UNFINISHED.
     """

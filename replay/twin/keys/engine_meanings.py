@@ -65,8 +65,8 @@ ENGINE_MEANINGS: Mapping[str, str] = {
     "encoder_token_us": "µs per image, audio or video token, in the step in which its request is first scheduled; of a "
     "trace's `images` in the step that encodes them.",
     "encoder_token_pair_us": "µs per pair of tokens of one of a trace's `images`, n² of n, in that step.",
-    "encoder_data_parallel_size": "GPUs that share the images of a step out: it waits for the largest one, or for a "
-    "so-many-th of all.",
+    "encoder_data_parallel_size": "GPUs that share the images of a step out: it waits for the largest one, or for "
+    "an equal share of all, whichever takes longer.",
     "max_cudagraph_capture_size": "A step of up to this many tokens runs as a CUDA graph. 0: vLLM's default, twice "
     "`max_num_seqs`, 512 at most.",
     "launch_us": "A step of more tokens than that takes at least this many µs: the CPU starts its kernels one by one. "

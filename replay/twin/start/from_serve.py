@@ -173,7 +173,7 @@ def is_at_hand(model: str | None) -> bool:
 def twin_text(start: Start, *, gpu: str | None = None) -> tuple[str, tuple[str, ...]]:
     """Return the text of a TWIN.yaml, and the notes in it.
 
-    With a GPU absent limits are vLLM's for it, and the latency is ``auto`` where the model's config.json is at hand,
+    With a GPU absent limits are vLLM's for it, and the latency is ``auto`` if the model's config.json is available,
     else looked up in the defaults; without one the coefficients are a guess to fit from. Raises ConfigError where the
     engine or the lookup refuses.
     """

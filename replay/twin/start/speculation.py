@@ -108,7 +108,7 @@ def _of_drafts(flag: str, given: Mapping[str, object], number: int) -> Speculati
 
 
 def _told(flag: str, given: Mapping[str, object], *, is_read: bool) -> list[str]:
-    """Return the notes on what is not simulated; ``is_read``: the drafting model's config.json is at hand."""
+    """Return the notes on what is not simulated; ``is_read``: the drafting model's config.json is available."""
     notes = [
         f"{flag}: {name} {json.dumps(item)} is in the time that drafting takes, if at all (engine.draft_us)"
         for name, item in given.items()
@@ -138,7 +138,7 @@ def _method(given: Mapping[str, object]) -> str:
 
 
 def _has_mtp_layers(model: str) -> bool:
-    """Return whether a model's config.json, where it is at hand, has layers that draft for it."""
+    """Return whether a model's config.json, if available, has layers that draft for it."""
     file = config_at_hand(model)
     try:
         return file is not None and read_model_config(file).mtp is not None

@@ -1,8 +1,8 @@
 """kv-cost: Dynamo's KV router (1.4.2; 1.6.1 has the same terms), in blocks of work.
 
 - prefill: prompt tokens on the instance without a first token yet, and this prompt's, in blocks, not rounded;
-- credit: this prompt's blocks that the instance has on the device, less dear ones in host memory (no engine here has
-  a disk);
+- credit: this prompt's blocks that the instance has on the device, and with less weight those in host memory (no engine
+  here has a disk);
 - decode: different full blocks of all its active requests, united with this prompt's.
 """
 

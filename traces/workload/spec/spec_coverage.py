@@ -95,7 +95,7 @@ DRAWN: Final[Mapping[str, tuple[str, ...]]] = {
 
 
 def spec_coverage(sections: Mapping[str, Section]) -> Iterator[tuple[str, Coverage]]:
-    """Yield section and key, and what becomes of it, for every key of the sections in order.
+    """Yield section and key, and how it is used, for every key of the sections in order.
 
     Raises KeyError for a key that no table above has.
     """

@@ -21,8 +21,7 @@ if TYPE_CHECKING:
 def cluster_work(
     trace: Trace, pacing: Pacing, cluster: ClusterConfig, *, requests: Requests | None = None
 ) -> ClusterWork:
-    """Return a trace's requests as they reach the gateway, in the trace's order; ``requests``: as paced, if made
-    before.
+    """Return a trace's requests as they reach the gateway, in its order; ``requests``: as paced, if made before.
 
     Sessions, tenants and adapters become dense numbers, -1 where a row has none. Raises TraceError where a row lacks a
     time or a length, ConfigError where the run would take more memory than there is.

@@ -15,7 +15,7 @@ import yaml
 
 from calibrate.predictor.cache import PredictedOperator, write_cached
 from calibrate.predictor.training import RegressionReport, Score
-from tests.calibrate.predictor import profiles
+from tests.calibrate.predictor import made_profiles as profiles
 from tests.fuzz.mutate import Files
 from tests.traces.importers.otel.spans import chat, lines, protobuf, vllm
 from tests.traces.importers.test_foreign_results import BURST, RESULT, record

@@ -162,6 +162,27 @@ def test_what_sizes_the_cache_in_a_file_goes_before_the_size_on_record(tmp_path:
     assert blocks_with("--kv-cache-dtype fp8") > 1.8 * on_record
 
 
+@pytest.mark.parametrize(
+    ("flag", "message"),
+    [
+        ("--mamba-cache-mode foo", "--mamba-cache-mode: got foo, expected align or none or all"),
+        ("--kv-offloading-size -3", "--kv-offloading-size: got -3, expected a number >= 0"),
+        (
+            "--gpu-memory-utilization 1.5",
+            "--gpu-memory-utilization: got 1.5, expected a fraction from 0 to 1",
+        ),
+        (
+            "--gpu-memory-utilization nan",
+            "--gpu-memory-utilization: got nan, expected a fraction from 0 to 1",
+        ),
+    ],
+)
+def test_a_value_that_vllm_would_refuse_is_refused_where_it_is_read(flag: str, message: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        start_from_serve(f"vllm serve Qwen/Qwen3-8B {flag}")
+    assert str(caught.value) == message
+
+
 def test_flags_that_bear_on_the_speed_become_hardware_where_the_gpu_is_named(tmp_path: Path) -> None:
     command = "vllm serve Qwen/Qwen3-8B -tp 2 --gpu-memory-utilization 0.8 --kv-cache-dtype fp8 --new-flag 1"
     text, notes = twin_text(start_from_serve(command), gpu="A100-80")

@@ -314,7 +314,12 @@ VALUES = {
 VALUES["kv-transfer-config"] = json.dumps(
     {"kv_connector": "OffloadingConnector", "kv_connector_extra_config": {"cpu_bytes_to_use": 2**33}}
 )
-VALUES |= {"dtype": "bfloat16", "kv-cache-dtype": "fp8", "all2all-backend": "naive"}
+VALUES |= {
+    "dtype": "bfloat16",
+    "kv-cache-dtype": "fp8",
+    "all2all-backend": "naive",
+    "mamba-cache-mode": "align",
+}
 BY_KIND = {"integer": "2", "interval": "none", "fraction": "0.5", "number": "2", "text": "x", "choice": "x"}
 
 

@@ -223,6 +223,19 @@ def test_the_command_prints_a_twin_of_either(
     assert "got neither, expected one of them" in capsys.readouterr().err
 
 
+def test_a_twin_that_will_not_run_says_so_at_once(capsys: pytest.CaptureFixture[str]) -> None:
+    told = []
+    for command in (
+        "vllm serve Qwen/Qwen3-32B",
+        "vllm serve Qwen/Qwen3-8B",
+        "vllm serve Qwen/Qwen3-8B --max-num-seqs 9000",
+    ):
+        assert vtwin.main(["config", "from-serve", command, "--gpu", "L40S"]) == 0
+        lines = capsys.readouterr().err.splitlines()
+        told.append([line.partition("as it is: ")[2][:30] for line in lines if "will not run" in line])
+    assert told == [["KV cache: Qwen/Qwen3-32B on L4"], [], ["engine.max_num_batched_tokens "]]
+
+
 def test_a_header_s_version_whose_rules_are_not_known_is_told(tmp_path: Path) -> None:
     text, notes = twin_text(start_from_server(ServerInfo(version="0.11.0"), name="monday"))
     assert loaded(text, tmp_path).vllm_version == "0.32.0"

@@ -128,36 +128,36 @@ def swap_events(heap: Records, left: int, right: int) -> None:
 
 
 @phase
-def plan(e: EventQueue, time_us: int, rank: int, sequence: int, subject: int) -> None:
+def plan(events: EventQueue, time_us: int, rank: int, sequence: int, subject: int) -> None:
     """Add an event; there must be room."""
-    place = e.counts[0].num_planned
-    e.counts[0].num_planned += 1
-    event = e.heap[place]
+    place = events.counts[0].num_planned
+    events.counts[0].num_planned += 1
+    event = events.heap[place]
     event.time_us, event.rank, event.sequence, event.subject = time_us, rank, sequence, subject
-    while place > 0 and comes_before(e.heap, place, (place - 1) // 2):
-        swap_events(e.heap, place, (place - 1) // 2)
+    while place > 0 and comes_before(events.heap, place, (place - 1) // 2):
+        swap_events(events.heap, place, (place - 1) // 2)
         place = (place - 1) // 2
 
 
 @phase
-def drop_next(e: EventQueue) -> None:
+def drop_next(events: EventQueue) -> None:
     """Take away the event that comes next, the one at ``heap[0]``; there must be one."""
-    e.counts[0].num_planned -= 1
-    num = e.counts[0].num_planned
-    swap_events(e.heap, 0, num)
+    events.counts[0].num_planned -= 1
+    num = events.counts[0].num_planned
+    swap_events(events.heap, 0, num)
     place = 0
     while True:
         least = place
         for child in range(2 * place + 1, min(2 * place + 3, num)):
-            if comes_before(e.heap, child, least):
+            if comes_before(events.heap, child, least):
                 least = child
         if least == place:
             return
-        swap_events(e.heap, place, least)
+        swap_events(events.heap, place, least)
         place = least
 
 
 @engine_entry
-def plan_event(e: EventQueue, time_us: int, rank: int, sequence: int, subject: int) -> None:
+def plan_event(events: EventQueue, time_us: int, rank: int, sequence: int, subject: int) -> None:
     """Call ``plan``."""
-    plan(e, time_us, rank, sequence, subject)
+    plan(events, time_us, rank, sequence, subject)

@@ -130,24 +130,24 @@ def request_table(
 
 
 @part
-def num_full_blocks(f: Fleet, q: RequestTable, request: int) -> int:
+def num_full_blocks(fleet: Fleet, requests: RequestTable, request: int) -> int:
     """Return how many full blocks a prompt has."""
-    return q.prompt_tokens[request] // f.counts[0].block_size
+    return requests.prompt_tokens[request] // fleet.counts[0].block_size
 
 
 @part
-def num_prompt_ids(f: Fleet, q: RequestTable, request: int) -> int:
+def num_prompt_ids(fleet: Fleet, requests: RequestTable, request: int) -> int:
     """Return how many of a prompt's full blocks have ids; the blocks past them are shared with no other request."""
-    return min(q.num_hashes[request], num_full_blocks(f, q, request))
+    return min(requests.num_hashes[request], num_full_blocks(fleet, requests, request))
 
 
 @part
-def load_of(f: Fleet, instance: int, counts_twice: int) -> int:
+def load_of(fleet: Fleet, instance: int, counts_twice: int) -> int:
     """Return an instance's load: its requests in flight, each counted once.
 
     With ``counts_twice``, as the peer documents it (``compatibility: blis``): waiting + running + in flight.
     """
-    i = f.instances[instance]
+    state = fleet.instances[instance]
     if counts_twice:
-        return i.num_waiting + i.num_running + i.num_in_flight
-    return i.num_in_flight
+        return state.num_waiting + state.num_running + state.num_in_flight
+    return state.num_in_flight

@@ -213,14 +213,14 @@ def settings_of(
 
 def with_room_for(router: Router, num_ids: int) -> Router:
     """Return the same router with room for a request of ``num_ids`` blocks, and about as much again as it has."""
-    s = router.settings[0]
-    if s.keeps_prefixes:
+    settings = router.settings[0]
+    if settings.keeps_prefixes:
         capacity = 2 * len(router.prefixes.slots) + num_ids
         router = router._replace(prefixes=with_more_slots(router.prefixes, capacity))
-    if s.policy == CACHE_AWARE:
+    if settings.policy == CACHE_AWARE:
         num_slots = 2 * len(router.tree.senders.slots) + num_ids + len(router.work)
         tree = with_more_room(router.tree, num_nodes=2 * len(router.tree.nodes), num_slots=num_slots)
         router = router._replace(tree=tree)
-    if s.policy == KV_COST:
+    if settings.policy == KV_COST:
         router = router._replace(num_active=more_pairs(router.num_active, len(router.num_active) + num_ids))
     return router

@@ -165,6 +165,13 @@ class EngineSettings:
         return self.use_eagle and self.num_hash_lookahead_tokens == 0
 
     @property
+    def may_pass_over(self) -> bool:
+        """Whether waiting requests are passed over that have neither adapter nor grammar."""
+        rules = rules_of(self.vllm_version)
+        is_held_up = self.pipeline_parallel_size > 1 or self.has_native_offloading
+        return is_held_up or rules.passes_over_empty_shares
+
+    @property
     def num_retained_tokens(self) -> int:
         """What a window keeps behind it for several MTP modules, and is cached later (kv_cache_utils.py)."""
         return max(0, self.num_prefill_lookahead_tokens - 1)

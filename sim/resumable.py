@@ -83,7 +83,7 @@ class Engine:
         rows = request_records(requests, config, self._latency)
         state = with_fresh_rows(self._state, num, config)
         state = state._replace(heap=longer(state.heap, num + 1))
-        if config.pipeline_parallel_size > 1 or config.has_native_offloading:
+        if config.may_pass_over:
             state = state._replace(skipped=longer(state.skipped, num))
         engine = columns(state.engine)
         end = rows["num_hashes"] * config.hash_block_size + config.num_hash_lookahead_tokens

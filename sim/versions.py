@@ -22,6 +22,9 @@ AsyncPipeline = Literal["none", "waits for output", "every batch", "staggered"]
 StateChunks = Literal["before outputs", "to the last state", "to junctions", "to known ends", "to block ends"]
 """How chunks of prompts are cut to keep states at the ends of blocks, see ``VersionRules``."""
 
+TierOrder = Literal["by touch", "by end", "by place"]
+"""Which content host memory gives up first, see ``VersionRules``."""
+
 Padding = Literal["never", "or waits", "where it fits", "beside hits"]
 """Which admissions of one token to compute are padded with drafts that nobody made, see ``VersionRules``."""
 
@@ -96,6 +99,26 @@ class VersionRules:
     - ``caches_at_outputs``: what drafts that hold have filled enters the prefix cache with the results of their step,
       also where they are awaited; before, with the next step (from 0.33.0; sched/scheduler.py:update_from_output).
 
+    Rules of LoRA and of images (sched/scheduler.py):
+
+    - ``counts_adapters_of_all_running``: the adapters of running requests that sit a step out take up places in its
+      batch, too (from 0.33.0; schedule).
+    - ``passes_over_empty_shares``: an admission that an image, or what several MTP modules read ahead, leaves no tokens
+      is passed over; before, it stopped those behind it (from 0.33.0; schedule).
+    - ``encodes_without_lookahead``: a share ends just before an image that cannot be encoded, and an image is let go
+      with its last token, whatever a drafting model reads ahead (from 0.33.0; _try_schedule_encoder_inputs,
+      _free_encoder_inputs).
+    - ``keeps_whole_images_together``: with ``disable_chunked_mm_input`` a share that begins with an image does not end
+      within it either (from 0.33.0; _try_schedule_encoder_inputs).
+
+    Rules of native offloading (v1/kv_offload/cpu/policies/lru.py, distributed/kv_transfer/kv_connector/v1/offloading):
+
+    - ``tier_order``: which content goes first. ``by touch``: the one whose transfer ended longest ago, unless a request
+      that has it was asked about, or stored more, since (up to 0.30). ``by end``: the one that was stored longest ago,
+      unless a request that used it has ended since (from 0.31.0). ``by place``: likewise, but what a request uses while
+      it runs counts as one use, its last block first (from 0.33.0).
+    - ``offers_again``: what a request has is offered anew each time that host memory is asked for it (from 0.33.0).
+
     How it deals a model's layers out (kv_cache_utils.py):
 
     - ``few_more_layers``: groups take the larger number of layers where it is less than so many times the smaller one
@@ -152,6 +175,12 @@ class VersionRules:
     caches_past_hit_for_drafts: bool = False
     hashes_ahead_of_drafts: bool = False
     caches_at_outputs: bool = False
+    counts_adapters_of_all_running: bool = False
+    passes_over_empty_shares: bool = False
+    encodes_without_lookahead: bool = False
+    keeps_whole_images_together: bool = False
+    tier_order: TierOrder = "by touch"
+    offers_again: bool = False
     has_adaptive_threshold: bool = False
     has_watermark: bool = False
     has_full_isl_gate: bool = False
@@ -213,6 +242,7 @@ CHANGES: Mapping[int, Changes] = {
         "lifts_threshold_for_lone_request": True,
         "has_adaptive_threshold": True,
         "marks_mtp_group": True,
+        "tier_order": "by end",
     },
     32: {"leaves_token_behind_state": True, "enters_prompt_state_anew": True, "looks_past_hit": True},
     33: {
@@ -220,18 +250,24 @@ CHANGES: Mapping[int, Changes] = {
         "enters_prompt_state_anew": False,
         "hashes_ahead_of_drafts": True,
         "caches_at_outputs": True,
+        "counts_adapters_of_all_running": True,
+        "passes_over_empty_shares": True,
+        "encodes_without_lookahead": True,
+        "keeps_whole_images_together": True,
+        "tier_order": "by place",
+        "offers_again": True,
     },
 }
 """What changed with 0.N.0; the first is the oldest version that is known."""
 
 OLDEST, NEWEST = min(CHANGES), max(CHANGES)
 
-WITH_KNOWN_OFFLOADING = (31, 32)
+WITH_KNOWN_OFFLOADING = (26, 27, 28, 29, 30, 31, 32, 33)
 """Versions 0.N whose ``--kv-offloading-size`` the engine has: 0.32 was driven through recorded cases, and the sources
 of 0.31 do the same with one full group. Other versions may decide some of it otherwise
 (distributed/kv_transfer/kv_connector/v1/offloading, kv_offload/cpu)."""
 
-WITH_KNOWN_OFFLOADING_OF_GROUPS = (32,)
+WITH_KNOWN_OFFLOADING_OF_GROUPS = (26, 27, 28, 29, 30, 31, 32, 33)
 """The same with KV cache groups: others were not recorded."""
 
 FIRST_WITH_KNOWN_DRAFTS = 16

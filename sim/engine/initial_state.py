@@ -19,7 +19,7 @@ from sim.latency.latency_model import SCALE, LatencyModel
 from sim.paged_memory import untouched, untouched_records
 from sim.policies import age_weight_per_us, urgency
 from sim.requests import UNKNOWN_LIMIT, Int64s, Requests
-from sim.versions import Padding, StateChunks, rules_of
+from sim.versions import Padding, StateChunks, TierOrder, rules_of
 
 SAME_IN_CONFIG = (
     "max_num_seqs",
@@ -71,12 +71,19 @@ RULES = (
     "looks_past_hit",
     "keeps_ends_for_drafts",
     "drops_once_for_drafts",
+    "passes_over_empty_shares",
+    "counts_adapters_of_all_running",
+    "encodes_without_lookahead",
+    "keeps_whole_images_together",
+    "offers_again",
 )
 """Rules of the vLLM version that the engine asks about."""
 
 STATE_CHUNKS = get_args(StateChunks)
 
 PADDINGS = get_args(Padding)
+
+TIER_ORDERS = get_args(TierOrder)
 
 FIRST_LOG_LENGTH = 4096
 
@@ -300,6 +307,7 @@ def _host_memory(
     counts = is_on and config.kv_store_threshold > 1
     return {
         "chunks": st.records(num_chunks, dt.CHUNK),
+        "chunk_heap": np.zeros(num_chunks if gives_up_by_place(config) else 0, np.int64),
         "fences": st.records(num_blocks if is_on else 0, dt.FENCE),
         "kv_links": links,
         "kv_jobs": st.records(num_jobs, dt.KV_JOB),
@@ -317,6 +325,12 @@ def _host_memory(
             (num_table_rows if is_on and config.kv_cache_groups else 0, width), np.uint32
         ),
     }
+
+
+def gives_up_by_place(config: EngineConfig) -> bool:
+    """Return whether host memory is one engine's, and gives up its contents in the order of places."""
+    is_own = config.has_native_offloading and not config.has_shared_store
+    return is_own and rules_of(config.vllm_version).tier_order == "by place"
 
 
 def settings_of(config: EngineConfig, latency: LatencyModel, *, record: Record) -> st.Records:
@@ -356,6 +370,7 @@ def settings_of(config: EngineConfig, latency: LatencyModel, *, record: Record) 
         settings["draft_step_blocks"] = draft_step_blocks(config)
         settings["kv_store_threshold"] = config.kv_store_threshold
         settings["has_shared_store"] = config.has_shared_store
+        settings["offers_again"] &= not config.has_shared_store
     elif config.has_blis_tier:
         _set_cpu_tier(settings, config)
     if config.compatibility == "blis":
@@ -382,6 +397,10 @@ def _set_rules(settings: st.Records, config: EngineConfig) -> None:
     if config.num_speculative_tokens > 0:
         settings["pads_admissions"] = PADDINGS.index(rules.pads_admissions)
     settings["state_chunks"] = STATE_CHUNKS.index(rules.state_chunks)
+    settings["tier_order"] = TIER_ORDERS.index(rules.tier_order)
+    settings["may_pass_over_empty"] = (
+        rules.passes_over_empty_shares and config.num_prefill_lookahead_tokens > 1
+    )
     if config.async_scheduling and config.pipeline_parallel_size > 1:
         is_staggered = rules.async_pipeline == "staggered"
         settings["decode_stagger"] = config.pipeline_parallel_size if is_staggered else 0

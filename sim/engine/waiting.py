@@ -141,7 +141,8 @@ def put_skipped_back(s: State) -> None:
     for i in range(current.num_skipped - 1, -1, -1):
         prepend_request(s, s.skipped[i])
     settings = s.engine[0].settings
-    if is_all and settings.limits_adapters + settings.has_loads == 0 and settings.pipeline_parallel_size == 1:
+    others = settings.limits_adapters + settings.has_loads + settings.may_pass_over_empty
+    if is_all and others == 0 and settings.pipeline_parallel_size == 1:
         queues.head_is_blocked = ALL_COMPILE
 
 

@@ -8,7 +8,7 @@ distributed/kv_transfer/kv_connector/v1/offloading/scheduler.py:build_connector_
 
 from __future__ import annotations
 
-from sim.engine.dtypes import LOAD, NEVER, SAMPLES, STORE, WAITING_FOR_REMOTE_KVS
+from sim.engine.dtypes import BY_TOUCH, LOAD, NEVER, SAMPLES, STORE, WAITING_FOR_REMOTE_KVS
 from sim.engine.kv_cache.groups.states import take_states_back
 from sim.engine.kv_cache.groups.windows import let_skipped_go
 from sim.engine.kv_offload.contents import (
@@ -39,6 +39,7 @@ from sim.engine.kv_offload.links import (
     written_us,
 )
 from sim.engine.kv_offload.loading import note_loaded, report_loads
+from sim.engine.kv_offload.recency import let_go, order_of, touch_all
 from sim.engine.kv_offload.shared_store import free_piece
 from sim.engine.kv_offload.state_stores import offer_states
 from sim.engine.kv_offload.tier import REFUSED, offer, use_in_reverse
@@ -241,10 +242,10 @@ def note_all_given(s: State, batch: int) -> None:
 
 
 @part
-def put_offered(s: State, num: int, key: int, place: int, block: int) -> int:
+def put_offered(s: State, num: int, key: int, place: int, block: int, order: int) -> int:
     """Put a block behind ``num`` others that are offered; return how many these are now."""
     o = s.offered[num]
-    o.key, o.place, o.block = key, place, block
+    o.key, o.place, o.block, o.order = key, place, block, order
     return num + 1
 
 
@@ -265,7 +266,8 @@ def collect_computed(s: State, request: int, num_tokens: int) -> int:
             block = known_block(s, row, i)
             if block != 0 and can_be_asked_for(s, group, i, horizon, r.num_prompt_tokens, junction):
                 place = place_of(s, r.private_start, group, i)
-                num = put_offered(s, num, key_of(s, request, group, i), place, block)
+                key, order = key_of(s, request, group, i), order_of(s, group, i)
+                num = put_offered(s, num, key, place, block, order)
     return num
 
 
@@ -277,6 +279,14 @@ def fence_windows(s: State, job: int) -> None:
         if is_windowed(s, s.chunks[chunk].key % num_groups):
             fence(s, chunk)
         chunk = s.chunks[chunk].next_of_job
+
+
+@part
+def touch_by_store(s: State, request: int, num_tokens: int) -> None:
+    """Touch what host memory has of a request that stores some of it, where that counts as a use."""
+    settings = s.engine[0].settings
+    if settings.tier_order == BY_TOUCH and settings.has_shared_store == 0:
+        touch_all(s, request, num_tokens)
 
 
 @phase
@@ -295,6 +305,7 @@ def offer_computed(s: State, batch: int) -> None:
             continue
         t.num_offered_tokens = num_tokens
         if job != 0:
+            touch_by_store(s, request, s.requests[request].num_tokens)
             t.num_stores += 1
             if s.engine[0].settings.has_windows:
                 fence_windows(s, job)
@@ -315,7 +326,8 @@ def collect_left(s: State, gone: int) -> int:
             is_new = i >= was_offered or not can_be_asked_for(s, group, i, horizon, prompt, junction)
             if block != 0 and is_new and can_be_asked_for(s, group, i, end, prompt, junction):
                 place = place_of(s, d.private_start, group, i)
-                num = put_offered(s, num, abs(s.seen_keys[place]) - 1, place, block)
+                key, order = abs(s.seen_keys[place]) - 1, order_of(s, group, i)
+                num = put_offered(s, num, key, place, block, order)
     return num
 
 
@@ -348,6 +360,7 @@ def offer_left(s: State, batch: int) -> None:
         num = collect_left(s, k)
         job = offer(s, d.request, num) if num > 0 else 0
         if job > 0:
+            touch_by_store(s, d.request, d.num_tokens)
             if fence_departed(s, job, step):
                 hand_over_at_once(s, job, written_us(s))
                 flush(s, job, step)
@@ -446,7 +459,7 @@ def report_transfers(s: State, batch: int, now_us: int) -> None:
                 free_piece(s, chunk)
             else:
                 s.chunks[chunk].ref_cnt = 0
-                kv.num_evictable += 1
+                let_go(s, chunk)
             chunk = after
         if not j.is_departed:
             s.transfers[j.request].num_stores -= 1

@@ -73,16 +73,19 @@ def try_schedule_encoder_inputs(s: State, request: int, computed: int, num_token
     for image in range(r.first, r.first + r.count):
         x = s.images[image]
         end, num_before = x.position + x.num_tokens, max(x.position - computed - shift, 0)
+        is_inside = computed + 1 - settings.keeps_whole_images_together > x.position
         if end <= computed:
             continue
         if x.position >= window_end:
             break
-        if settings.disable_chunked_mm_input and computed < x.position and computed + num_tokens < end:
+        if settings.disable_chunked_mm_input and not is_inside and computed + num_tokens < end:
             return num_before
         if is_in_hand(s, image):
             take_in_hand(s, -1 - image)
         elif not check_and_update_cache(s, request, image):
             if not can_allocate(s, image, encoder.budget_behind, num_embeds):
+                if settings.encodes_without_lookahead:
+                    return min(num_tokens, max(x.position - computed, 0))
                 return num_before
             num_embeds += x.num_tokens
             encoder.budget_behind -= x.num_tokens
@@ -130,7 +133,8 @@ def free_encoder_inputs(s: State, request: int) -> None:
     r = s.requests[request]
     if s.images_of[request].num_held == 0:
         return
-    shift = s.engine[0].settings.num_prefill_lookahead_tokens
+    settings = s.engine[0].settings
+    shift = 0 if settings.encodes_without_lookahead else settings.num_prefill_lookahead_tokens
     num_computed = r.num_computed_tokens - r.num_output_placeholders - shift
     for place in range(num_places(s, request)):
         image = image_at(s, request, place)

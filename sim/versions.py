@@ -262,12 +262,12 @@ CHANGES: Mapping[int, Changes] = {
 
 OLDEST, NEWEST = min(CHANGES), max(CHANGES)
 
-WITH_KNOWN_OFFLOADING = (26, 27, 28, 29, 30, 31, 32, 33)
+WITH_KNOWN_OFFLOADING = (31, 32, 33)
 """Versions 0.N whose ``--kv-offloading-size`` the engine has: 0.32 was driven through recorded cases, and the sources
 of 0.31 do the same with one full group. Other versions may decide some of it otherwise
 (distributed/kv_transfer/kv_connector/v1/offloading, kv_offload/cpu)."""
 
-WITH_KNOWN_OFFLOADING_OF_GROUPS = (26, 27, 28, 29, 30, 31, 32, 33)
+WITH_KNOWN_OFFLOADING_OF_GROUPS = (31, 32, 33)
 """The same with KV cache groups: others were not recorded."""
 
 FIRST_WITH_KNOWN_DRAFTS = 16

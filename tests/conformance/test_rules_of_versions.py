@@ -57,6 +57,12 @@ SHOWN: list[tuple[str, str, Any]] = [
     ("0.33.0_drafts_41_0188", "hashes_ahead_of_drafts", False),
     ("0.31.0_drafts_41_0157", "caches_at_outputs", True),
     ("0.33.0_drafts_41_0188", "caches_at_outputs", False),
+    ("0.33.0_adapters_1_0016", "counts_adapters_of_all_running", False),
+    ("0.33.0_images_1_0213", "passes_over_empty_shares", False),
+    ("0.33.0_images_1_0022", "keeps_whole_images_together", False),
+    ("0.33.0_drafts_3_0076_images", "encodes_without_lookahead", False),
+    ("0.33.0_offload_groups_1_0117", "tier_order", "by end"),
+    ("0.33.0_offloading_1_0117", "offers_again", False),
 ]
 """The recording, a rule that its version has, and what it would be with the version before or behind."""
 

@@ -155,9 +155,10 @@ class EngineSettings:
 
     @property
     def num_hash_lookahead_tokens(self) -> int:
-        """How many tokens behind a block its hash covers, too (vllm 0.33.0 config/vllm.py)."""
+        """How many tokens behind a block its hash covers, too: none beside a connector (vllm 0.33.0 config/vllm.py)."""
         covers = rules_of(self.vllm_version).hashes_ahead_of_drafts and self.enable_prefix_caching
-        return max(1, self.num_prefill_lookahead_tokens) if covers and self.use_eagle else 0
+        covers = covers and self.use_eagle and not self.has_native_offloading
+        return max(1, self.num_prefill_lookahead_tokens) if covers else 0
 
     @property
     def drops_blocks_for_drafts(self) -> bool:

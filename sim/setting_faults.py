@@ -244,7 +244,7 @@ def _check_offloading(config: EngineSettings) -> None:
             "kv_offloading: shared cannot be combined with num_speculative_tokens "
             f"{config.num_speculative_tokens}, expected 0"
         )
-    if not has_native_offloading(config.vllm_version, has_groups=bool(config.kv_cache_groups)):
+    if not has_native_offloading(config.vllm_version):
         raise InvalidConfig(
             f"kv_offloading: got {config.kv_offloading} with vllm_version {config.vllm_version}, expected blis: "
             "the rules of its offloading are not known"

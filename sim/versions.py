@@ -22,9 +22,6 @@ AsyncPipeline = Literal["none", "waits for output", "every batch", "staggered"]
 StateChunks = Literal["before outputs", "to the last state", "to junctions", "to known ends", "to block ends"]
 """How chunks of prompts are cut to keep states at the ends of blocks, see ``VersionRules``."""
 
-TierOrder = Literal["by touch", "by end", "by place"]
-"""Which content host memory gives up first, see ``VersionRules``."""
-
 Padding = Literal["never", "or waits", "where it fits", "beside hits"]
 """Which admissions of one token to compute are padded with drafts that nobody made, see ``VersionRules``."""
 
@@ -113,10 +110,11 @@ class VersionRules:
 
     Rules of native offloading (v1/kv_offload/cpu/policies/lru.py, distributed/kv_transfer/kv_connector/v1/offloading):
 
-    - ``tier_order``: which content goes first. ``by touch``: the one whose transfer ended longest ago, unless a request
-      that has it was asked about, or stored more, since (up to 0.30). ``by end``: the one that was stored longest ago,
-      unless a request that used it has ended since (from 0.31.0). ``by place``: likewise, but what a request uses while
-      it runs counts as one use, its last block first (from 0.33.0).
+    - ``gives_up_by_place``: what a request uses of host memory while it runs counts as one use, at its first one, and
+      its last block goes first; before, each content counted by when it was stored (from 0.33.0).
+    - ``reserves_drafts_by_group``: beside a load there must be room for a step with drafts, of each request under way
+      and in each group; before, as many blocks for each request as one group needs (from 0.32.0; sched/scheduler.py:
+      _request_remaining_blocks).
     - ``offers_again``: what a request has is offered anew each time that host memory is asked for it (from 0.33.0).
 
     How it deals a model's layers out (kv_cache_utils.py):
@@ -179,8 +177,9 @@ class VersionRules:
     passes_over_empty_shares: bool = False
     encodes_without_lookahead: bool = False
     keeps_whole_images_together: bool = False
-    tier_order: TierOrder = "by touch"
+    gives_up_by_place: bool = False
     offers_again: bool = False
+    reserves_drafts_by_group: bool = False
     has_adaptive_threshold: bool = False
     has_watermark: bool = False
     has_full_isl_gate: bool = False
@@ -242,9 +241,13 @@ CHANGES: Mapping[int, Changes] = {
         "lifts_threshold_for_lone_request": True,
         "has_adaptive_threshold": True,
         "marks_mtp_group": True,
-        "tier_order": "by end",
     },
-    32: {"leaves_token_behind_state": True, "enters_prompt_state_anew": True, "looks_past_hit": True},
+    32: {
+        "leaves_token_behind_state": True,
+        "enters_prompt_state_anew": True,
+        "looks_past_hit": True,
+        "reserves_drafts_by_group": True,
+    },
     33: {
         "continues_after_self_preemption": True,
         "enters_prompt_state_anew": False,
@@ -254,7 +257,7 @@ CHANGES: Mapping[int, Changes] = {
         "passes_over_empty_shares": True,
         "encodes_without_lookahead": True,
         "keeps_whole_images_together": True,
-        "tier_order": "by place",
+        "gives_up_by_place": True,
         "offers_again": True,
     },
 }
@@ -262,13 +265,10 @@ CHANGES: Mapping[int, Changes] = {
 
 OLDEST, NEWEST = min(CHANGES), max(CHANGES)
 
-WITH_KNOWN_OFFLOADING = (31, 32, 33)
-"""Versions 0.N whose ``--kv-offloading-size`` the engine has: 0.32 was driven through recorded cases, and the sources
-of 0.31 do the same with one full group. Other versions may decide some of it otherwise
-(distributed/kv_transfer/kv_connector/v1/offloading, kv_offload/cpu)."""
-
-WITH_KNOWN_OFFLOADING_OF_GROUPS = (31, 32, 33)
-"""The same with KV cache groups: others were not recorded."""
+FIRST_WITH_KNOWN_OFFLOADING = 31
+"""From 0.N on ``--kv-offloading-size`` is simulated by a version's own rules, as recorded. Before, requests that wait
+for what they load stand in one queue with those that are asked again, and a content counts as used when a request that
+has it is asked about (sched/scheduler.py: skipped_waiting, distributed/kv_transfer/kv_connector/v1/offloading)."""
 
 FIRST_WITH_KNOWN_DRAFTS = 16
 """From 0.N on drafts are simulated by a version's own rules, as recorded; before, prompts that are computed in several
@@ -305,10 +305,9 @@ def has_known_drafts(version: str) -> bool:
     return (minor_version(version) or NEWEST) >= FIRST_WITH_KNOWN_DRAFTS
 
 
-def has_native_offloading(version: str, *, has_groups: bool = False) -> bool:
-    """Return whether it is known how a version stores KV blocks in host memory; of KV cache groups, too."""
-    known = WITH_KNOWN_OFFLOADING_OF_GROUPS if has_groups else WITH_KNOWN_OFFLOADING
-    return minor_version(version) in known
+def has_native_offloading(version: str) -> bool:
+    """Return whether it is known how a version stores KV blocks in host memory."""
+    return (minor_version(version) or NEWEST) >= FIRST_WITH_KNOWN_OFFLOADING
 
 
 @cache

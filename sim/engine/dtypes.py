@@ -258,9 +258,6 @@ OFFERED = np.dtype(
 """A block that is offered to host memory: its key, its row of ``State.seen_keys``, where it is on the GPU, and where
 among its request's blocks (``recency.py:order_of``)."""
 
-BY_TOUCH, BY_END, BY_PLACE = 0, 1, 2
-"""Which content host memory gives up first (``sim/versions.py:TierOrder``)."""
-
 HANDED_STATE = np.dtype(
     [
         ("next", np.uint32),  # of the same request, numbered from 1
@@ -449,8 +446,10 @@ SETTINGS = np.dtype(
         ("counts_adapters_of_all_running", np.int64),
         ("encodes_without_lookahead", np.int64),
         ("keeps_whole_images_together", np.int64),
-        ("tier_order", np.int64),  # BY_TOUCH, BY_END or BY_PLACE
+        ("gives_up_by_place", np.int64),
         ("offers_again", np.int64),
+        ("num_reserved_tokens", np.int64),  # for drafts, of each request whose prompt is under way;
+        ("num_reserved_blocks", np.int64),  # or so many blocks
         ("num_hash_lookahead_tokens", np.int64),  # behind a block, that its hash covers, too
         ("is_blis", np.int64),
         ("num_speculative_tokens", np.int64),
@@ -676,7 +675,6 @@ TRANSFER = np.dtype(
         ),  # of its states, those that the next stores take (``State.handed_states``),
         ("last_handed", np.uint32),  # numbered from 1; 0: none
         ("num_loaded_tokens", np.int32),  # when it was first scheduled
-        ("num_asked_tokens", np.int32),  # when host memory was asked last: with the hits that it had then
         ("rank", np.int64),  # of what it uses of host memory while it runs, 0: none yet
         (
             "load_wait_us",

@@ -19,7 +19,7 @@ from sim.latency.latency_model import SCALE, LatencyModel
 from sim.paged_memory import untouched, untouched_records
 from sim.policies import age_weight_per_us, urgency
 from sim.requests import UNKNOWN_LIMIT, Int64s, Requests
-from sim.versions import Padding, StateChunks, TierOrder, rules_of
+from sim.versions import Padding, StateChunks, rules_of
 
 SAME_IN_CONFIG = (
     "max_num_seqs",
@@ -75,6 +75,7 @@ RULES = (
     "counts_adapters_of_all_running",
     "encodes_without_lookahead",
     "keeps_whole_images_together",
+    "gives_up_by_place",
     "offers_again",
 )
 """Rules of the vLLM version that the engine asks about."""
@@ -82,8 +83,6 @@ RULES = (
 STATE_CHUNKS = get_args(StateChunks)
 
 PADDINGS = get_args(Padding)
-
-TIER_ORDERS = get_args(TierOrder)
 
 FIRST_LOG_LENGTH = 4096
 
@@ -330,7 +329,7 @@ def _host_memory(
 def gives_up_by_place(config: EngineConfig) -> bool:
     """Return whether host memory is one engine's, and gives up its contents in the order of places."""
     is_own = config.has_native_offloading and not config.has_shared_store
-    return is_own and rules_of(config.vllm_version).tier_order == "by place"
+    return is_own and rules_of(config.vllm_version).gives_up_by_place
 
 
 def settings_of(config: EngineConfig, latency: LatencyModel, *, record: Record) -> st.Records:
@@ -370,6 +369,7 @@ def settings_of(config: EngineConfig, latency: LatencyModel, *, record: Record) 
         settings["draft_step_blocks"] = draft_step_blocks(config)
         settings["kv_store_threshold"] = config.kv_store_threshold
         settings["has_shared_store"] = config.has_shared_store
+        settings["gives_up_by_place"] = gives_up_by_place(config)
         settings["offers_again"] &= not config.has_shared_store
     elif config.has_blis_tier:
         _set_cpu_tier(settings, config)
@@ -394,10 +394,12 @@ def _set_rules(settings: st.Records, config: EngineConfig) -> None:
     )
     settings["num_hash_lookahead_tokens"] = config.num_hash_lookahead_tokens
     settings["use_eagle"] = config.drops_blocks_for_drafts
+    is_by_group = reserves_drafts_by_group(config)
+    settings["num_reserved_tokens"] = draft_step_tokens(config) * is_by_group
+    settings["num_reserved_blocks"] = 0 if is_by_group else draft_step_blocks(config)
     if config.num_speculative_tokens > 0:
         settings["pads_admissions"] = PADDINGS.index(rules.pads_admissions)
     settings["state_chunks"] = STATE_CHUNKS.index(rules.state_chunks)
-    settings["tier_order"] = TIER_ORDERS.index(rules.tier_order)
     settings["may_pass_over_empty"] = (
         rules.passes_over_empty_shares and config.num_prefill_lookahead_tokens > 1
     )
@@ -441,14 +443,26 @@ def most_handed_states(config: EngineConfig) -> int:
     return 6 * (config.max_num_seqs + 1) * config.num_kv_cache_groups
 
 
+def draft_step_tokens(config: EngineConfig) -> int:
+    """Return how many tokens a step with drafts has of a request, with the slots behind them; 0 without drafts."""
+    if config.num_speculative_tokens == 0:
+        return 0
+    return 1 + config.num_speculative_tokens + config.num_lookahead_tokens
+
+
+def reserves_drafts_by_group(config: EngineConfig) -> bool:
+    """Return whether room for drafts is reserved group by group; where instances pass KV on, always."""
+    return rules_of(config.vllm_version).reserves_drafts_by_group or not config.has_native_offloading
+
+
 def draft_step_blocks(config: EngineConfig) -> int:
     """Return how many blocks a step with drafts takes in all groups but states, at the most; 0 without drafts.
 
-    vllm 0.32.0 v1/core/sched/scheduler.py:Scheduler.__init__ (_spec_decode_step_blocks).
+    vllm 0.32.0 v1/core/sched/scheduler.py:Scheduler.__init__ (_spec_decode_step_blocks); 0.31.0: the method so called.
     """
-    if config.num_speculative_tokens == 0:
-        return 0
-    num_tokens = 1 + config.num_speculative_tokens + config.num_lookahead_tokens
+    num_tokens = draft_step_tokens(config)
+    if not reserves_drafts_by_group(config):
+        return -(-num_tokens // alignment_of(group_sizes(config))[0])
     kinds = [group.kind for group in config.kv_cache_groups] or ["full"]
     sizes = group_sizes(config)
     return sum(-(-num_tokens // size) for kind, size in zip(kinds, sizes, strict=True) if kind != "state")

@@ -16,7 +16,6 @@ from vllm.distributed.kv_transfer.kv_connector.v1.offloading.common import Offlo
 from vllm.v1.outputs import KVConnectorOutput
 
 from tests.conformance.vllm_engine import Batch, VllmEngine, leads_nowhere, number_of
-from tests.conformance.vllm_versions import put
 
 
 @dataclass(slots=True, kw_only=True)
@@ -65,9 +64,8 @@ class OffloadEngine(VllmEngine):
         VllmEngine.__post_init__(self)
         self.scheduler.finished_req_ids = InOrder()
         manager = self.scheduler.connector.connector_scheduler.manager
-        num_blocks = self.settings["num_cpu_blocks"]
-        put(manager, _num_chunks=num_blocks, _num_blocks=num_blocks)
-        manager._policy = type(manager._policy)(cache_capacity=num_blocks)
+        manager._num_chunks = self.settings["num_cpu_blocks"]
+        manager._policy = type(manager._policy)(cache_capacity=self.settings["num_cpu_blocks"])
 
     # -- the links -------------------------------------------------------------------------------------------
 
@@ -103,7 +101,6 @@ class OffloadEngine(VllmEngine):
         """Let the scheduler decide, and take its orders up to what must be done before the step."""
         batch = VllmEngine.schedule(self, now_us)
         self.scheduler.finished_req_ids = InOrder()  # the step has taken them along
-        put_contents_in_order(self.scheduler.connector.connector_scheduler)
         orders = batch.output.kv_connector_metadata
         flushed = set(orders.jobs_to_flush or ())
         ordered = {
@@ -236,19 +233,6 @@ class OffloadEngine(VllmEngine):
         if batch.has_tokens:
             self.stages_free_us[0] = batch.line["exec_end"]
         self.hand_over_loads(batch.line["exec_end"])
-
-
-def put_contents_in_order(connector: Any) -> None:  # noqa: ANN401 - vLLM's
-    """Give the contents of each job the order of their request's blocks: vLLM has a set.
-
-    Up to 0.30 those that come free first go first.
-    """
-    for job in connector._jobs.values():
-        if isinstance(job.keys, set):
-            states = connector._req_status[job.req_id].group_states
-            every = [key for state in states for key in state.offload_keys]
-            places = {key: place for place, key in enumerate(every)}
-            job.keys = dict.fromkeys(sorted(job.keys, key=lambda key: places.get(key, len(places))))
 
 
 def spec_of(job: Any) -> Any:  # noqa: ANN401 - vLLM's

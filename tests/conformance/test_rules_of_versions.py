@@ -61,7 +61,7 @@ SHOWN: list[tuple[str, str, Any]] = [
     ("0.33.0_images_1_0213", "passes_over_empty_shares", False),
     ("0.33.0_images_1_0022", "keeps_whole_images_together", False),
     ("0.33.0_drafts_3_0076_images", "encodes_without_lookahead", False),
-    ("0.33.0_offload_groups_1_0117", "tier_order", "by end"),
+    ("0.33.0_offload_groups_1_0117", "gives_up_by_place", False),
     ("0.33.0_offloading_1_0117", "offers_again", False),
 ]
 """The recording, a rule that its version has, and what it would be with the version before or behind."""

@@ -51,16 +51,6 @@ def has_states(s: State, group: int) -> bool:
 
 
 @part
-def blocks_in_window(s: State, group: int) -> int:
-    """Return how many blocks a hit needs of a group with windows (get_sliding_window_size_in_chunks)."""
-    g = s.kv_cache_groups[group]
-    if g.kind == ALIGNED_STATE:
-        return 1
-    retains = g.kind == SLIDING and s.engine[0].settings.num_prefill_lookahead_tokens > 1
-    return cdiv(g.window - retains, g.block_size)
-
-
-@part
 def is_drafted(s: State, group: int) -> bool:
     """Return whether a group was marked as one with a drafting model's layers: its last block of a hit is dropped."""
     return s.engine[0].settings.has_kv_cache_groups == 1 and s.kv_cache_groups[group].is_eagle_group == 1

@@ -7,10 +7,10 @@ distributed/kv_transfer/kv_connector/v1/offloading/scheduler.py:_lookup_complete
 
 from __future__ import annotations
 
-from sim.engine.dtypes import NEVER
+from sim.engine.dtypes import ALIGNED_STATE, NEVER, SLIDING
 from sim.engine.kv_cache.groups.windows import num_skipped_tokens
 from sim.engine.kv_cache.prefix_cache import cdiv
-from sim.engine.kv_offload.contents import block_size_of, blocks_in_window, is_drafted, is_windowed, key_of
+from sim.engine.kv_offload.contents import block_size_of, is_drafted, is_windowed, key_of
 from sim.engine.kv_offload.shared_store import num_blocks_in_store
 from sim.engine.state import State
 from sim.jit.compile import part, phase
@@ -60,6 +60,16 @@ def num_blocks_to_window(
         if in_a_row == required:
             return WAITS if waits else i - first + required
     return WAITS if waits else in_a_row
+
+
+@part
+def blocks_in_window(s: State, group: int) -> int:
+    """Return how many blocks a hit needs of a group with windows (get_sliding_window_size_in_chunks)."""
+    g = s.kv_cache_groups[group]
+    if g.kind == ALIGNED_STATE:
+        return 1
+    retains = g.kind == SLIDING and s.engine[0].settings.num_prefill_lookahead_tokens > 1
+    return cdiv(g.window - retains, g.block_size)
 
 
 @part

@@ -8,7 +8,7 @@ distributed/kv_transfer/kv_connector/v1/offloading/scheduler.py:get_num_new_matc
 
 from __future__ import annotations
 
-from sim.engine.dtypes import BY_PLACE, BY_TOUCH, LOAD, NEVER, WAITING_FOR_REMOTE_KVS
+from sim.engine.dtypes import LOAD, NEVER, WAITING_FOR_REMOTE_KVS
 from sim.engine.kv_cache.allocate_slots import append_new_block
 from sim.engine.kv_cache.blocks import touch
 from sim.engine.kv_cache.groups.loaded_blocks import adopt_in_groups, groups_have_room
@@ -18,7 +18,7 @@ from sim.engine.kv_offload.contents import block_size_of, forget_known_blocks, k
 from sim.engine.kv_offload.host_lookup import WAITS, first_to_load, num_tokens_on_cpu
 from sim.engine.kv_offload.links import drop_job, new_job, put_on_link, take_ended
 from sim.engine.kv_offload.recency import hold as hold_chunk
-from sim.engine.kv_offload.recency import let_go, note_use_of_load, touch_all
+from sim.engine.kv_offload.recency import let_go, note_use_of_load
 from sim.engine.kv_offload.shared_store import pin_for_load
 from sim.engine.kv_transfer.remote_kvs import blocks_reserved, hold, promote
 from sim.engine.state import State
@@ -88,7 +88,7 @@ def order_load(s: State, request: int) -> None:
             c = s.chunks[chunk]
             if c.ref_cnt == 0:
                 hold_chunk(s, chunk)
-            if settings.tier_order == BY_PLACE:
+            if settings.gives_up_by_place:
                 note_use_of_load(s, request, group, i, chunk)
             c.ref_cnt += 1
             c.next_of_job = 0
@@ -110,9 +110,6 @@ def ask_host_memory(s: State, request: int, num_evictable: int) -> int:
     if settings.offers_again:
         t.num_offered_tokens = t.num_found_tokens = 0
     num = WAITS if t.num_stores > 0 else num_tokens_on_cpu(s, request, num_local)
-    if settings.tier_order == BY_TOUCH and settings.has_shared_store == 0 and t.num_stores == 0:
-        t.num_asked_tokens = num_local + max(num, 0)
-        touch_all(s, request, r.num_tokens)
     if num == WAITS:
         skip_head(s, request)
         return IS_ASIDE

@@ -1,19 +1,15 @@
-"""Which content of host memory goes first: three orders, by vLLM's version (``VersionRules.tier_order``).
+"""Which content of host memory goes first from 0.33 on: each chunk has a rank, the lowest goes.
 
-- BY_TOUCH: chunks stand in the order in which their last transfer ended. A request that is asked about, or that stores
-  anything, touches what it has; of windows what its last hit needs and what lies behind (vllm 0.30.0
-  distributed/kv_transfer/kv_connector/v1/offloading/scheduler.py:_touch, v1/kv_offload/cpu/policies/lru.py).
-- BY_END: in the order of storing; what a request used is used last when it is gone (``tier.py:use_in_reverse``).
-- BY_PLACE: each chunk has a rank. A request gets one when it first uses anything, and gives it to all that it uses
-  while it runs; of these the last block goes first. When it is gone, each gets a rank of its own (vllm 0.33.0
-  v1/kv_offload/cpu/policies/lru.py:LRUCachePolicy). Those that no transfer needs are in a heap.
+A request gets a rank when it first uses anything, and gives it to all that it uses while it runs; of these the last
+block goes first. When it is gone, each gets a rank of its own, the first block the highest. The chunks that no transfer
+needs are in a heap (vllm 0.33.0 v1/kv_offload/cpu/policies/lru.py:LRUCachePolicy).
 """
 
 from __future__ import annotations
 
-from sim.engine.dtypes import BY_PLACE, BY_TOUCH, NEVER
+from sim.engine.dtypes import NEVER
 from sim.engine.kv_cache.ring import use
-from sim.engine.kv_offload.contents import block_size_of, blocks_in_window, is_windowed, key_of, place_of
+from sim.engine.kv_offload.contents import block_size_of, place_of
 from sim.engine.state import State
 from sim.jit.compile import part, phase
 
@@ -103,19 +99,16 @@ def take_first(s: State) -> int:
 @part
 def let_go(s: State, chunk: int) -> None:
     """Note that no transfer needs a chunk any more."""
-    order = s.engine[0].settings.tier_order
     s.engine[0].kv_offload.num_evictable += 1
-    if order == BY_PLACE:
+    if s.engine[0].settings.gives_up_by_place:
         put_in_heap(s, chunk)
-    elif order == BY_TOUCH:
-        use(s.chunks, chunk)
 
 
 @part
 def hold(s: State, chunk: int) -> None:
     """Note that a transfer needs a chunk that none needed."""
     s.engine[0].kv_offload.num_evictable -= 1
-    if s.engine[0].settings.tier_order == BY_PLACE:
+    if s.engine[0].settings.gives_up_by_place:
         take_from_heap(s, chunk)
 
 
@@ -160,22 +153,8 @@ def note_use_of_load(s: State, request: int, group: int, index: int, chunk: int)
 @part
 def use_last(s: State, chunk: int) -> None:
     """Mark a content as used last, by a request that is gone."""
-    if s.engine[0].settings.tier_order == BY_PLACE:
+    if s.engine[0].settings.gives_up_by_place:
         s.engine[0].kv_offload.num_ranks += 1
         set_rank(s, chunk, s.engine[0].kv_offload.num_ranks, 0)
     else:
         use(s.chunks, chunk)
-
-
-@phase
-def touch_all(s: State, request: int, num_tokens: int) -> None:
-    """Touch what the tier has of a request's first ``num_tokens``, the first block last; what transfers need stays."""
-    for group in range(s.engine[0].settings.num_kv_cache_groups):
-        size, first = block_size_of(s, group), 0
-        if is_windowed(s, group):
-            first = max(0, s.transfers[request].num_asked_tokens // size - blocks_in_window(s, group))
-        for i in range(num_tokens // size - 1, first - 1, -1):
-            key = key_of(s, request, group, i)
-            chunk = 0 if key == NEVER else s.cpu_slot_of_key[key]
-            if chunk != 0 and s.chunks[chunk].ref_cnt == 0:
-                use(s.chunks, chunk)

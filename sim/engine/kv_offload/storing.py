@@ -8,7 +8,7 @@ distributed/kv_transfer/kv_connector/v1/offloading/scheduler.py:build_connector_
 
 from __future__ import annotations
 
-from sim.engine.dtypes import BY_TOUCH, LOAD, NEVER, SAMPLES, STORE, WAITING_FOR_REMOTE_KVS
+from sim.engine.dtypes import LOAD, NEVER, SAMPLES, STORE, WAITING_FOR_REMOTE_KVS
 from sim.engine.kv_cache.groups.states import take_states_back
 from sim.engine.kv_cache.groups.windows import let_skipped_go
 from sim.engine.kv_offload.contents import (
@@ -39,7 +39,7 @@ from sim.engine.kv_offload.links import (
     written_us,
 )
 from sim.engine.kv_offload.loading import note_loaded, report_loads
-from sim.engine.kv_offload.recency import let_go, order_of, touch_all
+from sim.engine.kv_offload.recency import let_go, order_of
 from sim.engine.kv_offload.shared_store import free_piece
 from sim.engine.kv_offload.state_stores import offer_states
 from sim.engine.kv_offload.tier import REFUSED, offer, use_in_reverse
@@ -281,14 +281,6 @@ def fence_windows(s: State, job: int) -> None:
         chunk = s.chunks[chunk].next_of_job
 
 
-@part
-def touch_by_store(s: State, request: int, num_tokens: int) -> None:
-    """Touch what host memory has of a request that stores some of it, where that counts as a use."""
-    settings = s.engine[0].settings
-    if settings.tier_order == BY_TOUCH and settings.has_shared_store == 0:
-        touch_all(s, request, num_tokens)
-
-
 @phase
 def offer_computed(s: State, batch: int) -> None:
     """Offer the full blocks that the requests of a batch will have computed."""
@@ -305,7 +297,6 @@ def offer_computed(s: State, batch: int) -> None:
             continue
         t.num_offered_tokens = num_tokens
         if job != 0:
-            touch_by_store(s, request, s.requests[request].num_tokens)
             t.num_stores += 1
             if s.engine[0].settings.has_windows:
                 fence_windows(s, job)
@@ -360,7 +351,6 @@ def offer_left(s: State, batch: int) -> None:
         num = collect_left(s, k)
         job = offer(s, d.request, num) if num > 0 else 0
         if job > 0:
-            touch_by_store(s, d.request, d.num_tokens)
             if fence_departed(s, job, step):
                 hand_over_at_once(s, job, written_us(s))
                 flush(s, job, step)

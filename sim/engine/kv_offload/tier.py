@@ -2,13 +2,13 @@
 
 The chunk that was used longest ago and that no transfer needs is given up for a new content. A request uses a content
 when it loads it, or when it offers it for storing and the tier has it or takes it; that counts once, when the request
-is gone, its first block as used last (vllm 0.32.0 v1/kv_offload/cpu/manager.py, policies/lru.py; what other versions do
-stands in ``recency.py``).
+is gone, its first block as used last (vllm 0.32.0 v1/kv_offload/cpu/manager.py, policies/lru.py; ``recency.py`` has
+what 0.33 does).
 """
 
 from __future__ import annotations
 
-from sim.engine.dtypes import BY_PLACE, BY_TOUCH, NEVER, STORE
+from sim.engine.dtypes import NEVER, STORE
 from sim.engine.kv_cache.ring import append, unlink, use
 from sim.engine.kv_offload.contents import block_size_of, place_of
 from sim.engine.kv_offload.links import new_job
@@ -31,7 +31,7 @@ def use_in_reverse(s: State, private_start: int, num_tokens: int) -> None:
     Of blocks of several groups that end together, the first group's is used last.
     """
     settings = s.engine[0].settings
-    if settings.has_shared_store or settings.tier_order == BY_TOUCH:
+    if settings.has_shared_store:
         return
     for end in range(num_tokens // settings.hash_block_size, 0, -1):
         for group in range(settings.num_kv_cache_groups - 1, -1, -1):
@@ -95,7 +95,7 @@ def first_evictable(s: State, chunk: int) -> int:
 @phase
 def take_chunks(s: State, request: int, num: int) -> int:
     """Fill chunks with the contents that are wanted of a request's offer; return the first of them, linked."""
-    kv, is_by_place = s.engine[0].kv_offload, s.engine[0].settings.tier_order == BY_PLACE
+    kv, is_by_place = s.engine[0].kv_offload, s.engine[0].settings.gives_up_by_place
     first = last = 0
     next_evicted = s.chunks[0].next
     for i in range(num):
@@ -171,7 +171,7 @@ def offer(s: State, request: int, num: int) -> int:
             num_wanted += 1
         else:
             continue
-        if settings.tier_order == BY_PLACE and s.seen_keys[s.offered[i].place] <= 0:
+        if settings.gives_up_by_place and s.seen_keys[s.offered[i].place] <= 0:
             note_use(s, request, chunk, s.offered[i].order)
         s.seen_keys[s.offered[i].place] = key + 1
     if num_wanted == 0:

@@ -58,6 +58,7 @@ def info(asked: InfoOptions) -> None:
     seqs, tokens = batch_limits(device, vllm_version=asked.vllm_version)
     serving = Serving(
         gpu_memory_utilization=asked.gpu_memory_utilization,
+        kv_cache_memory_bytes=asked.kv_cache_memory_bytes,
         block_size=asked.block_size or usual_block_size(shape),
         max_num_batched_tokens=asked.max_num_batched_tokens or tokens,
         max_num_seqs=asked.max_num_seqs or seqs,

@@ -98,7 +98,7 @@ def card(shape: ModelShape, gpu: Gpu, capacity: KvCacheSize, *, tp: int, pp: int
         "weights per GPU": _weights_text(capacity),
         "set aside": f"{capacity.activation_bytes / GIB:.2f} GiB activations, "
         f"{capacity.non_torch_bytes / GIB:.2f} non-torch, {capacity.cuda_graph_bytes / GIB:.2f} CUDA graphs",
-        "KV cache per GPU": f"{capacity.kv_bytes / GIB:.2f} GiB (utilization {capacity.utilization:g})",
+        "KV cache per GPU": f"{capacity.kv_bytes / GIB:.2f} GiB ({_share_text(capacity)})",
         "KV per token and GPU": kv_text(capacity.kv_bytes_per_token),
         "num_gpu_blocks": f"{capacity.num_gpu_blocks:,} of {_sizes(capacity)}",
     }
@@ -146,6 +146,13 @@ def _image_text(tower: VisionTower, gpu: Gpu, *, tp: int) -> str:
     times, tile = encoder_times(on_gpus(tower, gpu, tp=tp)), tower.tile_tokens or IMAGE_TOKENS
     took = [f"{times.image_us(size) / 1e3:.1f} ms of {size:,} tokens" for size in (tile, 4 * tile)]
     return f"{' and '.join(took)} to encode, in a tower of {tower.parameters() / 1e9:.2f} B parameters (computed)"
+
+
+def _share_text(capacity: KvCacheSize) -> str:
+    """Return what the size of the KV cache is from."""
+    if capacity.kv_cache_memory_bytes is not None:
+        return "as given"
+    return f"utilization {capacity.utilization:g}"
 
 
 def _weights_text(capacity: KvCacheSize) -> str:
@@ -267,10 +274,10 @@ def _in_groups(capacity: KvCacheSize) -> str:
 
 
 def _precisions(shape: ModelShape) -> str:
-    kept = {"attention": shape.attention_precision.name}
+    kept = {"attention": str(shape.attention_precision)}
     if shape.num_dense_layers or (shape.experts and shape.experts.shared_size):
-        kept["MLP"] = shape.mlp_precision.name
+        kept["MLP"] = str(shape.mlp_precision)
     if shape.experts is not None:
-        kept["experts"] = shape.expert_precision.name
+        kept["experts"] = str(shape.expert_precision)
     kept["KV cache"] = "fp8" if shape.kv_dtype_bytes == 1 else shape.dtype
     return ", ".join(f"{part} {name}" for part, name in kept.items())

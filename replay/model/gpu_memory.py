@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import NoReturn
 
 from replay.model.gpus import Gpu
 from replay.model.layers.drafter import Drafter, mtp_drafter
@@ -52,6 +54,7 @@ class KvCacheSize:
     ``weight_bytes``: with those of what encodes images (``tower_bytes``) and of what drafts (``draft_bytes``).
     ``kv_bytes_per_token``: what a token of context takes on this GPU, in the layers that keep all of it.
     ``groups``: of layers that keep alike; ``block_size``: of a group that has no size of its own.
+    ``kv_cache_memory_bytes``: what the KV cache was given, None: what is left.
     """
 
     memory_bytes: float
@@ -66,10 +69,13 @@ class KvCacheSize:
     groups: tuple[KVCacheGroup, ...] = (KVCacheGroup(kind="full"),)
     tower_bytes: float = 0.0
     draft_bytes: float = 0.0
+    kv_cache_memory_bytes: int | None = None
 
     @property
     def kv_bytes(self) -> float:
-        """What is left for the KV cache."""
+        """What the KV cache was given, else what is left for it."""
+        if self.kv_cache_memory_bytes is not None:
+            return self.kv_cache_memory_bytes
         taken = self.weight_bytes + self.activation_bytes + self.non_torch_bytes + self.cuda_graph_bytes
         return self.memory_bytes * self.utilization - taken
 
@@ -119,11 +125,13 @@ class Serving:
     """What a server is told that bears on its memory, under vLLM's names.
 
     Without ``gpu_memory_utilization`` the version's default; a version outside ``sim/versions.py`` counts as the
-    nearest one in it. ``drafter``: what drafts, None where nothing does that is known.
-    ``language_model_only``: no tower is loaded.
+    nearest one in it. ``kv_cache_memory_bytes``: the KV cache of each GPU, whatever is free (vllm 0.32.0
+    v1/worker/gpu_worker.py: determine_available_memory). ``drafter``: what drafts, None where nothing does that is
+    known. ``language_model_only``: no tower is loaded.
     """
 
     gpu_memory_utilization: float | None = None
+    kv_cache_memory_bytes: int | None = None
     block_size: int = 16
     max_num_batched_tokens: int = 2048
     max_num_seqs: int = 256
@@ -164,8 +172,9 @@ def kv_cache_size(
 ) -> KvCacheSize:
     """Return one GPU's share: memory x utilization, less weights, activations, non-torch and CUDA graphs, in blocks.
 
-    Layers that keep unlike share one pool in groups (``replay/model/layers/groups_of_layers.py``). Raises ConfigError
-    where nothing is left.
+    With ``kv_cache_memory_bytes`` that many bytes, which vLLM does not check against what is left. Layers that keep
+    unlike share one pool in groups (``replay/model/layers/groups_of_layers.py``). Raises ConfigError where nothing is
+    left.
     """
     check_parallel(shape, tp=tp, pp=pp)
     layout.check(shape, tp=tp)
@@ -193,16 +202,28 @@ def kv_cache_size(
         groups=layers.kv_cache_groups,
         tower_bytes=towers,
         draft_bytes=drafts,
+        kv_cache_memory_bytes=told.kv_cache_memory_bytes,
     )
-    blocks = int(parts.kv_bytes // (layers.bytes_per_block / pp))
+    block_bytes = layers.bytes_per_block / pp
+    blocks = int(parts.kv_bytes // block_bytes)
     if blocks < NULL_BLOCK + 1:
-        short = (parts.memory_bytes * parts.utilization - parts.kv_bytes) / GIB
-        raise ConfigError(
-            f"KV cache: {shape.name} on {gpu.name} tp={tp} pp={pp} needs {short:.1f} GiB of each GPU before its first "
-            f"block, got {gpu.memory_gib:.1f} GiB x {parts.utilization:g}; expected a larger tp, a larger GPU or "
-            "fewer bits per weight"
-        )
+        _refuse(parts, block_bytes, where=f"{shape.name} on {gpu.name} tp={tp} pp={pp}")
     return replace(parts, num_gpu_blocks=blocks)
+
+
+def _refuse(parts: KvCacheSize, block_bytes: float, *, where: str) -> NoReturn:
+    """Raise ConfigError: the memory has no room for a block beside the null block."""
+    if parts.kv_cache_memory_bytes is not None:
+        raise ConfigError(
+            f"kv_cache_memory_bytes: got {parts.kv_cache_memory_bytes:,}, expected at least "
+            f"{math.ceil((NULL_BLOCK + 1) * block_bytes):,}: two blocks of the KV cache of {where}"
+        )
+    memory_gib = parts.memory_bytes / GIB
+    short = memory_gib * parts.utilization - parts.kv_bytes / GIB
+    raise ConfigError(
+        f"KV cache: {where} needs {short:.1f} GiB of each GPU before its first block, got {memory_gib:.1f} GiB x "
+        f"{parts.utilization:g}; expected a larger tp, a larger GPU or fewer bits per weight"
+    )
 
 
 def dealt_of(shape: ModelShape, *, tp: int, serving: Serving) -> Dealt:

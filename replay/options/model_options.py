@@ -47,6 +47,10 @@ class InfoOptions:
     gpu_memory_utilization: Annotated[
         float | None, typer.Option(min=0.01, max=1.0, help="Share of the memory; default: vLLM's own.")
     ] = None
+    kv_cache_memory_bytes: Annotated[
+        int | None,
+        typer.Option(min=1, help="Each GPU's KV cache, bytes; default: what is left of that share."),
+    ] = None
     block_size: Annotated[
         int | None,
         typer.Option(min=1, help="Tokens per KV block; default: 16, or what the model's kernels take."),

@@ -32,6 +32,7 @@ HARDWARE_KEYS = (
     "gpu",
     "tp",
     "gpu_memory_utilization",
+    "kv_cache_memory_bytes",
     "name",
     "mm_encoder_tp_mode",
     *LAYOUT_KEYS,
@@ -53,6 +54,7 @@ FOREIGN_NAMES = {
 class Hardware:
     """What a server runs on: GPUs of one kind, their number and layout, and the share of their memory for vLLM.
 
+    ``kv_cache_memory_bytes``: what each GPU's KV cache is given; None: what that share leaves.
     ``nccl_launch_us``: what a collective takes beside its bytes; None: the latency model's own ``all_reduce_us``.
     ``kv_offloading_size``: GiB of host memory for KV blocks, of all GPUs together; ``kv_offload_gb_per_s``: from there
     to each GPU. ``mm_encoder_tp_mode``: what tensor parallelism does with a vision tower. ``written``: the file's keys.
@@ -63,6 +65,7 @@ class Hardware:
     pp: int = 1
     layout: Layout = ONE_NODE
     gpu_memory_utilization: float | None = None
+    kv_cache_memory_bytes: int | None = None
     nccl_launch_us: float | None = None
     kv_offloading_size: float | None = None
     kv_offload_gb_per_s: float | None = None
@@ -113,6 +116,7 @@ def read_hardware(root: Section) -> Hardware | None:
         pp=_stages(section, stages),
         layout=_read_layout(section),
         gpu_memory_utilization=None if share is None else float(share),
+        kv_cache_memory_bytes=section.integer("kv_cache_memory_bytes", least=1),
         nccl_launch_us=_number(section, "nccl_launch_us", unit="µs", default=None),
         kv_offloading_size=_number(section, "kv_offloading_size", unit="GiB", default=None) or None,
         kv_offload_gb_per_s=_positive(section, "kv_offload_gb_per_s"),
@@ -209,6 +213,7 @@ def capacity_of(
     """
     serving = Serving(
         gpu_memory_utilization=hardware.gpu_memory_utilization,
+        kv_cache_memory_bytes=hardware.kv_cache_memory_bytes,
         block_size=engine.block_size,
         max_num_batched_tokens=engine.max_num_batched_tokens,
         max_num_seqs=engine.max_num_seqs,

@@ -108,6 +108,14 @@ HARDWARE_KEYS: tuple[Key, ...] = (
         meaning=_memory_shares(),
     ),
     Key(
+        path="hardware.kv_cache_memory_bytes",
+        kind="integer",
+        default="what is left",
+        least=1,
+        meaning="As vLLM's flag: bytes of each GPU for its KV cache, in place of what `gpu_memory_utilization` leaves. "
+        "vLLM does not check that they are free, and neither does this.",
+    ),
+    Key(
         path="hardware.kv_offloading_size",
         kind="number",
         default="none",

@@ -26,6 +26,7 @@ RANGES: Mapping[str, tuple[float, float]] = {
     "hardware.tops_int8": _RATE,
     "hardware.memory_gib": (1e-3, 1e6),
     "hardware.gpu_memory_utilization": (1e-3, 1),
+    "hardware.kv_cache_memory_bytes": (1, 1e15),
     "hardware.kv_offloading_size": (0, 1e6),
     "latency.defaults.tp": _GPUS,
     "engine.kv_transfer_bandwidth": _RATE,

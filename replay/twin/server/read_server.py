@@ -6,8 +6,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from replay.model.gpu_memory import GIB
 from replay.model.gpus import shipped_gpus
 from replay.model.model_peak import peak_times
+from replay.model.shape import ModelShape
 from replay.twin.defaults import DefaultsEntry
 from replay.twin.drafts import drafter_notes, drafter_of, with_drafting
 from replay.twin.engine_defaults import Server
@@ -53,6 +55,9 @@ from traces.strict.section import Section
 if TYPE_CHECKING:
     from sim.latency import PeakTimes
 
+SIZE_OF_FILE = ("gpu_memory_utilization", "kv_cache_memory_bytes", "memory_gib")
+WIDTH_OF_FILE = ("kv_cache_dtype", "dtype", "mamba_ssm_cache_dtype")
+"""Keys of ``hardware`` and of ``latency`` that size a KV cache: a file with any of them is not that of the entry."""
 MOST_ABOVE = 1.25
 """An entry's KV blocks beyond this many times what the memory has room for are not those of such a server."""
 
@@ -116,7 +121,12 @@ def _engine_of(
     engine = with_groups(engine, root, groups)
     engine, retention = with_retention(engine, root.section("engine"))
     engine, blocks = _with_blocks(
-        engine, chosen, hardware=hardware, vllm_version=server.vllm_version, of_model=of_model
+        engine,
+        None if _sizes_its_cache(root, hardware) else chosen.entry,
+        shape=chosen.shape,
+        hardware=hardware,
+        vllm_version=server.vllm_version,
+        of_model=of_model,
     )
     offloaded = Offloaded(chosen.shape, of_model.bytes_per_block)
     engine, offload = with_offload(engine, root, model=offloaded, hardware=hardware)
@@ -203,16 +213,27 @@ def _num_stages(chosen: Chosen, hardware: Hardware | None) -> int:
     return hardware.pp if hardware else at_peak.pp if at_peak else 1
 
 
+def _sizes_its_cache(root: Section, hardware: Hardware | None) -> bool:
+    """Return whether a file says what its KV cache is sized by, beside model and GPU."""
+    latency, said = root.section("latency"), hardware.written if hardware else ()
+    return any(key in said for key in SIZE_OF_FILE) or (
+        latency is not None and any(key in latency for key in WIDTH_OF_FILE)
+    )
+
+
 def _with_blocks(
     engine: EngineConfig,
-    chosen: Chosen,
+    entry: DefaultsEntry | None,
     *,
+    shape: ModelShape | None,
     hardware: Hardware | None,
     vllm_version: str,
     of_model: GroupsOfModel,
 ) -> tuple[EngineConfig, tuple[str, ...]]:
-    """Return the engine with a KV cache, where it had none, and the note that says where its size is from."""
-    entry, shape = chosen.entry, chosen.shape
+    """Return the engine with a KV cache, where it had none, and the note that says where its size is from.
+
+    ``entry``: on record, whose size may be taken.
+    """
     if engine.num_gpu_blocks != UNBOUNDED:
         return engine, ()
     recorded = entry.num_gpu_blocks if entry is not None and entry.block_size == engine.block_size else None
@@ -234,10 +255,12 @@ def _with_blocks(
         note = f"engine.num_gpu_blocks is absent: {recorded} taken from the entry {entry}"
         return replace(engine, num_gpu_blocks=recorded), (note,)
     if capacity is not None and shape is not None and hardware is not None:
-        note = (
-            f"engine.num_gpu_blocks is absent: {capacity.num_gpu_blocks} left by {shape.name} on {hardware.gpu.name}, "
-            f"tp {hardware.tp}, utilization {capacity.utilization:g}"
-        )
+        where = f"{shape.name} on {hardware.gpu.name}, tp {hardware.tp}"
+        note = f"engine.num_gpu_blocks is absent: {capacity.num_gpu_blocks} "
+        if capacity.kv_cache_memory_bytes is None:
+            note += f"left by {where}, utilization {capacity.utilization:g}"
+        else:
+            note += f"of {capacity.kv_cache_memory_bytes / GIB:g} GiB (kv_cache_memory_bytes), {where}"
         if recorded is not None:
             note += f"; the {recorded} of the entry {entry} do not fit there"
         return replace(engine, num_gpu_blocks=capacity.num_gpu_blocks), (note,)

@@ -112,6 +112,11 @@ FLAGS: Final[Mapping[str, KnownFlag]] = {
         "fraction",
         otherwise="it sets how many blocks there are: num_gpu_blocks says it to the twin",
     ),
+    "kv-cache-memory-bytes": _hardware(
+        "hardware.kv_cache_memory_bytes",
+        "integer",
+        otherwise="it sets how many blocks there are: num_gpu_blocks says it to the twin",
+    ),
     "kv-offloading-size": _hardware(
         "hardware.kv_offloading_size",
         "number",
@@ -161,7 +166,6 @@ FLAGS: Final[Mapping[str, KnownFlag]] = {
         "states are kept at block ends where prefixes are cached, and nowhere else: as vLLM sets it, whatever is given"
     ),
     "disable-sliding-window": _told("the config.json's window is followed; cut it there", kind="switch"),
-    "kv-cache-memory-bytes": _told("it sets how many blocks there are: num_gpu_blocks says it to the twin"),
     "kv-transfer-config": KnownFlag(
         kind="connector",
         treatment="modelled",

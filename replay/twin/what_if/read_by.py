@@ -66,6 +66,7 @@ READ_BY: Mapping[str, Readers] = {
     "hardware.nccl_launch_us": _only(*ANALYTIC),
     MM_ENCODER_TP_MODE: _ENGINE,
     "hardware.gpu_memory_utilization": _ENGINE,
+    "hardware.kv_cache_memory_bytes": _ENGINE,
     "hardware.memory_gib": _ENGINE,
     "hardware.kv_offloading_size": _ENGINE,
     "hardware.kv_offload_gb_per_s": _ENGINE,

@@ -62,6 +62,17 @@ def test_memory_goes_by_the_table_of_versions() -> None:
     assert told.utilization == 0.5
 
 
+def test_a_cache_of_given_bytes_is_that_many_blocks_whatever_is_left() -> None:
+    shape, gpu = read_model_config("Qwen/Qwen2.5-7B-Instruct"), find_gpu("H100")
+    block_bytes = 16 * 2 * 28 * 4 * 128 * 2  # tokens, keys and values, layers, heads, width, bytes
+    given = kv_cache_size(shape, gpu, serving=Serving(kv_cache_memory_bytes=1000 * block_bytes + 7))
+    assert (given.num_gpu_blocks, given.kv_bytes) == (1000, 1000 * block_bytes + 7)
+    with pytest.raises(
+        ConfigError, match=r"^kv_cache_memory_bytes: got 917,504, expected at least 1,835,008: two"
+    ):
+        kv_cache_size(shape, gpu, serving=Serving(kv_cache_memory_bytes=block_bytes))
+
+
 def test_the_parts_add_up_to_the_memory_that_may_be_used() -> None:
     found = kv_cache_size(read_model_config("Qwen/Qwen3-32B"), find_gpu("H200"), tp=2)
     taken = found.weight_bytes + found.activation_bytes + found.non_torch_bytes + found.cuda_graph_bytes

@@ -150,6 +150,18 @@ def test_a_flag_that_looks_like_a_slip_is_told_with_the_one_that_may_be_meant() 
     assert "--gpu-memory-utilisation 0.8: not in the twin, did you mean --gpu-memory-utilization?" in notes
 
 
+def test_what_sizes_the_cache_in_a_file_goes_before_the_size_on_record(tmp_path: Path) -> None:
+    def blocks_with(flags: str) -> int:
+        text, _ = twin_text(start_from_serve(f"vllm serve meta-llama/Llama-3.1-8B {flags}"), gpu="H100")
+        return loaded(text, tmp_path).engine.num_gpu_blocks
+
+    block_bytes = 16 * 2 * 32 * 8 * 128 * 2
+    on_record = blocks_with("")
+    assert blocks_with("--kv-cache-memory-bytes 20g") == 20 * 10**9 // block_bytes
+    assert 0.8 * on_record < blocks_with("--gpu-memory-utilization 0.85") < 0.95 * on_record
+    assert blocks_with("--kv-cache-dtype fp8") > 1.8 * on_record
+
+
 def test_flags_that_bear_on_the_speed_become_hardware_where_the_gpu_is_named(tmp_path: Path) -> None:
     command = "vllm serve Qwen/Qwen3-8B -tp 2 --gpu-memory-utilization 0.8 --kv-cache-dtype fp8 --new-flag 1"
     text, notes = twin_text(start_from_serve(command), gpu="A100-80")

@@ -86,6 +86,7 @@ VALUES: Mapping[str, tuple[str, ...]] = {
     "hardware.enable_expert_parallel": ("true",),
     "hardware.all2all_backend": ("deepep_low_latency",),
     "hardware.gpu_memory_utilization": ("0.5",),
+    "hardware.kv_cache_memory_bytes": ("2000000000",),
     "hardware.kv_offloading_size": ("8",),
     "hardware.kv_offload_gb_per_s": ("3",),
     "latency.model_config": ("Qwen/Qwen3-1.7B",),

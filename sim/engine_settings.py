@@ -40,7 +40,7 @@ class EngineSettings:
     batches are in flight, with async scheduling as many as the version has (``max_concurrent_batches``).
 
     ``prefill_schedule_interval`` N: data-parallel ranks in step (``ClusterConfig.lockstep``) compute prompts in every
-    N-th step only; an engine alone takes no notice, as in vLLM.
+    N-th step only; an engine alone takes no notice, as vLLM up to 0.32, and is refused from 0.33 on.
 
     Beyond vLLM: ``scheduling_policy`` sjf (shortest prompt first) and reverse-priority; ``priority_scoring`` lets a
     request's priority change with its age, by ``priority_age_weight`` per second: slo-based makes those that wait

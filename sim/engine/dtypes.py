@@ -441,7 +441,11 @@ SETTINGS = np.dtype(
         ("keeps_ends_for_drafts", np.int64),
         ("drops_once_for_drafts", np.int64),
         ("takes_in_tokens", np.int64),  # async, or drafts with ``caches_at_outputs``
-        ("passes_over_empty_shares", np.int64),  # these seven: sim/versions.py
+        ("queues_passed_over_apart", np.int64),  # from here on: sim/versions.py
+        ("has_queue_apart", np.int64),  # it does, and there can be any
+        ("cuts_before_cached_images", np.int64),
+        ("holds_repeated_images", np.int64),
+        ("passes_over_empty_shares", np.int64),
         ("may_pass_over_empty", np.int64),  # it does, and there can be any
         ("counts_adapters_of_all_running", np.int64),
         ("encodes_without_lookahead", np.int64),
@@ -561,6 +565,7 @@ QUEUES = np.dtype(
         ("num_deadlines_taken", np.int64),  # how many of those have passed, or matter no more
         ("next_held", np.int64),  # closed loop: the place in `held` of the next request to be released
         ("num_waiting", np.int64),
+        ("last_passed_over", np.int64),  # of the queue apart, its number + 1; 0: it is empty
         ("first_waiting", np.int64),
         ("last_waiting", np.int64),
         ("num_running", np.int64),

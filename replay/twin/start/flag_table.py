@@ -83,7 +83,8 @@ FLAGS: Final[Mapping[str, KnownFlag]] = {
         kind="integer",
         treatment="modelled",
         key="engine.prefill_schedule_interval",
-        how="`engine.prefill_schedule_interval`, of ranks in step (`cluster.lockstep`); one alone takes no notice",
+        how="`engine.prefill_schedule_interval`, of ranks in step (`cluster.lockstep`); one alone takes no notice up "
+        "to 0.32, and is refused from 0.33 on",
     ),
     "scheduling-policy": _engine("scheduling_policy", "choice"),
     "watermark": _engine("watermark", "fraction"),

@@ -83,7 +83,7 @@ class VersionRules:
     - ``keeps_junctions``: what ends where prompts part is kept at intervals, and a large block is cached in part at the
       end of a prompt (from 0.26.0).
     - ``has_known_match_units``: what ``prefix_match_unit`` does is known: hits inside blocks (from 0.32.0). Before, the
-      flag is there (from 0.27.0 at the latest), and its rules are others.
+      flag is there (from 0.26.0), and its rules are others.
     - ``looks_past_hit``: for drafts a lookup may match the block that the prompt ends in (from 0.32.0);
       ``keeps_ends_for_drafts``: a prompt's ends are kept a block earlier (from 0.30.0).
     - ``reads_ahead_of_prompts``: several MTP modules each read a token further ahead (from 0.28.0;

@@ -75,6 +75,7 @@ FLAGS: Final[Mapping[str, KnownFlag]] = {
     "long-prefill-token-threshold": _engine("long_prefill_token_threshold"),
     "enable-prefix-caching": _engine("enable_prefix_caching", "switch"),
     "prefix-cache-retention-interval": _engine("prefix_cache_retention_interval", "interval"),
+    "prefix-match-unit": _engine("prefix_match_unit", "interval"),
     "enable-chunked-prefill": _engine("enable_chunked_prefill", "switch"),
     "async-scheduling": _engine("async_scheduling", "switch"),
     "scheduler-reserve-full-isl": _engine("scheduler_reserve_full_isl", "switch"),
@@ -136,14 +137,6 @@ FLAGS: Final[Mapping[str, KnownFlag]] = {
     "quantization": _told(f"{SPEED}; a config.json that says its own is followed"),
     "config": _told("not read; give its flags on the command line"),
     # refused: the schedule would be another than the simulated one
-    "mamba-block-size": _refused(
-        "vLLM 0.32 takes the attention layers' block size in its place where prefixes are cached, and no other value "
-        "than max_model_len where they are not; leave it out"
-    ),
-    "prefix-match-unit": _refused(
-        "it lets a hit end inside a block of a hybrid model's states (vLLM 0.32), which is not simulated; leave it "
-        "out: hits then end where whole blocks of all KV cache groups end"
-    ),
     "scheduler-cls": _refused("a scheduler of your own is not simulated"),
     "runner": _refused("only generation is simulated", "auto", "generate"),
     "task": _refused("only generation is simulated", "auto", "generate"),
@@ -164,6 +157,11 @@ FLAGS: Final[Mapping[str, KnownFlag]] = {
     "disable-hybrid-kv-cache-manager": _engine("disable_hybrid_kv_cache_manager", "switch"),
     "mamba-cache-mode": _told(
         "states are kept at block ends where prefixes are cached, and nowhere else: as vLLM sets it, whatever is given"
+    ),
+    "mamba-block-size": _told(
+        "beside attention layers vLLM (0.32, 0.33) takes their block size in its place where prefixes are cached, and "
+        "no other value than max_model_len where they are not; in a model of states alone it counts, and the "
+        "twin has engine.block_size"
     ),
     "disable-sliding-window": _told("the config.json's window is followed; cut it there", kind="switch"),
     "kv-transfer-config": KnownFlag(

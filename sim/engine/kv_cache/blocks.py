@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sim.engine.dtypes import NEVER
-from sim.engine.kv_cache.groups.partial import forget_partial
+from sim.engine.kv_cache.partial_hashes import forget_partial
 from sim.engine.kv_cache.prefix_cache import forget_hash
 from sim.engine.state import State
 from sim.jit.compile import part

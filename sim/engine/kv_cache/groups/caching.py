@@ -7,11 +7,11 @@ from sim.engine.kv_cache.groups.keys import key_in_group, table_row
 from sim.engine.kv_cache.groups.partial import (
     cache_state_of_prompt,
     enter_partial,
-    forget_partial,
     remember_private_partial,
 )
 from sim.engine.kv_cache.groups.retention import is_retained, keeps_all
 from sim.engine.kv_cache.groups.states import hand_state, last_state_to_keep
+from sim.engine.kv_cache.partial_hashes import forget_partial
 from sim.engine.kv_cache.prefix_cache import cdiv, give_private_keys, num_hashed_tokens, remember_hash
 from sim.engine.state import State
 from sim.jit.compile import part, phase

@@ -5,16 +5,14 @@ full group's block has it beside its own content, since what follows is written 
 the next step copies it: its content goes to the copy. Who hits such a content gets a copy of its block to go on in
 (vllm 0.32.0 v1/core/single_type_kv_cache_manager.py:_cache_partial_tail_block, _apply_cow, block_pool.py:
 cache_partial_block, move_block_hashes).
-
-A block has one content at most that ends inside it. vLLM would keep several; they come together only in a block whose
-tokens are one request's outputs and, to the last, another one's prompt, after a preemption.
 """
 
 from __future__ import annotations
 
 from sim.engine.dtypes import FULL, NEVER, UNSHARED
 from sim.engine.kv_cache.groups.keys import table_row
-from sim.engine.kv_cache.prefix_cache import hash_of_block, log_cache_change
+from sim.engine.kv_cache.partial_hashes import forget_partial, remember_partial
+from sim.engine.kv_cache.prefix_cache import hash_of_block
 from sim.engine.state import State
 from sim.jit.compile import part, phase
 
@@ -27,38 +25,6 @@ def key_of_unit(s: State, request: int, group: int, index: int) -> int:
 
 
 # -- contents of blocks ----------------------------------------------------------------------------------------
-
-
-@phase
-def forget_partial(s: State, block: int) -> None:
-    """Take the content that ends inside a block out of the prefix cache, if it has one."""
-    p = s.partial_hashes[block]
-    if p.hash_id >= 0:
-        h = s.hashes[p.hash_id]
-        if p.previous_same_hash == 0:
-            h.oldest = p.next_same_hash
-            if h.oldest == 0:
-                log_cache_change(s, p.hash_id)
-        else:
-            s.partial_hashes[p.previous_same_hash].next_same_hash = p.next_same_hash
-        if p.next_same_hash == 0:
-            h.newest = p.previous_same_hash
-        else:
-            s.partial_hashes[p.next_same_hash].previous_same_hash = p.previous_same_hash
-    p.hash_id = NEVER
-
-
-@phase
-def remember_partial(s: State, block: int, key: int) -> None:
-    """Enter a content that ends inside a block into the prefix cache, behind those that are alike."""
-    p, h = s.partial_hashes[block], s.hashes[key]
-    p.hash_id, p.next_same_hash, p.previous_same_hash = key, 0, h.newest
-    if h.newest == 0:
-        h.oldest = block
-        log_cache_change(s, key)
-    else:
-        s.partial_hashes[h.newest].next_same_hash = block
-    h.newest = block
 
 
 @part

@@ -156,7 +156,7 @@ PARTIAL_HASH = np.dtype(
 )
 """The content of a block that ends inside it (``sim/engine/kv_cache/groups/partial.py``)."""
 
-BLOCK_COPY = np.dtype([("group", np.int64), ("source", np.int64), ("copy", np.int64)], align=True)
+BLOCK_COPY = np.dtype([("group", np.int64), ("source", np.int64), ("destination", np.int64)], align=True)
 """A block that the step in hand copies, both held until it is scheduled."""
 
 CPU_SLOT = np.dtype(

@@ -132,18 +132,28 @@ def see_cache(w: World, instance: int) -> None:
     queues.num_cache_changes = 0
 
 
+@part
+def contents_per_block(s: State) -> int:
+    """Return how many contents a block of the group has that is asked: with a ``prefix_match_unit`` several."""
+    settings = s.engine[0].settings
+    if not settings.has_kv_cache_groups:
+        return 1
+    return s.kv_cache_groups[settings.first_group_to_ask].num_hashes_per_block
+
+
 @phase
 def see_prompt(w: World, request: int, instance: int) -> None:
     """Note how many leading blocks of a prompt an instance has cached, and how many more in host memory."""
     s, seen = engine_at(w.engines, instance), w.fleet.instances[instance]
     first, num = w.requests.hash_starts[request], num_prompt_ids(w.fleet, w.requests, request)
     is_stale = w.loop[0].cache_interval_us > 0
+    per_block = contents_per_block(s)
     hits = 0
-    while hits < num:
-        key = w.requests.hash_ids[first + hits]
+    while hits + per_block <= num:
+        key = w.requests.hash_ids[first + hits + per_block - 1]
         if (w.cached[instance, key] == 0) if is_stale else not has_content(s, key):
             break
-        hits += 1
+        hits += per_block
     seen.num_cached_blocks, seen.num_host_blocks = hits, 0
     if len(s.cpu_slot_of_key) > 0:
         while hits < num and s.cpu_slot_of_key[w.requests.hash_ids[first + hits]] != 0:

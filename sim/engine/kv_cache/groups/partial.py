@@ -154,7 +154,7 @@ def copy_shared_block(s: State, request: int, group: int, copy: int, is_admissio
         s.blocks[source].ref_cnt += 1
     have.shared_block = NEVER
     pair = s.block_copies[current.num_block_copies]
-    pair.group, pair.source, pair.copy = group, source, copy
+    pair.group, pair.source, pair.destination = group, source, copy
     current.num_block_copies += 1
 
 

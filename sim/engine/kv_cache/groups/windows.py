@@ -55,7 +55,7 @@ def let_copies_go(s: State) -> None:
             pair = s.block_copies[i]
             if pair.group == group:
                 front = release(s, pair.source, front, settings.frees_unhashed_blocks_first)
-                front = release(s, pair.copy, front, settings.frees_unhashed_blocks_first)
+                front = release(s, pair.destination, front, settings.frees_unhashed_blocks_first)
     if current.num_block_copies > 0:
         queues.head_is_blocked = 0
     current.num_block_copies = 0

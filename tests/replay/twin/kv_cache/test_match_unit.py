@@ -8,6 +8,7 @@ import pytest
 
 from replay.twin.config_read import load_config
 from replay.twin.config_write import dump_config
+from replay.twin.start.from_serve import start_from_serve, twin_text
 from replay.twin.start.serve_flags import parse_serve
 from replay.twin.twin_config import TwinConfig
 from traces import ConfigError
@@ -96,3 +97,17 @@ def test_the_flags_of_vllm_serve() -> None:
     served = parse_serve("vllm serve m --prefix-match-unit 32 --mamba-block-size 512")
     assert served.engine["prefix_match_unit"] == 32
     assert "mamba-block-size" in [flag.name.lstrip("-") for flag in served.others]
+
+
+def test_a_command_line_s_unit_is_of_the_model_s_groups(tmp_path: Path) -> None:
+    """Qwen3.5's blocks have 528 tokens, which 16 divides and 32 does not; without a GPU nobody knows."""
+    command = "vllm serve Qwen/Qwen3.5-397B-A17B -tp 8 --max-model-len 32768 --prefix-match-unit"
+    for unit in (16, 32):
+        text, _ = twin_text(start_from_serve(f"{command} {unit}"), gpu="H200")
+        (tmp_path / f"{unit}.yaml").write_text(text)
+    assert load_config(tmp_path / "16.yaml").engine.hash_block_size == 16
+    with pytest.raises(ConfigError, match=r"got 32 with KV cache groups of \[528, 528, 528, 528\] tokens"):
+        load_config(tmp_path / "32.yaml")
+    text, notes = twin_text(start_from_serve(f"{command} 32"))
+    assert "prefix_match_unit:" not in text
+    assert any(note.startswith("prefix_match_unit 32 is left out") for note in notes)

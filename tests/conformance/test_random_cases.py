@@ -221,4 +221,4 @@ def test_most_cases_with_units_can_be_hit_inside_a_block_and_all_are_simulated()
     cases = [drawn(13, i, kinds[: 2 + i % 2]) for i in range(ROUND)]
     configs = [case_of(DEFAULTS | case.settings, case.rows)[0] for case in cases]
     assert np.mean([config.matches_inside_blocks for config in configs]) > 0.8
-    assert {config.prefix_match_unit is None for config in configs} == {True, False}
+    assert not all(config.matches_inside_blocks for config in configs)

@@ -13,6 +13,7 @@ from sim import Blackbox, EngineConfig, InvalidConfig, KVCacheGroup, Requests, s
 from sim.cluster.cluster_config import ClusterConfig, Pool, Role, SnapshotIntervals
 from sim.cluster.cluster_simulation import simulate_cluster
 from sim.cluster.cluster_work import ClusterWork
+from sim.cluster.infrastructure.infrastructure_config import Failure, Failures
 from sim.cluster.routing.routing_policies import Weighted
 from sim.cluster.transfer.disaggregation_config import Disaggregation
 from sim.engine_ready import needed_variant
@@ -103,6 +104,23 @@ def test_a_router_that_asks_caches_counts_whole_blocks(unit: int | None, cache_i
     found = simulate_cluster(ClusterWork(requests=requests), config)
     assert len(set(found.instance.tolist())) == 1
     assert (found.outcomes.num_cached_tokens[1:] > 0).all()
+
+
+def test_an_instance_that_starts_again_has_no_content_inside_a_block_either() -> None:
+    engine = EngineConfig(
+        kv_cache_groups=(FULL, STATE), block_size=BLOCK, num_gpu_blocks=100, prefix_match_unit=16
+    )
+    pool = Pool(engine=engine, latency=Blackbox(beta0=1000), instances=1)
+    before, after = [700, 300, 90, PROMPT], [90, PROMPT, 300, 300, 90, 90, 700, 700, PROMPT]
+    failures = Failures(
+        schedule=(Failure(instance=0, at_us=10_000_000 * len(before) - 5_000_000, down_us=1),)
+    )
+    found = []
+    for prompts, settings in ((before + after, {"failures": failures}), (after, {})):
+        work = ClusterWork(requests=repeated(engine.hash_block_size, prompts))
+        outcomes = simulate_cluster(work, ClusterConfig(pools=(pool,), **settings)).outcomes
+        found.append(outcomes.num_cached_tokens.tolist())
+    assert found[0][len(before) :] == found[1]
 
 
 def test_what_pools_cannot_have_is_refused() -> None:

@@ -132,8 +132,6 @@ def ends_inside(s: State, group: int, hit_length: int) -> int:
 @part
 def has_to_copy(s: State, request: int, group: int) -> int:
     """Return 1 where a request's next blocks in a group are behind a copy, else 0."""
-    if not s.engine[0].settings.matches_inside_blocks:
-        return 0
     return 1 if s.group_rows[s.requests[request].slot, group].shared_block != NEVER else 0
 
 

@@ -127,10 +127,12 @@ def extend_states(s: State, request: int, group: int, num_tokens: int, is_admiss
     """
     have, row = s.group_rows[s.requests[request].slot, group], table_row(s, request, group)
     num_required, before = num_blocks_for(s, group, num_tokens, num_tokens), have.num_blocks
-    copies = has_to_copy(s, request, group)
+    settings, copies = s.engine[0].settings, 0
+    if settings.matches_inside_blocks:
+        copies = has_to_copy(s, request, group)
     if num_required <= before and not copies:
         return
-    num_drafts = s.engine[0].settings.num_speculative_tokens
+    num_drafts = settings.num_speculative_tokens
     num_kept = 0 if is_admission else num_drafts
     if before > 0:
         have.last_state_block = before - 1 - num_kept
@@ -142,7 +144,7 @@ def extend_states(s: State, request: int, group: int, num_tokens: int, is_admiss
         s.block_table[row, num_blocks] = s.block_table[row, i]
         s.block_table[row, i] = 0
         num_blocks += 1
-    if copies:
+    if settings.matches_inside_blocks and copies:
         copy_shared_block(s, request, group, get_new_block(s), is_admission)
     for i in range(num_blocks, num_required):
         s.block_table[row, i] = get_new_block(s)
@@ -158,7 +160,7 @@ def extend_group(
     if g.kind == ALIGNED_STATE:
         extend_states(s, request, group, num_tokens, is_admission)
         return
-    if has_to_copy(s, request, group):
+    if s.engine[0].settings.matches_inside_blocks and has_to_copy(s, request, group):
         copy_shared_block(s, request, group, get_new_block(s), is_admission)
     row = table_row(s, request, group)
     for i in range(have.num_blocks, num_blocks_for(s, group, num_slots, num_tokens)):
@@ -203,7 +205,10 @@ def blocks_to_go_on(s: State, request: int, group: int, num_slots: int, num_toke
     num_new = max(num_blocks_for(s, group, num_slots, num_tokens) - have.num_blocks, 0)
     if g.kind != ALIGNED_STATE:
         return num_new
-    return min(num_new, 1) + has_to_copy(s, request, group)
+    num_new = min(num_new, 1)
+    if s.engine[0].settings.matches_inside_blocks:
+        num_new += has_to_copy(s, request, group)
+    return num_new
 
 
 @phase

@@ -144,6 +144,7 @@ class EngineSettings:
     compatibility: Compatibility = "vllm"
     vllm_version: str = DEFAULT_VERSION
     kv_cache_groups: tuple[KVCacheGroup, ...] = ()
+    prefix_match_unit: int | None = None
 
     @property
     def eagle_groups(self) -> tuple[int, ...]:
@@ -187,10 +188,29 @@ class EngineSettings:
         """How many tokens a content of the prefix cache has: what all groups' blocks are multiples of."""
         if not self.kv_cache_groups:
             return self.block_size
-        sizes = sizes_of(self.kv_cache_groups, block_size=self.block_size, max_model_len=self.max_model_len)
-        alignment, hash_size = alignment_of(sizes)
+        alignment, hash_size = alignment_of(self.group_block_sizes)
         is_hashed = all(group.kind != "state" or group.mode == "align" for group in self.kv_cache_groups)
-        return hash_size if is_hashed else alignment
+        if not is_hashed:
+            return alignment
+        return self.prefix_match_unit or hash_size if self.enable_prefix_caching else hash_size
+
+    @property
+    def group_block_sizes(self) -> list[int]:
+        """The tokens per block of each KV cache group."""
+        groups = self.kv_cache_groups
+        return sizes_of(groups, block_size=self.block_size, max_model_len=self.max_model_len)
+
+    @property
+    def matches_inside_blocks(self) -> bool:
+        """Whether a prefix hit can end inside a block: states do, and nothing beside them asks for whole blocks.
+
+        vllm 0.32.0 v1/core/kv_cache_utils.py:partial_hash_hits_enabled.
+        """
+        sized = list(zip(self.kv_cache_groups, self.group_block_sizes, strict=True))
+        has_large_states = any(group.mode == "align" and size > self.hash_block_size for group, size in sized)
+        return has_large_states and all(
+            group.kind in ("full", "state") or size == self.hash_block_size for group, size in sized
+        )
 
     @property
     def acceptance_rates(self) -> tuple[float, ...]:

@@ -288,6 +288,8 @@ def _check_groups(config: EngineSettings) -> None:
     )
     if fault is not None:
         raise InvalidConfig(f"{fault[0]}: {fault[1]}")
+    if config.prefix_match_unit is not None:
+        _check_match_unit(config)
     if not groups:
         return
     fault = faults_of(groups, block_size=config.block_size, caches_prefixes=config.enable_prefix_caching)
@@ -338,6 +340,53 @@ def _check_retention(config: EngineSettings) -> None:
         raise InvalidConfig(
             f"prefix_cache_retention_interval: got {interval} without a sliding or state group, expected 0: it is of "
             "these alone"
+        )
+
+
+def _check_match_unit(config: EngineSettings) -> None:
+    """Raise InvalidConfig on a unit that vLLM would refuse, or that is not simulated with what stands beside it.
+
+    vllm 0.32.0 v1/core/kv_cache_utils.py:resolve_kv_cache_block_sizes. Without prefix caching vLLM takes no notice.
+    """
+    unit = config.prefix_match_unit
+    if isinstance(unit, bool) or not isinstance(unit, int) or not 1 <= unit <= MOST_TOKENS:
+        raise InvalidConfig(
+            f"prefix_match_unit: got {unit!r}, expected an integer from 1 to {MOST_TOKENS:,}, or none"
+        )
+    if not config.enable_prefix_caching:
+        return
+    sizes = config.group_block_sizes or [config.block_size]
+    if len(sizes) == 1 and unit != sizes[0]:
+        raise InvalidConfig(
+            f"prefix_match_unit: got {unit} with one KV cache group, expected {sizes[0]}, or none: its prefix hits end "
+            "where blocks end"
+        )
+    if any(size % unit != 0 for size in sizes):
+        raise InvalidConfig(
+            f"prefix_match_unit: got {unit} with KV cache groups of {sizes} tokens per block, expected a divisor of all"
+        )
+    if unit == alignment_of(sizes)[1]:  # as if nothing were said
+        return
+    if not rules_of(config.vllm_version).has_known_match_units:
+        raise InvalidConfig(
+            f"prefix_match_unit: got {unit} with vllm_version {config.vllm_version}, expected none: its rules of hits "
+            "inside blocks are not simulated"
+        )
+    aligns_states = any(group.mode == "align" for group in config.kv_cache_groups)
+    if config.num_prefill_lookahead_tokens > 1:
+        raise InvalidConfig(
+            f"prefix_match_unit: got {unit} with num_prefill_lookahead_tokens {config.num_prefill_lookahead_tokens}, "
+            "expected 0 or 1: hits inside blocks are not simulated with several MTP modules"
+        )
+    if config.drops_blocks_for_drafts and aligns_states and not config.matches_inside_blocks:
+        raise InvalidConfig(
+            f"prefix_match_unit: got {unit} with use_eagle true and a window or a chunk beside states, expected none: "
+            "not simulated"
+        )
+    if config.has_native_offloading:
+        raise InvalidConfig(
+            f"prefix_match_unit: got {unit} with kv_offloading {config.kv_offloading}, expected none: what host memory "
+            "has inside blocks is not simulated"
         )
 
 

@@ -82,6 +82,8 @@ class VersionRules:
       it can; before, each as it fills, which a window may have passed by then (from 0.22.0).
     - ``keeps_junctions``: what ends where prompts part is kept at intervals, and a large block is cached in part at the
       end of a prompt (from 0.26.0).
+    - ``has_known_match_units``: what ``prefix_match_unit`` does is known: hits inside blocks (from 0.32.0). Before, the
+      flag is there (from 0.26.0), and its rules are others.
     - ``looks_past_hit``: for drafts a lookup may match the block that the prompt ends in (from 0.32.0);
       ``keeps_ends_for_drafts``: a prompt's ends are kept a block earlier (from 0.30.0).
     - ``reads_ahead_of_prompts``: several MTP modules each read a token further ahead (from 0.28.0;
@@ -169,6 +171,7 @@ class VersionRules:
     frees_windows_first: bool = False
     caches_to_alignment: bool = False
     keeps_junctions: bool = False
+    has_known_match_units: bool = False
     looks_past_hit: bool = False
     keeps_ends_for_drafts: bool = False
     few_more_layers: float = 1.25
@@ -261,6 +264,7 @@ CHANGES: Mapping[int, Changes] = {
     32: {
         "leaves_token_behind_state": True,
         "enters_prompt_state_anew": True,
+        "has_known_match_units": True,
         "looks_past_hit": True,
         "reserves_drafts_by_group": True,
         "cuts_before_cached_images": True,

@@ -99,14 +99,19 @@ def num_remembered(engines: Sequence[EngineConfig]) -> int:
     """Return for how many contents numbers are kept: several times what the engines' caches hold together."""
     if any(each.num_gpu_blocks == UNBOUNDED for each in engines):
         return REMEMBERED_UNBOUNDED
-    return max(REMEMBERED_AT_LEAST, sum(each.num_gpu_blocks for each in engines) * REMEMBERED_PER_BLOCK)
+    return max(REMEMBERED_AT_LEAST, sum(map(_num_contents, engines)) * REMEMBERED_PER_BLOCK)
 
 
 def num_usual(engines: Sequence[EngineConfig]) -> int:
     """Return how many contents are usually kept: beyond them, those neither cached nor under way are forgotten."""
     if any(each.num_gpu_blocks == UNBOUNDED for each in engines):
         return REMEMBERED_UNBOUNDED
-    return max(USUALLY_AT_LEAST, sum(each.num_gpu_blocks for each in engines) * REMEMBERED_PER_BLOCK)
+    return max(USUALLY_AT_LEAST, sum(map(_num_contents, engines)) * REMEMBERED_PER_BLOCK)
+
+
+def _num_contents(engine: EngineConfig) -> int:
+    """Return how many contents an engine's blocks hold: with a ``prefix_match_unit`` several each."""
+    return engine.num_gpu_blocks * max(1, engine.block_size // engine.hash_block_size)
 
 
 class Twin:
@@ -126,7 +131,7 @@ class Twin:
         self._cluster = open_cluster(cluster, num_keys=num_known)
         self._senders = Senders(cluster, self._cluster)
         self._blocks = BlockNumbers(
-            engines[0].block_size,
+            engines[0].hash_block_size if self._caches else engines[0].block_size,
             lookahead=engines[0].num_hash_lookahead_tokens,
             capacity=num_known,
             usual=num_usual(engines),

@@ -13,6 +13,7 @@ from replay.twin.keys.hardware_keys import HARDWARE_KEYS
 from replay.twin.keys.key import Key, Kind
 from replay.twin.keys.latency_keys import LATENCY_KEYS
 from replay.twin.kv_cache.groups import GROUP_KEYS
+from replay.twin.kv_cache.match_unit import UNIT, UNIT_KEY
 from replay.twin.kv_cache.retention_interval import INTERVAL, RETENTION_KEY
 from sim import DEFAULT_VERSION, KNOWN_VERSIONS, EngineConfig, InvalidConfig
 
@@ -37,8 +38,8 @@ def engine_keys() -> tuple[Key, ...]:
     return tuple(_engine_key(field, hints[field.name]) for field in engine_fields())
 
 
-OUTSIDE_ENGINE = ("seed", "compatibility", "vllm_version", "kv_cache_groups", INTERVAL)
-"""Fields of sim.EngineConfig that stand at the top, or have keys of their own (``GROUP_KEYS``, ``RETENTION_KEY``)."""
+OUTSIDE_ENGINE = ("seed", "compatibility", "vllm_version", "kv_cache_groups", INTERVAL, UNIT)
+"""Fields of sim.EngineConfig that stand at the top, or have keys of their own: those of groups."""
 
 
 def engine_fields() -> tuple[Field[object], ...]:
@@ -113,6 +114,7 @@ def all_keys() -> tuple[Key, ...]:
         *engine_keys(),
         *GROUP_KEYS,
         RETENTION_KEY,
+        UNIT_KEY,
         *LATENCY_KEYS,
         *HARDWARE_KEYS,
         *CLUSTER_KEYS,

@@ -15,6 +15,7 @@ from replay.twin.fitted.fitted_tiles import tiles_lines
 from replay.twin.hardware import peak_lines
 from replay.twin.keys.latency_keys import EXTENDED_MEANINGS, LATENCY_CLASSES
 from replay.twin.kv_cache.groups import GROUPS, groups_text
+from replay.twin.kv_cache.match_unit import UNIT
 from replay.twin.kv_cache.retention_interval import ALL, INTERVAL
 from replay.twin.latency import ALPHAS, analytic_coefficients
 from replay.twin.own.custom_model import place_of
@@ -50,6 +51,8 @@ def _server_lines(engine: EngineConfig, latency: LatencyModel) -> list[str]:
     if engine.kv_cache_groups:
         interval = engine.prefix_cache_retention_interval
         settings.append(f"  {INTERVAL}: {ALL if interval is None else interval}")
+        if engine.prefix_match_unit is not None:
+            settings.append(f"  {UNIT}: {engine.prefix_match_unit}")
     return ["engine:", *settings, "latency:", f"  model: {name_of(latency)}", *_latency_lines(latency)]
 
 

@@ -150,6 +150,10 @@ class ClusterConfig:
             raise InvalidConfig(
                 "pools: got different block_size, expected one: prefixes are compared by block"
             )
+        if len({pool.engine.prefix_match_unit for pool in self.pools}) > 1:
+            raise InvalidConfig(
+                "pools: got different prefix_match_unit, expected one: prefixes are compared by it"
+            )
         check_choice("compatibility", self.compatibility, Compatibility)
         check_integer("seed", self.seed, least=0)
         check_priorities(self.slo_priorities)
@@ -333,3 +337,8 @@ def check_engine(pool: Pool) -> None:
                 f"engine.{name}: {getattr(pool.engine, name)} cannot be combined with a {pool.role} pool yet, expected "
                 f"{least}"
             )
+    if pool.engine.matches_inside_blocks:
+        raise InvalidConfig(
+            f"engine.prefix_match_unit: {pool.engine.prefix_match_unit} cannot be combined with a {pool.role} pool "
+            "yet, expected none"
+        )

@@ -129,6 +129,7 @@ GROUP_ROW = np.dtype(
         ("num_cached_blocks", np.int32),  # leading blocks that carry a hash, or were passed over
         ("num_retired_blocks", np.int32),  # states: leading blocks that were let go
         ("last_state_block", np.int32),  # states: where the state before the newest is, NEVER
+        ("shared_block", np.int32),  # which one is to be written and has a content that ends inside it, NEVER
         (
             "shared_prefix_boundary",
             np.int32,
@@ -141,6 +142,22 @@ GROUP_ROW = np.dtype(
     align=True,
 )
 """What a request has in one group; there as long as it owns a slot."""
+
+PARTIAL_HASH = np.dtype(
+    [
+        (
+            "hash_id",
+            np.int32,
+        ),  # these three: as of a block; a content has one place in a block, so none is in both
+        ("next_same_hash", np.uint32),
+        ("previous_same_hash", np.uint32),
+    ],
+    align=True,
+)
+"""The content of a block that ends inside it (``sim/engine/kv_cache/groups/partial.py``)."""
+
+BLOCK_COPY = np.dtype([("group", np.int64), ("source", np.int64), ("destination", np.int64)], align=True)
+"""A block that the step in hand copies, both held until it is scheduled."""
 
 CPU_SLOT = np.dtype(
     [
@@ -472,6 +489,10 @@ SETTINGS = np.dtype(
         ("asks_groups_once", np.int64),  # one group, or a full kind and one other: one round settles it
         ("hit_alignment", np.int64),  # tokens: prefix hits end at multiples of it
         ("hash_block_size", np.int64),  # tokens per hash
+        (
+            "matches_inside_blocks",
+            np.int64,
+        ),  # prefix hits end at any hash: sim/engine/kv_cache/groups/partial.py
         ("aligns_states", np.int64),  # chunks of prompts end where states are kept
         ("hands_states", np.int64),  # those that are kept are handed to the connector
         ("offload_above_blocks", np.int64),  # blocks in use above which evicted contents go to the CPU
@@ -594,6 +615,7 @@ CURRENT_STEP = np.dtype(
         ("num_hit_blocks", np.int64),
         ("waits_for_state", np.int64),  # the head did not fit, but may in the very next step
         ("shared_prefix_boundary", np.int64),  # up to where some group has the prefix of the lookup in hand
+        ("num_block_copies", np.int64),
         ("num_finished", np.int64),
         ("has_prefill", np.int64),  # speculating: a prompt of a running request goes on in it
         ("has_company", np.int64),  # running requests are in the step

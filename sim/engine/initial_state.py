@@ -14,7 +14,7 @@ from sim.engine import dtypes as dt
 from sim.engine import state as st
 from sim.engine.log import BINS_PER_DOUBLING, NUM_BINS
 from sim.engine.optional import batching, blis
-from sim.kv_cache_groups import alignment_of, most_blocks_of, sizes_of, without_eagle_marks
+from sim.kv_cache_groups import alignment_of, most_blocks_of, without_eagle_marks
 from sim.latency.latency_model import SCALE, LatencyModel
 from sim.paged_memory import untouched, untouched_records
 from sim.policies import age_weight_per_us, urgency
@@ -118,14 +118,16 @@ def size_for(config: EngineConfig, requests: Requests) -> tuple[int, int]:
     if config.num_gpu_blocks != UNBOUNDED:
         return config.num_gpu_blocks, width
     num_held = width * min(config.max_num_seqs, max(1, len(requests)))
+    if config.matches_inside_blocks:  # and a copy of the block that a hit ends in
+        num_held = (longest // min(group_sizes(config)) + 3 + config.num_speculative_tokens) * min(
+            config.max_num_seqs, max(1, len(requests))
+        )
     return 1 + config.num_kv_cache_groups * (num_held + len(requests.hash_ids)), width
 
 
 def group_sizes(config: EngineConfig) -> list[int]:
     """Return the tokens per block of each KV cache group."""
-    if not config.kv_cache_groups:
-        return [config.block_size]
-    return sizes_of(config.kv_cache_groups, block_size=config.block_size, max_model_len=config.max_model_len)
+    return config.group_block_sizes or [config.block_size]
 
 
 def gives_gaps_from_tokens(config: EngineConfig, record: Record) -> bool:
@@ -231,6 +233,10 @@ def first_state(
         group_rows=st.records(seats * len(groups), dt.GROUP_ROW).reshape(seats, len(groups)),
         group_hits=np.zeros((len(groups), width), np.uint32),
         step_of_key=np.zeros(num_rows if settings.aligns_states[0] else 0, np.int64),
+        partial_hashes=_new_partial_hashes(num_blocks if settings.matches_inside_blocks[0] else 0),
+        block_copies=st.records(
+            seats * num_groups if settings.matches_inside_blocks[0] else 0, dt.BLOCK_COPY
+        ),
         num_drafts=np.zeros(0, np.int32),
         prefill_marks=np.zeros(0, np.int64),
         acceptance_rates=np.array(config.acceptance_rates, np.float64),
@@ -423,8 +429,10 @@ def _set_rules(settings: st.Records, config: EngineConfig) -> None:
 def _set_groups(settings: st.Records, config: EngineConfig) -> None:
     """Say what KV cache groups there are, and where their hits end."""
     groups, sizes = config.kv_cache_groups, group_sizes(config)
-    settings["hit_alignment"], _ = alignment_of(sizes)
     settings["hash_block_size"] = config.hash_block_size
+    settings["matches_inside_blocks"] = config.matches_inside_blocks
+    alignment, _ = alignment_of(sizes)
+    settings["hit_alignment"] = config.hash_block_size if config.matches_inside_blocks else alignment
     settings["num_kv_cache_groups"] = config.num_kv_cache_groups
     settings["has_kv_cache_groups"] = len(groups) > 0
     interval = config.prefix_cache_retention_interval
@@ -514,6 +522,8 @@ def group_records(config: EngineConfig) -> st.Records:
     if not groups:
         return records
     alignment, hash_size = alignment_of(sizes)
+    if config.prefix_match_unit is not None:
+        hash_size = config.hash_block_size
     rules = rules_of(config.vllm_version)
     num_batches = config.max_concurrent_batches if rules.excludes_tokens_in_flight else 1
     marked = config.eagle_groups
@@ -586,6 +596,13 @@ def _new_blocks(num_gpu_blocks: int) -> st.Records:
     columns["previous_free"][:1] = num_gpu_blocks - 1
     columns["hash_id"] = dt.NEVER
     return blocks
+
+
+def _new_partial_hashes(num_blocks: int) -> st.Records:
+    """Return that no block has a content that ends inside it."""
+    partial_hashes = st.records(num_blocks, dt.PARTIAL_HASH)
+    partial_hashes["hash_id"] = dt.NEVER
+    return partial_hashes
 
 
 def request_records(requests: Requests, config: EngineConfig, latency: LatencyModel) -> st.Records:

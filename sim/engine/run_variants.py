@@ -61,6 +61,7 @@ _NO_RARE_FEATURES = {
     "has_shared_store": 0,
     "hands_states": 0,
     "session_kv_ttl_us": 0,
+    "matches_inside_blocks": 0,
     "has_images": 0,
     "has_kv_transfers": 0,
     "is_kv_producer": 0,

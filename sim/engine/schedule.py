@@ -17,6 +17,7 @@ from sim.engine.dtypes import (
 )
 from sim.engine.kv_cache.allocate_slots import reserve
 from sim.engine.kv_cache.groups.states import aligned_chunk
+from sim.engine.kv_cache.groups.windows import let_copies_go
 from sim.engine.kv_cache.kv_cache_manager import admit, allocate_slots, fits, get_computed_blocks
 from sim.engine.kv_cache.session_kv import leave_pin, unpin_expired, unpin_for_head, unpin_until_it_fits
 from sim.engine.kv_offload.contents import forget_known_blocks
@@ -494,6 +495,7 @@ def schedule(s: State, batch: int) -> None:
     current.num_preempted = current.num_hits = current.step_reload_us = current.has_prefill = 0
     current.num_encoder_tokens = current.num_skipped = current.waits_for_state = 0
     queues.head_is_blocked, queues.next_grammar_us = 0, NEVER
+    current.num_block_copies = 0
     if settings.session_kv_ttl_us > 0:
         unpin_expired(s)
     if settings.has_kv_transfers:
@@ -513,6 +515,8 @@ def schedule(s: State, batch: int) -> None:
         current.has_company = b.num_entries > 0
         if current.num_preempted == 0 and (not settings.has_loads or schedule_held(s, batch, threshold)):
             schedule_waiting(s, batch, threshold)
+    if settings.matches_inside_blocks:
+        let_copies_go(s)
     if settings.has_kv_offloading:
         end_orders(s, batch)
     if settings.defers_block_frees and b.num_entries > 0:

@@ -56,6 +56,8 @@ class State(NamedTuple):
     step_of_key: NDArray[
         np.int64
     ]  # per row of hashes: the step that made this state; empty without aligned states
+    partial_hashes: Records  # PARTIAL_HASH[num_gpu_blocks]; these two: empty where no hit ends inside a block
+    block_copies: Records  # BLOCK_COPY[max_num_seqs * groups]
     num_drafts: NDArray[np.int32]  # per request: speculated tokens in hand
     prefill_marks: NDArray[np.int64]  # per request: sim/engine/optional/prefill_balance.py
     acceptance_rates: NDArray[np.float64]  # [num_speculative_tokens]
@@ -234,8 +236,9 @@ def disown_blocks(state: State, rows: slice) -> None:
 
     A block of a KV cache group that was let go says whose it is by its row (``groups/caching.py:mark_unshared``).
     """
-    if len(state.kv_cache_groups):
-        blocks = columns(state.blocks)
+    if not len(state.kv_cache_groups):
+        return
+    for blocks in (columns(state.blocks), columns(state.partial_hashes)):
         owner = blocks["next_same_hash"]
         is_theirs = (blocks["hash_id"] == UNSHARED) & (owner >= rows.start) & (owner < rows.stop)
         owner[is_theirs] = NO_OWNER

@@ -41,6 +41,7 @@ DEFAULTS: dict[str, Any] = {
     "frontend": "openai",
     "groups": [],
     "prefix_cache_retention_interval": None,
+    "prefix_match_unit": None,
     "max_loras": 0,
     "guided_compile_us": 0,
     "num_speculative_tokens": 0,

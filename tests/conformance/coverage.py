@@ -17,6 +17,7 @@ EVENTS = {
     "preemptions": "preemptions",
     "resumed from the cache": "resumptions that found blocks of their own in the prefix cache",
     "cache hits": "first schedules with a hit in the prefix cache",
+    "hits inside blocks": "of both, hits that end inside a block",
     "split prefills": "prefills in more than one step",
     "mixed steps": "steps with prefill and decode tokens",
     "empty steps": "steps that could schedule nothing",
@@ -37,6 +38,7 @@ def events_of(recording: Recording) -> Counter[str]:
     events: Counter[str] = Counter()
     prefills: Counter[int] = Counter()
     admitted: set[int] = set()
+    inside = recording.config.matches_inside_blocks
     for step in recording.steps:
         events["preemptions"] += len(step["preempted"])
         events["mixed steps"] += step["P"] > 0 and step["D"] > 0
@@ -46,6 +48,7 @@ def events_of(recording: Recording) -> Counter[str]:
         events["flushed"] += step.get("flushed", 0)
         for request, cached in step["hits"]:
             events["resumed from the cache" if request in admitted else "cache hits"] += cached > 0
+            events["hits inside blocks"] += inside and cached % recording.config.block_size > 0
             admitted.add(request)
             prefills[request] = 0
         for request, _, _, kind in step["sched"]:

@@ -41,6 +41,9 @@ def with_layers_that_draft(case: Case, rng: Random) -> Case:
     settings = case.settings
     if not settings["use_eagle"]:
         return case
+    kinds = {group["kind"] for group in settings["groups"]}
+    if settings.get("prefix_match_unit") is not None and "state" in kinds and kinds & {"sliding", "chunked"}:
+        return replace(case, settings=settings | {"use_eagle": False})  # not simulated
     groups = [dict(group) for group in settings["groups"]]
     marked = [rng.random() < 1 / 2 for _ in groups]
     if rng.random() < 1 / 3:
@@ -60,6 +63,7 @@ def with_layers_that_draft(case: Case, rng: Random) -> Case:
     changes: dict[str, Any] = {"groups": groups}
     k = settings["num_speculative_tokens"]
     largest = max(group.get("block_size") or settings["block_size"] for group in groups)
-    if k > 1 and rng.random() < 1 / 4 and (largest >= k or not settings["enable_prefix_caching"]):
+    reads_ahead = k > 1 and rng.random() < 1 / 4 and settings.get("prefix_match_unit") is None
+    if reads_ahead and (largest >= k or not settings["enable_prefix_caching"]):
         changes["num_prefill_lookahead_tokens"] = k
     return replace(case, settings=settings | changes)

@@ -31,6 +31,7 @@ from tests.conformance.draw_grammars import with_grammars
 from tests.conformance.draw_groups import with_groups
 from tests.conformance.draw_images import with_images
 from tests.conformance.draw_offloading import with_offloading
+from tests.conformance.draw_units import with_units
 from tests.conformance.recorder import ROOT, Recorder, recording
 from tests.conformance.recording import read_recording
 from tests.conformance.shrink import shrink
@@ -120,6 +121,11 @@ def say(line: str) -> None:
 
 KINDS: Mapping[str, tuple[str, Callable[[Case, int, int], Case], tuple[str, ...]]] = {
     "groups": ("models whose layers do not all cache alike", with_groups, ("stages",)),
+    "units": (
+        "with --groups: prefix hits that end inside blocks",
+        with_units,
+        ("stages", "block_size", "prefix_cache"),
+    ),
     "offloading": ("with KV offloading to host memory", with_offloading, ("stages", "prefix_cache")),
     "adapters": ("with LoRA adapters, more than fit in a batch", with_adapters, ()),
     "drafts": ("with speculative decoding, by EAGLE or n-grams", with_drafts, ("stages",)),

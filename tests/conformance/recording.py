@@ -198,6 +198,7 @@ def case_of(
     version = settings.get("vllm_version", DEFAULT_VERSION)
     chosen |= unknown_settings_off(version)
     chosen["prefix_cache_retention_interval"] = settings["prefix_cache_retention_interval"]
+    chosen["prefix_match_unit"] = settings["prefix_match_unit"]
     chosen["kv_cache_groups"] = tuple(KVCacheGroup(**group) for group in settings["groups"])
     if "num_cpu_blocks" in settings:
         chosen |= offloading_of(settings)

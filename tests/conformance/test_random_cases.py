@@ -16,11 +16,12 @@ import pytest
 from sim.cluster import LiveCluster
 from tests.conformance import ways
 from tests.conformance.case_files import is_recorded, keep_only_recordings_of, write_case
-from tests.conformance.conventions import output_token_id, prompt_token_ids
+from tests.conformance.conventions import DEFAULTS, output_token_id, prompt_token_ids
 from tests.conformance.coverage import Coverage, events_of
 from tests.conformance.draw import ROUND, TRAITS, Case, draw, traits_of
+from tests.conformance.random_run import drawn
 from tests.conformance.recorder import recording
-from tests.conformance.recording import read_recording
+from tests.conformance.recording import case_of, read_recording
 from tests.conformance.shrink import shrink, with_rows
 from tests.conformance.ways import difference_of_ways
 
@@ -213,3 +214,11 @@ def test_the_recorder_makes_the_recordings_that_are_here(tmp_path: Path) -> None
         for step in ours_steps:
             step.pop("failed")  # the older recordings do not count what did not fit
         assert ours_steps == theirs_steps
+
+
+def test_most_cases_with_units_can_be_hit_inside_a_block_and_all_are_simulated() -> None:
+    kinds = ("groups", "units", "drafts")
+    cases = [drawn(13, i, kinds[: 2 + i % 2]) for i in range(ROUND)]
+    configs = [case_of(DEFAULTS | case.settings, case.rows)[0] for case in cases]
+    assert np.mean([config.matches_inside_blocks for config in configs]) > 0.8
+    assert not all(config.matches_inside_blocks for config in configs)

@@ -134,6 +134,7 @@ def vllm_config(settings: dict[str, Any], model: str) -> VllmConfig:
         num_gpu_blocks=settings["num_gpu_blocks"],
         enable_prefix_caching=settings["enable_prefix_caching"],
         prefix_cache_retention_interval=settings["prefix_cache_retention_interval"],
+        prefix_match_unit=settings["prefix_match_unit"],
     )
     return config
 

@@ -76,6 +76,14 @@ engine:
   kv_cache_groups: [{kind: full}, {kind: state, mode: align}, {kind: chunked, chunk: 64}]
 latency: {model: blackbox, coefficients: {alpha0: 0, alpha1: 0, alpha2: 0, beta0: 5000, beta1: 20, beta2: 100}}
 """
+UNITS = """\
+engine:
+  num_gpu_blocks: 900
+  block_size: 64
+  prefix_match_unit: 16
+  kv_cache_groups: [{kind: full}, {kind: state, mode: align}]
+latency: {model: blackbox, coefficients: {alpha0: 0, alpha1: 0, alpha2: 0, beta0: 5000, beta1: 20, beta2: 100}}
+"""
 ENGINE = """\
 vllm_version: "0.32.0"
 compatibility: vllm
@@ -221,7 +229,7 @@ def _with_policies(text: str) -> str:
 
 def twins() -> list[Files]:
     """Return whole twins; together they have every key (tests/fuzz/test_fuzz.py)."""
-    plain = (TWIN, CLUSTER, SCALED, FITTED, GROUPS, STATES, ENGINE, BLIS, OFFLOADED, GATEWAY, ROUTED)
+    plain = (TWIN, CLUSTER, SCALED, FITTED, GROUPS, STATES, UNITS, ENGINE, BLIS, OFFLOADED, GATEWAY, ROUTED)
     beside = {
         "config.json": shipped_config_json("Qwen--Qwen2.5-7B-Instruct.json"),
         "defaults.yaml": defaults()[0]["defaults.yaml"],
@@ -266,7 +274,7 @@ def commands() -> list[Files]:
         "--mm-encoder-tp-mode data --limit-mm-per-prompt.image 4 --api-key secret --no-such-flag 5",
         'vllm serve Qwen/Qwen3-8B --kv-transfer-config \'{"kv_connector": "OffloadingConnector", "kv_role": "kv_both", '
         '"kv_connector_extra_config": {"cpu_bytes_to_use": 17179869184}}\' --speculative-config.method ngram '
-        "--speculative-config.num_speculative_tokens 4 --max-model-len auto",
+        "--speculative-config.num_speculative_tokens 4 --max-model-len auto --prefix-match-unit 16",
     )
     asked = ("H100\n0.30.0\n", "", "L40S\n\n", "\n0.12\n", "H100\n0.99.1\n")
     return [

@@ -12,6 +12,7 @@ from replay.twin.kv_cache.groups import (
     GROUP_KEYS,
     drafting_method,
 )
+from replay.twin.kv_cache.match_unit import UNIT_KEY
 from replay.twin.kv_cache.retention_interval import RETENTION_KEY
 from sim import (
     KNOWN_VERSIONS,
@@ -43,7 +44,7 @@ def read_engine(
     given: dict[str, object] = {}
     if section is not None:
         keys = engine_keys()
-        names = [key.path.split(".")[1] for key in (*keys, *GROUP_KEYS, RETENTION_KEY)]
+        names = [key.path.split(".")[1] for key in (*keys, *GROUP_KEYS, RETENTION_KEY, UNIT_KEY)]
         section.refuse_unknown(names, elsewhere=other_places())
         given = without_drafts(
             {key.path.removeprefix("engine."): _engine_value(section, key) for key in keys}

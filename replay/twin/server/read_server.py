@@ -28,6 +28,7 @@ from replay.twin.kv_cache.groups import (
     notes_of_version,
     with_groups,
 )
+from replay.twin.kv_cache.match_unit import with_match_unit
 from replay.twin.kv_cache.of_model import GroupsOfModel, groups_of_model
 from replay.twin.kv_cache.offload import Offloaded, rules_of_tier, with_offload
 from replay.twin.kv_cache.retention_interval import with_retention
@@ -121,6 +122,7 @@ def _engine_of(
     engine = replace(engine, kv_offloading=rules_of_tier(engine, root, groups, hardware=hardware))
     engine = with_groups(engine, root, groups)
     engine, retention = with_retention(engine, root.section("engine"))
+    engine = with_match_unit(engine, root.section("engine"))
     engine, blocks = _with_blocks(
         engine,
         None if _sizes_its_cache(root, hardware) else chosen.entry,

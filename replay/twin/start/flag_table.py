@@ -76,6 +76,7 @@ FLAGS: Final[Mapping[str, KnownFlag]] = {
     "long-prefill-token-threshold": _engine("long_prefill_token_threshold"),
     "enable-prefix-caching": _engine("enable_prefix_caching", "switch"),
     "prefix-cache-retention-interval": _engine("prefix_cache_retention_interval", "interval"),
+    "prefix-match-unit": _engine("prefix_match_unit", "interval"),
     "enable-chunked-prefill": _engine("enable_chunked_prefill", "switch"),
     "async-scheduling": _engine("async_scheduling", "switch"),
     "scheduler-reserve-full-isl": _engine("scheduler_reserve_full_isl", "switch"),
@@ -138,14 +139,6 @@ FLAGS: Final[Mapping[str, KnownFlag]] = {
     "quantization": _told(f"{SPEED}; a config.json that says its own is followed"),
     "config": _told("not read; give its flags on the command line"),
     # refused: the schedule would be another than the simulated one
-    "mamba-block-size": _refused(
-        "vLLM 0.32 takes the attention layers' block size in its place where prefixes are cached, and no other value "
-        "than max_model_len where they are not; leave it out"
-    ),
-    "prefix-match-unit": _refused(
-        "it lets a hit end inside a block of a hybrid model's states (vLLM 0.32), which is not simulated; leave it "
-        "out: hits then end where whole blocks of all KV cache groups end"
-    ),
     "scheduler-cls": _refused("a scheduler of your own is not simulated"),
     "runner": _refused("only generation is simulated", "auto", "generate"),
     "task": _refused("only generation is simulated", "auto", "generate"),
@@ -168,6 +161,11 @@ FLAGS: Final[Mapping[str, KnownFlag]] = {
         "states are kept at block ends where prefixes are cached (align), else not (none), as vLLM sets it by itself; "
         "its all, which 0.31 was the last to have, is not simulated",
         choices=("align", "none", "all"),
+    ),
+    "mamba-block-size": _told(
+        "beside attention layers vLLM (0.32, 0.33) takes their block size in its place where prefixes are cached, and "
+        "no other value than max_model_len where they are not; in a model of states alone it counts, and the "
+        "twin has engine.block_size"
     ),
     "disable-sliding-window": _told("the config.json's window is followed; cut it there", kind="switch"),
     "kv-transfer-config": KnownFlag(

@@ -13,6 +13,7 @@ from replay.twin.defaults_write import quoted
 from replay.twin.engine_defaults import LIMITS, Server, with_defaults
 from replay.twin.image_encoder import WHOLE
 from replay.twin.kv_cache.groups import DISABLED, DRAFT_MODEL, METHOD
+from replay.twin.kv_cache.match_unit import UNIT
 from replay.twin.placeholder import PLACEHOLDER
 from replay.twin.start.model_and_gpu import config_at_hand, model_of
 from replay.twin.start.serve_flags import Flag, parse_serve
@@ -183,7 +184,10 @@ def twin_text(start: Start, *, gpu: str | None = None) -> tuple[str, tuple[str, 
     engine, whole = _with_whole_images(engine, start.model)
     _check(engine, start.known_version or RULES_VERSION)
     has_hardware = model is not None and server.gpu is not None
-    told = (*start.notes, *(() if has_hardware else start.coefficients_notes))
+    left_out: tuple[str, ...] = ()
+    if not has_hardware:
+        engine, left_out = _without_unit(engine)
+    told = (*start.notes, *(() if has_hardware else start.coefficients_notes), *left_out)
     told = (*told, *whole, *_defaults_taken(start.engine, engine, gpu=gpu))
     gaps = _gaps(engine, is_known=gpu is not None, has_hardware=has_hardware)
     notes = tuple(terminal(" ".join(note.split())) for note in (*told, *gaps))
@@ -217,6 +221,18 @@ def _with_whole_images(
     return {**engine, WHOLE: True}, (note,)
 
 
+def _without_unit(engine: Mapping[str, object]) -> tuple[dict[str, object], tuple[str, ...]]:
+    """Return the engine's settings where a model's KV cache groups are not known, and a line about what is of these."""
+    unit = engine.get(UNIT)
+    if unit is None:
+        return dict(engine), ()
+    note = (
+        f"{UNIT} {unit} is left out: it is of a model's KV cache groups, which follow from its config.json and the GPU "
+        f"(--gpu); where groups are written out, engine.{UNIT} says it"
+    )
+    return {key: value for key, value in engine.items() if key != UNIT}, (note,)
+
+
 def _sees_images_whole(model: str) -> bool:
     """Return whether a model's images see themselves in both directions; not, where its layers are not known."""
     try:
@@ -240,8 +256,9 @@ def _version_notes(version: str | None) -> tuple[str, ...]:
 
 
 def _check(engine: Mapping[str, object], version: str) -> None:
+    """Raise ConfigError on settings that no engine has; a unit waits for the model's groups."""
     try:
-        own = {key: engine[key] for key in engine if key not in {DISABLED, METHOD, DRAFT_MODEL}}
+        own = {key: engine[key] for key in engine if key not in {DISABLED, METHOD, DRAFT_MODEL, UNIT}}
         EngineConfig.for_version(version, **own)
     except InvalidConfig as error:
         raise ConfigError(str(error)) from error

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from sim.engine.state import State
 
 EMPTIED = (
-    *("blocks", "hashes", "cpu_slots", "cpu_slot_of_key", "lora_places", "adapter_steps"),
+    *("blocks", "hashes", "partial_hashes", "cpu_slots", "cpu_slot_of_key", "lora_places", "adapter_steps"),
     *("chunks", "fences", "kv_links", "counted", "encoder_cache"),
 )
 """What a process loses when it ends."""

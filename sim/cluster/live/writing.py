@@ -89,7 +89,7 @@ class Writer:
     def _note_shared_outputs(self, request: Requests) -> None:
         """Tell engines, once, that the contents of answers have ids."""
         engine = self._pools[0].engine
-        end = int(request.num_hashes[0]) * engine.block_size + engine.num_hash_lookahead_tokens
+        end = int(request.num_hashes[0]) * engine.hash_block_size + engine.num_hash_lookahead_tokens
         if self._shares_outputs or end <= request.prompt_tokens[0]:
             return
         self._shares_outputs = True

@@ -17,9 +17,9 @@ from sim.jit.compile import part, phase
 
 
 @part
-def runs_past(engine: State, time_us: int) -> bool:
+def runs_past(state: State, time_us: int) -> bool:
     """Return whether the last step taken ends after ``time_us``: its results have not happened yet."""
-    return engine.engine[0].clock.now_us > time_us
+    return state.engine[0].clock.now_us > time_us
 
 
 @phase
@@ -39,11 +39,11 @@ def run_until(world: World, instance: int, until_us: int) -> bool:
 @phase
 def next_step_us(world: World, instance: int) -> int:
     """Return when an instance's next step starts, or a client of it gives up; NEVER when it has nothing to do."""
-    engine = engine_at(world.engines, instance)
-    clock = engine.engine[0].clock
-    if clock.num_batches > 0 or (has_work(engine) and not engine.engine[0].queues.is_blocked):
+    state = engine_at(world.engines, instance)
+    clock = state.engine[0].clock
+    if clock.num_batches > 0 or (has_work(state) and not state.engine[0].queues.is_blocked):
         return clock.now_us
-    event_us = next_event_us(engine)
+    event_us = next_event_us(state)
     return NEVER if event_us == NEVER else max(clock.now_us, event_us)
 
 
@@ -55,47 +55,47 @@ def hand_over(world: World, request: int, instance: int, time_us: int) -> bool:
         world.rows[request].status = dt.REJECTED
         world.rows[request].queued_us = time_us + world.delays_us[pool, request]
         return False
-    engine = engine_at(world.engines, instance)
-    row = engine.requests[request]
+    state = engine_at(world.engines, instance)
+    row = state.requests[request]
     row.status = dt.PENDING
     row.max_total_tokens = world.entries[pool, request]
-    inject(engine, request, time_us, world.delays_us[pool, request])
+    inject(state, request, time_us, world.delays_us[pool, request])
     return True
 
 
 @part
-def num_running_at(engine: State, time_us: int) -> int:
+def num_running_at(state: State, time_us: int) -> int:
     """Return how many requests run at ``time_us``, up to which an engine's steps were taken."""
-    if runs_past(engine, time_us):
-        return engine.engine[0].last_schedule.num_running
-    return engine.engine[0].queues.num_running
+    if runs_past(state, time_us):
+        return state.engine[0].last_schedule.num_running
+    return state.engine[0].queues.num_running
 
 
 @phase
-def num_waiting_at(engine: State, time_us: int) -> int:
+def num_waiting_at(state: State, time_us: int) -> int:
     """Return how many requests wait at ``time_us``, those included that have just joined."""
-    num = engine.engine[0].queues.num_waiting + engine.engine[0].kv_transfers.num_holding
-    request = engine.engine[0].queues.first_pending
-    while request != dt.NEVER and engine.requests[request].queued_us <= time_us:
-        num += engine.requests[request].status == dt.PENDING  # its client may have gone already
-        request = engine.requests[request].next_waiting
+    num = state.engine[0].queues.num_waiting + state.engine[0].kv_transfers.num_holding
+    request = state.engine[0].queues.first_pending
+    while request != dt.NEVER and state.requests[request].queued_us <= time_us:
+        num += state.requests[request].status == dt.PENDING  # its client may have gone already
+        request = state.requests[request].next_waiting
     return num
 
 
 @part
-def kv_usage_at(engine: State, time_us: int) -> float:
+def kv_usage_at(state: State, time_us: int) -> float:
     """Return the share of an engine's KV blocks that are in use at ``time_us``."""
-    num_free = engine.engine[0].queues.num_free_blocks
-    if runs_past(engine, time_us):
-        num_free = engine.engine[0].last_schedule.num_free_blocks
-    return 1.0 - num_free / (len(engine.blocks) - 1)
+    num_free = state.engine[0].queues.num_free_blocks
+    if runs_past(state, time_us):
+        num_free = state.engine[0].last_schedule.num_free_blocks
+    return 1.0 - num_free / (len(state.blocks) - 1)
 
 
 @phase
 def see_queue(world: World, instance: int, time_us: int) -> None:
     """Note how many of an instance's requests wait and run at ``time_us``, up to which its steps were taken."""
-    engine, seen = engine_at(world.engines, instance), world.fleet.instances[instance]
-    seen.num_running, seen.num_waiting = num_running_at(engine, time_us), num_waiting_at(engine, time_us)
+    state, seen = engine_at(world.engines, instance), world.fleet.instances[instance]
+    seen.num_running, seen.num_waiting = num_running_at(state, time_us), num_waiting_at(state, time_us)
 
 
 @phase
@@ -108,9 +108,9 @@ def see_kv(world: World, instance: int, time_us: int) -> None:
 def see_loads(world: World, time_us: int) -> None:
     """Note every instance's load at ``time_us``, up to which its steps were taken."""
     for instance in range(len(world.loads)):
-        engine, load = engine_at(world.engines, instance), world.loads[instance]
-        load.num_waiting, load.num_running = num_waiting_at(engine, time_us), num_running_at(engine, time_us)
-        load.kv_usage = kv_usage_at(engine, time_us)
+        state, load = engine_at(world.engines, instance), world.loads[instance]
+        load.num_waiting, load.num_running = num_waiting_at(state, time_us), num_running_at(state, time_us)
+        load.kv_usage = kv_usage_at(state, time_us)
 
 
 @phase
@@ -119,34 +119,44 @@ def see_cache(world: World, instance: int) -> None:
 
     Only contents that came or went since the last snapshot are examined, unless they exceed what the log holds.
     """
-    engine = engine_at(world.engines, instance)
-    queues, num_keys = engine.engine[0].queues, world.cached.shape[1]
-    if queues.num_cache_changes > len(engine.cache_log):
+    state = engine_at(world.engines, instance)
+    queues, num_keys = state.engine[0].queues, world.cached.shape[1]
+    if queues.num_cache_changes > len(state.cache_log):
         for key in range(num_keys):
-            world.cached[instance, key] = has_content(engine, key)
+            world.cached[instance, key] = has_content(state, key)
     else:
         for i in range(queues.num_cache_changes):
-            key = engine.cache_log[i]
+            key = state.cache_log[i]
             if key < num_keys:
-                world.cached[instance, key] = has_content(engine, key)
+                world.cached[instance, key] = has_content(state, key)
     queues.num_cache_changes = 0
+
+
+@part
+def contents_per_block(state: State) -> int:
+    """Return how many contents a block of the group has that is asked: with a ``prefix_match_unit`` several."""
+    settings = state.engine[0].settings
+    if not settings.has_kv_cache_groups:
+        return 1
+    return state.kv_cache_groups[settings.first_group_to_ask].num_hashes_per_block
 
 
 @phase
 def see_prompt(world: World, request: int, instance: int) -> None:
     """Note how many leading blocks of a prompt an instance has cached, and how many more in host memory."""
-    engine, seen = engine_at(world.engines, instance), world.fleet.instances[instance]
+    state, seen = engine_at(world.engines, instance), world.fleet.instances[instance]
     first, num = world.requests.hash_starts[request], num_prompt_ids(world.fleet, world.requests, request)
     is_stale = world.loop[0].cache_interval_us > 0
+    per_block = contents_per_block(state)
     hits = 0
-    while hits < num:
-        key = world.requests.hash_ids[first + hits]
-        if (world.cached[instance, key] == 0) if is_stale else not has_content(engine, key):
+    while hits + per_block <= num:
+        key = world.requests.hash_ids[first + hits + per_block - 1]
+        if (world.cached[instance, key] == 0) if is_stale else not has_content(state, key):
             break
-        hits += 1
+        hits += per_block
     seen.num_cached_blocks, seen.num_host_blocks = hits, 0
-    if len(engine.cpu_slot_of_key) > 0:
-        while hits < num and engine.cpu_slot_of_key[world.requests.hash_ids[first + hits]] != 0:
+    if len(state.cpu_slot_of_key) > 0:
+        while hits < num and state.cpu_slot_of_key[world.requests.hash_ids[first + hits]] != 0:
             hits += 1
             seen.num_host_blocks += 1
 

@@ -26,17 +26,17 @@ def boundary_us(world: World, first: int, end: int) -> int:
     """Return when the ranks ``first`` to ``end`` next decide: when their step ends, or a request joins idle ones."""
     planned_us, next_us, now_us = NEVER, NEVER, 0
     for rank in range(first, end):
-        engine = engine_at(world.engines, rank)
-        clock, queues = engine.engine[0].clock, engine.engine[0].queues
+        state = engine_at(world.engines, rank)
+        clock, queues = state.engine[0].clock, state.engine[0].queues
         now_us = max(now_us, clock.now_us)
         if clock.oldest_runs:
-            return engine.batches[clock.oldest_batch].exec_end_us
-        is_at_work = has_unfinished(engine) and not queues.is_blocked
+            return state.batches[clock.oldest_batch].exec_end_us
+        is_at_work = has_unfinished(state) and not queues.is_blocked
         if clock.num_batches > 0 or is_at_work:  # Python made room in between
             planned_us = clock.now_us
-        event_us = earlier(next_deadline_us(engine), next_grammar_us(engine))
+        event_us = earlier(next_deadline_us(state), next_grammar_us(state))
         if queues.first_pending != dt.NEVER:
-            queued_us = engine.requests[queues.first_pending].queued_us
+            queued_us = state.requests[queues.first_pending].queued_us
             event_us = earlier(event_us, queued_us)
         if event_us != NEVER:
             next_us = event_us if next_us == NEVER else min(next_us, event_us)
@@ -50,12 +50,12 @@ def start_together(world: World, first: int, end: int, now_us: int) -> None:
     """Start the next step of all ranks; it ends when the slowest one has done."""
     takes_us, has_work = 0, False
     for rank in range(first, end):
-        engine = engine_at(world.engines, rank)
-        clock = engine.engine[0].clock
-        own_us = engine.engine[0].settings.dummy_step_us
+        state = engine_at(world.engines, rank)
+        clock = state.engine[0].clock
+        own_us = state.engine[0].settings.dummy_step_us
         if clock.num_batches > 0:
             has_work = True
-            own_us = engine.batches[clock.oldest_batch].exec_end_us
+            own_us = state.batches[clock.oldest_batch].exec_end_us
         takes_us = max(takes_us, own_us)
     for rank in range(first, end):
         clock = engine_at(world.engines, rank).engine[0].clock
@@ -63,11 +63,11 @@ def start_together(world: World, first: int, end: int, now_us: int) -> None:
     if not has_work:
         return
     for rank in range(first, end):
-        engine = engine_at(world.engines, rank)
-        clock = engine.engine[0].clock
+        state = engine_at(world.engines, rank)
+        clock = state.engine[0].clock
         if clock.num_batches > 0:
             clock.oldest_runs = 1
-            engine.batches[clock.oldest_batch].exec_end_us = now_us + takes_us
+            state.batches[clock.oldest_batch].exec_end_us = now_us + takes_us
 
 
 @phase

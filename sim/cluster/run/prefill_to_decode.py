@@ -179,10 +179,10 @@ def drop_from_engine(world: World, request: int, time_us: int) -> bool:
     """Drop a request from its instance; False if it has all its tokens and finishes."""
     journey = world.journeys[request]
     instance = journey.prefill_instance if journey.is_prefilling else journey.instance
-    engine = engine_at(world.engines, instance)
-    if engine.requests[request].status == dt.FINISHED:
+    state = engine_at(world.engines, instance)
+    if state.requests[request].status == dt.FINISHED:
         return False
-    drop_request(engine, request)
+    drop_request(state, request)
     if journey.is_prefilling:
         leave_prefill(world, request)
     release_unasked(world, request, time_us)

@@ -305,10 +305,10 @@ def take_step(world: World, instance: int, time_us: int) -> int:
     until_us = time_us + 1 if looks_after_each else max(next_event_us(world), time_us + 1)
     if not run_until(world, instance, until_us):
         return ENGINE_NEEDS_ROOM
-    engine = engine_at(world.engines, instance)
-    fill = engine.engine[0].log_fill
+    state = engine_at(world.engines, instance)
+    fill = state.engine[0].log_fill
     for i in range(fill.num_completions):
-        seen = engine.completions[i]
+        seen = state.completions[i]
         if seen.kind == dt.LOAD_STARTED:
             start_transfer(world, seen.request, instance, seen.time_us)
             continue

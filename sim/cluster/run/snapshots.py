@@ -21,16 +21,16 @@ def bring(world: World, instance: int, time_us: int) -> bool:
         return True
     if not run_until(world, instance, time_us):
         return False
-    engine = engine_at(world.engines, instance)
-    fill = engine.engine[0].log_fill
+    state = engine_at(world.engines, instance)
+    fill = state.engine[0].log_fill
     num_left = 0
     for i in range(fill.num_completions):
-        seen = engine.completions[i]
+        seen = state.completions[i]
         if seen.time_us <= time_us:
             hear(world, seen.request, seen.kind, seen.time_us)
             continue
         if num_left < i:  # a client sees the end of a short answer before that of a longer one
-            engine.completions[num_left] = engine.completions[i]
+            state.completions[num_left] = state.completions[i]
         num_left += 1
     fill.num_completions = num_left
     return True

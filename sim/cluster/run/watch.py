@@ -37,18 +37,18 @@ IDLE, BUSY, NEEDS_ROOM = 0, 1, 2
 @phase
 def look_at(world: World, instance: int, time_us: int, seen: Records) -> None:
     """Note an instance's state just before ``time_us``, up to which its steps were taken."""
-    engine = engine_at(world.engines, instance)
-    queues, last, clock = engine.engine[0].queues, engine.engine[0].last_schedule, engine.engine[0].clock
+    state = engine_at(world.engines, instance)
+    queues, last, clock = state.engine[0].queues, state.engine[0].last_schedule, state.engine[0].clock
     seen.num_running, seen.num_free_blocks = queues.num_running, queues.num_free_blocks
-    if runs_past(engine, time_us):
+    if runs_past(state, time_us):
         seen.num_running, seen.num_free_blocks = last.num_running, last.num_free_blocks
-    seen.num_waiting = queues.num_waiting + engine.engine[0].kv_transfers.num_holding
+    seen.num_waiting = queues.num_waiting + state.engine[0].kv_transfers.num_holding
     request = queues.first_pending
-    while request != dt.NEVER and engine.requests[request].queued_us < time_us:
-        seen.num_waiting += engine.requests[request].status == dt.PENDING  # its client may have gone already
-        request = engine.requests[request].next_waiting
+    while request != dt.NEVER and state.requests[request].queued_us < time_us:
+        seen.num_waiting += state.requests[request].status == dt.PENDING  # its client may have gone already
+        request = state.requests[request].next_waiting
     ahead_us = max(clock.now_us, clock.device_free_us) - time_us
-    seen.busy_us = engine.engine[0].totals.busy_us - max(ahead_us, 0)
+    seen.busy_us = state.engine[0].totals.busy_us - max(ahead_us, 0)
 
 
 @engine_entry

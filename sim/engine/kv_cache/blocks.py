@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from sim.engine.dtypes import NEVER
+from sim.engine.kv_cache.partial_hashes import forget_partial
 from sim.engine.kv_cache.prefix_cache import forget_hash
 from sim.engine.state import State
 from sim.jit.compile import part
@@ -33,6 +34,8 @@ def get_new_block(s: State) -> int:
     block = s.blocks[0].next_free
     unlink_free(s, block)
     forget_hash(s, block)
+    if s.engine[0].settings.matches_inside_blocks:
+        forget_partial(s, block)
     s.blocks[block].ref_cnt = 1
     s.engine[0].queues.num_free_blocks -= 1
     return block

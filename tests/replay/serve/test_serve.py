@@ -23,7 +23,7 @@ from replay.serve import Listening, serving
 from replay.twin.config_read import load_config
 from replay.twin.start.from_serve import start_from_header, twin_text
 from replay.twin.twin_config import TwinConfig
-from sim import Blackbox, EngineConfig
+from sim import Blackbox, EngineConfig, KVCacheGroup
 from traces.errors import ConfigError
 from traces.header import Header
 
@@ -64,6 +64,16 @@ async def test_a_completion_answers_with_text_and_usage() -> None:
     assert first["usage"] == {**usage, "prompt_tokens_details": {"cached_tokens": 0}}
     assert again["choices"] == first["choices"]
     assert again["id"] != first["id"]
+
+
+async def test_contents_of_a_served_prompt_have_the_unit_s_tokens() -> None:
+    groups = (KVCacheGroup(kind="full"), KVCacheGroup(kind="state", mode="align"))
+    engine = {"kv_cache_groups": groups, "block_size": 64, "prefix_match_unit": 16}
+    async with served(engine=engine) as (_, client):
+        body = {"prompt": [7] * 60, "max_tokens": 2}
+        answers = [await (await client.post("/v1/completions", json=body)).json() for _ in range(2)]
+    found = [answer["usage"]["prompt_tokens_details"]["cached_tokens"] for answer in answers]
+    assert found == [0, 48]
 
 
 async def test_a_stream_has_an_event_per_token_and_usage_where_asked() -> None:

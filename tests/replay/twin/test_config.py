@@ -410,7 +410,7 @@ def test_every_documented_key_is_accepted(tmp_path: Path) -> None:
     values |= {name: getattr(EngineConfig(), name) for name in of_images}
     values["disable_chunked_mm_input"] = "false"
     values["kv_cache_groups"] = "[{kind: full}]"
-    values["prefix_cache_retention_interval"] = "none"
+    values["prefix_cache_retention_interval"] = values["prefix_match_unit"] = "none"
     engine = ", ".join(
         f"{name}: {values.get(name, key.default)}"
         for key in leaves

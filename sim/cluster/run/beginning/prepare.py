@@ -89,9 +89,10 @@ def new_world(
         states = [state._replace(cache_log=np.zeros(CACHE_LOG_LENGTH, np.int32)) for state in states]
     engines = table_of(states)
     run_addresses = [address_of_run(state) if runs_engines else 0 for state in states]
+    engine = config.pools[0].engine
     fleet = new_fleet(
         config.num_instances,
-        block_size=config.pools[0].engine.block_size,
+        block_size=engine.block_size if engine.prefix_match_unit is None else engine.hash_block_size,
         num_adapters=0 if work.adapter is None else int(work.adapter.max(initial=-1)) + 1,
     )
     prefill_fleet = split_fleet(fleet, config)

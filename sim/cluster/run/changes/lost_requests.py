@@ -48,10 +48,10 @@ def leave_for_good(world: World, request: int, time_us: int) -> None:
 @phase
 def take_off_engine(world: World, request: int, instance: int) -> None:
     """Remove a request from its engine, wherever it is in it; its blocks are freed."""
-    engine = engine_at(world.engines, instance)
-    if engine.requests[request].status == dt.PENDING:
-        drop_pending(engine, request)
-    abort(engine, request)
+    state = engine_at(world.engines, instance)
+    if state.requests[request].status == dt.PENDING:
+        drop_pending(state, request)
+    abort(state, request)
 
 
 @engine_entry
@@ -114,10 +114,10 @@ def take_in_transfers(table: Table, time_us: int) -> None:
 @engine_entry
 def release_blocks(table: Table, instance: int, request: int) -> None:
     """Free the blocks that a failed, idle instance held for a request."""
-    engine = engine_at(world_at(table, 0).engines, instance)
-    if engine.requests[request].slot != NOWHERE:
-        free_blocks(engine, request)
-        engine.engine[0].kv_transfers.num_delayed -= 1
+    state = engine_at(world_at(table, 0).engines, instance)
+    if state.requests[request].slot != NOWHERE:
+        free_blocks(state, request)
+        state.engine[0].kv_transfers.num_delayed -= 1
 
 
 @engine_entry

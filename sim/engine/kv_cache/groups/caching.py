@@ -4,9 +4,15 @@ from __future__ import annotations
 
 from sim.engine.dtypes import ALIGNED_STATE, FULL, NEVER, NO_OWNER, UNSHARED
 from sim.engine.kv_cache.groups.keys import key_in_group, table_row
+from sim.engine.kv_cache.groups.partial import (
+    cache_state_of_prompt,
+    enter_partial,
+    remember_private_partial,
+)
 from sim.engine.kv_cache.groups.retention import is_retained, keeps_all
 from sim.engine.kv_cache.groups.states import hand_state, last_state_to_keep
-from sim.engine.kv_cache.prefix_cache import give_private_keys, num_hashed_tokens, remember_hash
+from sim.engine.kv_cache.partial_hashes import forget_partial
+from sim.engine.kv_cache.prefix_cache import cdiv, give_private_keys, num_hashed_tokens, remember_hash
 from sim.engine.state import State
 from sim.jit.compile import part, phase
 
@@ -22,8 +28,19 @@ def mark_unshared(s: State, block: int, owner: int, place: int) -> None:
 
 
 @part
+def enter_block(s: State, request: int, group: int, index: int) -> int:
+    """Enter a request's full block in one group, or mark it where only itself could ask for it; return its key."""
+    block, key = s.block_table[table_row(s, request, group), index], key_in_group(s, request, group, index)
+    if key == NEVER:
+        mark_unshared(s, block, request, index * s.engine[0].settings.num_kv_cache_groups + group)
+    else:
+        remember_hash(s, block, key)
+    return key
+
+
+@part
 def mark_tail(s: State, request: int, group: int, num_tokens: int) -> None:
-    """Mark the block that the prompt's last hash ends in: vLLM gives it that hash, which no lookup asks for."""
+    """Give the block that the prompt's last hash ends in that hash; mark it where no lookup asks for it."""
     g, r = s.kv_cache_groups[group], s.requests[request]
     settings = s.engine[0].settings
     hash_size = settings.hash_block_size
@@ -34,7 +51,12 @@ def mark_tail(s: State, request: int, group: int, num_tokens: int) -> None:
     if end <= 0 or end > num_tokens or end % g.block_size == 0 or index >= have.num_blocks:
         return
     block = s.block_table[table_row(s, request, group), index]
-    if block != 0 and s.blocks[block].hash_id == NEVER:
+    if block == 0:
+        return
+    if settings.matches_inside_blocks:
+        if s.partial_hashes[block].hash_id == NEVER:
+            enter_partial(s, request, group, block, end // hash_size - 1)
+    elif s.blocks[block].hash_id == NEVER:
         mark_unshared(s, block, NO_OWNER, 0)
 
 
@@ -48,10 +70,16 @@ def mark_state_of_prompt(s: State, request: int, group: int, num_tokens: int) ->
     settings, r = s.engine[0].settings, s.requests[request]
     if num_tokens == 0 or num_tokens != last_state_to_keep(s, r.num_prompt_tokens, settings.hash_block_size):
         return
-    index = num_tokens // s.kv_cache_groups[group].block_size - 1
+    index = cdiv(num_tokens, s.kv_cache_groups[group].block_size) - 1
     if index >= s.group_rows[r.slot, group].num_blocks:
         return
+    if num_tokens % s.kv_cache_groups[group].block_size != 0:
+        if settings.matches_inside_blocks:
+            cache_state_of_prompt(s, request, group, num_tokens, index)
+        return
     block = s.block_table[table_row(s, request, group), index]
+    if settings.matches_inside_blocks and block != 0 and s.blocks[block].hash_id == NEVER:
+        enter_block(s, request, group, index)
     if block != 0 and s.blocks[block].hash_id >= 0:
         s.step_of_key[s.blocks[block].hash_id] = s.engine[0].totals.num_steps
 
@@ -60,25 +88,23 @@ def mark_state_of_prompt(s: State, request: int, group: int, num_tokens: int) ->
 def cache_in_group(s: State, request: int, group: int, num_tokens: int) -> None:
     """Enter a request's full blocks in one group."""
     g, have = s.kv_cache_groups[group], s.group_rows[s.requests[request].slot, group]
+    settings = s.engine[0].settings
     num_full, row = num_hashed_tokens(s, request, num_tokens) // g.block_size, table_row(s, request, group)
     for i in range(have.num_cached_blocks, min(num_full, have.num_blocks)):
         block = s.block_table[row, i]
         if block == 0 or not (keeps_all(s, group) or is_retained(s, request, group, i)):
             continue
-        key = key_in_group(s, request, group, i)
-        if key == NEVER:
-            mark_unshared(s, block, request, i * s.engine[0].settings.num_kv_cache_groups + group)
-            continue
-        remember_hash(s, block, key)
-        if g.kind == ALIGNED_STATE:
+        if settings.matches_inside_blocks:
+            forget_partial(s, block)
+        key = enter_block(s, request, group, i)
+        if key != NEVER and g.kind == ALIGNED_STATE:
             s.step_of_key[key] = s.engine[0].totals.num_steps
-            if s.engine[0].settings.hands_states:
+            if settings.hands_states:
                 hand_state(s, request, group, i, block)
     have.num_cached_blocks = max(have.num_cached_blocks, num_full)
-    settings = s.engine[0].settings
     if g.kind == FULL and g.num_hashes_per_block > 1 and settings.keeps_junctions:
         mark_tail(s, request, group, num_tokens)
-    if g.kind == ALIGNED_STATE and settings.enters_prompt_state_anew:
+    if g.kind == ALIGNED_STATE and (settings.enters_prompt_state_anew or settings.matches_inside_blocks):
         mark_state_of_prompt(s, request, group, num_tokens)
 
 
@@ -110,11 +136,11 @@ def cache_in_groups(s: State, request: int, num_tokens: int) -> None:
         cache_in_group(s, request, 0, num_settled_tokens(s, num_tokens))
         return
     aligned = num_tokens
-    if settings.caches_to_alignment:
+    if settings.caches_to_alignment and not settings.matches_inside_blocks:
         aligned -= num_tokens % settings.hit_alignment
     for group in range(settings.num_kv_cache_groups):
         num_cacheable = aligned
-        if aligned > 0 and s.kv_cache_groups[group].caches_past_hit:
+        if aligned > 0 and s.kv_cache_groups[group].caches_past_hit and not settings.matches_inside_blocks:
             num_cacheable = cacheable_by_drafts(s, group, num_tokens)
         cache_in_group(s, request, group, num_cacheable)
 
@@ -136,3 +162,5 @@ def remember_private_blocks_of_groups(s: State, request: int) -> None:
         if b.hash_id == UNSHARED and b.next_same_hash == request:
             place = b.previous_same_hash
             remember_hash(s, block, key_in_group(s, request, place % num_groups, place // num_groups))
+        if settings.matches_inside_blocks:
+            remember_private_partial(s, request, block)

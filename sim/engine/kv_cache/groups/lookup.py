@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from sim.engine.dtypes import ALIGNED_STATE, CHUNKED, FULL, NEVER, SLIDING
 from sim.engine.kv_cache.groups.keys import key_in_group
+from sim.engine.kv_cache.groups.partial import hit_inside_block
 from sim.engine.kv_cache.prefix_cache import cdiv
 from sim.engine.state import State
 from sim.jit.compile import part, phase
@@ -129,6 +130,17 @@ def num_blocks_of_state(s: State, request: int, first: int, most: int) -> int:
     return 0
 
 
+@part
+def note_hit(s: State, first: int, length: int) -> int:
+    """Note and return the length of the hit of the groups like ``first``."""
+    group, num_blocks = first, cdiv(length, s.kv_cache_groups[first].block_size)
+    while group != NEVER:
+        s.kv_cache_groups[group].num_hit_blocks = num_blocks
+        s.kv_cache_groups[group].hit_length = length
+        group = s.kv_cache_groups[group].next_alike
+    return length
+
+
 @phase
 def find_hit_of_kind(s: State, request: int, first: int, max_length: int, num_dropped: int) -> int:
     """Return the longest hit of the groups like ``first``, in tokens, at most ``max_length``; note its blocks.
@@ -141,8 +153,11 @@ def find_hit_of_kind(s: State, request: int, first: int, max_length: int, num_dr
         num_tokens = s.requests[request].num_tokens
         hashed = num_tokens // settings.hash_block_size * settings.hash_block_size
         longest = hashed if settings.looks_past_hit else num_tokens - 1
-        max_length = min(max_length + g.block_size, longest)
+        dropped = settings.hash_block_size if settings.matches_inside_blocks else g.block_size
+        max_length = min(max_length + dropped, longest)
     max_length = min(max_length, s.group_hits.shape[1] * g.block_size)
+    if settings.matches_inside_blocks:
+        return note_hit(s, first, hit_inside_block(s, request, first, max_length, num_dropped))
     most = max_length // g.block_size
     num_blocks = 0
     if g.kind == FULL:
@@ -153,12 +168,7 @@ def find_hit_of_kind(s: State, request: int, first: int, max_length: int, num_dr
         num_blocks = num_blocks_of_chunked(s, request, first, most, max_length)
     elif g.kind == ALIGNED_STATE:
         num_blocks = num_blocks_of_state(s, request, first, most)
-    group = first
-    while group != NEVER:
-        s.kv_cache_groups[group].num_hit_blocks = num_blocks
-        s.kv_cache_groups[group].hit_length = num_blocks * g.block_size
-        group = s.kv_cache_groups[group].next_alike
-    return num_blocks * g.block_size
+    return note_hit(s, first, num_blocks * g.block_size)
 
 
 @part

@@ -43,8 +43,9 @@ def is_at_prompt_end(
     alignment = settings.hit_alignment
     if not (settings.use_eagle and settings.keeps_ends_for_drafts):
         return is_at_boundary(index, num_prompt_tokens - 1, alignment, size, num_needed, shift)
-    resent = max((num_prompt_tokens - 1) // alignment * alignment - alignment, 0)
-    prolonged = max(num_prompt_tokens // alignment * alignment - alignment, 0)
+    block = size if settings.matches_inside_blocks else alignment
+    resent = max((num_prompt_tokens - 1) // block * block - block, 0)
+    prolonged = max(num_prompt_tokens // block * block - block, 0)
     return is_at_boundary(index, resent, alignment, size, num_needed, shift) or is_at_boundary(
         index, prolonged, alignment, size, num_needed, shift
     )

@@ -6,6 +6,7 @@ from sim.engine.dtypes import ALIGNED_STATE, NEVER, SLIDING, STATE
 from sim.engine.kv_cache.blocks import get_new_block, touch
 from sim.engine.kv_cache.groups.caching import cache_in_groups
 from sim.engine.kv_cache.groups.keys import table_row
+from sim.engine.kv_cache.groups.partial import copy_shared_block, ends_inside, has_to_copy, key_of_hit
 from sim.engine.kv_cache.groups.windows import let_skipped_go, num_skipped_tokens, release
 from sim.engine.kv_cache.prefix_cache import cdiv, give_private_keys
 from sim.engine.state import State
@@ -18,8 +19,7 @@ def was_made_in_this_step(s: State, group: int) -> bool:
     g = s.kv_cache_groups[group]
     if g.kind != ALIGNED_STATE or g.num_hit_blocks == 0 or not s.engine[0].settings.defers_states_of_step:
         return False
-    key = s.blocks[s.group_hits[group, g.num_hit_blocks - 1]].hash_id
-    return s.step_of_key[key] == s.engine[0].totals.num_steps
+    return s.step_of_key[key_of_hit(s, group)] == s.engine[0].totals.num_steps
 
 
 @part
@@ -47,6 +47,7 @@ def blocks_to_admit(
     g = s.kv_cache_groups[group]
     num_required = num_blocks_for(s, group, num_slots, num_tokens)
     num_skipped = num_skipped_tokens(s, group, hit_length) // g.block_size
+    num_copies = ends_inside(s, group, hit_length) if s.engine[0].settings.matches_inside_blocks else 0
     if g.kind == ALIGNED_STATE:
         most = 1 + s.engine[0].settings.num_speculative_tokens
         num_new = min(max(num_required - g.num_hit_blocks, 0), most)
@@ -60,7 +61,7 @@ def blocks_to_admit(
         block = s.group_hits[group, i]
         if block != 0 and s.blocks[block].ref_cnt == 0:
             num_new += 1
-    return num_new
+    return num_new + num_copies
 
 
 @part
@@ -113,7 +114,9 @@ def take_hit(s: State, request: int, group: int, hit_length: int) -> None:
         s.block_table[row, i] = 0
     have.num_blocks = have.num_cached_blocks = max(num_skipped, g.num_hit_blocks)
     have.num_retired_blocks = 0
-    have.last_state_block = NEVER
+    have.last_state_block = have.shared_block = NEVER
+    if s.engine[0].settings.matches_inside_blocks and ends_inside(s, group, hit_length):
+        have.num_cached_blocks = have.shared_block = hit_length // g.block_size
 
 
 @part
@@ -124,9 +127,12 @@ def extend_states(s: State, request: int, group: int, num_tokens: int, is_admiss
     """
     have, row = s.group_rows[s.requests[request].slot, group], table_row(s, request, group)
     num_required, before = num_blocks_for(s, group, num_tokens, num_tokens), have.num_blocks
-    if num_required <= before:
+    settings, copies = s.engine[0].settings, 0
+    if settings.matches_inside_blocks:
+        copies = has_to_copy(s, request, group)
+    if num_required <= before and not copies:
         return
-    num_drafts = s.engine[0].settings.num_speculative_tokens
+    num_drafts = settings.num_speculative_tokens
     num_kept = 0 if is_admission else num_drafts
     if before > 0:
         have.last_state_block = before - 1 - num_kept
@@ -138,9 +144,11 @@ def extend_states(s: State, request: int, group: int, num_tokens: int, is_admiss
         s.block_table[row, num_blocks] = s.block_table[row, i]
         s.block_table[row, i] = 0
         num_blocks += 1
+    if settings.matches_inside_blocks and copies:
+        copy_shared_block(s, request, group, get_new_block(s), is_admission)
     for i in range(num_blocks, num_required):
         s.block_table[row, i] = get_new_block(s)
-    have.num_blocks = num_required
+    have.num_blocks = max(num_required, num_blocks)
 
 
 @phase
@@ -152,6 +160,8 @@ def extend_group(
     if g.kind == ALIGNED_STATE:
         extend_states(s, request, group, num_tokens, is_admission)
         return
+    if s.engine[0].settings.matches_inside_blocks and has_to_copy(s, request, group):
+        copy_shared_block(s, request, group, get_new_block(s), is_admission)
     row = table_row(s, request, group)
     for i in range(have.num_blocks, num_blocks_for(s, group, num_slots, num_tokens)):
         s.block_table[row, i] = get_new_block(s)
@@ -193,7 +203,12 @@ def blocks_to_go_on(s: State, request: int, group: int, num_slots: int, num_toke
     """
     g, have = s.kv_cache_groups[group], s.group_rows[s.requests[request].slot, group]
     num_new = max(num_blocks_for(s, group, num_slots, num_tokens) - have.num_blocks, 0)
-    return min(num_new, 1) if g.kind == ALIGNED_STATE else num_new
+    if g.kind != ALIGNED_STATE:
+        return num_new
+    num_new = min(num_new, 1)
+    if s.engine[0].settings.matches_inside_blocks:
+        num_new += has_to_copy(s, request, group)
+    return num_new
 
 
 @phase

@@ -80,6 +80,10 @@ def aligned_chunk(s: State, request: int, start: int, num_new_tokens: int, junct
     if start % size != 0 and not (is_known and next_end > last):
         stops_at = min(stops_at, earlier_stop(next_end, start, end))
     stops_at = min(stops_at, earlier_stop(last, start, end))
+    if settings.matches_inside_blocks:
+        tail = last_state_to_keep(s, r.num_prompt_tokens, settings.hash_block_size)
+        if tail > last:
+            stops_at = min(stops_at, earlier_stop(tail, start, end))
     if start < junction < end:
         stops_at = min(stops_at, earlier_stop(start + (junction - start) // size * size, start, end))
     return max(stops_at - start, 0)

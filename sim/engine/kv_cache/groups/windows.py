@@ -35,11 +35,30 @@ def release(s: State, block: int, front: int, goes_first: int) -> int:
         return front
     s.engine[0].queues.num_free_blocks += 1
     is_kept = b.hash_id >= 0 or (b.hash_id != NEVER and not settings.recycle_private_first)
+    if settings.matches_inside_blocks and not is_kept:
+        key = s.partial_hashes[block].hash_id
+        is_kept = key >= 0 or (key != NEVER and not settings.recycle_private_first)
     if is_kept or not goes_first:
         insert_free(s, block, s.blocks[0].previous_free)
         return front
     insert_free(s, block, front)
     return block
+
+
+@phase
+def let_copies_go(s: State) -> None:
+    """Free both blocks of each copy that a step made, as one list, group by group (_free_cow_retained_blocks)."""
+    settings, queues, current = s.engine[0].settings, s.engine[0].queues, s.engine[0].current_step
+    front = 0
+    for group in range(settings.num_kv_cache_groups):
+        for i in range(current.num_block_copies):
+            pair = s.block_copies[i]
+            if pair.group == group:
+                front = release(s, pair.source, front, settings.frees_unhashed_blocks_first)
+                front = release(s, pair.destination, front, settings.frees_unhashed_blocks_first)
+    if current.num_block_copies > 0:
+        queues.head_is_blocked = 0
+    current.num_block_copies = 0
 
 
 @part

@@ -376,6 +376,7 @@ def test_every_key_of_the_engine_is_walked() -> None:
         "speculative_method",
         "speculative_model",
         "prefix_cache_retention_interval",
+        "prefix_match_unit",
     }
     of_ranks_in_step = {"prefill_schedule_interval"}
     assert set(ENGINE) == names - read_into_groups - of_ranks_in_step

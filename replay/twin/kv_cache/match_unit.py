@@ -1,0 +1,44 @@
+"""``engine.prefix_match_unit``: how finely prefixes of models are matched whose layers do not all cache alike."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from replay.twin.keys.key import Key
+from sim import InvalidConfig
+
+if TYPE_CHECKING:
+    from sim import EngineConfig
+    from traces.strict.section import Section
+
+UNIT = "prefix_match_unit"
+MOST_DIGITS = 12
+"""The engine says which numbers are too large; Python turns no text of thousands of digits into one."""
+COARSEST = "none"
+"""vLLM's None: the greatest common divisor of all groups' blocks."""
+
+UNIT_KEY = Key(
+    path=f"engine.{UNIT}",
+    kind="text",
+    default=COARSEST,
+    meaning="With KV cache groups: a hash for every so many tokens, a divisor of each group's `block_size`. Beside "
+    "states a prefix hit can then end inside a block, where another prompt's last whole unit did "
+    "(docs/how-to/serve-a-hybrid-model.md); 0.32 and 0.33. none: the greatest common divisor.",
+)
+
+
+def with_match_unit(engine: EngineConfig, section: Section | None) -> EngineConfig:
+    """Return the engine with the unit of its file. Raises ConfigError with the line of one that vLLM would refuse."""
+    if section is None or UNIT not in section:
+        return engine
+    written = section.text(UNIT) or ""
+    is_number = written.isascii() and written.isdecimal() and len(written) <= MOST_DIGITS
+    if written != COARSEST and not is_number:
+        section.fail(UNIT, got=written, expected=f"an integer >= 1, or {COARSEST}")
+    try:
+        return replace(engine, prefix_match_unit=None if written == COARSEST else int(written))
+    except InvalidConfig as error:
+        _, _, complaint = str(error).partition(": got ")
+        got, _, expected = complaint.partition(", expected ")
+        section.fail(UNIT, got=got, expected=expected)

@@ -15,7 +15,7 @@ import numpy as np
 
 from replay.model.gpus import Gpu
 from replay.model.layout import ONE_NODE, Layout
-from replay.model.operator_forms import encoder_attention_work, forms, product_work
+from replay.model.operator_forms import encoder_attention_work, forms, of_one_launch, product_work
 from replay.model.vision.tower import VisionTower
 
 ELEMENTWISE_SHARE = 0.6
@@ -71,7 +71,8 @@ def encoding_us(server: OnGpus, images: Sequence[int]) -> float:
 
 def product_us(server: OnGpus, rows: int, inputs: int, outputs: int) -> float:
     """Return what a product takes."""
-    return float(forms()["product in bfloat16"].time_us(product_work(server.gpu, rows, inputs, outputs))[0])
+    form = forms()["product in bfloat16"].on(server.gpu)
+    return float(form.time_us(product_work(server.gpu, rows, inputs, outputs))[0])
 
 
 def attention_us(server: OnGpus, images: Sequence[int]) -> float:
@@ -92,8 +93,7 @@ def _sequences_us(server: OnGpus, *, number: np.ndarray, length: np.ndarray) -> 
     work = encoder_attention_work(
         server.gpu, heads=heads, head_dim=server.tower.head_dim, batch=number, length=length
     )
-    together = {name: np.array([part.sum()]) for name, part in work.items()}
-    return float(forms()["vision encoder's attention"].time_us(together)[0])
+    return float(forms()["vision encoder's attention"].on(server.gpu).time_us(of_one_launch(work))[0])
 
 
 def _elementwise_us(server: OnGpus, patches: int) -> float:

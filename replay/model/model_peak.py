@@ -166,7 +166,9 @@ def _states(shape: ModelShape, gpu: Gpu, *, tp: int) -> States:
             form.chunk_us / CHUNK if each.state.num_products else 0.0
         )  # short convolutions have no recurrence
         found["chain"] += each.num_layers * (chunks + convolved)
-        found["state"] += each.num_layers * state_form(each.state).on(gpu).moved * 2.0 * kept / gpu.bytes_per_us()
+        found["state"] += (
+            each.num_layers * state_form(each.state).on(gpu).moved * 2.0 * kept / gpu.bytes_per_us()
+        )
     return found
 
 

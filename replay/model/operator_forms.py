@@ -141,27 +141,19 @@ def encoder_attention_work(
     """Return the work of a vision encoder's attention: all pairs, in tiles of 128 keys, heads padded.
 
     ``batch`` sequences of ``length`` patches each. A block of threads has a head's tile of queries (192; 256 on
-    Blackwell) and all keys, one tile behind the other: ``chunk_us`` counts its tiles, ``wave_us`` blocks over
-    multiprocessors. Exponentials, one of a pair, are beside the matrix units.
+    Blackwell). Exponentials, one of a pair, are outside of the matrix units. Waves are not rounded up, and nothing
+    waits for the longest block, so that the work of several images in a launch is the sum of theirs.
     """
     tile = BLACKWELL_QUERY_TILE if gpu.is_blackwell else QUERY_TILE
     widths = np.array(HEAD_WIDTHS)
     width = widths[np.minimum(np.searchsorted(widths, head_dim), len(widths) - 1)]
-    key_tiles, blocks = np.ceil(length / KEY_TILE), batch * heads * np.ceil(length / tile)
-    pairs = blocks * tile * key_tiles * KEY_TILE
+    blocks = batch * heads * np.ceil(length / tile)
+    pairs = blocks * tile * np.ceil(length / KEY_TILE) * KEY_TILE
     return {
         "tensor": 4 * width * pairs / gpu.flops_per_us("16bit"),
         "vector": pairs / gpu.vector_flops_per_us(),
         "moved": 8 * heads * head_dim * batch * length / gpu.bytes_per_us(),
-        "chunk_us": key_tiles,
         "wave_us": blocks / gpu.sms(),
-    }
-
-
-def of_one_launch(works: Mapping[str, Floats]) -> dict[str, Floats]:
-    """Return the work of sequences [n] that one launch computes: sums, and of the chunks those of the longest."""
-    return {
-        name: np.array([part.max() if name == "chunk_us" else part.sum()]) for name, part in works.items()
     }
 
 

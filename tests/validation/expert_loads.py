@@ -60,7 +60,7 @@ def busiest(tokens: int, experts: int, top: int, ep: int, *, alpha: float) -> Lo
 
 
 def _made_up(given: Floats, wanted: int, per_gpu: int) -> Floats:
-    """Return what was given with what rounding lost dealt out, most loaded first, like ones one for each GPU in turn."""
+    """Return what was given, and what rounding lost: most loaded first, of like ones one for each GPU in turn."""
     number = given.shape[1]
     lacking = wanted - given.sum(axis=1, keepdims=True)
     order = np.argsort(np.arange(number) % per_gpu - given * per_gpu, axis=1, kind="stable")

@@ -15,7 +15,6 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -39,7 +38,7 @@ HELD_OUT = 4
 class Measured:
     """Where an operator's rows are: the table, which of its rows, what tells its shapes apart.
 
-    ``kernels``: a regular expression of the kernels' names. ``beside``: a table whose times of the same shape are added.
+    ``kernels``: a regular expression of the kernels' names. ``beside``: a table whose times of a shape are added.
     ``blackwell``: constants that differ there. ``is_timed_from_python``: rows are left out whose work takes less at the
     GPU's peak than the host did for the smallest.
     """
@@ -60,9 +59,12 @@ def _measured(
     does: Callable[[pd.DataFrame, Gpu], work.Work],
     *shape: str,
     only: Mapping[str, tuple[str, ...]] | None = None,
-    **more: Any,
+    kernels: str = "",
+    blackwell: tuple[str, ...] = (),
 ) -> Measured:
-    return Measured(table=table, work=does, shape=shape, only=only or {}, **more)
+    return Measured(
+        table=table, work=does, shape=shape, only=only or {}, kernels=kernels, blackwell=blackwell
+    )
 
 
 GDN, KDA = "linear_attention/vllm/0.24.0/gdn_perf", "kda/vllm/0.1.dev19262/kda_perf"
@@ -99,15 +101,23 @@ OPERATORS: Mapping[str, Measured] = {
     "Kimi delta, decode": _measured(KDA, work.recurrence_decode, *STATES, kernels="^fused_kda_decode$"),
     "short convolution, prompt": _measured(GDN, work.convolution, *STATES, kernels="^causal_conv1d_fn$"),
     "short convolution, decode": _measured(GDN, work.convolution, *STATES, kernels="^causal_conv1d_update$"),
-    "attention, prompt": _measured(
-        ATTENTION, work.attention_prompt, *HEADS, only={"window_size": FULL}
+    "attention, prompt": _measured(ATTENTION, work.attention_prompt, *HEADS, only={"window_size": FULL}),
+    "attention, decode": _measured(
+        DECODES,
+        work.attention_decode,
+        *HEADS,
+        only={"window_size": FULL},
+        blackwell=("launch_us", "wave_us"),
     ),
-    "attention, decode": _measured(DECODES, work.attention_decode, *HEADS, only={"window_size": FULL}),
     "windowed attention, prompt": _measured(
         ATTENTION, work.attention_prompt, *HEADS, only={"window_size": WINDOWED}
     ),
     "windowed attention, decode": _measured(
-        DECODES, work.attention_decode, *HEADS, only={"window_size": WINDOWED}
+        DECODES,
+        work.attention_decode,
+        *HEADS,
+        only={"window_size": WINDOWED},
+        blackwell=("launch_us", "wave_us"),
     ),
     "latent attention, prompt": _measured(
         MLA.format("mla_context_module_perf"),
@@ -120,8 +130,8 @@ OPERATORS: Mapping[str, Measured] = {
         MLA.format("mla_generation_module_perf"), work.latent_decode, *MODULE, blackwell=("launch_us",)
     ),
     "absorbed projection": _measured("mla_bmm/vllm/0.24.0/mla_bmm_perf", work.absorbed, "num_heads"),
-    "sparse latent attention, prompt": _measured(
-        SPARSE.format("dsa_context_module_perf"), work.sparse_prompt, "model", *MODULE, host=True
+    "sparse latent attention, prompt": replace(
+        _measured(SPARSE.format("dsa_context_module_perf"), work.sparse_prompt, "model", *MODULE), host=True
     ),
     "sparse latent attention, decode": _measured(
         SPARSE.format("dsa_generation_module_perf"), work.sparse_decode, "model", *MODULE
@@ -166,8 +176,8 @@ OPERATORS: Mapping[str, Measured] = {
         "encoder_attention/vllm/0.24.0/encoder_attention_perf", work.encoder, "num_heads", "head_dim"
     ),
     "FP8 quantization, scale given": _measured(SCALED, work.quantize, "k"),
-    "FP8 quantization, finding the scale": _measured(
-        "quantize/vllm/0.24.0/computescale_perf", work.quantize, "k", beside=SCALED
+    "FP8 quantization, finding the scale": replace(
+        _measured("quantize/vllm/0.24.0/computescale_perf", work.quantize, "k"), beside=SCALED
     ),
     "hyper-connections, before": _measured(
         "mhc/vllm/0.24.0/mhc_module_perf", work.hyper_connections, "num_tokens", only={"op_name": ("pre",)}
@@ -177,12 +187,8 @@ OPERATORS: Mapping[str, Measured] = {
     ),
     "product in bfloat16": _measured(GEMM, work.product, "n", "k", only={"gemm_dtype": ("bfloat16",)}),
     "product in FP8": _measured(GEMM, work.product_in_fp8, "n", "k", only={"gemm_dtype": ("fp8",)}),
-    "product in FP8 by block": _measured(
-        GEMM,
-        work.product_by_block,
-        "n",
-        "k",
-        only={"gemm_dtype": ("fp8_block",)},
+    "product in FP8 by block": replace(
+        _measured(GEMM, work.product_by_block, "n", "k", only={"gemm_dtype": ("fp8_block",)}),
         is_timed_from_python=True,
     ),
 }

@@ -103,8 +103,8 @@ def convolution(rows: pd.DataFrame, gpu: Gpu) -> Work:
 def attention_decode(rows: pd.DataFrame, gpu: Gpu) -> Work:
     """KV entries within the window, in tiles of 128 keys, one more for a window that a tile's end cuts.
 
-    ``tensor`` is what a multiprocessor's own share of the bandwidth needs for its tiles, at least one, in 16 bits as
-    fp8 entries are widened; a wave for each head of KV, sequence and 64 heads that share it.
+    A tile is 64 queries high for the matrix units, however few heads share it, and the busiest multiprocessor has one
+    at least; a block for each head of KV, sequence and 64 heads that share it.
     """
     heads, kv_heads, width, batch, step, window = _of(
         rows, "num_heads", "num_key_value_heads", "head_dim", "batch_size", "step", "window_size"
@@ -115,7 +115,7 @@ def attention_decode(rows: pd.DataFrame, gpu: Gpu) -> Work:
     blocks = batch * kv_heads * np.ceil(heads / kv_heads / 64)
     return {
         "moved": batch * (entry * tiles * 128 + 4 * heads * width) / gpu.bytes_per_us(),
-        "tensor": np.maximum(blocks * tiles, gpu.sms()) * 128 * 4 * width / gpu.bytes_per_us(),
+        "tensor": np.maximum(blocks * tiles, gpu.sms()) * 4 * 64 * 128 * width / _rate(gpu),
         "wave_us": np.ceil(blocks / gpu.sms()),
     }
 
@@ -284,7 +284,7 @@ def block_sparse_decode(rows: pd.DataFrame, gpu: Gpu) -> Work:
 
 
 def block_sparse_prompt(rows: pd.DataFrame, gpu: Gpu) -> Work:
-    """The same for the tokens of prompts; ``vector``: keys and values that are read in fp8 are widened for each token."""
+    """The same for the tokens of prompts; ``vector``: what is read in fp8 is widened for each token."""
     _, kv_heads = _block_sparse(rows)
     batch, length, context = _of(rows, "batch_size", "isl", "step")
     pairs = kv_heads * _seen(batch, length, context, 2048.0)

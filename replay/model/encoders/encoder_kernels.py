@@ -15,7 +15,7 @@ import numpy as np
 
 from replay.model.gpus import Gpu
 from replay.model.layout import ONE_NODE, Layout
-from replay.model.operator_forms import encoder_attention_work, forms, of_one_launch, product_work
+from replay.model.operator_forms import encoder_attention_work, forms, product_work
 from replay.model.vision.tower import VisionTower
 
 ELEMENTWISE_SHARE = 0.6
@@ -93,7 +93,8 @@ def _sequences_us(server: OnGpus, *, number: np.ndarray, length: np.ndarray) -> 
     work = encoder_attention_work(
         server.gpu, heads=heads, head_dim=server.tower.head_dim, batch=number, length=length
     )
-    return float(forms()["vision encoder's attention"].on(server.gpu).time_us(of_one_launch(work))[0])
+    together = {name: np.array([part.sum()]) for name, part in work.items()}
+    return float(forms()["vision encoder's attention"].on(server.gpu).time_us(together)[0])
 
 
 def _elementwise_us(server: OnGpus, patches: int) -> float:

@@ -176,8 +176,8 @@ def _timing(stretches: list[RunCost]) -> Display:
         finally:
             ended.set()
             watcher.join()
-        extended_prompt = max(most[0], resident_bytes()) - before
-        stretches.append(RunCost(wall_s=time.monotonic() - wall, grown_bytes=extended_prompt))
+        grown = max(most[0], resident_bytes()) - before
+        stretches.append(RunCost(wall_s=time.monotonic() - wall, grown_bytes=grown))
 
     return shown
 

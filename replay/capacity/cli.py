@@ -44,7 +44,7 @@ def capacity(workload: WorkloadOptions, asked: CapacityOptions) -> None:
     traces, drawing = drawn(workload, like=asked.like, seeds=asked.seeds)
     tell_too_long(traces[0], [twin for _, twin in twins])
     for _, twin in twins:
-        prepare_engine(twin)
+        prepare_engine(twin, trace=traces[0])
     if len(twins) == 1:
         is_met = show_one(traces, twins[0][1], limits, asked=asked, drawing=drawing)
     else:

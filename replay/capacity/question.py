@@ -39,10 +39,11 @@ def find_capacity(
     twin's pace in it. Raises ConfigError on a workload or limits that cannot be searched.
     """
     limits = parse_run_slo(slo)
-    prepare_engine(twin)
     if not isinstance(workload, WorkloadOptions):
+        prepare_engine(twin, trace=workload)
         return searched_capacity([workload], twin, limits, with_binding=with_binding, drawing=None)[0]
     traces, drawing = drawn(workload, seeds=seeds)
+    prepare_engine(twin, trace=traces[0])
     return searched_capacity(traces, twin, limits, with_binding=with_binding, drawing=drawing)[0]
 
 

@@ -274,10 +274,10 @@ def _in_groups(capacity: KvCacheSize) -> str:
 
 
 def _precisions(shape: ModelShape) -> str:
-    kept = {"attention": shape.attention_precision.name}
+    kept = {"attention": str(shape.attention_precision)}
     if shape.num_dense_layers or (shape.experts and shape.experts.shared_size):
-        kept["MLP"] = shape.mlp_precision.name
+        kept["MLP"] = str(shape.mlp_precision)
     if shape.experts is not None:
-        kept["experts"] = shape.expert_precision.name
+        kept["experts"] = str(shape.expert_precision)
     kept["KV cache"] = "fp8" if shape.kv_dtype_bytes == 1 else shape.dtype
     return ", ".join(f"{part} {name}" for part, name in kept.items())

@@ -6,6 +6,7 @@ import math
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import NoReturn
 
 from replay.model.gpus import Gpu
 from replay.model.layers.drafter import Drafter, mtp_drafter
@@ -206,18 +207,23 @@ def kv_cache_size(
     block_bytes = layers.bytes_per_block / pp
     blocks = int(parts.kv_bytes // block_bytes)
     if blocks < NULL_BLOCK + 1:
-        if told.kv_cache_memory_bytes is not None:
-            raise ConfigError(
-                f"kv_cache_memory_bytes: got {told.kv_cache_memory_bytes:,}, expected at least "
-                f"{math.ceil((NULL_BLOCK + 1) * block_bytes):,}: two blocks of {shape.name}'s KV cache"
-            )
-        short = (parts.memory_bytes * parts.utilization - parts.kv_bytes) / GIB
-        raise ConfigError(
-            f"KV cache: {shape.name} on {gpu.name} tp={tp} pp={pp} needs {short:.1f} GiB of each GPU before its first "
-            f"block, got {gpu.memory_gib:.1f} GiB x {parts.utilization:g}; expected a larger tp, a larger GPU or "
-            "fewer bits per weight"
-        )
+        _refuse(parts, block_bytes, where=f"{shape.name} on {gpu.name} tp={tp} pp={pp}")
     return replace(parts, num_gpu_blocks=blocks)
+
+
+def _refuse(parts: KvCacheSize, block_bytes: float, *, where: str) -> NoReturn:
+    """Raise ConfigError: the memory has no room for a block beside the null block."""
+    if parts.kv_cache_memory_bytes is not None:
+        raise ConfigError(
+            f"kv_cache_memory_bytes: got {parts.kv_cache_memory_bytes:,}, expected at least "
+            f"{math.ceil((NULL_BLOCK + 1) * block_bytes):,}: two blocks of the KV cache of {where}"
+        )
+    memory_gib = parts.memory_bytes / GIB
+    short = memory_gib * parts.utilization - parts.kv_bytes / GIB
+    raise ConfigError(
+        f"KV cache: {where} needs {short:.1f} GiB of each GPU before its first block, got {memory_gib:.1f} GiB x "
+        f"{parts.utilization:g}; expected a larger tp, a larger GPU or fewer bits per weight"
+    )
 
 
 def dealt_of(shape: ModelShape, *, tp: int, serving: Serving) -> Dealt:

@@ -15,7 +15,8 @@ from replay.model.layers.mtp import mtp_layers
 from replay.model.layers.read_experts import read_experts
 from replay.model.layers.read_layers import Layers
 from replay.model.layers.spellings import respelled
-from replay.model.quantization import Quantization, read_quantization
+from replay.model.quantized.quantization import Quantization, read_quantization
+from replay.model.quantized.quantized_modules import modules_of
 from replay.model.shape import Attention, Mixer, MixerKind, ModelShape, Precision
 from replay.model.shipped_models import model_name, shipped_config, shipped_models
 from replay.model.vision.audio_tower import AUDIO, audio_parameters
@@ -120,14 +121,11 @@ def shape_from(
 
 def _decoder_from(fields: ModelFields, *, name: str, kv_cache_dtype: str, dtype: str) -> ModelShape:
     """Return the language model that they describe."""
-    text = fields.language_model
-    model_type = text.text("model_type") or ""
-    family = _family(text, model_type)
-    kinds = {"num_hidden_layers": len(text.items(BLOCK_TYPES))} if BLOCK_TYPES in text else {}
-    text = respelled(text.completed({**family.fields, **kinds}), model_type)
+    model_type = fields.language_model.text("model_type") or ""
+    family = _family(fields.language_model, model_type)
+    text = _spelled_out(fields.language_model, family, model_type)
     dtype = _dtype(text, fields, asked=dtype)
     plain = Precision(name=dtype, bytes_per_weight=DTYPE_BYTES[dtype], matmul="16bit")
-    quantized = read_quantization(text if "quantization_config" in text else fields, dtype=plain)
     num_layers = text.needed("num_hidden_layers")
     attention = _attention(text, family)
     layers = _layers(text, model_type, family, attention, num_layers=num_layers)
@@ -137,7 +135,10 @@ def _decoder_from(fields: ModelFields, *, name: str, kv_cache_dtype: str, dtype:
         number_of=layers.num_moe_layers,
         has_shared_expert=family.has_shared_expert,
     )
-    num_plain = num_layers - num_moe_layers if layers.num_plain_mlps is None else layers.num_plain_mlps
+    dense_size = _dense_size(text, layers, num_layers - num_moe_layers)
+    modules = modules_of(text, attention, experts, num_layers=num_layers, dense_size=dense_size)
+    said = text if QUANTIZATION in text else fields
+    quantized = read_quantization(said, dtype=plain, modules=modules)
     return ModelShape(
         name=name,
         model_type=model_type,
@@ -145,7 +146,7 @@ def _decoder_from(fields: ModelFields, *, name: str, kv_cache_dtype: str, dtype:
         num_layers=num_layers,
         vocab_size=text.needed("vocab_size"),
         max_model_len=max_model_len(text),
-        intermediate_size=_dense_size(text, is_needed=num_plain > 0 and layers.plain_width is None),
+        intermediate_size=dense_size,
         attention=layers.attention or attention,
         mixers=layers.mixers,
         mtp=mtp_layers(text, model_type, layers.mixers, experts=experts, spared=quantized.spared),
@@ -169,6 +170,12 @@ def _decoder_from(fields: ModelFields, *, name: str, kv_cache_dtype: str, dtype:
     )
 
 
+def _spelled_out(text: ModelFields, family: Family, model_type: str) -> ModelFields:
+    """Return a family's fields under their usual names, with what it leaves unsaid."""
+    kinds = {"num_hidden_layers": len(text.items(BLOCK_TYPES))} if BLOCK_TYPES in text else {}
+    return respelled(text.completed({**family.fields, **kinds}), model_type)
+
+
 def _with_states_in(mixers: tuple[Mixer, ...], dtype: str) -> tuple[Mixer, ...]:
     """Return the layers with their states in ``--mamba-ssm-cache-dtype``; auto: as they are. Raises ConfigError."""
     if dtype == "auto":
@@ -189,8 +196,13 @@ def _is_tied(text: ModelFields, fields: ModelFields, family: Family) -> bool:
     return next((each for each in said if each is not None), family.is_tied)
 
 
-def _dense_size(text: ModelFields, *, is_needed: bool) -> int:
-    """Return the width of an MLP, the widest where each layer has its own; 0 where the file has none."""
+def _dense_size(text: ModelFields, layers: Layers, num_dense: int) -> int:
+    """Return the width of an MLP, the widest where each layer has its own; 0 where the file has none.
+
+    ``num_dense``: layers without experts, where ``layers`` do not say how many have an MLP.
+    """
+    num_plain = num_dense if layers.num_plain_mlps is None else layers.num_plain_mlps
+    is_needed = num_plain > 0 and layers.plain_width is None
     widths = text.integers("intermediate_size") if text.is_list("intermediate_size") else ()
     if widths:
         return max(widths)

@@ -17,7 +17,7 @@ from replay.model.operator_forms import (
     scan_factor,
     state_form,
 )
-from replay.model.shape import ModelShape
+from replay.model.shape import ModelShape, Precision
 from sim.latency import PeakTimes
 from traces import ConfigError
 
@@ -69,7 +69,7 @@ def peak_times(
         expert_matmul=FLOPS_PER_WEIGHT
         * shape.active_expert_parameters()
         / tp
-        / gpu.flops_per_us(in_experts.matmul),
+        * _us_per_flop(gpu, in_experts),
         expert_weights=expert_weights * in_experts.bytes_per_weight / bandwidth,
         num_experts=experts.num_experts if experts else 0,
         num_experts_per_token=experts.num_per_token if experts else 0,
@@ -223,14 +223,20 @@ def _attention_weights(shape: ModelShape, *, tp: int) -> float:
     return (shape.attention_parameters() - replicated) / tp + replicated
 
 
+def _us_per_flop(gpu: Gpu, precision: Precision) -> float:
+    """Return what an operation takes at the peak, the mean over weights that are kept in several precisions."""
+    others = sum(share / gpu.flops_per_us(kind) for _, kind, share in precision.others)
+    return (1 - sum(share for _, _, share in precision.others)) / gpu.flops_per_us(precision.matmul) + others
+
+
 def _products(
     shape: ModelShape, gpu: Gpu, attention_weights: float, mlp_weights: float
 ) -> tuple[float, float]:
     """Return what a token takes in the products of attention, MLP and routers, µs, and the bytes of their weights."""
     in_attention, in_mlp = shape.attention_precision, shape.mlp_precision
     matmul = FLOPS_PER_WEIGHT * (
-        attention_weights / gpu.flops_per_us(in_attention.matmul)
-        + mlp_weights / gpu.flops_per_us(in_mlp.matmul)
+        attention_weights * _us_per_flop(gpu, in_attention)
+        + mlp_weights * _us_per_flop(gpu, in_mlp)
         + shape.router_parameters() / gpu.flops_per_us("16bit")
     )
     weights = (

@@ -16,11 +16,21 @@ GATED_MATRICES = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Precision:
-    """How weights are kept and multiplied. ``bytes_per_weight`` includes the scales of its groups."""
+    """How weights are kept and multiplied. ``bytes_per_weight`` includes the scales of its groups.
+
+    ``others``: (name, how it is multiplied, share of the weights) of those that a checkpoint keeps otherwise;
+    ``bytes_per_weight`` is the mean over all.
+    """
 
     name: str
     bytes_per_weight: float
     matmul: MatmulKind
+    others: tuple[tuple[str, MatmulKind, float], ...] = ()
+
+    def __str__(self) -> str:
+        """Return the name, with the shares that are kept otherwise."""
+        told = ", ".join(f"{share:.0%} {name}" for name, _, share in self.others)
+        return f"{self.name} ({told})" if told else self.name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -57,10 +57,11 @@ def _simulated(run: SweepRun) -> Row:
     """Simulate, and return the figures. Raises VtwinError."""
     twin = load_config(run.config, settings=[Setting(key, value) for key, value in run.settings])
     check_starts(twin)
-    prepare_engine(twin)
+    drawn = _drawn(run.load)
+    prepare_engine(twin, trace=drawn)
     given = dict(run.settings)
     # Runs of a sweep are compared with each other, at one pace: a band of each would take three times as long.
-    variant = Variant(settings=given, varied=given, twin=replace(twin, pace=None), trace=_drawn(run.load))
+    variant = Variant(settings=given, varied=given, twin=replace(twin, pace=None), trace=drawn)
     settings = RunSettings(
         at="arrival",
         measured=parse_measured(None, run.warmup_frac),

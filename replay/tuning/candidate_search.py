@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from html import escape
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -49,6 +50,18 @@ class Tuned:
     num_alike: int
     is_per_gpu: bool
     asks: int = 0
+
+    def __str__(self) -> str:
+        """Return the servers with their capacities, a line each: the file's own, then the best."""
+        lines = [f"as it is: {self.own[1]}"]
+        for candidate, capacity in self.best:
+            changed = ", ".join(map(str, candidate.settings)) or "as it is"
+            lines.append(f"best {len(lines)}, {changed}: {capacity}")
+        return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        """Return the lines for a notebook."""
+        return f"<pre>{escape(str(self))}</pre>"
 
     @property
     def gain(self) -> float | None:

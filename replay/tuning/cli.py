@@ -54,7 +54,7 @@ def tune(workload: WorkloadOptions, asked: TuneOptions) -> None:
         tell(f"note: {note}")
     traces, drawing = drawn(workload, like=asked.twin.like, seeds=asked.tried.seeds)
     tell_too_long(traces[0], [each.twin for each in candidates.tried])
-    prepare_engine(candidates.tried[0].twin)
+    prepare_engine(candidates.tried[0].twin, trace=traces[0])
     tuned = _searched(traces, candidates, limits, keep=asked.tried.top, drawing=drawing)
     if workload.num_requests is not None:
         _check_is_long(tuned, len(traces[0]))

@@ -31,5 +31,5 @@ def tune(
     limits = parse_run_slo(slo)
     candidates = candidates_of(Path(config), None, list(settings))
     traces, drawing = drawn(workload, seeds=seeds)
-    prepare_engine(candidates.tried[0].twin)
+    prepare_engine(candidates.tried[0].twin, trace=traces[0])
     return search(traces, candidates.tried, limits, keep=keep, drawing=drawing)

@@ -10,6 +10,7 @@ from replay.twin.cluster_section import cluster_lines
 from replay.twin.config_keys import engine_fields
 from replay.twin.defaults import COEFFICIENTS
 from replay.twin.defaults_write import number, quoted
+from replay.twin.drafts import TIME
 from replay.twin.fitted.fitted_tiles import tiles_lines
 from replay.twin.hardware import peak_lines
 from replay.twin.keys.latency_keys import EXTENDED_MEANINGS, LATENCY_CLASSES
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def dump_config(config: TwinConfig) -> str:
-    """Return a configuration as TWIN.yaml text, every key written out; loading it gives an equal one."""
+    """Return a configuration as TWIN.yaml text, every key that counts written out; loading it gives an equal one."""
     lines = [
         f"vllm_version: {quoted(config.vllm_version)}",
         f"compatibility: {config.compatibility}",
@@ -43,13 +44,23 @@ def _server_lines(engine: EngineConfig, latency: LatencyModel) -> list[str]:
     settings = [
         f"  {item.name}: {_scalar(getattr(engine, item.name))}"
         for item in engine_fields()
-        if not (item.name == "num_gpu_blocks" and engine.num_gpu_blocks == UNBOUNDED)
+        if not _is_open(item.name, engine)
     ]
     settings.append(f"  {GROUPS}: {groups_text(engine.kv_cache_groups)}")
     if engine.kv_cache_groups:
         interval = engine.prefix_cache_retention_interval
         settings.append(f"  {INTERVAL}: {ALL if interval is None else interval}")
     return ["engine:", *settings, "latency:", f"  model: {name_of(latency)}", *_latency_lines(latency)]
+
+
+def _is_open(name: str, engine: EngineConfig) -> bool:
+    """Return whether a key stays out: a cache without a limit, and a draft's time where nothing drafts.
+
+    Drafts that are asked for later would else be free, as if that had been measured.
+    """
+    if name == TIME:
+        return engine.num_speculative_tokens == 0 and engine.draft_us == 0
+    return name == "num_gpu_blocks" and engine.num_gpu_blocks == UNBOUNDED
 
 
 def name_of(latency: LatencyModel) -> str:

@@ -73,8 +73,8 @@ def simulate_variants(
             refuse_input(stem, variant.twin.source)
         if stem is not None and (note := note_replaced(stem, overwrite=overwrite)) is not None:
             tell(f"note: {note}")
-    for twin in {id(each.twin): each.twin for each in variants}.values():
-        prepare_engine(twin)
+    for each in {(id(each.twin), id(each.trace)): each for each in variants}.values():
+        prepare_engine(each.twin, trace=each.trace)
     results, spans = [], []
     with working(f"simulating {len(variants)} variants"):
         for variant, stem in zip(variants, stems, strict=True):

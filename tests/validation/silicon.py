@@ -122,7 +122,7 @@ def shape_of(point: Point):  # type: ignore[no-untyped-def]  # noqa: ANN201
     """Return the model as it was served: fp8 weights where the point says so and the checkpoint is wider."""
     from dataclasses import replace
 
-    from replay.model.quantization import FP8
+    from replay.model.quantized.quantization import FP8
 
     shape = read_model_config(point.model)
     if point.fp8 and shape.attention_precision.matmul == "16bit":

@@ -47,8 +47,11 @@ GEMMA4_LARGEST = 1120
 
 
 def read_tower(fields: ModelFields) -> tuple[VisionTower | None, str]:
-    """Return (the vision tower of a config.json, why it is not known): None and "" where it describes none."""
-    if not fields.values.get(VISION):
+    """Return (the vision tower of a config.json, why it is not known): None and "" where it has none.
+
+    One that the file says nothing of (``{}``) is that of its family's defaults, as in transformers.
+    """
+    if fields.values.get(VISION) is None:
         return None, ""
     kind = fields.text("model_type") or ""
     read = TOWERS.get(kind)

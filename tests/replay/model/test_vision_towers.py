@@ -105,6 +105,13 @@ def test_a_tower_has_as_many_weights_as_vllms_own(name: str, tmp_path: Path) -> 
     assert tower.parameters() == sum(WEIGHTS[name])
 
 
+def test_a_tower_of_which_nothing_is_said_is_that_of_its_familys_defaults(tmp_path: Path) -> None:
+    said, _ = tower_in(tmp_path, "qwen2_5_vl", vision_config={"out_hidden_size": 3584}, **TEXT)
+    silent, why = tower_in(tmp_path, "qwen2_5_vl", vision_config={}, text_config={"hidden_size": 3584})
+    assert (silent, why) == (said, "")
+    assert tower_in(tmp_path, "qwen2_5_vl", vision_config=None, **TEXT) == (None, "")
+
+
 @pytest.mark.parametrize("case", ON_GPUS, ids=lambda case: case["config"]["model_type"])
 def test_a_gpu_has_as_many_of_its_weights_as_under_vllm(case: dict[str, Any], tmp_path: Path) -> None:
     config = case["config"]

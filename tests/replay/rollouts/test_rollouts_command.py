@@ -136,5 +136,8 @@ def test_one_batch_has_no_interval_and_python_asks_the_same(config: str) -> None
     found = run_rollouts(WorkloadOptions(output_tokens=20), load_config(config), settings)
     assert [each.way for each in found.others] == ["partial"]
     assert found.change(found.others[0]).half_width is None
+    took = found.full_us(found.plain.batches[0]) / 1e6
+    assert str(found).splitlines()[0] == f"plain: {took:.4g} s per 6 answers"
+    assert "partial: " in found._repr_html_()
     with pytest.raises(ConfigError, match="samples: got 0"):
         RolloutSettings(prompts=3, samples=0)

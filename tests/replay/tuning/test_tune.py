@@ -73,6 +73,13 @@ def test_the_best_is_what_measuring_every_candidate_in_full_finds(config: Path) 
     for (candidate, capacity), rate in zip(tuned.best, best, strict=True):
         assert capacity.rate_per_s == rates[candidate.name]
         assert rates[candidate.name] >= rate * (1 - ALIKE - TOLERANCE)
+    own, *shown = str(tuned).splitlines()
+    assert own == f"as it is: {tuned.own[1]}"
+    assert [line.endswith(f": {each}") for line, (_, each) in zip(shown, tuned.best, strict=True)] == [
+        True,
+        True,
+    ]
+    assert own in tuned._repr_html_()
 
 
 def test_the_advice_is_the_same_for_few_requests_and_many(config: Path) -> None:

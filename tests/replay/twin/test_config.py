@@ -354,6 +354,16 @@ def test_a_fit_can_replace_the_latency_and_write_the_result(tmp_path: Path) -> N
     assert written == {"alpha0": 1.25, "alpha1": 0, "alpha2": 0, "beta0": 3, "beta1": 0.1, "beta2": 0}
 
 
+def test_drafts_that_nobody_measured_are_not_written_as_free(tmp_path: Path) -> None:
+    written = dump_config(load(tmp_path, LATENCY))
+    assert "draft_us" not in written
+    drafting = written.replace("num_speculative_tokens: 0", "num_speculative_tokens: 3")
+    later = load(
+        tmp_path, drafting.replace("synthetic_acceptance_rates: []", "synthetic_acceptance_rates: [0.5]")
+    )
+    assert "draft_us: 0.0" in dump_config(later)
+
+
 def test_the_extended_model_takes_more_coefficients_and_the_seed(tmp_path: Path) -> None:
     more = "beta3: 0.0125, beta4: 1e-7, floor: 4000, kappa: 0.3, tau_s: 2.5, sigma: 0.05}}"
     text = LATENCY.replace("blackbox", "extended").replace("}}", f", {more}") + "seed: 9\n"

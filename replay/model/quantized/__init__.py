@@ -1,0 +1,1 @@
+"""What a checkpoint is kept in: the precision of each part of a model, out of its quantization."""

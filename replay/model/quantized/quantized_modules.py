@@ -1,0 +1,198 @@
+"""Which weights of a model the names in its quantization mean: names of layers and modules, in each way that files use.
+
+A file names what it keeps as it was, or what it quantizes how: ``model.layers.0.mlp.down_proj`` (that module), with a
+``*``, as a regular expression behind ``re:``, or by a piece of its name (``self_attn``). A part of the model has one
+precision: that of most of its weights, with the mean of all their bytes and the shares that are kept otherwise.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import re
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from replay.model.config_json import ModelFields
+from replay.model.layers.read_experts import NUMBERS_DENSE
+from replay.model.shape import Attention, Experts, Precision
+from traces import ConfigError
+
+Parts = Mapping[str, Precision]
+"""Precisions of the parts of a model: ``attention``, ``mlp`` and ``experts``."""
+PARTS = ("attention", "mlp", "experts")
+
+_ATTENTION = ("self_attn", "attn", "attention", "linear_attn", "mixer")
+_MLP = ("mlp", "feed_forward", "ffn", "mixer", "block_sparse_moe")
+_SHARED = tuple(f"{name}.{shared}" for name in _MLP for shared in ("shared_expert", "shared_experts"))
+_PREFIXES = ("model.", "model.language_model.", "language_model.model.", "")
+_IN_A_LAYER = re.compile(r"(?P<before>.*?)\blayers\.(?P<layer>\d+|\*)(?:\.(?P<rest>.+)|(?P<all>\*?))$")
+_OF_OTHERS = re.compile("mtp|visual|vision|audio")
+"""Layers that draft, and those of towers: not the model's own."""
+_FUSED = ("qkv_proj", "in_proj_qkv", "in_proj_qkvz", "in_proj")
+_OUTPUTS = ("o_proj", "out_proj", "dense")
+_LEAST = 0.005
+"""A share of a part's weights below which they do not count."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Module:
+    """A product of a layer. ``names``: its name behind that of the layer, as families spell it."""
+
+    part: str
+    layer: int
+    names: tuple[str, ...]
+    weights: int
+
+
+def modules_of(
+    text: ModelFields, attention: Attention, experts: Experts | None, *, num_layers: int, dense_size: int
+) -> list[Module]:
+    """Return the products of all layers, with their weights.
+
+    ``dense_size``: of an MLP without experts. Layers of states are taken to have the products of attention.
+    """
+    hidden = text.needed("hidden_size")
+    first = (text.integer(*NUMBERS_DENSE) or 0) if experts is not None else num_layers
+    found = []
+    for layer in range(num_layers):
+        found += [
+            Module(part="attention", layer=layer, names=n, weights=w)
+            for n, w in _attention(attention, hidden)
+        ]
+        is_dense = layer < first or experts is None
+        width = dense_size if is_dense else 0 if experts is None else experts.shared_size
+        inside = _MLP if is_dense else _SHARED
+        found += [
+            Module(part="mlp", layer=layer, names=_spelled(inside, names), weights=hidden * width)
+            for names in (
+                ("gate_proj", "gate_up_proj", "w1"),
+                ("up_proj", "gate_up_proj", "w3"),
+                ("down_proj", "w2"),
+            )
+        ]
+        if not is_dense and experts is not None:
+            weights = 3 * hidden * experts.num_experts * experts.intermediate_size
+            found.append(
+                Module(part="experts", layer=layer, names=_spelled(_MLP, ("experts",)), weights=weights)
+            )
+    return found
+
+
+def _attention(attention: Attention, hidden: int) -> list[tuple[tuple[str, ...], int]]:
+    """Return the names and weights of one layer's products of attention."""
+    queries, values = attention.num_heads * attention.head_dim, attention.num_heads * attention.v_head_dim
+    if not attention.is_mla:
+        kept = attention.num_kv_heads
+        return [
+            (_spelled(_ATTENTION, ("q_proj", *_FUSED)), hidden * queries),
+            (_spelled(_ATTENTION, ("k_proj", *_FUSED)), hidden * kept * attention.head_dim),
+            (_spelled(_ATTENTION, ("v_proj", *_FUSED)), hidden * kept * attention.v_head_dim),
+            (_spelled(_ATTENTION, _OUTPUTS), hidden * values),
+        ]
+    rank, latent, rotary = attention.q_lora_rank, attention.kv_lora_rank, attention.rope_head_dim
+    brought_up = queries - attention.num_heads * rotary + values
+    return [
+        (_spelled(_ATTENTION, ("q_a_proj", "fused_qkv_a_proj")), hidden * rank),
+        (_spelled(_ATTENTION, ("q_b_proj", "q_proj")), (rank or hidden) * queries),
+        (_spelled(_ATTENTION, ("kv_a_proj_with_mqa", "fused_qkv_a_proj")), hidden * (latent + rotary)),
+        (_spelled(_ATTENTION, ("kv_b_proj",)), latent * brought_up),
+        (_spelled(_ATTENTION, _OUTPUTS), hidden * values),
+    ]
+
+
+def _spelled(outer: Sequence[str], inner: Sequence[str]) -> tuple[str, ...]:
+    return tuple(f"{first}.{second}" for first in outer for second in inner)
+
+
+# -- names ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Name:
+    """A name of a file, ready to be compared. ``layer``: None: of any; ``is_whole``: with all that is before it."""
+
+    pattern: re.Pattern[str]
+    layer: int | None
+    is_whole: bool
+    text: str
+
+    def covers(self, module: Module) -> bool:
+        """Return whether a module is meant."""
+        if self.layer not in (None, module.layer):
+            return False
+        if self.is_whole:
+            whole = (f"{before}layers.{module.layer}.{each}" for before in _PREFIXES for each in module.names)
+            return any(self.pattern.match(each) for each in whole)
+        return any(self.pattern.match(each) for each in module.names) or (
+            module.part == "experts" and any(self.text.startswith(f"{each}.") for each in module.names)
+        )
+
+
+class Names:
+    """Names of modules in a file, each with what it stands for, those of a layer found by the layer's number."""
+
+    def __init__(self, named: Iterable[tuple[str, Precision]], *, where: str) -> None:
+        """Take the names. Raises ConfigError on a regular expression that is none."""
+        self._of_layer: dict[int | None, list[tuple[_Name, Precision]]] = defaultdict(list)
+        for name, precision in named:
+            found = _read_name(name, where=where)
+            if found is not None:
+                self._of_layer[found.layer].append((found, precision))
+
+    def of(self, module: Module) -> Precision | None:
+        """Return what the first name stands for that means a module; None where none does."""
+        some = (*self._of_layer.get(module.layer, ()), *self._of_layer.get(None, ()))
+        return next((precision for name, precision in some if name.covers(module)), None)
+
+
+def _read_name(name: str, *, where: str) -> _Name | None:
+    """Return a name ready to be compared, None for one of other layers. Raises ConfigError."""
+    if name.startswith("re:"):
+        try:
+            return _Name(re.compile(name[3:]), None, is_whole=True, text="")
+        except re.error as error:
+            raise ConfigError(f"{where}: got {name!r}, expected a regular expression ({error})") from error
+    if name.startswith("*"):
+        return _Name(re.compile(fnmatch.translate(name)), None, is_whole=True, text="")
+    found = _IN_A_LAYER.match(name)
+    if found is None:
+        piece = rf"(?:.*\.)?{re.escape(name)}(?:\..*)?$"
+        return None if _OF_OTHERS.match(name) else _Name(re.compile(piece), None, is_whole=False, text=name)
+    if _OF_OTHERS.search(found["before"]):
+        return None
+    rest, number = found["rest"] or "*", found["layer"]
+    below = fnmatch.translate(rest) if "*" in rest else rf"{re.escape(rest)}(?:\..*)?$"
+    return _Name(re.compile(below), None if number == "*" else int(number), is_whole=False, text=rest)
+
+
+# -- parts ----------------------------------------------------------------------------------------------------
+
+
+def parts_of(
+    modules: Iterable[Module], kept_in: Callable[[Module], Precision], *, otherwise: Precision
+) -> Parts:
+    """Return each part's precision: its bytes the mean over its weights, all else of the most of them.
+
+    ``otherwise``: of a part that the model has not.
+    """
+    shares: dict[str, dict[Precision, float]] = {part: defaultdict(float) for part in PARTS}
+    for module in modules:
+        shares[module.part][kept_in(module)] += module.weights
+    return {part: _mean(found, otherwise=otherwise) for part, found in shares.items()}
+
+
+def _mean(weights: Mapping[Precision, float], *, otherwise: Precision) -> Precision:
+    total = sum(weights.values())
+    counted = {each: number for each, number in weights.items() if number > _LEAST * total}
+    if not counted:
+        return next(iter(weights), otherwise)
+    most = max(counted, key=lambda each: counted[each])
+    if len(counted) == 1:
+        return most
+    total = sum(counted.values())
+    mean = sum(each.bytes_per_weight * number for each, number in counted.items()) / total
+    others = tuple(
+        (each.name, each.matmul, number / total) for each, number in counted.items() if each != most
+    )
+    return replace(most, bytes_per_weight=mean, others=others)

@@ -149,6 +149,7 @@ def from_serve(asked: StartOptions) -> None:
     """Print a TWIN.yaml to start from: of a server's command line, of a trace's header, or of both."""
     from replay.model import read_model_config
     from replay.twin.start import from_serve
+    from replay.twin.start.first_read import why_not
     from traces import ConfigError
 
     if asked.gpu is None and (asked.model_config is not None or asked.tp is not None):
@@ -170,6 +171,8 @@ def from_serve(asked: StartOptions) -> None:
     text, notes = from_serve.twin_text(start, gpu=asked.gpu)
     for note in notes:
         tell(f"note: {note}")
+    if (obstacle := why_not(text)) is not None:
+        tell(f"note: this twin will not run as it is: {obstacle}")
     say_text(text)
 
 

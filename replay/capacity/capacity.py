@@ -129,6 +129,11 @@ class Capacity:
         return f"<p>{escape(str(self))}</p>"
 
     @property
+    def is_cut_short(self) -> bool:
+        """Whether the search ended at a rate whose runs could not tell: the capacity is this rate or a higher one."""
+        return self.rate_per_s is not None and self.limiting == TOO_SHORT
+
+    @property
     def is_by_seeds(self) -> bool:
         """Whether the load was drawn several times."""
         return self.num_seeds > 1
@@ -293,10 +298,14 @@ def short_run_note(found: Capacity, num_requests: int) -> str | None:
     if not found.is_too_short:
         return None
     why = "the run ends before queues have grown, and the capacity comes out too high"
-    if found.rate_per_s is None:
+    better = "is better"
+    if found.is_cut_short:
+        why = "beyond that rate a run ends before it could tell whether the server keeps up"
+        better = "or more would tell"
+    elif found.rate_per_s is None:
         why = "the run ends before it could tell whether the server keeps up"
     limit = "" if num_requests < MOST_DRAWN else ", more than a search takes by itself"
-    return f"{num_requests:,} requests are too few: {why}. --num-requests {found.requests_to_last} is better{limit}"
+    return f"{num_requests:,} requests are too few: {why}. --num-requests {found.requests_to_last} {better}{limit}"
 
 
 def _interval(

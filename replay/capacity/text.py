@@ -168,6 +168,8 @@ def _answer(found: Capacity) -> str:
     if found.rate_per_s is None:
         return "not found: the runs are too short" if found.is_too_short else "none: no rate meets the limits"
     sure = "" if found.low is None else f" ({found.low:.3g} to {found.high:.3g})"
+    if found.is_cut_short:
+        return f"{_per_s(found.rate_per_s)} or more: the runs are too short to tell"
     too_high = ", too high: the runs are too short" if found.is_too_short else ""
     return f"{_per_s(found.rate_per_s)}{sure}{too_high}"
 

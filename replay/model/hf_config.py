@@ -332,6 +332,11 @@ def _windows(text: ModelFields, family: Family, *, num_layers: int) -> tuple[int
             text.fail(
                 "layer_types", got=repr(kind), expected="attention", nearest=(FULL_LAYER, *WINDOWED_LAYERS)
             )
+    if kinds and len(kinds) < num_layers:
+        text.fail("layer_types", got=f"{len(kinds)} kinds", expected=f"one for each of {num_layers} layers")
+    if window == 0 and any(kind in WINDOWED_LAYERS for kind in kinds[:num_layers]):
+        key = "attention_chunk_size" if family.windows == "chunked" else "sliding_window"
+        text.fail(key, got=shown(text.values.get(key)), expected="the tokens that windowed layers see")
     if window == 0 or (not kinds and family.windows == "flag" and not text.flag("use_sliding_window")):
         return 0, 0, False
     window += family.one_more

@@ -89,8 +89,14 @@ def trace_events(
 
 
 def _of_engine(engine: EngineTrack, pid: int) -> Iterator[Event]:
-    """Yield a complete event per step that computed anything, and the counters at its begin."""
+    """Yield a complete event per step that computed anything, and the counters at its begin.
+
+    Beside a second KV tier how many blocks each step orders from there and to it, also where it computes nothing.
+    """
     for step in engine.steps:
+        if step.loads is not None and step.stores is not None:
+            moved = {"to load": _num_blocks(step.loads), "to store": _num_blocks(step.stores)}
+            yield _counter("KV blocks ordered", pid, step.t, moved)
         if not step.sched:
             continue
         begin, duration = _when(step)
@@ -114,6 +120,11 @@ def _of_engine(engine: EngineTrack, pid: int) -> Iterator[Event]:
         if engine.num_blocks:
             used = engine.num_blocks - 1 - step.free  # without the null block
             yield _counter("KV blocks", pid, step.t, {"used": used, "free": step.free})
+
+
+def _num_blocks(orders: Iterable[tuple[int, int]]) -> int:
+    """Return how many blocks a step orders for all its requests."""
+    return sum(number for _, number in orders)
 
 
 def _when(step: Step) -> tuple[int, int]:
@@ -142,7 +153,7 @@ def _of_requests(
     split: Split | None,
 ) -> Iterator[Event]:
     """Yield each request from its arrival to its last token, with its phases in it, and its preemptions."""
-    preempted = _preemptions(engines, outcomes)
+    preempted, loads = _preemptions(engines, outcomes), _loads(engines, outcomes)
     prompts = simulated.column("input_tokens").fillna(0) + simulated.column("prefix_length").fillna(0)
     about = zip(
         simulated.requests["request_id"].astype(str),
@@ -173,9 +184,32 @@ def _of_requests(
             if NEVER not in (begin, finish) and finish >= begin:
                 yield {**shared, "ph": "b", "name": name, "ts": begin}
                 yield {**shared, "ph": "e", "name": name, "ts": finish}
+        for begin, finish in loads.get(row, ()):
+            yield {**shared, "ph": "b", "name": "KV load", "ts": begin}
+            yield {**shared, "ph": "e", "name": "KV load", "ts": finish}
         for time_us in preempted.get(row, ()):
             yield {**shared, "ph": "n", "name": "preempted", "ts": time_us}
         yield {**shared, "ph": "e", "name": f"request {request_id}", "ts": end}
+
+
+def _loads(engines: Iterable[EngineTrack], outcomes: Outcomes) -> dict[int, list[tuple[int, int]]]:
+    """Return from when to when each request waited for KV from the second tier, by its row.
+
+    Of a request that waited several times only their sum is known, so each ends when the request is next scheduled.
+    """
+    found: dict[int, list[tuple[int, int]]] = {}
+    for each in engines:
+        begun: dict[int, int] = {}
+        for step in each.steps:
+            for row, *_ in step.sched if begun else ():
+                if row in begun:
+                    found.setdefault(row, []).append((begun.pop(row), step.t))
+            begun |= {row: step.t for row, _ in step.loads or ()}
+    for row, times in found.items():
+        if len(times) == 1:
+            begin, scheduled = times[0]
+            found[row] = [(begin, min(begin + int(outcomes.load_wait_us[row]), scheduled))]
+    return found
 
 
 def _preemptions(engines: Iterable[EngineTrack], outcomes: Outcomes) -> dict[int, list[int]]:

@@ -107,14 +107,16 @@ def offload_text(tier: KvOffload) -> str:
             f"({hits} of prompt tokens)"
         )
     waited = tier["load_wait_us"] / max(tier["num_loads"], 1) / 1e3
+    loaded = (
+        f"{tier['num_reloaded_blocks']:,}{_size(tier['loaded_bytes'])} loaded in {tier['num_loads']:,} loads ({hits} "
+        f"of prompt tokens), each waited for {waited:,.1f} ms"
+        if tier["num_loads"]
+        else "none loaded"
+    )
     flushed = (
         f"; steps waited {tier['flush_wait_us'] / 1e3:,.1f} ms for stores" if tier["num_flushes"] else ""
     )
-    return (
-        f"{tier['num_offloaded_blocks']:,} blocks{_size(tier['stored_bytes'])} stored, "
-        f"{tier['num_reloaded_blocks']:,}{_size(tier['loaded_bytes'])} loaded in "
-        f"{tier['num_loads']:,} loads ({hits} of prompt tokens), each waited for {waited:,.1f} ms{flushed}"
-    )
+    return f"{tier['num_offloaded_blocks']:,} blocks{_size(tier['stored_bytes'])} stored, {loaded}{flushed}"
 
 
 def _size(num_bytes: int | None) -> str:

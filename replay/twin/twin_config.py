@@ -40,7 +40,9 @@ class TwinConfig:
     that bear on every busy step and that the file does not give. ``written``: the engine's keys that the file gives;
     None, of a configuration made in code: all of them. ``latency_reason``: why ``latency.model: auto`` is
     this one. ``peaks``: of each pool, or of the one server, its model at its GPU's peak, None where one of them is not
-    named. ``kv_bytes_per_token``: in all layers, on all GPUs; None where no model is named. ``shape``: that model.
+    named. ``kv_bytes_per_token``: in all layers, on all GPUs; None where no model is named. ``group_block_bytes``:
+    likewise of a block that its KV cache groups share, None where they are written out or it has none. ``shape``: that
+    model.
     ``gpus_of_pools``: the
     GPU's name and how many one server has (tp x pp x dp), by pool; empty where no hardware is named.
     ``unanswered``: settings that were asked for and that nothing here goes by. ``will_not_start``: why vLLM would
@@ -61,6 +63,7 @@ class TwinConfig:
     source: Path | None = field(default=None, compare=False)
     peaks: tuple[PeakTimes | None, ...] = field(default=(), compare=False)
     kv_bytes_per_token: int | None = field(default=None, compare=False)
+    group_block_bytes: int | None = field(default=None, compare=False)
     shape: ModelShape | None = field(default=None, compare=False)
     gpus_of_pools: tuple[tuple[str, int], ...] = field(default=(), compare=False)
     unanswered: tuple[Unanswered, ...] = field(default=(), compare=False)
@@ -84,9 +87,13 @@ class TwinConfig:
 
     @property
     def kv_block_bytes(self) -> int | None:
-        """What a KV block takes, on all GPUs of a server; None where no model is named, or not all layers keep it."""
+        """What a KV block takes, on all GPUs of a server; None where no model is named, or groups are written out."""
         engines = {(pool.engine.block_size, pool.engine.kv_cache_groups) for pool in self.cluster.pools}
-        if self.kv_bytes_per_token is None or len(engines) > 1 or self.engine.kv_cache_groups:
+        if len(engines) > 1:
+            return None
+        if self.engine.kv_cache_groups:
+            return self.group_block_bytes
+        if self.kv_bytes_per_token is None:
             return None
         return self.kv_bytes_per_token * self.engine.block_size
 

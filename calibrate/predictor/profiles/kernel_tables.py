@@ -122,7 +122,8 @@ def _heads(wanted: ProfileQuery) -> dict[str, float]:
     attention = wanted.shape.attention
     if attention.is_mla:
         raise MissingRows(
-            f"{wanted.shape.name}: multi-head latent attention, but this table has grouped-query attention only"
+            latent_fault(wanted.shape)
+            or f"{wanted.shape.name}: multi-head latent attention, but this table has grouped-query attention only"
         )
     return {
         "num_heads": max(1, attention.num_heads // wanted.tp),

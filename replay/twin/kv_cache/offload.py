@@ -31,6 +31,9 @@ class Offloaded:
 SETTINGS = ("num_cpu_blocks", "kv_transfer_bandwidth", "kv_load_us_per_block", "kv_store_us_per_block")
 """The engine's settings that these two take the place of."""
 
+BESIDE_A_SIZE = ("kv_offloading", "kv_load_us_per_block", "kv_store_us_per_block", "kv_store_threshold")
+"""Settings that say how a tier behaves, whatever its size."""
+
 OF_PEER = ("kv_offload_threshold", "kv_transfer_bandwidth", "kv_transfer_base_latency")
 """The engine's settings that say how the peer's tier behaves, not vLLM's."""
 
@@ -66,7 +69,7 @@ def with_offload(
     vLLM's rules are asked for and cannot be had.
     """
     if not has_tier(engine, hardware):
-        return engine, ()
+        return engine, _notes_without_size(engine)
     if hardware is None or hardware.kv_offloading_size is None:
         return engine, _notes_of_times(engine)
     return _sized(engine, root, model=model, hardware=hardware)
@@ -79,6 +82,16 @@ def _obstacle(engine: EngineConfig, groups: Sequence[KVCacheGroup]) -> str:
     settings = {"kv_cache_groups": tuple(groups)}
     found = in_the_way_of_offloading(lambda name: settings.get(name, getattr(engine, name)))
     return "" if found is None else f"engine.{found[0]} {str(found[1]).lower()}"
+
+
+def _notes_without_size(engine: EngineConfig) -> tuple[str, ...]:
+    """Return which settings of a second tier count for nothing, since it has no size."""
+    usual = EngineConfig()
+    said = [name for name in BESIDE_A_SIZE if getattr(engine, name) != getattr(usual, name)]
+    if not said:
+        return ()
+    named = ", ".join(f"engine.{name} {getattr(engine, name)}" for name in said)
+    return (f"{named}: nothing is offloaded without engine.num_cpu_blocks or hardware.kv_offloading_size",)
 
 
 def _notes_of_times(engine: EngineConfig) -> tuple[str, ...]:

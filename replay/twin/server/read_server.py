@@ -100,6 +100,7 @@ def read_server(
         latency_reason=chosen.reason,
         peaks=(_peak_known(chosen, hardware, server),),
         kv_bytes_per_token=kv_bytes_of(chosen.shape, hardware),
+        group_block_bytes=_group_block_bytes(whole, hardware),
         shape=chosen.shape,
         will_not_start=_will_not_start(whole, root, server, hardware=hardware),
         gpus_of_pools=() if hardware is None else ((hardware.gpu.name, hardware.num_gpus),),
@@ -142,6 +143,12 @@ def _engine_of(
         offload=tuple(offload),
         drafting=(*drafting, *drafter_notes(engine, root, drafter=drafter, shape=server.shape)),
     )
+
+
+def _group_block_bytes(whole: WholeEngine, hardware: Hardware | None) -> int | None:
+    """Return what a block of the model's groups takes on all GPUs; None where it has none, or others are written."""
+    per_gpu = whole.of_model.bytes_per_block if whole.engine.kv_cache_groups else 0.0
+    return round(per_gpu * (hardware.tp if hardware else 1)) or None
 
 
 def _notes(

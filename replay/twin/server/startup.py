@@ -31,7 +31,8 @@ def startup_faults(engine: EngineConfig) -> tuple[str, ...]:
 def flag_faults(engine: EngineConfig) -> tuple[str, ...]:
     """Return why vLLM would refuse flags that do not go together, whatever the machine; a line each.
 
-    vllm 0.32.0 config/scheduler.py:SchedulerConfig.verify_max_model_len. Of another engine than vLLM's: nothing.
+    vllm 0.32.0 config/scheduler.py:SchedulerConfig.verify_max_model_len, and model_executor/models/config.py:
+    MambaModelConfig. Of another engine than vLLM's: nothing.
     """
     if engine.batching != "vllm" or engine.compatibility != "vllm":
         return ()
@@ -45,5 +46,9 @@ def flag_faults(engine: EngineConfig) -> tuple[str, ...]:
         faults.append(
             f"engine.max_num_batched_tokens {engine.max_num_batched_tokens}: less than max_num_seqs "
             f"{engine.max_num_seqs}; vLLM would refuse to start"
+        )
+    if not engine.enable_chunked_prefill and any(group.mode == "align" for group in engine.kv_cache_groups):
+        faults.append(
+            "engine.enable_chunked_prefill false: states in mode align need chunked prefill; vLLM would refuse to start"
         )
     return tuple(faults)

@@ -22,7 +22,7 @@ class KnownFlag:
     """One flag. ``key``: where TWIN.yaml has it, "" for nowhere. ``how``: what becomes of it, or why nothing does.
 
     Flags of ``hardware`` and ``latency`` reach TWIN.yaml with ``--gpu``; without it they are told. ``harmless``: values
-    that a refused flag may have.
+    that a refused flag may have; ``choices``: all that one may have, where vLLM lists them.
     """
 
     kind: FlagKind
@@ -30,6 +30,7 @@ class KnownFlag:
     how: str
     key: str = ""
     harmless: tuple[str, ...] = ()
+    choices: tuple[str, ...] = ()
 
     @property
     def section(self) -> str:
@@ -57,8 +58,8 @@ def _hardware(key: str, kind: FlagKind, *, otherwise: str) -> KnownFlag:
     return KnownFlag(kind=kind, treatment="modelled", key=key, how=otherwise)
 
 
-def _told(how: str, *, kind: FlagKind = "text") -> KnownFlag:
-    return KnownFlag(kind=kind, treatment="noted", how=how)
+def _told(how: str, *, kind: FlagKind = "text", choices: tuple[str, ...] = ()) -> KnownFlag:
+    return KnownFlag(kind=kind, treatment="noted", how=how, choices=choices)
 
 
 def _refused(how: str, *harmless: str) -> KnownFlag:
@@ -163,7 +164,9 @@ FLAGS: Final[Mapping[str, KnownFlag]] = {
     "disable-chunked-mm-input": _engine("disable_chunked_mm_input", "switch"),
     "disable-hybrid-kv-cache-manager": _engine("disable_hybrid_kv_cache_manager", "switch"),
     "mamba-cache-mode": _told(
-        "states are kept at block ends where prefixes are cached, and nowhere else: as vLLM sets it, whatever is given"
+        "states are kept at block ends where prefixes are cached (align), else not (none), as vLLM sets it by itself; "
+        "its all, which 0.31 was the last to have, is not simulated",
+        choices=("align", "none", "all"),
     ),
     "disable-sliding-window": _told("the config.json's window is followed; cut it there", kind="switch"),
     "kv-transfer-config": KnownFlag(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import math
 import re
 import shlex
 from dataclasses import dataclass, field, replace
@@ -105,6 +106,8 @@ def _take(served: Served, written: str, *, name: str, value: str | None) -> None
             f"{written}: got {value or 'nothing'}, expected no such flag{usual}: {known.how}, so the schedule would be "
             "another"
         )
+    elif known.choices and value not in known.choices:
+        raise ConfigError(f"{written}: got {value or 'nothing'}, expected {' or '.join(known.choices)}")
     elif name == "max-model-len" and value in ("-1", "auto"):
         served.others.append(
             Flag(name=written, value=value, reason="vLLM's choice by memory, not known here")
@@ -158,7 +161,7 @@ def _value(known: KnownFlag, written: str, *, value: str | None, is_on: bool) ->
     if known.kind in ("integer", "interval"):
         return _integer(written, value)
     if known.kind in ("fraction", "number"):
-        return _fraction(written, value, "a fraction in [0, 1)" if known.kind == "fraction" else "a number")
+        return _fraction(written, value, most=1.0 if known.kind == "fraction" else None)
     if known.kind == "choice" and value not in ("fcfs", "priority"):
         raise ConfigError(f"{written}: got {value or 'nothing'}, expected fcfs or priority")
     if value is None:
@@ -173,8 +176,13 @@ def _integer(flag: str, value: str | None) -> int:
     return found
 
 
-def _fraction(flag: str, value: str | None, expected: str) -> float:
+def _fraction(flag: str, value: str | None, *, most: float | None) -> float:
+    """Return a number from 0 to ``most``; None: without end."""
     try:
-        return float(value or "")
-    except ValueError as error:
-        raise ConfigError(f"{flag}: got {value or 'nothing'}, expected {expected}") from error
+        found = float(value or "")
+    except ValueError:
+        found = math.nan
+    if not 0 <= found <= (math.inf if most is None else most) or math.isinf(found):
+        expected = "a number >= 0" if most is None else f"a fraction from 0 to {most:g}"
+        raise ConfigError(f"{flag}: got {value or 'nothing'}, expected {expected}")
+    return found

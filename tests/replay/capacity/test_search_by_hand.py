@@ -37,7 +37,8 @@ from replay.capacity.capacity import (
     sureness_of,
 )
 from replay.capacity.capacity import _curve as around
-from replay.search.evaluation import FAILED, GROWN, THROUGHPUT, Evaluation
+from replay.capacity.text import _answer
+from replay.search.evaluation import FAILED, GROWN, THROUGHPUT, TOO_SHORT, Evaluation
 from replay.search.highest import TOLERANCE, Above, HighestRate
 from replay.search.workload_draws import Drawing
 from replay.t_interval import half_width
@@ -345,6 +346,12 @@ def test_a_short_run_is_told_and_how_many_requests_are_better() -> None:
     said = short_run_note(short, MOST_DRAWN)
     assert said is not None
     assert said.endswith("--num-requests 12300 is better, more than a search takes by itself")
+    cut = replace(short, limiting=TOO_SHORT)
+    assert short_run_note(cut, 50) == (
+        "50 requests are too few: beyond that rate a run ends before it could tell whether the server keeps up. "
+        "--num-requests 12300 or more would tell"
+    )
+    assert _answer(cut) == "10 requests/s or more: the runs are too short to tell"
     none = short_run_note(capacity_of(None, seen, is_too_short=True), 50)
     assert none is not None
     assert "before it could tell whether the server keeps up" in none

@@ -171,6 +171,27 @@ def test_windows_are_in_the_layers_that_have_them(
 
 
 @pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (
+            {"layer_types": ["sliding_attention", "full_attention"]},
+            "layer_types: got 2 kinds, expected one for each of",
+        ),
+        (
+            {"layer_types": ["sliding_attention"] * 12, "sliding_window": 0},
+            "sliding_window: got 0, expected the tokens",
+        ),
+    ],
+)
+def test_windows_that_are_half_said_are_refused_by_field(
+    tmp_path: Path, changes: dict[str, object], message: str
+) -> None:
+    said = {"model_type": "gpt_oss", "sliding_window": 128, **changes}
+    with pytest.raises(ConfigError, match=message):
+        read_model_config(written(tmp_path, **said))
+
+
+@pytest.mark.parametrize(
     ("quantization", "expected"),
     [
         (None, ("bfloat16", 2, "16bit")),

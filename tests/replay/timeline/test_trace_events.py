@@ -151,3 +151,40 @@ def test_a_prompt_is_computed_in_its_own_instance_s_process_and_its_kv_moves_bet
             ("kv_transfer_end_time_us", "KV transfer e"),
         ):
             assert times[row, name] == trace.column(column)[row]
+
+
+def test_kv_that_moves_to_host_memory_and_back_is_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Blocks are those of the summary; no request is scheduled while its KV is on the way."""
+    monkeypatch.chdir(tmp_path)
+    tier = "num_cpu_blocks: 4000, kv_load_us_per_block: 300, kv_store_us_per_block: 400"
+    (tmp_path / "twin.yaml").write_text(
+        CONFIG.replace("async_scheduling: false", f"async_scheduling: false, {tier}")
+    )
+    given = [
+        "--rate",
+        "9",
+        "--num-requests",
+        "60",
+        "--rounds",
+        "4",
+        "--prompt-tokens",
+        "60",
+        "--output-tokens",
+        "9",
+    ]
+    command = ["run", *given, "--config", "twin.yaml", "--trace-events", "t.json", "--json"]
+    assert vtwin.main(command) == 0
+    moved = json.loads(capsys.readouterr().out)["kv_offload"]
+    events = json.loads((tmp_path / "t.json").read_text())["traceEvents"]
+    ordered = [event["args"] for event in events if event["name"] == "KV blocks ordered"]
+    assert sum(each["to load"] for each in ordered) == moved["num_reloaded_blocks"] > 0
+    assert sum(each["to store"] for each in ordered) == moved["num_offloaded_blocks"] > 0
+    begins, ends = (
+        [event["ts"] for event in events if event["name"] == "KV load" and event["ph"] == kind]
+        for kind in "be"
+    )
+    assert len(begins) == len(ends) == moved["num_loads"]
+    waited = sum(end - begin for begin, end in zip(begins, ends, strict=True))
+    assert waited == pytest.approx(moved["load_wait_us"], rel=0.2)

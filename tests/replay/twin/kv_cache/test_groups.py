@@ -34,6 +34,21 @@ def test_groups_are_read_and_written_back(tmp_path: Path) -> None:
         assert load_config(tmp_path / "again.yaml") == found
 
 
+@pytest.mark.parametrize(("caches", "num_faults"), [("true", 1), ("false", 0)])
+def test_states_that_are_cached_need_chunked_prefill(tmp_path: Path, caches: str, num_faults: int) -> None:
+    settings = f"enable_prefix_caching: {caches}, enable_chunked_prefill: false, max_model_len: 2048"
+    engine = f"  {{{settings}, num_gpu_blocks: 900, kv_cache_groups: [{{kind: full}}, {{kind: state}}]}}"
+    found = twin(tmp_path, engine).will_not_start
+    assert ["need chunked prefill; vLLM would refuse" in fault for fault in found] == [True] * num_faults
+
+
+def test_a_tier_without_a_size_is_told(tmp_path: Path) -> None:
+    told = twin(tmp_path, "  kv_offloading: native\n  kv_load_us_per_block: 40").notes
+    line = "engine.kv_offloading native, engine.kv_load_us_per_block 40.0: nothing is offloaded without "
+    assert [note.startswith(line) for note in told if "offloaded" in note] == [True]
+    assert not any("offloaded" in note for note in twin(tmp_path, "  num_gpu_blocks: 900").notes)
+
+
 def test_a_state_without_a_mode_follows_prefix_caching(tmp_path: Path) -> None:
     for caching, mode in (("true", "align"), ("false", "none")):
         engine = f"  enable_prefix_caching: {caching}\n  kv_cache_groups: [{{kind: full}}, {{kind: state}}]"

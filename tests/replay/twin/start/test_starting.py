@@ -162,6 +162,27 @@ def test_what_sizes_the_cache_in_a_file_goes_before_the_size_on_record(tmp_path:
     assert blocks_with("--kv-cache-dtype fp8") > 1.8 * on_record
 
 
+@pytest.mark.parametrize(
+    ("flag", "message"),
+    [
+        ("--mamba-cache-mode foo", "--mamba-cache-mode: got foo, expected align or none or all"),
+        ("--kv-offloading-size -3", "--kv-offloading-size: got -3, expected a number >= 0"),
+        (
+            "--gpu-memory-utilization 1.5",
+            "--gpu-memory-utilization: got 1.5, expected a fraction from 0 to 1",
+        ),
+        (
+            "--gpu-memory-utilization nan",
+            "--gpu-memory-utilization: got nan, expected a fraction from 0 to 1",
+        ),
+    ],
+)
+def test_a_value_that_vllm_would_refuse_is_refused_where_it_is_read(flag: str, message: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        start_from_serve(f"vllm serve Qwen/Qwen3-8B {flag}")
+    assert str(caught.value) == message
+
+
 def test_flags_that_bear_on_the_speed_become_hardware_where_the_gpu_is_named(tmp_path: Path) -> None:
     command = "vllm serve Qwen/Qwen3-8B -tp 2 --gpu-memory-utilization 0.8 --kv-cache-dtype fp8 --new-flag 1"
     text, notes = twin_text(start_from_serve(command), gpu="A100-80")
@@ -200,6 +221,19 @@ def test_the_command_prints_a_twin_of_either(
         assert "note: latency: placeholder values, not measured" in shown.err
     assert vtwin.main(["config", "from-serve"]) == 2
     assert "got neither, expected one of them" in capsys.readouterr().err
+
+
+def test_a_twin_that_will_not_run_says_so_at_once(capsys: pytest.CaptureFixture[str]) -> None:
+    told = []
+    for command in (
+        "vllm serve Qwen/Qwen3-32B",
+        "vllm serve Qwen/Qwen3-8B",
+        "vllm serve Qwen/Qwen3-8B --max-num-seqs 9000",
+    ):
+        assert vtwin.main(["config", "from-serve", command, "--gpu", "L40S"]) == 0
+        lines = capsys.readouterr().err.splitlines()
+        told.append([line.partition("as it is: ")[2][:30] for line in lines if "will not run" in line])
+    assert told == [["KV cache: Qwen/Qwen3-32B on L4"], [], ["engine.max_num_batched_tokens "]]
 
 
 def test_a_header_s_version_whose_rules_are_not_known_is_told(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Attention that ``predictor train`` puts together: numbers of heads that were left out, windows as over all keys or put together.
+"""Attention that ``predictor train`` puts together: heads that were left out; windows, by both of its rules.
 
 ``python -m tests.validation.unseen_attention``, with VTWIN_DATA: median and 90th percentile of the absolute error.
 """
@@ -14,7 +14,7 @@ import pandas as pd
 from scipy.interpolate import LinearNDInterpolator
 
 from calibrate.predictor.profiles.latent_modules import between_heads
-from calibrate.predictor.profiles.windows import Floats, windowed_decodes, windowed_prompts
+from calibrate.predictor.profiles.other_heads_windows import Floats, windowed_decodes, windowed_prompts
 
 GPUS = ("H100", "B200", "H200")
 HEADS = ("num_heads", "num_key_value_heads", "head_dim", "kv_cache_dtype")

@@ -25,7 +25,7 @@ from calibrate.predictor.measured import (
 )
 from calibrate.predictor.profiles.latent_modules import latent_decode, latent_fault, latent_prefill
 from calibrate.predictor.profiles.matmuls import matmul_table
-from calibrate.predictor.profiles.windows import windowed_decodes, windowed_prompts
+from calibrate.predictor.profiles.other_heads_windows import windowed_decodes, windowed_prompts
 from replay.model.matmuls import needed_matmuls, table_precisions
 from traces import ConfigError
 
@@ -250,7 +250,7 @@ def _full_and_windowed(
 def _put_together(
     operator: str, full: _Rows, table: pd.DataFrame, path: Path, wanted: ProfileQuery
 ) -> _Rows | None:
-    """Return rows within the model's window, by what it takes other heads of the same width; None: nobody measured it."""
+    """Return rows within the window, by what it takes other heads of the same width; None: nobody measured it."""
     rows, divisor, notes = full
     heads, window = _heads(wanted), wanted.shape.window
     others = table[(table["kv_cache_dtype"] == _kv_dtype(wanted)) & (table["head_dim"] == heads["head_dim"])]

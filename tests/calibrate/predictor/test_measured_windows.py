@@ -11,7 +11,7 @@ import pytest
 from calibrate.predictor.build import train
 from calibrate.predictor.component_tables import StepTables, all_axes
 from calibrate.predictor.measured import ProfileQuery
-from calibrate.predictor.profiles.windows import windowed_decodes
+from calibrate.predictor.profiles.other_heads_windows import windowed_decodes
 from replay.model import find_gpu, read_model_config
 from tests.calibrate.predictor import profiles
 

@@ -1,9 +1,10 @@
 """Attention within a window that was measured with other numbers of heads than a model's.
 
 What a kernel with a window takes is a factor on what attention takes over as many keys as the window holds: it masks a
-tile more, and does not split a context among multiprocessors. That factor hardly depends on how heads are grouped, so it
-is taken from other numbers of heads of the same width and cache: of decodes by sequences times KV heads (the kernel's
-blocks), of prompts by their length and by heads times tokens. ``tests/validation/unseen_attention.py`` has its error.
+tile more, and does not split a context among multiprocessors. That factor hardly depends on how heads are grouped. It is
+therefore taken from other numbers of heads of the same width and cache: of decodes by sequences times KV heads (the
+kernel's blocks), of prompts by their length and by heads times tokens. tests/validation/unseen_attention.py has its
+error.
 """
 
 from __future__ import annotations
@@ -35,10 +36,10 @@ def windowed_decodes(
         return None
     blocks = np.log(factors.index.to_numpy(float))
     made = []
-    for batch, rows in own.groupby("batch_size"):
-        curve = rows.groupby("step")["time_us"].median()
+    for batch in own["batch_size"].unique().tolist():
+        curve = own[own["batch_size"] == batch].groupby("step")["time_us"].median()
         keys = curve.index.to_numpy(float) + 1
-        factor = np.interp(np.log(float(batch) * kv_heads), blocks, factors.to_numpy())
+        factor = np.interp(np.log(batch * kv_heads), blocks, factors.to_numpy())
         within = np.interp(window, keys, curve.to_numpy()) * factor
         times = np.where(keys > window, within, curve.to_numpy())
         made.append(pd.DataFrame({"batch_size": batch, "isl": 1, "step": keys - 1, "time_us": times}))
@@ -56,9 +57,10 @@ def windowed_prompts(
     short = own[own["isl"] <= window]
     long = own[own["isl"] > window]
     told = _cut(surface, long, window)
+    logs = np.log(heads * (long["batch_size"] * long["isl"]).to_numpy(float))
     for length, known in factors.groupby("isl"):
         asked = (long["isl"] == length).to_numpy()
-        work = np.log(heads * long["batch_size"] * long["isl"]).to_numpy()[asked]
+        work = logs[asked]
         told[asked] *= np.interp(work, known["work"], known["factor"])
     told[~long["isl"].isin(factors["isl"]).to_numpy()] = np.nan
     made = long.assign(time_us=told).dropna(subset=["time_us"])
@@ -78,11 +80,11 @@ def _decode_factors(others: pd.DataFrame, window: int) -> pd.Series:
     found = []
     for full, within in _pairs(others, window):
         longer = within[within["step"] + 1 > window].groupby("batch_size")["time_us"].median()
-        for batch, rows in full.groupby("batch_size"):
-            curve = rows.groupby("step")["time_us"].median()
+        for batch in full["batch_size"].unique().tolist():
+            curve = full[full["batch_size"] == batch].groupby("step")["time_us"].median()
             if batch in longer.index and curve.index.max() + 1 >= window:
                 told = np.interp(window, curve.index.to_numpy(float) + 1, curve.to_numpy())
-                found.append((float(batch) * full["num_key_value_heads"].iloc[0], longer[batch] / told))
+                found.append((batch * full["num_key_value_heads"].iloc[0], longer[batch] / told))
     return pd.DataFrame(found, columns=["blocks", "factor"]).groupby("blocks")["factor"].median()
 
 

@@ -74,6 +74,8 @@ STATES = ("num_v_heads", "num_k_heads")
 MODULE = ("num_heads", "gemm_type", "kv_cache_dtype")
 EXPERTS = ("hidden_size", "inter_size", "topk", "num_experts", "moe_tp_size", "moe_ep_size")
 FULL, WINDOWED = ("0",), ("128", "1024", "8192")
+PROMPTS = "^(?!.*decode)"
+"""On Blackwell a prompt of one token goes through the kernel of decodes."""
 FASTEST_V3 = ("FLASH_ATTN", "TRTLLM_RAGGED")
 SKEWED = ("power_law_1.01", "power_law_1.2")
 MOE, GEMM = "moe/vllm/0.24.0/moe_perf", "gemm/vllm/0.24.0/gemm_perf"
@@ -101,7 +103,9 @@ OPERATORS: Mapping[str, Measured] = {
     "Kimi delta, decode": _measured(KDA, work.recurrence_decode, *STATES, kernels="^fused_kda_decode$"),
     "short convolution, prompt": _measured(GDN, work.convolution, *STATES, kernels="^causal_conv1d_fn$"),
     "short convolution, decode": _measured(GDN, work.convolution, *STATES, kernels="^causal_conv1d_update$"),
-    "attention, prompt": _measured(ATTENTION, work.attention_prompt, *HEADS, only={"window_size": FULL}),
+    "attention, prompt": _measured(
+        ATTENTION, work.attention_prompt, *HEADS, only={"window_size": FULL}, kernels=PROMPTS
+    ),
     "attention, decode": _measured(
         DECODES,
         work.attention_decode,
@@ -110,7 +114,7 @@ OPERATORS: Mapping[str, Measured] = {
         blackwell=("launch_us", "wave_us"),
     ),
     "windowed attention, prompt": _measured(
-        ATTENTION, work.attention_prompt, *HEADS, only={"window_size": WINDOWED}
+        ATTENTION, work.attention_prompt, *HEADS, only={"window_size": WINDOWED}, kernels=PROMPTS
     ),
     "windowed attention, decode": _measured(
         DECODES,
@@ -369,7 +373,7 @@ WORK_COLUMNS = (
         "model",
     ),
     *("head_v_dim", "head_k_dim", "num_heads", "num_k_heads", "num_v_heads", "moe_dtype", "gemm_dtype"),
-    "distribution",
+    *("distribution", "kernel_source"),
 )
 
 

@@ -219,25 +219,30 @@ def latent_prompt(rows: pd.DataFrame, gpu: Gpu) -> Work:
     }
 
 
-def _sparse(rows: pd.DataFrame) -> tuple[Floats, Floats, Floats]:
-    """Return (heads, weights of the layer and its indexer, heads of the indexer)."""
+def _sparse_module(rows: pd.DataFrame, gpu: Gpu, tokens: Floats) -> tuple[Floats, Floats, Work]:
+    """Return heads, heads of the indexer, and the products of the layer and its indexer.
+
+    Quantized are those up to queries, out of the heads, and up to the indexer's queries.
+    """
     (heads,) = _of(rows, "num_heads")
     is_glm = rows["model"].str.contains("GLM").to_numpy()
     sizes = {name: np.where(is_glm, GLM[name], V3[name]).astype(np.float64) for name in V3}
     index = sizes["index_heads"]
-    own = sizes["q"] * index * 128 + sizes["hidden"] * (128 + index)
-    return heads, _latent_weights(heads, sizes) + own, index
+    from_heads = heads * (sizes["q"] * (sizes["nope"] + sizes["rope"]) + sizes["v"] * sizes["hidden"])
+    rest = _latent_weights(heads, sizes) - from_heads + sizes["hidden"] * (128 + index)
+    quantized = from_heads + sizes["q"] * index * 128
+    return heads, index, _partly_quantized(rows, gpu, tokens, quantized=quantized, rest=rest)
 
 
 def sparse_decode(rows: pd.DataFrame, gpu: Gpu) -> Work:
     """As latent attention, to 2,048 keys at most; before it a scan of all keys of one head of 128 in fp8."""
-    heads, weights, index = _sparse(rows)
     batch, step = _of(rows, "batch_size", "step")
+    heads, index, products = _sparse_module(rows, gpu, batch)
     keys = batch * (step + 1)
     picked = np.minimum(keys, batch * 2048)
     entry = np.where(rows["kv_cache_dtype"] == "fp8", 656, 1152)
     return {
-        **_weights(rows, gpu, weights, batch),
+        **products,
         "tensor": 2 * heads * 1088 * picked / _rate(gpu),
         "moved": entry * picked / gpu.bytes_per_us(),
         "scan": 2 * index * 128 * keys / _rate(gpu, "fp8") + 132 * keys / gpu.bytes_per_us(),
@@ -246,11 +251,13 @@ def sparse_decode(rows: pd.DataFrame, gpu: Gpu) -> Work:
 
 
 def sparse_prompt(rows: pd.DataFrame, gpu: Gpu) -> Work:
-    """The same for the tokens of prompts."""
-    heads, weights, index = _sparse(rows)
+    """The same for the tokens of prompts; over a cache in fp8 Hopper's kernel computes 64 heads, however few."""
     batch, length, context = _of(rows, "batch_size", "isl", "step")
+    heads, index, products = _sparse_module(rows, gpu, batch * length)
+    if not gpu.is_blackwell:
+        heads = np.where(rows["kv_cache_dtype"] == "fp8", _tiles(heads, 64), heads)
     return {
-        **_weights(rows, gpu, weights, batch * length),
+        **products,
         "tensor": 2 * heads * 1088 * _seen(batch, length, context, 2048.0) / _rate(gpu),
         "scan": 2 * index * 128 * _seen(batch, length, context, 1e12) / _rate(gpu, "fp8"),
         "row_us": batch * length,
@@ -307,18 +314,30 @@ def index_scores(rows: pd.DataFrame, gpu: Gpu) -> Work:
 
 
 def routed(rows: pd.DataFrame, gpu: Gpu) -> Work:
-    """The GPU with most tokens: experts with any are read, each computes whole tiles of 16; copies are moved."""
-    tokens, hidden, width, tp = _of(rows, "num_tokens", "hidden_size", "inter_size", "moe_tp_size")
-    one = 3 * hidden * width / tp
+    """The GPU with most tokens: experts with any are read, each computes whole tiles of 16; copies are moved.
+
+    vLLM's Triton kernels write and add up the copies of all tokens' experts, those of other GPUs included.
+    """
+    tokens, hidden, width, top, tp = _of(
+        rows, "num_tokens", "hidden_size", "inter_size", "topk", "moe_tp_size"
+    )
+    plain = [size in NOT_GATED for size in zip(hidden, width, strict=True)]
+    one = np.where(plain, 2, 3) * hidden * width / tp
     copies, touched, padded = loads(rows)
+    moves_all = rows["kernel_source"].str.contains("tritonexperts").to_numpy()
+    moved = np.where(moves_all, tokens * top, copies)
     work = _weights(rows, gpu, one * touched, np.ones(len(rows)), "moe_dtype")
     rate = np.array([_rate(gpu, KINDS[each]) for each in rows["moe_dtype"]])
     return {
         "products": 2 * one * padded / rate,
         "weights": work["weights"],
-        "scan": 2 * (copies * 3 * (hidden + width / tp) + tokens * hidden) / gpu.bytes_per_us(),
+        "scan": 2 * (moved * 3 * (hidden + width / tp) + tokens * hidden) / gpu.bytes_per_us(),
         "row_us": tokens,
     }
+
+
+NOT_GATED = {(2688.0, 1856.0), (2048.0, 5120.0)}
+"""Hidden size and width of experts of two matrices: Nemotron 3's, squared ReLU (arXiv:2109.08668)."""
 
 
 def product(rows: pd.DataFrame, gpu: Gpu) -> Work:

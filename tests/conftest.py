@@ -21,9 +21,9 @@ settings.load_profile("suite")
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 LONG = (
-    ("tests/test_docs.py",),
-    ("tests/test_validate.py", "tests/test_end_to_end.py"),
-    ("tests/test_readme.py", "tests/replay/serve/test_serve_changes.py"),
+    ("tests/docs/test_docs.py",),
+    ("tests/calibrate/validate/test_validate.py", "tests/test_end_to_end.py"),
+    ("tests/docs/test_readme.py", "tests/replay/serve/test_serve_changes.py"),
     (
         "tests/observe/processes/test_processes.py",
         "tests/observe/plan/test_loads.py",

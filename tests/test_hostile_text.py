@@ -21,7 +21,7 @@ import pytest
 import typer
 
 import vtwin
-from tests.calibrate.predictor import profiles
+from tests.calibrate.predictor import made_profiles as profiles
 from tests.docs.commands import commands_of
 from tests.observe.servers import Behaviour, serving_in_thread
 from traces import ServerInfo, Trace, write_trace

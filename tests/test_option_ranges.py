@@ -19,7 +19,7 @@ import replay.ready
 import replay.variants.command  # a test must not be the first to import it: it would keep the stubs of `here`
 import vtwin
 from tests.calibrate.few_resamples import draw_few_resamples
-from tests.calibrate.predictor import profiles
+from tests.calibrate.predictor import made_profiles as profiles
 from tests.traces.made import small_trace
 from traces import write_trace
 from traces.console.help import METAVARS

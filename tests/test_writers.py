@@ -15,7 +15,7 @@ import pytest
 import typer
 
 import vtwin
-from tests.calibrate.predictor import profiles
+from tests.calibrate.predictor import made_profiles as profiles
 from tests.docs.commands import commands_of
 from tests.observe.servers import serving_in_thread
 
@@ -132,7 +132,7 @@ READ = {
 OF_COSTS = {
     (f"calibrate {name}", option) for name in ("guided", "host") for option in ("--report", "--write-config")
 }
-"""Options whose calls take a fit of many runs: tests/calibrate/fit/test_guided.py looks at their places."""
+"""Options whose calls take a fit of many runs: tests/calibrate/fit/test_paired_runs.py looks at their places."""
 
 
 def test_the_table_has_every_option_with_a_path_that_is_not_read() -> None:

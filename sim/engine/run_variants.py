@@ -2,7 +2,7 @@
 
 The code is the same (``sim/jit/variants.py``). Most engines have no drafts, images, adapters, pipeline stages,
 transfers of KV and the like; the smaller variants take the settings that say so for constants. They are compiled in a
-third of the time, run up to a tenth faster, and give the same answers (``tests/sim/test_run_variants.py``).
+third of the time, run up to a tenth faster, and give the same answers (``tests/sim/engine/test_run_variants.py``).
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ import yaml
 
 from calibrate.predictor.cache import PredictedOperator, write_cached
 from calibrate.predictor.training import RegressionReport, Score
-from tests.calibrate.predictor import profiles
+from tests.calibrate.predictor import made_profiles as profiles
 from tests.fuzz.mutate import Files
 from tests.traces.importers.otel.spans import chat, lines, protobuf, vllm
 from tests.traces.importers.test_foreign_results import BURST, RESULT, record
@@ -234,7 +234,9 @@ def model_configs() -> list[Files]:
 
 def drafters() -> list[Files]:
     """EAGLE heads, and MTP layers in files of whole models, which may draft as models of their own."""
-    recorded = json.loads((ROOT / "tests" / "replay" / "model" / "draft_weights.json").read_text())
+    recorded = json.loads(
+        (ROOT / "tests" / "replay" / "model" / "drafting" / "draft_weights.json").read_text()
+    )
     found = [each["config"] for each in recorded if isinstance(each["config"], dict)]
     inside = next(each["config"] for each in recorded if each.get("method") == "eagle3")
     found.append({"transformer_layer_config": inside, "draft_vocab_size": 32000, "target_hidden_size": 4096})

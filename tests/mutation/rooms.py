@@ -24,7 +24,11 @@ ROOMS = {
     ),
     "gate": Room(
         modules=("calibrate/gate/*.py",),
-        tests=("tests/calibrate/gate", "tests/calibrate/compare/test_errors_by_other_means.py"),
+        tests=(
+            "tests/calibrate/gate",
+            "tests/calibrate/ci",
+            "tests/calibrate/compare/test_errors_by_other_means.py",
+        ),
     ),
     "capacity": Room(
         modules=("replay/capacity/capacity.py", "replay/search/evaluation.py", "replay/search/highest.py"),
@@ -37,7 +41,7 @@ ROOMS = {
     "fleet": Room(modules=("sim/fleet/*.py",), tests=("tests/sim/fleet",)),
     "autoscaler": Room(
         modules=("sim/cluster/infrastructure/autoscaling.py", "sim/cluster/infrastructure/instance_lives.py"),
-        tests=tuple(f"tests/sim/cluster/test_{name}.py" for name in ("sizing", "lives", "operations")),
+        tests=("tests/sim/cluster/infrastructure", "tests/sim/cluster/run/changes/test_operations.py"),
     ),
     "observe": Room(
         modules=("observe/response/*.py", "observe/record/*.py"),
@@ -49,7 +53,7 @@ ROOMS = {
             "tests/traces/test_metrics_by_hand.py",
             "tests/traces/test_metrics.py",
             "tests/traces/test_slo.py",
-            "tests/traces/workload/test_describe_trace.py",
+            "tests/traces/exporters/test_describe_trace.py",
             "tests/traces/test_trace_summary.py",
             "tests/observe/result/test_client_verdict.py",
             "tests/calibrate/compare/test_compare_by_hand.py",

@@ -2,7 +2,7 @@
 
 Rules of vllm 0.32.0 v1/core/kv_cache_utils.py (get_kv_cache_groups and what it calls), with every layer in memory of
 its own (layout LBNHC), as FlashAttention has it on a GPU; what other versions do otherwise is in ``sim/versions.py``.
-``tests/replay/model/test_kv_cache_groups.py`` has what vLLM itself answered.
+``tests/replay/model/layers/test_groups_of_layers.py`` has what vLLM itself answered.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Groups of layers whose pages differ: a block holds the pages of all layers of one group, side by side.
 
 Rules of vllm 0.32.0 v1/core/kv_cache_utils.py (_get_packed_kv_cache_groups), as DeepSeek-V4's layers go by them
-(layout BLHNC). ``tests/replay/model/test_packed_groups.py`` has what vLLM itself answered.
+(layout BLHNC). ``tests/replay/model/layers/test_packed_groups.py`` has what vLLM itself answered.
 """
 
 from __future__ import annotations

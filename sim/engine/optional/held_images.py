@@ -3,8 +3,8 @@
 A request lets go of several images at once, and the first of them is the first to be evicted, so that the order counts
 (vllm 0.32.0 v1/core/encoder_cache_manager.py: ``request_cached_ids``). Small integers stand in a set's table at their
 own places, in ascending order, as long as the table is large enough for all of them: for eight and fewer. Beyond, this
-is CPython's table (Objects/setobject.c: set_add_entry, set_table_resize), which ``tests/sim/test_held_images.py``
-compares with the real one.
+is CPython's table (Objects/setobject.c: set_add_entry, set_table_resize), which
+``tests/sim/engine/optional/test_held_images.py`` compares with the real one.
 """
 
 from __future__ import annotations

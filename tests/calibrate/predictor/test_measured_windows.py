@@ -13,7 +13,7 @@ from calibrate.predictor.component_tables import StepTables, all_axes
 from calibrate.predictor.measured import ProfileQuery
 from calibrate.predictor.profiles.other_heads_windows import windowed_decodes
 from replay.model import find_gpu, read_model_config
-from tests.calibrate.predictor import profiles
+from tests.calibrate.predictor import made_profiles as profiles
 
 WINDOW, LAYERS = 128, 4
 

@@ -11,7 +11,7 @@ import vtwin
 from replay import dump_config, load_config
 from replay.twin.config_write import config_digest
 from sim import Blackbox, Profiled
-from tests.calibrate.predictor import profiles
+from tests.calibrate.predictor import made_profiles as profiles
 from traces.errors import ConfigError
 
 

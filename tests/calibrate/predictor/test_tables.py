@@ -17,8 +17,8 @@ from replay.model import find_gpu
 from replay.twin.profiled_table import StepTableFile, model_of, read_step_tables, write_step_tables
 from sim.config import InvalidConfig
 from sim.latency.profiled import axis_knots
-from tests.calibrate.predictor import profiles
-from tests.calibrate.predictor.profiles import CPU, MLP, decode_us, prefill_us, wanted
+from tests.calibrate.predictor import made_profiles as profiles
+from tests.calibrate.predictor.made_profiles import CPU, MLP, decode_us, prefill_us, wanted
 from tests.sim.step_batches import batch_of
 
 A100 = find_gpu("A100")

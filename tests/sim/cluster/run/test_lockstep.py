@@ -1,0 +1,137 @@
+"""Data-parallel ranks of a model with experts: they step together, and one with nothing to do computes a dummy."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sim import Blackbox, EngineConfig, InvalidConfig
+from sim.cluster.cluster_config import ClusterConfig, FlowControl, Pool
+from sim.cluster.cluster_simulation import simulate_cluster
+from sim.cluster.cluster_work import ClusterWork
+from tests.examples import examples
+from tests.sim.cluster.test_cluster import alike, keeping_step, rows_of
+from tests.sim.engine.test_reference import bounded, reference_outcomes
+from tests.sim.reference import Batch, Reference
+from tests.sim.strategies import Case, any_model, assert_same_outcomes, cases, requests_of
+
+MS = Blackbox(beta0=1000)
+
+
+class Rank:
+    """A scheduler and what it has planned, the batch on the device first."""
+
+    def __init__(self, reference: Reference) -> None:
+        self.reference, self.planned = reference, deque[Batch]()
+
+    def plan(self, now_us: int) -> None:
+        r = self.reference
+        r.clock = now_us
+        while True:
+            r.give_up()
+            r.join()
+            has_news = r.config.async_scheduling and r.has_finished and self.planned
+            has_work = r.running or r.waiting or has_news
+            if r.is_blocked or not has_work or len(self.planned) == r.config.max_concurrent_batches:
+                if not self.planned or self.planned[0].shares:
+                    return
+                r.update(self.planned.popleft())
+                continue
+            batch = r.schedule()
+            does_nothing = not batch.shares and not batch.row["preempted"]
+            r.is_blocked = does_nothing and not any(each.shares for each in self.planned)
+            self.planned.append(batch)
+            r.is_blocked = r.is_blocked or r.preempts_without_end(*self.planned)
+
+    def end_step(self, now_us: int) -> None:
+        self.reference.clock = now_us
+        if self.planned:
+            self.reference.update(self.planned.popleft())
+
+    def events(self) -> list[int]:
+        r = self.reference
+        return [p.queued_us for p in r.pending[:1]] + [p.gives_up_us for p in r.with_deadlines()[:1]]
+
+
+def run_together(ranks: list[Rank], *, dummy_us: int) -> None:
+    now_us = 0
+    while True:
+        for rank in ranks:
+            rank.plan(now_us)
+        if any(rank.planned for rank in ranks):
+            now_us += max(rank.planned[0].row["dur"] if rank.planned else dummy_us for rank in ranks)
+            for rank in ranks:
+                rank.end_step(now_us)
+        elif events := [time_us for rank in ranks for time_us in rank.events()]:
+            now_us = max(now_us, min(events))
+        else:
+            return
+
+
+@examples(100)
+@given(cases(model=any_model, impatient=True))
+def test_a_rank_by_itself_is_the_single_engine(case: Case) -> None:
+    ours = simulate_cluster(ClusterWork(requests=case.requests), alike(case, lockstep=True))
+    assert_same_outcomes(ours.outcomes, case.run().outcomes)
+
+
+@examples(150)
+@given(cases(impatient=True), st.integers(2, 4))
+def test_ranks_in_step_are_schedulers_that_wait_for_each_other(case: Case, num_ranks: int) -> None:
+    case = bounded(case)
+    ours = simulate_cluster(ClusterWork(requests=case.requests), alike(case, num_ranks, lockstep=True))
+    order = np.argsort(case.requests.arrival_us, kind="stable")
+    rows = [np.sort(order[rank::num_ranks]) for rank in range(num_ranks)]
+    ranks = [Rank(Reference(case.requests.take(own), case.config, case.latency)) for own in rows]  # type: ignore[arg-type]
+    us = ranks[0].reference.us
+    run_together(ranks, dummy_us=round(us["beta0"] + us["beta2"]))
+    for own, rank in zip(rows, ranks, strict=True):
+        rank.reference.finish_run()
+        if len(own):
+            assert_same_outcomes(rows_of(ours.outcomes, own), reference_outcomes(rank.reference))
+
+
+def test_a_rank_waits_for_the_slowest_and_keeps_step_with_one_that_has_no_request() -> None:
+    """Rank 0 computes a prompt of 1,000 tokens, rank 1 decodes: both take what the prompt takes; so do the next.
+
+    The last step is rank 1's alone: rank 0 has a dummy in it.
+    """
+    rows = [{"arrival_us": 0, "prompt": 1000, "output": 1}, {"arrival_us": 0, "prompt": 1, "output": 3}]
+    rows.append({"arrival_us": 100, "prompt": 1, "output": 1})
+    latency = Blackbox(beta0=1000, beta1=10)
+    pool = Pool(engine=EngineConfig(async_scheduling=False), latency=latency, instances=2)
+    ours = simulate_cluster(
+        ClusterWork(requests=requests_of(rows)), ClusterConfig(pools=(pool,), lockstep=True)
+    )
+    assert ours.outcomes.last_token_us.tolist() == [11_000, 13_010, 12_010]
+    assert ours.outcomes.scheduled_us.tolist() == [0, 0, 11_000]
+
+
+def test_the_dummy_step_of_an_idle_rank_costs_what_a_lone_decode_does() -> None:
+    """A latency model whose steps take time by their decodes only: the idle rank has one token, as its dummy has."""
+    rows = [{"arrival_us": 0, "prompt": 7, "output": 1}]
+    pool = Pool(engine=EngineConfig(async_scheduling=False), latency=Blackbox(beta2=500), instances=2)
+    ours = simulate_cluster(
+        ClusterWork(requests=requests_of(rows)), ClusterConfig(pools=(pool,), lockstep=True)
+    )
+    assert ours.outcomes.last_token_us.tolist() == [500]
+
+
+def test_what_ranks_in_step_do_not_go_with_is_refused() -> None:
+    pool = Pool(engine=EngineConfig(), latency=MS, instances=2)
+    with pytest.raises(InvalidConfig, match="lockstep: cannot be combined with flow_control"):
+        ClusterConfig(pools=(pool,), lockstep=True, flow_control=FlowControl())
+    staged = replace(pool, engine=EngineConfig(pipeline_parallel_size=2))
+    with pytest.raises(InvalidConfig, match="lockstep: cannot be combined with pipeline stages"):
+        ClusterConfig(pools=(staged,), lockstep=True)
+    requests = requests_of([{"arrival_us": 0, "prompt": 1, "output": 1}])
+    with pytest.raises(InvalidConfig, match="lockstep: cannot be combined with clients"):
+        simulate_cluster(
+            ClusterWork(requests=requests, clients=keeping_step(requests)),
+            ClusterConfig(pools=(pool,), lockstep=True),
+        )

@@ -15,7 +15,11 @@ from traces.strict.yaml_nodes import shown
 
 SHIPPED = Path(__file__).with_name("gpus.yaml")
 SCHEMA_VERSION = 1
-USUAL_SMS, BLACKWELL = 132.0, 10
+USUAL_SMS, BLACKWELL, BLACKWELL_ULTRA = 132.0, 10, 10.3
+FLOPS_PER_EXPONENTIAL = 16
+"""FLOPs outside the matrix units in the time of an exponential: 256 and 16 a clock and multiprocessor (CUDA C
+programming guide, arithmetic instructions, compute capability 9.0); Blackwell Ultra has 32 exponentials
+(developer.nvidia.com/blog/making-softmax-more-efficient-with-nvidia-blackwell-ultra)."""
 
 RATES: dict[MatmulKind, str] = {
     "16bit": "tflops_16bit",
@@ -70,6 +74,11 @@ class Gpu:
     def is_blackwell(self) -> bool:
         """Return whether it runs the kernels of Blackwell's datacentre GPUs (compute capability 10)."""
         return self.compute_capability is not None and int(self.compute_capability) == BLACKWELL
+
+    def exponentials_per_us(self) -> float:
+        """Return the peak rate of its units for special functions."""
+        doubled = 2 if self.compute_capability == BLACKWELL_ULTRA else 1
+        return doubled * self.vector_flops_per_us() / FLOPS_PER_EXPONENTIAL
 
     def bytes_per_us(self) -> float:
         """Return the peak bandwidth of its memory."""

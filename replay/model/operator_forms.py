@@ -7,9 +7,9 @@ operations at the vector units'. A kernel reaches a share of each. All forms are
         + scan·s + row_us·r + wave_us·w,   and no less than host_us
 
 with x, y the products with weights and the reading of them, a, b, v the operator's own FLOPs, bytes and elementwise
-operations, all in µs at the peak, c chunks that one multiprocessor computes one behind the other, s another pass over
-bytes, r rows, w waves: blocks of threads over multiprocessors (``Gpu.sms``), rounded up where all take as long. ``p``
-says how far the parts hide behind each other: 1 they add up, 8 the longest counts (roofline,
+operations or exponentials, all in µs at the peak, c chunks that one multiprocessor computes one behind the other, s
+another pass over bytes, r rows, w waves: blocks of threads over multiprocessors (``Gpu.sms``), rounded up where all
+take as long. ``p`` says how far the parts hide behind each other: 1 they add up, 8 the longest counts (roofline,
 doi:10.1145/1498765.1498785). Constants were fitted on H100 and B200 by tests/validation/layer_operators.py; where vLLM
 runs another kernel on Blackwell, ``blackwell`` has those that differ there.
 """
@@ -151,7 +151,7 @@ def encoder_attention_work(
     pairs = blocks * tile * np.ceil(length / KEY_TILE) * KEY_TILE
     return {
         "tensor": 4 * width * pairs / gpu.flops_per_us("16bit"),
-        "vector": pairs / gpu.vector_flops_per_us(),
+        "vector": pairs / gpu.exponentials_per_us(),
         "moved": 8 * heads * head_dim * batch * length / gpu.bytes_per_us(),
         "wave_us": blocks / gpu.sms(),
     }

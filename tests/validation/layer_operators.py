@@ -318,7 +318,7 @@ START = {
     "weights": 1.2,
     "tensor": 2.0,
     "moved": 1.2,
-    "vector": 4.0,
+    "vector": 1.0,
 }
 START |= {"chunk_us": 1.0, "scan": 2.0, "row_us": 0.003, "wave_us": 1.0, "host_us": 1600.0}
 

@@ -12,6 +12,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from replay.model import Gpu
+from replay.model.gpus import FLOPS_PER_EXPONENTIAL
 from replay.model.operator_forms import TAPS, encoder_attention_work
 from tests.validation.expert_loads import loads
 
@@ -124,7 +125,8 @@ def attention_prompt(rows: pd.DataFrame, gpu: Gpu) -> Work:
     """Pairs within the window, in tiles of 128 keys and 128 queries (256 on Blackwell), an exponential of each pair.
 
     On Hopper the heads of a group share a tile of a short prompt. ``chunk_us`` counts the tiles of the longest block.
-    Keys and values are read, written to the cache, and read; with a cache in fp8 a pass quantizes queries, too.
+    Keys and values are read, written to the cache, and read; with a cache in fp8 a pass quantizes queries, too. Within
+    a window it is masks rather than exponentials that take the time, which Blackwell Ultra computes no faster.
     """
     heads, kv_heads, width, batch, length, window = _of(
         rows, "num_heads", "num_key_value_heads", "head_dim", "batch_size", "isl", "window_size"
@@ -137,9 +139,10 @@ def attention_prompt(rows: pd.DataFrame, gpu: Gpu) -> Work:
     most = np.where(window > 0, np.minimum(window + 128, padded), padded)
     pairs = batch * kv_heads * queries * (most * (most + 128) / 2 + (padded - most) * most) / padded
     is_fp8 = (rows["kv_cache_dtype"] == "fp8").to_numpy()
+    masks = gpu.vector_flops_per_us() / FLOPS_PER_EXPONENTIAL
     return {
         "tensor": 4 * width * pairs / _rate(gpu),
-        "vector": pairs / gpu.vector_flops_per_us(),
+        "vector": pairs / np.where(window > 0, masks, gpu.exponentials_per_us()),
         "moved": 4 * batch * length * width * (heads + 3 * kv_heads) / gpu.bytes_per_us(),
         "scan": is_fp8 * 3 * batch * length * width * (heads + 2 * kv_heads) / gpu.bytes_per_us(),
         "chunk_us": most / 128,

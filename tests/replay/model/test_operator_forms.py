@@ -102,6 +102,12 @@ def test_one_row_more_than_fills_the_multiprocessors_takes_another_wave() -> Non
     assert took[[0, 3]].max() < 0.05 < took[[1, 4]].min()
 
 
+def test_blackwell_ultra_has_twice_the_exponentials() -> None:
+    rates = {name: find_gpu(name).exponentials_per_us() for name in ("H100", "B200", "B300")}
+    assert rates["B300"] == 2 * rates["B200"]
+    assert rates["H100"] == pytest.approx(132 * 16 * 1980, rel=0.02)  # a clock of 1,980 MHz
+
+
 def naive_load(tokens: int, experts: int, top: int, ep: int, *, alpha: float) -> tuple[float, float, float]:
     """Return what ``busiest`` does, one draw and one expert at a time."""
     generator, found = np.random.default_rng(0), []

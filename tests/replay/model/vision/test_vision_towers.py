@@ -223,7 +223,7 @@ def by_hand_us(tower: VisionTower, num_tokens: int) -> float:
     blocks = heads * -(-patches // 192)
     pairs = blocks * 192 * -(-patches // 128) * 128
     seen = attention.launch_us + attention.wave_us * blocks / 132
-    seen += attention.tensor * 4 * 96 * pairs / rate + attention.vector * pairs / 67e6
+    seen += attention.tensor * 4 * 96 * pairs / rate + attention.vector * pairs / (67e6 / 16)
     seen += attention.moved * 8 * heads * width * patches / bandwidth
     assert attention.p == 1
     layer = sum(matmul(patches, *each) for each in tower.layer_products())

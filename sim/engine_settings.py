@@ -40,7 +40,7 @@ class EngineSettings:
     batches are in flight, with async scheduling as many as the version has (``max_concurrent_batches``).
 
     ``prefill_schedule_interval`` N: data-parallel ranks in step (``ClusterConfig.lockstep``) compute prompts in every
-    N-th step only; an engine alone takes no notice, as in vLLM.
+    N-th step only; an engine alone ignores it, as in vLLM.
 
     Beyond vLLM: ``scheduling_policy`` sjf (shortest prompt first) and reverse-priority; ``priority_scoring`` lets a
     request's priority change with its age, by ``priority_age_weight`` per second: slo-based makes those that wait
@@ -80,7 +80,7 @@ class EngineSettings:
     ``max_num_batched_tokens``, as vLLM, and at least the largest image. ``disable_chunked_mm_input``: no step computes
     a part of an image. ``language_model_only``: no encoder; images are text.
 
-    ``batching``: who is put into a batch, by vLLM's rule or by that of another scheduler, for comparison
+    ``batching``: which requests are put into a batch, by vLLM's rule or by that of another scheduler, for comparison
     (``sim/engine/optional/batching.py`` has the rules).
 
     ``compatibility`` blis takes on the peer's deviations (``sim/engine/optional/blis.py`` has them).

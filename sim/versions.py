@@ -23,7 +23,7 @@ StateChunks = Literal["before outputs", "to the last state", "to junctions", "to
 """How chunks of prompts are cut to keep states at the ends of blocks, see ``VersionRules``."""
 
 Padding = Literal["never", "or waits", "where it fits", "beside hits"]
-"""Which admissions of one token to compute are padded with drafts that nobody made, see ``VersionRules``."""
+"""Which admissions of one token to compute are padded with placeholder drafts, see ``VersionRules``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,11 +53,11 @@ class VersionRules:
     Rules of speculative decoding:
 
     - ``pads_admissions``: whether an admission with one token to compute, in a step in which no running request still
-      computes its prompt, is padded to 1 + k with drafts that nobody made (sched/scheduler.py:schedule,
-      pad_spec_decode). ``never`` (up to 0.24). ``or waits``: beside running requests; where these tokens do not fit
-      into the budget or ``max_model_len`` it is not admitted (0.25 to 0.28). ``where it fits``: where they and the
-      sampled one exceed ``max_model_len``, it is admitted without (0.29). ``beside hits``: with a prefix hit also when
-      no running request is in the step (from 0.30.0).
+      computes its prompt, is padded to 1 + k with placeholder drafts (sched/scheduler.py:schedule, pad_spec_decode).
+      ``never`` (up to 0.24). ``or waits``: beside running requests; where these tokens do not fit into the budget or
+      ``max_model_len`` it is not admitted (0.25 to 0.28). ``where it fits``: where they and the sampled one exceed
+      ``max_model_len``, it is admitted without (0.29). ``beside hits``: with a prefix hit also when no running request
+      is in the step (from 0.30.0).
 
     Rules of KV cache groups (v1/core/single_type_kv_cache_manager.py, kv_cache_coordinator.py):
 
@@ -68,9 +68,9 @@ class VersionRules:
       stops at its end, unless that is behind the last state (0.26). ``to block ends``: always (from 0.27.0).
     - ``leaves_token_behind_state``: the last state of a prompt of whole blocks, and the last hash of its last large
       block, are those a block or a hash before its end (from 0.32.0).
-    - ``enters_prompt_state_anew``: the state at a prompt's last hash is entered in each step until the next one, and
-      nobody hits it meanwhile (0.32 alone; _cache_partial_tail_block).
-    - ``retires_states_over_gaps``: states behind a gap in a request's row are let go, too (from 0.30.0).
+    - ``enters_prompt_state_anew``: the state at a prompt's last hash is entered in each step until the next one, and no
+    request hits it meanwhile (0.32 alone; _cache_partial_tail_block).
+    - ``retires_states_over_gaps``: states behind a gap in a request's row are freed, too (from 0.30.0).
     - ``defers_states_of_step``: a state that is computed in a step is hit in the next one (from 0.17.0).
     - ``excludes_tokens_in_flight``: blocks of windows stay until the batch in flight has read them, and a request may
       hold as many more (from 0.26.0; kv_cache_manager.py:allocate_slots).
@@ -251,7 +251,7 @@ def all_versions() -> tuple[str, ...]:
 
 
 def minor_version(version: str) -> int | None:
-    """Return N of a version 0.N, 0.N.M, v0.N.M or 0.N.M with anything behind it; None for what is none of these."""
+    """Return N of a version 0.N, 0.N.M, v0.N.M or 0.N.M with anything behind it; None for any other text."""
     major, _, rest = version.strip().removeprefix("v").partition(".")
     minor = rest.partition(".")[0]
     is_number = minor.isascii() and minor.isdigit() and len(minor) < MOST_DIGITS

@@ -1,4 +1,4 @@
-"""Prompts of an exact length, drawn: what is to be shared is shared, the rest is unique to its request.
+"""Drawn prompts of an exact length: shared parts are equal, the rest is unique to its request.
 
 A prompt is a row of segments, each named by a key. Equal keys give equal leading content at any length,
 distinct keys give unrelated content. Randomness is indexed by (salt, key), so that no draw depends on
@@ -174,7 +174,7 @@ class WordPrompts:
     def word_counts(self, lengths: Sequence[int] | NDArray[np.int64]) -> list[int]:
         """Return how many words of each segment make ``lengths`` tokens, the overhead taken from the ends.
 
-        What stands before the text is taken from the first segments, what stands behind it from the last.
+        Overhead before the text is taken from the first segments, overhead behind it from the last.
         """
         last = max(int(np.sum(lengths)) - self.overhead, 1)
         ends = np.clip(np.cumsum(lengths) - self.lead, 0, last)

@@ -28,6 +28,7 @@ from sim.jit.references import Table, point_to, table_of
 from sim.latency.latency_model import LatencyModel
 from sim.records.run_results import EngineRecord, View, outcomes_of, view_of
 from sim.requests import Int64s, Outcomes, Requests
+from sim.setting_faults import check_cadence
 
 FOREVER = 1 << 62
 
@@ -50,6 +51,7 @@ class Engine:
         record: Record = "none",
         coalesce: bool = True,
     ) -> None:
+        check_cadence(config)
         self._config, self._latency, self._record = config, latency, record
         has_stages = config.pipeline_parallel_size > 1
         can_jump = not (config.num_speculative_tokens or config.has_blis_tier or has_stages)
@@ -83,7 +85,7 @@ class Engine:
         rows = request_records(requests, config, self._latency)
         state = with_fresh_rows(self._state, num, config)
         state = state._replace(heap=longer(state.heap, num + 1))
-        if config.pipeline_parallel_size > 1 or config.has_native_offloading:
+        if config.may_pass_over:
             state = state._replace(skipped=longer(state.skipped, num))
         engine = columns(state.engine)
         end = rows["num_hashes"] * config.hash_block_size + config.num_hash_lookahead_tokens

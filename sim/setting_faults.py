@@ -222,6 +222,16 @@ def in_the_way_of_offloading(settings: Callable[[str], object]) -> tuple[str, ob
     return None
 
 
+def check_cadence(config: EngineSettings) -> None:
+    """Raise InvalidConfig where an engine that is no rank in step would hold prompts back, which is not simulated."""
+    interval, version = config.prefill_schedule_interval, config.vllm_version
+    if interval > 1 and rules_of(version).holds_prefills_alone:
+        raise InvalidConfig(
+            f"prefill_schedule_interval: got {interval} with vllm_version {version}, expected 1, or ranks in step "
+            "(lockstep): from 0.33 on vLLM holds prompts back in an engine alone, which is not simulated"
+        )
+
+
 def _check_offloading(config: EngineSettings) -> None:
     """Raise InvalidConfig on times that are not valid, or settings that native offloading is not simulated with."""
     for name in ("kv_load_us_per_block", "kv_store_us_per_block"):
@@ -244,10 +254,14 @@ def _check_offloading(config: EngineSettings) -> None:
             "kv_offloading: shared cannot be combined with num_speculative_tokens "
             f"{config.num_speculative_tokens}, expected 0"
         )
-    if not has_native_offloading(config.vllm_version, has_groups=bool(config.kv_cache_groups)):
+    has_groups, has_drafts = bool(config.kv_cache_groups), config.num_speculative_tokens > 0
+    if not has_native_offloading(config.vllm_version, has_groups=has_groups, has_drafts=has_drafts):
+        beside = (
+            f" beside groups and {config.num_speculative_tokens} drafts" if has_groups and has_drafts else ""
+        )
         raise InvalidConfig(
-            f"kv_offloading: got {config.kv_offloading} with vllm_version {config.vllm_version}, expected blis: "
-            "the rules of its offloading are not known"
+            f"kv_offloading: got {config.kv_offloading} with vllm_version {config.vllm_version}{beside}, expected blis:"
+            " the rules of its offloading are not known"
         )
     found = in_the_way_of_offloading(lambda name: getattr(config, name))
     if found is not None:

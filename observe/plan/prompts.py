@@ -187,7 +187,7 @@ class WordPrompts:
 _WORDS = """
 able across after air always animal appear arm baby bank beat began better bird blue body bottom
 bring build business came care cat center chance choose class close color complete control copy cost
-country cross cut daughter partition_plan deep direct dog down dress drop each earth edge eight end engine
+country cross cut daughter deal deep direct dog down dress drop each earth edge eight end engine
 equal event example eye fair famous fast fear feet fight final finger first five flow food force
 forward fresh front game gather gentle give gold govern gray grew grow gun hand hard head heat help
 high history home hot how hundred ice inch insect island joy keep kill knew lake large laugh lead

@@ -23,6 +23,7 @@ from sim.cluster.slo_classes import check_priorities
 from sim.cluster.transfer.disaggregation_config import Disaggregation
 from sim.config import Compatibility, EngineConfig, InvalidConfig
 from sim.latency.latency_model import LatencyModel
+from sim.setting_faults import check_cadence
 
 Role = Literal["shared", "prefill", "decode"]
 MOST_INSTANCES = 100_000
@@ -156,6 +157,8 @@ class ClusterConfig:
         check_session_kv(self)
         if self.lockstep:
             check_lockstep(self)
+        for pool in () if self.lockstep else self.pools:
+            check_cadence(pool.engine)
         check_infrastructure(self)
 
     @property

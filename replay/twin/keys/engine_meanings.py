@@ -43,7 +43,7 @@ ENGINE_MEANINGS: Mapping[str, str] = {
     "num_cpu_blocks": "KV cache blocks of a second tier in host memory; 0: none. `hardware.kv_offloading_size` says "
     "it in GiB.",
     "kv_offloading": "Whose rules that tier follows. `native`: vLLM's `--kv-offloading-size`: blocks of prompts are "
-    "copied there once computed (0.31 and 0.32, without stages; groups: 0.32). `shared`: likewise, to "
+    "copied there once computed (from 0.31 on, without stages). `shared`: likewise, to "
     "one store of all instances. `blis`: blocks go there when the GPU's cache evicts them.",
     "kv_load_us_per_block": "Native: µs that a block takes from host memory to the GPU; `hardware.kv_offload_gb_per_s` "
     "says it in GB/s.",

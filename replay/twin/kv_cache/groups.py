@@ -162,11 +162,6 @@ def notes_of_version(engine: EngineConfig) -> tuple[str, ...]:
             f"engine.num_speculative_tokens: vLLM {engine.vllm_version} goes wrong where the end of a state's block "
             "cuts an admission that it has padded with drafts; here it is not padded"
         )
-    if engine.num_prefill_lookahead_tokens > 1 and rules.hashes_ahead_of_drafts:
-        notes.append(
-            "engine.num_prefill_lookahead_tokens: a request that several MTP modules leave no tokens for stops those "
-            f"behind it; vLLM {engine.vllm_version} passes over it"
-        )
     return tuple(notes)
 
 

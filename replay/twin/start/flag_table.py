@@ -84,7 +84,8 @@ FLAGS: Final[Mapping[str, KnownFlag]] = {
         kind="integer",
         treatment="modelled",
         key="engine.prefill_schedule_interval",
-        how="`engine.prefill_schedule_interval`, of ranks in lockstep (`cluster.lockstep`); a single engine ignores it",
+        how="`engine.prefill_schedule_interval`, of ranks in lockstep (`cluster.lockstep`); a single engine ignores it "
+        "up to 0.32, and is refused from 0.33 on",
     ),
     "scheduling-policy": _engine("scheduling_policy", "choice"),
     "watermark": _engine("watermark", "fraction"),

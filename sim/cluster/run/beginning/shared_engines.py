@@ -11,7 +11,7 @@ from sim.cluster.draws import first_noise_draw
 from sim.cluster.run.world import (
     NEVER,
 )
-from sim.config import UNBOUNDED, EngineConfig, InvalidConfig, Record
+from sim.config import UNBOUNDED, InvalidConfig, Record
 from sim.engine import dtypes as dt
 from sim.engine.initial_state import (
     first_state,
@@ -43,7 +43,7 @@ def engine_states(
     shares_outputs = bool(np.any(end > rows["num_prompt_tokens"]))
     made: dict[tuple[object, ...], Records] = {("requests", False): rows}
     traits, skipped = traits_of(requests, config), np.zeros(0, np.int64)
-    if traits is not None or any(passes_over(pool.engine) for pool in config.pools):
+    if traits is not None or any(pool.engine.may_pass_over for pool in config.pools):
         skipped = np.zeros(len(rows), np.int64)
     images = images_asked_for(requests, config)
     for number, pool in enumerate(config.pools):
@@ -146,11 +146,6 @@ def store_of(states: list[State], state: State) -> dict[str, Records]:
         return {}
     owner = next((each for each in states if len(each.kv_store)), state)
     return {name: getattr(owner, name) for name in ("store_blocks", "store_slots", "kv_store")}
-
-
-def passes_over(engine: EngineConfig) -> bool:
-    """Return whether an engine may skip waiting requests of any kind."""
-    return engine.pipeline_parallel_size > 1 or engine.has_native_offloading
 
 
 def shared_arrays(

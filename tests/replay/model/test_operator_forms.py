@@ -105,6 +105,7 @@ def test_one_row_more_than_fills_the_multiprocessors_takes_another_wave() -> Non
 def test_blackwell_ultra_has_twice_the_exponentials() -> None:
     rates = {name: find_gpu(name).exponentials_per_us() for name in ("H100", "B200", "B300")}
     assert rates["B300"] == 2 * rates["B200"]
+    assert find_gpu("A100-80").exponentials_per_us() == pytest.approx(108 * 16 * 1410, rel=0.02)  # 1,410 MHz
     assert rates["H100"] == pytest.approx(132 * 16 * 1980, rel=0.02)  # a clock of 1,980 MHz
 
 

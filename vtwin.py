@@ -58,7 +58,7 @@ COMMANDS = {
     "demo": ("vtwin:demo", "Run observe, calibrate and report against an emulated server."),
 }
 EXTRA = {"validate": {"allow_extra_args": True, "ignore_unknown_options": True}}
-"""Commands that pass on to others what they do not know themselves."""
+"""Commands that pass unknown options on to other commands."""
 EXAMPLES = {
     "observe": "vtwin observe --url http://127.0.0.1:8000 --gpu H100 --rate 5 --num-requests 200 --output traces/five",
     "receive": "vtwin receive --port 4318 --output prod",
@@ -76,7 +76,7 @@ EXAMPLES = {
 }
 """A call of each command, shown at the end of its help."""
 LONG_RUNNING = {"observe", "receive", "serve", "validate", "demo", "selfcheck"}
-"""Commands that leave Python's collector of unused objects as it is, or set it themselves."""
+"""Commands that leave Python's garbage collector as it is, or configure it themselves."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -92,7 +92,7 @@ def build_app(
 ) -> typer.Typer:
     """Return the app: the commands named in ``loaded`` are real, the others are only a line of help.
 
-    ``followed``: what to do after a command, with its options. ``is_alone``: the others are not there at all.
+    ``followed``: functions to call after a command, with its options. ``is_alone``: the others are left out.
     """
     app = typer.Typer(
         name="vtwin",
@@ -122,7 +122,7 @@ def build_app(
 
 
 def _followed(command: Any, *, by: Callable[..., None] | None) -> Any:  # noqa: ANN401 - any command, as typer takes it
-    """Return a command after which, however it judges its run, another function gets its options."""
+    """Return a command after which, for any exit code, another function is called with its options."""
     if by is None:
         return command
 
@@ -140,7 +140,7 @@ def _followed(command: Any, *, by: Callable[..., None] | None) -> Any:  # noqa: 
 
 
 def _tell_what_is_missing(*, output: Path, **_: object) -> None:
-    """Say what the observed server does not tell of its model and GPU, and which options of other commands would help.
+    """Print what is unknown about the observed server's model and GPU, and which options of other commands would help.
 
     ``output``: the trace, or the folder of several, of one server all.
     """
@@ -157,8 +157,8 @@ def _tell_what_is_missing(*, output: Path, **_: object) -> None:
 
 
 FOLLOWED: Mapping[str, Callable[..., None]] = MappingProxyType({"observe": _tell_what_is_missing})
-"""What is done after a command that a user calls: knowledge of another room than the command's. `validate`, which calls
-it many times, says it once, at its beginning."""
+"""Functions called after a command that a user calls, from another room than the command's. `validate`, which calls the
+command many times, prints the same once, at its beginning."""
 
 
 def _print_version(asked: bool) -> None:
@@ -181,14 +181,14 @@ def _not_loaded() -> None:
 
 
 def _own_way(option: str, known: set[str]) -> str | None:
-    """Return vtwin's own way of an option that a command lacks, None where it is no other tool's flag either."""
+    """Return vtwin's equivalent of an option that a command lacks, None if it is not another tool's flag, either."""
     from replay.twin.start import own_way
 
     return own_way(option, known)
 
 
 def _hide(arguments: Sequence[str]) -> None:
-    """Take secrets off the process list."""
+    """Remove secrets from the process list."""
     from observe import hide_arguments
 
     hide_arguments(arguments)
@@ -238,8 +238,8 @@ def _measured(stem: Path) -> tuple[float | None, int]:
 def _run(name: str, arguments: Sequence[str]) -> object:
     """Print a command line, run the command in this process, return what its function returns.
 
-    Leaves with its exit code where that is not 0. The command reads its own line in ``sys.argv`` and finds the usual
-    handlers of Ctrl-C and of a plain kill: an event loop that ended has left others.
+    Exits with its exit code if that is not 0. The command reads its own line in ``sys.argv``, and the usual handlers of
+    Ctrl-C and of a plain kill are restored: an event loop that ended has left others.
     """
     from calibrate.validate.command_steps import show
 

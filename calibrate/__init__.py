@@ -13,11 +13,11 @@ The Python API of this room (everything is imported when first used):
     found.holdout["ttft_us"].mape         # Estimate(value=…, low=…, high=…)
     write_report(found, "report", command="my script")
 
-- ``pair_traces(observed, simulated)`` pairs two traces and counts what is left out; ``compare_pairs(pairs)`` are the
-  errors by metric, each with its interval.
+- ``pair_traces(observed, simulated)`` pairs two traces and counts the requests left out; ``compare_pairs(pairs)`` are
+  the errors by metric, each with its interval.
 - ``compare_with_simulated``, ``compare_with_twin`` and ``calibrate_twin`` are ``vtwin calibrate`` with
   ``--simulated``, with ``--config``, and with ``--config --fit``.
-- ``fit_twin(traces, config)`` is the fit alone, of traces made ready by ``fit_trace``.
+- ``fit_twin(traces, config)`` is the fit alone, of traces prepared by ``fit_trace``.
 - ``fit_known([ServedTrace(trace=…, config=…), …])`` fits one set of physics' coefficients to traces of several servers.
 - ``write_report(calibration, folder)`` writes report.json, report.md and report.html.
 """

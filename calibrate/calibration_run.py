@@ -1,4 +1,4 @@
-"""``calibrate`` from traces to errors: which traces are fitted, which are held out, and what comes out."""
+"""``calibrate`` from traces to errors: which traces are fitted, which are held out, and the results."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def compare_with_twin(
     holdout: Sequence[NamedTrace] = (),
     repeats: Sequence[NamedTrace] = (),
 ) -> Calibration:
-    """Return how far a twin as configured is from the traces; nothing is fitted."""
+    """Return the errors of a twin as configured against the traces; nothing is fitted."""
     options = _with_run_to_run(options, [*observed, *holdout], repeats)
     compared = [against_twin(source, config, options, role="compared") for source in observed]
     held_out = [against_twin(source, config, options, role="held out") for source in holdout]
@@ -95,7 +95,7 @@ SEEN_LENGTHS = "traces that were not fitted, of which some repeat the lengths of
 
 
 def unseen_by_fit(holdout: Sequence[NamedTrace], observed: Sequence[NamedTrace]) -> str:
-    """Return how named hold-outs are new to a fit: their requests are, or only their run is."""
+    """Return whether named hold-outs are new to a fit by their requests, or only by their run."""
     repeats = any(has_lengths_of(one.trace, other.trace) for one in holdout for other in observed)
     return SEEN_LENGTHS if repeats else UNSEEN
 
@@ -157,7 +157,7 @@ def _fitted(
     priors: Mapping[str, Prior],
     report: Report | None,
 ) -> Fit:
-    """Return the fit, with the models that are known of model and GPU among its candidates where it may choose."""
+    """Return the fit; where it may choose, its candidates include the models derived from model and GPU."""
     is_open = options.latency_model == "auto"
     return fit(
         ready,
@@ -180,7 +180,7 @@ def _both_parts(
     config: TwinConfig,
     options: Options,
 ) -> tuple[list[Part], list[Part], str]:
-    """Return the fitted and the held-out requests with their simulations, and what the fit has not seen."""
+    """Return the fitted and the held-out requests with their simulations, and how the latter are new to the fit."""
     if halves is None:
         return (
             _all_pairs([against_twin(source, config, options, role="fitted") for source in observed]),
@@ -213,7 +213,7 @@ def first_half(trace: Trace) -> NDArray[np.bool_]:
 
 
 def _as_met(trace: Trace, options: Options) -> Trace:
-    """Return the trace as the server met it, which is what a fit is about."""
+    """Return the trace as the server received it, which a fit needs."""
     return trace if options.network is None else server_view(trace, options.network)
 
 
@@ -307,7 +307,7 @@ def _accuracy_of(parts: Sequence[Part], options: Options) -> Accuracy:
 
 
 def _noise(traces: Sequence[Compared], repeats: Sequence[NamedTrace], options: Options) -> NoiseFloor | None:
-    """Return how far the server is from itself, where a load was observed twice."""
+    """Return the server's run-to-run noise, if a load was observed twice."""
     couples = couples_of([each.source for each in traces if each.partner is None], repeats)
     if not couples and repeats:
         couples = couples_of([each.source for each in traces], repeats)
@@ -328,7 +328,7 @@ def _noise(traces: Sequence[Compared], repeats: Sequence[NamedTrace], options: O
 def check_options(
     *, simulated: bool, config: bool, fitting: bool, num_observed: int, num_holdout: int
 ) -> None:
-    """Raise ConfigError when the options do not go together."""
+    """Raise ConfigError on options that cannot be combined."""
     if simulated and config:
         raise ConfigError("--simulated: cannot be combined with --config")
     if not simulated and not config:
@@ -336,7 +336,7 @@ def check_options(
     if simulated and (fitting or num_holdout):
         given = "--fit" if fitting else "--holdout"
         raise ConfigError(
-            f"{given}: cannot be combined with --simulated, expected --config: only a twin can be simulated anew"
+            f"{given}: cannot be combined with --simulated, expected --config: only a twin can be simulated again"
         )
     if simulated and num_observed != 1:
         raise ConfigError(f"OBSERVED: got {num_observed} traces with --simulated, expected one")

@@ -139,7 +139,7 @@ def models(asked: ModelsOptions) -> None:
 
 
 def _from_header(asked: CalibrateOptions) -> CalibrateOptions:
-    """Return the options with a twin of the first trace's header, where a fit has none to start from."""
+    """Return the options, with a twin from the first trace's header if a fit has none to start from."""
     if not asked.twin.fit or asked.twin.config is not None or asked.simulated is not None:
         return asked
     from calibrate.command import twin_of_header
@@ -156,7 +156,7 @@ def _from_header(asked: CalibrateOptions) -> CalibrateOptions:
 
 
 def _check(asked: CalibrateOptions) -> None:
-    """Raise ConfigError for options that do not go together, and for places that cannot be written."""
+    """Raise ConfigError for options that cannot be combined, and for paths that cannot be written."""
     from calibrate.calibration_run import check_options
     from calibrate.command import check_writing
 
@@ -246,7 +246,7 @@ def _read(
     measure: MeasureOptions,
     options: Options,
 ) -> tuple[Traces, Options]:
-    """Return the traces, and the options with the client's network, which a trace may say.
+    """Return the traces, and the options with the client's network, which a trace may contain.
 
     ``paths``: observed, simulated, held out, repeated.
     """
@@ -261,7 +261,7 @@ def _read(
 def _calibrated(
     asked: CalibrateOptions, traces: Traces, options: Options, gate: tuple[Gate, Baseline | None] | None
 ) -> Calibration:
-    """Compare or fit, write what is asked for, tell it, and return what was found."""
+    """Compare or fit, write the requested files, print the results, and return them."""
     from calibrate.ci.run_gate import announce, verdict_on
     from calibrate.command import calibration_of, summarise, write_all
 

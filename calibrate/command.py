@@ -1,4 +1,4 @@
-"""What ``vtwin calibrate`` does with its options: reads traces, compares or fits, writes, and tells."""
+"""``vtwin calibrate`` with its options read: reads traces, compares or fits, writes, and prints."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def check_writing(*, fit: bool, places: Mapping[str, Path | None], infer: bool) -> None:
-    """Raise ConfigError where an option needs a fit and there is none, or where a file could not be written."""
+    """Raise ConfigError if an option needs a fit and there is none, or if a file could not be written."""
     from traces import ConfigError, check_place
 
     asked = places.get("--write-config") or places.get("--write-defaults")
@@ -36,7 +36,7 @@ def check_writing(*, fit: bool, places: Mapping[str, Path | None], infer: bool) 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Traces:
-    """The traces of a call by what they are for, read."""
+    """The traces of a call, read, by their role."""
 
     observed: Sequence[NamedTrace]
     simulated: NamedTrace | None
@@ -62,10 +62,10 @@ def calibration_of(
     latency_model: str | None = None,
     accepts_flags: bool = False,
 ) -> Calibration:
-    """Return what was asked for: two traces compared, or a twin compared with traces, fitted first or as configured.
+    """Return the requested result: two traces compared, or a twin compared with traces, fitted first or as configured.
 
-    ``latency_model``: another than the twin's file names. Raises ConfigError where a header says other flags of its
-    server than the twin has, unless ``accepts_flags``.
+    ``latency_model``: another than the twin's file names. Raises ConfigError if a header has other server flags than
+    the twin, unless ``accepts_flags``.
     """
     from calibrate import calibration_run
     from calibrate.fit_progress import fit_progress
@@ -107,7 +107,7 @@ def twin_of_header(
 ) -> Path:
     """Write the twin that a trace's header describes as start.yaml into the report's folder; return where.
 
-    What the options leave open of GPU, model and tensor parallelism is as the header says. Raises ConfigError where
+    GPU, model and tensor parallelism that the options do not give are taken from the header. Raises ConfigError if
     there is no trace.
     """
     from calibrate.distinct_runs import distinct_names
@@ -127,7 +127,7 @@ def twin_of_header(
 
 
 def _tell_what_is_not_simulated(sources: Sequence[NamedTrace], twin: TwinConfig) -> None:
-    """Print what traces contain that the simulation ignores; each report has it among a trace's notes."""
+    """Print which parts of traces the simulation ignores; each report has them among a trace's notes."""
     from replay import pacing_of, trace_notes
 
     for source in sources:
@@ -138,7 +138,7 @@ def _tell_what_is_not_simulated(sources: Sequence[NamedTrace], twin: TwinConfig)
 def _load(
     path: Path, latency_model: str | None, *, fit: bool, sources: Sequence[NamedTrace], is_async_open: bool
 ) -> TwinConfig:
-    """Return the configuration, its notes told; what it leaves open of the flags is as the traces say."""
+    """Return the configuration, after printing its notes; flags that it leaves open are taken from the traces."""
     from calibrate.flags.evidence import learned_of
     from calibrate.flags.headers import said_of
     from calibrate.latency_table import twin_for
@@ -161,7 +161,7 @@ def read_traces(
     holdout: Sequence[Path],
     repeats: Sequence[Path],
 ) -> Traces:
-    """Return the traces of a call, read, and named so that no two are called alike."""
+    """Return the traces of a call, read, with different names."""
     from calibrate.distinct_runs import distinct_names
 
     paths = [*observed, *holdout, *repeats]
@@ -206,7 +206,7 @@ def write_all(
     server: tuple[str | None, str | None, int | None],
     form: str,
 ) -> dict[str, dict[str, object]]:
-    """Write everything asked for, return the JSON documents; what can be refused is worked out before."""
+    """Write all requested files, return the JSON documents; errors are found before anything is written."""
     from calibrate import save
     from calibrate.report.blis_report import blis_report
     from calibrate.report.report_folder import write_report

@@ -1,4 +1,4 @@
-"""Whether the traces of a call are different runs, which is checked before a fit, and what each is called."""
+"""Whether the traces of a call are different runs, which is checked before a fit, and the name of each."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ if TYPE_CHECKING:
     from traces import Trace
 
 TOLD = ("request_id", "arrival_time_us", "send_time_us", "last_chunk_time_us", "last_token_time_us")
-"""What two different runs do not share to the microsecond."""
+"""Columns that two different runs do not share to the microsecond."""
 
 
 FEWEST_ALIKE = 10
-"""This many equal prompts in a row are no chance."""
+"""This many equal prompts in a row cannot be chance."""
 
 
 def distinct_names(paths: Sequence[Path]) -> list[str]:
-    """Return what each trace is called: its stem's name, after the folders that differ where several have that name.
+    """Return each trace's name: its stem's, with the folders that differ if several have the same.
 
-    One line of printable characters, whatever the file is called.
+    One line of printable characters for any file name.
     """
     stems = [stem_of(path.absolute()) for path in paths]
     alike = ([other for other in stems if other.name == stem.name] for stem in stems)
@@ -46,7 +46,7 @@ def _distinct_name(stem: Path, alike: Sequence[Path]) -> str:
 def check_distinct(
     observed: Sequence[NamedTrace], *, holdout: Sequence[NamedTrace] = (), repeats: Sequence[NamedTrace] = ()
 ) -> None:
-    """Raise ConfigError where one run is given twice, be it under another name."""
+    """Raise ConfigError if one run is given twice, also under another name."""
     seen: list[tuple[str, NamedTrace]] = []
     for option, sources in (("OBSERVED", observed), ("--holdout", holdout), ("--repeat", repeats)):
         for source in sources:
@@ -78,7 +78,7 @@ def _same_times(one: Trace, other: Trace) -> bool:
 def has_lengths_of(one: Trace, other: Trace) -> bool:
     """Return whether the shorter of two traces has the prompts and answers of the other, in the same order.
 
-    Not where all of them are alike: then every run has the same.
+    False if all of them are equal: then every run has the same.
     """
     n = min(len(one), len(other))
     columns = ("server_input_tokens", "input_tokens", "max_tokens")

@@ -1,4 +1,4 @@
-"""What ``calibrate`` is given and what it finds: traces with their simulations, errors, and what explains them."""
+"""The inputs and results of ``calibrate``: traces with their simulations, errors, and explanations."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ Role = Literal["compared", "fitted", "first half fitted, second half held out", 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NamedTrace:
-    """A trace, what it is called (its stem), and the SHA-256 of its table where it has a file.
+    """A trace, its name (its stem), and the SHA-256 of its table if it has a file.
 
-    ``steps``: the engine's steps while it was observed, where they were logged. ``shown``: what the run shows of its
-    server's flags. ``remarks``: for the report's notes.
+    ``steps``: the engine's steps while it was observed, where they were logged. ``shown``: the server's flags as the
+    run shows them. ``remarks``: for the report's notes.
     """
 
     name: str
@@ -53,12 +53,11 @@ class Options:
     """How to compare and fit. ``names``: the coefficients that vary.
 
     ``latency_model``: which to fit, None as configured. ``model_config`` (a config.json, or a model that ships),
-    ``gpu`` and ``tp``: where the traces' headers do not say, or say otherwise; what they imply of the extended model's
-    coefficients is the fit's prior.
-    ``network``: given to what is simulated. ``slo_us``: the limits of a good request (``--slo``). ``margins``: by
-    metric, within which ratio of means two sides are equivalent; ``""`` is that of all others. ``max_concurrency``: the
-    cap of the client that recorded the traces, where their headers do not say it. ``run_to_run``: how far a server's
-    pace differs from one run to the next.
+    ``gpu`` and ``tp``: if the traces' headers do not have them, or have others; the extended model's coefficients that
+    they imply are the fit's prior. ``network``: added to the simulated side. ``slo_us``: the limits of a good request
+    (``--slo``). ``margins``: by metric, within which ratio of means two sides are equivalent; ``""`` is that of all
+    others. ``max_concurrency``: the cap of the client that recorded the traces, where their headers do not say it.
+    ``run_to_run``: how far a server's pace differs from one run to the next.
     """
 
     pair_by: PairBy = "request_id"
@@ -121,7 +120,7 @@ class Accuracy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NoiseFloor:
-    """How far the server is from itself: its errors against a second run, and which runs these are."""
+    """The server's run-to-run noise: its errors against a second run, and which runs these are."""
 
     accuracy: Accuracy
     couples: tuple[tuple[str, str], ...]
@@ -129,9 +128,9 @@ class NoiseFloor:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Calibration:
-    """What ``calibrate`` found out. ``unseen``: how the requests behind ``holdout`` came to be unseen.
+    """The results of ``calibrate``. ``unseen``: why the requests behind ``holdout`` are new to the fit.
 
-    ``fitted_on`` and ``held_out``: errors in sample and held out; where nothing was fitted they are the same.
+    ``fitted_on`` and ``held_out``: errors in sample and held out; the same if nothing was fitted.
     ``noise``: None without a repeat run. ``beyond``: what a slowdown could do to loads above the fitted ones.
     ``rate_curve``: the twin's latency over the rate; None where two traces were compared, or no load has its own times.
     ``bands``: of one request's latencies, by metric; empty without a fit.
@@ -158,12 +157,12 @@ class Calibration:
 
     @property
     def in_sample(self) -> dict[str, MetricErrors]:
-        """The errors on what was fitted, by metric."""
+        """The errors on the fitted requests, by metric."""
         return self.fitted_on.errors
 
     @property
     def holdout(self) -> dict[str, MetricErrors]:
-        """The errors on what the fit has not seen, by metric."""
+        """The errors on requests that the fit has not seen, by metric."""
         return self.held_out.errors
 
     @property

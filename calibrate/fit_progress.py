@@ -1,4 +1,4 @@
-"""Telling how a fit goes: a live line in a terminal, lines of text elsewhere; nothing when it is quick."""
+"""Progress of a fit: a live line in a terminal, lines of text elsewhere; nothing if it is quick."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from contextlib import contextmanager
 from traces.strict.tell import tell
 
 PATIENCE_S = 2.0
-"""What takes longer than this says what it is; without a terminal, as often as this."""
+"""A fit that takes longer shows its progress; without a terminal, a line at this interval, in seconds."""
 
 
 @contextmanager
 def fit_progress() -> Iterator[Callable[[str, float], None]]:
-    """Yield what a fit is to call with its stage and its best loss so far."""
+    """Yield a function that a fit calls with its stage and its best loss so far."""
     if sys.stderr.isatty():
         with _live() as report:
             yield report

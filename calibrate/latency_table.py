@@ -1,4 +1,4 @@
-"""Latency models side by side: what each makes of the same traces, in one table."""
+"""Latency models side by side: their errors on the same traces, in one table."""
 
 from __future__ import annotations
 
@@ -42,10 +42,10 @@ def models_in(text: str) -> list[str]:
 
 
 def twin_for(path: Path, model: str | None, *, fit: bool, learned: Sequence[Setting] = ()) -> TwinConfig:
-    """Return the twin of a file with a latency model; a fit of straight lines begins at those that are configured.
+    """Return the twin of a file with a latency model; a fit of blackbox or extended begins at the configured values.
 
-    Where none are configured it begins at a guess; of ``auto``, physics or a profile that is configured stays, one of
-    its candidates. ``learned``: keys that the file leaves open. Raises ConfigError where the model cannot stand for the
+    If none are configured it begins at a guess; with ``auto``, a configured physics or profile stays as one of its
+    candidates. ``learned``: keys that the file leaves open. Raises ConfigError if the model cannot represent the
     server.
     """
     from calibrate.fit.objective.coefficients import GUESS
@@ -56,7 +56,7 @@ def twin_for(path: Path, model: str | None, *, fit: bool, learned: Sequence[Sett
     if not (fit and model in ("auto", "blackbox", "extended")):
         return load_config(path, latency_model=model, learned=learned, allows_cluster=False)
     twin = load_config(path, learned=learned, allows_cluster=False)
-    expected = placeholder_notes(twin.latency)  # what a fit is there to replace
+    expected = placeholder_notes(twin.latency)  # placeholders are replaced by a fit
     twin = replace(twin, notes=tuple(note for note in twin.notes if note not in expected))
     is_start = isinstance(twin.latency, Blackbox) or (
         model == "auto" and isinstance(twin.latency, Physics | Profiled)
@@ -65,7 +65,7 @@ def twin_for(path: Path, model: str | None, *, fit: bool, learned: Sequence[Sett
 
 
 def row_of(model: str, calibration: Calibration, *, reason: str) -> Row:
-    """Return what a model came to."""
+    """Return the row of a model."""
     errors = calibration.held_out.errors
     known = [name for name in SHOWN if name in errors]
     return Row(
@@ -79,7 +79,7 @@ def row_of(model: str, calibration: Calibration, *, reason: str) -> Row:
 
 
 def unable(model: str, reason: str) -> Row:
-    """Return the row of a model that cannot stand for this server, and why."""
+    """Return the row of a model that cannot represent this server, and why."""
     return Row(model=model, mape={}, mean_error={}, n=0, is_fitted=False, note=reason)
 
 

@@ -1,4 +1,4 @@
-"""What a fitted twin does not reproduce: the kind of request with the largest errors, and loads that it misses."""
+"""Misfits of a fitted twin: the kind of request with the largest errors, and loads that it misses."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ KINDS = {
 }
 """The thirds of the requests by each property, by name."""
 LEAST = 10
-"""Fewer requests are no kind."""
+"""A kind must have at least this many requests."""
 GROSS = 0.25
 """A load whose mean TTFT, E2E or TPOT is off by more is missed: the twin is not trusted at it, nor above it."""
 
@@ -40,7 +40,7 @@ class Misfit:
     bias: float
 
     def text(self) -> str:
-        """Return the misfit as a warning says it."""
+        """Return the misfit's text in a warning."""
         metric, bias = number_format.METRIC_NAMES[self.metric], number_format.percent(self.bias, signed=True)
         return f"{metric} of {self.trace}, requests with {self.kind}: {bias}"
 
@@ -63,13 +63,13 @@ class Missed:
     error: float
 
     def text(self) -> str:
-        """Return it as a warning says it."""
+        """Return its text in a warning."""
         metric, off = number_format.METRIC_NAMES[self.metric], number_format.percent(self.error, signed=True)
         return f"{self.trace}: the twin misses this load: mean {metric} {off}. Do not trust it at this load or above"
 
 
 def missed_load(compared: Compared) -> Missed | None:
-    """Return which mean is off the furthest where that is grossly; None of overloaded runs, and without a twin."""
+    """Return the mean with the largest error if that is gross; None for overloaded runs, and without a twin."""
     if compared.is_saturated or compared.partner is not None:
         return None
     found = []

@@ -1,4 +1,4 @@
-"""The noise floor: how far a server is from itself when it meets the same requests twice."""
+"""The noise floor: how much a server differs from itself when it serves the same requests twice."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def _is_repeat(one: NamedTrace, other: NamedTrace) -> bool:
 
 
 def noise_pairs(couples: Sequence[Couple], *, by: PairBy) -> Pairs | None:
-    """Return the pairs of all repeats, the later run in the simulation's place; None where nothing was repeated."""
+    """Return the pairs of all repeats, the later run in the simulation's place; None if nothing was repeated."""
     if not couples:
         return None
     return concat([pair(one.trace, other.trace, by=by) for one, other in couples])

@@ -1,4 +1,4 @@
-"""How numbers are written for people: units by size, percentages with their sign, intervals."""
+"""Formatting of numbers: units by size, percentages with their sign, intervals."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ TIME_UNITS = {"s": 1e6, "ms": 1e3, "µs": 1.0}
 MOST = 100.0
 """Times that reach this many of a unit are written in it, however small the others are."""
 NEGLIGIBLE = 1e-4
-"""A time of less than this share of the largest has no say: an error near 0 needs no unit of its own."""
+"""A time of less than this share of the largest is ignored: an error near 0 needs no unit of its own."""
 
 
 def unit_of(values_us: Sequence[float | None]) -> str:
@@ -135,7 +135,7 @@ def share(value: float | None) -> str:
 
 
 def coefficient(value: float | None) -> str:
-    """Return a coefficient with as many digits as its size deserves."""
+    """Return a coefficient with digits by its size."""
     if value is None:
         return NONE
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.1f}" if abs(value) >= 100 else f"{value:.3g}"

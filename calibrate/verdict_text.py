@@ -1,4 +1,4 @@
-"""The report's first sentences: how close the twin is, whether closer than the server to itself, where to trust it."""
+"""The report's first sentences: the twin's error, its comparison with run-to-run noise, where to trust it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from replay.twin.fitted import FittedRange, Range
 
 FAR = 0.10
-"""A twin with a larger error is not to be trusted, unless the server is as far from itself: the band that
+"""A twin with a larger error is not trustworthy, unless run-to-run noise is as large: the band that
 the report shades around equal times."""
 
 NAMED = (*JUDGED, "itl_us")
@@ -47,7 +47,7 @@ def verdict_text(calibration: Calibration, *, has_warnings: bool) -> str:
 
 
 def _what(judged: JudgedError) -> str:
-    """Return what an error is of."""
+    """Return the subject of an error."""
     metric = number_format.METRIC_NAMES[judged.metric]
     return (
         f"mean {metric} error per request" if judged.kind == "per request" else f"error of the mean {metric}"
@@ -80,7 +80,7 @@ def _which(calibration: Calibration) -> str:
 
 
 def _subject(calibration: Calibration, within: str) -> str:
-    """Return the start of a sentence: what is compared with what, within how much."""
+    """Return the start of a sentence: the compared sides and their distance."""
     if calibration.config is not None:
         return f"The twin predicts this server within {within}"
     first = calibration.traces[0]
@@ -95,7 +95,7 @@ def _closer(error: float, floor: float) -> str:
 
 
 def _of_capacity(calibration: Calibration, which: str) -> str:
-    """Return the verdict on runs that were all overloaded: their latencies only tell how long they lasted."""
+    """Return the verdict on runs that were all overloaded: their latencies only reflect how long they lasted."""
     rate = calibration.held_out.capacity.get("output_token_throughput")
     off = None if rate is None else rate.rel_error.value
     if off is None:
@@ -130,7 +130,7 @@ def _trust(calibration: Calibration, *, far: Sequence[str], has_warnings: bool) 
 
 
 def _refuted(calibration: Calibration) -> list[str]:
-    """Return the sentence that a twin whose flags a run contradicts gets; none for another."""
+    """Return the sentence about a twin whose flags a run contradicts; none for any other."""
     if calibration.config is None:
         return []
     found = contradictions_of([each.source for each in calibration.traces], calibration.config)

@@ -1,4 +1,4 @@
-"""Running a list of loads against one server: into one folder, one trace each, and on from where it broke off."""
+"""Running a list of loads against one server: into one folder, one trace each; an interrupted list can be resumed."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ async def run_loads(
     overwrite: bool = False,
     tell: Callable[[str], None],
 ) -> list[Outcome]:
-    """Observe the loads in turn into ``folder``; with ``resume`` not those whose trace is there and whole.
+    """Observe the loads in turn into ``folder``; with ``resume`` without those whose trace is complete.
 
     Ends after the first that is interrupted. Raises what observing raises; ConfigError, before anything is sent, where
     a measured trace would be replaced and not ``overwrite`` (with ``resume``: one that is whole, of another load).
@@ -90,7 +90,7 @@ def finished_trace(stem: Path, load: ListedLoad) -> Trace | None:
 
 
 def is_broken_off(stem: Path) -> bool:
-    """Say whether what is at ``stem`` is the beginning of a run that did not come to its end."""
+    """Return whether the trace at ``stem`` is the beginning of an unfinished run."""
     if not companion_file(stem, ".yaml").is_file():  # killed before the header was written, or nothing at all
         return True
     try:
@@ -104,7 +104,7 @@ def is_broken_off(stem: Path) -> bool:
 
 
 def _as_planned(trace: Trace, planned: Trace) -> bool:
-    """Say whether times and prompts are those that were planned, where the plan, and no answer, decided them."""
+    """Return whether times and prompts are the planned ones, as far as the plan, and not an answer, decided them."""
     waited = answer_decides(planned) | ~planned.cells("arrival_time_us").is_known
     due, was_due = planned.column("arrival_time_us"), trace.column("arrival_time_us")
     added, own = planned.column("new_input_tokens"), planned.column("input_tokens")
@@ -116,7 +116,7 @@ def _as_planned(trace: Trace, planned: Trace) -> bool:
 
 
 async def model_length(settings: Settings) -> int | None:
-    """Return how long the server lets prompt and output be together, or None where it does not say."""
+    """Return the server's limit on prompt and output together, or None if it does not say."""
     client = ServerClient(settings.endpoint)
     try:
         return (await ask_server(client, model=settings.model)).info.max_model_len
@@ -127,9 +127,9 @@ async def model_length(settings: Settings) -> int | None:
 async def estimate_all(
     loads: Sequence[ListedLoad], settings: Settings, *, rate_per_s: float | None
 ) -> list[float]:
-    """Return about how many seconds each load takes, by four requests sent now.
+    """Return about how many seconds each load takes, estimated from four requests sent now.
 
-    Raises ServerError where those are not answered.
+    Raises ServerError if those are not answered.
     """
     probe = probing_load(loads)
     with tempfile.TemporaryDirectory(prefix="vtwin-probe-") as folder:

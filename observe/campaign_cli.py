@@ -1,4 +1,4 @@
-"""``vtwin observe --plan`` and ``--sweep``: asks, runs the list of loads, and shows what came of each."""
+"""``vtwin observe --plan`` and ``--sweep``: asks for consent, runs the list of loads, and shows each result."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _MINUTE_S = 60.0
 async def observe_list(
     workload: WorkloadOptions, settings: Settings, *, options: ListOptions, folder: Path, overwrite: bool
 ) -> list[Outcome]:
-    """Run the list into ``folder``; return what came of each load that was begun.
+    """Run the list into ``folder``; return the result of each load that was begun.
 
     Raises ConfigError where the list cannot be made, typer.Abort where the user does not want it.
     """
@@ -51,14 +51,14 @@ async def observe_list(
 
 
 def _tell_line(line: str) -> None:
-    """Say one thing on stderr."""
+    """Print one line on stderr."""
     tell(f"observe: {line}")
 
 
 async def _ask(
     loads: Sequence[ListedLoad], settings: Settings, *, options: ListOptions, rate_per_s: float | None
 ) -> None:
-    """Show how long each load takes, and go on only if that is wanted."""
+    """Show how long each load takes, and continue only if the user agrees."""
     if not options.yes and not sys.stdin.isatty():
         raise ConfigError("--plan: got no terminal to confirm on, expected --yes")
     seconds = await estimate_all(loads, settings, rate_per_s=rate_per_s)

@@ -1,4 +1,4 @@
-"""What ``vtwin observe`` does with its options: run, print the result, exit as the result demands."""
+"""``vtwin observe`` with its options read: run, print the result, exit with the result's code."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def observe_once(
     slo_us: Mapping[str, float],
     files: TraceFileOptions,
 ) -> None:
-    """Observe one load into ``output``, its sessions begun as ``starts`` say; print the result; exit as it demands."""
+    """Observe one load into ``output``, with sessions begun by ``starts``; print the result; exit with its code."""
     requests = started(trace_from_options(workload), starts)
     printed: list[str] = []
     _tell_clipping(workload)
@@ -91,7 +91,7 @@ def observe_loads(
     slo_us: Mapping[str, float],
     files: TraceFileOptions,
 ) -> None:
-    """Observe a list of loads into ``folder``, print the results, and exit as the worst of them demands."""
+    """Observe a list of loads into ``folder``, print the results, and exit with the code of the worst."""
     _tell_clipping(workload)
     outcomes = run_on_fastest_loop(
         lambda: observe_list(workload, settings, options=options, folder=folder, overwrite=files.overwrite)
@@ -103,7 +103,7 @@ def observe_loads(
 
 
 def _exit(observation: Observation, *, strict: bool, max_error_frac: float | None) -> None:
-    """Exit as the outcome demands; return when all is well. ``max_error_frac``: None for 1 %."""
+    """Exit with the outcome's code; return if all is well. ``max_error_frac``: None for 1 %."""
     if observation.interrupted:
         raise typer.Exit(EXIT_INTERRUPTED)
     most = MOST_FAILED if max_error_frac is None else max_error_frac

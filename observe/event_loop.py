@@ -1,4 +1,4 @@
-"""The event loop that a run deserves."""
+"""The event loop of a run."""
 
 from __future__ import annotations
 

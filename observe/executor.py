@@ -1,4 +1,4 @@
-"""What carries a run out: this process alone (``SingleProcess``), or several (``observe.processes``)."""
+"""Executors of a run: this process alone (``SingleProcess``), or several (``observe.processes``)."""
 
 from __future__ import annotations
 
@@ -30,18 +30,18 @@ _LEAD_NS = 50_000_000
 class Executor(Protocol):
     """Sends a plan, records what comes back, and counts both.
 
-    ``lead_ns``: how long before the run's start ``execute`` wants to be called.
+    ``lead_ns``: how long before the run's start ``execute`` must be called.
     """
 
     lead_ns: int
 
     @property
     def library(self) -> str:
-        """What speaks HTTP, for the header."""
+        """The HTTP library, for the header."""
 
     @property
     def clock_name(self) -> str:
-        """Where stamps come from, for the header; knows better after the run."""
+        """The clock of the stamps, for the header; exact only after the run."""
 
     @property
     def answer_counts(self) -> AnswerCounts:
@@ -53,28 +53,28 @@ class Executor(Protocol):
 
     @property
     def processes(self) -> tuple[ProcessInfo, ...]:
-        """How each process did, where there are several; known after the run."""
+        """Each process's result, if there are several; known after the run."""
 
     def report_outcomes(self, on_outcome: Callable[[bool], None]) -> None:
         """Call ``on_outcome`` for each request, with whether it was answered whole."""
 
     async def make_ready(self) -> None:
-        """Do what has to be done before the clock starts."""
+        """Prepare everything before the clock starts."""
 
     async def execute(self, start_ns: int) -> RunFacts:
         """Send everything and record it, due times counted from ``start_ns``.
 
-        Raises TraceError when the disk refuses a row: the run is ended then, the rows before it are kept.
+        Raises TraceError if a row cannot be written: the run is ended then, the rows before it are kept.
         """
 
     def drain(self) -> None:
-        """Send nothing more; let what is under way finish, within the limit's time."""
+        """Send nothing more; wait for the requests in flight, within the limit's time."""
 
     def stop(self, reason: str) -> None:
-        """Do the same because of what the run has shown."""
+        """Do the same because of a result of the run."""
 
     def abort(self) -> None:
-        """Send nothing more and drop what is under way."""
+        """Send nothing more and drop the requests in flight."""
 
     async def close(self) -> None:
         """Close every connection."""
@@ -133,9 +133,9 @@ class SingleProcess:
         self._recorder.on_outcome = on_outcome
 
     async def make_ready(self) -> None:
-        """Look the server's name up once: what that sets up, no request shall wait for."""
+        """Look up the server's name once, so that no request waits for it."""
         parts = urlsplit(self._base)
-        with contextlib.suppress(OSError):  # a request will say so
+        with contextlib.suppress(OSError):  # a request will report the error
             await Resolver().addresses(parts.hostname or "", parts.port or 0)
 
     async def execute(self, start_ns: int) -> RunFacts:
@@ -161,10 +161,10 @@ class SingleProcess:
 
 @contextmanager
 def tuned_for_a_run() -> Iterator[None]:
-    """Keep garbage collection out of the run and let it open as many connections as the system allows.
+    """Keep garbage collection out of the run and allow as many connections as the system does.
 
-    What exists now is frozen: a collection in the run, should the loop make one, has little to look at. It stays
-    frozen where the caller had frozen objects of its own: Python cannot thaw some of them.
+    The present objects are frozen, so that a collection during the run has little to examine. They stay frozen if the
+    caller had frozen objects of its own: Python cannot unfreeze some of them.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     with contextlib.suppress(ValueError, OSError):

@@ -1,4 +1,4 @@
-"""One observation from end to end: prepare, send, record, and say how far the numbers can be trusted."""
+"""One observation from end to end: prepare, send, record, and assess how reliable the numbers are."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from traces import Header, Trace
 
 _LAST_SCRAPE_S = 5.0
-"""How long the last look at the server's counters may take: the server may be gone."""
+"""How long the last reading of the server's counters may take: the server may be gone."""
 
 Display = Callable[[Progress, SendPlan], AbstractContextManager[None]]
 """Shows a run while it goes on."""
@@ -43,11 +43,11 @@ Display = Callable[[Progress, SendPlan], AbstractContextManager[None]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observation:
-    """What came of it: the trace, already written where an output was named, and what to tell the user.
+    """The result: the trace, already written if an output was named, and messages for the user.
 
-    ``start_ns``: the run's start, from which the trace counts, by CLOCK_MONOTONIC. ``fault``: why the run as a
-    whole cannot be taken for what was asked (stopped early, the server changed), or None. ``cpu_s``: what sending
-    and recording took, in all processes.
+    ``start_ns``: the run's start, from which the trace counts, by CLOCK_MONOTONIC. ``fault``: why the run as a whole is
+    not the requested one (stopped early, the server changed), or None. ``cpu_s``: CPU time of sending and recording, in
+    all processes.
     """
 
     trace: Trace
@@ -80,9 +80,9 @@ async def observe_trace(
     headers: Sequence[str] = (),
     limits: Limits | None = None,
 ) -> Trace:
-    """Send the requests of ``workload`` to the server at ``url``; return the trace of what it did.
+    """Send the requests of ``workload`` to the server at ``url``; return the measured trace.
 
-    Written to ``output`` too, if named. Raises ServerError for a server that is not there or refuses,
+    It is also written to ``output``, if given. Raises ServerError for a server that does not answer or refuses,
     TraceError for a workload that cannot be sent or an output that cannot be written, ConfigError otherwise.
     """
     settings = Settings(
@@ -103,10 +103,10 @@ async def observe_with(
     tell: Tell | None = None,
     handle_signals: bool = False,
 ) -> Observation:
-    """Observe as ``settings`` say (see ``observe_trace``), shown by ``display``; ``tell`` takes single lines.
+    """Observe with ``settings`` (see ``observe_trace``), shown by ``display``; ``tell`` takes single lines.
 
-    With ``handle_signals`` the first SIGINT stops sending and waits for what is under way, the second and any
-    SIGTERM drop it; whatever had ended is in the trace.
+    With ``handle_signals`` the first SIGINT stops sending and waits for the requests in flight, the second and any
+    SIGTERM drop them; requests that had ended are in the trace.
     """
     client = ServerClient(settings.endpoint)
     hide = settings.endpoint.redact
@@ -179,7 +179,7 @@ async def _observe(
 def open_executor(
     ready: Preparation, settings: Settings, *, live: LiveTrace, progress: Progress, path: Path
 ) -> Executor:
-    """Return what carries the plan out, in as many processes as the settings say."""
+    """Return the executor of the plan, with the settings' number of processes."""
     id_prefix = f"vtwin-{ready.salt:x}"
     if settings.processes == 1:
         return SingleProcess(ready.plan, settings, live=live, progress=progress, id_prefix=id_prefix)
@@ -232,7 +232,7 @@ def _output(output: str | Path | None) -> Iterator[Path]:
 
 
 def _signals(tell: Tell) -> Callable[[Executor], AbstractContextManager[None]]:
-    """Return what makes SIGINT drain and then abort a run, and SIGTERM abort it at once."""
+    """Return a handler: SIGINT drains and then aborts a run, and SIGTERM aborts it at once."""
 
     @contextmanager
     def handling(run: Executor) -> Iterator[None]:

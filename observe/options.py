@@ -1,4 +1,4 @@
-"""The options of ``vtwin observe``: tables, each of options that stand together."""
+"""The options of ``vtwin observe``: tables, each of related options."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def _finite_seconds(text: str) -> float:
 
 
 def _warmup(text: str) -> WarmUp:
-    """Return the warm-up that the text means: a number of requests, or a time with its unit."""
+    """Return the warm-up of the text: a number of requests, or a time with its unit."""
     from traces import parse_seconds
 
     if text.strip().isdecimal():
@@ -50,7 +50,7 @@ def _warmup(text: str) -> WarmUp:
 
 @option_table
 class ServerOptions:
-    """Which server is asked, who asks, and where the trace is written."""
+    """The server, the client's key, and where the trace is written."""
 
     url: Annotated[
         str,
@@ -117,7 +117,7 @@ class ServerOptions:
 
 @option_table
 class LimitOptions:
-    """How long, how often and how much at a time is sent, and what comes before the run."""
+    """Timeouts, retries and limits, and what precedes the run."""
 
     timeout: Annotated[
         float,
@@ -265,7 +265,7 @@ class AnswerOptions:
 
 @option_table
 class RecordOptions:
-    """When a run has failed, what counts as good, and what of the server is recorded beside it."""
+    """When a run has failed, what counts as good, and what else is recorded of the server."""
 
     max_error_rate: Annotated[
         float | None,
@@ -308,7 +308,7 @@ class RecordOptions:
 
 @option_table
 class ListOptions:
-    """A list of loads instead of one: a sweep's values or a plan's name; ``yes``: do not ask."""
+    """A list of loads instead of one: a sweep's values or a plan's name; ``yes``: do not ask for consent."""
 
     sweep: Annotated[
         str | None,
@@ -334,7 +334,7 @@ class ListOptions:
 
     @property
     def is_asked_for(self) -> bool:
-        """Whether there is a list at all. Raises ConfigError for options that make no sense together."""
+        """Whether there is a list. Raises ConfigError for options that cannot be combined."""
         if self.sweep is not None and self.plan is not None:
             raise ConfigError("--plan: cannot be combined with --sweep")
         some = self.sweep is not None or self.plan is not None

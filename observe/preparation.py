@@ -1,4 +1,4 @@
-"""Everything between the command and the clock: what the server is and accepts, the plan, the warm-up."""
+"""Everything between the command and the start of the clock: the server, the body it accepts, the plan, the warm-up."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ if TYPE_CHECKING:
     from traces import Trace
 
 Tell = Callable[[str], None]
-"""Tells the user one thing, now."""
+"""Prints one line for the user at once."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Preparation:
-    """What a run starts from. ``metrics``: the server's counters just before it, None where it has none."""
+    """The start of a run. ``metrics``: the server's counters just before it, None if it has none."""
 
     server: ServerFacts
     plan: SendPlan
@@ -44,11 +44,10 @@ class Preparation:
 async def prepare(
     workload: Trace, settings: Settings, client: ServerClient, *, tell: Tell = lambda _: None
 ) -> Preparation:
-    """Ask the server, make the plan that suits it, warm the server up; return what the run starts from.
+    """Query the server, make a plan that suits it, warm the server up; return the start of the run.
 
-    ``tell`` hears of what takes a while.
-    Raises ServerError where there is no server or it refuses, ConfigError for a model it does not serve,
-    TraceError for a workload that cannot be sent.
+    ``tell`` is called about steps that take a while. Raises ServerError if there is no server or it refuses,
+    ConfigError for a model it does not serve, TraceError for a workload that cannot be sent.
     """
     server = await ask_server(client, model=settings.model)
     salt = int.from_bytes(os.urandom(6)) if settings.salt is None else settings.salt
@@ -90,7 +89,7 @@ def _body_shape(workload: Trace, settings: Settings, server: ServerFacts) -> Bod
     """Return the bodies' shape before anything is negotiated.
 
     A row may ask for a model that the server lists, unless the user names one for all, and for an adapter that it
-    lists; a server that lists nothing may have it, and is asked.
+    lists; a server that lists nothing may have it, and is tried.
     """
     adapters = frozenset(workload.column("adapter").dropna()) - {""}
     served = frozenset(server.served)
@@ -128,7 +127,7 @@ async def _negotiate_body(
     salt: int,
     tokenizer: LocalTokenizer | None,
 ) -> tuple[BodyShape, Prompts, tuple[str, ...]]:
-    """Return shape and prompts that the server accepts, and what had to be given up for it."""
+    """Return shape and prompts that the server accepts, and notes on what was left out for that."""
     agreed, refusal = await negotiate(client, shape, prompts=prompts)
     if refusal is None:
         return agreed, prompts, _dropped_options(shape, agreed)

@@ -1,4 +1,4 @@
-"""How to observe: everything that a run depends on beside the workload itself."""
+"""How to observe: everything that a run depends on besides the workload itself."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ class Limits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WarmUp:
-    """How much is sent before what counts: this many requests, or for this long; nothing by default.
+    """The warm-up: this many requests, or for this long; none by default.
 
-    ``is_recorded``: it is the run's own beginning, in the trace and marked there; else it comes before the run, with
-    other prompts, and is forgotten.
+    ``is_recorded``: it is the beginning of the run itself, and marked in the trace; else it precedes the run, with
+    other prompts, and is not recorded.
     """
 
     num_requests: int = 0
@@ -63,16 +63,15 @@ class GuidedDecoding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """How to observe. ``model`` None: the one the server lists first. ``salt`` None: drawn anew.
+    """How to observe. ``model`` None: the one the server lists first. ``salt`` None: a new random one.
 
     ``probe``: send a one-token request before the run to a server that is not known to be vLLM, to learn what it
-    accepts. ``events``: record every event's time. ``class_priority``: vLLM's ``priority`` by service class, None:
-    only what the trace says. ``guided``: which requests a schema constrains. ``max_error_frac``: stop when more
-    than this share of the last answers failed. ``scrape_s``: how often the server's gauges are recorded.
-    ``engine_log``: file that the server logs its steps to. ``tokenizer``: tokenizer.json of the served model, for
-    a server that has no ``/tokenize``. ``processes``: how many send, the requests dealt to them beforehand.
-    ``gpu``, ``tp``: what the server runs on, for the header; no server tells. ``command``: for the header, its secrets
-    removed.
+    accepts. ``events``: record every event's time. ``class_priority``: vLLM's ``priority`` by service class, None: only
+    what the trace says. ``guided``: which requests a schema constrains. ``max_error_frac``: stop when more than this
+    share of the last answers failed. ``scrape_s``: how often the server's gauges are recorded. ``engine_log``: file
+    that the server logs its steps to. ``tokenizer``: tokenizer.json of the served model, for a server that has no
+    ``/tokenize``. ``processes``: how many send; the requests are divided among them before the run. ``gpu``, ``tp``:
+    the server's hardware, for the header; no server reports it. ``command``: for the header, its secrets removed.
     """
 
     endpoint: Endpoint

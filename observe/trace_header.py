@@ -1,4 +1,4 @@
-"""The header of an observed trace: what is known before the run, and what is known after it."""
+"""The header of an observed trace: its part before the run, and its part after it."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _SHOWN_FINGERPRINTS = 5
 
 
 def first_header(ready: Preparation, settings: Settings, *, executor: Executor) -> Header:
-    """Return the header that the trace has while the run goes on."""
+    """Return the header of the trace during the run."""
     asked = ready.plan.trace.header
     return replace(
         asked,
@@ -68,7 +68,7 @@ def first_header(ready: Preparation, settings: Settings, *, executor: Executor) 
 
 
 def _planned_client(ready: Preparation, settings: Settings, *, executor: Executor) -> ClientInfo:
-    """Return what is known of the client before the run: its limits, and what it is asked to send."""
+    """Return the client's part before the run: its limits, and the requested load."""
     pace = asked_pace(ready.plan)
     limits = settings.limits
     return ClientInfo(
@@ -107,7 +107,7 @@ def final_header(
     facts: RunFacts,
     after: Sequence[Sample] | None,
 ) -> Header:
-    """Return ``header`` with what the run has shown of server and client."""
+    """Return ``header`` with the run's results on server and client."""
     answer_counts = executor.answer_counts
     fingerprint = next(iter(answer_counts.fingerprints), None)
     deltas = {} if ready.metrics is None or after is None else counter_deltas(ready.metrics, list(after))
@@ -143,7 +143,7 @@ def _client_of_run(
     executor: Executor,
     facts: RunFacts,
 ) -> ClientInfo:
-    """Return what the run has shown of the client: how it kept up, and whether it set the pace."""
+    """Return the client's part after the run: how it kept up, and whether it set the pace."""
     processes = executor.processes
     cpu_frac = max((each.cpu_frac or 0.0 for each in processes), default=busy_frac(facts))
     reason = (
@@ -182,7 +182,7 @@ def _client_of_run(
 
 
 def with_remarks(header: Header, remarks: Sequence[str], *, clock_name: str) -> Header:
-    """Return ``header`` with remarks added to the client's, and where the stamps came from after all."""
+    """Return ``header`` with remarks added to the client's, and the final source of the stamps."""
     assert header.client is not None  # noqa: S101  first_header made it
     client = replace(header.client, clock=clock_name, notes=(*header.client.notes, *remarks))
     return replace(header, client=client)
@@ -215,7 +215,7 @@ def _remarks(answer_counts: AnswerCounts) -> tuple[str, ...]:
         fields = ", ".join(
             f"{name} ({count} answers)" for name, count in sorted(answer_counts.unusable.items())
         )
-        said.append(f"values that cannot be, taken as unknown: {fields}")
+        said.append(f"impossible values, taken as unknown: {fields}")
     if (change := server_change(answer_counts)) is not None:
         said.append(change)
     return tuple(said)
@@ -235,7 +235,7 @@ def _cut_waits(progress: Progress, settings: Settings) -> tuple[str, ...]:
 
 
 def _missing_server_fields(ready: Preparation, answer_counts: AnswerCounts) -> tuple[str, ...]:
-    """Return what a vLLM server could say with its answers and did not, each with the flag that lets it."""
+    """Return what a vLLM server could have reported in its answers and did not, with the flag that enables it."""
     if not ready.server.is_vllm or not answer_counts.num_whole:
         return ()
     said: list[str] = []
@@ -265,7 +265,7 @@ def _each_lost(processes: Sequence[ProcessInfo]) -> tuple[str, ...]:
 
 
 def _about_processes(processes: Sequence[ProcessInfo], settings: Settings) -> tuple[str, ...]:
-    """Return what several processes made of the load that one would not have."""
+    """Return notes on how several processes sent the load differently from one."""
     number, cap = len(processes), settings.limits.max_concurrency
     said: list[str] = []
     if number and number < settings.processes:
@@ -276,7 +276,7 @@ def _about_processes(processes: Sequence[ProcessInfo], settings: Settings) -> tu
 
 
 def server_change(answer_counts: AnswerCounts) -> str | None:
-    """Return that the server changed during the run, if its fingerprints say so."""
+    """Return a note if the server's fingerprints show that it changed during the run."""
     if len(answer_counts.fingerprints) < 2:
         return None
     shown = list(answer_counts.fingerprints)[:_SHOWN_FINGERPRINTS]

@@ -12,12 +12,12 @@ The Python API of this room (everything is imported when first used):
 - ``simulate_trace(trace, config)`` simulates the requests of a trace; ``summarize(simulation, trace)`` is the
   JSON document that ``vtwin replay --json`` prints.
 - ``requests_from_trace(trace, block_size=16)`` is the trace as the columns that ``sim.simulate`` takes;
-  ``pacing_of(trace)`` says whether answers set its pace, ``paced_requests(trace, pacing, block_size=16)`` heeds it.
+  ``pacing_of(trace)`` says whether answers set its pace, ``paced_requests(trace, pacing, block_size=16)`` applies it.
 - ``lookup_defaults(model, gpu, tp=1)`` finds coefficients on record, ``write_defaults_entry(path, entry)``
   puts them there.
-- ``tell_when_compiling()`` says on stderr when the engine is compiled, which the first call that simulates has it do.
+- ``tell_when_compiling()`` prints a line on stderr when the first call that simulates compiles the engine.
 - ``serving(config)`` is an OpenAI-compatible server around the engine, as an async context manager; ``run_server``
-  serves until it is told to end.
+serves until SIGINT or SIGTERM.
 """
 
 from __future__ import annotations

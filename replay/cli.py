@@ -113,7 +113,7 @@ def serve(asked: EndpointOptions) -> None:
 
 
 def _announce(listening: Listening) -> None:
-    """Say where a server answers, at once: a script may wait for the line."""
+    """Print the address of a server at once: a script may wait for the line."""
     whose = f" (instance {listening.name})" if listening.name else ""
     say(f"serving {listening.model} on {listening.url}{whose}")
     sys.stdout.flush()
@@ -130,7 +130,7 @@ def show(
     ] = None,
     defaults: DefaultsOption = None,
 ) -> None:
-    """Print what a TWIN.yaml amounts to: every key, defaults filled in and looked up."""
+    """Print the whole configuration of a TWIN.yaml: every key, defaults filled in and looked up."""
     from replay.twin.config_write import dump_config
     from traces import ConfigError
 
@@ -155,7 +155,7 @@ def from_serve(asked: StartOptions) -> None:
     if asked.gpu is None and (asked.model_config is not None or asked.tp is not None):
         raise ConfigError("--model-config, --tp: got it without --gpu, expected the GPU, too")
     if asked.model_config is not None:
-        read_model_config(asked.model_config)  # what it refuses, it refuses here, under the option's name
+        read_model_config(asked.model_config)  # checked here, so that an error names the option
     starts = [] if asked.command is None else [from_serve.start_from_serve(asked.command)]
     if asked.from_trace is not None:
         from traces import read_trace, stem_of
@@ -184,7 +184,7 @@ def _load(
     routing: str | None = None,
     anyway: bool = False,
 ) -> TwinConfig:
-    """Return the configuration, its notes told."""
+    """Return the configuration, after printing its notes."""
     from replay.twin.config_read import load_config
     from replay.twin.twin_config import with_cluster
 
@@ -223,7 +223,7 @@ def simulate_each(
 
 
 def tell_replaced(output: Path | None, config: Path, *, overwrite: bool, read: Path | None = None) -> None:
-    """Say what the simulated trace replaces. Raises ConfigError where that was measured, or is what is ``read``."""
+    """Print which trace is replaced. Raises ConfigError if it was measured, or is the input (``read``)."""
     if output is None:
         return
     from traces import ConfigError, note_replaced, refuse_input, stem_of

@@ -181,7 +181,7 @@ def _show_comparison(
 
 
 def _price_sources(results: Sequence[GpuResult]) -> dict[str, str]:
-    """Return of each GPU with a list price whose it is, and of which day."""
+    """Return the provider and the day of each GPU's list price."""
     from replay.search.prices import list_prices
 
     names = {each.gpu.name for each in results}

@@ -1,4 +1,4 @@
-"""What a run comes to where all steps are longer, or shorter, by as much as the fit leaves open: two runs more."""
+"""A run's figures with all steps longer, or shorter, by the fit's uncertainty: two further simulations."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def pace_band(
 
 
 def band_parts(band: PaceBand | None) -> list[AnswerPart]:
-    """Return what people read of a band under the table of a run."""
+    """Return the lines of a band that stand under the table of a run."""
     if band is None:
         return []
     where = "beyond the fitted loads" if band["is_beyond"] else "within the fitted loads"
@@ -78,7 +78,7 @@ def band_rows(band: PaceBand) -> list[list[str]]:
 
 
 def band_lead(band: PaceBand) -> str:
-    """Return what a band is, as a sentence."""
+    """Return an explanation of a band, as a sentence."""
     where = "beyond the loads it was fitted to" if band["is_beyond"] else "within the loads it was fitted to"
     return (
         f"The same run with all steps {band['delta_frac']:.1%} shorter, and longer: by so much the twin may be off "
@@ -92,7 +92,7 @@ def _ranges(faster: Distribution, slower: Distribution) -> Ranges:
         "mean": _range(faster["mean"], slower["mean"]),
         "p50": _range(faster["p50"], slower["p50"]),
         "p99": _range(faster["p99"], slower["p99"]),
-    }  # as in SHOWN; a TypedDict has no key that is not written out
+    }  # as in SHOWN; a TypedDict's keys must be literals
 
 
 def _range(one: float | None, other: float | None) -> Range | None:

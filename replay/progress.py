@@ -1,4 +1,4 @@
-"""What takes longer says what it is."""
+"""Messages of work that takes long."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from contextlib import contextmanager, suppress
 from traces.strict.tell import tell
 
 PATIENCE_S = 2.0
-"""What takes longer than this says what it is."""
+"""Work that takes longer than this prints a line, in seconds."""
 EVERY_S = 10.0
-"""How often a long computation that is shown in no terminal says how far it is."""
+"""How often a long computation outside a terminal prints its progress."""
 
 
 @contextmanager
 def working(what: str) -> Iterator[None]:
-    """Say what is being done once it has taken two seconds: a line, or in a terminal a spinner."""
+    """Show what is being done once it has taken two seconds: a line, or in a terminal a spinner."""
     done = threading.Event()
     teller = threading.Thread(target=_tell, args=(what, done), daemon=True)
     teller.start()
@@ -43,7 +43,7 @@ def _tell(what: str, done: threading.Event) -> None:
 
 @contextmanager
 def counting(what: str, total: int) -> Iterator[Callable[[], None]]:
-    """Yield what is to be called after each of ``total`` parts: a bar in a terminal, now and then a line elsewhere."""
+    """Yield a function to call after each of ``total`` parts: a bar in a terminal, elsewhere a line at times."""
     if sys.stderr.isatty():
         from rich.console import Console
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn

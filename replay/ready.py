@@ -1,4 +1,4 @@
-"""Compiled code made ready for what a command is about to simulate."""
+"""Compiling or loading the code for what a command is about to simulate."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ TAKES: Mapping[str, str] = {
     "machine …",
     "whole": "compiling the whole engine once: up to a minute, longer on a busy machine …",
 }
-"""What is said before a variant of the engine is compiled."""
+"""The lines printed before a variant of the engine is compiled."""
 
 
 def load_engine(*variants: RunVariant) -> None:
-    """Have the engine compiled and loaded, so that its CPU time in the summary is the simulation's.
+    """Compile and load the engine, so that the CPU time in the summary is the simulation's.
 
     ``variants``: those that will be needed, plain where none is named (``variants_of``).
     """
@@ -45,7 +45,7 @@ def load_engine(*variants: RunVariant) -> None:
 
 @cache
 def tell_when_compiling() -> None:
-    """Say from now on when a variant of the engine is compiled: at once, or when a request turns out to need it."""
+    """Print a line whenever a variant of the engine is compiled from now on, also when only a request needs it."""
     from sim import when_compiled
 
     when_compiled(_tell_of)
@@ -53,7 +53,7 @@ def tell_when_compiling() -> None:
 
 @cache
 def _tell_of(variant: RunVariant) -> None:
-    """Say, once, that a variant of the engine is compiled."""
+    """Print, once, that a variant of the engine is compiled."""
     tell(TAKES[variant])
 
 
@@ -86,16 +86,16 @@ def _has_traits(trace: Trace) -> bool:
 
 
 def _has_any(trace: Trace, column: str) -> bool:
-    """Return whether some request says anything in a column, 0 and false apart."""
+    """Return whether some request has a value in a column other than 0 and false."""
     cells = trace.cells(column)
     return bool((cells.is_known & cells.values.astype(bool)).any())
 
 
 @contextmanager
 def _without_scipy() -> Iterator[None]:
-    """Make numba load its functions without scipy, which it only asks whether there is linear algebra.
+    """Make numba load its functions without scipy, which it imports only to look for linear algebra.
 
-    The engine has none, and scipy takes a tenth of a second to import. Where it is there already, nothing changes.
+    The engine uses none, and scipy takes a tenth of a second to import. If scipy is imported already, nothing changes.
     """
     asked = "scipy.linalg.cython_blas"
     if asked in sys.modules:
@@ -115,7 +115,7 @@ def prepare_engine(
     trace: Trace | None = None,
     takes_any: bool = False,
 ) -> None:
-    """Have all compiled code ready that a twin needs; of a cluster's own what one server needs is loaded when it is.
+    """Compile and load all code that a twin needs; the little cluster code that one server needs is loaded on use.
 
     ``has_gateway``: the cluster's loop, too; None: unless it is one server. ``trace``: what will be simulated;
     ``takes_any``: whatever comes.

@@ -1,4 +1,4 @@
-"""``vtwin run``: apart from ``replay``, which would import what draws workloads for nothing."""
+"""``vtwin run``: separate from ``replay``, which does not need the import of the code that draws workloads."""
 
 from __future__ import annotations
 

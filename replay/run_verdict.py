@@ -1,4 +1,4 @@
-"""A simulated run as the verdict takes it."""
+"""The verdict on a simulated run."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ def judge_run(
     work: ClusterWork,
     refused: NDArray[np.bool_],
 ) -> Judged | None:
-    """Return the verdict on a run whose requests come at their own times; None where there is none.
+    """Return the verdict on a run whose requests arrive at their own times; None if there is none.
 
-    ``refused``: which requests a front end did not take for their lengths, which is no doing of the load.
+    ``refused``: which requests a front end refused for their lengths, which is not caused by the load.
     """
     if pacing.is_by_answers and pacing.users != 0:
         return None

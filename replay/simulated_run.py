@@ -1,7 +1,7 @@
-"""One path from a trace and a twin to an answer: ``run`` simulates, for one server and for many, and ``Run`` tells.
+"""One path from a trace and a twin to an answer: ``run`` simulates, for one server or many, and returns a ``Run``.
 
-The requests are simulated once. What else is asked of a run is worked out when it is first asked for, and kept:
-the summary, the verdict, the pace band, what a cluster did, the run in stretches of time, single steps.
+The requests are simulated once. Everything else is computed on first use and kept: the summary, the verdict, the pace
+band, a cluster's part, the run in stretches of time, single steps.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class Plan:
 
     @property
     def has_gateway(self) -> bool:
-        """Whether what happens before the engines is part of the answer: of a cluster, and where rounds wait."""
+        """Whether the gateway is part of the answer: for a cluster, and where rounds wait for answers."""
         return not self.twin.is_plain_server or self.pacing.has_rounds
 
     def notes(self) -> tuple[str, ...]:
@@ -93,7 +93,7 @@ class Plan:
         return Run(plan=self, trace=_with_gaps(fleet.trace) if how.itl else fleet.trace, fleet=fleet)
 
     def simulated(self, *, record: Record) -> FleetRun:
-        """Return the requests simulated, once. What has a gateway is looked at over time, unless steps are recorded."""
+        """Simulate the requests, once. A run with a gateway is sampled over time, unless steps are recorded."""
         how, is_seen = self.settings, self.has_gateway and record != "steps"
         return simulate_fleet(
             self.asked,
@@ -126,7 +126,7 @@ def run(trace: Trace, twin: TwinConfig, settings: RunSettings | None = None) -> 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Run:
-    """A simulated run: what was planned, what came of it, and what else can be told of it.
+    """A simulated run: its plan, its results, and what can be derived from them.
 
     ``trace``: the requests with the simulator's outcomes. ``fleet``: what is known of the servers, one or many.
     """
@@ -178,7 +178,7 @@ class Run:
 
     @cached_property
     def kv_reuse(self) -> KVReuse | None:
-        """What KV caches of every size would find of sessions' prompts; None where the trace does not say."""
+        """The hits of KV caches of every size on sessions' prompts; None if the trace does not say what they share."""
         is_tree = has_tree(self.trace.table) and "num_parent_hashes" in self.trace.table
         if not (is_tree or sessions_grow(self.trace)):
             return None
@@ -210,7 +210,7 @@ class Run:
 
     @cached_property
     def band(self) -> PaceBand | None:
-        """What the run comes to at the paces that the fit leaves open: two runs more; None where the twin says none."""
+        """The run's figures at the slowest and fastest pace of the fit: two further runs; None without a pace."""
         plain = replace(self.plan.settings, itl=False, decides=False)
 
         def simulate(twin: TwinConfig) -> SimulationSummary:
@@ -288,7 +288,7 @@ class Run:
 
     @property
     def parts(self) -> list[AnswerPart]:
-        """What people read of the requests as a whole."""
+        """The terminal's text about the requests as a whole."""
         return summary_parts(self.summary, unanswered=self.twin.unanswered_keys)
 
     def __str__(self) -> str:

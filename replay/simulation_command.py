@@ -1,4 +1,4 @@
-"""What ``replay`` and ``run`` do once they have a trace: simulate it, write the result, show the summary."""
+"""``replay`` and ``run`` once they have a trace: simulate it, write the result, show the summary."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def _why_none_finished(run: Run) -> str:
 
 
 def _check_options(planned: Plan, options: SimulationOptions) -> None:
-    """Raise ConfigError on what a cluster cannot do yet, and on what only a cluster can."""
+    """Raise ConfigError on options that a cluster does not support yet, and on those that need a cluster."""
     from traces import ConfigError
 
     if planned.twin.is_plain_server:
@@ -150,7 +150,7 @@ def _check_options(planned: Plan, options: SimulationOptions) -> None:
 
 
 def _write_steps(run: Run, options: SimulationOptions) -> None:
-    """Write the steps, and the requests with them for a viewer, where asked; each step is taken on its own for it."""
+    """Write the steps, and the requests for a viewer, if requested; for that each step is simulated singly."""
     if options.steps is None and options.trace_events is None and not options.operator_times:
         return
     from replay.timeline.trace_events import write_trace_events
@@ -170,7 +170,7 @@ def _write_steps(run: Run, options: SimulationOptions) -> None:
 
 
 def _of_cluster(run: Run, options: SimulationOptions) -> dict[str, object]:
-    """Return what a cluster adds to the document, its decisions written where asked; nothing of one server."""
+    """Return what a cluster adds to the document, after writing its decisions if requested; nothing for one server."""
     if run.of_cluster is None:
         return {}
     from replay.cluster.counterfactual import counterfactuals
@@ -236,7 +236,7 @@ def _with_fleet(page: RunPage, run: Run) -> RunPage:
 
 
 def _limits_of(run: Run) -> tuple[str, ...]:
-    """Tell and return how far the run goes beyond what was fitted, how near to saturation it is, and what fails."""
+    """Print and return how far the run goes beyond the fit, how near to saturation it is, and what fails."""
     from replay.trace.summary_text import failures_note
 
     judged = run.judged
@@ -268,7 +268,7 @@ def _show(
     how: AnswerForm,
     warnings: tuple[str, ...],
 ) -> None:
-    """Print the result on stdout: the table, or the JSON document with the warnings that were told."""
+    """Print the result on stdout: the table, or the JSON document with the warnings."""
     from replay.trace.summary_text import speed_line
     from replay.twin.config_write import name_of
 
@@ -293,7 +293,7 @@ def _show(
 def _parts(
     run: Run, of_cluster: Mapping[str, object], score: Fitness | None, band: PaceBand | None
 ) -> list[AnswerPart]:
-    """Return what people read of a run."""
+    """Return a run's text for the terminal."""
     from replay.cluster.fitness import fitness_row
     from replay.pace_band import band_parts
 

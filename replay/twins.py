@@ -1,4 +1,4 @@
-"""Twins as a command's options ask for them: with settings in place of the file's, and only those that would start."""
+"""The twins of a command's options: with settings in place of the file's, and only those that would start."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def load_twins(
     anyway: bool = False,
     base: bool = False,
 ) -> list[tuple[tuple[Setting, ...], TwinConfig]]:
-    """Return a configuration once for every combination of ``--set`` values, notes told once.
+    """Return a configuration for every combination of ``--set`` values, with its notes printed once.
 
     ``base``: also the file as it is, first. Raises ConfigError, also where vLLM would not start the model on its GPU,
     unless ``anyway``.
@@ -54,7 +54,7 @@ def load_twins(
 
 
 def check_starts(twin: TwinConfig) -> None:
-    """Raise ConfigError where vLLM would not start: of too little GPU memory, or flags that do not go together."""
+    """Raise ConfigError if vLLM would not start: too little GPU memory, or flags that cannot be combined."""
     from traces import ConfigError
 
     if twin.will_not_start:

@@ -4,7 +4,7 @@
 >>> simulate(requests, EngineConfig(), Blackbox(beta0=6000, beta1=20, beta2=30))
 
 ``EngineConfig`` names vLLM's settings, ``Requests`` and ``Outcomes`` are columns, ``simulate`` runs to the end,
-``Engine`` can be paused and looked at.
+``Engine`` can be paused and inspected.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the engine is configured with: settings that it can run with."""
+"""The engine's configuration: settings that it can run with."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ class EngineConfig(EngineSettings):
         return cls(**{**defaults, "vllm_version": version, **settings})  # type: ignore[arg-type]  # checked there
 
     def __post_init__(self) -> None:
-        """Check every field; the first that cannot be is named."""
+        """Check every field; the error names the first that is not valid."""
         check_each(self)
         check_drafts_and_stages(self)
         self._have_groups_where_needed()
         check_together(self)
 
     def _have_groups_where_needed(self) -> None:
-        """Leave one full group unsaid; say it where several MTP modules read ahead, which needs the rules of groups."""
+        """Drop a lone full group; add it where several MTP modules read ahead, which needs the rules of groups."""
         one_full = (KVCacheGroup(kind="full"),)
         if self.num_prefill_lookahead_tokens > 1:
             object.__setattr__(self, "kv_cache_groups", self.kv_cache_groups or one_full)

@@ -31,7 +31,7 @@ COMMON_ENTRIES: tuple[Callable[..., Any], ...] = (
     ninety_ninth,
     count_distances,
 )
-"""The compiled functions that Python calls, but for those that run an engine."""
+"""The compiled functions that Python calls, except those that run an engine."""
 
 
 def entries(variant: RunVariant = "plain") -> tuple[Callable[..., Any], ...]:
@@ -74,7 +74,7 @@ def smallest_engine(variant: RunVariant = "plain") -> EngineConfig:
 
 
 def compile_engine(variant: RunVariant = "plain") -> None:
-    """Have every function compiled and loaded that an engine is run with.
+    """Compile and load every function that an engine run needs.
 
     The first time it takes some fifteen seconds of CPU time for a plain one, twenty for a hybrid one, three times as
     many for the whole.
@@ -90,5 +90,5 @@ def compile_engine(variant: RunVariant = "plain") -> None:
 
 
 def when_compiled(hear: Callable[[RunVariant], None]) -> None:
-    """Have ``hear`` called before a variant of the engine is compiled, if one ever is: requests may ask for it."""
+    """Arrange that ``hear`` is called before a variant of the engine is compiled: requests may need another variant."""
     listen(RUNS, hear)

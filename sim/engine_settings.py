@@ -40,7 +40,7 @@ class EngineSettings:
     batches are in flight, with async scheduling as many as the version has (``max_concurrent_batches``).
 
     ``prefill_schedule_interval`` N: data-parallel ranks in step (``ClusterConfig.lockstep``) compute prompts in every
-    N-th step only; an engine alone takes no notice, as in vLLM.
+    N-th step only; an engine alone ignores it, as vLLM up to 0.32, and is refused from 0.33 on.
 
     Beyond vLLM: ``scheduling_policy`` sjf (shortest prompt first) and reverse-priority; ``priority_scoring`` lets a
     request's priority change with its age, by ``priority_age_weight`` per second: slo-based makes those that wait
@@ -80,7 +80,7 @@ class EngineSettings:
     ``max_num_batched_tokens``, as vLLM, and at least the largest image. ``disable_chunked_mm_input``: no step computes
     a part of an image. ``language_model_only``: no encoder; images are text.
 
-    ``batching``: who is put into a batch, by vLLM's rule or by that of another scheduler, for comparison
+    ``batching``: which requests are put into a batch, by vLLM's rule or by that of another scheduler, for comparison
     (``sim/engine/optional/batching.py`` has the rules).
 
     ``compatibility`` blis takes on the peer's deviations (``sim/engine/optional/blis.py`` has them).
@@ -156,14 +156,22 @@ class EngineSettings:
 
     @property
     def num_hash_lookahead_tokens(self) -> int:
-        """How many tokens behind a block its hash covers, too (vllm 0.33.0 config/vllm.py)."""
+        """How many tokens behind a block its hash covers, too: none beside a connector (vllm 0.33.0 config/vllm.py)."""
         covers = rules_of(self.vllm_version).hashes_ahead_of_drafts and self.enable_prefix_caching
-        return max(1, self.num_prefill_lookahead_tokens) if covers and self.use_eagle else 0
+        covers = covers and self.use_eagle and not self.has_native_offloading
+        return max(1, self.num_prefill_lookahead_tokens) if covers else 0
 
     @property
     def drops_blocks_for_drafts(self) -> bool:
         """Whether a prefix hit loses its last block, since drafts read hidden states behind it."""
         return self.use_eagle and self.num_hash_lookahead_tokens == 0
+
+    @property
+    def may_pass_over(self) -> bool:
+        """Whether waiting requests are passed over that have neither adapter nor grammar."""
+        rules = rules_of(self.vllm_version)
+        is_held_up = self.pipeline_parallel_size > 1 or self.has_native_offloading
+        return is_held_up or rules.passes_over_empty_shares
 
     @property
     def num_retained_tokens(self) -> int:

@@ -127,8 +127,8 @@ def most_blocks_of(
 ) -> int:
     """Return how many blocks of ``size`` tokens a request holds in a group at most; a full group has no such limit.
 
-    What is in flight is let go once it is processed; a window may begin inside a block, and keeps ``retained`` tokens
-    more (vllm 0.32.0 v1/kv_cache_interface.py: max_admission_blocks_per_request of each kind).
+    Blocks of tokens in flight are freed once those are processed; a window may begin inside a block, and keeps
+    ``retained`` tokens more (vllm 0.32.0 v1/kv_cache_interface.py: max_admission_blocks_per_request of each kind).
     """
     if group.kind == "sliding":
         return -(-min(group.window - 1 + retained + in_flight, max_model_len) // size) + 1
@@ -138,7 +138,7 @@ def most_blocks_of(
 
 
 def without_eagle_marks(groups: Sequence[KVCacheGroup]) -> tuple[KVCacheGroup, ...]:
-    """Return groups as lookups compare them: those that cache alike are asked as one, whoever uses them."""
+    """Return groups as lookups compare them: those that cache alike are looked up as one, whichever layers use them."""
     return tuple(replace(group, is_eagle_group=False) for group in groups)
 
 

@@ -1,4 +1,4 @@
-"""Memory that is taken page by page as it is written: for logs that are as long as they may have to be at first.
+"""Memory that is allocated page by page as it is written: for logs that are created at their greatest length.
 
 A thousand engines have a thousand logs, most of them nearly empty. Zeros from numpy's allocator are written at once
 where it uses memory again, and large ones come in pages of 2 MB.

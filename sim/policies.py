@@ -1,7 +1,7 @@
-"""In which order waiting requests go, and which is preempted first: one number per request, lower goes first.
+"""The order of waiting requests, and which is preempted first: one number per request, lower goes first.
 
-vLLM has fcfs and priority; the others are the twin's own. Every order here is fixed when a request arrives: an age
-that adds the same to all that wait, per second, changes nobody's place, so ``priority - weight * age`` orders as
+vLLM has fcfs and priority; the others are the twin's own. Every order here is fixed when a request arrives: an age that
+adds the same per second to all waiting requests changes no request's place, so ``priority - weight * age`` orders as
 ``priority + weight * arrival`` does.
 """
 

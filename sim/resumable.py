@@ -1,4 +1,4 @@
-"""An engine that can be paused and looked at."""
+"""An engine that can be paused and inspected."""
 
 from __future__ import annotations
 
@@ -28,6 +28,7 @@ from sim.jit.references import Table, point_to, table_of
 from sim.latency.latency_model import LatencyModel
 from sim.records.run_results import EngineRecord, View, outcomes_of, view_of
 from sim.requests import Int64s, Outcomes, Requests
+from sim.setting_faults import check_cadence
 
 FOREVER = 1 << 62
 
@@ -35,7 +36,7 @@ NO_REQUESTS = np.zeros(0, np.int64)
 
 
 class Engine:
-    """One vLLM engine and all its requests. Let time pass with ``advance``, look with ``view``.
+    """One vLLM engine and all its requests. ``advance`` lets time pass, ``view`` shows the state.
 
     Every step that starts before the time given is taken; what a step decides depends only on the requests that
     joined by its start, so one call to the end and a thousand small ones give the same bits.
@@ -50,6 +51,7 @@ class Engine:
         record: Record = "none",
         coalesce: bool = True,
     ) -> None:
+        check_cadence(config)
         self._config, self._latency, self._record = config, latency, record
         has_stages = config.pipeline_parallel_size > 1
         can_jump = not (config.num_speculative_tokens or config.has_blis_tier or has_stages)
@@ -78,12 +80,12 @@ class Engine:
     # -- its requests -----------------------------------------------------------------------------------------
 
     def _write(self, requests: Requests) -> None:
-        """Write the requests down, and let them join when their time comes."""
+        """Enter the requests in the tables; each joins when its time comes."""
         num, config = len(requests), self._config
         rows = request_records(requests, config, self._latency)
         state = with_fresh_rows(self._state, num, config)
         state = state._replace(heap=longer(state.heap, num + 1))
-        if config.pipeline_parallel_size > 1 or config.has_native_offloading:
+        if config.may_pass_over:
             state = state._replace(skipped=longer(state.skipped, num))
         engine = columns(state.engine)
         end = rows["num_hashes"] * config.hash_block_size + config.num_hash_lookahead_tokens
@@ -135,7 +137,7 @@ class Engine:
         self._state = self._state._replace(held=order.astype(np.int64))
         hold_requests(self._engines(), 0, np.argsort(order), concurrency, think_time_us, is_capped)
 
-    # -- letting time pass ------------------------------------------------------------------------------------
+    # -- advancing time ---------------------------------------------------------------------------------------
 
     def advance(self, until_us: int = FOREVER) -> None:
         """Take every step that starts before ``until_us``."""
@@ -144,7 +146,7 @@ class Engine:
             self._state = with_more_room(self._state)
             table = self._engines()
 
-    # -- looking at it ----------------------------------------------------------------------------------------
+    # -- reading its state ------------------------------------------------------------------------------------
 
     def next_time_us(self) -> int | None:
         """Return when something next happens, None when nothing will."""
@@ -179,7 +181,7 @@ class Engine:
     def reported(self, time_us: int) -> tuple[int, int, float]:
         """Return (waiting, running, share of KV blocks in use) as a router may see them at ``time_us``.
 
-        Steps were taken up to then. Of a step that ends later nothing shows but what it was started with.
+        Steps were taken up to then. Of a step that ends later only its start is visible.
         """
         state = self._state
         clock, queues, last = state.engine[0].clock, state.engine[0].queues, state.engine[0].last_schedule
@@ -193,11 +195,11 @@ class Engine:
         return num_waiting, num_running, 1.0 - num_free / (len(state.blocks) - 1)
 
     def outcomes(self) -> Outcomes:
-        """Return what became of every request so far; one that runs or waits is UNFINISHED."""
+        """Return every request's outcome so far; one that runs or waits is UNFINISHED."""
         return outcomes_of(self._state, self._latency)
 
     def written(self) -> EngineRecord:
-        """Return what the engine has written down so far, to be read before it goes on."""
+        """Return the engine's records so far, to be read before it continues."""
         return EngineRecord(
             state=self._state, config=self._config, latency=self._latency, record=self._record
         )

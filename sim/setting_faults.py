@@ -1,4 +1,4 @@
-"""What engine settings cannot be, alone and together: the first that an engine cannot run with is named."""
+"""Which engine settings are refused, alone and in combination: the first that an engine cannot run with is named."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class InvalidConfig(ValueError):  # noqa: N818 - callers translate it; the name 
 
 
 def check_each(config: EngineSettings) -> None:
-    """Raise InvalidConfig on a setting that cannot be what it is, whatever stands beside it."""
+    """Raise InvalidConfig on a setting that is not valid, whatever the others are."""
     _check_types(config)
     if config.num_gpu_blocks == 1:
         raise InvalidConfig(
@@ -88,14 +88,14 @@ def check_each(config: EngineSettings) -> None:
 
 
 def check_drafts_and_stages(config: EngineSettings) -> None:
-    """Raise InvalidConfig on what the version does not have, or drafts and stages that cannot be."""
+    """Raise InvalidConfig on a setting that the version does not have, or on drafts and stages that are not valid."""
     _check_version(config)
     _check_pipeline(config)
     _check_speculation(config)
 
 
 def check_together(config: EngineSettings) -> None:
-    """Raise InvalidConfig on settings that do not go together; groups are said where they are needed."""
+    """Raise InvalidConfig on settings that cannot be combined; KV cache groups must be given where they are needed."""
     _check_tiers(config)
     _check_offloading(config)
     _check_added_time(config)
@@ -107,7 +107,7 @@ def check_together(config: EngineSettings) -> None:
 
 
 def _check_types(config: EngineSettings) -> None:
-    """Raise InvalidConfig on a boolean that is none, or an integer that is none or too small."""
+    """Raise InvalidConfig on a flag that is not a boolean, or a number that is not an integer or is too small."""
     at_least_one = ("max_num_seqs", "max_num_batched_tokens", "block_size", "max_model_len")
     least = dict.fromkeys((*at_least_one, "pipeline_parallel_size", "prefill_schedule_interval"), 1)
     least["encoder_data_parallel_size"] = 1
@@ -145,7 +145,7 @@ def _check_version(config: EngineSettings) -> None:
 
 
 def _check_pipeline(config: EngineSettings) -> None:
-    """Raise InvalidConfig on stages beside what is not simulated with them, or what the version cannot."""
+    """Raise InvalidConfig on settings that cannot be combined with stages, in the twin or in the version."""
     if config.pipeline_parallel_size == 1:
         return
     got = f"pipeline_parallel_size: got {config.pipeline_parallel_size}"
@@ -163,7 +163,7 @@ def _check_pipeline(config: EngineSettings) -> None:
 
 
 def _check_speculation(config: EngineSettings) -> None:
-    """Raise InvalidConfig on acceptance rates that are none, or lookahead slots that nobody drafts into."""
+    """Raise InvalidConfig on acceptance rates that are not valid, or lookahead slots without drafts."""
     rates, k = config.synthetic_acceptance_rates, config.num_speculative_tokens
     if k == 0:
         for name in (
@@ -190,7 +190,7 @@ def _check_speculation(config: EngineSettings) -> None:
 
 
 def _check_tiers(config: EngineSettings) -> None:
-    """Raise InvalidConfig on a threshold that is no share, or a bandwidth that moves nothing."""
+    """Raise InvalidConfig on a threshold that is not a share, or a bandwidth that is not above 0."""
     if not 0 <= config.kv_offload_threshold <= 1:
         raise InvalidConfig(
             f"kv_offload_threshold: got {config.kv_offload_threshold!r}, expected a fraction in [0, 1]"
@@ -207,11 +207,11 @@ WITHOUT_NATIVE_OFFLOADING: tuple[tuple[str, str | int | bool], ...] = (
     ("batching", "vllm"),
     ("compatibility", "vllm"),
 )
-"""Settings that native offloading is simulated with in this one way, and that way."""
+"""Settings that native offloading is simulated with at one value only, and that value."""
 
 
 def in_the_way_of_offloading(settings: Callable[[str], object]) -> tuple[str, object, object] | None:
-    """Return the first setting that native offloading is not simulated with, its value and the one it has to have.
+    """Return the first setting that native offloading is not simulated with, its value and the required one.
 
     ``settings``: the value of each by name.
     """
@@ -222,8 +222,18 @@ def in_the_way_of_offloading(settings: Callable[[str], object]) -> tuple[str, ob
     return None
 
 
+def check_cadence(config: EngineSettings) -> None:
+    """Raise InvalidConfig where an engine that is no rank in step would hold prompts back, which is not simulated."""
+    interval, version = config.prefill_schedule_interval, config.vllm_version
+    if interval > 1 and rules_of(version).holds_prefills_alone:
+        raise InvalidConfig(
+            f"prefill_schedule_interval: got {interval} with vllm_version {version}, expected 1, or ranks in step "
+            "(lockstep): from 0.33 on vLLM holds prompts back in an engine alone, which is not simulated"
+        )
+
+
 def _check_offloading(config: EngineSettings) -> None:
-    """Raise InvalidConfig on times that are none, or on what native offloading is not simulated with."""
+    """Raise InvalidConfig on times that are not valid, or settings that native offloading is not simulated with."""
     for name in ("kv_load_us_per_block", "kv_store_us_per_block"):
         value = getattr(config, name)
         if not isinstance(value, int | float) or not 0 <= value <= MOST_BLOCK_US:
@@ -244,10 +254,14 @@ def _check_offloading(config: EngineSettings) -> None:
             "kv_offloading: shared cannot be combined with num_speculative_tokens "
             f"{config.num_speculative_tokens}, expected 0"
         )
-    if not has_native_offloading(config.vllm_version, has_groups=bool(config.kv_cache_groups)):
+    has_groups, has_drafts = bool(config.kv_cache_groups), config.num_speculative_tokens > 0
+    if not has_native_offloading(config.vllm_version, has_groups=has_groups, has_drafts=has_drafts):
+        beside = (
+            f" beside groups and {config.num_speculative_tokens} drafts" if has_groups and has_drafts else ""
+        )
         raise InvalidConfig(
-            f"kv_offloading: got {config.kv_offloading} with vllm_version {config.vllm_version}, expected blis: "
-            "the rules of its offloading are not known"
+            f"kv_offloading: got {config.kv_offloading} with vllm_version {config.vllm_version}{beside}, expected blis:"
+            " the rules of its offloading are not known"
         )
     found = in_the_way_of_offloading(lambda name: getattr(config, name))
     if found is not None:
@@ -258,7 +272,7 @@ def _check_offloading(config: EngineSettings) -> None:
 
 
 def _check_groups(config: EngineSettings) -> None:
-    """Raise InvalidConfig on groups that vLLM would refuse, or that are not simulated with what stands beside them."""
+    """Raise InvalidConfig on groups that vLLM would refuse, or that are not simulated with the other settings."""
     groups = config.kv_cache_groups
     _check_retention(config)
     fault = fault_of_version(
@@ -377,7 +391,7 @@ def _check_match_unit(config: EngineSettings) -> None:
 
 
 def _check_added_time(config: EngineSettings) -> None:
-    """Raise InvalidConfig on times that are none, or a factor that makes steps shorter."""
+    """Raise InvalidConfig on times that are not valid, or a factor that makes steps shorter."""
     for name, least in (
         ("guided_mask_us", 0),
         ("draft_us", 0),
@@ -401,11 +415,11 @@ WITHOUT_SESSION_KV: tuple[tuple[str, object], ...] = (
     ("batching", "vllm"),
     ("compatibility", "vllm"),
 )
-"""Settings that pinned KV is simulated with in this one way."""
+"""Settings that pinned KV is simulated with, each at one value only."""
 
 
 def _check_session_kv(config: EngineSettings) -> None:
-    """Raise InvalidConfig on what pinned KV is not simulated with."""
+    """Raise InvalidConfig on settings that pinned KV is not simulated with."""
     if config.session_kv_ttl_us == 0:
         return
     for name, needed in WITHOUT_SESSION_KV:
@@ -421,7 +435,7 @@ def _check_session_kv(config: EngineSettings) -> None:
 
 
 def _check_blis(config: EngineSettings) -> None:
-    """Raise InvalidConfig on what the peer does not have."""
+    """Raise InvalidConfig on settings that the peer does not have."""
     if config.async_scheduling:
         raise InvalidConfig("async_scheduling: got true with compatibility blis, expected false: it has none")
     if config.num_speculative_tokens:
@@ -432,7 +446,7 @@ def _check_blis(config: EngineSettings) -> None:
 
 
 def _check_batching(config: EngineSettings) -> None:
-    """Raise InvalidConfig on what another scheduler than vLLM's does not have, or is not simulated with."""
+    """Raise InvalidConfig on settings that a scheduler other than vLLM's does not have, or is not simulated with."""
     if config.batching == "vllm":
         return
     for name, off in (

@@ -102,7 +102,7 @@ def _check(requests: Requests) -> None:
 
 
 def _check_hash_places(requests: Requests) -> None:
-    """Raise InvalidConfig when a request's hashes lie where there are none."""
+    """Raise InvalidConfig when a request's hashes lie outside ``hash_ids``."""
     n, num_ids = len(requests), len(requests.hash_ids)
     num_offsets = n + 1 if requests.hash_counts is None else n
     if len(requests.hash_offsets) != num_offsets:
@@ -119,7 +119,7 @@ def _check_hash_places(requests: Requests) -> None:
 
 
 def _check_pacing(closed_loop: tuple[int, int] | None, max_concurrency: int | None) -> None:
-    """Raise InvalidConfig when a loop cannot be closed so."""
+    """Raise InvalidConfig on a closed loop or a cap that is not valid."""
     if max_concurrency is not None and (max_concurrency < 1 or closed_loop is not None):
         raise InvalidConfig(
             f"max_concurrency: got {max_concurrency}, expected an integer >= 1 and no closed_loop beside it"
@@ -131,7 +131,7 @@ def _check_pacing(closed_loop: tuple[int, int] | None, max_concurrency: int | No
 
 
 def _hold(engine: Engine, closed_loop: tuple[int, int] | None, max_concurrency: int | None) -> None:
-    """Make completions release requests, where they do."""
+    """Set up the closed loop or the cap, if there is one: completions then release requests."""
     if closed_loop is not None:
         engine.hold(*closed_loop, is_capped=False)
     if max_concurrency is not None:
@@ -149,15 +149,14 @@ def simulate(
     max_concurrency: int | None = None,
     until_us: int | None = None,
 ) -> Simulation:
-    """Run requests to the end and return what became of them; deterministic, inputs unchanged.
+    """Run requests to the end and return their outcomes; deterministic, inputs unchanged.
 
-    ``coalesce``: take runs of equal decode steps at once; the bits are the same without.
-    ``closed_loop``: (concurrency, think_time_us): only the first requests arrive by themselves, each further one
-    arrives a think time after a completion is seen.
-    ``max_concurrency``: a client's cap; ``arrival_us`` is when requests are due, and who finds that many in flight
-    waits for a slot, first due, first sent. Slots are handed on in the order in which the last tokens are given.
-    ``until_us``: a horizon. No step begins at it or later; who has not seen its last token by then is UNFINISHED, and
-    its outputs are those of steps that began before.
+    ``coalesce``: take runs of equal decode steps at once; the bits are the same without. ``closed_loop``: (concurrency,
+    think_time_us): only the first requests arrive by themselves, each further one arrives a think time after a
+    completion is seen. ``max_concurrency``: a client's cap; ``arrival_us`` is when requests are due, and a request that
+    finds that many in flight waits for a slot, first due, first sent. Slots are handed on in the order in which the
+    last tokens are given. ``until_us``: a horizon. No step begins at it or later; a request whose last token has not
+    been seen by then is UNFINISHED, and its outputs are those of steps that began before.
     """
     if until_us is not None and until_us < 1:
         raise InvalidConfig(f"until_us: got {until_us}, expected an integer >= 1")
@@ -219,7 +218,7 @@ class Simulator:
         return int(self._engine._state.engine[0].queues.num_deadlines)
 
     def outcomes(self, latency: LatencyModel) -> Outcomes:
-        """Return what became of every request with this latency model, all steps taken."""
+        """Return every request's outcome with this latency model, all steps taken."""
         engine, requests = self._engine, self._requests
         np.copyto(self._memory, self._fresh)
         self._state.engine["settings"]["latency_kind"] = latency.engine_kind
@@ -234,9 +233,9 @@ class Simulator:
         return outcomes
 
     def _state_with(self, latency: LatencyModel) -> State:
-        """Return the state with a latency model, whose numbers go where those of the last one were.
+        """Return the state with a latency model; its numbers replace those of the one before, in the same place.
 
-        So the engine's table, which says where each array lies, stays as it is: a sixth of the time of 60 requests.
+        So the engine's table of array addresses stays as it is, which saves a sixth of the time of 60 requests.
         """
         coefficients, terms = latency.engine_coefficients(), latency.engine_terms()
         if self._latest is self._state or terms.shape != self._latest.terms.shape:

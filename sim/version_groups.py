@@ -26,7 +26,7 @@ Fault = tuple[str, str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Beside:
-    """What stands beside groups. ``ahead``: ``num_prefill_lookahead_tokens``; ``interval``: of retention."""
+    """The settings combined with groups. ``ahead``: ``num_prefill_lookahead_tokens``; ``interval``: of retention."""
 
     caches_prefixes: bool
     use_eagle: bool
@@ -36,7 +36,7 @@ class Beside:
 
 
 def fault_of_version(version: str, groups: Sequence[KVCacheGroup], beside: Beside) -> Fault | None:
-    """Return what a known version refuses of groups, or is not simulated with; None where nothing is."""
+    """Return which groups a known version refuses, or is not simulated with; None if there are none."""
     minor = minor_version(version) or NEWEST
     if beside.ahead > 1 and not rules_of(version).reads_ahead_of_prompts:
         return "num_prefill_lookahead_tokens", _before(

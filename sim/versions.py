@@ -23,7 +23,7 @@ StateChunks = Literal["before outputs", "to the last state", "to junctions", "to
 """How chunks of prompts are cut to keep states at the ends of blocks, see ``VersionRules``."""
 
 Padding = Literal["never", "or waits", "where it fits", "beside hits"]
-"""Which admissions of one token to compute are padded with drafts that nobody made, see ``VersionRules``."""
+"""Which admissions of one token to compute are padded with placeholder drafts, see ``VersionRules``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,11 +53,11 @@ class VersionRules:
     Rules of speculative decoding:
 
     - ``pads_admissions``: whether an admission with one token to compute, in a step in which no running request still
-      computes its prompt, is padded to 1 + k with drafts that nobody made (sched/scheduler.py:schedule,
-      pad_spec_decode). ``never`` (up to 0.24). ``or waits``: beside running requests; where these tokens do not fit
-      into the budget or ``max_model_len`` it is not admitted (0.25 to 0.28). ``where it fits``: where they and the
-      sampled one exceed ``max_model_len``, it is admitted without (0.29). ``beside hits``: with a prefix hit also when
-      no running request is in the step (from 0.30.0).
+      computes its prompt, is padded to 1 + k with placeholder drafts (sched/scheduler.py:schedule, pad_spec_decode).
+      ``never`` (up to 0.24). ``or waits``: beside running requests; where these tokens do not fit into the budget or
+      ``max_model_len`` it is not admitted (0.25 to 0.28). ``where it fits``: where they and the sampled one exceed
+      ``max_model_len``, it is admitted without (0.29). ``beside hits``: with a prefix hit also when no running request
+      is in the step (from 0.30.0).
 
     Rules of KV cache groups (v1/core/single_type_kv_cache_manager.py, kv_cache_coordinator.py):
 
@@ -68,9 +68,9 @@ class VersionRules:
       stops at its end, unless that is behind the last state (0.26). ``to block ends``: always (from 0.27.0).
     - ``leaves_token_behind_state``: the last state of a prompt of whole blocks, and the last hash of its last large
       block, are those a block or a hash before its end (from 0.32.0).
-    - ``enters_prompt_state_anew``: the state at a prompt's last hash is entered in each step until the next one, and
-      nobody hits it meanwhile (0.32 alone; _cache_partial_tail_block).
-    - ``retires_states_over_gaps``: states behind a gap in a request's row are let go, too (from 0.30.0).
+    - ``enters_prompt_state_anew``: the state at a prompt's last hash is entered in each step until the next one, and no
+    request hits it meanwhile (0.32 alone; _cache_partial_tail_block).
+    - ``retires_states_over_gaps``: states behind a gap in a request's row are freed, too (from 0.30.0).
     - ``defers_states_of_step``: a state that is computed in a step is hit in the next one (from 0.17.0).
     - ``excludes_tokens_in_flight``: blocks of windows stay until the batch in flight has read them, and a request may
       hold as many more (from 0.26.0; kv_cache_manager.py:allocate_slots).
@@ -97,6 +97,38 @@ class VersionRules:
       so that it exists once they do, and hits lose no block (from 0.33.0; config/vllm.py:num_hash_lookahead_tokens).
     - ``caches_at_outputs``: what drafts that hold have filled enters the prefix cache with the results of their step,
       also where they are awaited; before, with the next step (from 0.33.0; sched/scheduler.py:update_from_output).
+
+    Rules of LoRA, grammars and images (sched/scheduler.py):
+
+    - ``queues_passed_over_apart``: with fcfs those that were passed over stand in a queue of their own before the
+      others, so whoever is preempted goes behind them, and a request whose grammar compiles joins them at once (0.18 to
+      0.30; _enqueue_waiting_request, skipped_waiting).
+    - ``cuts_before_cached_images``: with ``disable_chunked_mm_input`` a share ends before an image that it would not
+      reach the end of, also where the encoder has seen that (from 0.32.0; _try_schedule_encoder_inputs).
+    - ``holds_repeated_images``: a request that shows an image twice in a step holds it for both (from 0.32.0).
+    - ``counts_adapters_of_all_running``: the adapters of running requests that sit a step out take up places in its
+      batch, too (from 0.33.0; schedule).
+    - ``passes_over_empty_shares``: an admission that an image, or what several MTP modules read ahead, leaves no tokens
+      is passed over; before, it stopped those behind it (from 0.33.0; schedule).
+    - ``encodes_without_lookahead``: a share ends just before an image that cannot be encoded, and an image is let go
+      with its last token, whatever a drafting model reads ahead (from 0.33.0; _try_schedule_encoder_inputs,
+      _free_encoder_inputs).
+    - ``keeps_whole_images_together``: with ``disable_chunked_mm_input`` a share that begins with an image does not end
+      within it either (from 0.33.0; _try_schedule_encoder_inputs).
+
+    A rule that is not simulated:
+
+    - ``holds_prefills_alone``: ``prefill_schedule_interval`` holds prompts back in an engine that is no rank among
+      others, too (from 0.33.0; sched/scheduler.py: local_prefill_interval).
+
+    Rules of native offloading (v1/kv_offload/cpu/policies/lru.py, distributed/kv_transfer/kv_connector/v1/offloading):
+
+    - ``gives_up_by_place``: what a request uses of host memory while it runs counts as one use, at its first one, and
+      its last block goes first; before, each content counted by when it was stored (from 0.33.0).
+    - ``reserves_drafts_by_group``: beside a load there must be room for a step with drafts, of each request under way
+      and in each group; before, as many blocks for each request as one group needs (from 0.32.0; sched/scheduler.py:
+      _request_remaining_blocks).
+    - ``offers_again``: what a request has is offered anew each time that host memory is asked for it (from 0.33.0).
 
     How it deals a model's layers out (kv_cache_utils.py):
 
@@ -155,6 +187,17 @@ class VersionRules:
     caches_past_hit_for_drafts: bool = False
     hashes_ahead_of_drafts: bool = False
     caches_at_outputs: bool = False
+    queues_passed_over_apart: bool = False
+    cuts_before_cached_images: bool = False
+    holds_repeated_images: bool = False
+    counts_adapters_of_all_running: bool = False
+    passes_over_empty_shares: bool = False
+    encodes_without_lookahead: bool = False
+    keeps_whole_images_together: bool = False
+    holds_prefills_alone: bool = False
+    gives_up_by_place: bool = False
+    offers_again: bool = False
+    reserves_drafts_by_group: bool = False
     has_adaptive_threshold: bool = False
     has_watermark: bool = False
     has_full_isl_gate: bool = False
@@ -173,7 +216,7 @@ CHANGES: Mapping[int, Changes] = {
     15: {"async_pipeline": "waits for output"},
     16: {"async_pipeline": "every batch"},
     17: {"state_chunks": "to the last state", "defers_states_of_step": True},
-    18: {"few_more_layers": 1.5},
+    18: {"few_more_layers": 1.5, "queues_passed_over_apart": True},
     19: {"has_full_isl_gate": True},
     20: {"gpu_memory_utilization": 0.92, "caps_windows": True, "drops_once_for_drafts": True},
     21: {"counts_cuda_graphs": True},
@@ -216,31 +259,42 @@ CHANGES: Mapping[int, Changes] = {
         "lifts_threshold_for_lone_request": True,
         "has_adaptive_threshold": True,
         "marks_mtp_group": True,
+        "queues_passed_over_apart": False,
     },
     32: {
         "leaves_token_behind_state": True,
         "enters_prompt_state_anew": True,
         "has_known_match_units": True,
         "looks_past_hit": True,
+        "reserves_drafts_by_group": True,
+        "cuts_before_cached_images": True,
+        "holds_repeated_images": True,
     },
     33: {
         "continues_after_self_preemption": True,
         "enters_prompt_state_anew": False,
         "hashes_ahead_of_drafts": True,
         "caches_at_outputs": True,
+        "counts_adapters_of_all_running": True,
+        "passes_over_empty_shares": True,
+        "encodes_without_lookahead": True,
+        "keeps_whole_images_together": True,
+        "holds_prefills_alone": True,
+        "gives_up_by_place": True,
+        "offers_again": True,
     },
 }
 """What changed with 0.N.0; the first is the oldest version that is known."""
 
 OLDEST, NEWEST = min(CHANGES), max(CHANGES)
 
-WITH_KNOWN_OFFLOADING = (31, 32)
-"""Versions 0.N whose ``--kv-offloading-size`` the engine has: 0.32 was driven through recorded cases, and the sources
-of 0.31 do the same with one full group. Other versions may decide some of it otherwise
-(distributed/kv_transfer/kv_connector/v1/offloading, kv_offload/cpu)."""
+FIRST_WITH_KNOWN_OFFLOADING = 31
+"""From 0.N on ``--kv-offloading-size`` is simulated by a version's own rules, as recorded. Before, requests that wait
+for what they load stand in one queue with those that are asked again, and a content counts as used when a request that
+has it is asked about (sched/scheduler.py: skipped_waiting, distributed/kv_transfer/kv_connector/v1/offloading)."""
 
-WITH_KNOWN_OFFLOADING_OF_GROUPS = (32,)
-"""The same with KV cache groups: others were not recorded."""
+FIRST_WITHOUT_OFFLOADED_DRAFTS_OF_GROUPS = 33
+"""From 0.N on it is not simulated with drafts and KV cache groups together: some of its cases differed."""
 
 FIRST_WITH_KNOWN_DRAFTS = 16
 """From 0.N on drafts are simulated by a version's own rules, as recorded; before, prompts that are computed in several
@@ -259,7 +313,7 @@ def all_versions() -> tuple[str, ...]:
 
 
 def minor_version(version: str) -> int | None:
-    """Return N of a version 0.N, 0.N.M, v0.N.M or 0.N.M with anything behind it; None for what is none of these."""
+    """Return N of a version 0.N, 0.N.M, v0.N.M or 0.N.M with anything behind it; None for any other text."""
     major, _, rest = version.strip().removeprefix("v").partition(".")
     minor = rest.partition(".")[0]
     is_number = minor.isascii() and minor.isdigit() and len(minor) < MOST_DIGITS
@@ -277,10 +331,11 @@ def has_known_drafts(version: str) -> bool:
     return (minor_version(version) or NEWEST) >= FIRST_WITH_KNOWN_DRAFTS
 
 
-def has_native_offloading(version: str, *, has_groups: bool = False) -> bool:
-    """Return whether it is known how a version stores KV blocks in host memory; of KV cache groups, too."""
-    known = WITH_KNOWN_OFFLOADING_OF_GROUPS if has_groups else WITH_KNOWN_OFFLOADING
-    return minor_version(version) in known
+def has_native_offloading(version: str, *, has_groups: bool = False, has_drafts: bool = False) -> bool:
+    """Return whether it is known how a version stores KV blocks in host memory, with what stands beside."""
+    minor = minor_version(version) or NEWEST
+    is_known_together = not (has_groups and has_drafts) or minor < FIRST_WITHOUT_OFFLOADED_DRAFTS_OF_GROUPS
+    return minor >= FIRST_WITH_KNOWN_OFFLOADING and is_known_together
 
 
 @cache

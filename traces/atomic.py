@@ -16,14 +16,14 @@ from traces.errors import ConfigError, VtwinError
 
 _PROBE_BYTES = 4096
 PAGE = "<!doctype html>"
-"""What every page begins with."""
+"""The beginning of every page."""
 MARKDOWN = "<!-- vtwin -->"
-"""What an answer as Markdown begins with; no viewer shows it."""
+"""The beginning of an answer as Markdown; no viewer shows it."""
 _OURS = (b'<meta name="generator" content="vtwin', MARKDOWN.encode())
 _HEAD_BYTES = 4096
-"""In so many bytes a page of vtwin's says that it is one."""
+"""A page of vtwin is marked as one within this many bytes."""
 files_written: list[Path] = []
-"""What this process has put in its place, for what is said after Ctrl-C."""
+"""The files that this process has written, for the message after Ctrl-C."""
 Stage = Callable[[Path], Path]
 """Returns the temporary path to write in place of a final one."""
 
@@ -34,10 +34,10 @@ def atomic_files(
 ) -> Iterator[Stage]:
     """Yield a function that gives a temporary path for each final one; rename all when the block ends well.
 
-    They are renamed in the order in which they were asked for. ``place`` is what an error names, after ``option``
-    where one was given. ``is_durable`` has every file on the disk before any is renamed, so that a machine that
-    stops leaves the old files or the new ones, not empty ones; without it a large file is not waited for.
-    Raises ``error`` for what the file system refuses, in the block too.
+    They are renamed in the order of the calls. ``place`` is what an error names, after ``option`` if one was given.
+    With ``is_durable`` every file is flushed to the disk before any is renamed, so that a machine that stops leaves the
+    old files or the new ones, not empty ones; without it nothing waits for a large file. Raises ``error`` for errors of
+    the file system, also in the block.
     """
     pairs: list[tuple[Path, Path]] = []
 
@@ -117,7 +117,7 @@ def write_folder(
 
 
 def refuse_foreign(path: Path, *, option: str = "", error: type[VtwinError] = ConfigError) -> None:
-    """Raise ``error`` where a page would replace what is no page of vtwin's, through a link too; that may be dear."""
+    """Raise ``error`` if a page would replace a file that is not a page of vtwin, also through a link."""
     with _as_error(path, option=option, error=error):
         if not path.exists():
             return
@@ -130,15 +130,15 @@ def refuse_foreign(path: Path, *, option: str = "", error: type[VtwinError] = Co
 
 
 def make_folder(folder: Path, *, option: str = "", error: type[VtwinError] = ConfigError) -> None:
-    """Make a folder and those above it, where they lack; see ``atomic_files`` for the errors."""
+    """Make a folder and missing ones above it; see ``atomic_files`` for the errors."""
     with _as_error(folder, option=option, error=error):
         folder.mkdir(parents=True, exist_ok=True)
 
 
 def check_place(path: Path | None, *, option: str = "", error: type[VtwinError] = ConfigError) -> None:
-    """Try whether a file or a folder could be written there, before hours of work; nothing stays, None is nowhere.
+    """Test whether a file or a folder could be written, before hours of work; nothing is left behind. None: no test.
 
-    See ``atomic_files`` for the errors. Where a page would stand, another file is refused as by ``write_text``.
+    See ``atomic_files`` for the errors. For a page, an existing file of another kind is refused as by ``write_text``.
     """
     if path is None:
         return
@@ -167,7 +167,7 @@ def _sync(path: Path) -> None:
 
 
 def _sync_folders(folders: set[Path]) -> None:
-    """Put the new names on the disk, where the file system can: the files have them already."""
+    """Flush the new names to the disk, if the file system can: the files have them already."""
     for folder in folders:
         with suppress(OSError):
             _sync(folder)

@@ -93,7 +93,7 @@ class ConvertOptions:
         TargetFormat | None,
         typer.Option(
             help="Write the requests for another tool: mooncake for aiperf and guidellm, vllm-bench for its "
-            "timed_trace, burstgpt, azure; or what became of them: blis-simresult and blis-metrics, BLIS's JSON; "
+            "timed_trace, burstgpt, azure; or their outcomes: blis-simresult and blis-metrics, BLIS's JSON; "
             "or a specification that describes them: spec. "
             "Default: a trace."
         ),
@@ -121,7 +121,7 @@ def check(
 ) -> None:
     """List everything that is wrong with a trace; exit code 1 if anything is, 3 if there is no trace.
 
-    Of a public file only the first fault is told, with exit code 3.
+    Of a public file only the first fault is shown, with exit code 3.
     """
     from traces.importers.recorded import check_recorded
 
@@ -182,7 +182,7 @@ def convert(asked: ConvertOptions) -> None:
 
 
 def _cut(asked: CutOptions) -> Cut | None:
-    """Return what is to be drawn from ServeGen's data, None where nothing was said of it."""
+    """Return what to draw from ServeGen's data, None if no option selects it."""
     given = {
         "start_s": asked.start,
         "span_s": asked.duration,
@@ -313,7 +313,7 @@ _FIRST_TO_GO = ("stdev", "min", "p90", "max", "mean")
 
 
 def _columns(quantities: Sequence[tuple[str, Quantity, float]], *, width: int | None) -> list[str]:
-    """Return a row per quantity; where ``width`` has no room for all columns some are left out, and named."""
+    """Return a row per quantity; columns that do not fit into ``width`` are left out, and named."""
     if not quantities:
         return []
     cells = {
@@ -364,7 +364,7 @@ def _print_json(document: object) -> None:
 
 @contextmanager
 def _working(what: str, path: Path) -> Iterator[None]:
-    """Say on stderr what takes seconds: a spinner, or a line where there is no terminal."""
+    """Show work that takes seconds on stderr: a spinner, or a line without a terminal."""
     folder, stem = path.parent, path.name.split(".")[0]
     size = sum(file.stat().st_size for file in folder.glob(f"{stem}*") if file.is_file())
     if size < _SLOW_BYTES and not path.is_dir():

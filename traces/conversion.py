@@ -26,10 +26,9 @@ def convert(
 ) -> Trace:
     """Return the trace that ``path`` holds in the named public format; ``tracev2`` just reads one.
 
-    ``columns``: which column of a CSV is what, as ``--columns`` spells it (csv). ``part``: which of several runs in
-    one file (guidellm). ``cut``: what is drawn from data that are no request logs (servegen). Raises TraceError,
-    naming file and line or row, for what the format does not allow or no trace may hold; ConfigError for an unknown
-    format.
+    ``columns``: which column of a CSV is what, as ``--columns`` spells it (csv). ``part``: which of several runs in one
+    file (guidellm). ``cut``: what is drawn from data that are not request logs (servegen). Raises TraceError, naming
+    file and line or row, for content that the format or a trace does not allow; ConfigError for an unknown format.
     """
     if source not in SOURCE_FORMATS:
         raise ConfigError(f"--from: got {source!r}, expected one of {', '.join(SOURCE_FORMATS)}")
@@ -63,7 +62,7 @@ def convert(
 
 
 def _refuse_public(path: Path) -> None:
-    """Raise ConfigError, naming the format, for a file of another tool that tells itself apart."""
+    """Raise ConfigError, naming the format, for a file of another tool whose format is recognised."""
     from traces.importers.recorded import format_of
 
     if (source := format_of(path)) is not None:

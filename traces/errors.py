@@ -1,18 +1,18 @@
-"""Errors that are the user's to mend: one line that says what, where, and what was expected."""
+"""Errors that the user can correct: one line that says what, where, and what was expected."""
 
 from __future__ import annotations
 
 from typing import ClassVar, Final
 
 _MOST_CHARACTERS: Final = 4000
-"""A line that quotes a file may not become the file."""
+"""The most characters of a message, which must not quote a whole file."""
 
 
 class VtwinError(Exception):
     """A fault of the input, shown as one line without a stack; ``exit_code`` is the process's.
 
-    What a message quotes comes from strangers: line breaks, control characters and halves of characters are shown as
-    spaces or escaped, and its middle is left out where it is long.
+    Quoted text is not trusted: line breaks, control characters and halves of characters are shown as spaces or escaped,
+    and the middle of a long text is left out.
     """
 
     exit_code: ClassVar[int] = 1

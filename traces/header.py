@@ -51,7 +51,7 @@ class ServerInfo:
     sources: Mapping[str, str] = field(default_factory=dict)
 
     def learn(self, source: str, **values: str | float | bool | None) -> ServerInfo:
-        """Return a copy that also knows ``values``, each read from ``source``; None is passed over."""
+        """Return a copy that also has ``values``, each read from ``source``; None is skipped."""
         known = {name: value for name, value in values.items() if value is not None}
         sources = {**self.sources, **dict.fromkeys(known, source)}
         return replace(self, **known, sources=sources)  # type: ignore[arg-type]
@@ -59,9 +59,9 @@ class ServerInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessInfo:
-    """How one of the load generator's processes did; as in ``ClientInfo``. ``outcome``: how it ended.
+    """The result of one of the load generator's processes; as in ``ClientInfo``. ``outcome``: how it ended.
 
-    What a process that was killed had not yet told (less than a second's worth) is not in its lags.
+    Lags that a killed process had not yet reported (less than a second's worth) are missing.
     """
 
     num_planned: int | None = None
@@ -78,14 +78,13 @@ class ProcessInfo:
 class ClientInfo:
     """How the load generator worked, and how well it did its own work.
 
-    Lags are quantiles by name (p50, p90, p99, max). ``dispatch_lag_us``: from due to sent. ``own_lag_us``: the
-    part of it that is the client's fault: without the cap on concurrency, the opening of connections, and the
-    first round of a closed loop. ``loop_lag_us``: how late the event loop woke up. ``cpu_frac``: CPU seconds of
-    the client's busiest process per second of the run, ``processes`` each of them where there are several.
-    ``limited``: whether the client, not the server, set the pace, by ``bounds``, and ``reason`` why.
-    ``class_priority``: vLLM's priority sent for each service class. ``guided_schema``: name of the JSON schema
-    that the guided requests were sent with, and its digest. ``finished`` is false while the run goes on, and where it
-    was cut short: by a user (``interrupted``) or a killed client.
+    Lags are quantiles by name (p50, p90, p99, max). ``dispatch_lag_us``: from due to sent. ``own_lag_us``: the part of
+    it that is the client's fault: without the cap on concurrency, the opening of connections, and the first round of a
+    closed loop. ``loop_lag_us``: how late the event loop woke up. ``cpu_frac``: CPU seconds of the client's busiest
+    process per second of the run, ``processes`` each of them where there are several. ``limited``: whether the client,
+    not the server, set the pace, by ``bounds``, and ``reason`` why. ``class_priority``: vLLM's priority sent for each
+    service class. ``guided_schema``: name of the JSON schema that the guided requests were sent with, and its digest.
+    ``finished`` is false during the run, and if it was cut short: by a user (``interrupted``) or a killed client.
     """
 
     clock: str | None = None
@@ -133,7 +132,7 @@ class ClientInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Network:
-    """What the client measured of the way to the server."""
+    """The client's measurements of the network to the server."""
 
     measured_rtt_ms: float | None = None
 
@@ -187,7 +186,7 @@ class Rebased:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
-    """What an imported trace was made from."""
+    """The source of an imported trace."""
 
     format: str
     file: str
@@ -253,10 +252,10 @@ class ObservedKVMetrics:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Header:
-    """Everything a trace says about itself; a key that is absent is None or empty.
+    """All of a trace's metadata; a key that is absent is None or empty.
 
-    ``tool`` is what tells the dialects apart: a header without it was written by BLIS.
-    ``rate_per_s``: requests per second that were asked for; what was drawn has a rate of its own.
+    ``tool`` distinguishes the dialects: a header without it was written by BLIS.
+    ``rate_per_s``: the requested requests per second; the drawn requests have a rate of their own.
     ``start_unix_us``: Unix time of the run's start, from which every time in the table counts.
     """
 
@@ -322,7 +321,7 @@ BLIS_SERVER_KEYS = (
 
 
 def parse_header(text: str, file: str | Path) -> Header:
-    """Return the header that ``text`` spells.
+    """Return the header in ``text``.
 
     Raises TraceError that names key and line for an unknown key (with the nearest known one) or a wrong type.
     """

@@ -51,16 +51,16 @@ def own_prompt_tokens(trace: Trace) -> Int64s:
 
 
 def served_output(trace: Trace) -> Cells:
-    """Return each answer's tokens: as many as came; of a failed request, or where none are recorded, ``max_tokens``.
+    """Return each answer's received tokens; for a failed request, or if none are recorded, ``max_tokens``.
 
-    What a failed request got says nothing about its work. Empty where neither is recorded.
+    The tokens of a failed request do not show how long its answer would have been. Empty if neither is recorded.
     """
     got, asked = trace.cells("output_tokens"), trace.cells("max_tokens")
     return got.where(~(has_failed(trace) & asked.is_known)).or_else(asked)
 
 
 def has_failed(trace: Trace) -> NDArray[np.bool_]:
-    """Return which requests have a status other than ``ok``; those of a workload have none."""
+    """Return which requests have a status other than ``ok``; a workload's requests have none."""
     status = trace.cells("status")
     return np.asarray(status.is_known & (status.values != "ok"), dtype=np.bool_)
 
@@ -86,11 +86,11 @@ def sent_or_due(trace: Trace) -> Cells:
 
 
 AS_DRAWN: Final = 0.002
-"""How far a run may be from the rate that it was drawn for and still be taken for it: sends are late by some ms."""
+"""How far a run's rate may be from its drawn rate and still count as equal: sends are late by some ms."""
 
 
 def cut_short_note(trace: Trace) -> str | None:
-    """Return the line for a measured run that did not come to its end: it was interrupted, or its client died."""
+    """Return the line for an unfinished measured run: it was interrupted, or its client died."""
     client = trace.header.client
     if (
         client is None
@@ -111,7 +111,7 @@ def is_from_start(times_us: NDArray[np.generic], drawn_per_s: float | None) -> b
 
 
 def mean_rate_per_s(times_us: NDArray[np.generic], drawn_per_s: float | None = None) -> float | None:
-    """Return the mean rate of requests at these times (µs from the run's start), per second; None of all at once.
+    """Return the mean rate of requests at these times (µs from the run's start), per second; None if all are at once.
 
     The gaps over the time that they take: N - 1 between N requests. ``drawn_per_s``: the rate that they were drawn for,
     if any; where they are N gaps from the run's start at that rate, the first gap counts, too.
@@ -152,7 +152,7 @@ def request_latencies(trace: Trace) -> dict[str, Float64s]:
     NaN is "undefined": every metric of a request that is not ok, TPOT of a single token, ITL where neither
     events nor ``itl_mean_us`` were recorded. ``ttft_from_due_us`` is TTFT + dispatch lag; the lag is the
     recorded one, else send - arrival where a send was recorded. ``queue_us`` is ``server_queue_us``, else
-    scheduled - send. ``metric_notes`` says what was substituted for what.
+    scheduled - send. ``metric_notes`` lists the substitutions.
     """
     arrival, sent = _floats(trace, "arrival_time_us"), _floats(trace, "send_time_us")
     send = _either(sent, arrival)
@@ -235,7 +235,7 @@ def token_gaps(trace: Trace) -> TokenGaps:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetricNotes:
-    """How far the metrics rest on substitutes, in requests (ok ones) and events."""
+    """How many requests (ok ones) and events have substitutes in their metrics."""
 
     num_ttft_from_first_chunk: int
     num_e2e_from_last_chunk: int
@@ -263,7 +263,7 @@ class MetricNotes:
 
 
 def metric_notes(trace: Trace) -> MetricNotes:
-    """Return how often a metric fell back on a second choice, or divided a gap."""
+    """Return how often a metric used a second choice, or divided a gap."""
     ok = finished_ok(trace)
 
     def fell_back(wanted: str, instead: str) -> int:
@@ -287,7 +287,7 @@ def _either(first: Float64s, second: Float64s) -> Float64s:
 
 
 def _itl_of_requests(trace: Trace) -> tuple[Float64s, Float64s]:
-    """Return each request's mean and p99 inter-token time: from its events, else as the trace states them."""
+    """Return each request's mean and p99 inter-token time: from its events, else from the trace's columns."""
     mean, p99 = _floats(trace, "itl_mean_us"), _floats(trace, "itl_p99_us")
     gaps = token_gaps(trace)
     if len(gaps.request) == 0:

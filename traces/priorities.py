@@ -1,4 +1,4 @@
-"""Which priority each request has with the server: its own, else that of its service class."""
+"""The priority of each request: its own, else that of its service class."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ DEFAULT_CLASS: Final = "standard"
 def request_priorities(trace: Trace) -> NDArray[np.int64]:
     """Return each request's priority, lower is more urgent: ``vllm_priority``, else its class's, else 0.
 
-    A trace of a real server (mode ``real``) says what was sent: its classes give no priority.
+    A trace of a real server (mode ``real``) has the priorities that were sent: its classes give none.
     """
     return _with_classes(trace) if by_class(trace) else trace.cells("vllm_priority").values
 
 
 def by_class(trace: Trace) -> bool:
-    """Say whether any priority comes from a service class."""
+    """Return whether any priority comes from a service class."""
     by_class_alone = trace.cells("slo_class").is_known & ~trace.cells("vllm_priority").is_known
     return trace.header.mode != "real" and bool(by_class_alone.any())
 

@@ -15,7 +15,7 @@ from traces.strict.limits import MOST_S
 from traces.units import parse_seconds
 
 RUN_METRICS: Final = ("ttft", "tpot", "itl", "e2e")
-"""What may be limited. ITL is over all gaps between tokens, the others are over requests."""
+"""Metrics that may be limited. ITL is over all gaps between tokens, the others are over requests."""
 EXAMPLE: Final = "ttft_p99=500ms,tpot_p99=50ms"
 LEAST_S: Final = 1e-6
 """Times are whole microseconds."""
@@ -69,7 +69,7 @@ def parse_run_slo(text: str, *, tell: Callable[[str], None] | None = None) -> tu
 
 
 def limit_us(name: str, value: str) -> float:
-    """Return the time, µs; a bare number is refused, since most people would mean ms and elsewhere it is seconds."""
+    """Return the time, µs; a bare number is refused, since most users would mean ms and elsewhere it is seconds."""
     from typer import BadParameter
 
     value = value.strip()

@@ -49,14 +49,14 @@ class Field:
 
     @property
     def limit(self) -> int | None:
-        """The largest number that a cell may hold, None where there is no such."""
+        """The largest number that a cell may hold, None without a limit."""
         if self.maximum is not None or self.dtype != "int":
             return self.maximum
         return {"tokens": MOST_TOKENS, "µs": MOST_US}.get(self.unit)
 
     @property
     def expected(self) -> str:
-        """What a cell should hold, in words, for an error message."""
+        """The allowed content of a cell, in words, for an error message."""
         if self.choices:
             return "one of " + ", ".join(self.choices)
         noun = {"string": "text", "int": "an integer", "float": "a number", "bool": "true or false"}[
@@ -144,7 +144,7 @@ REQUEST_FIELDS: Final[tuple[Field, ...]] = (
         dtype="int",
         unit="tokens",
         origin="base",
-        meaning="Tokens generated; in a workload, to be generated. Empty where a failed request never said.",
+        meaning="Tokens generated; in a workload, to be generated. Empty if not known of a failed request.",
         required=True,
         minimum=0,
     ),
@@ -190,7 +190,7 @@ REQUEST_FIELDS: Final[tuple[Field, ...]] = (
     ),
     _time("last_chunk_time_us", "base", "When the last event came, the usage event included.", zero="always"),
     _count("num_chunks", "base", "Events received.", unit="events", zero="simulated"),
-    _text("status", "base", "What became of the request; empty in a workload.", choices=STATUSES),
+    _text("status", "base", "Outcome of the request; empty in a workload.", choices=STATUSES),
     _text("error_message", "base", "What went wrong, in the words of the server or the client."),
     _text("finish_reason", "base", "Why the server stopped: stop, length, ..."),
     _text("x_request_id", "optional", "Identifier sent in the header of the same name."),

@@ -1,7 +1,7 @@
 """Latency limits of a single request (SLOs), which requests meet them, and goodput: ``--slo ttft=500ms,tpot=30ms``.
 
 A limit comes from ``--slo``, from the request's ``slo_target_us`` (time to the first token), or from its service
-class in the header's ``goodput_slo_targets``: for each latency the first of these that says something.
+class in the header's ``goodput_slo_targets``: for each latency the first of these that has one.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ PERCENTILE: Final = re.compile(r"p(\d{1,2}(?:\.\d+)?)")
 """Behind a latency: a limit over the run (``traces.run_slo``)."""
 
 MOST_FAILED: Final = 0.01
-"""A larger share of requests without an answer: latencies are of the others only, and no objective counts as kept."""
+"""With a larger share of unanswered requests latencies are of the others only, and no objective counts as kept."""
 
 NO_CLASS: Final = "none"
 """The name of requests without a service class in a result."""

@@ -34,7 +34,7 @@ class Trace:
     events: pd.DataFrame | None = None
 
     def __post_init__(self) -> None:
-        """Assert that the columns that every caller relies on are there."""
+        """Assert that the columns that every caller needs exist."""
         missing = [name for name in REQUIRED_IN_MEMORY if name not in self.table]
         assert not missing, f"requests lack {missing}"  # noqa: S101  our own fault, never the user's
 
@@ -48,14 +48,14 @@ class Trace:
         return self.table.frame
 
     def cells(self, name: str) -> Cells:
-        """Return the column, or one of which nothing is known, of the right dtype, where the trace lacks it.
+        """Return the column, or an empty one of the right dtype if the trace lacks it.
 
         Raises KeyError for a name that TraceV2 does not know and the trace does not have.
         """
         return self.table[name] if name in self.table else no_cells(FIELDS[name].dtype, len(self))
 
     def column(self, name: str) -> pd.Series[Any]:
-        """Return the column, or one that is all NA, of the right dtype, where the trace lacks it.
+        """Return the column, or one that is all NA, of the right dtype, if the trace lacks it.
 
         Raises KeyError for a name that TraceV2 does not know and the trace does not have.
         """

@@ -51,7 +51,7 @@ class Quantity:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Summary:
-    """A trace in numbers; None where there is nothing to say.
+    """A trace in numbers; None where a value is not known.
 
     ``span_us``: from the first arrival to the last. ``rate_per_s``: (n - 1) / span. ``gap_cv``: coefficient
     of variation of the gaps between arrivals (1 for Poisson, 0 for a clock). ``prefix_hit_ceiling_frac``:
@@ -96,7 +96,7 @@ class Summary:
 
 
 def _imported_from(header: Header) -> str | None:
-    """Return the format of a workload that somebody recorded; None of one that was drawn, ServeGen's data included."""
+    """Return the format of a recorded workload; None for a drawn one, also from ServeGen's data."""
     if header.mode != "generated" or header.source is None or header.workload_seed is not None:
         return None
     return header.source.format
@@ -156,7 +156,7 @@ def _session_shape(trace: Trace) -> dict[str, Any]:
 
 
 def _prompt_growth(trace: Trace) -> tuple[Quantity | None, int | None]:
-    """Return (the tokens that prompts add to those that they go on from, the tokens of all different blocks)."""
+    """Return (the tokens that prompts add to the prompts that they continue, the tokens of all different blocks)."""
     block = trace.header.hash_block_size
     if block is None or "num_parent_hashes" not in trace.table:
         added = trace.cells("new_input_tokens")
@@ -193,9 +193,9 @@ def quantity(values: Float64s) -> Quantity | None:
 def prefix_hit_ceiling_frac(trace: Trace) -> float | None:
     """Return the share of prompt tokens that an unlimited prefix cache would find, or None without prefixes.
 
-    Requests are taken by arrival (unknown ones last, ties by row). A request finds the leading blocks whose
-    hashes an earlier one had, of its group's prefix as much as any earlier member had, or of its session what
-    was said before, whichever is more.
+    Requests are taken by arrival (unknown ones last, ties by row). A request finds the leading blocks whose hashes an
+    earlier one had, or as much of its group's prefix as any earlier member had, or the earlier text of its session,
+    whichever is more.
     """
     prompt = prompt_tokens(trace)
     has_hashes = bool(trace.cells("prefix_hashes").is_known.any())

@@ -1,4 +1,4 @@
-"""Times as people write them, ``500ms`` or ``2m``, and numbers as they read them, in a terminal's width."""
+"""Times as users write them, ``500ms`` or ``2m``, and numbers in readable form, in a terminal's width."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _UNITS_S: Final = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
 
 
 def parse_seconds(text: str | float) -> float:
-    """Seconds that ``text`` says: a bare number is seconds; us, ms, s, m and h are understood ("500ms")."""
+    """Return the seconds in ``text``: a bare number is seconds; us, ms, s, m and h are understood ("500ms")."""
     if isinstance(text, int | float):
         return float(text)
     number = text.strip().rstrip("usmh")
@@ -29,7 +29,7 @@ def parse_seconds(text: str | float) -> float:
 
 
 def terminal_width() -> int | None:
-    """Return how many columns there are to fill; None where the output is no terminal and has no width."""
+    """Return the width in columns; None if the output is not a terminal and has no width."""
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
@@ -61,13 +61,13 @@ def counted(number: float, one: str, *, written: str | None = None) -> str:
 
 
 TAIL = 0.1
-"""A larger share of a run's time after its last request was sent is told beside its throughput."""
+"""A larger share of a run's time after its last request was sent is shown beside its throughput."""
 
 
 def tail_text(duration_us: float, sending_us: float | None) -> str | None:
-    """Return why a throughput over all of a run's time is below the rate that was sent; None where little is.
+    """Return why a throughput over all of a run's time is below the sent rate; None if the tail is short.
 
-    ``sending_us``: until when requests were sent. The last answers take their time after it, in which nothing comes.
+    ``sending_us``: until when requests were sent. The last answers take further time, in which no request arrives.
     """
     if sending_us is None or duration_us - sending_us <= TAIL * duration_us:
         return None

@@ -1,4 +1,4 @@
-"""Which requests of a trace are warm-up, and the trace without them: what every latency leaves out."""
+"""Which requests of a trace are warm-up, and the trace without them, as for every latency."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 
 
 def is_warmup(trace: Trace) -> NDArray[np.bool_]:
-    """Return which rows are warm-up: those whose ``phase`` says so, and the header's first ``warm_up_requests``.
+    """Return which rows are warm-up: those with that ``phase``, and the header's first ``warm_up_requests``.
 
-    vtwin marks the rows, BLIS counts them in the header; a trace that does both means the union.
+    vtwin marks the rows, BLIS counts them in the header; if a trace does both, the union counts.
     """
     marked = trace.cells("phase").values == "warmup"
     return np.asarray(marked | (np.arange(len(trace)) < (trace.header.warm_up_requests or 0)))

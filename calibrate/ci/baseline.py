@@ -1,4 +1,4 @@
-"""An older report.json, read for what the gate compares with: its held-out errors and fingerprints."""
+"""An older report.json, read for the gate's comparison: its held-out errors and fingerprints."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Json = Mapping[str, Any]
 
 
 def read_baseline(path: Path) -> Baseline:
-    """Return what an older report found. Raises ConfigError where it is no report of this schema."""
+    """Return an older report's results. Raises ConfigError if it is not a report of this schema."""
     document = _read(path)
     version = document.get("schema_version")
     if version != SCHEMA_VERSION:
@@ -110,6 +110,6 @@ def _fingerprints(traces: list[Json]) -> frozenset[str]:
 
 
 def _estimate(values: Json) -> Estimate:
-    """Return the number and its interval; ValueError or TypeError where they are none."""
+    """Return the number and its interval; raises ValueError or TypeError on other values."""
     value, low, high = (None if values[k] is None else finite(values[k]) for k in ("value", "low", "high"))
     return Estimate(value=value, low=low, high=high)

@@ -1,4 +1,4 @@
-"""Whether two sides are of the same server: what a trace's header says against the twin, or another header."""
+"""Whether two sides are of the same server: a trace's header against the twin, or another header."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from traces import ServerInfo
 
 NOT_COMPARED = ("num_gpu_blocks", "url", "type", "sources", "system_fingerprint")
-"""Of two headers' keys: the KV capacity may be left out, the fingerprint is looked at over all traces."""
+"""Keys of two headers: the KV capacity may be left out, the fingerprint is compared over all traces."""
 
 
 def obstacles_of(calibration: Calibration, *, require_kv_capacity: bool = True) -> tuple[str, ...]:
-    """Return, a line each, why the errors are not those of one server and its twin; empty: they are."""
+    """Return, a line each, why the two sides are not one server and its twin; empty: they are."""
     lines: list[str] = []
     for each in calibration.traces:
         server, name = each.source.trace.header.server, each.source.name
@@ -51,7 +51,7 @@ def fingerprints_of(traces: Sequence[Compared]) -> frozenset[str]:
 
 
 def _against_twin(server: ServerInfo, twin: TwinConfig, *, kv: bool) -> list[str]:
-    """Return where the server's flags are known and not the twin's."""
+    """Return the server's known flags that differ from the twin's."""
     from replay.twin import version_number
     from sim import UNBOUNDED
 
@@ -74,7 +74,7 @@ def _against_twin(server: ServerInfo, twin: TwinConfig, *, kv: bool) -> list[str
 
 
 def _against_server(one: ServerInfo, other: ServerInfo, *, kv: bool) -> list[str]:
-    """Return where two headers say different things; what only one of them knows is no contradiction."""
+    """Return where two headers differ; a value that only one of them has is not a contradiction."""
     names = [field.name for field in fields(one) if field.name not in NOT_COMPARED]
     lines = []
     for name in [*names, *(["num_gpu_blocks"] if kv else [])]:

@@ -1,4 +1,4 @@
-"""What a CI system reads of a verdict: JUnit XML, GitHub's step summary and its annotations."""
+"""A verdict for CI systems: JUnit XML, GitHub's step summary and its annotations."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def junit_of(verdict: Verdict) -> str:
 
 
 def annotations_of(verdict: Verdict) -> Iterator[str]:
-    """Yield GitHub's workflow commands: errors for what fails the step, warnings for what does not."""
+    """Yield GitHub's workflow commands: errors for checks that fail the step, warnings for others."""
     for line in verdict.obstacles:
         yield _annotation("error", "vtwin: not comparable", line)
     for check in verdict.checks:
@@ -50,7 +50,7 @@ def annotations_of(verdict: Verdict) -> Iterator[str]:
 
 
 def summary_of(verdict: Verdict, errors: Mapping[str, MetricErrors]) -> str:
-    """Return what goes into the step's summary: verdict, checks and held-out errors, below GitHub's limit."""
+    """Return the step's summary: verdict, checks and held-out errors, below GitHub's limit."""
     text = f"{verdict_markdown(verdict)}\n\n### Held-out errors\n\n{headline_table(errors)}\n\n"
     if len(text.encode()) <= MOST_BYTES:
         return text

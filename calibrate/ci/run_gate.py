@@ -1,4 +1,4 @@
-"""The gate within ``vtwin calibrate``: read before anything slow is done, decided and announced after it."""
+"""The gate within ``vtwin calibrate``: read before any slow work, decided and printed after it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 def gate_of(
     thresholds: Path | None, *, junit: Path | None, baseline: Path | None
 ) -> tuple[Gate, Baseline | None] | None:
-    """Return the gate and what it is held against, read before anything slow is done."""
+    """Return the gate and its baseline, read before any slow work."""
     from calibrate.ci.baseline import read_baseline
     from calibrate.gate.gate_file import loose_limits, read_gate
     from traces import ConfigError
@@ -37,7 +37,7 @@ def gate_of(
 
 
 def verdict_on(calibration: Calibration, gate: Gate, baseline: Baseline | None) -> Verdict:
-    """Return the gate's verdict on what was found, the sides' comparability first."""
+    """Return the gate's verdict on the results; first it checks whether the sides are comparable."""
     from calibrate.ci.comparable import changed_since, obstacles_of
     from calibrate.gate.drift import drift_checks
     from calibrate.gate.verdict import decide, verdict_of
@@ -82,7 +82,7 @@ def _coefficients_of(calibration: Calibration) -> dict[str, Estimate]:
 def announce(verdict: Verdict, calibration: Calibration, *, junit: Path | None, is_stdout_free: bool) -> None:
     """Print the verdict and write it for the CI system; leave with its exit code.
 
-    The verdict goes to stdout, or to stderr where stdout holds a JSON document.
+    The verdict goes to stdout, or to stderr if stdout has a JSON document.
     """
     from calibrate.ci import outputs
     from calibrate.gate.verdict import EXIT_CODES

@@ -1,1 +1,1 @@
-"""``vtwin calibrate`` and its subcommands: what they take, and what each does."""
+"""``vtwin calibrate`` and its subcommands: their options, and what each does."""

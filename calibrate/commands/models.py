@@ -60,7 +60,7 @@ def compare_models(
 
 
 def _options_for(model: str, options: Options) -> Options:
-    """Return the options of one model's fit; what does not apply to a model that is known is said and left out."""
+    """Return the options of one model's fit; those that do not apply to a derived model are reported and left out."""
     from calibrate.findings import Options as Defaults
 
     if model not in ("physics", "profiled"):
@@ -76,7 +76,7 @@ def _options_for(model: str, options: Options) -> Options:
 
 
 def kind_of(latency_model: str | None) -> Literal["auto", "blackbox", "extended"] | None:
-    """Return the kind of coefficients that a fit is to find, None where it is the configured one."""
+    """Return the kind of coefficients that a fit finds, None for the configured one."""
     if latency_model in ("auto", "blackbox", "extended"):
         return latency_model  # type: ignore[return-value]  # mypy does not narrow text by a tuple
     return None

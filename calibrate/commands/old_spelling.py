@@ -1,6 +1,6 @@
 """``vtwin calibrate --fit-guided``, ``--fit-host`` and ``--compare-latency``: subcommands now, options for one release.
 
-Each says on stderr how it is written now, and asks the subcommand.
+Each prints its new spelling on stderr, and calls the subcommand.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def fit_cost(asked: CalibrateOptions) -> None:
-    """Fit a cost to a pair of runs. Raises ConfigError where that stands beside what asks for another fit."""
+    """Fit a cost to a pair of runs. Raises ConfigError on options that request another fit."""
     from calibrate.commands.pair_costs import fit_guided_cost, fit_host_cost
 
     is_guided = asked.old.fit_guided is not None
@@ -62,7 +62,7 @@ def compare_latency(asked: CalibrateOptions, traces: Traces, options: Options) -
 
 
 def check_alone(asked: CalibrateOptions) -> None:
-    """Raise ConfigError where an option that needs one twin and one verdict is given with ``--compare-latency``."""
+    """Raise ConfigError if an option that needs one twin and one verdict is given with ``--compare-latency``."""
     given = {
         "--thresholds": asked.gate.thresholds,
         "--junit": asked.gate.junit,

@@ -1,4 +1,4 @@
-"""The options of ``vtwin calibrate`` and of its subcommands: tables, each of options that stand together."""
+"""The options of ``vtwin calibrate`` and of its subcommands: tables, each of related options."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class TraceOptions:
 
 @option_table
 class FitTwinOptions:
-    """The twin that simulates them, whether it is fitted first, and traces beside those that are fitted."""
+    """The twin that simulates them, whether it is fitted first, and further traces that are not fitted."""
 
     config: Annotated[
         Path | None,
@@ -103,7 +103,7 @@ class MeasureOptions:
 
 @option_table
 class WriteOptions:
-    """What is written of a fitted twin."""
+    """Where a fitted twin is written."""
 
     write_config: Annotated[
         Path | None, typer.Option(metavar="TWIN2.yaml", help="Write the fitted twin to this file.")
@@ -118,7 +118,7 @@ class WriteOptions:
 
 @option_table
 class ModelGpuOptions:
-    """Model and GPU, which no server tells."""
+    """Model and GPU, which no server reports."""
 
     model_config: Annotated[
         str | None,
@@ -147,7 +147,7 @@ class FitOptions:
         bool,
         typer.Option(
             "--accept-flags",
-            help="Go on if the twin's flags are not those that a trace's header says of its server.",
+            help="Continue although the twin's flags differ from the server's flags in a trace's header.",
         ),
     ] = False
     latency_model: Annotated[
@@ -206,7 +206,7 @@ class PairOptions:
 
 @option_table
 class FitResultOptions:
-    """What chance draws, and what is printed."""
+    """The seed of random draws, and what is printed."""
 
     seed: Annotated[
         int, typer.Option(min=0, help="Seed of the bootstrap and the search (physics draws nothing).")
@@ -218,7 +218,7 @@ class FitResultOptions:
 
 @option_table
 class OldSpelling:
-    """What is a subcommand now, as an option of ``vtwin calibrate``: kept for one release, and in no help."""
+    """Options of ``vtwin calibrate`` that are subcommands now: kept for one release, and hidden in the help."""
 
     compare_latency: Annotated[str | None, typer.Option(hidden=True)] = None
     fit_guided: Annotated[Path | None, typer.Option(hidden=True)] = None

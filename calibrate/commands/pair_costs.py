@@ -1,4 +1,4 @@
-"""``vtwin calibrate guided`` and ``host``: what a pair of runs says of a cost, shown and written."""
+"""``vtwin calibrate guided`` and ``host``: a cost from a pair of runs, shown and written."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def fit_host_cost(runs: tuple[Path, Path], asked: CostOptions) -> None:
 
 
 def _read(runs: tuple[Path, Path], asked: CostOptions) -> tuple[TwinConfig, tuple[Trace, Trace]]:
-    """Return the twin, its notes told, and the two runs. Raises ConfigError before anything long is done."""
+    """Return the twin, after printing its notes, and the two runs. Raises ConfigError before any slow work."""
     from replay import load_config
     from traces import read_trace
 
@@ -65,7 +65,7 @@ def _write(
     table: str,
     changes: dict[str, float],
 ) -> None:
-    """Write the result, show it, and write the twin with its engine changed where one is asked for."""
+    """Write the result, show it, and write the twin with its engine changed if requested."""
     from replay import dump_config
     from traces import make_folder, write_text
 
@@ -80,7 +80,7 @@ def _write(
 
 
 def _check_places(asked: CostOptions) -> None:
-    """Raise ConfigError where a file could not be written: before the fit, which takes long."""
+    """Raise ConfigError if a file could not be written, before the slow fit."""
     check_place(asked.report, option="--report")
     check_place(asked.write_config, option="--write-config")
 
@@ -93,7 +93,7 @@ def table_of(cost: GuidedCost) -> str:
 
 
 def _lines(found: dict[str, Estimate], cost: GuidedCost | HostCost) -> list[str]:
-    """Return a line per cost, one of what is left over, and one where the twin's error is most of an interval."""
+    """Return a line per cost, one on the remainder, and one if the twin's error is most of an interval."""
     lines = []
     for name, each in found.items():
         value = "not known" if each.value is None else f"{each.value:,.1f}"
@@ -112,7 +112,7 @@ def _lines(found: dict[str, Estimate], cost: GuidedCost | HostCost) -> list[str]
 
 
 def _is_mostly_the_twins(each: Estimate, off_frac: float) -> bool:
-    """Whether the twin's error makes up more of half an interval than all else, of which squares add up."""
+    """Whether the twin's error makes up more of half an interval than all other parts, whose squares add up."""
     if each.value is None or each.low is None or each.high is None:
         return False
     return abs(off_frac * each.value) > (each.high - each.low) / 2 / math.sqrt(2)

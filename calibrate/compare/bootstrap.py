@@ -10,12 +10,12 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 
 LEVEL = 0.90
-"""Share of intervals that are to hold the truth."""
+"""Share of intervals that should contain the true value."""
 REPLICATES = 1000
 MIN_REQUESTS = 8
-"""Fewer than this and an interval would be pretence: there is none."""
+"""With fewer requests than this there is no interval: it would not be reliable."""
 RUN = 5
-"""So many correlations in a row that are no larger than chance; sqrt(log10 n) would be more from 10²⁵ requests on."""
+"""This many correlations in a row must be no larger than chance; sqrt(log10 n) exceeds it from 10²⁵ requests on."""
 CHUNK_CELLS = 4_000_000
 """Replicates are taken in chunks of this many counts (16 MB), whatever the number of requests."""
 
@@ -35,7 +35,7 @@ def finite(value: float) -> float | None:
 
 
 def interval(value: float, replicates: Floats, *, level: float = LEVEL) -> Estimate:
-    """Return the value between the replicates' percentiles (NaN replicates are passed over)."""
+    """Return the value between the replicates' percentiles (NaN replicates are ignored)."""
     known = replicates[np.isfinite(replicates)]
     if len(known) < len(replicates) / 2 or len(known) == 0 or not np.isfinite(value):
         return Estimate(value=finite(value))
@@ -58,7 +58,7 @@ def block_length(series: Floats) -> int:
     spectrum = np.abs(np.fft.rfft(centred, 2 * n)) ** 2
     covariance = np.fft.irfft(spectrum)[:n] / n
     reach = _last_significant_lag(covariance / covariance[0])
-    lags = np.arange(1, 2 * reach)  # further ones weigh nothing; none is beyond n - 1
+    lags = np.arange(1, 2 * reach)  # further ones have no weight; none is beyond n - 1
     taper = np.minimum(2 * (1 - lags / (2 * reach)), 1)
     slope = 2 * float(np.sum(taper * lags * covariance[lags]))
     density = covariance[0] + 2 * float(np.sum(taper * covariance[lags]))

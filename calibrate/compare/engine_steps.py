@@ -1,4 +1,4 @@
-"""The engine's own log of its steps, and what the latency model makes of the same steps."""
+"""The engine's own log of its steps, and the latency model's times of the same steps."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ if TYPE_CHECKING:
     from traces import Trace
 
 ACCOUNTED = 0.85
-"""Share of the time with requests in flight that logged durations must add up to, else they are no step times. A GPU
+"""Share of the time with requests in flight that logged durations must add up to, else they are not step times. A GPU
 server's add up to 0.4 to 0.6 (docs/validation.md); a log that times whole steps, to nearly all."""
 
 NEAREST = 5
-"""Simulated steps that tell what one of a model with more terms than blackbox's takes."""
+"""How many simulated steps are averaged for one step of a model with more terms than blackbox."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineSteps:
     """Logged steps: tokens prefilled, sequences that decoded, and how long each took (µs, 0: not known); one a step.
 
-    ``is_by_end``: the durations are from the ends of steps, not what the engine logged as elapsed.
+    ``is_by_end``: the durations are from the ends of steps, not the engine's logged elapsed times.
     """
 
     prefill_tokens: Floats
@@ -62,7 +62,7 @@ class StepErrors:
 def read_steps(path: Path) -> EngineSteps | None:
     """Return the steps that ``observe --engine-log`` left in STEM.steps.csv, None where there is no such file.
 
-    Where the log says when each step was done, a step took as long as passed since the one before. Its duration is 0
+    If the log has the end of each step, a step's duration is the time since the one before. Its duration is 0
     where the engine may have waited for work: the first step, and one in which nothing decodes. Otherwise the duration
     is the logged one, which ``as_step_times`` checks. Raises TraceError for a file that is not one.
     """
@@ -93,7 +93,7 @@ def _numbers(table: pd.DataFrame, name: str) -> Floats:
 
 
 def as_step_times(steps: EngineSteps, trace: Trace) -> tuple[EngineSteps | None, str | None]:
-    """Return the steps if their durations can be those of steps, else None, and a remark that says why.
+    """Return the steps if their durations can be step times, else None, and a remark that says why.
 
     vLLM logs how long it waited for a step's result. With async scheduling, and on GPUs, that is a part of the step:
     then the durations add up to much less than the time in which requests were in flight.
@@ -121,10 +121,10 @@ def _time_in_flight_us(trace: Trace) -> float:
 
 
 def step_errors(logged: EngineSteps, config: TwinConfig, *, simulated: list[Step]) -> StepErrors | None:
-    """Return how far the twin's step times are from the log; None where no step took any time.
+    """Return the error of the twin's step times against the log; None if no step has a duration.
 
-    Blackbox is computed for the very steps of the log. A model that also goes by contexts, which the log does not
-    tell, is asked through the simulated steps of about as many prefill and decode tokens.
+    Blackbox is computed for exactly the steps of the log. A model that also depends on contexts, which the log does not
+    have, is represented by simulated steps with about as many prefill and decode tokens.
     """
     kept = logged.duration_us > 0
     if not kept.any():

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from calibrate.compare.metric_errors import MetricErrors
 
 LEVEL = 0.05
-"""The chance of calling means equivalent that differ by the margin: the usual one in twenty."""
+"""The probability of calling means equivalent that differ by the margin: the usual 5 %."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -62,7 +62,7 @@ class Gaps:
 
 
 def one_basis(left: Gaps, right: Gaps) -> tuple[Gaps, Gaps]:
-    """Return both sides' gaps on the basis that both have: a mean hides the tail that single gaps show."""
+    """Return both sides' gaps on their common basis: a mean hides the tail that single gaps show."""
     if left.basis == right.basis:
         return left, right
     num_requests = 1 + max(

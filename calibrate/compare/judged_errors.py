@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from calibrate.compare.metric_errors import MetricErrors
 
 JUDGED = ("e2e_us", "ttft_us", "tpot_us")
-"""Where TPOT is not known, ITL stands for it."""
+"""ITL is used where TPOT is not known."""
 
 Kind = Literal["per request", "mean"]
 

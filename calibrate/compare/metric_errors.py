@@ -58,9 +58,9 @@ class MetricErrors:
     logarithm of the ratio of the means, None without replicates. ``basis``: what the distributions are of.
     ``block``: neighbours that the bootstrap draws together.
 
-    Where the twin was run again (``Pairs.again``), every interval but those of R and of distances has in it what
-    differs from run to run, and ``mape_expected`` is the MAPE of each request's expected value, the median over those
-    runs; None where it was not. All other values are of the first run.
+    If the twin was run again (``Pairs.again``), every interval except those of R and of distances includes the
+    run-to-run differences, and ``mape_expected`` is the MAPE of each request's expected value, the median over those
+    runs; else it is None. All other values are of the first run.
     """
 
     n: int
@@ -208,8 +208,8 @@ def _of_all(per_request: tuple[Floats, Floats]) -> tuple[float, float, float, fl
 class FurtherRuns:
     """One metric in further runs of the twin; each replicate is of one of them, in turn.
 
-    ``samples``: of each run, one value per request. Where there are gaps, whose times no further run tells, there are
-    none: the first run's are taken ``pace`` [runs] times as long. ``usual`` [runs]: a run's mean over that of all.
+    ``samples``: of each run, one value per request. There are none for gaps, which further runs do not record: the
+    first run's gaps are used, ``pace`` [runs] times as long. ``usual`` [runs]: a run's mean over that of all.
     """
 
     samples: tuple[WeightedSample, ...]
@@ -270,8 +270,8 @@ def correlation(two: tuple[Floats, Floats], counts: NDArray[np.float32]) -> Floa
 def _ranks(two: tuple[Floats, Floats]) -> tuple[Floats, Floats]:
     """Return both sides' ranks, ties sharing their middle one: Pearson's R of these is Spearman's.
 
-    A resample has the ranks of the whole sample: ranking every replicate anew would cost a sort each and moves R by
-    far less than the interval is wide.
+    A resample keeps the ranks of the whole sample: ranking every replicate again would cost a sort each and changes R
+    by far less than the interval's width.
     """
     from scipy.stats import rankdata
 

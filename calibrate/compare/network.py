@@ -1,4 +1,4 @@
-"""The way between client and server: taken off what a client saw, and given to what an engine did.
+"""The network between client and server: removed from a client's times, and added to an engine's.
 
 A request takes half a round trip and the upload of its prompt to reach the server; each token takes half a round trip
 back, and all of them the download. So TTFT and E2E grow by RTT + upload, E2E by the download, too.
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from traces import Trace
 
 BYTES_PER_TOKEN = 4.0
-"""Text of one token on the wire, about what English takes (and what BLIS takes)."""
+"""Bytes of one token's text, about the average of English (and BLIS's value)."""
 BITS_PER_BYTE = 8
 FROM_SERVER = ("first_chunk_time_us", "content_first_time_us")
 ENDS = ("last_chunk_time_us", "last_token_time_us")
@@ -41,7 +41,7 @@ class NetworkFigures:
 
 
 def parse_network(text: str, *, measured_rtt_ms: float | None) -> NetworkFigures:
-    """Return what ``rtt=2ms,bandwidth=100`` says; ``rtt=measured`` is what the trace's header measured.
+    """Return the network of ``rtt=2ms,bandwidth=100``; ``rtt=measured`` is the round trip in the trace's header.
 
     Raises ConfigError.
     """
@@ -61,7 +61,7 @@ def parse_network(text: str, *, measured_rtt_ms: float | None) -> NetworkFigures
 
 
 def server_view(trace: Trace, network: NetworkFigures) -> Trace:
-    """Return the requests as the server met them: sent later by the way there, answered earlier by the way back."""
+    """Return the requests as the server received them: sent later by the upload, answered earlier by the download."""
     return _moved(trace, network, sign=-1)
 
 
@@ -71,7 +71,7 @@ def client_view(trace: Trace, network: NetworkFigures) -> Trace:
 
 
 def _moved(trace: Trace, network: NetworkFigures, *, sign: int) -> Trace:
-    """Return the trace seen from the other end of the wire: ``sign`` 1 from the server's to the client's."""
+    """Return the trace seen from the other end of the network: ``sign`` 1 from the server's to the client's."""
     from traces import prompt_tokens, send_or_arrival_us
 
     half = network.rtt_us / 2
@@ -91,7 +91,7 @@ def _moved(trace: Trace, network: NetworkFigures, *, sign: int) -> Trace:
     sent = np.asarray(send_or_arrival_us(trace), dtype=np.float64) + sign * shifts["send_time_us"]
     columns["send_time_us"] = pd.Series(pd.array(np.rint(sent).astype(np.int64), dtype="Int64"))
     if sign > 0:
-        is_loop = trace.header.closed_loop is not None  # whose requests are due when they are sent
+        is_loop = trace.header.closed_loop is not None  # its requests are due when they are sent
         return trace.with_columns(
             **columns, **({"arrival_time_us": columns["send_time_us"]} if is_loop else {})
         )
@@ -99,7 +99,7 @@ def _moved(trace: Trace, network: NetworkFigures, *, sign: int) -> Trace:
 
 
 def _with_think_time(trace: Trace, *, by_us: float) -> Trace:
-    """Return a closed loop's trace whose users take a round trip longer: to the server that is thinking."""
+    """Return a closed loop's trace whose users take a round trip longer, which the server sees as think time."""
     from dataclasses import replace
 
     loop = trace.header.closed_loop

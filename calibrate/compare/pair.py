@@ -21,9 +21,9 @@ PairBy = Literal["request_id", "order"]
 LATENCIES = ("ttft_us", "ttft_from_due_us", "itl_mean_us", "tpot_us", "e2e_us", "queue_us")
 """The latencies of one request, columns of ``Pairs.observed`` and ``Pairs.simulated``."""
 PHASES = ("client_phase_us", "queue_phase_us", "prefill_phase_us", "decode_phase_us")
-"""What a request's E2E is the sum of, further columns of both; NaN where a side does not tell (``phases_of``)."""
+"""The parts of a request's E2E, further columns of both; NaN if a side does not have them (``phases_of``)."""
 KINDS = ("slo_class", "model", "tenant_id")
-"""What a request says of itself, columns of ``Pairs.requests``; None where it says nothing."""
+"""A request's own labels, columns of ``Pairs.requests``; None where it has none."""
 
 OBSERVED_REASONS = {"error": "failed"}
 """Statuses that are named differently among the exclusions; the others have the same name."""
@@ -38,7 +38,7 @@ SIMULATED_REASONS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Side:
-    """One trace as pairing sees it: ``table`` has a row per request, ``gaps`` count those rows.
+    """One trace in the form for pairing: ``table`` has a row per request, ``gaps`` count those rows.
 
     Columns: request_id, arrival_us, prompt_tokens, output_tokens, status, warmup and ``LATENCIES``; where known
     cached_tokens, num_preemptions, ``PHASES`` and ``KINDS``. Missing is NaN (times in µs, float64), None in text.
@@ -108,9 +108,9 @@ def side_of(trace: Trace) -> Side:
 
 
 def phases_of(trace: Trace) -> dict[str, NDArray[np.float64]]:
-    """Return ``PHASES`` of each request as the server told them; NaN unless queue, prefill and decode are all known.
+    """Return ``PHASES`` of each request as the server reported them; NaN unless queue, prefill and decode are known.
 
-    The first phase is what is left of E2E: the client, the network, and the way into the engine's queue.
+    The first phase is the rest of E2E: the client, the network, and the way into the engine's queue.
     """
     from traces import request_metrics
 
@@ -125,7 +125,7 @@ def phases_of(trace: Trace) -> dict[str, NDArray[np.float64]]:
 
 
 def pair(observed: Trace, simulated: Trace, *, by: PairBy = "request_id") -> Pairs:
-    """Return what the two traces have in common; raises TraceError when that is nothing."""
+    """Return the pairs of the two traces; raises TraceError if there are none."""
     return pair_sides(side_of(observed), side_of(simulated), by=by)
 
 
@@ -180,7 +180,7 @@ def _spread_over(runs: NDArray[np.float64], number: int) -> NDArray[np.float64]:
 
 
 def take(pairs: Pairs, chosen: NDArray[np.bool_]) -> Pairs:
-    """Return the chosen pairs; what was excluded before stays counted."""
+    """Return the chosen pairs; earlier exclusions stay counted."""
     return replace(
         pairs,
         requests=pairs.requests[chosen].reset_index(drop=True),
@@ -194,7 +194,7 @@ def take(pairs: Pairs, chosen: NDArray[np.bool_]) -> Pairs:
 
 
 def in_flight_at_arrival(table: pd.DataFrame) -> NDArray[np.int64]:
-    """Return how many other requests were under way when each arrived, of those that finished.
+    """Return how many other requests were in flight when each arrived, of those that finished.
 
     Of requests that arrive at the same time, those of earlier rows are there first.
     """
@@ -209,7 +209,7 @@ def in_flight_at_arrival(table: pd.DataFrame) -> NDArray[np.int64]:
 
 
 def _keyed(table: pd.DataFrame, *, by: PairBy) -> pd.Index[Any]:
-    """Return what pairs a row: its request_id, or its rank in order of arrival (ties and gaps by row)."""
+    """Return a row's key for pairing: its request_id, or its rank in order of arrival (ties and gaps by row)."""
     if by == "request_id":
         ids: pd.Index[Any] = pd.Index(table["request_id"].to_numpy())
         return ids

@@ -33,7 +33,7 @@ PHASE_NAMES = {
     "decode_phase_us": "decode",
 }
 STREAM = 950
-"""Of random numbers; no other draw has it."""
+"""The stream of random numbers of this module alone."""
 BASES: dict[Basis, str] = {
     "server": "as the server timed its requests",
     "simulator": "decode as observed; the error up to the first token is divided as the simulator divides that time",
@@ -63,7 +63,7 @@ def simulated_phases(outcomes: Outcomes, *, e2e_us: Floats, by_server_clock: boo
     """Return ``PHASES`` of simulated requests, NaN where one did not finish; columns of E2E as the client sees it.
 
     By the server's clock the queue begins when the engine, between two steps, takes the request in. The wait for the
-    step under way is then part of the first phase, else of the queue.
+    step in progress is then part of the first phase, else of the queue.
     """
     scheduled = outcomes.scheduled_us
     first, last = (values.astype(np.float64) for values in (outcomes.first_token_us, outcomes.last_token_us))
@@ -104,9 +104,9 @@ def origin_of(pairs: Pairs, *, bootstrap: Bootstrap) -> Origin | None:
 
 
 def split(pairs: Pairs) -> tuple[Basis, Floats, Floats, NDArray[np.intp]] | None:
-    """Return (basis, observed [n, 4], simulated [n, 4], rows) of the requests whose phases can be told.
+    """Return (basis, observed [n, 4], simulated [n, 4], rows) of the requests whose phases are known.
 
-    Where the server timed at least half of the requests, those; else all, divided as the simulator divides them.
+    Only those that the server timed, if they are at least half; else all, divided as the simulator divides them.
     """
     simulated = pairs.simulated[list(PHASES)].to_numpy(dtype=np.float64)
     told = pairs.observed[list(PHASES)].to_numpy(dtype=np.float64)

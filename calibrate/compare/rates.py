@@ -51,7 +51,7 @@ class Rate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Counters:
-    """What the server counted over the entire run, and the simulator over the same; None where not known."""
+    """The server's counts over the entire run, and the simulator's over the same; None where not known."""
 
     hit_frac: tuple[float | None, float | None] = (None, None)
     preemptions: tuple[float | None, float | None] = (None, None)
@@ -81,8 +81,8 @@ def rates_of(
     """Return the run's numbers that both sides know, in the order of ``RATES``.
 
     A throughput is what finished over the time from first arrival to last token. Its interval redraws stretches of
-    consecutive completions, the k-th of one side together with the k-th of the other. ``counters`` (of entire runs)
-    stand in where single requests do not tell.
+    consecutive completions, the k-th of one side together with the k-th of the other. ``counters`` (of entire runs) are
+    used where single requests have no values.
     """
     settings = bootstrap or Bootstrap()
     observed, simulated = (_progress(pairs, prefix) for prefix in ("", "simulated_"))
@@ -106,7 +106,7 @@ def rates_of(
 
 
 def _progress(pairs: Pairs, prefix: str, good: Floats | None = None) -> pd.DataFrame:
-    """Return a row per completion in order, trace after trace: how long since the one before, and what it brought."""
+    """Return a row per completion in order, trace after trace: the time since the one before, and its amounts."""
     requests = pairs.requests
     side = pairs.simulated if prefix else pairs.observed
     arrival = requests[f"{prefix}arrival_us"].to_numpy()
@@ -175,7 +175,7 @@ def _preemptions(pairs: Pairs, settings: Bootstrap, counters: Sequence[Counters]
 
 
 def _counted(name: str, counters: Sequence[Counters]) -> dict[str, Rate]:
-    """Return a number as the runs' counters tell it, without an interval; nothing where one of them is silent."""
+    """Return a number from the runs' counters, without an interval; nothing if one of them lacks it."""
     n = sum(each.num_requests for each in counters)
     sides: list[float] = []
     for side in (0, 1):

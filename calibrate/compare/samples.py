@@ -1,4 +1,4 @@
-"""A metric's distribution over requests, in a form whose resamples are one matrix product away."""
+"""A metric's distribution over requests, in a form that is resampled by one matrix product."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ class WeightedSample:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spread:
-    """What tells how far a resample's difference of distributions strays from the sample's."""
+    """How far a resample's difference of distributions deviates from the sample's."""
 
     grid: Floats
     below: tuple[Floats, Floats]

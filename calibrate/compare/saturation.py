@@ -1,4 +1,4 @@
-"""Whether an observation was overloaded: then its latencies tell how long the run was, and only its capacity counts."""
+"""Whether an observation was overloaded: then its latencies reflect the run's length, and only its capacity counts."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ State = Literal["stable", "unclear", "saturated"]
 LEAST = 20
 """Fewer requests than this show no trend."""
 MOST_BINS, LEAST_IN_BIN = 40, 4
-"""Spans of time, and arrivals in each on average: of short runs fewer spans, so that counts are not all chance."""
+"""Number of time spans, and mean arrivals in each: short runs have fewer spans, so that counts are not just chance."""
 REPLICATES = 1000
 STREAM = 970
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Saturation:
-    """What a run's arrivals and completions say about its load.
+    """The evidence about a run's load in its arrivals and completions.
 
     ``slope_per_s``: requests by which the number in flight grows per second between the settling in and the last
-    arrival. ``unserved_frac``: the same per arriving request: the share of the load that found no service.
-    ``backlog``: requests in flight at the last arrival. ``trend``: mean E2E of the later half of the requests over that
-    of the earlier, minus 1. ``index``: the lesser of ``unserved_frac`` and ``trend``, since overload shows in both, to
-    be held against ``floor``, 1/sqrt(n), below which it is chance. None where there is nothing to tell it by.
+    arrival. ``unserved_frac``: the same per arriving request: the share of the load that was not served. ``backlog``:
+    requests in flight at the last arrival. ``trend``: mean E2E of the later half of the requests over that of the
+    earlier, minus 1. ``index``: the smaller of ``unserved_frac`` and ``trend``, since overload shows in both; it is
+    compared with ``floor``, 1/sqrt(n), below which it is chance. None where it is not known.
     """
 
     state: State
@@ -138,7 +138,8 @@ def _growth(
 ) -> tuple[Estimate, Estimate]:
     """Return the share of arrivals that was not served, and the slope of the number in flight per second.
 
-    Bins are redrawn in blocks; since what is not served in one is served in the next, that is rather too wide.
+    Bins are redrawn in blocks; since requests not served in one are served in the next, the interval is rather too
+    wide.
     """
     gained, n = arrived - done, len(arrived)
     share = float(gained.sum() / arrived.sum()) if arrived.sum() else 0.0

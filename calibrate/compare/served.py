@@ -1,4 +1,4 @@
-"""What a server does in absolute numbers, on both sides: run by run, and as a curve of latency over rate."""
+"""A server's absolute numbers, on both sides: run by run, and as a curve of latency over rate."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ LATENCIES = ("ttft_us", "tpot_us", "e2e_us")
 CURVE_OF = ("ttft", "e2e")
 """Latencies whose curve over the rate is drawn."""
 MOST_REQUESTS = 3000
-"""This many requests tell a rate's median; a longer trace gives its first ones."""
+"""This many requests give a rate's median; of a longer trace the first ones are used."""
 LEAST_REQUESTS = 20
 NUM_RATES = 14
 LOWEST, HIGHEST = 0.1, 1.05
-"""The curve's ends, as shares of what the twin serves at most."""
+"""The curve's ends, as shares of the twin's highest throughput."""
 BESIDE = 0.02
 """A rate of the grid this near to an observed one is left out: the curve would jump between the two."""
 SETTLING = 0.1
@@ -60,9 +60,9 @@ class RatePoint:
 class RateCurve:
     """The twin's latency over the rate, of the requests of one trace, and what was observed of such requests.
 
-    ``capacity_per_s``: the most that the twin answers; where the requests are too few to find it, what it answers of
-    all of them at once, which is less. ``fitted_to_per_s``: the highest fitted load.
-    ``observed``: by trace, at its own rate. ``elsewhere``: traces that cannot be on this curve, with the reason.
+    ``capacity_per_s``: the twin's highest rate of answers; if the requests are too few to find it, its rate with all of
+    them at once, which is less. ``fitted_to_per_s``: the highest fitted load. ``observed``: by trace, at its own rate.
+    ``elsewhere``: traces that cannot be on this curve, with the reason.
     """
 
     trace: str
@@ -74,7 +74,7 @@ class RateCurve:
 
 
 def served_sides(pairs: Pairs) -> tuple[ServedSide, ServedSide]:
-    """Return what a run's compared requests come to, observed and simulated."""
+    """Return the figures of a run's compared requests, observed and simulated."""
     return _side(pairs, pairs.observed, ""), _side(pairs, pairs.simulated, "simulated_")
 
 
@@ -159,7 +159,7 @@ def _first_rows(trace: Trace) -> Trace:
 def _observed(
     runs: Sequence[tuple[str, Trace, Pairs]], *, like: Trace, elsewhere: dict[str, str]
 ) -> tuple[dict[str, RatePoint], dict[str, str]]:
-    """Return by trace what was observed at its rate, of the traces whose requests are like these; and the others."""
+    """Return, by trace, the observed figures at its rate, for traces with similar requests; and the other traces."""
     found: dict[str, RatePoint] = {}
     others = dict(elsewhere)
     lengths = _mean_lengths(like)
@@ -181,7 +181,7 @@ def _observed(
 
 
 def _mean_lengths(trace: Trace) -> Floats:
-    """Return the mean prompt and output, in tokens; of answers that are not known, what was asked for."""
+    """Return the mean prompt and output, in tokens; for unknown answers their requested length."""
     from traces import prompt_tokens
 
     outputs = trace.column("output_tokens").to_numpy(np.float64, na_value=np.nan)
@@ -191,7 +191,7 @@ def _mean_lengths(trace: Trace) -> Floats:
 
 
 def _observed_point(pairs: Pairs, *, drawn_per_s: float | None) -> RatePoint | None:
-    """Return what was observed of a run whose requests came over time, its first requests left out."""
+    """Return the observed figures of a run whose requests arrived over time, without its first requests."""
     arrival = pairs.requests["arrival_us"].to_numpy(dtype=np.float64)
     rate = mean_rate_per_s(arrival, drawn_per_s)
     if rate is None:

@@ -1,4 +1,4 @@
-"""The errors by kind of request: by time in the run, load, lengths, cache, and by what a request says of itself."""
+"""The errors by kind of request: by time in the run, load, lengths, cache, and by a request's own labels."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from calibrate.compare.pair import KINDS, Pairs, take
 BY = ("prompt_tokens", "output_tokens", "in_flight", "window_s")
 METRICS = ("ttft_us", "tpot_us", "e2e_us")
 LEAST = 3 * MIN_REQUESTS
-"""With fewer requests than this a third would be too small to say anything."""
+"""With fewer requests than this a third would be too small to be useful."""
 REPLICATES = 400
 MOST_KINDS = 12
-"""Of tenants, classes or models, the most frequent."""
+"""The most frequent tenants, classes or models that are shown."""
 UNSTATED = "not stated"
 
 

@@ -1,7 +1,8 @@
-"""Beyond the highest fitted load: by how much a slowdown that the traces do not settle could change the E2E.
+"""Beyond the highest fitted load: by how much a slowdown that the traces leave open could change the E2E.
 
-A power-limited GPU slows down above a threshold. Where a fit has seen it, the bounds of its size bound the prediction;
-where no fitted load reached the threshold, it lies above: what is expected of such a GPU, with that known, bounds it.
+A power-limited GPU slows down above a threshold. If the fit has seen it, the bounds of its size bound the prediction.
+If no fitted load reached the threshold, it lies above: the prediction is then bounded by what is expected of such a
+GPU.
 """
 
 from __future__ import annotations
@@ -29,14 +30,14 @@ if TYPE_CHECKING:
 FACTOR = 1.5
 """How far beyond the highest fitted load the bounds are stated."""
 DRAWS = 40
-"""Slowdowns drawn from what is expected of them: the bounds are known to a tenth of their size, for as many runs."""
+"""Number of slowdowns drawn from the expectation, one run each: the bounds are known to a tenth of their size."""
 MOST_SLOWER = 0.4
 """Of a step that only computes: an H100's clock fell from 1,980 MHz to 1,400, and 1 % of its readings were lower."""
 MOST_REACHED = 0.99
-"""A server that computes all the time has no higher load to speak of."""
+"""A server that computes more of the time than this cannot take a much higher load."""
 
 Basis = Literal["traces", "GPU", "none"]
-"""What bounds a slowdown: the traces that show it; what is expected of the GPU; nothing, it is not known."""
+"""The sources of a slowdown's bounds: the traces that show it; the expectation for the GPU; none, it is not known."""
 REASONS: dict[Basis, str] = {
     "traces": "by the interval of the fitted slowdown",
     "GPU": "by what is expected of {source}: no fitted trace shows a slowdown",
@@ -49,7 +50,7 @@ REASONS: dict[Basis, str] = {
 class BeyondLoad:
     """Mean E2E at ``factor`` times the load of ``trace``, over the twin's own minus 1, at either end of the slowdown.
 
-    ``basis``: where the ends are from. ``source``: whose slowdown was expected, where the traces show none.
+    ``basis``: the source of the ends. ``source``: the GPUs whose slowdown was expected, if the traces show none.
     """
 
     trace: str
@@ -76,7 +77,7 @@ def beyond_load(
 ) -> BeyondLoad | None:
     """Return the bounds for the busiest trace; None where none has a rate, or the model is not of this kind.
 
-    ``ranges``: what each trace's fitted requests span, in the order of ``traces``. The busiest trace is the one with
+    ``ranges``: of each trace's fitted requests, in the order of ``traces``. The busiest trace is the one with
     the highest fitted rate. None also where the twin's own range ends below that rate: it misses that load already.
     """
     latency = fit.config.latency
@@ -122,7 +123,7 @@ def _is_power_limited(priors: Mapping[str, Prior]) -> bool:
 def slowdowns(model: Extended, expected: Mapping[str, Prior], *, reached: float) -> list[Extended]:
     """Return the model with slowdowns as ``expected`` whose threshold is above ``reached``, a share of time.
 
-    Up to there it is as fast as the model, whose own slowdown, if any, becomes a part of what computing costs.
+    Up to there it is as fast as the model, whose own slowdown, if any, becomes a part of the cost of computing.
     """
     at = min(max(reached, 0.0), MOST_REACHED)
     slower = 1 + model.kappa * max(at - model.u0, 0.0)
@@ -150,7 +151,7 @@ def _six(latency: Blackbox) -> dict[str, float]:
 
 
 def _seen_slowdown(fit: Fit) -> Coefficient | None:
-    """Return the fitted slowdown where the traces, not its prior, say that there is one."""
+    """Return the fitted slowdown if the traces, not its prior, show one."""
     found = next((each for each in fit.coefficients if each.name == "kappa" and each.fitted), None)
     return found if found is not None and not found.is_prior_led and (found.low or 0.0) > 0 else None
 

@@ -1,8 +1,8 @@
 """The initial guesses at the extended model's coefficients, from blackbox's.
 
-Blackbox says what a step without prefill lasts and what a prompt of usual length costs on top. Any split of the first
-into overhead and reading weights, with a compute cost that explains the second, explains the traces about as well; the
-starts are a grid of such splits.
+Blackbox gives the duration of a step without prefill and the additional cost of a prompt of usual length. Any split of
+the first into overhead and reading weights, with a compute cost that matches the second, explains the traces about
+equally well; the starts are a grid of such splits.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from calibrate.fit.objective.priors import Prior
 from sim import Extended
 
 FLOOR_SHARES = (0.0, 0.5, 0.85)
-"""Of a quiet step's time: how much of it is reading weights."""
+"""Shares of a quiet step's time that are reading weights."""
 MOST_DUTY = 0.95
 
 
@@ -51,7 +51,7 @@ def extended_starts(objective: FitObjective, blackbox: Mapping[str, float]) -> l
 def extended_start(
     objective: FitObjective, blackbox: Mapping[str, float], *, floor_share: float, kappa: float
 ) -> Floats:
-    """Return the extended coefficients that cost what blackbox does at a quiet step and at a usual prompt."""
+    """Return the extended coefficients that agree with blackbox at a quiet step and at a usual prompt."""
     prompt, context = _usual_prompt(objective.traces), _usual_context(objective.traces)
     together = max(
         float(np.nanmean([np.nanmean(decoding_together(trace)) for trace in objective.traces])), 1.0
@@ -102,9 +102,9 @@ def further_starts(objective: FitObjective, names: Sequence[str], theta: Floats)
 
 
 def _kappas(priors: Mapping[str, Prior]) -> tuple[float, ...]:
-    """Return the slowdowns to start from: the expected one alone, else none and one that may well be.
+    """Return the slowdowns to start from: the expected one alone, else none and a plausible one.
 
-    From 0 a search does not come back: there the threshold and the time have no effect.
+    A search cannot leave 0: there the threshold and the time have no effect.
     """
     prior = priors.get("kappa")
     if prior is None or prior.centre > 0:

@@ -1,9 +1,9 @@
-"""The optimum by Gauss-Newton steps, the slopes averaged over groups of alike requests.
+"""The optimum by Gauss-Newton steps, with slopes averaged over groups of similar requests.
 
-What one run says about one request depends on which step its arrival fell into, so a difference of two runs measures
-jumps. Over a group of requests of alike lengths that arrived one after the other the jumps average out, and what is
-left is the slope, the queue's own response included. A step costs two runs per coefficient, and is taken where runs
-around its end confirm it.
+One run's result for a request depends on the step into which its arrival fell, so a difference of two runs measures
+jumps. Over a group of requests of similar lengths that arrived one after the other the jumps average out and leave the
+slope, including the queue's own response. A step costs two runs per coefficient, and is taken where runs around its end
+confirm it.
 
 Not ``scipy.optimize.least_squares`` (which ``known_models`` uses, whose slopes need no groups): with its method trf in
 place of ``gauss_newton``, 26 fits of simulated servers took as long (32.9 and 33.2 CPU s), and none ended at the same
@@ -34,17 +34,17 @@ REACH = 0.15
 NARROW, WIDE = 0.05, 0.6
 """The later ones are taken along the directions that the traces tell apart, at least and at most so far."""
 RISE = 0.1
-"""In between as far as raises the loss by this fraction: far along a valley, where coefficients can stand in for each
-other, so that its small slope outweighs the jumps."""
+"""In between, at the distance that raises the loss by this fraction: far along a valley, where coefficients can
+compensate each other, so that its small slope outweighs the jumps."""
 MAX_STEPS = 8
 ENOUGH = 5e-3
-"""After a step that improves the loss by less than this fraction comes one on slopes taken anew, then the end."""
+"""After a step that improves the loss by less than this fraction, one more with new slopes follows, then the end."""
 ENOUGH_STUCK = 2
 """The descent ends after this many steps in a row that improve the loss by less than ``ENOUGH``."""
 SHARES = (1.0, 0.5, 0.25)
-"""Of a step to a fit without some requests, how much of it is tried."""
+"""Shares of a step to a fit without some requests that are tried."""
 STAIRCASE = 0.03
-"""How much higher the loss of some runs may be than that of others and still be as good."""
+"""How much higher the loss of some runs may be to count as equal to that of others."""
 FIRST_DAMPING, LEAST_DAMPING, MOST_DAMPING = 1e-2, 1e-4, 1e2
 HARDER = 30.0
 """A step that does not lower the loss is tried again with this many times the damping."""
@@ -146,7 +146,7 @@ def told_apart(objective: FitObjective, theta: Floats, normal: Floats, *, loss: 
 
 
 def groups_of(trace: FitTrace) -> NDArray[np.int64]:
-    """Return the group of each request [n], -1 of those that take no part: halved by lengths and by arrival in turn."""
+    """Return the group of each request [n], -1 for excluded ones: halved by lengths and by arrival in turn."""
     columns = [
         trace.requests.prompt_tokens.astype(np.float64),
         trace.requests.arrival_us.astype(np.float64),
@@ -181,7 +181,7 @@ def grouped_slopes(
     means are weighted as the robust loss weighs the ``residuals`` [4, n] at ``theta``.
     """
     least = np.abs(offsets).sum(axis=0) / len(theta)
-    centre = np.maximum(theta, least)  # so that either side is apart from the other
+    centre = np.maximum(theta, least)  # so that the two sides differ
     points = np.clip(np.concatenate([centre - offsets, centre + offsets]), 0.0, objective.most())
     sampled = [objective.residuals(runs) for runs in simulate_many(objective, list(points))]
     design = points / objective.scale

@@ -14,13 +14,13 @@ from calibrate.fit.objective.fit_trace import FitTrace
 from calibrate.fit.objective.objective import FitObjective
 
 QUIET_STEPS = 5.0
-"""A quiet TTFT is no more than this many steps: what is beyond that, the queue made."""
+"""A quiet TTFT is no more than this many steps: the rest is due to the queue."""
 LEAST = 0.02
 """Share of its natural scale that every coefficient starts at, at least: a search cannot scale up from 0."""
 STEP_NOISE = 0.05
 """Relative spread taken for one logged step."""
 REWEIGHTINGS = 5
-"""Rounds of reweighting that turn least squares into a robust fit; more change nothing visible."""
+"""Rounds of reweighting that turn least squares into a robust fit; more have no visible effect."""
 
 
 def natural_scale(traces: Sequence[FitTrace], names: Sequence[str]) -> Floats:
@@ -69,7 +69,7 @@ def blackbox_starts(objective: FitObjective) -> list[Floats]:
 
 
 def configured(objective: FitObjective) -> Floats:
-    """Return the coefficients as configured, none of them quite 0."""
+    """Return the coefficients as configured, none of them exactly 0."""
     given = np.array([float(getattr(objective.base, name)) for name in objective.names])
     return np.asarray(np.maximum(given, LEAST * objective.scale))
 
@@ -97,9 +97,9 @@ def initial_guess(objective: FitObjective) -> Floats:
 
 
 def guess_of_steps(objective: FitObjective, guess: Floats) -> Floats | None:
-    """Return ``guess`` with the step's coefficients as logged steps say, None where no trace has a log of them.
+    """Return ``guess`` with the step's coefficients fitted to logged steps, None if no trace has a log of them.
 
-    Convex, and free of the queue: durations against the tokens of the very same steps, relative errors counting alike.
+    Convex, and free of the queue: durations against the tokens of the same steps, with equal weight on relative errors.
     """
     logs = [trace.steps for trace in objective.traces if trace.steps is not None]
     names = [name for name in ("beta0", "beta1", "beta2") if name in objective.names]
@@ -126,7 +126,7 @@ def guess_of_steps(objective: FitObjective, guess: Floats) -> Floats | None:
 def robust_nnls(matrix: Floats, target: Floats, *, weights: Floats, scale: Floats) -> Floats:
     """Return non-negative coefficients of ``matrix @ x = target`` (rows with NaN are passed over).
 
-    ``scale`` brings the columns to one size; a hundredth of a typical row pulls what no row sees towards 0.
+    ``scale`` brings the columns to one size; a hundredth of a typical row pulls undetermined coefficients towards 0.
     """
     known = np.isfinite(target) & np.isfinite(matrix).all(axis=1)
     scaled, target, base = matrix[known] * scale, target[known], weights[known]
@@ -145,7 +145,7 @@ def robust_nnls(matrix: Floats, target: Floats, *, weights: Floats, scale: Float
 def several_starts(guess: Floats, *, names: Sequence[str], scale: Floats) -> list[Floats]:
     """Return the guess and others that a different split of the same latency would have given.
 
-    What the initial guess cannot separate, it may have put on the wrong side: a prompt token's cost on the
+    The initial guess may have attributed costs that it cannot separate to the wrong side: a prompt token's cost on the
     way in (alpha1) or in the step (beta1), a constant on the way in (alpha0) or in every step (beta0).
     """
     at = {name: index for index, name in enumerate(names)}

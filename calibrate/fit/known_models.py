@@ -1,10 +1,10 @@
 """Fitting models that are known before any trace: physics' corrections, and the scale of a profile's tables.
 
-Jointly over traces of one server, or, of physics, of several.
-Least squares on the logs of each request's latencies, the simulator in the loop. Every coefficient starts at its
-configured value and is held near it by a prior on its log as wide as it may well be off: what the traces do not tell
-stays as it was learned elsewhere. Intervals are of the problem linearized around the optimum, that prior included: they
-are too narrow where two overheads can stand for each other, as those per layer and per collective do on one server.
+Jointly over traces of one server, or, of physics, of several. Least squares on the logs of each request's latencies,
+the simulator in the loop. Every coefficient starts at its configured value and is held near it by a prior on its log,
+as wide as its plausible error: coefficients that the traces do not determine keep their learned values. Intervals are
+of the problem linearized around the optimum, with that prior: they are too narrow if two overheads can compensate each
+other, such as those per layer and per collective on one server.
 """
 
 from __future__ import annotations
@@ -66,18 +66,19 @@ PRIOR_WIDTHS = {
     "scale": 0.25,
     "step": 0.8,
 }
-"""How far off each coefficient may well be: standard deviations of its log; ``scale`` and ``step`` are a profile's. One
+"""The plausible error of each coefficient: standard deviations of its log; ``scale`` and ``step`` are a profile's. One
 that is 0 is left out of the model and stays so; ``exposed``, ``cpu_exposed``, ``sigma`` and ``max_capture_size`` are
 choices, not measurements, as a profile's terms of Vidur's are."""
 NOT_PROFILED = {"alpha0": 5_000.0, "alpha1": 3.0, "step": 1_000.0}
-"""What no profile of kernels has in it, µs: the way into the queue, and the time between steps. Where a twin says
-nothing of them, a fit begins here."""
+"""Times that no profile of kernels contains, µs: the way into the queue, and the time between steps. A fit begins here
+if a twin does not give them."""
 KnownModel = Physics | Profiled
 REQUESTS_PER_TRACE = 20
-"""As how many independent requests a trace counts at most: neighbours share their queues, and no model is exact."""
+"""The most independent requests that a trace counts as: neighbours share their queues, and no model is exact."""
 STEPS = (0.3, 0.1, 0.05)
-"""Shares of a coefficient's prior that its slopes are taken over, one search after the other: requests that change
-places in the queue make the errors rugged, so the first looks far. What the last moved adds to the spread."""
+"""Shares of a coefficient's prior over which its slopes are taken, one search after the other: requests that change
+places in the queue make the errors rugged, so the first covers a wide range. The last one's movement adds to the
+spread."""
 EVALUATIONS = 15
 SEEN = 0.7
 """A coefficient is identifiable when the traces bring its spread below this share of the prior's."""
@@ -100,7 +101,7 @@ class Optimum:
     ``expected``, ``width``: of the logs, before any trace is seen.
 
     ``slopes`` [rows, p] and ``residuals`` [rows], robust weights in: the rows of every trace [4, n] in turn, then the
-    priors'. ``moved_by``: what the last search moved.
+    priors'. ``moved_by``: the last search's movement.
     """
 
     names: tuple[str, ...]
@@ -173,7 +174,7 @@ def optimum(
 
 
 def _free_names(served: Sequence[ServedTrace]) -> tuple[str, ...]:
-    """Return the coefficients that the model has and the traces can tell."""
+    """Return the coefficients that the model has and the traces can determine."""
     first = _model(served[0])
     return tuple(
         name for name in PRIOR_WIDTHS if float(getattr(first, name, 0.0)) > 0 and _matters(name, served)
@@ -219,7 +220,7 @@ def fit_known(
 
 
 def predictor(served: Sequence[ServedTrace], found: Optimum) -> Predictor:
-    """Return what predicts requests that are left out: a step on the slopes without them, then simulated."""
+    """Return a predictor of left-out requests: a step on the slopes without them, then a simulation."""
 
     def predict(folds: Sequence[Held]) -> list[list[Floats]]:
         return [_predicted(served, found, held) for held in folds]
@@ -251,8 +252,8 @@ def _confirmed(
 ) -> list[Floats]:
     """Return the latencies where a fit without some requests ends up, from ``theta``, that of all.
 
-    A step to where the other requests fit worse is shortened: no fit ends there. ``loss_at`` adds the latencies to
-    ``latest``.
+    A step to a place where the other requests fit worse is shortened: no fit would end there. ``loss_at`` adds the
+    latencies to ``latest``.
     """
     here = loss_at(theta)
     for share in SHARES:
@@ -263,7 +264,7 @@ def _confirmed(
 
 
 def started(model: KnownModel) -> KnownModel:
-    """Return where a fit of a model begins: of a profile what it does not have in it is at a guess."""
+    """Return the start of a model's fit; times that a profile does not contain start at a guess."""
     if isinstance(model, Physics):
         return model
     guesses = {name: value for name, value in NOT_PROFILED.items() if not getattr(model, name)}
@@ -284,7 +285,7 @@ def _with(model: KnownModel, values: Mapping[str, float]) -> KnownModel:
 
 
 def _matters(name: str, served: Sequence[ServedTrace]) -> bool:
-    """Return whether any of the servers has what a coefficient of physics is about: experts, several GPUs."""
+    """Return whether any of the servers has the parts that a coefficient describes: experts, several GPUs."""
     models = [_model(each) for each in served]
     peaks = [model.peak for model in models if isinstance(model, Physics)]
     if name in (
@@ -319,7 +320,7 @@ def _run(served: ServedTrace, names: Sequence[str], x: Floats) -> SimulatedTrace
 def _coefficients(
     names: Sequence[str], x: Floats, *, spread: Floats, width: Floats, correlation: Floats
 ) -> tuple[Coefficient, ...]:
-    """Return values with intervals, and of each that the traces do not tell, why."""
+    """Return values with intervals, and why the traces do not determine some of them."""
     z = half_width()
     made = []
     for i, name in enumerate(names):

@@ -1,10 +1,10 @@
-"""Model selection: which of the extended model's terms a fit has, or another model; compared on requests held out.
+"""Model selection: which of the extended model's terms a fit has, or another model; compared on held-out requests.
 
-Candidates that the traces cannot tell apart inside their range come out differently beyond it. Blackbox has one line
-for short and long prompts, few and many sequences; each term that a GPU is known to have bends it the right way. So
-among candidates whose held-out E2E is as good as the best's within one per cent, not the simplest is chosen but the one
-that goes on most safely. The order is stated (``PREFERRED``), not fitted. A slowdown with load comes last, and only
-where the traces show one: it acts most where nothing was measured.
+Candidates that the traces cannot distinguish within their range differ beyond it. Blackbox has one line for short and
+long prompts, few and many sequences; each term that a GPU is known to have bends it the right way. So among candidates
+whose held-out E2E is within one per cent of the best's, the one that extrapolates most safely is chosen, not the
+simplest. The order is fixed (``PREFERRED``), not fitted. A slowdown with load comes last, and only if the traces show
+one: it acts most where nothing was measured.
 """
 
 from __future__ import annotations
@@ -38,16 +38,16 @@ model and GPU are known. The slowdown has them, too, where they predict better."
 PHYSICS, PROFILED = "physics", "profiled"
 """The candidates beside them: where model and GPU are known, and where the twin has a profile's tables."""
 PREFERRED = (TILES, FLOOR, PHYSICS, PROFILED, "attention", "blackbox", SLOWDOWN)
-"""Which of the candidates that the traces cannot tell apart is taken: the one that goes on most safely beyond them."""
+"""The order of choice among candidates that the traces cannot distinguish: the safest extrapolation first."""
 TOLERANCE = 0.01
 """Candidates whose held-out E2E is off by this much more than the best's, at most, count as equal: a server's pace
 differs by half of it from one run to the next."""
 MIN_TRACES = 3
-"""From this many traces on, each is held out in turn; of fewer, a trace more or less is another experiment."""
+"""From this many traces on, each is held out in turn; with fewer, leaving one out changes the experiment."""
 NUM_SPANS = 4
 """Spans of time that fewer traces are cut into."""
 BLOCKS = 5
-"""Spans per held-out part whose mean scores are taken for independent."""
+"""Spans per held-out part whose mean scores are assumed independent."""
 E2E, DONE = LOSS_METRICS.index("e2e_us"), LOSS_METRICS.index("done_us")
 
 
@@ -83,9 +83,9 @@ class Scores:
 
 
 def preferred(scores: Mapping[str, Scores], *, hidden: Collection[str] = ()) -> str:
-    """Return which candidate is taken: of those whose E2E is near the best's, the first in the order.
+    """Return the chosen candidate: of those whose E2E is near the best's, the first in the order.
 
-    ``hidden``: candidates that are not taken, since the traces do not show what sets them apart.
+    ``hidden``: candidates that are not chosen, since the traces do not show their term.
     """
     shown = {name: each.off() for name, each in scores.items() if name not in hidden}
     least = min(shown.values())
@@ -116,7 +116,7 @@ Predictor = Callable[[Sequence[Held]], list[list[Floats]]]
 
 
 def predictor_of(refined: Refined) -> Predictor:
-    """Return what predicts requests that are left out: the fit without them, a step from the fit of all."""
+    """Return a predictor of left-out requests: the fit without them, a step from the fit of all."""
 
     def predict(folds: Sequence[Held]) -> list[list[Floats]]:
         objective = refined.objective

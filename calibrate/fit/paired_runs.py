@@ -1,16 +1,16 @@
-"""What something costs, from two runs that are equal but for it: grammars, and the CPU's time that async hides.
+"""A cost from two runs that differ only in it: grammars, or the CPU's time that async scheduling hides.
 
-A twin simulates both. What it gets wrong of the plain run it gets wrong of the other, too, so that only the change
-from one run to the other counts: of each request, by how many µs TTFT and TPOT grew, observed and simulated. Two
-numbers are found. Of grammars, ``engine.guided_compile_us``, which a guided request waits before it can run, and
-``engine.guided_mask_us``, which each guided request adds to every step it is in, so to its neighbours' tokens, too. Of
-a server without async scheduling, ``engine.host_step_us``, which each step takes longer, and ``host_prefill_us``, which
-one with prompts takes longer still.
+A twin simulates both. Its errors on the plain run occur in the other, too, so only the change from one run to the other
+is used: of each request, by how many µs TTFT and TPOT grew, observed and simulated. Two numbers are found. Of grammars,
+``engine.guided_compile_us``, which a guided request waits before it can run, and ``engine.guided_mask_us``, which each
+guided request adds to every step it is in, so to its neighbours' tokens, too. Of a server without async scheduling,
+``engine.host_step_us``, which each step takes longer, and ``host_prefill_us``, which one with prompts takes longer
+still.
 
-An interval has four parts: requests drawn anew in blocks; pairs of runs as the fitted twin gives them, each step and
-arrival a little off, which all requests of a run share and redrawing sees in part; the search's own scatter; and, of
-the cost, as much as the twin is off in the mean E2E of the plain run. What a cost does goes with how many requests are
-in a step, and that with how long they stay.
+An interval has four parts: requests redrawn in blocks; pairs of runs of the fitted twin with slightly different steps
+and arrivals, a variation that all requests of a run share and redrawing shows only in part; the search's own scatter;
+and the twin's relative error in the mean E2E of the plain run, applied to the cost. The effect of a cost depends on how
+many requests are in a step, and that on how long they stay.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ METRICS = ("ttft_us", "tpot_us")
 NUM_COSTS = 2
 GUIDED_STARTS_US = ((0.0, 1e4, 1e5, 1e6), (0.0, 30.0, 300.0, 3000.0))
 HOST_STARTS_US = ((0.0, 500.0, 2000.0, 8000.0), (0.0, 2000.0, 8000.0, 30_000.0))
-"""Of each cost where the search may start; the best of all pairs does."""
+"""Starting values of each cost; the search starts at the best pair of all."""
 MIN_PAIRS = 20
-"""Requests that both runs must have finished: fewer tell little of a cost."""
+"""Requests that both runs must have finished: fewer show little of a cost."""
 REACHES = (2.0, 0.5, 0.2, 0.1)
 """How far around the best so far the next simulations are, times the cost."""
 NUM_LAST = 4
-"""Surfaces whose minima are averaged in the end; how far they lie apart is noise of the search, and of the interval."""
+"""Surfaces whose minima are averaged in the end; their spread is the search's noise, a part of the interval."""
 GUIDED_REACH_US = (2000.0, 10.0)
 HOST_REACH_US = (50.0, 500.0)
 NUM_POINTS = 32
@@ -83,9 +83,9 @@ class HostCost:
 
 
 def fit_guided(plain: Trace, guided: Trace, config: TwinConfig, *, seed: int = 0) -> GuidedCost:
-    """Return what grammars cost in ``guided``, a run of the same requests as ``plain``.
+    """Return the cost of grammars in ``guided``, a run of the same requests as ``plain``.
 
-    Raises TraceError for traces that are not equal but for guided requests.
+    Raises TraceError for traces that differ in more than guided requests.
     """
     with_grammar = guided.column("guided").fillna(False).to_numpy(bool)
     _check_guided(plain, guided, num_guided=int(with_grammar.sum()))
@@ -149,31 +149,31 @@ def _fitted(
     """Return both costs, and the same with intervals."""
     pairs = [np.array([one, other]) for one in starts[0] for other in starts[1]]
     costs = min(pairs, key=lambda at: float(np.sum(np.abs(changes.left(at)))))
-    everybody = np.ones(changes.num_pairs)
+    all_pairs = np.ones(changes.num_pairs)
     for reach in REACHES[:-1]:
         surface = ChangePlane.around(costs, changes, reach=reach, least=least, seed=seed)
-        costs = np.maximum(surface.best(everybody), 0.0)
+        costs = np.maximum(surface.best(all_pairs), 0.0)
     last = [
         ChangePlane.around(costs, changes, reach=REACHES[-1], least=least, seed=seed + number)
         for number in range(NUM_LAST)
     ]
-    minima = np.array([np.maximum(surface.best(everybody), 0.0) for surface in last])
+    minima = np.array([np.maximum(surface.best(all_pairs), 0.0) for surface in last])
     mean = ChangePlane(
         centre=costs,
         level=np.mean([surface.level for surface in last], axis=0),
         slopes=np.mean([surface.slopes for surface in last], axis=0),
         num_pairs=changes.num_pairs,
     )
-    costs = np.maximum(mean.best(everybody), 0.0)
+    costs = np.maximum(mean.best(all_pairs), 0.0)
     of_search = minima.std(axis=0, ddof=1) / np.sqrt(NUM_LAST)
-    of_runs = np.array([mean.best(everybody, moved_by=moved) for moved in _other_pairs(changes, costs, seed)])
+    of_runs = np.array([mean.best(all_pairs, moved_by=moved) for moved in _other_pairs(changes, costs, seed)])
     of_twin = abs(changes.twin_off_frac) * costs / half_width()
     scatter = np.sqrt(of_search**2 + of_runs.var(axis=0, ddof=1) + of_twin**2)
     return costs, _estimates(mean, costs, scatter=scatter, seed=seed)
 
 
 def _other_pairs(changes: Changes, costs: Floats, seed: int) -> Iterator[Floats]:
-    """Yield what pairs of runs of the twin at ``costs`` put in place of the observed changes, in typical sizes.
+    """Yield, for pairs of runs of the twin at ``costs``, how their changes differ from the observed, in typical sizes.
 
     Steps scatter as much as the two runs' TPOT say; each arrival is up to half a step off.
     """
@@ -193,10 +193,10 @@ def _other_pairs(changes: Changes, costs: Floats, seed: int) -> Iterator[Floats]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChangePlane:
-    """What is left of each change as a plane over the two costs, [METRICS x requests] at ``centre``, and its slopes.
+    """The residual of each change as a plane over the two costs, [METRICS x requests] at ``centre``, and its slopes.
 
-    When a request arrives within a step is chance, and so is a part of each simulated change; a plane through many
-    simulations has less of it than a difference of two.
+    A request's place within a step at its arrival is chance, and so is a part of each simulated change; a plane through
+    many simulations has less of this noise than a difference of two.
     """
 
     centre: Floats
@@ -218,7 +218,7 @@ class ChangePlane:
         return ChangePlane(centre=centre, level=plane[0], slopes=plane[1:].T, num_pairs=changes.num_pairs)
 
     def best(self, counts: Floats, *, moved_by: Floats | float = 0.0) -> Floats:
-        """Return the costs that leave the least, each request taken ``counts`` times, far-off ones weighing less.
+        """Return the costs with the least residual, each request taken ``counts`` times, outliers weighing less.
 
         ``moved_by``: how far other observed changes lie from those that the plane is of.
         """
@@ -284,7 +284,7 @@ class Changes:
         return len(self.rows)
 
     def left(self, costs_us: Floats) -> Floats:
-        """Return what the simulated changes leave of the observed ones, in typical sizes: [METRICS, requests]."""
+        """Return the observed changes less the simulated ones, in typical sizes: [METRICS, requests]."""
         simulated = self.other.simulated(self.with_costs(costs_us))[:, self.rows]
         off = self.observed - (simulated - self.plain_us)
         return np.asarray(np.nan_to_num(off / self.scales[:, None]))
@@ -301,7 +301,7 @@ class Changes:
     def step_sigma(self, costs_us: Floats) -> float:
         """Return how much log step times of a run scatter, from how the TPOT off the twin's changes; 0: unknown.
 
-        What the twin gets wrong of both runs is no scatter; twice the variance of one run is left.
+        The twin's errors common to both runs cancel; twice the variance of one run is left.
         """
         runs = (
             (self.plain, self.plain_config, self.before_us),
@@ -355,7 +355,7 @@ def _spread(values: Floats) -> float:
 
 
 def _estimates(surface: ChangePlane, costs: Floats, *, scatter: Floats, seed: int) -> list[Estimate]:
-    """Return both costs with intervals: the best of requests drawn anew in blocks, and ``scatter`` beside them."""
+    """Return both costs with intervals: the best for requests redrawn in blocks, plus ``scatter``."""
     block = max(block_length(part) for part in surface.level.reshape(len(METRICS), -1))
     counts = draw_counts(surface.num_pairs, block, replicates=REPLICATES, seed=seed, stream=8100)
     drawn = np.array([np.maximum(surface.best(row.astype(np.float64)), 0.0) for row in counts])

@@ -79,7 +79,7 @@ if TYPE_CHECKING:
 SPARE_DECIMALS = 2
 """Coefficients are written with this many decimals fewer than the objective has: 1e-4 µs is finer than traces tell."""
 SLOWED_TRACES = 2
-"""A slowdown that one trace alone shows may be anything else of that trace."""
+"""A slowdown in one trace alone may have another cause in that trace."""
 MIN_REQUESTS = 20
 """Fewer finished requests than this cannot determine five coefficients."""
 
@@ -97,17 +97,17 @@ def fit(  # noqa: PLR0913 - what a fit can be told
     tiles: tuple[tuple[int, float], ...] = (),
     report: Report | None = None,
 ) -> Fit:
-    """Return the twin whose simulated latencies are nearest to the observed ones, all traces counting alike.
+    """Return the twin whose simulated latencies are nearest to the observed ones, all traces with equal weight.
 
     ``names``: blackbox's coefficients to vary, the others stay as configured. ``infer_async``: fit with and without
-    async scheduling and take the better. ``latency_model``: blackbox, extended, or ``auto``, which chooses among
-    the extended model's terms by cross-validation; None: as configured. ``priors``: what model and GPU imply of the
+    async scheduling and take the better. ``latency_model``: blackbox, extended, or ``auto``, which chooses among the
+    extended model's terms by cross-validation; None: as configured. ``priors``: what model and GPU imply of the
     extended model's coefficients; what holds of any transformer stands in for the rest. ``physics``: of this server,
     another candidate of ``auto``, unless physics is configured, as the tables of a profile are that are configured;
     None: the model or the GPU is not known. ``tiles``: factors of this server's products (``sim.Extended.tiles``),
-    which make one more; empty: not known. Raises TraceError where the traces hold too few finished requests,
-    ConfigError where physics or a profile is configured, no model is named, and anything is asked that such a fit has
-    not: it draws nothing (no ``seed``), and its priors are its configured coefficients.
+    which make one more; empty: not known. Raises TraceError if the traces have too few finished requests. Raises
+    ConfigError if physics or a profile is configured, no model is named, and an argument does not apply to such a fit:
+    it draws nothing (no ``seed``), and its priors are its configured coefficients.
     """
     started = time.monotonic()
     num_requests = sum(trace.num_used for trace in traces)
@@ -200,7 +200,7 @@ def _with_slowdown(
 
 
 def shows_slowdown(found: Refined, *, seed: int) -> bool:
-    """Return whether the traces show a slowdown: its interval is clear of 0, and several loads lie above its start."""
+    """Return whether the traces show a slowdown: its interval excludes 0, and several loads lie above its start."""
     around = surroundings(found, seed=seed)
     objective, theta = around.at.objective, around.at.theta
     spread = _spread_of(around, seed=seed)
@@ -296,7 +296,7 @@ def _check_known(
     infer_async: bool,
     priors: Mapping[str, Prior],
 ) -> None:
-    """Raise ConfigError on what a fit of a known model would leave unused."""
+    """Raise ConfigError on arguments that a fit of a known model would ignore."""
     kind = type(latency).__name__.lower()
     asked = {
         "--infer-async": infer_async,
@@ -312,9 +312,9 @@ def _check_known(
 
 
 def _fitted_model(config: TwinConfig, asked: LatencyModel | None) -> Blackbox:
-    """Return the model whose coefficients a fit finds; a guess at them where a known model is configured.
+    """Return the model whose coefficients a fit finds, with guessed values if a known model is configured.
 
-    Raises ConfigError where it is none of those.
+    Raises ConfigError if it is none of those.
     """
     if isinstance(config.latency, Physics | Profiled) and asked is not None:
         return Blackbox(**GUESS)
@@ -327,7 +327,7 @@ def _fitted_model(config: TwinConfig, asked: LatencyModel | None) -> Blackbox:
 
 
 def _as_model(latency: Blackbox, asked: LatencyModel | None) -> Blackbox:
-    """Return a model of the kind asked for with the same six coefficients; as it is where nothing is asked."""
+    """Return a model of the requested kind with the same six coefficients; unchanged if none is requested."""
     six = {name: getattr(latency, name) for name in COEFFICIENTS}
     if asked in ("auto", "extended") and not isinstance(latency, Extended):
         return Extended(**six)
@@ -337,7 +337,7 @@ def _as_model(latency: Blackbox, asked: LatencyModel | None) -> Blackbox:
 
 
 def result_of(found: Refined, task: Task) -> Fit:
-    """Return the fit with its intervals, from where the refinement ended."""
+    """Return the fit with its intervals, from the end of the refinement."""
     again = restarted(found, report=task.report)
     around = surroundings(again.refined, seed=task.seed)
     found = around.at
@@ -404,7 +404,7 @@ def _spread_of(around: Surroundings, *, seed: int) -> Uncertainty:
 
 
 def _scatter(objective: FitObjective, theta: Floats, *, seed: int) -> Coefficient | None:
-    """Return sigma, 0 unless its interval is clear of 0; None where the traces cannot tell."""
+    """Return sigma, 0 unless its interval excludes 0; None if the traces do not determine it."""
     found = step_scatter(objective, theta, seed=seed)
     if found is None:
         return None

@@ -30,21 +30,21 @@ LAST_STEPS = 2
 """Steps after the noise was measured again."""
 FIRST_REACH = 0.1
 SHAPE_SHARE = 0.4
-"""How far the points of the later surfaces lie, as a share of what traces and priors leave open: planes hold there."""
+"""Distance of the later surfaces' points, as a share of the remaining uncertainty: planes hold there."""
 MANY_REQUESTS = 1500
 POINTS_OF_MANY = 8
 """Of this many requests, fewer points per coefficient show the slopes as well."""
 ROUNDS = 2
-"""How often the place is moved to where the surfaces around it have their minima."""
+"""How often the place is moved to the minima of the surfaces around it."""
 NUM_AVERAGED = 3
-"""Surfaces whose minima are averaged: what is left of the staircase in one is not in the next."""
+"""Surfaces whose minima are averaged: their remaining noise is independent."""
 EXACT = 0.7
-"""A single run that fits this much better than the average of many is taken: such a trace was simulated."""
+"""A single run that fits this much better than the average of many is used: such a trace was simulated."""
 ELSEWHERE = 1.35
 """The restart begins at the coefficients times and divided by this in turn."""
 SAME_LOSS = 0.03
 LEAST_LOSS = 1e-4
-"""A restart whose loss differs by at most this fraction, or this, has found the optimum as well."""
+"""A restart whose loss differs by at most this fraction, or this amount, has found the same optimum."""
 MOST_RESTARTS = 2
 MAX_RUNS = 30
 """Simulations of all traces that one descent on single runs may take."""
@@ -138,9 +138,9 @@ def restarted(refined: Refined, *, report: Report) -> Restarted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Surroundings:
-    """An optimum ``at`` the mean of what several surfaces say, their average, and the standard error of the optimum.
+    """An optimum ``at`` the mean of several surfaces' minima, their average surface, and the optimum's standard error.
 
-    The standard error, ``scatter``, is what the simulator's own staircase makes of it.
+    The standard error, ``scatter``, is due to the jumps of the simulator's results.
     """
 
     at: Refined
@@ -149,10 +149,10 @@ class Surroundings:
 
 
 def surroundings(refined: Refined, *, seed: int) -> Surroundings:
-    """Return the optimum moved to the minima of surfaces around it, and these surfaces: what the traces leave open.
+    """Return the optimum moved to the minima of surfaces around it, and these surfaces, which show its uncertainty.
 
-    Where two coefficients can stand in for each other, the lowest losses lie along a narrow valley: points drawn as far
-    off in either would mostly lie on its slopes, where no plane holds.
+    If two coefficients can compensate each other, the lowest losses lie along a narrow valley: points drawn equally far
+    in either would mostly lie on its slopes, where no plane holds.
     """
     is_flat = not set(refined.objective.names) & set(EXTENDED_FITTED)
     best = replace(refined, loss=loss_around(refined.objective, refined.theta, carefully=True))
@@ -164,7 +164,7 @@ def surroundings(refined: Refined, *, seed: int) -> Surroundings:
         if not refined.is_exact:
             best = _no_worse(best, towards=minima.mean(axis=0))
     scatter = np.zeros(len(theta)) if refined.is_exact else minima.std(axis=0, ddof=1) / np.sqrt(len(minima))
-    # Of blackbox one surface, not the average: the noise of its slopes is a part of how little is known.
+    # for blackbox one surface, not the average: the noise of its slopes is part of the uncertainty
     surface = surfaces[-1] if is_flat else average(surfaces, around=best.theta, objective=objective)
     return Surroundings(at=best, surface=surface, scatter=scatter)
 
@@ -175,7 +175,7 @@ def _flat_surfaces(objective: FitObjective, theta: Floats, *, seed: int) -> list
 
 
 def _shaped_surfaces(objective: FitObjective, theta: Floats, *, seed: int) -> list[Surface]:
-    """Return surfaces of points that lie as far as traces and priors leave open, as a wide one before them shows."""
+    """Return surfaces of points spread as the uncertainty, which a wide surface before them shows."""
     points = POINTS_OF_MANY if num_requests(objective) >= MANY_REQUESTS else POINTS_PER_COEFFICIENT
     reach = reach_around(objective, theta, relative=FIRST_REACH)
     surfaces = [sample_surface(objective, theta, reach=reach, seed=seed, points_per_coefficient=points)]
@@ -190,7 +190,7 @@ def _shaped_surfaces(objective: FitObjective, theta: Floats, *, seed: int) -> li
 
 
 def _no_worse(refined: Refined, *, towards: Floats) -> Refined:
-    """Return the optimum after a step, shortened until runs around it confirm it; as it is where none do."""
+    """Return the optimum after a step, shortened until runs around it confirm it; unchanged if none do."""
     for share in (1.0, 0.5, 0.25):
         trial = refined.theta + share * (towards - refined.theta)
         loss = loss_around(refined.objective, trial, carefully=True)
@@ -207,10 +207,10 @@ def _root_of(covariance: Floats, *, least: Floats) -> Floats:
 def descend(
     objective: FitObjective, start: Floats, *, report: Callable[[float], None], max_runs: int = MAX_RUNS
 ) -> tuple[float, Floats]:
-    """Return the loss and the place to which damped Gauss-Newton steps on a single run lead.
+    """Return the loss and the place at the end of damped Gauss-Newton steps on a single run.
 
-    The slopes are exposures (``calibrate.fit.objective.exposure``): they cost no further run, and leave out that a
-    slower server also queues more.
+    The slopes are exposures (``calibrate.fit.objective.exposure``): they cost no further run, and ignore that a slower
+    server also queues more.
     """
     theta, damping, runs_left = start, 1e-2, max_runs
     runs = objective.simulate(theta)

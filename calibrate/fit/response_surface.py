@@ -1,8 +1,8 @@
 """A response surface: how every residual answers to the coefficients, single steps averaged out.
 
-The simulator is run at points drawn around a centre and each residual regressed on the coefficients. What a
-single run says about a request depends on which step its arrival fell into; over many points that averages
-out, and what is left is the expectation and its slopes, the queue's own response included.
+The simulator is run at points drawn around a centre and each residual regressed on the coefficients. A single run's
+result for a request depends on the step into which its arrival fell; over many points that averages out and leaves the
+expectation and its slopes, including the queue's own response.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Surface:
 
 
 def reach_around(objective: FitObjective, theta: Floats, *, relative: float) -> Floats:
-    """Return how far points may lie: a fraction of each coefficient, or a share of it of its scale."""
+    """Return the distance of points: a fraction of each coefficient, or a share of that fraction of its scale."""
     return np.maximum(relative * theta, SCALE_SHARE * relative * objective.scale)
 
 

@@ -1,4 +1,4 @@
-"""What a fit finds: the fitted configuration, its coefficients with intervals, and how the fit went."""
+"""The result of a fit: the fitted configuration, its coefficients with intervals, and details of the fit."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ DECIMALS = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScheduleChoice:
-    """Which way of scheduling explains the traces better: the loss with and without async scheduling."""
+    """The choice of scheduling that explains the traces better: the loss with and without async scheduling."""
 
     async_scheduling: bool
     loss_async: float
@@ -66,10 +66,10 @@ class Fit:
 
 
 def pace_of(fit: Fit, *, run_to_run: float = STATED) -> Pace:
-    """Return the pace of a fitted twin, fractions; at least what the chosen model was off by on held-out requests.
+    """Return the pace of a fitted twin, fractions; at least the chosen model's error on held-out requests.
 
-    ``run_to_run``: within which fraction of its usual pace nine of ten runs are. An E2E is off by at least as much as
-    the steps that it consists of, so that the one bounds the other.
+    ``run_to_run``: within which fraction of its usual pace nine of ten runs are. The error of an E2E is at least that
+    of its steps, so it bounds theirs.
     """
     chosen = next((each for each in fit.candidates if each.chosen), None)
     off = 0.0 if chosen is None else chosen.e2e_off

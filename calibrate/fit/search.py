@@ -11,16 +11,16 @@ from calibrate.fit.gauss_newton import GaussNewtonEnd, gauss_newton
 from calibrate.fit.objective.objective import FitObjective
 
 FOLLOWED = 4
-"""Starts that the search goes on from: those with the lowest loss."""
+"""Starts that the search continues from: those with the lowest loss."""
 FIRST_STEPS = 3
-"""Steps from each of them; the refinement goes on from the best one's end."""
+"""Steps from each of them; the refinement continues from the best one's end."""
 
 Report = Callable[[str, float], None]
 """Called with the stage and the best loss so far."""
 
 
 def search(objective: FitObjective, starts: Sequence[Floats], *, report: Report) -> Floats:
-    """Return the coefficients of the lowest loss that the most promising starts lead to, yet to be refined."""
+    """Return the coefficients with the lowest loss from the most promising starts, before refinement."""
     limited = [np.clip(start, 0.0, objective.most()) for start in starts]
     ranked = sorted(limited, key=objective.evaluate)[:FOLLOWED]
     found: list[GaussNewtonEnd] = []
@@ -38,8 +38,8 @@ def search(objective: FitObjective, starts: Sequence[Floats], *, report: Report)
 def in_order_of_arrival(objective: FitObjective, theta: Floats) -> Floats:
     """Return ``theta`` with alpha1 0 where that fits better, else as it is.
 
-    With alpha1 above 0 a short prompt overtakes a long one on its way into the queue. Where seats run out, which of two
-    comes first decides over seconds, however small alpha1 is: no slope leads to 0, it has to be tried.
+    With alpha1 above 0 a short prompt overtakes a long one on its way into the queue. If seats run out, their order
+    changes latencies by seconds, however small alpha1 is: no slope leads to 0, so 0 has to be tried.
     """
     if "alpha1" not in objective.names:
         return theta
@@ -47,6 +47,6 @@ def in_order_of_arrival(objective: FitObjective, theta: Floats) -> Floats:
     number = objective.names.index("alpha1")
     flat = theta.copy()
     flat[number] = 0.0
-    if "alpha0" in objective.names:  # the usual prompt's way in stays as long
+    if "alpha0" in objective.names:  # the usual prompt's way in keeps its length
         flat[objective.names.index("alpha0")] += theta[number] * float(prompts.mean())
     return min((theta, flat), key=objective.evaluate)

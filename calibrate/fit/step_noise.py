@@ -1,4 +1,4 @@
-"""How much step times scatter around what the model says, from what the fit of the means leaves in the TPOT.
+"""How much step times scatter around the model's, from the residuals of the TPOT after the fit of the means.
 
 A request of m gaps averages over m steps, so a scatter sigma of single steps leaves sigma²/m in its log(TPOT); what
 the client's stamps add goes with 1/m², since only the first and the last count, and other differences do
@@ -54,7 +54,7 @@ def sigma_of(off: Floats, gaps: Floats) -> float:
 
 
 def _squares(off: Floats) -> Floats:
-    """Return squared deviations from the median, those far out brought in."""
+    """Return squared deviations from the median, with outliers limited."""
     if len(off) == 0:
         return off
     centred = off - np.median(off)

@@ -1,4 +1,4 @@
-"""What a fit is asked for, and the objective of any set of coefficients."""
+"""The task of a fit, and the objective of any set of coefficients."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ HEAD = 500
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
-    """What is to be fitted. ``names``: blackbox's coefficients that vary; ``config.latency`` says which model.
+    """The task of a fit. ``names``: blackbox's coefficients that vary; ``config.latency`` is the model.
 
     ``priors``: what model and GPU imply. ``report``: called with the stage and the best loss. ``known``: models of this
     server that are known before any trace, candidates by name; ``tiles``: of its products (``sim.Extended.tiles``),
@@ -60,7 +60,7 @@ class Task:
         )
 
     def with_tiles(self) -> Task:
-        """Return the task whose products take what their tiles make of them."""
+        """Return the task with tiles in its products' times."""
         latency = self.latency
         assert isinstance(latency, Extended)  # noqa: S101 - only candidates of the extended model have tiles
         return replace(self, config=replace(self.config, latency=replace(latency, tiles=self.tiles)))

@@ -1,8 +1,8 @@
-"""How well the traces determine each coefficient: intervals, correlations, and what cannot be seen.
+"""How well the traces determine each coefficient: intervals, correlations, and undetermined ones.
 
-On the response surface around the optimum, a moving-block bootstrap of the requests' contributions moves
-the optimum by one Newton step per replicate. A weak prior, as wide as a coefficient can be at all, gives a
-direction that no request sees its own width instead of a false certainty.
+On the response surface around the optimum, a moving-block bootstrap of the requests' contributions moves the optimum by
+one Newton step per replicate. A weak prior, as wide as a coefficient's possible range, gives a direction that no
+request determines this width instead of a false certainty.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ from calibrate.fit.response_surface import Surface, reach_around, sample_surface
 
 METHOD = "one-step moving-block bootstrap over requests on a response surface, with a weak prior"
 LEAST_SHARE = 0.03
-"""How much of a curvature is taken for real at least, however noisy its slopes."""
+"""The least share of a curvature that counts as real, however noisy its slopes."""
 RELATIVE_TOLERANCE = 0.25
 SCALE_TOLERANCE = 0.02
 """A coefficient is identifiable when its interval reaches at most a quarter of its value to each side, or
 what would change a quiet latency by 2 %."""
 PRIOR_LED = 0.5
-"""Share of what is known of a coefficient from which on its prior is said to lead it."""
+"""A coefficient is led by its prior if this share of the information about it comes from there."""
 CURVED = ("concavity", "kappa", "u0", "tau_s")
-"""Coefficients that act through a product or a power with others: a plane through the optimum is too sure of them."""
+"""Coefficients that act through a product or a power with others: a plane gives too narrow intervals for them."""
 WIDENED = 1.5
 """How many times wider their intervals are made, and that of beta2 beside a concavity: of 40 fits to simulated servers
 the plane's intervals held u0 in 60 %, beta2 in 70 % and kappa in 73 %."""
 FLAT_REACH = 0.07
 """How far, relative to the coefficients, a plane holds in blackbox, which is a straight line in each: the nearer the
-points, the less of a slope is the coefficient's, and the more is which step an arrival falls into."""
+points, the less a slope reflects the coefficient, and the more the step into which an arrival falls."""
 FLAT_POINTS = 36
 FLAT_POINTS_OF_MANY = 12
 """Points per coefficient for that plane; of ``MANY_REQUESTS`` fewer."""
@@ -46,7 +46,7 @@ CONFOUNDED = 0.9
 class Coefficient:
     """A coefficient's value in µs per unit; ``low`` and ``high`` None where it was not fitted.
 
-    ``prior``: what was expected of it, if anything. ``is_prior_led``: most of what is known of it comes from there.
+    ``prior``: its expected value, if any. ``is_prior_led``: most of the information about it comes from there.
     """
 
     name: str
@@ -195,7 +195,7 @@ def coefficients_of(
     priors: Mapping[str, Prior],
     level: float = LEVEL,
 ) -> list[Coefficient]:
-    """Return the fitted coefficients with their intervals and whether the traces could see them."""
+    """Return the fitted coefficients with their intervals and whether the traces determine them."""
     low, high = np.quantile(spread.replicates, [(1 - level) / 2, (1 + level) / 2], axis=0)
     low, high = np.minimum(low, theta), np.maximum(high, theta)
     wider = np.array([WIDENED if _is_curved(name, names) else 1.0 for name in names])
@@ -281,7 +281,7 @@ TOGETHER = {
 
 
 def why_unseen(names: Sequence[str], index: int, *, correlation: Floats) -> str:
-    """Return why a coefficient is not identifiable: its strongest partner, else its own silence."""
+    """Return why a coefficient is not identifiable: its strongest partner, else its own lack of effect."""
     others = np.abs(correlation[index]).copy()
     others[index] = 0.0
     partner = int(np.argmax(others))

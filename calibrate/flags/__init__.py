@@ -1,1 +1,1 @@
-"""The twin's flags against the server's: what headers say, what gauges, steps and traces show of them."""
+"""The twin's flags against the server's, as headers give them, and as gauges, steps and traces show them."""

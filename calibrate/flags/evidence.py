@@ -1,4 +1,4 @@
-"""What runs show of the server's flags, which fill what the twin leaves open and are else compared with it."""
+"""The server's flags as runs show them: they fill in flags that the twin leaves open, or are compared with it."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ if TYPE_CHECKING:
     from replay import TwinConfig
 
 FAR_ABOVE = 1.25
-"""A limit of seats shows itself within a few: a twin with more seats than this times what ran is another server."""
+"""A limit of seats is seen to within a few: a twin with more than this many times the running requests differs."""
 OVERLAP = 1.1
-"""A client may see one answer end after the next one began: this many more answers at once than seats are none."""
+"""A client may see one answer end after the next began: this many more answers at once than seats are ignored."""
 
 
 def learned_of(sources: Sequence[Observed], config: TwinConfig) -> tuple[LearnedFlag, ...]:
-    """Return the flags that neither the twin's file nor a header says and that runs have shown.
+    """Return the flags that neither the twin's file nor a header has and that runs have shown.
 
-    Where several runs show a limit the largest counts; none where a run went beyond it.
+    If several runs show a limit the largest counts; there is none if a run exceeded it.
     """
     if config.written is None:
         return ()
@@ -39,7 +39,7 @@ def learned_of(sources: Sequence[Observed], config: TwinConfig) -> tuple[Learned
 
 
 def contradictions_of(sources: Sequence[Observed], config: TwinConfig) -> tuple[tuple[Shown, str], ...]:
-    """Return what runs show that cannot be of a server with the twin's flags, each with a line that says it."""
+    """Return evidence of runs that contradicts the twin's flags, with a line for each."""
     found: dict[str, tuple[Shown, str]] = {}
     for source, each in _shown(sources):
         own = getattr(config.engine, each.name)
@@ -54,9 +54,9 @@ def contradictions_of(sources: Sequence[Observed], config: TwinConfig) -> tuple[
 
 
 def check_shown(sources: Sequence[Observed], config: TwinConfig) -> None:
-    """Raise ConfigError where a server itself has shown another flag than the twin has.
+    """Raise ConfigError if a server itself has shown a flag that differs from the twin's.
 
-    What only a client has seen is no error: the report warns of it, and the twin is not trusted.
+    Evidence seen only by a client is not an error: the report warns of it, and the twin is not trusted.
     """
     for each, line in contradictions_of(sources, config):
         if each.is_servers:
@@ -67,7 +67,7 @@ def check_shown(sources: Sequence[Observed], config: TwinConfig) -> None:
 
 
 def _shown(sources: Sequence[Observed]) -> Iterator[tuple[Observed, Shown]]:
-    """Yield what runs show of flags that no header says."""
+    """Yield evidence of runs on flags that no header has."""
     said = {
         name
         for name in {each.name for source in sources for each in source.shown}

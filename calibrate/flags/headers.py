@@ -1,4 +1,4 @@
-"""What traces' headers say of their server's flags: taken where the twin's file says nothing, else held against it."""
+"""Server flags in traces' headers: used if the twin's file does not give them, else compared with it."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ SAID = (
     "async_scheduling",
     "scheduling_policy",
 )
-"""Flags that a trace's header says and the engine has, too."""
+"""Flags that both a trace's header and the engine have."""
 NEAR_BLOCKS = 0.05
-"""A KV cache that follows from model and GPU may be so far from the server's own."""
+"""The tolerance between a KV cache computed from model and GPU and the server's own."""
 
 
 def said_of(
     sources: Sequence[Observed], config: TwinConfig, *, is_async_open: bool = False
 ) -> tuple[LearnedFlag, ...]:
-    """Return the flags that the file of a twin leaves open and a header says, of the first trace that does.
+    """Return the flags that a twin's file leaves open and a header has, from the first such trace.
 
     ``is_async_open``: whether the server had async scheduling is to be found by the fit.
     """
@@ -50,7 +50,7 @@ def said_of(
 
 
 def check_flags(sources: Sequence[Observed], config: TwinConfig, *, is_async_open: bool = False) -> None:
-    """Raise ConfigError where a trace's header says another flag of its server than the twin has.
+    """Raise ConfigError if a server flag in a trace's header differs from the twin's.
 
     ``is_async_open``: whether the server had async scheduling is to be found by the fit.
     """

@@ -1,4 +1,4 @@
-"""What a calibration knows of the server's model and GPU, and which candidates of a fit are absent for want of it."""
+"""The server's model and GPU in a calibration, and which candidates of a fit are absent if they are not known."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Named(Protocol):
-    """What a user names of the server, and which model of a step; None: not given."""
+    """The server's model, GPU and latency model as the user names them; None: not given."""
 
     @property
     def latency_model(self) -> str | None:
@@ -40,7 +40,7 @@ class Named(Protocol):
 def known_of(trace: Trace, config: TwinConfig, options: Named) -> KnownServer:
     """Return what is known of the server; nothing for the fit of a model whose coefficients are its priors.
 
-    Raises ConfigError where an option asks for it there.
+    Raises ConfigError if an option is given for such a fit.
     """
     if isinstance(config.latency, Physics | Profiled) and options.latency_model is None:
         kind = type(config.latency).__name__.lower()
@@ -63,7 +63,7 @@ def known_of(trace: Trace, config: TwinConfig, options: Named) -> KnownServer:
 def absent_candidates(trace: Trace, config: TwinConfig, options: Named) -> tuple[str, ...]:
     """Return which candidates of the fit are absent, and why: a line per reason, with what would help.
 
-    ``trace``: whose header says what server it was. None are absent where the user has chosen the model of a step.
+    ``trace``: its header describes the server. None are absent if the user has chosen the latency model.
     """
     if options.latency_model != "auto":
         return ()
@@ -91,7 +91,7 @@ def absent_candidates(trace: Trace, config: TwinConfig, options: Named) -> tuple
 
 
 def _model_named(config: TwinConfig, options: Named) -> str | None:
-    """Return what the user calls the model, in an option or in the twin's file."""
+    """Return the user's name of the model, in an option or in the twin's file."""
     if options.model_config is not None:
         return str(options.model_config)
     return None if config.shape is None else config.shape.name

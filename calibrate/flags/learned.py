@@ -1,4 +1,4 @@
-"""Runs that say or show a server's flags, and a flag that the twin's file leaves open and such a run knows."""
+"""Runs that give or show a server's flags, and a flag that such a run fills in for the twin's file."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class Observed(Protocol):
-    """A run: its name, its trace with the header, and what it shows of flags."""
+    """A run: its name, its trace with the header, and its evidence on flags."""
 
     @property
     def name(self) -> str:
@@ -21,16 +21,16 @@ class Observed(Protocol):
 
     @property
     def trace(self) -> Trace:
-        """Its requests, and what its header says of the server."""
+        """Its requests, and the header's information on the server."""
 
     @property
     def shown(self) -> tuple[Shown, ...]:
-        """What it shows of flags that the header may not say."""
+        """Its evidence on flags that the header may not have."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LearnedFlag:
-    """A flag that the twin's file leaves open, its value, and which run says so."""
+    """A flag that the twin's file leaves open, its value, and the run that has it."""
 
     name: str
     value: int | bool | str
@@ -44,5 +44,5 @@ class LearnedFlag:
         return Setting(f"engine.{self.name}", value)
 
     def note(self) -> str:
-        """Return the line that tells it."""
+        """Return the note about it."""
         return f"{self.setting().key} is not in the configuration: {self.setting().value}, {self.origin}"

@@ -1,7 +1,7 @@
-"""What a run shows of flags that its server does not say: how many requests ran while others waited, full steps.
+"""Evidence of a run on flags that its server does not report: requests that ran while others waited, full steps.
 
-A limit shows itself by being reached again and again and never passed. Seats: requests wait, and no more run; a full KV
-cache or a full step would let now more, now fewer run. Tokens of a step: the same total of different requests.
+A limit is recognised by being reached repeatedly and never exceeded. Seats: requests wait, and no more run; with a full
+KV cache or a full step the number that run would vary. Tokens of a step: the same total for different requests.
 """
 
 from __future__ import annotations
@@ -25,30 +25,29 @@ Floats = NDArray[np.float64]
 
 SEATS, TOKENS = "max_num_seqs", "max_num_batched_tokens"
 LEAST_WAITING = 3
-"""A trace shows requests without a first token, of which one or two may be in their prefill: more must be waiting."""
+"""Requests without a first token in a trace: one or two may be in their prefill, so more must be waiting."""
 LEAST_SCRAPES = 5
 """Fewer scrapes with a queue show no limit."""
 REACHED, LEAST_REACHED = 0.1, 10
-"""A limit of seats is reached for this share of the time in which others wait, and anew so often. Of 200 to 600
-requests at 60 a second, 8, 32 and 64 seats were for 0.12 to 0.7 of it, 18 times or more; the most that a full KV cache
-or full steps let run was there for 0.06 of it, 7 times, at most."""
+"""A limit of seats is reached for this share of the time in which others wait, and this many separate times. With 200
+to 600 requests at 60 a second, 8, 32 and 64 seats were reached for 0.12 to 0.7 of it, 18 times or more; the highest
+number with a full KV cache or full steps was reached for 0.06 of it, 7 times, at most."""
 NEAR, MOSTLY = 0.75, 0.5
-"""And for most of that time almost as many run."""
+"""And for most of that time almost as many run: this share of the limit."""
 FULL_KV = 0.9
-"""A KV cache that is fuller lets requests wait, too."""
+"""In a KV cache that is fuller than this, requests may wait for blocks."""
 ROOM = 0.8
-"""What ran needs a smaller share of the KV cache than this, else its blocks may have been the limit."""
+"""The running requests must need a smaller share of the KV cache, else its blocks may have been the limit."""
 ALIKE = 0.05
-"""Requests whose lengths vary by a smaller share all need as many blocks: where these are not known, they may be it."""
+"""Requests whose lengths vary by less need equal numbers of blocks: unknown KV blocks may then be the limit."""
 LEAST_FULL_STEPS = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shown:
-    """The most that was seen of what a flag limits. ``is_limit``: it was the limit, others had to wait.
+    """The highest number seen of what a flag limits. ``is_limit``: it was the limit, others had to wait.
 
-    ``is_servers``: the server said so itself, in gauges or its log, not only a client's view of it. ``how``: the words
-    for it.
+    ``is_servers``: from the server's own gauges or log, not only a client's view of it. ``how``: the text for messages.
     """
 
     name: str
@@ -59,9 +58,9 @@ class Shown:
 
 
 def shown_by(path: Path, trace: Trace) -> tuple[Shown, ...]:
-    """Return what the recordings of a run show: its gauges, its engine's steps, and the trace at ``path`` itself.
+    """Return the evidence in a run's recordings: its gauges, its engine's steps, and the trace at ``path`` itself.
 
-    Raises TraceError for a file of gauges that is none.
+    Raises TraceError for a file that is not one of gauges.
     """
     stem = stem_of(path)
     found = (
@@ -150,9 +149,9 @@ def _tokens_of(steps: pd.DataFrame) -> Shown:
 
 
 def seats_of_trace(trace: Trace) -> Shown | None:
-    """Return how many requests were answered at once; None where nothing says when answers began and ended.
+    """Return how many requests were answered at once; None if the times of answers are not known.
 
-    A request is answered from its first token to its last, and waits before. Of several engines nothing is said.
+    A request is answered from its first token to its last, and waits before. None also for several engines.
     """
     from traces import finished_ok, send_or_arrival_us
 
@@ -184,7 +183,7 @@ def seats_of_trace(trace: Trace) -> Shown | None:
 
 
 def _has_room(trace: Trace, kept: NDArray[np.bool_], *, most: int) -> bool:
-    """Return whether the KV cache would have held more than ``most`` of the requests, by what the header says of it."""
+    """Return whether the KV cache would have held more than ``most`` of the requests, by its size in the header."""
     from traces import prompt_tokens
 
     tokens = prompt_tokens(trace)[kept] + trace.cells("output_tokens").floats()[kept]
@@ -205,7 +204,7 @@ def _over_time(sent: Floats, first: Floats, last: Floats) -> tuple[Floats, Float
 
 
 def _is_reached(running: Floats, most: int, *, lasts: Floats) -> bool:
-    """Return whether ``most`` is a limit of what runs while others wait: often reached, almost reached mostly.
+    """Return whether ``most`` limits the running requests while others wait: often reached, mostly almost reached.
 
     ``lasts``: for how long this many run.
     """

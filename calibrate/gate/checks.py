@@ -1,4 +1,4 @@
-"""One limit held against one error: within, beyond, or inconclusive. Pure: no files, no clock."""
+"""One limit compared with one error: within, beyond, or inconclusive. Pure: no files, no clock."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ EQUIVALENCE = "equivalence"
 DRIFT = "drift"
 """Of a coefficient, against the baseline's."""
 LIMITED = (*PER_REQUEST, *STATISTICS, "ks")
-"""What of a latency may have a limit: errors per request, the relative error of each statistic, and a distance."""
+"""Errors of a latency that may have a limit: per request, relative for each statistic, and a distance."""
 RATE_LIMITED = ("error", "rel_error")
-"""What of a rate may have a limit: simulated minus observed, and that as a fraction of the observed."""
+"""Errors of a rate that may have a limit: simulated minus observed, and that as a fraction of the observed."""
 UNSIGNED = ("mape", "ks")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ErrorLimit:
-    """How far a metric's statistic may be off, as a fraction, either way. At least one of the two is there."""
+    """How far a metric's statistic may be off, as a fraction, either way. At least one of the two is given."""
 
     metric: str
     statistic: str
@@ -38,10 +38,10 @@ class ErrorLimit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Check:
-    """One limit held against one error. ``stratum`` None: all requests. ``reason`` is empty on a mere PASS.
+    """One limit compared with one error. ``stratum`` None: all requests. ``reason`` is empty on a plain PASS.
 
     ``before`` is the baseline's error; ``excused``: beyond its limit there already, so that it does not count.
-    ``is_set_aside``: it cannot count, and others decide in its stead.
+    ``is_set_aside``: it does not count, and other checks decide instead.
     """
 
     limit: ErrorLimit
@@ -65,7 +65,7 @@ class Check:
 
     @property
     def word(self) -> str:
-        """The outcome, or what softens it."""
+        """The outcome, or the word for an excused or set-aside one."""
         if self.is_set_aside:
             return "not used"
         return "known" if self.excused else "WARN" if self.warned and self.outcome == "PASS" else self.outcome
@@ -81,7 +81,7 @@ class Check:
 def check(
     limit: ErrorLimit, estimate: Estimate | None, *, n: int, least: int, stratum: str | None = None
 ) -> Check:
-    """Return one limit held against one error.
+    """Return one limit compared with one error.
 
     FAIL only where all of the interval is beyond the limit, PASS only where it is within: at a level of 90 % that
     is the two one-sided test of equivalence at 5 % (Schuirmann, J. Pharmacokinet. Biopharm. 15, 1987).
@@ -127,7 +127,7 @@ def _outcome(limit: ErrorLimit, estimate: Estimate | None, *, n: int, least: int
 
 
 def check_metric(limit: ErrorLimit, found: MetricErrors | None, *, least: int) -> Check:
-    """Return a limit on a latency held against its errors; None: it was not measured on both sides."""
+    """Return a limit on a latency compared with its errors; None: it was not measured on both sides."""
     if found is None:
         return check(limit, None, n=0, least=least)
     named = {"mape": found.mape, "bias": found.bias, "ks": found.ks}
@@ -139,7 +139,7 @@ def check_metric(limit: ErrorLimit, found: MetricErrors | None, *, least: int) -
 
 
 def ratio_distance(rel_error: Estimate) -> Estimate:
-    """Return how far a ratio is from 1 in either direction alike: 1.25 and 0.8 are +25 % and -25 %.
+    """Return a ratio's distance from 1, symmetric in both directions: 1.25 and 0.8 are +25 % and -25 %.
 
     So that one margin bounds both, as the test of equivalence has it.
     """
@@ -155,7 +155,7 @@ def ratio_distance(rel_error: Estimate) -> Estimate:
 
 
 def check_rate(limit: ErrorLimit, found: Rate | None, *, least: int, stratum: str | None = None) -> Check:
-    """Return a limit on a rate held against its error; None: it was not measured on both sides."""
+    """Return a limit on a rate compared with its error; None: it was not measured on both sides."""
     if found is None:
         return check(limit, None, n=0, least=least, stratum=stratum)
     estimate = found.error if limit.statistic == "error" else found.rel_error
@@ -163,7 +163,7 @@ def check_rate(limit: ErrorLimit, found: Rate | None, *, least: int, stratum: st
 
 
 def check_strata(limit: ErrorLimit, strata: Sequence[Stratum], *, least: int) -> list[Check]:
-    """Return a limit held against every kind of request."""
+    """Return a limit compared with the errors of every kind of request."""
     if not strata:
         return [check(limit, None, n=0, least=least, stratum="by kind of request")]
     return [
@@ -184,7 +184,7 @@ def stratum_name(stratum: Stratum) -> str:
 
 
 def check_table(checks: Sequence[Check]) -> tuple[list[str], list[list[str]]]:
-    """Return the heading and the rows that tell of the checks; the baseline's columns only where there is one."""
+    """Return the heading and the rows of the checks; the baseline's columns only if there is one."""
     compared = any(each.before is not None for each in checks)
     head = ["limit on", "n", "error", "interval", "warn", "fail"]
     head += [*(["baseline", "drift"] if compared else []), "outcome", "why"]

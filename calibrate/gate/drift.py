@@ -12,7 +12,7 @@ COEFFICIENTS = tuple(
     f"{kind}{number}" for kind, most in (("alpha", 2), ("beta", 5)) for number in range(most + 1)
 )
 NAMES = (*COEFFICIENTS, "floor", "kappa", "u0", "tau_s", "concavity")
-"""What may have a limit: the coefficients of blackbox and extended."""
+"""Coefficients that may have a limit: those of blackbox and extended."""
 
 
 def drift_checks(
@@ -22,7 +22,7 @@ def drift_checks(
     *,
     least: int,
 ) -> list[Check]:
-    """Return each limit held against how far a coefficient has moved; ``then`` None: there is no baseline."""
+    """Return each limit compared with a coefficient's change; ``then`` None: there is no baseline."""
     found = []
     for limit in limits:
         if limit.statistic != DRIFT:

@@ -17,7 +17,7 @@ TOP = ("min_samples", "require_kv_capacity", "metrics", "rates", "equivalence", 
 
 
 def read_gate(path: str | Path) -> Gate:
-    """Return what gate.yaml asks for. Raises ConfigError at the first thing that is wrong."""
+    """Return the limits in gate.yaml. Raises ConfigError at the first error."""
     root = read_section(Path(path))
     root.refuse_unknown(TOP)
     limits = (
@@ -42,7 +42,7 @@ def read_gate(path: str | Path) -> Gate:
 def loose_limits(gate: Gate) -> str | None:
     """Return the warning that limits are above 100 %, which is a fraction of 1, None where none is.
 
-    Whoever writes ``fail: 10`` means 10 %, most likely. An error may be as large, so such a gate is no fault.
+    ``fail: 10`` most likely means 10 %. But an error may be that large, so such a gate is not refused.
     """
     loose = [
         f"{limit.metric} {limit.statistic}: {level:g} is {100 * level:,.4g} %"
@@ -57,7 +57,7 @@ def loose_limits(gate: Gate) -> str | None:
 
 
 def _is_fraction(limit: ErrorLimit) -> bool:
-    """Say whether a level is a fraction: a rate's plain error, as of preemptions, is in the rate's own unit."""
+    """Return whether a level is a fraction: a rate's plain error, as of preemptions, is in the rate's own unit."""
     return limit.statistic != "error" or limit.metric.endswith("_frac")
 
 

@@ -18,7 +18,7 @@ MIN_SAMPLES = 30
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gate:
-    """What must hold. ``coefficients``: limits on how far they have moved since the baseline.
+    """The limits of a gate. ``coefficients``: limits on their changes since the baseline.
 
     ``strata``: limits on every kind of request, on MAPE and bias only.
     """
@@ -32,7 +32,7 @@ class Gate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """The outcome; ``obstacles`` are what makes the two sides not comparable, whatever the errors.
+    """The outcome; ``obstacles``: reasons why the two sides are not comparable, whatever the errors.
 
     ``unknown_flags``: flags of the server that are not known: the twin's are assumed. They do not change the outcome.
     """
@@ -44,7 +44,7 @@ class Verdict:
 
     @property
     def line(self) -> str:
-        """The outcome with what must be said in the same breath: known failures, unknown flags."""
+        """The outcome with its qualifications: known failures, unknown flags."""
         known = sum(check.excused for check in self.checks)
         told = [f"{known} known failure{'' if known == 1 else 's'}"] if known else []
         if self.unknown_flags:
@@ -92,8 +92,8 @@ def decide(
 ) -> Verdict:
     """Return the gate's verdict on errors by metric, over the run, and by kind of request.
 
-    Limits on throughput hold for the saturated runs (``capacity``) by themselves, too; where all runs are
-    (``of_saturated``), they alone decide. With a baseline only what was within its limit there can block.
+    Limits on throughput are also checked for the saturated runs (``capacity``) alone; if all runs are saturated
+    (``of_saturated``), these checks alone decide. With a baseline only errors within their limit there can fail.
     """
     least, checks = gate.min_samples, []
     for limit in gate.limits:
@@ -116,7 +116,7 @@ def decide(
 
 
 def _without_latencies(checks: Sequence[Check]) -> list[Check]:
-    """Return the checks with those on latencies inconclusive; set aside where capacity has a limit to decide by."""
+    """Return the checks with those on latencies inconclusive; set aside if capacity has a limit."""
     has_capacity = any(check.limit.metric in CAPACITY_RATES for check in checks)
     return [
         check
@@ -129,9 +129,8 @@ def _without_latencies(checks: Sequence[Check]) -> list[Check]:
 def against(check: Check, before: Estimate | None) -> Check:
     """Return a check with the baseline's error; only a FAIL can change.
 
-    It is excused where all of the baseline's interval was beyond the limit: a failure there already. Where the baseline
-    has no such error, or could not say on which side of the limit it was, it is not known whether it got worse:
-    inconclusive.
+    It is excused if all of the baseline's interval was beyond the limit: a failure there already. If the baseline has
+    no such error, or was inconclusive itself, it is not known whether it got worse: inconclusive.
     """
     if before is not None and before.value is not None:
         check = replace(check, before=before)
@@ -160,7 +159,7 @@ def _kinds_against(
 
 
 def places_of(strata: Sequence[Stratum]) -> list[tuple[str, str]]:
-    """Return what a kind of request is found by in another report: its word, or its place among the thirds."""
+    """Return the key by which a kind of request is found in another report: its word, or its place among the thirds."""
     places: dict[str, int] = {}
     found = []
     for kind in strata:
@@ -170,7 +169,7 @@ def places_of(strata: Sequence[Stratum]) -> list[tuple[str, str]]:
 
 
 def verdict_of(checks: Sequence[Check], obstacles: Sequence[str]) -> Verdict:
-    """Return the worst of what counts; where the sides are not comparable, nothing can be concluded."""
+    """Return the worst outcome of the checks that count; inconclusive if the sides are not comparable."""
     counted = {check.outcome for check in checks if not (check.excused or check.is_set_aside)}
     outcome: Outcome = "FAIL" if "FAIL" in counted else "PASS"
     if obstacles or (outcome == "PASS" and "INCONCLUSIVE" in counted):

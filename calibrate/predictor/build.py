@@ -20,7 +20,7 @@ DOMAIN_FEATURES = {
     "decode_sequences": ("batch", ("attn_decode",)),
     "keys": ("keys", ("attn_decode",)),
 }
-"""For each edge that the engine's limits are held against: the feature, and the components whose edge counts."""
+"""For each edge that is compared with the engine's limits: the feature, and the components whose edge counts."""
 
 
 def train(
@@ -34,7 +34,7 @@ def train(
     strict: bool = False,
     tell: Callable[[str, int, int], None] = lambda *_: None,
 ) -> tuple[StepTableFile, StepTables]:
-    """Return the table of a model on a GPU, ready to be written, and what it was made of.
+    """Return the table of a model on a GPU, ready to be written, and the operators that it was made from.
 
     ``names``: regressions to try, all where empty. ``step_overhead_us``: replaces the five CPU costs.
     ``strict``: raises ProfileError where a projection or attention is in no profile, rather than let a roofline
@@ -56,7 +56,7 @@ def train(
 
 
 def _without_cpu_costs(sources: Sources) -> Sources:
-    """Return the profiles without what the CPU takes between steps."""
+    """Return the profiles without the CPU's time between steps."""
     kept = {
         name: table
         for name, table in sources.tables.items()
@@ -99,7 +99,7 @@ def _first(complaints: Sequence[str]) -> str:
 
 
 def _warnings(made: StepTables, sources: Sources) -> list[str]:
-    """Return what a user should know: what a roofline stands in for, and why the profiles do not have it."""
+    """Return the warnings: components that a roofline replaces, and why the profiles do not have them."""
     absent = [each.component for each in made.components if each.report is None]
     lines = []
     essential = [each.name for each in absent if each.name in ESSENTIAL]
@@ -133,7 +133,7 @@ def _domain(made: StepTables) -> dict[str, float]:
 
 
 def _component(made: ComponentTable) -> dict[str, object]:
-    """Return what the file says of a component: how it is known, and its own times where they have one axis."""
+    """Return a component's entry in the file: how it is known, and its own times if they have one axis."""
     component, report = made.component, made.report
     about: dict[str, object] = {
         "name": component.name,

@@ -1,4 +1,4 @@
-"""What an operator was found to take, cached by everything that it depends on: data, features, regressions, code."""
+"""An operator's learned times, cached by everything that they depend on: data, features, regressions, code."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def _train(table: OperatorTable, points: Floats, names: Collection[str]) -> Pred
 
 
 def read_cached(file: Path) -> PredictedOperator | None:
-    """Return what a file of the cache has; None where there is none, or it is not as it was written."""
+    """Return a file of the cache; None if there is none, or it is damaged."""
     try:
         with file.open("rb") as opened, np.load(opened, allow_pickle=False) as cached:
             report, time_us, written = str(cached["report"]), cached["time_us"].copy(), str(cached["digest"])

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from replay.twin import StepTableFile
 
 PATIENCE_S = 2.0
-"""What takes longer than this says how far it is."""
+"""Training that takes longer than this shows its progress."""
 
 predictor_app = typer.Typer(
     no_args_is_help=True, add_completion=False, help="A latency model from measured operators."
@@ -79,13 +79,13 @@ def train(asked: TrainOptions) -> None:
 
 
 class _Narrator:
-    """Says on stderr which operator is being learned, once that takes long enough to be wondered about."""
+    """Prints on stderr which operator is being learned, once that takes long."""
 
     def __init__(self, started: float) -> None:
         self.started = started
 
     def __call__(self, name: str, number: int, total: int) -> None:
-        """Say which operator comes now."""
+        """Print which operator comes next."""
         if time.monotonic() - self.started > PATIENCE_S:
             tell(f"{number + 1}/{total} {name}")
 
@@ -125,7 +125,7 @@ def _print(file: StepTableFile, made: StepTables, output: Path) -> None:
 
 
 def made_on(file: StepTableFile) -> str:
-    """Return the GPUs of a table as a person says them."""
+    """Return the GPUs of a table in words."""
     pipeline = f", pp {file.about['pp']}" if file.about["pp"] != 1 else ""
     return f"{file.about['gpu']}, tp {file.about['tp']}{pipeline}"
 

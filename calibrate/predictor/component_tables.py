@@ -1,4 +1,4 @@
-"""From operators to the tables of a step: each component's time where the engine may ask, times how often it runs."""
+"""From operators to the tables of a step: each component's time over the engine's range, times how often it runs."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class ComponentTable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepTables:
-    """What a step takes, in µs by the axes of ``sim.Profiled``; and the components that it is the sum of."""
+    """A step's times, in µs by the axes of ``sim.Profiled``; and the components that are summed."""
 
     tokens_us: Floats
     sequences_us: Floats

@@ -1,4 +1,4 @@
-"""What a step consists of: nineteen components, and the ends of the model that they leave out."""
+"""The components of a step: Vidur's nineteen, and the ends of the model that they leave out."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ ESSENTIAL = (
     "attn_prefill",
     "attn_decode",
 )
-"""Components that make up most of a step: a profile with none of them is no profile of the model."""
+"""Components that make up most of a step: a profile with none of them is not one of the model."""
 
 
 def needed(wanted: ProfileQuery) -> tuple[Component, ...]:

@@ -185,7 +185,7 @@ class RegressionKind:
 
 
 def candidates(num_features: int, names: Collection[str] = ()) -> tuple[RegressionKind, ...]:
-    """Return what is tried on an operator of that many features; only those in ``names``, where any are.
+    """Return the regressions to try on an operator of that many features; only those in ``names``, if any are given.
 
     Raises ConfigError where none of ``names`` fits that many features.
     """
@@ -214,7 +214,7 @@ ESTIMATORS = ("grid", "polynomial", "forest", "spline", "isotonic")
 
 
 def check_names(names: Collection[str]) -> tuple[str, ...]:
-    """Return the names of regressions asked for; raises ConfigError on one that is none of them."""
+    """Return the requested regressions' names; raises ConfigError on an unknown one."""
     for name in names:
         if name not in ESTIMATORS:
             near = nearest_name(name, ESTIMATORS)

@@ -1,4 +1,4 @@
-"""What was measured, in one form whatever file it came from: an operator, its features, its times, where from."""
+"""Measurements in one form for all files: an operator, its features, its times, its source."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class OperatorTable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProfileQuery:
-    """What a profile is read for. ``served_model``: as CPU overhead profiles name it; ``vllm_version``: of tables.
+    """What a profile is read for. ``served_model``: its name in CPU overhead profiles; ``vllm_version``: of tables.
 
     ``gpus_per_node`` None: all GPUs are in one.
     """

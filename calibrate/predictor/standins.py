@@ -1,8 +1,8 @@
-"""What stands in for an operator that no profile has: the roofline of its bytes and FLOPs, at shares of the peaks.
+"""Substitutes for operators that no profile has: the roofline of their bytes and FLOPs, at shares of the peaks.
 
-The shares are rough on purpose and said with every table: what they stand for is a small part of a step unless a
-profile lacks a projection or attention itself. They were read off the operators that Vidur's A100 and H100 profiles
-and the operator tables do have (docs/explanation/latency-models.md).
+The shares are deliberately rough and listed with every table: the substituted operators are a small part of a step
+unless a profile lacks a projection or attention itself. They were read off the operators that Vidur's A100 and H100
+profiles and the operator tables do have (docs/explanation/latency-models.md).
 """
 
 from __future__ import annotations

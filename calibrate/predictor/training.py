@@ -1,4 +1,4 @@
-"""One operator: the regression that predicts points it has not seen best, and how well it does."""
+"""One operator: the regression that best predicts points it has not seen, and its error."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ WORK: Mapping[tuple[str, ...], Callable[[Floats], Floats]] = {
 EMPTY_SHARE = 5.0
 """A point that took this share of what three points of less work took measured nothing, and is left out."""
 ANOMALY_SLACK_US = 5.0
-"""Differences of the shortest kernels that say nothing."""
+"""Differences between the shortest kernels that are ignored."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,8 +81,8 @@ class Trained:
         """Return µs at rows of features, >= 0.
 
         Points beyond the measured ones are brought back to them, first axis by axis, then toward the origin, and the
-        time found there grows in proportion to the work: a forest knows nothing of what it has not seen, and a
-        polynomial knows too much.
+        time found there grows in proportion to the work: a forest is constant beyond its data, and a polynomial
+        extrapolates wildly.
         """
         low, high = np.array(self.report.domain).T
         inside = np.clip(points, low, high)
@@ -138,7 +138,7 @@ def frontier_of(x: Floats) -> Floats:
 
 
 def undisturbed(table: OperatorTable) -> NDArray[np.bool_]:
-    """Return which points can be what they say they are.
+    """Return which points are plausible.
 
     With two features, whose kernels grow with both: those that took no longer than LONGEST_ANOMALY times any point with
     at least as much of everything. With one, where a product of few tokens may well be slower than one of more, on

@@ -1,4 +1,4 @@
-"""report.json: what a calibration found, as the versioned document that other programs read."""
+"""report.json: a calibration's results, as the versioned document that other programs read."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def document_of(
         "rate_curve": rate_curve_json(calibration.rate_curve),
         "beyond_load": None if calibration.beyond is None else asdict(calibration.beyond),
         "warnings": list(warned),
-        "cautions": list(warned),  # its name in reports up to now
+        "cautions": list(warned),  # its name in earlier reports
         "notes": list(calibration.notes),
         "provenance": provenance_json(calibration, command=command, now=now or datetime.now(UTC)),
     }
@@ -80,7 +80,7 @@ def document_of(
 
 
 def coefficients_json(coefficients: Iterable[Coefficient]) -> Json:
-    """Return coefficients with intervals, units, priors and what the traces cannot tell, by name."""
+    """Return coefficients with intervals, units, priors and why the traces do not determine them, by name."""
     return {
         each.name: {
             "value": each.value,
@@ -121,7 +121,7 @@ def fit_json(fit: Fit) -> Json:
 
 
 def trace_json(compared: Compared) -> Json:
-    """Return what was compared: which trace, how many of its requests, and why the others are missing."""
+    """Return the compared traces: which, how many of their requests, and why the others are missing."""
     header, pairs = compared.source.trace.header, compared.pairs
     arrival = pairs.requests["arrival_us"].to_numpy(np.float64)
     span_us = float(np.ptp(arrival)) if len(pairs) > 1 else 0.0
@@ -165,7 +165,7 @@ def config_json(calibration: Calibration) -> Json | None:
 
 
 def provenance_json(calibration: Calibration, *, command: str, now: datetime) -> Json:
-    """Return what it takes to get the same report again."""
+    """Return everything needed to reproduce the report."""
     import platform
     from importlib.metadata import version
 

@@ -1,4 +1,4 @@
-"""What was found about the errors, as JSON values: numbers, text, lists, mappings and null; no NaN."""
+"""Results on the errors, as JSON values: numbers, text, lists, mappings and null; no NaN."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Json = dict[str, Any]
 
 
 def gate_json(verdict: Verdict) -> Json:
-    """Return why the verdict is what it is: obstacles to any comparison, and every check."""
+    """Return the reasons of the verdict: obstacles to any comparison, and every check."""
     return {
         "obstacles": list(verdict.obstacles),
         "unknown_flags": list(verdict.unknown_flags),
@@ -56,7 +56,7 @@ def _point_json(point: RatePoint) -> Json:
 
 
 def check_json(check: Check) -> Json:
-    """Return one limit, the error that was held against it, and what came out."""
+    """Return one limit, the error that was compared with it, and the outcome."""
     return {
         **asdict(check.limit),
         "stratum": check.stratum,
@@ -147,7 +147,7 @@ def worst_json(worst: WorstRequest) -> Json:
 
 
 def phase_keys(number: int) -> tuple[str, ...]:
-    """Return what this many phases of a request are called: all four, first token and rest, or E2E alone."""
+    """Return the names of this many phases of a request: all four, first token and rest, or E2E alone."""
     names = {
         len(PHASE_NAMES): tuple(name.removesuffix("_phase_us") for name in PHASE_NAMES),
         2: ("ttft", "rest"),
@@ -171,7 +171,7 @@ def steps_json(steps: StepErrors | None) -> Json | None:
 
 
 def suggested_run_json(run: SuggestedRun) -> Json:
-    """Return a run that would show what the traces do not."""
+    """Return a run that would determine coefficients that the traces do not."""
     return {
         "coefficients": list(run.coefficients),
         "shows": run.shows,

@@ -65,7 +65,7 @@ def page_of(
 
 
 def _verdict(verdict: Verdict) -> PageSection:
-    """Return the gate's verdict: what stands in its way, and every check."""
+    """Return the gate's verdict: its obstacles, and every check."""
     head, rows = check_table(verdict.checks)
     parts: list[Prose | PageTable] = [Prose(markup=line) for line in verdict.obstacles]
     parts.append(PageTable(head=head, rows=rows, align="l" + "r" * (len(head) - 3) + "nl"))
@@ -73,7 +73,7 @@ def _verdict(verdict: Verdict) -> PageSection:
 
 
 def _lead(calibration: Calibration) -> Markup:
-    """Return the sentences that say what was compared with what."""
+    """Return sentences about what was compared."""
     n = f"{len(calibration.pairs):,}"
     level = f"{calibration.bootstrap.level:.0%}".replace("%", " %")
     held_out = [each.source.name for each in calibration.held_out_traces]

@@ -1,4 +1,4 @@
-"""The page's sections on the fit: coefficients, what the traces cannot tell, and single steps."""
+"""The page's sections on the fit: coefficients, those that the traces do not determine, and single steps."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ LEADS = {
 def coefficients(
     fit: Fit, suggested: tuple[SuggestedRun, ...], beyond: BeyondLoad | None
 ) -> pages.PageSection:
-    """Return the coefficients with their intervals, correlations, and what could not be seen."""
+    """Return the coefficients with their intervals, correlations, and undetermined ones."""
     head = ["coefficient", "value", "interval", "from zero", "unit", ""]
     return pages.PageSection(
         title="Coefficients",
@@ -62,7 +62,7 @@ def _rows(fit: Fit) -> list[list[str | pages.Cell]]:
 
 
 def _told(fit: Fit) -> str:
-    """Return how the fit went, in sentences."""
+    """Return details of the fit, in sentences."""
     way = "on" if fit.config.engine.async_scheduling else "off"
     choice = fit.schedule
     inferred = (
@@ -144,7 +144,7 @@ def steps(calibration: Calibration) -> pages.PageSection:
     return pages.PageSection(
         title="Engine steps",
         anchor="steps",
-        lead="What the twin makes of the very steps that the engine logged: as many prefill tokens and sequences.",
+        lead="The twin's times of the steps that the engine logged, with the same prefill tokens and sequences.",
         parts=[
             pages.Figures(figures=figures, columns=2),
             pages.PageTable(head=head, rows=rows, align="lrrrrr", wide=False),

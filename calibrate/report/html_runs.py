@@ -20,7 +20,7 @@ MOST_SERVED = 8
 
 
 def server(calibration: Calibration) -> pages.PageSection:
-    """Return what the server does in absolute numbers, on both sides, and the twin's latency over the rate."""
+    """Return the server's absolute numbers, on both sides, and the twin's latency over the rate."""
     held_out = calibration.held_out_traces
     runs = list({id(each): each for each in [*held_out, *calibration.traces]}.values())
     head, rows, groups = report_tables.served_table(runs[:MOST_SERVED])
@@ -124,7 +124,7 @@ def _worst(calibration: Calibration) -> pages.PageTable:
 
 
 def traces(calibration: Calibration) -> pages.PageSection:
-    """Return what was compared and what was left out, with the notes."""
+    """Return which requests were compared and which were left out, with the notes."""
     rows: list[list[str | pages.Cell]] = [
         [
             each.source.name,
@@ -150,7 +150,7 @@ def traces(calibration: Calibration) -> pages.PageSection:
 
 
 def provenance(document: Mapping[str, Any], *, command: str) -> pages.PageSection:
-    """Return how to get the same report again: command, versions, inputs, configuration."""
+    """Return how to reproduce the report: command, versions, inputs, configuration."""
     provenance = document["provenance"]
     libraries = ", ".join(f"{name} {version}" for name, version in provenance["libraries"].items())
     intervals = provenance["intervals"]

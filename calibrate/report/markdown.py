@@ -1,4 +1,4 @@
-"""report.md: the calibration as tables that read well where only text is shown."""
+"""report.md: the calibration as tables for viewers of plain text."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def markdown_of(calibration: Calibration, *, command: str, verdict: Verdict | No
 
 
 def verdict_markdown(verdict: Verdict) -> str:
-    """Return the verdict, what stands in its way, and a row per check."""
+    """Return the verdict, its obstacles, and a row per check."""
     parts = [f"## Verdict: {markdown(verdict.line)}"]
     if verdict.obstacles:
         parts.append("\n".join(f"- {markdown(line)}" for line in verdict.obstacles))
@@ -75,7 +75,7 @@ def verdict_markdown(verdict: Verdict) -> str:
 
 
 def circumstances(calibration: Calibration) -> list[str]:
-    """Return what a reader must know before the numbers: saturation, the noise floor's runs, network, SLO."""
+    """Return notes to read before the numbers: saturation, the noise floor's runs, network, SLO."""
     lines = []
     saturated = [each.source.name for each in calibration.traces if each.is_saturated]
     if saturated:

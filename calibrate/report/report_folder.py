@@ -18,7 +18,7 @@ def write_report(
 ) -> dict[str, object]:
     """Write the report's three files into a folder, made if need be, and return the JSON document.
 
-    ``verdict`` is a gate's, told first.
+    ``verdict`` is a gate's, shown first.
 
     All three are made before any is put in place. Raises ConfigError where the folder cannot be written.
     """

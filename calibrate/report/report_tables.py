@@ -24,7 +24,7 @@ from traces.facts import Fact, count
 TextTable = tuple[list[str], list[list[str]]]
 
 ALIKE = 0.01
-"""With a smaller relative difference two rows of a table would say the same."""
+"""With a smaller relative difference two rows of a table would be the same."""
 FRACTIONS = ("good_frac", "prefix_hit_frac")
 
 
@@ -53,7 +53,7 @@ def choice_text(fit: Fit) -> str:
         return f"{chosen.name}: its held-out E2E is the nearest"
     return (
         f"{chosen.name}: its held-out E2E is as near as the best one's within {100 * TOLERANCE:g} %, and of such "
-        "models it goes on most safely beyond the fitted loads"
+        "models it extrapolates most safely beyond the fitted loads"
     )
 
 
@@ -113,7 +113,7 @@ def is_of_gaps_only(errors: Mapping[str, MetricErrors], name: str) -> bool:
 
 
 def reading_of(calibration: Calibration) -> str:
-    """Return what the columns of held-out errors mean, and what is in their intervals, in a few sentences."""
+    """Return the meaning of the columns of held-out errors and of their intervals, in a few sentences."""
     meant = [PER_REQUEST_MEANING, *([OF_GAPS] if is_of_gaps_only(calibration.holdout, "itl_us") else [])]
     if calibration.pairs.again is not None:
         meant += [EXPECTED, calibration.options.run_to_run.text()]
@@ -121,7 +121,7 @@ def reading_of(calibration: Calibration) -> str:
 
 
 def band_texts(bands: Mapping[str, MetricBand]) -> list[str]:
-    """Return where one request's latencies are, a clause by metric."""
+    """Return the ranges of one request's latencies, a clause per metric."""
     return [
         f"one request's {number_format.METRIC_NAMES[name]}: {band.low:.3g} to {band.high:.3g} times the expected one "
         f"(of held-out requests {band.holds_frac:.0%} are)"
@@ -139,8 +139,8 @@ def metric_facts(
 ) -> list[Fact]:
     """Return a metric's errors per request, of the mean and of p99, its correlations and distances.
 
-    Errors per request are not told of a metric whose errors are another's, expected ones only where some metric has
-    them, and the noise floor's where there is one.
+    Errors per request are left out if they equal another metric's, expected ones unless some metric has them, and the
+    noise floor's unless there is one.
     """
     found, again = errors[name], noise.get(name)
     told = not is_of_gaps_only(errors, name)
@@ -202,7 +202,7 @@ def amount(name: str, value: float | None) -> str:
 
 
 def rates_table(calibration: Calibration) -> TextTable:
-    """Return what the runs come to on both sides, with the noise floor's error, and the saturated runs' capacity."""
+    """Return the runs' rates on both sides, with the noise floor's error, and the saturated runs' capacity."""
     noise = {} if calibration.noise is None else calibration.noise.accuracy.rates
     rows = [
         _rate_row(name, rate, noise.get(name) if noise else None, has_noise=bool(noise))
@@ -250,7 +250,7 @@ def equivalence_table(calibration: Calibration) -> TextTable:
 
 def served_table(runs: Sequence[Compared]) -> tuple[list[str], list[list[str]], list[int]]:
     """Return a row per run and side in absolute numbers, and where each run after the first begins."""
-    found = [(each.source.name, who, side) for each in runs for who, side in _both_sides(each)]
+    found = [(each.source.name, role, side) for each in runs for role, side in _both_sides(each)]
     names, columns = [], []
     for metric in SERVED_LATENCIES:
         values = [side.latencies_us[metric] for _, _, side in found]
@@ -263,13 +263,13 @@ def served_table(runs: Sequence[Compared]) -> tuple[list[str], list[list[str]], 
         columns += shown
     rows = [
         [
-            name if who == "observed" else "",
-            who,
+            name if role == "observed" else "",
+            role,
             number_format.rate(side.requests_per_s),
             number_format.rate(side.output_tokens_per_s),
             *times,
         ]
-        for (name, who, side), times in zip(found, zip(*columns, strict=True), strict=True)
+        for (name, role, side), times in zip(found, zip(*columns, strict=True), strict=True)
     ]
     head = ["run", "", "requests/s", "output tokens/s", *names]
     return head, rows, [2 * number for number in range(1, len(runs))]

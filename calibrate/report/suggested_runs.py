@@ -1,4 +1,4 @@
-"""For every coefficient that the traces cannot tell: the run that would, as an ``observe`` command line to copy."""
+"""For every coefficient that the traces do not determine: a run that would, as an ``observe`` command line to copy."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
     from calibrate.fit.result import Fit
 
 ADDRESS = "http://HOST:PORT"
-"""Stands in the command where no trace says which server it was."""
+"""The URL in the command if no trace names its server."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SuggestedLoad:
-    """A load by what it consists of: users (``concurrency``) or a share of the highest rate seen; lengths as shares.
+    """A load: users (``concurrency``) or a share of the highest rate seen; lengths as shares.
 
     ``prompt``, ``output``: tokens of the mean (and its standard deviation). ``shows`` finishes "this run shows …".
     """
@@ -98,7 +98,7 @@ RUN_FOR: Mapping[str, SuggestedLoad] = {
     "u0": BUSY,
     "tau_s": BUSY,
 }
-"""What a coefficient on its own needs."""
+"""The run that a single coefficient needs."""
 RUN_TO_SEPARATE: Mapping[frozenset[str], SuggestedLoad] = {
     frozenset({"alpha0", "beta0"}): LONG_ANSWERS,
     frozenset({"alpha1", "beta1"}): LONG_PROMPTS,
@@ -110,12 +110,12 @@ RUN_TO_SEPARATE: Mapping[frozenset[str], SuggestedLoad] = {
     frozenset({"beta2", "concavity"}): MANY_DECODE,
     frozenset({"beta1", "beta4"}): LONG_PROMPTS,
 }
-"""What two coefficients need whose sum alone is seen."""
+"""The run that two coefficients need if only their sum is determined."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SuggestedRun:
-    """The run that would show some coefficients: ``command`` is to be copied, ``shows`` says what it shows."""
+    """A run that would determine some coefficients: ``command`` to copy, ``shows`` says what it shows."""
 
     coefficients: tuple[str, ...]
     shows: str
@@ -139,18 +139,18 @@ def suggested_runs(calibration: Calibration) -> tuple[SuggestedRun, ...]:
 
 
 def unseen(fit: Fit) -> list[str]:
-    """Return the fitted coefficients that the traces cannot tell."""
+    """Return the fitted coefficients that the traces do not determine."""
     return [each.name for each in fit.coefficients if each.fitted and not each.identifiable]
 
 
 def run_for(name: str, *, partner: str | None) -> SuggestedLoad:
-    """Return the run that shows a coefficient, or tells it from the one it is confounded with."""
+    """Return the run that determines a coefficient, or separates it from the one it is confounded with."""
     together = None if partner is None else RUN_TO_SEPARATE.get(frozenset({name, partner}))
     return together or RUN_FOR.get(name, BUSY)
 
 
 def partner_of(fit: Fit, name: str) -> str | None:
-    """Return the coefficient with which this one is confounded, None where it is silent on its own."""
+    """Return the coefficient with which this one is confounded, None if it has too little effect on its own."""
     if name not in fit.names:
         return None
     index = fit.names.index(name)
@@ -161,7 +161,7 @@ def partner_of(fit: Fit, name: str) -> str | None:
 
 
 def command_of(run: SuggestedLoad, *, traces: Sequence[Compared]) -> str:
-    """Return the ``observe`` command line of a run, for the server and the lengths that the traces tell of."""
+    """Return the ``observe`` command line of a run, for the server and the lengths of the traces."""
     servers = [each.source.trace.header.server for each in traces]
     url = next((server.url for server in servers if server.url), ADDRESS)
     arguments = ["vtwin", "observe", "--url", url]
@@ -199,7 +199,7 @@ def _seen(traces: Sequence[Compared], column: str) -> tuple[int, int]:
 
 
 def _highest_rate(traces: Sequence[Compared]) -> float:
-    """Return the highest rate at which any of the traces arrived, requests/s; 1 where none tells.
+    """Return the highest rate at which any of the traces arrived, requests/s; 1 if none has a rate.
 
     A load that was sent at once, before the first answer, has no rate.
     """

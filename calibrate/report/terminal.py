@@ -23,7 +23,7 @@ PIPED_WIDTH = 10_000
 """A pipe or a file has no width: no line is wrapped and no column dropped."""
 
 _WRAPPED_WIDTH = 20
-"""Room for a column of text that wraps, below which other columns make way for it."""
+"""Least width of a text column that wraps; below it other columns move to another block."""
 
 
 def console_of(*, stderr: bool) -> Console:
@@ -35,7 +35,7 @@ def console_of(*, stderr: bool) -> Console:
 
 
 def print_table(console: Console, table: Table) -> None:
-    """Print a table with every figure whole: columns that do not fit stand in a further block below it."""
+    """Print a table with every figure whole: columns that do not fit are put into a further block below it."""
     for block in _blocks(console, table):
         console.print(block)
 
@@ -43,7 +43,7 @@ def print_table(console: Console, table: Table) -> None:
 def _blocks(console: Console, table: Table) -> list[Table]:
     """Return the table as blocks that fit, each with the first column; title and caption stand once.
 
-    A row that has nothing to say in a further block is left out of it.
+    A row without cells in a further block is left out of it.
     """
     label, *left = table.columns
     blocks: list[Table] = []
@@ -157,7 +157,7 @@ def _errors(
 
 
 def headline(calibration: Calibration) -> str:
-    """Return the result in a line: errors per request and of the mean; of overloaded runs alone, of throughput."""
+    """Return the result in a line: errors per request and of the mean; if all runs were overloaded, of throughput."""
     held_out = calibration.held_out
     name = next((name for name in ("e2e_us", "ttft_us", "tpot_us") if name in held_out.errors), None)
     if held_out.of_saturated or name is None:

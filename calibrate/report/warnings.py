@@ -1,4 +1,4 @@
-"""Warnings: what a reader must know before the numbers: assumed flags, a poor fit, a client that was too slow."""
+"""Warnings to read before the numbers: assumed flags, a poor fit, a client that was too slow."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def warnings_of(calibration: Calibration) -> tuple[str, ...]:
 
 
 def unknown_flags(calibration: Calibration) -> tuple[str, ...]:
-    """Return the flags that neither the twin's file nor the headers of all traces say, so that they are guesses."""
+    """Return the flags that neither the twin's file nor all traces' headers have, so that they are guesses."""
     if calibration.config is None:
         return ()
     servers = [each.source.trace.header.server for each in calibration.traces]
@@ -151,7 +151,7 @@ def _extrapolated(calibration: Calibration) -> list[str]:
 
 
 def _beyond(calibration: Calibration) -> list[str]:
-    """Return the line that says what a slowdown could do beyond the highest fitted load, where that is much."""
+    """Return the line on a slowdown's possible effect beyond the highest fitted load, if that is large."""
     beyond = calibration.beyond
     return [] if beyond is None or max(-beyond.low, beyond.high) < MUCH else [beyond.text()]
 

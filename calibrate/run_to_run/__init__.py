@@ -1,1 +1,1 @@
-"""What differs from one run of the same requests to the next: the server's pace, and where in a step each arrives."""
+"""Differences between runs of the same requests: the server's pace, and the place in a step of each arrival."""

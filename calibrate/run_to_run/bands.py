@@ -1,4 +1,4 @@
-"""The band of one request's latency: where nine of ten observed ones are, around what the twin expects of it."""
+"""The band of one request's latency, which contains nine of ten observed ones around the twin's expected value."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ Floats = NDArray[np.float64]
 
 BANDED = ("ttft_us", "tpot_us", "e2e_us")
 LEAST = 20
-"""Fewer fitted requests say nothing of the last one in ten."""
+"""With fewer fitted requests the last one in ten is not known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetricBand:
-    """One metric's bands: from ``low`` to ``high`` times what is expected, the median over the held-out requests.
+    """One metric's bands: from ``low`` to ``high`` times the expected value, the median over the held-out requests.
 
-    ``holds_frac``: of how many of those n the observed value is within. ``widened_log``: what the fitted requests show
-    that further runs do not, as a log of both ends.
+    ``holds_frac``: the share of those n whose observed value is within. ``widened_log``: the widening by the fitted
+    requests beyond that of further runs, as a log of both ends.
     """
 
     low: float
@@ -36,7 +36,7 @@ def bands_of(fitted: Pairs, held_out: Pairs) -> dict[str, MetricBand]:
     """Return the bands of TTFT, TPOT and E2E; without those that no run or too few fitted requests have.
 
     A request's band is from the 5th to the 95th percentile of the twin's runs. Unless nine of ten fitted requests are
-    within, both ends are moved outwards by one factor for all requests, the one that lets them be (conformalized
+    within, both ends are moved outwards by one factor for all requests, the smallest that is enough (conformalized
     quantile regression: Romano, Patterson and Candès, NeurIPS 2019). The fitted run and the next have a pace each: the
     fitted requests count at every difference of two paces.
     """
@@ -71,7 +71,7 @@ class Places:
     shifts: Floats
 
     def strays(self, shift: float) -> Floats:
-        """Return how far each observed value is outside its percentiles were it so much larger; below 0 inside."""
+        """Return how far each observed value, shifted, would be outside its percentiles; below 0 inside."""
         return np.maximum(self.low - (self.seen + shift), self.seen + shift - self.high)
 
 

@@ -1,4 +1,4 @@
-"""Quantiles of the normal distribution, and the standard deviation that a median of deviations stands for.
+"""Quantiles of the normal distribution, and the standard deviation that follows from a median of deviations.
 
 ``scipy.special`` has the same numbers as ``scipy.stats`` and imports in 0.2 s where that takes 0.65 s.
 """
@@ -18,7 +18,7 @@ def normal_quantiles(shares: Floats) -> Floats:
 
 
 def half_width(level: float = LEVEL) -> float:
-    """Return within how many standard deviations of its mean a normal lies in a share ``level`` of all cases."""
+    """Return the number of standard deviations around its mean that contain the share ``level`` of a normal."""
     return float(normal_quantiles(np.array(0.5 + level / 2)))
 
 

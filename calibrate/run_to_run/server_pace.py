@@ -13,14 +13,14 @@ from calibrate.run_to_run.normal_quantiles import half_width
 STATED = 0.005
 """A server's pace differs by this much from one run of the same requests to the next (90 %, one H100)."""
 STATED_COUNTS = 4
-"""The stated pace weighs as this many repeated runs: a single one says little of a spread."""
+"""The stated pace has the weight of this many repeated runs: a single one shows little of a spread."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunToRun:
-    """Within which fraction of its usual pace nine of ten runs of a server are.
+    """The fraction around its usual pace that contains nine of ten runs of a server.
 
-    ``num_repeats``: the runs that the ``bound`` rests on; 0: it is stated, not measured.
+    ``num_repeats``: the runs from which ``bound`` was measured; 0: it is stated, not measured.
     """
 
     bound: float = STATED
@@ -44,8 +44,8 @@ class RunToRun:
 def run_to_run(couples: Sequence[Pairs], *, stated: RunToRun) -> RunToRun:
     """Return the pace from runs that repeat another one: each the two runs' requests side by side; else as ``stated``.
 
-    Two runs' log paces differ by the square root of 2 times one run's deviation. What is measured is shrunk to the
-    stated value, as a scaled inverse chi-squared prior of ``STATED_COUNTS`` degrees of freedom does (Gelman et al.,
+    Two runs' log paces differ by the square root of 2 times one run's deviation. The measured value is shrunk towards
+    the stated one, as a scaled inverse chi-squared prior of ``STATED_COUNTS`` degrees of freedom does (Gelman et al.,
     Bayesian Data Analysis, 3rd ed., section 2.6). A run whose answers have one token has no pace.
     """
     known = [each for each in map(_difference, couples) if each is not None]

@@ -1,8 +1,8 @@
-"""The same requests simulated again and again, as a server meets them on another day.
+"""The same requests simulated repeatedly, as a server would receive them on other days.
 
-A request that comes a few ms later meets another step, and waits for its end: TTFT depends on where in a step a request
-arrives, which no trace and no clock tells. Over many runs it takes every place. The same holds of the server's pace, in
-which two runs of the same requests differ.
+A request that arrives a few ms later falls into another step, and waits for its end: TTFT depends on the place in a
+step of a request's arrival, which no trace records exactly. Over many runs it takes every place. The same holds for the
+server's pace, which differs between runs of the same requests.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ MOST_RUNS, LEAST_RUNS = 20, 5
 MOST_REQUESTS = 100_000
 """A trace of many requests is run less often: its means differ less, and each run takes longer."""
 STREAM = 27
-"""Of random numbers; no other draw has it."""
+"""The stream of random numbers of this module alone."""
 
 Simulate = Callable[["TwinConfig", Requests], "Trace"]
-"""From a twin and requests to the trace as it is compared."""
+"""Simulates requests by a twin, into the trace to be compared."""
 
 
 def runs_again(
@@ -69,7 +69,7 @@ def runs_again(
 def _moved(
     arrival_us: NDArray[np.int64], half_us: float, generator: np.random.Generator
 ) -> NDArray[np.int64]:
-    """Return the arrivals moved; what comes together still does, and what is there from the start still is."""
+    """Return the arrivals moved; equal arrivals stay equal, and those at the start stay there."""
     times, place = np.unique(arrival_us, return_inverse=True)
     moved = times + np.rint(generator.uniform(-half_us, half_us, len(times))).astype(np.int64)
     return np.where(times > 0, np.maximum(moved, 1), times)[place]
@@ -90,8 +90,8 @@ def _factors(number: int, deviation: float, generator: np.random.Generator) -> l
 def _completed(again: Floats, base: Floats) -> Floats:
     """Return a run's latencies by the definitions of the first.
 
-    The gaps of a simulated answer are its tokens', so that their mean is TPOT. A send that was moved is no lag: from
-    when a request was due its first token is as much later as in the first run.
+    The gaps of a simulated answer are its tokens', so that their mean is TPOT. A moved send does not count as lag: TTFT
+    from the due time exceeds TTFT by as much as in the first run.
     """
     ttft, due, itl, tpot = (
         LATENCIES.index(name) for name in ("ttft_us", "ttft_from_due_us", "itl_mean_us", "tpot_us")

@@ -1,1 +1,1 @@
-"""Two runs side by side, neither of them the truth: ``vtwin compare``."""
+"""Two runs side by side, neither of them the reference: ``vtwin compare``."""

@@ -21,7 +21,7 @@ SHOWN = ("mean", "p50", "p99")
 MOST_NAME = 13
 CHANCE = f"~: the {LEVEL:.0%} interval holds 0, so the difference may be chance"
 FACTOR = 1.0
-"""What more than doubles is told as a factor, the rest in per cent."""
+"""Changes by more than this ratio are shown as a factor, others in per cent."""
 
 
 def document(found: TwoRuns, *, tool_version: str) -> dict[str, object]:
@@ -45,7 +45,7 @@ def _run(run: OneSide) -> dict[str, object]:
 
 
 def table(found: TwoRuns, *, width: int | None = None) -> str:
-    """Return the comparison for a terminal: 80 columns hold it, in fewer than it needs the intervals are left out."""
+    """Return the comparison for a terminal: it fits 80 columns; on a narrower one the intervals are left out."""
     a, b = found.a, found.b
     rows = [
         ("", _short(terminal(a.name)), _short(terminal(b.name)), "B against A"),
@@ -82,7 +82,7 @@ _MODES = {"real": "measured", "replayed": "simulated", "generated": "not run"}
 
 
 def _served(unit: str, found: TwoRuns) -> str:
-    """Return what a throughput is: of two servers with work at all times the capacity, else what was served."""
+    """Return the name of a throughput: capacity if both servers were saturated, else the served load."""
     return f"{'capacity' if found.both_saturated else 'served'}, {unit}"
 
 

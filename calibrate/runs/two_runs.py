@@ -1,7 +1,7 @@
-"""Two runs compared: what was asked of each, what each did, and how sure a difference is.
+"""Two runs compared: the load of each, its results, and how certain a difference is.
 
-Neither is taken for the truth. Where both had the same requests, these are redrawn together for the intervals, so that
-what the requests have in common cancels; else each run is redrawn by itself.
+Neither is the reference. If both had the same requests, these are redrawn together for the intervals, so that effects
+common to a request cancel; else each run is redrawn separately.
 """
 
 from __future__ import annotations
@@ -46,12 +46,12 @@ STATISTICS = ("mean", "p50", "p90", "p99")
 QUANTILES = np.array([0.5, 0.9, 0.99])
 STREAMS = (971, 972)
 SAME = 0.02
-"""Loads and lengths that differ by a smaller share are taken for the same."""
+"""Loads and lengths that differ by a smaller share count as equal."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OneSide:
-    """One side: its name, what was asked of it and what it served. Rates per second, None where there is none."""
+    """One side: its name, its load and what it served. Rates per second, None where there is none."""
 
     name: str
     mode: str
@@ -78,7 +78,7 @@ class Difference:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TwoRuns:
-    """The comparison. ``is_paired``: both had the same requests. ``notes``: what makes the two hard to compare."""
+    """The comparison. ``is_paired``: both had the same requests. ``notes``: reasons why the two are hard to compare."""
 
     a: OneSide
     b: OneSide
@@ -93,7 +93,7 @@ class TwoRuns:
 
 
 def compare_runs(names: tuple[str, str], traces: tuple[Trace, Trace], *, seed: int = 42) -> TwoRuns:
-    """Return what two runs have in common and where they differ; warm-up left out."""
+    """Return the comparison of two runs, without their warm-up."""
     kept = tuple(without_warmup(trace) for trace in traces)
     a, b = (_run(name, trace, seed=seed) for name, trace in zip(names, kept, strict=True))
     *orders, is_paired = _orders(kept[0], kept[1])
@@ -197,7 +197,7 @@ def _redrawn(values: Floats, block: int, *, seed: int, stream: int) -> Floats:
 
 
 def _notes(a: OneSide, b: OneSide, *, is_paired: bool, cut: Sequence[str | None]) -> tuple[str, ...]:
-    """Return in which ways the two runs were not asked the same, or did not do the same."""
+    """Return notes on differences between the two runs' loads or outcomes."""
     found = [f"{run.name}: {said}" for run, said in zip((a, b), cut, strict=True) if said is not None]
     if not is_paired:
         found.append(

@@ -1,4 +1,4 @@
-"""``vtwin validate`` and ``vtwin demo``: what they run is data (``plan``, ``demo``), who runs it is handed in."""
+"""``vtwin validate`` and ``vtwin demo``: their commands are data (``plan``, ``demo``), the runner is an argument."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What ``vtwin demo`` and ``vtwin validate`` need of the console script: one command after the other, each shown."""
+"""Running the commands of ``vtwin demo`` and ``vtwin validate`` one after the other, each shown."""
 
 from __future__ import annotations
 

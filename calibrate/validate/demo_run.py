@@ -37,7 +37,7 @@ def run_demo(asked: DemoOptions, run: RunCommand) -> None:
 
 
 def _foretell(sending_s: float) -> None:
-    """Say how long the demo will take, before anything that takes long."""
+    """Print how long the demo will take, before any slow work."""
     from sim import is_compiled
 
     tell(f"{sending_s:.0f} s of sending, then a fit of 10 to 60 s")

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def serving(config: Path) -> Iterator[str]:
-    """Start `vtwin serve` in a process of its own, yield its address, and end it on leaving, come what may.
+    """Start `vtwin serve` in a process of its own, yield its address, and always end it on leaving.
 
     Its own process, so that the server's work does not delay the client that is measured.
     """
@@ -44,7 +44,7 @@ def serving(config: Path) -> Iterator[str]:
 
 def _serve(config: Path, parent: Connection) -> None:
     """Serve until told to end or until the parent is gone; send the parent the address, or why there is none."""
-    os.setsid()  # Ctrl-C in the terminal is the parent's: it ends this process when it has what it needs
+    os.setsid()  # Ctrl-C in the terminal is for the parent, which then ends this process
     threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
     from replay import load_config, run_server
 
@@ -60,7 +60,7 @@ def _serve(config: Path, parent: Connection) -> None:
 
 
 def _end_with(parent: Connection) -> None:
-    """End this process once the parent's end of the pipe is closed, which it is however the parent ends."""
+    """End this process once the parent's end of the pipe is closed, in whatever way the parent ended."""
     with suppress(EOFError, OSError):
         parent.recv()
     os.kill(os.getpid(), signal.SIGTERM)

@@ -33,7 +33,7 @@ class ValidateOptions:
         ),
     ]
     gpu: Annotated[
-        str | None, typer.Option(help="The server's GPU (H100, A100-80 …), which no server tells.")
+        str | None, typer.Option(help="The server's GPU (H100, A100-80 …), which no server reports.")
     ] = None
     model_config: Annotated[
         str | None,

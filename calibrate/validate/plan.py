@@ -9,7 +9,7 @@ from pathlib import Path
 
 CAPACITY_USERS = 32
 CAPACITY_REQUESTS = 5 * CAPACITY_USERS
-"""With fewer, the ramp-up and the last stragglers are a good part of the time."""
+"""With fewer, the ramp-up and the last few requests take a large part of the time."""
 BUSY_SHARE = 0.8
 """Highest rate of the plan, as a share of the measured capacity."""
 HOLDOUT_SHARE = 0.85
@@ -21,7 +21,7 @@ FITTED_LOADS = ("singles", "prefill-heavy", "decode-heavy", "low", "middle", "hi
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ValidationPlan:
-    """What is observed, into which folders, and what is fitted. ``load``: options of every observation."""
+    """The observations, their folders, and the fit. ``load``: options of every observation."""
 
     folder: Path
     load: tuple[str, ...]
@@ -38,7 +38,7 @@ class ValidationPlan:
         ]
 
     def steps(self) -> list[str]:
-        """Return a heading for every observation and for the fit, so that the end is in sight."""
+        """Return a heading for every observation and for the fit, which shows the progress."""
         return [
             f"step 1 of 4: {len(FITTED_LOADS)} loads for the fit",
             "step 2 of 4: the held-out load",

@@ -15,11 +15,11 @@ from traces.strict.tell import say, tell
 Measured = Callable[[Path], tuple[float | None, int]]
 """Of an observed trace, by its stem: requests finished per s, None without any, and how many were sent."""
 UNNAMED = (
-    "the server's GPU is not named, and no server tells it. Add --gpu H100 (your GPU for H100), --tp N where N GPUs "
+    "the server's GPU is not named, and no server reports it. Add --gpu H100 (your GPU for H100), --tp N where N GPUs "
     "share each layer, and --model-config CONFIG.json where the server's name for its model is not one that ships: a "
     "fit then has priors and more models of a step to choose from"
 )
-"""What `validate` says first where the GPU is not named: the measurement takes an hour, and may begin anew."""
+"""The first message of `validate` if the GPU is not named: the measurement takes an hour, and can be restarted."""
 
 
 def run_validation(
@@ -75,7 +75,7 @@ def _words(options: Mapping[str, object]) -> list[str]:
 
 
 def served_at_most(twin: Path, like: Path) -> str:
-    """Return the line that says what a twin serves at most of requests like a trace's, and how to ask for an SLO."""
+    """Return the line with a twin's highest throughput for requests like a trace's, and the command for an SLO."""
     from replay import load_config
     from replay.search import ceiling_of, load_of
     from traces.workload import WorkloadOptions, trace_from_options

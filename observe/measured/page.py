@@ -1,4 +1,4 @@
-"""What a server did, as a page: its latencies over the loads that were tried, and each run over time."""
+"""A measured server as a page: its latencies over the loads, and each run over time."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ MOST_DRAWN = 6
 """Runs whose course over time is drawn."""
 QUANTILES = (0.5, 0.99)
 GOOD = 0.99
-"""Of the requests within the SLO: a run with a smaller share is marked."""
+"""A run with a smaller share of requests within the SLO is marked."""
 
 
 def page_of(loads: Sequence[ServedLoad], *, slo_us: Mapping[str, float], command: str) -> str:
@@ -238,7 +238,7 @@ def _course(load: ServedLoad, slo_us: Mapping[str, float]) -> list[pages.Figure]
 
 
 def _in_flight(load: ServedLoad, span_us: float) -> pages.Markup:
-    """Return how many requests were under way over time, as the client saw it."""
+    """Return how many requests were in flight over time, as the client saw it."""
     ends = load.sent_us + load.latencies_us["e2e"]
     known = np.isfinite(ends)
     times = np.concatenate([load.sent_us[known], ends[known]])

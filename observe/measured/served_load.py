@@ -1,4 +1,4 @@
-"""One measured run in the numbers that its page shows."""
+"""One measured run in the numbers on its page."""
 
 from __future__ import annotations
 
@@ -51,12 +51,12 @@ class ServedLoad:
 
     @property
     def place(self) -> float | None:
-        """Where it stands on the axis of loads: its users where answers set the pace, else its rate, requests/s."""
+        """Its place on the axis of loads: its users if answers set the pace, else its rate, requests/s."""
         users = self.summary.concurrency
         return float(users) if users else self.summary.rate_per_s
 
     def warnings(self) -> list[str]:
-        """Return what a reader must know before any number."""
+        """Return the warnings that come before any number."""
         found = []
         client = self.trace.header.client
         if client is not None and client.limited:
@@ -73,7 +73,7 @@ class ServedLoad:
 
 
 def read_load(path: Path, *, name: str, slo_us: Mapping[str, float]) -> ServedLoad:
-    """Return a run in numbers. Raises TraceError where there is no trace, or none of its requests was answered."""
+    """Return a run in numbers. Raises TraceError if there is no trace, or none of its requests was answered."""
     trace = without_warmup(read_recorded(path, events=True))
     metrics = request_metrics(trace)
     if not np.isfinite(metrics["e2e_us"].to_numpy(np.float64)).any():
@@ -94,5 +94,5 @@ def read_load(path: Path, *, name: str, slo_us: Mapping[str, float]) -> ServedLo
 
 
 def _mean_in_flight(e2e_us: Floats, duration_us: int | None) -> float | None:
-    """Return the mean number of requests in flight, by Little's law: their times in all over the run's."""
+    """Return the mean number of requests in flight, by Little's law: the sum of their times over the run's."""
     return float(np.nansum(e2e_us) / duration_us) if duration_us else None

@@ -1,1 +1,1 @@
-"""What will be sent and when, decided before the clock starts."""
+"""What is sent and when, decided before the clock starts."""

@@ -14,15 +14,15 @@ if TYPE_CHECKING:
     from traces import Trace
 
 Chain = tuple[int, ...]
-"""Rows of one session, each before those that wait for it: in the order of its rounds, or of the trace where they form
-a tree. A request of no session is a chain of its own."""
+"""Rows of one session, each before those that wait for it: in the order of its rounds, or of the trace if they form a
+tree. A request without a session is a chain of its own."""
 
 Waits = dict[int, tuple[int, ...]]
-"""Rows that wait for answers, each with the rows whose answers they are."""
+"""Rows that wait for answers, each with the rows whose answers it waits for."""
 
 
 def waits_of(trace: Trace) -> Waits:
-    """Return which rows wait for which, where requests say it themselves; nothing where ``round_index`` does.
+    """Return which rows wait for which, if requests name them; nothing if ``round_index`` orders them.
 
     Raises TraceError for such requests outside a session.
     """
@@ -81,5 +81,5 @@ def rounds_that_extend(trace: Trace, chains: list[Chain]) -> dict[int, int]:
 
 
 def is_token_ids(prompt: bytes) -> bool:
-    """Say whether a prompt's JSON is a list of token ids."""
+    """Return whether a prompt's JSON is a list of token ids."""
     return prompt.startswith(b"[") and not prompt.startswith(b"[{")

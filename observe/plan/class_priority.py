@@ -27,7 +27,7 @@ def parse_class_priorities(text: str) -> dict[str, int]:
 def priority_notes(
     trace: Trace, of_class: Mapping[str, int] | None, *, scheduling_policy: str | None
 ) -> tuple[str, ...]:
-    """Return what is to be known of the priorities that are sent: classes without one, or none that differ."""
+    """Return warnings about the priorities that are sent: classes without one, or all equal."""
     stated = trace.column("vllm_priority")
     classes = trace.column("slo_class").where(stated.isna()).fillna("")
     sent = stated if of_class is None else stated.fillna(classes.map(of_class).astype("Int64"))

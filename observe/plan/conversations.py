@@ -1,10 +1,10 @@
-"""Sessions: which requests wait for which, and prompts that grow by what the server really said.
+"""Sessions: which requests wait for which, and prompts that grow by the server's real answers.
 
-Requests of one ``session_id`` are sent in the order of ``round_index``, the next one a think time after the
-answer to the last, and not before its own time where it has one. A round with ``new_input_tokens`` builds on
-the one before: its prompt is that one's, the server's answer, and this many new tokens. So a prefix cache meets
-what it would meet with the server's real users; on the completions API token for token, where the server
-names its tokens (vLLM: ``return_token_ids``).
+Requests of one ``session_id`` are sent in the order of ``round_index``, the next one a think time after the answer to
+the last, and not before its own time where it has one. A round with ``new_input_tokens`` builds on the one before: its
+prompt is that one's, the server's answer, and this many new tokens. So a prefix cache gets the prompts that it would
+get from the server's real users; on the completions API token for token, if the server returns its token ids (vLLM:
+``return_token_ids``).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 def extended_prompt(prompt: bytes, reply: Reply, added: bytes) -> bytes:
-    """Return ``prompt`` with the answer it got and what the next round adds; JSON values of the same kind.
+    """Return ``prompt`` with its answer and the addition of the next round; JSON values of the same kind.
 
     Token ids and text are joined; of messages the answer becomes the assistant's.
     """
@@ -42,7 +42,7 @@ def extended_prompt(prompt: bytes, reply: Reply, added: bytes) -> bytes:
 
 
 class Conversation:
-    """One session under way: what its next prompt builds on."""
+    """One session in progress: what its next prompt builds on."""
 
     def __init__(self, plan: SendPlan) -> None:
         self._plan = plan
@@ -65,19 +65,19 @@ class Conversation:
 
 
 class Replies:
-    """Answers that a next round waits for, handed over as they have been read; None of one that failed."""
+    """Answers that a next round waits for, handed over when they have been read; None for a failed one."""
 
     def __init__(self) -> None:
         self._read: dict[int, asyncio.Future[Reply | None]] = {}
 
     def put(self, row: int, reply: Reply | None) -> None:
-        """Hand over what became of ``row``."""
+        """Hand over the answer to ``row``."""
         future = self._future(row)
         if not future.done():
             future.set_result(reply)
 
     async def of(self, row: int) -> Reply | None:
-        """Return the answer to ``row`` once it has been read; each can be had once."""
+        """Return the answer to ``row`` once it has been read; each can be taken once."""
         try:
             return await self._future(row)
         finally:
@@ -90,7 +90,7 @@ class Replies:
 
 
 async def returns_token_ids(client: ServerClient, shape: BodyShape, *, prompts: Prompts) -> bool:
-    """Ask for one token; say whether the answer tells its id. Raises ServerError on 401, 403, 5xx, or no answer."""
+    """Request one token; return whether the answer has its id. Raises ServerError on 401, 403, 5xx, or no answer."""
     whole = replace(shape, streaming=False)
     prompt = prompts.render([Segment(OWN, 1 << 62, 16)])
     body = whole.body(prompt, max_tokens=1, model=None, priority=None, return_token_ids=True)

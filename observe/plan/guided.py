@@ -25,7 +25,7 @@ _LARGEST_SCHEMA = 1 << 20
 
 
 def read_schema(path: Path, *, frac: float | None = None) -> GuidedDecoding:
-    """Return the schema in ``path``. Raises ConfigError for a file that is none."""
+    """Return the schema in ``path``. Raises ConfigError for a file that is not one."""
     try:
         with path.open("rb") as file:
             text = file.read(_LARGEST_SCHEMA + 1)
@@ -45,8 +45,8 @@ def read_schema(path: Path, *, frac: float | None = None) -> GuidedDecoding:
 def guided_rows(trace: Trace, guided: GuidedDecoding | None) -> frozenset[int]:
     """Return the rows that the schema constrains, none without a schema.
 
-    A fraction picks by request_id: the same requests in every run of a workload, whatever its order, and as many as it
-    says, rounded; those of a smaller fraction are among those of a larger one.
+    A fraction picks by request_id: the same requests in every run of a workload, in any order, and exactly that share
+    of them, rounded; those of a smaller fraction are among those of a larger one.
     """
     if guided is None:
         return frozenset()
@@ -60,12 +60,12 @@ def guided_rows(trace: Trace, guided: GuidedDecoding | None) -> frozenset[int]:
 
 
 def _shuffling(name: str) -> bytes:
-    """Return what puts names into an order of chance that only they decide."""
+    """Return a sort key that puts names into a random order that depends on them alone."""
     return hashlib.blake2b(b"guided:" + name.encode(), digest_size=8).digest()
 
 
 def guided_fields(guided: GuidedDecoding, *, is_vllm: bool, version: str | None) -> dict[str, object]:
-    """Return what the body of a guided request says, in the words that this server takes."""
+    """Return the fields of a guided request's body, in the form that this server accepts."""
     if is_vllm and _version_of(version) >= _STRUCTURED_OUTPUTS_SINCE:
         return {"structured_outputs": {"json": guided.schema}}
     name = re.sub(r"[^A-Za-z0-9_-]", "_", guided.name)[:64]

@@ -1,7 +1,6 @@
-"""Named lists of loads: a sweep over rates or users, and what a fit of a twin needs.
+"""Named lists of loads: a sweep over rates or users, and the runs that a fit of a twin needs.
 
-All of it is decided before anything is sent, but for the server's own pace, which only bears on the estimate of
-how long it takes.
+All of it is decided before anything is sent, except the server's own pace, which affects only the estimate of the time.
 """
 
 from __future__ import annotations
@@ -26,11 +25,11 @@ _LOW, _MIDDLE = 1 / 3, 2 / 3
 """The lower loads of a calibration, as shares of the highest."""
 
 _SINGLE_LENGTHS, _SINGLE_ROUNDS, _SINGLE_OUTPUT = 10, 2, 16
-"""One after another: as many prompt lengths, evenly by ratio, each so often, with answers of so many tokens."""
+"""One request after another: number of prompt lengths, evenly by ratio, repeats of each, tokens of an answer."""
 _SHORT_PROMPT, _SHORT_OUTPUT = 16, 4
 _PREFILL_USERS, _PREFILL_REQUESTS = 4, 32
 _DECODE_USERS, _DECODE_REQUESTS, _LEAST_DECODE = 16, 48, 128
-"""The last: an answer at least so long, so that steps without any prompt are most of the load."""
+"""The last: the least answer length, so that steps without any prompt are most of the load."""
 _MOST_AT_ONCE = 200
 """More would only make the queue longer."""
 
@@ -69,9 +68,9 @@ def sweep_loads(options: WorkloadOptions, text: str) -> list[ListedLoad]:
 
 
 def calibration_loads(options: WorkloadOptions, *, max_model_len: int | None) -> list[ListedLoad]:
-    """Return what a fit needs and nothing more, for the mix and the highest rate that ``options`` say.
+    """Return the loads that a fit needs, for the mix and the highest rate of ``options``.
 
-    Raises ConfigError where they say no rate.
+    Raises ConfigError if they have no rate.
     """
     rate = options.rate
     if rate is None or not math.isfinite(rate):
@@ -111,21 +110,21 @@ def calibration_loads(options: WorkloadOptions, *, max_model_len: int | None) ->
 
 
 def _requests(options: WorkloadOptions) -> Trace:
-    """Return the requests that the options ask for, with the lengths that they are sent with."""
+    """Return the requests of the options, with the lengths that they are sent with."""
     from traces.workload import trace_from_options
 
     return as_sent(trace_from_options(options))
 
 
 def probing_load(loads: Sequence[ListedLoad]) -> Trace:
-    """Return three requests, one after another, from which the server's pace on idle can be told."""
+    """Return three requests, one after another, which show the server's pace when idle."""
     prompts = np.concatenate([prompt_tokens(load.requests) for load in loads])
     typical, long = int(np.median(prompts)), int(prompts.max())
     return _users(1, [typical, typical, typical, long], [1, 1, 17, 1])
 
 
 def pace_of_probe(e2e_us: Sequence[float], probe: Trace) -> IdlePace:
-    """Return the pace that the probe's latencies tell; the first request, which met a cold server, is left out."""
+    """Return the pace by the probe's latencies, without the first request, which met a cold server."""
     prompts = prompt_tokens(probe)
     _, short, talk, long = e2e_us
     per_output = max(talk - short, 0.0) / 16
@@ -138,7 +137,7 @@ def pace_of_probe(e2e_us: Sequence[float], probe: Trace) -> IdlePace:
 def estimate_s(load: ListedLoad, pace: IdlePace, *, rate_per_s: float | None) -> float:
     """Return about how long a load takes, in s: its schedule, or the work of its users one after another.
 
-    ``rate_per_s``: a rate that the server can bear, by which a load that is due at once is worked off.
+    ``rate_per_s``: a rate that the server can serve, used for a load that is due at once.
     """
     requests, loop = load.requests, load.requests.header.closed_loop
     alone_us = pace.alone_us(requests)
@@ -164,6 +163,6 @@ def _users(concurrency: int, prompts: Sequence[int] | NDArray[np.int64], outputs
 
 
 def _most(wanted: float, max_model_len: int | None, *, room: int) -> int:
-    """Return ``wanted`` tokens, or as many as the model takes with ``room`` beside them."""
+    """Return ``wanted`` tokens, or as many as the model allows with ``room`` further tokens."""
     most = int(wanted) if max_model_len is None else min(int(wanted), max_model_len - room)
     return max(most, 1)

@@ -14,7 +14,7 @@ from observe.server.http_client import ServerClient, WholeAnswer
 from traces import ConfigError
 
 _ANCHOR = "A"
-"""Opens every text: a first word has no space before it, and may make other tokens than it does later."""
+"""Begins every text: a first word has no space before it, and may make other tokens than later."""
 
 _CHUNK = 8
 _ENOUGH_WORDS = 32
@@ -29,10 +29,10 @@ async def make_prompts(
     token_ids: bool = True,
     tokenizer: LocalTokenizer | None = None,
 ) -> tuple[Prompts, str | None]:
-    """Return what makes prompts of exact length on this server, or of nearly that, and a note on it.
+    """Return a maker of prompts of exact, or nearly exact, length on this server, and a note on it.
 
-    Text is counted by the server's ``/tokenize``, else by ``tokenizer``, else by a ratio of tokens to words that
-    two requests of one token tell. Raises ConfigError for a tokenizer that is not the served model's.
+    Text is counted by the server's ``/tokenize``, else by ``tokenizer``, else by a ratio of tokens to words, measured
+    with two requests of one token. Raises ConfigError for a tokenizer that is not the served model's.
     """
     if api == "completions" and token_ids:
         return TokenPrompts(salt), None
@@ -102,7 +102,7 @@ async def _local_counter(
 ) -> tuple[_LocalCounter, str | None]:
     """Return the counter that agrees with what the server counts for two texts.
 
-    Raises ConfigError where the two texts differ otherwise for the tokenizer than for the server.
+    Raises ConfigError if tokenizer and server disagree on the difference between the two texts.
     """
     around: set[int] = set()
     for num_words in (20, 220):
@@ -120,7 +120,7 @@ async def _local_counter(
 
 
 async def _exact_words(counter: _Counter, *, salt: int) -> WordPrompts | None:
-    """Return prompts of words of one token each, checked at three lengths; None where that cannot be."""
+    """Return prompts of words of one token each, checked at three lengths; None if that is not possible."""
     bare = await counter.tokens([])
     if bare is None:
         return None
@@ -179,7 +179,7 @@ async def _estimated_words(
 
 
 async def _prompt_tokens(client: ServerClient, num_words: int, *, api: Api, model: str) -> int | None:
-    """Return what the server counts for that many words after the anchor, or None where it does not say."""
+    """Return the server's count for that many words after the anchor, or None if it does not report it."""
     text = _sample_text(num_words)
     body: dict[str, object] = {"model": model, "max_tokens": 1, "temperature": 0, "stream": False}
     body |= {"messages": [{"role": "user", "content": text}]} if api == "chat" else {"prompt": text}

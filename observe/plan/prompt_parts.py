@@ -1,4 +1,4 @@
-"""What each prompt is made of, worked out when it is asked for: a plan holds no prompt of 100,000 tokens."""
+"""The parts of each prompt, computed on demand: a plan holds no prompt of 100,000 tokens."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class PromptParts:
-    """What n prompts are made of.
+    """The parts of n prompts.
 
     ``totals``: tokens of each, at least 1. ``added``: of a row that builds on another's answer, what it adds.
     ``chains``, ``keys``: block hashes as chains of ids, and each id's key (uint64); None where there are none.
@@ -64,10 +64,10 @@ class PromptParts:
 
 
 def prompt_parts(trace: Trace, extends_row: Mapping[int, int]) -> tuple[PromptParts, tuple[str, ...]]:
-    """Return what each row's prompt is made of, and what had to be changed.
+    """Return the parts of each row's prompt, and a note on changes.
 
-    Equal hashes are equal content, as far as a block reaches; what stands behind the hashed blocks is the request's
-    own. ``extends_row``: rows that build on the answer to another.
+    Equal hashes are equal content, as far as a block reaches; the text behind the hashed blocks is the request's own.
+    ``extends_row``: rows that build on the answer to another.
     """
     totals = prompt_tokens(trace)
     empty = int(np.count_nonzero(totals < 1))
@@ -90,7 +90,7 @@ def prompt_parts(trace: Trace, extends_row: Mapping[int, int]) -> tuple[PromptPa
 
 
 def _hashes(trace: Trace) -> tuple[HashChains | None, NDArray[np.uint64]]:
-    """Return the block hashes of all prompts, those that go on from each other in one place, and each id's key."""
+    """Return the block hashes of all prompts, those that continue each other in one place, and each id's key."""
     if trace.header.hash_block_size is None or not trace.cells("prefix_hashes").is_known.any():
         return None, np.zeros(0, np.uint64)
     own = own_hashes(trace.table)

@@ -1,4 +1,4 @@
-"""Prompts of an exact length, drawn: what is to be shared is shared, the rest is unique to its request.
+"""Drawn prompts of an exact length: shared parts are equal, the rest is unique to its request.
 
 A prompt is a row of segments, each named by a key. Equal keys give equal leading content at any length,
 distinct keys give unrelated content. Randomness is indexed by (salt, key), so that no draw depends on
@@ -174,7 +174,7 @@ class WordPrompts:
     def word_counts(self, lengths: Sequence[int] | NDArray[np.int64]) -> list[int]:
         """Return how many words of each segment make ``lengths`` tokens, the overhead taken from the ends.
 
-        What stands before the text is taken from the first segments, what stands behind it from the last.
+        Overhead before the text is taken from the first segments, overhead behind it from the last.
         """
         last = max(int(np.sum(lengths)) - self.overhead, 1)
         ends = np.clip(np.cumsum(lengths) - self.lead, 0, last)
@@ -187,7 +187,7 @@ class WordPrompts:
 _WORDS = """
 able across after air always animal appear arm baby bank beat began better bird blue body bottom
 bring build business came care cat center chance choose class close color complete control copy cost
-country cross cut daughter partition_plan deep direct dog down dress drop each earth edge eight end engine
+country cross cut daughter deal deep direct dog down dress drop each earth edge eight end engine
 equal event example eye fair famous fast fear feet fight final finger first five flow food force
 forward fresh front game gather gentle give gold govern gray grew grow gun hand hard head heat help
 high history home hot how hundred ice inch insect island joy keep kill knew lake large laugh lead

@@ -1,4 +1,4 @@
-"""The JSON body of a request: what every body says apart from its prompt."""
+"""The JSON body of a request: the fields of every body apart from its prompt."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from observe.senders.endpoint import Api
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BodyShape:
-    """What every body says apart from its prompt; what a server does not accept is left out (see ``negotiate``).
+    """The fields of every body apart from its prompt, without those that a server does not accept (``negotiate``).
 
     ``row_models``: models and LoRA adapters that a row of the trace may ask for in place of ``model``. ``ignore_eos``
-    and ``min_tokens`` hold the output to its length. ``guided``: what the body of a guided request says more.
+    and ``min_tokens`` hold the output to its length. ``guided``: further fields of a guided request.
     """
 
     api: Api

@@ -70,7 +70,7 @@ class SendPlan:
 
     @property
     def num_at_once(self) -> int:
-        """How many requests of a closed loop are due together, so that how late they are says nothing."""
+        """How many requests of a closed loop are due together, so that their lateness means nothing."""
         loop = self.closed_loop
         if loop is None:
             return 0
@@ -88,7 +88,7 @@ class SendPlan:
 
     @cached_property
     def awaited_rows(self) -> frozenset[int]:
-        """Rows whose answer another round may build on; of a tree none: its prompts do not hang on answers."""
+        """Rows whose answer another round may build on; none in a tree, whose prompts do not depend on answers."""
         if self.waits_for:
             return frozenset()
         return frozenset(row for chain in self.chains for row in chain[:-1])
@@ -98,7 +98,7 @@ class SendPlan:
         return begins_of(chain, self.waits_for)
 
     def __len__(self) -> int:
-        """Return the number of requests: of a share of the plan, its own."""
+        """Return the number of requests; of a share of the plan, only its own."""
         return sum(map(len, self.chains))
 
     def take_body(self, index: int) -> bytes:
@@ -150,9 +150,8 @@ def make_plan(
 ) -> SendPlan:
     """Return the plan that sends every row of ``trace``; ``class_priority``: of a row that states no priority.
 
-    A row of a workload is sent with the lengths that were asked for (``as_sent``), a row with a status once more
-    with those that came of it.
-    Raises TraceError for a trace without requests, or with a row whose output length is not given.
+    A row of a workload is sent with its requested lengths (``as_sent``), a row with a status again with its measured
+    ones. Raises TraceError for a trace without requests, or with a row whose output length is not given.
     """
     if len(trace) == 0:
         raise TraceError("trace: got no requests, expected at least one")
@@ -196,7 +195,7 @@ def _by_due_time(
 
 
 def gateway_headers(trace: Trace) -> list[tuple[tuple[str, str], ...]]:
-    """Return what each row tells a gateway of its tenant, its class and its target, as far as it has them.
+    """Return each row's headers for a gateway: its tenant, its class and its target, as far as it has them.
 
     Names: Kubernetes' gateway API inference extension (fairness, objective), and BLIS's for the target, in ms.
     """
@@ -227,7 +226,7 @@ def _requested_models(trace: Trace) -> list[str | None]:
 
 
 def _without_unsendable(trace: Trace) -> tuple[Trace, tuple[str, ...]]:
-    """Return the trace without what is not sent of sessions that branch, and so not recorded, and a note of it."""
+    """Return the trace without the columns that branching sessions do not send, and a note on it."""
     number = int(trace.cells("new_input_tokens").is_known.sum())
     if not number or not has_tree(trace.table):
         return trace, ()
@@ -267,7 +266,7 @@ def _think_us(trace: Trace) -> list[int]:
 
 
 def _max_tokens(trace: Trace) -> list[int]:
-    """Return each row's output length: as it came out or was drawn; of a failed row, as it was asked."""
+    """Return each row's output length, as measured or drawn; of a failed row, as requested."""
     asked = trace.column("max_tokens")
     failed = (trace.column("status") != "ok").fillna(False)
     wanted = trace.column("output_tokens").mask(failed & asked.notna(), asked).fillna(asked)

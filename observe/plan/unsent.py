@@ -1,4 +1,4 @@
-"""What a workload says that cannot be sent: one line for each, none of it dropped without a word."""
+"""The parts of a workload that cannot be sent: a line for each, none is dropped silently."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""One load from several processes: the plan is dealt beforehand, all start at one moment, one trace comes out."""
+"""One load from several processes: the plan is divided before the run, all start at one moment, into one trace."""

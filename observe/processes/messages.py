@@ -1,4 +1,4 @@
-"""What parent and child say to one another, over the child's standard input and output.
+"""Messages between parent and child, over the child's standard input and output.
 
 Pickles with their length before them: both ends are this very program, on one machine, as one user.
 """
@@ -24,7 +24,7 @@ _BUFFER = 1 << 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChildJob:
-    """What a child is to do: its share of ``plan``, into the trace at ``path``, which has been begun."""
+    """A child's job: its share of ``plan``, into the trace at ``path``, which has been begun."""
 
     plan: SendPlan
     share: Share
@@ -43,14 +43,14 @@ class StartSignal:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Drain:
-    """Send nothing more; ``reason``: what the run has shown, None for the user's wish."""
+    """Send nothing more; ``reason``: a result of the run, None for the user's interrupt."""
 
     reason: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Abort:
-    """Drop what is under way."""
+    """Drop the requests in flight."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,7 +88,7 @@ class Done:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refused:
-    """The disk refused a row."""
+    """A row could not be written."""
 
     message: str
 
@@ -98,13 +98,13 @@ Answer: TypeAlias = Ready | CounterReport | Done | Refused
 
 
 def packed(message: Command | Answer) -> bytes:
-    """Return a message as it goes over the wire."""
+    """Return a message as bytes."""
     body = pickle.dumps(message, protocol=pickle.HIGHEST_PROTOCOL)
     return len(body).to_bytes(_LENGTH_BYTES) + body
 
 
 async def receive(reader: asyncio.StreamReader) -> object:
-    """Return the next message, None where the other end is gone, in mid-message or between two."""
+    """Return the next message, None if the other end is gone, in mid-message or between two."""
     try:
         length = int.from_bytes(await reader.readexactly(_LENGTH_BYTES))
         body = bytearray()

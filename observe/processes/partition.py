@@ -1,4 +1,4 @@
-"""Who sends what: a plan dealt to several processes before the clock starts, by its times and sessions alone."""
+"""A plan divided among several processes before the clock starts, by its times and sessions alone."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ class Share:
 def partition_plan(plan: SendPlan, processes: int) -> tuple[Share, ...]:
     """Return the shares of at most ``processes`` processes: none is left without a request or a user.
 
-    Each session, in the order in which the plan begins them, goes to the process that has the fewest requests so
-    far, for its number of users in a closed loop: a round robin where all weigh alike, so that each sends evenly
-    and a first round is dealt user by user. Raises ConfigError for waves, whose requests wait for each other.
+    Each session, in the order in which the plan begins them, goes to the process with the fewest requests so far,
+    relative to its number of users in a closed loop: a round robin if all are equal, so that each sends evenly and a
+    first round is divided user by user. Raises ConfigError for waves, whose requests wait for each other.
     """
     loop = plan.closed_loop
     if loop is not None and loop.in_waves and processes > 1:
@@ -58,7 +58,7 @@ def split_evenly(total: int, number: int) -> list[int]:
 
 
 def partition_cap(cap: int | None, number: int) -> list[int | None]:
-    """Return each process's part of a cap on concurrency. Raises ConfigError where one would be left with none."""
+    """Return each process's part of a cap on concurrency. Raises ConfigError if one would be left with none."""
     if cap is None:
         return [None] * number
     if cap < number:

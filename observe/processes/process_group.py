@@ -38,14 +38,14 @@ from observe.settings import Settings
 from traces import ProcessInfo, TraceError
 
 _LEAD_NS = 200_000_000
-"""From the order to start to the start: each process has read it by then, on a busy machine too."""
+"""Time from the message to the start: each process has read it by then, on a busy machine too."""
 
 _ABORT_GRACE_S = 10.0
-"""How long a process that was told to drop everything may take to say what it has."""
+"""How long a process may take to report its results after it was told to drop everything."""
 
 
 class WorkerProcess:
-    """One process of the crew: the line to it, and what it has said."""
+    """One process of the group: the connection to it, and its messages."""
 
     def __init__(self, share: Share) -> None:
         self.share = share
@@ -56,7 +56,7 @@ class WorkerProcess:
         self._writer: asyncio.StreamWriter | None = None
 
     async def start(self) -> None:
-        """Start the process, deaf to the terminal's Ctrl-C: its parent decides."""
+        """Start the process without the terminal's Ctrl-C, which its parent handles."""
         ours, theirs = socket.socketpair()
         with theirs:
             self.process = await asyncio.create_subprocess_exec(
@@ -68,7 +68,7 @@ class WorkerProcess:
         self.reader, self._writer = await asyncio.open_connection(sock=ours)
 
     def tell(self, message: bytes) -> None:
-        """Say something, if anyone is there to hear it."""
+        """Send a message, if the process is still there."""
         if self._writer is not None and not self._writer.is_closing():
             self._writer.write(message)
 
@@ -84,7 +84,7 @@ class WorkerProcess:
             await self.process.wait()
 
     def outcome(self) -> str:
-        """Return how a process ended that did not do all it was told."""
+        """Return how a process ended that did not finish its job."""
         code = None if self.process is None else self.process.returncode
         if code is not None and code < 0:
             return f"was killed ({signal.Signals(-code).name})"
@@ -120,12 +120,12 @@ class ProcessGroup:
 
     @property
     def answer_counts(self) -> AnswerCounts:
-        """What the answers were like, as far as the processes have told."""
+        """The quality of the answers, as far as the processes have reported."""
         return add_up([member.done.answer_counts for member in self._workers if member.done is not None])
 
     @property
     def processes(self) -> tuple[ProcessInfo, ...]:
-        """How each process did."""
+        """Each process's result."""
         return tuple(
             process_info(member.share.of(self._plan), seen, facts=None, outcome=member.outcome())
             if member.done is None
@@ -186,21 +186,21 @@ class ProcessGroup:
         self._tell_all(Drain())
 
     def stop(self, reason: str) -> None:
-        """Do the same because of what the run has shown."""
+        """Do the same because of a result of the run."""
         self._stopped = reason
         self._tell_all(Drain(reason=reason))
 
     def abort(self) -> None:
-        """Tell every process to drop what is under way."""
+        """Tell every process to drop its requests in flight."""
         self._tell_all(Abort())
         self._aborted.set()
 
     async def close(self) -> None:
-        """End what has not ended."""
+        """End the processes that have not ended."""
         await asyncio.gather(*(member.end() for member in self._workers))
 
     def _facts(self, start_ns: int) -> RunFacts:
-        """Return the run's facts; the CPU is that of all processes that lived to tell."""
+        """Return the run's facts; CPU time is of all processes that reported."""
         told = [member.done.facts for member in self._workers if member.done is not None]
         assert self._progress.end_ns is not None  # noqa: S101  the run has ended
         return RunFacts(
@@ -227,7 +227,7 @@ class ProcessGroup:
         self.library, self.clock_name = said.library, said.clock_name
 
     async def _listen(self, place: int, member: WorkerProcess) -> None:
-        """Take what a process says until it is gone; what the disk refused to one ends the run for all."""
+        """Read a process's messages until it is gone; a failed write in one ends the run for all."""
         assert member.reader is not None  # noqa: S101  it was hired
         while (said := await receive(member.reader)) is not None:
             if isinstance(said, CounterReport):
@@ -242,7 +242,7 @@ class ProcessGroup:
                 self.abort()
 
     async def _kill_after_grace(self) -> None:
-        """Kill what has not ended a while after it was told to drop everything."""
+        """Kill the processes that have not ended a while after they were told to drop everything."""
         await self._aborted.wait()
         await asyncio.sleep(_ABORT_GRACE_S)
         for member in self._workers:

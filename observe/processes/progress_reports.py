@@ -14,11 +14,11 @@ from observe.record.recorder import AnswerCounts
 from observe.run.run_counts import LogHistogram, Progress
 
 _OF_THE_RUN = frozenset({"num_planned", "num_at_once", "peak_in_flight"})
-"""Whole numbers of ``Progress`` that are no sums of the processes' own."""
+"""Integers of ``Progress`` that are not sums of the processes' own."""
 
 
 class Reporter:
-    """Tells what a child's ``progress`` has come to since it last told."""
+    """Reports the changes of a child's ``progress`` since the last report."""
 
     def __init__(self, progress: Progress) -> None:
         self._progress = progress
@@ -68,7 +68,7 @@ class ProgressTotals:
         self._progress.peak_in_flight = max(self._progress.peak_in_flight, self._progress.in_flight)
 
     def finish(self) -> None:
-        """Replace the peak that the reports happened to see by the true one."""
+        """Replace the peak seen in the reports by the true one."""
         self._progress.peak_in_flight = peak_in_flight(self._progress.dispatched_ns, self._progress.ended_ns)
 
 
@@ -87,7 +87,7 @@ def _set(progress: Progress, reports: Sequence[CounterReport]) -> None:
 
 
 def peak_in_flight(begins_ns: Sequence[int], ends_ns: Sequence[int]) -> int:
-    """Return how many of the intervals overlap at most; one that ends as another begins does not meet it."""
+    """Return how many of the intervals overlap at most; one that ends as another begins does not overlap it."""
     if len(begins_ns) == 0:
         return 0
     moments = np.concatenate([np.array(ends_ns, dtype=np.int64), np.array(begins_ns, dtype=np.int64)])
@@ -96,7 +96,7 @@ def peak_in_flight(begins_ns: Sequence[int], ends_ns: Sequence[int]) -> int:
 
 
 def add_up(answer_counts: Sequence[AnswerCounts]) -> AnswerCounts:
-    """Return what all answers were like."""
+    """Return the quality of all answers."""
     total = AnswerCounts()
     for each in answer_counts:
         for member in fields(AnswerCounts):

@@ -1,7 +1,7 @@
 """A child that sends its share of a plan: ``python -m observe.processes.worker FD``, FD a socket to its parent.
 
-Its rows go to the run's own files, so that whatever kills it leaves those that it had finished. When its parent
-is gone, it drops what is under way and ends.
+Its rows go to the run's own files, so that rows that it had finished remain if it is killed. When its parent is gone,
+it drops its requests in flight and ends.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _REPORT_EVERY_S = 0.25
 
 
 class Worker:
-    """One share under way, and the line to the parent. Made within a running loop."""
+    """One share in progress, and the connection to the parent. Made within a running loop."""
 
     def __init__(self, job: ChildJob, commands: asyncio.StreamReader, answers: asyncio.StreamWriter) -> None:
         self._commands = commands
@@ -83,7 +83,7 @@ class Worker:
         )
 
     async def _obey(self) -> None:
-        """Do as the parent says; without one there is nothing left to send for."""
+        """Follow the parent's messages; without a parent, stop sending."""
         while (command := await receive(self._commands)) is not None:
             if isinstance(command, Abort):
                 self._executor.abort()

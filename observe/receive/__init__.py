@@ -1,1 +1,1 @@
-"""``vtwin receive``: spans that servers and agents send over OTLP/HTTP, as measured traces that grow as they come."""
+"""``vtwin receive``: spans that servers and agents send over OTLP/HTTP, as measured traces that grow with them."""

@@ -1,4 +1,4 @@
-"""The body of a post: spans out of it, within limits; and the answers that OTLP has for a sender. Pure."""
+"""The body of a post: reading its spans, within limits; and OTLP's answers to a sender. Pure."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ Kind = Literal["protobuf", "json"]
 KINDS: Final[dict[str, Kind]] = {"application/x-protobuf": "protobuf", "application/json": "json"}
 CONTENT_TYPE: Final[dict[Kind, str]] = {kind: name for name, kind in KINDS.items()}
 INVALID_ARGUMENT: Final = 3
-"""gRPC's code of a body that no second try makes better."""
+"""gRPC's code of a body that should not be sent again."""
 UNAVAILABLE: Final = 14
-"""gRPC's code of a server that is busy: OTLP's senders try again."""
+"""gRPC's code of a busy server: OTLP's senders try again."""
 
 
 @dataclass(slots=True)
 class NotTaken(Exception):  # noqa: N818 - an answer, no fault
-    """A post that is not taken: the HTTP status, and why in one line."""
+    """A post that is refused: the HTTP status, and why in one line."""
 
     status: int
     message: str
@@ -68,7 +68,7 @@ def spans_of_body(raw: bytes, kind: Kind, *, packed: bool, most: int) -> list[Sp
 
 
 def answer(kind: Kind, *, rejected: int = 0, why: str = "") -> bytes:
-    """Return OTLP's answer to a post that was taken, with what of it was not."""
+    """Return OTLP's answer to a post that was accepted, with its rejected spans."""
     if kind == "json":
         partial = (
             {"partialSuccess": {"rejectedSpans": str(rejected), "errorMessage": why}} if rejected else {}
@@ -83,7 +83,7 @@ def answer(kind: Kind, *, rejected: int = 0, why: str = "") -> bytes:
 
 
 def failure(kind: Kind, refusal: NotTaken) -> bytes:
-    """Return OTLP's answer to a post that was not taken: a ``google.rpc.Status``."""
+    """Return OTLP's answer to a refused post: a ``google.rpc.Status``."""
     if kind == "json":
         return json.dumps({"code": refusal.code, "message": refusal.message}).encode()
     # A Status is an integer and a text, fields 1 and 2, on the wire the same as this message

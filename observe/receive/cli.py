@@ -15,12 +15,12 @@ from traces.strict.secrets import redact_command
 
 LEAST_S = 60.0
 MOST_S = 7 * 86_400.0
-"""From a file a minute to a file a week."""
+"""The range of --every: from a minute to a week per file."""
 
 
 @option_table
 class ReceiveOptions:
-    """Where spans are taken, and where they are put."""
+    """Where spans are received, and where they are written."""
 
     output: Annotated[
         Path,

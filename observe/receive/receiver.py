@@ -21,17 +21,17 @@ from traces.console.listening import bound_socket
 from traces.strict.tell import say, tell
 
 SILENT: Final = logging.getLogger("vtwin.receive")
-"""aiohttp's messages on senders that do not speak HTTP/1.1 (gRPC's) go nowhere: they get a 400."""
+"""aiohttp's log of senders that do not speak HTTP/1.1 (gRPC's) is discarded: they get a 400."""
 SILENT.setLevel(logging.CRITICAL + 1)
 TICK_S: Final = 1.0
 SHUTDOWN_PATIENCE_S: Final = 5.0
-"""How long posts that are under way when the receiver ends may take."""
+"""How long posts in progress may take when the receiver ends."""
 
 
 def run_receiver(windows: Windows, *, host: str, port: int, max_body_bytes: int) -> None:
-    """Take spans until Ctrl-C or a plain kill, then put all files in order and say what came.
+    """Receive spans until Ctrl-C or a plain kill, then sort all files and print what was received.
 
-    Raises ConfigError for an address that is taken, TraceError where the last files cannot be written.
+    Raises ConfigError for an address in use, TraceError if the last files cannot be written.
     """
     run_on_fastest_loop(lambda: _until_told(windows, host=host, port=port, max_body_bytes=max_body_bytes))
     _tell_files(windows.put_in_order(all_of_them=True))
@@ -40,7 +40,7 @@ def run_receiver(windows: Windows, *, host: str, port: int, max_body_bytes: int)
 
 
 def summary(windows: Windows) -> list[str]:
-    """Return what came, in lines."""
+    """Return lines about what was received."""
     lines = [f"{counted(windows.tally.num_requests, 'request')} in {counted(windows.num_files, 'file')}"]
     if windows.tally.num_other:
         lines.append(f"{windows.tally.num_other:,} spans of other work were passed over")
@@ -67,7 +67,7 @@ async def _until_told(windows: Windows, *, host: str, port: int, max_body_bytes:
 async def receiving(
     windows: Windows, *, host: str = "127.0.0.1", port: int = 0, max_body_bytes: int = 4 * 2**20
 ) -> AsyncIterator[str]:
-    """Take spans while the context lasts; yield the address. The files are the caller's to put in order."""
+    """Receive spans while the context lasts; yield the address. The caller must sort the files."""
     runner = web.AppRunner(
         make_app(SpanReceiver(windows=windows, max_body_bytes=max_body_bytes)),
         access_log=None,
@@ -86,7 +86,7 @@ async def receiving(
 
 
 async def _watch(windows: Windows) -> None:
-    """Put files in order when they are over, and keep the line on a terminal up to date."""
+    """Sort files whose window is over, and keep the line on a terminal up to date."""
     from rich.console import Console
 
     console = Console(stderr=True)

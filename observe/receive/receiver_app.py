@@ -26,15 +26,15 @@ from traces import TraceError
 from traces.strict.tell import tell
 
 MOST_POSTS: Final = 32
-"""At a time: the bodies of so many are in memory. A sender beyond tries again, as OTLP wants it."""
+"""The most posts at a time, whose bodies are in memory. Further senders try again, as OTLP specifies."""
 BODY_PATIENCE_S: Final = 30.0
-"""For a whole body: a sender that stops half way holds a place that others wait for."""
+"""The time for a whole body: a sender that stops half way occupies a place that others wait for."""
 _RETRY_AFTER: Final = {"Retry-After": "5"}
 
 
 @dataclass(slots=True, kw_only=True)
 class SpanReceiver:
-    """What the handlers share. ``reading``: one body is read into spans at a time, which take ten times its memory."""
+    """State shared by the handlers. ``reading``: one body at a time is read, as its spans take ten times its memory."""
 
     windows: Windows
     max_body_bytes: int
@@ -54,7 +54,7 @@ def make_app(site: SpanReceiver) -> web.Application:
 
 
 async def _traces(request: web.Request) -> web.Response:
-    """Take spans; what is answered with 200 is on the disk."""
+    """Receive spans; those answered with 200 are on the disk."""
     site = request.app[SITE]
     kind: Kind = "json"
     site.num_posts += 1
@@ -80,7 +80,7 @@ async def _traces(request: web.Request) -> web.Response:
 
 
 def _check_crowd(site: SpanReceiver) -> None:
-    """Raise NotTaken where too many posts are under way."""
+    """Raise NotTaken if too many posts are in progress."""
     if site.num_posts > MOST_POSTS:
         raise NotTaken(503, f"more than {MOST_POSTS} posts at a time, expected a later try", UNAVAILABLE)
 

@@ -1,7 +1,7 @@
 """Which file a request belongs to: one for each window of time, by the request's start.
 
-Spans come late and in any order. A window's file is put in order when nothing has come for it for a while, and opened
-again where something does. What is in memory is bounded: files that are open, ids of their requests.
+Spans arrive late and in any order. A window's file is sorted when none has arrived for it for a while, and opened again
+if one does. Memory is bounded: open files, and ids of their requests.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ from traces import ConfigError, check_place, companion_file, make_folder, stem_o
 from traces.importers.otel import LeftOut, Span, SpanRequest, Tally, request_of
 
 LATE_S: Final = 86_400
-"""A request that began longer ago is not taken: no file of it is opened again."""
+"""A request that began longer ago is rejected: its file is not opened again."""
 AHEAD_S: Final = 300
-"""Nor one that begins later than now by more than clocks differ."""
+"""So is one that begins in the future by more than clocks may differ."""
 QUIET_S: Final = 60
-"""A file whose window is over is put in order when nothing came for it for so long."""
+"""A file whose window is over is sorted when it has received nothing for this long."""
 MOST_OPEN: Final = 4
 MOST_ROWS: Final = 500_000
-"""Of a file; the window goes on in another. Their ids take some 50 MB."""
+"""The most requests of a file; the window continues in another. Their ids take some 50 MB."""
 _NAME: Final = "%Y%m%dT%H%M%SZ"
 _FILE: Final = re.compile(r"-\d{8}T\d{6}Z(-\d+)?\.(yaml|csv|parquet)")
 
 
 def check_output(output: Path, *, resume: bool, overwrite: bool) -> None:
-    """Make the folder. Raises ConfigError where files of an earlier run are there, and neither option allows it."""
+    """Make the folder. Raises ConfigError if it has files of an earlier run, and neither option allows it."""
     stem = stem_of(output)
     make_folder(stem.absolute().parent, option="--output")
     check_place(stem, option="--output")
@@ -92,7 +92,7 @@ class Windows:
     def take(self, spans: Iterable[Span]) -> Counter[str]:
         """Put requests on the disk; return how many spans of requests were not taken, by the reason.
 
-        Raises OSError or TraceError where the disk refuses: what was written stays, and is not written twice.
+        Raises OSError or TraceError if writing fails: rows that were written stay, and are not written twice.
         """
         with self._lock:
             rejected, found = self._sorted(spans)
@@ -114,7 +114,7 @@ class Windows:
             return [self._finish(key) for key in over]
 
     def _sorted(self, spans: Iterable[Span]) -> tuple[Counter[str], dict[int, list[SpanRequest]]]:
-        """Return the requests by their windows, and how many spans are none that can be taken."""
+        """Return the requests by their windows, and how many spans are rejected."""
         now_us = self._clock() * 1e6
         rejected, found = Counter[str](), defaultdict[int, list[SpanRequest]](list)
         for span in spans:
@@ -132,7 +132,7 @@ class Windows:
         return rejected, found
 
     def _tell_file(self, span: Span, reason: LeftOut) -> None:
-        """Have the file that lacks a request say so, where it is open."""
+        """Note in the file that a request is missing from it, if the file is open."""
         within = self._open.get(span.start_ns // 1000 // self._every_us)
         if within is not None:
             within.file.tally.left_out[reason] += 1

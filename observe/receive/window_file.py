@@ -1,4 +1,4 @@
-"""One file of a receiver: a trace that grows by whole rows, readable at every moment, put in order at its end."""
+"""One file of a receiver: a trace that grows by whole rows, readable at every moment, sorted at its end."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class WindowFile:
 
     @classmethod
     def begin(cls, stem: Path, *, origin_us: int, command: str) -> WindowFile:
-        """Begin a trace without rows, in place of what is there; ``origin_us``: the window's start, a Unix time."""
+        """Begin a trace without rows, in place of an existing file; ``origin_us``: the window's start, a Unix time."""
         header = Header(
             trace_version=3,
             time_unit="us",
@@ -60,7 +60,7 @@ class WindowFile:
 
     @classmethod
     def reopen(cls, stem: Path) -> WindowFile:
-        """Go on with a trace that is there."""
+        """Continue an existing trace."""
         CsvAppender.mend(companion_file(stem, ".csv"))
         trace = read_trace(stem)
         rows = _rows_of(trace)
@@ -84,7 +84,7 @@ class WindowFile:
         return len(self._seen)
 
     def append(self, requests: Sequence[SpanRequest]) -> int:
-        """Put those on the disk that are new; return how many. Raises OSError; the same may be given again."""
+        """Write the new requests to disk; return how many. Raises OSError; the same may then be given again."""
         origin_us = self._header.start_unix_us or 0
         new: dict[int, list[Cell]] = {}
         for request in requests:
@@ -97,11 +97,11 @@ class WindowFile:
         if new:
             self._rows.append(list(new.values()))
             self._seen |= new.keys()
-        self._rows.sync()  # what came before, too: a sender asks again where the disk refused
+        self._rows.sync()  # earlier ones, too: a sender repeats them after a failed write
         return len(new)
 
     def finish(self) -> int:
-        """Write the trace anew, in order and in sessions; return how many requests it has."""
+        """Rewrite the trace, sorted and in sessions; return how many requests it has."""
         self._rows.close()
         trace = arranged(read_trace(self._stem), notes=self.tally.notes())
         write_trace(trace.with_header(client=_FINISHED), self._stem)

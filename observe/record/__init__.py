@@ -1,1 +1,1 @@
-"""Putting finished requests on record while the run goes on."""
+"""Recording finished requests during the run."""

@@ -17,7 +17,7 @@ _LONGEST_PIECE = 64 << 20
 
 
 class CsvAppender:
-    """A CSV file that grows by whole lines: a line that does not fit is taken back.
+    """A CSV file that grows by whole lines: a line that cannot be written whole is removed.
 
     Several processes may append to one file: each holds the file's lock while it writes, and takes back the
     piece of a line that one of them left when it was killed.
@@ -48,7 +48,7 @@ class CsvAppender:
 
     @classmethod
     def mend(cls, path: Path) -> None:
-        """Take back the piece of a line that a killed process left at a file's end. Raises OSError."""
+        """Remove the piece of a line that a killed process left at a file's end. Raises OSError."""
         appender = cls(os.open(path, os.O_RDWR))
         try:
             appender._size_of_complete_lines()
@@ -72,7 +72,7 @@ class CsvAppender:
             fcntl.flock(self._fd, fcntl.LOCK_UN)
 
     def sync(self) -> None:
-        """Have what was appended on the disk. Raises OSError; from another thread it may run beside ``append``."""
+        """Flush appended lines to the disk. Raises OSError; may run in another thread beside ``append``."""
         os.fsync(self._fd)
 
     def _size_of_complete_lines(self) -> int:

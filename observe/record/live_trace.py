@@ -1,8 +1,8 @@
-"""What the run leaves on disk, readable at every moment: a trace that grows row by row as requests end.
+"""The run's trace on disk, readable at every moment: it grows row by row as requests end.
 
 While the run goes on, ``STEM.csv`` and ``STEM.itl.csv`` are appended to (a row first, its events after it), under a
 header that says ``finished: false``. At the end the files are rewritten in the plan's order, by the trace's own
-writer. Whatever kills the client, what had finished until then is a trace.
+writer. If the client is killed, the requests finished until then are a valid trace.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class LiveTrace:
         write_text(companion_file(self._base, ".yaml"), header_yaml(header), error=TraceError)
 
     def append(self, request: SentRequest, reading: Reading, *, start_ns: int) -> None:
-        """Add one request and its events: with the system when this returns, on the disk after ``sync``."""
+        """Add one request and its events: written to the system on return, to the disk after ``sync``."""
         cells = outcome_cells(request, reading, plan=self._plan, start_ns=start_ns)
         cells["phase"] = self._phase.of(request.row, due_ns=request.due_ns - start_ns)
         row = [cells[name] if name in cells else self._workload[name][request.row] for name in self._names]
@@ -93,7 +93,7 @@ class LiveTrace:
             raise self._unwritable(fault) from fault
 
     def sync(self) -> None:
-        """Have all rows on the disk that were appended before: what they survive is the machine's end, too."""
+        """Flush all appended rows to the disk, so that they also survive a crash of the machine."""
         num_rows = self.num_rows
         if num_rows == self.num_synced:
             return

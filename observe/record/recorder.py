@@ -1,4 +1,4 @@
-"""Reads finished exchanges off the clock, in slices, and puts them on record."""
+"""Reads finished exchanges outside the measured times, in slices, and records them."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ _EVENTS_PER_SLICE = 64
 """Events parsed before the loop gets its turn: about 0.2 ms, by which a stamp may be delayed."""
 
 _BACKLOG_STEP = 4
-"""For every so many answers that wait to be read, a slice is longer by one: a client at its limit reads fewer
-answers per turn of the loop than come in, and would keep them all in memory until the end of the run."""
+"""For each group of this many waiting answers, a slice is longer by one: otherwise a client at its limit would read
+fewer answers per turn of the loop than arrive, and keep the rest in memory until the end of the run."""
 
 
 SYNC_EVERY_S = 0.5
-"""How often the rows are put on the disk itself. A machine that stops loses those of the last second at most."""
+"""How often the rows are flushed to the disk. A machine that stops loses those of the last second at most."""
 
 _LINES_AFTER_ABORT = 200_000
 """Lines of aborted answers that are still read, about half a second's worth: the user wants the run to end."""
@@ -34,7 +34,7 @@ _LINES_AFTER_ABORT = 200_000
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class AnswerCounts:
-    """What the answers were like, counted: it qualifies the numbers drawn from them."""
+    """Counts of the answers' quality: they qualify the numbers derived from them."""
 
     counted_by_event: int = 0
     counted_at_end: int = 0
@@ -47,11 +47,11 @@ class AnswerCounts:
     unusable: Counter[str] = field(default_factory=Counter)
 
     def note_unusable(self, reading: Reading) -> None:
-        """Count the fields of any answer, whole or not, that said what cannot be."""
+        """Count the fields of any answer, whole or not, that had impossible values."""
         self.unusable.update(reading.unusable)
 
     def note(self, reading: Reading, *, asked: int) -> None:
-        """Count one whole answer of which ``asked`` tokens had been asked."""
+        """Count one whole answer for which ``asked`` tokens had been requested."""
         self.num_whole += 1
         self.with_cached_tokens += reading.cached_input_tokens is not None
         self.with_timings += reading.timings.queue_ms is not None
@@ -67,10 +67,10 @@ class AnswerCounts:
 
 
 class Recorder:
-    """Takes exchanges from the run in any order; ``work`` runs beside it. A disk that is full ends both.
+    """Takes exchanges from the run in any order; ``work`` runs beside it. A full disk ends both.
 
-    ``on_outcome`` hears of each whether it was answered whole, ``on_reply`` what was said to the ``awaited``
-    rows. ``hide`` takes secrets out of what is quoted of an answer.
+    ``on_outcome`` is told of each whether it was answered whole, ``on_reply`` gets the answers to the ``awaited`` rows.
+    ``hide`` removes secrets from quoted parts of an answer.
     """
 
     def __init__(
@@ -107,12 +107,12 @@ class Recorder:
         self._wake.set()
 
     def close(self) -> None:
-        """Say that nothing more will come."""
+        """Note that no more exchanges will come."""
         self._closing = True
         self._wake.set()
 
     async def work(self) -> None:
-        """Record until closed and empty. Raises TraceError, also kept in ``fault``, when the disk refuses."""
+        """Record until closed and empty. Raises TraceError, also kept in ``fault``, if writing fails."""
         syncing = asyncio.create_task(self._sync())
         try:
             while True:
@@ -129,7 +129,7 @@ class Recorder:
             await asyncio.gather(syncing, return_exceptions=True)
 
     async def _sync(self) -> None:
-        """Put the rows on the disk again and again, on a thread: the loop does not wait for it."""
+        """Flush the rows to the disk repeatedly, on a thread: the loop does not wait for it."""
         while True:
             await asyncio.sleep(SYNC_EVERY_S)
             syncing = asyncio.get_running_loop().run_in_executor(None, self._live.sync)
@@ -170,7 +170,7 @@ class Recorder:
             raise
 
     def _drop_if_too_long(self, exchange: Exchange) -> None:
-        """Leave an aborted answer unread where those before it have used up what may still be read."""
+        """Leave an aborted answer unread if earlier ones have used up the lines that may still be read."""
         if exchange.failure is None or exchange.failure.status != "aborted":
             return
         cost = exchange.num_lines + exchange.num_bytes // 1000
@@ -190,7 +190,7 @@ async def read_exchange(
     hide: Callable[[str], str] = str,
     events_per_slice: int = _EVENTS_PER_SLICE,
 ) -> Reading:
-    """Return what the exchange's blobs say, the loop given its turn every few events; let the blobs go."""
+    """Return the reading of an exchange's blobs, yielding to the loop every few events; free the blobs."""
     last = exchange.stamps[-1] if exchange.stamps else None
     if not streaming:
         blobs = exchange.blobs

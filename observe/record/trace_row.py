@@ -18,7 +18,7 @@ WORKLOAD_COLUMNS = (
     *("think_time_us", "prefix_hashes", "new_input_tokens"),
     *("parent_request_id", "awaited_request_ids", "num_parent_hashes"),
 )
-"""What a request was to be: copied from the plan's trace."""
+"""The columns of a planned request: copied from the plan's trace."""
 
 OUTCOME_COLUMNS = (
     *("streaming", "output_tokens", "server_input_tokens", "send_time_us", "first_chunk_time_us"),
@@ -28,7 +28,7 @@ OUTCOME_COLUMNS = (
     *("connection_wait_us", "first_byte_time_us", "phase", "attempt", "vllm_priority"),
     *("length_capped", "guided", "model", "adapter"),
 )
-"""What became of it, and what was sent in place of the workload's own."""
+"""The columns of its outcome, and of values sent in place of the workload's own."""
 
 
 def outcome_cells(
@@ -78,7 +78,7 @@ def outcome_cells(
 def _session_cells(
     request: SentRequest, reading: Reading, *, plan: SendPlan, start_ns: int
 ) -> dict[str, Cell]:
-    """Return what only the run knows of a session's later round: when it was due, and how long its prompt was."""
+    """Return the values of a session's later round that only the run knows: its due time and prompt length."""
     if request.is_paced:
         return {}
     due_us = max(request.due_ns - start_ns, 0) // 1000
@@ -99,7 +99,7 @@ def _is_length_capped(reading: Reading, max_tokens: int) -> bool:
 
 
 def failure_of(exchange: Exchange, reading: Reading) -> ExchangeFailure | None:
-    """Return why the request has no whole answer: what the wire said first, else what the stream said."""
+    """Return why the request has no whole answer: the connection's error first, else the stream's."""
     if exchange.failure is not None:
         return exchange.failure
     if reading.fault is not None:
@@ -108,7 +108,7 @@ def failure_of(exchange: Exchange, reading: Reading) -> ExchangeFailure | None:
 
 
 def _output_tokens(reading: Reading, *, failed: bool) -> int | None:
-    """Return the tokens that came: the server's count, 0 of a failure without any text, else unknown."""
+    """Return the received tokens: the server's count, 0 for a failure without any text, else unknown."""
     if reading.output_tokens is None and failed and reading.num_token_chunks == 0:
         return 0
     return reading.output_tokens

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class WarmUpPhase:
-    """Tells the phase of each request: the first that are due, by number or by time, warm the server up.
+    """Determines the phase of each request: the first ones due, by number or by time, warm the server up.
 
     So do those that the workload marks, as sessions that begin midway have them (``--warm-start``).
     """

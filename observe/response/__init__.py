@@ -1,1 +1,1 @@
-"""What one response says, read after it has ended. Pure."""
+"""Reading a response after it has ended. Pure."""

@@ -1,4 +1,4 @@
-"""What one response says, as it goes on record: times, counts, outcome."""
+"""A response as it is recorded: times, counts, outcome."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class ServerTimings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reply:
-    """What the server said, for a prompt that builds on it: its text, and its tokens where it named them."""
+    """The server's answer, for a prompt that builds on it: its text, and its token ids if it returned them."""
 
     text: str
     token_ids: tuple[int, ...]
@@ -26,11 +26,10 @@ class Reply:
 class Reading:
     """One response. Stamps are whatever clock the blobs were stamped with; a time without its event is None.
 
-    ``event_stamps`` and ``event_tokens``: one entry per event, ``[DONE]`` excluded; tokens are 0 for an event
-    that carried nothing and None for one whose tokens were not counted. ``fault``: why the stream cannot be
-    taken as a whole answer, or None. ``streamed`` false: one event that is the whole answer, so that the time of
-    its first token is not known. ``reply``: None unless it was asked to be kept. ``unusable``: names of fields that
-    said what cannot be.
+    ``event_stamps`` and ``event_tokens``: one entry per event, ``[DONE]`` excluded; tokens are 0 for an event that
+    carried nothing and None for one whose tokens were not counted. ``fault``: why the stream cannot be taken as a whole
+    answer, or None. ``streamed`` false: one event that is the whole answer, so that the time of its first token is not
+    known. ``reply``: None unless it was requested. ``unusable``: names of fields with impossible values.
     """
 
     event_stamps: list[int]

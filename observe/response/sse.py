@@ -1,4 +1,4 @@
-"""Server-sent events, parsed incrementally: bytes in, event payloads out, whatever way the bytes were cut.
+"""Server-sent events, parsed incrementally: bytes in, event payloads out, however the bytes were split.
 
 Source of the rules: WHATWG HTML, "Parsing an event stream" (lines end in LF, CR or CRLF; a line of its
 own that is empty ends an event; several ``data`` lines join with LF; lines that open with a colon are
@@ -39,7 +39,7 @@ class SseParser:
         return self._feed_lines(b"\n\n")
 
     def _has_only_complete_events(self, blob: bytes) -> bool:
-        """Say whether ``blob`` holds whole LF-ended events and nothing is left over from before."""
+        """Return whether ``blob`` holds whole LF-ended events and nothing is left over from before."""
         fresh = not self._cut_line and not self._data and not self._skip_lf
         return fresh and blob.endswith(b"\n\n") and b"\r" not in blob and not self._first_line
 
@@ -71,7 +71,7 @@ class SseParser:
         return payloads
 
     def _take_line(self, line: bytes, payloads: list[bytes]) -> None:
-        """Work one line, its end stripped, into the event; an event that it ends goes to ``payloads``."""
+        """Add one line, its end stripped, to the event; an event that it ends goes to ``payloads``."""
         if self._first_line:
             self._first_line = False
             line = line.removeprefix(_BOM)

@@ -1,4 +1,4 @@
-"""What one response says, read from its blobs and their stamps after it has ended: times, counts, outcome.
+"""A response, read from its blobs and their stamps after it has ended: times, counts, outcome.
 
 Which event moves which time (the definitions are TraceV2's):
 
@@ -10,8 +10,8 @@ Which event moves which time (the definitions are TraceV2's):
 An event is not a token: its tokens are the step of ``usage.completion_tokens`` where the server sends usage
 with every event, and unknown (None) where it does not, unless as many events had text as there were tokens.
 
-A value that cannot be (negative, infinite, more tokens than the answer has room for) is unknown, too, and its name is
-kept in ``Reading.unusable``.
+An impossible value (negative, infinite, more tokens than the answer has room for) is unknown, too, and its name is kept
+in ``Reading.unusable``.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ _TEXT_FIELDS = ("content", "reasoning_content", "reasoning", "refusal")
 _CALL_FIELDS = ("tool_calls", "function_call")
 _EXCERPT = 200
 _QUOTED_FROM = 1 << 12
-"""Of an answer's beginning, so much is quoted, and so much is looked at for it."""
+"""Characters of an answer's beginning that are quoted, and bytes that are examined for that."""
 
 
 class StreamReader:
     """Reads one streamed response blob by blob, so that the work can be sliced between other work.
 
-    ``with_reply``: what is said, too, and not only when. ``asked``: the tokens that were asked for, None if unknown.
-    ``hide`` takes secrets out of what is quoted.
+    ``with_reply``: also the text, not only its times. ``asked``: the requested tokens, None if unknown. ``hide``
+    removes secrets from quoted text.
     """
 
     def __init__(
@@ -114,7 +114,7 @@ class StreamReader:
         )
 
     def _possible_output(self) -> int | None:
-        """Return the tokens that the server counted, None of more than were asked for and the answer has bytes."""
+        """Return the server's count of tokens, None if it exceeds both the requested number and the answer's bytes."""
         tokens = self._count(self._usage, "completion_tokens")
         if tokens is None or self._asked is None or tokens <= max(self._asked, self._num_bytes):
             return tokens
@@ -156,7 +156,7 @@ class StreamReader:
             self._fingerprint = self._text(event, "system_fingerprint")
 
     def _tokens_of(self, event: dict[str, Any], stamp: int) -> int | None:
-        """Work one event's choice and usage in; return its tokens: 0 carried nothing, None is not known."""
+        """Process one event's choice and usage; return its tokens: 0 carried nothing, None is not known."""
         usage = event.get("usage")
         step = self._take_usage(event, usage) if isinstance(usage, dict) else None
         choices = event.get("choices")
@@ -188,7 +188,7 @@ class StreamReader:
         self._token_ids += ids or ()
 
     def _take_usage(self, event: dict[str, Any], usage: dict[str, Any]) -> int | None:
-        """Keep what usage says; return by how many tokens its output count grew, None where it says none or fell."""
+        """Keep the usage; return by how many tokens its output count grew, None if it is missing or fell."""
         self._usage.update(usage)
         if "metrics" in event or "metrics" in usage:
             metrics = _object(event, "metrics") or _object(usage, "metrics")
@@ -208,13 +208,13 @@ class StreamReader:
         return step
 
     def _is_counted(self) -> bool:
-        """Say whether every event that carried something said how much."""
+        """Return whether every event that carried output had a count."""
         return None not in self._tokens and self._num_token_chunks > 0 and not self._usage_fell
 
     def _counted_tokens(self) -> list[int | None]:
         """Return each event's tokens; where not all were counted, one each if that makes the sum, else None.
 
-        A count that comes only now and then covers several events: it says nothing of the one it came with.
+        A count in only some of the events covers several of them: it does not give the tokens of its own event.
         """
         if self._is_counted():
             return self._tokens
@@ -229,7 +229,7 @@ class StreamReader:
         return repr(text[:80]) + ("…" if len(text) > 80 else "")
 
     def _fault_at_end(self) -> str | None:
-        """Return why a body that was read to its end is no whole answer, or None."""
+        """Return why a body that was read to its end is not a whole answer, or None."""
         if self._stamps and (self._done or self._finish_reason is not None):
             return None
         if self._stamps:
@@ -243,7 +243,7 @@ class StreamReader:
 
 
 def has_output(choice: dict[str, Any]) -> bool:
-    """Say whether a choice of either API holds text, reasoning, a refusal or a piece of a tool call."""
+    """Return whether a choice of either API holds text, reasoning, a refusal or a piece of a tool call."""
     if choice.get("text"):
         return True
     delta = choice.get("delta") or choice.get("message")
@@ -260,7 +260,7 @@ def text_of(choice: dict[str, Any]) -> str:
 
 
 def error_message(answer: dict[str, Any]) -> str | None:
-    """Return what an error object says (OpenAI's nested one, vLLM's older flat one), or None."""
+    """Return the message of an error object (OpenAI's nested one, vLLM's older flat one), or None."""
     error = answer.get("error")
     if error is None and answer.get("object") == "error":
         error = answer

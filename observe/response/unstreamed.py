@@ -1,4 +1,4 @@
-"""An answer that was not streamed, read as what it is: one JSON object, all of whose tokens came at its end."""
+"""An answer that was not streamed: one JSON object, all of whose tokens came at its end."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def read_unstreamed(
     asked: int | None = None,
     hide: Callable[[str], str] = str,
 ) -> Reading:
-    """Return what the body says. When the first token came is not known; the last came with the last byte."""
+    """Return the body's reading. The time of the first token is not known; the last came with the last byte."""
     body = b"".join(blobs)
     reader = StreamReader(streamed=False, with_reply=with_reply, asked=asked, hide=hide)
     if not body or last_stamp is None or not whole:
@@ -28,7 +28,7 @@ def read_unstreamed(
     if fault is not None:
         return reader.finish(last_stamp, whole=False, fault=fault)
     reader.take(b"data: " + orjson.dumps(orjson.loads(body)) + b"\n\n", last_stamp)
-    return reader.finish(last_stamp, whole=False)  # an end that is no stream's says nothing more
+    return reader.finish(last_stamp, whole=False)  # an end that is not a stream's has no further meaning
 
 
 def _fault(body: bytes, hide: Callable[[str], str]) -> str | None:

@@ -1,4 +1,4 @@
-"""Whether the numbers are the server's: what the client can be blamed for, and when it is."""
+"""Whether the numbers are the server's: the client's own faults, and the bounds on them."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _ENOUGH = 100
 """Requests from which on a rate and a spread are more than a handful of gaps."""
 
 FINISHED = "finished"
-"""The outcome of a process that did all that it was told."""
+"""The outcome of a process that finished its job."""
 
 _QUANTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "max": 1.0}
 
@@ -81,14 +81,14 @@ def pace_of(times_us: NDArray[np.int64], *, from_start: bool = False) -> Sending
 
 
 def asked_pace(plan: SendPlan) -> SendingPace:
-    """Return the pace that the plan asks for; a closed loop asks for none."""
+    """Return the plan's pace; a closed loop has none."""
     if plan.closed_loop is not None:
         return SendingPace(rate_per_s=None, gap_cv=None)
     return pace_of(_begins_us(plan), from_start=_is_from_start(plan))
 
 
 def due_pace(plan: SendPlan, progress: Progress) -> SendingPace:
-    """Return the pace of what was due until the run was cut short: the beginning of the plan that was sent."""
+    """Return the pace of the requests due until the run was cut short: the part of the plan that was sent."""
     if plan.closed_loop is not None:
         return SendingPace(rate_per_s=None, gap_cv=None)
     return pace_of(np.sort(_begins_us(plan))[: len(progress.paced_ns)], from_start=_is_from_start(plan))
@@ -108,7 +108,7 @@ def achieved_pace(plan: SendPlan, progress: Progress) -> SendingPace:
     if len(progress.paced_ns) == 0 or plan.closed_loop is not None:
         return pace_of(np.array(progress.dispatched_ns, dtype=np.int64) // 1000)
     sent_ns = np.array(progress.paced_ns, dtype=np.int64)
-    if progress.start_ns is None:  # it never began to count
+    if progress.start_ns is None:  # it never began
         return pace_of(sent_ns // 1000)
     return pace_of((sent_ns - progress.start_ns) // 1000, from_start=_is_from_start(plan))
 
@@ -122,9 +122,9 @@ def asked_in_flight(plan: SendPlan) -> int | None:
 
 
 def _departures(plan: SendPlan, progress: Progress) -> dict[str, float | None]:
-    """Return how far what came about is from what was asked, as far as that can be told.
+    """Return how far the sent load is from the requested one, as far as that is known.
 
-    Of a run that was cut short, held back by a cap or retried nothing is: it did not send what the plan says.
+    Nothing is known of a run that was cut short, held back by a cap or retried: it did not send the plan as it is.
     """
     done: dict[str, float | None] = {}
     if progress.num_launched < max(len(plan), _ENOUGH) or progress.num_held_back or progress.num_retried:
@@ -148,7 +148,7 @@ def busy_frac(facts: RunFacts) -> float:
 def process_info(
     plan: SendPlan, progress: Progress, *, facts: RunFacts | None, outcome: str = FINISHED
 ) -> ProcessInfo:
-    """Return how a process did that had this plan; ``facts`` None: it did not live to tell them."""
+    """Return the result of a process with this plan; ``facts`` None: it ended without reporting them."""
     cpu_frac = float("nan") if facts is None else busy_frac(facts)
     reason = limiting_bounds(plan, progress, cpu_frac=cpu_frac)
     return ProcessInfo(
@@ -164,16 +164,16 @@ def process_info(
 
 
 def limiting_bounds_of_processes(processes: Sequence[ProcessInfo]) -> str | None:
-    """Return by what bounds which processes limited the run, or None where none did."""
+    """Return which processes limited the run and by which bounds, or None if none did."""
     blamed = [f"process {i}: {each.reason}" for i, each in enumerate(processes, start=1) if each.limited]
     return "; ".join(blamed) or None
 
 
 def limiting_bounds(plan: SendPlan, progress: Progress, *, cpu_frac: float) -> str | None:
-    """Return by what bounds the client limited the run, or None where it did not.
+    """Return by which bounds the client limited the run, or None if it did not.
 
-    Requests that are all due at once are sent as fast as the client can: their lag is what was asked for. A lag limits
-    only a run that is too short, or was too much held back, to tell its pace, and then one that is longer than a gap.
+    Requests that are all due at once are sent as fast as the client can: their lag is intended. A lag limits only a run
+    that is too short, or was held back too much, to measure its pace, and only if it is longer than a gap.
     """
     at_once = plan.closed_loop is None and asked_pace(plan).rate_per_s is None and len(plan) > 1
     own = quantiles_of(np.array(progress.own_lag_us, dtype=np.int64)).get("p99")
@@ -181,7 +181,7 @@ def limiting_bounds(plan: SendPlan, progress: Progress, *, cpu_frac: float) -> s
     departures = _departures(plan, progress)
     asked = asked_pace(plan).rate_per_s
     if departures or (asked is not None and max(own or 0.0, loop or 0.0) <= 1e6 / asked):
-        own = loop = None  # late, but at the pace that was asked for
+        own = loop = None  # late, but at the requested pace
     measured = {
         "own_lag_p99_us": None if at_once else own,
         "loop_lag_p99_us": loop,

@@ -156,7 +156,7 @@ def summarize_observed(trace: Trace, *, slo_us: Mapping[str, float] | None = Non
 
 
 def wave_us(trace: Trace) -> Floats:
-    """Return how long each whole wave of a fixed batch took, in µs; nothing of another load."""
+    """Return how long each whole wave of a fixed batch took, in µs; nothing for another load."""
     loop = trace.header.closed_loop
     if loop is None or not loop.in_waves or len(trace) == 0:
         return np.empty(0)

@@ -1,1 +1,1 @@
-"""Sending a plan against the clock, and showing how it goes."""
+"""Sending a plan by the clock, and showing its progress."""

@@ -19,7 +19,7 @@ class SendRow(Protocol):
 
 
 class SessionUnderWay:
-    """One session under way. An answer that failed is one, too: what waits for it goes on, as in the simulator.
+    """One session in progress. A failed answer counts as one: requests that wait for it are sent, as in the simulator.
 
     Only requests whose answers are all in have a task: a session may have thousands.
     """
@@ -51,7 +51,7 @@ class SessionUnderWay:
         return self._last_ns
 
     async def _go_on(self, row: int, due_ns: int, sending: asyncio.TaskGroup, *, is_paced: bool) -> None:
-        """Send ``row``, and let those go that waited for its answer alone."""
+        """Send ``row``, and release the rows that waited for its answer alone."""
         answered_ns = await self._send(row, due_ns=due_ns, is_paced=is_paced)
         self._last_ns = max(self._last_ns, answered_ns)
         for after in self._waiting_for.pop(row, ()):

@@ -1,4 +1,4 @@
-"""Sending a plan: each request at its own time, never re-anchored, the late ones' lateness recorded."""
+"""Sending a plan: each request at its own time, which is never shifted; lateness is recorded."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ from observe.senders.retry import is_retryable, pause_s
 from observe.settings import Limits
 
 _TICK_S = 0.02
-"""How often the loop's own lateness is sampled; every fifth time the timeouts are looked at."""
+"""How often the loop's own lateness is sampled; every fifth time the timeouts are checked."""
 
 _LAUNCHES_PER_TURN = 16
-"""Requests let go at once when many are due, before the loop may send and read."""
+"""Requests released at once when many are due, before the loop may send and read."""
 
 _BEGIN_AHEAD_NS = 100_000_000
 _MAKE_AHEAD_NS = 20_000_000
@@ -114,12 +114,12 @@ class LoadRun:
         )
 
     def drain(self) -> None:
-        """Send nothing more; let what is under way finish, within the limit's time."""
+        """Send nothing more; wait for the requests in flight, within the limit's time."""
         self._interrupted = True
         self._send_no_more()
 
     def stop(self, reason: str) -> None:
-        """Do the same because of what the run has shown."""
+        """Do the same because of a result of the run."""
         self._stopped = reason
         self._send_no_more()
 
@@ -160,7 +160,7 @@ class LoadRun:
         self._dispatchers.append(asyncio.create_task(coroutine))
 
     async def _send_when_due(self, chains: Iterator[Chain]) -> None:
-        """Open loop: the plan's times decide, whatever the answers do, but for a session's later rounds."""
+        """Open loop: the plan's times decide, independent of the answers, except for a session's later rounds."""
         held_until_ns = (
             0  # by the cap: requests are sent in order, so one that is held back holds back those behind it
         )
@@ -177,7 +177,7 @@ class LoadRun:
                 await asyncio.sleep(0)
 
     async def _be_user(self, chains: Iterator[Chain]) -> None:
-        """Be one user of a closed loop, who takes the next session when the last is over."""
+        """Act as one user of a closed loop, who begins the next session when the last is over."""
         free_ns = self._start_ns
         for chain in chains:
             row = chain[0]
@@ -190,9 +190,9 @@ class LoadRun:
             free_ns = await self._converse(chain, task, request)
 
     async def _converse(self, chain: Chain, task: asyncio.Task[None], request: SentRequest) -> int:
-        """Go on with a session whose first request is under way; return when its last answer was there.
+        """Continue a session whose first request is in flight; return when its last answer was there.
 
-        A round that fails ends it where the next would build on its answer.
+        A failed round ends it if the next would build on its answer.
         """
         conversation = Conversation(self._plan)
         for before, row in pairwise(chain):
@@ -219,7 +219,7 @@ class LoadRun:
             self._dispatch(SessionUnderWay(chain, self._plan, self._send_at).run(self._start_ns))
 
     async def _be_user_of_trees(self, chains: Iterator[Chain]) -> None:
-        """Be one user of a closed loop: go through a session, then through the next."""
+        """Act as one user of a closed loop: go through one session after another."""
         begin_ns = self._start_ns
         for chain in chains:
             row = self._plan.begins_of(chain)[0]
@@ -236,7 +236,7 @@ class LoadRun:
             await self._pacer.until(due_ns - _MAKE_AHEAD_NS)
             body, ready_ns = self._plan.take_body(row), due_ns
             await self._pacer.until(due_ns)
-        else:  # it may wait for long: no prompt is made for that
+        else:  # it may wait long: no prompt is made before that
             await self._pacer.until(due_ns)
             ready_ns = await self._take_slot(due_ns)
             body = self._plan.take_body(row)
@@ -263,7 +263,7 @@ class LoadRun:
         return self._start_ns + (self._plan.due_us[row] or 0) * 1000
 
     async def _take_slot(self, due_ns: int) -> int:
-        """Wait until the cap lets one more go; return when it did: that time is the cap's, not the client's."""
+        """Wait until the cap releases one more; return when it did: the delay is the cap's, not the client's."""
         if self._slots is None:
             return due_ns
         if not self._slots.locked():
@@ -308,13 +308,13 @@ class LoadRun:
                     break
                 request.begin_retry(self._clock())
                 await self._sender.send(request.exchange)
-        except asyncio.CancelledError:  # only this run cancels it, and says why beforehand
+        except asyncio.CancelledError:  # only this run cancels it, and sets the reason first
             request.exchange.fail("aborted", "aborted by the client before the answer was complete")
         request.end_ns = self._clock()
         request.exchange.body = b""
 
     def _pause_s(self, request: SentRequest) -> float:
-        """Return the wait before the next attempt; count a server's wish that is not granted."""
+        """Return the wait before the next attempt; count each Retry-After that is cut."""
         most_s = self._limits.max_retry_wait_s
         self._progress.num_waits_cut += (request.exchange.retry_after_s or 0) > most_s
         return pause_s(request.exchange, request.num_attempts, most_s=most_s)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 _WINDOW = 50
 _ENOUGH = 20
-"""Outcomes looked at, and how many there must be: 20 at a bound of 10 % are three failures."""
+"""Outcomes considered, and how many there must be: 20 at a bound of 10 % are three failures."""
 
 
 class ErrorRateStop:

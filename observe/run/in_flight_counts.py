@@ -1,4 +1,4 @@
-"""What the answers in flight have brought so far, for the display: counted cheaply, read properly when they end."""
+"""Counts of the answers in flight so far, for the display: estimated cheaply, read exactly when they end."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ class InFlightCounter:
     def count(self, exchanges: Iterable[Exchange]) -> None:
         """Set ``num_streaming`` and ``tokens_under_way`` of the progress, one token per event; note first events.
 
-        Each blob is looked at once, at a small part of the cost of reading it. Exchanges that are no longer named
-        are forgotten.
+        Each blob is scanned once, at a small part of the cost of reading it. Exchanges that are no longer given are
+        forgotten.
         """
         counted: dict[Exchange, tuple[int, int]] = {}
         num_streaming = num_tokens = 0

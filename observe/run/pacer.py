@@ -137,6 +137,6 @@ class TimerfdAlarm:
     def _fire(self) -> None:
         try:
             os.read(self._fd, 8)
-        except BlockingIOError:  # set anew between the wake-up and this read
+        except BlockingIOError:  # set again between the wake-up and this read
             return
         self._callback()

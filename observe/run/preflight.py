@@ -11,7 +11,7 @@ from traces import ConfigError
 
 
 def need_descriptors(plan: SendPlan, settings: Settings) -> None:
-    """Raise ConfigError where more requests are sent at one moment than a process may have connections."""
+    """Raise ConfigError if more requests are sent at one moment than a process may have connections."""
     at_once = num_sent_at_once(plan, cap=settings.limits.max_concurrency)
     per_process = -(-at_once // settings.processes)
     if (missing := missing_descriptors(per_process)) is not None:

@@ -1,4 +1,4 @@
-"""What a run counts while it goes on: plain numbers that the loop writes and the panel's thread reads."""
+"""Counters of a run in progress: plain numbers that the loop writes and the panel's thread reads."""
 
 from __future__ import annotations
 
@@ -61,14 +61,13 @@ class LogHistogram:
 class Progress:
     """A run so far. Times in ns of the run's clock, lags and histograms in µs.
 
-    ``num_held_back``: requests that waited for the cap on concurrency. ``num_connections``: those that had to
-    open a connection. ``num_waits_cut``: Retry-After headers beyond the longest wait. ``num_client_failures``: requests
-    that this machine kept from being sent. ``num_not_continued``: those whose session ended before them.
-    ``paced_ns``: when requests were sent whose time the plan says. ``ended_ns``: when what was sent at
-    ``dispatched_ns`` ended. ``num_at_once``: requests of a closed loop's first round, all due together; how late the
-    client was with them says nothing of how it keeps up, so they are not in ``own_lag_us``. ``num_streaming``,
-    ``tokens_under_way``,
-    ``first_event``: of answers that have begun and not ended, what they have brought, and when each began.
+    ``num_held_back``: requests that waited for the cap on concurrency. ``num_connections``: those that had to open a
+    connection. ``num_waits_cut``: Retry-After headers beyond the longest wait. ``num_client_failures``: requests that
+    this machine could not send. ``num_not_continued``: those whose session ended before them. ``paced_ns``: when
+    requests were sent whose time the plan says. ``ended_ns``: when what was sent at ``dispatched_ns`` ended.
+    ``num_at_once``: requests of a closed loop's first round, all due together; their lateness does not show whether the
+    client keeps up, so they are not in ``own_lag_us``. ``num_streaming``, ``tokens_under_way``, ``first_event``: of
+    answers that have begun and not ended, what they have brought, and when each began.
     """
 
     num_planned: int
@@ -104,7 +103,7 @@ class Progress:
         return sum(self.status.values())
 
     def note_launch(self, *, held_back: bool) -> None:
-        """Count a request that is let go."""
+        """Count a released request."""
         self.num_launched += 1
         self.num_held_back += held_back
         self.in_flight += 1
@@ -137,7 +136,7 @@ class Progress:
         return float((np.minimum(ends, begins.max()) - begins).sum() / np.ptp(begins))
 
     def note_answer(self, exchange: Exchange, reading: Reading, *, status: str) -> None:
-        """Count what an answer said, once it has been read."""
+        """Count an answer's contents, once it has been read."""
         self.status[status] += 1
         self.output_tokens += reading.output_tokens or 0
         if status != "ok" or reading.content_first is None or exchange.dispatched_ns is None:

@@ -10,7 +10,7 @@ _MOST_SLEW = 500e-6
 """By which a clock that is corrected bit by bit runs fast or slow at most (adjtimex(2))."""
 
 _LEAST_STEP_NS = 20_000_000
-"""Less is not told: two clocks are read one after the other, on a machine that is busy."""
+"""A smaller step is not reported: two clocks are read one after the other, on a busy machine."""
 
 
 class WallClock:

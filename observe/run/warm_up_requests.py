@@ -25,13 +25,13 @@ if TYPE_CHECKING:
 
 _WARMUP_CONCURRENCY = 8
 _WARMUP_LAP = 256
-"""Requests that a warm-up by time plans at once; it begins again, with other prompts, as often as it takes."""
+"""Requests that a warm-up by time plans at once; it repeats, with other prompts, until the time is over."""
 
 
 async def warm_up(
     workload: Trace, settings: Settings, *, prompts: Prompts, shape: BodyShape, salt: int
 ) -> None:
-    """Send the workload's first requests, a few at a time, this many or for this long, and keep nothing of them.
+    """Send the workload's first requests, a few at a time, this many or for this long, without recording them.
 
     ``salt`` is not the run's: none of the run's prompts finds itself in the server's cache.
     """

@@ -46,7 +46,7 @@ class RunCost:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checked:
-    """One load and both sides' account of it.
+    """One load, as both sides recorded it.
 
     ``first_error_us``, ``last_error_us``: the client's stamp of an answer's first text and of its last, less
     the server's moment of writing it. ``server_lag_us``: how late the server wrote its first tokens.
@@ -80,7 +80,7 @@ class ReferenceClient:
         coalesced: bool = False,
         processes: int = 1,
     ) -> Checked:
-        """Return what became of ``workload`` when answers are due as said (see ``Behaviour``)."""
+        """Observe ``workload`` with answers due at the set times (see ``Behaviour``)."""
         asked = {"first_us": first_us, "gap_us": gap_us, "coalesced": coalesced}
         await self._ask("/_behave", orjson.dumps(asked))
         stretches: list[RunCost] = []
@@ -157,7 +157,7 @@ def _workload(
 
 
 def _timing(stretches: list[RunCost]) -> Display:
-    """Return a display that shows nothing and adds what the run took."""
+    """Return a display that shows nothing and records the run's cost."""
 
     @contextmanager
     def shown(_: Progress, __: SendPlan) -> Iterator[None]:
@@ -183,7 +183,7 @@ def _timing(stretches: list[RunCost]) -> Display:
 
 
 def resident_bytes() -> int:
-    """Return how much memory this process holds; where the system does not say, the most it ever held."""
+    """Return how much memory this process holds; if the system does not say, the most it ever held."""
     try:
         pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
     except OSError:
@@ -192,7 +192,7 @@ def resident_bytes() -> int:
 
 
 def _compare(observation: Observation, logs: dict[str, dict[str, int]], *, stretch: RunCost) -> Checked:
-    """Return both accounts, stamps brought to one clock by the run's start."""
+    """Return both records, with stamps brought to one clock by the run's start."""
     trace = observation.trace
     ok = (trace.column("status") == "ok").to_numpy(dtype=bool, na_value=False)
     names = trace.column("x_request_id").to_numpy()[ok]

@@ -2,8 +2,8 @@
 
 Token k of an answer is due ``first_us + k * gap_us`` after its request was whole, on absolute deadlines; a
 ``coalesced`` answer goes out in one write. What it did is kept per request, in ns of CLOCK_MONOTONIC, which all
-processes of a machine share, and told at ``/_log``. ``/_behave`` sets the times and forgets the log. It speaks
-as much HTTP as the load generator needs and no more.
+processes of a machine share, and told at ``/_log``. ``/_behave`` sets the times and forgets the log. It supports only
+the HTTP that the load generator needs.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class StreamedAnswer:
         server.at(first_ns, self)
 
     def go_on(self) -> None:
-        """Write what is due now, and say when the next is."""
+        """Write the tokens due now, and schedule the next."""
         if self._transport.is_closing():
             return
         chunks, log = self._chunks, self._log

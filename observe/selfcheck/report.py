@@ -24,7 +24,7 @@ _RATES = (250, 500, 1000, 2000, 4000, 8000)
 _STREAMS = (64, 128, 256, 512, 1024, 2048)
 _STREAM_GAP_US = 20_000
 _LATE_US = 10_000
-"""A server that writes its first tokens later than this, at p99, is what set the pace."""
+"""A server that writes its first tokens later than this, at p99, limited the pace itself."""
 
 
 COST_NAMES = ("CPU per event, one packet each, 256 streams", "events per CPU second, answers in one packet")
@@ -32,7 +32,7 @@ COST_NAMES = ("CPU per event, one packet each, 256 streams", "events per CPU sec
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredFigure:
-    """One measured number. ``bar``: what it should keep to, ``sense`` on which side; None: just told.
+    """One measured number. ``bar``: its target, ``sense`` on which side; None: only reported.
 
     ``peers``: what other load generators were measured at on such a machine (docs/performance.md).
     """
@@ -111,9 +111,9 @@ class Report:
 async def examine(
     server: ReferenceClient, *, quick: bool, tell: Callable[[str], None], processes: int = 1
 ) -> Report:
-    """Return what the client does on this machine; ``quick``: with shorter runs. ``tell`` hears of each.
+    """Measure the client on this machine; ``quick``: with shorter runs. ``tell`` is called about each.
 
-    ``processes`` above 1: what this many do together, beside what one does.
+    ``processes`` above 1: also measure this many together.
     """
     tell("256 streams, one packet per token")
     packets = await server.check(users(256, 256 if quick else 768))
@@ -145,7 +145,7 @@ async def examine(
 
 
 def machine() -> dict[str, str | float | int]:
-    """Return what the figures were measured on."""
+    """Return the machine on which the figures were measured."""
     return {
         "cpu": _cpu_name(),
         "num_cpus": len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1,
@@ -211,7 +211,7 @@ async def _memory(server: ReferenceClient, *, quick: bool, tell: Callable[[str],
 async def _together(
     server: ReferenceClient, processes: int, *, quick: bool, tell: Callable[[str], None]
 ) -> tuple[MeasuredFigure, ...]:
-    """Return what several processes cost and reach."""
+    """Return the cost and the throughput of several processes."""
     tell(f"{processes} processes: 256 streams, then answers in one packet")
     packets = await server.check(users(256, 256 if quick else 768), processes=processes)
     whole = await server.check(users(64, 300 if quick else 1000), coalesced=True, processes=processes)

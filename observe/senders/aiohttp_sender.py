@@ -32,7 +32,7 @@ class _EndlessHeadsError(aiohttp.ClientError):
 
 
 class _Answer(aiohttp.ClientResponse):
-    """An answer whose interim heads, which aiohttp passes over without end, are counted."""
+    """An answer whose interim heads are counted, since aiohttp skips any number of them."""
 
     async def start(self, connection: Connection) -> aiohttp.ClientResponse:
         """Read heads up to the final one. Raises _EndlessHeadsError."""
@@ -76,7 +76,7 @@ class AiohttpSender:
                 data=exchange.body,
                 headers=headers,
                 trace_request_ctx=exchange,
-                allow_redirects=False,  # a detour would be timed as the server's
+                allow_redirects=False,  # a redirect would be timed as the server's
             ) as response:
                 exchange.first_byte_ns = self._clock()
                 exchange.http_status = response.status
@@ -184,7 +184,7 @@ def open_session(
 
 
 async def read_some(content: aiohttp.StreamReader, most: int) -> bytes:
-    """Return the body's first bytes, ``most`` of them at the outside."""
+    """Return the body's first bytes, at most ``most`` of them."""
     said = b""
     while len(said) < most and (blob := await content.readany()):
         said += blob

@@ -44,7 +44,7 @@ class Connection:
         self._open = True
         self._num_received = 0
         self._num_heads = 0
-        self._refused = ""  # why what came is no answer, found within httptools's callbacks
+        self._refused = ""  # why the bytes are not an answer, found within httptools's callbacks
         self._has_more = False  # bytes behind the answer's end, which no request asked for
         self.error_body = b""
         self.idle_since_ns = 0
@@ -56,7 +56,7 @@ class Connection:
         return self._open and self._exchange is None
 
     def has_ended(self) -> bool:
-        """Return whether something has come on an idle connection: its end, or bytes that no request asked for."""
+        """Return whether an idle connection has received anything: its end, or bytes that no request asked for."""
         try:
             self._sock.recv(1, socket.MSG_PEEK)
         except (BlockingIOError, InterruptedError):
@@ -97,7 +97,7 @@ class Connection:
     # the socket's events
 
     def _send_on(self) -> None:
-        """Hand the socket as much as it takes; come back when it takes more."""
+        """Write as much as the socket takes; continue when it takes more."""
         try:
             while self._unsent:
                 self._unsent = self._unsent[self._sock.send(self._unsent) :]
@@ -114,7 +114,7 @@ class Connection:
             self._loop.remove_writer(self._sock)
 
     def _end_unsent(self, exchange: Exchange | None, reason: str) -> None:
-        """Read what the server said before it took no more of the request, which is all that will come."""
+        """Read what the server sent before it stopped reading the request, which is all that will come."""
         while self._open and exchange is not None and self._exchange is exchange:
             if not self._read_once():
                 break
@@ -122,7 +122,7 @@ class Connection:
             self._break_off(reason)
 
     def _on_readable(self) -> None:
-        """Read all that is there: after an error of the socket, the loop may not call again."""
+        """Read everything available: after an error of the socket, the loop may not call again."""
         for _ in range(_READS_PER_TURN):
             if not self._open or not self._read_once():
                 return
@@ -139,7 +139,7 @@ class Connection:
         except OSError as fault:
             self._break_off(f"{type(fault).__name__}: {fault}")
             return False
-        if exchange is None or not received:  # idle, the server says nothing but goodbye
+        if exchange is None or not received:  # on an idle connection the server can only close
             self._at_end()
             return False
         if exchange.first_byte_ns is None:
@@ -180,7 +180,7 @@ class Connection:
             self.error_body += blob[: _ERROR_BODY - len(self.error_body)]
 
     def _excess(self, exchange: Exchange) -> str | None:
-        """Return why nothing more of the answer is wanted, or None."""
+        """Return why the rest of the answer is not read, or None."""
         if self._refused:
             return self._refused
         if not self._headed and self._num_received > _LONGEST_HEAD:
@@ -195,7 +195,7 @@ class Connection:
             self._break_off("the server closed it")
 
     def _break_off(self, reason: str) -> None:
-        """Close; fail the exchange, if one is under way, with how far its answer had come."""
+        """Close; fail the exchange, if there is one, with how far its answer had come."""
         exchange = self._exchange
         if exchange is not None:
             exchange.fail("error", f"{_how_far(exchange)} ({reason})")
@@ -219,7 +219,7 @@ class Connection:
         self._has_more = self._exchange is None
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Note whether the body says where it ends, and when to ask again."""
+        """Note whether the body's end is known from the headers, and the Retry-After time."""
         lowered = name.lower()
         if lowered in (b"content-length", b"transfer-encoding"):
             self._has_length = True

@@ -40,7 +40,7 @@ class Endpoint:
     secrets: Secrets = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        """Collect what no output may have, the proxies' logins included."""
+        """Collect the secrets that no output may contain, the proxies' logins included."""
         given = [self.api_key or "", *url_secrets(self.base), *environment_secrets(os.environ)]
         given += [secret for value in self.headers.values() for secret in header_secrets(value)]
         object.__setattr__(self, "secrets", Secrets.of(given))
@@ -58,7 +58,7 @@ class Endpoint:
 
     @property
     def is_loopback(self) -> bool:
-        """Whether the server is this machine, which no proxy leads to."""
+        """Whether the server is this machine, which is reached without a proxy."""
         host = urlsplit(self.base).hostname or ""
         return host == "localhost" or host.startswith("127.") or host == "::1"
 
@@ -77,7 +77,7 @@ def parse_endpoint(
 ) -> Endpoint:
     """Return the endpoint at ``url``, with the key given or else the first that the environment has.
 
-    ``headers`` are "Name: value". Raises ConfigError for a URL, a key or a header that is none, and for two logins.
+    ``headers`` are "Name: value". Raises ConfigError for a wrong URL, key or header, and for two logins.
     """
     base = _base_url(url)
     key = api_key or next((os.environ[name] for name in KEY_VARIABLES if os.environ.get(name)), None)
@@ -136,7 +136,7 @@ def _base_url(url: str) -> str:
 
 
 def _shown(url: str) -> str:
-    """Return a URL as it may be shown, whatever is wrong with it."""
+    """Return a URL without secrets for a message, also a malformed one."""
     scheme, there, rest = url.rpartition("://")
     return repr(redact_url(f"{scheme}{there}{STARS}@{rest.rpartition('@')[2]}" if "@" in rest else url))
 

@@ -36,7 +36,7 @@ class AnswerLimit:
 
 
 def answer_limit(max_tokens: int) -> AnswerLimit:
-    """Return the limit for an answer of which ``max_tokens`` were asked.
+    """Return the limit for an answer with a requested ``max_tokens``.
 
     An event of vLLM has some 300 bytes and two lines, most often one token; other servers' have a few times that.
     The constant parts leave room for padding, comments and whatever an answer opens or ends with.
@@ -50,28 +50,28 @@ MOST_HEADS = 32
 """Heads of one answer: interim ones (1xx) before the final one."""
 
 MOST_HELD_BYTES = 4 << 30
-"""What all answers that are not read yet may take; 1,000 at once of a million tokens each are a third of it."""
+"""Memory of all answers that are not read yet; 1,000 at once of a million tokens each take a third of it."""
 
 _BLOB_BYTES = 120
-"""What Python keeps of a blob beside its bytes: the object, its stamp, and their places."""
+"""Memory of a blob besides its bytes: the object, its stamp, and their list entries."""
 
 
 @dataclass(slots=True, kw_only=True)
 class Held:
-    """What a run's answers that are not read yet take, all together: ``num_bytes`` of ``num_answers``."""
+    """Memory of a run's answers that are not read yet: ``num_bytes`` of ``num_answers``."""
 
     most_bytes: int = MOST_HELD_BYTES
     num_bytes: int = 0
     num_answers: int = 0
 
     def has_no_room_for(self, num_bytes: int) -> bool:
-        """Return whether they take too much and an answer of this many bytes is one of the larger ones."""
+        """Return whether they take too much, and an answer of this many bytes is one of the larger ones."""
         return self.num_bytes > self.most_bytes and num_bytes * self.num_answers >= self.num_bytes
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Exchange:
-    """One attempt at one request: what goes over the wire, and the stamps of what came back.
+    """One attempt at one request: the bytes sent, and the stamps of those received.
 
     Stamps are ns of the run's clock, None until it happens. ``blobs`` and ``stamps`` pair up: the bytes of one read
     and when they arrived; nothing is parsed before the end. ``ready_ns``: when the attempt was free to go.
@@ -128,7 +128,7 @@ class Exchange:
         if self.num_bytes > most.num_bytes or num_received > 2 * most.num_bytes:
             return f"endless answer: more than {most.num_bytes:,} bytes"
         if self.held.has_no_room_for(self.num_held_bytes):
-            return f"answers too large: all under way took more than {self.held.most_bytes:,} bytes of memory"
+            return f"answers too large: all in flight took more than {self.held.most_bytes:,} bytes of memory"
         return None
 
     def last_activity_ns(self) -> int:
@@ -155,11 +155,11 @@ class Sender(Protocol):
 
     @property
     def library(self) -> str:
-        """What speaks HTTP, for the header."""
+        """The HTTP library, for the header."""
 
     @property
     def clock_name(self) -> str:
-        """Where stamps come from, for the header; may know better after the run."""
+        """The clock of the stamps, for the header; may be exact only after the run."""
 
     async def send(self, exchange: Exchange) -> None:
         """Send ``exchange.body`` and read the answer to the end of its body.

@@ -1,4 +1,4 @@
-"""Names to addresses, within a time: a resolver that never answers holds neither a request nor the program's end.
+"""Names to addresses, within a time: a resolver that never answers delays neither a request nor the program's end.
 
 The system's look-up cannot be cancelled. An event loop runs it in a pool of threads, which a program waits for when it
 ends; here it is a thread that the run does not wait for.
@@ -25,7 +25,7 @@ class ResolverSilentError(socket.gaierror):
 
 
 class Resolver(AbstractResolver):
-    """Looks each name up once; the answer holds for its life, a failure until the next question."""
+    """Looks up each name once; the answer is kept for good, a failure until the next request."""
 
     def __init__(self, *, longest_s: float = LONGEST_S) -> None:
         self._longest_s = longest_s
@@ -77,7 +77,7 @@ def unresolved(host: str, fault: BaseException) -> str:
 
 
 def _look_up(host: str, port: int, family: int) -> asyncio.Future[list[Address]]:
-    """Return the answer to be, of a thread of its own."""
+    """Return a future of the answer, from a separate thread."""
     loop = asyncio.get_running_loop()
     answer: asyncio.Future[list[Address]] = loop.create_future()
 

@@ -17,7 +17,7 @@ _ARG_START, _ARG_END = (
 def hide_arguments(arguments: Sequence[str]) -> bool:
     """Put stars over the secrets in this process's own command line; return whether there were any to hide.
 
-    Linux only; elsewhere, and wherever the memory is not what it should be, nothing is done.
+    Linux only; elsewhere, and if the memory is not as expected, nothing is done.
     """
     secrets = command_secrets(arguments, {}).values
     try:

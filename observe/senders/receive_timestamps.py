@@ -26,7 +26,7 @@ _SLACK_NS = 20_000
 """By how much two clocks that are read one after the other may disagree."""
 
 _TRIES = 5
-"""A core is hardly taken away between two readings so often in a row."""
+"""A process is hardly interrupted between two readings this often in a row."""
 
 
 class Receiver:
@@ -55,9 +55,9 @@ class Receiver:
                 self._kernel = False
 
     def receive(self, connection: socket.socket, *, after_ns: int) -> tuple[bytes, int]:
-        """Return what has come and when, never before ``after_ns``; no bytes at the connection's end.
+        """Return the received bytes and their time, never before ``after_ns``; no bytes at the connection's end.
 
-        Raises BlockingIOError where nothing has come, OSError where the connection is broken.
+        Raises BlockingIOError if there are none, OSError if the connection is broken.
         """
         if not self._kernel:
             size = connection.recv_into(self._buffer)
@@ -75,7 +75,7 @@ class Receiver:
         return bytes(self._view[:size]), now
 
     def _both_clocks(self) -> tuple[int, int]:
-        """Return both clocks at one moment: read again where the core was taken away between the two."""
+        """Return both clocks at one moment: read again if the process was interrupted between the two."""
         for _ in range(_TRIES):
             before, wall, after = self._clock(), time.time_ns(), self._clock()
             if after - before < _SLACK_NS:

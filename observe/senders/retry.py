@@ -1,4 +1,4 @@
-"""Which failures are retried, and after what pause: only where retries were asked for."""
+"""Which failures are retried, and after what pause: only if retries were requested."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _SERVER_ERROR = 500
 def is_retryable(exchange: Exchange) -> bool:
     """Return whether the failure may pass: no connection, an answer that never began, 429, or 5xx.
 
-    What had begun to stream is not asked for again, and what took too long is not either: both are outcomes.
+    An answer that had begun to stream, or that took too long, is not requested again: both are outcomes.
     """
     failure, status = exchange.failure, exchange.http_status
     if failure is None or failure.status != "error":
@@ -28,7 +28,7 @@ def is_retryable(exchange: Exchange) -> bool:
 def pause_s(exchange: Exchange, num_attempts: int, *, most_s: float) -> float:
     """Return the wait after the last of ``num_attempts``: Retry-After, else half a second, doubled each time.
 
-    The server's wish counts up to ``most_s``.
+    Retry-After is followed up to ``most_s``.
     """
     if exchange.retry_after_s is not None:
         return min(exchange.retry_after_s, most_s)

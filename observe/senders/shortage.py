@@ -1,4 +1,4 @@
-"""What this machine refuses the client: file descriptors, ports, memory. The server has no part in it."""
+"""Shortages of this machine: file descriptors, ports, memory. They are not the server's faults."""
 
 from __future__ import annotations
 

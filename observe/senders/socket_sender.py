@@ -24,7 +24,7 @@ _OK = 200
 
 
 class SocketSender:
-    """Sends over TCP, connections reused, at most recently used first. Made within a running loop."""
+    """Sends over TCP, reusing the most recently used connection first. Made within a running loop."""
 
     library = "sockets and httptools"
 
@@ -94,7 +94,7 @@ class SocketSender:
         return None
 
     async def _open(self, exchange: Exchange) -> Connection:
-        """Return a new connection; the exchange learns how long that took. Raises OSError."""
+        """Return a new connection, and note in the exchange how long that took. Raises OSError."""
         since = self._clock()
         loop = asyncio.get_running_loop()
         if not self._addresses:
@@ -128,13 +128,13 @@ class SocketSender:
 
 
 def refusal(exchange: Exchange, body: bytes) -> str:
-    """Return one line for an answer that is no 200."""
+    """Return one line for an answer other than 200."""
     said = body.decode("utf-8", "replace").strip()
     return f"HTTP {exchange.http_status}: {said}" if said else f"HTTP {exchange.http_status} without a body"
 
 
 def _head(endpoint: Endpoint, *, target: str, host: str) -> bytes:
-    """Return the request's head but for what each request has of its own, the empty line included."""
+    """Return the request's head without the headers that differ between requests, the empty line included."""
     given = {
         name: value for name, value in endpoint.all_headers().items() if name.lower() != "content-length"
     }
@@ -146,5 +146,5 @@ def _head(endpoint: Endpoint, *, target: str, host: str) -> bytes:
 
 
 def _lines(headers: tuple[tuple[str, str], ...]) -> bytes:
-    """Return headers that one request has of its own."""
+    """Return the headers of a single request."""
     return b"".join(f"{name}: {value}\r\n".encode("latin-1", "replace") for name, value in headers)

@@ -1,4 +1,4 @@
-"""Which certificates are taken, and why a connection over TLS was refused, in words."""
+"""Which certificates are accepted, and why a connection over TLS was refused, in words."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _PLAIN = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE")
 
 
 def verification(endpoint: Endpoint) -> ssl.SSLContext | bool:
-    """Return what aiohttp takes as ``ssl``: False for any certificate, True where there is no TLS.
+    """Return aiohttp's argument ``ssl``: False accepts any certificate, True where there is no TLS.
 
     Else the authorities that OpenSSL knows by default, with those of SSL_CERT_FILE in their place where it is set.
-    Raises ConfigError for a file without certificates, which OpenSSL would pass over.
+    Raises ConfigError for a file without certificates, which OpenSSL would ignore.
     """
     if not endpoint.verify_tls:
         return False

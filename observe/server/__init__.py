@@ -1,1 +1,1 @@
-"""What the server says about itself: its API, metrics and log."""
+"""The server's own information: its API, metrics and log."""

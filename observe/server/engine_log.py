@@ -1,9 +1,9 @@
-"""vLLM's log of its steps (``--enable-logging-iteration-details``), brought to rows.
+"""vLLM's log of its steps (``--enable-logging-iteration-details``), read into rows.
 
 Source of the wording: vllm 0.32.0 v1/metrics/loggers.py, ``Iteration(N): C context requests, …``; 0.24.0 has it in
-v1/engine/core.py. The elapsed time is the wait for the step's result. On a GPU that is less than the step, since
-the next step is prepared while one runs. A log whose lines begin with the time in full (``%(created)f``) says
-more: when each step was done.
+v1/engine/core.py. The elapsed time is the wait for the step's result. On a GPU that is less than the step, since the
+next step is prepared while one runs. A log whose lines begin with the full time (``%(created)f``) also shows when each
+step was done.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _WRITTEN = re.compile(r"(?:^|\s)(\d{10}\.\d{3,6})\s")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineStep:
-    """One step of the engine as it logged it; None where it did not say.
+    """One step of the engine as it logged it; None for missing values.
 
     ``duration_us``: the logged wait for its result. ``end_unix_us``: when the line was written, µs since 1970.
     """
@@ -45,7 +45,7 @@ class EngineStep:
 
 
 def parse_engine_log(lines: Iterable[str]) -> list[EngineStep]:
-    """Return the steps that ``lines`` tell of, in order; other lines are passed over."""
+    """Return the steps in ``lines``, in order; other lines are skipped."""
     return [_step(match) for line in lines if (match := _STEP.search(line)) is not None]
 
 
@@ -65,7 +65,7 @@ def _step(match: re.Match[str]) -> EngineStep:
 
 
 class EngineLog:
-    """A log that a server writes while it is observed: only what is added from now on counts."""
+    """A log that a server writes while it is observed: only lines added from now on count."""
 
     def __init__(self, path: Path) -> None:
         """Begin at the log's present end. Raises ConfigError where there is no such file."""

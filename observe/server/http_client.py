@@ -19,7 +19,7 @@ _TIMEOUT_S = 30.0
 
 _LONGEST_ANSWER = 64 << 20
 _QUOTED_FROM = 1 << 16
-"""Bytes that are read of an answer at most, and looked at for a line that quotes it."""
+"""The most bytes of an answer that are read, and that are examined for a quote."""
 _REDIRECTS = range(300, 400)
 
 
@@ -72,7 +72,7 @@ class ServerClient:
         return await self._ask("POST", path, body)
 
     async def try_get(self, path: str) -> WholeAnswer | None:
-        """Return a good answer, or None where the server has none to give."""
+        """Return a successful answer, or None if the server has none."""
         try:
             answer = await self.get(path)
         except ServerError:
@@ -100,7 +100,7 @@ class ServerClient:
             raise self._refused(path, describe(fault)) from fault
 
     def refuse(self, path: str, answer: WholeAnswer) -> None:
-        """Raise ServerError for an answer after which a run makes no sense: a redirect, 401, 403, or 5xx."""
+        """Raise ServerError for an answer that makes a run pointless: a redirect, 401, 403, or 5xx."""
         if answer.status in _REDIRECTS:
             where = f" to {answer.location}" if answer.location else ""
             raise self._refused(
@@ -116,7 +116,7 @@ class ServerClient:
             raise self._refused(path, f"HTTP {answer.status}{': ' + said if said else ''}{hint}")
 
     def need_model_list(self, path: str, answer: WholeAnswer) -> None:
-        """Raise ServerError for an address at which nothing lists models: it is the URL that is wrong, most often."""
+        """Raise ServerError for an address that lists no models: most often the URL is wrong."""
         if answer.status != 200:
             hint = ", expected --url of an OpenAI-compatible server, or --model NAME for one that lists no models"
             raise self._refused(path, f"HTTP {answer.status}{hint}")

@@ -1,4 +1,4 @@
-"""What is recorded beside the requests: the server's gauges over time and its log of steps."""
+"""Recorders besides the requests': the server's gauges over time and its log of steps."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from observe.settings import Settings
 
 
 class ServerRecorders:
-    """Recorders of what the server says during a run, as far as the settings ask for them.
+    """The recorders of a run, as far as the settings request them.
 
-    Raises ConfigError for a log that is not there.
+    Raises ConfigError for a log that does not exist.
     """
 
     def __init__(self, settings: Settings, client: ServerClient) -> None:

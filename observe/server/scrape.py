@@ -16,7 +16,7 @@ from traces import TraceError, atomic_file, companion_file, stem_of
 
 _GAUGE = re.compile(rb"^# TYPE (vllm:\S+) gauge\s*$", re.MULTILINE)
 _NO_GAUGES = (b"_info", b"_created")
-"""Ends of names whose values stand still: labels, and when a counter came to be."""
+"""Ends of names whose values never change: labels, and the creation time of a counter."""
 
 
 class Scraper:
@@ -56,7 +56,7 @@ class Scraper:
         ]
 
     def write(self, stem: str | Path) -> str | None:
-        """Write what was kept to ``STEM.gauges.csv``; return a remark where there is nothing, or too little.
+        """Write the scraped gauges to ``STEM.gauges.csv``; return a remark if there are none, or too few.
 
         Raises TraceError where it cannot be written.
         """

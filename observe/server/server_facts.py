@@ -1,4 +1,4 @@
-"""What the server says about itself before and after a run; all of it optional, except that it is there."""
+"""The server's own information before and after a run; all of it is optional, except that it answers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from traces import ConfigError, ServerInfo
 class ServerFacts:
     """The server before the run. ``served``: the names it lists; ``metrics``: None without ``/metrics``.
 
-    ``notes``: what it does not offer, each with what would turn it on.
+    ``notes``: what it does not offer, each with the flag that would turn it on.
     """
 
     model: str
@@ -29,7 +29,7 @@ class ServerFacts:
 
 
 async def ask_server(client: ServerClient, *, model: str | None) -> ServerFacts:
-    """Return what the server says before the run; ``model`` None takes the one it serves.
+    """Return the server's information before the run; ``model`` None takes the one it serves.
 
     Raises ServerError where it refuses, cannot be found, answers 401, 403 or 5xx, or has no list to take a model from;
     ConfigError for a model that a vLLM server does not list, or where its list is empty.
@@ -46,7 +46,7 @@ async def ask_server(client: ServerClient, *, model: str | None) -> ServerFacts:
 def facts_of(
     listing: WholeAnswer, *, version: WholeAnswer | None, scrape: WholeAnswer | None, model: str | None
 ) -> ServerFacts:
-    """Return what the answers of ``/v1/models``, ``/version`` and ``/metrics`` say; see ``ask_server``."""
+    """Return the information in the answers of ``/v1/models``, ``/version`` and ``/metrics``; see ``ask_server``."""
     models = _models(listing)
     metrics = None if scrape is None else parse_metrics(scrape.body.decode("utf-8", "replace"))
     is_vllm = any(entry.get("owned_by") == "vllm" for entry in models.values()) or speaks_vllm(metrics or [])

@@ -1,4 +1,4 @@
-"""What a vLLM server's metrics tell: its configuration, and which counters moved during a run."""
+"""A vLLM server's metrics: its configuration, and which counters moved during a run."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _CONFIG = "vllm:cache_config_info"
 _FLAGS = "vtwin:scheduler_config_info"
 _SPEC_DECODE = "vllm:spec_decode_"
 _MOST_COUNTED = 1e18
-"""A counter beyond it is none: an int64 ends at 9.2e18."""
+"""A larger value is not a counter: an int64 ends at 9.2e18."""
 _LONGEST_KEY = 500
 _POSITION = re.compile(r'[{,]position="(\d{1,3})"')
 
@@ -24,13 +24,13 @@ ALWAYS_RECORDED = (
     *("vllm:num_preemptions_total", "vllm:prefix_cache_queries_total", "vllm:prefix_cache_hits_total"),
     *("vllm:prompt_tokens_total", "vllm:generation_tokens_total"),
 )
-"""Counters that are recorded even if they stood still: that nothing was preempted is worth knowing."""
+"""Counters that are recorded even if they did not move: that nothing was preempted is useful to know."""
 
 
 def learn_from_metrics(info: ServerInfo, samples: list[Sample]) -> ServerInfo:
-    """Return ``info`` with what the labels of ``vllm:cache_config_info`` say of the KV cache.
+    """Return ``info`` with the KV cache's values from the labels of ``vllm:cache_config_info``.
 
-    An emulated server (``vtwin serve``) also says the scheduler's flags, which a vLLM does not.
+    An emulated server (``vtwin serve``) also reports the scheduler's flags, which a vLLM does not.
     """
     info = _learn_flags(info, samples)
     configs = [sample.labels for sample in samples if sample.name == _CONFIG]
@@ -62,15 +62,15 @@ def _learn_flags(info: ServerInfo, samples: list[Sample]) -> ServerInfo:
 
 
 def speaks_vllm(samples: list[Sample]) -> bool:
-    """Say whether the samples are a vLLM server's."""
+    """Return whether the samples are a vLLM server's."""
     return any(sample.name.startswith("vllm:") for sample in samples)
 
 
 def counter_deltas(before: list[Sample], after: list[Sample]) -> dict[str, CounterReading]:
     """Return vLLM's counters that moved between two scrapes, and those that are always worth knowing.
 
-    A histogram counts by its sum and count. A counter that appears only afterwards began at 0. One that no counter can
-    be (negative, beyond 10**18, a name of more than a line) is left out.
+    A histogram counts by its sum and count. A counter that appears only afterwards began at 0. Impossible counters
+    (negative, beyond 10**18, a name of more than a line) are left out.
     """
     before = [sample for sample in before if _can_be(sample)]
     after = [sample for sample in after if _can_be(sample)]
@@ -92,7 +92,7 @@ def _can_be(sample: Sample) -> bool:
 
 
 def spec_decode(deltas: Mapping[str, CounterReading]) -> SpecDecode | None:
-    """Return what the counters tell of speculative decoding, summed over engines; None where nothing was drafted.
+    """Return the counters of speculative decoding, summed over engines; None if nothing was drafted.
 
     Source of the names: vllm v1/spec_decode/metrics.py.
     """

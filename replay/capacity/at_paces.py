@@ -1,4 +1,4 @@
-"""A capacity's interval with the fit's uncertainty in it: what the rate is where all steps are longer, or shorter."""
+"""A capacity's interval with the fit's uncertainty in it: the rate if all steps are longer, or shorter."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 DRAWN = 20_000
 """With this many requests, the same at each pace, the ratio of two capacities is known to a fraction of 1 %."""
 NEAR = 0.001
-"""Each is searched to this share of itself: a pace moves it by a per cent or a few."""
+"""Each is found to within this share of itself: a pace changes it by a few per cent."""
 
 
 def with_pace(
@@ -66,7 +66,7 @@ def _capacity(trace: Trace, twin: TwinConfig, limits: Sequence[RunLimit], *, nea
 
 
 def _kept(evaluator: Evaluator, rate: float) -> float:
-    """Return a rate near this one that is within the limits, 0 where none is."""
+    """Return a rate near this one that is within the limits, 0 if there is none."""
     for share in (1.0, 0.95, 0.85, 0.7):
         if evaluator.at(share * rate).meets(evaluator.limits):
             return share * rate

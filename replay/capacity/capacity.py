@@ -1,8 +1,8 @@
-"""The highest rate within an SLO, how sure that is, which limit breaks first, and what would have to grow.
+"""The highest rate within an SLO, its interval, which limit breaks first, and which resource would have to grow.
 
-One draw of few requests finds where the capacity is about, and how many requests it takes to tell. This many are drawn
-with each seed, and the rate at which all of them together break the first limit is the capacity. Where each seed by
-itself breaks it says how far chance moves the result.
+One draw of few requests finds the approximate capacity, and how many requests an exact one takes. That many are drawn
+with each seed, and the rate at which all of them together break the first limit is the capacity. The rates at which
+each seed alone breaks it show how far chance moves the result.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ NARROW = 0.038
 SPARE = 1.2
 """This many times what a run must have is drawn, since a longer one may find a higher rate."""
 MOST_DRAWN = 200_000
-"""With one seed; a search that asks for more takes no more by itself."""
+"""With one seed; a search that needs more does not draw more of its own accord."""
 MOST_TRIES = 3
 """How often, at most, the first draw is made longer."""
 BURSTS = 1.3
@@ -54,7 +54,7 @@ in bursts, and seeds with few of them have a high capacity and a small spread at
 GAIN = 0.02
 """A resource binds only if doubling it raises the rate by at least this share."""
 AROUND = (0.2, 0.4, 0.6, 0.7, 0.8, 0.9, 1.1, 1.2)
-"""Shares of the capacity at which the curve is drawn; between the two in the middle, what the search has simulated."""
+"""Shares of the capacity at which the curve is drawn; between the middle two, the rates that the search simulated."""
 APART = 0.03
 """A rate this near to one at which all draws were simulated is left out: one draw's tail may seem a step back."""
 DRAWN_CURVE = 10_000
@@ -144,7 +144,7 @@ class Capacity:
         return next((each for each in self.evaluations if each.rate_per_s == self.rate_per_s), self.idle)
 
     def is_met(self, evaluation: Evaluation, limits: Sequence[RunLimit]) -> bool:
-        """Say whether a rate is within the limits and answered; above one that is not, none is."""
+        """Return whether a rate is within the limits and answered; above a rate that is not, none is."""
         broken = (each.rate_per_s for each in self.evaluations if not each.meets(limits))
         return evaluation.rate_per_s < min(broken, default=math.inf)
 
@@ -230,7 +230,7 @@ def sureness_of(evaluator: Evaluator, found: HighestRate) -> Sureness:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pilot:
-    """What one draw has found, and how many requests it takes to tell."""
+    """The result of one draw, and how many requests are needed for an answer."""
 
     trace: Trace
     evaluator: Evaluator
@@ -246,7 +246,7 @@ def searched(
     drawing: Drawing | None = None,
     is_all: bool = False,
 ) -> Pilot:
-    """Return what one draw finds, drawn longer where it is too short to tell. ``is_all``: there are no others."""
+    """Return one draw's result, from a longer draw if it is too short. ``is_all``: there are no other draws."""
     for _ in range(MOST_TRIES):
         evaluator = Evaluator(loads=[load_of(trace, twin)], limits=limits)
         found = highest(evaluator, tolerance=TOLERANCE if is_all else ROUGHLY)
@@ -273,7 +273,7 @@ def _ceiling(outline: Evaluator, rate: float | None) -> float | None:
 
 
 def _outline(evaluator: Evaluator) -> Evaluator:
-    """Return what simulates rates away from the capacity: as many of the draws as it takes there."""
+    """Return the simulation of rates away from the capacity: as many of the draws as are needed there."""
     enough = math.ceil(DRAWN_CURVE / len(evaluator.loads[0]))
     if enough >= len(evaluator.loads):
         return evaluator
@@ -352,7 +352,7 @@ def _of_parts(evaluator: Evaluator, found: HighestRate) -> tuple[float, ...]:
 
 
 def _crossing(evaluator: Evaluator, ratio_of: Callable[[Evaluation], float]) -> float:
-    """Return the rate at which a ratio passes 1, between those simulated; 0 where none is below, else infinity."""
+    """Return the rate at which a ratio passes 1, between simulated ones; 0 if none is below 1, infinity if all are."""
     seen = _in_order(evaluator.seen)
     ratios = [ratio_of(each) for each in seen]
     broken = next((i for i, ratio in enumerate(ratios) if ratio > 1), None)

@@ -1,4 +1,4 @@
-"""What ``vtwin capacity`` does once it has the requests: search, and show one capacity or several side by side."""
+"""``vtwin capacity`` once it has the requests: search, and show one capacity or several side by side."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def show_one(
     asked: CapacityOptions,
     drawing: Drawing | None = None,
 ) -> bool:
-    """Find a twin's capacity, print it, write its page where one is asked for; return whether there is one.
+    """Find a twin's capacity, print it, write its page if requested; return whether there is a capacity.
 
     ``drawing``: draws the workload with as many requests as the search asks for.
     """
@@ -105,7 +105,7 @@ def _search(
     drawing: Drawing | None,
     with_curve: bool,
 ) -> tuple[Capacity, list[str]]:
-    """Return a twin's capacity, and what a reader must know, told."""
+    """Return a twin's capacity, after printing the notes that a reader needs."""
     with working("simulating at many rates"):
         found, beyond = searched_capacity(
             traces, twin, limits, with_binding=with_binding, drawing=drawing, with_curve=with_curve

@@ -15,7 +15,7 @@ from traces.strict.option_table import option_table
 
 @option_table
 class CapacityOptions:
-    """The twin, its limits, how the capacity is searched, and what is written of it; the load aside."""
+    """The twin, its limits, the settings of the search, and the output; everything but the load."""
 
     config: ConfigOption
     slo: Annotated[

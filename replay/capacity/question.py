@@ -1,4 +1,4 @@
-"""How much a server can take, as a function; ``vtwin capacity`` asks the same and shows the answer.
+"""A server's capacity, as a function; ``vtwin capacity`` computes the same and prints it.
 
 Notes that concern a workload go to stderr here, too.
 """

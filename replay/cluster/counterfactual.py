@@ -1,6 +1,6 @@
-"""What one routing decision was worth: the run simulated again with that decision changed, all else equal.
+"""The effect of one routing decision: the run simulated again with that decision changed, all else equal.
 
-Randomness goes by index, not by consumption, so whatever differs between the two runs follows from the decision.
+Random numbers are drawn by index, not in sequence, so every difference between the two runs follows from the decision.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ SUFFIXES = (".jsonl", ".parquet")
 
 
 def check_can_write(path: Path) -> None:
-    """Raise ConfigError on a name that says neither format, and on a folder that is not there."""
+    """Raise ConfigError on a name with another ending than the two formats', and on a folder that does not exist."""
     if path.suffix not in SUFFIXES:
         raise ConfigError(f"--decisions: got {path}, expected a name that ends in .jsonl or .parquet")
     if not path.parent.is_dir():
@@ -87,7 +87,7 @@ def asked_of(log: DecisionLog, cluster: ClusterConfig) -> DecisionScope:
 
 
 def merits_of(log: DecisionLog, asked: DecisionScope) -> NDArray[np.float64]:
-    """Return what each candidate was worth to each decision: [decisions, instances], minus infinity of no candidate.
+    """Return each candidate's merit in each decision: [decisions, instances], minus infinity for non-candidates.
 
     Its score; where the policy gives none, minus its requests in flight, as BLIS scores for policies that do not
     (inference-sim, counterfactual regret).

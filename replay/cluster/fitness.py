@@ -56,7 +56,7 @@ def parse_weights(text: str) -> dict[str, float]:
 def fitness(summary: Mapping[str, Any], weights: Mapping[str, float]) -> Fitness:
     """Return the fitness of a summary: throughputs as v / (v + reference), latencies as 1 / (1 + v / 1 ms).
 
-    A figure that is unknown scores 0. The scores press differences together: look at the figures, too.
+    A figure that is unknown scores 0. The scores compress differences: read the figures, too.
     """
     terms: dict[str, FitnessTerm] = {}
     for name, weight in weights.items():

@@ -1,4 +1,4 @@
-"""What became of requests whose prompts other instances computed: how long each part of their first token took."""
+"""Requests whose prompts other instances computed: how long each part of their time to first token took."""
 
 from __future__ import annotations
 

@@ -45,11 +45,11 @@ class ScalingStep(TypedDict):
 
 
 class InfrastructureSummary(TypedDict):
-    """What instances stood on, and what it cost.
+    """The nodes and GPUs that instances used, and what they cost.
 
-    ``cost``: of nodes where pools stand on nodes with a price, of GPU-hours elsewhere; None where any part has no
-    price, ``unpriced`` names those if others have one. ``num_failures``: of instances. ``down_frac``: share of the
-    instances' time in which they were down. ``scaling``: every change of size.
+    ``cost``: of the nodes for pools on nodes with a price, of GPU-hours for others; None if any part has no price:
+    ``unpriced`` names those if others have one. ``num_failures``: of instances. ``down_frac``: share of the instances'
+    time in which they were down. ``scaling``: every change of size.
     """
 
     gpu_hours: float
@@ -63,7 +63,7 @@ class InfrastructureSummary(TypedDict):
 
 
 class RetrySummary(TypedDict):
-    """Requests that were sent again. ``num_attempts``: of all requests; their ways out add up to it.
+    """Requests that were sent again. ``num_attempts``: of all requests; the counts of their exits add up to it.
 
     ``num_requests_retried``: sent more than once; ``num_recovered``: of those, how many completed.
     """
@@ -192,7 +192,7 @@ def failures_term(summary: InfrastructureSummary, cut: str = "") -> tuple[str, s
 
 
 def retries_term(retries: RetrySummary) -> tuple[str, str]:
-    """Return how many requests were sent again, and what became of them."""
+    """Return how many requests were sent again, and how many of them completed."""
     again = f"{retries['num_requests_retried']:,} requests sent again"
     return (
         "retries",

@@ -1,4 +1,4 @@
-"""How much memory a cluster's run takes, asked before it is taken."""
+"""How much memory a cluster's run takes, estimated before it starts."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ BYTES_PER_REQUEST = 700
 """Of each attempt: its rows in the engines' and the cluster's tables, and in the trace that is written. Measured, the
 whole: a million requests over 1,000 instances take 1.13 GB, 20,000 take 0.64, 60 over 10,000 take 2.24."""
 BYTES_PER_INSTANCE = 176_000
-"""Of an engine's counts and tables; its KV blocks come to it."""
+"""Of an engine's counts and tables, without its KV blocks."""
 BYTES_OF_LOGS = 180_000
 """Of an engine that serves any request."""
 BYTES_PER_BLOCK = 24
 """Of a KV block in an engine's tables."""
 LIMITS = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"))
-"""Where Linux says what a container may have, of both versions of control groups."""
+"""The files in which Linux gives a container's memory limit, of both versions of control groups."""
 GIB = 1 << 30
 
 
 def check_memory(cluster: ClusterConfig, *, num_requests: int) -> None:
-    """Raise ConfigError where a run would take more memory than there is; nothing is known but on Linux."""
+    """Raise ConfigError if a run would take more memory than there is; checked on Linux only."""
     free = free_memory()
     attempts = _attempts_of(cluster)
     needed = bytes_needed(cluster, num_requests=num_requests)

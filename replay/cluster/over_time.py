@@ -1,4 +1,4 @@
-"""A run over time: what each instance and the fleet did in each stretch of it, for the JSON and the page."""
+"""A run over time: figures of each instance and of the fleet in each stretch of time, for the JSON and the page."""
 
 from __future__ import annotations
 

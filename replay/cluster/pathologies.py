@@ -1,6 +1,6 @@
-"""What went wrong in a cluster's run, by name: each with the figure that says so and the line that it is beyond.
+"""Problems of a cluster's run, by name: each with the figure that shows it and the limit that it exceeds.
 
-These are tests of what was recorded, not guesses about causes. What none of them names may still be slow.
+These are tests of recorded figures, not guesses about causes. A run without any of them may still be slow.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Pathology(TypedDict):
 
 
 def pathologies(run: FleetRun, cluster: ClusterConfig) -> list[Pathology]:
-    """Return what a run suffered from, in a fixed order; an empty list where nothing is beyond its limit."""
+    """Return a run's problems, in a fixed order; an empty list if no figure exceeds its limit."""
     found = [
         _priority_inversion(run),
         _head_of_line(run, cluster),
@@ -161,7 +161,7 @@ def blocked_times(
 
 
 def _starvation(run: FleetRun) -> list[Pathology]:
-    """Name groups of requests that waited far longer than the others did; what never ran waited to the end."""
+    """Name groups of requests that waited far longer than the others; one that never ran waited to the end."""
     outcomes, result = run.result.outcomes, run.result
     counted = outcomes.status != Status.REJECTED
     until = np.where(outcomes.scheduled_us >= 0, outcomes.scheduled_us, result.duration_us)
@@ -172,8 +172,8 @@ def _starvation(run: FleetRun) -> list[Pathology]:
             own = np.zeros(len(wait_us), bool)
             own[rows] = True
             own_us, others_us = (
-                float(wait_us[who & counted].mean()) if (who & counted).any() else np.nan
-                for who in (own, ~own)
+                float(wait_us[group & counted].mean()) if (group & counted).any() else np.nan
+                for group in (own, ~own)
             )
             limit_us = max(STARVED_TIMES * others_us, STARVED_US)
             if own_us >= limit_us:
@@ -232,7 +232,7 @@ def _thrash(run: FleetRun) -> Pathology | None:
 def _herding(run: FleetRun, cluster: ClusterConfig) -> Pathology | None:
     """Name a router that sends many requests in a row to one instance; routers that do so on purpose are left out.
 
-    So are fleets whose instances come and go: there may have been but one to choose.
+    So are fleets whose instances come and go: there may have been only one to choose.
     """
     num_candidates = sum(role != "prefill" for role in cluster.role_of)
     if (

@@ -1,4 +1,4 @@
-"""What the engines of a cluster wrote down, read as if one engine had."""
+"""The records of a cluster's engines, read as one engine's."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from sim.cluster import ClusterSimulation, Instance
 class FleetRecord(EngineRecord):
     """The records of several engines; of each request, ``instance``: the number of its engine or -1, ``row``: its row.
 
-    ``state`` is the first engine's, its counts of steps those of all. ``found``: the gaps between tokens, once they
-    were worked out: the trace and the summary need them. Without ``has_logs`` nothing else is known of tokens.
+    ``state`` is the first engine's, its counts of steps those of all. ``found``: the gaps between tokens, once
+    computed: the trace and the summary need them. Without ``has_logs`` nothing else is known of tokens.
     """
 
     instances: tuple[Instance, ...]
@@ -63,8 +63,7 @@ class FleetRecord(EngineRecord):
     def tokens(self, num_taken: Int64s | None = None) -> tuple[Int64s, Int64s]:
         """Return (request, time_us) of every token, engine after engine, each in the order of its steps.
 
-        The token of an engine that computes a prompt for another goes to no client. Of requests that were sent again,
-        those of the last attempt.
+        A prefill instance's token goes to no client. Of requests that were sent again, the last attempt counts.
         """
         self._check_has_logs()
         requests, times, n = [], [], len(self.row)
@@ -78,7 +77,7 @@ class FleetRecord(EngineRecord):
 
     def _check_has_logs(self) -> None:
         if not self.has_logs:
-            raise RuntimeError("the engines' logs were let go of")
+            raise RuntimeError("the engines' logs were freed")
 
     def steps(self) -> list[Step]:
         """Return the steps of the only engine; those of several are no one list (``instances[i].written``)."""
@@ -88,9 +87,9 @@ class FleetRecord(EngineRecord):
 
 
 def without_logs(result: ClusterSimulation, simulation: Simulation) -> tuple[ClusterSimulation, Simulation]:
-    """Return a run and ``as_simulation`` of it without the engines' logs, a third of a long run's memory.
+    """Return a run and ``as_simulation`` of it without the engines' logs, which take a third of a long run's memory.
 
-    The gaps between tokens are worked out before.
+    The gaps between tokens are computed before.
     """
     written = simulation.written
     assert isinstance(written, FleetRecord)  # noqa: S101 - of a cluster
@@ -107,7 +106,7 @@ def _without_log(instance: Instance) -> Instance:
 
 
 def _emptied(state: State) -> State:
-    """Return a state without what it wrote down of its tokens."""
+    """Return a state without its records of tokens."""
     return state._replace(**{name: getattr(state, name)[:0].copy() for name in LOGS})
 
 
@@ -116,7 +115,7 @@ LOGS = ("log", "spans", "pauses", "tokens", "completions", "requests")
 
 
 def as_simulation(result: ClusterSimulation) -> Simulation:
-    """Return a cluster's run as one simulation: what was counted is counted over all its engines."""
+    """Return a cluster's run as one simulation, with counts over all its engines."""
     first = result.instances[0].written
     states = [each.written.state for each in result.instances]
     state: State = first.state._replace(

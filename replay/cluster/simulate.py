@@ -1,4 +1,4 @@
-"""A trace in, a simulated trace out: by a cluster, of which one server is the smallest."""
+"""A trace in, a simulated trace out: by a cluster, the smallest of which is one server."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ AT_THE_GATEWAY = (
     Exit.NOT_SENT,
     Exit.LOST,
 )
-"""Ways out that are the gateway's doing, not the server's; a trace says which in ``error_message``."""
+"""Exits that the gateway causes, not the server; a trace gives them in ``error_message``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,8 +72,8 @@ def simulate_fleet(  # noqa: PLR0913 - what a run is asked for, each by itself
     ``"tokens"`` the trace has an event per token. With ``has_gateway`` each has the ``instance`` that it was sent to,
     where the gateway has a queue its time there, where KV can be moved the instance that computed its prompt and the
     times of the transfer, and where the gateway ended it the reason as ``error_message``. ``points``, ``until_us``: as
-    ``simulate_cluster``'s. Without ``keeps_logs`` a run with record ``spans`` takes less memory, and knows nothing of
-    the tokens of some of its requests. ``requests``: the trace's, as paced, where they are at hand.
+    ``simulate_cluster``'s. Without ``keeps_logs`` a run with record ``spans`` takes less memory, and cannot give the
+    tokens of some of its requests. ``requests``: the trace's, as paced, if already made.
     """
     work = cluster_work(trace, pacing, cluster, requests=requests)
     try:
@@ -114,8 +114,9 @@ def simulate_trace(
     """Return the trace with the simulator's outcomes in place of its own, and the simulation itself.
 
     ``record``, ``requests``: as ``simulate_fleet``'s. ``max_concurrency``: the cap of the client that recorded the
-    trace, where its header does not say it. ``horizon_us``: the run's end; what it leaves undone is ``incomplete``.
-    Rounds that wait for answers have their recorded times. Raises TraceError where a row lacks a time or a length.
+    trace, where its header does not give it. ``horizon_us``: the run's end; requests not finished by then are
+    ``incomplete``. Rounds that wait for answers have their recorded times. Raises TraceError where a row lacks a time
+    or a length.
     """
     done = simulate_fleet(
         trace,
@@ -185,5 +186,5 @@ def _handoff_columns(split: Split, names: NDArray[Any]) -> dict[str, object]:
 
 
 def exit_name(way: Exit) -> str:
-    """Return a way out as the JSON names it."""
+    """Return an exit as the JSON names it."""
     return way.name.lower()

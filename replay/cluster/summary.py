@@ -1,4 +1,4 @@
-"""What each instance of a cluster did: for the JSON of ``replay`` and ``run``, and as a table."""
+"""The figures of each instance of a cluster: for the JSON of ``replay`` and ``run``, and as a table."""
 
 from __future__ import annotations
 
@@ -214,7 +214,7 @@ WIDTHS = {"requests": 10, "prefix hits": 13, "preemptions": 13, "busy": 8, "KV u
 
 
 def cluster_parts(summary: ClusterSummary) -> list[AnswerPart]:
-    """Return what people read: the router, how even it was, a row per instance."""
+    """Return the terminal's text: the router, how even it was, a row per instance."""
     fairness = summary["jain_fairness"]
     even = "" if fairness is None else f", Jain's fairness of requests {fairness:.3f}"
     instances = summary["instances"]

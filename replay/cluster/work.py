@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 def cluster_work(
     trace: Trace, pacing: Pacing, cluster: ClusterConfig, *, requests: Requests | None = None
 ) -> ClusterWork:
-    """Return a trace's requests as they reach the gateway, in the trace's order; ``requests``: as paced, if at hand.
+    """Return a trace's requests as they reach the gateway, in its order; ``requests``: as paced, if made before.
 
     Sessions, tenants and adapters become dense numbers, -1 where a row has none. Raises TraceError where a row lacks a
     time or a length, ConfigError where the run would take more memory than there is.
@@ -79,7 +79,7 @@ def _slo_targets(trace: Trace, cluster: ClusterConfig) -> Int64s:
 def _clients(
     trace: Trace, requests: Requests, pacing: Pacing, *, session: Int64s | None
 ) -> ClientPlan | None:
-    """Return which requests wait for answers; None where every request comes by itself."""
+    """Return which requests wait for answers; None if every request arrives at its own time."""
     if pacing.waves is not None:
         size, pause_us = pacing.waves
         return waves(np.arange(len(requests), dtype=np.int64) // size, pause_us=pause_us)

@@ -1,1 +1,1 @@
-"""``vtwin fleet``: how many GPUs, which, and at what cost; formulas first, then the simulated engines' word on them."""
+"""``vtwin fleet``: how many GPUs, which, and at what cost; by formulas first, then checked by simulated engines."""

@@ -1,4 +1,4 @@
-"""``vtwin fleet``: its commands, each in the module of its question."""
+"""``vtwin fleet``: its commands, each in a module of its own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What engines cost, in the same two units wherever it is shown: an hour's and a year's."""
+"""What engines cost, always shown in the same two units: per hour and per year."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ from traces.facts import AlignedRows, AnswerPart, mark
 
 MOST_SHOWN = 15
 KV_BYTES_70B = 80 * 8 * 128 * 2 * 2
-"""Of a token in a 70B-class model, as the table's profiles are of: 80 layers, 8 KV heads of 128, K and V, 16 bit."""
+"""Of a token in a 70B-class model, as in the table's profiles: 80 layers, 8 KV heads of 128, K and V, 16 bit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +59,7 @@ class DisaggPlan:
 
     @property
     def recommended(self) -> Disaggregated | None:
-        """The fleet to have, by formula; without simulations the cheapest; None: there is none."""
+        """The recommended fleet, by formula; without simulations the cheapest; None: there is none."""
         if not self.tried:
             return self.fleets[0] if self.fleets else None
         return next(
@@ -83,10 +83,10 @@ def plan_disagg(
     transfer: Disaggregation,
     check: SizeCheck | None,
 ) -> DisaggPlan:
-    """Return the fleets by formula, and, with ``check``, what the engines make of the cheapest.
+    """Return the fleets by formula, and, with ``check``, simulations from the cheapest on.
 
-    Both pools are made larger until the simulation meets the objective, then each by itself as small as that leaves it
-    (``SeveralSearch``), and what comes out is confirmed by another seed at slightly more load. ``by_formula``: what
+    Both pools are made larger until the simulation meets the objective, then each in turn as small as that allows
+    (``SeveralSearch``), and the result is confirmed with another seed at slightly more load. ``by_formula``: what
     transfers cost in the formulas; ``transfer``: the links of the simulation. Raises InvalidConfig.
     """
     profiles = (sources[0].profile, sources[1].profile)

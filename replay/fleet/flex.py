@@ -1,4 +1,4 @@
-"""How much power a fleet can shed: by formula, and what simulated engines make of the slots that are left."""
+"""How much power a fleet can shed: by formula, and by simulating engines with the slots that are left."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SHARES = tuple(each / 20 for each in range(15))
 LASTS = "lasts: by formula, not simulated: until the growing queue brings TTFT p99 to the SLO's limit"
 IDLE = "in brackets: with the least and with the most power that an idle engine with a loaded model may draw"
 RANGES = (("shed", "_w"), ("slots", ""), ("ttft_p99", "_s"), ("lasts", "_s"))
-"""Figures, and their units, that have a range where the idle power is not known well."""
+"""Figures, and their units, that have a range if the idle power is not known well."""
 KEEPS_UP = 0.97
 """A fleet keeps up if it answers at least this share of the requests."""
 
@@ -31,10 +31,10 @@ KEEPS_UP = 0.97
 class PowerCut:
     """A share of the power shed. ``seen``: simulated with the slots that are left; None: not, or there are none.
 
-    ``keeps_up``: whether the simulated engines answer as fast as requests come; None: not simulated.
-    ``with_idle``: the same share by formula, with the least and with the most power that an idle engine may draw; None
-    where the profile's idle power is taken as it is. The more an idle engine draws, the more of the power stays when
-    slots go, so that fewer slots are left of the same share.
+    ``keeps_up``: whether the simulated engines answer as fast as requests come; None: not simulated. ``with_idle``: the
+    same share by formula, with the least and with the most power that an idle engine may draw; None where the profile's
+    idle power is taken as it is. The more an idle engine draws, the less power is saved by removing slots, so fewer
+    slots are left at the same share.
     """
 
     formula: Curtailment
@@ -143,7 +143,7 @@ def flex_parts(cuts: Sequence[PowerCut], *, engines: int) -> list[AnswerPart]:
 
 
 def _cells(cut: PowerCut) -> list[str]:
-    """Return a cut by formula: what it comes to, and in brackets what it does with another idle power."""
+    """Return a cut by formula, and in brackets its range with other idle powers."""
     formula, shed, slots, lasts = cut.formula, *(cut.between(name) for name in ("shed_w", "slots", "lasts_s"))
     ttft = "no end" if math.isinf(formula.ttft_p99_s) else shown_time(formula.ttft_p99_s * 1e6)
     return [
@@ -170,7 +170,7 @@ def _seen_text(cut: PowerCut) -> str:
 
 def _lasts(seconds: float) -> str:
     if math.isinf(seconds):
-        return "for ever"
+        return "no limit"
     return "not at all" if seconds == 0 else shown_time(seconds * 1e6)
 
 

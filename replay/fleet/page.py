@@ -1,4 +1,4 @@
-"""A fleet as a page: its pools, cost over load, what each assumption is worth, and where a split would pay."""
+"""A fleet as a page: its pools, cost over load, the effect of each assumption, and where a split would pay off."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ SWING = 0.2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Swing:
-    """What a fifth less and a fifth more of one assumption does to the number of engines."""
+    """The number of engines with a fifth less and a fifth more of one assumption."""
 
     name: str
     less: int | None
@@ -222,7 +222,7 @@ def _size(profile: GpuProfile, pool: PoolPlan, objective: Objective, *, rate: fl
 
 
 def swings_of(plan: FleetPlan) -> list[Swing]:
-    """Return what each assumption is worth, the largest first, by formula and over all pools."""
+    """Return the effect of each assumption, the largest first, by formula and over all pools."""
 
     def engines(
         change: dict[str, float], rate: float = 1.0, limit: float = 1.0, longer: float = 1.0

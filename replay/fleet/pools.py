@@ -87,9 +87,9 @@ def plan_pools(
 ) -> PoolsPlan:
     """Return all pools sized for their requests, and simulated by the token-level engine.
 
-    Where the router needs no pool's load, each pool is simulated alone: what comes to it is Poisson again. Else all
-    together behind the router, made larger until the objective is kept, and then each as small as that leaves it. A
-    pool with failures of its own has its own availability. Raises Infeasible where no size meets the objective,
+    Where the router needs no pool's load, each pool is simulated alone, with Poisson arrivals. Otherwise all are
+    simulated together behind the router, made larger until the objective is met, and then each as small as that allows.
+    A pool with failures of its own has its own availability. Raises Infeasible where no size meets the objective,
     ConfigError where no request is sent to a pool.
     """
     plans = [
@@ -105,7 +105,7 @@ def plan_pools(
 def _shared(
     fleet: FleetPlan, router: PoolRouter, lengths: Lengths, *, check: SizeCheck, asking: Asking
 ) -> PoolsPlan:
-    """Return the fleet with each pool as small as a simulation of all of them behind the router leaves it."""
+    """Return the fleet with each pool as small as a simulation of all of them behind the router allows."""
     plans, objective, tried = fleet.pools, fleet.objective, list[Together]()
     stay = max(stay_s(plan.lengths, plan.analytic.service_s) for plan in plans)
 

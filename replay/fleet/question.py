@@ -1,4 +1,4 @@
-"""How many engines a fleet needs, as a function; ``vtwin fleet size`` asks the same and shows the answer.
+"""How many engines a fleet needs, as a function; ``vtwin fleet size`` computes the same and prints it.
 
 Notes that concern limits go to stderr here, too.
 """
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SizedFleet:
-    """A fleet that was sized. ``plan``: its pools with all that formulas and simulations say of them."""
+    """A fleet that was sized. ``plan``: its pools with the results of formulas and simulations."""
 
     plan: FleetPlan
 
@@ -87,8 +87,9 @@ def plan_fleet(  # noqa: PLR0913 - what a fleet can be asked for
 
     ``workload``: a trace, lengths, or a file of either (a CDF as JSON). ``slo``: such as ``"ttft_p99=500ms"``, and
     ``tpot_p99`` if it matters. ``profiles``: of a GPU, by name, TWIN.yaml or MODEL@GPU:TP; two with ``split``: for
-    requests up to so many tokens, and for longer ones. ``context``: longer requests are left out. ``verify``: simulate
-    with ``num_requests`` at least, and look for the smallest that holds; else by formula. Raises ConfigError.
+    requests of up to ``split`` tokens, and for longer ones. ``context``: longer requests are left out. ``verify``:
+    simulate ``num_requests`` or more, and find the smallest fleet that keeps the limits; else by formula. Raises
+    ConfigError.
     """
     lengths = _lengths(workload)
     if context is not None:

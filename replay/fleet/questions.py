@@ -1,4 +1,4 @@
-"""Questions that formulas answer alone: thresholds, rates and GPU types, power."""
+"""Questions that formulas alone answer: thresholds, rates and GPU types, power."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from traces.facts import AlignedRows, AnswerPart, frac
 NUM_THRESHOLDS = 250
 MOST_SHOWN = 15
 EDGES = (0.01, 0.999)
-"""Shares of short requests between which a threshold is worth a look."""
+"""A threshold is tried if the share of short requests is between these."""
 
 
 def splits_of(

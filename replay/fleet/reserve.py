@@ -58,7 +58,7 @@ class DayPlan:
 
     @property
     def ttft_p99_s(self) -> tuple[float, ...]:
-        """What each hour's engines make of TTFT, 99th percentile, seconds: simulated, where they are."""
+        """TTFT of each hour's engines, 99th percentile, seconds; from the simulation, if there is one."""
         if not self.simulated:
             return tuple(each.ttft_p99_s for each in self.sizes)
         return tuple(
@@ -112,7 +112,7 @@ def rates_of(text: str) -> list[float]:
 
 
 def burst_price_of(text: str, reserved_price: float) -> float:
-    """Return what ``--burst-price`` says an engine costs an hour: a price, or 1.8x the reserved one. ConfigError."""
+    """Return an engine's price per hour by ``--burst-price``: a price, or 1.8x the reserved one. Raises ConfigError."""
     try:
         price = float(text[:-1]) * reserved_price if text.endswith("x") else float(text)
     except ValueError:

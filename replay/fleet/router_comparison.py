@@ -27,7 +27,7 @@ SETTLING = 0.2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seen:
-    """What a simulation saw of a router. Times in seconds; ``short_frac``: of the requests, sent to the short pool.
+    """A router's result in a simulation. Times in seconds; ``short_frac``: share of requests sent to the short pool.
 
     ``ttft_p99_half_s``: half of the 90 % interval, NaN where none is known.
     """
@@ -42,7 +42,7 @@ class Seen:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Routed:
-    """A router on a fleet of (short, long) engines. ``by_engines`` None: not asked for."""
+    """A router on a fleet of (short, long) engines. ``by_engines`` None: not requested."""
 
     router: RouterName
     engines: tuple[int, int]

@@ -16,9 +16,9 @@ from sim.fleet.energy import HOURS_PER_YEAR, Energy, energy
 from sim.fleet.sizing import UTILIZATION_CAP, Infeasible, Objective, PoolSize, pool_at
 
 NO_CAP = 0.999
-"""Of the slots this many may be taken where the cap is left out of the formulas."""
+"""The share of the slots that may be taken where the formulas leave out the cap."""
 NUM_REQUESTS = 50_000
-"""Of a simulation at least; a run whose batches need more takes more."""
+"""The least of a simulation; a run whose batches need more takes more."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,7 +85,7 @@ class PoolPlan:
 
     @property
     def provisioned_99(self) -> int:
-        """How many to have so that enough are up for 99 % of the time."""
+        """How many are needed so that enough are up for 99 % of the time."""
         return provisioned_for(self.engines, self.availability)
 
     @property
@@ -119,7 +119,7 @@ class PoolPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FleetPlan:
-    """All pools of a fleet, what they must keep, and what a reader must know.
+    """All pools of a fleet, their objective, and notes for the reader.
 
     ``together``: all requests, where a router deals by load, so that the pools were simulated together and none by
     itself.

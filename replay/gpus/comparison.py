@@ -1,4 +1,4 @@
-"""One model on several GPUs: what fits, what a load does there, and how much load each takes."""
+"""One model on several GPUs: what fits, the latencies under a load, and how much load each takes."""
 
 from __future__ import annotations
 
@@ -184,7 +184,7 @@ def _mean_output(trace: Trace) -> float:
 
 
 def _twin(gpu: Gpu, tp: int, asked: GpuQuestion) -> tuple[TwinConfig, bool]:
-    """Return the twin, and whether its sequences had to be shortened for the KV cache to hold one.
+    """Return the twin, and whether max_model_len had to be lowered so that the KV cache holds one sequence.
 
     Raises ConfigError where the model does not fit.
     """

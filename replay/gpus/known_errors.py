@@ -1,4 +1,4 @@
-"""How far an unfitted latency model was off on servers that it had not seen, by class of model and GPU."""
+"""The error of an unfitted latency model on servers it was not tuned on, by class of model and GPU."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ SCHEMA_VERSION = 1
 
 
 def gpus_parts(results: Sequence[GpuResult], asked: GpuQuestion) -> list[AnswerPart]:
-    """Return the table, why the others do not start, and what the figures are worth."""
+    """Return the table, why the others do not start, and the known error of the figures."""
     fit = [each for each in results if not each.refusal]
     has_prices = any(each.price_per_hour is not None for each in fit)
     columns = columns_of(_facts(each, asked, has_prices=has_prices) for each in fit)
@@ -36,7 +36,7 @@ def gpus_parts(results: Sequence[GpuResult], asked: GpuQuestion) -> list[AnswerP
 
 
 def _conclusion(fit: Sequence[GpuResult], asked: GpuQuestion) -> list[str]:
-    """Return which serves most, which costs least, and which the limits rule out; nothing of a single one."""
+    """Return which serves most, which costs least, and which the limits rule out; nothing for a single GPU."""
     able = sorted((each for each in fit if each.is_ranked), key=lambda each: -(each.rate_per_s or 0))
     short = [each for each in fit if each.capacity is not None and each.capacity.is_too_short]
     unable = [name(each) for each in fit if not each.rate_per_s and each not in short]

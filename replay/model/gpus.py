@@ -15,6 +15,11 @@ from traces.strict.yaml_nodes import shown
 
 SHIPPED = Path(__file__).with_name("gpus.yaml")
 SCHEMA_VERSION = 1
+USUAL_SMS, BLACKWELL, BLACKWELL_ULTRA = 132.0, 10, 10.3
+FLOPS_PER_EXPONENTIAL = 16
+"""FLOPs outside the matrix units in the time of an exponential: 256 and 16 a clock and multiprocessor (CUDA C
+programming guide, arithmetic instructions, compute capability 9.0); Blackwell Ultra has 32 exponentials
+(developer.nvidia.com/blog/making-softmax-more-efficient-with-nvidia-blackwell-ultra)."""
 
 RATES: dict[MatmulKind, str] = {
     "16bit": "tflops_16bit",
@@ -27,7 +32,10 @@ RATES: dict[MatmulKind, str] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gpu:
-    """One GPU at its best: GiB as CUDA reports them, GB/s, TFLOPS (dense), W; None where it has no such units."""
+    """One GPU at its best: GiB as CUDA reports them, GB/s, TFLOPS (dense), W; None where it has no such units.
+
+    ``num_sms``: its streaming multiprocessors; ``compute_capability``: CUDA's, None of another vendor's.
+    """
 
     name: str
     memory_gib: float
@@ -39,6 +47,8 @@ class Gpu:
     tflops_fp8: float | None = None
     tflops_fp4: float | None = None
     tops_int8: float | None = None
+    num_sms: float | None = None
+    compute_capability: float | None = None
     tdp_w: float | None = None
     aliases: tuple[str, ...] = ()
 
@@ -56,6 +66,20 @@ class Gpu:
         rate = self.tflops_32bit
         return float(self.tflops_16bit / 16 if rate is None else rate) * 1e6
 
+    def sms(self) -> float:
+        """Return how many blocks of threads it computes side by side; of a GPU that does not say, the H100's 132."""
+        return USUAL_SMS if self.num_sms is None else self.num_sms
+
+    @property
+    def is_blackwell(self) -> bool:
+        """Return whether it runs the kernels of Blackwell's datacentre GPUs (compute capability 10)."""
+        return self.compute_capability is not None and int(self.compute_capability) == BLACKWELL
+
+    def exponentials_per_us(self) -> float:
+        """Return the peak rate of its units for special functions."""
+        doubled = 2 if self.compute_capability == BLACKWELL_ULTRA else 1
+        return doubled * self.vector_flops_per_us() / FLOPS_PER_EXPONENTIAL
+
     def bytes_per_us(self) -> float:
         """Return the peak bandwidth of its memory."""
         return self.bandwidth_gb_per_s * 1e3
@@ -65,8 +89,10 @@ class Gpu:
         return self.link_gb_per_s * 1e3
 
 
+TABLE_ONLY = ("tdp_w", "num_sms", "compute_capability")
+"""The keys of a GPU that are numbers of the table, and no setting."""
 NUMBERS = tuple(
-    field.name for field in fields(Gpu) if field.name not in ("name", "source", "tdp_w", "aliases")
+    field.name for field in fields(Gpu) if field.name not in ("name", "source", "aliases", *TABLE_ONLY)
 )
 """The keys of a GPU that are numbers and decide a step's time or its memory, as ``hardware:`` takes them too."""
 
@@ -115,7 +141,7 @@ def read_gpu(section: Section, *, base: Gpu | None) -> Gpu:
 
 def _row(section: Section) -> Gpu:
     section.refuse_unknown([field.name for field in fields(Gpu)])
-    given = {key: _number(section, key) for key in (*NUMBERS, "tdp_w") if key in section}
+    given = {key: _number(section, key) for key in (*NUMBERS, *TABLE_ONLY) if key in section}
     name, source = section.text("name"), section.text("source")
     return Gpu(name=str(name), source=str(source), aliases=section.texts("aliases"), **given)
 

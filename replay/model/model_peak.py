@@ -13,7 +13,7 @@ from replay.model.operator_forms import (
     convolution_us,
     pick_us,
     recurrence_form,
-    recurrence_peak_us,
+    recurrence_us,
     scan_factor,
     state_form,
 )
@@ -157,16 +157,18 @@ def _states(shape: ModelShape, gpu: Gpu, *, tp: int) -> States:
     for each in shape.mixers:
         if each.state is None:
             continue
-        form = recurrence_form(each.state)
+        form = recurrence_form(each.state).on(gpu)
         kept = each.state.bytes_per_request(tp, dtype_bytes=shape.dtype_bytes)
-        flops = recurrence_peak_us(each.state, gpu, tp=tp)
+        own = recurrence_us(each.state, gpu, tp=tp, dtype_bytes=shape.dtype_bytes)
         convolved = convolution_us(each.state, gpu, tp=tp, dtype_bytes=shape.dtype_bytes)
-        found["recurrence"] += each.num_layers * (form.tensor * flops + convolved)
+        found["recurrence"] += each.num_layers * (own + convolved)
         chunks = (
             form.chunk_us / CHUNK if each.state.num_products else 0.0
         )  # short convolutions have no recurrence
         found["chain"] += each.num_layers * (chunks + convolved)
-        found["state"] += each.num_layers * state_form(each.state).moved * 2.0 * kept / gpu.bytes_per_us()
+        found["state"] += (
+            each.num_layers * state_form(each.state).on(gpu).moved * 2.0 * kept / gpu.bytes_per_us()
+        )
     return found
 
 

@@ -1,4 +1,4 @@
-"""The options that ``run`` and ``replay`` share: three tables, each a group of options that stand together."""
+"""The options that ``run`` and ``replay`` share: three tables, each a group of related options."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ class TwinOptions:
 
 @option_table
 class RunOptions:
-    """What is measured of a run, and what else is told of it."""
+    """What is measured of a run, and what else is reported."""
 
     slo: Annotated[
         str | None,
@@ -231,7 +231,7 @@ class FileOptions:
 def twins_asked(
     twin: TwinOptions, run: RunOptions, files: FileOptions
 ) -> list[tuple[Sequence[Setting], TwinConfig]]:
-    """Return the twins that are asked for, each with its settings. Raises ConfigError."""
+    """Return the requested twins, each with its settings. Raises ConfigError."""
     return [
         *load_twins(
             twin.config,

@@ -14,7 +14,7 @@ from traces.strict.option_table import option_table
 
 @option_table
 class EndpointOptions:
-    """Where the engine answers, to whom, and which twin it is."""
+    """The server's address, its API key and limits, and the twin."""
 
     config: ConfigOption
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1"
@@ -39,7 +39,7 @@ class EndpointOptions:
         typer.Option(
             "--port-per-instance",
             help="Serve each instance of the cluster as a server of its own, at --port and the ports after it, "
-            "for a real router to stand in front of.",
+            "to be put behind a real router.",
         ),
     ] = False
     instances: InstancesOption = None

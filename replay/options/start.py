@@ -24,7 +24,7 @@ class StartOptions:
         Path | None,
         typer.Option(
             metavar="STEM",
-            help="Take what this trace's header says about its server; with a command line, what that leaves open.",
+            help="Use what this trace's header says about its server; with a command line, only what that leaves open.",
         ),
     ] = None
     gpu: Annotated[

@@ -19,7 +19,7 @@ NOT_WRITTEN = (
     *("slo", "measure", "warmup_frac", "horizon", "itl", "operator_times", "steps", "trace_events", "report"),
     *("decisions", "counterfactual", "fitness_weights"),
 )
-"""Options of ``run`` that rollouts, which are many simulations, have no answer to."""
+"""Options of ``run`` that cannot be combined with rollouts, which are many simulations."""
 
 
 def check_rollout_options(twin: TwinOptions, how: RunOptions, *, sweep: str | None) -> None:
@@ -38,7 +38,7 @@ def check_rollout_options(twin: TwinOptions, how: RunOptions, *, sweep: str | No
 def simulate_rollouts(
     workload: WorkloadOptions, twins: Sequence[TwinConfig], settings: RolloutSettings, *, how: AnswerForm
 ) -> None:
-    """Simulate rollouts and print what became of them. Raises ConfigError."""
+    """Simulate rollouts and print their results. Raises ConfigError."""
     from replay.rollouts.rollout_summary import summarize_rollouts
     from replay.rollouts.rollouts import run_rollouts
     from replay.rollouts.text import rollout_parts

@@ -53,7 +53,7 @@ class RolloutOptions:
             min=1,
             max=10_000,
             metavar="B",
-            help="With --samples: how many batches, each drawn anew. Default: 5.",
+            help="With --samples: number of batches, each drawn separately. Default: 5.",
             rich_help_panel=PANEL,
         ),
     ] = None
@@ -61,7 +61,7 @@ class RolloutOptions:
         str | None,
         typer.Option(
             metavar="X,…",
-            help="With --samples: also draw so many times the samples, and end with N x G answers. "
+            help="With --samples: also draw this many times the samples, and end with N x G answers. "
             "Default: 1.1,1.25,1.5.",
             rich_help_panel=PANEL,
         ),
@@ -84,7 +84,7 @@ class RolloutOptions:
         return ["--" + name.replace("_", "-") for name in names if name != "samples"]
 
     def settings(self, workload: WorkloadOptions) -> RolloutSettings | None:
-        """Return the rollouts asked for, None where none are. Raises ConfigError on what cannot be."""
+        """Return the requested rollouts, None if there are none. Raises ConfigError on options that are not valid."""
         from traces import ConfigError
 
         if self.samples is None:

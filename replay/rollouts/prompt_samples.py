@@ -1,4 +1,4 @@
-"""What a batch of rollouts asks for: samples of prompts, drawn, and the blocks that the samples of a prompt share."""
+"""The requests of a batch of rollouts: samples of prompts, drawn, and the blocks that samples of a prompt share."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 class Samples:
     """n samples, columns of int64: ``prompt``, the number of each one's prompt, unique over all batches.
 
-    ``prompt_tokens``: of the prompt alone. ``output_tokens``: how long the whole answer is. ``generated``: of it, what
-    earlier batches did. ``common_tokens``: so many at the beginning of every prompt are the same.
+    ``prompt_tokens``: of the prompt alone. ``output_tokens``: how long the whole answer is. ``generated``: tokens of it
+    from earlier batches. ``common_tokens``: the number of equal tokens at the beginning of all prompts.
     """
 
     prompt: Int64s
@@ -47,7 +47,7 @@ class Samples:
         """Return the samples as the engine's columns, all there at 0, in their order.
 
         What was generated before is part of the prompt, the rest is the output. Samples of a prompt name the same
-        blocks; what a sample has generated is in blocks of its own. ``hash_lookahead``: so many tokens behind a block
+        blocks; what a sample has generated is in blocks of its own. ``hash_lookahead``: how many tokens behind a block
         belong to its content.
         """
         _, first, prompt = np.unique(self.prompt, return_index=True, return_inverse=True)
@@ -83,14 +83,14 @@ def joined(parts: Sequence[Samples]) -> Samples:
 
 
 def long_tailed(workload: WorkloadOptions) -> WorkloadOptions:
-    """Return a workload whose outputs are drawn lognormal where nothing else is said."""
+    """Return a workload whose outputs are drawn lognormal unless it says otherwise."""
     if workload.output_shape is not None or workload.lengths_from is not None:
         return workload
     return replace(workload, output_shape="lognormal")
 
 
 def draw_samples(workload: WorkloadOptions, *, each: int, number: int, batches: int) -> list[Samples]:
-    """Return what each batch asks for: ``number`` samples, ``each`` of a prompt, prompts after one another.
+    """Return the samples of each batch: ``number`` samples, ``each`` of a prompt, one prompt after another.
 
     Batch b is drawn with seed + b. The first samples of a batch are the same however many are drawn. Prompt p has the
     length of the p-th draw, sample i the output of the i-th. Raises ConfigError, TraceError.

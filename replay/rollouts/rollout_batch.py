@@ -1,4 +1,4 @@
-"""One batch of rollouts: simulated to its last answer, ended by a number of answers, and what is known of it then."""
+"""One batch of rollouts: simulated to its last answer, ended by a number of answers, and its figures then."""
 
 from __future__ import annotations
 
@@ -26,13 +26,12 @@ SHARES = (0.5, 0.8, 0.9, 0.95, 0.99, 1.0)
 class BatchResult:
     """A batch that ended when enough of its ``num_asked`` samples were answered; times in µs from its start.
 
-    ``num_answered``: by the end; a step may give several answers. ``end_us``. ``times_us``: when ``SHARES`` of all that
-    were asked are answered, whatever the end. ``idle_frac``: of the seats' time to the end, what nobody has;
-    ``tail_idle_frac``: of it, what lies after ``tail_us``, when the first seat that was given back stayed empty; None
-    where it is not known. ``kept_tokens``: of the answers; ``thrown_tokens``: generated for
-    samples that are not answered and dropped; ``recomputed_tokens``: of samples carried on from the batch before, what
-    was computed anew. ``kept_mean_tokens``, ``asked_mean_tokens``: mean length of answers, and of what was drawn for
-    the batch; None of none.
+    ``num_answered``: by the end; a step may give several answers. ``end_us``. ``times_us``: when ``SHARES`` of all
+    samples are answered, also after the end. ``idle_frac``: the share of the seats' time to the end in which they are
+    empty; ``tail_idle_frac``: the same after ``tail_us``, when the first freed seat stayed empty; None where it is not
+    known. ``kept_tokens``: of the answers; ``thrown_tokens``: generated for samples that are not answered and dropped;
+    ``recomputed_tokens``: tokens computed again for samples carried over from the batch before. ``kept_mean_tokens``,
+    ``asked_mean_tokens``: mean length of answers, and of what was drawn for the batch; None of none.
     """
 
     num_asked: int
@@ -66,7 +65,7 @@ class SimulatedBatch:
         return np.sort(outcomes.last_token_us[outcomes.status == Status.OK])
 
     def end_us(self, number: int) -> int:
-        """Return when so many answers were there: what comes later has no part in it."""
+        """Return when ``number`` answers were complete: later ones do not count."""
         return int(self.answered_us[number - 1])
 
     def at(self, until_us: int) -> Outcomes:
@@ -78,7 +77,7 @@ class SimulatedBatch:
         return self._cut[until_us]
 
     def is_answered(self, end_us: int) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
-        """Return who was answered by a time."""
+        """Return which samples were answered by a time."""
         outcomes = self.done.outcomes
         answered: np.ndarray[tuple[int], np.dtype[np.bool_]] = (outcomes.status == Status.OK) & (
             outcomes.last_token_us <= end_us
@@ -88,7 +87,8 @@ class SimulatedBatch:
     def generated(self, end_us: int) -> Int64s:
         """Return how many tokens of each sample were there at a time, those of batches before not counted.
 
-        Of a step that is under way then, on another instance, nothing. Who is not answered lacks one token at least.
+        A step in progress then, on another instance, does not count. A sample without its answer lacks at least one
+        token.
         """
         outcomes = self.at(end_us)
         tokens = outcomes.num_output_tokens - (outcomes.last_token_us > end_us)
@@ -123,15 +123,15 @@ def simulate_batch(samples: Samples, cluster: ClusterConfig) -> SimulatedBatch:
 
 
 def num_wanted(share: float, number: int) -> int:
-    """Return how many of so many answers a share is, rounded up."""
+    """Return a share of a number of answers, rounded up."""
     return max(1, math.ceil(share * number - 1e-9))
 
 
 def batch_result(batch: SimulatedBatch, *, wanted: int, asked_from: int, is_carried: bool) -> BatchResult:
-    """Return what is known of a batch that ends with its ``wanted``-th answer.
+    """Return the figures of a batch that ends with its ``wanted``-th answer.
 
     ``asked_from``: the first sample that was drawn for it; those before are carried on from the batch before.
-    ``is_carried``: what is not answered goes on in the next batch, and nothing is thrown away.
+    ``is_carried``: unanswered samples continue in the next batch, and nothing is thrown away.
     """
     samples, end_us, answered_us = batch.samples, batch.end_us(wanted), batch.answered_us
     answered = batch.is_answered(end_us)
@@ -156,17 +156,17 @@ def batch_result(batch: SimulatedBatch, *, wanted: int, asked_from: int, is_carr
 
 
 def _recomputed(batch: SimulatedBatch, end_us: int) -> int:
-    """Return how many tokens of carried samples were computed anew: prompt and generated, less what was cached."""
+    """Return how many tokens of carried samples were computed again: prompt and generated, less those cached."""
     if not batch.samples.generated.any():
         return 0
     outcomes = batch.at(end_us)
     was_computed = (batch.samples.generated > 0) & (outcomes.scheduled_us >= 0)
-    anew = batch.work.requests.prompt_tokens - outcomes.num_cached_tokens
-    return int(anew[was_computed].sum())
+    again = batch.work.requests.prompt_tokens - outcomes.num_cached_tokens
+    return int(again[was_computed].sum())
 
 
 def _tail_us(batch: SimulatedBatch) -> int:
-    """Return when a seat that was given back first stayed empty, on an instance where nobody waits for one any more."""
+    """Return when a freed seat first stayed empty, on an instance where no sample waits any more."""
     outcomes, done, found = batch.done.outcomes, batch.done, []
     for number in np.unique(done.instance):
         own = done.instance == number
@@ -178,7 +178,7 @@ def _tail_us(batch: SimulatedBatch) -> int:
 
 
 def _idle_fracs(batch: SimulatedBatch, *, end_us: int, tail_us: int) -> tuple[float | None, float | None]:
-    """Return the shares of all seats' time that nobody had, to the end, and after the tail began."""
+    """Return the shares of all seats' time in which they were empty, to the end, and after the tail began."""
     cluster, outcomes = batch.cluster, batch.done.outcomes
     was_preempted = bool(outcomes.num_preemptions.any())
     is_unknown = was_preempted and not outcomes.preempted_us.any()  # a fleet's engines do not count it

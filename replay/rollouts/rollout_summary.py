@@ -66,7 +66,7 @@ class WaySummary(TypedDict):
 
 
 class RolloutsSummary(TypedDict):
-    """What was asked, the plain batches, and what might help."""
+    """The settings, the plain batches, and the alternatives."""
 
     prompts: int
     samples: int

@@ -1,4 +1,4 @@
-"""Rollouts of reinforcement learning: how long batches take as they are, and what would make them shorter.
+"""Rollouts of reinforcement learning: how long batches take, and what would make them shorter.
 
 A weight update resets the KV cache, so each batch is a simulation of servers that begin empty.
 """
@@ -33,9 +33,9 @@ if TYPE_CHECKING:
 OVERSUBSCRIPTIONS = (1.1, 1.25, 1.5)
 """How many times the samples are drawn where nothing is said."""
 PARTIAL_SHARE = 0.9
-"""Where partial rollouts end where neither they nor the batch are given a share."""
+"""The share at which partial rollouts end if none is given for them or for the batch."""
 MOST_TIMES = 10.0
-"""More samples than that are thrown away for nothing."""
+"""The largest oversubscription: beyond it, most samples are wasted."""
 
 Way = Literal["plain", "oversubscribed", "partial"]
 
@@ -132,7 +132,7 @@ class RolloutWay:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rollouts:
-    """What became of rollouts: the batches as asked (``plain``), and each way that might help beside them."""
+    """Results of rollouts: the batches as requested (``plain``), and each alternative that might be faster."""
 
     settings: RolloutSettings
     plain: RolloutWay
@@ -180,7 +180,7 @@ def run_rollouts(
     *,
     advance: Callable[[], None] = lambda: None,
 ) -> Rollouts:
-    """Return what becomes of batches of rollouts, and of each way that might help; ``advance``: called per simulation.
+    """Simulate batches of rollouts, and each alternative that might be faster; ``advance``: called per simulation.
 
     ``workload``: options that say how long prompts and outputs are; one that says no shape of the outputs draws them
     lognormal. Raises ConfigError on a workload that cannot be drawn or simulated.
@@ -198,7 +198,7 @@ def rollouts_of(
     *,
     advance: Callable[[], None] = lambda: None,
 ) -> Rollouts:
-    """Return the same of samples at hand: of each batch as many as the highest oversubscription draws."""
+    """Do the same with given samples: of each batch as many as the highest oversubscription draws."""
     number, share = settings.number, settings.batch_share
 
     def simulated(samples: Samples) -> SimulatedBatch:
@@ -248,7 +248,7 @@ def _oversubscribed(
 def _partial(
     drawn: Sequence[Samples], simulated: Callable[[Samples], SimulatedBatch], settings: RolloutSettings
 ) -> RolloutWay:
-    """Return batches of which each begins with what the one before left, and is filled up with new samples."""
+    """Return batches that each begin with the unanswered samples of the one before, filled up with new ones."""
     number, share, found = settings.number, settings.ends_partial, []
     carried = drawn[0].take(slice(0))
     for each in drawn:

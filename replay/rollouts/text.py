@@ -16,7 +16,7 @@ HEAD = ("", "per N x G", "against plain", "thrown away", "computed again", "leng
 
 
 def rollout_parts(found: RolloutsSummary) -> list[AnswerPart]:
-    """Return what became of the batches, then each way that might help beside the plain one."""
+    """Return the results of the batches, then each alternative compared with the plain one."""
     plain, update_us = found["plain"], found["update_us"]
     number = found["prompts"] * found["samples"]
     updated = f", weights updated in {shown_time(update_us)}" if update_us else ""

@@ -1,4 +1,4 @@
-"""Questions that one simulation does not answer: the highest rate within an SLO, variants side by side."""
+"""Questions that take several simulations: the highest rate within an SLO, variants side by side."""
 
 from __future__ import annotations
 

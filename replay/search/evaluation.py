@@ -21,16 +21,16 @@ if TYPE_CHECKING:
 Floats = NDArray[np.float64]
 
 SETTLING = 0.2
-"""Share of the requests, the first to arrive, that is not measured: they find an empty server, or empty caches. Of
-four servers behind a router that looks at caches, 4,000 requests do before latencies are what they stay at."""
+"""Share of the requests, the first to arrive, that is not measured: they find an empty server, or empty caches. With
+four servers behind a cache-aware router, latencies are steady only after 4,000 requests."""
 NUM_PARTS = 5
 """Into this many stretches of time a single run is cut for the interval."""
 FAILED = "failed"
 THROUGHPUT = "throughput"
-"""What breaks where more requests come than are answered."""
+"""The limit that breaks when more requests arrive than are answered."""
 TOO_SHORT = "too short to tell"
 GROWN = 0.02
-"""Where a larger share of the requests piles up in a server, it falls behind; less is chance."""
+"""A server in which a larger share of the requests piles up falls behind; a smaller one is chance."""
 CHANCE = 1.2
 """What piles up in a new server that is about to keep up, ``piles_up(1, generations)``, may be exceeded by this."""
 CURVE = ("ttft", "tpot", "e2e")
@@ -38,13 +38,13 @@ CURVE = ("ttft", "tpot", "e2e")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evaluation:
-    """What was simulated at a rate.
+    """The result of simulating a rate.
 
     ``values_us``: by limit, of all runs together; ``parts_us``: of each seed's run, or of a single run's stretches.
-    ``failed_frac``: of the measured requests, those without an answer. ``curve_us``: by metric, (median,
-    99th percentile). ``growths``: of each run, the share of what came that piled up in the server, ``waiting_frac``
-    without having begun; ``generations`` of requests had passed by then; ``under_way_frac``: of all, those under way
-    when the last one came (``replay.verdict.growth``).
+    ``failed_frac``: of the measured requests, those without an answer. ``curve_us``: by metric, (median, 99th
+    percentile). ``growths``: of each run, the share of the arrived requests that piled up in the server,
+    ``waiting_frac`` before they began; ``generations`` of requests had passed by then; ``under_way_frac``: of all,
+    those under way when the last one came (``replay.verdict.growth``).
     """
 
     rate_per_s: float
@@ -61,12 +61,12 @@ class Evaluation:
 
     @property
     def growth_frac(self) -> float:
-        """Of what came, the share that piled up: the mean over the runs."""
+        """The share of the arrived requests that piled up: the mean over the runs."""
         return float(np.mean(self.growths))
 
     @property
     def is_behind(self) -> bool:
-        """Whether more requests come than are answered."""
+        """Whether more requests arrive than are answered."""
         is_growing = self.growth_frac > max(GROWN, CHANCE * piles_up(1.0, self.generations))
         return is_growing or self.has_queue
 
@@ -77,7 +77,7 @@ class Evaluation:
 
     @property
     def is_too_short(self) -> bool:
-        """Whether the runs end before they could tell whether the server keeps up."""
+        """Whether the runs are too short to tell whether the server keeps up."""
         return not self.is_behind and self.under_way_frac > UNDER_WAY
 
     @property
@@ -221,7 +221,7 @@ def _no_gaps() -> InterTokenLatencies:
 def _pooled(runs: Sequence[MeasuredRequests]) -> MeasuredRequests:
     """Return all runs as one: a percentile of all is nearer to a long run's than the mean of theirs.
 
-    How each run grew is its own; the first one's stands for all.
+    Growth cannot be pooled: the first run's is kept.
     """
     if len(runs) == 1:
         return runs[0]

@@ -1,8 +1,8 @@
-"""The highest rate within limits, and the most that is answered at all, of given draws of a load.
+"""The highest rate within limits, and the highest rate of answers, of given draws of a load.
 
-Every rate is simulated with the same draws, so that one rate is better than another for its load and not by chance.
-From a rate of the right size the search goes up until a limit breaks, or more comes than is answered
-(``replay.verdict.growth``); bisection then finds where. A run that ends before it could tell meets no limit.
+Every rate is simulated with the same draws, so that rates differ by their load and not by chance. From a rate of the
+right order the search goes up until a limit breaks, or more requests arrive than are answered
+(``replay.verdict.growth``); bisection then finds where. A run that is too short to tell meets no limit.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ MOST_AIMED = 4
 IDLE = 1e-3
 """At this share of a rate of the right size, requests hardly ever meet."""
 MOST_STEPS = 40
-"""From the first rate up, or down."""
+"""The factor from the first rate up, or down."""
 DOUBLE = 2.0
-"""A rate of the right size is doubled or halved until it is found on both sides;"""
+"""A rate of the right order is doubled or halved until it is bracketed;"""
 NEAR_STEP = 1.04
-"""from one that is near, the first step is this one, and each next one its square."""
+"""from a rate that is near, the first step is this factor, and each next one its square."""
 LASTING = 50
 """A run that lasts less than this many times a request ends before queues have grown: in runs of 30 times, capacities
 came out 7 % too high, of 80 times within 1.5 % (docs/how-to/tune-the-flags.md)."""
 MORE = 4
-"""This many times as many requests are asked for where a run could not tell whether the server keeps up."""
+"""The factor by which requests increase where a run could not tell whether the server keeps up."""
 STRIDE = 4.0
-"""The rate goes up, or down, by this factor until the most that is answered is found on both sides."""
+"""The rate goes up, or down, by this factor until the highest throughput is bracketed."""
 MOST_STRIDES = 25
 """Enough for a factor of 10^15: a rate that is not found by then does not exist."""
 ABOVE = 1.1
@@ -53,9 +53,9 @@ NARROW = 1.05
 """Two rates within this factor need no third between them."""
 MOST_LOOKS = 10
 MOST_REPEATED = 400_000
-"""This many requests at most a run becomes by sending it again and again."""
+"""The most requests of a run that is lengthened by repeating its requests."""
 SCALED = 4
-"""A run lasts this many times as long as a fleet may take to scale; the first half of it tells nothing."""
+"""A run lasts this many times as long as a fleet may take to scale; its first half is not used."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,7 +90,7 @@ def highest(
 def highest_among(evaluator: Evaluator, rates: Sequence[float], *, near: HighestRate) -> HighestRate:
     """Return the highest rate that meets the limits; fewer draws have found ``near`` and simulated these rates.
 
-    Those are looked at first, since each draw is simulated once at a rate.
+    Those are tried first, since each draw is simulated only once at a rate.
     """
     low = near.low
     ascending = sorted(rate for rate in rates if rate > near.idle.rate_per_s)
@@ -147,7 +147,7 @@ class Above:
 def highest_above(trace: Trace, twin: TwinConfig, limits: Sequence[RunLimit], *, least: float) -> Above:
     """Return the capacity for one draw; without a rate where it is not above ``least``, requests/s.
 
-    Where it is not above, one simulation has said so.
+    If it is not above, a single simulation has shown that.
     """
     evaluator = Evaluator(loads=[load_of(trace, twin)], limits=limits)
     if least > 0 and not (first := evaluator.at(least)).meets(limits):
@@ -158,7 +158,7 @@ def highest_above(trace: Trace, twin: TwinConfig, limits: Sequence[RunLimit], *,
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Told:
-    """What runs at a rate tell: whether it is too much, and how many requests/s each load was served."""
+    """Result of the runs at a rate: whether it is too high, and how many requests/s of each load were served."""
 
     rate_per_s: float
     is_outrun: bool
@@ -173,10 +173,9 @@ class Told:
 def ceiling_of(loads: Sequence[Load]) -> float | None:
     """Return the most that is answered, requests/s, whatever the latencies: the mean over draws of one load.
 
-    A run itself says whether answers keep up with it: above the ceiling, of what comes a share piles up, and the rest
-    is what is answered. So the rate goes up until it is too much, and then to a little above what was answered there,
-    where caches and queues are what they are near the ceiling. None where no run tells, as of requests that are all
-    refused.
+    A run itself shows whether answers keep up: above the ceiling a share of the arrivals piles up, and only the rest is
+    answered. So the rate is raised until it is too high, and then set a little above what was answered there, so that
+    caches and queues are as they are near the ceiling. None if no run can tell, as when all requests are refused.
     """
     sides = _sides(loads[0])
     if sides is None:
@@ -192,7 +191,7 @@ def ceiling_of(loads: Sequence[Load]) -> float | None:
 
 
 def _sides(load: Load) -> tuple[float, Told] | None:
-    """Return a rate that is followed and, at most a stride above it, one that is not, with what it tells."""
+    """Return a rate that is kept up with and, at most a stride above it, one that is not, with its result."""
     rate, followed, outrun = load.own_rate_per_s, 0.0, None
     for _ in range(MOST_STRIDES):
         told = _told([load], rate)
@@ -228,7 +227,7 @@ def _refined(load: Load, followed: float, outrun: Told) -> tuple[float, Told]:
 
 
 def _told(loads: Sequence[Load], rate_per_s: float) -> Told | None:
-    """Return what a rate tells, the mean over the loads; None where one of them tells nothing."""
+    """Return a rate's result, the mean over the loads; None if one of them is too short to tell."""
     grown = [_growth(load, rate_per_s) for load in loads]
     known = [each for each in grown if each is not None]
     if len(known) < len(grown):
@@ -245,7 +244,7 @@ def _told(loads: Sequence[Load], rate_per_s: float) -> Told | None:
 
 
 def _is_outrun(growth: Growth, load: Load) -> bool:
-    """Return whether more comes than is answered; requests that give up or are turned away count as not answered."""
+    """Return whether more requests arrive than are answered; given up and refused ones count as not answered."""
     laps = max(1, round(growth.num_sent / max(int(load.first.sum()), 1)))
     is_lost = growth.num_sent < (1 - UNANSWERED) * laps * int(load.first.sum())
     piles_up = growth.growth_frac > MARGIN and growth.generations >= SETTLED and not growth.falls_back
@@ -253,7 +252,7 @@ def _is_outrun(growth: Growth, load: Load) -> bool:
 
 
 def _growth(load: Load, rate_per_s: float) -> Growth | None:
-    """Return the growth of a run that is long enough to tell, sent again and again until it is; None if it never is."""
+    """Return the growth of a run, repeated until it is long enough to tell; None if it never is."""
     span_us = len(load) / rate_per_s * 1e6
     laps = math.ceil(FEW / len(load)) if len(load) < SHORT else 1
     laps = max(laps, min(math.ceil(SCALED * load.scaling_us / span_us), MOST_REPEATED // len(load)))
@@ -292,7 +291,8 @@ def _bracket(
 def _narrowed(evaluator: Evaluator, low: float, high: float, *, tolerance: float) -> tuple[float, float]:
     """Return the same two rates as ``bisect``, of fewer simulations: just below where the ratio passes 1, just above.
 
-    Between two rates the logarithm of a ratio is about a line of the rate's. Where that leads nowhere, bisection does.
+    Between two rates the logarithm of a ratio is almost linear in the logarithm of the rate. If that does not converge,
+    bisection does.
     """
     limits = evaluator.limits
     for _ in range(MOST_AIMED):

@@ -1,4 +1,4 @@
-"""The same requests at any rate: what a search over rates simulates again and again.
+"""The same requests at any rate: a search over rates simulates them repeatedly.
 
 Only the arrivals' scale changes. Lengths, prefixes and the pattern of arrivals stay, so that two rates are compared
 with common random numbers.
@@ -29,12 +29,12 @@ Served = tuple[Outcomes, Callable[[], InterTokenLatencies], int]
 """Outcomes, what gives the gaps between tokens (where spans were recorded), and the number of preemptions."""
 
 NEVER = -1
-"""A deadline that there is none of (``sim.Requests``)."""
+"""The value of a missing deadline (``sim.Requests``)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Load:
-    """Requests that arrive at ``own_rate_per_s``, and what serves them. ``first``: which of n come by themselves.
+    """Requests that arrive at ``own_rate_per_s``, and what serves them. ``first``: which of n arrive by themselves.
 
     Rates count requests, those that wait for an answer of their session included. ``session``: the number of each
     request's, where rounds wait for answers, else None. ``scaling_us``: how long a fleet that scales itself may take to
@@ -72,7 +72,8 @@ class Load:
     def scale_per_s(self) -> float:
         """Return a rate to begin a search at, requests/s: the throughput of all requests at once, to the very last.
 
-        Less than what a server can do, which is full for a part of that time only; 0 where none is answered.
+        It is less than a server's capacity, since the server is full for only a part of that time; 0 if none is
+        answered.
         """
         arrival = np.where(self.first, 0, self.requests.arrival_us)
         outcomes, _, _ = self.serve(replace(self.requests, arrival_us=arrival, deadline_us=None), "none")
@@ -90,7 +91,7 @@ def _arriving(requests: Requests, arrival_us: NDArray[np.int64]) -> Requests:
 
 
 def load_of(trace: Trace, twin: TwinConfig) -> Load:
-    """Return a workload as a load of any rate. Raises ConfigError where answers set its pace, or all come at once."""
+    """Return a workload as a load of any rate. Raises ConfigError if answers set its pace, or all arrive at once."""
     pacing = pacing_of(trace, simulates_rounds=True)
     if pacing.is_by_answers and pacing.users != 0:
         raise ConfigError(
@@ -111,8 +112,8 @@ def load_of(trace: Trace, twin: TwinConfig) -> Load:
 def loads_of(traces: Sequence[Trace], twin: TwinConfig) -> list[Load]:
     """Return several draws of one workload as loads of one rate, that of all of them together. Raises ConfigError.
 
-    With a rate of its own each would have equally many requests in equally long a time. A real load has not, and longer
-    queues (``replay.search.workload_draws.searchable``).
+    If each were scaled to the rate by itself, all would have equally many requests in equal times. A real load varies,
+    and has longer queues (``replay.search.workload_draws.searchable``).
     """
     loads = [load_of(trace, twin) for trace in traces]
     begins = np.array([int(load.first.sum()) for load in loads])

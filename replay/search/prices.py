@@ -1,4 +1,4 @@
-"""What a GPU costs: a file of the user's own, else a provider's list prices of a day, told as that."""
+"""What a GPU costs: from the user's own file, else a provider's list prices of a given day, reported as such."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class ListPrice:
 
     @property
     def source(self) -> str:
-        """Whose list it is on, and of which day."""
+        """The provider's name, and the day of the list."""
         return f"list prices of {self.read}, {self.provider} ({self.url})"
 
 

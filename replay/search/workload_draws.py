@@ -36,7 +36,7 @@ DEFAULT_NUM_REQUESTS = 5000
 MOST_KEPT = 2
 """Draws of this many lengths of one workload are kept for the next search of it."""
 _SEARCHED = ("rate", "stages", "concurrency", "batch", "duration")
-"""What a search for a rate leaves no room for."""
+"""Options that cannot be combined with a search for a rate."""
 
 
 def searchable(workload: WorkloadOptions, like: Path | None) -> WorkloadOptions:
@@ -61,7 +61,7 @@ def searchable(workload: WorkloadOptions, like: Path | None) -> WorkloadOptions:
 
 
 def draws(options: WorkloadOptions, seeds: int) -> list[Trace]:
-    """Return the workload drawn with as many seeds, from the given one upwards; a recorded one as it is.
+    """Return the workload drawn with ``seeds`` seeds, from the given one upwards; a recorded one as it is.
 
     Raises ConfigError.
     """
@@ -91,7 +91,7 @@ def _others(options: WorkloadOptions, first: Trace, start: int, end: int) -> lis
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Drawing:
-    """Draws a workload anew. ``seeds``: a search begins with this many, and may take ``most_seeds``."""
+    """Draws a workload again. ``seeds``: a search begins with this many, and may take ``most_seeds``."""
 
     draw: Callable[[int, int], Sequence[Trace]]
     seeds: int
@@ -130,7 +130,7 @@ def options_at(
 
 
 def tell_too_long(trace: Trace, twins: Iterable[TwinConfig]) -> None:
-    """Say on stderr where every request is too long for every engine, so that no rate can meet any limit.
+    """Print on stderr if every request is too long for every engine, so that no rate can meet any limit.
 
     A prompt must leave room for a token of output; a vLLM server also refuses a ``max_tokens`` beyond its length.
     """

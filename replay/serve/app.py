@@ -88,7 +88,7 @@ def make_app(site: Site) -> web.Application:
 
 @web.middleware
 async def _errors(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Answer what went wrong as the OpenAI API does."""
+    """Answer with an error in the OpenAI API's form."""
     try:
         return await handler(request)
     except Refusal as refusal:
@@ -104,7 +104,7 @@ async def _errors(request: web.Request, handler: Handler) -> web.StreamResponse:
 
 @web.middleware
 async def _authorization(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Ask for the API key where one is set: under /v1 only, as vLLM does."""
+    """Require the API key if one is set: under /v1 only, as vLLM does."""
     key = request.app[SITE].api_key
     if key is not None and request.path.startswith("/v1"):
         given = request.headers.get("Authorization", "")
@@ -137,7 +137,7 @@ async def _metrics(request: web.Request) -> web.Response:
 
 
 async def _load(request: web.Request) -> web.Response:
-    """Answer with the requests under way, under vLLM's name."""
+    """Answer with the number of requests in flight, under vLLM's name."""
     return web.json_response({"server_load": request.app[SITE].twin.num_under_way})
 
 
@@ -208,9 +208,9 @@ async def _completions(request: web.Request) -> web.StreamResponse:
 
 
 async def _render(request: web.Request) -> web.Response:
-    """Answer with the token ids of each prompt and generate nothing: routers that look at tokens ask for them.
+    """Answer with the token ids of each prompt and generate nothing: token-aware routers request them.
 
-    The keys are those of vLLM 0.32; what the twin has not is null. Routers take 32 bits for an id.
+    The keys are those of vLLM 0.32; those that the twin does not have are null. Ids have 32 bits, as routers expect.
     """
     site = request.app[SITE]
     job = await _job_of(request, parse_completion)
@@ -256,7 +256,7 @@ async def _generate(request: web.Request, job: Job) -> web.StreamResponse:
 
 
 def client_of(request: web.Request) -> RequestSender:
-    """Return what the headers say of the client: its session, and what llm-d's gateway reads."""
+    """Return the client's headers: its session, and those that llm-d's gateway reads."""
     return RequestSender(
         session=request.headers.get("X-Session-Id", ""),
         slo_class=request.headers.get("x-gateway-inference-objective", ""),
@@ -288,7 +288,7 @@ def _reply_id(request: web.Request, job: Job) -> str:
 
 
 async def _change(generations: Sequence[Generation]) -> None:
-    """Wait until something has happened to one of them. Raises Refusal where one will not be answered."""
+    """Wait until one of the generations has changed. Raises Refusal if one will not be answered."""
     changed = generations[0].changed
     await changed.wait()
     changed.clear()

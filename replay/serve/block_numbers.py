@@ -9,7 +9,7 @@ from hashlib import blake2b
 from replay.serve.tokens import Tokens
 
 _TRIES = 8
-"""Contents that are looked at to find one that can be forgotten."""
+"""How many contents are examined to find one that can be forgotten."""
 
 _DIGEST_BYTES = 16  # 2⁻⁶⁴ chance of one collision among 2³² blocks
 
@@ -19,9 +19,9 @@ class BlockNumbers:
 
     A block's digest covers its own tokens and the digest before it, as vLLM chains its hashes (vllm 0.32.0
     v1/core/kv_cache_utils.py), and, where vLLM's does, the ``lookahead`` tokens behind the block. Beyond ``usual``
-    contents, one that was seen long ago is forgotten for each new one, which gets its number, unless a cache
-    (``is_cached``) or a request under way (``hold``) has it: then it stays, and there are more, but never more than
-    ``capacity``: numbers are below it.
+    contents, an old content is forgotten for each new one, which gets its number. A content that a cache
+    (``is_cached``) or a request in flight (``hold``) has is kept, and then there are more than ``usual``, but never
+    more than ``capacity``: numbers are below it.
     """
 
     def __init__(

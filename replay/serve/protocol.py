@@ -1,4 +1,4 @@
-"""Request bodies of the OpenAI API: checked, and turned into what the engine is asked for. Pure."""
+"""Request bodies of the OpenAI API: checked, and turned into requests for the engine. Pure."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Refusal(Exception):  # noqa: N818 - it is an answer, not a fault
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """A checked request: what to generate, and how to answer. ``max_tokens`` None: as long as it likes.
+    """A checked request: what to generate, and how to answer. ``max_tokens`` None: no limit was given.
 
     ``guided``: a grammar is asked for. It takes the engine's time; the answer's words do not follow it.
     """
@@ -78,7 +78,7 @@ class Job:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """What one prompt will be answered with, decided beforehand: a text per token, and how it ends."""
+    """The answer to one prompt, decided in advance: a text per token, and how it ends."""
 
     texts: tuple[str, ...]
     tokens: Tokens
@@ -281,7 +281,7 @@ _ONLY: Mapping[str, tuple[object, ...]] = {
     "functions": ([],),
     "function_call": ("none",),
 }
-"""Features the emulated server lacks: the values, beside null, that ask for nothing."""
+"""Features that the emulated server lacks: the values, besides null, that are accepted."""
 
 
 def _refuse_unsupported(body: Body) -> None:
@@ -299,11 +299,11 @@ FORMATS = ("text", "json_object", "json_schema")
 """Types of ``response_format`` that are taken; vLLM's structural_tag is not emulated."""
 
 GRAMMARS = ("json", "regex", "choice", "grammar", "json_object")
-"""What ``structured_outputs`` may hold the answer to: one of them, as in vLLM."""
+"""The kinds of constraint in ``structured_outputs``: exactly one, as in vLLM."""
 
 
 def _is_guided(body: Body) -> bool:
-    """Return whether an answer is asked for that a grammar holds. Raises Refusal for one that is not emulated."""
+    """Return whether the answer must follow a grammar. Raises Refusal for a kind that is not emulated."""
     wanted, structured = body.get("response_format"), body.get("structured_outputs")
     kind = wanted.get("type") if isinstance(wanted, dict) else None
     if wanted is not None and kind not in FORMATS:

@@ -1,4 +1,4 @@
-"""What one request may ask for, so that none can hold up the others; and its body, read and planned within that."""
+"""Limits of one request, so that none can hold up the others; reading and planning its body within them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ LARGE_ANSWERS = 1 << 13
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestLimits:
-    """The most of one request: bytes of its body, prompts, and tokens of all its prompts and answers together."""
+    """The limits of one request: bytes of its body, prompts, and tokens of all its prompts and answers together."""
 
     max_body_bytes: int = 16 * 2**20
     max_prompts: int = 128
@@ -34,7 +34,7 @@ class RequestLimits:
 async def parsed_body(
     request: web.Request, parse: Callable[[bytes], Parsed], *, limits: RequestLimits
 ) -> Parsed:
-    """Return what ``parse`` makes of a request's body. Raises Refusal."""
+    """Return a request's body, parsed by ``parse``. Raises Refusal."""
     try:
         raw = await request.read()
     except web.HTTPRequestEntityTooLarge as error:
@@ -90,7 +90,7 @@ def _check_tokens(num_tokens: int, limits: RequestLimits) -> None:
 
 
 def check_kv(job: Job, answers: Sequence[Answer], engines: Sequence[EngineConfig]) -> None:
-    """Raise Refusal where a request needs more KV blocks than an engine has: it would wait for ever.
+    """Raise Refusal if a request needs more KV blocks than an engine has: it would wait without end.
 
     vLLM does not start where a request of max_model_len tokens would not fit, so it has no such answer.
     """

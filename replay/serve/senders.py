@@ -1,4 +1,4 @@
-"""Who sends a request, by the names that headers give: the numbers that the served cluster knows them by."""
+"""The senders of requests, named by headers, and their numbers in the served cluster."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from sim.cluster import (
 )
 
 NUM_TENANTS = 1024
-"""Tenants that take turns in a gateway's queue; those that come later take theirs with the requests of no tenant."""
+"""Tenants that take turns in a gateway's queue; later ones share the turn of requests without a tenant."""
 
 NUM_SESSIONS = 1 << 16
 """The most sessions that are distinguished; a new one beyond replaces the one not seen for longest."""
@@ -23,7 +23,7 @@ NUM_SESSIONS = 1 << 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestSender:
-    """What a request's headers say of its sender; empty where they do not."""
+    """The sender in a request's headers; empty where a header is missing."""
 
     session: str = ""
     slo_class: str = ""
@@ -34,7 +34,7 @@ NOBODY = RequestSender()
 
 
 def open_cluster(cluster: ClusterConfig, *, num_keys: int) -> LiveCluster:
-    """Return a cluster that nobody has come to, with room for all senders. Raises InvalidConfig as it does.
+    """Return a new cluster without requests, with room for all senders. Raises InvalidConfig as ``LiveCluster``.
 
     ``num_keys``: hash ids are below it.
     """
@@ -48,7 +48,7 @@ def open_cluster(cluster: ClusterConfig, *, num_keys: int) -> LiveCluster:
 
 
 def _tenants(cluster: ClusterConfig) -> list[str]:
-    """Return the tenants that have numbers, in their order; empty names for those who are not known yet."""
+    """Return the tenants that have numbers, in their order; empty names for numbers that are not used yet."""
     flow = cluster.flow_control
     takes_turns = flow is not None and flow.fairness == "round-robin"
     return [*_budgeted(cluster), *([""] * NUM_TENANTS if takes_turns else [])]
@@ -60,7 +60,7 @@ def _budgeted(cluster: ClusterConfig) -> list[str]:
 
 
 class Senders:
-    """The numbers of those who send to a cluster that ``open_cluster`` has opened."""
+    """The numbers of the senders to a cluster that ``open_cluster`` has opened."""
 
     def __init__(self, cluster: ClusterConfig, live: LiveCluster) -> None:
         self._cluster, self._live = cluster, live

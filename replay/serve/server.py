@@ -28,7 +28,7 @@ DEFAULT_MODEL = "vtwin"
 DEFAULT_LIMITS = RequestLimits()
 
 SILENT = logging.getLogger("vtwin.serve")
-"""aiohttp's messages on clients that do not speak HTTP/1.1 (routers probe for HTTP/2) go nowhere: they get a 400."""
+"""aiohttp's log of clients that do not speak HTTP/1.1 is discarded: routers that probe for HTTP/2 get a 400."""
 SILENT.setLevel(logging.CRITICAL + 1)
 
 SHUTDOWN_PATIENCE_S = 0.5
@@ -69,12 +69,12 @@ async def serving(
 ) -> AsyncIterator[Listening]:
     """Serve ``config`` while the context lasts; port 0 picks a free one. ConfigError on a taken port.
 
-    One server is a cluster of one, a fleet answers behind its router. ConfigError on what it cannot answer as.
+    One server is a cluster of one, a fleet answers behind its router. ConfigError on a twin that cannot be served.
     """
     cluster = config.cluster
     if any(pool.engine.session_kv_ttl_us for pool in cluster.pools):
         raise ConfigError(
-            "engine.session_kv_ttl_us: got a time to serve with, expected 0: clients do not say what goes on from what"
+            "engine.session_kv_ttl_us: got a time to serve with, expected 0: clients do not name the round before"
         )
     try:
         _warm_up(open_cluster(cluster, num_keys=2))
@@ -133,7 +133,7 @@ async def _listening(site: Site, *, host: str, port: int) -> AsyncIterator[Liste
         make_app(site),
         access_log=None,
         logger=SILENT,
-        auto_decompress=False,  # as vLLM: a packed body is no JSON; and a broken one would never end
+        auto_decompress=False,  # as in vLLM, a compressed body is not JSON; and a broken one would never end
         handler_cancellation=True,  # a handler learns that its client is gone, and aborts the request
         shutdown_timeout=SHUTDOWN_PATIENCE_S,
     )
@@ -207,7 +207,7 @@ async def _first_of(*events: asyncio.Event) -> None:
 
 
 def _warm_up(cluster: LiveCluster) -> None:
-    """Compile and load what serves, so that the first request does not wait for it."""
+    """Compile and load the code that serves, so that the first request does not wait for it."""
     now_us = -1
     number, _ = cluster.submit(now_us, prompt_tokens=1, output_tokens=2, hash_ids=[1])
     dropped, _ = cluster.submit(now_us, prompt_tokens=1, output_tokens=1)

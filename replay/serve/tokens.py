@@ -32,7 +32,7 @@ NUM_IDS = _FIRST_IDS[-1]
 """Ids run from 0 to this, the latter not included."""
 
 LARGEST_SMALL = 2**31 - 1
-"""A prime: what a client takes that has 32 bits for an id."""
+"""A prime: the number of ids that clients with 32-bit ids can take."""
 
 _WORDS = (
     "and all any arm art ask bay bed bird blue boat book box bread cat chair city clay cloud coat cold cup "
@@ -40,7 +40,7 @@ _WORDS = (
     "gate gold good hand harp hat hen hill home ice ink iron jar key kind king lake lamp land leaf"
 )
 WORDS = tuple(" " + word for word in _WORDS.split())
-"""What answers are made of: 64 words, each one token together with the space before it."""
+"""The words of answers: 64, each one token together with the space before it."""
 
 
 def encode(text: str) -> Tokens:

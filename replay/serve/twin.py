@@ -17,16 +17,16 @@ from sim import UNBOUNDED, EngineConfig, InvalidConfig, View
 from sim.cluster import INSTANCE_STATES, ClusterConfig
 
 REMEMBERED_PER_BLOCK = 4
-"""Contents remembered per block of the KV cache, so that what is forgotten is long evicted."""
+"""Contents remembered per block of the KV cache, so that a forgotten content was evicted long before."""
 
 USUALLY_AT_LEAST = 4096
-"""As many contents are remembered however small the cache is."""
+"""The least number of contents remembered, however small the cache is."""
 
 REMEMBERED_AT_LEAST = 1_000_000
-"""Contents that have room in the tables, however small the cache is."""
+"""The least room for contents in the tables, however small the cache is."""
 
 REMEMBERED_UNBOUNDED = 1 << 22
-"""The same where a KV cache has no bound: beyond, a content seen long ago may be taken for a new one."""
+"""The same for an unbounded KV cache: beyond it, a content seen long ago may count as new."""
 
 TOO_MANY = 429
 
@@ -34,16 +34,16 @@ REFUSALS = {
     "REJECTED": (TOO_MANY, "the gateway does not admit the request"),
     "QUEUE_FULL": (TOO_MANY, "the gateway's queue is full"),
     "SHED": (TOO_MANY, "the gateway's queue is full, and the request gave its place to a more important one"),
-    "EXPIRED": (503, "the request waited in the gateway's queue as long as it may"),
+    "EXPIRED": (503, "the request waited in the gateway's queue until its time ran out"),
     "EVICTED": (503, "the request was taken off its instance for a more important one"),
     "LOST": (
         503,
         "the instance that had the request has failed, or was stopped before the answer was complete",
     ),
-    "DROPPED": (503, "no instance is there that could take the request"),
+    "DROPPED": (503, "there is no instance that could take the request"),
     "REFUSED": (400, "the instance does not take the request: it is empty, or longer than max_model_len"),
 }
-"""Status and message for the client of a request that has left without all its tokens, by its way out."""
+"""Status and message for the client of a request that has left without all its tokens, by its exit."""
 
 KINDS = {TOO_MANY: "TooManyRequests", 400: "BadRequestError"}
 """Of errors by their status, as vLLM names them; every other is ServiceUnavailable."""
@@ -53,11 +53,11 @@ Clock = Callable[[], int]
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Generation:
-    """One answer under way. ``num_ready`` tokens are due, ``num_sent`` of them have been sent.
+    """One answer in progress. ``num_ready`` tokens are due, ``num_sent`` of them have been sent.
 
-    Times are µs of the server's clock, None before they are known; ``unsent_us`` is when the oldest token
-    that is ready and unsent was due. ``instance`` is None before it has one; ``refusal``: it left by
-    another way than with all its tokens. ``hash_ids``: the numbers of its blocks' contents.
+    Times are µs of the server's clock, None before they are known; ``unsent_us`` is when the oldest token that is ready
+    and unsent was due. ``instance`` is None before it has one; ``refusal``: set if it left without all its tokens.
+    ``hash_ids``: the numbers of its blocks' contents.
     """
 
     number: int
@@ -82,7 +82,7 @@ class Generation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timing:
-    """What the engine says of a finished request, µs, and its prefix-cache hit in tokens."""
+    """The engine's times of a finished request, µs, and its prefix-cache hit in tokens."""
 
     queue_us: int
     prefill_us: int
@@ -96,7 +96,7 @@ def engines_of(cluster: ClusterConfig) -> tuple[EngineConfig, ...]:
 
 
 def num_remembered(engines: Sequence[EngineConfig]) -> int:
-    """Return of how many contents the numbers are kept: several times what the engines' caches hold together."""
+    """Return for how many contents numbers are kept: several times what the engines' caches hold together."""
     if any(each.num_gpu_blocks == UNBOUNDED for each in engines):
         return REMEMBERED_UNBOUNDED
     return max(REMEMBERED_AT_LEAST, sum(map(_num_contents, engines)) * REMEMBERED_PER_BLOCK)
@@ -118,8 +118,8 @@ class Twin:
     """Feeds the servers, wakes at the times they name, announces tokens on ``Generation.changed``.
 
     ``metrics``: of each server. Everything happens in the event loop: taking a step costs tens of microseconds.
-    ``failure``: why nothing can be served any more, as a user's routing function that raises; ``failed`` is set then.
-    Raises InvalidConfig on a cluster that can only be simulated with a whole trace.
+    ``failure``: why nothing can be served any more, such as an exception of a user's routing function; ``failed`` is
+    set then. Raises InvalidConfig on a cluster that can only be simulated with a whole trace.
     """
 
     def __init__(self, cluster: ClusterConfig, *, clock_us: Clock) -> None:
@@ -155,7 +155,7 @@ class Twin:
     ) -> Generation:
         """Take a request that arrives now. ``guided``: a grammar takes time.
 
-        Raises Refusal where nothing can be served any more.
+        Raises Refusal if nothing can be served any more.
         """
         now_us = self._catch_up()
         if self.failure is not None:
@@ -208,7 +208,7 @@ class Twin:
         generation.unsent_us, generation.num_sent = None, generation.num_ready
 
     def views(self) -> Sequence[View | None]:
-        """Return each engine's state now, None of one that is not there."""
+        """Return each engine's present state, None for an instance that is off."""
         views = self._cluster.views(self._catch_up())
         return [
             view if state in ("ready", "draining") else None
@@ -222,7 +222,7 @@ class Twin:
 
     @property
     def num_under_way(self) -> int:
-        """How many answers are under way."""
+        """How many answers are in progress."""
         return len(self._live)
 
     def timing(self, generation: Generation) -> Timing:
@@ -275,7 +275,7 @@ class Twin:
                 generation.changed.set()
 
     def _fail(self, error: InvalidConfig) -> None:
-        """Serve nothing any more; every request under way is told why."""
+        """Stop serving; every request in flight is answered with the reason."""
         self.failure = error
         for generation in self._live.values():
             generation.refusal = _refusal_of(error)
@@ -312,7 +312,7 @@ class Twin:
         generation.changed.set()
 
     def _ended(self, number: int) -> Generation | None:
-        """Take a request off those under way; return it, None where it is not among them."""
+        """Remove a request from those in flight; return it, None if it is not among them."""
         generation = self._live.pop(number, None)
         if generation is not None:
             self._blocks.release(generation.hash_ids)

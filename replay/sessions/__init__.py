@@ -1,1 +1,1 @@
-"""Sessions of a trace: when they start and how long their clients think, and what came of each."""
+"""Sessions of a trace: when they start, how long their clients think, and the results of each."""

@@ -20,25 +20,25 @@ TIGHT = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HashedBlocks:
-    """The engine's blocks of ``size`` tokens; ``lookahead``: of the tokens behind, how many belong to the content."""
+    """The engine's blocks of ``size`` tokens; ``lookahead``: how many tokens behind a block belong to its content."""
 
     size: int
     lookahead: int = 0
 
     def within(self, tokens: Int64s) -> Int64s:
-        """Return how many blocks are wholly in so many leading tokens."""
+        """Return how many whole blocks a number of leading tokens has."""
         return np.asarray(np.maximum(tokens - self.lookahead, 0) // self.size, np.int64)
 
     @property
     def shift(self) -> int:
-        """How many blocks further what belongs to a block ends."""
+        """How many blocks further on a block's content ends."""
         return -(-self.lookahead // self.size)
 
 
 def prefix_hashes(trace: Trace, *, output_tokens: Int64s, block_size: int, lookahead: int = 0) -> HashChains:
-    """Return which leading full blocks of each request another may have, too: their contents as dense integers.
+    """Return the leading full blocks of each request that others may share: their contents as dense integers.
 
-    ``lookahead``: so many tokens behind a block belong to its content (``EngineConfig.num_hash_lookahead_tokens``).
+    ``lookahead``: how many tokens behind a block belong to its content (``EngineConfig.num_hash_lookahead_tokens``).
     Where recorded hashes differ, so do their first tokens. Rows may name the same place. Blocks past the last of a row
     are the request's alone. Raises TraceError.
     """
@@ -99,7 +99,7 @@ def _by_weights(trace: Trace, num_blocks: Int64s, ids: Int64s) -> Int64s:
 
 
 def sessions_grow(trace: Trace) -> bool:
-    """Say whether rounds that build on each other say what prompts share: with hashes on later rounds, those do."""
+    """Return whether sharing follows from rounds that build on each other; hashes on later rounds take precedence."""
     sessions = _sessions(trace)
     has_hashes = trace.cells("prefix_hashes").is_known
     return bool(sessions.grows.any() and not has_hashes[sessions.grows & ~sessions.is_first].any())
@@ -144,7 +144,7 @@ def _session_hashes(trace: Trace, blocks: HashedBlocks, *, output: Int64s) -> Ha
     """Return the blocks of sessions whose rounds build on each other.
 
     A session is one text that grows: each round's prompt, and the answer behind it, is a beginning of it, and all have
-    one place. What it begins with has the contents of its first prompt's hashes, or else of the prefix of its group.
+    one place. Its beginning has the contents of its first prompt's hashes, or else of the prefix of its group.
     """
     sessions = _sessions(trace)
     num_own = _blocks_of_text(sessions, prompt=prompt_tokens(trace), output=output, blocks=blocks)
@@ -261,8 +261,8 @@ def _dense(values: NDArray[np.generic]) -> Int64s:
 def _blocks_of_text(sessions: _Sessions, *, prompt: Int64s, output: Int64s, blocks: HashedBlocks) -> Int64s:
     """Return how many leading full blocks each request shares with other rounds of its session.
 
-    ``prompt``, ``output``: tokens of each request. A round shares what was said before it with the round before,
-    and its prompt and answer with the one after; a request of no growing session shares nothing.
+    ``prompt``, ``output``: tokens of each request. A round shares the earlier text with the round before it, and its
+    prompt and answer with the one after; a request outside a growing session shares nothing.
     """
     before, after = sessions.follows()
     num_said = prompt + output - (blocks.lookahead == 0)  # the KV of an answer's last token is never computed

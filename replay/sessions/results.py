@@ -1,4 +1,4 @@
-"""What came of each session: how long it took, what it waited for, and where its cached prompt tokens came from."""
+"""Results of each session: how long it took, what it waited for, and where its cached prompt tokens came from."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ class SessionResults:
     """A row per session, in the order of their first rows; times in µs, tokens of prompts.
 
     ``is_complete``: every request was answered. ``duration_us``: from the first request to the last answer, NaN of a
-    session that is not complete. ``model_us``: some request of it is under way; the rest, ``tool_us``, is tools and
-    people.
-    ``cached``: found in the cache; of it ``own`` in blocks that only this session has, ``shared`` in blocks that others
-    have, too. ``recomputed``: an unlimited cache would have had them, at the times at which requests were scheduled.
+    session that is not complete. ``model_us``: the time with a request of it in flight; the rest, ``tool_us``, is tools
+    and people. ``cached``: found in the cache; of it ``own`` in blocks that only this session has, ``shared`` in blocks
+    that others have, too. ``recomputed``: computed again although an unlimited cache would have had them when the
+    request was scheduled.
     """
 
     names: list[str]
@@ -53,7 +53,7 @@ class SessionResults:
 
 
 def session_results(trace: Trace, *, block_size: int) -> SessionResults | None:
-    """Return what came of a simulated trace's sessions, None where it has none. ``block_size``: the engine's."""
+    """Return the results of a simulated trace's sessions, None if it has none. ``block_size``: the engine's."""
     codes, names = trace.cells("session_id").codes()
     if not names:
         return None
@@ -105,7 +105,7 @@ def _covered(starts: Float64s, ends: Float64s) -> float:
 def _sources(trace: Trace, cached: Int64s, *, block_size: int) -> tuple[Int64s, Int64s, Int64s]:
     """Return, per request, (cached tokens of its session alone, those that others have, what could have been cached).
 
-    Of a trace that does not say what its prompts share nothing can be told apart: all is the session's own.
+    If the trace does not say what its prompts share, everything counts as the session's own.
     """
     size = trace.header.hash_block_size
     if sessions_grow(trace):

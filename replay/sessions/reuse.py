@@ -18,11 +18,11 @@ Int64s = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KVReuse:
-    """What caches of every size find of the prompts of n requests, taken one after another.
+    """The hits of caches of every size on the prompts of n requests, served one after another.
 
-    ``hits``: int64, blocks found by a cache of as many blocks as the place, from 0. ``num_prompt_tokens``: of all
+    ``hits``: int64, entry n is the number of blocks found by a cache of n blocks. ``num_prompt_tokens``: of all
     prompts. ``largest``: blocks of the largest request, below which a cache cannot serve them. ``live``: int64 per
-    request, blocks that are asked for again later, once it is served: an ideal cache's least size over time.
+    request, blocks that are requested again later, after it is served: an ideal cache's least size over time.
     """
 
     hits: Int64s
@@ -32,7 +32,7 @@ class KVReuse:
     live: Int64s
 
     def hit_frac(self, num_blocks: int) -> float:
-        """Return the share of prompt tokens that an LRU cache of so many blocks finds."""
+        """Return the share of prompt tokens that an LRU cache of this many blocks finds."""
         place = min(max(num_blocks, 0), len(self.hits) - 1)
         return float(self.hits[place]) * self.block_size / max(self.num_prompt_tokens, 1)
 
@@ -47,7 +47,7 @@ class KVReuse:
 
 
 def kv_reuse(requests: Requests, order: Int64s, *, block_size: int) -> KVReuse:
-    """Return what caches of every size find of requests that are served one after another, in this order of rows.
+    """Return the hits of caches of every size for requests that are served one after another, in this order of rows.
 
     Whole blocks count: the partial one at a request's end, which vLLM needs while it serves, may cost one block more.
     """
@@ -55,9 +55,7 @@ def kv_reuse(requests: Requests, order: Int64s, *, block_size: int) -> KVReuse:
     prompt = requests.prompt_tokens[order]
     total = prompt + requests.output_tokens[order] - 1  # the last token's KV is never computed
     first_piece, pieces, sizes = _pieces(requests.hash_ids, starts, counts)
-    private = np.maximum(
-        total // block_size - counts, 0
-    )  # a last, partial block is given back first and kept by nobody
+    private = np.maximum(total // block_size - counts, 0)  # a last, partial block is freed first and not kept
     most_hits = np.maximum(prompt - 1, 0) // block_size
     changes = np.zeros(int(sizes.sum() + private.sum()) + 2, np.int64)
     count_distances(first_piece, pieces, sizes, private, most_hits, changes)
@@ -75,8 +73,8 @@ def kv_reuse(requests: Requests, order: Int64s, *, block_size: int) -> KVReuse:
 def _pieces(ids: Int64s, starts: Int64s, counts: Int64s) -> tuple[Int64s, Int64s, Int64s]:
     """Return (where each request's pieces begin, the pieces that it asks for, the blocks of each piece).
 
-    A piece is a run of blocks that the same requests ask for. Requests that ask for a block ask for all before it, so
-    that along a prompt fewer and fewer do: a piece ends where their number changes.
+    A piece is a run of blocks that the same requests use. A request that uses a block uses all blocks before it, so the
+    number of requests falls along a prompt: a piece ends where that number changes.
     """
     num_places = len(ids)
     covered = np.cumsum(
@@ -92,7 +90,7 @@ def _pieces(ids: Int64s, starts: Int64s, counts: Int64s) -> tuple[Int64s, Int64s
     lengths = np.diff(places)
     heads, piece_of_place = np.unique(ids[places[:-1]], return_inverse=True)
     sizes = np.zeros(len(heads), np.int64)
-    sizes[piece_of_place] = lengths  # the same for every place that a piece stands at, but where nobody asks
+    sizes[piece_of_place] = lengths  # the same wherever a piece occurs, except where no request uses it
     asked = covered[places[:-1]] > 0
     sizes[piece_of_place[asked]] = lengths[asked]
     low, high = np.searchsorted(places, starts), np.searchsorted(places, starts + counts)
@@ -102,7 +100,7 @@ def _pieces(ids: Int64s, starts: Int64s, counts: Int64s) -> tuple[Int64s, Int64s
 
 
 def _live(first_piece: Int64s, pieces: Int64s, sizes: Int64s) -> Int64s:
-    """Return how many blocks are asked for again after each request, of those that it or an earlier one asked for."""
+    """Return how many blocks used by each request or earlier ones are used again after it."""
     n = len(first_piece) - 1
     owner = np.repeat(np.arange(n), np.diff(first_piece))
     first, last = np.full(len(sizes), n), np.full(len(sizes), -1)

@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 MOST_LISTED = 10
 """Sessions that are listed, the slowest first."""
 SHARES = (0.5, 0.8, 0.9, 0.95, 0.99, 1.0)
-"""Of an unlimited cache's hits."""
+"""Shares of an unlimited cache's hits."""
 SHOWN_SHARES = ("0.5", "0.9", "0.99")
 CURVE_POINTS = 40
 MOST_SHOWN = 3
-"""And those of them in a terminal."""
+"""Sessions that are listed in a terminal."""
 
 
 class SlowSession(TypedDict):
@@ -119,7 +119,7 @@ def _blocks_with_tier(engine: EngineConfig) -> int | None:
 
 
 def needs_rows(needs: CacheNeeds) -> list[tuple[str, str]]:
-    """Return what the KV cache would have to hold, as terms."""
+    """Return how much the KV cache would have to hold, as terms."""
     told = []
     for share in SHOWN_SHARES:
         blocks = needs["blocks_for"][share]
@@ -144,7 +144,7 @@ def needs_rows(needs: CacheNeeds) -> list[tuple[str, str]]:
 
 
 def summarize_sessions(trace: Trace, *, block_size: int) -> SessionsSummary | None:
-    """Return what a simulated trace's sessions came to, None where it has none."""
+    """Return the summary of a simulated trace's sessions, None if it has none."""
     found = session_results(trace, block_size=block_size)
     if found is None:
         return None
@@ -171,7 +171,7 @@ def summarize_sessions(trace: Trace, *, block_size: int) -> SessionsSummary | No
 
 
 def add_cost(sessions: SessionsSummary, *, gpu_hours: float, cost: float | None) -> None:
-    """Say what a complete session took of the run's GPU-hours, and of its cost."""
+    """Return a complete session's share of the run's GPU-hours, and of its cost."""
     if number := sessions["num_complete"]:
         sessions["gpu_hours_per_session"] = gpu_hours / number
         sessions["cost_per_session"] = None if cost is None else cost / number

@@ -58,7 +58,7 @@ def _by_processes(runs: Sequence[SweepRun], *, jobs: int) -> Iterator[Row]:
 
 @contextmanager
 def _interrupts_held() -> Iterator[None]:
-    """Hold Ctrl-C back; processes that are started meanwhile never get it, and the parent ends them.
+    """Block Ctrl-C; processes that are started meanwhile never receive it, and the parent ends them.
 
     A worker that is interrupted while it takes its next run would leave the others waiting.
     """

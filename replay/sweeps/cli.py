@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from replay.sweeps.one_run import Row
 
 EVERY_S = 10.0
-"""Without a terminal, progress is a line this often."""
+"""Without a terminal, a line of progress is printed this often."""
 
 
 @with_code_option

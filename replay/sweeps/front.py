@@ -1,4 +1,4 @@
-"""The Pareto front of a sweep: the settings that nothing else beats in both of two figures, at the same load."""
+"""The Pareto front of a sweep: the settings that no other beats in both of two figures, at the same load."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ MORE_IS_BETTER = ("throughput", "frac", "per_s", "goodput")
 """A figure whose name has one of these is better where it is larger."""
 NOT_SETTINGS = ("run", "seed", "error")
 LOADS = ("workload", "load.")
-"""How the columns begin that say what is asked of a server: a setting is compared with others under the same load."""
+"""Prefixes of the columns that describe the load: a setting is compared with others under the same load."""
 GOOD_FRAC = "goodput.good_frac"
 BESIDE = ("ttft_us.p99", "tpot_us.p99", "goodput.good_per_s")
 """Figures that are shown beside the front's two, where the table has them."""
 UNANSWERED = "unanswered"
-"""The column of keys that a run's twin has no answer to: such a setting is compared with nothing."""
+"""The column of keys that a run's twin has no answer to: such a setting is not compared."""
 GOOD = 0.99
 """Share of requests within the SLO that a setting must reach to be on the front, where the grid has one."""
 

@@ -25,7 +25,7 @@ from traces.workload import WorkloadOptions
 
 KEYS = ("config", "configs", "set", "workloads", "seeds", "slo", "warmup_frac", "prices")
 LISTED = "list"
-"""What ``prices`` says for the list prices that ship."""
+"""The value of ``prices`` for the list prices that ship."""
 MOST_RUNS = 100_000
 """The grid is laid out before it runs, and its table has a row a run."""
 MOST_SEED = 2**63 - 1
@@ -66,7 +66,7 @@ def plain(text: str) -> Value:
     """Return a setting's value as a number or a truth value where it is one."""
     try:
         value = yaml.safe_load(text)
-    except (yaml.YAMLError, ValueError):  # a date that cannot be, a number of too many digits
+    except (yaml.YAMLError, ValueError):  # an impossible date, a number of too many digits
         return text
     is_number = isinstance(value, int | float | bool) and math.isfinite(value)
     return value if is_number else text
@@ -121,7 +121,7 @@ def _too_many(number: int, path: Path | str) -> ConfigError:
 
 
 def _run(*, folder: Path, **parts: object) -> SweepRun:
-    """Return a run with the digest of all that it depends on: files' contents, and no place, which a copy changes."""
+    """Return a run with the digest of all that it depends on: files' contents, but not their paths."""
     load, config = parts["load"], str(parts["config"])
     assert isinstance(load, tuple)  # noqa: S101 - as it was made above
     paths = [str(value) for key, value in load if key in path_options()]

@@ -1,4 +1,4 @@
-"""One run of a sweep: from what it is to its row in the table."""
+"""One run of a sweep: from its settings to its row in the table."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ NOT_FIGURES = (
     "pace_band",
     "engine_cpu_s",
 )
-"""Keys of the JSON document that are no figures of the run, or are of parts of it, or differ from run to run."""
+"""Keys of the JSON document that are not figures of the whole run, or differ between equal runs."""
 
 Row = dict[str, Value | None]
 
 
 def row_of(run: SweepRun) -> Row:
-    """Return a run's row: what it is, and the figures of its JSON document; ``error``: why it has none.
+    """Return a run's row: its settings, and the figures of its JSON document; ``error``: why it has none.
 
     ``unanswered``: keys of its settings that its twin has no answer to, with commas between.
     """
@@ -132,5 +132,5 @@ def _given(workload: WorkloadOptions) -> WorkloadOptions:
 
 
 def as_row(run: SweepRun, error: BaseException) -> Row:
-    """Return the row of a run that a fault of vtwin, or of a worker, ended."""
+    """Return the row of a run that ended by a fault of vtwin, or of a worker."""
     return {"run": run.digest, **run.columns(), "error": f"{type(error).__name__}: {error}"}

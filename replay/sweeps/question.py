@@ -1,4 +1,4 @@
-"""The table of many runs, as a function; ``vtwin sweep`` makes the same, keeps it as it comes, and shows its front."""
+"""The table of many runs, as a function; ``vtwin sweep`` computes the same, stores each row, and shows the front."""
 
 from __future__ import annotations
 

@@ -72,7 +72,7 @@ def figures_of(front: Front) -> tuple[str, ...]:
 
 def told_of(front: Front) -> str:
     """Return what the front is of, besides its two figures."""
-    same = " that nothing beats at the same load" if front.loads else ""
+    same = " that no other beats at the same load" if front.loads else ""
     return same + ("" if front.keeps_slo is None else f", within the SLO in {GOOD:.0%} of the requests")
 
 
@@ -143,7 +143,7 @@ def write_page(path: Path, front: Front, *, num_runs: int, num_failed: int, comm
 
 
 def _picture(front: Front, best: pd.DataFrame) -> pages.Markup:
-    """Return the chart of all settings, with a line through those that nothing beats."""
+    """Return the chart of all settings, with a line through those that no other beats."""
     figures = (front.x, front.y)
     scale = {name: 1e3 if is_time(name) else 1.0 for name in figures}
     units = {name: f"{name.replace('_us', '')}, ms" if is_time(name) else name for name in figures}
@@ -153,7 +153,7 @@ def _picture(front: Front, best: pd.DataFrame) -> pages.Markup:
         for each in _of_loads(front, best)
     ]
     return pages.chart(
-        title="Each dot is a setting, its seeds averaged; a line joins those that nothing beats"
+        title="Each dot is a setting, its seeds averaged; a line joins those that no other beats"
         + (" at one load" if front.loads else ""),
         x=pages.scale_of(values[front.x], label=units[front.x]),
         y=pages.scale_of(values[front.y], label=units[front.y]),

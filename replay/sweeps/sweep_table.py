@@ -1,4 +1,4 @@
-"""The table of a sweep: a row a run, kept as they come, so that an interrupted sweep goes on where it was."""
+"""The table of a sweep: a row per run, stored as it ends, so that an interrupted sweep can continue."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ MOST_NAMED: Final = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Known:
-    """What is on disk of a sweep: rows by their run's digest, and what of it is damaged, a text each."""
+    """A sweep's rows on disk, by their run's digest, and a text for each damaged row."""
 
     rows: dict[str, Row] = field(default_factory=dict)
     damaged: list[str] = field(default_factory=list)
@@ -57,7 +57,7 @@ def parts_folder(table: Path) -> Path:
 def digest_of(row: Mapping[str, object]) -> str:
     """Return the sha256 of a row's figures, the same before and after they were in a table.
 
-    There 4 may be 4.0, and what is missing is in no row.
+    In a table 4 may be 4.0, and missing values are left out of the digest.
     """
     figures = {
         name: int(value) if isinstance(value, float) and value.is_integer() else value
@@ -70,8 +70,8 @@ def digest_of(row: Mapping[str, object]) -> str:
 def known_rows(table: Path, runs: Sequence[SweepRun]) -> Known:
     """Return the rows of these runs that are on disk already: of the table, or of a sweep cut short.
 
-    A run that ended in an error is none: it is tried again; so is one whose row is damaged. Raises ConfigError on a
-    file that is no sweep's table.
+    Not those of runs that ended in an error, nor damaged rows: these runs are repeated. Raises ConfigError on a file
+    that is not a sweep's table.
     """
     wanted, known = {run.digest: run for run in runs}, Known()
     found = _rows_of_table(table, wanted, known.damaged)
@@ -182,7 +182,7 @@ def keep(table: Path, row: Mapping[str, object]) -> None:
 
 
 def write_table(table: Path, runs: Sequence[SweepRun], rows: Mapping[str, Row]) -> pd.DataFrame:
-    """Write the table, in the grid's order, and take the waiting rows away; return it. Raises ConfigError."""
+    """Write the table, in the grid's order, and delete the waiting rows; return it. Raises ConfigError."""
     frame = pd.DataFrame([rows[run.digest] for run in runs])
     for name in frame.columns:
         kinds = {type(row.get(str(name))) for row in rows.values()} - {type(None)}

@@ -40,7 +40,7 @@ def _cost(parts: InfrastructureSummary) -> tuple[str, ...]:
 def size_section(
     run: FleetRun, summary: ClusterSummary, time: TimeAxis, pools: Sequence[str]
 ) -> pages.PageSection:
-    """Return the number of instances over time, what changed it, and what came of it; ``pools``: their names."""
+    """Return the number of instances over time, what changed it, and the result; ``pools``: their names."""
     infrastructure = run.result.infrastructure
     changes = bool(infrastructure.changes) or any(life.downs for life in infrastructure.lives)
     parts: list[pages.Part] = [_figures(run, time, pools)] if changes else []
@@ -114,7 +114,7 @@ def _failures(lives: Sequence[Life], end_us: int) -> list[int]:
 
 
 def _facts(run: FleetRun, summary: ClusterSummary) -> list[tuple[str, str]]:
-    """Return what the fleet's size came to, a term each."""
+    """Return figures of the fleet's size, a term each."""
     parts, retries = summary["infrastructure"], summary["retries"]
     found = [("GPU-hours", ", ".join([f"{parts['gpu_hours']:,.4g}", *_cost(parts)]))]
     for each in parts["pools"]:

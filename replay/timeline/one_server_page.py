@@ -33,13 +33,13 @@ if TYPE_CHECKING:
 
 
 FEW = 0.05
-"""Of the requests that run, this many may wait at a time before a page says how many they are."""
+"""The share of the running requests that may wait at a time before a page shows how many do."""
 ROWS = {"TTFT": "ttft_us", "TPOT": "tpot_us", "ITL": "itl_us", "E2E": "e2e_us", "queue": "queue_us"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunPage:
-    """What a page of a run is made from: its trace, its summary, what was in use, and how it came about.
+    """The contents of a run's page: its trace, its summary, what was in use, and how it was made.
 
     ``slo_us``: limits of a request by metric. ``twin``: TWIN.yaml as it was read; ``command``: the call.
     ``band``: what the run comes to at the paces that a fit leaves open, None where the twin does not say.
@@ -91,16 +91,16 @@ def page_of_run(run: RunPage) -> str:
     return pages.render(page)
 
 
-def _title(summary: SimulationSummary, who: str) -> str:
+def _title(summary: SimulationSummary, subject: str) -> str:
     offered = summary["offered_rate_per_s"]
     if summary["verdict"] is None or offered is None:
         return f"{number_text(summary['request_throughput'])} requests per second"
     said = {
-        "stable": f"The {who} keeps up with",
-        "near saturation": f"The {who} is near saturation at",
-        "metastable": f"The {who} keeps up until a burst comes, with",
-        "overloaded": f"The {who} is overloaded by",
-        "too short to tell": f"Too short to tell whether the {who} keeps up with",
+        "stable": f"The {subject} keeps up with",
+        "near saturation": f"The {subject} is near saturation at",
+        "metastable": f"The {subject} keeps up until a burst comes, with",
+        "overloaded": f"The {subject} is overloaded by",
+        "too short to tell": f"Too short to tell whether the {subject} keeps up with",
     }[summary["verdict"]]
     return f"{said} {number_text(offered)} requests per second"
 

@@ -1,4 +1,4 @@
-"""An engine looked at while it runs: how many requests run and wait, and how full its KV cache is, over time.
+"""An engine sampled while it runs: how many requests run and wait, and how full its KV cache is, over time.
 
 The engine is paused at evenly spaced times; what it does is the same with or without pauses.
 """
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 POINTS = 400
 FULL = 0.9
-"""Share of the KV blocks from which on a request that waits is taken to wait for blocks."""
+"""Share of the KV blocks in use from which a waiting request is assumed to wait for blocks."""
 OFTEN = 0.05
 """Share of the run in which requests wait for seats, or blocks, from which on these bind."""
 MOSTLY = 0.5
@@ -74,7 +74,7 @@ def short_of(
 class Looks:
     """One engine at some times: requests that wait and run, the share of its KV blocks in use, its steps' time so far.
 
-    All float64 [T], times in µs. Of a step under way only what it began with shows.
+    All float64 [T], times in µs. Of a step in progress only its start is visible.
     """
 
     time_us: Floats
@@ -85,7 +85,7 @@ class Looks:
 
 
 def look_at(trace: Trace, twin: TwinConfig, pacing: Pacing, time_us: Floats) -> Looks:
-    """Return what one engine is like at these times, ascending; it is simulated once more, with pauses."""
+    """Return one engine's state at these times, ascending; it is simulated once more, with pauses."""
     paced = paced_requests(
         trace,
         pacing,
@@ -111,7 +111,7 @@ def look_at(trace: Trace, twin: TwinConfig, pacing: Pacing, time_us: Floats) -> 
 def watched(
     trace: Trace, twin: TwinConfig, pacing: Pacing, *, duration_us: int, points: int = POINTS
 ) -> Usage:
-    """Return what one engine had in use over a run of this length; it is simulated once more, with pauses."""
+    """Return one engine's use over a run of this length; it is simulated once more, with pauses."""
     seen = look_at(trace, twin, pacing, _times(duration_us, points))
     num_seats = twin.engine.max_num_seqs
     return Usage(

@@ -1,4 +1,4 @@
-"""What a cluster had in use while it ran: requests, the seats that were up, and what its queues wait for."""
+"""A cluster's use over time: requests, the seats that were up, and what its queues wait for."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def watched_fleet(run: FleetRun, cluster: ClusterConfig) -> Usage:
-    """Return what a cluster had in use over a run; ``waits_for`` is None unless it was looked at."""
+    """Return a cluster's use over a run; ``waits_for`` is None unless it was sampled."""
     result = run.result
     num_seats = sum(pool.num_slots * pool.engine.max_num_seqs for pool in cluster.pools)
     usage = counted(result.outcomes, duration_us=result.duration_us, num_seats=num_seats)
@@ -36,7 +36,7 @@ def watched_fleet(run: FleetRun, cluster: ClusterConfig) -> Usage:
 def _kv_frac(run: FleetRun, time_us: Floats) -> Floats | None:
     """Return the share of all instances' KV blocks in use; None where one is unbounded, or was not sampled.
 
-    At each time it is as at the next look.
+    The value at a time is that of the next look.
     """
     seen = run.result.over_time
     if seen is None or not (seen.num_blocks > 0).all():

@@ -1,4 +1,4 @@
-"""The way between each client and the server, as a specification's ``network`` puts it into a trace's columns.
+"""The network between each client and the server, as a specification's ``network`` puts it into a trace's columns.
 
 A request takes half a round trip and the upload of its prompt to reach the server. Each token takes half a round trip
 back, and the download spreads over the answer: nothing by the first token, all of it by the last. So TTFT grows by the
@@ -24,7 +24,7 @@ Int64s = NDArray[np.int64]
 
 BITS_PER_TOKEN = 32
 NEVER = -1
-"""A deadline that there is none of (``sim.Requests``)."""
+"""The value of a missing deadline (``sim.Requests``)."""
 COLUMNS = ("network_rtt_us", "network_bandwidth_mbps")
 FIRST = ("first_chunk_time_us", "content_first_time_us")
 LAST = ("last_chunk_time_us", "last_token_time_us")
@@ -39,15 +39,15 @@ class ClientNetwork:
     bits_per_us: NDArray[np.float64]
 
     def download_us(self, num_tokens: Int64s) -> Int64s:
-        """Return how long answers of this many tokens take to come down."""
+        """Return how long answers of this many tokens take to download."""
         return np.rint(num_tokens * BITS_PER_TOKEN / self.bits_per_us).astype(np.int64)
 
 
 def client_network(trace: Trace, pacing: Pacing) -> ClientNetwork | None:
-    """Return what a trace says of its clients' networks; None where it says nothing, or where it cannot be simulated.
+    """Return a trace's client networks; None if it has none, or if they cannot be simulated.
 
-    Where answers set the pace the engine lets the next request go at once: no way back and forth is between them. What
-    a real server answered has its network in it already.
+    Where answers set the pace the engine releases the next request at once, without a round trip between them. The
+    times of a measured trace include its network already.
     """
     if not says_network(trace) or paced_by_answers(pacing):
         return None

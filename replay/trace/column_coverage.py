@@ -53,7 +53,7 @@ COLUMN_COVERAGE: Final[Mapping[str, Coverage]] = {
     ),
     "finish_reason": Coverage(
         "modelled",
-        "other than length, the answer ends by itself: async scheduling decodes once more; filled anew",
+        "other than length, the answer ends by itself: async scheduling decodes once more; filled again",
     ),
     **_each("kept", "part of input_tokens", "text_tokens"),
     **_each(
@@ -140,4 +140,4 @@ HEADER_COVERAGE: Final[Mapping[str, Coverage]] = {
     ),
     "noise_floor": Coverage("kept", "calibrate compares errors with it"),
 }
-"""What becomes of a header's keys."""
+"""How ``replay`` and ``run`` use a header's keys."""

@@ -80,7 +80,7 @@ def summarize_groups(trace: Trace, *, whole: Trace, span_us: float, block_size: 
 def jain_fairness(counts: NDArray[np.int64]) -> float | None:
     """Return (sum x)^2 / (n sum x^2), None where all counts are 0.
 
-    1 where all got as much, 1/n where one got all (Jain, Chiu, Hawe, "A quantitative measure of fairness", 1984).
+    1 if all got the same, 1/n if one got all (Jain, Chiu, Hawe, "A quantitative measure of fairness", 1984).
     """
     squares = float((counts.astype(np.float64) ** 2).sum())
     return float(counts.sum()) ** 2 / (len(counts) * squares) if squares else None

@@ -1,4 +1,4 @@
-"""The second KV tier in a run's document: what went there, what came back, hits by tier, and how long it took."""
+"""The second KV tier in a run's document: blocks stored and loaded, hits by tier, and how long it took."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ class KvOffload(TypedDict):
 
     ``rules``: engine.kv_offloading. ``gpu_hit_frac``: prompt tokens found in the GPU's prefix cache, likewise.
     ``num_thrashings``: blis: blocks that came back less than 1 ms after they had left. The rest is native's:
-    ``num_loads`` and ``num_stores``: transfers; ``load_wait_us``: of all requests together, from asking for blocks to
-    being told that they are there; ``load_us``: the same of each request that loaded; ``num_flushes`` and
+    ``num_loads`` and ``num_stores``: transfers; ``load_wait_us``: of all requests together, from the request for blocks
+    to the news of their arrival; ``load_us``: the same of each request that loaded; ``num_flushes`` and
     ``flush_wait_us``: stores that a step had to wait for, and how long steps did. ``stored_bytes`` and
     ``loaded_bytes``: in all layers, on all GPUs; None where no model is named.
     """
@@ -47,7 +47,7 @@ def summarize_kv_offload(
     engine: EngineConfig | None,
     block_bytes: int | None = None,
 ) -> KvOffload | None:
-    """Return what went to the second tier and came back; None without one. A block that came back is a prompt's, whole.
+    """Return the blocks stored in and loaded from the second tier; None without one. Each loaded block is a prompt's.
 
     ``rows``: the requests that are counted. ``block_bytes``: of a block, in all layers on all GPUs, None: not known.
     """
@@ -99,7 +99,7 @@ def hits_by_tier(tier: KvOffload) -> str:
 
 
 def offload_text(tier: KvOffload) -> str:
-    """Return what went to the second tier and came back, and how long that was waited for."""
+    """Return the blocks stored in and loaded from the second tier, and how long requests waited for them."""
     hits = percent(tier["hit_frac"])
     if tier["rules"] == "blis":
         return (

@@ -30,7 +30,7 @@ class Window:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredPart:
-    """What is asked for: ``--measure FROM:TO`` in µs (TO None: to the end), or ``--warmup-frac``, or neither."""
+    """The options: ``--measure FROM:TO`` in µs (TO None: to the end), or ``--warmup-frac``, or neither."""
 
     from_us: int | None = None
     to_us: int | None = None
@@ -49,7 +49,7 @@ EVERYTHING = MeasuredPart()
 
 
 def parse_measured(measure: str | None, warmup_frac: float | None) -> MeasuredPart:
-    """Return what the options ask for. Raises ConfigError."""
+    """Return the options, checked. Raises ConfigError."""
     if warmup_frac is not None:
         if measure is not None:
             raise ConfigError("--measure: cannot be combined with --warmup-frac")

@@ -1,4 +1,4 @@
-"""What an engine wrote down about some of its requests, as if it had had no others."""
+"""An engine's records of some of its requests, as if it had served no others."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sim import EngineRecord, Int64s, InterTokenLatencies, rows_taken
 
 @runtime_checkable
 class Restrictable(Protocol):
-    """A record of several engines, which knows which of them had which request."""
+    """A record of several engines that has the engine of each request."""
 
     def of_requests(self, rows: Int64s) -> EngineRecord:
         """Return the same records as if no others but these requests had been served."""
@@ -31,7 +31,7 @@ def own_record(written: EngineRecord, rows: Int64s) -> EngineRecord:
     engine = state.engine.copy()
     engine["queues"]["num_requests"] = len(rows)
     engine["settings"]["is_closed_loop"] = (
-        0  # whom a loop still holds has no tokens, and `held` other numbers
+        0  # a request that a loop still holds has no tokens, and `held` has other numbers
     )
 
     own = rows_taken(state, rows)._replace(

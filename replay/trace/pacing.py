@@ -20,10 +20,10 @@ class Pacing:
     """What decides when a trace's requests reach the engine: their times alone, or the engine's answers, too.
 
     ``closed_loop``: (concurrency, think_time_us) of users who wait for answers. ``max_concurrency``: the cap of a
-    client that sends what is due once fewer are in flight. ``users``: rounds of sessions wait for the answers before
-    them; there are this many users, 0: each conversation begins at its own time. ``waves``: (requests in each,
-    pause in µs) of a client that sends the next when all of one are answered. At most one of the four; ``at``: which of
-    a row's times counts.
+    client that sends a due request once fewer are in flight. ``users``: rounds of sessions wait for the answers before
+    them; there are this many users, 0: each conversation begins at its own time. ``waves``: (requests in each, pause in
+    µs) of a client that sends the next when all of one are answered. At most one of the four; ``at``: which of a row's
+    times counts.
     """
 
     at: At = "auto"
@@ -39,7 +39,7 @@ class Pacing:
 
     @property
     def has_rounds(self) -> bool:
-        """Whether rounds, or waves, wait for answers: for that a gateway must hear of every answer."""
+        """Whether rounds, or waves, wait for answers, so that a gateway must be told of every answer."""
         return self.users is not None or self.waves is not None
 
     @property
@@ -54,7 +54,7 @@ class Pacing:
         if self.max_concurrency is not None:
             return (
                 f"sent with at most {self.max_concurrency} in flight, simulated as such: from due times, "
-                "the simulated answers letting the next ones go"
+                "the next ones released by simulated answers"
             )
         if self.users is not None:
             return "sessions, each round sent its think time after the simulated answer to the one before it"
@@ -73,11 +73,11 @@ def pacing_of(
 ) -> Pacing:
     """Return how a trace is to be replayed; ``max_concurrency``: the client's cap, in place of the header's.
 
-    ``auto``: as its header says it was run: a closed loop, a client with a cap, or neither; ``at="send"`` asks for the
-    recorded times of a capped run, which are the real answers' doing. ``open``: by the rows' times alone. ``closed``
-    needs a header that says how many were in flight. Waves and users with sessions are replayed as they were sent;
-    with ``simulates_rounds``, which a cluster does, those that were not sent yet wait for simulated answers, and so
-    does all that says which request it goes on from.
+    ``auto``: as its header says it was run: a closed loop, a client with a cap, or neither; ``at="send"`` selects the
+    recorded times of a capped run, which the real answers determined. ``open``: by the rows' times alone. ``closed``
+    needs a header that says how many were in flight. Waves and users with sessions are replayed as they were sent; with
+    ``simulates_rounds``, which a cluster does, those that were not sent yet wait for simulated answers, and so does
+    every request that names the one it follows.
     """
     if simulates_rounds and max_concurrency is None and (waiting := _by_answers(trace, loop)) is not None:
         return waiting
@@ -105,7 +105,7 @@ def pacing_of(
 
 
 def _by_answers(trace: Trace, loop: Loop) -> Pacing | None:
-    """Return the pacing of sessions and waves whose times the answers are to decide; None for anything else."""
+    """Return the pacing of sessions and waves whose times answers decide; None for anything else."""
     untimed = ~sent_or_due(trace).is_known
     recorded = trace.header.closed_loop
     is_in_waves = recorded is not None and bool(recorded.in_waves)
@@ -125,7 +125,7 @@ def _by_answers(trace: Trace, loop: Loop) -> Pacing | None:
 
 
 def _capped(trace: Trace, loop: Loop, *, at: At, max_concurrency: int) -> Pacing:
-    """Return the pacing of a client that sends what is due once fewer than the cap are in flight."""
+    """Return the pacing of a client that sends a due request once fewer than the cap are in flight."""
     for given, name in (
         (trace.header.closed_loop is not None, "a trace of a closed loop"),
         (loop == "open", "--open-loop"),
@@ -149,9 +149,9 @@ def _refuse_what_has_no_times(trace: Trace) -> None:
 
 
 def _as_sent(trace: Trace, loop: Loop, *, at: At) -> Pacing:
-    """Return the pacing of waves and of users with sessions: when they were sent, which is all there is yet.
+    """Return the pacing of waves and of users with sessions: by the times at which they were sent.
 
-    A single wave that was not sent yet waits for nothing: all of it comes when it is due.
+    A single wave that was not sent yet waits for nothing: all its requests arrive when they are due.
     """
     sent, recorded = trace.cells("send_time_us"), trace.header.closed_loop
     is_one_wave = recorded is not None and bool(recorded.in_waves) and len(trace) <= recorded.concurrency
@@ -166,9 +166,9 @@ def _as_sent(trace: Trace, loop: Loop, *, at: At) -> Pacing:
 
 
 def paced_requests(trace: Trace, pacing: Pacing, *, block_size: int, hash_lookahead: int = 0) -> Requests:
-    """Return a trace's requests as the engine's columns, arriving as the pacing wants them to.
+    """Return a trace's requests as the engine's columns, with arrivals by the pacing.
 
-    ``hash_lookahead``: so many tokens behind a block belong to its content (``prefix_hashes``).
+    ``hash_lookahead``: how many tokens behind a block belong to its content (``prefix_hashes``).
     """
     return requests_from_trace(
         trace,
@@ -180,7 +180,7 @@ def paced_requests(trace: Trace, pacing: Pacing, *, block_size: int, hash_lookah
 
 
 def has_rounds(trace: Trace) -> bool:
-    """Say whether any request waits for the answer to another of its session."""
+    """Return whether any request waits for the answer to another of its session."""
     return num_later_rounds(trace) > 0
 
 

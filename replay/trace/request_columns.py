@@ -35,10 +35,10 @@ def requests_from_trace(
 ) -> Requests:
     """Return a trace's requests as the engine's columns, in the trace's order.
 
-    ``hash_lookahead``: so many tokens behind a block belong to its content (``prefix_hashes``).
-    ``at``: they reach the server when they were sent (``auto``: where that is recorded) or when they were due.
-    A failed request asks for its ``max_tokens``, since the outputs it got say nothing about its work. Times that a
-    closed loop leaves open are 0. Raises TraceError where a time or an output length is missing.
+    ``hash_lookahead``: how many tokens behind a block belong to its content (``prefix_hashes``). ``at``: they reach the
+    server when they were sent (``auto``: where that is recorded) or when they were due. A failed request counts with
+    its ``max_tokens``, since the outputs it got do not show how long its answer would have been. Times that a closed
+    loop decides are 0. Raises TraceError where a time or an output length is missing.
     """
     output = output_tokens(trace)
     shared = prefix_hashes(trace, output_tokens=output, block_size=block_size, lookahead=hash_lookahead)
@@ -63,9 +63,9 @@ def requests_from_trace(
 
 
 def _lineage(trace: Trace) -> tuple[Int64s, Int64s] | None:
-    """Return (a number of each request that others go on from, whose each goes on from), -1 none; None: nobody does.
+    """Return (a number of each request that others follow, the number that each follows), -1 none; None: none follows.
 
-    Where no parent is named, a round goes on from the one before it.
+    Where no parent is named, a round follows the one before it.
     """
     rows = np.arange(len(trace))
     if has_tree(trace.table):
@@ -87,8 +87,8 @@ def _lineage(trace: Trace) -> tuple[Int64s, Int64s] | None:
 def ends_by_itself(trace: Trace) -> NDArray[np.bool_]:
     """Return which answers end at an EOS token or a stop word, before ``max_tokens``.
 
-    Their ``finish_reason`` says so, unless it is "length" or they had all of ``max_tokens`` as well; without one, that
-    they are shorter than ``max_tokens``. Of a failed request, which asks for all of them, nothing is known.
+    Those with a ``finish_reason`` other than "length", unless they had all of ``max_tokens``; without a reason, those
+    shorter than ``max_tokens``. Of a failed request, which counts with all of them, nothing is known.
     """
     output, most, reason = output_tokens(trace), trace.cells("max_tokens"), trace.cells("finish_reason")
     is_shorter = most.is_known & (output < most.values)
@@ -164,7 +164,7 @@ def _arrival_us(trace: Trace, at: At, *, closed_loop: bool) -> Int64s:
 
 
 def output_tokens(trace: Trace) -> Int64s:
-    """Return how many tokens each request is to generate: what it got, or, where it failed, what it asked for."""
+    """Return how many tokens each request generates: those it got, or its ``max_tokens`` if it failed."""
     wanted = served_output(trace)
     if not wanted.is_known.all():
         row = int(np.argmin(wanted.is_known))

@@ -1,4 +1,4 @@
-"""What a simulation comes to: the JSON document of ``replay`` and ``run``."""
+"""The summary of a simulation: the JSON document of ``replay`` and ``run``."""
 
 from __future__ import annotations
 
@@ -79,13 +79,13 @@ class MeasuredSpan(TypedDict):
 class SimulationSummary(TypedDict):
     """The document itself. Throughputs are per second of simulated time, None when that is 0.
 
-    ``num_by_reason``: of the requests that were not answered and whose trace says why, how many for what.
+    ``num_by_reason``: the unanswered requests with a reason in the trace, by reason.
     ``prefix_hit_frac``: prompt tokens found in the cache when a request was first scheduled, of the prompt
     tokens of all requests that were; ``offered_rate_per_s`` and ``verdict``: how fast requests came and whether the
-    server kept up, None where answers set the pace; ``load``: what the verdict rests on; ``sending_us``:
+    server kept up, None where answers set the pace; ``load``: the figures behind the verdict; ``sending_us``:
     when the last request was sent; ``engine_cpu_s`` is the only value that differs from run to run.
     ``e2e_us_per_token``: E2E over output tokens; ``prompt_output_ratio``: prompt over output tokens, per request.
-    ``kv_offload``: None without a second tier. ``operator_times``: None unless asked for.
+    ``kv_offload``: None without a second tier. ``operator_times``: None unless requested.
     ``num_length_capped``: requests whose answer max_model_len cut. ``measured``: None where all but the warm-up is.
     ``kv_needed``: the KV cache that sessions' prompts need, None of a trace that does not say what they share.
     ``groups``: the requests that are measured, by service class, tenant, model and adapter.
@@ -240,7 +240,7 @@ def _finished(simulation: Simulation, trace: Trace, window: Window | None) -> tu
 
 
 def _undone(simulation: Simulation) -> IncompleteCounts | None:
-    """Return what a horizon cut off, None where it cut nothing."""
+    """Return which requests a horizon cut off, None if it cut none."""
     num_incomplete = int((simulation.outcomes.status == Status.UNFINISHED).sum())
     if num_incomplete == 0:
         return None
@@ -254,7 +254,7 @@ def _undone(simulation: Simulation) -> IncompleteCounts | None:
 
 
 def _preempted(trace: Trace) -> Distribution:
-    """Return how long requests were preempted, of those that were."""
+    """Return how long preempted requests waited to be scheduled again."""
     was = trace.cells("num_preemptions").values > 0
     return distribution(trace.cells("preempted_us").floats()[was])
 
@@ -265,7 +265,7 @@ def _of_histogram(counted: Histogram) -> Distribution:
 
 
 def _speculation(simulation: Simulation, engine: EngineConfig | None) -> SpeculationSummary | None:
-    """Return what was drafted; the mean length is 1 + accepted / drafts, as vLLM logs it."""
+    """Return the figures of drafts; the mean length is 1 + accepted / drafts, as vLLM logs it."""
     drafted, accepted = simulation.num_draft_tokens, simulation.num_accepted_tokens
     if engine is None or engine.num_speculative_tokens == 0:
         return None
@@ -284,7 +284,7 @@ def _sending_us(trace: Trace) -> int | None:
 
 
 def offered_rate_per_s(trace: Trace) -> float | None:
-    """Return the mean rate at which requests were sent, per second; None where all came at once."""
+    """Return the mean rate at which requests were sent, per second; None if all were sent at once."""
     sent = trace.cells("send_time_us").known().astype(np.float64)
     return mean_rate_per_s(sent, trace.header.rate_per_s)
 

@@ -1,4 +1,4 @@
-"""What a simulation comes to, as people read it: the table of ``replay`` and ``run``, and the lines beside it."""
+"""The summary of a simulation for a terminal: the table of ``replay`` and ``run``, and the lines beside it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ COLUMN = 9
 
 
 def summary_parts(summary: SimulationSummary, *, unanswered: Sequence[str] = ()) -> list[AnswerPart]:
-    """Return the summary as people read it; ``unanswered``: keys that the twin has no answer to."""
+    """Return the summary for a terminal; ``unanswered``: keys that the twin has no answer to."""
     counts = ", ".join(f"{count:,} {status}" for status, count in summary["num_by_status"].items())
     hit = summary["prefix_hit_frac"]
     facts = [
@@ -61,18 +61,18 @@ def summary_parts(summary: SimulationSummary, *, unanswered: Sequence[str] = ())
 
 
 def unanswered_rows(keys: Sequence[str]) -> list[tuple[str, str]]:
-    """Return the first term of an answer that is none; nothing where every setting has one."""
+    """Return the term that warns of keys without an answer; nothing if every setting has one."""
     return [("*", f"no answer here to {', '.join(keys)} (see the note)")] if keys else []
 
 
 def _no_blocks(summary: SimulationSummary) -> list[tuple[str, str]]:
-    """Return the line that says how often KV blocks lacked, none where they never did."""
+    """Return the line that says how often KV blocks were missing, none if they never were."""
     failures = summary["num_kv_allocation_failures"]
-    return [("KV full", f"{failures:,} times blocks were asked for and not free")] if failures else []
+    return [("KV full", f"{failures:,} times blocks were needed and not free")] if failures else []
 
 
 def speed_line(summary: SimulationSummary) -> str:
-    """Return how long the simulation took: no two runs take as long, so it is no part of the table."""
+    """Return how long the simulation took; it differs from run to run, so it is not in the table."""
     seconds, cpu = summary["duration_us"] / 1e6, summary["engine_cpu_s"]
     faster = f", {seconds / cpu:,.0f} times faster than real time" if cpu > 0 else ""
     return f"simulated {four_digits(seconds)} s in {four_digits(cpu)} s of CPU{faster}"
@@ -114,7 +114,7 @@ VERDICTS: dict[Verdict, str] = {
 
 
 def _offered(summary: SimulationSummary) -> list[tuple[str, str]]:
-    """Return the lines of what was asked of the server, and whether it kept up; none where answers set the pace."""
+    """Return the lines of the offered load, and whether the server kept up; none where answers set the pace."""
     offered = summary["offered_rate_per_s"]
     facts = [] if offered is None else [("offered", f"{four_digits(offered)} requests/s")]
     if summary["verdict"] is None:
@@ -125,7 +125,7 @@ def _offered(summary: SimulationSummary) -> list[tuple[str, str]]:
 
 
 def _optional_facts(summary: SimulationSummary) -> list[tuple[str, str]]:
-    """Return the lines of what only some runs have."""
+    """Return the lines that only some runs have."""
     facts = []
     if (span := summary["measured"]) is not None:
         window = f"{four_digits(span['from_us'] / 1e6)} s to {four_digits(span['to_us'] / 1e6)} s"
@@ -172,7 +172,7 @@ def _goodput_parts(summary: SimulationSummary) -> list[AnswerPart]:
 
 
 def failures_note(num_by_status: Mapping[str, int]) -> str | None:
-    """Return the line for requests that were not answered, where they are more than one in a hundred."""
+    """Return the line for requests that were not answered, if they are more than one in a hundred."""
     failed = {status: n for status, n in num_by_status.items() if status not in ("ok", "incomplete") and n}
     num, num_failed = sum(num_by_status.values()), sum(failed.values())
     if num_failed <= MOST_FAILED * num or num_failed == num:
@@ -184,7 +184,7 @@ def failures_note(num_by_status: Mapping[str, int]) -> str | None:
 
 
 def why_none_finished(summary: SimulationSummary) -> str:
-    """Return the line that says why no request of a simulation finished, by what became of them."""
+    """Return the line that says why no request of a simulation finished, by their status."""
     counts = ", ".join(f"{count:,} {status}" for status, count in summary["num_by_status"].items())
     reasons = "; ".join(summary["num_by_reason"])
     return f"no request finished: {counts}" + (f" ({reasons})" if reasons else "")

@@ -1,4 +1,4 @@
-"""What a trace says that the simulation does not act on, or acts on in a way that the reader should know."""
+"""Notes on parts of a trace that the simulation ignores, or follows in a way that the reader should know."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PRIORITY_POLICIES = ("priority", "reverse-priority")
 
 
 def trace_notes(trace: Trace, config: TwinConfig, pacing: Pacing | None = None) -> tuple[str, ...]:
-    """Return a line for everything that a trace gives and its simulation does not follow to the letter.
+    """Return a line for every part of a trace that the simulation does not follow exactly.
 
     ``pacing``: how it is replayed, where that is known.
     """
@@ -68,11 +68,11 @@ def _priority_notes(trace: Trace, config: TwinConfig) -> tuple[str, ...]:
 
 def _one_server_notes(trace: Trace, config: TwinConfig) -> tuple[str, ...]:
     notes = []
-    who = "one server is simulated for all of them" if config.is_plain_server else "the router passes it over"
+    effect = "one server is simulated for all of them" if config.is_plain_server else "the router ignores it"
     for column, what in (("model", "models"), ("instance", "instances")):
         number = trace.cells(column).num_distinct()
         if number > 1:
-            notes.append(f"{column}: the trace names {number} {what}; {who}")
+            notes.append(f"{column}: the trace names {number} {what}; {effect}")
     return tuple(notes)
 
 
@@ -174,7 +174,7 @@ def _unstreamed_notes(trace: Trace) -> tuple[str, ...]:
 
 
 def _sharing_notes(trace: Trace) -> tuple[str, ...]:
-    """Return which of several accounts of what prompts share is passed over (``replay.sessions.prefix_hashes``)."""
+    """Return which columns about shared prefixes are ignored since others take precedence (``prefix_hashes``)."""
     if sessions_grow(trace):
         return ()
     by_hash = trace.cells("prefix_hashes").is_known
@@ -184,8 +184,7 @@ def _sharing_notes(trace: Trace) -> tuple[str, ...]:
         if trace.cells(name).is_known.any() and by_hash.any()
     ]
     return tuple(
-        f"{name}: passed over, since the trace has prefix_hashes, which say what prompts share"
-        for name in others
+        f"{name}: ignored, since the trace has prefix_hashes, which say what prompts share" for name in others
     )
 
 

@@ -78,7 +78,7 @@ def _finish_reasons(trace: Trace, cut: Cells) -> NDArray[np.object_]:
 
 
 def _cut_short(trace: Trace, simulation: Simulation) -> Cells:
-    """Return which answers ended before they were as long as was asked; empty for the others."""
+    """Return the finish reason of answers that ended before their requested length; empty for the others."""
     outcomes = simulation.outcomes
     cut = (outcomes.status == Status.OK) & (outcomes.num_output_tokens < output_tokens(trace))
     return cells_where(cut, cut)
@@ -101,7 +101,7 @@ OBSERVED_ONLY = (
     "num_loaded_tokens",
     "kv_load_us",
 )
-"""Columns that only a live server can fill, or only a cluster; a simulated trace is without them."""
+"""Columns that only a live server, or only a cluster, can fill; a simulated trace does not have them."""
 
 
 def _events(trace: Trace, simulation: Simulation) -> dict[str, object]:

@@ -1,4 +1,4 @@
-"""The search among candidates: each is measured only as far as it takes to know that it is not among the best.
+"""The search among candidates: each is simulated only until it is known not to be among the best.
 
 All candidates get the same requests. A candidate is first simulated at the rate that it would have to beat; most fail
 there and are done. The others are searched from that rate upwards. Where runs were too short to tell, all get more
@@ -75,8 +75,8 @@ class Tuned:
     def gain_interval(self) -> tuple[float, float] | None:
         """Return the gain's 90 % interval, from the ratio for each draw of the requests; None with a single draw.
 
-        As wide as a capacity's, and wider by ``TOLERANCE``: of two rates each ends so far below what it stands for, at
-        most. Without that five of ten intervals held the truth (docs/validation.md).
+        As wide as a capacity's, plus ``TOLERANCE``: each of the two rates is found that far below its true value, at
+        most. Without this, five of ten intervals held the true gain (docs/validation.md).
         """
         if self.gain is None:
             return None
@@ -135,9 +135,9 @@ def search(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ranks:
-    """The candidates that may be among the best: the rate that counts, the server, how many requests tell.
+    """The candidates that may be among the best: the rate that counts, the server, how many requests suffice.
 
-    ``undecided``: how many it takes to say whether others are among them; 0 where that is known of all.
+    ``undecided``: how many requests it takes to decide whether others are among them; 0 if all are decided.
     """
 
     found: list[tuple[float, Candidate]]
@@ -149,7 +149,7 @@ class Ranks:
         return [candidate for _, candidate in _ranked(self.found)[:keep]]
 
     def asks(self, keep: int) -> int:
-        """Return how many requests it takes to tell the best few, and that there are no others."""
+        """Return how many requests it takes to know the best few, and that there are no others."""
         return max(self.undecided, *(self.asks_of[id(each)] for each in self.best(keep)), 0)
 
 
@@ -163,7 +163,7 @@ def _long_enough(
     drawing: Drawing | None,
     tell: Callable[[int], None],
 ) -> tuple[Trace, Ranks]:
-    """Return one draw, longer where it was too short to rank all candidates by it, and what it says of them."""
+    """Return one draw, a longer one if it was too short to rank all candidates, and its ranking."""
     for _ in range(MOST_TRIES):
         ranks = _ranks(trace, candidates, limits, keep=keep, is_per_gpu=is_per_gpu, tell=tell)
         if drawing is None or ranks.asks(keep) <= len(trace):
@@ -184,7 +184,7 @@ def _ranks(
     is_per_gpu: bool,
     tell: Callable[[int], None],
 ) -> Ranks:
-    """Return what one draw says of the candidates."""
+    """Return one draw's ranking of the candidates."""
     found: list[tuple[float, Candidate]] = []
     asks_of: dict[int, int] = {}
     undecided = 0
@@ -206,7 +206,7 @@ def score(candidate: Candidate, capacity: Capacity, *, is_per_gpu: bool) -> floa
 
 
 def _to_beat(found: Sequence[tuple[float, Candidate]], keep: int) -> float:
-    """Return the rate from which on a candidate may be kept, or is as good as the best; 0 while there is room."""
+    """Return the rate from which a candidate may be kept, or is as good as the best; 0 while there is room."""
     rates = sorted((rate for rate, _ in found), reverse=True)
     if len(rates) < keep:
         return 0.0

@@ -1,4 +1,4 @@
-"""What ``tune`` tries: every combination of some values of a few settings that makes a server which can start."""
+"""The candidates of ``tune``: every combination of some values of a few settings with which a server can start."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ TP = "hardware.tp"
 AROUND = (0.25, 0.5, 1, 2, 4)
 """Multiples of the server's own limits that are tried by default."""
 LEAST_TOKENS = 256
-"""No smaller token budget is tried unless asked for: every prompt would take many steps."""
+"""No smaller token budget is tried unless given: every prompt would take many steps."""
 MOST = 2000
 """More combinations than this are refused."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidate:
-    """A server as it could be started. ``settings``: what differs from the file; of the file's own server: nothing."""
+    """A server that could be started. ``settings``: those that differ from the file; none for the file's own server."""
 
     settings: tuple[Setting, ...]
     twin: TwinConfig
@@ -45,7 +45,7 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidates:
-    """All servers to try, the file's own first, and why each other combination cannot start.
+    """All servers to try, the file's own first, and why each of the other combinations cannot start.
 
     ``unanswered``: combinations that are not tried, since the twin does not know what they would change, and why.
     """
@@ -56,7 +56,7 @@ class Candidates:
 
 
 def axes_of(own: TwinConfig, asked: Sequence[str]) -> list[tuple[Setting, ...]]:
-    """Return the values to try of each setting: those asked for as ``KEY=V1,V2``, and vLLM's own three limits.
+    """Return the values to try of each setting: those given as ``KEY=V1,V2``, and vLLM's own three limits.
 
     Seats and token budget are tried at 1/4 to 4 times the server's own, chunked prefill on and off. Raises ConfigError.
     """

@@ -68,7 +68,7 @@ def tune(workload: WorkloadOptions, asked: TuneOptions) -> None:
 
 
 def _tried(tried: TriedOptions) -> list[str]:
-    """Return what is tried as texts KEY=VALUES."""
+    """Return the values to try as texts KEY=VALUES."""
     from replay.tuning.candidates import CHUNKED, SEATS, TOKENS, TP
 
     named = {
@@ -92,7 +92,7 @@ def _check_is_long(tuned: Tuned, num_requests: int) -> None:
 
 
 def _live(serve: str, asked: LiveOptions) -> Live:
-    """Return how to try on a live server. Raises ConfigError on a command line without a word."""
+    """Return the settings of live trials. Raises ConfigError on an empty command line."""
     from replay.tuning.live import Live
     from traces import ConfigError
 
@@ -142,7 +142,7 @@ def _searched(
 
 
 def _extrapolated(tuned: Tuned, trace: Trace) -> list[str]:
-    """Tell and return that runs were short, or that a best server works beyond what the twin was fitted on."""
+    """Print and return a note if runs were short, or if a best server works beyond what the twin was fitted on."""
     from dataclasses import replace
 
     from replay.capacity.capacity import short_run_note
@@ -176,7 +176,7 @@ def _confirmed(
 
     chosen = [(place, *each) for place, each in enumerate(tuned.best[:number])]
     for _, candidate, _ in chosen:
-        flags_of(candidate.settings)  # a setting without a flag is told before a server is started
+        flags_of(candidate.settings)  # a setting without a flag is reported before a server is started
     return {
         place: confirm(
             candidate, trace, capacity.rate_per_s or 0.0, limits, live=live, name=f"best-{place + 1}"

@@ -1,4 +1,4 @@
-"""A candidate on a real server: start it with the flags, send the simulated requests, compare, and end it again."""
+"""A candidate on a real server: start it with the flags, send the simulated requests, compare, and stop it."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from traces import Trace
 
 LEAST_REQUESTS = 50
-"""Fewer say nothing about a 99th percentile."""
+"""Fewer requests give no 99th percentile."""
 POLL_S = 0.5
 GRACE_S = 30.0
 """A server that has been asked to end and has not after this long is killed."""
@@ -64,13 +64,13 @@ class Live:
 
     @property
     def secrets(self) -> Secrets:
-        """What is not to be shown of the server's command line and of the environment."""
+        """The secrets in the server's command line and in the environment, which must not be shown."""
         return command_secrets(self.command, os.environ)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Confirmation:
-    """What a live server did at a candidate's rate: each limit's value, µs, and the share of failed requests."""
+    """A live server's result at a candidate's rate: each limit's value, µs, and the share of failed requests."""
 
     rate_per_s: float
     num_requests: int
@@ -93,7 +93,7 @@ def confirm(
     live: Live,
     name: str,
 ) -> Confirmation:
-    """Start a candidate's server, send it the requests at a rate, and return what it did. Raises ServerError."""
+    """Start a candidate's server, send it the requests at a rate, and return its result. Raises ServerError."""
     make_folder(live.folder, option="--output")
     load = at_rate(trace, rate_per_s, duration_s=live.duration_s)
     requests, stem = live.folder / f"{name}.requests", live.folder / name
@@ -116,7 +116,7 @@ def confirm(
 
 
 def at_rate(trace: Trace, rate_per_s: float, *, duration_s: float) -> Trace:
-    """Return the first requests of a trace, as many as come in ``duration_s``, arriving at a rate."""
+    """Return the first requests of a trace, as many as arrive in ``duration_s`` at a rate."""
     number = min(len(trace), max(LEAST_REQUESTS, round(rate_per_s * duration_s)))
     arrival = trace.column("arrival_time_us").to_numpy(dtype=np.float64)
     kept = select_rows(trace, _ranks(arrival) < number)
@@ -127,7 +127,7 @@ def at_rate(trace: Trace, rate_per_s: float, *, duration_s: float) -> Trace:
 
 
 def judged(observed: Trace, rate_per_s: float, limits: Sequence[RunLimit], *, stem: Path) -> Confirmation:
-    """Return what an observed run shows; as in a simulation, the first tenth of the requests is not measured."""
+    """Return the figures of an observed run; as in a simulation, the first tenth of the requests is not measured."""
     arrival = observed.column("arrival_time_us").to_numpy(dtype=np.float64)
     measured = select_rows(observed, _ranks(arrival) >= int(SETTLING * len(arrival)))
     metrics = request_metrics(measured)
@@ -154,9 +154,9 @@ def _ranks(values: NDArray[np.float64]) -> NDArray[np.int64]:
 
 
 def _observe(arguments: Sequence[str], *, key: str | None) -> None:
-    """Run ``vtwin observe`` in a process of its own: nothing of the search delays the client.
+    """Run ``vtwin observe`` in a process of its own, so that the search does not delay the client.
 
-    ``key``, which the server was told to ask for, reaches it by the environment, where no list of processes shows it.
+    The server's API key ``key`` is passed in the environment, so that no list of processes shows it.
     """
     command = [sys.executable, "-m", "vtwin", "observe", *arguments]
     tell("", f"$ {redact_command(['vtwin', *command[3:]], os.environ)}")
@@ -174,7 +174,7 @@ def _observe(arguments: Sequence[str], *, key: str | None) -> None:
 
 @contextmanager
 def _server(command: Sequence[str], *, live: Live, log: Path) -> Iterator[None]:
-    """Start a server, wait until it answers, and end it with all its processes on leaving, come what may."""
+    """Start a server, wait until it answers, and always end it with all its processes on leaving."""
     if _answers(live.url):
         raise ConfigError(
             f"--url: got {live.url}, where a server answers already, expected a free address to start one at"
@@ -198,7 +198,7 @@ def _server(command: Sequence[str], *, live: Live, log: Path) -> Iterator[None]:
 
 
 def _redact_log(log: Path, secrets: Secrets) -> None:
-    """Take the secrets out of what the server has said: vLLM logs its arguments, the key among them."""
+    """Remove the secrets from the server's log: vLLM logs its arguments, the key among them."""
     said = log.read_text(encoding="utf-8", errors="surrogateescape")
     shown = secrets.redact(said)
     if shown != said:
@@ -235,7 +235,7 @@ def _answers(url: str) -> bool:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """End a server and what it started: asked first, then killed."""
+    """End a server and its child processes: by SIGTERM first, then killed."""
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGTERM)
         try:

@@ -33,7 +33,7 @@ class TuningTwinOptions:
 
 @option_table
 class TriedOptions:
-    """What is tried: values with commas between, and how many of the best are looked at."""
+    """The values to try, separated by commas, and how many of the best are measured."""
 
     max_num_seqs: Annotated[
         str | None,

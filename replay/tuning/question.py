@@ -1,4 +1,4 @@
-"""Which engine flags are best, as a function; ``vtwin tune`` asks the same and shows the answer."""
+"""Which engine flags are best, as a function; ``vtwin tune`` computes the same and prints it."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ def tuning_parts(
     *,
     confirmed: Confirmed,
 ) -> list[AnswerPart]:
-    """Return what people read: the best side by side with the file's own server, and the flags of the first."""
+    """Return the terminal's text: the best side by side with the file's own server, and the flags of the first."""
     keys = sorted({each.key for candidate, _ in tuned.best for each in candidate.settings})
     records = [[Fact("", "", "as it is"), *_facts(tuned.own, tuned, keys, limits, None)]]
     records += [
@@ -80,7 +80,7 @@ def _live_facts(live: Confirmation, limits: Sequence[RunLimit]) -> list[Fact]:
 
 
 def _own_value(own: Candidate, key: str) -> str:
-    """Return what the file's own server has, as a file would say it."""
+    """Return the settings of the file's own server, as a file would have them."""
     value = getattr(own.twin.engine, key.removeprefix("engine."), None)
     return "-" if value is None else str(value).lower()
 
@@ -88,7 +88,7 @@ def _own_value(own: Candidate, key: str) -> str:
 def _told(
     tuned: Tuned, candidates: Candidates, confirmed: Confirmed, limits: Sequence[RunLimit]
 ) -> list[tuple[str, str]]:
-    """Return what stands under the table, as terms with their texts."""
+    """Return the lines under the table, as terms with their texts."""
     refused = len(candidates.impossible)
     said = [("tried", f"{tuned.num_tried} servers, {refused} more that vLLM would refuse")]
     if candidates.impossible:

@@ -1,4 +1,4 @@
-"""``cluster:`` of TWIN.yaml: pools as servers of their own, and what stands in front of them."""
+"""``cluster:`` of TWIN.yaml: pools as servers of their own, and the gateway in front of them."""
 
 from __future__ import annotations
 
@@ -45,17 +45,17 @@ if TYPE_CHECKING:
 
 
 PER_POOL = ("engine", "latency", "hardware")
-"""Sections of the top level of which a pool may have its own keys."""
+"""Sections of the top level for which a pool may have its own keys."""
 
 OF_A_MODEL = ("coefficients", "defaults", "table", "peak", "fitted_range")
-"""Keys of ``latency`` that belong to the model that they stand with."""
+"""Keys of ``latency`` that belong to the model named beside them."""
 
 
 # -- pools ----------------------------------------------------------------------------------------------------
 
 
 def server_roots(root: Section) -> list[Section]:
-    """Return the file as each pool sees it: with the pool's own keys over the top level's; one without pools."""
+    """Return the file as each pool reads it: the pool's own keys replace the top level's; one file without pools."""
     section = root.section("cluster")
     if section is None:
         return [root]
@@ -220,7 +220,7 @@ def with_overrides(
 
 
 def _read_cost(pool: Section, section: Section) -> float:
-    """Return what a GPU of a pool costs per hour: as the pool says, or the cluster, or nothing."""
+    """Return what a GPU of a pool costs per hour, by the pool, or the cluster; None without a price."""
     for part in (pool, section):
         if "cost_per_gpu_hour" in part:
             return float(part.decimal("cost_per_gpu_hour", expected="a number >= 0") or 0)
@@ -236,7 +236,7 @@ def _read_role(pool: Section) -> Role:
 def _read_disaggregation(
     section: Section, pools: Sequence[Section], kv_bytes_per_token: Sequence[int | None]
 ) -> Disaggregation | None:
-    """Return how KV is moved: where pools have roles, by defaults if the file does not say."""
+    """Return how KV is moved: with defaults for what the file leaves open, if pools have roles."""
     from sim.cluster import Disaggregation
 
     roles = [pool.text("role") if pool is not section else None for pool in pools]
@@ -287,7 +287,7 @@ def _with_version(settings: Mapping[str, Any], vllm_version: str) -> dict[str, A
 
 
 def _routing_of(settings: dict[str, Any], *, folder: Path) -> RoutingPolicy:
-    """Return the policy that settings ask for. Raises InvalidConfig."""
+    """Return the policy of some settings. Raises InvalidConfig."""
     from sim.cluster import OwnPolicy, routing_policy
 
     name = settings.get("policy")
@@ -330,14 +330,14 @@ def _read_intervals(section: Section) -> SnapshotIntervals:
 
 
 def _refuse_unknown(section: Section, path: str) -> None:
-    """Refuse keys that no policy has; one of another policy the simulator refuses in words of its own."""
+    """Refuse keys that no policy has; the simulator itself refuses those of another policy."""
     section.refuse_unknown(names_under(path))
 
 
 def _check_required(
     section: Section, settings: Mapping[str, Any], registry: Mapping[str, Callable[..., object]]
 ) -> None:
-    """Refuse a policy without a setting that it cannot do without, or no policy at all."""
+    """Refuse a policy without a setting that it needs, or a missing policy."""
     if "policy" not in settings:
         section.fail("policy", got="nothing", expected=f"one of {', '.join(registry)}")
     if not isinstance(settings["policy"], str):
@@ -350,7 +350,7 @@ def _check_required(
 
 
 def routing_name(policy: RoutingPolicy) -> str:
-    """Return what ``routing.policy`` says of a policy."""
+    """Return a policy's name in ``routing.policy``."""
     from sim.cluster import OwnPolicy
 
     return place_of_function(policy.choose) if isinstance(policy, OwnPolicy) else policy.name

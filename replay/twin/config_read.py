@@ -36,10 +36,10 @@ def load_config(
     settings: Sequence[Setting] = (),
     learned: Sequence[Setting] = (),
 ) -> TwinConfig:
-    """Return what the TWIN.yaml at ``path`` says; ``defaults`` is a defaults file to look in first.
+    """Return the configuration of the TWIN.yaml at ``path``; ``defaults`` is a defaults file to search first.
 
-    ``settings``: keys in place of the file's own, or beside them. ``learned``: keys that the file leaves open, as its
-    server says them: what follows from keys follows from these, too, and nothing is switched by them.
+    ``settings``: keys in place of the file's own, or in addition. ``learned``: values that the server reports for keys
+    that the file leaves open: other values are derived from them, but they do not count as a change of settings.
 
     ``latency_model``: another than the file names, with its own coefficients in place of the file's.
     ``allows_cluster``: False of a caller that answers for one server: a file with a ``cluster`` section is refused.
@@ -76,13 +76,13 @@ def _told(
     *,
     read: Callable[[Section], TwinConfig],
 ) -> TwinConfig:
-    """Return a twin that knows which of the settings it cannot answer. ``roots``: the file's, and with the settings."""
+    """Return a twin that lists the settings it cannot answer. ``roots``: the file's, and with the settings."""
 
     def is_read(setting: Setting) -> bool:
         without = [each for each in settings if each is not setting]
         try:
             return _simulated(read(overlaid(roots[0], without))) != _simulated(found)
-        except ConfigError:  # it cannot be done without
+        except ConfigError:  # a required section
             return True
 
     change = Change(
@@ -98,7 +98,7 @@ def _told(
 
 
 def _simulated(twin: TwinConfig) -> list[Simulated]:
-    """Return what is simulated of each pool."""
+    """Return each pool's server."""
     return [(pool.engine, pool.latency) for pool in twin.cluster.pools]
 
 
@@ -110,7 +110,7 @@ def _read(
     latency_model: str | None,
     allows_cluster: bool,
 ) -> TwinConfig:
-    """Return what a file's root says."""
+    """Return the configuration of a file's root."""
     if "cluster" in root and not allows_cluster:
         line = root.key_lines["cluster"]
         raise ConfigError(
@@ -126,7 +126,7 @@ def _read(
             read_server(each, folder=path.parent, defaults=defaults, seed=seed, latency_model=latency_model)
             for each in server_roots(root)
         ]
-    except InvalidConfig as error:  # of a figure that other keys came to
+    except InvalidConfig as error:  # of a figure derived from other keys
         raise ConfigError(f"engine.{error} ({root.file})") from error
     first = servers[0]
     cluster = read_cluster(

@@ -57,9 +57,9 @@ def _server_lines(engine: EngineConfig, latency: LatencyModel) -> list[str]:
 
 
 def _is_open(name: str, engine: EngineConfig) -> bool:
-    """Return whether a key stays out: a cache without a limit, and a draft's time where nothing drafts.
+    """Return whether a key is left out: a cache without a limit, and a draft's time without drafts.
 
-    Drafts that are asked for later would else be free, as if that had been measured.
+    Otherwise drafts that are switched on later would be free, as if that had been measured.
     """
     if name == TIME:
         return engine.num_speculative_tokens == 0 and engine.draft_us == 0
@@ -73,7 +73,7 @@ def name_of(latency: LatencyModel) -> str:
 
 
 def _latency_lines(latency: LatencyModel) -> list[str]:
-    """Return what the latency section says beside the model's name."""
+    """Return the latency section's keys other than the model's name."""
     if isinstance(latency, Profiled):
         lines = [f"    {name}: {number(value)}" for name, value in coefficients_of(latency).items()]
         lines += [
@@ -99,7 +99,7 @@ def _latency_lines(latency: LatencyModel) -> list[str]:
 
 
 def config_digest(config: TwinConfig) -> str:
-    """Return a digest of what a configuration says, the same however its file is written."""
+    """Return a digest of a configuration, the same for every way of writing its file."""
     digest = hashlib.sha256(dump_config(config).encode())
     if isinstance(config.latency, Profiled):  # its file may change under the same name
         digest.update(config.latency.engine_terms().tobytes())

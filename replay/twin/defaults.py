@@ -108,7 +108,7 @@ class DefaultsEntry:
 
     @property
     def key(self) -> tuple[str, str, int, str]:
-        """What an entry is found by; letter case does not count."""
+        """The key by which an entry is found; letter case does not count."""
         return (self.model.lower(), self.gpu.lower(), self.tp, version_text(self.vllm_version))
 
     def latency(self, *, seed: int = 0) -> Blackbox:
@@ -127,7 +127,7 @@ class DefaultsEntry:
 def nearest_entries(
     entries: Sequence[DefaultsEntry], model: str, gpu: str, *, tp: int, vllm_version: str | None = None
 ) -> list[DefaultsEntry]:
-    """Return the three entries most like what was asked for: by model first, then GPU, tp and version."""
+    """Return the three entries most like the requested one: by model first, then GPU, tp and version."""
     version = version_number(vllm_version) if vllm_version else None
 
     def unlikeness(entry: DefaultsEntry) -> tuple[float, bool, float, bool]:

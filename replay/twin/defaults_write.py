@@ -47,7 +47,7 @@ def write_defaults_entry(path: str | Path, entry: DefaultsEntry) -> None:
         text = read_text(path, expected="a defaults file") if path.exists() else _HEADER
         with atomic_file(path, option="defaults") as temporary:
             temporary.write_text(_with_entry(text, entry, file=str(path)), encoding="utf-8")
-            read_defaults(temporary)  # what is about to be put in place must be readable
+            read_defaults(temporary)  # the new file must be readable before it replaces the old one
 
 
 def render_entry(entry: DefaultsEntry, *, column: int = 2) -> list[str]:
@@ -85,7 +85,7 @@ def _plain_numbers(coefficients: Mapping[str, Decimal]) -> dict[str, str]:
 
 
 def _provenance_lines(where: Provenance) -> list[str]:
-    """Return where an entry comes from, a line per key that says something."""
+    """Return where an entry comes from, a line per key that is given."""
     is_async = None if where.async_scheduling is None else str(where.async_scheduling).lower()
     said = {
         "source": scalar(where.source),

@@ -1,4 +1,4 @@
-"""What drafts for a twin's model: its own MTP layers, a head or a model that the file names; and how long it takes."""
+"""The drafter of a twin's model: its own MTP layers, or a head or a model that the file names; and its time."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ WITH_DRAFTS: Final = (
     "use_eagle",
     "num_prefill_lookahead_tokens",
 )
-"""Keys of the engine that mean something beside drafts alone."""
+"""Keys of the engine that have an effect only with drafts."""
 _UNKNOWN_MODEL: Final = (
     f"engine.{DRAFT_MODEL} counts for nothing: latency.model_config names no model beside it",
 )
 
 
 def without_drafts(given: Mapping[str, object]) -> dict[str, object]:
-    """Return an engine section's values, without those of drafts where it says 0: ``--set`` compares so."""
+    """Return an engine section's values, without those of drafts if their number is 0, for comparisons by ``--set``."""
     is_off = given.get(NUMBER) == 0
     return {key: value for key, value in given.items() if not (is_off and key in WITH_DRAFTS)}
 
@@ -55,9 +55,9 @@ def without_drafts(given: Mapping[str, object]) -> dict[str, object]:
 def drafter_of(
     engine: EngineConfig, root: Section, *, shape: ModelShape | None, folder: Path
 ) -> Drafter | None:
-    """Return what drafts for a model, None where nothing does that is known. ``folder``: the file's.
+    """Return the drafter of a model, None if none is known. ``folder``: the file's.
 
-    Raises ConfigError: a method without drafts, layers that the model has not, a head that cannot be read.
+    Raises ConfigError on a method without drafts, layers that the model does not have, a head that cannot be read.
     """
     section = root.section("engine")
     method = read_method(engine, section)
@@ -95,9 +95,9 @@ def with_drafting(
     drafter: Drafter | None,
     hardware: Hardware | None,
 ) -> tuple[EngineConfig, tuple[str, ...]]:
-    """Return the engine with what a draft takes, where the file leaves ``draft_us`` open, and a line that says so.
+    """Return the engine with a draft's time, if the file leaves ``draft_us`` open, and a line that says so.
 
-    With a latency model that goes by the model and the GPU; coefficients that were fitted say nothing of it.
+    With a latency model that is derived from the model and the GPU; fitted coefficients do not give it.
     """
     section = root.section("engine")
     is_written = section is not None and TIME in section
@@ -122,7 +122,7 @@ def with_drafting(
 def drafter_notes(
     engine: EngineConfig, root: Section, *, drafter: Drafter | None, shape: ModelShape | None
 ) -> tuple[str, ...]:
-    """Return what of a file's drafts does not count, or would not start. ``shape``: the model's."""
+    """Return notes on a file's drafts that have no effect, or would not start. ``shape``: the model's."""
     section = root.section("engine")
     if section is None:
         return ()
@@ -137,7 +137,7 @@ def drafter_notes(
 
 
 def _off_notes(section: Section) -> tuple[str, ...]:
-    """Return which keys of drafts a file gives that says 0 drafts."""
+    """Return which keys of drafts a file gives although it has 0 drafts."""
     given = [key for key in (*WITH_DRAFTS, METHOD, DRAFT_MODEL) if key in section and _says(section, key)]
     return (f"engine.{NUMBER}: 0, so that {', '.join(given)} count for nothing",) if given else ()
 
@@ -165,7 +165,7 @@ def _vocabulary_notes(section: Section, drafter: Drafter, shape: ModelShape) -> 
 
 
 def _uncounted_notes(engine: EngineConfig, section: Section) -> tuple[str, ...]:
-    """Return that the drafts' layers are in no count, where they are made by layers that the file does not name."""
+    """Return a note if the drafting layers are not counted, since the file does not name them."""
     method = read_method(engine, section)
     if engine.num_speculative_tokens == 0 or "num_gpu_blocks" in section:
         return ()

@@ -1,4 +1,4 @@
-"""What vLLM takes for limits of the engine that are not given: by the model's config.json, the GPU and the version."""
+"""vLLM's defaults for engine limits that are not given: by the model's config.json, the GPU and the version."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ LIMITS = ("max_num_seqs", "max_num_batched_tokens")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Server:
-    """What is known of the machine and the model that a server's own defaults follow."""
+    """The machine and the model from which a server's own defaults follow."""
 
     vllm_version: str
     gpu: Gpu | None = None
@@ -64,7 +64,7 @@ def _integer(value: object) -> int:
 
 
 def _notes(given: Mapping[str, object], settings: Mapping[str, object], server: Server) -> tuple[str, ...]:
-    """Return where each limit that was not given is from."""
+    """Return the source of each limit that was not given."""
     absent = [name for name in LIMITS if name not in given]
     lines = []
     if "max_model_len" not in given and server.shape is not None:

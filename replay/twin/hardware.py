@@ -1,4 +1,4 @@
-"""The ``hardware`` section of TWIN.yaml, and a model on it: which GPU, how many, and what of a step is at its peak."""
+"""The ``hardware`` section of TWIN.yaml, and a model on it: which GPUs, how many, and the peak times of a step."""
 
 from __future__ import annotations
 
@@ -52,9 +52,9 @@ FOREIGN_NAMES = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hardware:
-    """What a server runs on: GPUs of one kind, their number and layout, and the share of their memory for vLLM.
+    """A server's hardware: GPUs of one kind, their number and layout, and the share of their memory for vLLM.
 
-    ``kv_cache_memory_bytes``: what each GPU's KV cache is given; None: what that share leaves.
+    ``kv_cache_memory_bytes``: of each GPU's KV cache; None: what that share leaves.
     ``nccl_launch_us``: what a collective takes beside its bytes; None: the latency model's own ``all_reduce_us``.
     ``kv_offloading_size``: GiB of host memory for KV blocks, of all GPUs together; ``kv_offload_gb_per_s``: from there
     to each GPU. ``mm_encoder_tp_mode``: what tensor parallelism does with a vision tower. ``written``: the file's keys.
@@ -78,7 +78,7 @@ class Hardware:
         return self.tp * self.pp * self.layout.dp
 
     def notes(self, model: LatencyModel) -> tuple[str, ...]:
-        """Return what of it is assumed, and what of it a latency model does not go by."""
+        """Return notes on what is assumed of it, and on what a latency model ignores."""
         if not hasattr(model, "peak"):
             written = [name for name in LAYOUT_KEYS if name in self.written and name != "pp"]
             named = ", ".join(f"hardware.{name}" for name in written)
@@ -145,7 +145,7 @@ def _stages(section: Section, of_engine: int | None) -> int:
 
 
 def stages_notes(engine: EngineConfig, model: LatencyModel) -> tuple[str, ...]:
-    """Return how a batch's time is divided among pipeline stages, where the latency model does not tell them apart."""
+    """Return how a batch's time is divided among pipeline stages, if the latency model does not do so."""
     stages = engine.pipeline_parallel_size
     at_peak = getattr(model, "peak", None)
     if stages == 1 or (at_peak is not None and at_peak.pp == stages):
@@ -207,7 +207,7 @@ def capacity_of(
     disables_hybrid: bool = False,
     drafter: Drafter | None = None,
 ) -> KvCacheSize:
-    """Return the KV blocks that a server with these settings would find.
+    """Return the number of KV blocks that a server with these settings would have.
 
     ``disables_hybrid``: with ``--disable-hybrid-kv-cache-manager``. ``drafter``: what drafts.
     """
@@ -245,7 +245,7 @@ def kv_bytes_of(shape: ModelShape | None, hardware: Hardware | None) -> int | No
 def peak_of(
     root: Section, latency: Section, *, shape: ModelShape | None, hardware: Hardware | None
 ) -> PeakTimes:
-    """Return what an analytic model goes by: of model and hardware, or written out as ``latency.peak``."""
+    """Return an analytic model's peak times: derived from model and hardware, or as given in ``latency.peak``."""
     written = latency.section("peak")
     if written is not None:
         return read_peak(written)

@@ -1,4 +1,4 @@
-"""What a twin's model says of its images: how long they take to encode, whether a step may compute a part of one."""
+"""A twin's images, by its model: how long they take to encode, whether a step may compute a part of one."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ def with_encoder(
     shape: ModelShape | None,
     hardware: Hardware | None,
 ) -> EngineConfig:
-    """Return the engine with what its model says of images, where the file leaves it open.
+    """Return the engine with its model's settings of images, where the file leaves them open.
 
-    Their time: with a latency model that goes by the model and the GPU. A file's own ``encoder_token_us`` stands for
-    all of it; of the other keys, each that is written stands for itself. Whether they are computed as a whole: vLLM
-    sees to it where an image's tokens see each other in both directions (vllm 0.32.0
-    platforms/cuda.py:check_and_update_config). Who encodes nothing has neither.
+    Their time is set with a latency model that is derived from the model and the GPU. A file's own ``encoder_token_us``
+    replaces all of it; each other key that the file gives replaces its own part. Images are computed as a whole if
+    their tokens see each other in both directions, as vLLM ensures (vllm 0.32.0
+    platforms/cuda.py:check_and_update_config). An engine that encodes nothing gets neither.
     """
     section = root.section("engine")
     written = frozenset() if section is None else frozenset(section.nodes)
@@ -61,7 +61,7 @@ def times_of_model(
 ) -> EncoderTimes | None:
     """Return how long a model's images take to encode; None where its vision tower or GPU is not known.
 
-    And where step times are coefficients that were fitted: what they say of a GPU, nobody knows.
+    Also None with fitted coefficients: how they relate to a GPU is not known.
     """
     goes_by_gpu = hasattr(model, "peak") or isinstance(model, Profiled)
     if shape.vision is None or hardware is None or not goes_by_gpu:

@@ -31,7 +31,7 @@ from traces.strict.section import Section, read_section
 
 PHYSICS_SETS = Path(__file__).parents[1] / "model" / "physics.yaml"
 DEFAULT_PHYSICS = "silicon-2026"
-"""The set of coefficients that physics takes where none is named: the one that was off by less (docs/validation.md)."""
+"""The set of coefficients that physics uses by default: the one with the smaller error (docs/validation.md)."""
 ALPHAS = ("alpha0", "alpha1", "alpha2")
 
 
@@ -52,7 +52,7 @@ class Chosen:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """What is at hand to choose from: the file, its sections, and where else to look."""
+    """What a model is chosen from: the file, its sections, and the defaults files."""
 
     root: Section
     latency: Section
@@ -72,9 +72,9 @@ def read_latency(
     seed: int,
     model: str | None = None,
 ) -> Chosen:
-    """Return the latency section as a model, and why it is that one; ``model``: another than it names.
+    """Return the latency section's model, and why it is that one; ``model``: in place of the one it names.
 
-    Another model than the file's leaves the file's coefficients aside. Raises ConfigError.
+    With another model than the file's the file's coefficients are ignored. Raises ConfigError.
     """
     expected = "{model: blackbox, coefficients: {…}} or {model: auto, model_config: CONFIG.json}"
     section = root.section("latency", expected=expected)
@@ -103,7 +103,7 @@ def read_latency(
 
 
 def check_keys(root: Section, other_places: Mapping[str, str]) -> None:
-    """Raise ConfigError at a key of the latency section that there is none of."""
+    """Raise ConfigError at an unknown key of the latency section."""
     section = root.section("latency")
     if section is not None:
         names = {key.path.split(".")[1] for key in LATENCY_KEYS}
@@ -111,11 +111,11 @@ def check_keys(root: Section, other_places: Mapping[str, str]) -> None:
 
 
 OF_ONE_MODEL = ("coefficients", TILES)
-"""Keys that say something of the model that a section names, and nothing of another."""
+"""Keys that apply to the model that a section names, and to no other."""
 
 
 def _named(section: Section, model: str) -> Section:
-    """Return the latency section as if it named this model, what it says of the one it names left out."""
+    """Return the latency section as if it named this model, without the keys of the one it names."""
     nodes = {key: node for key, node in section.nodes.items() if key not in OF_ONE_MODEL}
     return replace(section, nodes=nodes | {"model": yaml.ScalarNode("tag:yaml.org,2002:str", model)})
 
@@ -151,7 +151,7 @@ def _read_fitted(asked: Asked) -> Chosen:
 
 
 def _of_another_name(found: Found) -> str:
-    """Return the note that coefficients are another model's, nothing where they are the model's own."""
+    """Return the note that coefficients are another model's, nothing if they are the model's own."""
     if not found.is_other_name:
         return ""
     return f"latency: the coefficients of {found.entry}, a model of the same architecture, are used"
@@ -186,7 +186,7 @@ def _read_physics(asked: Asked) -> Chosen:
 
 
 def _read_analytic(asked: Asked, name: str) -> Chosen:
-    """Return roofline or physics, and what it adds to every first token where no amount is given."""
+    """Return roofline or physics, and a note on what it adds to every first token if no value is given."""
     peak = peak_of(asked.root, asked.latency, shape=asked.shape, hardware=asked.hardware)
     model = _analytic(asked, name, peak)
     node = asked.latency.nodes.get("coefficients")
@@ -281,7 +281,7 @@ def physics_sets() -> dict[str, dict[str, float]]:
 
 
 def _read_auto(asked: Asked) -> Chosen:
-    """Return the best at hand: blackbox on record, else a table, else physics, else roofline; and say why."""
+    """Return the best available model: blackbox on record, else a table, else physics, else roofline; and why."""
     found = _entry_on_record(asked)
     entry, missing = found.entry, found.missing
     if entry is not None:
@@ -303,7 +303,7 @@ def _read_auto(asked: Asked) -> Chosen:
 
 
 def physics_covers(shape: ModelShape | None) -> bool:
-    """Return whether a model is of a kind that the learned corrections were learned on."""
+    """Return whether a model is of a kind from which the corrections were learned."""
     return shape is None or shape.is_gated
 
 

@@ -25,7 +25,7 @@ from traces import ConfigError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """Which server coefficients are looked for; ``shape``: its model's, ``vllm_version``: of the twin's file."""
+    """The server whose coefficients are sought; ``shape``: its model's, ``vllm_version``: of the twin's file."""
 
     model: str
     gpu: str
@@ -121,7 +121,7 @@ def _is_name_of(name: str, model: str) -> bool:
 
 
 def _gpu_name(name: str) -> str:
-    """Return a GPU's one name, for one that the table does not have its own in small letters."""
+    """Return a GPU's canonical name; for one outside the table, the given name in small letters."""
     try:
         return find_gpu(name).name.lower()
     except ConfigError:
@@ -129,13 +129,13 @@ def _gpu_name(name: str) -> str:
 
 
 def _has_shape(entry: DefaultsEntry, shape: ModelShape | None) -> bool:
-    """Return whether an entry's model, where its config.json ships, is made as this one is."""
+    """Return whether an entry's model, if its config.json ships, has this architecture."""
     known = None if shape is None else shape_of_shipped(entry.model)
     return shape is not None and known is not None and _made_as(known) == _made_as(shape)
 
 
 def _made_as(shape: ModelShape) -> ModelShape:
-    """Return a shape without what does not bear on how long a step takes."""
+    """Return a shape without the fields that do not affect step times."""
     return replace(
         shape, name="", model_type="", max_model_len=0, left_out=(), vision=None, is_mm_prefix_lm=False
     )

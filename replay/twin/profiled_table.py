@@ -21,7 +21,7 @@ SCHEMA_VERSION = 1
 KIND = "profiled step times"
 
 AFTER = "tokens_after_us"
-"""The table that a file without jumps lacks."""
+"""The table that is missing in a file without jumps."""
 ALPHAS = ("alpha0", "alpha1", "alpha2")
 COEFFICIENTS = (*ALPHAS, "scale", "step", *VIDURS)
 """What may be given beside a table: blackbox's alphas, a factor on its times, µs between steps, terms of Vidur's."""
@@ -31,12 +31,12 @@ LIMITS: Mapping[str, str] = {
     "decode_sequences": "max_num_seqs",
     "keys": "max_model_len",
 }
-"""Which of the engine's limits each edge of the profile is held against."""
+"""The engine limit with which each edge of the profile is compared."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepTableFile:
-    """What a table's file says: its four tables (µs), the time between steps, and where all that comes from.
+    """A table's file: its four tables (µs), the time between steps, and their origin.
 
     ``tables`` may have ``tokens_after_us``, too: what steps of a little more than each knot take.
     ``domain``: up to which value each axis was measured; ``about``: the rest of the document, as it was written.
@@ -62,7 +62,7 @@ def write_step_tables(path: Path, tables: StepTableFile) -> None:
 
 
 def read_step_tables(path: Path) -> StepTableFile:
-    """Return what a table's file says. Raises ConfigError, one line, on a file that is none."""
+    """Return a table's file. Raises ConfigError, one line, on a file that is not a table."""
     expected = "a table that `vtwin predictor train` wrote"
     try:
         document = parse_value(path.read_bytes())
@@ -90,7 +90,7 @@ def read_step_tables(path: Path) -> StepTableFile:
 def model_of(file: StepTableFile, *, origin: str = "", **given: Decimal | float) -> Profiled:
     """Return the latency model of a table; ``given`` are coefficients beside it, ``step`` in place of the file's.
 
-    Raises InvalidConfig on a table or coefficient that is no time, and on a term that the table has no place for.
+    Raises InvalidConfig on a table or coefficient that is not a time, and on a term that the table does not support.
     """
     coefficients = {name: value if name in ALPHAS else float(value) for name, value in given.items()}
     coefficients.setdefault("step", file.step_us)
@@ -112,7 +112,7 @@ def model_of(file: StepTableFile, *, origin: str = "", **given: Decimal | float)
 def _check_terms(
     file: StepTableFile, coefficients: Mapping[str, Decimal | float], runs: Mapping[str, float]
 ) -> None:
-    """Raise InvalidConfig where a term of Vidur's is given for what the table's model does not have."""
+    """Raise InvalidConfig if a term of Vidur's is given that does not apply to the table's model."""
     is_grouped = file.about.get("grouped_queries")
     for name in VIDURS:
         if not coefficients.get(name):
@@ -137,7 +137,7 @@ def _runs(file: StepTableFile) -> dict[str, float]:
 
 
 def _parts(file: StepTableFile) -> dict[str, tuple[str, Floats, Floats | None]]:
-    """Return what the tables of one axis are sums of; nothing where a file does not say, or not on their knots."""
+    """Return the components of the tables of one axis; nothing if a file does not give them on the knots."""
     found: dict[str, tuple[str, Floats, Floats | None]] = {}
     for each in _components(file):
         axis, times, after = each.get("axis"), each.get("time_us"), each.get("time_after_us")
@@ -179,7 +179,7 @@ def read_profiled(section: Section, *, folder: Path) -> tuple[Profiled, StepTabl
 
 
 def profile_notes(file: StepTableFile, engine: EngineConfig) -> tuple[str, ...]:
-    """Return the lines to tell before a run: what stands in for what, and which limits leave what was measured."""
+    """Return the notes for a run: substitutes in the table, and limits beyond the measured range."""
     beyond = [
         f"{limit} {getattr(engine, limit)} (measured to {file.domain[name]:g})"
         for name, limit in LIMITS.items()

@@ -1,4 +1,4 @@
-"""What the simulator is configured from: what a TWIN.yaml comes to."""
+"""The simulator's configuration, read from a TWIN.yaml."""
 
 from __future__ import annotations
 
@@ -31,22 +31,19 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TwinConfig:
-    """What a TWIN.yaml says, defaults filled in.
+    """The content of a TWIN.yaml, defaults filled in.
 
-    ``cluster``: all servers. ``asked_cluster``: those that the file's section, or ``--instances``, asks for; None: one
-    server, which is a cluster of one pool of one. ``engine`` and ``latency`` are those of the first pool.
-    ``fitted``: the loads and lengths of the traces behind the coefficients, where they were fitted; ``pace``: how far
-    its steps may be off together. ``assumed``: flags
-    that bear on every busy step and that the file does not give. ``written``: the engine's keys that the file gives;
-    None, of a configuration made in code: all of them. ``latency_reason``: why ``latency.model: auto`` is
-    this one. ``peaks``: of each pool, or of the one server, its model at its GPU's peak, None where one of them is not
-    named. ``kv_bytes_per_token``: in all layers, on all GPUs; None where no model is named. ``group_block_bytes``:
-    likewise of a block that its KV cache groups share, None where they are written out or it has none. ``shape``: that
-    model.
-    ``gpus_of_pools``: the
-    GPU's name and how many one server has (tp x pp x dp), by pool; empty where no hardware is named.
-    ``unanswered``: settings that were asked for and that nothing here goes by. ``will_not_start``: why vLLM would
-    refuse to start the model on its GPU, where the GPU's memory or the flags say so.
+    ``cluster``: all servers. ``asked_cluster``: those of the file's section, or of ``--instances``; None: one server,
+    which is a cluster of one pool of one. ``engine`` and ``latency`` are those of the first pool. ``fitted``: the loads
+    and lengths of the traces behind the coefficients, where they were fitted; ``pace``: how far its steps may be off
+    together. ``assumed``: flags that affect every busy step and that the file does not give. ``written``: the engine's
+    keys that the file gives; None, of a configuration made in code: all of them. ``latency_reason``: why
+    ``latency.model: auto`` is this one. ``peaks``: of each pool, or of the one server, its model at its GPU's peak,
+    None where one of them is not named. ``kv_bytes_per_token``: in all layers, on all GPUs; None where no model is
+    named. ``group_block_bytes``: likewise of a block that its KV cache groups share, None if the file gives the groups
+    or there are none. ``shape``: that model. ``gpus_of_pools``: the GPU's name and how many one server has (tp x pp x
+    dp), by pool; empty where no hardware is named. ``unanswered``: requested settings that have no effect in this twin.
+    ``will_not_start``: why vLLM would refuse to start the model on its GPU, where the GPU's memory or the flags say so.
     ``source`` is the file it was read from, ``notes`` the lines to tell the user before a run (assumptions made, things
     vLLM would refuse); none of them counts when two configurations are compared.
     """
@@ -99,12 +96,12 @@ class TwinConfig:
 
     @property
     def is_plain_server(self) -> bool:
-        """Whether no cluster was asked for: what is shown is then of a server, not of a fleet."""
+        """Whether no cluster was requested: figures are then of a server, not of a fleet."""
         return self.asked_cluster is None
 
     @property
     def vllm_version(self) -> str:
-        """Whose scheduling rules the engine follows."""
+        """The version whose scheduling rules the engine follows."""
         return self.engine.vllm_version
 
     @property

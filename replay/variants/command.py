@@ -1,4 +1,4 @@
-"""What ``run`` and ``replay`` do with several variants: simulate each, write the traces, show them side by side."""
+"""``run`` and ``replay`` with several variants: simulate each, write the traces, show them side by side."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 MOST = 200
 """More variants than this are a sweep for many processes."""
 AS_IT_IS = "as it is"
-"""What stands for a value of the file's own, beside variants that replace it."""
+"""The label of the file's own value, beside variants that replace it."""
 
 
 def variants_from(
@@ -100,7 +100,7 @@ def simulate_variants(
 
 
 def check_for_variants(options: SimulationOptions) -> None:
-    """Raise ConfigError on what only a single simulation writes."""
+    """Raise ConfigError on outputs that only a single simulation has."""
     from traces import ConfigError
 
     for name, given in (
@@ -117,7 +117,7 @@ def check_for_variants(options: SimulationOptions) -> None:
 def _write_page(
     path: Path, results: Sequence[VariantResult], told: Sequence[str], *, options: SimulationOptions
 ) -> None:
-    """Write the page that compares the variants, with what was told of their configurations."""
+    """Write the page that compares the variants, with the notes on their configurations."""
     from replay.twin.keys.overlay import notes_of_variants
     from replay.variants.page import write_variants_page
 

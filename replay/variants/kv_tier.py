@@ -93,7 +93,7 @@ def cheapest(results: Sequence[VariantResult], prices: ServerPrices) -> tuple[Va
 
 
 def cheapest_line(results: Sequence[VariantResult], prices: ServerPrices | None) -> list[str]:
-    """Return the line that names the cheapest variant, nothing where prices or limits were not asked for."""
+    """Return the line that names the cheapest variant, nothing without prices or limits."""
     if prices is None:
         return []
     best, has_limits = cheapest(results, prices)

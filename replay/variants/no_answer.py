@@ -1,4 +1,4 @@
-"""What is said beside figures of a twin that has no answer to what was asked."""
+"""Marks on the figures of a twin that cannot answer a setting."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 def mark_unanswered(
     columns: Sequence[Mapping[str, str]], unanswered: Sequence[Sequence[str]]
 ) -> list[dict[str, str]]:
-    """Return the columns with a star behind the first cell of those whose twin cannot answer what was asked.
+    """Return the columns, with a star behind the first cell of those whose twin cannot answer a setting.
 
     ``unanswered``: of each column, the keys without an answer.
     """

@@ -20,7 +20,7 @@ MOST_CURVES = 5
 STATISTICS = (("p50", "median"), ("p99", "simulated"))
 """Of each latency, with the mark's CSS class."""
 GOOD, BAD = ("stable",), ("overloaded", "metastable")
-"""Verdicts in the colours of what holds and what does not."""
+"""The colours of verdicts: good or bad."""
 
 
 def write_variants_page(
@@ -133,7 +133,7 @@ def _across(results: Sequence[VariantResult]) -> tuple[Floats, pages.Scale]:
 
 
 def _number(text: str) -> float | None:
-    """Return the positive number that a text is, None where it is none."""
+    """Return a text as a positive number, None if it is not one."""
     try:
         number = float(text)
     except ValueError:

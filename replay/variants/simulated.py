@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 OFFERED = "  offered"
 BAND = "  pace band,"
-"""Of a p99, in the row below it: the same at the paces that the fit leaves open."""
+"""The row below a p99: its range over the paces of the fit."""
 INSTANCES_MEAN = "instances, mean"
 INSTANCES_MOST = "  most at once"
 COSTS = ("GPU-hours", "cost", INSTANCES_MEAN, INSTANCES_MOST, "size changes", "failures")
@@ -83,7 +83,7 @@ def _in_use(result: VariantResult) -> dict[str, object]:
 
 
 def _price(result: VariantResult) -> dict[str, float | None]:
-    """Return the variant's price, nothing where none was asked for."""
+    """Return the variant's price, nothing if prices were not given."""
     if result.prices is None:
         return {}
     return {
@@ -96,7 +96,7 @@ def _price(result: VariantResult) -> dict[str, float | None]:
 
 
 def variants_parts(results: Sequence[VariantResult]) -> list[AnswerPart]:
-    """Return the variants side by side, a column each, and what must be said of the figures."""
+    """Return the variants side by side, a column each, and the notes on the figures."""
     notes = notes_of(results)
     return [SideBySide(columns_of(results)), *(["", *notes] if notes else [])]
 
@@ -112,7 +112,7 @@ def columns_of(results: Sequence[VariantResult]) -> list[dict[str, str]]:
 
 
 def notes_of(results: Sequence[VariantResult]) -> list[str]:
-    """Return what must be said of the figures."""
+    """Return the notes on the figures."""
     notes = unanswered_notes([each.variant.twin.unanswered_keys for each in results])
     notes += cheapest_line(results, results[0].prices)
     return notes + ([IDLE_END] if any(_is_idle_at_end(each.summary) for each in results) else [])
@@ -176,7 +176,7 @@ def _seats(usage: Usage) -> str:
 
 
 def _costs(result: VariantResult) -> dict[str, str]:
-    """Return what the instances of a variant cost and how many they are, ``-`` where they are not asked for."""
+    """Return the cost and the number of a variant's instances, ``-`` if they are not part of the answer."""
     parts = result.infrastructure
     if parts is None or not result.is_about_cost:
         return dict.fromkeys(COSTS, "-")

@@ -1,4 +1,4 @@
-"""One simulation of several, and what became of it."""
+"""One simulation of several, and its result."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ class Variant:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VariantResult:
-    """What became of a variant: its summary, what was in use, and the simulated trace.
+    """A variant's result: its summary, what was in use, and the simulated trace.
 
-    ``band``: the same at the paces that the twin's fit leaves open, None where it does not say.
-    ``prices``: what a server costs, where that is asked for.
+    ``band``: the same at the slowest and fastest pace of the twin's fit, None without a pace. ``prices``: what a server
+    costs, if prices were given.
     """
 
     variant: Variant
@@ -72,7 +72,7 @@ def simulate_variant(
     fitness_weights: Mapping[str, float] | None = None,
     prices: ServerPrices | None = None,
 ) -> VariantResult:
-    """Return what becomes of a variant. Raises ConfigError where it cannot be simulated."""
+    """Simulate a variant. Raises ConfigError if that is not possible."""
     done = run(variant.trace, variant.twin, settings)
     summary = done.summary
     result = VariantResult(

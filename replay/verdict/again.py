@@ -1,4 +1,4 @@
-"""The requests of a run once more: again and again, a little faster, or some of them at once."""
+"""The requests of a run repeated: in several laps, a little faster, or some of them at once."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 Int64s = NDArray[np.int64]
 NEVER = -1
 BURST = 0.2
-"""This share of the customers comes at once in a burst."""
+"""This share of the customers arrives at once in a burst."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +42,7 @@ class Repeatable:
 def again(run: Repeatable, laps: int) -> tuple[Outcomes, Int64s | None, int]:
     """Return the outcomes of the requests sent ``laps`` times in a row; their sessions; the length of a lap in µs.
 
-    What only one customer's requests share is new in each lap; what several share stays as it is.
+    Contents shared only within one customer are new in each lap; those shared by several customers stay the same.
     """
     n = len(run)
     came = run.requests.arrival_us[run.first]
@@ -69,7 +69,7 @@ def again(run: Repeatable, laps: int) -> tuple[Outcomes, Int64s | None, int]:
 
 
 def _renewed(run: Repeatable, laps: int) -> Int64s:
-    """Return the contents of laps, one behind the other: those that a single customer has are others in each lap."""
+    """Return the contents of laps, one behind the other: those of a single customer are new in each lap."""
     ids = run.requests.hash_ids
     if len(ids) == 0:
         return ids
@@ -99,7 +99,7 @@ def _customers(run: Repeatable) -> tuple[Int64s, Int64s]:
 
 
 def first_part(run: Repeatable, num: int) -> Repeatable:
-    """Return the customers that come first, about ``num`` requests of them; all, where rounds wait for answers."""
+    """Return the first customers, with about ``num`` requests; all of them if rounds wait for answers."""
     if num >= len(run) or run.session is not None:
         return run
     kept = np.sort(np.argsort(run.requests.arrival_us, kind="stable")[:num])
@@ -120,7 +120,7 @@ def faster(run: Repeatable, factor: float) -> Outcomes:
 
 
 def after_a_burst(run: Repeatable) -> Outcomes:
-    """Return the outcomes of the requests if the first fifth comes at once, the others at their times."""
+    """Return the outcomes of the requests if the first fifth arrives at once, the others at their times."""
     arrival = run.requests.arrival_us
     came = arrival[run.first]
     limit = np.quantile(came, BURST)
@@ -155,7 +155,7 @@ def work_of_rows(work: ClusterWork, requests: Requests, rows: Int64s, *, num_eac
 
 
 def _of_laps(session: Int64s | None, rows: Int64s, *, num_each: int) -> Int64s | None:
-    """Return sessions' numbers, others in each lap."""
+    """Return sessions' numbers, new ones in each lap."""
     if session is None:
         return None
     lap = np.arange(len(rows)) // num_each

@@ -1,9 +1,10 @@
 """Whether the number of requests in a server grows while they are sent: a run's own evidence of an overload.
 
-A customer is a request, or a session whose rounds wait for their answers. While customers come at an even rate, the
-share of them that piles up tells the load. Of a server that is new it tells little: it piles up all that comes before
-the first answers, overloaded or not. So growth is held against how many generations have passed. The first lasts as
-long as the first customer stays, the next as long as a customer stays that comes when the first leaves, and so on.
+A customer is a request, or a session whose rounds wait for their answers. While customers arrive at an even rate, the
+share of them that piles up shows the load. In a new server it shows little: all that arrive before the first answers
+pile up, whether it is overloaded or not. So growth is compared with the number of generations that have passed. The
+first lasts as long as the first customer stays, the next as long as a customer stays who arrives when the first leaves,
+and so on.
 
 If a stay grows by ``u`` for each customer in the server (in units of 1/rate), the stays of generations are 1, 1 + u,
 1 + u + u², …; of those that come in generation k the share u^k / (1 + u + … + u^k) piles up. ``u`` below 1 is a
@@ -24,11 +25,11 @@ Int64s = NDArray[np.int64]
 FOREVER = 1 << 62
 """The time of leaving of a customer that never leaves."""
 NEAR = 0.02
-"""A customer's stay is the mean of this share of all, those that come around the same time,"""
+"""A customer's stay is the mean over this share of all, those that arrive around the same time,"""
 FEWEST_NEAR = 5
 """and at least of this many."""
 MOST_GENERATIONS = 100
-"""More of them show nothing more."""
+"""A larger number shows nothing more."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,7 +82,7 @@ def _by_session(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Growth:
-    """What piled up over the second half of the sending.
+    """How many customers piled up over the second half of the sending.
 
     ``num_sent``: customers until the last one came, at a mean ``sent_per_s``. ``in_system``: of them, how many had not
     left when the last one came. ``growth_frac``: of those that came in the second half, the share that piled up;
@@ -106,9 +107,9 @@ class Growth:
 
 
 def growth_of(customers: Customers, *, period_us: int = 0) -> Growth | None:
-    """Return how a run grew, None where all came at once.
+    """Return how a run grew, None if all arrived at once.
 
-    ``period_us``: of a load that repeats itself; then like times of it are compared.
+    ``period_us``: of a periodic load; then equal times of the period are compared.
     """
     came = customers.came_us
     if len(came) < 2 or came[-1] <= came[0]:
@@ -135,13 +136,13 @@ def growth_of(customers: Customers, *, period_us: int = 0) -> Growth | None:
 
 
 def _present(came: Int64s, gone: Int64s, times: Int64s) -> Int64s:
-    """Return how many had come and not gone at each time."""
+    """Return how many had arrived and not left at each time."""
     there = np.searchsorted(came, times, side="right") - np.searchsorted(gone, times, side="right")
     return np.asarray(there, np.int64)
 
 
 def _between_laps(came: Int64s, gone: Int64s, window: tuple[int, int]) -> tuple[float, bool]:
-    """Return the share that piled up between two like times of a load that repeats itself; never a fall."""
+    """Return the share that piled up between two equal times of a periodic load; never a fall."""
     half, end = window
     before, after = _present(
         came, gone, np.array([half, end]) - 1

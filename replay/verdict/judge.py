@@ -1,8 +1,8 @@
 """The verdict on a run: stable, near saturation, metastable, overloaded, or too short to tell.
 
-The run itself decides, by what piles up in the server while requests are sent (``growth``). Only where that does not
-decide is more simulated: a short run's requests again and again, and, near saturation, a part of them 5 % faster or
-after a burst. All of it takes no more requests than the run had, or ``FEW`` where it had fewer.
+The run itself decides, by how many requests pile up in the server while they are sent (``growth``). Only if that is not
+enough is more simulated: a short run's requests repeated, and, near saturation, a part of them 5 % faster or after a
+burst. All of it takes no more requests than the run had, or ``FEW`` if it had fewer.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ FEWEST = 20
 AMPLIFIED = 0.5
 """A mean TTFT that moves by this share with 5 % more load, up or down, depends on small differences."""
 UNDER_WAY = 0.2
-"""Of a run that keeps up, at most this share is under way when the last request is sent; else it is too short."""
+"""At most this share is in flight when a run that keeps up sends its last request; else it is too short."""
 LIGHT = 0.1
-"""Where less is under way then, and nothing grows or waits, a short run need not be repeated."""
+"""If less is in flight then, and nothing grows or waits, a short run need not be repeated."""
 QUEUEING = 2.0
 """Where nine of ten requests wait less than this many steps to be scheduled, there is no queue."""
 WAITING = 0.1
@@ -48,9 +48,9 @@ LASTING = 6
 
 
 def judge_load(run: Repeatable, outcomes: Outcomes, *, unanswered: NDArray[np.bool_]) -> Judged | None:
-    """Return the verdict on a run whose load has a rate; None where all came at once, or nothing can be said.
+    """Return the verdict on a run whose load has a rate; None if all arrived at once, or it cannot be decided.
 
-    ``unanswered``: requests that the load, not their own length, kept from an answer.
+    ``unanswered``: requests without an answer because of the load, not of their own length.
     """
     judged = _judge(run, outcomes, unanswered=unanswered)
     if judged is None or run.session is None:
@@ -87,7 +87,7 @@ def _turned_away(run: Repeatable, own: Growth, share: float) -> Judged:
 
 
 def _of_growth(run: Repeatable, growth: Growth, num_simulated: int) -> Judged:
-    """Return what growth alone says."""
+    """Return the verdict by growth alone."""
     facts = _facts(growth, num_simulated)
     if is_overloaded(growth):
         return Judged(verdict="overloaded", facts=facts)
@@ -100,7 +100,7 @@ def _of_growth(run: Repeatable, growth: Growth, num_simulated: int) -> Judged:
 
 
 def is_overloaded(growth: Growth) -> bool:
-    """Return whether more comes than is served: the queue grows, or the server fills as no stable one does."""
+    """Return whether more arrives than is served: the queue grows, or the server fills as no stable one does."""
     if growth.waiting_frac > WAITING and not growth.waiting_falls_back:
         return True
     if growth.falls_back or growth.generations < 1:
@@ -156,7 +156,7 @@ def _repeated(run: Repeatable, outcomes: Outcomes, own: Growth) -> Judged:
 
 
 def _looked_at_closely(run: Repeatable, outcomes: Outcomes, judged: Judged) -> Judged:
-    """Return the verdict on a run that keeps up: whether it does so by little, or only as long as nothing happens."""
+    """Return the verdict on a run that keeps up: whether by a small margin, or only as long as no burst comes."""
     if judged.verdict == "overloaded":
         facts = judged.facts
         facts["served_per_s"] = _at_least(facts["served_per_s"], run, _served_per_s(outcomes))
@@ -179,8 +179,8 @@ def _looked_at_closely(run: Repeatable, outcomes: Outcomes, judged: Judged) -> J
 def _cleared_per_s(part: Repeatable, outcomes: Outcomes, facts: LoadFacts) -> float | None:
     """Return how many leave per second while a burst is cleared, None where the server recovers from it.
 
-    Only caches that a burst empties can make a server slower than it was: without hits nothing is simulated, nor for
-    a run so short that a burst is most of it.
+    Only caches that a burst empties can make a server slower: without hits nothing is simulated, nor for a run so short
+    that a burst is most of it.
     """
     if len(part) < SHORT:
         return None
@@ -195,7 +195,7 @@ def _cleared_per_s(part: Repeatable, outcomes: Outcomes, facts: LoadFacts) -> fl
 
 
 def _at_least(rate: float | None, run: Repeatable, served: float) -> float | None:
-    """Return what was served per second, not below what the whole run was; sessions are no requests."""
+    """Return a rate of service, not below the whole run's; a rate of sessions is returned unchanged."""
     return rate if rate is None or run.session is not None else max(rate, served)
 
 
@@ -255,7 +255,7 @@ def tells_rate(growth: Growth) -> bool:
 
 
 def _num_to_tell(run: Repeatable, least: int, in_system: int) -> int:
-    """Return how many requests tell: ``least``, and those of ``LASTING`` times the customers that are there at once."""
+    """Return how many requests are needed: ``least``, or ``LASTING`` times the customers present at once."""
     rounds = len(run) / max(int(run.first.sum()), 1)
     return _rounded_up(max(least, LASTING * in_system * rounds))
 

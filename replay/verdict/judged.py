@@ -1,4 +1,4 @@
-"""A verdict on a run, what it rests on, and the line that says so."""
+"""A verdict on a run, its figures, and the line that explains it."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from typing import Literal, TypedDict
 Verdict = Literal["stable", "near saturation", "metastable", "overloaded", "too short to tell"]
 
 MARGIN = 0.05
-"""How far off the twin's capacity may well be."""
+"""A typical error of the twin's capacity."""
 UNANSWERED = 0.05
 """Where more than this share is never answered, the server does not keep up."""
 
 
 class LoadFacts(TypedDict):
-    """What the verdict rests on; rates per second, of what ``counts`` says: sessions where rounds wait for answers.
+    """The figures behind the verdict; rates per second, of ``counts``: sessions if rounds wait for answers.
 
     ``served_per_s``: in the second half of the sending, None where too few had left by then to say. ``in_system``: when
     the last one came, out of ``num_sent``. ``growth_frac``: the share that piles up. ``num_simulated``: requests of the
-    run that showed it, repeats included. ``num_requests_to_tell``: as many as a run should have, None where this one
-    tells. ``ttft_mean_us``, also with 5 % more load; ``after_burst_per_s``: what is answered while a burst is cleared;
+    run that showed it, repeats included. ``num_requests_to_tell``: how many a run should have, None if this one is
+    enough. ``ttft_mean_us``, also with 5 % more load; ``after_burst_per_s``: what is answered while a burst is cleared;
     None where that was not asked.
     """
 
@@ -38,7 +38,7 @@ class LoadFacts(TypedDict):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judged:
-    """A verdict, what it rests on, and the share of requests that are never answered."""
+    """A verdict, its figures, and the share of requests that are never answered."""
 
     verdict: Verdict
     facts: LoadFacts
@@ -82,7 +82,7 @@ def _too_short(facts: LoadFacts, *, keeps_up: bool) -> str:
         "last one came"
     )
     if keeps_up:
-        told += ". Repeated again and again, the same requests are served as fast as they come"
+        told += ". When they are repeated, the same requests are served as fast as they arrive"
     return f"{told}. --num-requests {facts['num_requests_to_tell']} would tell"
 
 

@@ -1,6 +1,6 @@
-"""Arrays of records, sets of bits, and a map from pairs of integers: what routers' memories are made of.
+"""Arrays of records, sets of bits, and a map from pairs of integers: the parts of routers' memories.
 
-Nothing here allocates in compiled code. A map must be kept at most half full by whoever fills it.
+Nothing here allocates in compiled code. The code that fills a map must keep it at most half full.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def grown(rows: Records, length: int) -> Records:
 
 
 def num_words(num_bits: int) -> int:
-    """Return how many words hold so many bits, at least one."""
+    """Return how many words hold ``num_bits`` bits, at least one."""
     return max(1, -(-num_bits // BITS))
 
 
@@ -102,7 +102,7 @@ def place_of(pairs: Records, first: int, second: int) -> int:
 
 @phase
 def find_pair(pairs: Records, first: int, second: int) -> int:
-    """Return where a pair stands, or -1 - the place where it would."""
+    """Return the place of a pair, or -1 - the place where it would be."""
     place = place_of(pairs, first, second)
     while pairs[place].first != NOWHERE:
         if pairs[place].first == first and pairs[place].second == second:
@@ -131,7 +131,7 @@ def put_pair(pairs: Records, first: int, second: int, value: int) -> None:
 
 @phase
 def remove_pair(pairs: Records, first: int, second: int) -> None:
-    """Take a pair out, and move up those behind it that its place would hide."""
+    """Remove a pair, and move up those behind it that the gap would hide."""
     hole = find_pair(pairs, first, second)
     if hole < 0:
         return

@@ -40,7 +40,7 @@ def simulate_by_events(
     points: int | None = None,
     until_us: int | None = None,
 ) -> ClusterSimulation:
-    """Return what becomes of requests in a cluster; as ``simulate_cluster``, which has checked what it is given."""
+    """Simulate requests in a cluster; as ``simulate_cluster``, which has checked the arguments."""
     if config.retries is not None:
         work = with_attempts(work, config.retries)
         if forced is not None:
@@ -77,7 +77,7 @@ def _run_events(
     watch: Watch | None,
     until_us: int,
 ) -> World:
-    """Process all events before ``until_us``; look at the instances on the way."""
+    """Process all events before ``until_us``; record the state of the instances on the way."""
     driver = Driver(operations, states, config)
     while True:
         driver.run(until_us if watch is None else min(watch.next_us, until_us))
@@ -88,7 +88,7 @@ def _run_events(
 
 
 def _has_looked(whole: Table, world: World, states: list[State], watch: Watch) -> bool:
-    """Look at the instances; return whether anything is left to look at."""
+    """Record the state of the instances; return whether any has work left."""
     loop = world.loop[0]
     is_over = not loop.has_hand and loop.next_arrival >= len(world.arrivals)
     is_over = is_over and world.events.counts[0].num_planned == 0

@@ -1,4 +1,4 @@
-"""Who sends when: open arrivals, or clients that wait for answers."""
+"""When each request is sent: open arrivals, or clients that wait for answers."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from sim.requests import Int64s
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientPlan:
-    """Which of n requests arrive by themselves, and what lets the others go; columns of int64 and bool, in row order.
+    """Which of n requests arrive by themselves, and what releases the others; columns of int64 and bool, in row order.
 
-    ``arrives``: at its own time. ``held``: rows in the order in which a loop or a cap lets them go, one per answer;
-    or, with ``wave``, wave after wave. ``due_us``: no sooner than this. ``think_us``: from the answer that lets a
-    request go to its arrival. ``waiting``, ``awaited``: pairs of rows: ``waiting[i]`` is not sent before the answer to
+    ``arrives``: at its own time. ``held``: rows in the order in which a loop or a cap releases them, one per answer;
+    or, with ``wave``, wave after wave. ``due_us``: no sooner than this. ``think_us``: from the answer that releases a
+    request to its arrival. ``waiting``, ``awaited``: pairs of rows: ``waiting[i]`` is not sent before the answer to
     ``awaited[i]``; a row may wait for several, and several for one. ``session``: per row, its number from 0, -1 none;
-    of what is held the next one goes when all of a session is answered.
-    ``wave``: per row, its wave, waves being numbered from 0; the next begins ``wave_pause_us`` after the last answer.
-    ``closed_loop``, ``max_concurrency``: of a plan that is nothing but one, as ``sim.simulate`` has it.
+    the next held row is released when all of a session is answered. ``wave``: per row, its wave, waves being numbered
+    from 0; the next begins ``wave_pause_us`` after the last answer. ``closed_loop``, ``max_concurrency``: set where the
+    plan is only that, as arguments of ``sim.simulate``.
     """
 
     arrives: NDArray[np.bool_]
@@ -51,7 +51,7 @@ def closed_loop(num_requests: int, *, concurrency: int, think_time_us: int = 0) 
 
 
 def capped(arrival_us: Int64s, *, max_concurrency: int) -> ClientPlan:
-    """Return a client that never has more than ``max_concurrency`` under way: first due, first sent."""
+    """Return a client that never has more than ``max_concurrency`` in flight: first due, first sent."""
     _check_counts(concurrency=max_concurrency)
     order = np.argsort(arrival_us, kind="stable")
     arrives = np.zeros(len(arrival_us), bool)
@@ -89,9 +89,9 @@ def trees(
 ) -> ClientPlan:
     """Return sessions whose requests wait for answers: a request arrives a think time after the last that it waits for.
 
-    ``session``: int64 per row, -1 none. ``waiting``, ``awaited``: pairs of rows, without a circle. What waits for
-    nothing arrives by itself; with ``concurrency`` that of the first so many sessions, the next one's when all of a
-    session is answered. A row without a session is one by itself. Raises InvalidConfig.
+    ``session``: int64 per row, -1 none. ``waiting``, ``awaited``: pairs of rows, without a circle. A request that waits
+    for none arrives by itself; with ``concurrency`` only in the first ``concurrency`` sessions, and the next session
+    starts when one is answered in full. A row without a session is a session of its own. Raises InvalidConfig.
     """
     n = len(session)
     arrives = np.ones(n, bool)
@@ -102,7 +102,7 @@ def trees(
         first = np.flatnonzero(arrives)
         begun = np.where(
             session[first] >= 0, session[first], -1 - first
-        )  # a row of no session is one by itself
+        )  # a row without a session is a session of its own
         names, at = np.unique(begun, return_index=True)
         place = np.empty(len(names), np.int64)
         place[np.argsort(at)] = np.arange(len(names))  # sessions in the order of their first rows
@@ -140,7 +140,7 @@ def waves(wave: Int64s, *, pause_us: int = 0) -> ClientPlan:
 
 
 def _check_counts(*, concurrency: int, think_time_us: int = 0) -> None:
-    """Raise InvalidConfig on clients that cannot be."""
+    """Raise InvalidConfig on numbers that are not valid."""
     if concurrency < 1:
         raise InvalidConfig(f"concurrency: got {concurrency}, expected an integer >= 1")
     if think_time_us < 0:

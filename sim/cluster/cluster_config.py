@@ -1,4 +1,4 @@
-"""What a cluster is configured with; ``cluster:`` of TWIN.yaml, read and resolved."""
+"""A cluster's configuration: ``cluster:`` of TWIN.yaml, read and resolved."""
 
 from __future__ import annotations
 
@@ -23,20 +23,21 @@ from sim.cluster.slo_classes import check_priorities
 from sim.cluster.transfer.disaggregation_config import Disaggregation
 from sim.config import Compatibility, EngineConfig, InvalidConfig
 from sim.latency.latency_model import LatencyModel
+from sim.setting_faults import check_cadence
 
 Role = Literal["shared", "prefill", "decode"]
 MOST_INSTANCES = 100_000
-"""More engines than anybody has; each takes memory before anything is simulated."""
+"""More engines than any cluster has; each takes memory before the simulation starts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pool:
-    """``instances`` engines that are alike; with an ``autoscaler`` so many at the beginning.
+    """``instances`` equal engines; with an ``autoscaler`` their number at the beginning.
 
     ``role``: a shared pool's instances serve requests whole. A decode pool's do, too, where no prefill instance
     computes the prompt; a prefill pool's compute prompts and nothing else. ``gpus_per_instance``: tensor times pipeline
-    parallel size. ``cost_per_gpu_hour``: where no node pool says what its nodes cost. ``startup``: what an instance
-    takes from its GPUs to its first request. ``node_pool`` None: GPUs without end.
+    parallel size. ``cost_per_gpu_hour``: used where no node pool gives the cost of its nodes. ``startup``: the time
+    from getting its GPUs to the first request. ``node_pool`` None: unlimited GPUs.
     """
 
     engine: EngineConfig
@@ -61,7 +62,7 @@ class Pool:
 
     @property
     def num_slots(self) -> int:
-        """How many instances it has at most at one time."""
+        """The largest number of instances at one time."""
         return sizes_of(self.instances, self.autoscaler)[1]
 
     @property
@@ -72,7 +73,7 @@ class Pool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PipelineLatency:
-    """What a request spends in the gateway beside its queue: µs to be admitted, and to be routed."""
+    """The time of a request in the gateway outside its queue: µs to be admitted, and to be routed."""
 
     admission_us: int = 0
     routing_us: int = 0
@@ -85,10 +86,10 @@ class PipelineLatency:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SnapshotIntervals:
-    """How often what instances report is read, per signal, in µs; 0: whenever somebody looks.
+    """The interval at which instances' reports are read, per signal, in µs; 0: at every decision.
 
-    ``queue``: waiting and running requests. ``kv``: KV usage. ``cache``: which blocks are cached. What is in flight
-    is the gateway's own knowledge and always exact.
+    ``queue``: waiting and running requests. ``kv``: KV usage. ``cache``: which blocks are cached. The number in flight
+    is counted by the gateway itself and always exact.
     """
 
     queue: int = 0
@@ -113,11 +114,10 @@ class ClusterConfig:
     ``lockstep``: each pool's instances are the data-parallel ranks of one server of a model with experts; they start
     their steps together (``sim/cluster/run/lockstep.py``). ``prefill_routing``: which prefill instance gets a prompt,
     None: by the policy of ``routing``. ``disaggregation`` None: prompts are computed where their answers are.
-    ``flow_control`` None: no gateway queue. ``slo_priorities`` override those of ``sim.cluster.slo_classes``. Under
+    ``flow_control`` None: no gateway queue. ``slo_priorities`` override those of ``sim.cluster.slo_classes``. With
     ``compatibility`` blis loads are counted as the peer documents them. ``seed``: of every draw of the gateway.
-    ``node_pools``: what instances are placed on. ``failures`` None: no instance fails. ``retries`` None: every client
-    tries once.
-    Raises InvalidConfig on what cannot be.
+    ``node_pools``: the nodes that instances are placed on. ``failures`` None: no instance fails. ``retries`` None:
+    every client tries once. Raises InvalidConfig on settings that are not valid.
     """
 
     pools: tuple[Pool, ...]
@@ -137,7 +137,7 @@ class ClusterConfig:
     retries: Retries | None = None
 
     def __post_init__(self) -> None:
-        """Check the settings; the first that cannot be is named."""
+        """Check the settings; the error names the first that is not valid."""
         if not self.pools:
             raise InvalidConfig("pools: got none, expected at least one")
         names = [pool.name for pool in self.pools]
@@ -161,6 +161,8 @@ class ClusterConfig:
         check_session_kv(self)
         if self.lockstep:
             check_lockstep(self)
+        for pool in () if self.lockstep else self.pools:
+            check_cadence(pool.engine)
         check_infrastructure(self)
 
     @property
@@ -175,7 +177,7 @@ class ClusterConfig:
 
     @property
     def num_instances(self) -> int:
-        """How many engines there are at most at one time."""
+        """The largest number of engines at one time."""
         return sum(pool.num_slots for pool in self.pools)
 
     @property
@@ -194,7 +196,7 @@ class ClusterConfig:
 
 
 def check_lockstep(config: ClusterConfig) -> None:
-    """Raise InvalidConfig on what ranks in step are not simulated with."""
+    """Raise InvalidConfig on settings that ranks in lockstep are not simulated with."""
     if config.flow_control is not None:
         raise InvalidConfig("lockstep: cannot be combined with flow_control, expected false")
     for pool in config.pools:
@@ -208,7 +210,7 @@ def check_lockstep(config: ClusterConfig) -> None:
 
 
 def check_shared_store(config: ClusterConfig) -> None:
-    """Raise InvalidConfig where instances would have unlike stores, or come and go."""
+    """Raise InvalidConfig where a shared store's instances differ in its size, or come and go."""
     sizes = {pool.engine.num_cpu_blocks for pool in config.pools if pool.engine.has_shared_store}
     if len(sizes) > 1:
         shown = ", ".join(f"{size:,}" for size in sorted(sizes))
@@ -255,7 +257,7 @@ def check_infrastructure(config: ClusterConfig) -> None:
 
 
 def check_failures(config: ClusterConfig) -> None:
-    """Raise InvalidConfig where an instance shall fail that is none."""
+    """Raise InvalidConfig where the schedule names an instance that does not exist."""
     for failure in () if config.failures is None else config.failures.schedule:
         if failure.instance >= config.num_instances:
             raise InvalidConfig(
@@ -284,7 +286,7 @@ def check_nodes(config: ClusterConfig) -> None:
 
 
 def check_roles(pools: tuple[Pool, ...]) -> None:
-    """Raise InvalidConfig where prefill and decode do not stand together."""
+    """Raise InvalidConfig where there is a prefill pool without a decode pool, or the reverse."""
     roles = {pool.role for pool in pools}
     for role, other in (("prefill", "decode"), ("decode", "prefill")):
         if role in roles and other not in roles:
@@ -292,7 +294,7 @@ def check_roles(pools: tuple[Pool, ...]) -> None:
 
 
 def check_disaggregation(config: ClusterConfig) -> None:
-    """Raise InvalidConfig where pools and the way prompts are handed on do not go together."""
+    """Raise InvalidConfig where the pools and the disaggregation settings do not match."""
     roles = {pool.role for pool in config.pools}
     settings = config.disaggregation
     if settings is None:
@@ -317,7 +319,7 @@ def check_disaggregation(config: ClusterConfig) -> None:
 
 
 def check_engine(pool: Pool) -> None:
-    """Raise InvalidConfig on what no engine does beside handing KV on yet."""
+    """Raise InvalidConfig on engine settings that cannot be combined with KV transfer yet."""
     if pool.role == "shared":
         return
     if pool.engine.batching != "vllm":

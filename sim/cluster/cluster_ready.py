@@ -34,18 +34,18 @@ def _smallest(variant: RunVariant = "plain") -> ClusterConfig:
 
 
 def compile_cluster(variant: RunVariant = "plain") -> None:
-    """Have the cluster's loop, with every policy, and a variant of the engine compiled and loaded."""
+    """Compile and load the cluster's loop, with every policy, and a variant of the engine."""
     simulate_by_events(ClusterWork(requests=one_request()), _smallest(variant))
 
 
 def _smallest_world() -> tuple[World, list[State]]:
     """Return a cluster of one engine and no request, and its engine, which must live as long as it does."""
-    nobody = one_request().take(np.zeros(0, np.int64))
-    return new_world(ClusterWork(requests=nobody), _smallest(), runs_engines=False)
+    no_requests = one_request().take(np.zeros(0, np.int64))
+    return new_world(ClusterWork(requests=no_requests), _smallest(), runs_engines=False)
 
 
 def compile_loop() -> None:
-    """Have the loop alone compiled and stored, while another process compiles the engine."""
+    """Compile and store the loop alone, while another process compiles the engine."""
     world, _states = _smallest_world()
     run_cluster(table_of([world]), FOREVER, 64)
 
@@ -76,7 +76,7 @@ def entries() -> Iterator[tuple[Callable[..., Any], tuple[object, ...]]]:
 
 
 def compile_everything() -> None:
-    """Have engine and cluster compiled and loaded, also what a run needs only if instances fail or are looked at."""
+    """Compile and load engine and cluster, and also the code that only failures and ``points`` need."""
     for variant in RUN_VARIANTS:
         compile_engine(variant)
         compile_cluster(variant)

@@ -1,7 +1,7 @@
 """Simulating a cluster in one call.
 
-Where the gateway decides nothing, one engine gets all its requests at once and runs to its end. From event to event the
-same bits come out (``tests/sim/cluster/test_direct.py``), and it takes a tenth longer.
+Where the gateway decides nothing, one engine gets all its requests at once and runs to its end. The loop over events
+gives the same bits (``tests/sim/cluster/test_direct.py``), and takes a tenth longer.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ def simulate_cluster(
 ) -> ClusterSimulation:
     """Run requests through a cluster to the end; deterministic, inputs unchanged.
 
-    ``record``: as ``simulate``'s, of each engine. ``records_decisions``: keep what each routing decision saw.
+    ``record``: as ``simulate``'s, of each engine. ``records_decisions``: record what each routing decision saw.
     ``forced``: int64 per request, the instance it must go to whatever the policy chooses, -1 where the policy decides.
-    ``points``: look at the instances at evenly spaced times, so many or up to twice as many, for ``over_time``; nothing
-    else changes. It needs any ``record`` but "none". ``until_us``: a horizon, as ``simulate``'s: nothing
-    happens at it or later but the ends of steps that began before. Raises InvalidConfig on what cannot be simulated.
+    ``points``: record the instances at evenly spaced times, from ``points`` to twice as many, for ``over_time``;
+    nothing else changes. It needs any ``record`` but "none". ``until_us``: a horizon, as ``simulate``'s: nothing
+    happens at it or later except the ends of steps that began before. Raises InvalidConfig on what cannot be simulated.
     """
     if forced is not None:
         _check_forced(forced, work, config)
@@ -67,14 +67,14 @@ def simulate_cluster(
 
 
 def _check_forced(forced: Int64s, work: ClusterWork, config: ClusterConfig) -> None:
-    """Raise InvalidConfig where a request would have to go where it cannot be decoded."""
+    """Raise InvalidConfig where ``forced`` names an instance that does not decode."""
     is_right = len(forced) == len(work.requests) and forced.max(initial=-1) < config.num_instances
     if not is_right or any(config.role_of[number] == "prefill" for number in np.unique(forced[forced >= 0])):
         raise InvalidConfig("forced: expected the number of an instance that decodes, or -1, per request")
 
 
 def decides_nothing(config: ClusterConfig) -> bool:
-    """Return whether every request goes to the one engine there is, at the time when it arrives."""
+    """Return whether every request goes to the only engine, at its arrival."""
     pool = config.pools[0]
     is_one = len(config.pools) == 1 and pool.num_slots == 1 and pool.autoscaler is None
     return (
@@ -90,7 +90,7 @@ def decides_nothing(config: ClusterConfig) -> bool:
 
 
 def is_direct(work: ClusterWork, config: ClusterConfig) -> bool:
-    """Return whether a cluster needs no event: of its clients the engine itself knows closed loops and caps."""
+    """Return whether a cluster needs no events: the engine itself handles closed loops and caps."""
     clients = work.clients
     paces_itself = clients is None or clients.closed_loop is not None or clients.max_concurrency is not None
     return paces_itself and decides_nothing(config)
@@ -99,7 +99,7 @@ def is_direct(work: ClusterWork, config: ClusterConfig) -> bool:
 def simulate_directly(
     work: ClusterWork, config: ClusterConfig, *, record: Record, coalesce: bool, until_us: int | None
 ) -> ClusterSimulation:
-    """Return what becomes of requests in a cluster that ``is_direct``; as ``simulate_cluster``."""
+    """Simulate requests in a cluster that ``is_direct``; as ``simulate_cluster``."""
     pool, clients = config.pools[0], work.clients
     done = simulate(
         work.requests,
@@ -115,7 +115,7 @@ def simulate_directly(
 
 
 def of_one_engine(done: Simulation, config: ClusterConfig) -> ClusterSimulation:
-    """Return the run of one engine as that of its cluster: all are sent there when they arrive."""
+    """Return one engine's run as its cluster's: every request is sent there when it arrives."""
     outcomes, pool = done.outcomes, config.pools[0]
     status, arrival_us = outcomes.status, outcomes.arrival_us
     ways = np.full(len(status), Exit.UNDER_WAY, np.int16)

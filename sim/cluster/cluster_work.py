@@ -1,4 +1,4 @@
-"""What a cluster is given to do."""
+"""The input of a cluster's run."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterWork:
-    """What a cluster is given: requests, and what decisions may know of them; columns of int64, -1 where absent.
+    """Requests, and what decisions may know of them; columns of int64, -1 where absent.
 
     ``session``, ``tenant``, ``adapter``: dense numbers from 0; ``tenants`` names the tenants. ``slo_priority``: higher
     matters more, below 0 may be shed (``sim.cluster.slo_classes``). ``slo_target_us``: of the first token.

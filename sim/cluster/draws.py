@@ -1,7 +1,7 @@
 """Random numbers of a cluster: each a function of (seed, stream, index), so that none shifts another.
 
-A stream has a name, here. The index is that of a request, or of an instance. What a stream draws for an index stands
-apart from all else: a request's outputs (``speculative.verify_drafts``), its decisions here, a step's scatter.
+A stream has a name, here. The index is that of a request, or of an instance. A stream's draw for an index is
+independent of all others: of a request's outputs (``speculative.verify_drafts``), its decisions here, a step's scatter.
 """
 
 from __future__ import annotations

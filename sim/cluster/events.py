@@ -1,4 +1,4 @@
-"""What happens first where several things happen at one time: one total order, ``(time_us, rank, sequence)``.
+"""The order of events, also of those at one time: one total order, ``(time_us, rank, sequence)``.
 
 ``sequence`` is the row of the request or the number of the instance where an event has one, else the order in which
 events were planned: nothing depends on how a heap breaks ties, nor on how many threads advance engines.
@@ -40,7 +40,7 @@ class EventRank(IntEnum):
 REASONS: Mapping[EventRank, str] = MappingProxyType(
     {
         EventRank.STEP_ENDED: (
-            "What is done at this time is done: completions free seats and counts before anybody decides, and an "
+            "What is done at this time is done: completions free seats and counts before any decision, and an "
             "answer that comes as its deadline passes has come in time."
         ),
         EventRank.TRANSFER_ENDED: (
@@ -51,8 +51,8 @@ REASONS: Mapping[EventRank, str] = MappingProxyType(
             "What an instance had finished by now was delivered; nothing is sent to it any more."
         ),
         EventRank.DRAIN_ENDED: (
-            "What an instance that shall stop had finished by now was delivered; the rest is lost, and may be tried "
-            "again elsewhere before anybody else arrives."
+            "What an instance that is to stop had finished by now was delivered; the rest is lost, and may be tried "
+            "again elsewhere before another request arrives."
         ),
         EventRank.INSTANCE_READY: (
             "An instance that is ready now is a candidate now; after failures, so that one that comes back stays."
@@ -128,36 +128,36 @@ def swap_events(heap: Records, left: int, right: int) -> None:
 
 
 @phase
-def plan(e: EventQueue, time_us: int, rank: int, sequence: int, subject: int) -> None:
+def plan(events: EventQueue, time_us: int, rank: int, sequence: int, subject: int) -> None:
     """Add an event; there must be room."""
-    place = e.counts[0].num_planned
-    e.counts[0].num_planned += 1
-    event = e.heap[place]
+    place = events.counts[0].num_planned
+    events.counts[0].num_planned += 1
+    event = events.heap[place]
     event.time_us, event.rank, event.sequence, event.subject = time_us, rank, sequence, subject
-    while place > 0 and comes_before(e.heap, place, (place - 1) // 2):
-        swap_events(e.heap, place, (place - 1) // 2)
+    while place > 0 and comes_before(events.heap, place, (place - 1) // 2):
+        swap_events(events.heap, place, (place - 1) // 2)
         place = (place - 1) // 2
 
 
 @phase
-def drop_next(e: EventQueue) -> None:
+def drop_next(events: EventQueue) -> None:
     """Take away the event that comes next, the one at ``heap[0]``; there must be one."""
-    e.counts[0].num_planned -= 1
-    num = e.counts[0].num_planned
-    swap_events(e.heap, 0, num)
+    events.counts[0].num_planned -= 1
+    num = events.counts[0].num_planned
+    swap_events(events.heap, 0, num)
     place = 0
     while True:
         least = place
         for child in range(2 * place + 1, min(2 * place + 3, num)):
-            if comes_before(e.heap, child, least):
+            if comes_before(events.heap, child, least):
                 least = child
         if least == place:
             return
-        swap_events(e.heap, place, least)
+        swap_events(events.heap, place, least)
         place = least
 
 
 @engine_entry
-def plan_event(e: EventQueue, time_us: int, rank: int, sequence: int, subject: int) -> None:
+def plan_event(events: EventQueue, time_us: int, rank: int, sequence: int, subject: int) -> None:
     """Call ``plan``."""
-    plan(e, time_us, rank, sequence, subject)
+    plan(events, time_us, rank, sequence, subject)

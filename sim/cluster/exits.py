@@ -32,7 +32,7 @@ EXIT_MEANINGS = {
     Exit.REJECTED: "not admitted",
     Exit.QUEUE_FULL: "found no place in the gateway's queue",
     Exit.SHED: "gave its place in the gateway's queue to a more important one",
-    Exit.EXPIRED: "waited in the gateway's queue as long as it may",
+    Exit.EXPIRED: "waited in the gateway's queue until its time ran out",
     Exit.EVICTED: "was taken off its instance for a more important one",
     Exit.REFUSED: "the instance's front end refused it: too long, or empty",
     Exit.DROPPED: "there was no instance to send it to",

@@ -1,7 +1,7 @@
-"""What a gateway sees: one record per instance, and the columns of requests that decisions may look at.
+"""The gateway's view: one record per instance, and the columns of requests that decisions may read.
 
-Instance numbers are rows of ``Fleet.instances``. Whoever may get requests stands in ``Fleet.candidates``, whose
-order is the one in which a policy looks at them, and in which it resolves ties where it takes the first.
+Instance numbers are rows of ``Fleet.instances``. Instances that may get requests are listed in ``Fleet.candidates``. A
+policy examines them in this order, and takes the first of several equals if that is its rule for ties.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ INSTANCE = np.dtype(
 COUNTS = np.dtype([("num_candidates", np.int64), ("block_size", np.int64)], align=True)
 
 NO_ADAPTER, WAITING_ADAPTER, ACTIVE_ADAPTER = 0, 1, 2
-"""What an instance has of an adapter."""
+"""The state of an adapter on an instance."""
 
 
 class Fleet(NamedTuple):
@@ -95,7 +95,7 @@ def new_fleet(
 
 
 def set_candidates(fleet: Fleet, order: Sequence[int]) -> None:
-    """Say which instances may get requests, in the order in which policies look at them."""
+    """Set which instances may get requests, in the order in which policies examine them."""
     fleet.candidates[: len(order)] = np.asarray(order, np.int64)
     fleet.counts["num_candidates"] = len(order)
     fleet.instances["is_candidate"] = 0
@@ -130,24 +130,24 @@ def request_table(
 
 
 @part
-def num_full_blocks(f: Fleet, q: RequestTable, request: int) -> int:
+def num_full_blocks(fleet: Fleet, requests: RequestTable, request: int) -> int:
     """Return how many full blocks a prompt has."""
-    return q.prompt_tokens[request] // f.counts[0].block_size
+    return requests.prompt_tokens[request] // fleet.counts[0].block_size
 
 
 @part
-def num_prompt_ids(f: Fleet, q: RequestTable, request: int) -> int:
-    """Return how many of a prompt's full blocks have ids; those past them are the request's alone."""
-    return min(q.num_hashes[request], num_full_blocks(f, q, request))
+def num_prompt_ids(fleet: Fleet, requests: RequestTable, request: int) -> int:
+    """Return how many of a prompt's full blocks have ids; the blocks past them are shared with no other request."""
+    return min(requests.num_hashes[request], num_full_blocks(fleet, requests, request))
 
 
 @part
-def load_of(f: Fleet, instance: int, counts_twice: int) -> int:
+def load_of(fleet: Fleet, instance: int, counts_twice: int) -> int:
     """Return an instance's load: its requests in flight, each counted once.
 
     With ``counts_twice``, as the peer documents it (``compatibility: blis``): waiting + running + in flight.
     """
-    i = f.instances[instance]
+    state = fleet.instances[instance]
     if counts_twice:
-        return i.num_waiting + i.num_running + i.num_in_flight
-    return i.num_in_flight
+        return state.num_waiting + state.num_running + state.num_in_flight
+    return state.num_in_flight

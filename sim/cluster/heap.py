@@ -1,7 +1,7 @@
 """Priority queues over requests, many in the same arrays: pairing heaps (Fredman et al. 1986).
 
-A heap is its root's number. A request is in one heap at a time, and can be taken from the middle of it: what clients
-that go away, expiry and shedding need. Amortised cost O(log n); nothing is allocated.
+A heap is its root's number. A request is in one heap at a time, and can be removed from the middle of it, which expiry,
+shedding and clients that leave need. Amortised cost O(log n); nothing is allocated.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Checks of settings, each with one message: what it is, what it got, what it expected."""
+"""Checks of settings, each with one message: the setting's name, what it got, what it expected."""
 
 from __future__ import annotations
 
@@ -18,26 +18,26 @@ def is_number(value: object) -> bool:
 
 
 def check_number(name: str, value: object, *, least: float, most: float = math.inf) -> None:
-    """Raise InvalidConfig on what is no number from ``least`` to ``most``."""
+    """Raise InvalidConfig on a value that is not a number from ``least`` to ``most``."""
     if not is_number(value) or not least <= value <= most:  # type: ignore[operator] # it is a number
         limits = f"a number >= {least:g}" if most == math.inf else f"a number in [{least:g}, {most:g}]"
         raise InvalidConfig(f"{name}: got {value!r}, expected {limits}")
 
 
 def check_integer(name: str, value: object, *, least: int) -> None:
-    """Raise InvalidConfig on what is no integer of at least ``least``."""
+    """Raise InvalidConfig on a value that is not an integer of at least ``least``."""
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
         raise InvalidConfig(f"{name}: got {value!r}, expected an integer >= {least}")
 
 
 def check_flag(name: str, value: object) -> None:
-    """Raise InvalidConfig on what is neither true nor false."""
+    """Raise InvalidConfig on a value that is neither true nor false."""
     if not isinstance(value, bool):
         raise InvalidConfig(f"{name}: got {value!r}, expected true or false")
 
 
 def check_choice(name: str, value: object, choices: object) -> None:
-    """Raise InvalidConfig on what is none of a Literal's values."""
+    """Raise InvalidConfig on a value that is not one of a Literal's."""
     if value not in get_args(choices):
         raise InvalidConfig(
             f"{name}: got {value!r}, expected one of {', '.join(map(str, get_args(choices)))}"
@@ -45,7 +45,7 @@ def check_choice(name: str, value: object, choices: object) -> None:
 
 
 def check_fractions(name: str, value: object) -> None:
-    """Raise InvalidConfig on what is no map from names to numbers in [0, 1]."""
+    """Raise InvalidConfig on a value that is not a map from names to numbers in [0, 1]."""
     if not isinstance(value, Mapping) or not value:
         raise InvalidConfig(f"{name}: got {value!r}, expected names with a fraction each")
     for key, fraction in value.items():

@@ -1,6 +1,6 @@
 """``python -m sim.cluster.ship``: compile everything once, for every x86-64 of the last ten years, into the package.
 
-Run by whoever builds a wheel or an image, on the package that goes into it. ``sim/jit/shipped.py`` says what for.
+It is run when a wheel or an image is built, on the package that goes into it; see ``sim/jit/shipped.py``.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from tempfile import TemporaryDirectory
 
 
 def main() -> int:
-    """Compile, pack, say where it is; on a machine that could not run it, leave the package as it is and say so."""
+    """Compile, pack, print the folder; on a machine that could not run the code, print that and change nothing."""
     with TemporaryDirectory() as cache:
         # read when numba is imported, as are the two below
         os.environ |= {"NUMBA_CPU_NAME": "x86-64-v3", "NUMBA_CPU_FEATURES": "", "VTWIN_CACHE_DIR": cache}

@@ -17,13 +17,13 @@ LARGEST_PRIORITY = 100
 
 
 def slo_priority(slo_class: str | None, overrides: Mapping[str, int] = MappingProxyType({})) -> int:
-    """Return a class's priority; that of ``standard`` for no class, or one that nobody has named."""
+    """Return a class's priority; that of ``standard`` without a class, or for one that has no priority."""
     known = {**SLO_PRIORITIES, **overrides}
     return known["standard"] if slo_class is None else known.get(slo_class, known["standard"])
 
 
 def check_priorities(overrides: Mapping[str, int]) -> None:
-    """Raise InvalidConfig on a priority that is no integer from -100 to 100."""
+    """Raise InvalidConfig on a priority that is not an integer from -100 to 100."""
     for name, priority in overrides.items():
         is_integer = isinstance(priority, int) and not isinstance(priority, bool)
         if not is_integer or abs(priority) > LARGEST_PRIORITY:

@@ -187,6 +187,9 @@ CHUNK = np.dtype(
         ("is_fenced", np.int32),  # it is in that list
         ("key", np.int64),  # of the hash table
         ("offer", np.int64),  # the last offer for storing that named it
+        ("rank", np.int64),  # these three: sim/engine/kv_offload/recency.py
+        ("order", np.int64),
+        ("heap_at", np.int64),
     ],
     align=True,
 )
@@ -265,8 +268,11 @@ DEPARTED = np.dtype(
 )
 """A request that is gone since the last step, as native offloading remembers it."""
 
-OFFERED = np.dtype([("key", np.int64), ("place", np.int64), ("block", np.int64)], align=True)
-"""A block that is offered to host memory: its key, its row of ``State.seen_keys`` and where it is on the GPU."""
+OFFERED = np.dtype(
+    [("key", np.int64), ("place", np.int64), ("block", np.int64), ("order", np.int64)], align=True
+)
+"""A block that is offered to host memory: its key, its row of ``State.seen_keys``, where it is on the GPU, and where
+among its request's blocks (``recency.py:order_of``)."""
 
 HANDED_STATE = np.dtype(
     [
@@ -451,6 +457,19 @@ SETTINGS = np.dtype(
         ("keeps_ends_for_drafts", np.int64),
         ("drops_once_for_drafts", np.int64),
         ("takes_in_tokens", np.int64),  # async, or drafts with ``caches_at_outputs``
+        ("queues_passed_over_apart", np.int64),  # from here on: sim/versions.py
+        ("has_queue_apart", np.int64),  # it does, and there can be any
+        ("cuts_before_cached_images", np.int64),
+        ("holds_repeated_images", np.int64),
+        ("passes_over_empty_shares", np.int64),
+        ("may_pass_over_empty", np.int64),  # it does, and there can be any
+        ("counts_adapters_of_all_running", np.int64),
+        ("encodes_without_lookahead", np.int64),
+        ("keeps_whole_images_together", np.int64),
+        ("gives_up_by_place", np.int64),
+        ("offers_again", np.int64),
+        ("num_reserved_tokens", np.int64),  # for drafts, of each request whose prompt is under way;
+        ("num_reserved_blocks", np.int64),  # or so many blocks
         ("num_hash_lookahead_tokens", np.int64),  # behind a block, that its hash covers, too
         ("is_blis", np.int64),
         ("num_speculative_tokens", np.int64),
@@ -566,6 +585,7 @@ QUEUES = np.dtype(
         ("num_deadlines_taken", np.int64),  # how many of those have passed, or matter no more
         ("next_held", np.int64),  # closed loop: the place in `held` of the next request to be released
         ("num_waiting", np.int64),
+        ("last_passed_over", np.int64),  # of the queue apart, its number + 1; 0: it is empty
         ("first_waiting", np.int64),
         ("last_waiting", np.int64),
         ("num_running", np.int64),
@@ -681,6 +701,7 @@ TRANSFER = np.dtype(
         ),  # of its states, those that the next stores take (``State.handed_states``),
         ("last_handed", np.uint32),  # numbered from 1; 0: none
         ("num_loaded_tokens", np.int32),  # when it was first scheduled
+        ("rank", np.int64),  # of what it uses of host memory while it runs, 0: none yet
         (
             "load_wait_us",
             np.int64,
@@ -721,6 +742,8 @@ KV_OFFLOAD = np.dtype(
         ("num_evictable", np.int64),  # that no transfer needs
         ("num_offers", np.int64),
         ("num_counted", np.int64),  # contents whose offers are counted
+        ("num_ranks", np.int64),  # given so far; these two: sim/engine/kv_offload/recency.py
+        ("heap_length", np.int64),
         ("num_jobs", np.int64),  # rows of ``State.kv_jobs`` ever used
         ("first_free_job", np.int64),
         ("num_handed", np.int64),  # states that the next stores take

@@ -71,6 +71,15 @@ RULES = (
     "looks_past_hit",
     "keeps_ends_for_drafts",
     "drops_once_for_drafts",
+    "queues_passed_over_apart",
+    "cuts_before_cached_images",
+    "holds_repeated_images",
+    "passes_over_empty_shares",
+    "counts_adapters_of_all_running",
+    "encodes_without_lookahead",
+    "keeps_whole_images_together",
+    "gives_up_by_place",
+    "offers_again",
 )
 """Rules of the vLLM version that the engine asks about."""
 
@@ -307,6 +316,7 @@ def _host_memory(
     counts = is_on and config.kv_store_threshold > 1
     return {
         "chunks": st.records(num_chunks, dt.CHUNK),
+        "chunk_heap": np.zeros(num_chunks if gives_up_by_place(config) else 0, np.int64),
         "fences": st.records(num_blocks if is_on else 0, dt.FENCE),
         "kv_links": links,
         "kv_jobs": st.records(num_jobs, dt.KV_JOB),
@@ -324,6 +334,12 @@ def _host_memory(
             (num_table_rows if is_on and config.kv_cache_groups else 0, width), np.uint32
         ),
     }
+
+
+def gives_up_by_place(config: EngineConfig) -> bool:
+    """Return whether host memory is one engine's, and gives up its contents in the order of places."""
+    is_own = config.has_native_offloading and not config.has_shared_store
+    return is_own and rules_of(config.vllm_version).gives_up_by_place
 
 
 def settings_of(config: EngineConfig, latency: LatencyModel, *, record: Record) -> st.Records:
@@ -363,11 +379,20 @@ def settings_of(config: EngineConfig, latency: LatencyModel, *, record: Record) 
         settings["draft_step_blocks"] = draft_step_blocks(config)
         settings["kv_store_threshold"] = config.kv_store_threshold
         settings["has_shared_store"] = config.has_shared_store
+        settings["gives_up_by_place"] = gives_up_by_place(config)
+        settings["offers_again"] &= not config.has_shared_store
     elif config.has_blis_tier:
         _set_cpu_tier(settings, config)
     if config.compatibility == "blis":
         blis.apply_settings(settings)
     return records
+
+
+def queues_apart(config: EngineConfig) -> bool:
+    """Return whether requests that are passed over stand in a queue of their own; other policies have one order."""
+    is_vllm = config.batching == "vllm" and config.compatibility == "vllm"
+    is_fcfs = config.scheduling_policy == "fcfs"
+    return is_vllm and is_fcfs and rules_of(config.vllm_version).queues_passed_over_apart
 
 
 def _set_rules(settings: st.Records, config: EngineConfig) -> None:
@@ -386,9 +411,16 @@ def _set_rules(settings: st.Records, config: EngineConfig) -> None:
     )
     settings["num_hash_lookahead_tokens"] = config.num_hash_lookahead_tokens
     settings["use_eagle"] = config.drops_blocks_for_drafts
+    is_by_group = reserves_drafts_by_group(config)
+    settings["num_reserved_tokens"] = draft_step_tokens(config) * is_by_group
+    settings["num_reserved_blocks"] = 0 if is_by_group else draft_step_blocks(config)
     if config.num_speculative_tokens > 0:
         settings["pads_admissions"] = PADDINGS.index(rules.pads_admissions)
     settings["state_chunks"] = STATE_CHUNKS.index(rules.state_chunks)
+    settings["has_queue_apart"] = queues_apart(config) and config.pipeline_parallel_size > 1
+    settings["may_pass_over_empty"] = (
+        rules.passes_over_empty_shares and config.num_prefill_lookahead_tokens > 1
+    )
     if config.async_scheduling and config.pipeline_parallel_size > 1:
         is_staggered = rules.async_pipeline == "staggered"
         settings["decode_stagger"] = config.pipeline_parallel_size if is_staggered else 0
@@ -431,14 +463,26 @@ def most_handed_states(config: EngineConfig) -> int:
     return 6 * (config.max_num_seqs + 1) * config.num_kv_cache_groups
 
 
+def draft_step_tokens(config: EngineConfig) -> int:
+    """Return how many tokens a step with drafts has of a request, with the slots behind them; 0 without drafts."""
+    if config.num_speculative_tokens == 0:
+        return 0
+    return 1 + config.num_speculative_tokens + config.num_lookahead_tokens
+
+
+def reserves_drafts_by_group(config: EngineConfig) -> bool:
+    """Return whether room for drafts is reserved group by group; where instances pass KV on, always."""
+    return rules_of(config.vllm_version).reserves_drafts_by_group or not config.has_native_offloading
+
+
 def draft_step_blocks(config: EngineConfig) -> int:
     """Return how many blocks a step with drafts takes in all groups but states, at the most; 0 without drafts.
 
-    vllm 0.32.0 v1/core/sched/scheduler.py:Scheduler.__init__ (_spec_decode_step_blocks).
+    vllm 0.32.0 v1/core/sched/scheduler.py:Scheduler.__init__ (_spec_decode_step_blocks); 0.31.0: the method so called.
     """
-    if config.num_speculative_tokens == 0:
-        return 0
-    num_tokens = 1 + config.num_speculative_tokens + config.num_lookahead_tokens
+    num_tokens = draft_step_tokens(config)
+    if not reserves_drafts_by_group(config):
+        return -(-num_tokens // alignment_of(group_sizes(config))[0])
     kinds = [group.kind for group in config.kv_cache_groups] or ["full"]
     sizes = group_sizes(config)
     return sum(-(-num_tokens // size) for kind, size in zip(kinds, sizes, strict=True) if kind != "state")
@@ -647,6 +691,9 @@ def with_traits(state: st.State, traits: st.Records, skipped: Int64s, config: En
     settings["has_traits"] = settings["adds_time"] = 1
     settings["limits_adapters"] = config.max_loras > 0 and num_adapters > 0
     settings["waits_for_grammars"] = config.guided_compile_us > 0  # requests that come later may have one
+    settings["has_queue_apart"] |= queues_apart(config) and (
+        settings["limits_adapters"] | settings["waits_for_grammars"]
+    )
     state = state._replace(traits=traits, skipped=skipped)
     return with_room_for_adapters(state, num_adapters, config)
 

@@ -11,7 +11,7 @@ from sim.engine.optional.encoder_inputs import give_budget_back
 from sim.engine.optional.speculative import drop_drafts
 from sim.engine.state import State
 from sim.engine.step_time.step_sums import add_share
-from sim.engine.waiting import prepend_request
+from sim.engine.waiting import join_behind_passed_over, prepend_request
 from sim.jit.compile import part, phase
 
 
@@ -94,7 +94,10 @@ def preempt(s: State, request: int) -> None:
     totals.num_preemptions += 1
     s.preempted[current.num_preempted] = request
     current.num_preempted += 1
-    prepend_request(s, request)
+    if s.engine[0].settings.has_queue_apart:
+        join_behind_passed_over(s, request)
+    else:
+        prepend_request(s, request)
 
 
 @part

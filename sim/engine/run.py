@@ -22,7 +22,7 @@ from sim.engine.state import State, engine_at
 from sim.engine.step_time.step_duration import take_step
 from sim.engine.step_time.step_sums import sums_of
 from sim.engine.update import update_from_output
-from sim.engine.waiting import add_request, drop_refused, note_taken_in, take_first_pending
+from sim.engine.waiting import add_request, drop_refused, join_passed_over, note_taken_in, take_first_pending
 from sim.jit.compile import engine_entry, part, phase
 from sim.jit.references import Table
 
@@ -54,7 +54,10 @@ def add_arrivals(s: State, by_us: int) -> None:
         if r.status == PENDING:
             r.status = WAITING
             note_taken_in(s, request, s.engine[0].clock.now_us)
-            add_request(s, request)
+            if settings.has_queue_apart and settings.waits_for_grammars and s.traits[request].is_guided:
+                join_passed_over(s, request)
+            else:
+                add_request(s, request)
             if settings.session_kv_ttl_us > 0:
                 note_waiting(s, request)
 

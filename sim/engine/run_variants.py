@@ -49,6 +49,8 @@ _NO_RARE_FEATURES = {
     "num_hash_lookahead_tokens": 0,
     "pads_admissions": dt.NEVER_PADS,
     "num_prefill_lookahead_tokens": 0,
+    "may_pass_over_empty": 0,
+    "has_queue_apart": 0,
     "num_cpu_blocks": 0,
     "reload_us": 0,
     "has_traits": 0,

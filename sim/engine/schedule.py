@@ -60,7 +60,7 @@ from sim.engine.optional.speculative import (
 from sim.engine.preemption import end_preemption, preempt_until_it_fits
 from sim.engine.state import State
 from sim.engine.step_time.step_sums import add_share, clear_sums
-from sim.engine.waiting import peek_request, put_skipped_back, remove_request
+from sim.engine.waiting import peek_request, put_skipped_back, remove_request, skip_head
 from sim.jit.compile import part, phase
 
 
@@ -101,11 +101,14 @@ def has_to_sit_out(s: State, request: int) -> bool:
 def cut_share(s: State, request: int, start: int, wanted: int, junction: int) -> int:
     """Return how many of the tokens behind ``start`` lie before the next state to keep, an image, or the prompt's end.
 
-    ``junction``: up to where another group has the prefix (``states.aligned_chunk``). 0: the request has to wait.
+    ``junction``: up to where another group has the prefix (``states.aligned_chunk``). 0: the request has to wait;
+    NEVER: for a state.
     """
     settings = s.engine[0].settings
     if settings.aligns_states:
         wanted = aligned_chunk(s, request, start, wanted, junction)
+        if wanted == 0:
+            return NEVER
     if settings.has_images and wanted > 0:
         wanted = try_schedule_encoder_inputs(s, request, start, wanted)
     if settings.num_prefill_lookahead_tokens > 1 and wanted > 0:
@@ -273,7 +276,10 @@ def start_running(s: State, batch: int, request: int, num_tokens: int) -> None:
 
 @part
 def first_chunk(s: State, request: int, num_found: int, padding: int, threshold: int, junction: int) -> int:
-    """Return how many tokens a waiting request would compute behind what was found of it, NEVER when it has to wait."""
+    """Return how many tokens a waiting request would compute behind what was found of it, NEVER when it has to wait.
+
+    0: it is passed over.
+    """
     settings, current = s.engine[0].settings, s.engine[0].current_step
     num_missing = s.requests[request].num_tokens - num_found
     if settings.balances_prefills and current.defers_prefills and num_missing > 1:
@@ -286,9 +292,17 @@ def first_chunk(s: State, request: int, num_found: int, padding: int, threshold:
     num_tokens = min(num_tokens, current.token_budget)
     if settings.cuts_shares:
         num_tokens = cut_share(s, request, num_found, num_tokens, junction)
-        if num_tokens == 0:
+        if num_tokens == 0 and not settings.may_pass_over_empty:
             return NEVER
     return num_tokens
+
+
+@part
+def unless_cut(s: State, num_tokens: int, padding: int) -> tuple[int, int]:
+    """Return an admission's tokens and its padding; what a state has cut is padded no more."""
+    if s.engine[0].settings.aligns_states and 0 < padding != num_tokens - 1:
+        return 1, 0
+    return num_tokens, padding
 
 
 @phase
@@ -313,8 +327,10 @@ def schedule_held(s: State, batch: int, threshold: int) -> bool:
         num_tokens = first_chunk(s, request, r.num_computed_tokens, padding, threshold, junction)
         if num_tokens == NEVER:
             return False
-        if settings.aligns_states and 0 < padding != num_tokens - 1:  # what is cut is padded no more
-            num_tokens, padding = 1, 0
+        if settings.may_pass_over_empty and num_tokens == 0:
+            i += 1
+            continue
+        num_tokens, padding = unless_cut(s, num_tokens, padding)
         if not fits_behind(s, request, num_tokens):
             free_images_of(s, request)
             return False
@@ -355,7 +371,10 @@ def schedule_waiting(s: State, batch: int, threshold: int) -> None:
     if settings.limits_adapters:
         note_adapters(s, batch)
     passes_over = (
-        settings.limits_adapters or settings.pipeline_parallel_size > 1 or settings.has_kv_offloading
+        settings.limits_adapters
+        or settings.pipeline_parallel_size > 1
+        or settings.has_kv_offloading
+        or settings.may_pass_over_empty
     )
     may_skip = passes_over or settings.waits_for_grammars
     while current.token_budget > 0 and queues.num_waiting > 0 and queues.num_running < settings.max_num_seqs:
@@ -374,8 +393,10 @@ def schedule_waiting(s: State, batch: int, threshold: int) -> None:
         num_tokens = first_chunk(s, request, num_found, padding, threshold, current.shared_prefix_boundary)
         if num_tokens == NEVER:
             break
-        if settings.aligns_states and 0 < padding != num_tokens - 1:  # what is cut is padded no more
-            num_tokens, padding = 1, 0
+        if settings.may_pass_over_empty and num_tokens == 0:
+            skip_head(s, request)
+            continue
+        num_tokens, padding = unless_cut(s, num_tokens, padding)
         if not head_fits(s, request, num_tokens, num_evictable):
             # else another may be the first to be asked, the same may fit in the next step, or move images
             queues.head_is_blocked = not (passes_over or current.waits_for_state or has_images(s, request))

@@ -104,6 +104,9 @@ class State(NamedTuple):
     kv_events: Records  # KV_EVENT[rows of block_table]: a ring of ended transfers
     deferred_frees: Records  # DEFERRED_FREE[len(batches) * max_num_seqs], empty where no free is deferred
     chunks: Records  # CHUNK[num_cpu_blocks + 1]; this and the rest: empty without native offloading
+    chunk_heap: NDArray[
+        np.int64
+    ]  # chunks that no transfer needs, the next to go first; see ``kv_offload/recency.py``
     fences: Records  # FENCE[num_gpu_blocks]
     kv_links: Records  # KV_LINK[2]: LOAD and STORE
     kv_jobs: Records  # KV_JOB[num_cpu_blocks + 1]: each has a chunk at least

@@ -90,6 +90,32 @@ def prepend_request(s: State, request: int) -> None:
     queues.head_is_blocked = 0
 
 
+@phase
+def join_behind_passed_over(s: State, request: int) -> None:
+    """Put a request right behind those that were passed over, which stand in a queue of their own (fcfs)."""
+    queues, r = s.engine[0].queues, s.requests[request]
+    before = queues.last_passed_over - 1
+    after = queues.first_waiting if before == NEVER else s.requests[before].next_waiting
+    r.previous_waiting, r.next_waiting = before, after
+    if before == NEVER:
+        queues.first_waiting = request
+    else:
+        s.requests[before].next_waiting = request
+    if after == NEVER:
+        queues.last_waiting = request
+    else:
+        s.requests[after].previous_waiting = request
+    queues.num_waiting += 1
+    queues.head_is_blocked = 0
+
+
+@phase
+def join_passed_over(s: State, request: int) -> None:
+    """Put a request whose grammar compiles at the end of those that were passed over."""
+    join_behind_passed_over(s, request)
+    s.engine[0].queues.last_passed_over = request + 1
+
+
 @part
 def peek_request(s: State) -> int:
     """Return the head of the queue."""
@@ -113,6 +139,8 @@ def remove_request(s: State, request: int) -> None:
             sift_up(s, at)
         return
     r = s.requests[request]
+    if settings.has_queue_apart and queues.last_passed_over == request + 1:
+        queues.last_passed_over = r.previous_waiting + 1
     if r.previous_waiting == NEVER:
         queues.first_waiting = r.next_waiting
     else:
@@ -141,7 +169,10 @@ def put_skipped_back(s: State) -> None:
     for i in range(current.num_skipped - 1, -1, -1):
         prepend_request(s, s.skipped[i])
     settings = s.engine[0].settings
-    if is_all and settings.limits_adapters + settings.has_loads == 0 and settings.pipeline_parallel_size == 1:
+    if settings.has_queue_apart and current.num_skipped > 0 and queues.last_passed_over == 0:
+        queues.last_passed_over = s.skipped[current.num_skipped - 1] + 1
+    others = settings.limits_adapters + settings.has_loads + settings.may_pass_over_empty
+    if is_all and others == 0 and settings.pipeline_parallel_size == 1:
         queues.head_is_blocked = ALL_COMPILE
 
 

@@ -12,7 +12,7 @@ from sim.fleet.fewest import fewest
 
 HOURS_PER_DAY = 24.0
 ASSURANCE = 0.99
-"""So often are enough up, with the spare that is told beside the average one."""
+"""The share of the time in which enough are up, for the spare that is reported beside the average one."""
 MOST_SPARE = 64
 """Times the average number. One node of many that are seldom up takes the most: -ln(1 - assurance) times the average,
 36.7 with the largest float below 1."""

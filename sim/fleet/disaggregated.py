@@ -17,7 +17,7 @@ from sim.fleet.workload import Floats, Lengths
 ALPHA_PREFILL, ALPHA_DECODE, BETA_TTFT = 0.90, 0.92, 1.80
 """What is left of a pool's throughput beside transfers, and what they make of TTFT (the fleet simulator's figures)."""
 SPREAD, SHOWN = 4, 24
-"""Beside the smallest pool stand so many times as many engines, in so many steps."""
+"""Besides the smallest pool, pools of up to ``SPREAD`` times as many engines are shown, in ``SHOWN`` steps."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,9 +146,9 @@ def sweep_disaggregated(
 ) -> list[Disaggregated]:
     """Return fleets (prefill, decode) that keep the objective, cheapest first; best in cost, TTFT and TPOT are marked.
 
-    TTFT hangs on the prefill engines alone, the decode wait and TPOT on the decode engines alone, and each falls with
-    the number. So the smallest of either pool is found by itself, and both together are the cheapest fleet there is.
-    Beside it stand ``SHOWN`` numbers of each, up to ``SPREAD`` times as many. Empty where none keeps it.
+    TTFT depends on the prefill engines alone, the decode wait and TPOT on the decode engines alone, and each falls as
+    their number grows. So the smallest of either pool is found separately, and both together are the cheapest fleet.
+    Besides it, ``SHOWN`` numbers of each are tried, up to ``SPREAD`` times as many. Empty if none keeps it.
     """
 
     def at(prefill: int, decode: int) -> Disaggregated:

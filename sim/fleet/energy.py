@@ -133,7 +133,7 @@ def _cut(
 
 
 def _lasts_s(rate: float, capacity: float, *, ttft: float, prefill: float, limit: float) -> float:
-    """Return how long TTFT stays within a limit: for ever, not at all, or until the queue has grown too long."""
+    """Return how long TTFT stays within a limit: without end, not at all, or until the queue has grown too long."""
     if ttft <= limit:
         return math.inf
     if prefill > limit or rate <= capacity:

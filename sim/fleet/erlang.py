@@ -10,13 +10,13 @@ import numpy as np
 from sim.config import InvalidConfig
 
 NEGLIGIBLE = 700.0
-"""Below exp(-700) a share is no number any more."""
+"""A share below exp(-700) counts as 0: float64 ends near there."""
 LEAST_SPREAD = 1e-6
-"""Of arrivals and services together; without any nobody waits, and the decay has no end."""
+"""Variance of arrivals and services together; without any no arrival waits, and the decay is infinite."""
 
 
 def erlang_b(servers: int, offered_load: float) -> float:
-    """Return the share of arrivals that find all servers taken where nobody waits (Erlang 1917, loss formula).
+    """Return the share of arrivals that find all servers taken where none may wait (Erlang 1917, loss formula).
 
     1/B = Σ_k c·(c-1)···(c-k+1) / a^k, summed in logarithms, so that it holds for a million servers. ``offered_load``:
     arrivals per service time. Without a server all are lost. Raises InvalidConfig on fewer, or on a negative load.
@@ -45,7 +45,8 @@ def _exponent(servers: int, offered_load: float) -> float:
 def erlang_c(servers: int, offered_load: float) -> float:
     """Return the share of arrivals that have to wait in M/M/c; 1 where the load is more than the servers can do.
 
-    C = B / (1 - rho·(1 - B)) with rho = a/c. Without a server everybody waits. Raises InvalidConfig as ``erlang_b``.
+    C = B / (1 - rho·(1 - B)) with rho = a/c. Without a server every arrival waits. Raises InvalidConfig as
+    ``erlang_b``.
     """
     blocked = erlang_b(servers, offered_load)
     if offered_load >= servers:
@@ -73,10 +74,11 @@ class Wait:
         """Return the wait in G/G/c: Erlang's C, and the decay 2·(c·mu - lambda) / (arrival cv² + service cv²).
 
         ``service_rate``: of one server, per second; ``cv2``: variance of the service time over its mean squared;
-        ``arrival_cv2``: of the gaps between arrivals, 1 for Poisson's. Where the servers cannot keep up everybody waits
-        for ever. Exact for M/M/c; for other services Kimura (1986) scales its mean by (1 + cv²) / 2, for other gaps
-        Allen and Cunneen (Allen 1978, Probability, Statistics and Queueing Theory) by (arrival cv² + cv²) / 2, as
-        Kingman (1962) has it for one server in heavy traffic. Raises InvalidConfig on a rate or spread that is none.
+        ``arrival_cv2``: of the gaps between arrivals, 1 for Poisson's. Where the servers cannot keep up every arrival
+        waits without end. Exact for M/M/c; for other services Kimura (1986) scales its mean by (1 + cv²) / 2, for other
+        gaps Allen and Cunneen (Allen 1978, Probability, Statistics and Queueing Theory) by (arrival cv² + cv²) / 2, as
+        Kingman (1962) has it for one server in heavy traffic. Raises InvalidConfig on a rate or spread that is not
+        valid.
         """
         if not (arrival_rate >= 0 and service_rate > 0 and cv2 >= 0 and arrival_cv2 >= 0):
             raise InvalidConfig(

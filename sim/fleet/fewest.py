@@ -1,6 +1,6 @@
 """The smallest number that is enough: in growing strides to one that is, then halving what lies between.
 
-Exponential search (Bentley and Yao 1976): about 2·log2(d) looks, where d is how far off the first guess is.
+Exponential search (Bentley and Yao 1976): about 2·log2(d) trials, where d is how far off the first guess is.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterator, Sequence
 from sim.config import InvalidConfig
 
 DOUBLE = 1.0
-"""Strides grow until a number is doubled, or halved; where a look costs nothing they begin so."""
+"""Strides grow until a number is doubled, or halved; where a trial costs nothing they begin there."""
 EXACT = 1 << 62
-"""With so fine a search the number found is the smallest."""
+"""With a search this fine the number found is the smallest."""
 
 
 class NoneIsEnough(InvalidConfig):
@@ -33,7 +33,7 @@ def fewest(
 
     ``near``: where to begin, ascending, none below ``least``: the first of these that is enough ends the growing.
     ``most``: the largest number that is tried beyond those. ``stride``: the first stride, a share of the number.
-    ``fine``: what is found may be larger than the smallest by a part of so many. Raises NoneIsEnough.
+    ``fine``: the number found may exceed the smallest by one part in ``fine``. Raises NoneIsEnough.
     """
     low, high = enough(is_enough, near=near, most=most, stride=stride)
     if low is None:

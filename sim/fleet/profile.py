@@ -19,7 +19,7 @@ POSITIVE = ("w_s", "calibration_context", "chunk_tokens", "block_size", "num_blo
 
 @dataclass(frozen=True, slots=True)
 class GpuProfile:
-    """What one GPU (or one engine on several) is to the formulas.
+    """What the formulas know of one GPU, or of one engine on several.
 
     An iteration of n requests of so many tokens on average takes
     ``w_s + h_s·(tokens / calibration_context)·n`` seconds: ``w_s`` reads the weights, ``h_s`` is what a request of

@@ -40,7 +40,7 @@ class FleetRouter:
     - ``compress``: as length; prompts up to ``factor`` times too long are cut to fit the shorter pool.
     - ``least-loaded``: of the pools that hold it, the one with the fewest requests per slot.
     - ``random``: of the pools that hold it, in proportion to their slots; a function of ``seed``.
-    - ``label``: the pool whose number the request has: its model's, or what a classifier of yours says.
+    - ``label``: the pool whose number the request has: its model's, or one that your own classifier gives.
     """
 
     name: RouterName
@@ -68,7 +68,7 @@ class FleetRouter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoutedRun:
-    """What became of n requests: the pool of each (-1: none holds it), TTFT and end, seconds, NaN without one."""
+    """The outcomes of n requests: the pool of each (-1: none holds it), TTFT and end, seconds, NaN without one."""
 
     pool: Ints
     ttft_s: Floats
@@ -83,7 +83,7 @@ def simulate_routed(
     *,
     labels: Ints | None = None,
 ) -> RoutedRun:
-    """Return what becomes of requests that a router deals to pools. Raises InvalidConfig.
+    """Simulate requests that a router distributes to pools. Raises InvalidConfig.
 
     ``arrival_s``: ascending seconds. ``labels``: int64 [n], pool numbers, for the router ``label``.
     """

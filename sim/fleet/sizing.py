@@ -37,7 +37,7 @@ class PoolSize:
 
     ``slots``: of one engine; ``utilization``: share of all slots that is taken, on average; ``active``: requests per
     engine; ``ttft_p99_s``, ``wait_p99_s``, ``tpot_s``, ``service_s`` (of a full engine): seconds. ``throughput``: of
-    one full engine, requests/s. ``binding``: what asked for this number: ttft, tpot or utilization.
+    one full engine, requests/s. ``binding``: which limit requires this number: ttft, tpot or utilization.
     """
 
     engines: int
@@ -96,7 +96,7 @@ def pool_at(
 
 
 def percentile_with(wait: Wait, seconds: Floats, *, share: float) -> float:
-    """Return a percentile of a wait and a time of one's own together, independent of each other.
+    """Return a percentile of the sum of a wait and a request's own time, independent of each other.
 
     The share of requests above x is the mean over all own times of P(wait > x - own time).
     ``seconds``: float64 [n], the own times, equally likely.

@@ -1,4 +1,4 @@
-"""A pool of GPUs, simulated at the level of slots: who waits, who is preempted, who is served when.
+"""A pool of GPUs, simulated at the level of slots: which requests wait, are preempted, and are served when.
 
 Coarser than an engine's steps and finer than a formula. A request holds a slot of one GPU for the iterations of its
 prompt and its answer, each as long as an iteration of the requests that are there when it starts.
@@ -21,7 +21,7 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlotRun:
-    """What became of each request, float64 [n] seconds: when it started (for good), its first token, its end.
+    """The outcome of each request, float64 [n] seconds: when it started for the last time, its first token, its end.
 
     ``start_s`` NaN: it fits into no GPU. ``gpu``: which GPU had it; ``num_preemptions``: in all; ``most_slots`` and
     ``most_blocks``: taken at once on any GPU; ``busy_slot_s``: the sum over all slots of the time that they were taken.
@@ -101,7 +101,7 @@ class SlotPool:
         self._fill(self.gpus[chosen], now)
 
     def result(self) -> SlotRun:
-        """Return what has become of the requests."""
+        """Return the outcomes of the requests."""
         return SlotRun(
             arrival_s=self.arrival_s,
             start_s=self.start_s,
@@ -144,7 +144,7 @@ class SlotPool:
     def _make_room(self, gpu: _Gpu, request: int, now: float) -> bool:
         """Say whether the blocks are there; for them the longest running request is preempted if it is longer.
 
-        It has as many blocks as the newcomer needs, since it is longer, so nobody else has to go.
+        It has as many blocks as the newcomer needs, since it is longer, so no other request has to go.
         """
         if gpu.blocks + int(self.needed[request]) <= self.profile.num_blocks:
             return True
@@ -153,7 +153,7 @@ class SlotPool:
             return False
         self._leave(gpu, longest, now)
         self.num_preemptions += 1
-        self.starts[longest] += 1  # the end that was due for it is none any more
+        self.starts[longest] += 1  # its planned end is void
         gpu.waiting.insert(1, longest)  # behind the one that takes its place
         return True
 

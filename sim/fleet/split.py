@@ -1,4 +1,4 @@
-"""Two pools, one for short and one for long requests: where to part them, and what that saves."""
+"""Two pools, one for short and one for long requests: where to split them, and what that saves."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from sim.fleet.workload import Lengths
 Floats = NDArray[np.float64]
 
 SAME = 0.01
-"""Times that differ by less are the same: the formulas know no better, and nobody pays for it."""
+"""Times that differ by less count as equal: the formulas are no more precise, and no user notices."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LengthSplit:
-    """A fleet of a pool for requests of at most ``threshold`` tokens and one for the others; None: nobody is so long.
+    """A pool for requests of at most ``threshold`` tokens and one for the others; None: no request is longer.
 
     ``share``: of the requests that go to the short pool. ``cost_per_hour``: of all provisioned engines.
     """
@@ -88,7 +88,7 @@ def sweep_thresholds(
     context: int,
     factors: Sequence[float] = (1.0,),
 ) -> list[LengthSplit]:
-    """Return a split per threshold and factor that can be had."""
+    """Return a split per threshold and factor that is feasible."""
     found = []
     for threshold in thresholds:
         for factor in factors:
@@ -110,7 +110,7 @@ def sweep_thresholds(
 
 
 def unbeaten(amounts: Floats, times: Floats, *, same: float = 0.0) -> NDArray[np.bool_]:
-    """Return which points nothing beats: no other takes less and is no slower, or takes as much and is faster.
+    """Return which points no other beats: none takes less and is no slower, or takes as much and is faster.
 
     ``amounts``, ``times``: float64 [n]. ``same``: the share by which a slower one still counts as no slower.
     """
@@ -127,7 +127,7 @@ def unbeaten(amounts: Floats, times: Floats, *, same: float = 0.0) -> NDArray[np
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Splits:
-    """One pool for all, and a split per threshold that keeps the SLO by formula; marked: those that nothing beats.
+    """One pool for all, and a split per threshold that keeps the SLO by formula; marked: those that no other beats.
 
     ``profiles``: of the short and of the long pool; one pool for all has the long one's. ``is_one_best``: whether no
     split beats one pool for all.
@@ -170,7 +170,7 @@ class Splits:
 
 
 def marked(found: Splits) -> Splits:
-    """Return the splits with those marked that neither another one nor one pool for all beats, and whether that is one.
+    """Return the splits, those marked that no other split nor one pool beats, and whether no split beats one pool.
 
     A point is beaten by one that takes less and is no slower, within ``SAME``, or takes as much and is faster.
     """

@@ -1,10 +1,10 @@
 """Compiled code on disk: in a folder that is the user's alone, checked before it runs, rebuilt where it is damaged.
 
-numba's own cache ends in an error, or runs what a disk has garbled, and falls back to another folder without a word.
+numba's own cache ends in an error or runs corrupted code from disk, and falls back to another folder in silence.
 Here each file begins with a digest of the rest, and what goes wrong with the folder is one line on stderr.
 
-Code is loaded without what only a compiler needs: numba's tables of its own functions, and the intermediate code by
-which others can be linked with it, which is packed and looked at by whoever compiles. Both cost more than the rest.
+Code is loaded without what only a compiler needs: numba's tables of its own functions, and the intermediate code that
+other functions are linked with, which is packed and read only by a process that compiles. Both cost more than the rest.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _told: set[str] = set()
 def private_folder(wanted: Path) -> Path | None:
     """Return ``wanted``, made with mode 0700, or a place among temporary files where others could have written to it.
 
-    None where neither is to be had: then nothing is kept. What is not as wanted is told.
+    None if neither can be used: then nothing is kept. A line on stderr says what is not as wanted.
     """
     fault = _fault(wanted)
     if fault is None:
@@ -75,9 +75,9 @@ def _fault(folder: Path) -> str | None:
 
 @contextmanager
 def one_process_at_a_time(folder: Path | None, what: str) -> Iterator[None]:
-    """Let one process compile ``what`` into a folder; others that want the same wait, and find it there.
+    """Allow one process at a time to compile ``what`` into a folder; others that need the same wait, and find it there.
 
-    Without a folder, or in one that cannot be written or locked, nobody waits.
+    Without a folder, or in one that cannot be written or locked, no process waits.
     """
     with ExitStack() as stack:
         if folder is not None:
@@ -95,7 +95,7 @@ def _tell(what: str, line: str) -> None:
 
 
 class _Locator(caching.UserProvidedCacheLocator):  # type: ignore[misc] # numba is untyped
-    """Where ``numba.config.CACHE_DIR`` says, whether or not it can be written: never beside the sources.
+    """In ``numba.config.CACHE_DIR``, whether or not it can be written: never beside the sources.
 
     The folder's name is a digest of this package's sources, so that its code is filed by module alone: numba's own also
     asks where a source lies and when it was written, and every other checkout of the same would compile them again.
@@ -106,7 +106,7 @@ class _Locator(caching.UserProvidedCacheLocator):  # type: ignore[misc] # numba 
         self._cache_path = str(Path(numba.config.CACHE_DIR) / py_func.__module__)
 
     def get_source_stamp(self) -> str:
-        """Return what else must be the same: of a source that the folder's name says nothing of, its content."""
+        """Return what else must be the same: the content of a source that is not in the digest of the folder's name."""
         source = Path(self._py_file)
         return "" if source.is_relative_to(_PACKAGE) else hashlib.sha256(source.read_bytes()).hexdigest()
 
@@ -119,7 +119,7 @@ class _Locator(caching.UserProvidedCacheLocator):  # type: ignore[misc] # numba 
 
 
 class _Library(JITCodeLibrary):  # type: ignore[misc] # numba is untyped
-    """A library from disk; its bitcode is unpacked once somebody links with it."""
+    """A library from disk; its bitcode is unpacked when another library first links with it."""
 
     _packed: bytes
 
@@ -144,7 +144,7 @@ class _Library(JITCodeLibrary):  # type: ignore[misc] # numba is untyped
 
 @contextmanager
 def _loading(codegen: Any) -> Iterator[None]:  # noqa: ANN401 - numba is untyped
-    """Have libraries of this kind made; what is compiled meanwhile would not be."""
+    """Make numba use libraries of this kind; code that is compiled meanwhile would not be stored as one."""
     before = codegen._library_class
     codegen._library_class = _Library
     try:

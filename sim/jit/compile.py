@@ -90,7 +90,7 @@ def cache_directory(*, with_cluster: bool = False) -> Path:
 
 @cache
 def cache_folder(*, of_cluster: bool) -> Path | None:
-    """Return the folder of compiled code; None where there is none to be had that is the user's alone."""
+    """Return the folder of compiled code; None if there is none that belongs to the user alone."""
     return private_folder(cache_directory(with_cluster=of_cluster))
 
 
@@ -141,7 +141,7 @@ def variant_entry(function: Function, variant: CompiledVariant) -> Function:
 
 
 class _Listener(event.Listener):  # type: ignore[misc] # numba is untyped
-    """Hears when one of several entries is about to be compiled, and not loaded."""
+    """Calls a function when one of several entries is about to be compiled, and not loaded."""
 
     def __init__(self, entries: Mapping[Any, Callable[..., Any]], hear: Callable[[Any], None]) -> None:
         self._entries, self._hear = entries, hear

@@ -1,4 +1,4 @@
-"""A function with some attributes taken for constants: what can never happen is gone before it is compiled.
+"""A function with some attributes taken for constants: code that can never run is removed before compilation.
 
 A compiler would have to read, type and optimise what settings forbid, and the machine code would ask about it at every
 step. Here attributes that are known (``settings.has_images``: 0) are replaced in the function's source, expressions of
@@ -65,7 +65,7 @@ def folded(
 
 
 def fold(definition: ast.FunctionDef, known: Mapping[str, Number], globals_: Mapping[str, Any]) -> None:
-    """Fold a function's body in place, until nothing more is to be had."""
+    """Fold a function's body in place, until nothing changes any more."""
     before, now = "", ast.unparse(definition)
     while before != now:
         stores = _stores(definition)

@@ -5,10 +5,10 @@ only passes on, and most of the time to compile it would go into them. It has no
 index either. Here a tuple is a row of a table: address and shape of each array. ``reader_of`` makes the function that
 gives a reference to a row, one word. Its attributes are put together from the row when they are asked for: columns,
 which know an address and give or take single values, or whole arrays. No reference counts, any number of tuples of any
-sizes. Whoever replaces an array must call ``point_to`` again, and keep the tuples alive while their table is used.
+sizes. Code that replaces an array must call ``point_to`` again, and keep the tuples alive while their table is used.
 
-A column's index is not looked at: below zero it is outside, where an array would count from its end. With
-``NUMBA_BOUNDSCHECK=1`` whoever is outside raises IndexError. All integers that a column gives are int64, whatever they
+A column's index is not checked: an index below zero is outside, where an array would count from its end. With
+``NUMBA_BOUNDSCHECK=1`` an index outside raises IndexError. All integers that a column gives are int64, whatever they
 are stored as, so a function is compiled for one kind of integer.
 
 numba's own arrays are imported where something is compiled: with what they bring they take 50 ms, which a process that
@@ -79,7 +79,7 @@ def point_to(table: Table, row: int, arrays: Any, *, before: Any = None) -> None
 
 
 def _words_of(array: Any, dtype: np.dtype[Any], num_axes: int) -> tuple[int, int, int]:
-    """Return what a table says of an array; of an empty one that it lies nowhere: to ask costs a microsecond."""
+    """Return a table's entry for an array; an empty one has address 0, since to look it up costs a microsecond."""
     if array.dtype != dtype or array.ndim != num_axes or not array.flags.c_contiguous:
         got = f"{array.dtype}, {array.ndim} axes, {'' if array.flags.c_contiguous else 'not '}in order"
         raise TypeError(f"got {got}, expected {dtype}, {num_axes} axes, in order")

@@ -2,11 +2,11 @@
 
 It is made once, when a wheel or an image is built, for every x86-64 that has AVX2 and FMA (``x86-64-v3``: Intel since
 2013, AMD since 2015). It is filed as the cache on disk is, under a digest of the sources, numba's version and Python's,
-so that other sources, another numba or another Python never meet it. Where it does not fit, all is compiled as without
-it. It is as trusted as the sources beside it; that no file is damaged is looked at each time.
+so that other sources, another numba or another Python never load it. Where it does not fit, all is compiled as without
+it. It is trusted like the sources beside it; each file is checked for damage whenever it is loaded.
 
-What only somebody who links with it needs, the intermediate code, is left out; nobody does: entries are called by
-Python, or at their address. All of it packed is 1.2 MB.
+The intermediate code is left out, since only linking needs it and no other code links with an entry: entries are called
+by Python, or at their address. All of it packed is 1.2 MB.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from numba.core import caching
 from sim.jit.code_cache import CheckedFiles, CodeCache
 
 SHIPPED: Final = Path(__file__).parent.parent / "machine_code"
-"""Not in a clone: whoever builds a wheel or an image makes it (``sim.cluster.ship``)."""
+"""Not in a clone: building a wheel or an image makes it (``sim.cluster.ship``)."""
 CPU: Final = "x86-64-v3"
 """What the code is made for, as LLVM calls it: with these features, and no others."""
 FEATURES: Final = frozenset(

@@ -1,8 +1,8 @@
-"""A second variant of compiled functions, for settings that are known: without what these never reach.
+"""A second variant of compiled functions, for known settings: without the code that these never reach.
 
 ``variant_of(run, {"has_images": 0})`` is ``run`` for an engine without images: smaller, sooner compiled, and faster. It
 is made of the same source (``sim.jit.folding``), and so is every function that it calls. A variant's functions are
-folded when somebody compiles them, so whoever loads them from a cache does not read a source.
+folded when they are compiled, so a process that loads them from a cache does not read a source.
 """
 
 from __future__ import annotations

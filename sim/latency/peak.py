@@ -124,7 +124,7 @@ class PeakTimes:
     def expert_tokens(self, tokens: Floats, *, tile: float) -> Floats:
         """Return how many tokens' worth of experts a step of so many computes: each touched one fills its last tile.
 
-        On average half a tile per touched expert is computed for nobody; a token is ``num_experts_per_token`` rows.
+        On average half a tile per touched expert is computed for no token; a token is ``num_experts_per_token`` rows.
         """
         if self.num_experts == 0:
             return tokens

@@ -1,7 +1,7 @@
 """Steps by table: what depends on the number of tokens is looked up, attention is added, in a few operations.
 
-Roofline and physics are built into this form once, before the engine starts; so can be anything else that is too slow
-to be asked for every step.
+Roofline and physics are converted to this form once, before the engine starts; so can any other model that is too slow
+to evaluate at every step.
 """
 
 from __future__ import annotations

@@ -19,9 +19,9 @@ Int64s = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
 FEW = 64
-"""So many largest gaps are kept in order, more in a heap."""
+"""Up to this many largest gaps are kept in order, more in a heap."""
 TIGHT = 4
-"""Values that go up to so many times their number are counted in a table of all between."""
+"""If the largest value is at most this many times their number, values are counted in a table of all between."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,7 +136,7 @@ def _put_gaps(
     first_pause: int,
     end_pause: int,
 ) -> int:
-    """Write one request's gaps down, in the order of its tokens; return how many there are."""
+    """Write one request's gaps, in the order of its tokens; return how many there are."""
     length, at = 0, first
     for p in range(first_pause, end_pause + 1):
         end = pause_last[p] if p < end_pause else last
@@ -157,7 +157,7 @@ def ninety_ninth(
 ) -> Floats:
     """Return the 99th percentile of each request's gaps; pauses are sorted by request, then time.
 
-    In loops: numba takes five seconds to compile what numpy has for it.
+    Written as loops: numba takes five seconds to compile numpy's function for it.
     """
     longest = 1
     for r in range(len(first)):

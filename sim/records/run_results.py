@@ -26,9 +26,9 @@ class Totals:
     """What has happened in an engine since it was made.
 
     ``num_steps`` counts every step, ``num_jumps`` the jumps taken over runs of them. ``num_kv_allocation_failures``:
-    how often KV blocks were asked for a request and were not free, running or at the head of the queue, which is
-    asked for in each step that could admit it. Drafts count as verified;
-    offloads, reloads and thrashings are blocks (``sim/engine/kv_cache/cpu_tier.py``).
+    how often a request needed KV blocks that were not free, while running or at the head of the queue, where it asks in
+    each step that could admit it. Drafts count as verified; offloads, reloads and thrashings are blocks
+    (``sim/engine/kv_cache/cpu_tier.py``).
     """
 
     num_steps: int
@@ -86,7 +86,7 @@ def view_of(state: State) -> View:
 
 
 def outcomes_of(state: State, latency: LatencyModel, requests: slice = slice(None)) -> Outcomes:
-    """Return what became of every request so far, or of those with these numbers.
+    """Return every request's outcome so far, or those of the requests with these numbers.
 
     What runs or waits is UNFINISHED.
     """
@@ -120,7 +120,7 @@ def outcomes_of(state: State, latency: LatencyModel, requests: slice = slice(Non
         preempted_us[rows["status"] == dt.PREEMPTED] += engine["clock"]["now_us"]
     arrival_us, queued_us = rows["arrival_us"].copy(), rows["queued_us"].copy()
     taken_in_us = state.taken_in_us[: queues["num_requests"]][requests].copy()
-    # of who was never scheduled, jumps and pauses note it beforehand, or not, as the run is cut into slices
+    # of a request that was never scheduled, it depends on the run's slices whether a jump or pause has noted it already
     taken_in_us[rows["scheduled_us"] == dt.NEVER] = dt.NEVER
     if settings["is_closed_loop"]:
         is_held = np.zeros(queues["num_requests"], bool)
@@ -150,8 +150,8 @@ def outcomes_of(state: State, latency: LatencyModel, requests: slice = slice(Non
 def cut_off(state: State, outcomes: Outcomes, *, until_us: int) -> tuple[int, int]:
     """Take back what lies past a horizon; return how many requests were running at it, and how many waiting.
 
-    Who arrives at the horizon or later has not arrived; who has not seen its last token by then is UNFINISHED, or
-    TIMEOUT where its deadline came before.
+    A request that arrives at the horizon or later has not arrived; one whose last token has not been seen by then is
+    UNFINISHED, or TIMEOUT if its deadline came before.
     """
     rows, status = state.requests[: len(outcomes.status)], outcomes.status
     deadline_us = (
@@ -243,7 +243,7 @@ def tokens_of(
 
 
 def _number_within(request: Int64s) -> Int64s:
-    """Return of each token which of its request's it is among those given, from 1."""
+    """Return each token's position among the given tokens of its request, from 1."""
     order = np.argsort(request, kind="stable")
     ordered = request[order]
     number = np.empty(len(request), np.int64)

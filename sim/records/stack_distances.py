@@ -47,11 +47,11 @@ def count_distances(
 
     ``first_piece``: int64[n + 1], request r asks for ``pieces[first_piece[r] : first_piece[r + 1]]``, from the front of
     its prompt to the back. ``sizes``: blocks of each piece. ``num_private``: per request, further blocks that it takes
-    and nobody asks for again. ``most_hits``: per request, how many leading blocks may be hits at all.
-    ``changes``: int64, at least all blocks + 2: what this adds is how the number of blocks found at distance d, which a
-    cache of d blocks and more has, differs from that of d - 1.
-    A request's blocks are used from the last to the first, as vLLM gives them back (vllm 0.32.0
-    v1/core/single_type_kv_cache_manager.py:free): the front of a prompt is the most recent.
+    and no request asks for again. ``most_hits``: per request, how many leading blocks may be hits at all. ``changes``:
+    int64, at least all blocks + 2: entry d is increased by the number of blocks found at distance d (hits of a cache of
+    d blocks or more) less the number found at d - 1. A request's blocks are used from the last to the first, as vLLM
+    gives them back (vllm 0.32.0 v1/core/single_type_kv_cache_manager.py:free): the front of a prompt is the most
+    recent.
     """
     num_times = len(pieces) + len(num_private)
     tree = np.zeros(num_times + 1, np.int64)

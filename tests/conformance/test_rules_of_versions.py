@@ -1,4 +1,4 @@
-"""Each rule of groups and drafts that came with a version shows in a recording: with the other the engine differs."""
+"""Each rule that came with a version shows in a recording: with the other the engine differs."""
 
 from __future__ import annotations
 
@@ -57,6 +57,16 @@ SHOWN: list[tuple[str, str, Any]] = [
     ("0.33.0_drafts_41_0188", "hashes_ahead_of_drafts", False),
     ("0.31.0_drafts_41_0157", "caches_at_outputs", True),
     ("0.33.0_drafts_41_0188", "caches_at_outputs", False),
+    ("0.30.0_adapters_1_0054", "queues_passed_over_apart", False),
+    ("0.31.0_images_1_0018", "cuts_before_cached_images", True),
+    ("0.31.0_images_1_0027", "holds_repeated_images", True),
+    ("0.31.0_offload_groups_21_0072_drafts", "reserves_drafts_by_group", True),
+    ("0.33.0_adapters_1_0016", "counts_adapters_of_all_running", False),
+    ("0.33.0_images_1_0213", "passes_over_empty_shares", False),
+    ("0.33.0_images_1_0022", "keeps_whole_images_together", False),
+    ("0.33.0_drafts_3_0076_images", "encodes_without_lookahead", False),
+    ("0.33.0_offload_groups_1_0117", "gives_up_by_place", False),
+    ("0.33.0_offloading_1_0117", "offers_again", False),
 ]
 """The recording, a rule that its version has, and what it would be with the version before or behind."""
 

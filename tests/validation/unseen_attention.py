@@ -1,4 +1,4 @@
-"""Attention that ``predictor train`` puts together: numbers of heads that were left out, windows cut from all keys.
+"""Attention that ``predictor train`` puts together: heads that were left out; windows, by both of its rules.
 
 ``python -m tests.validation.unseen_attention``, with VTWIN_DATA: median and 90th percentile of the absolute error.
 """
@@ -14,6 +14,7 @@ import pandas as pd
 from scipy.interpolate import LinearNDInterpolator
 
 from calibrate.predictor.profiles.latent_modules import between_heads
+from calibrate.predictor.profiles.other_heads_windows import Floats, windowed_decodes, windowed_prompts
 
 GPUS = ("H100", "B200", "H200")
 HEADS = ("num_heads", "num_key_value_heads", "head_dim", "kv_cache_dtype")
@@ -44,38 +45,66 @@ def left_out_heads(root: Path, gpu: str, name: str) -> np.ndarray:
     return np.concatenate(found)
 
 
-def cut_decodes(root: Path, gpu: str, window: int) -> np.ndarray:
-    """Return the ratios of full attention over a window's keys to attention with that window, of longer contexts."""
+def cut_decodes(root: Path, gpu: str, window: int) -> tuple[Floats, Floats]:
+    """Return ratios to attention with a window, of longer contexts: of full attention over its keys; put together."""
     table = read(root, gpu, "attention/vllm/0.24.0/generation_attention_perf.parquet")
-    keys = [*HEADS, "batch_size"]
-    full = {key: rows.sort_values("step") for key, rows in table[table["window_size"] == 0].groupby(keys)}
-    found = []
-    for key, rows in table[table["window_size"] == window].groupby(keys):
-        longer = rows[rows["step"] + 1 > window]
-        if key in full and len(longer):
-            told = np.interp(window, full[key]["step"] + 1, full[key]["time_us"])
-            found.append(told / longer["time_us"].to_numpy())
-    return np.concatenate(found)
+    cut, told = [], []
+    for own, others, measured in left_out_windows(table, window):
+        longer = measured[measured["step"] + 1 > window]
+        whole = {batch: rows.sort_values("step") for batch, rows in own.groupby("batch_size")}
+        made = windowed_decodes(
+            own, others, kv_heads=float(own["num_key_value_heads"].iloc[0]), window=window
+        )
+        assert made is not None
+        within = made.groupby(["batch_size", "step"])["time_us"].median()
+        for batch, rows in longer.groupby("batch_size"):
+            if batch in whole:
+                keys, times = whole[batch]["step"] + 1, whole[batch]["time_us"]
+                cut.append(np.interp(window, keys, times) / rows["time_us"].to_numpy())
+                known = within.loc[batch]
+                told.append(
+                    np.interp(rows["step"], known.index.to_numpy(float), known) / rows["time_us"].to_numpy()
+                )
+    return np.concatenate(cut), np.concatenate(told)
 
 
-def cut_prompts(root: Path, gpu: str, window: int) -> np.ndarray:
+def cut_prompts(root: Path, gpu: str, window: int) -> tuple[Floats, Floats]:
     """Return the same of prompts, whose queries see half of the prompt on average, or the window."""
     table = read(root, gpu, "attention/vllm/0.24.0/context_attention_perf.parquet")
-    full = dict(list(table[table["window_size"] == 0].groupby(list(HEADS))))
-    found = []
-    for key, rows in list(table[table["window_size"] == window].groupby(list(HEADS)))[:MOST_SHAPES]:
-        longer = rows[rows["isl"] > window]
-        if key not in full or longer.empty:
-            continue
-        known = full[key]
-        points = np.column_stack([known["batch_size"] * known["isl"], (known["isl"] + 1) / 2])
-        surface = LinearNDInterpolator(np.log(points), np.log(known["time_us"].to_numpy()))
+    cut, told = [], []
+    for own, others, measured in left_out_windows(table, window):
+        longer = measured[measured["isl"] > window]
+        points = np.column_stack([own["batch_size"] * own["isl"], (own["isl"] + 1) / 2])
+        surface = LinearNDInterpolator(np.log(points), np.log(own["time_us"].to_numpy()))
         asked = np.column_stack(
             [longer["batch_size"] * longer["isl"], np.minimum((longer["isl"] + 1) / 2, window)]
         )
         ratios = np.exp(surface(np.log(asked))) / longer["time_us"].to_numpy()
-        found.append(ratios[np.isfinite(ratios)])
-    return np.concatenate(found)
+        cut.append(ratios[np.isfinite(ratios)])
+        made = windowed_prompts(own, others, heads=float(own["num_heads"].iloc[0]), window=window)
+        assert made is not None
+        both = longer.merge(made, on=["batch_size", "isl"], suffixes=("", "_told"))
+        told.append((both["time_us_told"] / both["time_us"]).to_numpy())
+    return np.concatenate(cut), np.concatenate(told)
+
+
+def left_out_windows(
+    table: pd.DataFrame, window: int
+) -> Iterator[tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame]]:
+    """Yield of shapes whose heads are left out: their rows of all keys, other heads' rows, their rows with the window.
+
+    At most MOST_SHAPES, drawn at random, that other heads of the same width and cache were measured beside.
+    """
+    groups = dict(list(table.groupby(["head_dim", "kv_cache_dtype"])))
+    shapes = [key for key, _ in table[table["window_size"] == window].groupby(list(HEADS))]
+    drawn = np.random.default_rng(0).permutation(len(shapes))[:MOST_SHAPES]
+    for heads, kv_heads, width, cache in (shapes[number] for number in drawn):
+        alike = groups[(width, cache)]
+        is_own = (alike["num_heads"] == heads) & (alike["num_key_value_heads"] == kv_heads)
+        own, measured = (alike[is_own & (alike["window_size"] == each)] for each in (0, window))
+        others = alike[~is_own]
+        if len(own) and (others["window_size"] == window).any():
+            yield own, others, measured
 
 
 def rows_of(root: Path) -> Iterator[tuple[str, list[np.ndarray]]]:
@@ -83,8 +112,10 @@ def rows_of(root: Path) -> Iterator[tuple[str, list[np.ndarray]]]:
     for name in ("mla_context_module", "mla_generation_module"):
         yield f"{name}, heads left out", [left_out_heads(root, gpu, name) for gpu in GPUS]
     for window in WINDOWS:
-        yield f"decodes, window of {window:,}", [cut_decodes(root, gpu, window) for gpu in GPUS]
-        yield f"prompts, window of {window:,}", [cut_prompts(root, gpu, window) for gpu in GPUS]
+        for name, put in (("decodes", cut_decodes), ("prompts", cut_prompts)):
+            found = [put(root, gpu, window) for gpu in GPUS]
+            yield f"{name}, window of {window:,}: as over all keys", [cut for cut, _ in found]
+            yield f"{name}, window of {window:,}: heads left out", [told for _, told in found]
 
 
 def main() -> None:

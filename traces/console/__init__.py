@@ -1,1 +1,1 @@
-"""The terminal: what a command prints and takes, and what it says when something is wrong."""
+"""The terminal: a command's output, its options, and its error messages."""

@@ -29,7 +29,7 @@ from traces.strict.narration import wrapped_narration
 from traces.strict.tell import tell
 
 MOST_NAMED = 5
-"""Files that a line names, a choice: a sweep of pages may have written hundreds."""
+"""The most files that a line names: a sweep of pages may have written hundreds."""
 MAY_HIDE = ("--api-key", "@", "=")  # a key of a URL is behind an equals sign
 
 
@@ -37,10 +37,10 @@ MAY_HIDE = ("--api-key", "@", "=")  # a key of a URL is behind an equals sign
 class Program:
     """A console script.
 
-    ``app``: of the commands that are called, by name, and whether the line begins with one: then nobody sees the
-    others' lines of help. ``own_way``: what to say of an option that no command has. ``hide``: takes secrets off the
-    process list.
-    ``keep_collector``: commands that leave Python's collector of unused objects as it is, or set it themselves.
+    ``app``: makes the app, from the names of the called commands, and whether the line begins with one: then the
+    others' lines of help are not shown. ``own_way``: the text for an option that no command has. ``hide``: removes
+    secrets from the process list. ``keep_collector``: commands that leave Python's collector of unused objects as it
+    is, or set it themselves.
     """
 
     name: str
@@ -53,7 +53,7 @@ class Program:
 def run_program(program: Program, argv: Sequence[str] | None) -> int:
     """Run a command line, return the exit code; a fault of the user becomes one line on stderr.
 
-    ``argv`` None: that of the process, whose streams and signals are then taken in hand.
+    ``argv`` None: the process's own, whose streams and signals are then set up, too.
     """
     with wrapped_narration():
         arguments = list(sys.argv[1:] if argv is None else argv)
@@ -70,7 +70,7 @@ def run_program(program: Program, argv: Sequence[str] | None) -> int:
 
 
 def _hide_secrets(program: Program, arguments: Sequence[str]) -> None:
-    """Take secrets off the process list, where the line may have any."""
+    """Remove secrets from the process list, if the line may have any."""
     if any(
         any(each in word for each in MAY_HIDE) or word.startswith(("--header", "-H")) for word in arguments
     ):
@@ -97,7 +97,7 @@ def _run(program: Program, arguments: list[str]) -> int:
         line, code = line_and_code(error, arguments, own_way=program.own_way)
         try:
             sys.stdout.flush()
-        except OSError:  # what could not be written waits to be, and would be a second complaint at the end
+        except OSError:  # unwritten output is still buffered, and would give a second error at the end
             leave_quietly()
         return complain(line, arguments, code=code)
     finally:
@@ -108,7 +108,7 @@ def _run(program: Program, arguments: list[str]) -> int:
 
 
 def _say_what_is_written() -> None:
-    """Say after Ctrl-C which files were put in their places before it."""
+    """Print after Ctrl-C which files were written before it."""
     files = ", ".join(str(path) for path in files_written[:MOST_NAMED])
     if len(files_written) > MOST_NAMED:
         files += f" and {len(files_written) - MOST_NAMED:,} more"
@@ -117,7 +117,7 @@ def _say_what_is_written() -> None:
 
 
 def _tell_interruptions(command: Any) -> None:  # noqa: ANN401 - typer's own
-    """Have a command that Ctrl-C ends say what it has written: typer makes an exit code of it, and nothing else."""
+    """Make a command that Ctrl-C ends print what it has written: typer only sets an exit code."""
     invoke = command.invoke
 
     def telling(context: object) -> object:

@@ -1,6 +1,6 @@
 """Ctrl-C while a program is still being imported: one line and exit code 130. Imported before anything else is.
 
-It takes the signal only in a process that runs ``vtwin`` itself, and gives it back once the command is in hand.
+It handles the signal only in a process that runs ``vtwin`` itself, and restores it once the command starts.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ NOTHING_WRITTEN: Final = "interrupted; no result is written"
 
 
 def _end_at_once(*_: object) -> None:
-    """Say that nothing came of it, and end without a look at what is half imported."""
+    """Print that there is no result, and end without cleaning up half-imported modules."""
     os.write(2, f"{NOTHING_WRITTEN}\n".encode())
     os._exit(EXIT_INTERRUPTED)
 
 
 def heed_later() -> None:
-    """Have Ctrl-C raise KeyboardInterrupt from now on, as Python has it, where it ended the process at once."""
+    """Make Ctrl-C raise KeyboardInterrupt from now on, as usual in Python; before, it ended the process at once."""
     if signal.getsignal(signal.SIGINT) is _end_at_once:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 

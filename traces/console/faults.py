@@ -34,7 +34,7 @@ REFUSALS: Final = {
     ),
     *(errno.ENFILE, errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ENAMETOOLONG, errno.ELOOP),
 }
-"""What a machine refuses: no fault of vtwin's."""
+"""Errors of the machine, which are not faults of vtwin."""
 
 
 def complain(line: str, arguments: Sequence[str], *, code: int) -> int:
@@ -51,7 +51,7 @@ def complain(line: str, arguments: Sequence[str], *, code: int) -> int:
 
 
 def line_and_code(error: Exception, arguments: Sequence[str], *, own_way: OwnWay) -> tuple[str, int]:
-    """Return what is said of a fault, and the exit code; empty where typer has printed the help already."""
+    """Return the message of a fault, and the exit code; empty if typer has printed the help already."""
     if isinstance(error, VtwinError):
         return f"{type(error).__name__}: {error}", error.exit_code
     if isinstance(error, click.ClickException):

@@ -12,13 +12,13 @@ import typer.core
 AnyCommand = typer.core.TyperCommand | typer.core.TyperGroup
 
 METAVARS: Final = {"integer": "N", "integer range": "N", "float": "X", "float range": "X"}
-"""What help shows for the value of an option, in place of the name of its type; others are shown as click has them."""
+"""The placeholder of an option's value in help, in place of its type's name; other types are shown as in click."""
 CELLS_OF_OPTION: Final = 6
 """What typer shows of an option: four kinds of names, type, text; and before them whether one must give it."""
 
 
 def plain_help(command: AnyCommand) -> None:
-    """Have help show switches without ``<bool>`` and numbers as N, of a command and those under it; join its lines."""
+    """Make help of a command and its subcommands show switches without ``<bool>``, numbers as N, and joined lines."""
     context = typer.Context(command)
     for parameter in command.get_params(context):
         if isinstance(parameter, typer.core.TyperOption) and parameter.metavar is None:
@@ -30,7 +30,7 @@ def plain_help(command: AnyCommand) -> None:
 
 
 def fold_long_words() -> None:
-    """Have the tables of help show names in one column, and break a word longer than its column, which typer cuts."""
+    """Make the tables of help show names in one column, and break a word longer than its column, which typer cuts."""
     from rich.columns import Columns
     from rich.table import Table
     from rich.text import Text

@@ -1,4 +1,4 @@
-"""What options take for a number: neither NaN nor more than an int64 holds."""
+"""Numbers in options: neither NaN nor more than an int64 holds."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MOST_INTEGER: Final = 2**63 - 1
 
 
 def refuse_no_numbers(command: AnyCommand) -> None:
-    """Have every option of a command, and of those under it, refuse ``nan`` and integers beyond an int64.
+    """Make every option of a command and its subcommands refuse ``nan`` and integers beyond an int64.
 
     A range does not: NaN is neither below its least value nor above its largest.
     """
@@ -26,7 +26,7 @@ def refuse_no_numbers(command: AnyCommand) -> None:
 
 
 def _of_numbers(kind: Any) -> Any:  # noqa: ANN401 - the library's own type
-    """Return an option's type that takes only what is a number, and fits."""
+    """Return an option's type that accepts only numbers that fit."""
     made, convert = copy.copy(kind), kind.convert
 
     def converted(value: object, parameter: object, context: object) -> object:

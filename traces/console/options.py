@@ -44,7 +44,7 @@ ModelConfigOption = Annotated[
 
 @option_table
 class AnswerForm:
-    """In which form an answer is written. A file that could not be written is refused at once, by ConfigError."""
+    """The forms in which an answer is written. A file that could not be written is refused at once, by ConfigError."""
 
     as_json: JsonOption = False
     markdown: Annotated[
@@ -55,7 +55,7 @@ class AnswerForm:
     ] = None
 
     def __post_init__(self) -> None:
-        """Refuse a file that is no Markdown of vtwin's, or cannot be written."""
+        """Refuse a file that is not vtwin's own Markdown, or cannot be written."""
         if self.markdown is None:
             return
         from traces.atomic import check_place, refuse_foreign

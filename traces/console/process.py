@@ -1,4 +1,4 @@
-"""The process that a command runs in: its streams, its signals, how often unused objects are looked for."""
+"""The process of a command: its streams, its signals, its garbage collector."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from typing import Final
 
 EXIT_BROKEN_PIPE: Final = 141  # 128 + SIGPIPE: what a shell reports for a program whose reader went away
 RARELY: Final = (200_000, 20, 20)
-"""How seldom Python's collector of unused objects looks: of all that imports make, everything stays in use."""
+"""How rarely Python's garbage collector runs: all objects that imports make stay in use."""
 
 
 def collect_rarely() -> None:
-    """Have Python look for unused objects seldom: what a command imports stays in use."""
+    """Make Python's garbage collector run rarely: all that a command imports stays in use."""
     gc.set_threshold(*RARELY)
 
 
@@ -32,7 +32,7 @@ def open_closed_streams() -> None:
 def take_signals() -> None:
     """End at a kill or a hang-up as at Ctrl-C, unless hang-ups are ignored (nohup).
 
-    Commands that serve or observe take signals in a way of their own, later.
+    Commands that serve or observe install their own handlers later.
     """
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     if signal.getsignal(signal.SIGHUP) is signal.SIG_DFL:

@@ -11,10 +11,10 @@ _CALLED: Final = "vtwin.subcommand"
 
 
 class Subcommands(typer.core.TyperGroup):
-    """A group that is a command itself where the first word is no subcommand.
+    """A group that is a command itself if the first word is not a subcommand.
 
-    A first argument that is called like a subcommand, a trace perhaps, is one where the line has an option that only
-    the command has; with a path before it (``./guided``) it always is.
+    A first argument with a subcommand's name, such as a trace, counts as an argument if the line has an option that
+    only the command has; with a path before it (``./guided``) it always does.
     """
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:

@@ -1,4 +1,4 @@
-"""Wrong usage in one line: what the library that reads options says, in vtwin's words, with the cure if it is known."""
+"""Wrong usage in one line: the option library's message in vtwin's words, with the remedy if it is known."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import Final
 import click
 
 OwnWay = Callable[[str, set[str]], str | None]
-"""Of an option that a command lacks, and of those that it has: vtwin's own way, where it is another tool's flag."""
+"""From an option that a command lacks, and its own options, to vtwin's equivalent, if it is another tool's flag."""
 SWEPT: Final = {"rate": "", "concurrency": "concurrency="}
-"""Options of which ``--sweep`` takes several values, and what stands before them there."""
+"""Options of which ``--sweep`` takes several values, and their prefix there."""
 CLICK_MESSAGES: Final = {
     r"(?<=': )('.*'|\S+) is not a valid (float|integer)\.": r"got \1, expected a \2",
     r"(Did you mean [^?]*\?)\)? \(?Did you mean [^?]*\?\)?": r"\1",  # typer's, then click's own
@@ -23,7 +23,7 @@ CLICK_MESSAGES: Final = {
     r"(?<=': )('.*'|\S+) is not in the range x<=(\S+)\.": r"got \1, expected at most \2",
     r"(?<=': )('.*'|\S+) is not one of (.*)\.": r"got \1, expected one of \2",
 }
-"""What the library that reads options says (regular expressions), and what is said instead."""
+"""Messages of the option library (regular expressions), and their replacements."""
 
 
 def usage_line(error: click.ClickException, *, own_way: OwnWay) -> str:
@@ -40,7 +40,7 @@ def usage_line(error: click.ClickException, *, own_way: OwnWay) -> str:
 
 
 def _cure(message: str, options: Collection[str | None]) -> str:
-    """Return what would have been right, behind a message on a value that is no number; empty where it is unknown."""
+    """Return the correct usage, to follow a message on a value that is not a number; empty if it is unknown."""
     found = re.search(r"'--([\w-]+)': got '([^']*)', expected (a number|an integer)$", message)
     if found is None:
         return ""
@@ -56,7 +56,7 @@ def _cure(message: str, options: Collection[str | None]) -> str:
 
 
 def _with_own_way(error: click.NoSuchOption, own_way: OwnWay) -> str:
-    """Return the line for an option that a command lacks: with vtwin's own way, where it is another tool's flag."""
+    """Return the line for an option that a command lacks, with vtwin's equivalent if it is another tool's flag."""
     parameters = [] if error.ctx is None else error.ctx.command.params
     found = own_way(error.option_name, {name for each in parameters for name in each.opts})
     return error.format_message() if found is None else f"No such option '{error.option_name}': {found}."

@@ -1,9 +1,9 @@
 """BLIS's two documents of a run: the SimResult list that its calibrate reads, and its metrics with every request.
 
-Facts from inference-sim (commit f90a1e3): a SimResult is a list by request number of completed requests, floats as
-Go writes them; the metrics' percentiles interpolate linearly at rank p/100·(n-1), in ms; its duration counts from
-time 0 to the last completion; ``injected_requests`` is the sum of what became of them. Both tell TTFT and E2E as the
-server sees them, from the injection on: here that is the send.
+Facts from inference-sim (commit f90a1e3): a SimResult is a list by request number of completed requests, floats as Go
+writes them; the metrics' percentiles interpolate linearly at rank p/100·(n-1), in ms; its duration counts from time 0
+to the last completion; ``injected_requests`` is the sum of their outcomes. Both give TTFT and E2E as the server sees
+them, from the injection on: here that is the send.
 """
 
 from __future__ import annotations
@@ -98,14 +98,14 @@ def _numbers(trace: Trace) -> list[int]:
 
 
 def _itl_mean_us(trace: Trace) -> NDArray[np.float64]:
-    """Return each request's mean gap, as recorded, else as its first and last token say; NaN for one token."""
+    """Return each request's mean gap, as recorded, else from its first and last token; NaN for one token."""
     metrics = request_metrics(trace)
     itl, tpot = metrics["itl_mean_us"].to_numpy(), metrics["tpot_us"].to_numpy()
     return np.where(np.isnan(itl), tpot, itl)
 
 
 def _said(**values: object) -> dict[str, Any]:
-    """Return the values that are there; BLIS leaves the others out."""
+    """Return the known values; BLIS leaves the others out."""
     return {name: value for name, value in values.items() if isinstance(value, str) and value}
 
 
@@ -148,7 +148,7 @@ def _metrics(trace: Trace) -> dict[str, Any]:
 
 
 def _scheduling_delay_us(trace: Trace, *, send_us: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return how long after they were sent requests were first scheduled; where only that is known, the queue's time.
+    """Return the time from sending to first scheduling; if only the queue's time is known, that.
 
     NaN where a request did not complete.
     """
@@ -203,7 +203,7 @@ def _gaps_us(trace: Trace) -> NDArray[np.float64]:
 
 
 def _hit_rate(trace: Trace) -> float | None:
-    """Return the share of prompt tokens that were found in the cache, where the trace says it."""
+    """Return the share of prompt tokens that were found in the cache, if the trace has it."""
     cached = trace.column("num_cached_tokens").fillna(trace.column("cached_input_tokens"))
     known = cached.notna().to_numpy(dtype=bool)
     total = int(prompt_tokens(trace)[known].sum())

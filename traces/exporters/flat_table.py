@@ -17,7 +17,7 @@ SUFFIXES = (".csv", ".parquet")
 def flat_table(trace: Trace, *, metrics: bool) -> pd.DataFrame:
     """Return the trace's columns; with ``metrics`` its latencies (``METRIC_COLUMNS``, µs) in addition.
 
-    A column of a trace that has a latency's name (``itl_mean_us``) gives way to the latency.
+    A column of a trace with a latency's name (``itl_mean_us``) is replaced by the latency.
     """
     if not metrics:
         return trace.requests

@@ -1,4 +1,4 @@
-"""The formats of requests that other tools replay: what a trace asked for, outcomes left behind.
+"""The formats of requests that other tools replay: a trace's requests without outcomes.
 
 ``mooncake``: JSON lines (timestamp in ms, input_length, output_length, hash_ids per block), read by aiperf and
 guidellm (mooncake) and, as ``vllm-bench``, by vllm bench (``--dataset-name timed_trace --self-timed

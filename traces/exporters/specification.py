@@ -1,9 +1,9 @@
-"""A specification that describes a trace: lengths, classes, and arrivals by window; and how well it does.
+"""A specification that describes a trace: lengths, classes, and arrivals by window; and its errors.
 
-Rows alike in client, tenant, class, model, adapter, prefix group and streaming become a client. Its lengths are the
-recorded ones, as quantiles where there are many; its rate is that of each window; its gaps' coefficient of variation
-is taken where the changing rate is taken out: on a clock that runs as fast as requests come. What a specification
-cannot say (which prompt had which answer, sharing by hashes) is lost, and said to be.
+Rows with the same client, tenant, class, model, adapter, prefix group and streaming become a client. Its lengths are
+the recorded ones, as quantiles if there are many; its rate is that of each window; its gaps' coefficient of variation
+is measured without the changing rate: on a clock that runs at the rate of arrivals. Properties that a specification
+cannot express (which prompt had which answer, sharing by hashes) are lost, and a note says so.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ MAX_LENGTHS: Final = 100
 
 MAX_WINDOWS: Final = 24
 REQUESTS_PER_WINDOW: Final = 100
-"""Fewer than this in a window say little about its rate: the standard error of 100 is 10 %."""
+"""With fewer requests in a window its rate is not known well: the standard error of 100 is 10 %."""
 
 MAX_CLIENTS: Final = 1000
 LIKE_POISSON: Final = (0.9, 1.1)
@@ -44,7 +44,7 @@ _ALIKE: Final = ("client_id", "tenant_id", "slo_class", "model", "adapter", "pre
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Description:
-    """A specification, and by how much a drawing of it differs from the trace: ``errors`` are fractions."""
+    """A specification, and by how much a trace drawn from it differs from the original: ``errors`` are fractions."""
 
     text: str
     errors: dict[str, float]
@@ -52,7 +52,7 @@ class Description:
 
 
 def describe_as_specification(trace: Trace) -> Description:
-    """Return the specification of what ``trace`` asked for.
+    """Return the specification of a trace's requests.
 
     Raises TraceError for a trace of sessions, or of more clients than a specification should name.
     """
@@ -125,7 +125,7 @@ def _edges(workload: Trace) -> Ints:
 
 
 def _names(clients: list[str]) -> list[str]:
-    """Return the names, numbered where two are alike or one says nothing."""
+    """Return the names, numbered if two are equal or one is empty."""
     return [
         name if name and clients.count(name) == 1 else f"{name or 'client'}-{number}"
         for number, name in enumerate(clients)
@@ -133,19 +133,19 @@ def _names(clients: list[str]) -> list[str]:
 
 
 def _who(rows: pd.DataFrame, *, name: str) -> dict[str, Any]:
-    """Return a client's id, tenant, class, model, adapter, prefix group and limits; keys that say nothing left out."""
+    """Return a client's id, tenant, class, model, adapter, prefix group and limits, without empty keys."""
     first = rows.iloc[0]
-    who: dict[str, Any] = {"id": name}
+    client: dict[str, Any] = {"id": name}
     for column in ("tenant_id", "slo_class", "model", "adapter", "prefix_group"):
         if pd.notna(first[column]):
-            who[column] = str(first[column])
-    if who.get("slo_class") not in (None, *SloClass.__args__):  # type: ignore[attr-defined] # a Literal has them
-        del who["slo_class"]
-    if "prefix_group" in who:
-        who["prefix_length"] = int(rows["prefix_length"].mode().iloc[0])
+            client[column] = str(first[column])
+    if client.get("slo_class") not in (None, *SloClass.__args__):  # type: ignore[attr-defined] # a Literal has them
+        del client["slo_class"]
+    if "prefix_group" in client:
+        client["prefix_length"] = int(rows["prefix_length"].mode().iloc[0])
     if pd.notna(first["streaming"]):
-        who["streaming"] = bool(first["streaming"])
-    return who | _limits(rows)
+        client["streaming"] = bool(first["streaming"])
+    return client | _limits(rows)
 
 
 def _limits(rows: pd.DataFrame) -> dict[str, Any]:
@@ -169,7 +169,7 @@ def _lengths(rows: pd.DataFrame) -> dict[str, Any]:
 
 
 def _distribution(tokens: Ints) -> dict[str, Any]:
-    """Return the lengths as a constant, as often as they came, or as the means of equal parts of them."""
+    """Return the lengths as a constant, as counts of each length, or as the means of equal parts of them."""
     tokens = np.maximum(tokens, 1)
     values, counts = np.unique(tokens, return_counts=True)
     if values.size == 1:
@@ -210,11 +210,11 @@ def _family(cv: float) -> dict[str, Any]:
     return {"process": "gamma", "cv": float(f"{min(cv, high):.4g}")}
 
 
-# ── how well
+# ── its errors
 
 
 def _errors(trace: Trace, again: Trace) -> dict[str, float]:
-    """Return by how much figures of the drawing differ from the trace's, as fractions of the latter."""
+    """Return by how much figures of the drawn trace differ from the original's, as fractions of the latter."""
     before, after = _figures(trace), _figures(again)
     return {name: after[name] / value - 1 for name, value in before.items() if value and name in after}
 

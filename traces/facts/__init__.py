@@ -1,7 +1,7 @@
-"""What an answer consists of, declared once, and the one place that writes it: terminal, JSON, Markdown, page.
+"""The parts of an answer, declared once, and the one place that writes them: terminal, JSON, Markdown, page.
 
-A question makes ``Fact``s of its answer, a list of them for each thing that it compares, and of these the parts that
-people read: terms, tables, things side by side. ``traces.facts.written`` lays them out.
+A question turns its answer into ``Fact``s, a list for each thing that it compares, and these into parts for readers:
+terms, tables, columns side by side. ``traces.facts.written`` lays them out.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What an answer to people consists of, in the order in which they read it; the layout is traces.facts.written's."""
+"""The parts of an answer for readers, in their order; the layout is traces.facts.written's."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ TERM = 12
 
 @dataclass(frozen=True, slots=True)
 class TermRows:
-    """Terms with what is beside them, a row each; a row without a term goes on with the one above."""
+    """Terms with their texts, a row each; a row without a term continues the one above."""
 
     rows: Sequence[tuple[str, str]]
     width: int = TERM
@@ -22,7 +22,7 @@ class AlignedRows:
     """Rows of a table, its head the first.
 
     ``widths``: of the columns in a terminal; a negative one's cells begin below each other, 0: as they are; None: all
-    as wide as need be. A row that is shorter than the head says something else from there on.
+    as wide as need be. In a row shorter than the head the last cell fills the rest.
     """
 
     rows: Sequence[Sequence[str]]
@@ -38,10 +38,10 @@ class SideBySide:
 
 @dataclass(frozen=True, slots=True)
 class Verbatim:
-    """Lines that stay as they are: a picture of characters, or a file's text."""
+    """Preformatted lines: a picture of characters, or a file's text."""
 
     lines: Sequence[str]
 
 
 AnswerPart = str | TermRows | AlignedRows | SideBySide | Verbatim
-"""A text by itself is a line, and a paragraph elsewhere; an empty one leaves a line free."""
+"""A text alone is a line in a terminal, and a paragraph elsewhere; an empty one is a blank line."""

@@ -64,7 +64,7 @@ class Fact:
 
     @property
     def text(self) -> str:
-        """The figure as people read it, with its note."""
+        """The figure as text, with its note."""
         is_missing = self.value is None or (isinstance(self.value, float) and math.isnan(self.value))
         return (self.none if is_missing else self.unit(self.value)) + self.note
 

@@ -29,9 +29,9 @@ def say_answer(
     answer: Callable[[], Sequence[AnswerPart]],
     how: AnswerForm,
 ) -> None:
-    """Print an answer's JSON document where that is asked for, else its lines; write it as Markdown where that is.
+    """Print an answer's JSON document if requested, else its lines; also write it as Markdown if requested.
 
-    Raises ConfigError where that file cannot be written.
+    Raises ConfigError if that file cannot be written.
     """
     parts = () if how.as_json and how.markdown is None else answer()
     if how.as_json:
@@ -47,7 +47,7 @@ def say_answer(
 
 
 def terminal_lines(parts: Iterable[AnswerPart], *, width: int | None) -> list[str]:
-    """Return an answer's lines, printable; ``width``: of the terminal, within which what is side by side stays."""
+    """Return an answer's lines, printable; ``width``: of the terminal, which columns side by side must not exceed."""
     return [terminal(line) for part in parts for line in _lines_of(part, width=width)]
 
 
@@ -66,7 +66,7 @@ def _lines_of(part: AnswerPart, *, width: int | None) -> Sequence[str]:
 
 
 def _aligned(rows: Sequence[Sequence[str]], widths: Sequence[int] | None) -> list[str]:
-    """Return the rows as lines whose cells end below each other, two spaces apart where no width is asked for."""
+    """Return the rows as lines with right-aligned cells, two spaces apart if no width is given."""
     if widths is None:
         needed = [max(len(row[place]) for row in rows) for place in range(len(rows[0]))]
         return ["  ".join(cell.rjust(wide) for cell, wide in zip(row, needed, strict=True)) for row in rows]
@@ -80,7 +80,7 @@ def _aligned(rows: Sequence[Sequence[str]], widths: Sequence[int] | None) -> lis
 
 
 def _side_by_side(columns: Sequence[Mapping[str, str]], *, width: int | None) -> list[str]:
-    """Return columns with their rows' names in front; those that do not fit stand in a further block below."""
+    """Return columns with their rows' names in front; those that do not fit are put into a further block below."""
     names = names_of(columns)
     label = max(len(terminal(name)) for name in names) + GAP
     cells = [[terminal(each.get(name, "-")) for name in names] for each in columns]
@@ -103,7 +103,7 @@ def names_of(columns: Sequence[Mapping[str, str]]) -> list[str]:
 
 
 def markdown_text(parts: Iterable[AnswerPart]) -> str:
-    """Return an answer as Markdown that begins by saying that it is vtwin's."""
+    """Return an answer as Markdown, which begins with vtwin's mark."""
     return "\n\n".join([MARKDOWN, *(text for part in parts if (text := _markdown_of(part)))]) + "\n"
 
 
@@ -138,7 +138,7 @@ def markdown_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     return "\n".join("| " + " | ".join(markdown(cell) for cell in line) + " |" for line in lines)
 
 
-# -- JSON, and figures by themselves --------------------------------------------------------------------------
+# -- JSON, and single figures ---------------------------------------------------------------------------------
 
 
 def document(facts: Iterable[Fact]) -> dict[str, object]:

@@ -1,1 +1,1 @@
-"""A trace's files: read, checked, written, and what a new one would replace."""
+"""A trace's files: reading, checking, writing, and which files a new trace would replace."""

@@ -12,10 +12,10 @@ from traces.trace import Trace
 
 
 def check_trace(path: str | Path) -> list[Problem]:
-    """Return all that is wrong with the trace, by file and row; an empty list is a clean bill.
+    """Return all faults of the trace, by file and row; an empty list if there are none.
 
-    A column that TraceV2 does not know is wrong only where its name is nearly a known one's: others may have
-    their own. Raises TraceError where there is no trace to check: a missing file, a bad header, no table.
+    A column that TraceV2 does not know is a fault only if its name is almost a known one's: other tools may have their
+    own columns. Raises TraceError if there is no trace to check: a missing file, a bad header, no table.
     """
     trace, problems, findings = examine(path)
     found = [*problems, *(problem for finding in findings for problem in finding)]
@@ -27,7 +27,7 @@ def check_trace(path: str | Path) -> list[Problem]:
 
 
 def _misspelt_columns(trace: Trace, *, likeness: float = 0.9) -> list[Problem]:
-    """Return a problem for each unknown column whose name is this like that of an absent known one."""
+    """Return a problem for each unknown column whose name is this similar to that of an absent known one."""
     here = trace.table.names
     absent = [name for name in FIELDS if name not in here]
     problems = []

@@ -1,4 +1,4 @@
-"""What lies where something is to be written: nothing, what can be made again, what was measured, a trace's files."""
+"""What exists at an output path: nothing, a file that can be made again, a measured trace, a trace's files."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ _IN_WORDS: Final = {"real": "measured", "replayed": "simulated", "generated": "d
 def note_replaced(stem: str | Path, *, overwrite: bool) -> str | None:
     """Return a line about the trace that one written to ``stem`` replaces, None where there is none.
 
-    Raises ConfigError, unless ``overwrite``, for what cannot be made again: a trace of a real server, a .yaml that is
-    no header of a trace, a table that has no header.
+    Raises ConfigError, unless ``overwrite``, for files that cannot be made again: a trace of a real server, a .yaml
+    that is not a trace's header, a table without a header.
     """
     base = stem_of(stem)
     check_is_place(base)
@@ -46,7 +46,7 @@ def refuse_input(stem: str | Path, read: Path) -> None:
 
 
 def refuse_name_of_trace(path: str | Path) -> None:
-    """Raise ConfigError where a file that is no trace would have the name of one of a trace's own files.
+    """Raise ConfigError if a file that is not a trace would have the name of one of a trace's own files.
 
     A second table, or other events, beside a trace's header make the trace unreadable, or change what it says.
     """
@@ -69,7 +69,7 @@ def _ending(path: Path, base: Path) -> str:
 
 
 def _refuse(file: Path, what: str, *, overwrite: bool) -> str:
-    """Return that ``file`` is replaced if that is wanted. Raises ConfigError otherwise."""
+    """Return a note that ``file`` is replaced, if that is allowed. Raises ConfigError otherwise."""
     if not overwrite:
         raise ConfigError(f"--output: {file} is {what}, expected another place, or --overwrite to replace it")
     return f"replaces {file}, {what}"

@@ -1,4 +1,4 @@
-"""Reading a trace: from any of its files to a ``Trace``, or to one clear refusal."""
+"""Reading a trace: from any of its files to a ``Trace``, or to one clear error."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ def read_trace(path: str | Path, *, events: bool = True) -> Trace:
 
 
 def examine(path: str | Path, *, events: bool = True) -> tuple[Trace, list[Problem], list[Finding]]:
-    """Return the trace as far as it can be read, the cells that could not, and the rules that it breaks.
+    """Return the readable part of a trace, the cells that could not be read, and the rules that it breaks.
 
-    Raises TraceError where there is no trace to speak of: a missing file, a bad header, no table.
+    Raises TraceError if there is no trace: a missing file, a bad header, no table.
     """
     files = locate(path)
     header = read_header(files.header)
@@ -104,7 +104,7 @@ def _with_num_tokens(events: pd.DataFrame) -> pd.DataFrame:
 
 
 def _without_nulled(findings: list[Finding], problems: list[Problem]) -> list[Finding]:
-    """Drop the complaint that a cell is empty where it is only empty because it could not be read."""
+    """Drop the error that a cell is empty if it is empty only because it could not be read."""
     if not problems:
         return findings
     unread = {(p.file, p.column, p.row) for p in problems}

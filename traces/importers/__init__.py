@@ -47,8 +47,8 @@ _READERS: Final[dict[PublicFormat, tuple[str, str]]] = {
 def read_public(source: PublicFormat, path: str | Path, *, part: int | None = None) -> Trace:
     """Return the trace that ``path`` holds in the named public format; ``tracev2`` just reads one.
 
-    ``part``: which of several runs in one file (guidellm). Raises TraceError, naming file and line or row, for what
-    the format does not allow or no trace may hold.
+    ``part``: which of several runs in one file (guidellm). Raises TraceError, naming file and line or row, for content
+    that the format or a trace does not allow.
     """
     trace = read_typed(_reader(source, part=part), Path(path))
     check_converted(trace, Path(path))
@@ -56,7 +56,7 @@ def read_public(source: PublicFormat, path: str | Path, *, part: int | None = No
 
 
 def read_typed(read: Callable[[Path], Trace], path: Path) -> Trace:
-    """Return what a reader makes of a file. Raises TraceError, too, for a cell that does not fit its column."""
+    """Return a reader's trace of a file. Raises TraceError, too, for a cell that does not fit its column."""
     from traces.tables.cells import UnfitColumn
 
     try:
@@ -66,7 +66,7 @@ def read_typed(read: Callable[[Path], Trace], path: Path) -> Trace:
 
 
 def check_converted(trace: Trace, path: Path) -> None:
-    """Raise TraceError where a converted trace holds what no trace may, naming the row."""
+    """Raise TraceError, naming the row, if a converted trace breaks a rule of traces."""
     from traces.tables.problems import refuse
     from traces.tables.rules import request_findings
 

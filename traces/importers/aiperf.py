@@ -117,7 +117,7 @@ def _number(metrics: Mapping[str, Any], name: str) -> float | None:
 
 
 def _unix_ns(value: object) -> int:
-    """Return a time of the wall clock in ns. Raises ValueError or TypeError for one that cannot be."""
+    """Return a time of the wall clock in ns. Raises ValueError or TypeError for an impossible one."""
     number = value if isinstance(value, int) else int(finite(value))
     if not 0 <= number <= MOST_US * 1000:
         raise ValueError(f"request_start_ns of {number:.6g}, expected 0 to {MOST_US * 1000:.3g}")
@@ -125,7 +125,7 @@ def _unix_ns(value: object) -> int:
 
 
 def _duration(value: object) -> float:
-    """Return a time or a count, as the file's unit has it. Raises ValueError or TypeError for one that cannot be."""
+    """Return a time or a count, in the file's unit. Raises ValueError or TypeError for an impossible one."""
     number = finite(value)
     if not 0 <= number <= MOST_US:
         raise ValueError(f"{number:g}, expected 0 to {MOST_US:.3g}")

@@ -38,7 +38,7 @@ class CsvColumn:
 
 
 def parse_columns(text: str) -> dict[str, CsvColumn]:
-    """Return what ``--columns`` says, by TraceV2's names. Raises ConfigError."""
+    """Return the columns of ``--columns``, by TraceV2's names. Raises ConfigError."""
     columns: dict[str, CsvColumn] = {}
     for part in text.split(","):
         short, equals, source = part.strip().partition("=")
@@ -98,12 +98,12 @@ def read_csv_file(path: Path, columns: Mapping[str, CsvColumn]) -> Trace:
 
 
 def _is_moment(target: str) -> bool:
-    """Say whether a column in µs is a moment, not a length of time."""
+    """Return whether a column in µs is a point in time, not a duration."""
     return target == "deadline_us" or (target.endswith("_time_us") and target != "think_time_us")
 
 
 def read_numbers_and_text(path: Path, columns: Mapping[str, CsvColumn]) -> pd.DataFrame:
-    """Return the file's columns that are asked for, numbers as floats. Raises TraceError."""
+    """Return the requested columns of the file, numbers as floats. Raises TraceError."""
     return read_columns(path, {it.name: _dtype_in_file(target) for target, it in columns.items()})
 
 

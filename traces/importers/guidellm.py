@@ -52,8 +52,8 @@ class _Row:
 def read_guidellm(path: Path, *, part: int | None = None) -> Trace:
     """Return the observed trace of a benchmark of this report, the ``part``-th (from 1) where there are several.
 
-    Times count from the earliest request. Gaps between events are not recorded: the mean is. Raises TraceError
-    that names the key, ConfigError for a part that is not there, or where several are and none is named.
+    Times count from the earliest request. Gaps between events are not recorded: the mean is. Raises TraceError that
+    names the key, ConfigError for a part that does not exist, or if there are several and none is named.
     """
     report = _load(path)
     benchmark = _benchmark(report, part, file=path.name)
@@ -216,7 +216,7 @@ def _seconds(times: Mapping[str, Any], *names: str) -> float | None:
 
 
 def _moment(value: object) -> float:
-    """Return a Unix time. Raises ValueError or TypeError for one that cannot be."""
+    """Return a Unix time. Raises ValueError or TypeError for an impossible one."""
     seconds = finite(value)
     if not abs(seconds) <= MOST_S:
         raise ValueError(f"{seconds:g} s, expected a Unix time")

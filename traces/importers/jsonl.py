@@ -1,4 +1,4 @@
-"""JSON lines, plain or gzip'ed, to columns; whatever is wrong is named by file and line."""
+"""JSON lines, plain or gzip'ed, to columns; every error names file and line."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Column = list[object]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kind:
-    """What the values of a key must be: in words, and as a test."""
+    """The allowed values of a key: in words, and as a test."""
 
     words: str
     fits: Callable[[object], bool]
@@ -47,8 +47,8 @@ def read_jsonl(
 ) -> dict[str, Column]:
     """Return one column per key of ``kinds`` and ``optional``, an entry per line; other keys and blank lines are left.
 
-    A line may lack a key of ``optional``, or have null there: None. Raises TraceError where the file cannot be read,
-    holds no row, or a line is no JSON object, lacks a key of ``kinds`` or has a wrong type.
+    A line may lack a key of ``optional``, or have null there: None. Raises TraceError if the file cannot be read, holds
+    no row, or a line is not a JSON object, lacks a key of ``kinds`` or has a wrong type.
     """
     columns: dict[str, Column] = {key: [] for key in (*kinds, *optional)}
     optional = {key: kind for key, kind in optional.items() if key not in kinds}
@@ -75,7 +75,7 @@ def read_jsonl(
 
 
 def _row(line: bytes, parse: Callable[[bytes], object], *, file: str, number: int) -> dict[str, object]:
-    """Return a line's object. Raises TraceError; where it stands is put into words for that alone."""
+    """Return a line's object. Raises TraceError; the line's place is formatted only for that."""
     try:
         row = parse(line)
         if isinstance(row, dict):

@@ -1,4 +1,4 @@
-"""LLMServingSim's benchmark runs: what a real vLLM said of each request, by its own clock.
+"""LLMServingSim's benchmark runs: a real vLLM's times of each request, by its own clock.
 
 A line of requests.jsonl holds what vLLM's ``RequestStateStats`` recorded: ``arrival_time`` is the Unix time
 at which the frontend took the request in; ``queued_ts`` (the request joined the engine's queue),
@@ -109,12 +109,12 @@ def _requests_file(path: Path) -> Path:
 
 
 def _micros(column: Column, origin: float) -> NDArray[np.int64]:
-    """Return seconds as µs from ``origin``; a double still tells nanoseconds after a month of uptime."""
+    """Return seconds as µs from ``origin``; a double still resolves nanoseconds after a month of uptime."""
     return micros(np.asarray(column, dtype=np.float64) - origin, 1_000_000, what="requests.jsonl: times")
 
 
 def _server(meta: Path) -> tuple[ServerInfo, str | None]:
-    """Return what meta.json says of the server, and when the run started."""
+    """Return the server's description in meta.json, and when the run started."""
     if not meta.is_file():
         return ServerInfo(), None
     try:

@@ -1,4 +1,4 @@
-"""Times of other tools to whole microseconds, refused where they cannot be."""
+"""Times of other tools to whole microseconds; impossible ones are refused."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from traces.strict.limits import MOST_US
 def micros(times: NDArray[np.float64], us_per_unit: int, *, what: str) -> NDArray[np.int64]:
     """Return times in whole µs, halves to even; ``what`` names them: ``FILE: COLUMN``.
 
-    Raises TraceError for one that is no number, or beyond ``MOST_US``.
+    Raises TraceError for one that is not a number, or beyond ``MOST_US``.
     """
     scaled = times * float(us_per_unit)
     bad = np.flatnonzero(~(np.abs(scaled) <= MOST_US))

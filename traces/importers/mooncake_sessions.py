@@ -31,8 +31,8 @@ _NAMES: Final = (
 def read_sessions(path: Path, columns: dict[str, list[Any]], *, block_size: int) -> Trace:
     """Return the sessions of a file's lines.
 
-    ``columns``: a cell per line for each key, None where a line lacks it. Of what a turn adds, ``hash_ids`` are left
-    out: behind the first turn a session's text is its own. Raises TraceError, naming session and turn.
+    ``columns``: a cell per line for each key, None where a line lacks it. The ``hash_ids`` of later turns are left out:
+    after the first turn a session's text is its own. Raises TraceError, naming session and turn.
     """
     rows: dict[str, list[Any]] = {name: [] for name in _NAMES}
     turns: dict[str, list[int]] = defaultdict(list)
@@ -60,7 +60,7 @@ def read_sessions(path: Path, columns: dict[str, list[Any]], *, block_size: int)
 
 
 def _have_times(columns: dict[str, list[Any]], later: list[int]) -> bool:
-    """Say whether later turns come at times of their own: all have a timestamp, and none a delay."""
+    """Return whether later turns have times of their own: all have a timestamp, and none a delay."""
     times, delays = columns["timestamp"], columns["delay"]
     return bool(later) and all(times[place] is not None and delays[place] is None for place in later)
 
@@ -99,7 +99,7 @@ class _Session:
             said = prompt + given["output_length"]
 
     def _is_whole(self, places: list[int]) -> bool:
-        """Say whether every line has its whole prompt. Raises TraceError for another mode, or both in one session."""
+        """Return whether every line has its whole prompt. Raises TraceError for other modes, or both in one session."""
         modes = {self._columns["context_mode"][place] or DELTAS for place in places}
         if len(modes) > 1 or not modes <= {DELTAS, WHOLE}:
             shown = ", ".join(sorted(modes))
@@ -129,13 +129,13 @@ class _Session:
     def _check_hashes(self, given: dict[str, Any], turn: int) -> None:
         """Raise TraceError where a line has more hashes than its tokens have blocks, the partial one included."""
         number, most = len(given["hash_ids"] or []), -(-given["input_length"] // self._block_size)
-        if number > most + 1:  # what a turn adds may begin and end within a block
+        if number > most + 1:  # a turn's addition may begin and end within a block
             raise TraceError(
                 f"{self._where}, turn {turn}: hash_ids: got {number} hashes, expected at most {most + 1} for "
                 f"{given['input_length']} tokens in blocks of {self._block_size}"
             )
 
     def _hashes(self, given: dict[str, Any], prompt: int) -> str | None:
-        """Return the hashes of a prompt's whole blocks: one of a part goes on otherwise in the next turn."""
+        """Return the hashes of a prompt's whole blocks: a partial block continues differently in the next turn."""
         whole = (given["hash_ids"] or [])[: prompt // self._block_size]
         return " ".join(map(str, whole)) or None

@@ -1,4 +1,4 @@
-"""What ``--trace`` may name: a trace, or a file of requests in a public format that tells itself apart."""
+"""The files that ``--trace`` may name: a trace, or a file of requests in a recognisable public format."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ _HEADS: Final[dict[str, PublicFormat]] = {
 
 
 _HEAD_BYTES: Final = 65_536
-"""So much of a JSON file tells what wrote it."""
+"""The bytes of a JSON file that show which tool wrote it."""
 _SPANS: Final = '"resourceSpans"'
 _NEAR: Final = 64
-"""Characters: OTLP's one key stands at the beginning."""
+"""The same in characters for OTLP, whose only key is at the beginning."""
 _VLLM_BENCH: Final = (
     ('"input_lens"', '"ttfts"'),
     ('"mean_ttft_ms"',),
     ('"request_throughput"', '"total_input_tokens"'),
 )
-"""What a result of vllm bench has: all of one of these. Only the first stand in one saved with --save-detailed."""
+"""The keys of a result of vllm bench: all of one of these sets. Only --save-detailed saves the first."""
 
 
 def read_recorded(path: Path, *, events: bool = False) -> Trace:
-    """Return the trace at ``path``, converted where it is a file of another tool that tells itself apart.
+    """Return the trace at ``path``, converted if it is a file of another tool in a recognisable format.
 
     These are CSVs of Azure, BurstGPT and Vidur, Mooncake's and aiperf's JSONL, results of vllm bench and guidellm,
     spans of OpenTelemetry.
@@ -52,9 +52,9 @@ def read_recorded(path: Path, *, events: bool = False) -> Trace:
 
 
 def check_recorded(path: Path) -> list[Problem]:
-    """Return all that is wrong with a trace; of a file in a public format nothing, where it can be converted.
+    """Return all faults of a trace; none for a file in a public format that can be converted.
 
-    Raises TraceError where there is no trace to check, and for a public file its first fault.
+    Raises TraceError if there is no trace to check, and for a public file its first fault.
     """
     source = format_of(path)
     if source is not None:
@@ -68,7 +68,7 @@ def check_recorded(path: Path) -> list[Problem]:
 
 @contextmanager
 def telling_formats(path: Path) -> Iterator[None]:
-    """Have a refusal to read ``path`` as a trace name the command that converts, where it is a file of another kind.
+    """Make an error on reading ``path`` as a trace name the command that converts, if it is a file of another kind.
 
     Raises TraceError.
     """
@@ -84,12 +84,12 @@ def telling_formats(path: Path) -> Iterator[None]:
 
 
 def has_header(path: Path) -> bool:
-    """Say whether a trace's header stands beside a table."""
+    """Return whether there is a trace's header beside a table."""
     return companion_file(stem_of(path), ".yaml").is_file()
 
 
 def format_of(path: Path) -> PublicFormat | None:
-    """Return the public format of a file by its name or its beginning, None where it looks like none."""
+    """Return the public format of a file by its name or its beginning, None if it looks like none."""
     if path.name.endswith(".jsonl.gz"):
         return "mooncake"
     if path.suffix not in (".csv", ".json", ".jsonl") or not path.is_file():
@@ -114,9 +114,9 @@ def _of_json(path: Path, head: str) -> PublicFormat | None:
 
 
 def _is_vllm_bench(path: Path, head: str) -> bool:
-    """Say whether a JSON file is a result of vllm bench, detailed or not: its lists may stand far behind the beginning.
+    """Return whether a JSON file is a result of vllm bench, detailed or not: its lists may be far from the beginning.
 
-    One without its requests' times counts, so that the reader of the format says what it lacks.
+    A result without its requests' times counts, so that the format's reader reports what is missing.
     """
     if not head.lstrip().startswith("{"):
         return False

@@ -34,7 +34,7 @@ _METRICS: Final = (
 
 
 def read_vidur(path: Path) -> Trace:
-    """Return the requests in one of Vidur's CSVs, or of a run's folder, with outcomes where it has them.
+    """Return the requests in one of Vidur's CSVs, or of a run's folder, with outcomes if it has them.
 
     Raises TraceError that names file, line and column.
     """

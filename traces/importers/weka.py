@@ -14,18 +14,18 @@ from traces.trace import Trace, make_trace
 
 SUFFIXES: Final = (".json", ".json.gz")
 SLACK_US: Final = 1_000_000
-"""Times are rounded to a second here and there: an answer is in by then where it ended at most so much later."""
+"""Some times are rounded to a second: an answer counts as complete if it ended at most this much later."""
 _US_PER_S: Final = 1_000_000
 MOST_S: Final = 1e9
 MOST_MODELS, MOST_NAME = 8, 60
 """Models that a note names, and characters of each."""
 MOST_SHARED_TOKENS: Final = 10_000_000
-"""Of tools and system prompt: a choice, ten times the longest context that a model has."""
+"""The most tokens of tools and system prompt: ten times the longest context of a model."""
 
 
 @dataclass(slots=True)
 class _Columns:
-    """The rows so far, and what equal prefixes of other sessions are called."""
+    """The rows so far, and the numbers of prefixes that sessions share."""
 
     rows: dict[str, list[Any]] = field(
         default_factory=lambda: {
@@ -45,7 +45,7 @@ class _Columns:
     block_sizes: set[int] = field(default_factory=set)
 
     def number_of(self, block: tuple[object, ...]) -> int:
-        """Return a block's number; one that a session has to itself is new."""
+        """Return a block's number; a block of one session alone gets a new one."""
         if block[0] != "own" and block in self.common:
             return self.common[block]
         self.next_id += 1
@@ -115,9 +115,7 @@ class _Session:
         if not isinstance(self._name, str):
             self._refuse("top", "id", self._name, "text")
         self._ids: dict[int, int] = {}  # the file's number of a block -> the trace's
-        self._said: set[tuple[object, ...]] = (
-            set()
-        )  # shared blocks that have a number here: another one is another
+        self._said: set[tuple[object, ...]] = set()  # shared blocks that have a number here
         self._round = 0
 
     def read(self) -> None:
@@ -131,7 +129,7 @@ class _Session:
         self._entries(top, "", at_us=0, before=None)
 
     def _entries(self, agent: dict[str, Any], place: str, *, at_us: int, before: _Sent | None) -> list[_Sent]:
-        """Append the requests of a session or a subagent; return those that nothing has waited for, the last first."""
+        """Append the requests of a session or subagent; return those that no request waits for yet, the last first."""
         open_: list[_Sent] = []  # subagents' last requests
         last = before
         shared = self._shared_blocks(agent)
@@ -200,7 +198,7 @@ class _Session:
         return _Sent(name, start_us, start_us + took_us, hashes)
 
     def _shared_blocks(self, agent: dict[str, Any]) -> list[tuple[object, ...]]:
-        """Return what the blocks of a client's tools, then of its system prompt, are called in all sessions."""
+        """Return the numbers, in all sessions, of the blocks of a client's tools, then of its system prompt."""
         size, given = self._block_size, {"tool_tokens": 0, "system_tokens": 0, **agent}
         tools, system = (self._count(given, name, "top") for name in ("tool_tokens", "system_tokens"))
         if tools + system > MOST_SHARED_TOKENS:
@@ -213,7 +211,7 @@ class _Session:
     def _numbers(
         self, listed: list[Any], kept: int, where: str, shared: list[tuple[object, ...]]
     ) -> list[int]:
-        """Return a prompt's blocks behind the first ``kept`` by the trace's numbers."""
+        """Return a prompt's blocks behind the first ``kept``, by the trace's numbers."""
         found: list[int] = []
         ids, columns = self._ids, self._columns
         for place, own in enumerate(listed[kept:], kept):

@@ -1,7 +1,7 @@
 """Pages that stand alone: one HTML file, no request to anywhere, light and dark, on screen and on paper.
 
-``Page`` is what a page says, ``render`` makes it HTML, ``inline`` and ``element`` mark text up, ``chart`` draws a
-picture as SVG whose colours follow the page.
+``Page`` is a page's content, ``render`` turns it into HTML, ``inline`` and ``element`` add markup to text, ``chart``
+draws a picture as SVG whose colours follow the page.
 """
 
 from __future__ import annotations

@@ -9,11 +9,11 @@ from traces.pages.markup import Markup, element, listed, size_of
 BAR_WIDTH, BAR_HEIGHT, GAP = 300, 9, 3
 
 Parts = Sequence[tuple[str, float]]
-"""(CSS class, length) one after another; what is not positive is not drawn."""
+"""(CSS class, length) one after another; lengths that are not positive are not drawn."""
 
 
 def bars(rows: Sequence[Parts], *, end: float, label: str) -> Markup:
-    """Return bars below each other on one scale from 0 to ``end``; ``label`` is for those who cannot see them."""
+    """Return bars below each other on one scale from 0 to ``end``; ``label`` is for readers who cannot see them."""
     height = len(rows) * (BAR_HEIGHT + GAP) - GAP
     drawn = [
         bar
@@ -36,7 +36,7 @@ def _bar(parts: Parts, *, end: float, top: float) -> list[Markup]:
 
 
 def legend(names: Sequence[tuple[str, str]]) -> Markup:
-    """Return (CSS class, what it means) as a line with a swatch before each."""
+    """Return (CSS class, meaning) pairs as a line with a swatch before each."""
     return listed((element("span", {"class": "key"}, _swatch(name), meaning) for name, meaning in names), " ")
 
 

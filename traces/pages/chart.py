@@ -20,7 +20,7 @@ from traces.pages.scale import Scale
 Floats = NDArray[np.float64]
 
 MOST_POINTS = 400
-"""A line of more points than this says nothing more at the width of a page."""
+"""A line of more points than this shows nothing more at the width of a page."""
 MOST_DOTS = 1500
 DIGIT_WIDTH = 6.6
 """Of the ticks' numbers, in pixels."""
@@ -30,7 +30,7 @@ LEFT, RIGHT, TOP, BOTTOM = 46.0, 10.0, 26.0, 38.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Chart:
-    """What ``chart`` is given."""
+    """The arguments of ``chart``."""
 
     title: str
     x: Scale
@@ -53,7 +53,7 @@ def chart(
 ) -> Markup:
     """Return a picture as an SVG element: ``title`` above it, ``marks`` drawn in order, whose names are CSS classes.
 
-    ``hints``: what a pointer over it is told; the values of its lines where there are none.
+    ``hints``: the tooltips; the values of its lines if there are none.
     """
     frame = _Frame(_Chart(title=title, x=x, y=y, marks=marks, hints=hints, width=width, height=height))
     drawn = (frame.draw(mark) for mark in marks)
@@ -63,7 +63,7 @@ def chart(
 
 
 class _Frame:
-    """Where values of a chart lie on its canvas."""
+    """The positions of a chart's values on its canvas."""
 
     def __init__(self, picture: _Chart) -> None:
         self.picture = picture
@@ -191,7 +191,7 @@ def thinned(x: Floats, y: Floats, *, most: int) -> tuple[Floats, Floats]:
 
 
 def _told(axis: Scale) -> str:
-    """Return an axis' label, with a word where it does not start at 0 or is not even."""
+    """Return an axis' label, with a note if it does not start at 0 or is not linear."""
     return ", ".join(part for part in (axis.label, axis.remark) if part)
 
 

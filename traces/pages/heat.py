@@ -16,9 +16,9 @@ Floats = NDArray[np.float64]
 MOST_ROWS = 64
 MOST_COLUMNS = 60
 MOST_CELLS = 2000
-"""Of a picture: more say no more, and each carries its text."""
+"""The most cells of a picture: more would show nothing more, and each carries its text."""
 LEVELS = 20
-"""Shades that are told apart; neighbours of one shade are still cells of their own, each with its value."""
+"""Number of distinct shades; neighbours of one shade are still separate cells, each with its value."""
 LEFT, RIGHT, TOP, BOTTOM = 66.0, 10.0, 26.0, 38.0
 TALLEST, LOWEST = 24.0, 5.0
 """Of a row, in pixels."""
@@ -83,7 +83,7 @@ def _level(value: float, most: float) -> float:
 
 
 def _coarse(picture: HeatMap) -> tuple[list[str], Floats, Floats]:
-    """Return names, values and ends of no more rows and columns than a picture takes."""
+    """Return names, values and ends, reduced to the rows and columns that a picture can take."""
     names, values = list(picture.names), picture.values
     if len(names) > MOST_ROWS:
         groups = np.array_split(np.arange(len(names)), MOST_ROWS)
@@ -99,14 +99,14 @@ def _coarse(picture: HeatMap) -> tuple[list[str], Floats, Floats]:
 
 
 def _times(ends: Floats) -> list[str]:
-    """Return the edges of the columns as text, with the digits that tell them apart."""
+    """Return the edges of the columns as text, with enough digits to distinguish them."""
     gap = float(ends[-1]) / max(len(ends), 1) if len(ends) else 1.0
     digits = 0 if gap >= 2 else 1 if gap >= 0.2 else 2 if gap >= 0.02 else 3
     return [f"{value:,.{digits}f}" for value in np.append(0.0, ends)]
 
 
 def _texts(picture: HeatMap, names: Sequence[str], *, tall: float, height: float) -> list[Markup]:
-    """Return the title, the rows' names where they have room, the time's ticks and what the colours mean."""
+    """Return the title, the rows' names if they have room, the time's ticks and the meaning of the colours."""
     every = max(1, int(np.ceil(LEAST_LABEL / tall)))
     bottom, right = height - BOTTOM, picture.width - RIGHT
     found = [element("text", {"class": "title", "x": "0", "y": "13"}, picture.title)]

@@ -1,4 +1,4 @@
-"""What a pointer over a chart of lines is told: the lines' values there, as a browser's own tooltip."""
+"""Tooltips of a chart of lines: the lines' values at the pointer, as the browser's own tooltip."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from traces.pages.marks import Line
 from traces.pages.scale import Scale
 
 STRIPS = 48
-"""Into this many strips a chart's width is cut, each with a tooltip of its own."""
+"""A chart's width is cut into this many strips, each with a tooltip of its own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hint:
-    """What a pointer that rests between two values of x is told: a browser's own tooltip."""
+    """The tooltip between two values of x."""
 
     start: float
     end: float
@@ -27,7 +27,7 @@ class Hint:
 def hints_of(lines: Sequence[Line], *, x: Scale, y: Scale) -> list[Hint]:
     """Return a hint per strip of the chart's width: x in its middle, and each line's value there.
 
-    A line says nothing beyond its ends, nor where its x runs backwards. A strip without a value has no hint.
+    A line has no value beyond its ends, nor where its x runs backwards. A strip without a value has no hint.
     """
     told = [line for line in lines if len(line.x) > 1 and bool((np.diff(line.x) >= 0).all())]
     edges = _edges(x)

@@ -1,4 +1,4 @@
-"""What is drawn in a chart: lines, dots, bands and reference lines, as values and not as pixels."""
+"""The marks of a chart: lines, dots, bands and reference lines, as values and not as pixels."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Floats = NDArray[np.float64]
 class Line:
     """A line through points in order; ``steps`` holds each value until the next point.
 
-    ``label``: what a pointer over the chart calls it, its name where empty.
+    ``label``: its name in tooltips, by default its CSS class.
     """
 
     x: Floats

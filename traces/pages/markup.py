@@ -1,7 +1,7 @@
 """The one way to markup. Text is text unless it is ``Markup``, and only ``element`` and ``inline`` make that.
 
-A page's template escapes what is not ``Markup``, and so do these functions with what they are given. A caller that
-forgets them gets a page that shows its tags, never one that has a stranger's.
+A page's template escapes everything that is not ``Markup``, and so do these functions with their arguments. A caller
+that forgets them gets a page that shows its tags, never one with tags from untrusted text.
 """
 
 from __future__ import annotations
@@ -42,5 +42,5 @@ def bold(text: str, kind: str = "") -> Markup:
 
 
 def code(text: str) -> Markup:
-    """Return text as it stands in a file or a command."""
+    """Return text in the style of files and commands."""
     return element("code", {}, text)

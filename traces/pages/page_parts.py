@@ -1,4 +1,4 @@
-"""What a page says, apart from how it looks; the look is page.html.j2 and page.css.
+"""The content of a page; its appearance is in page.html.j2 and page.css.
 
 Every text of it is escaped unless it is ``Markup``, which only traces.pages.markup makes.
 """
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Headline:
-    """A number that matters, what it is of, and what stands below it in small print."""
+    """A key figure, its name, and the small print below it."""
 
     label: str
     value: str
@@ -30,7 +30,7 @@ class Headline:
 class Cell:
     """A table's cell: text, or a small drawing (``svg``), with an aside in a quieter tone.
 
-    ``verdict``: shown in the colour of what holds, or does not.
+    ``verdict``: shown in the colour of good, or bad.
     """
 
     text: str = ""
@@ -85,7 +85,7 @@ class Figures:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Terms:
-    """Terms with what they are."""
+    """Terms with their descriptions."""
 
     terms: Sequence[tuple[str, str]]
     kind: str = field(default="terms", init=False)
@@ -93,7 +93,7 @@ class Terms:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoldedText:
-    """Text as it stands in a file, folded away under its title."""
+    """Preformatted text, folded away under its title."""
 
     title: str
     text: str
@@ -123,9 +123,9 @@ class PageSection:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Page:
-    """A whole page: ``eyebrow`` above the title, ``lead`` below it, then the numbers that matter.
+    """A whole page: ``eyebrow`` above the title, ``lead`` below it, then the key figures.
 
-    ``name`` is what a browser's tab shows. ``warnings`` stand right below the title.
+    ``name`` is shown in the browser's tab. ``warnings`` stand right below the title.
     """
 
     name: str
@@ -139,7 +139,7 @@ class Page:
 
 
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
-"""What a browser lets a page do: nothing but its own styles. No page has a script, a frame or a file of its own."""
+"""A page's security policy: only its own styles. No page has a script, a frame or a further file."""
 
 
 def render(page: Page) -> str:

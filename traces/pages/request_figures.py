@@ -74,7 +74,7 @@ def dots_picture(sent: Floats, values: Floats, title: str, span_us: float, limit
 
 
 def limit_across(x: Scale, y: Scale, limit_us: float | None, *, divisor: float) -> list[Mark]:
-    """Return the limit as a labelled line from left to right, or the words that ``y`` ends before it."""
+    """Return the limit as a labelled line from left to right, or a note that ``y`` ends before it."""
     if limit_us is None:
         return []
     at, said = limit_us / divisor, f"limit {shown_time(limit_us)}"
@@ -95,10 +95,10 @@ def throughput_picture(trace: Trace, span_us: float) -> Markup:
 
 
 def throughput_told(trace: Trace) -> str:
-    """Return the sentence that says how tokens were placed in time."""
+    """Return the sentence on how tokens were placed in time."""
     if trace.events is not None and len(trace.events):
         return "Throughput counts every token when it came."
-    return "Throughput takes a request's tokens to come evenly from its first to its last."
+    return "Throughput assumes that a request's tokens come evenly from its first to its last."
 
 
 def tokens_in(trace: Trace, edges: Floats) -> Floats:
@@ -139,7 +139,7 @@ def unit_of(values: Floats) -> tuple[float, str]:
 
 
 def time_text(value: float | None) -> str:
-    """Return a time, µs, in the unit in which people read it."""
+    """Return a time, µs, in a readable unit."""
     return "-" if value is None else shown_time(value)
 
 

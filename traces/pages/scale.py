@@ -1,4 +1,4 @@
-"""Axes: where a value lies between two ends, and which round numbers are written along the way."""
+"""Axes: the position of a value between two ends, and the round numbers written along the axis."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 
 LOG_FROM = 15.0
-"""Positive values whose high end is this many times their low end are better seen on a logarithmic axis."""
+"""Positive values whose high end is this many times their low end are shown on a logarithmic axis."""
 MOST_TICKS = 6
 FARTHEST = 5.0
 """A limit this many times beyond the values is left off the axis: reaching it would flatten them."""
 LIMIT_AT = 0.8
-"""Where a limit stands on an axis that has nothing else."""
+"""The position of a limit on an axis that has nothing else."""
 SMALLEST_SPAN = 1e-9
 """An axis whose ends are nearer to each other than this, relative to their size, is widened."""
 
@@ -45,7 +45,7 @@ class Scale:
 
     @property
     def remark(self) -> str:
-        """What a reader must know who takes every axis to start at 0 and to be even; empty where it does."""
+        """A note for the reader if the axis does not start at 0 or is not linear; else empty."""
         if self.is_log:
             return "log scale"
         return "not from 0" if self.low > 0 else ""

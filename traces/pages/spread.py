@@ -20,8 +20,8 @@ def spread(
 ) -> Floats:
     """Return amounts spread evenly from their start to their end, per stretch and place, float64 [T, places].
 
-    ``ends`` [T] of the stretches; what lies beyond the last is in none. In O(n log T): what has come by a time is the
-    sum of what began with its rate times its age, less the same of what ended.
+    ``ends`` [T] of the stretches; what lies beyond the last is in none. In O(n log T): the amount by a time is the sum,
+    over the spans that have begun, of rate times age, less the same for those that have ended.
     """
     start, end = start_us.astype(np.float64), np.maximum(end_us, start_us + 1).astype(np.float64)
     rate = amount / (end - start)

@@ -1,4 +1,4 @@
-"""Strict reading of YAML and JSON: one parser and one set of scalars, whoever asks.
+"""Strict reading of YAML and JSON: one parser and one set of scalars for all readers.
 
 ``yaml_nodes``: text to nodes that know their line. ``section``: a mapping read key by key (TWIN.yaml, defaults, gate).
 ``dataclass_yaml``: to and from frozen dataclasses (a trace's header). Workload specifications read plain values by

@@ -29,7 +29,7 @@ T = TypeVar("T")
 
 
 def load_dataclass(text: str, cls: type[T], *, file: str, what: str) -> T:
-    """Return the ``cls`` that the YAML document ``text`` spells; a key that is absent or null has its default.
+    """Return the ``cls`` in the YAML document ``text``; a key that is absent or null has its default.
 
     ``what`` is the document, as errors name it: a TraceV2 header. Raises TraceError, one line, for what YAML cannot
     parse, an empty document, an unknown or repeated key, a wrong type.
@@ -109,7 +109,7 @@ class _Decoder:
         return cls(**values)
 
     def _scalar(self, node: yaml.Node, kind: type, where: str) -> object:
-        """Return a scalar as the hint wants it; text is what is written, in quotes or not."""
+        """Return a scalar of the hint's type; text is taken as written, in quotes or not."""
         expected = {int: "an integer", float: "a number", bool: "true or false", str: "text"}[kind]
         if not isinstance(node, yaml.ScalarNode):
             self._refuse(node, where, expected=expected)

@@ -1,7 +1,7 @@
-"""Text of strangers (names in a trace, what a server said) in each output's own way; one function per output.
+"""Untrusted text (names in a trace, a server's messages), escaped for each output; one function per output.
 
-All make one line of printable characters of it: a line of its own, a control sequence or half a character would be read
-as vtwin's own word.
+All return one line of printable characters: a line break, a control sequence or half a character would be read as
+vtwin's own output.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ import re
 from html import escape
 
 _NOT_XML = r"[^\t\n\r\u0020-\ud7ff\ue000-\ufffd]"
-"""What XML 1.0 cannot hold, even escaped (and what is beyond its basic plane, which readers stumble over).
+"""Characters that XML 1.0 cannot hold, even escaped (and those beyond its basic plane, which some readers refuse).
 
-A regular expression that takes 20 ms to compile: whoever writes no XML does not."""
+The regular expression takes 20 ms to compile, so it is compiled on first use."""
 _KEPT = "\u00a0"
 """Between a number and its unit."""
 

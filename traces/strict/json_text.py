@@ -1,4 +1,4 @@
-"""JSON of strangers to values, with limits: on bytes (unpacked ones too), on nesting and on the digits of a number."""
+"""Untrusted JSON to values, with limits on bytes (also unpacked), on nesting and on the digits of a number."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from traces.errors import TraceError, VtwinError
 from traces.strict.whole_file import MOST_BYTES, whole_file
 
 MOST_DIGITS: Final = 20
-"""An int64 has 19, and a double tells 17 apart."""
+"""An int64 has 19, and a double resolves 17."""
 
 _LONG_TEXT: Final = re.compile("[0-9]{19}")
 _ZEROS: Final = bytes.maketrans(b"123456789", b"000000000")
@@ -27,9 +27,9 @@ _CHUNK: Final = 1 << 20
 
 
 def parse_value(text: bytes | str) -> object:
-    """Return the value that JSON text spells. Raises ValueError, in one line, for whatever is wrong with it.
+    """Return the value in JSON text. Raises ValueError, in one line, for any error.
 
-    The fast reader takes what is plain: it would make long integers floats, and its words for faults are others.
+    The fast reader gets only plain text: it would turn long integers into floats, and has other error messages.
     """
     if not _has_long(text):
         with suppress(ValueError):
@@ -43,7 +43,7 @@ def parse_value(text: bytes | str) -> object:
 
 
 def parser_of(content: bytes) -> Callable[[bytes], object]:
-    """Return ``parse_value`` for the lines of a text, quicker where no long integer stands in any of them."""
+    """Return ``parse_value`` for the lines of a text, faster if no line has a long integer."""
     return parse_value if _has_long(content) else _parse_plain
 
 
@@ -51,11 +51,11 @@ def _parse_plain(line: bytes) -> object:
     try:
         return orjson.loads(line)
     except ValueError:
-        return parse_value(line)  # which has the words
+        return parse_value(line)  # which has the error message
 
 
 def _has_long(text: bytes | str) -> bool:
-    """Return whether digits that may be no int64 stand in a row; of bytes without a regular expression: it is slow."""
+    """Return whether there is a row of digits too long for an int64; in bytes without a slow regular expression."""
     if isinstance(text, bytes):
         return _LONG_BYTES in text.translate(_ZEROS)
     return _LONG_TEXT.search(text) is not None
@@ -80,7 +80,8 @@ def read_bytes(
 ) -> bytes:
     """Return a file's bytes, unpacked where they are gzip's.
 
-    Raises ``error``, one line, for a file that cannot be read, is no whole gzip file, or unpacks to more than ``most``.
+    Raises ``error``, one line, for a file that cannot be read, is a damaged gzip file, or unpacks to more than
+    ``most``.
     """
     try:
         content = whole_file(path, most=most)
@@ -99,11 +100,11 @@ def read_bytes(
 
 
 class TooLarge(Exception):  # noqa: N818 - told as an error of the caller's
-    """More came out of packed bytes than may."""
+    """Packed bytes unpack to more than the limit."""
 
 
 def unpacked(content: bytes, *, most: int) -> list[bytes]:
-    """Return what gzip's bytes hold, in pieces. Raises TooLarge beyond ``most``, EOFError or zlib.error for others."""
+    """Return the content of gzip's bytes, in pieces. Raises TooLarge beyond ``most``, else EOFError or zlib.error."""
     parts: list[bytes] = []
     total, rest = 0, content
     while rest:  # a gzip file may have several members

@@ -1,4 +1,4 @@
-"""The largest quantities that anything here may hold: beyond them a number is a mistake, or wraps."""
+"""The largest quantities: beyond them a number is a mistake, or wraps."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ MOST_TOKENS: Final = 1 << 30
 """Of a request's prompt, and of its output: their sum fits in an int32."""
 
 MOST_US: Final = 1 << 53
-"""Of a time, 285 years: a double still tells one microsecond from the next. Unix times are a fifth of it."""
+"""Of a time, 285 years: a double still resolves single microseconds. Unix times are a fifth of it."""
 
 MOST_S: Final = MOST_US / 1_000_000
 
 
 MOST_REQUESTS: Final = 50_000_000
-"""Of a load: they are drawn into memory at once."""
+"""Of a load's requests, which are drawn into memory at once."""

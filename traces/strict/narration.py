@@ -15,11 +15,11 @@ __all__ = ["COLOUR", "Narration", "tell_note", "wrapped", "wrapped_narration"]
 
 
 COLOUR = re.compile(r"\x1b\[[\d;]*m")
-"""What takes no room in a line."""
+"""Control sequences, which take no room in a line."""
 USUAL = 80
 """Columns of a terminal that does not say how many it has."""
 CONTINUED = "  "
-"""Before what goes on from the line above, besides its own indentation."""
+"""The prefix of a continued line, besides its own indentation."""
 
 
 def wrapped(text: str, width: int) -> str:
@@ -60,7 +60,7 @@ class Narration:
     def write(self, text: str) -> int:
         """Write text, wrapped to the terminal's width as it is now."""
         if not isinstance(text, str):
-            return self._stream.write(text)  # which says what it takes
+            return self._stream.write(text)  # which defines what it accepts
         return self._stream.write(wrapped(text, self._width()))
 
     def _width(self) -> int:
@@ -73,13 +73,13 @@ class Narration:
             return USUAL
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - whatever a stream has
-        """Return what the stream has."""
+        """Return the stream's own attribute."""
         return getattr(self._stream, name)
 
 
 @contextmanager
 def wrapped_narration() -> Iterator[None]:
-    """Have stderr wrapped while this lasts, where it is a terminal."""
+    """Wrap stderr inside the block, if it is a terminal."""
     stream = sys.stderr
     if stream is None or not stream.isatty():
         yield

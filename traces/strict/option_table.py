@@ -71,7 +71,7 @@ def _is_table(kind: object) -> bool:
 
 
 def _made(table: type, given: dict[str, Any]) -> Any:  # noqa: ANN401 - an instance of the table
-    """Return a table filled from the options that were given, which are taken out of ``given``."""
+    """Return a table filled from the given options, which are removed from ``given``."""
     hints = get_type_hints(table, include_extras=True)
     return table(
         **{

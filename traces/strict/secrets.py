@@ -1,8 +1,8 @@
 """Secrets, and texts without them: keys, header values, logins of URLs and proxies.
 
-Where a secret itself stands (a command line, a URL) it is left out whatever it is. In other texts (what a server says)
-it is looked for, with the forms in which it may come back; anything shorter than four characters is not: it would be
-found everywhere.
+In the place of a secret itself (a command line, a URL) it is always left out. Other texts (a server's messages) are
+searched for it, in all forms in which it may come back; secrets shorter than four characters are not searched for: they
+would be found everywhere.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from urllib.parse import quote, unquote, urlsplit
 
 STARS = "***"
 KEY_VARIABLES = ("OPENAI_API_KEY", "VLLM_API_KEY")
-_OTHER_VARIABLES = ("VTWIN_API_KEY",)  # what `vtwin serve` asks for
+_OTHER_VARIABLES = ("VTWIN_API_KEY",)  # the key of `vtwin serve`
 _PROXY_VARIABLES = ("http_proxy", "https_proxy", "all_proxy")
 _SHORTEST = 4
 _SHORTEST_PART = 8
-"""A part of a header's value that is hidden by itself; words like Bearer are shorter."""
+"""The least length of a part of a header's value that is hidden by itself; words like Bearer are shorter."""
 
 _SCHEMES = ("bearer", "basic", "token", "digest", "apikey", "key")
 _LOGIN = re.compile(r"(?<=://)[^/@\s'\"]+@")
 _QUERY_KEY = re.compile(
     r"([?&][\w.~-]*(?:key|token|secret|signature|sig|password|passwd|auth|code)=)([^&#\s'\"]+)", re.IGNORECASE
 )
-"""A parameter of a URL whose name says that it is a secret."""
+"""A parameter of a URL whose name marks it as a secret."""
 _KEY_OPTION = re.compile(r"(--api-key(?:=|\s+))('[^']*'|\"[^\"]*\"|\S+)")
 _LONGEST_KEY_FILE = 1 << 16
 
@@ -123,7 +123,7 @@ def url_secrets(url: str) -> Iterator[str]:
 
 
 def environment_secrets(environ: Mapping[str, str]) -> Iterator[str]:
-    """Yield the keys and the proxies' logins that the environment has."""
+    """Yield the keys and the proxies' logins in the environment."""
     for name, value in environ.items():
         if name in (*KEY_VARIABLES, *_OTHER_VARIABLES):
             yield value
@@ -132,7 +132,7 @@ def environment_secrets(environ: Mapping[str, str]) -> Iterator[str]:
 
 
 def command_secrets(arguments: Iterable[str], environ: Mapping[str, str]) -> Secrets:
-    """Return the secrets of a command line and of what it refers to."""
+    """Return the secrets of a command line and of the files and variables that it names."""
     return Secrets.of([*_given_secrets(arguments, environ), *environment_secrets(environ)])
 
 
@@ -166,7 +166,7 @@ def _options(arguments: Iterable[str]) -> Iterator[tuple[str, str]]:
 
 
 def key_in_file(path: Path) -> tuple[str] | None:
-    """Return the one line of a file, or None where it has no such or cannot be read."""
+    """Return the single line of a file, or None if it has not exactly one or cannot be read."""
     try:
         with path.open("rb") as file:
             text = file.read(_LONGEST_KEY_FILE).decode("utf-8", "replace").strip()
@@ -176,7 +176,7 @@ def key_in_file(path: Path) -> tuple[str] | None:
 
 
 def key_of(arguments: Iterable[str]) -> str | None:
-    """Return the key that a server's command line gives it, None where it gives none."""
+    """Return the key in a server's command line, None if there is none."""
     return next((value for option, value in _options(arguments) if option == "--api-key"), None)
 
 

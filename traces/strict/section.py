@@ -1,4 +1,4 @@
-"""A YAML or JSON mapping read key by key: what TWIN.yaml, defaults.yaml, gate.yaml and config.json are read with."""
+"""A YAML or JSON mapping read key by key: the reader of TWIN.yaml, defaults.yaml, gate.yaml and config.json."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ from traces.strict.yaml_nodes import (
 )
 
 MOST_INTEGER = 10**15
-"""Where a key says nothing else: in µs 31 years, in bytes a petabyte."""
+"""The default limit of a key: in µs 31 years, in bytes a petabyte."""
 
 LEAST_POWER, MOST_POWER = -330, 18
-"""Powers of ten of a decimal that is not 0: beyond them, products lose what they are made of, or overflow."""
+"""Powers of ten of a decimal that is not 0: beyond them, products lose precision, or overflow."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Section:
-    """A mapping whose keys know where they stand.
+    """A mapping whose keys have their lines.
 
     ``where`` is its dotted path ("" at the top), ``file`` the name to use in messages. Every reading method
     raises ``error`` with one line: what, got, expected, file and line. A key that is absent reads as None.
@@ -186,7 +186,7 @@ class Section:
         return items
 
     def without_nulls(self) -> Section:
-        """Return the section with the keys whose value is null taken as absent, as files that tools write mean them."""
+        """Return the section with null values taken as absent keys, as in files written by tools."""
         given = {key: node for key, node in self.nodes.items() if not is_null(node)}
         return Section(
             where=self.where,
@@ -228,7 +228,7 @@ def _root(node: yaml.Node | None, *, file: str, kind: str, expected: str) -> Sec
 def section_of(
     node: yaml.MappingNode, *, where: str, file: str, error: type[VtwinError] = ConfigError
 ) -> Section:
-    """Return a mapping as a section. Raises ``error`` for a key that is given twice or is no text."""
+    """Return a mapping as a section. Raises ``error`` for a key that is given twice or is not text."""
     pairs = pairs_of(node, where=where, file=file, error=error)
     return Section(
         where=where,

@@ -1,6 +1,6 @@
-"""The one way to the terminal and to a log: everything printed is printable text, whatever names a file has.
+"""The only module that writes to the terminal and to logs: all output is printable text, for any file names.
 
-Only this module prints. A text that it is given stays one line: a line end in a name does not begin another.
+A text that it is given stays one line: a line end in a name does not begin another.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ def tell(*lines: str, bold: bool = False, colour: str | None = None) -> None:
 
 
 def tell_note(text: str) -> None:
-    """Tell a note on stderr."""
+    """Print a note on stderr."""
     tell(f"note: {text}")
 
 
 def say_text(text: str, *, err: bool = False) -> None:
-    """Print text that has line ends of its own: a document, or a table whose makers made its cells printable."""
+    """Print text with its own line ends: a document, or a table whose cells are already printable."""
     _print([terminal(each) for each in text.removesuffix("\n").split("\n")], err=err)
 
 

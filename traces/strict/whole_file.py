@@ -11,7 +11,7 @@ from typing import Final
 MOST_BYTES: Final = 4 << 30
 """Of a file."""
 MOST_OF_A_STREAM: Final = 64 << 20
-"""Of what is no plain file: a pipe, as of ``<(…)``, or a device."""
+"""The limit of anything but a plain file: a pipe, as of ``<(…)``, or a device."""
 
 
 def whole_file(path: Path, *, most: int = MOST_BYTES) -> bytes:
@@ -29,7 +29,7 @@ def whole_file(path: Path, *, most: int = MOST_BYTES) -> bytes:
 
 
 def is_there(path: Path) -> bool:
-    """Return whether there is a file of this name; a text that is no name of a file, as too long a one, is none."""
+    """Return whether there is a file of this name; False for a text that cannot be a name, such as a long one."""
     try:
         return path.exists()
     except (OSError, ValueError):
@@ -37,5 +37,5 @@ def is_there(path: Path) -> bool:
 
 
 def is_a_file(path: Path) -> bool:
-    """Return whether there is a file, no folder, of this name; as ``is_there`` for a text that is no name."""
+    """Return whether there is a file, not a folder, of this name; as ``is_there`` for a text that cannot be a name."""
     return is_there(path) and path.is_file()

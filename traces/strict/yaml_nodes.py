@@ -1,4 +1,4 @@
-"""YAML and JSON text to nodes that know their line: what a document is, before types are checked.
+"""YAML and JSON text to nodes with their lines: a document's structure, before types are checked.
 
 One rule for scalars, that of YAML 1.2: ``true`` and ``false`` are booleans, ``yes``, ``on`` and ``1:30`` are text,
 ``1e6`` is a number; what stands in quotes is text. Underscores between digits are allowed. A key that is given twice
@@ -26,10 +26,10 @@ MAX_NODES = 2_000_000
 """Aliases make a small file a large document; one of more nodes is refused."""
 
 MAX_DEPTH = 200
-"""Values in values: no document of ours needs more than a dozen."""
+"""Levels of nesting: no document of vtwin needs more than a dozen."""
 
 MOST_CHARACTERS = 300
-"""A number that is written longer is taken for text: no quantity has as many digits."""
+"""A longer number counts as text: no quantity has that many digits."""
 
 _TAG = "tag:yaml.org,2002:"
 _Loader: type[yaml.SafeLoader] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # libyaml where it is built in
@@ -59,7 +59,7 @@ def read_text(path: Path, *, expected: str, what: str = "file", error: type[Vtwi
 def parse_yaml(text: str, *, file: str, error: type[VtwinError] = ConfigError) -> yaml.Node | None:
     """Return the document's root, None of an empty one; its keys are checked on the way to their values.
 
-    Raises ``error``, one line, for what is no YAML, nests without an end, or grows by aliases beyond all measure.
+    Raises ``error``, one line, for text that is not YAML, is nested too deeply, or grows too much by aliases.
     """
     try:
         _refuse_deep(text, file=file, error=error)
@@ -79,7 +79,7 @@ def parse_yaml(text: str, *, file: str, error: type[VtwinError] = ConfigError) -
 
 
 def parse_json(text: str, *, file: str, error: type[VtwinError] = ConfigError) -> yaml.Node:
-    """Return a JSON document as nodes, which then know no line. Raises ``error`` for what is no JSON."""
+    """Return a JSON document as nodes, without lines. Raises ``error`` for text that is not JSON."""
     try:
         return json_node(parse_value(text))
     except (ValueError, RecursionError) as fault:
@@ -87,7 +87,7 @@ def parse_json(text: str, *, file: str, error: type[VtwinError] = ConfigError) -
 
 
 def json_node(value: object) -> yaml.Node:
-    """Return a value of JSON as a node that knows no line."""
+    """Return a value of JSON as a node without a line."""
     if isinstance(value, dict):
         pairs = [(json_node(str(key)), json_node(item)) for key, item in value.items()]
         return yaml.MappingNode(_TAG + "map", pairs)
@@ -99,7 +99,7 @@ def json_node(value: object) -> yaml.Node:
 
 
 def _refuse_deep(text: str, *, file: str, error: type[VtwinError]) -> None:
-    """Raise where values stand in values in values: libyaml composes by recursion, and a deep file ends the process."""
+    """Raise if values are nested too deeply: libyaml composes by recursion, and a deep file ends the process."""
     if len(text) <= MAX_DEPTH:
         return
     depth = 0
@@ -115,7 +115,7 @@ def _refuse_deep(text: str, *, file: str, error: type[VtwinError]) -> None:
 
 
 def _refuse_endless(root: yaml.Node, *, file: str, error: type[VtwinError]) -> None:
-    """Raise where a node holds itself, or aliases unfold to more than ``MAX_NODES``."""
+    """Raise if a node contains itself, or aliases unfold to more than ``MAX_NODES``."""
     sizes: dict[int, int] = {}
     open_nodes: set[int] = set()
 
@@ -151,7 +151,7 @@ def place(file: str, line: int) -> str:
 
 
 PRINTABLE = "text on one line, of printable characters"
-"""What every key and name is: another would end a line of a table, or speak to the terminal that shows it."""
+"""The required form of keys and names: others could end a line of a table, or control the terminal that shows them."""
 
 
 def pairs_of(
@@ -190,7 +190,7 @@ def join(where: str, key: str) -> str:
 
 
 def kind_of(node: yaml.ScalarNode) -> Kind:
-    """Return what a scalar is."""
+    """Return the type of a scalar."""
     if not _is_plain(node):
         return "text"
     if node.value in _NULLS:
@@ -209,7 +209,7 @@ def _is_plain(node: yaml.ScalarNode) -> bool:
 
 
 def is_null(node: yaml.Node) -> bool:
-    """Say whether a value is there in name only."""
+    """Return whether a value is null."""
     return isinstance(node, yaml.ScalarNode) and kind_of(node) == "null"
 
 
@@ -252,7 +252,7 @@ _STEP = re.compile(r"\[(\d+)\]|([^.\[\]]+)")
 
 
 def line_at(root: yaml.Node | None, path: str) -> int:
-    """Return the line of what a dotted path (``clients[0].arrival.cv``) leads to, or of as much of it as there is."""
+    """Return the line of the node at a dotted path (``clients[0].arrival.cv``), or of the longest existing part."""
     node, line = root, 0 if root is None else line_of(root)
     for number, name in _STEP.findall(path):
         if number and isinstance(node, yaml.SequenceNode) and int(number) < len(node.value):
@@ -283,7 +283,7 @@ def shown(node: yaml.Node) -> str:
 
 
 def nearest(name: str, known: Iterable[str], *, likeness: float = 0.6) -> str | None:
-    """Return the known name that ``name`` is probably a slip of, or None; difflib's likeness, in [0, 1]."""
+    """Return the known name that ``name`` probably misspells, or None; by difflib's similarity, in [0, 1]."""
     matches = difflib.get_close_matches(name, list(known), n=1, cutoff=likeness)
     return matches[0] if matches else None
 

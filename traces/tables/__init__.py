@@ -1,1 +1,1 @@
-"""A trace's tables on disk and in memory, and what they must obey."""
+"""A trace's tables on disk and in memory, and their rules."""

@@ -1,6 +1,6 @@
 """Between cells and Arrow's columns, by their buffers.
 
-Not by ``pa.array`` and ``pa.scalar``, which import pandas to see whether it is what they got.
+Not by ``pa.array`` and ``pa.scalar``, which import pandas to check for its types.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ ARROW_TYPE: Final[Mapping[DType, Any]] = {
     "bool": pa.bool_(),
 }
 _MOST_BYTES: Final = 2**31 - 1
-"""So much text one Arrow array of strings holds."""
+"""The most text that one Arrow array of strings holds."""
 
 
 def to_cells(table: pa.Table) -> dict[str, Cells]:
@@ -87,7 +87,7 @@ def _to_arrow(cells: Cells, arrow_type: pa.DataType) -> pa.ChunkedArray:
 
 
 def _text_chunks(texts: Sequence[str], is_known: NDArray[np.bool_]) -> list[pa.Array]:
-    """Return texts as one array, or as several where one cannot hold so much."""
+    """Return texts as one array, or as several if one cannot hold them."""
     joined = "".join(texts)
     lengths = map(len, texts if joined.isascii() else (text.encode() for text in texts))
     ends = np.cumsum(np.fromiter(lengths, np.int64, count=len(texts)))
@@ -113,10 +113,10 @@ def text_scalar(text: str) -> pa.Scalar:
 
 
 def arrow_type(name: str, fields: Mapping[str, Field]) -> pa.DataType:
-    """Return the type of a column: its field's, text for a column that is none."""
+    """Return the type of a column: its field's, text for a column without a field."""
     return ARROW_TYPE[fields[name].dtype] if name in fields else pa.string()
 
 
 def first_line(error: Exception) -> str:
-    """Return what an error of Arrow's says, in one line."""
+    """Return an error message of Arrow's, in one line."""
     return str(error).splitlines()[0].strip()

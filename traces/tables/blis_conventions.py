@@ -1,4 +1,4 @@
-"""The one place where BLIS's habits are translated: 0 for "not recorded", and two time origins in one row.
+"""The only place where BLIS's conventions are translated: 0 for "not recorded", and two time origins in one row.
 
 Facts from inference-sim (commit f90a1e3): ``observe`` counts arrival and deadline from the run's start; send,
 first and last chunk in Unix µs; simulated rows count everything from 0. Its columns cannot be empty.
@@ -75,9 +75,9 @@ def to_blis(
 ) -> tuple[Header, pd.DataFrame, pd.DataFrame | None]:
     """Return the three as BLIS reads them: its keys and columns, no empty number, its origins and statuses.
 
-    Where a request_id is no integer, every row is numbered, its name kept in ``x_request_id``. What BLIS
-    has no word for is lost: this dialect is for handing over, not for keeping. Raises TraceError for a closed
-    loop that has not run: its requests have no times.
+    If a request_id is not an integer, every row is numbered, its name kept in ``x_request_id``. Properties that BLIS
+    does not have are lost: this dialect is for exchange, not for storage. Raises TraceError for a closed loop that has
+    not run: its requests have no times.
     """
     origin = header.start_unix_us if header.mode == "real" and header.start_unix_us else 0
     if bool(requests["arrival_time_us"].isna().any()):

@@ -1,6 +1,7 @@
 """A column's cells as numpy's arrays: their values, and which of them are known.
 
-Light on purpose (numpy alone): what commands pass through reads cells, and only what needs a frame imports pandas.
+Light on purpose (numpy alone): code that every command runs reads cells, and only code that needs a frame imports
+pandas.
 """
 
 from __future__ import annotations
@@ -22,14 +23,14 @@ NUMPY_DTYPE: Final[Mapping[DType, type]] = {
     "bool": np.bool_,
 }
 EMPTY: Final[Mapping[DType, Any]] = {"string": None, "int": 0, "float": np.nan, "bool": False}
-"""What stands in ``Cells.values`` where nothing is known."""
+"""The placeholders in ``Cells.values`` for unknown cells."""
 _PLAIN: Final[Mapping[DType, frozenset[type]]] = {
     "string": frozenset({str}),
     "int": frozenset({int}),
     "float": frozenset({float, int}),
     "bool": frozenset({bool}),
 }
-"""Python's types whose values need no more than to be put into an array."""
+"""Python's types whose values only need to be put into an array."""
 _FITTING: Final[Mapping[DType, str]] = {"int": "iu", "float": "fiu", "bool": "b"}
 """Kinds of numpy's dtypes whose values fit as they are."""
 _OF_KIND: Final[Mapping[str, DType]] = {"O": "string", "i": "int", "f": "float", "b": "bool"}
@@ -113,7 +114,7 @@ class Cells:
 
 
 def no_cells(dtype: DType, num_rows: int) -> Cells:
-    """Return a column of which nothing is known."""
+    """Return a column of empty cells."""
     values: NDArray[Any] = np.full(num_rows, EMPTY[dtype], dtype=NUMPY_DTYPE[dtype])
     return Cells(values, np.zeros(num_rows, dtype=np.bool_))
 
@@ -177,7 +178,7 @@ def _of_list(values: Sequence[Any], dtype: DType) -> Cells | None:
 
 
 def _is_unicode(texts: list[str]) -> bool:
-    """Say whether texts can be written: half of a surrogate pair cannot."""
+    """Return whether texts can be written: half of a surrogate pair cannot."""
     joined = "".join(texts)
     if joined.isascii():
         return True

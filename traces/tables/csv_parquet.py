@@ -1,6 +1,6 @@
 """Tables between disk and memory: CSV and Parquet in, Arrow's columns out, and back.
 
-With ``csv_text`` the one seam to pyarrow: its exceptions end here.
+Only this module and ``csv_text`` call pyarrow; they translate its exceptions.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from traces.tables.problems import Problem
 def read_table(path: Path, fields: Mapping[str, Field]) -> tuple[pa.Table, list[Problem]]:
     """Return the file's columns in the types of ``fields`` (others as text) and what did not fit, nulled.
 
-    Raises TraceError where the file is no table at all, or lacks a required column.
+    Raises TraceError if the file is not a table, or lacks a required column.
     """
     if path.suffix == ".parquet":
         _check_names(_parquet_names(path), fields, file=path.name)
@@ -77,7 +77,7 @@ def _read_parquet(path: Path, fields: Mapping[str, Field]) -> tuple[pa.Table, li
             columns[name] = table.column(name).cast(wanted)
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
             if name not in fields:
-                continue  # a foreign column that is no text; nothing asked for it
+                continue  # a foreign column that is not text, and is not needed
             message = f"got {table.column(name).type}, expected {wanted}: {first_line(error)}"
             problems.append(Problem(file=path.name, row=None, column=name, message=message))
             columns[name] = pa.nulls(table.num_rows, wanted)

@@ -88,7 +88,7 @@ def _plain_decimals(column: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 MOST_OF_A_HEAD: Final = 1 << 20
-"""Characters of a line of column names: a choice, a thousand times as many as any format has."""
+"""The most characters of a line of column names: a thousand times as many as any format has."""
 
 
 def _lines(file: TextIO, path: Path) -> Iterator[str]:
@@ -100,7 +100,7 @@ def _lines(file: TextIO, path: Path) -> Iterator[str]:
 
 
 def csv_names(path: Path) -> list[str]:
-    """Return a file's column names. Raises TraceError where it is no CSV, or larger than a table in memory may be."""
+    """Return a file's column names. Raises TraceError if it is not CSV, or larger than a table in memory may be."""
     try:
         size = path.stat().st_size
         if size > MOST_BYTES:
@@ -124,7 +124,7 @@ def csv_names(path: Path) -> list[str]:
 def read_csv(path: Path, names: list[str], fields: Mapping[str, Field]) -> tuple[pa.Table, list[Problem]]:
     """Return the file's columns in the types of ``fields`` (others as text) and what did not fit, nulled.
 
-    Raises TraceError where it is no CSV.
+    Raises TraceError if it is not CSV.
     """
     try:
         return _read_csv(path, {name: arrow_type(name, fields) for name in names}), []
@@ -146,7 +146,7 @@ def _read_csv(path: Path, types: Mapping[str, Any], *, bad_rows: list[Any] | Non
 
 @contextmanager
 def _quiet_handler() -> Iterator[None]:
-    """Keep pyarrow from printing a traceback of its own where a row that it hands to the handler is no text."""
+    """Keep pyarrow from printing its own traceback if a row that it passes to the handler is not text."""
     before = sys.unraisablehook
     sys.unraisablehook = lambda said: None if said.exc_type is UnicodeDecodeError else before(said)
     try:

@@ -1,4 +1,4 @@
-"""What the table of events must obey beyond its types, and which request each event belongs to."""
+"""The rules of the table of events beyond its types, and the request of each event."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def event_findings(events: pd.DataFrame, requests: pd.DataFrame, *, file: str) -> list[Finding]:
-    """Return what breaks a rule in the table of events: fields, unknown requests, order within a request."""
+    """Return broken rules in the table of events: fields, unknown requests, order within a request."""
     names = events["request_id"]
     found = finding(
         file,

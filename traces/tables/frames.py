@@ -1,4 +1,4 @@
-"""Between cells and pandas: frames of the nullable dtypes, and back. The one place where both are known."""
+"""Between cells and pandas: frames of the nullable dtypes, and back. The only module that uses both."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def cells_of(values: pd.Series[Any] | ExtensionArray, dtype: DType) -> Cells:
 
 
 def typed_array(name: str, values: object, dtype: DType) -> ExtensionArray:
-    """Return anything that pandas takes for a column of ``dtype`` as one.
+    """Return anything that pandas accepts as a column of ``dtype`` as such a column.
 
     Raises UnfitColumn, a ValueError, for a value that does not fit the column ``name``.
     """

@@ -1,4 +1,4 @@
-"""The block hashes of prompts as chains: a prompt that goes on from another keeps only what is new of it."""
+"""The block hashes of prompts as chains: a prompt that continues another stores only its new hashes."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ if TYPE_CHECKING:
 
 
 MOST_DIGITS: Final = 12
-"""Hashes of at most so many digits are read as numbers."""
+"""Hashes of at most this many digits are read as numbers."""
 TIGHT: Final = 4
-"""And are their own numbers where the largest is at most so many times their count: tables of them are small then."""
+"""They are used as ids if the largest is at most this many times their count: tables of them are small then."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnHashes:
-    """The hashes that n rows say themselves, and how many of their parent's stand before them.
+    """The hashes in n rows themselves, and how many of their parent's precede them.
 
     ``ids``: int64, equal for equal hashes; row r's are ``ids[offsets[r] : offsets[r + 1]]``. ``names``: the hash of
-    each id where they are not numbers themselves. ``parent``: the row that it goes on from, -1 none; ``kept``: how many
-    of that one's hashes come first. ``counts``: how many hashes the whole prompt has.
+    each id where they are not numbers themselves. ``parent``: the row that it continues, -1 none; ``kept``: how many of
+    that one's hashes come first. ``counts``: how many hashes the whole prompt has.
     """
 
     ids: Int64s
@@ -46,7 +46,7 @@ class OwnHashes:
 class HashChains:
     """The hashes of n prompts: row r's are ``ids[starts[r] : starts[r] + counts[r]]``.
 
-    Prompts that go on from each other share a place, so that what they have in common is kept once.
+    Prompts that continue each other share a place, so that their common hashes are stored once.
     """
 
     ids: Int64s
@@ -55,7 +55,7 @@ class HashChains:
 
 
 def own_hashes(table: Table) -> OwnHashes:
-    """Return each row's hashes as they stand, and what comes before them."""
+    """Return each row's own hashes, and their parents."""
     texts = column_of(table, "prefix_hashes").filled("").tolist()
     lengths = np.array([len(text.split()) for text in texts], np.int64)
     ids, names = _numbers(" ".join(texts), int(lengths.sum()))
@@ -73,7 +73,7 @@ def own_hashes(table: Table) -> OwnHashes:
 
 
 def chained(own: OwnHashes, *, kind: Int64s | None = None) -> HashChains:
-    """Return the prompts' hashes, those that go on from each other in one place.
+    """Return the prompts' hashes, those that continue each other in one place.
 
     ``kind``: per row; prompts of different kinds share no place, and their ids differ: equal tokens, other content.
     A prompt that keeps all of its parent's hashes is written behind them, if no other was; one that leaves some out, a
@@ -123,7 +123,7 @@ def known_before(chains: HashChains, order: Int64s) -> Int64s:
 
 
 def hash_counts(table: Table) -> Int64s:
-    """Return how many hashes each prompt has, those of the one that it goes on from included."""
+    """Return how many hashes each prompt has, including those of the prompt that it continues."""
     if "num_parent_hashes" in table:
         return own_hashes(table).counts
     texts = column_of(table, "prefix_hashes").filled("").tolist()
@@ -145,7 +145,7 @@ def whole_hashes(table: Table, rows: Int64s | None = None) -> list[str | None]:
 
 
 def without_rows(table: Table, keep: NDArray[np.bool_]) -> Table:
-    """Return the table so that rows that are not kept can go: what has gone on from them says its hashes itself."""
+    """Return the table prepared for dropping rows: prompts that continue dropped ones get all their hashes."""
     if not has_tree(table):
         return table
     tree = session_tree(table)

@@ -20,7 +20,7 @@ from traces.tables.table import Table
 Int64s = NDArray[np.int64]
 
 MOST_DIGITS = len(str(MOST_TOKENS))
-"""Python turns no text of thousands of digits into a number."""
+"""Python cannot convert a text of thousands of digits into a number."""
 EXPECTED = "position:tokens or position:tokens:content, separated by spaces"
 
 
@@ -38,7 +38,7 @@ class ImageLists:
 
 
 def image_lists(cells: Cells) -> ImageLists | None:
-    """Return the images that a column's cells list, None where they list none; the cells obey ``image_findings``."""
+    """Return the images in a column's cells, None if there are none; the cells must pass ``image_findings``."""
     rows = np.flatnonzero(cells.is_known)
     lists = [str(text).split() for text in cells.values[rows].tolist()]
     parts = [image.split(":", 2) for images in lists for image in images]
@@ -57,7 +57,7 @@ def image_lists(cells: Cells) -> ImageLists | None:
 
 
 def image_findings(requests: Table, *, file: str) -> list[Finding]:
-    """Return cells that are no list of images, whose images overlap or lie beyond the prompt, or differ in size."""
+    """Return cells that are not a list of images, whose images overlap or exceed the prompt, or differ in size."""
     if "images" not in requests:
         return []
     own = requests["input_tokens"].values + requests["prefix_length"].values
@@ -75,7 +75,7 @@ def image_findings(requests: Table, *, file: str) -> list[Finding]:
 
 
 def _fault(text: str, prompt: int, sizes: dict[str, int]) -> str | None:
-    """Return what is wrong with a prompt's list; ``sizes``: the tokens of each content so far, which it adds to."""
+    """Return the fault of a prompt's list; ``sizes``: the tokens of each content so far, to which it adds."""
     end = 0
     for image in text.split():
         first, _, rest = image.partition(":")

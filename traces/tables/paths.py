@@ -1,4 +1,4 @@
-"""Which files a trace is made of, whichever of them was named."""
+"""The files of a trace, found from any one of them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from traces.errors import ConfigError, TraceError
 _SUFFIXES = (".itl.csv", ".itl.parquet", ".yaml", ".csv", ".parquet")
 
 _FILES = (".yaml", ".csv", ".parquet", ".json", ".jsonl", ".gz")
-"""Endings of what is meant as a file rather than as a stem."""
+"""Endings of a path that names a file rather than a stem."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""What is wrong with a file, row by row, kept as columns until it is printed."""
+"""Faults of a file, row by row, kept as columns until they are printed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the table of requests must obey beyond its types, each rule over whole columns at once."""
+"""The rules of the table of requests beyond its types, each checked over whole columns at once."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ TIME_ORDER: Final = (
 
 
 def request_findings(requests: Table, header: Header, *, file: str) -> list[Finding]:
-    """Return what breaks a rule in the table of requests."""
+    """Return broken rules in the table of requests."""
     known = {name: requests[name] for name in requests.names if name in FIELDS}
     found = field_findings(known, REQUEST_FIELDS, file=file)
     found += _repeated_ids(requests["request_id"], file=file)
@@ -49,7 +49,7 @@ def request_findings(requests: Table, header: Header, *, file: str) -> list[Find
 
 
 def field_findings(columns: Mapping[str, Cells], fields: Sequence[Field], *, file: str) -> list[Finding]:
-    """Return the cells that are not what their field wants; ``columns``: those of the table that have a field."""
+    """Return the cells that do not fit their field; ``columns``: those of the table that have a field."""
     found: list[Finding] = []
     for field in fields:
         if field.name not in columns:

@@ -1,4 +1,4 @@
-"""Which request of a trace goes on from which, and whose answers it waits for, as rows."""
+"""Which request of a trace follows which, and which answers it waits for, as rows."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ UNKNOWN: Final = -2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionTree:
-    """What n requests wait for, as rows of the same trace; each stands before those that wait for it.
+    """The answers that n requests wait for, as rows of the same trace; each precedes those that wait for it.
 
-    ``parent``: int64 per row, the request that this one goes on from and whose answer it waits for, -1 none.
-    ``awaited_by``, ``awaited``: further answers that a request waits for, a pair (who waits, for whom) each.
+    ``parent``: int64 per row, the request that this one follows and whose answer it waits for, -1 none. ``awaited_by``,
+    ``awaited``: further answers that requests wait for, as pairs of rows (waiting, awaited).
     """
 
     parent: Int64s
@@ -37,7 +37,7 @@ class SessionTree:
     awaited: Int64s
 
     def edges(self) -> tuple[Int64s, Int64s]:
-        """Return (who waits, for whom), every pair once, in the order of those who wait."""
+        """Return (waiting rows, awaited rows), every pair once, in the order of the waiting rows."""
         rows = np.flatnonzero(self.parent >= 0)
         waiting = np.concatenate([rows, self.awaited_by])
         pairs = np.unique(np.stack([waiting, np.concatenate([self.parent[rows], self.awaited])]), axis=1)
@@ -45,7 +45,7 @@ class SessionTree:
 
 
 def has_tree(table: Table) -> bool:
-    """Say whether any request names another whose answer it waits for."""
+    """Return whether any request names another whose answer it waits for."""
     return bool(waits_for_named(table).any())
 
 
@@ -58,7 +58,7 @@ def waits_for_named(table: Table) -> NDArray[np.bool_]:
 
 
 def session_tree(table: Table) -> SessionTree:
-    """Return who waits for whom. What a trace may not hold (``tree_findings``) is taken as none."""
+    """Return which requests wait for which. Invalid names (``tree_findings``) are ignored."""
     row_of = _row_of_id(table)
     parent = _rows(column_of(table, "parent_request_id"), row_of)
     rows = np.arange(len(parent))
@@ -72,7 +72,7 @@ def session_tree(table: Table) -> SessionTree:
 
 
 def tree_findings(table: Table, *, file: str) -> list[Finding]:
-    """Return what is wrong with who waits for whom: every named request stands in an earlier row of the session."""
+    """Return the faults in names of awaited requests, which must stand in earlier rows of the session."""
     if not any(name in table for name in ("parent_request_id", "awaited_request_ids", "num_parent_hashes")):
         return []
     row_of, session = _row_of_id(table), column_of(table, "session_id").codes()[0]
@@ -105,12 +105,12 @@ def tree_findings(table: Table, *, file: str) -> list[Finding]:
 
 
 def column_of(table: Table, name: str) -> Cells:
-    """Return a column, or one of which nothing is known."""
+    """Return a column, or an empty one."""
     return table[name] if name in table else no_cells(FIELDS[name].dtype, len(table["request_id"]))
 
 
 def _is_misplaced(named: Int64s, rows: Int64s, session: Int64s) -> NDArray[np.bool_]:
-    """Return which named requests are not there, not earlier, or of another session."""
+    """Return which named requests do not exist, are not earlier, or belong to another session."""
     bad: NDArray[np.bool_] = (named < 0) | (named >= rows) | (session[np.maximum(named, 0)] != session[rows])
     return bad
 
@@ -126,7 +126,7 @@ def _rows(names: Cells, row_of: dict[str, int]) -> Int64s:
 
 
 def _awaited(table: Table, row_of: dict[str, int]) -> tuple[Int64s, Int64s]:
-    """Return (who waits, for whom) of the lists of further answers; -2 for a request that is not there."""
+    """Return (waiting rows, awaited rows) of the lists of further answers; -2 for a request that does not exist."""
     lists = column_of(table, "awaited_request_ids")
     by: list[int] = []
     awaited: list[int] = []

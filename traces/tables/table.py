@@ -1,4 +1,4 @@
-"""The table of requests in memory: its columns as cells, and as a pandas frame where one is asked for."""
+"""The table of requests in memory: its columns as cells, and as a pandas frame on demand."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Table:
-    """Columns of one length, in their order. What it is made of is kept; the other form is made when asked for."""
+    """Columns of one length, in their order. The given form is kept; the other is made on demand."""
 
     __slots__ = ("_cells", "_frame", "_num_rows", "names")
 
@@ -36,7 +36,7 @@ class Table:
         return self._num_rows
 
     def __contains__(self, name: object) -> bool:
-        """Say whether there is such a column."""
+        """Return whether there is such a column."""
         return name in self.names
 
     def __getitem__(self, name: str) -> Cells:

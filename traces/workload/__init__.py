@@ -1,4 +1,4 @@
-"""Workloads: what to send, drawn from options or a specification into a trace without outcomes.
+"""Workloads: the requests to send, drawn from options or a specification into a trace without outcomes.
 
 >>> from traces.workload import preset, synth
 >>> trace = synth(preset("chatbot", 2.0, num_requests=10), seed=42)

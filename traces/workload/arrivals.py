@@ -20,7 +20,7 @@ from traces.workload.model import ActiveWindow, Client
 Floats = npt.NDArray[np.float64]
 
 ALWAYS = ActiveWindow(start_us=0, end_us=2**62)
-"""The activity of a client that names no windows."""
+"""The activity of a client without windows."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +60,7 @@ def rate_profiles(clients: tuple[Client, ...], rate_per_s: float | None) -> list
     """Each client's rate over time: its share of ``rate_per_s`` among those active, or, with None, its own.
 
     The share is by the window's trace_rate where given, else by rate_fraction; ``rate_multiplier`` scales the
-    result. A client whose arrivals have a rate of their own sends at that.
+    result. A client whose arrivals have their own rate sends at that rate.
     """
     windows = [client.windows or (ALWAYS,) for client in clients]
     edges = np.array(
@@ -79,7 +79,7 @@ def rate_profiles(clients: tuple[Client, ...], rate_per_s: float | None) -> list
         active = weights.sum(axis=0)
         weights = rate_per_s * weights / np.where(active > 0, active, 1.0)
     for i, client in enumerate(clients):
-        if client.arrival.rate_per_s is not None:  # its gaps say their scale
+        if client.arrival.rate_per_s is not None:  # its gaps have a scale of their own
             weights[i] = np.where(weights[i] > 0, client.arrival.rate_per_s, 0.0)
     edges[edges >= ALWAYS.end_us] = math.inf
     return [RateProfile(edges_us=edges, per_us=row * 1e-6) for row in weights * multipliers]

@@ -1,4 +1,4 @@
-"""What requests are made of beyond their lengths: images, audio, video, reasoning, grammars."""
+"""Contents of requests besides their lengths: images, audio, video, reasoning, grammars."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Ints = npt.NDArray[np.int64]
 Texts = npt.NDArray[np.object_]
 
 MAX_PARTS: Final = 1000
-"""Images (clips, videos) of one request; a distribution that draws more is taken for a slip."""
+"""Images (clips, videos) of one request; a distribution that draws more is taken for a mistake."""
 
 MODALITIES: Final = ("text_tokens", "image_tokens", "audio_tokens", "video_tokens")
 CONTENT_COLUMNS: Final = (*MODALITIES, "reason_ratio", "guided")
@@ -63,7 +63,7 @@ def prompt_of(columns: dict[str, Floats]) -> Ints | None:
 
 
 def _modalities(it: Modalities, client: Client, *, seed: int, stream: str, n: int) -> dict[str, Floats]:
-    """Return the tokens of each kind; the text is the client's prompt where the modalities say none."""
+    """Return the tokens of each kind; the text is the client's prompt if the modalities give none."""
     prompt = client.lengths.prompt if isinstance(client.lengths, Separate) else None
     text = it.text or prompt
     drawn = (
@@ -109,9 +109,9 @@ def sizes_of_parts(tokens: list[Ints], count: Ints) -> Texts:
 
 
 def placed_images(clients: Sequence[Client], draws: Drawn, sizes: Texts) -> Cells | None:
-    """Return the column ``images``, None where nobody shows any.
+    """Return the column ``images``, None if no request has any.
 
-    ``sizes``: as ``sizes_of_parts`` has them. A round that goes on from the one before shows its images as well.
+    ``sizes``: as of ``sizes_of_parts``. A round that continues the one before has its images as well.
     """
     if not sizes.any():
         return None
@@ -132,7 +132,7 @@ def placed_images(clients: Sequence[Client], draws: Drawn, sizes: Texts) -> Cell
 
 
 def _placed(sizes: str, start: int, *, name: str) -> str:
-    """Return images one behind the other; ``name``: what their contents are called before their number."""
+    """Return images one behind the other; ``name``: the prefix of their contents' names, before the number."""
     placed = []
     for number, size in enumerate(sizes.split()):
         placed.append(f"{start}:{size}:{name}{number}" if name else f"{start}:{size}")

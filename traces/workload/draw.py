@@ -1,4 +1,4 @@
-"""Numbers drawn by index: value i of a stream is a function of (seed, stream, i) and of nothing else.
+"""Numbers drawn by index: value i of a stream is a function of (seed, stream, i) alone.
 
 Every draw is a transformation of uniforms that Philox, a counter-based generator, gives for a key made of the
 seed and the stream's name. So the first n values do not change when more are drawn, no stream moves when
@@ -34,7 +34,7 @@ Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
 MAX_TOKENS = 2**31 - 1
-"""Draws without an upper bound end here: a heavy tail has values that no integer holds."""
+"""The upper bound of unbounded draws: a heavy tail has values that no integer holds."""
 
 
 def uniforms(seed: int, stream: str, *, n: int, each: int = 1) -> Floats:
@@ -67,11 +67,11 @@ def gammas(seed: int, stream: str, *, n: int, shape: float) -> Floats:
     pending = np.arange(n)
     attempt = 0
     while pending.size:
-        # a prefix up to the last pending index is all that an attempt needs
+        # an attempt needs only a prefix up to the last pending index
         u = uniforms(seed, f"{stream}/attempt {attempt}", n=int(pending[-1]) + 1, each=3)[pending]
         x = normals(u[:, :2])
         v = np.maximum(1 + c * x, 0.0) ** 3
-        with np.errstate(divide="ignore"):  # v = 0 is a rejection: log 0 = -inf says so
+        with np.errstate(divide="ignore"):  # v = 0 is a rejection, since log 0 = -inf
             accepted = np.log(u[:, 2]) < 0.5 * x**2 + d - d * v + d * np.log(v)
         drawn[pending[accepted]] = d * v[accepted]
         pending = pending[~accepted]

@@ -1,10 +1,10 @@
-"""The error of an impossible workload. It names the field; a reader adds the file."""
+"""The error of an invalid workload. It names the field; a reader adds the file."""
 
 from __future__ import annotations
 
 
 class InvalidWorkload(ValueError):  # noqa: N818 - the readers translate it; the name says what it is
-    """A value no workload can have; the message is ``field: got X, expected Y``."""
+    """A value that no workload can have; the message is ``field: got X, expected Y``."""
 
     def within(self, key: str) -> InvalidWorkload:
         """Return the error as seen one level further out: its field is in ``key``, or is ``key``."""

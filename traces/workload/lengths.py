@@ -115,7 +115,7 @@ class Empirical:
     weights: tuple[float, ...]
 
     def __post_init__(self) -> None:
-        """Check that there is something to draw."""
+        """Check that there is a value to draw."""
         require(
             len(self.tokens) == len(self.weights) > 0, "params: got none, expected tokens: probability pairs"
         )
@@ -137,7 +137,7 @@ class Shares:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Uniform:
-    """Every whole number in [min, max] alike."""
+    """Every whole number in [min, max] with equal probability."""
 
     min: int
     max: int
@@ -188,7 +188,7 @@ def require_lengths(distribution: Distribution) -> Distribution:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Separate:
-    """Prompt and output lengths drawn apart; the prompt's is without the shared prefix."""
+    """Prompt and output lengths drawn independently; the prompt's is without the shared prefix."""
 
     prompt: Distribution
     output: Distribution
@@ -220,9 +220,9 @@ class TotalSplit:
 class Recorded:
     """Requests of a trace, drawn whole: a row's lengths, sharing, class and tenant stay together.
 
-    ``requests``: without outcomes, a session's rounds together. ``first_row``: where each session begins, the
-    number of rows last; a request of no session is one. ``source``: the file's name, for errors.
-    ``names_clients``: a drawn row keeps its own ``client_id``.
+    ``requests``: without outcomes, a session's rounds together. ``first_row``: where each session begins, the number of
+    rows last; a request without a session counts as one. ``source``: the file's name, for errors. ``names_clients``: a
+    drawn row keeps its own ``client_id``.
     """
 
     requests: Trace
@@ -232,7 +232,7 @@ class Recorded:
 
     @property
     def shares_prefixes(self) -> bool:
-        """Whether the requests say what they share."""
+        """Whether the requests have information on what they share."""
         return any(self.requests.cells(name).is_known.any() for name in ("prefix_group", "prefix_hashes"))
 
 

@@ -1,7 +1,7 @@
-"""What a workload is: who sends, how often, how long the prompts and answers are, and when it stops.
+"""A workload's model: which clients send, how often, the lengths of prompts and answers, and when it stops.
 
-Plain frozen data; nothing here draws a number or reads a file. Values that cannot be raise InvalidWorkload,
-which names the field; the readers of options and of specs say where it stood.
+Plain frozen data; nothing here draws a number or reads a file. Invalid values raise InvalidWorkload, which names the
+field; the readers of options and of specs add its place.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ SloClass = Literal["critical", "standard", "sheddable", "batch", "background"]
 
 DEFAULT_SEED: Final = 42
 DEFAULT_NUM_REQUESTS: Final = 100
-"""Where neither options nor a specification bound the number of requests or their time."""
+"""The number of requests if neither options nor a specification bound the number or the time."""
 
 DEFAULT_NUM_WAVES: Final = 10
-"""Waves of a batch where nothing is said."""
+"""The default number of waves of a batch."""
 
 CV_RANGE: Final = (0.01, 10.0)
 """Coefficients of variation of gaps that are drawn: beyond 10 nearly every gap is 0 in float64."""
@@ -37,9 +37,9 @@ CV_RANGE: Final = (0.01, 10.0)
 class Arrival:
     """Gaps between a client's requests: family and coefficient of variation; the rate sets their mean.
 
-    Poisson's cv is 1 and a constant process's 0, given or not. ``rate_per_s``: the client's own rate where its
-    gaps say their scale; its share of the aggregate rate then counts for nothing but the others' shares.
-    ``exactly``: so many arrivals, the last at that time in µs: Poisson's gaps scaled to fill it.
+    Poisson's cv is 1 and a constant process's 0, given or not. ``rate_per_s``: the client's own rate if its gaps have a
+    scale; its share of the aggregate rate then only affects the others' shares. ``exactly``: (number of arrivals, time
+    of the last in µs): Poisson's gaps scaled to fill it.
     """
 
     process: ArrivalProcess = "poisson"
@@ -48,7 +48,7 @@ class Arrival:
     exactly: tuple[int, int] | None = None
 
     def __post_init__(self) -> None:
-        """Check the process and that its cv is one it can have."""
+        """Check the process and that its cv is possible."""
         processes = get_args(ArrivalProcess)
         require(
             self.process in processes,
@@ -69,10 +69,10 @@ def cv_of_shape(process: ArrivalProcess, shape: float) -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ActiveWindow:
-    """(start_us, end_us]: a client is active; what it gives replaces the client's own.
+    """(start_us, end_us]: a client is active; values given here replace the client's own.
 
     ``trace_rate_per_s`` weighs the client against the others active then, or is its rate where the workload
-    has no aggregate rate. ``rate_multiplier`` scales what comes out: ramps and days are rows of windows.
+    has no aggregate rate. ``rate_multiplier`` scales the result: ramps and days are rows of windows.
     """
 
     start_us: int
@@ -137,9 +137,9 @@ class UserLoop:
 class Rounds:
     """Each arrival is a session of ``number`` requests, one after another, ``think_time_us`` after each answer.
 
-    ``accumulate``: a round's prompt is what was said before, answers included, and what it adds. ``waits``:
-    answers decide when later rounds come; else they have times of their own. ``once``: the client has one
-    session in all. ``think_time``: what the pauses are drawn from, in µs, in place of ``think_time_us``.
+    ``accumulate``: a round's prompt is the earlier text, answers included, and its own addition. ``waits``: answers
+    decide when later rounds come; else they have times of their own. ``once``: the client has one session in all.
+    ``think_time``: the distribution of the pauses, in µs, in place of ``think_time_us``.
     """
 
     number: int
@@ -180,18 +180,18 @@ class Modalities:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NetworkPath:
-    """What lies between client and server: a round trip, and a bandwidth (None: endless); a token is 4 bytes."""
+    """The network between client and server: a round trip, and a bandwidth (None: unlimited); a token is 4 bytes."""
 
     rtt_us: int = 0
     bandwidth_mbps: float | None = None
 
 
-# ── who
+# ── clients
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Client:
-    """One source of requests. Its random streams bear its ``id``: no other client moves when it changes.
+    """One source of requests. Its random streams are named by its ``id``: a change to it affects no other client.
 
     ``reason_percent``: how much of an answer is reasoning, in per cent; ``reason_shares``: the same as a histogram of
     shares. ``guided_frac``: the share of requests whose
@@ -221,7 +221,7 @@ class Client:
     network: NetworkPath | None = None
 
     def __post_init__(self) -> None:
-        """Check what does not depend on the other clients."""
+        """Check everything that does not depend on the other clients."""
         fraction = self.rate_fraction
         require(math.isfinite(fraction) and fraction > 0, f"rate_fraction: got {fraction:g}, expected > 0")
         guided = self.guided_frac
@@ -242,7 +242,7 @@ class Client:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workload:
-    """Everything needed to draw a trace, but the seed's default.
+    """Everything needed to draw a trace, except the seed's default.
 
     Drawing ends at ``num_requests`` or ``duration_us``, whichever comes first; None: no such bound.
     ``source`` is what the trace's header names as its origin. ``seed`` None: the caller's.
@@ -278,7 +278,7 @@ class Workload:
         alone = len(self.clients) == 1
         require(alone, "concurrency: got several clients, expected one where the loop is closed")
         require(not self.clients[0].windows, "windows: got some in a closed loop, expected none")
-        # how many requests fit into a time is not known before they are answered
+        # the number of requests in a time is not known before they are answered
         counted = self.duration_us is None
         require(counted, "duration: got one in a closed loop, expected num_requests")
 

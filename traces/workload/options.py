@@ -35,7 +35,7 @@ Api = Literal["completions", "chat"]
 PresetName = Literal["chatbot", "contentgen", "summarization", "multidoc"]
 
 DEFAULT_TOKENS: Final = {"": 512, "_stdev": 256, "_min": 2, "_max": 7000}
-"""Lengths of prompt and output where nothing is said, by the option's suffix (BLIS's own defaults)."""
+"""Default lengths of prompt and output, by the option's suffix (BLIS's own defaults)."""
 
 LENGTH_SUFFIXES: Final = tuple(DEFAULT_TOKENS)
 LENGTH_NAMES: Final = tuple(
@@ -49,7 +49,7 @@ EXTENT = "Number of requests and duration"
 
 
 def _option(panel: str, text: str, *, default: object = None, **more: Any) -> Any:  # noqa: ANN401 - typer's
-    """Return a typer option without a value of its own; its help says the default that applies later."""
+    """Return a typer option without a value; its help shows the default that applies later."""
     ending = "" if default is None else f" Default: {default}."
     return typer.Option(help=text + ending, rich_help_panel=panel, show_default=False, **more)
 
@@ -77,9 +77,9 @@ Seconds = float | None
 
 @option_table
 class WorkloadOptions:
-    """The workload as asked on the command line; None: not given. Times in seconds, lengths in tokens.
+    """The workload's options on the command line; None: not given. Times in seconds, lengths in tokens.
 
-    ``check_options`` says whether it holds together; ``traces.workload.trace_from_options`` makes it a trace.
+    ``check_options`` checks that they are consistent; ``traces.workload.trace_from_options`` makes a trace.
     """
 
     workload: Annotated[
@@ -281,7 +281,7 @@ class WorkloadOptions:
     ] = "completions"
 
     def __post_init__(self) -> None:
-        """Take texts for paths: Python users write them."""
+        """Accept texts as paths, as Python users write them."""
         for name in ("workload", "trace", "lengths_from"):
             if isinstance(value := getattr(self, name), str):
                 object.__setattr__(self, name, Path(value))
@@ -291,7 +291,7 @@ class WorkloadOptions:
 
 _DRAWN = (*LENGTH_NAMES, "output_shape", "prefix_tokens")
 _CLIPPING = ("prompt_tokens_max", "output_tokens_max")
-"""Lengths that also hold for what was recorded: longer requests become this long."""
+"""Lengths that also apply to recorded requests: longer ones are cut."""
 
 _REDRAWN = tuple(name for name in _DRAWN if name not in _CLIPPING)
 _IN_ROUNDS = ("rounds", "context_growth")
@@ -330,11 +330,11 @@ _WHY: Final = {
     ): "with --concurrency answers set the pace and --num-requests the end, with --rate "
     "requests come at their own times (--max-concurrency of observe and replay caps those in flight)",
 }
-"""Pairs of which the user may have meant either: what each of the two does."""
+"""Pairs of which the user may have meant either: an explanation of both."""
 
 
 def check_output(options: WorkloadOptions, output: Path) -> None:
-    """Raise ConfigError if a trace at the stem ``output`` would overwrite what it is made from."""
+    """Raise ConfigError if a trace at the stem ``output`` would overwrite its own source."""
     stem = stem_of(output).resolve()
     for name in ("trace", "lengths_from"):
         read = getattr(options, name)
@@ -347,7 +347,7 @@ def check_output(options: WorkloadOptions, output: Path) -> None:
 
 
 def check_options(options: WorkloadOptions) -> None:
-    """Raise ConfigError, one line, for options that contradict each other, are incomplete, or cannot be."""
+    """Raise ConfigError, one line, for options that contradict each other, are incomplete, or are invalid."""
     _check_sources(options)
     for name, (others, instead) in _NOT_WITH.items():
         if getattr(options, name) is not None:
@@ -368,7 +368,7 @@ def check_options(options: WorkloadOptions) -> None:
 
 
 def can_scale(options: WorkloadOptions) -> bool:
-    """Say whether there is one rate that gaps can be scaled to."""
+    """Return whether there is one rate that gaps can be scaled to."""
     return (
         options.rate is not None
         and options.rate != math.inf
@@ -378,7 +378,7 @@ def can_scale(options: WorkloadOptions) -> bool:
 
 
 def _check_scaling(options: WorkloadOptions) -> None:
-    """Raise ConfigError where there is no one rate that gaps could be scaled to."""
+    """Raise ConfigError if there is no single rate that gaps could be scaled to."""
     if can_scale(options):
         return
     clash = next((name for name in ("workload", "rounds") if getattr(options, name) is not None), None)

@@ -1,4 +1,4 @@
-"""From options to a workload: presets, defaults, and the options' own vocabulary for what does not fit."""
+"""From options to a workload: presets, defaults, and errors in the options' own terms."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ PRESETS: Final[dict[str, tuple[tuple[int, int, int, int], tuple[int, int, int, i
 def preset(name: str, rate: float, *, num_requests: int = DEFAULT_NUM_REQUESTS) -> Workload:
     """Return the workload of a preset at ``rate`` requests per second, Poisson.
 
-    Raises ConfigError for a name that is none, or a rate that cannot be.
+    Raises ConfigError for an unknown name, or an invalid rate.
     """
     if name not in PRESETS:
         raise ConfigError(f"preset: got {name!r}, expected one of {', '.join(PRESETS)}")
@@ -60,7 +60,7 @@ def preset(name: str, rate: float, *, num_requests: int = DEFAULT_NUM_REQUESTS) 
 
 
 def workload_from_options(options: WorkloadOptions) -> Workload:
-    """Return the workload that ``options`` without ``trace`` ask for.
+    """Return the workload of ``options`` without ``trace``.
 
     Raises ConfigError for options that contradict each other, or a specification that cannot be read.
     """
@@ -96,7 +96,7 @@ def _from_plain(options: WorkloadOptions) -> Workload:
 
 
 def _lengths(options: WorkloadOptions) -> Lengths:
-    """Return what the options draw lengths from: a trace's requests, or the normal distributions."""
+    """Return the source of the lengths: a trace's requests, or the normal distributions."""
     if options.lengths_from is None:
         return Separate(prompt=_gaussian(options, "prompt"), output=_output(options))
     return read_requests_to_draw(
@@ -110,7 +110,7 @@ def _lengths(options: WorkloadOptions) -> Lengths:
 
 
 def _output(options: WorkloadOptions) -> Distribution:
-    """Return what outputs are drawn from: a normal distribution, or a lognormal of the same mean and deviation."""
+    """Return the distribution of outputs: normal, or lognormal with the same mean and deviation."""
     normal = _gaussian(options, "output")
     if options.output_shape != "lognormal":
         return normal
@@ -120,21 +120,21 @@ def _output(options: WorkloadOptions) -> Distribution:
 
 
 def _source(options: WorkloadOptions) -> str | None:
-    """Return what the trace's header names as its workload, None for lengths given one by one."""
+    """Return the workload's name in the trace's header, None for lengths given by options."""
     if options.lengths_from is not None:
         return f"lengths-from:{options.lengths_from}"
     return f"preset:{options.preset}" if options.preset else None
 
 
 def seed_of(options: WorkloadOptions, workload: Workload | None = None) -> int:
-    """Return the seed that holds: the one given, else the workload's own, else the default."""
+    """Return the effective seed: the one given, else the workload's own, else the default."""
     if options.seed is not None:
         return options.seed
     return workload.seed if workload is not None and workload.seed is not None else DEFAULT_SEED
 
 
 def _from_spec(options: WorkloadOptions) -> Workload:
-    """Return the specification with the load and extent that the command line puts in place of its own."""
+    """Return the specification with the load, number and duration of the command line in place of its own."""
     assert options.workload is not None  # noqa: S101 - the caller has looked
     workload = load_spec(options.workload)
     if options.rate is not None:
@@ -186,7 +186,7 @@ def _rounds(options: WorkloadOptions) -> Rounds:
 
 
 def _arrival(options: WorkloadOptions) -> Arrival:
-    """Return the gaps as asked, scaled to the run's rate unless they are wanted as drawn."""
+    """Return the requested gaps, scaled to the run's rate unless they are to stay as drawn."""
     drawn = _gaps(options)
     if options.arrival_scaling == "none" or not can_scale(options) or drawn.process == "constant":
         return drawn
@@ -210,13 +210,13 @@ def _gaps(options: WorkloadOptions) -> Arrival:
 
 
 MAX_CLIPPED_FRAC: Final = 0.05
-"""Where more of the draws are clipped, the mean is no longer the one that was asked for."""
+"""If a larger share of the draws is clipped, the mean differs from the requested one."""
 
 
 def clipping_notes(options: WorkloadOptions) -> list[str]:
     """Return a line for each side of which more than 5 % of the lengths are expected to be clipped.
 
-    There is none for recorded lengths or a specification's. Raises ConfigError where the lengths cannot be.
+    There is none for recorded lengths or a specification's. Raises ConfigError if the lengths are invalid.
     """
     notes: list[str] = []
     if options.trace is not None or options.lengths_from is not None or options.workload is not None:
@@ -255,7 +255,7 @@ def _clipped_frac(drawn: Distribution) -> float:
 def _gaussian(options: WorkloadOptions, side: str) -> Gaussian:
     """Return the lengths of one side: each number from its option, else the preset, else the default.
 
-    A mean without a standard deviation is the length of every request; default bounds then make room for it.
+    A mean without a standard deviation is the length of every request; default bounds are then widened for it.
     """
     defaults = list(DEFAULT_TOKENS.values())
     if options.preset is not None:

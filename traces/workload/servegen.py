@@ -14,8 +14,8 @@ from traces.workload.synthesis import synth
 def read_servegen(folder: Path, cut: Cut | None = None) -> Trace:
     """Return a workload drawn from the data in ``folder``: a client per chunk, times from the cut's start.
 
-    Raises TraceError that names file and line for what the format does not allow, ConfigError for a cut in which
-    nobody sends.
+    Raises TraceError that names file and line for content that the format does not allow, ConfigError for a cut in
+    which no client sends.
     """
     cut = cut or Cut()
     found = servegen_clients(folder, cut)

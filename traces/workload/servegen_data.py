@@ -3,7 +3,7 @@
 Source of the format: github.com/alibaba/ServeGen at f891d118: a folder of ``chunk-N-trace.csv`` (start of an
 interval in s, requests/s in it, the gaps' coefficient of variation, the family fitted to them, its shape and its
 scale) and ``chunk-N-dataset.json`` (by start of a longer interval in s: token histograms as text, and the share of
-the output that is reasoning). They are no request logs: a workload is drawn from them.
+the output that is reasoning). They are not request logs: a workload is drawn from them.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ _FAMILY: Final[Mapping[str, ArrivalProcess]] = {"Gamma": "gamma", "Weibull": "we
 _US: Final = 1_000_000
 DEFAULT_SPAN_S: Final = 600.0
 MOST_RATE_PER_S: Final = 1e6
-"""Of one client: a thousand times what a large service has in all."""
+"""The highest rate of one client: a thousand times that of a large service in all."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cut:
-    """What is drawn: ``span_s`` from ``start_s`` on (None: where the data is busiest), all rates times ``scale``.
+    """The part to draw: ``span_s`` from ``start_s`` on (None: where the data is busiest), all rates times ``scale``.
 
     ``span_s`` inf: to the end of the data.
     """
@@ -49,7 +49,7 @@ class Cut:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Population:
-    """The clients who send in a cut, and what to say of it; ``start_s`` and ``span_s`` as they came out."""
+    """The clients that send in a cut, and notes on it; ``start_s`` and ``span_s`` as resolved."""
 
     clients: tuple[Client, ...]
     start_s: float
@@ -59,7 +59,7 @@ class Population:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Interval:
-    """What a client does from ``start_s`` on, until its next interval begins."""
+    """A client's arrivals from ``start_s`` on, until its next interval begins."""
 
     start_s: float
     rate_per_s: float
@@ -68,7 +68,7 @@ class _Interval:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Histograms:
-    """A client's lengths and shares of reasoning from ``start_s`` on, as the file spells them; read when used."""
+    """A client's lengths and shares of reasoning from ``start_s`` on, as text in the file; parsed on use."""
 
     start_s: float
     input_tokens: str
@@ -96,7 +96,7 @@ class _Chunk:
     step_s: float
 
     def at(self, time_s: float) -> _Histograms | None:
-        """Return the lengths that hold at ``time_s``: of its interval, else of the nearest one that has any."""
+        """Return the lengths at ``time_s``: of its interval, else of the nearest one that has any."""
         known = [each for each in self.histograms if each.has_lengths]
         if not known:
             return None
@@ -107,8 +107,8 @@ class _Chunk:
 def servegen_clients(folder: Path, cut: Cut) -> Population:
     """Return the clients of the data in ``folder``, one per chunk, times from the cut's start.
 
-    Raises TraceError that names file and line for what the format does not allow, ConfigError for a cut in which
-    nobody sends.
+    Raises TraceError that names file and line for content that the format does not allow, ConfigError for a cut in
+    which no client sends.
     """
     chunks = _chunks(folder)
     last = max(chunk.intervals[-1].start_s + chunk.step_s for chunk in chunks)
@@ -166,7 +166,7 @@ def _client(chunk: _Chunk, cut: Cut, *, start_s: float, span_s: float) -> Client
 
 
 def _about_clipped(clients: tuple[Client, ...]) -> tuple[str, ...]:
-    """Return how many intervals came in burstier gaps than are drawn."""
+    """Return how many intervals have burstier gaps than can be drawn."""
     _, high = CV_RANGE
     windows = [window for client in clients for window in client.windows]
     number = sum(window.arrival is not None and window.arrival.cv >= high for window in windows)
@@ -281,7 +281,7 @@ def _histograms(path: Path) -> tuple[_Histograms, ...]:
 
 
 def _pairs(text: str, *, file: str) -> dict[float, float]:
-    """Return value and weight of each bar of a histogram, which the file spells as Python does."""
+    """Return value and weight of each bar of a histogram, which the file writes as a Python literal."""
     try:
         bars = [bar.split(":") for bar in text.strip("{} ").split(",") if bar.strip()]
         return {_tokens_of(value): finite(weight) for value, weight in bars if finite(weight) > 0}
@@ -298,7 +298,7 @@ def _tokens_of(value: str) -> float:
 
 @lru_cache(maxsize=1024)
 def _tokens(text: str, *, file: str) -> Empirical:
-    """Return a histogram of lengths; what is counted at 0 tokens is taken for 1."""
+    """Return a histogram of lengths; 0 tokens count as 1."""
     weights: dict[int, float] = {}
     for value, weight in _pairs(text, file=file).items():
         weights[max(round(value), 1)] = weights.get(max(round(value), 1), 0.0) + weight
@@ -310,7 +310,7 @@ def _tokens(text: str, *, file: str) -> Empirical:
 
 @lru_cache(maxsize=1024)
 def _shares(text: str, *, file: str) -> Shares | None:
-    """Return a histogram of shares of reasoning; None of an empty one."""
+    """Return a histogram of shares of reasoning; None for an empty one."""
     pairs = _pairs(text, file=file)
     if not pairs:
         return None

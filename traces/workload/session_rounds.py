@@ -1,4 +1,4 @@
-"""Sessions of several rounds, as columns: who belongs together, and what a round's prompt adds up to."""
+"""Sessions of several rounds, as columns: which requests belong together, and the length of each round's prompt."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Ints = npt.NDArray[np.int64]
 
 
 class Drawn(Protocol):
-    """The columns of what was drawn that sessions are made of (see ``traces.workload.synthesis.Draws``)."""
+    """The drawn columns from which sessions are made (see ``traces.workload.synthesis.Draws``)."""
 
     @property
     def client(self) -> Ints: ...  # noqa: D102
@@ -32,7 +32,7 @@ class Drawn(Protocol):
 
 
 def grows(client: Client) -> bool:
-    """Say whether the client's prompts grow from round to round."""
+    """Return whether the client's prompts grow from round to round."""
     return client.rounds.number > 1 and client.rounds.accumulate
 
 
@@ -44,9 +44,9 @@ def begin_and_place(rounds: Ints, *, most: int | None) -> tuple[Ints, Ints]:
 
 
 def context_tokens(clients: Sequence[Client], draws: Drawn) -> Ints:
-    """Return each prompt's length: what the round adds and, where rounds build on each other, all before it.
+    """Return each prompt's length: the round's addition and, if rounds build on each other, all text before it.
 
-    The answers before are taken to be as long as they were asked for.
+    Earlier answers are assumed to have their requested length.
     """
     said = draws.prompt_tokens + draws.output_tokens
     before = np.cumsum(said) - said

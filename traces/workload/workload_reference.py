@@ -72,7 +72,7 @@ the request's place among that client's requests, and on nothing else: the first
 more are asked for, and a client's requests stay the same when another's lengths change. On the command line,
 `--seed`, `--rate`, and `--num-requests` or `--duration` take the place of what the specification says.
 
-When rates change, a client's clock is bent, nothing is drawn anew: arrival *i* comes when the expected number
+When rates change, a client's clock is rescaled, and nothing is redrawn: arrival *i* comes when the expected number
 of arrivals reaches the sum of its first *i* gaps. For Poisson arrivals that is exact; for the others it keeps
 the irregularity of the gaps relative to the rate of the time.
 """

@@ -1,1 +1,1 @@
-"""The objective of a fit: observed traces made ready, simulated latencies against theirs, and priors."""
+"""The objective of a fit: prepared observed traces, simulated latencies against theirs, and priors."""

@@ -9,12 +9,12 @@ from sim import Blackbox, Extended
 COEFFICIENTS = ("alpha0", "alpha1", "alpha2", "beta0", "beta1", "beta2")
 FITTED = ("alpha0", "alpha1", "beta0", "beta1", "beta2")
 GUESS: dict[str, float] = {"alpha0": 1000, "alpha1": 1, "beta0": 5000, "beta1": 20, "beta2": 100}
-"""µs, of no server: where a fit begins that has nothing to begin at."""
+"""µs, of no real server: the start of a fit without any other start."""
 EXTENDED_FITTED = ("beta3", "beta4", "floor", "concavity", "kappa", "u0", "tau_s")
-"""What a fit of ``latency.model: extended`` varies in addition."""
+"""The further coefficients that a fit of ``latency.model: extended`` varies."""
 EXTENDED_SHOWN = (*EXTENDED_FITTED, "sigma")
 WITHOUT = {"tau_s": 1.0}
-"""What a term is where it is left out of the model, if not 0: without kappa, tau_s has no effect."""
+"""The value of a term that is left out of the model, if not 0: without kappa, tau_s has no effect."""
 UNITS = {
     "alpha0": "µs",
     "alpha1": "µs/prompt token",

@@ -18,7 +18,7 @@ from calibrate.compare.bootstrap import Floats
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timeline:
-    """When n requests were where, µs; NaN where they never were.
+    """The times at which n requests reached each stage, µs; NaN where they never did.
 
     ``joined``: entered the queue. ``prefill``: their prefill began. ``first``, ``last``: first and last
     output token. ``prefill_tokens``: computed, cache hits left out. ``output_tokens``: generated.
@@ -82,7 +82,7 @@ def exposures(timeline: Timeline, prompt_tokens: Floats) -> Exposure:
 def step_rate(timeline: Timeline) -> tuple[Floats, Floats]:
     """Return steps per µs as a piecewise constant function: from ``times[i]`` on it is ``rates[i]``.
 
-    A decoding request gets one token a step, so the requests that decode tell the rate: their mean, by time.
+    A decoding request gets one token a step, so the decoding requests give the rate: their mean, by time.
     0 where no request decodes.
     """
     done = timeline.finished() & (timeline.last > timeline.first) & (timeline.output_tokens > 1)
@@ -98,7 +98,7 @@ def step_rate(timeline: Timeline) -> tuple[Floats, Floats]:
 
 
 def steps_between(timeline: Timeline, begin: Floats, end: Floats) -> Floats:
-    """Return how many steps were taken between two moments, as the decoding requests tell."""
+    """Return how many steps were taken between two moments, by the decoding requests."""
     times, rates = step_rate(timeline)
     if len(times) == 0:
         return np.zeros(len(begin))
@@ -122,9 +122,9 @@ def _accumulated(begin: Floats, end: Floats, *, amount: Floats) -> tuple[Floats,
 def exposure_columns(timeline: Timeline, prompt_tokens: Floats) -> dict[str, Floats]:
     """Return, per coefficient, d latency / d coefficient of ``LOSS_METRICS``, [4, n], in units of each.
 
-    Those of the floor, the slowdown and the concavity are not to be had this way: 0, as those of completions are.
+    Those of the floor, the slowdown and the concavity cannot be computed this way: 0, as those of completions are.
 
-    The steps are not counted but follow from the time: what prefill and decode tokens leave, ``beta0`` took.
+    The steps are not counted but follow from the time: the part that prefill and decode tokens leave is ``beta0``'s.
     Their number needs no log of steps, but a rate of steps: that of the decoding requests, and at least the
     one step that every request's prefill takes.
     """

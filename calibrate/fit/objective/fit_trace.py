@@ -1,4 +1,4 @@
-"""Observed traces made ready for a fit, once: the simulator's columns, and what was measured of every request."""
+"""Observed traces prepared once for a fit: the simulator's columns, and every request's measurements."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ if TYPE_CHECKING:
 
 LATENCIES = ("ttft_us", "e2e_us", "tpot_us")
 LOSS_METRICS = (*LATENCIES, "done_us")
-"""What the loss is made of, per request; the rows of every [4, n] array of a fit. ``done_us``: when as many requests
-as in the trace were done, of traces that completions pace or whose load was more than the server could serve. There a
-queue grows for as long as the run lasts, so that a latency says how long the run was. How fast answers come out says
-what the server can serve."""
+"""What the loss is made of, per request; the rows of every [4, n] array of a fit. ``done_us``: when as many requests as
+in the trace were done, of traces that completions pace or whose load was more than the server could serve. There a
+queue grows as long as the run lasts, so that a latency reflects the run's length. The rate of answers shows what the
+server can serve."""
 RUN_UP = 0.2
-"""The first share of the answers says more about the start of the run than about what the server can serve."""
+"""The first share of the answers, which reflects the start of the run more than the server's capacity."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FitTrace:
-    """One observed trace, made ready once: n requests in the simulator's columns and what was measured.
+    """One observed trace, prepared once: n requests in the simulator's columns and their measurements.
 
     ``observed_us`` [4, n]: ``LOSS_METRICS``, NaN where a request has none or takes no part in the loss.
     ``steps``: the engine's own log of its steps, where there is one.
     ``done_rows``: the requests whose completions count, in the order in which they were observed; may be none.
     ``closed_loop``: (concurrency, think time in µs) where completions set the arrivals. ``max_concurrency``: the
-    client's cap, where completions let go what is due. ``simulators``: those of its requests that are free, per
+    client's cap, where completions release due requests. ``simulators``: those of its requests that are free, per
     configuration; a copy with other requests has its own. ``counts`` [4]: how many requests have each metric;
     ``num_used``: how many have any.
     """
@@ -57,7 +57,7 @@ class FitTrace:
     num_used: int = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
-        """Count once what every evaluation of a loss needs."""
+        """Compute once what every evaluation of a loss needs."""
         object.__setattr__(self, "counts", np.isfinite(self.observed_us).sum(axis=1))
         object.__setattr__(self, "num_used", int(self.used().sum()))
 
@@ -81,7 +81,7 @@ def fit_trace(
     steps: EngineSteps | None = None,
     max_concurrency: int | None = None,
 ) -> FitTrace:
-    """Return a trace made ready: all rows are simulated, the latencies of the ``chosen`` enter the loss.
+    """Return a prepared trace: all rows are simulated, the latencies of the ``chosen`` enter the loss.
 
     ``steps``: the engine's own log of its steps, from which the initial guess is made. ``max_concurrency``: the
     client's cap, where the trace's header does not say it.
@@ -117,7 +117,7 @@ def fit_trace(
 
 
 def _observed_timeline(trace: Trace) -> Timeline:
-    """Return when the observed requests were where; a prompt is computed as its first token comes."""
+    """Return when the observed requests reached each stage; a prompt is computed when its first token comes."""
     side = side_of(trace).table
     arrival, prompt = side["arrival_us"].to_numpy(), side["prompt_tokens"].to_numpy()
     cached = trace.column("cached_input_tokens").fillna(0).to_numpy(dtype=np.float64)

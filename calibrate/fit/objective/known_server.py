@@ -1,4 +1,4 @@
-"""Which server it was that the traces are of: model, GPU and tensor parallelism, and what follows from them.
+"""The server of the traces: model, GPU and tensor parallelism, and what follows from them.
 
 Named by the options, else by the twin's file (``hardware``, ``latency.model_config``), else by a trace's header.
 """
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnownServer:
-    """A server as far as it is known; ``reason``: what is missing, or why a name says nothing.
+    """A server as far as it is known; ``reason``: what is missing, or why a name is not usable.
 
     ``gpu_name``: as it was named, also where no table has it. ``is_by_option``: model or GPU is another than the twin's
     file may say.
@@ -46,8 +46,8 @@ def known_server(
 ) -> KnownServer:
     """Return what is known of a server.
 
-    ``model_config``: a config.json, or the name of a model that ships. Raises ConfigError on an option that names
-    nothing known; what only a header says may be unknown.
+    ``model_config``: a config.json, or the name of a model that ships. Raises ConfigError on an option with an unknown
+    name; a name in a header may be unknown.
     """
     from replay.model import find_gpu, read_model_config
 
@@ -73,7 +73,7 @@ def known_server(
 
 
 def known_physics(known: KnownServer, config: TwinConfig) -> tuple[Physics | None, str]:
-    """Return physics of the server, and where there is none, why: not known, or not of a kind it was learned on.
+    """Return physics of the server, or why there is none: not known, or not of a kind it was learned on.
 
     Of a twin's file that names both it is as the file has it: numbers of its own, stages, experts' layout.
     """
@@ -100,7 +100,7 @@ def known_physics(known: KnownServer, config: TwinConfig) -> tuple[Physics | Non
 
 
 def known_tiles(known: KnownServer, config: TwinConfig) -> Tiles:
-    """Return the tiles of the server's products: those of the twin's file, else what measured products say."""
+    """Return the tiles of the server's products: those of the twin's file, else from measured products."""
     from replay.model.matmuls import Tiles, tiles_of
 
     if isinstance(config.latency, Extended) and config.latency.tiles:

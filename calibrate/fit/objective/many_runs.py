@@ -1,4 +1,4 @@
-"""Many runs: of several coefficients at a time, and of places close by, whose average is without the staircase."""
+"""Many runs: of several coefficients at a time, and of nearby places, whose average is smooth."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from calibrate.fit.objective.simulated_trace import SimulatedTrace
 THREADS = 2
 """Simulations at a time; the engine runs without the interpreter's lock."""
 WORTH_A_THREAD = 500
-"""Requests of a trace from which on threads pay: of fewer the engine, which needs no lock, takes the smaller part."""
+"""Requests of a trace from which threads pay off: with fewer, the engine, which needs no lock, is the smaller part."""
 CLOSE_BY = 0.01
-"""How far off the runs lie that are averaged, relative to the coefficients."""
+"""The distance of the averaged runs, relative to the coefficients."""
 AVERAGED_REQUESTS, CAREFULLY_AVERAGED = 2000, 4800
 MOST_PAIRS, MOST_PAIRS_CAREFULLY = 4, 12
 """A place's loss is that of the runs around it with this many simulated requests together, at most twice as many."""

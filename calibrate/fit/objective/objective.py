@@ -21,7 +21,7 @@ from sim.latency import LARGEST_US
 NOISE = np.array([0.10, 0.03, 0.03, 0.03])
 """Relative spread taken for one request's TTFT, E2E, TPOT and completion before the fit has measured its own."""
 NOISE_LIMITS = (0.02, 0.30)
-"""The measured spread stays within these: below, rounding would rule; above, a metric would not count."""
+"""The measured spread is kept within these: below, rounding would dominate; above, a metric would not count."""
 PRIOR_REQUESTS = 4.0
 """A prior that is one width off weighs as much as so many requests that are one noise off: neighbours share their
 queues, so the traces hold fewer independent observations than requests, and no model is exact."""
@@ -33,7 +33,7 @@ NEVER_FINISHED = np.log(10.0)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FitObjective:
-    """What is to be fitted; immutable, every evaluation simulates the same requests.
+    """The problem to be fitted; immutable, every evaluation simulates the same requests.
 
     ``names``: the coefficients that vary, in the order of every vector. ``base``: the model they vary in.
     ``scale``: what each would be if it explained a typical latency alone: the natural size of a step.
@@ -86,7 +86,7 @@ class FitObjective:
         ]
 
     def weights(self) -> list[Floats]:
-        """Return, per trace, each residual's weight: every trace counts alike, every metric in it alike."""
+        """Return, per trace, each residual's weight: all traces count equally, and all metrics within one."""
         weights = []
         for trace in self.traces:
             cells = max(1, int(np.count_nonzero(trace.counts))) * len(self.traces)
@@ -97,13 +97,13 @@ class FitObjective:
     def prior_precision(self, theta: Floats) -> Floats:
         """Return the weight in the loss of each scaled coefficient's squared distance from its prior, at ``theta``.
 
-        Heavy tails (Cauchy's): a prior that the traces clearly contradict gives way instead of pulling ever harder.
+        Heavy tails (Cauchy's): a prior that the traces clearly contradict yields instead of pulling ever harder.
         """
         weight = np.array([self._prior_weight(name) for name in self.names])
         return np.asarray(self.scale**2 * weight / (1 + self._prior_widths_off(theta) ** 2))
 
     def prior_loss(self, theta: Floats) -> float:
-        """Return what the priors add to the loss: the robust squared distance in widths, as this many requests."""
+        """Return the priors' part of the loss: the robust squared distance in widths, as this many requests."""
         off = (theta - self.prior_centre()) ** 2
         weight = np.array([self._prior_weight(name) for name in self.names])
         widths = self._prior_widths_off(theta) ** 2
@@ -127,7 +127,7 @@ class FitObjective:
         return np.array([self.priors[name].centre if name in self.priors else 0.0 for name in self.names])
 
     def prior_width(self) -> Floats:
-        """Return how far off each coefficient may well be; infinite without a prior."""
+        """Return the plausible error of each coefficient; infinite without a prior."""
         known = {name: prior.width for name, prior in self.priors.items()}
         return np.array([known.get(name, WAY_IN.get(name, np.inf)) for name in self.names])
 
@@ -154,7 +154,7 @@ class FitObjective:
         return values
 
     def with_noise_of(self, runs: Sequence[SimulatedTrace]) -> FitObjective:
-        """Return the objective with each metric's noise measured from what these runs leave unexplained."""
+        """Return the objective with each metric's noise measured from these runs' residuals."""
         ratios = np.concatenate(
             [
                 log_ratio(run.latency_us, trace.observed_us)

@@ -1,7 +1,8 @@
-"""What is known of a coefficient before any trace is seen: from the roofline, from a GPU's kind, from any transformer.
+"""Knowledge of coefficients before any trace: from the roofline, from a GPU's kind, from any transformer.
 
-A workload of equal lengths shows only a sum of two coefficients, and a quiet one shows no GPU slowing down. What the
-traces leave open then is not zero but what such hardware usually does, with a width, and the report says so.
+A workload of equal lengths shows only a sum of two coefficients, and a quiet one shows no GPU slowing down.
+Coefficients that the traces leave open are then not zero but those of usual hardware, with a width, and the report says
+so.
 """
 
 from __future__ import annotations
@@ -26,15 +27,15 @@ class Prior:
 
 
 WAY_IN = {"alpha0": 20_000.0, "alpha1": 20.0}
-"""How large (µs) the way into the queue may well be: HTTP, tokenizing, hand-over. It weighs as much as one request
-of all: nothing where the traces say anything, and what prevents that a part of an overloaded trace's queue is taken for
-the way in."""
+"""The plausible size (µs) of the way into the queue: HTTP, tokenizing, hand-over. It weighs as much as a single
+request: it has no effect if the traces say anything, and prevents that part of an overloaded trace's queue is
+attributed to the way in."""
 
 POWER_LIMITED = ("A100", "A800", "H20", "H100", "H200", "H800", "B200", "B300", "L40", "GH200", "MI3")
 """GPUs whose clock falls when large products run all the time: the power limit is below what those would draw."""
 SLOWDOWN = Prior(centre=0.6, width=0.3, source="power-limited data-centre GPUs")
-"""What beyond the fitted loads is expected of such a GPU. A fit does not expect it: knowing the GPU must not slow a
-twin down that no trace shows to be slow."""
+"""The slowdown expected of such a GPU beyond the fitted loads. A fit does not use it: knowing the GPU must not slow
+down a twin that no trace shows to be slow."""
 SLOWDOWN_POSSIBLE = Prior(
     centre=0.0, width=0.6, source="power-limited data-centre GPUs: no slowdown that nothing shows"
 )
@@ -42,8 +43,8 @@ SLOWDOWN_UNKNOWN = Prior(
     centre=0.0, width=0.25, source="a GPU that is not known: no slowdown that nothing shows"
 )
 THRESHOLD = Prior(centre=0.3, width=0.2, source="power-limited data-centre GPUs")
-"""Decoding draws 0.5 to 0.7 of the power limit and large products 1.1 to 1.4, were they let: their average reaches the
-limit where products take 0.4 to 0.6 of the time; a lone H100 with a 14B model began to slow down at 0.3 to 0.4."""
+"""Decoding draws 0.5 to 0.7 of the power limit and large products would draw 1.1 to 1.4: their average reaches the
+limit if products take 0.4 to 0.6 of the time; a lone H100 with a 14B model began to slow down at 0.3 to 0.4."""
 THRESHOLD_UNKNOWN = Prior(centre=0.2, width=0.25, source="a GPU that is not known")
 MEMORY = Prior(centre=5.0, width=5.0, source="power and temperature follow the load of the last seconds")
 
@@ -58,7 +59,7 @@ FLOOR_SHARE = 0.7
 
 
 def proportions(*, beta1: float, step_us: float) -> dict[str, Prior]:
-    """Return what holds of any transformer, from what a prefill token and a quiet step cost."""
+    """Return the priors that hold for any transformer, from the cost of a prefill token and of a quiet step."""
     origin = "proportions of any transformer"
     pair, entry, floor = ATTENTION_SHARE * beta1, READING_SHARE * step_us, FLOOR_SHARE * step_us
     return {
@@ -73,7 +74,7 @@ def proportions(*, beta1: float, step_us: float) -> dict[str, Prior]:
 
 
 def known_priors(known: KnownServer) -> dict[str, Prior]:
-    """Return what model and GPU imply of the extended model's coefficients, as far as they are known."""
+    """Return the priors on the extended model's coefficients that follow from model and GPU, if they are known."""
     from replay.model import expected_coefficients
 
     priors: dict[str, Prior] = {}

@@ -1,4 +1,4 @@
-"""A run's requests, simulated again and again: with other coefficients, arrivals a little off, steps that scatter."""
+"""A run's requests, simulated repeatedly: with other coefficients, shifted arrivals, steps that scatter."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Work:
-    """A run's requests, to be simulated again and again; ``pacing``: whether answers let them go."""
+    """A run's requests, to be simulated repeatedly; ``pacing``: whether answers release them."""
 
     requests: Requests
     pacing: Pacing
@@ -64,7 +64,7 @@ class Work:
 
 
 def scattered(config: TwinConfig, sigma: float, *, seed: int) -> TwinConfig:
-    """Return a twin whose steps scatter by ``sigma``; as it is where its latency model knows no scatter."""
+    """Return a twin whose steps scatter by ``sigma``; unchanged if its latency model has no scatter."""
     latency = config.latency
     if isinstance(latency, Extended | Analytic):
         return replace(config, latency=replace(latency, sigma=sigma, seed=seed))

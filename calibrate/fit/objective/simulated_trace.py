@@ -1,4 +1,4 @@
-"""One trace simulated: the latencies that the objective holds against the observed ones."""
+"""One trace simulated: the latencies that the objective compares with the observed ones."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from traces import latencies_us
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimulatedTrace:
-    """What the simulator made of one trace: latencies [4, n], NaN where unfinished, and the timeline."""
+    """The simulation of one trace: latencies [4, n], NaN where unfinished, and the timeline."""
 
     latency_us: Floats
     timeline: Timeline
@@ -52,7 +52,7 @@ def simulated(trace: FitTrace, *, engine: EngineConfig, model: LatencyModel) -> 
 
 
 def _outcomes(trace: FitTrace, engine: EngineConfig, model: LatencyModel) -> Outcomes:
-    """Return one trace's outcomes, from a simulator that is free; threads that find none make one more."""
+    """Return one trace's outcomes, from a free simulator; threads that find none make one more."""
     free = trace.simulators.setdefault(engine, [])
     try:
         simulator = free.pop()

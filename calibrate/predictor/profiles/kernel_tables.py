@@ -25,6 +25,7 @@ from calibrate.predictor.measured import (
 )
 from calibrate.predictor.profiles.latent_modules import latent_decode, latent_fault, latent_prefill
 from calibrate.predictor.profiles.matmuls import matmul_table
+from calibrate.predictor.profiles.other_heads_windows import windowed_decodes, windowed_prompts
 from replay.model.matmuls import needed_matmuls, table_precisions
 from traces import ConfigError
 
@@ -195,8 +196,8 @@ def _prefill(table: pd.DataFrame, path: Path, wanted: ProfileQuery) -> list[Oper
     Of layers with a window by the keys that it would see without.
     """
 
-    def made(operator: str, window: int) -> OperatorTable:
-        rows, divisor, notes = _attention_rows(table, path, wanted, window=window)
+    def made(operator: str, found: _Rows) -> OperatorTable:
+        rows, divisor, notes = found
         rows = rows[rows["batch_size"] % divisor == 0]
         features = {
             "keys": (rows["isl"] + 1) / 2,
@@ -204,31 +205,65 @@ def _prefill(table: pd.DataFrame, path: Path, wanted: ProfileQuery) -> list[Oper
         }
         return operator_table(operator, features, rows["time_us"], source=str(path), notes=notes)
 
-    return [made("attn_prefill", 0), *_windowed("attn_prefill", made, table, wanted)]
+    return _full_and_windowed("attn_prefill", made, table, path, wanted)
 
 
 def _decode(table: pd.DataFrame, path: Path, wanted: ProfileQuery) -> list[OperatorTable]:
     """Return decode attention by sequences and the KV entries of each, those outside a window included."""
 
-    def made(operator: str, window: int) -> OperatorTable:
-        rows, divisor, notes = _attention_rows(table, path, wanted, window=window)
+    def made(operator: str, found: _Rows) -> OperatorTable:
+        rows, divisor, notes = found
         rows = rows[rows["batch_size"] % divisor == 0]
         features = {"batch": rows["batch_size"] / divisor, "keys": rows["step"] + rows["isl"]}
         return operator_table(operator, features, rows["time_us"], source=str(path), notes=notes)
 
-    return [made("attn_decode", 0), *_windowed("attn_decode", made, table, wanted)]
+    return _full_and_windowed("attn_decode", made, table, path, wanted)
 
 
-def _windowed(
-    operator: str, made: Callable[[str, int], OperatorTable], table: pd.DataFrame, wanted: ProfileQuery
+_Rows = tuple[pd.DataFrame, float, tuple[str, ...]]
+"""Rows, by how much they must be widened, and what to say of them."""
+
+
+def _full_and_windowed(
+    operator: str,
+    made: Callable[[str, _Rows], OperatorTable],
+    table: pd.DataFrame,
+    path: Path,
+    wanted: ProfileQuery,
 ) -> list[OperatorTable]:
-    """Return attention within the model's window where that was measured with its heads, else nothing."""
-    if not wanted.shape.num_windowed_layers or "window_size" not in table.columns:
-        return []
-    try:
-        return [made(operator + WINDOWED, wanted.shape.window)]
-    except MissingRows:
-        return []
+    """Return attention to all keys, and within the model's window where that was measured.
+
+    Where it was measured with other heads alone, it is put together; where it was not at all, it is left out.
+    """
+    full = _attention_rows(table, path, wanted)
+    tables = [made(operator, full)]
+    if wanted.shape.num_windowed_layers and "window_size" in table.columns:
+        try:
+            within: _Rows | None = _attention_rows(table, path, wanted, window=wanted.shape.window)
+        except MissingRows:
+            within = _put_together(operator, full, table, path, wanted)
+        if within is not None:
+            tables.append(made(operator + WINDOWED, within))
+    return tables
+
+
+def _put_together(
+    operator: str, full: _Rows, table: pd.DataFrame, path: Path, wanted: ProfileQuery
+) -> _Rows | None:
+    """Return rows within the window, by what it takes other heads of the same width; None: nobody measured it."""
+    rows, divisor, notes = full
+    heads, window = _heads(wanted), wanted.shape.window
+    others = table[(table["kv_cache_dtype"] == _kv_dtype(wanted)) & (table["head_dim"] == heads["head_dim"])]
+    if operator == "attn_decode":
+        within = windowed_decodes(
+            rows, others, kv_heads=heads["num_key_value_heads"] / divisor, window=window
+        )
+    else:
+        within = windowed_prompts(rows, others, heads=heads["num_heads"] / divisor, window=window)
+    if within is None:
+        return None
+    note = f"{path.name}: a window of {window} as with other heads of {heads['head_dim']:g}"
+    return within, divisor, (*notes, note)
 
 
 def _experts(table: pd.DataFrame, path: Path, wanted: ProfileQuery) -> list[OperatorTable]:

@@ -24,7 +24,7 @@ VERSION = re.compile(r"^\d+\.\d+\.\d+$")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sources:
-    """The operators found, by name, and for those that were not, what the files that might have had them say."""
+    """The operators found, by name, and the errors of files that might have had the missing ones."""
 
     tables: dict[str, OperatorTable]
     complaints: tuple[str, ...]
@@ -60,7 +60,7 @@ def read_profiles(paths: Sequence[Path], wanted: ProfileQuery) -> Sources:
 
 
 def _refuse_unlike_layers(wanted: ProfileQuery) -> None:
-    """Raise ProfileError for layers of several kinds: no roofline is to stand in for what only some layers do."""
+    """Raise ProfileError for layers of several kinds: a roofline must not replace operators of only some layers."""
     shape = wanted.shape
     kinds = dict.fromkeys(
         "a state"

@@ -35,7 +35,7 @@ from sim.fleet import Lengths
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HandoffCheck:
-    """What (prefill, decode) ``engines`` did. Times in seconds.
+    """The result of simulating (prefill, decode) ``engines``. Times in seconds.
 
     ``whole``: of the fleet, TTFT as its clients see it. ``until_prefilled``: from arrival until the prompt is computed;
     ``until_moved``: from there until its KV is on the decode engine; ``until_token``: from there to the first token;
@@ -62,7 +62,7 @@ def verify_handoff(
     seed: int,
     asked: RunLength,
 ) -> HandoffCheck:
-    """Return what this many prefill and decode engines do, each pool behind a least-loaded router.
+    """Simulate this many prefill and decode engines, each pool behind a least-loaded router.
 
     ``sources``, ``engines``: prefill, decode. ``stay_s``: how long a request stays, 95th percentile. Raises
     InvalidConfig on what cannot be simulated, ConfigError on a measured part that cannot be.
@@ -100,7 +100,7 @@ def _cluster(
     *,
     seed: int,
 ) -> ClusterConfig:
-    """Return a cluster of so many prefill and decode engines, each pool behind a least-loaded router."""
+    """Return a cluster of these prefill and decode engines, each pool behind a least-loaded router."""
     prefill, decode = sources
     return ClusterConfig(
         pools=(

@@ -22,7 +22,7 @@ SPARE = 4.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arrivals:
-    """When requests come. ``gaps``: their family, its mean from the rate; None: those of the recording itself."""
+    """When requests arrive. ``gaps``: their family, its mean from the rate; None: those of the recording itself."""
 
     gaps: Arrival | None = POISSON
 
@@ -102,7 +102,7 @@ def drawn_rows(stream: Stream, number: int, *, seed: int) -> tuple[Floats, Ints]
 
     A part of a Poisson stream is one again. Of other gaps, those of the larger stream are drawn and thinned: a part of
     a bursty stream is less bursty than the whole. A recording's rows keep their order and the proportions of their
-    gaps, and begin anew at the end; the seed says which comes first.
+    gaps, and start again at the end; the seed decides which comes first.
     """
     rng = np.random.Generator(np.random.Philox(seed))
     if stream.arrivals.is_poisson:

@@ -32,7 +32,7 @@ GLANCE, GLANCE_FROM = 0.125, 100_000
 CLEAR_KEPT, CLEAR_BROKEN = 0.7, 1.5
 """Shares of a limit: a figure below the first or above the second, noise included, decides clearly."""
 NO_ROOM = 2.0
-"""With fewer standard deviations of free seats a queue grows: its batches differ by that, and not by noise."""
+"""With fewer standard deviations of free seats a queue grows: batches then differ because of it, not by noise."""
 
 Key = TypeVar("Key", bound=Hashable)
 
@@ -42,8 +42,9 @@ def terms(
 ) -> tuple[float, int, RunLength]:
     """Return the rate, seed and length of a run: the first (0), the second (1), harder and longer, or its glance (-1).
 
-    A glance is a short run of the second's seed and load: what breaks there breaks in the second, what is far from the
-    limit there is further in the first. ``stay_s``: how long a request stays, 95th percentile.
+    A glance is a short run with the second's seed and load: a fleet that breaks a limit there breaks it in the second
+    run, and one that is far from the limit there is further from it in the first. ``stay_s``: how long a request stays,
+    95th percentile.
     """
     if run == 0:
         return rate_per_s, seed, asked
@@ -53,7 +54,7 @@ def terms(
 
 
 def is_long(rate_per_s: float, asked: RunLength, *, stay_s: float) -> bool:
-    """Say whether runs at a rate are so long that a glance comes first; a measured part that is given has none."""
+    """Return whether runs at a rate are long enough for a glance first; with a given measured part there is none."""
     return asked.ends_s is None and asked.number(rate_per_s, stay_s) >= GLANCE_FROM
 
 
@@ -71,7 +72,7 @@ class FleetRuns(Generic[Key]):
     seen: dict[tuple[Key, int], Verification] = field(default_factory=dict)
 
     def run(self, fleet: Key, run: int) -> Verification:
-        """Return what a fleet does in a run."""
+        """Return a fleet's result in a run."""
         if (fleet, run) not in self.seen:
             self.seen[fleet, run] = self.tried_at(fleet, run)
         return self.seen[fleet, run]

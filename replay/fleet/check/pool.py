@@ -28,12 +28,12 @@ FEWER = 0.02
 ROOM = 4.0
 """With this many standard deviations of free seats a fleet is hardly ever full; with fewer, runs must see it full."""
 LEAST_SPELLS = 30
-"""A fleet that fills up must have been full this often: with fewer spells, how long they last is left to chance."""
+"""A fleet that fills up must have been full this often: with fewer spells, their length is left to chance."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verification:
-    """What the simulated engines did. Times in seconds.
+    """The result of simulating a pool's engines. Times in seconds.
 
     ``utilization``: share of the seats taken; ``active``: requests that run on an engine, on average.
     ``cells``: the fleet counts as this many independent ones, one of which was simulated; ``engines``: of the fleet.
@@ -66,12 +66,12 @@ class Verification:
 
     @property
     def is_long_enough(self) -> bool:
-        """Whether the run says what an endless one would of TTFT p99, within its interval."""
+        """Whether the run's TTFT p99 is that of an endless run, within its interval."""
         return self.window.is_enough_for(self.ttft_p99) and self.is_seen_full
 
     @property
     def needed_s(self) -> float:
-        """How long the run had to be for TTFT p99 to be known to a twentieth; NaN where too little was measured."""
+        """How long the run would have to be for TTFT p99 to within a twentieth; NaN if too little was measured."""
         return self.window.needed_s(self.ttft_p99)
 
 
@@ -131,7 +131,7 @@ def most_of_cell(engines: int, number: float) -> int:
 
 
 def cells_of(engines: Sequence[int], number: float = 1.0) -> int:
-    """Return as how many equal cells a fleet is simulated: as few as needed, and none where a pool would lose engines.
+    """Return the number of equal cells a fleet is simulated as: as few as needed, without losing engines of a pool.
 
     A cell has a whole number of each pool's engines; what is lost to rounding is at most ``FEWER`` of any pool.
     ``number``: of the requests that the whole fleet serves in a run that is long enough.

@@ -1,8 +1,8 @@
 """Pools of several kinds behind one router, simulated step by step by the cluster engine.
 
-What a router decides from the request alone (length, compress, random) is decided before the run. Spillover and
-least-loaded look at the requests that every pool has in flight at that moment, as a gateway counts them. In a pool the
-engine with the fewest requests in flight gets the request, the first of equals.
+Routers that need the request alone (length, compress, random) decide before the run. Spillover and least-loaded use the
+number of requests that each pool has in flight at the moment, as a gateway counts them. In a pool the engine with the
+fewest requests in flight gets the request, the first of equals.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ Bools = NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EnginePool:
-    """``engines`` that are alike, for requests of at most ``context`` tokens; ``slots``: requests at once on one."""
+    """Equal ``engines``, for requests of at most ``context`` tokens; ``slots``: requests at once on one."""
 
     source: ProfileSource
     context: int
@@ -135,7 +135,7 @@ def _measured(
 def _held(pools: Sequence[EnginePool], lengths: Lengths, router: FleetRouter) -> tuple[Lengths, Bools]:
     """Return the requests as they are served, and which pools hold each, bool [n, pools].
 
-    Under ``compress`` the first pool that holds a request once its prompt is cut gets it, cut.
+    With ``compress`` a request goes to the first pool that holds it with its prompt cut.
     """
     if router.name != "compress":
         limits = np.array([each.context for each in pools])

@@ -22,10 +22,10 @@ Counts = tuple[int, ...]
 
 @dataclass(slots=True, kw_only=True)
 class SeveralSearch:
-    """A search over the engines of several pools, whose counts hang together.
+    """A search over the engines of several pools, whose counts depend on each other.
 
-    ``prices``: of an engine of each pool; the dearest is made small first. ``is_smallest``: fewer than where it begins
-    are looked for, too.
+    ``prices``: of an engine of each pool; the most expensive pool is made smaller first. ``is_smallest``: also search
+    below the numbers that it begins with.
     """
 
     runs: FleetRuns[Counts]
@@ -35,9 +35,9 @@ class SeveralSearch:
     def found(self, first: Counts) -> Counts | None:
         """Return engines that meet the objective in both runs; one fewer of any pool does not. None: none kept it.
 
-        All pools grow from ``first`` until they keep it; then each by itself is made as small as that leaves it, and
-        engines of a dear pool are given for fewer or cheaper ones of another. Where a whole run breaks there, one pool
-        grows, the cheapest engine first, else all.
+        All pools grow from ``first`` until they meet it; then each in turn is made as small as the objective allows,
+        and engines of an expensive pool are exchanged for fewer or cheaper ones of another. If a whole run breaks a
+        limit there, one pool grows, the one with the cheapest engine first, else all.
         """
         grown = self._upwards(first)
         if grown is None:
@@ -58,7 +58,7 @@ class SeveralSearch:
         return math.fsum(number * price for number, price in zip(fleet, prices, strict=True))
 
     def _dearest(self) -> list[int]:
-        """Return the pools, the one with the dearest engine first."""
+        """Return the pools, the one with the most expensive engine first."""
         return sorted(range(len(self.prices)), key=lambda place: -self.prices[place])
 
     def _upwards(self, first: Counts) -> Counts | None:
@@ -81,7 +81,7 @@ class SeveralSearch:
         return grown(number)
 
     def _shrunk(self, fleet: Counts, least: Counts) -> Counts:
-        """Return the fleet with each pool in turn as small as the objective leaves it; ``fleet`` keeps it."""
+        """Return the fleet with each pool in turn as small as the objective allows; ``fleet`` meets it."""
         for place in self._dearest():
             number = fewest(
                 partial(self._keeps_with, fleet, place),

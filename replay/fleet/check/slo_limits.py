@@ -1,4 +1,4 @@
-"""An objective beside what a simulation had: which limits are kept, the simulation's noise included."""
+"""An objective against a simulation's figures: which limits are kept, the simulation's noise included."""
 
 from __future__ import annotations
 

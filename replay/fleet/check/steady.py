@@ -76,7 +76,7 @@ class SteadyWindow:
 
     @property
     def has_long_batches(self) -> bool:
-        """Whether a batch is so long that it says nothing of the next."""
+        """Whether a batch is long enough to be independent of the next."""
         return self.batch_s >= STAYS_A_BATCH * self.stay_s * (1 - 1e-9)
 
     def is_enough_for(self, figure: BatchedMean) -> bool:
@@ -103,7 +103,7 @@ class SteadyWindow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunLength:
-    """What is asked of a run: its least number of requests; ``begins_s``, ``ends_s``: the measured part, None: found.
+    """Requirements on a run: its least number of requests; ``begins_s``, ``ends_s``: the measured part, None: found.
 
     ``arrivals``: when they come. ``times``: a run is this many times as long as it would be.
     """
@@ -156,8 +156,8 @@ class RunLength:
 def batch_means(values: Floats, statistic: Callable[[Floats], float], *, num_batches: int) -> BatchedMean:
     """Return a statistic of values in the order of their time, with a 90 % interval from this many batches of them.
 
-    The batches' own values scatter around the whole's by chance and by what neighbours share; their t interval holds
-    both, as long as a batch is longer than such ties last (Law and Kelton, method of batch means).
+    The batches' own values scatter around the whole's by chance and by correlation between neighbours; their t interval
+    covers both, if a batch is longer than the correlation lasts (Law and Kelton, method of batch means).
     """
     known = values[~np.isnan(values)]
     if len(known) < LEAST_OF_BATCH * num_batches:

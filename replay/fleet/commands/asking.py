@@ -1,4 +1,4 @@
-"""What the commands of ``vtwin fleet`` read from their options."""
+"""Reading the options of ``vtwin fleet``'s commands."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def share_up(availability: float, failures: str | None) -> tuple[float, list[str
 
 
 def arrivals_of(process: str | None, burstiness: float | None, lengths: Lengths) -> Arrivals:
-    """Return when requests come. Raises ConfigError on a family and a burstiness that do not go together."""
+    """Return when requests arrive. Raises ConfigError on a family and a burstiness that cannot be combined."""
     from replay.fleet.check.drawn_requests import Arrivals
     from traces import ConfigError
     from traces.workload import WorkloadOptions, workload_from_options
@@ -103,7 +103,7 @@ def question_of(
     prices: Path | None = None,
     most: int | None = 2,
 ) -> Question:
-    """Return what is sized. Raises ConfigError, or TraceError on a workload that is none."""
+    """Return what is sized. Raises ConfigError, or TraceError on a file that is not a workload."""
     found, longest, notes = workload_of(workload, lengths.context, lengths.output_frac)
     up, of_nodes = share_up(nodes.availability, nodes.failures)
     objective = objective_of(slo, utilization_cap=nodes.utilization_cap, availability=up)
@@ -116,7 +116,7 @@ def question_of(
 def demanded(
     demand: DemandOptions, lengths: LengthOptions, nodes: NodeOptions, prices: Path | None = None
 ) -> Question:
-    """Return what is sized for a demand. Raises ConfigError, or TraceError on a workload that is none."""
+    """Return what is sized for a demand. Raises ConfigError, or TraceError on a file that is not a workload."""
     return question_of(
         demand.workload, demand.slo, demand.profile, lengths=lengths, nodes=nodes, prices=prices
     )
@@ -261,7 +261,7 @@ def compile_once() -> None:
 
 
 def check_of(*, verify: bool, num_requests: int, seed: int) -> SizeCheck | None:
-    """Return how to simulate where that is asked for, everything compiled; None: by formula alone."""
+    """Return how to simulate, with everything compiled, if simulation is requested; None: by formula alone."""
     if not verify:
         return None
     from replay.fleet.size import SizeCheck

@@ -175,7 +175,7 @@ def _read(model: str, gpu: str, tp: int, engine: Mapping[str, object]) -> TwinCo
         path.write_text(json.dumps(document))
         try:
             return load_config(path, allows_cluster=False)
-        except ConfigError as error:  # the file is of our making: its place says nothing to a user
+        except ConfigError as error:  # vtwin wrote this file: its path would tell a user nothing
             raise ConfigError(str(error).rpartition(" (")[0] or str(error)) from error
 
 
@@ -215,7 +215,7 @@ def _term(
 
 
 def alone(model: Roofline, part: Part, batch: StepBatch) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
-    """Return what steps take of which nothing but a part takes any time, float64 [n] µs."""
+    """Return the times of steps in which one part alone takes time, float64 [n] µs."""
     kept = {*part.peak, *COUNTS}
     if "layers" in part.name:
         kept |= {"num_layers", "num_moe_layers"}
@@ -232,7 +232,7 @@ def alone(model: Roofline, part: Part, batch: StepBatch) -> np.ndarray[tuple[int
 
 
 def prefill_bounds(model: Roofline, chunk: int) -> PrefillBounds:
-    """Return a step of one chunk. Its operations add up: it takes longer than either bound, the greater names it."""
+    """Return a step of one chunk. Its operations add up, so it takes longer than either bound; the greater names it."""
     batch = prefill_step(np.array([chunk], np.int64))
     compute = Part(
         name="compute",

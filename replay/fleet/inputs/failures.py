@@ -40,7 +40,7 @@ def availability_with(classes: Sequence[FailureClass]) -> float:
 
 
 def parse_failures(text: str) -> tuple[FailureClass, ...]:
-    """Return what ``--failures`` says: RATE:REPAIR with commas between, or a YAML file. Raises ConfigError."""
+    """Return the classes of ``--failures``: RATE:REPAIR separated by commas, or a YAML file. Raises ConfigError."""
     path = Path(text)
     if path.suffix in (".yaml", ".yml", ".json") or is_there(path):
         root = read_section(path)
@@ -64,7 +64,7 @@ def _pair(text: str, number: int) -> FailureClass:
 
 
 def _checked(name: str, per_node_day: float, repair_hours: float, *, where: str) -> FailureClass:
-    """Return a class of failures that can be. Raises ConfigError."""
+    """Return a class of failures, checked. Raises ConfigError."""
     in_range(f"{where}: failures per node and day", per_node_day, FAILURES_PER_DAY)
     in_range(f"{where}: hours to repair", repair_hours, REPAIR_HOURS)
     return FailureClass(name=name, per_node_day=per_node_day, repair_hours=repair_hours)

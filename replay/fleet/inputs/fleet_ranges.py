@@ -1,4 +1,4 @@
-"""What a fleet's figures may be. Beyond these ends a figure is a mistake, and products of several overflow."""
+"""The ranges of a fleet's figures. A figure outside is a mistake, and products of several would overflow."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ OF_PROFILE: Final[dict[str, Range]] = {
 
 
 def in_range(name: str, value: float, ends: Range) -> float:
-    """Return a value that is within its ends. Raises ConfigError, for NaN too."""
+    """Return a value that is within its range. Raises ConfigError, for NaN too."""
     low, high = ends
     if not low <= value <= high:
         raise ConfigError(f"{name}: got {value:g}, expected {low:,g} to {high:,g}")

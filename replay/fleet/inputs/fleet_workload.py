@@ -1,4 +1,4 @@
-"""What a fleet is sized for: lengths from a trace, or from a distribution of total lengths in a JSON file."""
+"""The workload of a fleet: lengths from a trace, or from a distribution of total lengths in a JSON file."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def _json(path: Path) -> object:
 
 
 def _points(document: list[object], path: Path) -> list[tuple[float, float]]:
-    """Return the points of a distribution. Raises ConfigError where they are none."""
+    """Return the points of a distribution. Raises ConfigError if they are not valid."""
     points = []
     for each in document:
         is_pair = isinstance(each, list) and len(each) == 2 and all(isinstance(x, int | float) for x in each)

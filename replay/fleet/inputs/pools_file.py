@@ -1,4 +1,4 @@
-"""A file of pools, and which request goes to which of them by what is known of it beforehand."""
+"""A file of pools, and which of them each request goes to, by what is known before the run."""
 
 from __future__ import annotations
 
@@ -97,8 +97,8 @@ def _spec(section: Section, failures: tuple[FailureClass, ...]) -> PoolSpec:
 def read_labels(workload: Path, labels: Path | None, *, router: PoolRouter) -> Texts | None:
     """Return each request's label, in the order of ``read_lengths``; None where they have no labels.
 
-    ``model``: the trace's own column. ``semantic``: ``labels``, a CSV of request_id and label, as a classifier of the
-    user's wrote it. Raises ConfigError.
+    ``model``: the trace's own column. ``semantic``: ``labels``, a CSV of request_id and label, as written by the user's
+    own classifier. Raises ConfigError.
     """
     if router not in BY_LABEL or workload.suffix == ".json":
         return None

@@ -45,7 +45,7 @@ class ProfileMisfit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProfileSource:
-    """A profile, and what simulates it: its own twin, or an engine that does as the profile says.
+    """A profile, and what simulates it: its own twin, or an engine that follows the profile.
 
     ``misfit``: None where the profile is not derived from a model. ``gpus``: by name, of one engine.
     ``kv_bytes_per_token``: in all layers; None where no model is named. ``has_list_price``: no price was given.
@@ -148,7 +148,7 @@ def priced(source: ProfileSource, prices: Mapping[str, float] | None) -> Profile
 
 
 def from_profile(name: str, profile: GpuProfile, *, context: int) -> ProfileSource:
-    """Return a profile with an engine that does as it says: chunks, slots, blocks, and the time of an iteration.
+    """Return a profile with an engine that follows it: chunks, slots, blocks, and the time of an iteration.
 
     Raises ConfigError where no engine can.
     """
@@ -244,7 +244,7 @@ def _known_error(twin: TwinConfig) -> KnownError | None:
 
 
 def seats_of(most: int) -> np.ndarray[tuple[int, ...], np.dtype[np.int64]]:
-    """Return the batch sizes at which a model is asked for W and H, from one request to ``most``."""
+    """Return the batch sizes from which W and H are fitted, from one request to ``most``."""
     return np.unique(np.geomspace(1, max(most, 1), MOST_CHUNKS).astype(np.int64))
 
 

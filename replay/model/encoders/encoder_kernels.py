@@ -71,7 +71,8 @@ def encoding_us(server: OnGpus, images: Sequence[int]) -> float:
 
 def product_us(server: OnGpus, rows: int, inputs: int, outputs: int) -> float:
     """Return what a product takes."""
-    return float(forms()["product in bfloat16"].time_us(product_work(server.gpu, rows, inputs, outputs))[0])
+    form = forms()["product in bfloat16"].on(server.gpu)
+    return float(form.time_us(product_work(server.gpu, rows, inputs, outputs))[0])
 
 
 def attention_us(server: OnGpus, images: Sequence[int]) -> float:
@@ -93,7 +94,7 @@ def _sequences_us(server: OnGpus, *, number: np.ndarray, length: np.ndarray) -> 
         server.gpu, heads=heads, head_dim=server.tower.head_dim, batch=number, length=length
     )
     together = {name: np.array([part.sum()]) for name, part in work.items()}
-    return float(forms()["vision encoder's attention"].time_us(together)[0])
+    return float(forms()["vision encoder's attention"].on(server.gpu).time_us(together)[0])
 
 
 def _elementwise_us(server: OnGpus, patches: int) -> float:

@@ -1,4 +1,4 @@
-"""What a fit leaves in TWIN.yaml beside coefficients: the loads it has seen, how far steps may be off, tiles."""
+"""What a fit writes to TWIN.yaml besides coefficients: the fitted loads, how far steps may be off, tiles."""
 
 from __future__ import annotations
 

@@ -21,11 +21,11 @@ Range = tuple[float, float]
 Floats = NDArray[np.float64]
 
 BEYOND = 1.1
-"""A run that goes beyond the fitted range by a smaller factor is not said to: draws of one load differ by as much."""
+"""A smaller factor beyond the fitted range gives no warning: draws of one load differ by as much."""
 ENOUGH = 20
-"""An instance's own times tell the rate of this many requests."""
+"""With this many requests an instance's rate is taken from its own times."""
 INNER = (1, 99)
-"""Percentiles that stand for the shortest and the longest: a single request is no range."""
+"""Percentiles used as the shortest and the longest: a single request makes no range."""
 NAMES = {
     "rate_per_s": ("load", "requests/s"),
     "prompt_tokens": ("prompts", "tokens"),
@@ -36,7 +36,7 @@ NAMES = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FittedRange:
-    """From where to where the fitted traces, or a run, go; None where that is not known.
+    """The range of the fitted traces, or of a run; None where it is not known.
 
     ``rate_per_s``: mean request rates, of runs whose requests were not sent at once and not paced by answers. Its end
     is the fitted load: report, warnings, curves and TWIN.yaml all name this number. Only finished requests count, and
@@ -75,7 +75,7 @@ def range_of(traces: Iterable[Trace], chosen: Iterable[NDArray[np.bool_] | None]
 def range_of_run(trace: Trace) -> FittedRange:
     """Return the range of one server's run; of a cluster's that of its fullest instances.
 
-    A twin is fitted to one server: what several of them serve together is no load of it.
+    A twin is fitted to one server: the load of several servers together is not its load.
     """
     if "instance" not in trace.table:
         return range_of([trace], [None])
@@ -188,7 +188,7 @@ class _Served:
     def range_of(self, rows: NDArray[np.int64], *, span_us: float = 0.0) -> FittedRange:
         """Return the range of an instance's requests.
 
-        ``span_us``: in which the whole run was sent: few requests of an instance came by chance one after another.
+        ``span_us``: the time in which the whole run was sent, used if an instance has few requests.
         """
         start, e2e = self.start[rows], self.e2e[rows]
         rate = _rate(start, e2e) if len(rows) >= ENOUGH else _rate_over(len(rows), span_us)

@@ -16,11 +16,11 @@ KEY = "tiles"
 EXPECTED = "pairs [tokens, factor], as in [[1024, 0.95], [1025, 1.2]]"
 PER_LINE = 8
 LEAST, MOST = 0.01, 100.0
-"""A factor further from 1 is a mistake, and could make a step longer than a clock counts."""
+"""A factor further from 1 is a mistake, and could make a step longer than the clock can count."""
 
 
 def read_tiles(section: Section) -> Pairs:
-    """Return the pairs of a section; none where it has none. Raises ConfigError on other things, or wrong order."""
+    """Return the pairs of a section, which may have none. Raises ConfigError on other values, or a wrong order."""
     if KEY not in section:
         return ()
     pairs = tuple(_pair(section, node) for node in section.items(KEY, expected=EXPECTED))

@@ -1,7 +1,8 @@
 """How far all steps of a fitted twin may be off together: its pace.
 
-A fit that agrees with every trace is still of one server in one hour: pace differs from run to run, and a step of other
-loads than the fitted ones is longer or shorter than the terms say. ``latency.pace`` holds both as 90 % bounds.
+A fit that agrees with every trace still describes one server in one hour: the pace differs from run to run, and at
+loads other than the fitted ones a step is longer or shorter than the terms say. ``latency.pace`` holds both as 90 %
+bounds.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
 
 KEY = "pace"
 MOST = 0.5
-"""A twin whose steps may be off by more answers nothing."""
+"""A twin whose steps may be off by more is useless."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,1 +1,1 @@
-"""Instances that come, go and fail, and clients that try again: from TWIN.yaml and back."""
+"""Instances that come, go and fail, and clients that retry: from TWIN.yaml and back."""

@@ -16,7 +16,7 @@ Made = TypeVar("Made")
 
 
 def read_startup(section: Section) -> Startup | None:
-    """Return what an instance takes to start, None where the section does not say."""
+    """Return how long an instance takes to start, None if the section does not say."""
     from sim.cluster import Startup
 
     part = section.section("startup")
@@ -24,14 +24,14 @@ def read_startup(section: Section) -> Startup | None:
 
 
 def read_autoscaler(section: Section) -> Autoscaler | None:
-    """Return how many instances there shall be, None where their number is fixed."""
+    """Return the autoscaler, None if the number of instances is fixed."""
     from sim.cluster import Autoscaler, Size
 
     return _with_schedule(section, "autoscaler", Autoscaler, Size, required=("at_us", "instances"))
 
 
 def read_node_pools(section: Section) -> tuple[NodePool, ...]:
-    """Return what instances are placed on; nothing where GPUs are without end."""
+    """Return the node pools that instances are placed on; none if GPUs are unlimited."""
     from sim.cluster import NodePool
 
     return _read_list(section, "node_pools", NodePool, required=("name",))

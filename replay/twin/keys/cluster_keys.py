@@ -18,10 +18,10 @@ ROUTING_NAMES = (
     "cache-aware",
     "kv-cost",
 )
-"""What ``cluster.routing.policy`` may say beside ``module:attribute``."""
+"""The values of ``cluster.routing.policy`` besides ``module:attribute``."""
 
 ADMISSION_NAMES = ("always", "reject-all", "token-bucket", "tier-shed", "utilization", "tenant-budget")
-"""What ``cluster.admission.policy`` may say."""
+"""The values of ``cluster.admission.policy``."""
 
 CLUSTER_KEYS: tuple[Key, ...] = (
     Key(
@@ -30,7 +30,7 @@ CLUSTER_KEYS: tuple[Key, ...] = (
         default="none",
         meaning="Several servers behind a router. Absent: one server.",
     ),
-    integer("instances", 1, "How many servers there are, all as the top level says.", least=1),
+    integer("instances", 1, "Number of servers, all with the settings of the top level.", least=1),
     flag(
         "lockstep",
         "The servers of each pool are the data-parallel ranks of one server of a model with experts "
@@ -167,8 +167,8 @@ CLUSTER_KEYS: tuple[Key, ...] = (
         path="cluster.snapshot_interval_us",
         kind="mapping",
         default="0",
-        meaning="How often the router reads what instances report, µs; 0: whenever it looks. A number for all "
-        "signals, or one for each. What it has sent and not seen answered it always knows.",
+        meaning="How often the router reads what instances report, µs; 0: at every decision. A number for all "
+        "signals, or one for each. The requests that it has in flight it always knows.",
     ),
     integer("snapshot_interval_us.queue", 0, "Of waiting and running requests."),
     integer("snapshot_interval_us.kv", 0, "Of KV cache usage."),
@@ -258,7 +258,7 @@ CLUSTER_KEYS: tuple[Key, ...] = (
         "flow_control.evicts",
         "While saturated, a running request that may be shed is ended for a more important one that waits.",
     ),
-    integer("flow_control.ttl_us", 0, "How long a request may wait in the queue, µs; 0: for ever."),
+    integer("flow_control.ttl_us", 0, "How long a request may wait in the queue, µs; 0: no limit."),
     mapping(
         "flow_control.slo_targets_us",
         "none",

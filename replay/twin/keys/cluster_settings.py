@@ -1,4 +1,4 @@
-"""Sections of ``cluster`` to settings of the simulator and back, one message for each thing that cannot be."""
+"""Sections of ``cluster`` to settings of the simulator and back, with one message for each error."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def built(cls: Callable[..., Built], section: Section) -> Built:
 
 
 def translated(build: Callable[[], Built], section: Section) -> Built:
-    """Return what is built, the simulator's complaint told with the key's full path, the file and the line."""
+    """Return the settings that are built; the simulator's error gets the key's full path, the file and the line."""
     try:
         return build()
     except InvalidConfig as error:

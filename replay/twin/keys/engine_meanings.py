@@ -43,12 +43,12 @@ ENGINE_MEANINGS: Mapping[str, str] = {
     "num_cpu_blocks": "KV cache blocks of a second tier in host memory; 0: none. `hardware.kv_offloading_size` says "
     "it in GiB.",
     "kv_offloading": "Whose rules that tier follows. `native`: vLLM's `--kv-offloading-size`: blocks of prompts are "
-    "copied there once computed (0.31 and 0.32, without stages; groups: 0.32). `shared`: likewise, to "
+    "copied there once computed (from 0.31 on, without stages). `shared`: likewise, to "
     "one store of all instances. `blis`: blocks go there when the GPU's cache evicts them.",
     "kv_load_us_per_block": "Native: µs that a block takes from host memory to the GPU; `hardware.kv_offload_gb_per_s` "
     "says it in GB/s.",
     "kv_store_us_per_block": "Native: µs that a block takes from the GPU to host memory; likewise.",
-    "kv_store_threshold": "Native: a block is stored when it is offered for the so-many-th time, as vLLM's "
+    "kv_store_threshold": "Native: how often a block must be offered before it is stored, as vLLM's "
     "`store_threshold`; 0 and 1: at once.",
     "kv_offload_threshold": "blis: share of the GPU's blocks in use above which evicted contents go to that tier.",
     "kv_transfer_bandwidth": "blis: tokens per µs that come back; `hardware.kv_offload_gb_per_s` says it in GB/s.",
@@ -65,8 +65,8 @@ ENGINE_MEANINGS: Mapping[str, str] = {
     "encoder_token_us": "µs per image, audio or video token, in the step in which its request is first scheduled; of a "
     "trace's `images` in the step that encodes them.",
     "encoder_token_pair_us": "µs per pair of tokens of one of a trace's `images`, n² of n, in that step.",
-    "encoder_data_parallel_size": "GPUs that share the images of a step out: it waits for the largest one, or for a "
-    "so-many-th of all.",
+    "encoder_data_parallel_size": "GPUs that share the images of a step out: it waits for the largest one, or for "
+    "an equal share of all, whichever takes longer.",
     "max_cudagraph_capture_size": "A step of up to this many tokens runs as a CUDA graph. 0: vLLM's default, twice "
     "`max_num_seqs`, 512 at most.",
     "launch_us": "A step of more tokens than that takes at least this many µs: the CPU starts its kernels one by one. "
@@ -75,12 +75,12 @@ ENGINE_MEANINGS: Mapping[str, str] = {
     "with it. 2,300 on an H100 machine with 16 cores.",
     "host_prefill_us": "The same, in addition, of a step with prompts. 3,800 on that machine.",
     "session_kv_ttl_us": "Beyond vLLM: µs for which the KV of a session's round stays pinned until the next round "
-    "comes (docs/how-to/size-for-agents.md); 0: not at all, as vLLM. A running request that lacks blocks takes pins "
-    "away, and so does the head of the queue when nobody runs.",
+    "comes (docs/how-to/size-for-agents.md); 0: not at all, as vLLM. A running request that needs blocks removes "
+    "pins, and so does the head of the queue when no request runs.",
     "max_num_encoder_input_tokens": "Tokens of images (`images` of a trace) that a step encodes; 0: "
     "`max_num_batched_tokens`, as vLLM. It is at least the largest image.",
     "encoder_cache_size": "Tokens of encoded images that are kept, shared by requests with one image; 0: as above.",
-    "disable_chunked_mm_input": "No step computes a part of an image: a prompt is cut before it. vLLM sees to it for "
+    "disable_chunked_mm_input": "No step computes a part of an image: a prompt is cut before it. vLLM sets it for "
     "models whose images see themselves in both directions (Gemma 3 and 4).",
     "language_model_only": "No encoder: a trace's images are tokens that can be cut anywhere, as text.",
     "batching": "Which requests are put into a batch: by vLLM's rule, or for comparison by that of Orca, "

@@ -65,7 +65,7 @@ HARDWARE_KEYS: tuple[Key, ...] = (
         kind="choice",
         default=get_args(MMEncoderTPMode)[0],
         meaning="As vLLM's flag: `tp` GPUs split the layers of a vision tower, or share the images of a step out. A "
-        "tower that vLLM does not know to do so takes no notice.",
+        "tower for which vLLM does not support it ignores this.",
         choices=get_args(MMEncoderTPMode),
     ),
     Key(

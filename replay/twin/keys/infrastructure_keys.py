@@ -6,11 +6,11 @@ from replay.twin.keys.cluster_key import choice, integer, listed, mapping, numbe
 from replay.twin.keys.key import Key
 
 SCALING_NAMES = ("saturation", "target", "schedule")
-"""What ``cluster.autoscaler.policy`` may say."""
+"""The values of ``cluster.autoscaler.policy``."""
 
 
 INFRASTRUCTURE_KEYS: tuple[Key, ...] = (
-    mapping("startup", "none", "What an instance takes from having its GPUs to its first request."),
+    mapping("startup", "none", "Time from an instance's getting its GPUs to its first request."),
     integer("startup.loading_us", 0, "To load the model, µs."),
     integer("startup.warm_up_us", 0, "To profile, compile and capture graphs, µs."),
     mapping(
@@ -73,16 +73,16 @@ INFRASTRUCTURE_KEYS: tuple[Key, ...] = (
     number(
         "autoscaler.kv_spare",
         0.1,
-        "`saturation` only. KV usage below the threshold that shall be left, on average.",
+        "`saturation` only. KV usage that should be left below the threshold, on average.",
     ),
-    number("autoscaler.queue_spare", 3, "`saturation` only. Requests below the threshold, likewise."),
+    number("autoscaler.queue_spare", 3, "`saturation` only. Waiting requests, likewise."),
     choice(
         "autoscaler.metric",
         ("in-flight", "waiting", "running", "kv"),
         "`target` only. Requests in flight, waiting or running, or KV usage, of an instance. A request in the "
         "gateway's queue counts as in flight and as waiting.",
     ),
-    number("autoscaler.target", "required", "`target` only. What the metric's mean over instances shall be."),
+    number("autoscaler.target", "required", "`target` only. Target of the metric's mean over instances."),
     number(
         "autoscaler.tolerance",
         0.1,

@@ -1,4 +1,4 @@
-"""What the table of TWIN.yaml's keys has of each."""
+"""An entry of the table of TWIN.yaml's keys."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ Kind = Literal["integer", "boolean", "fraction", "number", "numbers", "choice", 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Key:
-    """One key: where it stands, what it may hold, what holds without it, and what it means."""
+    """One key: its path, the values it may have, its default, and its meaning."""
 
     path: str
     kind: Kind
@@ -21,7 +21,7 @@ class Key:
 
     @property
     def expected(self) -> str:
-        """What the reference page says a value may be."""
+        """The allowed values, as the reference page gives them."""
         if self.choices:
             return " or ".join(f"`{choice}`" for choice in self.choices)
         return f"{self.kind}, at least {self.least}" if self.kind == "integer" else self.kind

@@ -14,7 +14,7 @@ ANALYTIC: Mapping[str, type[Physics] | type[Roofline]] = {"physics": Physics, "r
 """Models that follow from a model and a GPU."""
 LATENCY_CLASSES: Mapping[str, type[LatencyModel]] = {**FITTED, **ANALYTIC, "profiled": Profiled}
 LATENCY_MODELS: tuple[str, ...] = (*LATENCY_CLASSES, "auto")
-"""What ``latency.model`` may say."""
+"""The values of ``latency.model``."""
 
 EXTENDED_MEANINGS: Mapping[str, str] = {
     "beta3": "µs per KV entry that decodes read.",
@@ -123,19 +123,19 @@ PACE_KEYS: tuple[Key, ...] = (
         kind="mapping",
         default="none",
         meaning="How far all steps together may be longer or shorter than the coefficients say; `vtwin calibrate "
-        "--write-config` writes it. `run`, `replay` and `capacity` say what that makes of their answers.",
+        "--write-config` writes it. `run`, `replay` and `capacity` show its effect on their answers.",
     ),
     Key(
         path="latency.pace.within",
         kind="fraction",
         default="required",
-        meaning="A fraction, of runs within the fitted loads and lengths; holds nine times of ten.",
+        meaning="A fraction, for runs within the fitted loads and lengths; holds for nine runs of ten.",
     ),
     Key(
         path="latency.pace.beyond",
         kind="fraction",
         default="required",
-        meaning="The same of runs that go beyond them.",
+        meaning="The same for runs that go beyond them.",
     ),
 )
 
@@ -190,7 +190,7 @@ LATENCY_KEYS: tuple[Key, ...] = (
         path="latency.peak",
         kind="mapping",
         default="of `model_config` and `hardware`",
-        meaning="What `roofline` and `physics` go by, written out: µs of each part of a step at the GPU's peak "
+        meaning="The times behind `roofline` and `physics`, written out: µs of each part of a step at the GPU's peak "
         "(`sim.PeakTimes`). `vtwin config show` prints it.",
     ),
     Key(
@@ -198,7 +198,7 @@ LATENCY_KEYS: tuple[Key, ...] = (
         kind="mapping",
         default="this or `defaults`",
         meaning="The six numbers below, all of them; with `extended`, its own in addition; with `roofline` or "
-        "`physics`, those of theirs that are not to have their default; `physics` also takes the name of a "
+        "`physics`, those of theirs that differ from the default; `physics` also takes the name of a "
         "set that ships: `silicon-2026` (its default) or `blis-iter29`.",
     ),
     Key(

@@ -60,7 +60,7 @@ def parse_settings(texts: Sequence[str]) -> list[tuple[Setting, ...]]:
 
 
 def variants_of(settings: Sequence[tuple[Setting, ...]]) -> list[tuple[Setting, ...]]:
-    """Return every combination of the values, the last key's changing fastest; one empty one of nothing."""
+    """Return every combination of the values, the last key's changing fastest; one empty combination without keys."""
     return list(itertools.product(*settings))
 
 
@@ -83,7 +83,7 @@ def split_values(text: str) -> list[str]:
 
 
 def overlaid(root: Section, settings: Sequence[Setting]) -> Section:
-    """Return a file's root with the settings in place of its own keys. Raises ConfigError on a value that is none."""
+    """Return a file's root with the settings in place of its own keys. Raises ConfigError on an empty value."""
     top = yaml.MappingNode("tag:yaml.org,2002:map", [(_text(key), node) for key, node in root.nodes.items()])
     for each in settings:
         value = parse_yaml(each.value, file=f"--set {each}")
@@ -97,7 +97,7 @@ def overlaid(root: Section, settings: Sequence[Setting]) -> Section:
 
 
 def named(error: ConfigError, settings: Sequence[Setting]) -> ConfigError:
-    """Return an error that is about a setting with that setting as its place; another one as it is."""
+    """Return an error about a setting with that setting as its place; any other error unchanged."""
     message = str(error)
     for each in settings:
         about = each.key.split("[")[0]
@@ -123,12 +123,12 @@ def _put(
     else:
         put = _below(below, rest, value, of) if rest else value
         kept = [*pairs[:place], (_text(name), put), *pairs[place + 1 :]]
-    begins = None if node is None else node.start_mark  # what lacks in it is told of there
+    begins = None if node is None else node.start_mark  # a missing part is reported there
     return yaml.MappingNode("tag:yaml.org,2002:map", kept, start_mark=begins)
 
 
 def _below(node: yaml.Node | None, steps: Sequence[int | str], value: yaml.Node, of: Setting) -> yaml.Node:
-    """Return what stands under a key with the value put further down: in a mapping, or in an item of a list."""
+    """Return a key's node with the value inserted further down: in a mapping, or in an item of a list."""
     if not isinstance(steps[0], int):
         return _put(node, steps, value, of)
     items = list(node.value) if isinstance(node, yaml.SequenceNode) else []
@@ -146,7 +146,7 @@ def _text(name: str) -> yaml.ScalarNode:
 
 
 def _unmarked(node: yaml.Node) -> yaml.Node:
-    """Return a node that claims no line of the file."""
+    """Return a node without a line of the file."""
     if isinstance(node, yaml.MappingNode):
         return yaml.MappingNode(node.tag, [(_unmarked(key), _unmarked(value)) for key, value in node.value])
     if isinstance(node, yaml.SequenceNode):
@@ -156,7 +156,7 @@ def _unmarked(node: yaml.Node) -> yaml.Node:
 
 
 def notes_of_variants(notes: Iterable[Sequence[str]]) -> list[str]:
-    """Return what several variants note, each note once: those that differ by their numbers are one, with how many."""
+    """Return the notes of several variants, each once, with its count; notes that differ in numbers count as one."""
     each = list(notes)
     alike: dict[str, list[str]] = {}
     for of_one in each:
@@ -166,7 +166,7 @@ def notes_of_variants(notes: Iterable[Sequence[str]]) -> list[str]:
 
 
 def _counted(found: Sequence[str], *, of: int) -> str:
-    """Return the first of notes that are alike, with how many variants have one, where not all say the same."""
+    """Return the first of some similar notes, with how many variants have one, unless all have the same."""
     differ = len(set(found)) > 1
     if len(found) == 1 or (len(found) == of and not differ):
         return found[0]

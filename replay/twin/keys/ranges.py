@@ -1,4 +1,4 @@
-"""What quantities of a TWIN.yaml can be, checked before anything is computed or allocated from them."""
+"""Ranges of a TWIN.yaml's quantities, checked before anything is computed or allocated from them."""
 
 from __future__ import annotations
 
@@ -44,11 +44,11 @@ RANGES: Mapping[str, tuple[float, float]] = {
 }
 """The least and the most by the key's path, in the key's unit. Other keys have ranges where they are read."""
 MAPPINGS = ("cluster.flow_control.slo_targets_us",)
-"""Keys with mappings of names that are the user's own."""
+"""Keys whose mappings have the user's own names."""
 
 
 def check_ranges(root: Section) -> None:
-    """Raise ConfigError at the first quantity out of its range; what is no number is refused where it is read."""
+    """Raise ConfigError at the first quantity out of its range; a value that is not a number is refused on reading."""
     for key, node in root.nodes.items():
         for path, value in _scalars(key, node):
             where = f"({place(root.file, line_of(value))})"
@@ -63,7 +63,7 @@ def check_ranges(root: Section) -> None:
                 if path == "cluster.autoscaler.target":
                     raise ConfigError(f"{path}: got {value.value!r}, expected a number {where}") from None
                 continue
-            if not (number <= 0 or low <= number <= high):  # 0 and less is refused where it is read
+            if not (number <= 0 or low <= number <= high):  # 0 and less is refused on reading
                 raise ConfigError(f"{path}: got {value.value}, expected {low:,.12g} to {high:,.12g} {where}")
 
 

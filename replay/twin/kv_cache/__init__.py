@@ -1,1 +1,1 @@
-"""What a server's KV cache is: groups of layers that keep alike, and a second tier."""
+"""A server's KV cache: groups of layers that keep the same tokens, and a second tier."""

@@ -26,7 +26,7 @@ DRAFT_MODEL, NUMBER = "speculative_model", "num_speculative_tokens"
 MTP = "mtp"
 HEAD_METHODS = ("eagle", "eagle3", "draft_model")
 METHODS = ("none", MTP, *HEAD_METHODS)
-"""What makes drafts with layers that keep KV: the model's own, or those of another checkpoint."""
+"""Methods that draft with layers that keep KV: the model's own, or those of another checkpoint."""
 ONE_FULL: tuple[KVCacheGroup, ...] = (KVCacheGroup(kind="full"),)
 
 GROUP_KEYS: tuple[Key, ...] = (
@@ -34,8 +34,8 @@ GROUP_KEYS: tuple[Key, ...] = (
         path=f"engine.{GROUPS}",
         kind="mapping",
         default="of `latency.model_config`, else one full group",
-        meaning="Groups of layers that keep alike, in vLLM's order: a list of mappings with what follows. Each has "
-        "blocks of its own for every request, all of one pool (docs/how-to/serve-a-hybrid-model.md).",
+        meaning="Groups of layers that keep the same tokens, in vLLM's order: a list of mappings with these keys. Each "
+        "has its own blocks for every request, all from one pool (docs/how-to/serve-a-hybrid-model.md).",
     ),
     Key(
         path=f"engine.{GROUPS}.kind",
@@ -103,11 +103,11 @@ GROUP_KEYS: tuple[Key, ...] = (
         meaning="As vLLM's flag: layers with a window or a chunk keep everything, as one full group.",
     ),
 )
-"""What the engine section has of groups; the last three leave no trace but their effect."""
+"""The engine section's keys of groups; only the effect of the last three is kept."""
 
 
 def read_groups(section: Section | None, *, caches_prefixes: bool) -> tuple[KVCacheGroup, ...] | None:
-    """Return the groups that an engine section writes out, None where it does not. Raises ConfigError.
+    """Return the groups that an engine section gives, None if it gives none. Raises ConfigError.
 
     ``caches_prefixes``: whether prefix caching is on, which the mode of a state follows where it is not written.
     """
@@ -144,7 +144,7 @@ def _read_group(item: Section, *, caches_prefixes: bool) -> KVCacheGroup:
 
 
 def notes_of_version(engine: EngineConfig) -> tuple[str, ...]:
-    """Return lines where a version does by default what is simulated as if it were told otherwise."""
+    """Return notes on a version's default behaviour that is not simulated."""
     rules, notes = rules_of(engine.vllm_version), []
     aligns_states = any(group.mode == "align" for group in engine.kv_cache_groups)
     if aligns_states and not rules.aligns_all_states:
@@ -162,11 +162,6 @@ def notes_of_version(engine: EngineConfig) -> tuple[str, ...]:
             f"engine.num_speculative_tokens: vLLM {engine.vllm_version} goes wrong where the end of a state's block "
             "cuts an admission that it has padded with drafts; here it is not padded"
         )
-    if engine.num_prefill_lookahead_tokens > 1 and rules.hashes_ahead_of_drafts:
-        notes.append(
-            "engine.num_prefill_lookahead_tokens: a request that several MTP modules leave no tokens for stops those "
-            f"behind it; vLLM {engine.vllm_version} passes over it"
-        )
     return tuple(notes)
 
 
@@ -176,19 +171,19 @@ def read_disabled(section: Section | None) -> bool:
 
 
 def drafting_method(section: Section | None) -> str | None:
-    """Return what makes the drafts, None where nothing is said. Raises ConfigError on a method that is not known."""
+    """Return the drafting method, None if it is not given. Raises ConfigError on an unknown method."""
     return None if section is None else section.text(METHOD, choices=METHODS)
 
 
 def has_no_drafts(section: Section | None) -> bool:
-    """Return whether a file says that there are 0 drafts, as a comparison with and without them does."""
+    """Return whether a file gives 0 drafts, as in a comparison with and without them."""
     return section is not None and section.integer(NUMBER, least=0) == 0
 
 
 def read_method(engine: EngineConfig, section: Section | None) -> str:
-    """Return what makes the drafts, "none" where the file does not say, or says 0 drafts.
+    """Return the drafting method, "none" if the file does not give it, or gives 0 drafts.
 
-    Raises ConfigError where it says nothing of drafts.
+    Raises ConfigError where it gives a method without drafts.
     """
     method = drafting_method(section)
     if has_no_drafts(section):
@@ -199,7 +194,7 @@ def read_method(engine: EngineConfig, section: Section | None) -> str:
 
 
 def without_hybrid(groups: Sequence[KVCacheGroup], section: Section) -> tuple[KVCacheGroup, ...]:
-    """Return what groups become with ``disable_hybrid_kv_cache_manager``: one that keeps everything.
+    """Return the groups with ``disable_hybrid_kv_cache_manager``: one that keeps everything.
 
     vllm 0.32.0 v1/core/kv_cache_utils.py:_promote_local_kv_cache_specs: groups that are alike stay as they are; windows
     and chunks beside a full group become full; anything else vLLM refuses. Raises ConfigError.
@@ -217,7 +212,7 @@ def without_hybrid(groups: Sequence[KVCacheGroup], section: Section) -> tuple[KV
 
 
 def groups_text(groups: Sequence[KVCacheGroup]) -> str:
-    """Return groups as a line of TWIN.yaml has them, defaults left out."""
+    """Return groups as a line of TWIN.yaml, defaults left out."""
     return f"[{', '.join(map(_group_text, groups or ONE_FULL))}]"
 
 
@@ -247,8 +242,8 @@ def chosen_groups(
 def with_groups(engine: EngineConfig, root: Section, groups: tuple[KVCacheGroup, ...]) -> EngineConfig:
     """Return the engine with groups.
 
-    Raises ConfigError with the line of groups that are written out, and that vLLM would refuse or that are not
-    simulated with what stands beside them; InvalidConfig where they are the model's.
+    Raises ConfigError with the line of groups in the file that vLLM would refuse, or that are not simulated with the
+    other settings; InvalidConfig if they are the model's.
     """
     section = root.section("engine")
     try:

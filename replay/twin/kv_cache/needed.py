@@ -9,7 +9,7 @@ STATES_ALIGNED = 2
 
 
 def blocks_needed(engine: EngineConfig, num_tokens: int) -> int:
-    """Return the blocks that a request of so many tokens holds at most, over all groups.
+    """Return the most blocks that a request of this many tokens holds, over all groups.
 
     vllm 0.32.0 v1/kv_cache_interface.py:max_memory_usage_bytes of each kind: a window holds what it sees and the tokens
     in flight, one block more as it may begin within one.

@@ -1,4 +1,4 @@
-"""The groups of a server whose file names the model and writes none out: as vLLM would deal its layers out."""
+"""The groups of a server whose file names the model and gives no groups: as vLLM would form them."""
 
 from __future__ import annotations
 
@@ -61,11 +61,11 @@ def groups_of_model(
     hardware: Hardware | None,
     drafter: Drafter | None = None,
 ) -> GroupsOfModel:
-    """Return the groups of a model, and lines to tell where they are not those of its server.
+    """Return the groups of a model, and notes if they are not those of its server.
 
-    ``drafter``: what drafts, whose layers are dealt out behind the model's. A file that writes its groups out is taken
-    at its word. What is not simulated with groups is simulated as a server with ``--disable-hybrid-kv-cache-manager``
-    would do it. Raises ConfigError where that cannot be, either.
+    ``drafter``: the drafting model, whose layers follow the model's in the groups. Groups given in the file are used as
+    they are. Settings that are not simulated with groups are simulated as on a server with
+    ``--disable-hybrid-kv-cache-manager``. Raises ConfigError if that is not possible, either.
     """
     section = root.section("engine")
     is_off = read_disabled(section)
@@ -117,7 +117,7 @@ def _in_sparse_blocks(
 def _without_chunks(
     engine: EngineConfig, shape: ModelShape, *, tp: int, drafter: Drafter | None, why: str
 ) -> GroupsOfModel:
-    """Return the groups of a model whose chunked layers keep everything; ``why``: what vLLM has not.
+    """Return the groups of a model whose chunked layers keep everything; ``why``: what vLLM does not have.
 
     vLLM turns its hybrid KV cache manager off (vllm 0.32.0 config/vllm.py), beside drafts that read hidden states.
     """
@@ -132,7 +132,7 @@ def _without_chunks(
 def _dealt(
     engine: EngineConfig, shape: ModelShape, *, tp: int, is_undivided: bool, drafter: Drafter | None
 ) -> GroupsOfModel:
-    """Return the groups as vLLM deals them out, and a line where that makes blocks of another size."""
+    """Return the groups as vLLM forms them, and a note if that changes the block size."""
     serving = Serving(
         block_size=engine.block_size,
         enable_prefix_caching=engine.enable_prefix_caching,

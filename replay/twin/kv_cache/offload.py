@@ -1,4 +1,4 @@
-"""KV offload as servers are configured (GiB of host memory, GB/s) in the engine's terms, and whose rules it has."""
+"""KV offload from servers' settings (GiB of host memory, GB/s) to the engine's, and which rules it follows."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ ASSUMED_GB_PER_S = 25.0
 
 @dataclass(frozen=True, slots=True)
 class Offloaded:
-    """What a block in host memory is: of which model, and how many bytes it has on each GPU of all stages together."""
+    """A block in host memory: its model, and its bytes on each GPU of all stages together."""
 
     shape: ModelShape | None
     bytes_per_block: float = 0.0
 
 
 SETTINGS = ("num_cpu_blocks", "kv_transfer_bandwidth", "kv_load_us_per_block", "kv_store_us_per_block")
-"""The engine's settings that these two take the place of."""
+"""The engine's settings that these two replace."""
 
 BESIDE_A_SIZE = ("kv_offloading", "kv_load_us_per_block", "kv_store_us_per_block", "kv_store_threshold")
 """Settings that say how a tier behaves, whatever its size."""
@@ -55,7 +55,7 @@ def rules_of_tier(
 
 
 def has_tier(engine: EngineConfig, hardware: Hardware | None) -> bool:
-    """Return whether the file asks for a second tier."""
+    """Return whether the file has a second tier."""
     return engine.num_cpu_blocks > 0 or (hardware is not None and hardware.kv_offloading_size is not None)
 
 
@@ -65,8 +65,8 @@ def with_offload(
     """Return the engine with its second tier, of the size of ``hardware.kv_offloading_size``, and lines about it.
 
     The size is of all GPUs together, as vLLM's ``--kv-offloading-size`` is. ``engine``: its rules are chosen
-    (``rules_of_tier``). Raises ConfigError without a model, or beside the engine's own settings, InvalidConfig where
-    vLLM's rules are asked for and cannot be had.
+    (``rules_of_tier``). Raises ConfigError without a model, or with the engine's own settings as well, InvalidConfig if
+    vLLM's rules are requested and cannot be used.
     """
     if not has_tier(engine, hardware):
         return engine, _notes_without_size(engine)
@@ -76,8 +76,9 @@ def with_offload(
 
 
 def _obstacle(engine: EngineConfig, groups: Sequence[KVCacheGroup]) -> str:
-    """Return why vLLM's own rules cannot be had, "" where they can."""
-    if not has_native_offloading(engine.vllm_version, has_groups=len(groups) > 0):
+    """Return why vLLM's own rules cannot be used, "" if they can."""
+    has_groups, has_drafts = len(groups) > 0, engine.num_speculative_tokens > 0
+    if not has_native_offloading(engine.vllm_version, has_groups=has_groups, has_drafts=has_drafts):
         return f"vllm_version {engine.vllm_version}"
     settings = {"kv_cache_groups": tuple(groups)}
     found = in_the_way_of_offloading(lambda name: settings.get(name, getattr(engine, name)))
@@ -95,7 +96,7 @@ def _notes_without_size(engine: EngineConfig) -> tuple[str, ...]:
 
 
 def _notes_of_times(engine: EngineConfig) -> tuple[str, ...]:
-    """Return that blocks move in no time, where nothing says how long they take."""
+    """Return the note that blocks move in no time, if no setting gives their time."""
     if not engine.has_native_offloading or engine.kv_load_us_per_block + engine.kv_store_us_per_block > 0:
         return ()
     return (
@@ -156,7 +157,7 @@ def _sized(
 
 
 def _notes(hardware: Hardware, engine: EngineConfig, *, blocks: int, rate: float) -> list[str]:
-    """Return how large the second tier is, whose rules it has, and whether anything goes there."""
+    """Return the second tier's size, which rules it follows, and whether any block goes there."""
     how = "" if hardware.kv_offload_gb_per_s else " (assumed: kv_offload_gb_per_s)"
     obstacle = _obstacle(engine, engine.kv_cache_groups)
     if engine.kv_offloading == "shared":

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 INTERVAL = "prefix_cache_retention_interval"
 MOST_DIGITS = 12
-"""The engine says which numbers are too large; Python turns no text of thousands of digits into one."""
+"""The engine refuses numbers that are too large; Python cannot convert a text of thousands of digits."""
 ALL = "none"
 """vLLM's None: every block that a hit can end at is kept."""
 
@@ -29,7 +29,7 @@ RETENTION_KEY = Key(
 
 
 def with_retention(engine: EngineConfig, section: Section | None) -> tuple[EngineConfig, tuple[str, ...]]:
-    """Return the engine with the interval of its file, or the version's, and a line where the file says none.
+    """Return the engine with the interval of its file, or the version's, and a line if the file gives none.
 
     Source of the defaults: vLLM's pull requests 52216 (0 in place of none; merged after 0.28.0) and 55760 (states with
     EAGLE). Raises ConfigError with the line of an interval that vLLM would refuse.

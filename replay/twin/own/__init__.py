@@ -1,1 +1,1 @@
-"""Code of the user's own that a TWIN.yaml names: whether it may run, and what it has to offer."""
+"""The user's own code that a TWIN.yaml names: whether it may run, and how it is loaded."""

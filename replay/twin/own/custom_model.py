@@ -20,12 +20,12 @@ _FUNCTION_PLACES: dict[Callable[..., object], str] = {}
 
 
 def place_of(model: type[LatencyModel]) -> str:
-    """Return what ``latency.model`` said for a class that was loaded from there."""
+    """Return the value of ``latency.model`` from which a class was loaded."""
     return _PLACES.get(model, f"{model.__module__}:{model.__qualname__}")
 
 
 def place_of_function(function: Callable[..., object]) -> str:
-    """Return what ``cluster.routing.policy`` said for a function that was loaded from there."""
+    """Return the value of ``cluster.routing.policy`` from which a function was loaded."""
     return _FUNCTION_PLACES.get(function, f"{function.__module__}:{function.__qualname__}")
 
 

@@ -1,8 +1,8 @@
-"""Code that a configuration names: the one place that decides whether it may run, and that loads it.
+"""Code that a configuration names: the only module that decides whether it may run, and loads it.
 
 A TWIN.yaml may name a latency model or a routing function of the user's own. Loading either runs whatever is in the
-file, so that reading a stranger's configuration would run a stranger's code. It is loaded only where the user has said
-so: with ``--allow-code``, with ``VTWIN_ALLOW_CODE=1`` in the environment, or inside ``allowing_code()``.
+file, so that reading a stranger's configuration would run a stranger's code. It is loaded only if the user has allowed
+it: with ``--allow-code``, with ``VTWIN_ALLOW_CODE=1`` in the environment, or inside ``allowing_code()``.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ import typer
 T = TypeVar("T")
 
 VARIABLE = "VTWIN_ALLOW_CODE"
-"""Worker processes inherit it. Only the value 1 is a yes."""
+"""Worker processes inherit it. Only the value 1 allows code."""
 
 HOW = f"--allow-code (or {VARIABLE}=1) if you trust it: it would run on this machine"
 
@@ -90,7 +90,7 @@ def with_code_option(command: Callable[..., T]) -> Callable[..., T]:
 def load_module(name: str, *, folder: Path) -> ModuleType:
     """Return the module called ``name``, or that the file ``name`` (``*.py``, from ``folder``) makes.
 
-    Raises CodeFault where no code may run, where there is none, and for whatever it raises itself.
+    Raises CodeFault if no code may run, if there is none, and for any exception of the code itself.
     """
     if not is_allowed():
         raise CodeFault("code of its own", HOW)
@@ -105,8 +105,8 @@ def load_module(name: str, *, folder: Path) -> ModuleType:
 class _FromSource(SourceFileLoader):
     """Reads a file each time, and leaves no ``__pycache__`` beside it.
 
-    Python takes stored bytecode for current where the file has the size and the whole second of then: a sweep's
-    worker could run the version before.
+    Python uses stored bytecode if the file still has the same size and time in whole seconds: a sweep's worker could
+    run the previous version.
     """
 
     def get_code(self, fullname: str) -> CodeType:
@@ -116,7 +116,7 @@ class _FromSource(SourceFileLoader):
 
 
 def _of_file(file: Path) -> ModuleType:
-    """Return what a file makes, under a name that no other module has: ``json.py`` must not become ``json``."""
+    """Return a file's module, under a name that no other module has: ``json.py`` must not become ``json``."""
     digest = hashlib.sha256(str(file.resolve()).encode()).hexdigest()[:16]
     name = f"vtwin_own_code_{digest}"
     spec = spec_from_file_location(name, file, loader=_FromSource(name, str(file)))

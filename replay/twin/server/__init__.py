@@ -1,1 +1,1 @@
-"""One server of a TWIN.yaml: its engine, its latency, and what it has room for."""
+"""One server of a TWIN.yaml: its engine, its latency, and the size of its KV cache."""

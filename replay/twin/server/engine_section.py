@@ -1,4 +1,4 @@
-"""The engine section of a TWIN.yaml, with what vLLM has where it says nothing."""
+"""The engine section of a TWIN.yaml, with vLLM's defaults for keys that it does not give."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def read_version(root: Section) -> str:
 def read_engine(
     root: Section, server: Server, *, seed: int, num_stages: int
 ) -> tuple[EngineConfig, tuple[str, ...]]:
-    """Return the engine section, with vLLM's own limits where it has none, and lines that say so."""
+    """Return the engine section, with vLLM's own limits for missing ones, and lines that say so."""
     section = root.section("engine")
     given: dict[str, object] = {}
     if section is not None:
@@ -49,7 +49,7 @@ def read_engine(
         given = without_drafts(
             {key.path.removeprefix("engine."): _engine_value(section, key) for key in keys}
         )
-        drafting_method(section)  # a wrong one is told before what its drafts lack
+        drafting_method(section)  # a wrong version is reported before missing settings of its drafts
     if root.text("compatibility", choices=get_args(Compatibility)) == "blis":
         given["compatibility"] = "blis"
         given["async_scheduling"] = given.get("async_scheduling") or False
@@ -72,7 +72,7 @@ def read_engine(
 
 
 def assumed_flags(root: Section) -> tuple[str, ...]:
-    """Return the flags without a default of vLLM's own (it goes by the GPU) that a file does not give."""
+    """Return the flags that a file does not give and whose default in vLLM depends on the GPU."""
     section = root.section("engine")
     return tuple(name for name in LIMITS if section is None or name not in section)
 
@@ -110,6 +110,6 @@ def _engine_from(given: dict[str, object], section: Section | None) -> EngineCon
 
 
 def other_places() -> dict[str, str]:
-    """Return, for keys that may be looked for in the wrong section, where they belong."""
+    """Return the right section of keys that are often put into a wrong one."""
     places = {key.path.rsplit(".", 1)[-1]: key.path for key in engine_keys()}
     return {**{name.replace("_", "-"): path for name, path in places.items()}, **places, **FOREIGN_NAMES}

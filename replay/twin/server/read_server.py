@@ -1,4 +1,4 @@
-"""One server out of a TWIN.yaml: each part read after what it needs."""
+"""One server from a TWIN.yaml: each part is read after the parts that it needs."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ SIZE_OF_FILE = ("gpu_memory_utilization", "kv_cache_memory_bytes", "memory_gib")
 WIDTH_OF_FILE = ("kv_cache_dtype", "dtype", "mamba_ssm_cache_dtype")
 """Keys of ``hardware`` and of ``latency`` that size a KV cache: a file with any of them is not that of the entry."""
 MOST_ABOVE = 1.25
-"""An entry's KV blocks beyond this many times what the memory has room for are not those of such a server."""
+"""An entry with more than this many times the KV blocks that fit in memory is of another server."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,7 +84,7 @@ class WholeEngine:
 def read_server(
     root: Section, *, folder: Path, defaults: str | Path | None, seed: int, latency_model: str | None
 ) -> TwinConfig:
-    """Return what a file says of one server, or of one pool's."""
+    """Return one server of a file, or the server of one pool."""
     hardware = read_hardware(root)
     check_keys(root, other_places())
     chosen = read_latency(root, hardware, folder=folder, defaults=defaults, seed=seed, model=latency_model)
@@ -156,7 +156,7 @@ def _group_block_bytes(whole: WholeEngine, hardware: Hardware | None) -> int | N
 def _notes(
     root: Section, chosen: Chosen, whole: WholeEngine, *, hardware: Hardware | None
 ) -> tuple[str, ...]:
-    """Return what is told of a server before a run."""
+    """Return the notes on a server that are printed before a run."""
     engine = whole.engine
     return (
         *((chosen.reason,) if chosen.reason else ()),
@@ -182,7 +182,7 @@ def _notes(
 def _will_not_start(
     whole: WholeEngine, root: Section, server: Server, *, hardware: Hardware | None
 ) -> tuple[str, ...]:
-    """Return why the twin is not to be simulated unasked: what is known for sure, and not by a length that is assumed.
+    """Return why vLLM would not start: only what is certain, not what depends on an assumed length.
 
     A cache that the file gives is taken as it is: it may be what a server's metrics said.
     """
@@ -194,7 +194,7 @@ def _will_not_start(
 
 
 def _peak_known(chosen: Chosen, hardware: Hardware | None, server: Server) -> PeakTimes | None:
-    """Return the model at its GPU's peak where the file names both, in one place or another, or writes it out."""
+    """Return the model's peak times if the file names model and GPU, in any of the places, or gives the times."""
     written: PeakTimes | None = getattr(chosen.model, "peak", None)
     if written is not None or server.shape is None or server.gpu is None:
         return written
@@ -203,12 +203,12 @@ def _peak_known(chosen: Chosen, hardware: Hardware | None, server: Server) -> Pe
         if hardware is None:
             return peak_times(server.shape, server.gpu, tp=of_entry)
         return peak_times(server.shape, server.gpu, tp=hardware.tp, pp=hardware.pp, layout=hardware.layout)
-    except ConfigError:  # a tp that the model's heads cannot be divided by bears on no coefficient
+    except ConfigError:  # a tp that does not divide the model's heads affects no coefficient
         return None
 
 
 def _server(chosen: Chosen, hardware: Hardware | None, *, vllm_version: str) -> Server:
-    """Return what the engine's defaults follow: the GPU and the model that the file names, in one place or another."""
+    """Return the basis of the engine's defaults: the GPU and the model that the file names, in any of the places."""
     gpu, shape, entry = hardware.gpu if hardware else None, chosen.shape, chosen.entry
     if entry is not None:
         shape = shape or shape_of_shipped(entry.model)
@@ -217,13 +217,13 @@ def _server(chosen: Chosen, hardware: Hardware | None, *, vllm_version: str) -> 
 
 
 def _num_stages(chosen: Chosen, hardware: Hardware | None) -> int:
-    """Return how many pipeline stages the hardware has, or the peak times that the file writes out."""
+    """Return the number of pipeline stages of the hardware, or of the peak times that the file gives."""
     at_peak = getattr(chosen.model, "peak", None)
     return hardware.pp if hardware else at_peak.pp if at_peak else 1
 
 
 def _sizes_its_cache(root: Section, hardware: Hardware | None) -> bool:
-    """Return whether a file says what its KV cache is sized by, beside model and GPU."""
+    """Return whether a file gives keys that size its KV cache, besides model and GPU."""
     latency, said = root.section("latency"), hardware.written if hardware else ()
     return any(key in said for key in SIZE_OF_FILE) or (
         latency is not None and any(key in latency for key in WIDTH_OF_FILE)
@@ -239,9 +239,9 @@ def _with_blocks(
     vllm_version: str,
     of_model: GroupsOfModel,
 ) -> tuple[EngineConfig, tuple[str, ...]]:
-    """Return the engine with a KV cache, where it had none, and the note that says where its size is from.
+    """Return the engine with a KV cache, if it had none, and the note that says where its size is from.
 
-    ``entry``: on record, whose size may be taken.
+    ``entry``: on record; its size may be used.
     """
     if engine.num_gpu_blocks != UNBOUNDED:
         return engine, ()

@@ -7,7 +7,7 @@ from sim import UNBOUNDED, EngineConfig
 
 
 def startup_faults(engine: EngineConfig) -> tuple[str, ...]:
-    """Return why vLLM would refuse to start an engine, a line each; nothing where it would start.
+    """Return why vLLM would refuse to start an engine, a line each; nothing if it would start.
 
     As vLLM 0.32 has them: a KV cache holds one sequence of ``max_model_len``; without chunked prefill, so does a step;
     a step has room for a token of every sequence.
@@ -29,7 +29,7 @@ def startup_faults(engine: EngineConfig) -> tuple[str, ...]:
 
 
 def flag_faults(engine: EngineConfig) -> tuple[str, ...]:
-    """Return why vLLM would refuse flags that do not go together, whatever the machine; a line each.
+    """Return why vLLM would refuse a combination of flags on any machine; a line each.
 
     vllm 0.32.0 config/scheduler.py:SchedulerConfig.verify_max_model_len, and model_executor/models/config.py:
     MambaModelConfig. Of another engine than vLLM's: nothing.

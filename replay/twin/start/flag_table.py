@@ -1,7 +1,7 @@
-"""Every flag of ``vllm serve`` that ``config from-serve`` knows: how it is read, where it goes, what becomes of it.
+"""Every flag of ``vllm serve`` that ``config from-serve`` knows: how it is read, its key, and its effect.
 
-One table: the reader of command lines and the page of coverage go by it. A flag that is not in it is told, too, as
-"not in the twin".
+The reader of command lines and the page of coverage both use this table. A flag that is not in it is reported as "not
+in the twin".
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ FlagKind = Literal[
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnownFlag:
-    """One flag. ``key``: where TWIN.yaml has it, "" for nowhere. ``how``: what becomes of it, or why nothing does.
+    """One flag. ``key``: of TWIN.yaml, "" if it has none. ``how``: its effect, or why it has none.
 
-    Flags of ``hardware`` and ``latency`` reach TWIN.yaml with ``--gpu``; without it they are told. ``harmless``: values
-    that a refused flag may have; ``choices``: all that one may have, where vLLM lists them.
+    Flags of ``hardware`` and ``latency`` are written to TWIN.yaml with ``--gpu``; without it they are reported.
+    ``harmless``: values that a refused flag may have; ``choices``: all values of a flag, if vLLM lists them.
     """
 
     kind: FlagKind
@@ -54,7 +54,7 @@ def _engine(name: str, kind: FlagKind = "integer") -> KnownFlag:
 
 
 def _hardware(key: str, kind: FlagKind, *, otherwise: str) -> KnownFlag:
-    """Return a flag that TWIN.yaml has with ``--gpu``; ``otherwise``: what is told without."""
+    """Return a flag that TWIN.yaml has with ``--gpu``; ``otherwise``: the note without it."""
     return KnownFlag(kind=kind, treatment="modelled", key=key, how=otherwise)
 
 
@@ -85,7 +85,8 @@ FLAGS: Final[Mapping[str, KnownFlag]] = {
         kind="integer",
         treatment="modelled",
         key="engine.prefill_schedule_interval",
-        how="`engine.prefill_schedule_interval`, of ranks in step (`cluster.lockstep`); one alone takes no notice",
+        how="`engine.prefill_schedule_interval`, of ranks in lockstep (`cluster.lockstep`); a single engine ignores it "
+        "up to 0.32, and is refused from 0.33 on",
     ),
     "scheduling-policy": _engine("scheduling_policy", "choice"),
     "watermark": _engine("watermark", "fraction"),
@@ -144,7 +145,7 @@ FLAGS: Final[Mapping[str, KnownFlag]] = {
     "convert": _refused("only generation is simulated", "auto", "none"),
     "decode-context-parallel-size": _refused("a sequence's KV cache is not split over GPUs", "1"),
     "prefill-context-parallel-size": _refused("a prompt is not split over GPUs", "1"),
-    # what else a server may be given and the twin does not go by
+    # other flags that the twin does not use
     "performance-mode": _told(
         "throughput doubles vLLM's own limits: give --max-num-seqs and the like in numbers"
     ),
@@ -176,7 +177,7 @@ FLAGS: Final[Mapping[str, KnownFlag]] = {
         "share is `engine.kv_offloading: shared`",
     ),
     "cpu-offload-gb": _told("weights in host memory: in the coefficients, if at all"),
-    "swap-space": _told("vLLM's engine does not swap: it preempts and computes anew"),
+    "swap-space": _told("vLLM's engine does not swap: it preempts and computes again"),
     "stream-interval": _told("a simulated answer streams every token"),
     "enable-lora": _told(
         "`engine.lora_load_us` and `lora_step_factor` add the time of adapters", kind="switch"
@@ -250,7 +251,7 @@ SHORT: Final[Mapping[str, str]] = {
 
 
 def coverage_of(flag: KnownFlag) -> Coverage:
-    """Return what the page of coverage says of a flag."""
+    """Return a flag's text on the page of coverage."""
     if flag.treatment == "refused" and flag.harmless:
         return Coverage("refused", f"{flag.how}; taken with {' or '.join(flag.harmless)}")
     if flag.section in ("hardware", "latency"):

@@ -1,4 +1,4 @@
-"""A TWIN.yaml to start from: of a ``vllm serve`` command line, or of what a trace's header says of its server."""
+"""A TWIN.yaml to start from: by a ``vllm serve`` command line, or by the server in a trace's header."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ OUTSIDE = (
     *("model", "tensor_parallel", "data_parallel", "enable_expert_parallel", "dtype"),
     *("kv_cache_dtype", "gpu", "gpu_memory_utilization"),
 )
-"""What a header knows of a server that bears on its speed, so on the coefficients, not on the scheduler."""
+"""A header's keys about a server that affect its speed, and so the coefficients, but not the scheduler."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Start:
-    """What is known of a server: engine settings, what the latency is looked up by, and lines to tell.
+    """What is known of a server: engine settings, the key to look up its latency, and notes.
 
     ``hardware`` and ``latency``: keys of these sections, for a twin that names the GPU; ``coefficients_notes``: what
     to tell of them where it does not. ``vllm_version``: as it is said; another one than the known ones has a note.
@@ -65,7 +65,7 @@ class Start:
 
 
 def start_from_serve(command: str) -> Start:
-    """Return what a ``vllm serve`` command line says. Raises ConfigError where it is none."""
+    """Return the server of a ``vllm serve`` command line. Raises ConfigError on another text."""
     served = parse_serve(command)
     return Start(
         engine=served.engine,
@@ -79,7 +79,7 @@ def start_from_serve(command: str) -> Start:
 
 
 def start_from_server(server: ServerInfo, *, name: str) -> Start:
-    """Return what a trace's header says of its server."""
+    """Return the server of a trace's header."""
     known = {each.name: getattr(server, each.name, None) for each in fields(EngineConfig)}
     known["pipeline_parallel_size"] = server.pipeline_parallel
     hardware = {
@@ -105,7 +105,7 @@ def start_from_server(server: ServerInfo, *, name: str) -> Start:
 
 
 def start_from_header(header: Header, *, name: str) -> Start:
-    """Return what a trace's header says: of its server, and of how its drafts were accepted."""
+    """Return the server of a trace's header, and how its drafts were accepted."""
     start = start_from_server(header.server, name=name)
     if header.spec_decode is not None:
         found = from_counters(header.spec_decode)
@@ -119,7 +119,7 @@ def start_from_header(header: Header, *, name: str) -> Start:
 
 
 def merged(command: Start, header: Start) -> Start:
-    """Return what a command line and a trace's header say together: the command's flags, and what it leaves open.
+    """Return the server of a command line and a trace's header: the header fills in what the command leaves open.
 
     Raises ConfigError where they contradict each other.
     """
@@ -146,9 +146,9 @@ def merged(command: Start, header: Start) -> Start:
 def named(
     start: Start, *, model_config: str | None = None, tp: int | None = None, vllm_version: str | None = None
 ) -> Start:
-    """Return a start with the model, the GPUs per layer and the version that the user names; None leaves what it says.
+    """Return a start with the model, the GPUs per layer and the version that the user names; None changes nothing.
 
-    Raises ConfigError on a version that is none.
+    Raises ConfigError on a text that is not a version.
     """
     if vllm_version is not None:
         if minor_version(vllm_version) is None or not vllm_version.isprintable():
@@ -162,19 +162,19 @@ def named(
 
 
 def twin_text_to_fit(start: Start, *, gpu: str | None) -> tuple[str, tuple[str, ...]]:
-    """Return ``twin_text`` for a fit: of the GPU where the model's config.json is at hand, too, else a guess."""
+    """Return ``twin_text`` for a fit: with the GPU if the model's config.json is available, too, else a guess."""
     return twin_text(start, gpu=gpu if is_at_hand(start.model) else None)
 
 
 def is_at_hand(model: str | None) -> bool:
-    """Return whether a model's config.json is at hand: it ships, or the name is that of a file or its folder."""
+    """Return whether a model's config.json is available: it ships, or the name is a file or its folder."""
     return config_at_hand(model) is not None
 
 
 def twin_text(start: Start, *, gpu: str | None = None) -> tuple[str, tuple[str, ...]]:
     """Return the text of a TWIN.yaml, and the notes in it.
 
-    With a GPU absent limits are vLLM's for it, and the latency is ``auto`` where the model's config.json is at hand,
+    With a GPU absent limits are vLLM's for it, and the latency is ``auto`` if the model's config.json is available,
     else looked up in the defaults; without one the coefficients are a guess to fit from. Raises ConfigError where the
     engine or the lookup refuses.
     """
@@ -209,7 +209,7 @@ def twin_text(start: Start, *, gpu: str | None = None) -> tuple[str, tuple[str, 
 def _with_whole_images(
     engine: Mapping[str, object], model: str | None
 ) -> tuple[dict[str, object], tuple[str, ...]]:
-    """Return the engine's settings with images that are computed whole where vLLM sees to it, and a line that says so.
+    """Return the engine's settings with images computed whole if vLLM forces it, and a line that says so.
 
     For models whose images see themselves in both directions, whatever the flag says (vllm 0.32.0 platforms/cuda.py).
     """
@@ -242,14 +242,14 @@ def _sees_images_whole(model: str) -> bool:
 
 
 def _server(start: Start, gpu: str | None, model: str | None) -> Server:
-    """Return what absent limits follow."""
+    """Return the basis of absent limits."""
     known = None if gpu is None else next((each for each in shipped_gpus() if each.is_called(gpu)), None)
     shape = None if model is None else read_model_config(model)
     return Server(vllm_version=start.known_version or RULES_VERSION, gpu=known, shape=shape)
 
 
 def _version_notes(version: str | None) -> tuple[str, ...]:
-    """Return what becomes of a version whose rules are not known."""
+    """Return the note on a version whose rules are not known."""
     if version is None or is_known(version):
         return ()
     return (f"vllm_version {version} is not known ({KNOWN_VERSIONS}): the rules of {RULES_VERSION} are used",)
@@ -275,7 +275,7 @@ def _defaults_taken(
 
 
 def _gaps(engine: Mapping[str, object], *, is_known: bool, has_hardware: bool) -> Iterator[str]:
-    """Yield what was not given and what is assumed in its place; ``is_known``: the GPU."""
+    """Yield the assumptions for settings that were not given; ``is_known``: the GPU."""
     usual = EngineConfig()
     if not is_known:
         for name in LIMITS:

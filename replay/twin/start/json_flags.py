@@ -1,4 +1,4 @@
-"""Flags whose value is JSON, said key by key: ``--speculative-config.method mtp``, or ``--spec-method mtp``.
+"""Flags whose value is JSON, given key by key: ``--speculative-config.method mtp``, or ``--spec-method mtp``.
 
 vLLM puts them together before it reads them (vllm 0.32.0 utils/argparse_utils.py, engine/arg_utils.py).
 """
@@ -28,7 +28,7 @@ SHORTHANDS: Final[Mapping[str, str]] = {
 def with_json_flags(words: list[str]) -> list[str]:
     """Return a command line's words with such flags put together behind the others, each as one flag with its JSON.
 
-    Raises ConfigError where a key has no value, or the flag itself has a value that is no JSON object.
+    Raises ConfigError if a key has no value, or the flag itself has a value that is not a JSON object.
     """
     plain: list[str] = []
     found: dict[str, dict[str, Any]] = {}
@@ -53,7 +53,7 @@ def with_json_flags(words: list[str]) -> list[str]:
 def offloading_gib(flag: str, value: str | None) -> float | None:
     """Return the GiB of host memory that ``--kv-transfer-config JSON`` gives vLLM's offloading connector, else None.
 
-    Raises ConfigError where it is no JSON object, or the size is no number of bytes.
+    Raises ConfigError if it is not a JSON object, or the size is not a number of bytes.
     """
     said = _value(value or "")
     if not isinstance(said, dict):
@@ -82,7 +82,7 @@ def _value(text: str) -> object:
 
 
 def readable_integer(text: str) -> int | None:
-    """Return a number as vLLM's flags have it (8192, 8k, 1.5k, 8K), None for what is none."""
+    """Return a number as vLLM's flags have it (8192, 8k, 1.5k, 8K), None for any other text."""
     found = NUMBER.fullmatch(text)
     if found is None or ("." in found[1] and found[2] not in ("k", "m", "g")):
         return None
@@ -100,7 +100,7 @@ def _put(into: dict[str, Any], keys: list[str], value: object) -> None:
 
 
 def _taken_out(plain: list[str], flag: str) -> dict[str, Any]:
-    """Take a flag with its JSON out of the words, and return what it says; nothing where it is not there."""
+    """Remove a flag with its JSON from the words, and return its value; nothing if it is missing."""
     for place, word in enumerate(plain):
         written, has_value, value = word.partition("=")
         if not word.startswith("--") or _plain(written) != flag:

@@ -1,4 +1,4 @@
-"""Which model a server's names for it mean, and what to say of a server whose model or GPU is not known.
+"""Which model a server's names for it mean, and the message for a server whose model or GPU is not known.
 
 A fit that knows both has priors and more models of a step to choose from. A vLLM server tells its model's name
 (``/v1/models``) and never its GPU; a name that its operator made up (``--served-model-name``) means nothing here.
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 EXAMPLE_GPU = "H100"
 ANY_CONFIG = "CONFIG.json"
 EMULATED = "vtwin:"
-"""What the source of a value has in it that only an emulated server tells."""
+"""A part of a value's source that only an emulated server reports."""
 
 
 def model_of(server: ServerInfo) -> str | None:
@@ -29,7 +29,7 @@ def model_of(server: ServerInfo) -> str | None:
 
 
 def config_at_hand(model: str | None) -> str | None:
-    """Return what a TWIN.yaml says of a model whose config.json is at hand: its name where it ships, else the file.
+    """Return a TWIN.yaml's value for a model whose config.json is available: its name if it ships, else the file.
 
     ``model``: such a name, the file, or its folder; None where there is none.
     """
@@ -88,7 +88,7 @@ def what_helps(server: ServerInfo, *, gpu: str | None = None, model_config: str 
 
 
 def _suggested(server: ServerInfo) -> str | None:
-    """Return the name of a model that ships and that one of the server's names seems to mean, a path's end too."""
+    """Return the name of a shipped model that one of the server's names, or the end of its path, seems to mean."""
     for name in (server.model, server.model_root):
         for part in (name, PurePosixPath(name).name) if name else ():
             if shipped_config(part) is not None:

@@ -1,4 +1,4 @@
-"""Flags of vLLM, BLIS and Vidur that no command of vtwin has: where TWIN.yaml has the same, or which option does."""
+"""Flags of vLLM, BLIS and Vidur that vtwin does not have: the equal key of TWIN.yaml, or the equal option."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ OPTIONS: Final[Mapping[str, str]] = {
 
 
 def own_way(flag: str, options: Collection[str]) -> str | None:
-    """Return how vtwin says what another tool's flag does, None where it is none; ``options``: of the command."""
+    """Return vtwin's equivalent of another tool's flag, None if it is not one; ``options``: of the command."""
     if OPTIONS.get(flag) in options:
         return f"use {OPTIONS[flag]}"
     key = KEYS.get(flag)

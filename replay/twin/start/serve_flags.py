@@ -17,7 +17,7 @@ from traces import ConfigError
 
 UNKNOWN: Final = "not in the twin"
 LIKE: Final = 0.85
-"""How alike a flag's name must be to a known one to be taken for a slip."""
+"""How similar a flag's name must be to a known one to be taken for a typing error."""
 SERVE = re.compile(r"(?:^|/)vllm$")
 API_SERVER = "vllm.entrypoints.openai.api_server"
 
@@ -49,9 +49,9 @@ class Served:
 
 
 def parse_serve(command: str) -> Served:
-    """Return what a ``vllm serve`` command line asks for; environment and launcher before it are passed over.
+    """Return the settings of a ``vllm serve`` command line; environment and launcher before it are skipped.
 
-    Raises ConfigError where it is none, names no model, or gives a known flag a value that it cannot have.
+    Raises ConfigError if it is not one, names no model, or gives a known flag a wrong value.
     """
     words = with_json_flags(_arguments(command))
     served = Served()
@@ -93,7 +93,7 @@ def _arguments(command: str) -> list[str]:
 
 
 def _take(served: Served, written: str, *, name: str, value: str | None) -> None:
-    """Put one flag where it belongs. Raises ConfigError for a value that it cannot have, or one that is refused."""
+    """Store one flag. Raises ConfigError for a wrong value, or a refused one."""
     plain = name.removeprefix("no-")
     known = FLAGS.get(name) or (FLAGS.get(plain) if name.startswith("no-") else None)
     if known is None or (known.kind == "switch" and known.key and value is not None):
@@ -129,7 +129,7 @@ def _take(served: Served, written: str, *, name: str, value: str | None) -> None
 
 
 def _take_connector(served: Served, known: KnownFlag, flag: Flag) -> None:
-    """Take the size of the host memory that ``--kv-transfer-config`` gives the offloading connector; else tell it."""
+    """Store the size of the host memory that ``--kv-transfer-config`` gives the offloading connector; else note it."""
     size = offloading_gib(flag.name, flag.value)
     if size is None:
         served.others.append(flag)
@@ -139,13 +139,13 @@ def _take_connector(served: Served, known: KnownFlag, flag: Flag) -> None:
 
 
 def _hint(name: str, known: KnownFlag | None) -> str:
-    """Return the flag that an unknown one may stand for, as a question; nothing where none is like it."""
+    """Return the flag that an unknown one may mean, as a question; nothing if none is similar."""
     close = difflib.get_close_matches(name, FLAGS, n=1, cutoff=LIKE) if known is None else []
     return f", did you mean --{close[0]}?" if close else ""
 
 
 def _take_implied(served: Served) -> None:
-    """Add what vLLM takes for a flag that another one calls for (vllm 0.32.0 config/lora.py:LoRAConfig.max_loras)."""
+    """Add vLLM's value of a flag that another one needs (vllm 0.32.0 config/lora.py:LoRAConfig.max_loras)."""
     has_lora = any(flag.name.endswith("enable-lora") and "no-" not in flag.name for flag in served.others)
     if has_lora and "max_loras" not in served.engine:
         served.engine["max_loras"] = 1

@@ -1,4 +1,4 @@
-"""Speculative decoding as a server was told to do it, or as it was measured, in the engine's settings."""
+"""Speculative decoding as a server was configured, or as it was measured, in the engine's settings."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Speculation:
 
 
 def from_config(flag: str, value: str | None) -> Speculation:
-    """Return what ``--speculative-config JSON`` says. Raises ConfigError where it is no JSON, or says no number."""
+    """Return the settings of ``--speculative-config JSON``. Raises ConfigError without JSON, or without a number."""
     try:
         given = json.loads(value or "")
     except (ValueError, RecursionError) as error:
@@ -74,7 +74,7 @@ def from_config(flag: str, value: str | None) -> Speculation:
 
 
 def _of_drafts(flag: str, given: Mapping[str, object], number: int) -> Speculation:
-    """Return what a --speculative-config says that drafts ``number`` tokens."""
+    """Return the settings of a --speculative-config that drafts ``number`` tokens."""
     method = _method(given)
     engine: dict[str, object] = {
         "num_speculative_tokens": number,
@@ -108,7 +108,7 @@ def _of_drafts(flag: str, given: Mapping[str, object], number: int) -> Speculati
 
 
 def _told(flag: str, given: Mapping[str, object], *, is_read: bool) -> list[str]:
-    """Return the notes on what is not simulated; ``is_read``: the drafting model's config.json is at hand."""
+    """Return the notes on what is not simulated; ``is_read``: the drafting model's config.json is available."""
     notes = [
         f"{flag}: {name} {json.dumps(item)} is in the time that drafting takes, if at all (engine.draft_us)"
         for name, item in given.items()
@@ -138,16 +138,16 @@ def _method(given: Mapping[str, object]) -> str:
 
 
 def _has_mtp_layers(model: str) -> bool:
-    """Return whether a model's config.json, where it is at hand, has layers that draft for it."""
+    """Return whether a model's config.json, if available, has layers that draft for it."""
     file = config_at_hand(model)
     try:
         return file is not None and read_model_config(file).mtp is not None
-    except ConfigError:  # what cannot be read is refused where the TWIN.yaml is
+    except ConfigError:  # a file that cannot be read is refused when the TWIN.yaml is read
         return False
 
 
 def _synthetic_rates(flag: str, given: Mapping[str, object], number: int) -> list[float] | None:
-    """Return the rates that the server itself was told to accept by, None where real drafts decide."""
+    """Return the acceptance rates that the server was configured with, None if real drafts decide."""
     if given.get("rejection_sample_method") != "synthetic":
         return None
     rates, length = given.get("synthetic_acceptance_rates"), given.get("synthetic_acceptance_length")
@@ -164,7 +164,7 @@ def _synthetic_rates(flag: str, given: Mapping[str, object], number: int) -> lis
 def from_counters(measured: SpecDecode) -> Speculation:
     """Return the settings that accept as often as a measured server did, position by position.
 
-    Accepted fractions fall from position to position; what rounding or a counter read mid-step has made rise is cut.
+    Accepted fractions fall from position to position; a rise due to rounding or to a counter read in mid-step is cut.
     """
     by_position = list(measured.accepted_frac_per_position)
     drafts = measured.num_drafts

@@ -1,1 +1,1 @@
-"""What a change of settings asks, and whether the twin can answer it."""
+"""Changes of settings, and whether the twin can answer them."""

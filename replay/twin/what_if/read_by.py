@@ -1,4 +1,4 @@
-"""What reads each key of TWIN.yaml: the one table that ``--set``, run, sweep, tune and capacity say "no answer" by."""
+"""Which parts read each key of TWIN.yaml: run, sweep, tune, capacity and ``--set`` say "no answer" by this table."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ ANALYTIC = ("roofline", "physics")
 AT_PEAK = (*ANALYTIC, OWN_AT_PEAK)
 LOOKED_UP = (ON_RECORD, BY_DEFAULTS)
 MM_ENCODER_TP_MODE = "hardware.mm_encoder_tp_mode"
-"""The engine goes by it where a vision tower is known that can share images out."""
+"""The engine uses it if there is a known vision tower that can share images out."""
 KINDS = (*FITTED, *ANALYTIC, "profiled", *LOOKED_UP, OWN, OWN_AT_PEAK)
-"""Where step times can be from: a latency model, and how its coefficients were found."""
+"""Sources of step times: a latency model, and how its coefficients were found."""
 
 
 @dataclass(frozen=True, slots=True)
 class Readers:
     """What reads a key. ``kinds``: latency models whose step times depend on it; ``engine``: the engine does, too.
 
-    ``through_peak``: the step times go by it through the peak times alone, which ``latency.peak`` replaces.
+    ``through_peak``: the step times depend on it through the peak times alone, which ``latency.peak`` replaces.
     """
 
     kinds: frozenset[str]
@@ -111,8 +111,8 @@ READ_BY: Mapping[str, Readers] = {
     "latency.defaults_file": _only(*LOOKED_UP),
     "engine.pipeline_parallel_size": _peak(engine=True),
 }
-"""Of each key that bears on step times or memory, what reads it; every other key is read by the engine or the cluster
-whatever the latency model."""
+"""The readers of each key that affects step times or memory; every other key is read by the engine or the cluster with
+any latency model."""
 
 NEEDS: Mapping[str, str] = {
     "engine.draft_us": "num_speculative_tokens",
@@ -135,8 +135,8 @@ NEEDS: Mapping[str, str] = {
 def readers_of(path: str) -> Readers | None:
     """Return what reads a key; None: the engine or the cluster, whatever the latency model.
 
-    What lies below a key, as the parts of ``latency.peak``, is read by the key's readers; a coefficient that is not in
-    the table is one of the analytic models, or of a model of the user's own.
+    Keys below a key, such as the parts of ``latency.peak``, have its readers; a coefficient that is not in the table
+    belongs to an analytic model, or to the user's own model.
     """
     if path in READ_BY:
         return READ_BY[path]

@@ -1,4 +1,4 @@
-"""Settings that a twin cannot answer: what was changed, and why it changes nothing here."""
+"""Settings that a twin cannot answer: which key was changed, and why it has no effect here."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from traces.strict.section import Section
 from traces.strict.yaml_nodes import is_null
 
 Simulated = tuple[EngineConfig, LatencyModel]
-"""What is simulated of one server, or of one pool's."""
+"""One simulated server, or the server of one pool."""
 SHAPE_KEYS = (
     "latency.model_config",
     "latency.dtype",
@@ -45,7 +45,7 @@ _POOL = re.compile(r"cluster\.pools\[(\d+)\]\.")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unanswered:
-    """A key that a setting changed and that changes nothing here. ``reason``: why, ``cure``: what would answer it."""
+    """A changed key without an effect here. ``reason``: why, ``cure``: what would answer it."""
 
     key: str
     reason: str
@@ -74,11 +74,11 @@ class Change:
 
 
 SAYS_NONE = {("hardware.kv_offloading_size", "0")}
-"""Values that say what a file without the key says; no simulation differs by them."""
+"""Values that mean the same as a missing key; they change no simulation."""
 
 
 def unanswered_of(change: Change, settings: Sequence[Setting]) -> tuple[Unanswered, ...]:
-    """Return what the settings ask and the twin cannot answer, each key once, in the settings' order."""
+    """Return the settings that the twin cannot answer, each key once, in the settings' order."""
     before, after = server_roots(change.own), server_roots(change.changed)
     if len(before) != len(after) or len(after) > len(change.servers):
         before = [change.own] * len(after)
@@ -91,7 +91,7 @@ def unanswered_of(change: Change, settings: Sequence[Setting]) -> tuple[Unanswer
 
 
 def _servers_of(setting: Setting, number: int) -> range:
-    """Return which servers a setting is of: its pool's, or all."""
+    """Return which servers a setting affects: its pool's, or all."""
     pool = _POOL.match(setting.key)
     if pool is None:
         return range(number)
@@ -105,7 +105,7 @@ def _of_server(
     number: int,
     change: Change,
 ) -> Iterator[Unanswered]:
-    """Yield what one setting asks of one server without an answer. ``roots``: the server's, before and after."""
+    """Yield one setting's unanswered keys for one server. ``roots``: the server's, before and after."""
     below = _POOL.sub("", setting.key)
     engine, model = change.servers[number]
     kind = kind_of(roots[1], model)
@@ -132,7 +132,7 @@ def _of_server(
 
 
 def kind_of(root: Section, model: LatencyModel) -> str:
-    """Return where a server's step times are from, as the table of readers calls it."""
+    """Return the source of a server's step times, as the table of readers calls it."""
     section = root.section("latency")
     name = next((name for name, cls in LATENCY_CLASSES.items() if type(model) is cls), None)
     if name is None:
@@ -191,12 +191,12 @@ _NO_IMAGES_SHARED = Unanswered(
 
 
 def _async(engine: EngineConfig, change: Change, number: int) -> Unanswered | None:
-    """Return that the step times do not know what async scheduling hides, where it is switched."""
+    """Return a note if async scheduling is switched: the step times do not include what it hides."""
     if engine.host_step_us or engine.host_prefill_us:
         return None
     try:
         own = change.own_servers()
-    except ConfigError:  # a file that only the settings make whole has nothing to be switched from
+    except ConfigError:  # a file that is incomplete without the settings had no value before
         return None
     if engine.async_scheduling == own[min(number, len(own) - 1)][0].async_scheduling:
         return None
@@ -211,7 +211,7 @@ def _async(engine: EngineConfig, change: Change, number: int) -> Unanswered | No
 
 
 def _drafts(root: Section, engine: EngineConfig) -> Unanswered | None:
-    """Return that the cost of drafting is not given, where drafts are asked for."""
+    """Return a note if drafts are requested and their cost is not given."""
     section = root.section("engine")
     is_known = engine.draft_us > 0 or (section is not None and "draft_us" in section)
     if engine.num_speculative_tokens == 0 or is_known:
@@ -224,7 +224,7 @@ def _drafts(root: Section, engine: EngineConfig) -> Unanswered | None:
 
 
 def draft_notes(root: Section, engine: EngineConfig, model: LatencyModel) -> tuple[str, ...]:
-    """Return that a file's own drafts take no time; of a fitted model, which may have measured them, nothing."""
+    """Return the note that a file's own drafts take no time; nothing for a fitted model, which may include them."""
     if isinstance(model, Blackbox) or _drafts(root, engine) is None:
         return ()
     return (
@@ -234,7 +234,7 @@ def draft_notes(root: Section, engine: EngineConfig, model: LatencyModel) -> tup
 
 
 def _needed(path: str, engine: EngineConfig) -> Unanswered | None:
-    """Return that a key does nothing while the one that it needs is at its default."""
+    """Return the note that a key has no effect while the key that it needs is at its default."""
     other = NEEDS[path]
     value = getattr(engine, other)
     if value != getattr(EngineConfig(), other):
@@ -247,7 +247,7 @@ def _needed(path: str, engine: EngineConfig) -> Unanswered | None:
 
 
 def _changed(below: str, own: Section, root: Section) -> Iterator[str]:
-    """Yield the keys at or below a path that say something else than before, what is absent at its default."""
+    """Yield the keys at or below a path whose value has changed; absent keys have their default."""
     before, after = dict(_leaves(own)), dict(_leaves(root))
     removed = [path for path in before if path.startswith("engine.")]
     for path in dict.fromkeys((*after, *removed, below)):
@@ -257,7 +257,7 @@ def _changed(below: str, own: Section, root: Section) -> Iterator[str]:
 
 
 def _leaves(root: Section) -> Iterator[tuple[str, str]]:
-    """Yield what a root says of a server, by path; ``hardware: H100`` is its gpu."""
+    """Yield a server's values in a root, by path; ``hardware: H100`` is its gpu."""
     for name in ("engine", "latency", "hardware"):
         if name in root:
             yield from _leaves_below(name, root.nodes[name])
@@ -274,7 +274,7 @@ def _leaves_below(path: str, node: yaml.Node) -> Iterator[tuple[str, str]]:
 
 
 def _value(path: str, leaves: Mapping[str, str]) -> object:
-    """Return what a key says, in one way of saying it: numbers as numbers, a GPU by its name."""
+    """Return a key's value in one form: numbers as numbers, a GPU by its name."""
     text = leaves.get(path, _defaults().get(path, ""))
     if path == "hardware.gpu" and text in leaves.values():
         try:
@@ -294,7 +294,7 @@ def _defaults() -> Mapping[str, str]:
 
 
 def _is_same_shape(own: Section, root: Section, *, folder: Path) -> bool:
-    """Return whether two roots are of the same model in other words, as bfloat16 for auto."""
+    """Return whether two roots describe the same model in different words, such as bfloat16 for auto."""
     try:
         shapes = [
             None if section is None else read_shape(section, folder=folder)

@@ -97,7 +97,7 @@ class UtilizationShed:
 class TenantBudget:
     """A tenant may have a fraction of the fleet's seats (instances * max_num_seqs) in flight.
 
-    Beyond it its sheddable requests are rejected, and with ``rejects_all`` the others too. Who is not named in
+    Beyond it its sheddable requests are rejected, and with ``rejects_all`` the others too. A tenant that is not in
     ``budgets`` has no limit.
     """
 
@@ -112,7 +112,7 @@ class TenantBudget:
 
 
 def check_positive(name: str, value: object) -> None:
-    """Raise InvalidConfig on what is no number above 0."""
+    """Raise InvalidConfig on a value that is not a number above 0."""
     check_number(name, value, least=0)
     if value == 0:
         raise InvalidConfig(f"{name}: got 0, expected a number > 0")
@@ -162,7 +162,7 @@ ADMISSION = np.dtype(
 
 
 class Admission(NamedTuple):
-    """All that an admission policy remembers; compiled functions take it whole."""
+    """An admission policy's whole state; compiled functions take it as one."""
 
     settings: Records  # ADMISSION[1]
     budgets: Int64s  # per tenant, requests
@@ -198,73 +198,78 @@ def new_admission(
 
 
 @phase
-def is_admitted(a: Admission, f: Fleet, q: RequestTable, request: int, time_us: int) -> bool:
+def is_admitted(
+    admission: Admission, fleet: Fleet, requests: RequestTable, request: int, time_us: int
+) -> bool:
     """Return whether a request is taken; a token bucket pays for it at once. Times must not go back."""
-    s = a.settings[0]
-    if s.policy == ALWAYS:
+    settings = admission.settings[0]
+    if settings.policy == ALWAYS:
         return True
-    if s.policy == TOKEN_BUCKET:
-        return takes_tokens(a, q.prompt_tokens[request], time_us)
-    if s.policy == TIER_SHED:
-        return q.slo_priority[request] >= s.min_priority or most_load(a, f) <= s.max_load
-    if s.policy == UTILIZATION_SHED:
-        full = saturation_of(f, UTILIZATION, s.queue_threshold, s.kv_threshold, 1.0) >= 1.0
-        return q.slo_priority[request] >= 0 or not full
-    if s.policy == TENANT_BUDGET:
-        return is_within_budget(a, q, request)
+    if settings.policy == TOKEN_BUCKET:
+        return takes_tokens(admission, requests.prompt_tokens[request], time_us)
+    if settings.policy == TIER_SHED:
+        return (
+            requests.slo_priority[request] >= settings.min_priority
+            or most_load(admission, fleet) <= settings.max_load
+        )
+    if settings.policy == UTILIZATION_SHED:
+        full = saturation_of(fleet, UTILIZATION, settings.queue_threshold, settings.kv_threshold, 1.0) >= 1.0
+        return requests.slo_priority[request] >= 0 or not full
+    if settings.policy == TENANT_BUDGET:
+        return is_within_budget(admission, requests, request)
     return False
 
 
 @part
-def takes_tokens(a: Admission, num_tokens: int, time_us: int) -> bool:
-    """Return whether the bucket has so many tokens, and take them. The level is exact: no rounding, no overflow."""
-    s = a.settings[0]
-    missing, elapsed_us = s.capacity - s.level, time_us - s.filled_us
-    if s.refill_per_us > 0:
-        if elapsed_us > missing // s.refill_per_us:
-            s.level = s.capacity
+def takes_tokens(admission: Admission, num_tokens: int, time_us: int) -> bool:
+    """Return whether the bucket has enough tokens, and take them. The level is exact: no rounding, no overflow."""
+    settings = admission.settings[0]
+    missing, elapsed_us = settings.capacity - settings.level, time_us - settings.filled_us
+    if settings.refill_per_us > 0:
+        if elapsed_us > missing // settings.refill_per_us:
+            settings.level = settings.capacity
         else:
-            s.level += elapsed_us * s.refill_per_us
-    s.filled_us = time_us
-    if num_tokens > s.level // NANO:
+            settings.level += elapsed_us * settings.refill_per_us
+    settings.filled_us = time_us
+    if num_tokens > settings.level // NANO:
         return False
-    s.level -= num_tokens * NANO
+    settings.level -= num_tokens * NANO
     return True
 
 
 @part
-def most_load(a: Admission, f: Fleet) -> int:
+def most_load(admission: Admission, fleet: Fleet) -> int:
     """Return the largest load of any candidate."""
     most = 0
-    for place in range(f.counts[0].num_candidates):
-        most = max(most, load_of(f, f.candidates[place], a.settings[0].counts_twice))
+    for place in range(fleet.counts[0].num_candidates):
+        most = max(most, load_of(fleet, fleet.candidates[place], admission.settings[0].counts_twice))
     return most
 
 
 @part
-def is_within_budget(a: Admission, q: RequestTable, request: int) -> bool:
+def is_within_budget(admission: Admission, requests: RequestTable, request: int) -> bool:
     """Return whether a request's tenant may have one more in flight, or the request may not be shed."""
-    tenant = q.tenant[request]
-    if tenant == NOWHERE or a.num_in_flight[tenant] < a.budgets[tenant]:
+    tenant = requests.tenant[request]
+    if tenant == NOWHERE or admission.num_in_flight[tenant] < admission.budgets[tenant]:
         return True
-    return q.slo_priority[request] >= 0 and not a.settings[0].rejects_all
+    return requests.slo_priority[request] >= 0 and not admission.settings[0].rejects_all
 
 
 @part
-def note_admitted(a: Admission, q: RequestTable, request: int) -> None:
+def note_admitted(admission: Admission, requests: RequestTable, request: int) -> None:
     """Count a request in; once, when it was admitted."""
-    if a.settings[0].policy == TENANT_BUDGET and q.tenant[request] != NOWHERE:
-        a.num_in_flight[q.tenant[request]] += 1
+    if admission.settings[0].policy == TENANT_BUDGET and requests.tenant[request] != NOWHERE:
+        admission.num_in_flight[requests.tenant[request]] += 1
 
 
 @part
-def note_gone(a: Admission, q: RequestTable, request: int) -> None:
-    """Count an admitted request out, by whichever way it leaves."""
-    if a.settings[0].policy == TENANT_BUDGET and q.tenant[request] != NOWHERE:
-        a.num_in_flight[q.tenant[request]] -= 1
+def note_gone(admission: Admission, requests: RequestTable, request: int) -> None:
+    """Count an admitted request out, however it leaves."""
+    if admission.settings[0].policy == TENANT_BUDGET and requests.tenant[request] != NOWHERE:
+        admission.num_in_flight[requests.tenant[request]] -= 1
 
 
 @engine_entry
-def leave(a: Admission, q: RequestTable, request: int) -> None:
+def leave(admission: Admission, requests: RequestTable, request: int) -> None:
     """Call ``note_gone``."""
-    note_gone(a, q, request)
+    note_gone(admission, requests, request)

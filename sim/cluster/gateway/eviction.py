@@ -1,4 +1,4 @@
-"""Whose seat is taken when the fleet is saturated and a request that may not be shed waits in the gateway.
+"""Which request is evicted when the fleet is saturated and a request that may not be shed waits in the gateway.
 
 Of the sheddable requests in flight: the lowest priority, among those the one handed over last, which loses least.
 """
@@ -43,41 +43,41 @@ def new_sheddable_in_flight(num_requests: int) -> SheddableInFlight:
 
 
 @phase
-def note_dispatched(s: SheddableInFlight, q: RequestTable, request: int) -> None:
+def note_dispatched(sheddable: SheddableInFlight, requests: RequestTable, request: int) -> None:
     """Note that a request has been handed over; one that may not be shed is passed over."""
-    c = s.counts[0]
-    c.num_dispatched += 1
-    if q.slo_priority[request] >= 0:
+    counts = sheddable.counts[0]
+    counts.num_dispatched += 1
+    if requests.slo_priority[request] >= 0:
         return
-    s.nodes[request].key = q.slo_priority[request]
-    s.nodes[request].sequence = -c.num_dispatched
-    c.root = push(s.nodes, c.root, request)
-    s.is_in_flight[request] = 1
+    sheddable.nodes[request].key = requests.slo_priority[request]
+    sheddable.nodes[request].sequence = -counts.num_dispatched
+    counts.root = push(sheddable.nodes, counts.root, request)
+    sheddable.is_in_flight[request] = 1
 
 
 @phase
-def note_departed(s: SheddableInFlight, request: int) -> None:
-    """Note that a request has left its instance by another way than eviction."""
-    if s.is_in_flight[request]:
-        s.counts[0].root = remove(s.nodes, s.counts[0].root, request)
-        s.is_in_flight[request] = 0
+def note_departed(sheddable: SheddableInFlight, request: int) -> None:
+    """Note that a request has left its instance other than by eviction."""
+    if sheddable.is_in_flight[request]:
+        sheddable.counts[0].root = remove(sheddable.nodes, sheddable.counts[0].root, request)
+        sheddable.is_in_flight[request] = 0
 
 
 @phase
-def take_victim(s: SheddableInFlight, g: GatewayQueue, saturation: float) -> int:
-    """Return the request to evict, no longer in flight here; NOWHERE if the fleet has room or nobody needs it."""
-    if saturation < 1.0 or s.counts[0].root == NOWHERE or not protected_wait(g):
+def take_victim(sheddable: SheddableInFlight, queue: GatewayQueue, saturation: float) -> int:
+    """Return the request to evict, no longer in flight here; NOWHERE if the fleet has room or no request needs it."""
+    if saturation < 1.0 or sheddable.counts[0].root == NOWHERE or not protected_wait(queue):
         return NOWHERE
-    victim = s.counts[0].root
-    s.counts[0].root = pop(s.nodes, victim)
-    s.is_in_flight[victim] = 0
+    victim = sheddable.counts[0].root
+    sheddable.counts[0].root = pop(sheddable.nodes, victim)
+    sheddable.is_in_flight[victim] = 0
     return victim
 
 
 @phase
-def protected_wait(g: GatewayQueue) -> bool:
+def protected_wait(queue: GatewayQueue) -> bool:
     """Return whether a request that may not be shed is queued."""
-    for band in range(len(g.bands)):  # noqa: SIM110 - numba compiles no generators
-        if g.bands[band].priority >= 0 and g.bands[band].num_queued > 0:
+    for band in range(len(queue.bands)):  # noqa: SIM110 - numba compiles no generators
+        if queue.bands[band].priority >= 0 and queue.bands[band].num_queued > 0:
             return True
     return False

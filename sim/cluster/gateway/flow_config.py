@@ -27,11 +27,11 @@ class FlowControl:
     concurrency: requests in flight / (instances * ``max_concurrency``). Of n bands the i-th from the top, from 0, is
     served while saturation < 1 - i * (1 - ``lowest_ceiling``) / (n - 1).
 
-    ``capacity``, ``band_capacity``: requests in all, and in each band; 0 has no limit. Whoever finds no place is
-    rejected; with ``sheds``, where the whole queue is full, the newest of the lowest sheddable band makes place
+    ``capacity``, ``band_capacity``: requests in all, and in each band; 0 has no limit. A request that finds the queue
+    full is rejected; with ``sheds``, where the whole queue is full, the newest of the lowest sheddable band is dropped
     for a request of a higher one. With ``evicts``, while the fleet is saturated and a request that may not be shed
-    waits, a sheddable one in flight is taken off its instance.
-    ``ttl_us``: a request that has waited so long expires; 0: never.
+    waits, a sheddable one in flight is taken off its instance. ``ttl_us``: a request that has waited this long expires;
+    0: never.
     """
 
     order: Order = "priority"

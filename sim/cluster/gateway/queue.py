@@ -1,8 +1,8 @@
 """The gateway's queue, compiled: bands by priority, in each band flows (one, or one per tenant), in each flow a heap.
 
 Bands are numbered from the highest priority down. Each keeps its requests in the order in which they came as well,
-since expiry takes the oldest and shedding the newest. The flows of a band that hold anything stand in a ring, in whose
-order they get their turns; a flow that fills up again joins at its end.
+since expiry takes the oldest and shedding the newest. The flows of a band that hold a request form a ring and take
+turns in its order; a flow that was empty joins at the end.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from sim.jit.compile import engine_entry, part, phase
 from sim.requests import Int64s
 
 QUEUED, QUEUE_IS_FULL, BAND_IS_FULL = 0, 1, 2
-"""What became of a request that was offered."""
+"""The outcome of offering a request to the queue."""
 
 FIFO, BY_PRIORITY, BY_DEADLINE = 0, 1, 2
 ORDERS = ("fifo", "priority", "slo-deadline")
@@ -77,7 +77,7 @@ ENTRY = np.dtype(
 
 
 class GatewayQueue(NamedTuple):
-    """All that the queue knows; compiled functions take it whole."""
+    """The queue's whole state; compiled functions take it as one."""
 
     counts: Records  # QUEUE[1]
     bands: Records  # BAND[num_bands], highest priority first
@@ -101,7 +101,8 @@ def new_queue(
 ) -> GatewayQueue:
     """Return an empty queue for these requests; its bands are the priorities that occur among them.
 
-    ``class_targets_us``: per request the target of its class, -1 without one, which counts where it has no own.
+    ``class_targets_us``: per request the target of its class, -1 without one; used where the request has no target of
+    its own.
     """
     priorities = np.unique(requests.slo_priority)[::-1]
     num_flows = (
@@ -157,151 +158,155 @@ def bands_of(priorities: Int64s, lowest_ceiling: float) -> Records:
 
 
 @phase
-def offer(g: GatewayQueue, q: RequestTable, request: int, time_us: int) -> int:
-    """Return whether a request was QUEUED, and if not, what is full; ``last_shed`` made place for it."""
-    c, b = g.counts[0], g.bands[g.band_of[request]]
-    c.last_shed = NOWHERE
-    if c.band_capacity > 0 and b.num_queued >= c.band_capacity:
+def offer(queue: GatewayQueue, requests: RequestTable, request: int, time_us: int) -> int:
+    """Return whether a request was QUEUED, and if not, what is full; ``last_shed`` was dropped to make room for it."""
+    counts, band_row = queue.counts[0], queue.bands[queue.band_of[request]]
+    counts.last_shed = NOWHERE
+    if counts.band_capacity > 0 and band_row.num_queued >= counts.band_capacity:
         return BAND_IS_FULL
-    if c.capacity > 0 and c.num_queued >= c.capacity:
-        victim = least_wanted(g, g.band_of[request]) if c.sheds else NOWHERE
+    if counts.capacity > 0 and counts.num_queued >= counts.capacity:
+        victim = least_wanted(queue, queue.band_of[request]) if counts.sheds else NOWHERE
         if victim == NOWHERE:
             return QUEUE_IS_FULL
-        withdraw(g, victim)
-        c.last_shed = victim
-    enter(g, q, request, time_us)
+        withdraw(queue, victim)
+        counts.last_shed = victim
+    enter(queue, requests, request, time_us)
     return QUEUED
 
 
 @part
-def least_wanted(g: GatewayQueue, band: int) -> int:
+def least_wanted(queue: GatewayQueue, band: int) -> int:
     """Return the newest of the lowest sheddable band below ``band`` that holds any, NOWHERE without one."""
-    for lower in range(len(g.bands) - 1, band, -1):
-        if g.bands[lower].priority < 0 and g.bands[lower].num_queued > 0:
-            return g.bands[lower].newest
+    for lower in range(len(queue.bands) - 1, band, -1):
+        if queue.bands[lower].priority < 0 and queue.bands[lower].num_queued > 0:
+            return queue.bands[lower].newest
     return NOWHERE
 
 
 @phase
-def enter(g: GatewayQueue, q: RequestTable, request: int, time_us: int) -> None:
+def enter(queue: GatewayQueue, requests: RequestTable, request: int, time_us: int) -> None:
     """Put a request into its band's list and its flow's heap."""
-    c, e, band = g.counts[0], g.entries[request], g.band_of[request]
-    b = g.bands[band]
-    tenant = q.tenant[request] if c.num_flows_per_band > 1 else NOWHERE
-    e.flow = band * c.num_flows_per_band + (tenant if tenant != NOWHERE else c.num_flows_per_band - 1)
-    e.is_queued, e.band, e.queued_us = 1, band, time_us
-    e.older, e.newer = b.newest, NOWHERE
-    if b.newest != NOWHERE:
-        g.entries[b.newest].newer = request
+    counts, entry, band = queue.counts[0], queue.entries[request], queue.band_of[request]
+    band_row = queue.bands[band]
+    tenant = requests.tenant[request] if counts.num_flows_per_band > 1 else NOWHERE
+    entry.flow = band * counts.num_flows_per_band + (
+        tenant if tenant != NOWHERE else counts.num_flows_per_band - 1
+    )
+    entry.is_queued, entry.band, entry.queued_us = 1, band, time_us
+    entry.older, entry.newer = band_row.newest, NOWHERE
+    if band_row.newest != NOWHERE:
+        queue.entries[band_row.newest].newer = request
     else:
-        b.oldest = request
-    b.newest = request
-    b.num_queued += 1
-    c.num_queued += 1
-    n = g.nodes[request]
-    n.key, n.sequence = 0, c.num_offered
-    c.num_offered += 1
-    if c.order == BY_DEADLINE:
-        n.key = min(g.target_us[request], FAR_FUTURE - time_us) + time_us
-    if g.flows[e.flow].root == NOWHERE:
-        join_ring(g, b, e.flow)
-    g.flows[e.flow].root = push(g.nodes, g.flows[e.flow].root, request)
+        band_row.oldest = request
+    band_row.newest = request
+    band_row.num_queued += 1
+    counts.num_queued += 1
+    n = queue.nodes[request]
+    n.key, n.sequence = 0, counts.num_offered
+    counts.num_offered += 1
+    if counts.order == BY_DEADLINE:
+        n.key = min(queue.target_us[request], FAR_FUTURE - time_us) + time_us
+    if queue.flows[entry.flow].root == NOWHERE:
+        join_ring(queue, band_row, entry.flow)
+    queue.flows[entry.flow].root = push(queue.nodes, queue.flows[entry.flow].root, request)
 
 
 @part
-def join_ring(g: GatewayQueue, b: Records, flow: int) -> None:
+def join_ring(queue: GatewayQueue, band_row: Records, flow: int) -> None:
     """Move a flow behind all others of its band."""
-    if b.next_flow == NOWHERE:
-        g.flows[flow].next = g.flows[flow].previous = flow
-        b.next_flow = flow
+    if band_row.next_flow == NOWHERE:
+        queue.flows[flow].next = queue.flows[flow].previous = flow
+        band_row.next_flow = flow
         return
-    last = g.flows[b.next_flow].previous
-    g.flows[flow].next, g.flows[flow].previous = b.next_flow, last
-    g.flows[last].next = flow
-    g.flows[b.next_flow].previous = flow
+    last = queue.flows[band_row.next_flow].previous
+    queue.flows[flow].next, queue.flows[flow].previous = band_row.next_flow, last
+    queue.flows[last].next = flow
+    queue.flows[band_row.next_flow].previous = flow
 
 
 @part
-def leave_ring(g: GatewayQueue, b: Records, flow: int) -> None:
+def leave_ring(queue: GatewayQueue, band_row: Records, flow: int) -> None:
     """Take an empty flow out of its band's turns."""
-    after, before = g.flows[flow].next, g.flows[flow].previous
+    after, before = queue.flows[flow].next, queue.flows[flow].previous
     if after == flow:
-        b.next_flow = NOWHERE
+        band_row.next_flow = NOWHERE
         return
-    g.flows[before].next = after
-    g.flows[after].previous = before
-    if b.next_flow == flow:
-        b.next_flow = after
+    queue.flows[before].next = after
+    queue.flows[after].previous = before
+    if band_row.next_flow == flow:
+        band_row.next_flow = after
 
 
 # -- out ---------------------------------------------------------------------------------------------------------
 
 
 @phase
-def withdraw(g: GatewayQueue, request: int) -> bool:
-    """Take a request out wherever it stands; return whether it was queued."""
-    e = g.entries[request]
-    if not e.is_queued:
+def withdraw(queue: GatewayQueue, request: int) -> bool:
+    """Remove a request from any position; return whether it was queued."""
+    entry = queue.entries[request]
+    if not entry.is_queued:
         return False
-    b, flow = g.bands[e.band], g.flows[e.flow]
-    flow.root = remove(g.nodes, flow.root, request)
+    band_row, flow = queue.bands[entry.band], queue.flows[entry.flow]
+    flow.root = remove(queue.nodes, flow.root, request)
     if flow.root == NOWHERE:
-        leave_ring(g, b, e.flow)
-    if e.older != NOWHERE:
-        g.entries[e.older].newer = e.newer
+        leave_ring(queue, band_row, entry.flow)
+    if entry.older != NOWHERE:
+        queue.entries[entry.older].newer = entry.newer
     else:
-        b.oldest = e.newer
-    if e.newer != NOWHERE:
-        g.entries[e.newer].older = e.older
+        band_row.oldest = entry.newer
+    if entry.newer != NOWHERE:
+        queue.entries[entry.newer].older = entry.older
     else:
-        b.newest = e.older
-    b.num_queued -= 1
-    g.counts[0].num_queued -= 1
-    e.is_queued = 0
+        band_row.newest = entry.older
+    band_row.num_queued -= 1
+    queue.counts[0].num_queued -= 1
+    entry.is_queued = 0
     return True
 
 
 @phase
-def take_next(g: GatewayQueue, saturation: float) -> int:
-    """Take out the request that goes next while the fleet is so full; NOWHERE if none may."""
-    band = next_band(g, saturation)
+def take_next(queue: GatewayQueue, saturation: float) -> int:
+    """Remove and return the next request that may go at this saturation; NOWHERE if none may."""
+    band = next_band(queue, saturation)
     if band == NOWHERE:
         return NOWHERE
-    b = g.bands[band]
-    flow = b.next_flow
-    request = g.flows[flow].root
-    b.next_flow = g.flows[flow].next
-    withdraw(g, request)
+    band_row = queue.bands[band]
+    flow = band_row.next_flow
+    request = queue.flows[flow].root
+    band_row.next_flow = queue.flows[flow].next
+    withdraw(queue, request)
     return request
 
 
 @part
-def next_band(g: GatewayQueue, saturation: float) -> int:
+def next_band(queue: GatewayQueue, saturation: float) -> int:
     """Return the band whose turn it is: by priority, or under fifo the one that has the earliest request."""
     chosen, earliest = NOWHERE, 0
-    for band in range(len(g.bands)):
-        b = g.bands[band]
-        if b.num_queued == 0 or not saturation < b.ceiling:
+    for band in range(len(queue.bands)):
+        band_row = queue.bands[band]
+        if band_row.num_queued == 0 or not saturation < band_row.ceiling:
             continue
-        if g.counts[0].order != FIFO:
+        if queue.counts[0].order != FIFO:
             return band
-        sequence = g.nodes[b.oldest].sequence
+        sequence = queue.nodes[band_row.oldest].sequence
         if chosen == NOWHERE or sequence < earliest:
             chosen, earliest = band, sequence
     return chosen
 
 
 @phase
-def fleet_saturation(g: GatewayQueue, f: Fleet) -> float:
+def fleet_saturation(queue: GatewayQueue, fleet: Fleet) -> float:
     """Return how full the fleet is, as the queue's detector sees it."""
-    c = g.counts[0]
-    return saturation_of(f, c.detector, c.queue_threshold, c.kv_threshold, c.max_concurrency)
+    counts = queue.counts[0]
+    return saturation_of(
+        fleet, counts.detector, counts.queue_threshold, counts.kv_threshold, counts.max_concurrency
+    )
 
 
-# -- the same for those who ask from Python -----------------------------------------------------------------
+# -- the same for callers in Python -------------------------------------------------------------------------
 
 
 @engine_entry
-def withdraw_request(g: GatewayQueue, request: int) -> bool:
+def withdraw_request(queue: GatewayQueue, request: int) -> bool:
     """Call ``withdraw``."""
-    return withdraw(g, request)
+    return withdraw(queue, request)

@@ -1,1 +1,1 @@
-"""Instances that come and go: how many there should be, where they stand, when they fail, what all of it costs."""
+"""Instances that come and go: how many there should be, on which nodes, when they fail, and what they cost."""

@@ -1,10 +1,10 @@
-"""How many instances a pool should have: three rules, and what keeps them from chasing every ripple.
+"""How many instances a pool should have: three rules, and what keeps them from following every fluctuation.
 
-``saturation`` is llm-d's workload-variant-autoscaler in its first form: an instance is saturated whose KV usage or
-queue has reached its threshold. Over those that are not, the mean of what is left up to the thresholds is the spare.
-Too little spare of either kind: one more, unless one is on its way. One fewer, where with the load of all spread over
-one fewer there would be enough of both. ``target`` is the rule of the Kubernetes HPA and of KEDA: ceil(sum of the
-metric / target), unless the mean is within the tolerance of the target.
+``saturation`` is llm-d's workload-variant-autoscaler in its first form. An instance is saturated when its KV usage or
+its queue has reached the threshold. The spare is the mean distance to the thresholds over the instances that are not
+saturated. With too little spare of either kind it adds one instance, unless one is starting. It removes one if enough
+of both would be left with the whole load spread over one fewer. ``target`` is the rule of the Kubernetes HPA and of
+KEDA: ceil(sum of the metric / target), unless the mean is within the tolerance of the target.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from sim.cluster.infrastructure.infrastructure_config import Autoscaler, Size
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoolLoad:
-    """What a pool has to do at one time.
+    """A pool's load at one time.
 
     One entry per instance that gets requests: ``waiting``, ``running``, ``in_flight`` requests, ``kv`` usage as a
     fraction. ``num_coming``: instances on their way. ``num_queued``: requests in the gateway's queue.
@@ -37,12 +37,12 @@ class PoolLoad:
 
     @property
     def is_idle(self) -> bool:
-        """Whether nobody has a request."""
+        """Whether there is no request, on instances or in the gateway."""
         return self.num_queued == 0 and sum(self.in_flight) == 0
 
 
 def wanted_by_saturation(scaler: Autoscaler, load: PoolLoad) -> int:
-    """Return one more, one fewer, or as many as there are; who waits in the gateway counts as spread over them."""
+    """Return one more, one fewer, or the present number; requests in the gateway count as spread over instances."""
     current = load.num_ready + load.num_coming
     if load.num_ready == 0 or load.num_coming > 0:
         return max(current, 1 if load.num_queued > 0 else 0)
@@ -60,7 +60,7 @@ def wanted_by_saturation(scaler: Autoscaler, load: PoolLoad) -> int:
 
 
 def _has_spare(scaler: Autoscaler, loads: list[tuple[float, float]], *, over: int) -> bool:
-    """Return whether these loads, spread over so many instances, leave enough of both."""
+    """Return whether these loads, spread over ``over`` instances, leave enough of both."""
     kv, queue = sum(load[0] for load in loads) / over, sum(load[1] for load in loads) / over
     return (
         scaler.kv_threshold - kv >= scaler.kv_spare and scaler.queue_threshold - queue >= scaler.queue_spare
@@ -83,7 +83,7 @@ def wanted_by_target(scaler: Autoscaler, load: PoolLoad) -> int:
 
 
 def size_at(scaler: Autoscaler, time_us: int, *, before: int) -> int:
-    """Return what a schedule says of a time; ``before`` its first entry, or the last one's number if it repeats."""
+    """Return a schedule's number at a time; ``before`` its first entry, or the last one's number if it repeats."""
     if scaler.repeat_us:
         time_us, before = time_us % scaler.repeat_us, before if time_us < scaler.repeat_us else _last(scaler)
     past = [size.instances for size in scaler.schedule if size.at_us <= time_us]
@@ -110,7 +110,7 @@ def _first(scaler: Autoscaler) -> Size:
 
 @dataclass(slots=True, kw_only=True)
 class Sizing:
-    """What an autoscaler remembers: what it wanted lately, when it last acted, and since when nobody had a request."""
+    """An autoscaler's state: its recent targets, when it last acted, and since when there has been no request."""
 
     scaler: Autoscaler
     at_first: int
@@ -120,11 +120,11 @@ class Sizing:
     idle_since_us: int | None = None
 
     def __post_init__(self) -> None:
-        """Begin with what there is."""
+        """Begin with the present number of instances."""
         self.wanted.append((0, self.at_first))
 
     def size(self, load: PoolLoad, time_us: int) -> int:
-        """Return how many instances there shall be, and remember it if that is another number."""
+        """Return how many instances there should be, and remember it if that is another number."""
         scaler, current = self.scaler, load.num_ready + load.num_coming
         if scaler.policy == "schedule":
             return size_at(scaler, time_us, before=self.at_first)
@@ -145,7 +145,7 @@ class Sizing:
         return current
 
     def _least(self, load: PoolLoad, time_us: int) -> int:
-        """Return the least number: the last instance goes only when nobody has had a request for a while."""
+        """Return the least number: the last instance is removed only after a time without any request."""
         if not load.is_idle:
             self.idle_since_us = None
         elif self.idle_since_us is None:
@@ -156,7 +156,7 @@ class Sizing:
         return 0 if rests or load.num_ready + load.num_coming == 0 else 1
 
     def _stable(self, want: int, current: int, time_us: int) -> int:
-        """Return what was wanted all through the window: the least on the way up, the most on the way down."""
+        """Return the number wanted throughout the window: the least on the way up, the most on the way down."""
         scaler = self.scaler
         longest_us = max(scaler.up_window_us, scaler.down_window_us)
         self.wanted = [entry for entry in self.wanted if time_us - entry[0] <= longest_us]
@@ -167,7 +167,7 @@ class Sizing:
 
     @property
     def patience(self) -> int:
-        """How many looks in a row, with requests waiting and nothing else to come, may pass before it acts."""
+        """How many checks in a row may pass before it acts, if requests wait and no other event is planned."""
         scaler = self.scaler
         waits_us = max(scaler.up_window_us, scaler.up_cooldown_us) + scaler.actuation_us
         return 2 + waits_us // scaler.interval_us

@@ -1,4 +1,4 @@
-"""When instances fail, and for how long: functions of (seed, instance, number), so that none shifts another."""
+"""When instances fail, and for how long: functions of (seed, instance, number), so that no draw shifts another."""
 
 from __future__ import annotations
 

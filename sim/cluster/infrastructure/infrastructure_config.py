@@ -1,4 +1,4 @@
-"""Settings of what lies below a cluster's instances: scaling, nodes, start-up, failures; and of clients that retry."""
+"""Settings of scaling, nodes, start-up and failures of a cluster's instances, and of clients that retry."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ HOUR_US = 3_600_000_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Startup:
-    """What an instance takes from having its GPUs to its first request, µs: to load the model, and to warm up.
+    """The time from getting its GPUs to an instance's first request, µs: to load the model, and to warm up.
 
     Warm-up is what vLLM does before it is ready: profiling, compiling, capturing graphs.
     """
@@ -51,7 +51,7 @@ class Startup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Size:
-    """From ``at_us`` on there shall be so many instances."""
+    """From ``at_us`` on the pool should have ``instances`` instances."""
 
     at_us: int
     instances: int
@@ -67,15 +67,15 @@ class Autoscaler:
     """How many instances a pool has as time goes by (``sim.cluster.infrastructure.autoscaling`` has the rules).
 
     ``policy``: ``saturation`` keeps spare KV and queue, ``target`` holds a mean per instance, ``schedule`` follows the
-    clock; it repeats itself every ``repeat_us`` if that is not 0. Every ``interval_us`` it looks, and what it decides
-    is done ``actuation_us`` later. ``up_window_us``, ``down_window_us``: the smallest, or largest, number that was
-    wanted in so long a time counts. ``up_cooldown_us``, ``down_cooldown_us``: no second change of that direction
-    before. ``max_up``, ``max_down``: instances at once, 0 without limit. ``idle_us``: where ``min_instances`` is 0, the
-    last one goes after so long without a request.
+    clock; it repeats itself every ``repeat_us`` if that is not 0. It checks the load every ``interval_us``, and acts
+    ``actuation_us`` after a decision. ``up_window_us``, ``down_window_us``: the smallest, or largest, number that was
+    wanted within this time counts. ``up_cooldown_us``, ``down_cooldown_us``: the least time between two changes in that
+    direction. ``max_up``, ``max_down``: instances at once, 0 without limit. ``idle_us``: where ``min_instances`` is 0,
+    the last one is removed after this time without a request.
 
-    ``drain`` of an instance that shall go: it gets no new requests and finishes those it has, or with ``requeue`` only
-    those it has begun, the others go back to the router. After ``drain_timeout_us``, if that is not 0, what it still
-    has is lost.
+    ``drain`` of an instance that is to be removed: it gets no new requests and finishes those it has; with ``requeue``
+    only those it has begun, and the others go back to the router. After ``drain_timeout_us``, if that is not 0, its
+    remaining requests are lost.
     """
 
     policy: ScalingPolicy = "saturation"
@@ -121,7 +121,7 @@ class Autoscaler:
             check_integer("autoscaler.max_instances", self.max_instances, least=max(1, self.min_instances))
 
     def _check_policy(self) -> None:
-        """Check what one policy needs and the others do not know."""
+        """Check the settings that one policy needs and the others do not have."""
         if (self.policy == "target") != (self.target is not None):
             raise InvalidConfig(
                 f"autoscaler.target: got {self.target!r} with policy {self.policy}, expected a number with policy "
@@ -154,7 +154,7 @@ class Autoscaler:
 
     @property
     def reaches_zero(self) -> bool:
-        """Whether there may be no instance at some time."""
+        """Whether the pool may be without an instance at some time."""
         if self.policy == "schedule":
             return any(size.instances == 0 for size in self.schedule)
         return self.min_instances == 0
@@ -174,11 +174,11 @@ def sizes_of(instances: int, scaler: Autoscaler | None) -> tuple[int, int]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodePool:
-    """Nodes that are alike, on which instances stand.
+    """Equal nodes that instances are placed on.
 
-    There are ``min_nodes`` at the beginning and ever after, and up to ``max_nodes`` where instances need them: each is
-    there ``provisioning_us`` after it was ordered. One without instances goes after ``idle_us``. ``cost_per_hour``: of
-    a node, from the order on. ``placement``: an instance goes to the node with the fewest free GPUs that suffice, or
+    There are always at least ``min_nodes``, and up to ``max_nodes`` where instances need them: each is ready
+    ``provisioning_us`` after it was ordered. A node without instances is removed after ``idle_us``. ``cost_per_hour``:
+    of a node, from the order on. ``placement``: an instance goes to the node with the fewest free GPUs that suffice, or
     with ``spread`` to the one with the most.
     """
 
@@ -219,7 +219,7 @@ class Failure:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failures:
-    """When instances fail: by a schedule, by chance, or both. What a failed one had is lost, its KV is gone.
+    """When instances fail: by a schedule, by chance, or both. The requests and the KV of a failed instance are lost.
 
     ``mtbf_us``: mean time from being ready to a failure, exponential; 0: none by chance. ``mttr_us``: mean time until
     it begins to start again, exponential; it then loads and warms up as any other.
@@ -240,9 +240,9 @@ class Retries:
     """Clients that send a request again: up to ``max_attempts`` in all, after the ways out in ``on``.
 
     The pause before the second attempt is ``backoff_us``, before each further one ``backoff_factor`` times the one
-    before, at most ``max_backoff_us``; of that a share of ``jitter_frac`` is left to chance, from nothing to all of it.
-    ``timeout_us``: after which the client of a request without a deadline gives an attempt up, 0 never. Each attempt
-    has as long as the first.
+    before, at most ``max_backoff_us``; a random part of it, at most ``jitter_frac``, is left out.
+    ``timeout_us``: after which the client of a request without a deadline gives up an attempt, 0 never. Each attempt
+    has as much time as the first.
     """
 
     max_attempts: int = 3

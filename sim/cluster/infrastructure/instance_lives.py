@@ -48,7 +48,7 @@ class SizeChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Infrastructure:
-    """What a run's instances stood on, and for how long; ``end_us``: the end of the run."""
+    """The nodes and GPUs that a run's instances used, and for how long; ``end_us``: the end of the run."""
 
     lives: tuple[Life, ...]
     nodes: tuple[Node, ...]

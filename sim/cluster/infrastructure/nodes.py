@@ -1,4 +1,4 @@
-"""Nodes with GPUs, and where instances stand on them."""
+"""Nodes with GPUs, and the placement of instances on them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sim.cluster.infrastructure.infrastructure_config import NodePool
 class Node:
     """One node: ordered, there (``ready_us``), gone (``removed_us``, None while it stays); times in µs.
 
-    ``free_since_us``: since when nobody stands on it, None while somebody does.
+    ``free_since_us``: since when it has had no instance, None while it has one.
     """
 
     pool: str
@@ -50,7 +50,7 @@ class Nodes:
         return node
 
     def place(self, num_gpus: int, time_us: int, *, is_there: bool = False) -> Node | None:
-        """Return the node that gives an instance its GPUs, one on its way included; None where there is no room.
+        """Return the node that gives an instance its GPUs, which may be one on its way; None where there is no room.
 
         Nodes that are there come first, and a new one is ordered last.
         """

@@ -1,4 +1,4 @@
-"""An engine that begins anew: as a new process does, with empty caches, at the time that it is."""
+"""An engine that starts again as a new process does: with empty caches, at the present time."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Fresh = dict[str, NDArray[Any]]
 
 
 def fresh_caches(state: State) -> Fresh:
-    """Return what a new engine's caches are like."""
+    """Return the caches of a new engine."""
     return {name: getattr(state, name).copy() for name in EMPTIED}
 
 

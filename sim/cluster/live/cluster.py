@@ -39,20 +39,20 @@ FIRST_CACHE_COLUMNS = 4096
 ARRIVAL, ADMISSION, ROUTING = int(EventRank.ARRIVAL), int(EventRank.ADMISSION), int(EventRank.ROUTING)
 
 BEFORE_ALL = -1
-"""The rank of an event that nobody handles: it holds the loop at the end of what it may do."""
+"""The rank of an event without a handler: it stops the loop at the time up to which it may run."""
 
 OF_PREFILL = ("queued_us", "taken_in_us", "scheduled_us", "num_cached_tokens")
-"""Of an outcome, what is the prefill instance's where there is one."""
+"""The fields of an outcome that come from the prefill instance, if there is one."""
 
 
 class LiveCluster:
-    """The cluster of ``simulate_cluster``, one loop and one router, for requests that nobody knows beforehand.
+    """The cluster of ``simulate_cluster``, one loop and one router, for requests that are not known in advance.
 
-    Requests get numbers from 0. All times are µs of a clock that somebody else reads and that must not go back. What
-    starts by now has been decided, so a request arrives in the microsecond after it; nobody sees the future.
+    Requests get numbers from 0. All times are µs of a clock that the caller reads and that must not go back. Steps that
+    start by now have been decided, so a request arrives in the microsecond after it; no decision sees the future.
     ``num_keys``: hash ids are below it. ``num_sessions``, ``tenants``, ``priorities``: of requests; see ``submit``.
-    ``num_rows``: for how many requests there is room at first. Raises InvalidConfig on clients that try again and on
-    ranks in step, which only whole traces are simulated with.
+    ``num_rows``: for how many requests there is room at first. Raises InvalidConfig on clients that retry and on ranks
+    in lockstep, which can only be simulated with whole traces.
     """
 
     def __init__(
@@ -161,14 +161,14 @@ class LiveCluster:
         self.forget(request)
 
     def forget(self, request: int) -> None:
-        """Forget a request that nobody asks about any more."""
+        """Forget a request that the caller no longer asks about."""
         row = self._row_of.pop(request, None)
         if row is not None:
             self._answers.drop(row)
             self._rows.is_known[row] = False
 
     def load_removals(self) -> None:
-        """Have loaded what takes requests out before their end; this cluster is worth nothing afterwards."""
+        """Load the code that drops requests before their end; this cluster must not be used afterwards."""
         latency, changes = self._config.latency, self._config.changes and not self._config.moves_kv
         table = self._operations.table
         for remove in (stop, lose, hand_back) if changes else (stop,):
@@ -185,7 +185,7 @@ class LiveCluster:
             forget(table, 0)
 
     def forget_session(self, session: int) -> None:
-        """Give a session's number to another: nobody has been sent anywhere with it."""
+        """Free a session's number for another session: the routers forget where it was sent."""
         for router in (self._driver.world.router, self._driver.world.prefill_router):
             if session < len(router.session_instance):
                 router.session_instance[session] = NOWHERE
@@ -216,7 +216,7 @@ class LiveCluster:
         return self._answers.tokens(now_us)
 
     def exits(self) -> list[tuple[int, Exit]]:
-        """Return who has left by another way than with all tokens, each once; who is dropped by ``abort`` is not."""
+        """Return the requests that left without all their tokens, each once; not those dropped by ``abort``."""
         return self._answers.exits()
 
     def computed_prompts(self, now_us: int) -> list[tuple[int, int]]:
@@ -224,20 +224,20 @@ class LiveCluster:
         return self._answers.computed_prompts(now_us)
 
     def next_time_us(self) -> int | None:
-        """Return when time should next be let pass, None when nothing happens before another request."""
+        """Return the time up to which to advance next, None if nothing happens before another request."""
         times = (self._answers.next_time_us(), self._next_event_us())
         return min((time_us for time_us in times if time_us is not None), default=None)
 
-    # -- looking at it ----------------------------------------------------------------------------------------
+    # -- reading its state ------------------------------------------------------------------------------------
 
     def instance_of(self, request: int) -> int | None:
-        """Return the instance that answers a request; None before it has one, and of one that was forgotten."""
+        """Return the instance that answers a request; None before it has one, and for a forgotten request."""
         row = self._row_of.get(request)
         instance = NOWHERE if row is None else int(columns(self._driver.world.journeys)["instance"][row])
         return None if instance == NOWHERE else instance
 
     def outcome(self, request: int) -> Outcomes:
-        """Return what became of a request so far, one row; where its prompt was computed elsewhere, it began there."""
+        """Return a request's outcome so far, one row; it starts at the prefill instance, if there is one."""
         row = self._row_of[request]
         journey = columns(self._driver.world.journeys)[row]
         found = self._outcome_on(max(int(journey["instance"]), 0), row)
@@ -251,13 +251,13 @@ class LiveCluster:
         return outcomes_of(self._driver.states[instance], self._pools[instance].latency, slice(row, row + 1))
 
     def views(self, now_us: int) -> list[View]:
-        """Return each instance's engine now, whether or not it is there."""
+        """Return each instance's engine now, also of instances that are off."""
         self.advance(now_us)
         return [view_of(state) for state in self._driver.states]
 
     @property
     def states(self) -> list[str]:
-        """What each instance is, one of ``INSTANCE_STATES``."""
+        """Each instance's state, one of ``INSTANCE_STATES``."""
         return [INSTANCE_STATES[slot.state] for slot in self._operations.slots]
 
     @property
@@ -303,7 +303,7 @@ class LiveCluster:
             self._driver.replace(self._driver.world._replace(events=more))
 
     def _unplan(self, row: int) -> int | None:
-        """Take away the event that brings a request further in the gateway; return its rank, None without one."""
+        """Remove a request's next event in the gateway; return its rank, None without one."""
         events = self._driver.world.events
         num = int(columns(events.counts)["num_planned"][0])
         planned = columns(events.heap)[:num]

@@ -1,4 +1,4 @@
-"""What a live cluster's clients hear: tokens as their time comes, and who has left without all of them."""
+"""What a live cluster tells its clients: tokens when they are due, and requests that left without all of them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from sim.records.run_results import EngineRecord
 
 
 class Answers:
-    """Takes tokens out of the engines' logs, and keeps them until they are due; requests by their numbers."""
+    """Reads tokens from the engines' logs and keeps them until they are due; requests by their numbers."""
 
     def __init__(self, driver: Driver, rows: Rows, config: ClusterConfig) -> None:
         self._driver, self._rows = driver, rows
@@ -31,7 +31,7 @@ class Answers:
         self._num_emitted = 0
 
     def expect(self, row: int, number: int) -> None:
-        """Hear of a request that has just got a row."""
+        """Add a request that has just got a row."""
         if len(self._is_open) < len(self._rows):
             more = np.zeros(len(self._rows), bool)
             more[: len(self._is_open)] = self._is_open
@@ -40,7 +40,7 @@ class Answers:
         self._number_of[row] = number
 
     def drop(self, row: int) -> None:
-        """Hear of a request no more; what is on its way is not handed out."""
+        """Remove a request; its tokens that are not due yet are not handed out."""
         self._is_open[row] = False
         number = self._number_of.pop(row, None)
         if number is not None:
@@ -48,7 +48,7 @@ class Answers:
             self._exits = [each for each in self._exits if each[0] != number]
 
     def hear(self) -> None:
-        """Take what has happened: the tokens that steps have brought, and who has left."""
+        """Read what has happened: the tokens of steps, and the requests that have left."""
         for instance, num_logged in enumerate(self._num_logged):
             if num_logged[0]:
                 self._take_tokens(instance)
@@ -78,18 +78,18 @@ class Answers:
         return found
 
     def exits(self) -> list[tuple[int, Exit]]:
-        """Return who has left by another way than with all tokens, each once."""
+        """Return the requests that have left without all their tokens, each once."""
         found, self._exits = self._exits, []
         return found
 
     def next_time_us(self) -> int | None:
-        """Return when there is next something to hand out of what is known."""
+        """Return when the next known item is due."""
         if self._exits:
             return 0
         return self._due[0][0] if self._due else None
 
     def _take_tokens(self, instance: int) -> None:
-        """Take an engine's tokens out of its log; those that a prefill instance makes are for nobody."""
+        """Take an engine's tokens out of its log; a prefill instance's tokens go to no client."""
         pool, state = self._pools[instance], self._driver.states[instance]
         written = EngineRecord(state=state, config=pool.engine, latency=pool.latency, record="tokens")
         makes_prompts = self._makes_prompts[instance]

@@ -1,4 +1,4 @@
-"""A cluster's tables before anybody has come: rows that requests are written into one after another."""
+"""A cluster's tables before the first request: rows that requests are written into one after another."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ def empty_work(
     tenants: Sequence[str],
     priorities: Sequence[int],
 ) -> ClusterWork:
-    """Return work of which nothing arrives by itself, and whose columns say how large everything may become.
+    """Return work without arrivals, whose columns say how large everything may become.
 
-    Engines keep step with the clock, since clients are told of. Each of ``priorities`` occurs, so that a gateway's
+    Engines keep step with the clock, since clients are notified. Each of ``priorities`` occurs, so that a gateway's
     queue has a band for it: ``num_rows`` is at least their number.
     """
     none, nowhere = np.zeros(num_rows, np.int64), np.full(num_rows, NOWHERE, np.int64)
@@ -64,7 +64,7 @@ def empty_work(
 
 
 def _longest(engine: EngineConfig) -> int:
-    """Return of how many tokens an engine may keep blocks for one request."""
+    """Return for how many tokens an engine may keep blocks of one request."""
     if (
         engine.kv_cache_groups and engine.frontend == "none"
     ):  # a state is kept at the end of a chunk beyond all limits
@@ -73,13 +73,13 @@ def _longest(engine: EngineConfig) -> int:
 
 
 def num_first_ids(config: ClusterConfig, num_rows: int) -> int:
-    """Return for how many ids of blocks there is room at first; an unbounded cache is sized by it."""
+    """Return for how many block ids there is room at first; an unbounded cache gets its size from it."""
     if any(pool.engine.num_gpu_blocks == UNBOUNDED for pool in config.pools):
         return UNBOUNDED_BLOCKS
     return FIRST_IDS_PER_ROW * num_rows
 
 
 def with_room_for_keys(state: State, pool: Pool, *, num_keys: int) -> State:
-    """Return an engine at its beginning with a hash table that is not copied soon: what is not used costs no memory."""
+    """Return a new engine whose hash table is large enough not to be copied soon: unused parts cost no memory."""
     seats, width = pool.engine.max_num_seqs, state.block_table.shape[1]
     return state._replace(**longer_hashes(state, num_keys + 1 + 2 * seats * (width + 1)))

@@ -11,9 +11,9 @@ SNAPSHOT = int(EventRank.SNAPSHOT)
 
 
 class LiveOperations(Operations):
-    """The hands that start and stop instances, where another request may always come.
+    """Starts and stops instances, where another request may always come.
 
-    Autoscalers look on while nobody is there. Snapshots do not: they are taken while anything happens, and once after
+    Autoscalers go on checking without requests. Snapshots do not: they are taken while anything happens, and once after
     it, so that they show an idle cluster as it is.
     """
 

@@ -1,10 +1,9 @@
-"""The rows of a live cluster's tables: who has which, which can be given again, and how they become more.
+"""The rows of a live cluster's tables: which request has which, which are free again, and how tables grow.
 
 A request has a row in some twenty arrays, which are named beside the tuples that they belong to. Rows are given in
-ascending order, span after span: a span is a run of rows that nobody needs any more, and where there is none of a good
-length, all arrays become twice as long. The ids of requests' blocks lie one behind another; where their room is used
-up, those that are still needed are moved together. So memory follows how many requests are under way at a time, not how
-many there were.
+ascending order, span after span: a span is a run of free rows, and if none is long enough, all arrays are doubled. The
+ids of requests' blocks lie one behind another; when their space is used up, those still needed are moved together. So
+memory follows the number of requests in flight at a time, not the number there ever were.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from sim.jit.references import point_to
 from sim.requests import Int64s
 
 LEAST_SPAN_FRAC = 1 / 4
-"""Of all rows: a run of free ones that is shorter is not worth to be looked for again soon."""
+"""The share of all rows below which a run of free ones is too short: the arrays grow instead."""
 
 
 class Rows:
@@ -45,7 +44,7 @@ class Rows:
         self.num_taken = np.zeros(self._num, np.int64)
         self._templates = {
             name: columns(array)[-1:].copy() for name, array in self._arrays().items()
-        }  # of rows that nobody has had
+        }  # of rows that no request has had
 
     def __len__(self) -> int:
         """Return how many there are."""
@@ -74,7 +73,7 @@ class Rows:
     # -- which rows can be given ------------------------------------------------------------------------------
 
     def _find_span(self) -> None:
-        """Find the longest run of rows that nobody needs, or make more; let them be as at the beginning."""
+        """Find the longest run of free rows, or add rows; reset them to their initial state."""
         needed = self._needed()
         bounds = np.flatnonzero(np.diff(np.concatenate([[True], needed, [True]])))
         firsts, ends = bounds[::2], bounds[1::2]
@@ -97,7 +96,7 @@ class Rows:
             disown_blocks(state, span)
 
     def _needed(self) -> NDArray[np.bool_]:
-        """Return which rows anything may still look at."""
+        """Return which rows may still be read."""
         world = self._driver.world
         needed = self.is_known | self._is_under_way()
         for rows in (rows_of_events(world), *(_held_by(state) for state in self._driver.states)):
@@ -170,7 +169,7 @@ class Rows:
             setattr(self, name, longer(getattr(self, name), self._num))
 
     def _arrays_before(self, num: int) -> dict[str, Any]:
-        """Return ``_arrays`` of when there were ``num`` rows."""
+        """Return ``_arrays`` as they were with ``num`` rows."""
         now, self._num = self._num, num
         arrays = self._arrays()
         self._num = now
@@ -186,7 +185,7 @@ class Rows:
     # -- ids of blocks ----------------------------------------------------------------------------------------
 
     def _make_room_for_ids(self, num_more: int) -> None:
-        """Move the ids together that are still needed: those of requests, and those that routers' trees point to."""
+        """Move together the ids that are still needed: those of requests, and those that routers' trees point to."""
         world, states = self._driver.world, self._driver.states
         rows = np.flatnonzero(self._is_under_way())
         rows = np.concatenate([rows[rows > self._last], rows[rows <= self._last]])  # the newest at the end
@@ -230,7 +229,7 @@ def _nodes_of(router: Router) -> Int64s:
 
 
 def _held_by(state: State) -> Int64s:
-    """Return the rows that an engine may still look at beside those of requests under way."""
+    """Return the rows that an engine may still read besides those of requests in flight."""
     engine = columns(state.engine)[0]
     rows = [np.flatnonzero(columns(state.requests)["slot"] != dt.NEVER)]
     if engine["clock"]["num_batches"] > 0:

@@ -1,4 +1,4 @@
-"""Writing a request into the tables of a running cluster, as ``new_world`` writes those that are known beforehand."""
+"""Writing a request into the tables of a running cluster, as ``new_world`` writes those that are known in advance."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from sim.requests import Requests
 
 
 class RequestOrigin(NamedTuple):
-    """Who sends a request, in numbers; NOWHERE where there is no such thing.
+    """The sender of a request, as numbers; NOWHERE where a field is absent.
 
     ``slo_priority``: higher matters more, below 0 it may be shed. ``slo_target_us``: of the first token.
     """
@@ -36,7 +36,7 @@ ANYBODY = RequestOrigin()
 
 
 class Writer:
-    """Writes rows. Pools with the same engine and model, for the same part of an answer, share their reckoning."""
+    """Writes rows. Pools with the same engine, model and part of an answer share the computation."""
 
     def __init__(self, driver: Driver, config: ClusterConfig) -> None:
         self._driver = driver
@@ -76,7 +76,7 @@ class Writer:
         self._write_sender(row, int(request.prompt_tokens[0]), sender)
 
     def _write_sender(self, row: int, prompt_tokens: int, sender: RequestOrigin) -> None:
-        """Write what decisions look at."""
+        """Write the columns that decisions read."""
         world = self._driver.world
         table, queue = world.requests, world.queue
         table.prompt_tokens[row] = prompt_tokens
@@ -87,7 +87,7 @@ class Writer:
             queue.target_us[row] = FAR_FUTURE if sender.slo_target_us < 0 else sender.slo_target_us
 
     def _note_shared_outputs(self, request: Requests) -> None:
-        """Tell engines that the contents of answers have ids, once one has."""
+        """Tell engines, once, that the contents of answers have ids."""
         engine = self._pools[0].engine
         end = int(request.num_hashes[0]) * engine.hash_block_size + engine.num_hash_lookahead_tokens
         if self._shares_outputs or end <= request.prompt_tokens[0]:
@@ -98,5 +98,5 @@ class Writer:
 
 
 def _record_of(pool: Pool, request: Requests) -> NDArray[np.void]:
-    """Return what a pool's engines keep of a request."""
+    """Return a pool's own data of a request."""
     return columns(request_records(asked_of(pool, request), pool.engine, pool.latency))

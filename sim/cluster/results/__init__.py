@@ -1,1 +1,1 @@
-"""What is made of a world whose run is over: attempts, horizon, looks, outcomes."""
+"""Results of a finished run: attempts, horizon, states over time, outcomes."""

@@ -36,7 +36,7 @@ class Attempts:
 
     @property
     def num_by_exit(self) -> dict[Exit, int]:
-        """How many attempts left by each way; their sum is the number of attempts made, and of requests not sent."""
+        """How many attempts left in each way; their sum is the number of attempts made, and of requests not sent."""
         made = self.exit[np.arange(len(self.exit))[:, None] < np.maximum(self.num, 1)]
         return {way: int((made == way).sum()) for way in Exit}
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 class Undone:
     """Requests that are UNFINISHED at a horizon: running, waiting at an instance or for KV, or still in the gateway.
 
-    Those that are none of these had not arrived.
+    All others that are UNFINISHED had not arrived.
     """
 
     num_running: int = 0
@@ -47,7 +47,7 @@ class Instance(Totals):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Split:
-    """Of n requests whose prompts other instances may have computed: who, and when the KV moved; -1 where it did not.
+    """Which instance computed each of n prompts, and when the KV moved; -1 where another instance did not.
 
     ``prefill_instance``: its number. ``prefilled_us``: the gateway saw its token. ``transfer_start_us``: the decode
     instance asked for the KV; ``transfer_end_us``. ``transfer_blocks``: KV blocks moved, 0 where none were.
@@ -66,16 +66,16 @@ class Split:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterSimulation:
-    """What became of n requests in a cluster; columns in the order of the requests, times in µs, -1 where never.
+    """The outcomes of n requests in a cluster; columns in the order of the requests, times in µs, -1 where never.
 
     ``outcomes``: as of a single engine; ``queued_us``, ``scheduled_us`` are the instance's. ``instance``: int32, its
     number. ``exit``: int16, an ``Exit``. ``admitted_us``, ``dispatched_us`` (left the gateway's queue), ``routed_us``.
     ``split`` None: nothing can be moved between instances; otherwise ``queued_us``, ``scheduled_us`` and the cached
     tokens of a request whose prompt another instance computed are that one's, its tokens are the decode instance's.
-    ``left_us``: was gone, by whichever way. ``over_time``: None unless asked for. ``engine_cpu_s``: CPU time of this
-    thread. ``infrastructure``: the instances' lives. ``attempts`` None: nobody tries twice; otherwise the columns are
-    those of each request's last attempt, its arrival that of the first, and ``row`` is that attempt's row in the
-    engines' tables. ``undone``: what a horizon left, by where it was.
+    ``left_us``: when it was gone, for any reason. ``over_time``: None unless requested. ``engine_cpu_s``: CPU time of
+    this thread. ``infrastructure``: the instances' lives. ``attempts`` None: no client retries; otherwise the columns
+    are those of each request's last attempt, its arrival that of the first, and ``row`` is that attempt's row in the
+    engines' tables. ``undone``: the requests that a horizon cut off, by where they were.
     """
 
     outcomes: Outcomes
@@ -102,5 +102,5 @@ class ClusterSimulation:
 
     @property
     def num_by_exit(self) -> dict[Exit, int]:
-        """How many requests left by each way; their sum is the number of requests."""
+        """How many requests left in each way; their sum is the number of requests."""
         return {way: int((self.exit == way).sum()) for way in Exit}

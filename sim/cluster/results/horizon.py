@@ -1,4 +1,4 @@
-"""A cluster's run that is cut at a horizon: what lies past it is taken back, and what is undone is counted."""
+"""Cutting a cluster's run at a horizon: results past it are taken back, and unfinished requests are counted."""
 
 from __future__ import annotations
 

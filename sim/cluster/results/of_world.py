@@ -1,4 +1,4 @@
-"""What came of everything in a world whose last event has happened."""
+"""Results of a world whose last event has happened."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def results_of(
     operations: Operations,
     until_us: int | None,
 ) -> ClusterSimulation:
-    """Return what became of everything."""
+    """Return the finished run."""
     journeys = world.journeys
     outcomes = _outcomes(world, states, config)
     ways = _ways(world, outcomes, until_us=until_us)
@@ -104,7 +104,7 @@ def _ways(world: World, outcomes: Outcomes, *, until_us: int | None) -> NDArray[
 
 
 def _take_back_lost(outcomes: Outcomes, is_lost: NDArray[np.bool_], left_us: Int64s) -> None:
-    """Take back what a step under way would have brought requests that were lost before its end."""
+    """Take back the tokens of a step in progress from requests that were lost before its end."""
     outcomes.last_token_us[is_lost] = np.minimum(outcomes.last_token_us, left_us)[is_lost]
     outcomes.first_token_us[is_lost & (outcomes.first_token_us > left_us)] = NEVER
 
@@ -139,7 +139,7 @@ def _outcomes(world: World, states: list[State], config: ClusterConfig) -> Outco
 
 
 def _add_prefill(outcomes: Outcomes, prefill: Outcomes, world: World) -> None:
-    """Begin the outcomes of requests that were prefilled elsewhere there; one that got no further ends there."""
+    """Take the start of an outcome from the prefill instance; a request that got no further ends there."""
     is_split = world.journeys["prefill_instance"] != NEVER
     for name in ("queued_us", "taken_in_us", "scheduled_us", "num_cached_tokens"):
         getattr(outcomes, name)[is_split] = getattr(prefill, name)[is_split]
@@ -150,7 +150,7 @@ def _add_prefill(outcomes: Outcomes, prefill: Outcomes, world: World) -> None:
 
 
 def _split(world: World, rows: Int64s | slice) -> Split:
-    """Return who computed whose prompt, and when the KV moved."""
+    """Return which instance computed each prompt, and when the KV moved."""
     journeys, flows, counts = world.journeys, world.links.flows, world.links.counts[0]
     return Split(
         prefill_instance=journeys["prefill_instance"][rows].copy(),

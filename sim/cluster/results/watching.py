@@ -1,4 +1,4 @@
-"""A cluster over time: what its instances were like at evenly spaced times, however long the run turns out to be."""
+"""A cluster over time: its instances' states at evenly spaced times, however long the run turns out to be."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sim.engine.state import State
 from sim.requests import Int64s
 
 LEAST_INTERVAL_US = 1000
-"""Of the looks at a run whose length nobody knows beforehand."""
+"""The smallest first gap between looks at a run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,7 +39,7 @@ class Watch:
     """
 
     def __init__(self, *, points: int, num_instances: int, last_arrival_us: int) -> None:
-        """Look first so often that a run that ends with its last arrival gets ``points`` looks."""
+        """Choose the first gap so that a run that ends with its last arrival gets ``points`` looks."""
         self._interval_us = max(LEAST_INTERVAL_US, -(-last_arrival_us // points))
         self._rows = np.zeros((2 * points, num_instances), LOOK)
         self._num = 0
@@ -61,7 +61,7 @@ class Watch:
             self._interval_us *= 2
 
     def finished(self, states: list[State], *, end_us: int, num_blocks: Int64s) -> FleetOverTime:
-        """Return all looks before the end but one just before it, and one at it; ``states``: the engines then."""
+        """Return the looks before the end, except one just before it, and one at it; ``states``: the engines then."""
         last = np.zeros(len(states), LOOK)
         for row, state in zip(last, states, strict=True):
             queues = state.engine[0].queues
@@ -71,7 +71,7 @@ class Watch:
         times = (np.arange(self._num) + 1) * self._interval_us
         num = int(
             (times < end_us - self._interval_us // 2).sum()
-        )  # no last stretch that is too short to tell
+        )  # no last interval that is too short to be useful
         rows = np.concatenate([self._rows[:num], last[None, :]])
         return FleetOverTime(
             time_us=np.append(times[:num], end_us).astype(np.int64),

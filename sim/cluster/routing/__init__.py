@@ -1,1 +1,1 @@
-"""Which instance gets a request: decisions over a view of the fleet, compiled, with no consumed randomness."""
+"""Which instance gets a request: compiled decisions over a view of the fleet, without a random state."""

@@ -4,7 +4,7 @@
 2. Else the longest known prefix is looked up in one tree; more than the threshold, and its owner gets it.
 3. Else the least loaded instance does.
 
-The first candidate wins ties. The request enters the tree for the instance that gets it, whichever way.
+The first candidate wins ties. The request enters the tree for the instance that gets it in any of these ways.
 """
 
 from __future__ import annotations
@@ -18,68 +18,72 @@ from sim.jit.compile import part, phase
 
 
 @phase
-def choose_by_tree(r: Router, f: Fleet, q: RequestTable, request: int, time_us: int) -> int:
+def choose_by_tree(router: Router, fleet: Fleet, requests: RequestTable, request: int, time_us: int) -> int:
     """Return the owner of the request's prefix, or the least loaded candidate."""
-    evict_when_due(r, q, time_us)
-    least_loaded = choose_least_loaded(r, f, request)
-    if is_imbalanced(r, f, load_seen(r, f, least_loaded)):
+    evict_when_due(router, requests, time_us)
+    least_loaded = choose_least_loaded(router, fleet, request)
+    if is_imbalanced(router, fleet, load_seen(router, fleet, least_loaded)):
         return least_loaded
-    first = q.hash_starts[request]
-    node, num_matched = match_node(r.tree, q.hash_ids, first, first + num_prompt_ids(f, q, request))
+    first = requests.hash_starts[request]
+    node, num_matched = match_node(
+        router.tree, requests.hash_ids, first, first + num_prompt_ids(fleet, requests, request)
+    )
     # A share of the prompt, whose last tokens may fill no block; with blocks of one token, of the whole text.
-    prompt_tokens = q.prompt_tokens[request]
-    rate = num_matched * f.counts[0].block_size / prompt_tokens if prompt_tokens > 0 else 0.0
-    if not rate > r.settings[0].cache_threshold or node == ROOT:
+    prompt_tokens = requests.prompt_tokens[request]
+    rate = num_matched * fleet.counts[0].block_size / prompt_tokens if prompt_tokens > 0 else 0.0
+    if not rate > router.settings[0].cache_threshold or node == ROOT:
         return least_loaded
-    owner = owner_of(r, f, node)
+    owner = owner_of(router, fleet, node)
     return least_loaded if owner == NOWHERE else owner
 
 
 @part
-def evict_when_due(r: Router, q: RequestTable, time_us: int) -> None:
-    """Cut the tree to size once per interval: nobody looks at it in between, so it is done when one does."""
-    s = r.settings[0]
-    if time_us >= s.next_eviction_us:
-        evict_beyond(r.tree, q.hash_ids, s.max_tree_ids)
-        s.next_eviction_us = (time_us // s.eviction_interval_us + 1) * s.eviction_interval_us
+def evict_when_due(router: Router, requests: RequestTable, time_us: int) -> None:
+    """Cut the tree to size once per interval: it is done at the next use, as nothing reads the tree in between."""
+    settings = router.settings[0]
+    if time_us >= settings.next_eviction_us:
+        evict_beyond(router.tree, requests.hash_ids, settings.max_tree_ids)
+        settings.next_eviction_us = (
+            time_us // settings.eviction_interval_us + 1
+        ) * settings.eviction_interval_us
 
 
 @part
-def is_imbalanced(r: Router, f: Fleet, least: int) -> bool:
+def is_imbalanced(router: Router, fleet: Fleet, least: int) -> bool:
     """Return whether the most loaded candidate has too much more than ``least``."""
-    s, most = r.settings[0], least
-    for place in range(f.counts[0].num_candidates):
-        most = max(most, load_seen(r, f, f.candidates[place]))
-    return most - least > s.balance_abs_threshold and most > s.balance_rel_threshold * least
+    settings, most = router.settings[0], least
+    for place in range(fleet.counts[0].num_candidates):
+        most = max(most, load_seen(router, fleet, fleet.candidates[place]))
+    return most - least > settings.balance_abs_threshold and most > settings.balance_rel_threshold * least
 
 
 @phase
-def owner_of(r: Router, f: Fleet, node: int) -> int:
-    """Return the candidate to whom a node belongs, NOWHERE if all its senders are gone.
+def owner_of(router: Router, fleet: Fleet, node: int) -> int:
+    """Return the candidate that owns a node, NOWHERE if all its instances are gone.
 
     A creator that was evicted from the node gives way to the first candidate that was sent it.
     """
-    s, holders = r.settings[0], r.tree.senders.holders
-    creator = r.tree.nodes[node].creator
+    settings, holders = router.settings[0], router.tree.senders.holders
+    creator = router.tree.nodes[node].creator
     if (
-        not s.takes_least_loaded_owner
-        and f.instances[creator].is_candidate
+        not settings.takes_least_loaded_owner
+        and fleet.instances[creator].is_candidate
         and has_bit(holders, node, creator)
     ):
         return creator
     owner, least = NOWHERE, 0
-    for place in range(f.counts[0].num_candidates):
-        instance = f.candidates[place]
+    for place in range(fleet.counts[0].num_candidates):
+        instance = fleet.candidates[place]
         if not has_bit(holders, node, instance):
             continue
-        load = load_seen(r, f, instance) if s.takes_least_loaded_owner else 0
+        load = load_seen(router, fleet, instance) if settings.takes_least_loaded_owner else 0
         if owner == NOWHERE or load < least:
             owner, least = instance, load
     return owner
 
 
 @part
-def enter_tree(r: Router, f: Fleet, q: RequestTable, request: int, instance: int) -> None:
+def enter_tree(router: Router, fleet: Fleet, requests: RequestTable, request: int, instance: int) -> None:
     """Note that a request's prompt went to an instance."""
-    first = q.hash_starts[request]
-    insert(r.tree, q.hash_ids, first, first + num_prompt_ids(f, q, request), instance)
+    first = requests.hash_starts[request]
+    insert(router.tree, requests.hash_ids, first, first + num_prompt_ids(fleet, requests, request), instance)

@@ -1,9 +1,9 @@
-"""A router's door: choose an instance, and note what happens to the request. All of it compiled.
+"""A router's interface: choose an instance, and note what happens to the request. All of it is compiled.
 
 A decision is ``has_room``, ``choose_instance``, ``note_routed``; later, once each, ``note_first_token`` and
 ``note_finished``; ``note_snapshot`` whenever ``Fleet`` has been refreshed. ``choose_instance`` changes nothing but
-scratch: ``note_routed`` may then say another instance, as recordings of real routers do. Where ``has_room`` says
-no, ``with_room_for`` makes some, in Python.
+scratch: ``note_routed`` may then name another instance, as recordings of real routers do. Where ``has_room`` is False,
+``with_room_for`` makes room, in Python.
 """
 
 from __future__ import annotations
@@ -31,104 +31,106 @@ from sim.jit.compile import phase
 
 
 @phase
-def has_room(r: Router, f: Fleet, q: RequestTable, request: int) -> bool:
+def has_room(router: Router, fleet: Fleet, requests: RequestTable, request: int) -> bool:
     """Return whether the router's memory can take this request."""
-    s, num_ids = r.settings[0], num_prompt_ids(f, q, request)
-    if s.keeps_prefixes:
-        return num_free_slots(r.prefixes) >= num_ids
-    if s.policy == st.CACHE_AWARE:
-        return has_room_for_insert(r.tree, num_ids)
-    if s.policy == st.KV_COST:
-        return len(r.num_active) >= 2 * (s.num_active_pairs + num_ids)
+    settings, num_ids = router.settings[0], num_prompt_ids(fleet, requests, request)
+    if settings.keeps_prefixes:
+        return num_free_slots(router.prefixes) >= num_ids
+    if settings.policy == st.CACHE_AWARE:
+        return has_room_for_insert(router.tree, num_ids)
+    if settings.policy == st.KV_COST:
+        return len(router.num_active) >= 2 * (settings.num_active_pairs + num_ids)
     return True
 
 
 @phase
-def choose_instance(r: Router, f: Fleet, q: RequestTable, request: int, time_us: int) -> int:
+def choose_instance(router: Router, fleet: Fleet, requests: RequestTable, request: int, time_us: int) -> int:
     """Return the number of the instance that gets a request; NOWHERE without a candidate."""
-    policy = r.settings[0].policy
-    if f.counts[0].num_candidates == 0:
+    policy = router.settings[0].policy
+    if fleet.counts[0].num_candidates == 0:
         return NOWHERE
     if policy == st.ROUND_ROBIN:
-        return choose_in_turn(r, f)
+        return choose_in_turn(router, fleet)
     if policy == st.RANDOM:
-        return choose_at_random(r, f, request)
+        return choose_at_random(router, fleet, request)
     if policy == st.POWER_OF_TWO:
-        return choose_of_two(r, f, request)
+        return choose_of_two(router, fleet, request)
     if policy == st.SESSION:
-        return choose_by_session(r, f, q, request)
-    return choose_by_looking(r, f, q, request, time_us)
+        return choose_by_session(router, fleet, requests, request)
+    return choose_by_looking(router, fleet, requests, request, time_us)
 
 
 @phase
-def choose_by_looking(r: Router, f: Fleet, q: RequestTable, request: int, time_us: int) -> int:
-    """Return what a policy chooses that looks at every candidate."""
-    policy = r.settings[0].policy
+def choose_by_looking(
+    router: Router, fleet: Fleet, requests: RequestTable, request: int, time_us: int
+) -> int:
+    """Return the choice of a policy that examines every candidate."""
+    policy = router.settings[0].policy
     if policy == st.LEAST_LOADED:
-        return choose_least_loaded(r, f, request)
+        return choose_least_loaded(router, fleet, request)
     if policy == st.ALWAYS_BUSIEST:
-        return choose_busiest(r, f)
+        return choose_busiest(router, fleet)
     if policy == st.WEIGHTED:
-        return choose_by_scores(r, f, q, request)
+        return choose_by_scores(router, fleet, requests, request)
     if policy == st.VLLM_DP:
-        return choose_as_vllm(r, f)
+        return choose_as_vllm(router, fleet)
     if policy == st.CACHE_AWARE:
-        return choose_by_tree(r, f, q, request, time_us)
-    return choose_by_cost(r, f, q, request)
+        return choose_by_tree(router, fleet, requests, request, time_us)
+    return choose_by_cost(router, fleet, requests, request)
 
 
 @phase
-def note_routed(r: Router, f: Fleet, q: RequestTable, request: int, instance: int) -> None:
+def note_routed(router: Router, fleet: Fleet, requests: RequestTable, request: int, instance: int) -> None:
     """Note that a request goes to an instance; the last ``choose_instance`` must have been for it."""
-    s = r.settings[0]
-    f.instances[instance].num_in_flight += 1
-    r.work[instance].num_dispatched += 1
-    if s.policy == st.ROUND_ROBIN:
-        s.next_place += 1
-    elif s.policy == st.SESSION:
-        if q.session[request] != NOWHERE:
-            r.session_instance[q.session[request]] = instance
-    elif s.policy == st.WEIGHTED:
-        if s.keeps_prefixes:
-            remember_prefix(r, f, q, request, instance)
-        if s.is_cold and r.weights[NO_HIT_LRU] > 0.0:
-            take_cold_turn(r, instance)
-    elif s.policy == st.VLLM_DP:
-        move_start(r, f)
-    elif s.policy == st.CACHE_AWARE:
-        enter_tree(r, f, q, request, instance)
-    elif s.policy == st.KV_COST:
-        hold_blocks(r, f, q, request, instance)
+    settings = router.settings[0]
+    fleet.instances[instance].num_in_flight += 1
+    router.work[instance].num_dispatched += 1
+    if settings.policy == st.ROUND_ROBIN:
+        settings.next_place += 1
+    elif settings.policy == st.SESSION:
+        if requests.session[request] != NOWHERE:
+            router.session_instance[requests.session[request]] = instance
+    elif settings.policy == st.WEIGHTED:
+        if settings.keeps_prefixes:
+            remember_prefix(router, fleet, requests, request, instance)
+        if settings.is_cold and router.weights[NO_HIT_LRU] > 0.0:
+            take_cold_turn(router, instance)
+    elif settings.policy == st.VLLM_DP:
+        move_start(router, fleet)
+    elif settings.policy == st.CACHE_AWARE:
+        enter_tree(router, fleet, requests, request, instance)
+    elif settings.policy == st.KV_COST:
+        hold_blocks(router, fleet, requests, request, instance)
 
 
 @phase
-def note_first_token(r: Router, q: RequestTable, request: int, instance: int) -> None:
+def note_first_token(router: Router, requests: RequestTable, request: int, instance: int) -> None:
     """Note that a request's prefill is done; called once, at the latest right before ``note_finished``."""
-    if r.settings[0].policy == st.KV_COST:
-        r.work[instance].num_prefill_tokens -= q.prompt_tokens[request]
+    if router.settings[0].policy == st.KV_COST:
+        router.work[instance].num_prefill_tokens -= requests.prompt_tokens[request]
 
 
 @phase
-def note_finished(r: Router, f: Fleet, q: RequestTable, request: int, instance: int) -> None:
-    """Note that a request has left its instance, by whichever way."""
-    f.instances[instance].num_in_flight -= 1
-    if r.settings[0].policy == st.KV_COST:
-        release_blocks(r, f, q, request, instance)
+def note_finished(router: Router, fleet: Fleet, requests: RequestTable, request: int, instance: int) -> None:
+    """Note that a request has left its instance, for any reason."""
+    fleet.instances[instance].num_in_flight -= 1
+    if router.settings[0].policy == st.KV_COST:
+        release_blocks(router, fleet, requests, request, instance)
 
 
 @phase
-def note_snapshot(r: Router, f: Fleet) -> None:
+def note_snapshot(router: Router, fleet: Fleet) -> None:
     """Note that every instance's reported state has been refreshed: what was sent before is in it."""
-    for instance in range(len(f.instances)):
-        r.work[instance].num_dispatched = 0
+    for instance in range(len(fleet.instances)):
+        router.work[instance].num_dispatched = 0
 
 
 @phase
-def forget_instance(r: Router, q: RequestTable, instance: int) -> None:
+def forget_instance(router: Router, requests: RequestTable, instance: int) -> None:
     """Note that an instance has nothing cached any more: what was sent there is gone."""
-    if r.settings[0].keeps_prefixes:
-        while r.prefixes.lists[instance].num_keys > 0:
-            forget(r.prefixes, instance, oldest_key(r.prefixes, instance))
-    elif r.settings[0].policy == st.CACHE_AWARE:
-        while r.tree.senders.lists[instance].num_keys > 0:
-            drop_sender(r.tree, q.hash_ids, instance, oldest_key(r.tree.senders, instance))
+    if router.settings[0].keeps_prefixes:
+        while router.prefixes.lists[instance].num_keys > 0:
+            forget(router.prefixes, instance, oldest_key(router.prefixes, instance))
+    elif router.settings[0].policy == st.CACHE_AWARE:
+        while router.tree.senders.lists[instance].num_keys > 0:
+            drop_sender(router.tree, requests.hash_ids, instance, oldest_key(router.tree.senders, instance))

@@ -1,8 +1,8 @@
 """kv-cost: Dynamo's KV router (1.4.2; 1.6.1 has the same terms), in blocks of work.
 
 - prefill: prompt tokens on the instance without a first token yet, and this prompt's, in blocks, not rounded;
-- credit: this prompt's blocks that the instance has on the device, less dear ones in host memory (no engine here has
-  a disk);
+- credit: this prompt's blocks that the instance has on the device, and with less weight those in host memory (no engine
+  here has a disk);
 - decode: different full blocks of all its active requests, united with this prompt's.
 """
 
@@ -20,94 +20,104 @@ from sim.jit.compile import part, phase
 
 
 @phase
-def choose_by_cost(r: Router, f: Fleet, q: RequestTable, request: int) -> int:
+def choose_by_cost(router: Router, fleet: Fleet, requests: RequestTable, request: int) -> int:
     """Return a candidate of least cost, ties at random, or with a temperature a drawn one."""
-    num_ids = num_prompt_ids(f, q, request)
-    match_prefix(r.active, q.hash_ids, q.hash_starts[request], num_ids, r.matched)
-    first = f.candidates[0]
-    fewest = r.work[first].num_prefill_tokens
-    for place in range(f.counts[0].num_candidates):
-        fewest = min(fewest, r.work[f.candidates[place]].num_prefill_tokens)
-    best, num_ties = -cost_of(r, f, q, request, first, fewest), 0
-    for place in range(f.counts[0].num_candidates):
-        instance = f.candidates[place]
-        score = -cost_of(r, f, q, request, instance, fewest)
-        r.scores[instance] = score
+    num_ids = num_prompt_ids(fleet, requests, request)
+    match_prefix(router.active, requests.hash_ids, requests.hash_starts[request], num_ids, router.matched)
+    first = fleet.candidates[0]
+    fewest = router.work[first].num_prefill_tokens
+    for place in range(fleet.counts[0].num_candidates):
+        fewest = min(fewest, router.work[fleet.candidates[place]].num_prefill_tokens)
+    best, num_ties = -cost_of(router, fleet, requests, request, first, fewest), 0
+    for place in range(fleet.counts[0].num_candidates):
+        instance = fleet.candidates[place]
+        score = -cost_of(router, fleet, requests, request, instance, fewest)
+        router.scores[instance] = score
         if score > best:
             best, num_ties = score, 0
         num_ties += int(score == best)
-    if r.settings[0].temperature > 0.0:
-        return draw_by_cost(r, f, request, best)
-    return take_best(r, f, request, best, num_ties)
+    if router.settings[0].temperature > 0.0:
+        return draw_by_cost(router, fleet, request, best)
+    return take_best(router, fleet, request, best, num_ties)
 
 
 @part
-def cost_of(r: Router, f: Fleet, q: RequestTable, request: int, instance: int, fewest: int) -> float:
+def cost_of(
+    router: Router, fleet: Fleet, requests: RequestTable, request: int, instance: int, fewest: int
+) -> float:
     """Return what the request would cost on an instance; ``fewest``: the least prefill tokens of any."""
-    s, i, w = r.settings[0], f.instances[instance], r.work[instance]
-    block_size, prompt_tokens = f.counts[0].block_size, q.prompt_tokens[request]
-    prefill = (w.num_prefill_tokens + prompt_tokens) / block_size
-    credit = s.overlap_score_credit * i.num_cached_blocks
-    if s.overlap_score_credit_decay > 0.0 and prompt_tokens > 0:
-        excess = (w.num_prefill_tokens - fewest) / prompt_tokens
-        credit /= 1.0 + s.overlap_score_credit_decay * excess
-    credit += s.host_cache_hit_weight * i.num_host_blocks
-    decode = w.num_active_blocks + num_full_blocks(f, q, request) - r.matched[instance]
+    settings, state, work = router.settings[0], fleet.instances[instance], router.work[instance]
+    block_size, prompt_tokens = fleet.counts[0].block_size, requests.prompt_tokens[request]
+    prefill = (work.num_prefill_tokens + prompt_tokens) / block_size
+    credit = settings.overlap_score_credit * state.num_cached_blocks
+    if settings.overlap_score_credit_decay > 0.0 and prompt_tokens > 0:
+        excess = (work.num_prefill_tokens - fewest) / prompt_tokens
+        credit /= 1.0 + settings.overlap_score_credit_decay * excess
+    credit += settings.host_cache_hit_weight * state.num_host_blocks
+    decode = work.num_active_blocks + num_full_blocks(fleet, requests, request) - router.matched[instance]
     return (
-        s.prefill_load_scale * max(0.0, prefill - credit)
+        settings.prefill_load_scale * max(0.0, prefill - credit)
         + decode
-        + s.decode_active_request_weight * i.num_in_flight
+        + settings.decode_active_request_weight * state.num_in_flight
     )
 
 
 @phase
-def draw_by_cost(r: Router, f: Fleet, request: int, best: float) -> int:
+def draw_by_cost(router: Router, fleet: Fleet, request: int, best: float) -> int:
     """Return a candidate drawn by softmax over the costs, normalised by their range."""
-    s, num = r.settings[0], f.counts[0].num_candidates
+    settings, num = router.settings[0], fleet.counts[0].num_candidates
     worst = best
     for place in range(num):
-        worst = min(worst, r.scores[f.candidates[place]])
+        worst = min(worst, router.scores[fleet.candidates[place]])
     spread = best - worst if best > worst else 1.0
     total = 0.0
     for place in range(num):
-        total += math.exp((r.scores[f.candidates[place]] - best) / spread / s.temperature)
-    left = draw(s.seed, s.stream, request) * total
+        total += math.exp((router.scores[fleet.candidates[place]] - best) / spread / settings.temperature)
+    left = draw(settings.seed, settings.stream, request) * total
     for place in range(num):
-        left -= math.exp((r.scores[f.candidates[place]] - best) / spread / s.temperature)
+        left -= math.exp((router.scores[fleet.candidates[place]] - best) / spread / settings.temperature)
         if left <= 0.0:
-            return f.candidates[place]
-    return f.candidates[num - 1]
+            return fleet.candidates[place]
+    return fleet.candidates[num - 1]
 
 
 @phase
-def hold_blocks(r: Router, f: Fleet, q: RequestTable, request: int, instance: int) -> None:
+def hold_blocks(router: Router, fleet: Fleet, requests: RequestTable, request: int, instance: int) -> None:
     """Count a request's prompt blocks in on an instance; a block that another request has there is not new."""
-    first, num_ids, w = q.hash_starts[request], num_prompt_ids(f, q, request), r.work[instance]
+    first, num_ids, work = (
+        requests.hash_starts[request],
+        num_prompt_ids(fleet, requests, request),
+        router.work[instance],
+    )
     for i in range(num_ids):
-        block = q.hash_ids[first + i]
-        place = find_pair(r.num_active, instance, block)
+        block = requests.hash_ids[first + i]
+        place = find_pair(router.num_active, instance, block)
         if place >= 0:
-            r.num_active[place].value += 1
+            router.num_active[place].value += 1
         else:
-            put_pair(r.num_active, instance, block, 1)
-            set_bit(r.active, block, instance)
-            w.num_active_blocks += 1
-            r.settings[0].num_active_pairs += 1
-    w.num_active_blocks += num_full_blocks(f, q, request) - num_ids
-    w.num_prefill_tokens += q.prompt_tokens[request]
+            put_pair(router.num_active, instance, block, 1)
+            set_bit(router.active, block, instance)
+            work.num_active_blocks += 1
+            router.settings[0].num_active_pairs += 1
+    work.num_active_blocks += num_full_blocks(fleet, requests, request) - num_ids
+    work.num_prefill_tokens += requests.prompt_tokens[request]
 
 
 @phase
-def release_blocks(r: Router, f: Fleet, q: RequestTable, request: int, instance: int) -> None:
-    """Count a finished request's prompt blocks out; one that nobody else has there goes."""
-    first, num_ids, w = q.hash_starts[request], num_prompt_ids(f, q, request), r.work[instance]
+def release_blocks(router: Router, fleet: Fleet, requests: RequestTable, request: int, instance: int) -> None:
+    """Count a finished request's prompt blocks out; a block that no other request has there is removed."""
+    first, num_ids, work = (
+        requests.hash_starts[request],
+        num_prompt_ids(fleet, requests, request),
+        router.work[instance],
+    )
     for i in range(num_ids):
-        block = q.hash_ids[first + i]
-        place = find_pair(r.num_active, instance, block)
-        r.num_active[place].value -= 1
-        if r.num_active[place].value == 0:
-            remove_pair(r.num_active, instance, block)
-            clear_bit(r.active, block, instance)
-            w.num_active_blocks -= 1
-            r.settings[0].num_active_pairs -= 1
-    w.num_active_blocks -= num_full_blocks(f, q, request) - num_ids
+        block = requests.hash_ids[first + i]
+        place = find_pair(router.num_active, instance, block)
+        router.num_active[place].value -= 1
+        if router.num_active[place].value == 0:
+            remove_pair(router.num_active, instance, block)
+            clear_bit(router.active, block, instance)
+            work.num_active_blocks -= 1
+            router.settings[0].num_active_pairs -= 1
+    work.num_active_blocks -= num_full_blocks(fleet, requests, request) - num_ids

@@ -1,4 +1,4 @@
-"""What a user's own routing function is given: the fleet and the request, to read and not to change.
+"""The arguments of a user's own routing function: the fleet and the request, to read and not to change.
 
 >>> def fewest_waiting(fleet, request, time_us):
 ...     return min(fleet.candidates, key=lambda instance: fleet.num_waiting[instance])
@@ -72,7 +72,7 @@ class RequestView:
 
 
 def request_view(fleet: Fleet, requests: RequestTable, request: int) -> RequestView:
-    """Return what a user's function may know of a request."""
+    """Return the view of a request that a user's function gets."""
     first = requests.hash_starts[request]
     num_blocks = int(requests.prompt_tokens[request] // fleet.counts["block_size"][0])
     ids = requests.hash_ids[first : first + min(requests.num_hashes[request], num_blocks)].view()
@@ -91,7 +91,7 @@ def request_view(fleet: Fleet, requests: RequestTable, request: int) -> RequestV
 def choose_by_own(
     policy: OwnPolicy, view: FleetView, requests: RequestTable, *, fleet: Fleet, request: int, time_us: int
 ) -> int:
-    """Return what a user's function chooses: one call. Raises InvalidConfig if it is no candidate."""
+    """Return the choice of a user's function: one call. Raises InvalidConfig if it is not a candidate."""
     if fleet.counts["num_candidates"][0] == 0:
         return NOWHERE
     try:

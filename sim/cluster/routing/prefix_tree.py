@@ -1,10 +1,11 @@
 """One radix tree over what was sent, shared by all instances: sglang-router's and vllm-router's memory.
 
-A node is a run of ids of some request, by its place in ``RequestTable.hash_ids``: nothing is copied. It knows who
-created it, and which instances sent something through it. A split copies both to the new upper node. Whoever sends
-touches its path from the leaf up, so an instance's least recently touched node is always a leaf of its own.
+A node is a run of ids of some request, by its place in ``RequestTable.hash_ids``: nothing is copied. It records the
+instance for which it was created, and those that were sent a request through it. A split copies both to the new upper
+node. Sending a request touches the instance's path from the leaf up, so its least recently touched node is always a
+leaf of its own.
 
-The ids may be tokens, or contents of blocks: to the tree they are letters.
+The ids may be tokens, or contents of blocks: the tree treats both alike.
 """
 
 from __future__ import annotations
@@ -74,7 +75,7 @@ def new_prefix_tree(num_instances: int, *, capacity: int) -> PrefixTree:
 
 
 def with_more_room(tree: PrefixTree, *, num_nodes: int, num_slots: int) -> PrefixTree:
-    """Return the same tree with at least so much room."""
+    """Return the same tree with room for at least ``num_nodes`` nodes and ``num_slots`` senders of nodes."""
     num_nodes, num_slots = max(num_nodes, len(tree.nodes)), max(num_slots, len(tree.senders.slots))
     senders = with_more_slots(tree.senders, num_slots)
     return tree._replace(
@@ -85,30 +86,30 @@ def with_more_room(tree: PrefixTree, *, num_nodes: int, num_slots: int) -> Prefi
 
 
 @part
-def has_room_for_insert(t: PrefixTree, num_ids: int) -> bool:
-    """Return whether any insertion of so many ids fits: a split, a leaf, and a path of known nodes."""
-    num_free = len(t.nodes) - t.counts[0].num_used + t.counts[0].num_free
-    return num_free >= 2 and num_free_slots(t.senders) >= len(t.num_ids) + num_ids + 1
+def has_room_for_insert(tree: PrefixTree, num_ids: int) -> bool:
+    """Return whether any insertion of ``num_ids`` ids fits: a split, a leaf, and a path of known nodes."""
+    num_free = len(tree.nodes) - tree.counts[0].num_used + tree.counts[0].num_free
+    return num_free >= 2 and num_free_slots(tree.senders) >= len(tree.num_ids) + num_ids + 1
 
 
 @part
-def take_node(t: PrefixTree) -> int:
+def take_node(tree: PrefixTree) -> int:
     """Return a node that is not in use; there must be room."""
-    c = t.counts[0]
-    node = c.first_free
+    counts = tree.counts[0]
+    node = counts.first_free
     if node == NOWHERE:
-        node = c.num_used
-        c.num_used += 1
+        node = counts.num_used
+        counts.num_used += 1
     else:
-        c.first_free = t.nodes[node].parent
-        c.num_free -= 1
+        counts.first_free = tree.nodes[node].parent
+        counts.num_free -= 1
     return node
 
 
 @phase
-def num_shared(t: PrefixTree, ids: Int64s, node: int, first: int, end: int) -> int:
+def num_shared(tree: PrefixTree, ids: Int64s, node: int, first: int, end: int) -> int:
     """Return how many ids of a node's run are those of ``ids[first:end]``, from the first on."""
-    start, most = t.nodes[node].start, min(t.nodes[node].length, end - first)
+    start, most = tree.nodes[node].start, min(tree.nodes[node].length, end - first)
     shared = 0
     while shared < most and ids[start + shared] == ids[first + shared]:
         shared += 1
@@ -116,83 +117,85 @@ def num_shared(t: PrefixTree, ids: Int64s, node: int, first: int, end: int) -> i
 
 
 @phase
-def match_node(t: PrefixTree, ids: Int64s, first: int, end: int) -> tuple[int, int]:
+def match_node(tree: PrefixTree, ids: Int64s, first: int, end: int) -> tuple[int, int]:
     """Return the deepest node reached by ``ids[first:end]``, a partly matched one too, and how many ids match."""
     node, at = ROOT, first
     while at < end:
-        child = value_of(t.children, node, ids[at])
+        child = value_of(tree.children, node, ids[at])
         if child == NOWHERE:
             break
-        shared = num_shared(t, ids, child, at, end)
+        shared = num_shared(tree, ids, child, at, end)
         node, at = child, at + shared
-        if shared < t.nodes[child].length:
+        if shared < tree.nodes[child].length:
             break
     return node, at - first
 
 
 @phase
-def insert(t: PrefixTree, ids: Int64s, first: int, end: int, instance: int) -> None:
+def insert(tree: PrefixTree, ids: Int64s, first: int, end: int, instance: int) -> None:
     """Note that ``ids[first:end]`` were sent to an instance."""
     node, at = ROOT, first
     while at < end:
-        child = value_of(t.children, node, ids[at])
+        child = value_of(tree.children, node, ids[at])
         if child == NOWHERE:
-            node = add_leaf(t, ids, node, at, end, instance)
+            node = add_leaf(tree, ids, node, at, end, instance)
             break
-        shared = num_shared(t, ids, child, at, end)
-        if shared < t.nodes[child].length:
-            child = split(t, ids, child, shared)
+        shared = num_shared(tree, ids, child, at, end)
+        if shared < tree.nodes[child].length:
+            child = split(tree, ids, child, shared)
         node, at = child, at + shared
     while node != ROOT:
-        if touch(t.senders, instance, node):
-            t.num_ids[instance] += t.nodes[node].length
-        node = t.nodes[node].parent
+        if touch(tree.senders, instance, node):
+            tree.num_ids[instance] += tree.nodes[node].length
+        node = tree.nodes[node].parent
 
 
 @part
-def add_leaf(t: PrefixTree, ids: Int64s, parent: int, at: int, end: int, instance: int) -> int:
+def add_leaf(tree: PrefixTree, ids: Int64s, parent: int, at: int, end: int, instance: int) -> int:
     """Return a new leaf below ``parent`` for ``ids[at:end]``, created by ``instance``."""
-    leaf = take_node(t)
-    n = t.nodes[leaf]
+    leaf = take_node(tree)
+    n = tree.nodes[leaf]
     n.start, n.length, n.parent, n.creator = at, end - at, parent, instance
-    put_pair(t.children, parent, ids[at], leaf)
+    put_pair(tree.children, parent, ids[at], leaf)
     return leaf
 
 
 @phase
-def split(t: PrefixTree, ids: Int64s, node: int, length: int) -> int:
+def split(tree: PrefixTree, ids: Int64s, node: int, length: int) -> int:
     """Cut a node after ``length`` ids; return the new upper node, which has its creator and its senders."""
-    upper = take_node(t)
-    u, n = t.nodes[upper], t.nodes[node]
-    u.start, u.length, u.parent, u.creator = n.start, length, n.parent, n.creator
-    put_pair(t.children, u.parent, ids[u.start], upper)
-    n.start += length
-    n.length -= length
-    n.parent = upper
-    put_pair(t.children, upper, ids[n.start], node)
-    for instance in range(len(t.num_ids)):
-        if t.senders.holders[node, instance // BITS] != 0 and has_bit(t.senders.holders, node, instance):
-            add_key(t.senders, instance, upper, value_of(t.senders.slot_of, instance, node))
+    upper = take_node(tree)
+    above, below = tree.nodes[upper], tree.nodes[node]
+    above.start, above.length, above.parent, above.creator = below.start, length, below.parent, below.creator
+    put_pair(tree.children, above.parent, ids[above.start], upper)
+    below.start += length
+    below.length -= length
+    below.parent = upper
+    put_pair(tree.children, upper, ids[below.start], node)
+    for instance in range(len(tree.num_ids)):
+        if tree.senders.holders[node, instance // BITS] != 0 and has_bit(
+            tree.senders.holders, node, instance
+        ):
+            add_key(tree.senders, instance, upper, value_of(tree.senders.slot_of, instance, node))
     return upper
 
 
 @phase
-def evict_beyond(t: PrefixTree, ids: Int64s, max_ids: int) -> None:
+def evict_beyond(tree: PrefixTree, ids: Int64s, max_ids: int) -> None:
     """Drop each instance's least recently touched leaves until its nodes have at most ``max_ids`` ids."""
-    for instance in range(len(t.num_ids)):
-        while t.num_ids[instance] > max_ids:
-            drop_sender(t, ids, instance, oldest_key(t.senders, instance))
+    for instance in range(len(tree.num_ids)):
+        while tree.num_ids[instance] > max_ids:
+            drop_sender(tree, ids, instance, oldest_key(tree.senders, instance))
 
 
 @phase
-def drop_sender(t: PrefixTree, ids: Int64s, instance: int, node: int) -> None:
+def drop_sender(tree: PrefixTree, ids: Int64s, instance: int, node: int) -> None:
     """Take an instance from a leaf of its own; a node without senders leaves the tree."""
-    forget(t.senders, instance, node)
-    n = t.nodes[node]
-    t.num_ids[instance] -= n.length
-    if is_empty_row(t.senders.holders, node):
-        c = t.counts[0]
-        remove_pair(t.children, n.parent, ids[n.start])
-        n.parent = c.first_free
-        c.first_free = node
-        c.num_free += 1
+    forget(tree.senders, instance, node)
+    n = tree.nodes[node]
+    tree.num_ids[instance] -= n.length
+    if is_empty_row(tree.senders.holders, node):
+        counts = tree.counts[0]
+        remove_pair(tree.children, n.parent, ids[n.start])
+        n.parent = counts.first_free
+        counts.first_free = node
+        counts.num_free += 1

@@ -1,4 +1,4 @@
-"""Per instance the keys it was given, the least recently touched first to go: a router's own view of caches.
+"""Per instance the keys it was given, the least recently touched evicted first: a router's own view of caches.
 
 A key is a dense integer: a block's content, or a node of a prefix tree. Which instances hold a key is a row of bits,
 so that the instances that hold a whole prefix are found by a few words' AND per block, however many they are.
@@ -69,35 +69,35 @@ def with_more_slots(recent: RecentKeys, capacity: int) -> RecentKeys:
 
 
 @part
-def num_free_slots(k: RecentKeys) -> int:
+def num_free_slots(recent: RecentKeys) -> int:
     """Return for how many more (instance, key) pairs there is room."""
-    return len(k.slots) - k.counts[0].num_used + k.counts[0].num_free
+    return len(recent.slots) - recent.counts[0].num_used + recent.counts[0].num_free
 
 
 @part
-def take_slot(k: RecentKeys) -> int:
+def take_slot(recent: RecentKeys) -> int:
     """Return a slot that is not in use; there must be room."""
-    c = k.counts[0]
-    slot = c.first_free
+    counts = recent.counts[0]
+    slot = counts.first_free
     if slot == NOWHERE:
-        slot = c.num_used
-        c.num_used += 1
+        slot = counts.num_used
+        counts.num_used += 1
     else:
-        c.first_free = k.slots[slot].older
-        c.num_free -= 1
+        counts.first_free = recent.slots[slot].older
+        counts.num_free -= 1
     return slot
 
 
 @part
-def link_newer(k: RecentKeys, instance: int, slot: int, older: int) -> None:
+def link_newer(recent: RecentKeys, instance: int, slot: int, older: int) -> None:
     """Put a slot into its instance's list, right above ``older``; above the newest if that is it."""
-    head, s = k.lists[instance], k.slots[slot]
-    newer = k.slots[older].newer if older != NOWHERE else NOWHERE
-    s.older, s.newer = older, newer
+    head, slot_row = recent.lists[instance], recent.slots[slot]
+    newer = recent.slots[older].newer if older != NOWHERE else NOWHERE
+    slot_row.older, slot_row.newer = older, newer
     if older != NOWHERE:
-        k.slots[older].newer = slot
+        recent.slots[older].newer = slot
     if newer != NOWHERE:
-        k.slots[newer].older = slot
+        recent.slots[newer].older = slot
     if newer == NOWHERE:
         head.newest = slot
     if older == NOWHERE:
@@ -105,62 +105,62 @@ def link_newer(k: RecentKeys, instance: int, slot: int, older: int) -> None:
 
 
 @part
-def unlink(k: RecentKeys, instance: int, slot: int) -> None:
+def unlink(recent: RecentKeys, instance: int, slot: int) -> None:
     """Take a slot out of its instance's list."""
-    head, newer, older = k.lists[instance], k.slots[slot].newer, k.slots[slot].older
+    head, newer, older = recent.lists[instance], recent.slots[slot].newer, recent.slots[slot].older
     if newer != NOWHERE:
-        k.slots[newer].older = older
+        recent.slots[newer].older = older
     else:
         head.newest = older
     if older != NOWHERE:
-        k.slots[older].newer = newer
+        recent.slots[older].newer = newer
     else:
         head.oldest = newer
 
 
 @phase
-def add_key(k: RecentKeys, instance: int, key: int, older: int) -> None:
+def add_key(recent: RecentKeys, instance: int, key: int, older: int) -> None:
     """Give an instance a key that it lacks, right above the slot ``older`` of its list."""
-    slot = take_slot(k)
-    k.slots[slot].key = key
-    link_newer(k, instance, slot, older)
-    put_pair(k.slot_of, instance, key, slot)
-    set_bit(k.holders, key, instance)
-    k.lists[instance].num_keys += 1
+    slot = take_slot(recent)
+    recent.slots[slot].key = key
+    link_newer(recent, instance, slot, older)
+    put_pair(recent.slot_of, instance, key, slot)
+    set_bit(recent.holders, key, instance)
+    recent.lists[instance].num_keys += 1
 
 
 @phase
-def touch(k: RecentKeys, instance: int, key: int) -> bool:
+def touch(recent: RecentKeys, instance: int, key: int) -> bool:
     """Make a key the instance's most recent one; return whether it is new to the instance."""
-    newest = k.lists[instance].newest
-    if not has_bit(k.holders, key, instance):
-        add_key(k, instance, key, newest)
+    newest = recent.lists[instance].newest
+    if not has_bit(recent.holders, key, instance):
+        add_key(recent, instance, key, newest)
         return True
-    slot = value_of(k.slot_of, instance, key)
+    slot = value_of(recent.slot_of, instance, key)
     if slot != newest:
-        unlink(k, instance, slot)
-        link_newer(k, instance, slot, k.lists[instance].newest)
+        unlink(recent, instance, slot)
+        link_newer(recent, instance, slot, recent.lists[instance].newest)
     return False
 
 
 @phase
-def forget(k: RecentKeys, instance: int, key: int) -> None:
+def forget(recent: RecentKeys, instance: int, key: int) -> None:
     """Take a key from an instance that has it."""
-    c = k.counts[0]
-    slot = k.slot_of[find_pair(k.slot_of, instance, key)].value
-    unlink(k, instance, slot)
-    remove_pair(k.slot_of, instance, key)
-    clear_bit(k.holders, key, instance)
-    k.slots[slot].older = c.first_free
-    c.first_free = slot
-    c.num_free += 1
-    k.lists[instance].num_keys -= 1
+    counts = recent.counts[0]
+    slot = recent.slot_of[find_pair(recent.slot_of, instance, key)].value
+    unlink(recent, instance, slot)
+    remove_pair(recent.slot_of, instance, key)
+    clear_bit(recent.holders, key, instance)
+    recent.slots[slot].older = counts.first_free
+    counts.first_free = slot
+    counts.num_free += 1
+    recent.lists[instance].num_keys -= 1
 
 
 @part
-def oldest_key(k: RecentKeys, instance: int) -> int:
+def oldest_key(recent: RecentKeys, instance: int) -> int:
     """Return the key that an instance has touched least recently."""
-    return k.slots[k.lists[instance].oldest].key
+    return recent.slots[recent.lists[instance].oldest].key
 
 
 @phase

@@ -1,4 +1,4 @@
-"""A router's whole state: settings and memories of every policy, those that its own does not need left empty."""
+"""A router's whole state: settings and memories of every policy; those that its own policy does not need are empty."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ WORK = np.dtype(
 
 
 class Router(NamedTuple):
-    """All that a policy remembers. Compiled functions take it whole and change it in place."""
+    """A policy's whole state. Compiled functions take it as one and change it in place."""
 
     settings: Records  # SETTINGS[1]
     weights: NDArray[np.float64]  # weighted: per scorer, their sum 1
@@ -161,7 +161,7 @@ def new_router(
 
 
 def needs_prefixes(policy: Weighted) -> bool:
-    """Return whether a scorer looks at what the router sent where."""
+    """Return whether a scorer reads what the router sent to each instance."""
     weights = policy.scorers
     asks = weights.get("precise-prefix-cache", 0) > 0
     return weights.get("prefix-affinity", 0) > 0 or (weights.get("no-hit-lru", 0) > 0 and not asks)
@@ -213,14 +213,14 @@ def settings_of(
 
 def with_room_for(router: Router, num_ids: int) -> Router:
     """Return the same router with room for a request of ``num_ids`` blocks, and about as much again as it has."""
-    s = router.settings[0]
-    if s.keeps_prefixes:
+    settings = router.settings[0]
+    if settings.keeps_prefixes:
         capacity = 2 * len(router.prefixes.slots) + num_ids
         router = router._replace(prefixes=with_more_slots(router.prefixes, capacity))
-    if s.policy == CACHE_AWARE:
+    if settings.policy == CACHE_AWARE:
         num_slots = 2 * len(router.tree.senders.slots) + num_ids + len(router.work)
         tree = with_more_room(router.tree, num_nodes=2 * len(router.tree.nodes), num_slots=num_slots)
         router = router._replace(tree=tree)
-    if s.policy == KV_COST:
+    if settings.policy == KV_COST:
         router = router._replace(num_active=more_pairs(router.num_active, len(router.num_active) + num_ids))
     return router

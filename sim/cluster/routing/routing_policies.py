@@ -28,10 +28,10 @@ SCORERS = (
 """The scorers, in the order in which their scores are added up, whatever order the configuration has."""
 
 DEFAULT_SCORERS = {"prefix-affinity": 2.0, "active-requests": 3.0, "kv-utilization": 1.0}
-"""Whose prompt is cached to a share p on the busiest instance leaves it for an idle one: 2p against at least 3.
+"""A request whose prompt is cached to a share p on the busiest instance goes to an idle one: 2p against at least 3.
 
-llm-d's well-known 3 : 2 : 2 of prefix-affinity, queue-depth and kv-utilization has no such limit: while nobody waits,
-queue-depth is the same everywhere, and one instance can get all the traffic while the others idle.
+llm-d's well-known 3 : 2 : 2 of prefix-affinity, queue-depth and kv-utilization has no such limit: while no request
+waits, queue-depth is the same everywhere, and one instance can get all the traffic while the others idle.
 """
 
 
@@ -51,7 +51,7 @@ class RandomChoice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PowerOfTwo:
-    """Two different candidates at random, of which the less loaded; the first drawn where they tie.
+    """The less loaded of two different candidates drawn at random; the first drawn if they tie.
 
     Mitzenmacher, "The power of two choices in randomized load balancing", 2001; vllm-router's rule.
     """
@@ -80,7 +80,7 @@ class LeastLoaded:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlwaysBusiest:
-    """The most requests in flight, the first candidate in ties: the worst there is, for tests."""
+    """The most requests in flight, the first candidate in ties: the worst choice, for tests."""
 
     name: ClassVar[str] = "always-busiest"
 
@@ -134,7 +134,7 @@ class VllmDp:
 
 
 def version_of(text: object) -> tuple[int, int]:
-    """Return (major, minor) of a version. Raises InvalidConfig on what is none."""
+    """Return (major, minor) of a version. Raises InvalidConfig on a text that is not one."""
     parts = text.split(".") if isinstance(text, str) else []
     if len(parts) < 2 or not all(part.isdigit() for part in parts[:2]):
         raise InvalidConfig(f"vllm_version: got {text!r}, expected a version such as '0.32.0'")
@@ -145,10 +145,10 @@ def version_of(text: object) -> tuple[int, int]:
 class CacheAware:
     """Where most of the prompt was sent before, unless loads differ too much: sglang-router's and vllm-router's.
 
-    Loads differ too much when max - min > ``balance_abs_threshold`` and max > ``balance_rel_threshold`` * min:
-    then, and where at most ``cache_threshold`` of the prompt is known, the least loaded instance gets it.
-    ``owner``: whom a known prefix belongs to: the ``creator`` of the deepest node (sglang-router 0.3.2), or the
-    ``least-loaded`` of those who were sent it (vllm-router 0.1.17). Every ``eviction_interval_us`` the least recently
+    Loads differ too much when max - min > ``balance_abs_threshold`` and max > ``balance_rel_threshold`` * min: then,
+    and where at most ``cache_threshold`` of the prompt is known, the least loaded instance gets it. ``owner``: the
+    instance that a known prefix belongs to: the ``creator`` of the deepest node (sglang-router 0.3.2), or the
+    ``least-loaded`` of those that were sent it (vllm-router 0.1.17). Every ``eviction_interval_us`` the least recently
     used leaves of an instance go while it holds more than ``max_tree_size`` tokens.
     """
 

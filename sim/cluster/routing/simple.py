@@ -1,4 +1,4 @@
-"""The policies that look at one thing: a counter, a draw, the session, or how many requests are in flight."""
+"""The policies that use one thing: a counter, a draw, the session, or how many requests are in flight."""
 
 from __future__ import annotations
 
@@ -10,82 +10,82 @@ from sim.jit.compile import part, phase
 
 
 @part
-def load_seen(r: Router, f: Fleet, instance: int) -> int:
+def load_seen(router: Router, fleet: Fleet, instance: int) -> int:
     """Return an instance's load as the router's settings count it."""
-    return load_of(f, instance, r.settings[0].counts_twice)
+    return load_of(fleet, instance, router.settings[0].counts_twice)
 
 
 @part
-def pick_for(r: Router, request: int, num_choices: int) -> int:
+def pick_for(router: Router, request: int, num_choices: int) -> int:
     """Return one of 0 to ``num_choices`` - 1 for a request, in the router's own stream."""
-    return pick(r.settings[0].seed, r.settings[0].stream, request, num_choices)
+    return pick(router.settings[0].seed, router.settings[0].stream, request, num_choices)
 
 
 @phase
-def choose_in_turn(r: Router, f: Fleet) -> int:
+def choose_in_turn(router: Router, fleet: Fleet) -> int:
     """Return the next candidate."""
-    return f.candidates[r.settings[0].next_place % f.counts[0].num_candidates]
+    return fleet.candidates[router.settings[0].next_place % fleet.counts[0].num_candidates]
 
 
 @phase
-def choose_at_random(r: Router, f: Fleet, request: int) -> int:
+def choose_at_random(router: Router, fleet: Fleet, request: int) -> int:
     """Return any candidate."""
-    return f.candidates[pick_for(r, request, f.counts[0].num_candidates)]
+    return fleet.candidates[pick_for(router, request, fleet.counts[0].num_candidates)]
 
 
 @part
-def draw_two(r: Router, f: Fleet, request: int) -> tuple[int, int]:
+def draw_two(router: Router, fleet: Fleet, request: int) -> tuple[int, int]:
     """Return two different candidates at random, in the order drawn; the same twice where there is but one."""
-    num = f.counts[0].num_candidates
+    num = fleet.counts[0].num_candidates
     if num == 1:
-        return f.candidates[0], f.candidates[0]
-    place = pick_for(r, request, num)
-    other = pick(r.settings[0].seed, r.settings[0].stream + 1, request, num - 1)
+        return fleet.candidates[0], fleet.candidates[0]
+    place = pick_for(router, request, num)
+    other = pick(router.settings[0].seed, router.settings[0].stream + 1, request, num - 1)
     other += int(other >= place)
-    return f.candidates[place], f.candidates[other]
+    return fleet.candidates[place], fleet.candidates[other]
 
 
 @phase
-def choose_of_two(r: Router, f: Fleet, request: int) -> int:
+def choose_of_two(router: Router, fleet: Fleet, request: int) -> int:
     """Return the less loaded of two different candidates, the first drawn in a tie."""
-    first, second = draw_two(r, f, request)
-    return first if load_seen(r, f, first) <= load_seen(r, f, second) else second
+    first, second = draw_two(router, fleet, request)
+    return first if load_seen(router, fleet, first) <= load_seen(router, fleet, second) else second
 
 
 @phase
-def choose_by_session(r: Router, f: Fleet, q: RequestTable, request: int) -> int:
-    """Return where the request's session is; anywhere for a new one, or where its instance is gone."""
-    session = q.session[request]
+def choose_by_session(router: Router, fleet: Fleet, requests: RequestTable, request: int) -> int:
+    """Return the instance of the request's session; any candidate for a new session, or if that instance is gone."""
+    session = requests.session[request]
     if session != NOWHERE:
-        known = r.session_instance[session]
-        if known != NOWHERE and f.instances[known].is_candidate:
+        known = router.session_instance[session]
+        if known != NOWHERE and fleet.instances[known].is_candidate:
             return known
-    return choose_at_random(r, f, request)
+    return choose_at_random(router, fleet, request)
 
 
 @phase
-def choose_least_loaded(r: Router, f: Fleet, request: int) -> int:
+def choose_least_loaded(router: Router, fleet: Fleet, request: int) -> int:
     """Return the candidate with the least load; ties as the settings say."""
     least, num_ties, first = 0, 0, NOWHERE
-    for place in range(f.counts[0].num_candidates):
-        instance = f.candidates[place]
-        load = load_seen(r, f, instance)
-        r.scores[instance] = -load
+    for place in range(fleet.counts[0].num_candidates):
+        instance = fleet.candidates[place]
+        load = load_seen(router, fleet, instance)
+        router.scores[instance] = -load
         if num_ties == 0 or load < least:
             least, num_ties, first = load, 0, instance
         num_ties += int(load == least)
-    if num_ties > 1 and r.settings[0].has_random_ties:
-        return take_best(r, f, request, -float(least), num_ties)
+    if num_ties > 1 and router.settings[0].has_random_ties:
+        return take_best(router, fleet, request, -float(least), num_ties)
     return first
 
 
 @phase
-def take_best(r: Router, f: Fleet, request: int, best: float, num_ties: int) -> int:
+def take_best(router: Router, fleet: Fleet, request: int, best: float, num_ties: int) -> int:
     """Return one of the ``num_ties`` candidates whose score is ``best``, each equally likely."""
-    left = pick_for(r, request, num_ties) if num_ties > 1 else 0
-    for place in range(f.counts[0].num_candidates):
-        instance = f.candidates[place]
-        if r.scores[instance] == best:
+    left = pick_for(router, request, num_ties) if num_ties > 1 else 0
+    for place in range(fleet.counts[0].num_candidates):
+        instance = fleet.candidates[place]
+        if router.scores[instance] == best:
             if left == 0:
                 return instance
             left -= 1
@@ -93,13 +93,13 @@ def take_best(r: Router, f: Fleet, request: int, best: float, num_ties: int) -> 
 
 
 @phase
-def choose_busiest(r: Router, f: Fleet) -> int:
+def choose_busiest(router: Router, fleet: Fleet) -> int:
     """Return the first of the candidates with the most load."""
     busiest, most = NOWHERE, -1
-    for place in range(f.counts[0].num_candidates):
-        instance = f.candidates[place]
-        load = load_seen(r, f, instance)
-        r.scores[instance] = load
+    for place in range(fleet.counts[0].num_candidates):
+        instance = fleet.candidates[place]
+        load = load_seen(router, fleet, instance)
+        router.scores[instance] = load
         if load > most:
             busiest, most = instance, load
     return busiest

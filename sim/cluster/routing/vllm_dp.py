@@ -13,42 +13,42 @@ from sim.jit.compile import part, phase
 
 KV_PENALTY = 6.0
 FREE_KV_USAGE = 0.5
-"""Below this share of KV blocks in use, waiting requests are taken to wait for nothing but their turn."""
+"""Below this share of KV blocks in use, waiting requests are assumed to wait for their turn only."""
 
 WAITING_WEIGHT = 4
 """How many running requests weigh as much as one that waits, before 0.27."""
 
 
 @part
-def dp_score(r: Router, f: Fleet, instance: int) -> float:
+def dp_score(router: Router, fleet: Fleet, instance: int) -> float:
     """Return a rank's score; the least wins."""
-    s, i = r.settings[0], f.instances[instance]
-    waiting = i.num_waiting + r.work[instance].num_dispatched * s.num_clients
-    if s.dp_rule != DP_IN_FLIGHT_FLOOR:
-        return float(waiting * WAITING_WEIGHT + i.num_running)
-    score = float(max(s.num_clients * i.num_in_flight, waiting + i.num_running))
+    settings, state = router.settings[0], fleet.instances[instance]
+    waiting = state.num_waiting + router.work[instance].num_dispatched * settings.num_clients
+    if settings.dp_rule != DP_IN_FLIGHT_FLOOR:
+        return float(waiting * WAITING_WEIGHT + state.num_running)
+    score = float(max(settings.num_clients * state.num_in_flight, waiting + state.num_running))
     if waiting > 0:
-        score += waiting * KV_PENALTY * max(0.0, i.kv_usage - FREE_KV_USAGE)
+        score += waiting * KV_PENALTY * max(0.0, state.kv_usage - FREE_KV_USAGE)
     return score
 
 
 @phase
-def choose_as_vllm(r: Router, f: Fleet) -> int:
+def choose_as_vllm(router: Router, fleet: Fleet) -> int:
     """Return the first rank with the least score, scanned from where this decision starts."""
-    num, start = f.counts[0].num_candidates, r.settings[0].next_place
+    num, start = fleet.counts[0].num_candidates, router.settings[0].next_place
     chosen, least = NOWHERE, 0.0
     for place in range(num):
-        instance = f.candidates[(start + place) % num]
-        score = dp_score(r, f, instance)
-        r.scores[instance] = -score
+        instance = fleet.candidates[(start + place) % num]
+        score = dp_score(router, fleet, instance)
+        router.scores[instance] = -score
         if chosen == NOWHERE or score < least:
             chosen, least = instance, score
     return chosen
 
 
 @part
-def move_start(r: Router, f: Fleet) -> None:
+def move_start(router: Router, fleet: Fleet) -> None:
     """Begin the next scan one rank further on, in the versions that do."""
-    s = r.settings[0]
-    if s.dp_rule != DP_FIXED_START:
-        s.next_place = (s.next_place + 1) % f.counts[0].num_candidates
+    settings = router.settings[0]
+    if settings.dp_rule != DP_FIXED_START:
+        settings.next_place = (settings.next_place + 1) % fleet.counts[0].num_candidates

@@ -11,59 +11,61 @@ from sim.jit.compile import part, phase
 
 
 @phase
-def choose_by_scores(r: Router, f: Fleet, q: RequestTable, request: int) -> int:
+def choose_by_scores(router: Router, fleet: Fleet, requests: RequestTable, request: int) -> int:
     """Return a candidate with the highest score."""
-    add_up_scores(r, f, q, request)
+    add_up_scores(router, fleet, requests, request)
     best, num_ties = -1.0, 0
-    for place in range(f.counts[0].num_candidates):
-        score = r.scores[f.candidates[place]]
+    for place in range(fleet.counts[0].num_candidates):
+        score = router.scores[fleet.candidates[place]]
         if score > best:
             best, num_ties = score, 0
         num_ties += int(score == best)
-    return take_best(r, f, request, best, num_ties)
+    return take_best(router, fleet, request, best, num_ties)
 
 
 @part
-def add_up_scores(r: Router, f: Fleet, q: RequestTable, request: int) -> None:
+def add_up_scores(router: Router, fleet: Fleet, requests: RequestTable, request: int) -> None:
     """Set every candidate's score; scorers are added in one fixed order, so that equal sums are equal."""
-    r.scores[:] = 0.0
-    sc.find_matches(r, f, q, request)
-    for scorer in range(len(r.weights)):
-        if r.weights[scorer] == 0.0:
+    router.scores[:] = 0.0
+    sc.find_matches(router, fleet, requests, request)
+    for scorer in range(len(router.weights)):
+        if router.weights[scorer] == 0.0:
             continue
         if scorer == sc.PREFIX_AFFINITY:
-            sc.score_prefixes(r, f, q, request)
+            sc.score_prefixes(router, fleet, requests, request)
         elif scorer == sc.NO_HIT_LRU:
-            sc.score_cold_turns(r, f)
+            sc.score_cold_turns(router, fleet)
         elif scorer == sc.ACTIVE_REQUESTS:
-            sc.score_active_requests(r, f)
+            sc.score_active_requests(router, fleet)
         elif scorer == sc.LORA_AFFINITY:
-            sc.score_adapters(r, f, q, request)
+            sc.score_adapters(router, fleet, requests, request)
         elif scorer == sc.KV_UTILIZATION or scorer == sc.LOAD_BALANCE or scorer == sc.LOAD_AWARE:  # noqa: PLR1714 - numba compares scalars
-            sc.score_each(r, f, scorer)
+            sc.score_each(router, fleet, scorer)
         else:
-            sc.score_min_max(r, f, scorer)
+            sc.score_min_max(router, fleet, scorer)
 
 
 @phase
-def remember_prefix(r: Router, f: Fleet, q: RequestTable, request: int, instance: int) -> None:
+def remember_prefix(
+    router: Router, fleet: Fleet, requests: RequestTable, request: int, instance: int
+) -> None:
     """Note that the prompt's blocks are now on an instance; the least recently sent beyond its capacity go.
 
     From the last block to the first, as vLLM frees them: of a prefix, what comes last is forgotten first.
     """
-    first = q.hash_starts[request]
-    for back in range(num_prompt_ids(f, q, request), 0, -1):
-        touch(r.prefixes, instance, q.hash_ids[first + back - 1])
-    while r.prefixes.lists[instance].num_keys > r.settings[0].prefix_capacity_blocks:
-        forget(r.prefixes, instance, oldest_key(r.prefixes, instance))
+    first = requests.hash_starts[request]
+    for back in range(num_prompt_ids(fleet, requests, request), 0, -1):
+        touch(router.prefixes, instance, requests.hash_ids[first + back - 1])
+    while router.prefixes.lists[instance].num_keys > router.settings[0].prefix_capacity_blocks:
+        forget(router.prefixes, instance, oldest_key(router.prefixes, instance))
 
 
 @phase
-def take_cold_turn(r: Router, instance: int) -> None:
+def take_cold_turn(router: Router, instance: int) -> None:
     """Note that an instance has got a request that hits nowhere."""
     place = 0
-    while r.cold_order[place] != instance:
+    while router.cold_order[place] != instance:
         place += 1
-    for i in range(place, len(r.cold_order) - 1):
-        r.cold_order[i] = r.cold_order[i + 1]
-    r.cold_order[len(r.cold_order) - 1] = instance
+    for i in range(place, len(router.cold_order) - 1):
+        router.cold_order[i] = router.cold_order[i + 1]
+    router.cold_order[len(router.cold_order) - 1] = instance

@@ -1,1 +1,1 @@
-"""A cluster under way: engines, the way of a request, and the loop over events."""
+"""A running cluster: engines, the path of a request, and the loop over events."""

@@ -1,4 +1,4 @@
-"""Writing down a decision and what it was based on."""
+"""Recording a decision and what it was based on."""
 
 from __future__ import annotations
 
@@ -8,16 +8,23 @@ from sim.jit.compile import part
 
 
 @part
-def log_decision(w: World, r: Router, request: int, instance: int, time_us: int, is_prefill: int) -> None:
-    """Write down what a router chose, with what it saw; ``is_prefill``: of who computes the prompt for another."""
-    place = w.loop[0].num_decisions
-    w.loop[0].num_decisions += 1
-    d = w.log.decisions[place]
-    d.time_us, d.request, d.instance, d.is_prefill = time_us, request, instance, is_prefill
-    for i in range(len(w.fleet.instances)):
-        seen = w.fleet.instances[i]
-        w.log.scores[place, i] = r.scores[i]
-        w.log.num_in_flight[place, i] = seen.num_in_flight
-        w.log.num_waiting[place, i] = seen.num_waiting
-        w.log.num_running[place, i] = seen.num_running
-        w.log.kv_usage[place, i] = seen.kv_usage
+def log_decision(
+    world: World, router: Router, request: int, instance: int, time_us: int, is_prefill: int
+) -> None:
+    """Record a router's choice, with what it saw; ``is_prefill``: the choice of a prefill instance."""
+    place = world.loop[0].num_decisions
+    world.loop[0].num_decisions += 1
+    decision = world.log.decisions[place]
+    decision.time_us, decision.request, decision.instance, decision.is_prefill = (
+        time_us,
+        request,
+        instance,
+        is_prefill,
+    )
+    for i in range(len(world.fleet.instances)):
+        seen = world.fleet.instances[i]
+        world.log.scores[place, i] = router.scores[i]
+        world.log.num_in_flight[place, i] = seen.num_in_flight
+        world.log.num_waiting[place, i] = seen.num_waiting
+        world.log.num_running[place, i] = seen.num_running
+        world.log.kv_usage[place, i] = seen.kv_usage

@@ -1,4 +1,4 @@
-"""Letting a cluster's events happen: the compiled loop, and what it asks of Python in between."""
+"""Running a cluster: the compiled loop, and the work that it leaves to Python in between."""
 
 from __future__ import annotations
 
@@ -51,13 +51,13 @@ class Driver:
         while (answer := run_cluster(self.operations.table, until_us, self._margin)) != DONE:
             if (
                 answer == NEEDS_DECISION
-            ):  # no array moves, and to say again where they lie takes longer than it
+            ):  # no array moves, and to set their addresses again takes longer than the rest
                 self.world.loop[0].chosen = self._decide()
             else:
                 self._do(answer)
 
     def replace(self, world: World) -> None:
-        """Put a world in the place of the one that is; the same one has the same arrays, which lie where they lay."""
+        """Replace the world; the same one has the same arrays at the same addresses."""
         if world is self._pointed_to:
             return
         self.operations.world = self._pointed_to = world
@@ -67,7 +67,7 @@ class Driver:
         """Return the instance that the user's function chooses for the request in hand."""
         world, policy = self.world, self.config.routing
         return choose_by_own(
-            cast("OwnPolicy", policy),  # nobody else asks
+            cast("OwnPolicy", policy),  # only this policy asks
             self._view,
             world.requests,
             fleet=world.fleet,

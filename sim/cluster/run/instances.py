@@ -1,4 +1,4 @@
-"""One instance among many: let its time pass, look at it, hand it a request, hear what it has finished."""
+"""One instance among many: advance it, read its state, hand it a request, collect what it has finished."""
 
 from __future__ import annotations
 
@@ -17,151 +17,151 @@ from sim.jit.compile import part, phase
 
 
 @part
-def runs_past(s: State, time_us: int) -> bool:
-    """Return whether the last step taken ends after ``time_us``: what it gives has not happened yet."""
-    return s.engine[0].clock.now_us > time_us
+def runs_past(state: State, time_us: int) -> bool:
+    """Return whether the last step taken ends after ``time_us``: its results have not happened yet."""
+    return state.engine[0].clock.now_us > time_us
 
 
 @phase
-def run_until(w: World, instance: int, until_us: int) -> bool:
+def run_until(world: World, instance: int, until_us: int) -> bool:
     """Take an instance's steps that start before ``until_us``; False when Python must make room first."""
-    loop = w.loop[0]
-    if is_rank(w, instance):
-        loop.waits_for = run_ranks(w, w.first_rank[instance], w.end_rank[instance], until_us)
+    loop = world.loop[0]
+    if is_rank(world, instance):
+        loop.waits_for = run_ranks(world, world.first_rank[instance], world.end_rank[instance], until_us)
         return bool(loop.waits_for == NEVER)
-    address, coalesces = w.run_addresses[instance], w.coalesces[instance]
-    if run_engine(address, w.engines, instance, until_us, coalesces) == NEEDS_ROOM:
+    address, coalesces = world.run_addresses[instance], world.coalesces[instance]
+    if run_engine(address, world.engines, instance, until_us, coalesces) == NEEDS_ROOM:
         loop.waits_for = instance
         return False
     return True
 
 
 @phase
-def next_step_us(w: World, instance: int) -> int:
+def next_step_us(world: World, instance: int) -> int:
     """Return when an instance's next step starts, or a client of it gives up; NEVER when it has nothing to do."""
-    s = engine_at(w.engines, instance)
-    clock = s.engine[0].clock
-    if clock.num_batches > 0 or (has_work(s) and not s.engine[0].queues.is_blocked):
+    state = engine_at(world.engines, instance)
+    clock = state.engine[0].clock
+    if clock.num_batches > 0 or (has_work(state) and not state.engine[0].queues.is_blocked):
         return clock.now_us
-    event_us = next_event_us(s)
+    event_us = next_event_us(state)
     return NEVER if event_us == NEVER else max(clock.now_us, event_us)
 
 
 @phase
-def hand_over(w: World, request: int, instance: int, time_us: int) -> bool:
+def hand_over(world: World, request: int, instance: int, time_us: int) -> bool:
     """Give a request to an instance; False when its front end refuses it."""
-    pool = w.pool_of[instance]
-    if w.entries[pool, request] == NEVER:
-        w.rows[request].status = dt.REJECTED
-        w.rows[request].queued_us = time_us + w.delays_us[pool, request]
+    pool = world.pool_of[instance]
+    if world.entries[pool, request] == NEVER:
+        world.rows[request].status = dt.REJECTED
+        world.rows[request].queued_us = time_us + world.delays_us[pool, request]
         return False
-    s = engine_at(w.engines, instance)
-    r = s.requests[request]
-    r.status = dt.PENDING
-    r.max_total_tokens = w.entries[pool, request]
-    inject(s, request, time_us, w.delays_us[pool, request])
+    state = engine_at(world.engines, instance)
+    row = state.requests[request]
+    row.status = dt.PENDING
+    row.max_total_tokens = world.entries[pool, request]
+    inject(state, request, time_us, world.delays_us[pool, request])
     return True
 
 
 @part
-def num_running_at(s: State, time_us: int) -> int:
+def num_running_at(state: State, time_us: int) -> int:
     """Return how many requests run at ``time_us``, up to which an engine's steps were taken."""
-    if runs_past(s, time_us):
-        return s.engine[0].last_schedule.num_running
-    return s.engine[0].queues.num_running
+    if runs_past(state, time_us):
+        return state.engine[0].last_schedule.num_running
+    return state.engine[0].queues.num_running
 
 
 @phase
-def num_waiting_at(s: State, time_us: int) -> int:
+def num_waiting_at(state: State, time_us: int) -> int:
     """Return how many requests wait at ``time_us``, those included that have just joined."""
-    num = s.engine[0].queues.num_waiting + s.engine[0].kv_transfers.num_holding
-    request = s.engine[0].queues.first_pending
-    while request != dt.NEVER and s.requests[request].queued_us <= time_us:
-        num += s.requests[request].status == dt.PENDING  # its client may have gone already
-        request = s.requests[request].next_waiting
+    num = state.engine[0].queues.num_waiting + state.engine[0].kv_transfers.num_holding
+    request = state.engine[0].queues.first_pending
+    while request != dt.NEVER and state.requests[request].queued_us <= time_us:
+        num += state.requests[request].status == dt.PENDING  # its client may have gone already
+        request = state.requests[request].next_waiting
     return num
 
 
 @part
-def kv_usage_at(s: State, time_us: int) -> float:
+def kv_usage_at(state: State, time_us: int) -> float:
     """Return the share of an engine's KV blocks that are in use at ``time_us``."""
-    num_free = s.engine[0].queues.num_free_blocks
-    if runs_past(s, time_us):
-        num_free = s.engine[0].last_schedule.num_free_blocks
-    return 1.0 - num_free / (len(s.blocks) - 1)
+    num_free = state.engine[0].queues.num_free_blocks
+    if runs_past(state, time_us):
+        num_free = state.engine[0].last_schedule.num_free_blocks
+    return 1.0 - num_free / (len(state.blocks) - 1)
 
 
 @phase
-def see_queue(w: World, instance: int, time_us: int) -> None:
+def see_queue(world: World, instance: int, time_us: int) -> None:
     """Note how many of an instance's requests wait and run at ``time_us``, up to which its steps were taken."""
-    s, seen = engine_at(w.engines, instance), w.fleet.instances[instance]
-    seen.num_running, seen.num_waiting = num_running_at(s, time_us), num_waiting_at(s, time_us)
+    state, seen = engine_at(world.engines, instance), world.fleet.instances[instance]
+    seen.num_running, seen.num_waiting = num_running_at(state, time_us), num_waiting_at(state, time_us)
 
 
 @phase
-def see_kv(w: World, instance: int, time_us: int) -> None:
+def see_kv(world: World, instance: int, time_us: int) -> None:
     """Note the share of an instance's KV blocks that are in use at ``time_us``."""
-    w.fleet.instances[instance].kv_usage = kv_usage_at(engine_at(w.engines, instance), time_us)
+    world.fleet.instances[instance].kv_usage = kv_usage_at(engine_at(world.engines, instance), time_us)
 
 
 @phase
-def see_loads(w: World, time_us: int) -> None:
-    """Note what every instance has to do at ``time_us``, up to which its steps were taken."""
-    for instance in range(len(w.loads)):
-        s, load = engine_at(w.engines, instance), w.loads[instance]
-        load.num_waiting, load.num_running = num_waiting_at(s, time_us), num_running_at(s, time_us)
-        load.kv_usage = kv_usage_at(s, time_us)
+def see_loads(world: World, time_us: int) -> None:
+    """Note every instance's load at ``time_us``, up to which its steps were taken."""
+    for instance in range(len(world.loads)):
+        state, load = engine_at(world.engines, instance), world.loads[instance]
+        load.num_waiting, load.num_running = num_waiting_at(state, time_us), num_running_at(state, time_us)
+        load.kv_usage = kv_usage_at(state, time_us)
 
 
 @phase
-def see_cache(w: World, instance: int) -> None:
+def see_cache(world: World, instance: int) -> None:
     """Note which contents an instance has cached, for decisions until the next snapshot.
 
-    Only those are looked at that came or went since the last one, unless they are more than the log holds.
+    Only contents that came or went since the last snapshot are examined, unless they exceed what the log holds.
     """
-    s = engine_at(w.engines, instance)
-    queues, num_keys = s.engine[0].queues, w.cached.shape[1]
-    if queues.num_cache_changes > len(s.cache_log):
+    state = engine_at(world.engines, instance)
+    queues, num_keys = state.engine[0].queues, world.cached.shape[1]
+    if queues.num_cache_changes > len(state.cache_log):
         for key in range(num_keys):
-            w.cached[instance, key] = has_content(s, key)
+            world.cached[instance, key] = has_content(state, key)
     else:
         for i in range(queues.num_cache_changes):
-            key = s.cache_log[i]
+            key = state.cache_log[i]
             if key < num_keys:
-                w.cached[instance, key] = has_content(s, key)
+                world.cached[instance, key] = has_content(state, key)
     queues.num_cache_changes = 0
 
 
 @part
-def contents_per_block(s: State) -> int:
+def contents_per_block(state: State) -> int:
     """Return how many contents a block of the group has that is asked: with a ``prefix_match_unit`` several."""
-    settings = s.engine[0].settings
+    settings = state.engine[0].settings
     if not settings.has_kv_cache_groups:
         return 1
-    return s.kv_cache_groups[settings.first_group_to_ask].num_hashes_per_block
+    return state.kv_cache_groups[settings.first_group_to_ask].num_hashes_per_block
 
 
 @phase
-def see_prompt(w: World, request: int, instance: int) -> None:
+def see_prompt(world: World, request: int, instance: int) -> None:
     """Note how many leading blocks of a prompt an instance has cached, and how many more in host memory."""
-    s, seen = engine_at(w.engines, instance), w.fleet.instances[instance]
-    first, num = w.requests.hash_starts[request], num_prompt_ids(w.fleet, w.requests, request)
-    is_stale = w.loop[0].cache_interval_us > 0
-    per_block = contents_per_block(s)
+    state, seen = engine_at(world.engines, instance), world.fleet.instances[instance]
+    first, num = world.requests.hash_starts[request], num_prompt_ids(world.fleet, world.requests, request)
+    is_stale = world.loop[0].cache_interval_us > 0
+    per_block = contents_per_block(state)
     hits = 0
     while hits + per_block <= num:
-        key = w.requests.hash_ids[first + hits + per_block - 1]
-        if (w.cached[instance, key] == 0) if is_stale else not has_content(s, key):
+        key = world.requests.hash_ids[first + hits + per_block - 1]
+        if (world.cached[instance, key] == 0) if is_stale else not has_content(state, key):
             break
         hits += per_block
     seen.num_cached_blocks, seen.num_host_blocks = hits, 0
-    if len(s.cpu_slot_of_key) > 0:
-        while hits < num and s.cpu_slot_of_key[w.requests.hash_ids[first + hits]] != 0:
+    if len(state.cpu_slot_of_key) > 0:
+        while hits < num and state.cpu_slot_of_key[world.requests.hash_ids[first + hits]] != 0:
             hits += 1
             seen.num_host_blocks += 1
 
 
 @part
-def is_on(w: World, instance: int) -> bool:
+def is_on(world: World, instance: int) -> bool:
     """Return whether an instance may get requests."""
-    return instance != NOWHERE and w.fleet.instances[instance].is_candidate == 1
+    return instance != NOWHERE and world.fleet.instances[instance].is_candidate == 1

@@ -3,8 +3,8 @@
 Every layer with experts brings the tokens of all ranks together, so a step takes as long as the slowest rank's. A rank
 without a request runs a dummy step of one token while any other has work (vllm 0.32.0 v1/engine/core.py:
 DPEngineCoreProc.run_busy_loop, execute_dummy_batch). Between two steps each rank takes in its requests and decides by
-itself. What is left out: that the ranks agree only every 16th step that nobody has work, so that dummy steps go on for
-some steps after the last request; and how long it takes to wake the other ranks.
+itself. Two things are left out: the ranks check only at every 16th step whether none has work, so that dummy steps go
+on for some steps after the last request; and the time that it takes to wake the other ranks.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ from sim.jit.compile import part, phase
 
 
 @phase
-def boundary_us(w: World, first: int, end: int) -> int:
-    """Return when the ranks ``first`` to ``end`` next decide: as their step ends, or as somebody joins idle ones."""
+def boundary_us(world: World, first: int, end: int) -> int:
+    """Return when the ranks ``first`` to ``end`` next decide: when their step ends, or a request joins idle ones."""
     planned_us, next_us, now_us = NEVER, NEVER, 0
     for rank in range(first, end):
-        s = engine_at(w.engines, rank)
-        clock, queues = s.engine[0].clock, s.engine[0].queues
+        state = engine_at(world.engines, rank)
+        clock, queues = state.engine[0].clock, state.engine[0].queues
         now_us = max(now_us, clock.now_us)
         if clock.oldest_runs:
-            return s.batches[clock.oldest_batch].exec_end_us
-        is_at_work = has_unfinished(s) and not queues.is_blocked
+            return state.batches[clock.oldest_batch].exec_end_us
+        is_at_work = has_unfinished(state) and not queues.is_blocked
         if clock.num_batches > 0 or is_at_work:  # Python made room in between
             planned_us = clock.now_us
-        event_us = earlier(next_deadline_us(s), next_grammar_us(s))
+        event_us = earlier(next_deadline_us(state), next_grammar_us(state))
         if queues.first_pending != dt.NEVER:
-            queued_us = s.requests[queues.first_pending].queued_us
+            queued_us = state.requests[queues.first_pending].queued_us
             event_us = earlier(event_us, queued_us)
         if event_us != NEVER:
             next_us = event_us if next_us == NEVER else min(next_us, event_us)
@@ -46,44 +46,44 @@ def boundary_us(w: World, first: int, end: int) -> int:
 
 
 @phase
-def start_together(w: World, first: int, end: int, now_us: int) -> None:
+def start_together(world: World, first: int, end: int, now_us: int) -> None:
     """Start the next step of all ranks; it ends when the slowest one has done."""
     takes_us, has_work = 0, False
     for rank in range(first, end):
-        s = engine_at(w.engines, rank)
-        clock = s.engine[0].clock
-        own_us = s.engine[0].settings.dummy_step_us
+        state = engine_at(world.engines, rank)
+        clock = state.engine[0].clock
+        own_us = state.engine[0].settings.dummy_step_us
         if clock.num_batches > 0:
             has_work = True
-            own_us = s.batches[clock.oldest_batch].exec_end_us
+            own_us = state.batches[clock.oldest_batch].exec_end_us
         takes_us = max(takes_us, own_us)
     for rank in range(first, end):
-        clock = engine_at(w.engines, rank).engine[0].clock
+        clock = engine_at(world.engines, rank).engine[0].clock
         clock.num_steps_of_wave = clock.num_steps_of_wave + 1 if has_work else 0
     if not has_work:
         return
     for rank in range(first, end):
-        s = engine_at(w.engines, rank)
-        clock = s.engine[0].clock
+        state = engine_at(world.engines, rank)
+        clock = state.engine[0].clock
         if clock.num_batches > 0:
             clock.oldest_runs = 1
-            s.batches[clock.oldest_batch].exec_end_us = now_us + takes_us
+            state.batches[clock.oldest_batch].exec_end_us = now_us + takes_us
 
 
 @phase
-def run_ranks(w: World, first: int, end: int, until_us: int) -> int:
+def run_ranks(world: World, first: int, end: int, until_us: int) -> int:
     """Take all steps of some ranks that start before ``until_us``; return NEVER, or the rank that needs room first."""
     while True:
-        now_us = boundary_us(w, first, end)
+        now_us = boundary_us(world, first, end)
         if now_us == NEVER or now_us >= until_us:
             return NEVER
         for rank in range(first, end):
-            if run_engine(w.run_addresses[rank], w.engines, rank, now_us, 0) == NEEDS_ROOM:
+            if run_engine(world.run_addresses[rank], world.engines, rank, now_us, 0) == NEEDS_ROOM:
                 return rank
-        start_together(w, first, end, now_us)
+        start_together(world, first, end, now_us)
 
 
 @part
-def is_rank(w: World, instance: int) -> bool:
-    """Return whether an instance is one of several ranks in step."""
-    return w.first_rank[instance] != NEVER
+def is_rank(world: World, instance: int) -> bool:
+    """Return whether an instance is one of several ranks in lockstep."""
+    return world.first_rank[instance] != NEVER

@@ -61,142 +61,142 @@ from sim.jit.references import Table
 
 
 @part
-def take_arrival(w: World) -> None:
-    """Take the next request that arrives by itself in hand."""
-    loop = w.loop[0]
-    loop.hand_us = next_arrival_us(w)
-    loop.hand_rank, loop.hand_subject = ARRIVAL, w.arrivals[loop.next_arrival]
+def take_arrival(world: World) -> None:
+    """Make the next request that arrives by itself the current event."""
+    loop = world.loop[0]
+    loop.hand_us = next_arrival_us(world)
+    loop.hand_rank, loop.hand_subject = ARRIVAL, world.arrivals[loop.next_arrival]
     loop.has_hand = 1
     loop.next_arrival += 1
 
 
 @part
-def take_planned(w: World) -> None:
-    """Take the next planned event in hand."""
-    loop, event = w.loop[0], w.events.heap[0]
+def take_planned(world: World) -> None:
+    """Make the next planned event the current one."""
+    loop, event = world.loop[0], world.events.heap[0]
     loop.hand_us, loop.hand_rank, loop.hand_subject = event.time_us, event.rank, event.subject
     loop.has_hand = 1
-    drop_next(w.events)
+    drop_next(world.events)
 
 
 @part
-def arrival_comes_first(w: World) -> bool:
+def arrival_comes_first(world: World) -> bool:
     """Return whether the next arrival comes before every planned event."""
-    loop = w.loop[0]
-    if loop.next_arrival >= len(w.arrivals):
+    loop = world.loop[0]
+    if loop.next_arrival >= len(world.arrivals):
         return False
-    if w.events.counts[0].num_planned == 0:
+    if world.events.counts[0].num_planned == 0:
         return True
-    event, arrival_us = w.events.heap[0], next_arrival_us(w)
+    event, arrival_us = world.events.heap[0], next_arrival_us(world)
     if event.time_us != arrival_us:
         return arrival_us < event.time_us
     if event.rank != ARRIVAL:
         return event.rank > ARRIVAL
-    return w.arrivals[loop.next_arrival] < event.sequence
+    return world.arrivals[loop.next_arrival] < event.sequence
 
 
 @part
-def take_next_event(w: World) -> bool:
-    """Take what happens next in hand; False when nothing does."""
-    if arrival_comes_first(w):
-        take_arrival(w)
-    elif w.events.counts[0].num_planned > 0:
-        take_planned(w)
+def take_next_event(world: World) -> bool:
+    """Make what happens next the current event; False if nothing does."""
+    if arrival_comes_first(world):
+        take_arrival(world)
+    elif world.events.counts[0].num_planned > 0:
+        take_planned(world)
     else:
         return False
     return True
 
 
 @phase
-def take_snapshot(w: World, time_us: int) -> int:
-    """Look at the signals whose interval ends now, and plan the next look while anything else is to come."""
-    loop = w.loop[0]
+def take_snapshot(world: World, time_us: int) -> int:
+    """Take a snapshot of the signals whose interval ends now, and plan the next one if any other event is planned."""
+    loop = world.loop[0]
     queues = loop.sees_queues != 0 and loop.queue_interval_us > 0 and time_us % loop.queue_interval_us == 0
     kv = loop.sees_kv != 0 and loop.kv_interval_us > 0 and time_us % loop.kv_interval_us == 0
     caches = loop.sees_caches != 0 and loop.cache_interval_us > 0 and time_us % loop.cache_interval_us == 0
-    see_signals(w, time_us, queues, kv, caches)
+    see_signals(world, time_us, queues, kv, caches)
     goes_on = (
-        w.events.counts[0].num_planned > loop.num_idle_plans
-        or loop.next_arrival < len(w.arrivals)
-        or (loop.has_queue == 1 and loop.num_idle_plans > 0 and w.queue.counts[0].num_queued > 0)
+        world.events.counts[0].num_planned > loop.num_idle_plans
+        or loop.next_arrival < len(world.arrivals)
+        or (loop.has_queue == 1 and loop.num_idle_plans > 0 and world.queue.counts[0].num_queued > 0)
     )
-    plan_dispatch(w, time_us)
+    plan_dispatch(world, time_us)
     loop.is_snapshot_planned = int(goes_on)
     if goes_on:
         next_us = FOREVER
         for interval_us in (loop.queue_interval_us, loop.kv_interval_us, loop.cache_interval_us):
             if interval_us > 0:
                 next_us = min(next_us, (time_us // interval_us + 1) * interval_us)
-        plan(w.events, next_us, SNAPSHOT, 0, 0)
+        plan(world.events, next_us, SNAPSHOT, 0, 0)
     return DONE
 
 
 @phase
-def hear_of_step(w: World, request: int, kind: int, time_us: int) -> None:
-    """Tell the gateway what a step has brought a request."""
+def hear_of_step(world: World, request: int, kind: int, time_us: int) -> None:
+    """Tell the gateway which token of a request a step has given."""
     if kind == REFUSAL:
-        leave_admitted(w, request, REFUSED, time_us)
+        leave_admitted(world, request, REFUSED, time_us)
         return
     if kind >= OF_PREFILL:
-        hear_of_prefill(w, request, kind - OF_PREFILL, time_us)
+        hear_of_prefill(world, request, kind - OF_PREFILL, time_us)
         return
     if kind == GAVE_UP:
-        release_unasked(w, request, time_us)
-    hear(w, request, kind, time_us)
+        release_unasked(world, request, time_us)
+    hear(world, request, kind, time_us)
 
 
 @phase
-def handle(w: World, time_us: int, rank: int, subject: int) -> int:
+def handle(world: World, time_us: int, rank: int, subject: int) -> int:
     """Do the work of one event."""
     answer = DONE
     if rank == ARRIVAL:
-        answer = arrive(w, subject, time_us)
+        answer = arrive(world, subject, time_us)
     elif rank == ADMISSION:
-        answer = admit_or_reject(w, subject, time_us)
+        answer = admit_or_reject(world, subject, time_us)
     elif rank == ROUTING:
-        answer = route(w, subject, time_us)
+        answer = route(world, subject, time_us)
     elif rank == STEP_ENDED:
-        hear_of_step(w, subject // NUM_KINDS, subject % NUM_KINDS, time_us)
+        hear_of_step(world, subject // NUM_KINDS, subject % NUM_KINDS, time_us)
     elif rank == DISPATCH:
-        answer = dispatch_next(w, time_us)
+        answer = dispatch_next(world, time_us)
     elif rank == SNAPSHOT:
-        answer = take_snapshot(w, time_us)
+        answer = take_snapshot(world, time_us)
     elif rank == TRANSFER_ENDED:
-        end_transfers(w, time_us)
+        end_transfers(world, time_us)
     elif rank == EXPIRY:
-        answer = expire(w, subject, time_us)
+        answer = expire(world, subject, time_us)
     elif rank == STEP_STARTED:
-        answer = take_step(w, subject, time_us)
+        answer = take_step(world, subject, time_us)
     elif rank == CLIENT_GAVE_UP:
-        answer = give_up(w, subject, time_us)
+        answer = give_up(world, subject, time_us)
     else:
-        answer = look_around(w, time_us, rank)
+        answer = look_around(world, time_us, rank)
     return answer
 
 
 @phase
-def look_around(w: World, time_us: int, rank: int) -> int:
-    """Note what every instance has to do, for Python to start or stop some, or to let one fail.
+def look_around(world: World, time_us: int, rank: int) -> int:
+    """Note every instance's load, so that Python can start or stop some, or make one fail.
 
     Snapshots that are due by then come first: afterwards the instances are past their times.
     """
     last_due_us = time_us if rank > SNAPSHOT else time_us - 1
-    if not w.loop[0].is_coupled and not take_due_snapshots(w, last_due_us):
+    if not world.loop[0].is_coupled and not take_due_snapshots(world, last_due_us):
         return ENGINE_NEEDS_ROOM
-    if not bring_all(w, time_us):
+    if not bring_all(world, time_us):
         return ENGINE_NEEDS_ROOM
-    see_loads(w, time_us)
+    see_loads(world, time_us)
     return NEEDS_OPERATION
 
 
 @engine_entry
 def finish_ranks(table: Table, first: int, until_us: int) -> int:
-    """Step the ranks that are in step with ``first``, up to the steps that start before ``until_us``.
+    """Step the ranks that are in lockstep with ``first``, up to the steps that start before ``until_us``.
 
-    Return NEVER, or the one that needs room before.
+    Return NEVER, or the rank that needs room first.
     """
-    w = world_at(table, 0)
-    return run_ranks(w, first, w.end_rank[first], until_us)
+    world = world_at(table, 0)
+    return run_ranks(world, first, world.end_rank[first], until_us)
 
 
 @engine_entry
@@ -205,18 +205,18 @@ def run_cluster(table: Table, until_us: int, margin: int) -> int:
 
     ``margin``: how many events one event can plan at most.
     """
-    w = world_at(table, 0)
-    loop = w.loop[0]
+    world = world_at(table, 0)
+    loop = world.loop[0]
     while True:
-        if w.events.counts[0].num_planned + margin > len(w.events.heap):
+        if world.events.counts[0].num_planned + margin > len(world.events.heap):
             return EVENTS_NEED_ROOM
-        if not loop.has_hand and not take_next_event(w):
+        if not loop.has_hand and not take_next_event(world):
             return DONE
         if loop.hand_us >= until_us:
             return DONE
         time_us, rank, subject = loop.hand_us, loop.hand_rank, loop.hand_subject
         loop.has_hand = 0
-        answer = handle(w, time_us, rank, subject)
+        answer = handle(world, time_us, rank, subject)
         if answer != DONE:
             loop.hand_us, loop.hand_rank, loop.hand_subject, loop.has_hand = time_us, rank, subject, 1
             return answer

@@ -1,9 +1,9 @@
-"""From prefill to decode: who computes a prompt, when its KV moves, and who is told that it has.
+"""From prefill to decode: which instance computes a prompt, when its KV moves, and which parts learn of it.
 
 The decode instance is chosen first. Where the decider says so, a prefill instance gets the request with one token to
-make. When that token is seen, the decode instance gets the request, in whose turn it asks for the KV: then the
-transfer starts. The prefill instance holds its blocks until the transfer has ended. Where no prefill instance is up,
-the decode instance computes the prompt itself.
+make. When that token is seen, the decode instance gets the request, and asks for the KV when the request's turn comes:
+then the transfer starts. The prefill instance holds its blocks until the transfer has ended. Where no prefill instance
+is up, the decode instance computes the prompt itself.
 """
 
 from __future__ import annotations
@@ -36,153 +36,155 @@ SHARED, PREFILL, DECODE = 0, 1, 2
 """Roles of instances."""
 
 NOBODY, EVERYBODY, WHO_LACKS_A_PREFIX = 0, 1, 2
-"""Whose prompts a decider sends to prefill instances."""
+"""Which prompts a decider sends to prefill instances."""
 
 
 # -- to a prefill instance ------------------------------------------------------------------------------------
 
 
 @part
-def is_split(w: World, request: int, instance: int) -> bool:
+def is_split(world: World, request: int, instance: int) -> bool:
     """Return whether a prefill instance computes the prompt of a request that this instance will decode."""
-    loop = w.loop[0]
+    loop = world.loop[0]
     if (
         loop.decider == NOBODY
-        or w.roles[instance] != DECODE
-        or w.entries[w.pool_of[instance], request] == NEVER
-        or w.prefill_fleet.counts[0].num_candidates == 0
+        or world.roles[instance] != DECODE
+        or world.entries[world.pool_of[instance], request] == NEVER
+        or world.prefill_fleet.counts[0].num_candidates == 0
     ):
         return False
     if loop.decider == EVERYBODY:
         return True
-    see_prompt(w, request, instance)
-    num_cached = w.fleet.instances[instance].num_cached_blocks * w.fleet.counts[0].block_size
-    return w.requests.prompt_tokens[request] - num_cached > loop.prefix_threshold
+    see_prompt(world, request, instance)
+    num_cached = world.fleet.instances[instance].num_cached_blocks * world.fleet.counts[0].block_size
+    return world.requests.prompt_tokens[request] - num_cached > loop.prefix_threshold
 
 
 @phase
-def send_to_prefill(w: World, request: int, time_us: int) -> bool:
+def send_to_prefill(world: World, request: int, time_us: int) -> bool:
     """Hand a request to a prefill instance; False when its front end refuses it."""
-    prefill = choose_instance(w.prefill_router, w.prefill_fleet, w.requests, request, time_us)
-    if w.loop[0].records_decisions:
-        log_decision(w, w.prefill_router, request, prefill, time_us, 1)
-    note_routed(w.prefill_router, w.prefill_fleet, w.requests, request, prefill)
-    j = w.journeys[request]
-    j.prefill_instance, j.is_prefilling = prefill, 1
-    w.transfers[request].do_remote_decode = 1
-    if not hand_over(w, request, prefill, time_us):
-        leave_prefill(w, request)
+    prefill = choose_instance(world.prefill_router, world.prefill_fleet, world.requests, request, time_us)
+    if world.loop[0].records_decisions:
+        log_decision(world, world.prefill_router, request, prefill, time_us, 1)
+    note_routed(world.prefill_router, world.prefill_fleet, world.requests, request, prefill)
+    journey = world.journeys[request]
+    journey.prefill_instance, journey.is_prefilling = prefill, 1
+    world.transfers[request].do_remote_decode = 1
+    if not hand_over(world, request, prefill, time_us):
+        leave_prefill(world, request)
         return False
-    plan_step(w, prefill)
+    plan_step(world, prefill)
     return True
 
 
 @phase
-def leave_prefill(w: World, request: int) -> None:
+def leave_prefill(world: World, request: int) -> None:
     """Take a request out of all counts of its prefill instance."""
-    j = w.journeys[request]
-    j.is_prefilling = 0
-    note_first_token(w.prefill_router, w.requests, request, j.prefill_instance)
-    note_finished(w.prefill_router, w.prefill_fleet, w.requests, request, j.prefill_instance)
+    journey = world.journeys[request]
+    journey.is_prefilling = 0
+    note_first_token(world.prefill_router, world.requests, request, journey.prefill_instance)
+    note_finished(
+        world.prefill_router, world.prefill_fleet, world.requests, request, journey.prefill_instance
+    )
 
 
 # -- to its decode instance -----------------------------------------------------------------------------------
 
 
 @phase
-def hear_of_prefill(w: World, request: int, kind: int, time_us: int) -> None:
-    """Tell the gateway that a prompt is computed, or that its client gave up: then its KV is wanted, or not."""
-    j = w.journeys[request]
-    if kind == dt.GOT_FIRST_TOKEN or j.exit != 0:  # lost with its token on the way
+def hear_of_prefill(world: World, request: int, kind: int, time_us: int) -> None:
+    """Tell the gateway that a prompt is computed, or that its client gave up: whether its KV is needed."""
+    journey = world.journeys[request]
+    if kind == dt.GOT_FIRST_TOKEN or journey.exit != 0:  # lost with its token on the way
         return
-    if j.is_prefilling:
-        leave_prefill(w, request)
+    if journey.is_prefilling:
+        leave_prefill(world, request)
     if kind == dt.GAVE_UP:
-        hear(w, request, kind, time_us)
+        hear(world, request, kind, time_us)
         return
-    j.prefilled_us = time_us
-    w.transfers[request].do_remote_prefill = 1
-    hand_over(w, request, j.instance, time_us)
-    plan_step(w, j.instance)
+    journey.prefilled_us = time_us
+    world.transfers[request].do_remote_prefill = 1
+    hand_over(world, request, journey.instance, time_us)
+    plan_step(world, journey.instance)
 
 
 @phase
-def start_transfer(w: World, request: int, instance: int, time_us: int) -> None:
+def start_transfer(world: World, request: int, instance: int, time_us: int) -> None:
     """Start a request's KV on its way to the instance that has asked for it."""
-    sender = w.journeys[request].prefill_instance
-    start_flow(w.links, request, sender, instance, w.transfers[request].num_blocks, time_us)
-    plan_transfers(w)
+    sender = world.journeys[request].prefill_instance
+    start_flow(world.links, request, sender, instance, world.transfers[request].num_blocks, time_us)
+    plan_transfers(world)
 
 
 @part
-def plan_transfers(w: World) -> None:
+def plan_transfers(world: World) -> None:
     """Plan when a transfer next begins to move, or ends, unless something is planned for no later."""
-    loop, next_us = w.loop[0], next_change_us(w.links)
+    loop, next_us = world.loop[0], next_change_us(world.links)
     if next_us != FOREVER and (loop.transfer_planned_us == NEVER or loop.transfer_planned_us > next_us):
         loop.transfer_planned_us = next_us
-        plan(w.events, next_us, TRANSFER_ENDED, 0, 0)
+        plan(world.events, next_us, TRANSFER_ENDED, 0, 0)
 
 
 @phase
-def end_transfers(w: World, time_us: int) -> None:
+def end_transfers(world: World, time_us: int) -> None:
     """Move transfers up to a time, and tell both sides of those that have ended."""
-    if w.loop[0].transfer_planned_us == time_us:
-        w.loop[0].transfer_planned_us = NEVER
-    move_on(w.links, time_us)
+    if world.loop[0].transfer_planned_us == time_us:
+        world.loop[0].transfer_planned_us = NEVER
+    move_on(world.links, time_us)
     while True:
-        request = take_ended(w.links)
+        request = take_ended(world.links)
         if request == NOWHERE:
             break
-        j = w.journeys[request]
-        tell(w, j.prefill_instance, request, dt.FINISHED_SENDING, time_us)
-        tell(w, j.instance, request, dt.FINISHED_RECVING, time_us)
-    plan_transfers(w)
+        journey = world.journeys[request]
+        tell(world, journey.prefill_instance, request, dt.FINISHED_SENDING, time_us)
+        tell(world, journey.instance, request, dt.FINISHED_RECVING, time_us)
+    plan_transfers(world)
 
 
 @phase
-def tell(w: World, instance: int, request: int, kind: int, time_us: int) -> None:
+def tell(world: World, instance: int, request: int, kind: int, time_us: int) -> None:
     """Tell an engine that a transfer has ended for it."""
-    deliver(engine_at(w.engines, instance), request, kind, time_us)
-    plan_step(w, instance)
+    deliver(engine_at(world.engines, instance), request, kind, time_us)
+    plan_step(world, instance)
 
 
 @phase
-def cut_transfer(w: World, request: int, time_us: int) -> None:
-    """Cut off a transfer, one of whose ends is gone: both sides hear of it as of one that has ended.
+def cut_transfer(world: World, request: int, time_us: int) -> None:
+    """Cut off a transfer after one of its ends has gone: for both sides it is a transfer that has ended.
 
-    Who has failed forgets it with all else; the other one's blocks are free once a step has brought the news.
+    An instance that has failed loses it with all else; the other one frees its blocks at its next step.
     """
-    if not is_moving(w.links, request):
+    if not is_moving(world.links, request):
         return
-    cut_off(w.links, request, time_us)
-    j = w.journeys[request]
-    tell(w, j.prefill_instance, request, dt.FINISHED_SENDING, time_us)
-    tell(w, j.instance, request, dt.FINISHED_RECVING, time_us)
-    plan_transfers(w)
+    cut_off(world.links, request, time_us)
+    journey = world.journeys[request]
+    tell(world, journey.prefill_instance, request, dt.FINISHED_SENDING, time_us)
+    tell(world, journey.instance, request, dt.FINISHED_RECVING, time_us)
+    plan_transfers(world)
 
 
-# -- nobody wants it ------------------------------------------------------------------------------------------
+# -- its KV is not needed -------------------------------------------------------------------------------------
 
 
 @part
-def release_unasked(w: World, request: int, time_us: int) -> None:
-    """Free a prefill instance's blocks of a request that is gone before it has asked for them."""
-    if len(w.transfers) > 0 and w.transfers[request].do_remote_prefill:
-        w.transfers[request].do_remote_prefill = 0
-        tell(w, w.journeys[request].prefill_instance, request, dt.FINISHED_SENDING, time_us)
+def release_unasked(world: World, request: int, time_us: int) -> None:
+    """Free a prefill instance's blocks of a request that left before it asked for them."""
+    if len(world.transfers) > 0 and world.transfers[request].do_remote_prefill:
+        world.transfers[request].do_remote_prefill = 0
+        tell(world, world.journeys[request].prefill_instance, request, dt.FINISHED_SENDING, time_us)
 
 
 @phase
-def drop_from_engine(w: World, request: int, time_us: int) -> bool:
-    """Drop a request from the instance where it is; False where it has all its tokens and comes to its end."""
-    j = w.journeys[request]
-    instance = j.prefill_instance if j.is_prefilling else j.instance
-    s = engine_at(w.engines, instance)
-    if s.requests[request].status == dt.FINISHED:
+def drop_from_engine(world: World, request: int, time_us: int) -> bool:
+    """Drop a request from its instance; False if it has all its tokens and finishes."""
+    journey = world.journeys[request]
+    instance = journey.prefill_instance if journey.is_prefilling else journey.instance
+    state = engine_at(world.engines, instance)
+    if state.requests[request].status == dt.FINISHED:
         return False
-    drop_request(s, request)
-    if j.is_prefilling:
-        leave_prefill(w, request)
-    release_unasked(w, request, time_us)
-    plan_step(w, instance)
+    drop_request(state, request)
+    if journey.is_prefilling:
+        leave_prefill(world, request)
+    release_unasked(world, request, time_us)
+    plan_step(world, instance)
     return True

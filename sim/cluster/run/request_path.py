@@ -1,7 +1,7 @@
-"""The way of a request: arrival, admission, the gateway's queue, routing, its instance, and out; a handler per event.
+"""The path of a request: arrival, admission, the gateway's queue, routing, its instance, exit; a handler per event.
 
-A handler does one event's work at its time. Engines come first in each: where one needs room that only Python can
-make, nothing has changed yet and the same event is taken up again (``waits_for``).
+A handler does one event's work at its time. Engines come first in each: if one needs room that only Python can make,
+nothing has changed yet and the same event is repeated (``waits_for``).
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ from sim.jit.compile import part, phase
     LOG_NEEDS_ROOM,
     NEEDS_OPERATION,
 ) = range(7)
-"""What a handler, or the loop, says: the event's work is done, or what Python has to do first."""
+"""The result of a handler or the loop: the event's work is done, or what Python has to do first."""
 
 NUM_KINDS = 7
-"""Of what a gateway hears of a request: first token, completion, its client gave up; so of its prefill; a REFUSAL."""
+"""What a gateway is told of a request: first token, completion, client gave up; the same of its prefill; REFUSAL."""
 
 OF_PREFILL = 3
 """The first of those of its prefill."""
@@ -53,10 +53,10 @@ REFUSAL = 6
 """An instance's front end has refused it."""
 
 MOST_COMPLETIONS = 1 << 32
-"""More than a log of completions holds: those of one time are heard by instance, then in their order."""
+"""More than a log of completions holds: those of one time are ordered by instance, then by their place in it."""
 
 BEHIND_COMPLETIONS = 1 << 61
-"""Where refusals begin among them: of answers at one time the engine's own loop hears completions first."""
+"""Where refusals begin among them: of answers at one time the engine's own loop takes completions first."""
 
 STEP_ENDED, CLIENT_GAVE_UP, ADMISSION, ROUTING, EXPIRY = (
     int(rank)
@@ -87,228 +87,237 @@ REJECTED, QUEUE_FULL, SHED, EXPIRED, EVICTED, REFUSED, DROPPED, TIMED_OUT = (
 
 
 @phase
-def arrive(w: World, request: int, time_us: int) -> int:
+def arrive(world: World, request: int, time_us: int) -> int:
     """Receive a request at the gateway."""
-    loop = w.loop[0]
-    w.journeys[request].arrival_us = time_us
-    if len(w.timeouts_us) > 0 and w.timeouts_us[request] != NEVER:
-        w.deadline_us[request] = time_us + w.timeouts_us[request]
-    if loop.has_deadlines and loop.has_queue and w.deadline_us[request] != NEVER:
-        plan(w.events, max(time_us, w.deadline_us[request]), CLIENT_GAVE_UP, request, request)
-    follow(w, time_us + w.loop[0].admission_us, ADMISSION, request)
+    loop = world.loop[0]
+    world.journeys[request].arrival_us = time_us
+    if len(world.timeouts_us) > 0 and world.timeouts_us[request] != NEVER:
+        world.deadline_us[request] = time_us + world.timeouts_us[request]
+    if loop.has_deadlines and loop.has_queue and world.deadline_us[request] != NEVER:
+        plan(world.events, max(time_us, world.deadline_us[request]), CLIENT_GAVE_UP, request, request)
+    follow(world, time_us + world.loop[0].admission_us, ADMISSION, request)
     return DONE
 
 
 @phase
-def admit_or_reject(w: World, request: int, time_us: int) -> int:
+def admit_or_reject(world: World, request: int, time_us: int) -> int:
     """Take a request in, or reject it; it goes to the queue if there is one."""
-    loop = w.loop[0]
-    if loop.admission_looks and not see_fleet(w, time_us):
+    loop = world.loop[0]
+    if loop.admission_looks and not see_fleet(world, time_us):
         return ENGINE_NEEDS_ROOM
-    if not is_admitted(w.admission, w.fleet, w.requests, request, time_us):
-        leave(w, request, REJECTED, time_us)
+    if not is_admitted(world.admission, world.fleet, world.requests, request, time_us):
+        leave(world, request, REJECTED, time_us)
         return DONE
-    note_admitted(w.admission, w.requests, request)
-    w.journeys[request].admitted_us = time_us
+    note_admitted(world.admission, world.requests, request)
+    world.journeys[request].admitted_us = time_us
     if loop.has_queue:
-        enter_queue(w, request, time_us)
+        enter_queue(world, request, time_us)
     else:
-        follow(w, time_us + loop.routing_us, ROUTING, request)
+        follow(world, time_us + loop.routing_us, ROUTING, request)
     return DONE
 
 
 @part
-def enter_queue(w: World, request: int, time_us: int) -> None:
+def enter_queue(world: World, request: int, time_us: int) -> None:
     """Put an admitted request into the gateway's queue, unless its client has given up on the way there."""
-    if w.loop[0].has_deadlines and NEVER < w.deadline_us[request] <= time_us:
-        leave_admitted(w, request, TIMED_OUT, time_us)
+    if world.loop[0].has_deadlines and NEVER < world.deadline_us[request] <= time_us:
+        leave_admitted(world, request, TIMED_OUT, time_us)
         return
-    if offer(w.queue, w.requests, request, time_us) != QUEUED:
-        leave_admitted(w, request, QUEUE_FULL, time_us)
+    if offer(world.queue, world.requests, request, time_us) != QUEUED:
+        leave_admitted(world, request, QUEUE_FULL, time_us)
         return
-    if w.queue.counts[0].last_shed != NOWHERE:
-        leave_admitted(w, w.queue.counts[0].last_shed, SHED, time_us)
-    if w.queue.counts[0].ttl_us > 0:
-        plan(w.events, time_us + w.queue.counts[0].ttl_us, EXPIRY, request, request)
-    plan_dispatch(w, time_us)
+    if world.queue.counts[0].last_shed != NOWHERE:
+        leave_admitted(world, world.queue.counts[0].last_shed, SHED, time_us)
+    if world.queue.counts[0].ttl_us > 0:
+        plan(world.events, time_us + world.queue.counts[0].ttl_us, EXPIRY, request, request)
+    plan_dispatch(world, time_us)
 
 
 @phase
-def expire(w: World, request: int, time_us: int) -> int:
+def expire(world: World, request: int, time_us: int) -> int:
     """End a request's time in the gateway's queue, if it is still there."""
-    if withdraw(w.queue, request):
-        leave_admitted(w, request, EXPIRED, time_us)
+    if withdraw(world.queue, request):
+        leave_admitted(world, request, EXPIRED, time_us)
     return DONE
 
 
 @phase
-def give_up(w: World, request: int, time_us: int) -> int:
-    """Remove a request whose client gives up in the gateway's queue; of one at an instance the instance takes care."""
-    if withdraw(w.queue, request):
-        leave_admitted(w, request, TIMED_OUT, time_us)
+def give_up(world: World, request: int, time_us: int) -> int:
+    """Remove a request whose client gives up in the gateway's queue; an instance removes its own requests."""
+    if withdraw(world.queue, request):
+        leave_admitted(world, request, TIMED_OUT, time_us)
     return DONE
 
 
 @part
-def saturation_now(w: World) -> float:
-    """Return how full the fleet is; what is on its way to an instance counts as being there."""
-    c = w.queue.counts[0]
-    saturation = fleet_saturation(w.queue, w.fleet)
-    if c.detector == CONCURRENCY and w.fleet.counts[0].num_candidates > 0:
-        saturation += w.loop[0].num_in_transit / (c.max_concurrency * w.fleet.counts[0].num_candidates)
+def saturation_now(world: World) -> float:
+    """Return how full the fleet is; a request on its way to an instance counts as being there."""
+    counts = world.queue.counts[0]
+    saturation = fleet_saturation(world.queue, world.fleet)
+    if counts.detector == CONCURRENCY and world.fleet.counts[0].num_candidates > 0:
+        saturation += world.loop[0].num_in_transit / (
+            counts.max_concurrency * world.fleet.counts[0].num_candidates
+        )
     return saturation
 
 
 @phase
-def dispatch_next(w: World, time_us: int) -> int:
+def dispatch_next(world: World, time_us: int) -> int:
     """Hand over the request of the gateway's queue that goes next, if the fleet has room for it."""
-    loop = w.loop[0]
-    if w.queue.counts[0].num_queued > 0 and not see_fleet(w, time_us):
+    loop = world.loop[0]
+    if world.queue.counts[0].num_queued > 0 and not see_fleet(world, time_us):
         return ENGINE_NEEDS_ROOM
     loop.dispatch_planned_us = NEVER
-    if w.queue.counts[0].num_queued == 0:
+    if world.queue.counts[0].num_queued == 0:
         return DONE
     if loop.evicts:
-        victim = take_victim(w.sheddable, w.queue, saturation_now(w))
+        victim = take_victim(world.sheddable, world.queue, saturation_now(world))
         if victim != NOWHERE:
-            evict(w, victim, time_us)
-    request = take_next(w.queue, saturation_now(w))
+            evict(world, victim, time_us)
+    request = take_next(world.queue, saturation_now(world))
     if request == NOWHERE:
         return DONE
-    w.journeys[request].dispatched_us = time_us
+    world.journeys[request].dispatched_us = time_us
     loop.num_in_transit += 1
     if loop.routing_us > 0:
-        plan_dispatch(w, time_us)
-    plan(w.events, time_us + loop.routing_us, ROUTING, request, request)
+        plan_dispatch(world, time_us)
+    plan(world.events, time_us + loop.routing_us, ROUTING, request, request)
     return DONE
 
 
 @part
-def evict(w: World, request: int, time_us: int) -> None:
+def evict(world: World, request: int, time_us: int) -> None:
     """Take a request off its instance."""
-    if not drop_from_engine(w, request, time_us):  # in the step that is under way: it comes to its end
+    if not drop_from_engine(world, request, time_us):  # in the step that is under way: it comes to its end
         return
-    leave_instance(w, request, w.journeys[request].instance)
-    leave_admitted(w, request, EVICTED, time_us)
+    leave_instance(world, request, world.journeys[request].instance)
+    leave_admitted(world, request, EVICTED, time_us)
 
 
 # -- to an instance --------------------------------------------------------------------------------------------
 
 
 @phase
-def route(w: World, request: int, time_us: int) -> int:
-    """Send a request to the instance that the policy chooses, or that it was told to choose."""
-    loop = w.loop[0]
-    if loop.records_decisions and loop.num_decisions >= len(w.log.decisions):
+def route(world: World, request: int, time_us: int) -> int:
+    """Send a request to the instance that the policy chooses, or that ``forced`` names."""
+    loop = world.loop[0]
+    if loop.records_decisions and loop.num_decisions >= len(world.log.decisions):
         return LOG_NEEDS_ROOM
-    if not has_room(w.router, w.fleet, w.requests, request) or (
-        loop.decider != NOBODY and not has_room(w.prefill_router, w.prefill_fleet, w.requests, request)
+    if not has_room(world.router, world.fleet, world.requests, request) or (
+        loop.decider != NOBODY
+        and not has_room(world.prefill_router, world.prefill_fleet, world.requests, request)
     ):
         loop.waits_for = request
         return ROUTER_NEEDS_ROOM
     if loop.looks_at_all:
-        if not see_fleet(w, time_us):
+        if not see_fleet(world, time_us):
             return ENGINE_NEEDS_ROOM
-        see_prompts(w, request)
-    elif loop.looks_at_two and not see_two(w, request, time_us):
+        see_prompts(world, request)
+    elif loop.looks_at_two and not see_two(world, request, time_us):
         return ENGINE_NEEDS_ROOM
-    if loop.has_own_policy and w.fleet.counts[0].num_candidates > 0:
+    if loop.has_own_policy and world.fleet.counts[0].num_candidates > 0:
         if loop.chosen == UNDECIDED:
             loop.waits_for = request
             return NEEDS_DECISION
         instance, loop.chosen = loop.chosen, UNDECIDED
     else:
-        instance = choose_instance(w.router, w.fleet, w.requests, request, time_us)
-    if len(w.forced) > 0 and is_on(w, w.forced[request]):
-        instance = w.forced[request]
+        instance = choose_instance(world.router, world.fleet, world.requests, request, time_us)
+    if len(world.forced) > 0 and is_on(world, world.forced[request]):
+        instance = world.forced[request]
     if loop.records_decisions:
-        log_decision(w, w.router, request, instance, time_us, 0)
-    send_to(w, request, instance, time_us)
+        log_decision(world, world.router, request, instance, time_us, 0)
+    send_to(world, request, instance, time_us)
     return DONE
 
 
 @part
-def tell_refusal(w: World, request: int, time_us: int) -> None:
+def tell_refusal(world: World, request: int, time_us: int) -> None:
     """Tell a client that an instance's front end refuses its request, as soon as it has looked at it.
 
-    Answers that come before then come first: each may let another request go.
+    Answers before that time come first: each may release another request.
     """
-    refused_us = w.rows[request].queued_us
-    if w.loop[0].is_coupled and refused_us > time_us:
-        plan(w.events, refused_us, STEP_ENDED, BEHIND_COMPLETIONS + request, NUM_KINDS * request + REFUSAL)
+    refused_us = world.rows[request].queued_us
+    if world.loop[0].is_coupled and refused_us > time_us:
+        plan(
+            world.events, refused_us, STEP_ENDED, BEHIND_COMPLETIONS + request, NUM_KINDS * request + REFUSAL
+        )
     else:
-        leave_admitted(w, request, REFUSED, refused_us)
+        leave_admitted(world, request, REFUSED, refused_us)
 
 
 @part
-def send_to(w: World, request: int, instance: int, time_us: int) -> None:
+def send_to(world: World, request: int, instance: int, time_us: int) -> None:
     """Hand a routed request over."""
-    loop, j = w.loop[0], w.journeys[request]
+    loop, journey = world.loop[0], world.journeys[request]
     loop.num_in_transit -= loop.has_queue
-    j.routed_us = time_us
+    journey.routed_us = time_us
     if instance == NOWHERE:
-        leave_admitted(w, request, DROPPED, time_us)
+        leave_admitted(world, request, DROPPED, time_us)
         return
-    j.instance = instance
-    note_routed(w.router, w.fleet, w.requests, request, instance)
-    hold_adapter(w, request, instance)
-    if is_split(w, request, instance):
-        is_taken = send_to_prefill(w, request, time_us)
+    journey.instance = instance
+    note_routed(world.router, world.fleet, world.requests, request, instance)
+    hold_adapter(world, request, instance)
+    if is_split(world, request, instance):
+        is_taken = send_to_prefill(world, request, time_us)
     else:
-        is_taken = hand_over(w, request, instance, time_us)
+        is_taken = hand_over(world, request, instance, time_us)
     if not is_taken:
-        note_first_token(w.router, w.requests, request, instance)
-        leave_instance(w, request, instance)
-        tell_refusal(w, request, time_us)
+        note_first_token(world.router, world.requests, request, instance)
+        leave_instance(world, request, instance)
+        tell_refusal(world, request, time_us)
         return
     if loop.has_queue:
-        note_dispatched(w.sheddable, w.requests, request)
+        note_dispatched(world.sheddable, world.requests, request)
         if loop.routing_us == 0:
-            plan_dispatch(w, time_us)
+            plan_dispatch(world, time_us)
     if loop.is_coupled:
-        plan_step(w, instance)
+        plan_step(world, instance)
 
 
 # -- on an instance ------------------------------------------------------------------------------------------
 
 
 @part
-def step_may_dispatch(w: World) -> bool:
-    """Return whether a step may let a request out of the gateway's queue: one waits, and reports come at once.
+def step_may_dispatch(world: World) -> bool:
+    """Return whether a step may release a request from the gateway's queue: one waits, and reports have no delay.
 
-    Reports with an interval change at a snapshot, requests in flight as one is heard of: both plan a dispatch.
+    Reports with an interval change at a snapshot, the number in flight at an answer: both plan a dispatch.
     """
-    loop = w.loop[0]
-    if not loop.has_queue or w.queue.counts[0].num_queued == 0 or w.queue.counts[0].detector != UTILIZATION:
+    loop = world.loop[0]
+    if (
+        not loop.has_queue
+        or world.queue.counts[0].num_queued == 0
+        or world.queue.counts[0].detector != UTILIZATION
+    ):
         return False
     return loop.queue_interval_us == 0 or loop.kv_interval_us == 0
 
 
 @phase
-def take_step(w: World, instance: int, time_us: int) -> int:
+def take_step(world: World, instance: int, time_us: int) -> int:
     """Step an instance, and again for as long as nothing else can happen.
 
-    Where a step may let a queued request go it is one step at a time, however far away the next event is.
+    Where a step may release a queued request, one step is taken at a time, however far away the next event is.
     """
-    if w.stepping_us[instance] != time_us:
+    if world.stepping_us[instance] != time_us:
         return DONE
-    looks_after_each = step_may_dispatch(w)
-    until_us = time_us + 1 if looks_after_each else max(next_event_us(w), time_us + 1)
-    if not run_until(w, instance, until_us):
+    looks_after_each = step_may_dispatch(world)
+    until_us = time_us + 1 if looks_after_each else max(next_event_us(world), time_us + 1)
+    if not run_until(world, instance, until_us):
         return ENGINE_NEEDS_ROOM
-    s = engine_at(w.engines, instance)
-    fill = s.engine[0].log_fill
+    state = engine_at(world.engines, instance)
+    fill = state.engine[0].log_fill
     for i in range(fill.num_completions):
-        seen = s.completions[i]
+        seen = state.completions[i]
         if seen.kind == dt.LOAD_STARTED:
-            start_transfer(w, seen.request, instance, seen.time_us)
+            start_transfer(world, seen.request, instance, seen.time_us)
             continue
-        kind = seen.kind + (OF_PREFILL if w.roles[instance] == PREFILL else 0)
+        kind = seen.kind + (OF_PREFILL if world.roles[instance] == PREFILL else 0)
         sequence = instance * MOST_COMPLETIONS + i
-        plan(w.events, seen.time_us, STEP_ENDED, sequence, NUM_KINDS * seen.request + kind)
+        plan(world.events, seen.time_us, STEP_ENDED, sequence, NUM_KINDS * seen.request + kind)
     fill.num_completions = 0
-    w.stepping_us[instance] = NEVER
-    plan_step(w, instance)
-    if w.stepping_us[instance] != NEVER and looks_after_each:
-        plan_dispatch(w, w.stepping_us[instance])
+    world.stepping_us[instance] = NEVER
+    plan_step(world, instance)
+    if world.stepping_us[instance] != NEVER and looks_after_each:
+        plan_dispatch(world, world.stepping_us[instance])
     return DONE

@@ -1,4 +1,4 @@
-"""What decisions see of the fleet: as it is, or as the last snapshot of each signal shows it, and never its future."""
+"""What decisions see of the fleet: its present state, or each signal's last snapshot, and never its future."""
 
 from __future__ import annotations
 
@@ -12,62 +12,62 @@ from sim.jit.compile import part, phase
 
 
 @phase
-def bring(w: World, instance: int, time_us: int) -> bool:
-    """Advance an instance to ``time_us`` and hear what it has finished; False when it needs room.
+def bring(world: World, instance: int, time_us: int) -> bool:
+    """Advance an instance to ``time_us`` and collect what it has finished; False when it needs room.
 
     Where engines keep step (``is_coupled``) they are there already, and what they finish is an event of its own.
     """
-    if w.loop[0].is_coupled:
+    if world.loop[0].is_coupled:
         return True
-    if not run_until(w, instance, time_us):
+    if not run_until(world, instance, time_us):
         return False
-    s = engine_at(w.engines, instance)
-    fill = s.engine[0].log_fill
+    state = engine_at(world.engines, instance)
+    fill = state.engine[0].log_fill
     num_left = 0
     for i in range(fill.num_completions):
-        seen = s.completions[i]
+        seen = state.completions[i]
         if seen.time_us <= time_us:
-            hear(w, seen.request, seen.kind, seen.time_us)
+            hear(world, seen.request, seen.kind, seen.time_us)
             continue
         if num_left < i:  # a client sees the end of a short answer before that of a longer one
-            s.completions[num_left] = s.completions[i]
+            state.completions[num_left] = state.completions[i]
         num_left += 1
     fill.num_completions = num_left
     return True
 
 
 @part
-def bring_all(w: World, time_us: int) -> bool:
+def bring_all(world: World, time_us: int) -> bool:
     """Advance every instance to ``time_us``."""
-    for instance in range(len(w.fleet.instances)):  # noqa: SIM110 - numba compiles no generators
-        if not bring(w, instance, time_us):
+    for instance in range(len(world.fleet.instances)):  # noqa: SIM110 - numba compiles no generators
+        if not bring(world, instance, time_us):
             return False
     return True
 
 
 @phase
-def see_two(w: World, request: int, time_us: int) -> bool:
+def see_two(world: World, request: int, time_us: int) -> bool:
     """Advance the two instances that power-of-two draws for a request."""
-    if w.fleet.counts[0].num_candidates == 0:
+    if world.fleet.counts[0].num_candidates == 0:
         return True
-    first, second = draw_two(w.router, w.fleet, request)
-    return bring(w, first, time_us) and bring(w, second, time_us)
+    first, second = draw_two(world.router, world.fleet, request)
+    return bring(world, first, time_us) and bring(world, second, time_us)
 
 
 @phase
-def see_signals(w: World, time_us: int, queues: bool, kv: bool, caches: bool) -> None:
+def see_signals(world: World, time_us: int, queues: bool, kv: bool, caches: bool) -> None:
     """Take a snapshot of some signals of every instance, whose steps were taken up to ``time_us``."""
-    loop = w.loop[0]
-    for instance in range(len(w.fleet.instances)):
+    loop = world.loop[0]
+    for instance in range(len(world.fleet.instances)):
         if queues:
-            see_queue(w, instance, time_us)
+            see_queue(world, instance, time_us)
         if kv:
-            see_kv(w, instance, time_us)
+            see_kv(world, instance, time_us)
         if caches:
-            see_cache(w, instance)
+            see_cache(world, instance)
     if queues:
         loop.queues_seen_us = time_us
-        note_snapshot(w.router, w.fleet)
+        note_snapshot(world.router, world.fleet)
     if kv:
         loop.kv_seen_us = time_us
     if caches:
@@ -84,9 +84,9 @@ def due_us(interval_us: int, seen_us: int, time_us: int) -> int:
 
 
 @phase
-def take_due_snapshots(w: World, time_us: int) -> bool:
+def take_due_snapshots(world: World, time_us: int) -> bool:
     """Take the snapshots that were due by ``time_us``, each signal's last one, in the order of their times."""
-    loop = w.loop[0]
+    loop = world.loop[0]
     while True:
         queues_us = (
             due_us(loop.queue_interval_us, loop.queues_seen_us, time_us) if loop.sees_queues else FOREVER
@@ -98,29 +98,29 @@ def take_due_snapshots(w: World, time_us: int) -> bool:
         first_us = min(queues_us, kv_us, caches_us)
         if first_us == FOREVER:
             return True
-        if not bring_all(w, first_us):
+        if not bring_all(world, first_us):
             return False
-        see_signals(w, first_us, queues_us == first_us, kv_us == first_us, caches_us == first_us)
+        see_signals(world, first_us, queues_us == first_us, kv_us == first_us, caches_us == first_us)
 
 
 @phase
-def see_fleet(w: World, time_us: int) -> bool:
+def see_fleet(world: World, time_us: int) -> bool:
     """Fill ``Fleet`` with what a decision at ``time_us`` may see; False when an engine needs room first."""
-    loop = w.loop[0]
-    if not loop.is_coupled and not take_due_snapshots(w, time_us):
+    loop = world.loop[0]
+    if not loop.is_coupled and not take_due_snapshots(world, time_us):
         return False
-    if not bring_all(w, time_us):
+    if not bring_all(world, time_us):
         return False
     sees_queues = loop.sees_queues != 0 and loop.queue_interval_us == 0
     sees_kv = loop.sees_kv != 0 and loop.kv_interval_us == 0
     if sees_queues or sees_kv:
-        see_signals(w, time_us, sees_queues, sees_kv, False)
+        see_signals(world, time_us, sees_queues, sees_kv, False)
     return True
 
 
 @part
-def see_prompts(w: World, request: int) -> None:
+def see_prompts(world: World, request: int) -> None:
     """Note what each instance has cached of a prompt, where the policy asks."""
-    if w.loop[0].sees_caches:
-        for instance in range(len(w.fleet.instances)):
-            see_prompt(w, request, instance)
+    if world.loop[0].sees_caches:
+        for instance in range(len(world.fleet.instances)):
+            see_prompt(world, request, instance)

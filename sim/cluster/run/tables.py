@@ -25,9 +25,9 @@ _ARGUMENTS_OF_RUN = (_TABLE, types.int64, types.int64, types.boolean)
 
 
 def address_of_run(state: State) -> int:
-    """Return where the machine code of ``run`` lies that an engine needs, 0 where nothing is compiled.
+    """Return the address of the machine code of ``run`` that an engine needs, 0 where nothing is compiled.
 
-    Compiled code calls it there: the engine is compiled once, for those who run one and for those who run many. At
+    Compiled code calls it there: the engine is compiled once, for runs of one engine and of many. At
     least one table of engines must have been made. Were ``run`` linked in, numba would optimise it all again.
     """
     return 0 if numba.config.DISABLE_JIT else _address_of(run_of(state))

@@ -1,8 +1,8 @@
-"""What the instances are like at a time: for pictures of a run, never for decisions.
+"""The instances' states at a time: for charts of a run, never for decisions.
 
-To look changes nothing: an engine that is paused does what it would have done. Where engines keep step
-(``is_coupled``) all steps that start before the time have been taken. The others are brought there, after the snapshots
-that are due before; what they finish on the way stays in their logs until somebody hears of it.
+Looking changes nothing: a paused engine continues as it would have. Where engines keep step (``is_coupled``) all steps
+that start before the time have been taken. The others are advanced to it, after the snapshots that are due before; what
+they finish meanwhile stays in their logs until it is read.
 """
 
 from __future__ import annotations
@@ -35,20 +35,20 @@ IDLE, BUSY, NEEDS_ROOM = 0, 1, 2
 
 
 @phase
-def look_at(w: World, instance: int, time_us: int, seen: Records) -> None:
-    """Note what an instance is like just before ``time_us``, up to which its steps were taken."""
-    s = engine_at(w.engines, instance)
-    queues, last, clock = s.engine[0].queues, s.engine[0].last_schedule, s.engine[0].clock
+def look_at(world: World, instance: int, time_us: int, seen: Records) -> None:
+    """Note an instance's state just before ``time_us``, up to which its steps were taken."""
+    state = engine_at(world.engines, instance)
+    queues, last, clock = state.engine[0].queues, state.engine[0].last_schedule, state.engine[0].clock
     seen.num_running, seen.num_free_blocks = queues.num_running, queues.num_free_blocks
-    if runs_past(s, time_us):
+    if runs_past(state, time_us):
         seen.num_running, seen.num_free_blocks = last.num_running, last.num_free_blocks
-    seen.num_waiting = queues.num_waiting + s.engine[0].kv_transfers.num_holding
+    seen.num_waiting = queues.num_waiting + state.engine[0].kv_transfers.num_holding
     request = queues.first_pending
-    while request != dt.NEVER and s.requests[request].queued_us < time_us:
-        seen.num_waiting += s.requests[request].status == dt.PENDING  # its client may have gone already
-        request = s.requests[request].next_waiting
+    while request != dt.NEVER and state.requests[request].queued_us < time_us:
+        seen.num_waiting += state.requests[request].status == dt.PENDING  # its client may have gone already
+        request = state.requests[request].next_waiting
     ahead_us = max(clock.now_us, clock.device_free_us) - time_us
-    seen.busy_us = s.engine[0].totals.busy_us - max(ahead_us, 0)
+    seen.busy_us = state.engine[0].totals.busy_us - max(ahead_us, 0)
 
 
 @engine_entry
@@ -57,15 +57,15 @@ def look_at_all(table: Table, time_us: int, seen: Records, first: int) -> int:
 
     ``first``: 0, or the engine that needed room; those before it are at ``time_us`` already.
     """
-    w = world_at(table, 0)
-    if not w.loop[0].is_coupled and not take_due_snapshots(w, time_us - 1):
+    world = world_at(table, 0)
+    if not world.loop[0].is_coupled and not take_due_snapshots(world, time_us - 1):
         return NEEDS_ROOM
     for instance in range(first, len(seen)):
-        if not w.loop[0].is_coupled and not run_until(w, instance, time_us):
+        if not world.loop[0].is_coupled and not run_until(world, instance, time_us):
             return NEEDS_ROOM
     answer = IDLE
     for instance in range(len(seen)):
-        look_at(w, instance, time_us, seen[instance])
-        if next_step_us(w, instance) >= time_us:
+        look_at(world, instance, time_us, seen[instance])
+        if next_step_us(world, instance) >= time_us:
             answer = BUSY
     return answer

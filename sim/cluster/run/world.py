@@ -1,4 +1,4 @@
-"""All that a running cluster is made of, as compiled functions take it: engines, gateway, requests, what is planned."""
+"""A running cluster as compiled functions take it: engines, gateway, requests, planned events."""
 
 from __future__ import annotations
 
@@ -65,12 +65,12 @@ LOOP = np.dtype(
         ("num_requests", np.int64),  # rows beyond these are further attempts of theirs, in the same order
         ("retried_exits", np.int64),  # bit by bit: ways out after which a client tries again
         ("backoff_us", np.int64),  # before the second attempt,
-        ("backoff_factor", np.float64),  # each further one so many times as long,
+        ("backoff_factor", np.float64),  # each further one this many times as long,
         ("most_backoff_us", np.int64),  # but no longer;
-        ("jitter_frac", np.float64),  # of which so much is left to chance
+        ("jitter_frac", np.float64),  # the share of it that is random
         ("retry_seed", np.int64),
         ("records_decisions", np.int64),
-        ("decider", np.int64),  # who sends prompts to prefill instances
+        ("decider", np.int64),  # which prompts go to prefill instances
         ("prefix_threshold", np.int64),
         # where it stands
         ("next_arrival", np.int64),  # place in `arrivals`
@@ -83,9 +83,9 @@ LOOP = np.dtype(
         ("caches_seen_us", np.int64),
         ("dispatch_planned_us", np.int64),
         ("is_snapshot_planned", np.int64),
-        ("num_idle_plans", np.int64),  # planned events that are no reason to go on: of ``changes``
+        ("num_idle_plans", np.int64),  # planned events that do not keep the run going: of ``changes``
         ("transfer_planned_us", np.int64),
-        ("look_us", np.int64),  # nobody runs past it: somebody looks at the instances then (``watch``)
+        ("look_us", np.int64),  # no engine runs past it: the instances' states are recorded then (``watch``)
         ("num_in_transit", np.int64),  # left the gateway's queue, not routed yet
         ("num_decisions", np.int64),
         ("waits_for", np.int64),  # the engine, or the request, for which Python must do something
@@ -97,7 +97,7 @@ LOOP = np.dtype(
 UNDECIDED = -3
 
 LOAD = np.dtype([("num_waiting", np.int64), ("num_running", np.int64), ("kv_usage", np.float64)], align=True)
-"""What an instance has to do, as it is: what an autoscaler reads. Routers have their own, older, snapshots."""
+"""An instance's present load, which an autoscaler reads. Routers have their own, older, snapshots."""
 
 DECISION = np.dtype(
     [("time_us", np.int64), ("request", np.int64), ("instance", np.int64), ("is_prefill", np.int64)],
@@ -107,7 +107,7 @@ DECISION = np.dtype(
 
 
 class DecisionLog(NamedTuple):
-    """Every routing decision with what was seen of each instance; arrays of no rows where nothing is recorded."""
+    """Every routing decision with what was seen of each instance; empty arrays if decisions are not recorded."""
 
     decisions: Records  # DECISION[capacity]
     scores: NDArray[np.float64]  # [capacity, num_instances]
@@ -118,10 +118,10 @@ class DecisionLog(NamedTuple):
 
 
 class Clients(NamedTuple):
-    """Who sends what after an answer: a closed loop or cap, sessions, waves. Arrays of no rows where nobody does."""
+    """Requests that answers release: a closed loop or cap, sessions, waves. Empty arrays if there are none."""
 
     counts: Records  # CLIENTS[1]
-    held: Int64s  # requests in the order in which a loop or cap lets them go
+    held: Int64s  # requests in the order in which a loop or cap releases them
     due_us: Int64s  # per request: it arrives no sooner
     child_start: Int64s  # per request: where in `children` those begin that wait for its answer; and the end
     children: Int64s  # requests of sessions
@@ -147,7 +147,7 @@ CLIENTS = np.dtype(
 
 
 class World(NamedTuple):
-    """The whole; compiled functions take it and change it in place."""
+    """The whole cluster; compiled functions take it and change it in place."""
 
     loop: Records  # LOOP[1]
     engines: NDArray[np.int64]  # a table of states (``tables``)

@@ -1,4 +1,4 @@
-"""What decides where a prompt is computed, and what moving its KV costs."""
+"""Settings of where a prompt is computed, and what moving its KV costs."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from sim.config import InvalidConfig
 Decider = Literal["always", "never", "prefix-threshold"]
 
 MOST_GBPS = 1e6
-"""A bandwidth above it is no bandwidth."""
+"""The largest bandwidth that is accepted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Disaggregation:
-    """Whose prompts a prefill instance computes, and the links over which a decode instance reads the KV.
+    """Which prompts a prefill instance computes, and the links over which a decode instance reads the KV.
 
     ``decider``: always; never; or prefix-threshold: where more than ``prefix_threshold`` tokens of the prompt are not
     in the prefix cache of the decode instance that was chosen. ``kv_bandwidth_gbps``: of each instance's link and

@@ -2,8 +2,8 @@
 
 A transfer first waits for the base latency and uses no link. Then it moves at its pair's max-min fair share
 (``shares``). It ends at the first whole microsecond by which all its bytes have moved, and holds its share until then.
-All transfers of a pair move alike, so that each pair has a clock of units moved, and a transfer's end is a place on it:
-a change costs as many operations as pairs are busy, however many transfers are under way.
+All transfers of a pair have one rate, so that each pair has a clock of units moved, and a transfer's end is a reading
+of it: a change costs one operation per busy pair, whatever the number of transfers.
 
 Without contention each transfer has the whole bandwidth. ``compatibility: blis``: one link for all; a transfer's rate
 is its share when it starts, and stays. In both its end is known when it starts.
@@ -127,11 +127,11 @@ def new_links(
 
 @phase
 def advance(links: Links, time_us: int) -> None:
-    """Move everything up to ``time_us``, at the rates that hold, and put aside what has ended."""
-    c = links.counts[0]
-    elapsed_us = time_us - c.advanced_us
-    c.advanced_us = time_us
-    for i in range(c.num_pairs):
+    """Move all transfers up to ``time_us`` at the present rates, and set aside those that have ended."""
+    counts = links.counts[0]
+    elapsed_us = time_us - counts.advanced_us
+    counts.advanced_us = time_us
+    for i in range(counts.num_pairs):
         pair = links.pairs[i]
         pair.clock += pair.rate * elapsed_us
         while pair.root != NOWHERE and links.nodes[pair.root].key <= pair.clock:
@@ -140,18 +140,18 @@ def advance(links: Links, time_us: int) -> None:
             put_aside(links, ended)
         if pair.clock > LATEST_CLOCK:
             set_back(links, i)
-    while c.first_fixed != NOWHERE and links.nodes[c.first_fixed].key <= time_us:
-        ended = c.first_fixed
-        c.first_fixed = pop(links.nodes, ended)
+    while counts.first_fixed != NOWHERE and links.nodes[counts.first_fixed].key <= time_us:
+        ended = counts.first_fixed
+        counts.first_fixed = pop(links.nodes, ended)
         put_aside(links, ended)
 
 
 @part
 def put_aside(links: Links, request: int) -> None:
     """Keep a transfer that has ended until it is taken: the first that started comes first."""
-    node, c = links.nodes[request], links.counts[0]
+    node, counts = links.nodes[request], links.counts[0]
     node.key = links.flows[request].number
-    c.first_ended = push(links.nodes, c.first_ended, request)
+    counts.first_ended = push(links.nodes, counts.first_ended, request)
 
 
 @phase
@@ -169,12 +169,12 @@ def set_back(links: Links, number: int) -> None:
 
 @part
 def begin_moving(links: Links, time_us: int) -> bool:
-    """Start those whose base latency has passed; return whether any did."""
-    c = links.counts[0]
+    """Start the transfers whose base latency has passed; return whether there were any."""
+    counts = links.counts[0]
     has_begun = False
-    while c.first_beginning != NOWHERE and links.flows[c.first_beginning].begins_us <= time_us:
-        request = c.first_beginning
-        c.first_beginning = links.flows[request].next_beginning
+    while counts.first_beginning != NOWHERE and links.flows[counts.first_beginning].begins_us <= time_us:
+        request = counts.first_beginning
+        counts.first_beginning = links.flows[request].next_beginning
         join_pair(links, request)
         has_begun = True
     return has_begun
@@ -183,9 +183,9 @@ def begin_moving(links: Links, time_us: int) -> bool:
 @part
 def pair_of(links: Links, sender: int, receiver: int) -> int:
     """Return the number of a busy pair, ``num_pairs`` where it is not busy."""
-    c = links.counts[0]
+    counts = links.counts[0]
     number = 0
-    while number < c.num_pairs:
+    while number < counts.num_pairs:
         if links.pairs[number].sender == sender and links.pairs[number].receiver == receiver:
             break
         number += 1
@@ -195,24 +195,24 @@ def pair_of(links: Links, sender: int, receiver: int) -> int:
 @phase
 def join_pair(links: Links, request: int) -> None:
     """Add a transfer to those of its pair that move."""
-    c, flow, node = links.counts[0], links.flows[request], links.nodes[request]
+    counts, flow, node = links.counts[0], links.flows[request], links.nodes[request]
     number = pair_of(links, flow.sender, flow.receiver)
     pair = links.pairs[number]
-    if number == c.num_pairs:
-        c.num_pairs += 1
+    if number == counts.num_pairs:
+        counts.num_pairs += 1
         pair.sender, pair.receiver = flow.sender, flow.receiver
         pair.num_flows = pair.clock = pair.rate = 0
         pair.root = NOWHERE
     pair.num_flows += 1
-    node.key, node.sequence = pair.clock + flow.num_blocks * c.units_per_block, flow.number
+    node.key, node.sequence = pair.clock + flow.num_blocks * counts.units_per_block, flow.number
     pair.root = push(links.nodes, pair.root, request)
 
 
 @part
 def share_links(links: Links) -> None:
     """Give each busy pair its share."""
-    c = links.counts[0]
-    set_rates(links.pairs, c.num_pairs, c.units_per_us, links.left, links.num)
+    counts = links.counts[0]
+    set_rates(links.pairs, counts.num_pairs, counts.units_per_us, links.left, links.num)
 
 
 # -- transfers --------------------------------------------------------------------------------------------------
@@ -221,35 +221,35 @@ def share_links(links: Links) -> None:
 @phase
 def start_flow(links: Links, request: int, sender: int, receiver: int, num_blocks: int, time_us: int) -> None:
     """Start a request's transfer at ``time_us``, no earlier than anything before it."""
-    c, flow = links.counts[0], links.flows[request]
+    counts, flow = links.counts[0], links.flows[request]
     advance(links, time_us)
-    flow.number = c.num_started
-    c.num_flows += 1
-    c.num_started += 1
+    flow.number = counts.num_started
+    counts.num_flows += 1
+    counts.num_started += 1
     flow.sender, flow.receiver, flow.num_blocks = sender, receiver, num_blocks
-    flow.started_us, flow.begins_us = time_us, time_us + c.base_latency_us
-    if c.shares_links and not c.keeps_first_rate:
+    flow.started_us, flow.begins_us = time_us, time_us + counts.base_latency_us
+    if counts.shares_links and not counts.keeps_first_rate:
         wait_to_begin(links, request)
         if begin_moving(links, time_us):
             share_links(links)
         return
-    rate = max(1, c.units_per_us // c.num_flows) if c.shares_links else c.units_per_us
+    rate = max(1, counts.units_per_us // counts.num_flows) if counts.shares_links else counts.units_per_us
     node = links.nodes[request]
-    node.key = flow.begins_us + (num_blocks * c.units_per_block + rate - 1) // rate
+    node.key = flow.begins_us + (num_blocks * counts.units_per_block + rate - 1) // rate
     node.sequence = flow.number
-    c.first_fixed = push(links.nodes, c.first_fixed, request)
+    counts.first_fixed = push(links.nodes, counts.first_fixed, request)
 
 
 @part
 def wait_to_begin(links: Links, request: int) -> None:
     """Queue a transfer for its base latency, behind those that started before."""
-    c = links.counts[0]
+    counts = links.counts[0]
     links.flows[request].next_beginning = NOWHERE
-    if c.first_beginning == NOWHERE:
-        c.first_beginning = request
+    if counts.first_beginning == NOWHERE:
+        counts.first_beginning = request
     else:
-        links.flows[c.last_beginning].next_beginning = request
-    c.last_beginning = request
+        links.flows[counts.last_beginning].next_beginning = request
+    counts.last_beginning = request
 
 
 @phase
@@ -264,18 +264,18 @@ def move_on(links: Links, time_us: int) -> None:
 @phase
 def take_ended(links: Links) -> int:
     """Return a request whose transfer has ended, the first that started; NEVER where none has."""
-    c = links.counts[0]
-    request = c.first_ended
+    counts = links.counts[0]
+    request = counts.first_ended
     if request == NOWHERE:
         return NEVER
-    c.first_ended = pop(links.nodes, request)
+    counts.first_ended = pop(links.nodes, request)
     flow = links.flows[request]
-    flow.ended_us = c.advanced_us
-    c.num_flows -= 1
-    c.num_ended += 1
-    if c.shares_links and not c.keeps_first_rate:
+    flow.ended_us = counts.advanced_us
+    counts.num_flows -= 1
+    counts.num_ended += 1
+    if counts.shares_links and not counts.keeps_first_rate:
         leave_pair(links, pair_of(links, flow.sender, flow.receiver))
-        if c.first_ended == NOWHERE:
+        if counts.first_ended == NOWHERE:
             share_links(links)
     return request
 
@@ -289,17 +289,17 @@ def is_moving(links: Links, request: int) -> bool:
 
 @phase
 def cut_off(links: Links, request: int, time_us: int) -> None:
-    """Cancel a transfer under way, as of ``time_us``; those that shared its links get its share.
+    """Cancel a transfer in progress, as of ``time_us``; those that shared its links get its share.
 
-    Whatever ended by then was taken before.
+    Transfers that ended by then must have been taken before.
     """
-    c, flow = links.counts[0], links.flows[request]
+    counts, flow = links.counts[0], links.flows[request]
     move_on(links, time_us)
-    c.num_flows -= 1
-    c.num_cut_off += 1
+    counts.num_flows -= 1
+    counts.num_cut_off += 1
     flow.number = NEVER
-    if not c.shares_links or c.keeps_first_rate:
-        c.first_fixed = remove(links.nodes, c.first_fixed, request)
+    if not counts.shares_links or counts.keeps_first_rate:
+        counts.first_fixed = remove(links.nodes, counts.first_fixed, request)
     elif flow.begins_us > time_us:
         leave_beginnings(links, request)
     else:
@@ -312,43 +312,43 @@ def cut_off(links: Links, request: int, time_us: int) -> None:
 @part
 def leave_beginnings(links: Links, request: int) -> None:
     """Take a transfer out of those whose base latency has not passed."""
-    c = links.counts[0]
-    before, at = NOWHERE, c.first_beginning
+    counts = links.counts[0]
+    before, at = NOWHERE, counts.first_beginning
     while at != request:
         before, at = at, links.flows[at].next_beginning
     after = links.flows[request].next_beginning
     if before == NOWHERE:
-        c.first_beginning = after
+        counts.first_beginning = after
     else:
         links.flows[before].next_beginning = after
     if after == NOWHERE:
-        c.last_beginning = before
+        counts.last_beginning = before
 
 
 @part
 def leave_pair(links: Links, number: int) -> None:
     """Take one transfer off a pair; without any it is no longer busy."""
-    c, pair = links.counts[0], links.pairs[number]
+    counts, pair = links.counts[0], links.pairs[number]
     pair.num_flows -= 1
     if pair.num_flows == 0:
-        c.num_pairs -= 1
-        links.pairs[number] = links.pairs[c.num_pairs]
+        counts.num_pairs -= 1
+        links.pairs[number] = links.pairs[counts.num_pairs]
 
 
 @phase
 def next_change_us(links: Links) -> int:
     """Return when a transfer next begins to move, or ends, if no other starts before; FOREVER without any."""
-    c = links.counts[0]
+    counts = links.counts[0]
     next_us = FOREVER
-    if c.first_ended != NOWHERE:
-        return int(c.advanced_us)
-    if c.first_beginning != NOWHERE:
-        next_us = links.flows[c.first_beginning].begins_us
-    if c.first_fixed != NOWHERE:
-        next_us = min(next_us, links.nodes[c.first_fixed].key)
-    for i in range(c.num_pairs):
+    if counts.first_ended != NOWHERE:
+        return int(counts.advanced_us)
+    if counts.first_beginning != NOWHERE:
+        next_us = links.flows[counts.first_beginning].begins_us
+    if counts.first_fixed != NOWHERE:
+        next_us = min(next_us, links.nodes[counts.first_fixed].key)
+    for i in range(counts.num_pairs):
         pair = links.pairs[i]
         if pair.root != NOWHERE:
             left = links.nodes[pair.root].key - pair.clock
-            next_us = min(next_us, c.advanced_us + (left + pair.rate - 1) // pair.rate)
+            next_us = min(next_us, counts.advanced_us + (left + pair.rate - 1) // pair.rate)
     return next_us

@@ -1,4 +1,4 @@
-"""Who moves how fast where transfers share links: max-min fair shares, exact in integers.
+"""The rates of transfers that share links: max-min fair shares, exact in integers.
 
 Each instance has one link out and one link in, of one bandwidth. All transfers from one sender to one receiver, a
 pair, move at one rate. Rates are max-min fair (Bertsekas and Gallager, Data Networks, 2nd ed., 6.5.2): the link whose

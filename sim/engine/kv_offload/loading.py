@@ -17,6 +17,8 @@ from sim.engine.kv_cache.prefix_cache import cdiv, give_private_keys
 from sim.engine.kv_offload.contents import block_size_of, forget_known_blocks, key_of, place_of
 from sim.engine.kv_offload.host_lookup import WAITS, first_to_load, num_tokens_on_cpu
 from sim.engine.kv_offload.links import drop_job, new_job, put_on_link, take_ended
+from sim.engine.kv_offload.recency import hold as hold_chunk
+from sim.engine.kv_offload.recency import let_go, note_use_of_load
 from sim.engine.kv_offload.shared_store import pin_for_load
 from sim.engine.kv_transfer.remote_kvs import blocks_reserved, hold, promote
 from sim.engine.state import State
@@ -71,7 +73,7 @@ def adopt(s: State, request: int, num_tokens: int) -> None:
 @phase
 def order_load(s: State, request: int) -> None:
     """Order the transfer of what a request loads."""
-    settings, kv, t = s.engine[0].settings, s.engine[0].kv_offload, s.transfers[request]
+    settings, t = s.engine[0].settings, s.transfers[request]
     num, head, last = 0, 0, 0
     if settings.has_shared_store:
         num = t.num_external_computed_tokens // settings.block_size
@@ -84,7 +86,10 @@ def order_load(s: State, request: int) -> None:
         for i in range(first_to_load(s, group, t.num_local_tokens, num_tokens), cdiv(num_tokens, size)):
             chunk = s.cpu_slot_of_key[key_of(s, request, group, i)]
             c = s.chunks[chunk]
-            kv.num_evictable -= c.ref_cnt == 0
+            if c.ref_cnt == 0:
+                hold_chunk(s, chunk)
+            if settings.gives_up_by_place:
+                note_use_of_load(s, request, group, i, chunk)
             c.ref_cnt += 1
             c.next_of_job = 0
             num += 1
@@ -102,6 +107,8 @@ def ask_host_memory(s: State, request: int, num_evictable: int) -> int:
     settings, r, t = s.engine[0].settings, s.requests[request], s.transfers[request]
     num_local = s.engine[0].current_step.num_hit_blocks * settings.hash_block_size
     t.num_external_computed_tokens = 0
+    if settings.offers_again:
+        t.num_offered_tokens = t.num_found_tokens = 0
     num = WAITS if t.num_stores > 0 else num_tokens_on_cpu(s, request, num_local)
     if num == WAITS:
         skip_head(s, request)
@@ -146,7 +153,7 @@ def promote_loaded(s: State, request: int) -> None:
 @phase
 def report_loads(s: State, batch: int, now_us: int) -> int:
     """Tell requests that have their blocks, by a batch's results; return how many transfers that were."""
-    kv, num = s.engine[0].kv_offload, 0
+    num = 0
     while True:
         job = take_ended(s, LOAD, batch)
         if job == 0:
@@ -156,7 +163,8 @@ def report_loads(s: State, batch: int, now_us: int) -> int:
         chunk = j.first_chunk
         while chunk != 0:
             s.chunks[chunk].ref_cnt -= 1
-            kv.num_evictable += s.chunks[chunk].ref_cnt == 0
+            if s.chunks[chunk].ref_cnt == 0:
+                let_go(s, chunk)
             chunk = s.chunks[chunk].next_of_job
         s.engine[0].totals.kv_load_wait_us += now_us - j.ordered_us
         s.transfers[j.request].load_wait_us += now_us - j.ordered_us

@@ -11,6 +11,7 @@ from sim.engine.dtypes import STORE
 from sim.engine.kv_offload.contents import key_of, place_of
 from sim.engine.kv_offload.fences import fence
 from sim.engine.kv_offload.links import put_on_link
+from sim.engine.kv_offload.recency import order_of
 from sim.engine.kv_offload.tier import offer
 from sim.engine.state import State
 from sim.jit.compile import phase
@@ -24,6 +25,7 @@ def offer_state(s: State, number: int) -> None:
     o = s.offered[0]
     o.key, o.block = key_of(s, request, h.group, h.index), h.block
     o.place = place_of(s, s.requests[request].private_start, h.group, h.index)
+    o.order = order_of(s, h.group, h.index)
     job = offer(s, request, 1)
     if job > 0:
         s.transfers[request].num_stores += 1

@@ -39,6 +39,7 @@ from sim.engine.kv_offload.links import (
     written_us,
 )
 from sim.engine.kv_offload.loading import note_loaded, report_loads
+from sim.engine.kv_offload.recency import let_go, order_of
 from sim.engine.kv_offload.shared_store import free_piece
 from sim.engine.kv_offload.state_stores import offer_states
 from sim.engine.kv_offload.tier import REFUSED, offer, use_in_reverse
@@ -241,10 +242,10 @@ def note_all_given(s: State, batch: int) -> None:
 
 
 @part
-def put_offered(s: State, num: int, key: int, place: int, block: int) -> int:
+def put_offered(s: State, num: int, key: int, place: int, block: int, order: int) -> int:
     """Put a block behind ``num`` others that are offered; return how many these are now."""
     o = s.offered[num]
-    o.key, o.place, o.block = key, place, block
+    o.key, o.place, o.block, o.order = key, place, block, order
     return num + 1
 
 
@@ -265,7 +266,8 @@ def collect_computed(s: State, request: int, num_tokens: int) -> int:
             block = known_block(s, row, i)
             if block != 0 and can_be_asked_for(s, group, i, horizon, r.num_prompt_tokens, junction):
                 place = place_of(s, r.private_start, group, i)
-                num = put_offered(s, num, key_of(s, request, group, i), place, block)
+                key, order = key_of(s, request, group, i), order_of(s, group, i)
+                num = put_offered(s, num, key, place, block, order)
     return num
 
 
@@ -315,7 +317,8 @@ def collect_left(s: State, gone: int) -> int:
             is_new = i >= was_offered or not can_be_asked_for(s, group, i, horizon, prompt, junction)
             if block != 0 and is_new and can_be_asked_for(s, group, i, end, prompt, junction):
                 place = place_of(s, d.private_start, group, i)
-                num = put_offered(s, num, abs(s.seen_keys[place]) - 1, place, block)
+                key, order = abs(s.seen_keys[place]) - 1, order_of(s, group, i)
+                num = put_offered(s, num, key, place, block, order)
     return num
 
 
@@ -446,7 +449,7 @@ def report_transfers(s: State, batch: int, now_us: int) -> None:
                 free_piece(s, chunk)
             else:
                 s.chunks[chunk].ref_cnt = 0
-                kv.num_evictable += 1
+                let_go(s, chunk)
             chunk = after
         if not j.is_departed:
             s.transfers[j.request].num_stores -= 1

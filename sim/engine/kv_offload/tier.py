@@ -1,9 +1,9 @@
 """The chunks of host memory: what is in them, which goes next, what is stored and what is not.
 
-Chunks stand in the order of their last use, and the first one that no transfer needs is given up for a new content. A
-request uses a content when it loads it, or when it offers it for storing and the tier has it or takes it; that counts
-once, when the request is gone, its first block as used last (vllm 0.32.0 v1/kv_offload/cpu/manager.py,
-policies/lru.py).
+The chunk that was used longest ago and that no transfer needs is given up for a new content. A request uses a content
+when it loads it, or when it offers it for storing and the tier has it or takes it; that counts once, when the request
+is gone, its first block as used last (vllm 0.32.0 v1/kv_offload/cpu/manager.py, policies/lru.py; ``recency.py`` has
+what 0.33 does).
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from sim.engine.dtypes import NEVER, STORE
 from sim.engine.kv_cache.ring import append, unlink, use
 from sim.engine.kv_offload.contents import block_size_of, place_of
 from sim.engine.kv_offload.links import new_job
+from sim.engine.kv_offload.recency import note_use, rank_of, take_first, use_last
 from sim.engine.kv_offload.shared_store import NO_ROOM, offer_to_store
 from sim.engine.state import State
 from sim.jit.compile import part, phase
@@ -39,7 +40,7 @@ def use_in_reverse(s: State, private_start: int, num_tokens: int) -> None:
                 continue
             key = s.seen_keys[place_of(s, private_start, group, tokens // size - 1)] - 1
             if key >= 0 and s.cpu_slot_of_key[key] != 0:
-                use(s.chunks, s.cpu_slot_of_key[key])
+                use_last(s, s.cpu_slot_of_key[key])
 
 
 # -- offers ---------------------------------------------------------------------------------------------------
@@ -92,9 +93,9 @@ def first_evictable(s: State, chunk: int) -> int:
 
 
 @phase
-def take_chunks(s: State, num: int) -> int:
-    """Fill chunks with the contents that are wanted of an offer; return the first of them, linked."""
-    kv = s.engine[0].kv_offload
+def take_chunks(s: State, request: int, num: int) -> int:
+    """Fill chunks with the contents that are wanted of a request's offer; return the first of them, linked."""
+    kv, is_by_place = s.engine[0].kv_offload, s.engine[0].settings.gives_up_by_place
     first = last = 0
     next_evicted = s.chunks[0].next
     for i in range(num):
@@ -105,7 +106,7 @@ def take_chunks(s: State, num: int) -> int:
             kv.num_chunks += 1
             chunk = kv.num_chunks
         else:
-            chunk = first_evictable(s, next_evicted)
+            chunk = take_first(s) if is_by_place else first_evictable(s, next_evicted)
             next_evicted = s.chunks[chunk].next
             unlink(s.chunks, chunk)
             s.cpu_slot_of_key[s.chunks[chunk].key] = 0
@@ -115,6 +116,8 @@ def take_chunks(s: State, num: int) -> int:
         c = s.chunks[chunk]
         c.key, c.ref_cnt, c.block = key, NEVER, s.offered[i].block
         c.next_of_job = 0
+        if is_by_place:
+            c.rank, c.order = rank_of(s, request), s.offered[i].order
         if first == 0:
             first = chunk
         else:
@@ -168,13 +171,15 @@ def offer(s: State, request: int, num: int) -> int:
             num_wanted += 1
         else:
             continue
+        if settings.gives_up_by_place and s.seen_keys[s.offered[i].place] <= 0:
+            note_use(s, request, chunk, s.offered[i].order)
         s.seen_keys[s.offered[i].place] = key + 1
     if num_wanted == 0:
         return 0
     num_free = len(s.chunks) - 1 - kv.num_chunks
     if num_wanted - num_free > max(kv.num_evictable - num_protected, 0):
         return REFUSED
-    first = take_chunks(s, num)
+    first = take_chunks(s, request, num)
     job = new_job(s, STORE, request, num_wanted, first)
     note_job_of(s, job, first)
     return job

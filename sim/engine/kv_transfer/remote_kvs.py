@@ -57,13 +57,12 @@ def drop_held(s: State, request: int) -> None:
 def blocks_missing(s: State, request: int) -> int:
     """Return how many blocks a request with a row still needs for all tokens that it knows, and a step with drafts."""
     settings, r = s.engine[0].settings, s.requests[request]
-    num_of_drafts = 0
-    if settings.num_speculative_tokens > 0:
-        num_of_drafts = 1 + settings.num_speculative_tokens + settings.num_lookahead_tokens
     if settings.has_kv_cache_groups:
-        return blocks_missing_in_groups(s, request, num_of_drafts)
-    num_tokens = min(r.num_tokens, settings.max_model_len) + num_of_drafts
-    return max(0, cdiv(num_tokens, settings.block_size) - r.num_blocks)
+        num_missing = blocks_missing_in_groups(s, request, settings.num_reserved_tokens)
+    else:
+        num_tokens = min(r.num_tokens, settings.max_model_len) + settings.num_reserved_tokens
+        num_missing = max(0, cdiv(num_tokens, settings.block_size) - r.num_blocks)
+    return num_missing + settings.num_reserved_blocks
 
 
 @part

@@ -188,9 +188,13 @@ def note_adapter(s: State, batch: int, request: int) -> None:
 
 @phase
 def note_adapters(s: State, batch: int) -> None:
-    """Count the adapters of a batch that holds running requests only."""
+    """Count the adapters of a batch that holds running requests only; with some versions of all that run."""
     current = s.engine[0].current_step
     current.num_adapters = 0
+    if s.engine[0].settings.counts_adapters_of_all_running:
+        for i in range(s.engine[0].queues.num_running):
+            note_adapter(s, batch, s.running[i])
+        return
     for i in range(s.batches[batch].num_entries):
         note_adapter(s, batch, s.entries[batch, i].request)
 

@@ -214,6 +214,7 @@ def with_images(state: State, tables: ImageTables, config: EngineConfig) -> Stat
         settings[name] = max(getattr(config, name) or config.max_num_batched_tokens, tables.largest)
     settings["adds_time"] |= config.has_encoder_time
     settings["disable_chunked_mm_input"] = config.disable_chunked_mm_input
+    settings["may_pass_over_empty"] = settings["passes_over_empty_shares"]
     settings["num_prefill_lookahead_tokens"] = max(config.num_prefill_lookahead_tokens, int(config.use_eagle))
     encoder["num_free_slots"] = encoder["num_freeable_slots"] = settings["encoder_cache_size"]
     most = int(tables.images_of["count"].max(initial=0))

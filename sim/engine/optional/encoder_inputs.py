@@ -58,6 +58,15 @@ def is_in_hand(s: State, image: int) -> bool:
     return False
 
 
+@part
+def is_cut(s: State, image: int, computed: int, num_tokens: int) -> bool:
+    """Return whether a share would end within an image that it does not begin behind the start of, and must not."""
+    settings, x = s.engine[0].settings, s.images[image]
+    is_inside = computed + 1 - settings.keeps_whole_images_together > x.position
+    is_beyond = computed + num_tokens >= x.position + x.num_tokens
+    return settings.disable_chunked_mm_input == 1 and not is_inside and not is_beyond
+
+
 @phase
 def try_schedule_encoder_inputs(s: State, request: int, computed: int, num_tokens: int) -> int:
     """Return how many of ``num_tokens`` behind ``computed`` a request can have with its images; note which it needs.
@@ -77,12 +86,18 @@ def try_schedule_encoder_inputs(s: State, request: int, computed: int, num_token
             continue
         if x.position >= window_end:
             break
-        if settings.disable_chunked_mm_input and computed < x.position and computed + num_tokens < end:
+        must_cut = is_cut(s, image, computed, num_tokens)
+        if must_cut and settings.cuts_before_cached_images:
             return num_before
         if is_in_hand(s, image):
-            take_in_hand(s, -1 - image)
+            if settings.holds_repeated_images:
+                take_in_hand(s, -1 - image)
         elif not check_and_update_cache(s, request, image):
+            if must_cut:
+                return num_before
             if not can_allocate(s, image, encoder.budget_behind, num_embeds):
+                if settings.encodes_without_lookahead:
+                    return min(num_tokens, max(x.position - computed, 0))
                 return num_before
             num_embeds += x.num_tokens
             encoder.budget_behind -= x.num_tokens
@@ -130,7 +145,8 @@ def free_encoder_inputs(s: State, request: int) -> None:
     r = s.requests[request]
     if s.images_of[request].num_held == 0:
         return
-    shift = s.engine[0].settings.num_prefill_lookahead_tokens
+    settings = s.engine[0].settings
+    shift = 0 if settings.encodes_without_lookahead else settings.num_prefill_lookahead_tokens
     num_computed = r.num_computed_tokens - r.num_output_placeholders - shift
     for place in range(num_places(s, request)):
         image = image_at(s, request, place)

@@ -90,7 +90,7 @@ def scores_of(**off: float) -> dict[str, Scores]:
 @pytest.mark.parametrize(
     ("off", "expected"),
     [
-        # all within 1 % of the best: the one that goes on most safely, which is not physics
+        # all within 1 % of the best: the one that extrapolates most safely, which is not physics
         (
             {
                 "blackbox": 0.02,

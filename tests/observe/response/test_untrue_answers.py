@@ -70,7 +70,7 @@ async def test_no_answer_spoils_the_run(tmp_path: Any) -> None:  # noqa: ANN401
         assert bad[column].isna().all(), column
     client = trace.header.client
     assert client is not None
-    (told,) = [note for note in client.notes if note.startswith("values that cannot be")]
+    (told,) = [note for note in client.notes if note.startswith("impossible values")]
     for _, field in UNTRUE.values():
         assert field in told
     summary = summarize_observed(trace)

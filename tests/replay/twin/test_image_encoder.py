@@ -133,7 +133,7 @@ def test_the_time_that_images_take_is_told_where_it_follows_from_the_model(tmp_p
     config = twin(tmp_path)
     (said,) = trace_notes(SEEN, config)
     assert said.startswith(
-        f"images: the vision tower of {QWEN} takes 1,294 µs of a step that encodes any, 7.607 per"
+        f"images: the vision tower of {QWEN} takes 1,294 µs of a step that encodes any, 7.596 per"
     )
     assert "computed, not measured" in said
     assert trace_notes(SEEN, twin(tmp_path, "encoder_token_us: 3")) == ()

@@ -1,6 +1,6 @@
 """Spans of OpenTelemetry, as vLLM and frameworks of agents write them (OTLP), to a measured trace.
 
-``read_otel`` reads files; a receiver takes what it needs of the steps one by one: ``spans_of_json``,
+``read_otel`` reads files; a receiver uses the single steps: ``spans_of_json``,
 ``spans_of_protobuf``, ``request_of``, ``cells_of``, ``arranged``.
 """
 

@@ -1,4 +1,4 @@
-"""Rows of spans, which come late and in any order, as a trace: by start, with sessions, each request once."""
+"""Rows of spans, which arrive late and in any order, as a trace: by start, with sessions, each request once."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from traces.trace import Trace
 
 
 def arranged(trace: Trace, *, notes: tuple[str, ...] = ()) -> Trace:
-    """Return the rows in the order of their starts, in sessions, under a header that says what is in them.
+    """Return the rows in the order of their starts, in sessions, under a header that describes them.
 
-    Where a server told of its requests, spans of clients are the same ones, or other servers': they are left out. A
-    session is a conversation, or a trace of several requests that names none; ``notes``: what else is to be said.
+    If a server reported its requests, spans of clients are of the same ones, or of other servers: they are left out. A
+    session is a conversation, or a trace of several requests without one; ``notes``: further notes.
     """
     seen_by = np.asarray(trace.cells("seen_by").values, dtype=object)
     conversations = _conversations(trace)
@@ -65,7 +65,7 @@ def _sessions(trace: Trace, conversations: dict[str, str]) -> list[tuple[str | N
 def _rounds(
     told: list[tuple[str | None, str | None]], rows: Trace
 ) -> tuple[list[str | None], list[int | None]]:
-    """Return each row's session, and its place in it; a trace of one request is no session."""
+    """Return each row's session, and its place in it; a trace of one request is not a session."""
     alone = Counter(trace_id for conversation, trace_id in told if conversation is None)
     names = [
         conversation or (trace_id if trace_id is not None and alone[trace_id] > 1 else None)

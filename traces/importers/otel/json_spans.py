@@ -86,7 +86,7 @@ def _value(value: object, where: str) -> Value:
 
 
 def _integer(value: object) -> int | None:
-    """Return an int64 as JSON has it, None where it is none."""
+    """Return an int64 as JSON has it, None for any other value."""
     if isinstance(value, bool) or not isinstance(value, str | int):
         return None
     if isinstance(value, str) and len(value) > MOST_DIGITS:
@@ -97,7 +97,7 @@ def _integer(value: object) -> int | None:
 
 
 def _id(value: object) -> str:
-    """Return an id in lower-case hex, empty where it is none."""
+    """Return an id in lower-case hex, empty for any other value."""
     text = value.lower() if isinstance(value, str) and len(value) <= _LONGEST_ID else ""
     return text if _HEX.issuperset(text) else ""
 

@@ -1,4 +1,4 @@
-"""Which request a span is of, and what it says of it.
+"""The request of a span, with its values.
 
 Source of the names: vLLM 0.32 ``v1/engine/output_processor.py: do_tracing`` (one ``llm_request`` a finished request),
 and OpenTelemetry's semantic conventions for generative AI (``chat MODEL`` and its like, seen from the client).
@@ -38,26 +38,27 @@ GENERATES: Final = ("chat", "text_completion", "generate_content")
 """Operations that are one request to a model; ``invoke_agent`` adds up several, ``embeddings`` generates nothing."""
 FIRST_NS: Final = 946_684_800 * 10**9
 LAST_NS: Final = 7_258_118_400 * 10**9
-"""From 2000 to 2200: a clock that says another year was not set."""
+"""From 2000 to 2200: a clock with another year was not set."""
 MOST_LATENCY_S: Final = 1e6
 _LONGEST_TEXT: Final = 500
 _PREFIXES: Final = ("chatcmpl-", "cmpl-")
 
 
 class LeftOut(StrEnum):
-    """Why a span of a request is no row, in words."""
+    """Why a span of a request is not a row, in words."""
 
     NO_ID = "have no span id"
     NO_TOKENS = "have no token counts"
-    BAD_TOKENS = "have token counts that cannot be"
-    BAD_TIMES = "have times that cannot be"
+    BAD_TOKENS = "have impossible token counts"
+    BAD_TIMES = "have impossible times"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpanRequest:
-    """A request as its span has it; Unix times in µs, durations in µs, None where the span does not say.
+    """A request as its span has it; Unix times in µs, durations in µs, None where the span has no value.
 
-    ``is_server``: told by the server, whose times have no network in them. ``output_tokens``: None where it failed.
+    ``is_server``: reported by the server, whose times do not include the network. ``output_tokens``: None where it
+    failed.
     """
 
     span_id: str
@@ -82,7 +83,7 @@ class SpanRequest:
 
 @dataclass(slots=True, kw_only=True)
 class Tally:
-    """What came beside requests, counted: spans of other work, ones seen before, ones that cannot be rows."""
+    """Counts of other spans: of other work, seen before, or not usable as rows."""
 
     num_requests: int = 0
     num_other: int = 0
@@ -90,7 +91,7 @@ class Tally:
     left_out: Counter[LeftOut] = field(default_factory=Counter)
 
     def notes(self) -> tuple[str, ...]:
-        """Return a sentence for each kind that came."""
+        """Return a sentence for each kind that occurred."""
         said = [
             (self.num_other, "are of other work than requests to a model"),
             (self.num_repeated, "came a second time"),
@@ -100,7 +101,7 @@ class Tally:
 
 
 def request_of(span: Span) -> SpanRequest | LeftOut | None:
-    """Return the request that a span is of, why it is none that can be told of, None for a span of other work."""
+    """Return the request of a span, or why it is not usable; None for a span of other work."""
     said = span.attributes
     is_server = span.name == SERVER_SPAN or E2E in said
     if not (is_server or _is_of_a_client(span)):
@@ -139,7 +140,7 @@ def request_of(span: Span) -> SpanRequest | LeftOut | None:
 
 
 def _is_of_a_client(span: Span) -> bool:
-    """Say whether a span is of a request to a model, by its operation, or before there were such by its usage."""
+    """Return whether a span is of a request to a model, by its operation, or in older versions by its usage."""
     operation = span.attributes.get(OPERATION)
     if operation is not None:
         return operation in GENERATES
@@ -147,7 +148,7 @@ def _is_of_a_client(span: Span) -> bool:
 
 
 def _took_us(span: Span) -> int | None:
-    """Return how long the answer took, as the server says or else from the span's start to its end."""
+    """Return how long the answer took, as the server reports or else from the span's start to its end."""
     told = _us(span.attributes.get(E2E))
     took_us = span.end_ns // 1000 - span.start_ns // 1000
     if told is None and 0 <= took_us <= MOST_LATENCY_S * 1e6:
@@ -178,7 +179,7 @@ def _count(value: Value, *, most: int = MOST_TOKENS) -> int | None:
 
 
 def _us(seconds: Value, *, most_us: int | None = None) -> int | None:
-    """Return a duration in µs, None where it is none, or longer than what it is a part of."""
+    """Return a duration in µs, None if it is not valid, or longer than the whole."""
     if (
         isinstance(seconds, bool)
         or not isinstance(seconds, int | float)

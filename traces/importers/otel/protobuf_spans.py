@@ -13,7 +13,7 @@ from traces.importers.otel.span import WANTED, Span, Value
 
 
 def spans_of_protobuf(content: bytes) -> Iterator[Span]:
-    """Return the spans of one message. Raises ValueError, in one line, at once, for bytes that are none."""
+    """Return the spans of one message. Raises ValueError, in one line, at once, for other bytes."""
     try:
         message = ExportTraceServiceRequest.FromString(content)
     except DecodeError as fault:

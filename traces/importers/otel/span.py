@@ -1,4 +1,4 @@
-"""A span, whichever encoding it came in."""
+"""A span, independent of its encoding."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ WANTED: Final = frozenset(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Span:
-    """What is read of a span. Ids are lower-case hex, empty where there is none; times are Unix times in ns, 0: none.
+    """The values read from a span. Ids are lower-case hex, empty if missing; times are Unix times in ns, 0: none.
 
     ``attributes``: those of ``WANTED`` alone; of a list its first element.
     """

@@ -1,4 +1,4 @@
-"""Files of spans: a collector's, whatever it was told to write, or a folder of them.
+"""Files of spans: a collector's, in any of its formats, or a folder of them.
 
 JSON: one document, or one a line. Protobuf: one message, or a sequence of them, each behind its length: in four bytes,
 the highest first, as the collector's file exporter writes it, or as a varint, as protobuf's libraries do.
@@ -22,11 +22,11 @@ from traces.trace import Trace, make_trace
 
 SUFFIXES: Final = (".json", ".jsonl", ".pb", ".binpb", ".proto", ".otlp")
 MOST_BYTES: Final = 1 << 30
-"""Of a file, unpacked: a collector begins another long before."""
+"""The most bytes of a file, unpacked: a collector begins another long before."""
 _EXPECTED: Final = "spans as OTLP, JSON or protobuf"
 _ZSTD: Final = b"\x28\xb5\x2f\xfd"
 _TAG: Final = 0x0A
-"""What an ``ExportTraceServiceRequest`` begins with: its only field is the first one. A line end, too."""
+"""The first byte of an ``ExportTraceServiceRequest``: its only field is the first one. It is also a line end."""
 _PREFIX: Final = 4
 _MOST_VARINT: Final = 5
 
@@ -34,8 +34,8 @@ _MOST_VARINT: Final = 5
 def read_otel(path: Path) -> Trace:
     """Return the requests of all spans of a file, or of a folder's files, in the order of their starts.
 
-    Times count from the first start. Raises TraceError, naming file and place, for what is no OTLP, and where no span
-    is of a request.
+    Times count from the first start. Raises TraceError, naming file and place, for content that is not OTLP, and if no
+    span is of a request.
     """
     tally, requests = Tally(), dict[str, SpanRequest]()
     for file in _files(path):
@@ -96,7 +96,7 @@ def _spans(content: bytes) -> Iterator[Span]:
 
 
 def _is_message(content: bytes) -> bool:
-    """Say whether a file is a bare message of protobuf, which may look like text at its beginning."""
+    """Return whether a file is a bare message of protobuf, which may look like text at its beginning."""
     if content[0] != _TAG:
         return False
     try:
@@ -131,7 +131,7 @@ def _of_document(text: bytes, where: str) -> list[Span]:
 
 
 def _messages(content: bytes) -> list[bytes]:
-    """Return the messages of a file: itself, or each of a sequence. Raises ValueError where one is not whole."""
+    """Return the messages of a file: itself, or each of a sequence. Raises ValueError if one is not whole."""
     if _is_message(content):
         return [content]
     try:
@@ -139,7 +139,7 @@ def _messages(content: bytes) -> list[bytes]:
     except ValueError:
         if content[0] != _TAG:
             raise
-        return [content]  # cut off, or damaged, which its reader will say
+        return [content]  # cut off, or damaged: its reader will report that
 
 
 def _sequence(content: bytes, *, fixed: bool) -> Iterator[bytes]:

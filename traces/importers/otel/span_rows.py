@@ -23,7 +23,7 @@ COLUMNS: Final = (
     ),
     *("max_tokens", "trace_id", "seen_by"),
 )
-"""Of each request; the last two are not TraceV2's: the spans' trace, and who told of the request."""
+"""Columns of each request; the last two are not TraceV2's: the spans' trace, and the reporter of the request."""
 
 
 def cells_of(request: SpanRequest, *, origin_us: int) -> dict[str, str | int | None]:
@@ -67,7 +67,7 @@ def header_of(
     knows_cached: bool = False,
     notes: tuple[str, ...] = (),
 ) -> Header:
-    """Return the header of a trace of spans. ``is_server``: the server told; ``models``: those that answered."""
+    """Return the header of a trace of spans. ``is_server``: reported by the server; ``models``: those that answered."""
     unknown = ["no text and no block hashes: which prompts share a prefix is not known"]
     if not knows_cached:
         unknown.append("no cached tokens: what the prefix cache saved is not known")

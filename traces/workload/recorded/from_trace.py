@@ -1,4 +1,4 @@
-"""The requests of a trace, once more: a run is a workload again when its outcomes are taken off."""
+"""The requests of a trace as a workload: a run without its outcomes."""
 
 from __future__ import annotations
 
@@ -39,17 +39,16 @@ WORKLOAD_COLUMNS: Final = (
     *("images", "guided", "network_rtt_us", "network_bandwidth_mbps"),
     *("server_input_tokens", "max_tokens", "finish_reason"),
 )
-"""What was asked, and how long prompt and answer were; all other columns say what came of it."""
+"""Columns of the request, and the lengths of prompt and answer; all others are outcomes."""
 
 
 def workload_of(trace: Trace) -> Trace:
     """Return a trace's requests without outcomes, as a workload to simulate, or (``as_sent``) to send.
 
-    Warm-up requests are left out. Lengths are those that the server had to work on: ``output_tokens`` what a
-    finished request got, ``max_tokens`` of one that failed or got nothing; ``server_input_tokens`` and
-    ``max_tokens`` stay beside them. Arrivals beyond the first round of a closed loop, and of a session whose
-    think times are known, are NA: answers decided them. Raises TraceError where a request says no output
-    length, or none is left.
+    Warm-up requests are left out. Lengths are those that the server processed: ``output_tokens`` of a finished request,
+    ``max_tokens`` of one that failed or got nothing; ``server_input_tokens`` and ``max_tokens`` are kept. Arrivals
+    beyond the first round of a closed loop, and of a session whose think times are known, are NA: answers decided them.
+    Raises TraceError if a request has no output length, or none is left.
     """
     trace = without_warmup(trace)
     served = served_output(trace)
@@ -94,9 +93,9 @@ def answer_decides(trace: Trace) -> npt.NDArray[np.bool_]:
 
 
 def requests_again(options: WorkloadOptions) -> Trace:
-    """Return the workload of ``--trace``, as much of it as --num-requests and --duration leave.
+    """Return the workload of ``--trace``, cut by --num-requests and --duration.
 
-    Raises TraceError for a trace that cannot be read or sent again, ConfigError where nothing is left.
+    Raises TraceError for a trace that cannot be read or sent again, ConfigError if nothing is left.
     """
     assert options.trace is not None  # noqa: S101 - the caller has looked
     recorded = read_recorded(options.trace)
@@ -126,7 +125,7 @@ def requests_again(options: WorkloadOptions) -> Trace:
 
 
 def _with_its_session(trace: Trace) -> Cells:
-    """Return arrivals, where an answer decides one that of the session's first round."""
+    """Return arrivals; one that an answer decides is that of the session's first round."""
     arrival = trace.cells("arrival_time_us")
     if arrival.is_known.all():
         return arrival

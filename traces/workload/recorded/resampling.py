@@ -1,9 +1,8 @@
 """Requests of a trace drawn again: rows, or whole sessions, by index and with replacement.
 
-What a row says stays together: lengths, sharing, class, tenant, model, adapter. When it is sent is drawn apart.
-A session's rounds are one draw. A block of a prompt that no other draw of the trace has (its hash stands in one
-row or one session alone) is new in every draw of it, since two users do not write the same text: the first draw
-keeps the recorded hash, the k-th has it with k behind it.
+A row's values stay together: lengths, sharing, class, tenant, model, adapter. Its send time is drawn separately. A
+session's rounds are one draw. A block of a prompt that no other row or session has is new in every draw, since two
+users do not write the same text: the first draw keeps the recorded hash, the k-th has it with k appended.
 """
 
 from __future__ import annotations
@@ -107,7 +106,7 @@ def draw_rows(recorded: Recorded, *, seed: int, stream: str, n: int) -> DrawnRow
 
 
 def header_keys(drawn_from: Sequence[Recorded]) -> dict[str, object]:
-    """Return what the drawn trace's header takes over: the hashes' block, whether prompts grow, the targets.
+    """Return the values copied to the drawn trace's header: the hashes' block, whether prompts grow, the targets.
 
     Raises ConfigError where two traces hash blocks of different sizes.
     """
@@ -133,7 +132,7 @@ def header_keys(drawn_from: Sequence[Recorded]) -> dict[str, object]:
 class DrawnRequests:
     """Of each request: its client's place, the row of its recorded request, and a number for its session.
 
-    The row counts in the client's own recorded requests; it says nothing where the client has none.
+    The row counts in the client's own recorded requests; it is meaningless if the client has none.
     """
 
     client: Ints
@@ -148,7 +147,7 @@ def with_recorded(
     clients: Sequence[Client],
     in_closed_loop: bool,
 ) -> dict[str, object]:
-    """Return the columns with what the recorded rows say filled in.
+    """Return the columns, filled in from the recorded rows.
 
     A client's own tenant, class, model, adapter, target, timeout and prefix stand; the prefix comes before the
     recorded prompts, whichever side counted those. A session's later rounds whose think
@@ -186,7 +185,7 @@ def _behind(client: Client, name: str, recorded: Cells) -> Cells:
 
 
 def _put(columns: dict[str, object], name: str, *, at: Ints, values: Cells, n: int) -> None:
-    """Put ``values`` where they say something; a column that was not there is empty elsewhere."""
+    """Store ``values`` where they are known; a new column is empty elsewhere."""
     if name not in columns and not values.is_known.any():
         return
     before = typed(name, columns.get(name, [None] * n))
@@ -241,7 +240,7 @@ def _put_deadlines(columns: dict[str, object], recorded: Recorded, *, at: Ints, 
 def _put_hashes(
     columns: dict[str, object], recorded: Recorded, *, at: Ints, rows: Ints, sessions: Ints
 ) -> None:
-    """Fill in the prompts' hashes, those of one session alone made new from its second draw on."""
+    """Fill in the prompts' hashes; those of one session alone are new from its second draw on."""
     if "prefix_hashes" not in recorded.requests.table:
         return
     texts = recorded.requests.cells("prefix_hashes").filled("")
@@ -266,7 +265,7 @@ def _shared_hashes(texts: npt.NDArray[np.object_], first_row: Ints) -> set[str]:
 
 
 def _times_drawn(recorded_session: Ints, session: Ints) -> list[int]:
-    """Return of each request how often its recorded session was drawn before."""
+    """Return, for each request, how often its recorded session was drawn before."""
     seen: dict[int, dict[int, int]] = {}
     times = []
     for of, number in zip(recorded_session.tolist(), session.tolist(), strict=True):

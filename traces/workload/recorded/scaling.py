@@ -1,4 +1,4 @@
-"""Recorded requests made longer or shorter: lengths times a factor, and no longer than a bound."""
+"""Recorded requests made longer or shorter: lengths times a factor, cut to a bound."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ _COUNTED: Final = ("server_input_tokens",)
 def scale_lengths(trace: Trace, *, prompt: float = 1.0, output: float = 1.0) -> Trace:
     """Return the trace with prompts and outputs times these factors, rounded, each at least 1 token.
 
-    What the server counted scales as the client's own count does, ``max_tokens`` as the output, a shared prefix
-    with its prompt. Block hashes keep their blocks, which become so much longer or shorter themselves: what was
-    shared between two prompts stays shared, in proportion.
+    The server's counts are scaled like the client's own, ``max_tokens`` like the output, a shared prefix like its
+    prompt. Block hashes keep their blocks, which are scaled, too: text shared between two prompts stays shared, in
+    proportion.
     """
     if prompt != 1.0:
         trace = _scale_prompts(trace, prompt)
@@ -76,7 +76,7 @@ def _scale_prompts(trace: Trace, factor: float) -> Trace:
 
 
 def _with_images(trace: Trace, factor: float = 1.0) -> Trace:
-    """Return the trace with images that are so many times as large, without those that its prompts do not hold."""
+    """Return the trace with scaled images, without those that its prompts no longer hold."""
     if "images" not in trace.table:
         return trace
     lists = zip(trace.cells("images").values.tolist(), prompt_tokens(trace).tolist(), strict=True)
@@ -99,7 +99,7 @@ def _with_hashes_that_fit(trace: Trace) -> Trace:
 
 
 def _with_chains_that_fit(trace: Trace, most: NDArray[np.int64]) -> Trace:
-    """Do the same where prompts go on from others: what one no longer has, none behind it keeps of it."""
+    """Do the same if prompts continue others: hashes that one has lost are not kept by its followers."""
     own = own_hashes(trace.table)
     texts = trace.cells("prefix_hashes").values.tolist()
     kept, counts, parents, limits = own.kept.tolist(), own.counts.tolist(), own.parent.tolist(), most.tolist()

@@ -1,4 +1,4 @@
-"""The lengths of a workload that was recorded before: as the server had them, and as they were asked for."""
+"""The lengths of a recorded workload: as the server counted them, and as they were requested."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from traces.trace import Trace
 def as_sent(trace: Trace) -> Trace:
     """Return a workload with the lengths that it is sent with: ``max_tokens``, and prompts as the client counts them.
 
-    The server counts its own again, chat template included. Rows that have a status stay: they are no workload.
+    The server counts its own again, chat template included. Rows with a status are unchanged: they are not a workload.
     """
     planned = ~trace.cells("status").is_known
     columns: dict[str, object] = {}
@@ -25,16 +25,16 @@ def as_sent(trace: Trace) -> Trace:
 
 
 def served_note(trace: Trace) -> str | None:
-    """Return the line that a workload's lengths, as a server had them, are on average not those that were asked for.
+    """Return the note that a workload's lengths, as a server had them, differ on average from the requested ones.
 
-    None where they are, to the token.
+    None if they are equal, to the token.
     """
     difference = lengths_differ(trace)
     return None if difference is None else f"lengths are as the server had them, {difference}"
 
 
 def lengths_differ(trace: Trace) -> str | None:
-    """Return a workload's mean lengths as a server had them, with those that were asked for; None where they agree."""
+    """Return a workload's mean lengths as a server had them, with the requested ones; None if they agree."""
     answers, asked = (each.cells("output_tokens").values for each in (trace, as_sent(trace)))
     sides = (
         _differ("prompts of {:,} tokens ({:,} were sent)", prompt_tokens(trace), own_prompt_tokens(trace)),
@@ -45,6 +45,6 @@ def lengths_differ(trace: Trace) -> str | None:
 
 
 def _differ(text: str, *lengths: NDArray[np.int64]) -> str:
-    """Return ``text`` with the mean of each of the lengths, empty where they are one."""
+    """Return ``text`` with the mean of each of the lengths, empty if they are equal."""
     means = [round(float(each.mean())) for each in lengths]
     return text.format(*means) if means[0] != means[1] else ""

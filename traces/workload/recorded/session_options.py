@@ -29,7 +29,7 @@ class SessionOptions:
             "--sessions",
             min=1,
             metavar="N",
-            help="So many sessions at once: the next one starts when all of a session is answered.",
+            help="Number of sessions at once: the next one starts when all of a session is answered.",
         ),
     ] = None
     session_rate: Annotated[
@@ -61,13 +61,13 @@ class SessionOptions:
         SessionPriority | None,
         typer.Option(
             metavar="[first-started|running]",
-            help="What requests tell a server with --scheduling-policy priority: first-started, the order in which "
-            "sessions start; running, what goes on with a session before what begins one.",
+            help="Priorities sent to a server with --scheduling-policy priority: first-started, the order in which "
+            "sessions start; running, requests that continue a session before those that begin one.",
         ),
     ] = None
 
     def starts(self, *, seed: int) -> SessionStarts:
-        """Return what is asked. Raises ConfigError on what cannot be."""
+        """Return the options, checked. Raises ConfigError on invalid ones."""
         from traces.workload.recorded.session_starts import SessionStarts
 
         if self.sessions is not None and self.session_rate is not None:
@@ -94,7 +94,7 @@ class SessionOptions:
 
 
 def _warm_start(text: str | None) -> WarmStart | None:
-    """Return what ``--warm-start`` says. Raises ConfigError on anything but a share or two in order."""
+    """Return the shares of ``--warm-start``. Raises ConfigError on anything but a share or two in order."""
     from traces.workload.recorded.warm_start import WarmStart
 
     if text is None:

@@ -1,4 +1,4 @@
-"""What ``--session-priority`` may be; ``SessionStarts`` says what each is. Nothing is imported: a help needs it."""
+"""The values of ``--session-priority``, explained in ``SessionStarts``. Nothing is imported: a help needs it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When sessions start, how long their clients think and how urgent their requests are: as recorded, or as asked."""
+"""When sessions start, how long their clients think and how urgent their requests are, as recorded or changed."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ US_PER_S = 1_000_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionStarts:
-    """What is changed of a trace's sessions; None leaves it as recorded.
+    """Changes to a trace's sessions; None leaves a value as recorded.
 
-    ``at_once``: so many are under way at a time, the next begins when one has ended. ``rate_per_s``: they start at this
-    rate, gaps drawn from an exponential distribution by ``seed``. ``think_scale``: pauses are multiplied by it, and
-    then cut to ``most_think_us``. ``warm_start``: the first ``at_once``, or all, begin midway. ``priority``: what
-    requests tell the server, in place of what they told it: ``first-started``, the sessions' own order of starting, so
-    that no later session goes before one that has begun (program-level FCFS: Autellix, arXiv:2502.13965; Continuum,
-    arXiv:2511.02230); ``running``, whatever a session goes on with before what begins one.
+    ``at_once``: how many are in progress at a time; the next begins when one has ended. ``rate_per_s``: they start at
+    this rate, gaps drawn from an exponential distribution by ``seed``. ``think_scale``: pauses are multiplied by it,
+    and then cut to ``most_think_us``. ``warm_start``: the first ``at_once``, or all, begin midway. ``priority``: the
+    priorities sent to the server, in place of the recorded ones: ``first-started``, the sessions' own order of
+    starting, so that no later session goes before one that has begun (program-level FCFS: Autellix, arXiv:2502.13965;
+    Continuum, arXiv:2511.02230); ``running``, requests that continue a session before those that begin one.
     """
 
     at_once: int | None = None
@@ -44,12 +44,12 @@ class SessionStarts:
 
     @property
     def changes_anything(self) -> bool:
-        """Whether anything is not as recorded."""
+        """Whether there is any change."""
         return self != SessionStarts(seed=self.seed)
 
 
 def started(trace: Trace, asked: SessionStarts) -> Trace:
-    """Return the trace with its sessions started as asked. Raises ConfigError where it has none."""
+    """Return the trace with its sessions started as set. Raises ConfigError if it has none."""
     if not asked.changes_anything:
         return trace
     begins = is_first(trace)
@@ -75,7 +75,7 @@ def started(trace: Trace, asked: SessionStarts) -> Trace:
 
 
 def _started_as_asked(trace: Trace, begins: NDArray[np.bool_], asked: SessionStarts) -> Trace:
-    """Return the trace with other times at which sessions start, where any are asked for."""
+    """Return the trace with other start times of sessions, if any are set."""
     if asked.at_once is None and asked.rate_per_s is None:
         return trace
     arrival = trace.cells("arrival_time_us")
@@ -100,19 +100,19 @@ def is_first(trace: Trace) -> NDArray[np.bool_]:
         return first
     codes, names = trace.cells("session_id").codes()
     rounds = trace.cells("round_index").values
-    least = np.full(len(names) + 1, np.iinfo(np.int64).max)  # the last stands for rows of no session
+    least = np.full(len(names) + 1, np.iinfo(np.int64).max)  # the last is for rows without a session
     np.minimum.at(least, codes, rounds)
     return np.asarray((codes < 0) | (rounds == least[codes]))
 
 
 def _numbers(trace: Trace) -> NDArray[np.int64]:
-    """Return a number for each request's session; one of no session is a session by itself."""
+    """Return a number for each request's session; a request without one is a session of its own."""
     codes, names = trace.cells("session_id").codes()
     return np.where(codes < 0, len(names) + np.arange(len(trace)), codes)
 
 
 def _turns(trace: Trace, begins: NDArray[np.bool_]) -> NDArray[np.int64]:
-    """Return, per request, as the how-manieth its session starts; those at one time in the order of the rows."""
+    """Return, per request, the rank of its session by start; sessions with equal starts in the order of the rows."""
     arrival, numbers = trace.cells("arrival_time_us").values[begins], _numbers(trace)
     sessions, at_first, place = np.unique(numbers[begins], return_index=True, return_inverse=True)
     first = np.full(len(sessions), np.iinfo(np.int64).max)
@@ -123,7 +123,7 @@ def _turns(trace: Trace, begins: NDArray[np.bool_]) -> NDArray[np.int64]:
 
 
 def _drawn(trace: Trace, begins: NDArray[np.bool_], *, rate_per_s: float, seed: int) -> NDArray[np.int64]:
-    """Return when each session starts, in the order of the rows: the same for all that begin one."""
+    """Return when each session starts, in the order of the rows; the same for all first requests of a session."""
     _, place = np.unique(_numbers(trace)[begins], return_inverse=True)
     gaps = np.random.default_rng([seed, 0x5E55]).exponential(
         US_PER_S / rate_per_s, int(place.max(initial=-1)) + 1

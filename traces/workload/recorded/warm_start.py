@@ -1,4 +1,4 @@
-"""Sessions that are met in the middle: what went before is not sent again, and what the rest goes on from warms up.
+"""Sessions that begin midway: earlier requests are not sent, and those that the rest continues warm the cache up.
 
 As aiperf's ``--trajectory-start-min-ratio`` and ``--trajectory-start-max-ratio`` do it for its AgentX scenario: a
 session begins at a share of its requests, and the prompt before that place is sent once, for one token, so that the
@@ -34,7 +34,7 @@ class WarmStart:
     high: float
 
     def place(self, number: int, random: np.random.Generator) -> int:
-        """Return how many of a session's requests lie behind it; one at least is left to send."""
+        """Return how many of a session's requests are skipped; at least one is left to send."""
         share = random.uniform(self.low, self.high) if self.high > self.low else self.low
         return min(int(share * number), number - 1)
 
@@ -49,7 +49,7 @@ class _Cut:
 
 
 def started_midway(trace: Trace, asked: WarmStart, *, first_sessions: int | None, seed: int) -> Trace:
-    """Return the trace with its sessions begun midway; ``first_sessions``: only so many, in the order of the rows.
+    """Return the trace with its sessions begun midway; ``first_sessions``: only that many, in the order of the rows.
 
     Warming requests have ``phase`` warmup and one output token: no figure counts them.
     """
@@ -75,7 +75,7 @@ def _sessions(trace: Trace) -> Iterator[Rows]:
 
 
 def _cut(rows: Rows, place: int, tree: SessionTree | None) -> _Cut:
-    """Return a session cut behind ``place`` requests: what the others go on from, or else the last, warms up."""
+    """Return a session cut after ``place`` requests: those that the rest continues, or else the last, warm up."""
     before, sent = rows[:place], rows[place:]
     warming = before[-1:]
     if tree is not None:
@@ -86,7 +86,7 @@ def _cut(rows: Rows, place: int, tree: SessionTree | None) -> _Cut:
 
 
 def _applied(trace: Trace, cuts: list[_Cut], tree: SessionTree | None) -> Trace:
-    """Return the trace without what lies behind, its warming requests marked, one behind the other."""
+    """Return the trace without skipped requests, its warming requests marked, one behind the other."""
     warms = np.zeros(len(trace), np.bool_)
     keep = np.ones(len(trace), np.bool_)
     session = trace.cells("session_id").codes()[0]
@@ -103,9 +103,9 @@ def _applied(trace: Trace, cuts: list[_Cut], tree: SessionTree | None) -> Trace:
 
 
 def _begun(trace: Trace, cuts: list[_Cut], *, has_tree: bool) -> Trace:
-    """Return the trace with what only the first request of a session says told by the first that is sent, too.
+    """Return the trace with the values of a session's first request copied to the first one that is sent.
 
-    That is when it starts and, where rounds without any build on it, what its prompt shares with other sessions'.
+    These are its start time and, if rounds without their own build on it, what its prompt shares with other sessions.
     """
     firsts, own = np.array([cut.first for cut in cuts]), np.array([int(cut.warming[0]) for cut in cuts])
     times, shares = ("arrival_time_us", "send_time_us"), ("prefix_hashes", "prefix_group", "prefix_length")
@@ -119,7 +119,7 @@ def _begun(trace: Trace, cuts: list[_Cut], *, has_tree: bool) -> Trace:
 
 
 def _warming(trace: Trace, warms: NDArray[np.bool_]) -> Trace:
-    """Return the trace with these requests asking for one token, at once, and counted nowhere."""
+    """Return the trace with these requests reduced to one token, sent at once, and excluded from all figures."""
     tokens, think, phase = (trace.cells(name) for name in ("output_tokens", "think_time_us", "phase"))
     return trace.with_columns(
         output_tokens=replace(tokens, values=np.where(warms & tokens.is_known, 1, tokens.values)),
@@ -131,7 +131,7 @@ def _warming(trace: Trace, warms: NDArray[np.bool_]) -> Trace:
 def _renumbered(trace: Trace, cuts: list[_Cut]) -> Trace:
     """Return rounds counted from the warming one on.
 
-    Where prompts grow by their answers its prompt has its own answer, too, and all of it is new.
+    If prompts grow by their answers its prompt includes its own answer, and all of it is new.
     """
     rounds, new, prompt, answer = (
         trace.cells(name) for name in ("round_index", "new_input_tokens", "input_tokens", "output_tokens")

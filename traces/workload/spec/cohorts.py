@@ -1,7 +1,7 @@
-"""Cohorts: many clients of one kind, and how their rate goes over the day, in a spike, in a drain.
+"""Cohorts: many clients of one kind, and their rate over the day, in a spike, in a drain.
 
-What BLIS makes of on-and-off windows within each hour or step is here a rate that changes from one to the
-next: the same requests per hour, without the silences between.
+BLIS expresses this by on-and-off windows within each hour or step; here the rate changes from one to the next: the same
+requests per hour, without the pauses between.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ def read_cohort(value: object) -> dict[str, Any]:
 def build_cohort(
     given: Mapping[str, Any], *, name: str, prefixes: Mapping[str, int], files: LengthFiles
 ) -> list[Client]:
-    """Return the members of a cohort: alike but for their ids, each with its part of the cohort's rate."""
+    """Return the members of a cohort: equal except for their ids, each with its part of the cohort's rate."""
     shared = {field: item for field, item in given.items() if field in SHARED}
     windows = next((given[pattern] for pattern in _PATTERNS if pattern in given), ())
     population = given["population"]

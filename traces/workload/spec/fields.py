@@ -1,7 +1,7 @@
-"""Strict reading of YAML sections: a table of keys says what a section may hold, and what each key means.
+"""Strict reading of YAML sections: a table of keys gives a section's keys and their meanings.
 
 The same tables make the reference page. A reader takes a YAML value and returns a typed one, or raises
-InvalidWorkload with "got X, expected Y"; each level that it passes on the way out adds its key.
+InvalidWorkload with "got X, expected Y"; each enclosing level adds its key.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from traces.strict.yaml_nodes import nearest
 from traces.workload.invalid import InvalidWorkload
 
 LARGEST = 1e15
-"""No quantity of a specification is larger: 31 years in µs."""
+"""The largest quantity of a specification: 31 years in µs."""
 
 Reader = Callable[[Any], Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SectionKey:
-    """One key of a section: how its value is read, and what the reference page says of it."""
+    """One key of a section: how its value is read, and its text on the reference page."""
 
     read: Reader
     kind: str
@@ -37,7 +37,7 @@ Section = Mapping[str, SectionKey]
 
 @contextmanager
 def within(key: str) -> Iterator[None]:
-    """Prefix what goes wrong inside with ``key``."""
+    """Prefix errors raised inside with ``key``."""
     try:
         yield
     except InvalidWorkload as error:
@@ -47,7 +47,7 @@ def within(key: str) -> Iterator[None]:
 def read_section(value: object, section: Section) -> dict[str, Any]:
     """Return the section's values by key, each read; keys that are absent or null are absent.
 
-    Raises InvalidWorkload for what is no mapping, an unknown key (naming the nearest), a missing required
+    Raises InvalidWorkload for a value that is not a mapping, an unknown key (naming the nearest), a missing required
     one.
     """
     if not isinstance(value, Mapping):
@@ -74,7 +74,7 @@ def key(read: Reader, kind: str, meaning: str, *, required: bool = False) -> Sec
 
 
 def unsupported(meaning: str) -> SectionKey:
-    """Return a key of the format that vtwin knows and does not act on yet: refused, never passed over."""
+    """Return a key of the format that vtwin does not support yet: it is refused, never ignored."""
 
     def refuse(value: object) -> None:
         raise InvalidWorkload(
@@ -94,14 +94,14 @@ def shown(value: object) -> str:
 
 
 def text(value: object) -> str:
-    """Text, or a number written where a name is wanted."""
+    """Text, or a number in place of a name."""
     if isinstance(value, str) or (isinstance(value, int | float) and not isinstance(value, bool)):
         return str(value)
     raise InvalidWorkload(f"got {shown(value)}, expected text")
 
 
 def boolean(value: object) -> bool:
-    """Return true or false as it stands."""
+    """Return true or false."""
     if isinstance(value, bool):
         return value
     raise InvalidWorkload(f"got {shown(value)}, expected true or false")
@@ -151,7 +151,7 @@ def one_of(*choices: str) -> Reader:
 
 
 def list_of(read: Reader) -> Reader:
-    """Return a reader of a list whose items ``read`` takes; an item's errors bear its number."""
+    """Return a reader of a list whose items ``read`` takes; an item's errors name its number."""
 
     def read_all(value: object) -> tuple[Any, ...]:
         if not isinstance(value, list):

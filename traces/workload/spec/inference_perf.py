@@ -1,6 +1,6 @@
 """``inference_perf`` of a specification: stages of rates, and users who share system prompts, as clients.
 
-What it becomes is BLIS's expansion: one stage sends an exact number of requests, Poisson's gaps scaled so that each
+It is expanded as in BLIS: a single stage sends an exact number of requests, with Poisson's gaps scaled so that each
 user's last one is due at the stage's end; several stages are Poisson. With chat, each user has one session per stage
 whose rounds come a think time of users / rate after each answer, prompts not growing.
 """

@@ -34,7 +34,7 @@ class LengthFiles:
     def lengths(
         self, prompt: Distribution | FromFile, output: Distribution | FromFile
     ) -> Separate | Recorded:
-        """Return whole requests where both sides name one trace, else two distributions.
+        """Return whole requests if both sides name one trace, else two distributions.
 
         Raises InvalidWorkload for a file that cannot be read or has no lengths.
         """
@@ -79,7 +79,7 @@ def _counted(tokens: NDArray[np.int64]) -> Empirical:
 
 
 def _histogram(path: Path) -> Empirical:
-    """Return a JSON file of token counts and their weights, as ``params`` would say them."""
+    """Return a JSON file of token counts and their weights, in the form of ``params``."""
     try:
         document = parse_value(path.read_bytes())
     except (OSError, ValueError) as error:

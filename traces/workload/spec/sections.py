@@ -59,10 +59,10 @@ from traces.workload.spec.length_files import FromFile, LengthFiles
 from traces.workload.spec.think_time import think_time
 
 DEFAULT_PREFIX_LENGTH: Final = 50
-"""Tokens of a prefix group none of whose clients says a length (as BLIS has it)."""
+"""Tokens of a prefix group without a length in any of its clients (BLIS's default)."""
 
 V1_SLO_CLASSES: Final = {"realtime": "critical", "interactive": "standard"}
-"""What version 1 called two of the classes."""
+"""Version 1's names of two of the classes."""
 
 DISTRIBUTIONS: Final[dict[str, type[Any]]] = {
     "gaussian": Gaussian,
@@ -435,7 +435,7 @@ def _lengths(given: dict[str, Any], files: LengthFiles) -> Lengths:
 def build_client(
     given: Mapping[str, Any], *, name: str, prefixes: Mapping[str, int], files: LengthFiles
 ) -> Client:
-    """Return the client that an entry describes; ``name`` is its id unless it says one."""
+    """Return the client that an entry describes; ``name`` is its id unless it has one."""
     values = {field: item for field, item in given.items() if field not in ("concurrency", "think_time_us")}
     timeout = values.pop("timeout", 0)
     reasoning: Mapping[str, Any] = values.pop("reasoning", {})
@@ -468,7 +468,7 @@ def build_client(
 
 
 def prefix_lengths(members: Iterable[Mapping[str, Any]]) -> dict[str, int]:
-    """Each prefix group's length where a client does not say its own."""
+    """Each prefix group's length for clients without one of their own."""
     lengths: dict[str, int] = {}
     members = tuple(members)
     for given in members:

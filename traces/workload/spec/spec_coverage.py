@@ -1,7 +1,7 @@
-"""What becomes of every key of a workload specification, as data: for the page of coverage.
+"""The use of every key of a workload specification, as data: for the page of coverage.
 
-Most keys decide what is drawn, and their meaning stands in the reference page of specifications. What is drawn is a
-trace; where a key becomes a column of it, the column's row says what a server or a simulation does with it.
+Most keys decide what is drawn; their meaning is on the reference page of specifications. The result is a trace; if a
+key becomes a column of it, the column's row describes how a server or a simulation uses it.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ DRAWN: Final[Mapping[str, tuple[str, ...]]] = {
 
 
 def spec_coverage(sections: Mapping[str, Section]) -> Iterator[tuple[str, Coverage]]:
-    """Yield section and key, and what becomes of it, for every key of the sections in order.
+    """Yield section and key, and how it is used, for every key of the sections in order.
 
     Raises KeyError for a key that no table above has.
     """

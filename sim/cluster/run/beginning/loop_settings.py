@@ -1,4 +1,4 @@
-"""What the loop over events goes by: what decisions look at, and when clients try again."""
+"""The settings of the loop over events: what decisions read, and when clients retry."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ SEES_QUEUES = ("queue-depth", "running-requests", "load-aware", "vllm-dp")
 
 
 def loop_of(config: ClusterConfig, work: ClusterWork, *, records_decisions: bool) -> Records:
-    """Return the loop's settings: what decisions look at decides which engines must keep step with the clock."""
+    """Return the loop's settings: what decisions read determines which engines must keep step with the clock."""
     loop = records(1, LOOP)
     policy, admission, flow = config.routing, config.admission, config.flow_control
     policies = [each for each in (policy, config.prefill_routing) if each is not None]
@@ -99,7 +99,7 @@ def num_attempts(config: ClusterConfig) -> int:
 
 
 def set_retries(loop: Records, config: ClusterConfig) -> None:
-    """Set after which ways out a client tries again, and when."""
+    """Set after which exits a client retries, and when."""
     if config.retries is None:
         return
     loop["retried_exits"] = sum(1 << int(Exit[way.upper()]) for way in config.retries.on)

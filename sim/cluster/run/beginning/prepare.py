@@ -1,4 +1,4 @@
-"""A cluster before its first event: engines that share one table of requests, the gateway, what is to arrive."""
+"""A cluster before its first event: engines that share one table of requests, the gateway, the arrivals."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ NO_LIMIT = 1 << 31
 """Of adapters on an instance."""
 
 CACHE_LOG_LENGTH = 8192
-"""Of an engine's log of contents that came or went: after more of them all contents are looked at."""
+"""Size of an engine's log of contents that came or went: after more of them all contents are examined."""
 
 
 def new_world(
@@ -67,7 +67,7 @@ def new_world(
 ) -> tuple[World, list[State]]:
     """Return a cluster at its beginning, and its engines' states, which must live as long as it does.
 
-    ``runs_engines``: False where nobody will arrive, so that no engine need be compiled.
+    ``runs_engines``: False if no request will arrive, so that no engine need be compiled.
     """
     table, n = work.table(), len(work.requests)
     rows, delays_us, entries = shared_rows(work.requests, config)
@@ -165,7 +165,7 @@ def new_world(
 
 
 def split_fleet(fleet: Fleet, config: ClusterConfig) -> Fleet:
-    """Make those that serve requests whole, or decode, the fleet's candidates; return it with the others as such."""
+    """Make the instances that decode the fleet's candidates; return a fleet whose candidates are the others."""
     prefill = [number for number, role in enumerate(config.role_of) if role == "prefill"]
     set_candidates(fleet, [number for number in range(config.num_instances) if number not in set(prefill)])
     others = fleet._replace(candidates=fleet.candidates.copy(), counts=fleet.counts.copy())
@@ -180,9 +180,10 @@ def new_transfers(num_requests: int) -> Records:
 
 
 def timeouts_of(work: ClusterWork, *, num_originals: int) -> Int64s:
-    """Return how long after its arrival each request's client gives up, NEVER where the time of that is fixed.
+    """Return how long after its arrival each request's client gives up, NEVER where the deadline is a fixed time.
 
-    Nothing where all times are: under a cap a deadline stays where it is, and who arrives by himself arrives as given.
+    No rows where all are fixed: under a cap a deadline stays as given, and a request that arrives by itself arrives as
+    given.
     """
     deadline_us, n = deadlines_of(work.requests), len(work.requests)
     if len(deadline_us) == 0 or (work.clients is None and n == num_originals):
@@ -226,7 +227,7 @@ def new_journeys(requests: Requests) -> Records:
 
 
 def new_cache_snapshot(loop: Records, num_instances: int, requests: Requests) -> NDArray[np.int8]:
-    """Return what instances have cached: nothing; no rows where caches are seen as they are."""
+    """Return empty snapshots of the instances' caches; no rows where decisions see the caches as they are."""
     num_keys = int(requests.hash_ids.max(initial=-1)) + 1 if sees_stale_caches(loop) else 0
     return np.zeros((num_instances, num_keys), np.int8)
 

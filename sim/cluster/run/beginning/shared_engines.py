@@ -11,7 +11,7 @@ from sim.cluster.draws import first_noise_draw
 from sim.cluster.run.world import (
     NEVER,
 )
-from sim.config import UNBOUNDED, EngineConfig, InvalidConfig, Record
+from sim.config import UNBOUNDED, InvalidConfig, Record
 from sim.engine import dtypes as dt
 from sim.engine.initial_state import (
     first_state,
@@ -43,7 +43,7 @@ def engine_states(
     shares_outputs = bool(np.any(end > rows["num_prompt_tokens"]))
     made: dict[tuple[object, ...], Records] = {("requests", False): rows}
     traits, skipped = traits_of(requests, config), np.zeros(0, np.int64)
-    if traits is not None or any(passes_over(pool.engine) for pool in config.pools):
+    if traits is not None or any(pool.engine.may_pass_over for pool in config.pools):
         skipped = np.zeros(len(rows), np.int64)
     images = images_asked_for(requests, config)
     for number, pool in enumerate(config.pools):
@@ -110,14 +110,14 @@ def shared_rows(requests: Requests, config: ClusterConfig) -> tuple[Records, Int
 
 
 def asked_of(pool: Pool, requests: Requests) -> Requests:
-    """Return requests as a pool gets them: one that computes prompts for others makes one token of each."""
+    """Return requests as a pool gets them: a prefill pool makes one token of each."""
     if pool.role != "prefill":
         return requests
     return replace(requests, output_tokens=np.minimum(requests.output_tokens, 1))
 
 
 def size_of(pool: Pool, requests: Requests) -> tuple[int, int]:
-    """Return ``size_for`` a pool, where requests that do not run hold blocks, too, with room for all of them."""
+    """Return ``size_for`` a pool; where requests that do not run also hold blocks, with room for all of them."""
     num_blocks, width = size_for(pool.engine, requests)
     if pool.role != "shared" and pool.engine.num_gpu_blocks == UNBOUNDED:
         longest = requests.prompt_tokens + requests.output_tokens
@@ -148,17 +148,12 @@ def store_of(states: list[State], state: State) -> dict[str, Records]:
     return {name: getattr(owner, name) for name in ("store_blocks", "store_slots", "kv_store")}
 
 
-def passes_over(engine: EngineConfig) -> bool:
-    """Return whether an engine passes over waiting requests, whatever they are."""
-    return engine.pipeline_parallel_size > 1 or engine.has_native_offloading
-
-
 def shared_arrays(
     state: State, pool: Pool, number: int, made: dict[tuple[object, ...], Records], *, num: int, engine: int
 ) -> dict[str, Records]:
     """Return an engine's arrays with a row per request, those that it has from the start.
 
-    ``made``: those that there are, by name and by who shares them; what is missing is added. ``number``: the pool's.
+    ``made``: the existing ones, by name and by what shares them; missing ones are added. ``number``: the pool's.
     """
     found: dict[str, Records] = {}
     for name, each in PER_REQUEST.items():
@@ -173,7 +168,7 @@ def shared_arrays(
 
 
 def traits_of(requests: Requests, config: ClusterConfig) -> Records | None:
-    """Return what costs time beyond lengths, of each request; None where nothing does, or no engine charges for it."""
+    """Return each request's traits that cost extra time; None if there are none, or no engine charges for them."""
     asked = (requests.adapter, requests.is_guided, requests.encoder_tokens)
     charges = any(pool.engine.charges_traits for pool in config.pools)
     return trait_records(requests) if charges and any(column is not None for column in asked) else None
@@ -209,7 +204,7 @@ def dummy_step_us(pool: Pool) -> int:
 
 
 def deadlines_of(requests: Requests) -> Int64s:
-    """Return when each request's client gives up; nothing where none ever does."""
+    """Return when each request's client gives up; no rows if none ever does."""
     if requests.deadline_us is None or (requests.deadline_us == NEVER).all():
         return np.zeros(0, np.int64)
     return requests.deadline_us.astype(np.int64)

@@ -1,4 +1,4 @@
-"""Who sends when, as compiled code reads it: caps, sessions and waves."""
+"""The clients' plan as compiled code reads it: caps, sessions and waves."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def clients_of(plan: ClientPlan | None) -> Clients:
 
 
 def _waiting_of(plan: ClientPlan) -> dict[str, Int64s]:
-    """Return who waits for whose answer as compiled code reads it: under each request those that wait for it."""
+    """Return, as compiled code reads it, under each request those that wait for its answer."""
     none = np.zeros(0, np.int64)
     names = ("child_start", "children", "num_awaited", "session", "session_open")
     if plan.session is None or plan.waiting is None or plan.awaited is None:

@@ -1,4 +1,4 @@
-"""What an instance is: one life after another, in each of which it comes, is ready, perhaps down, drains and is off."""
+"""An instance's phases: in each of its lives it is coming, ready, perhaps down, draining and off."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from sim.cluster.infrastructure.instance_lives import Life
 
 OFF, COMING, READY, DOWN, DRAINING = range(5)
-"""What an instance is."""
+"""The phases of an instance."""
 
 
 @dataclass(slots=True)
 class Slot:
-    """An instance: what it is, its life, and how often that has changed; events of before a change are void."""
+    """An instance's phase, its life, and how often the phase has changed; events planned before a change are void."""
 
     state: int
     life: Life | None

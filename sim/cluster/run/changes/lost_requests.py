@@ -34,72 +34,74 @@ ROUTING, LOST = int(EventRank.ROUTING), int(Exit.LOST)
 
 
 @phase
-def leave_for_good(w: World, request: int, time_us: int) -> None:
+def leave_for_good(world: World, request: int, time_us: int) -> None:
     """Take a request out of all counts of its instance."""
-    j = w.journeys[request]
-    if not j.got_first_token:
-        note_first_token(w.router, w.requests, request, j.instance)
-    leave_instance(w, request, j.instance)
-    if w.loop[0].has_queue:
-        note_departed(w.sheddable, request)
-        plan_dispatch(w, time_us)
+    journey = world.journeys[request]
+    if not journey.got_first_token:
+        note_first_token(world.router, world.requests, request, journey.instance)
+    leave_instance(world, request, journey.instance)
+    if world.loop[0].has_queue:
+        note_departed(world.sheddable, request)
+        plan_dispatch(world, time_us)
 
 
 @phase
-def take_off_engine(w: World, request: int, instance: int) -> None:
-    """Take a request off its engine, wherever it is there; its blocks are free."""
-    s = engine_at(w.engines, instance)
-    if s.requests[request].status == dt.PENDING:
-        drop_pending(s, request)
-    abort(s, request)
+def take_off_engine(world: World, request: int, instance: int) -> None:
+    """Remove a request from its engine, wherever it is in it; its blocks are freed."""
+    state = engine_at(world.engines, instance)
+    if state.requests[request].status == dt.PENDING:
+        drop_pending(state, request)
+    abort(state, request)
 
 
 @engine_entry
 def hand_back(table: Table, request: int, time_us: int) -> None:
     """Give a request that its instance has not begun back to the gateway: to its queue if it has one, to the router."""
-    w = world_at(table, 0)
-    loop, j = w.loop[0], w.journeys[request]
-    take_off_engine(w, request, j.instance)
-    w.rows[request].status = dt.PENDING
-    leave_for_good(w, request, time_us)
-    j.instance = NOWHERE
+    world = world_at(table, 0)
+    loop, journey = world.loop[0], world.journeys[request]
+    take_off_engine(world, request, journey.instance)
+    world.rows[request].status = dt.PENDING
+    leave_for_good(world, request, time_us)
+    journey.instance = NOWHERE
     if loop.has_queue:
-        enter_queue(w, request, time_us)
+        enter_queue(world, request, time_us)
     else:
-        plan(w.events, time_us + loop.routing_us, ROUTING, request, request)
+        plan(world.events, time_us + loop.routing_us, ROUTING, request, request)
 
 
 @engine_entry
 def lose(table: Table, request: int, time_us: int) -> None:
-    """Remove a request with the instance that it was on, whatever the step under way would have brought it."""
-    w = world_at(table, 0)
-    if w.journeys[request].prefill_instance == NOWHERE:
-        take_off_engine(w, request, w.journeys[request].instance)
+    """Remove a request with the instance that it was on, without the result of the step in progress."""
+    world = world_at(table, 0)
+    if world.journeys[request].prefill_instance == NOWHERE:
+        take_off_engine(world, request, world.journeys[request].instance)
     else:
-        take_off_both(w, request, time_us)
-    w.rows[request].status = dt.ABORTED
-    leave_for_good(w, request, time_us)
-    leave_admitted(w, request, LOST, time_us)
+        take_off_both(world, request, time_us)
+    world.rows[request].status = dt.ABORTED
+    leave_for_good(world, request, time_us)
+    leave_admitted(world, request, LOST, time_us)
 
 
 @phase
-def take_off_both(w: World, request: int, time_us: int) -> None:
-    """Take a request whose prompt another instance computes off the one that it is on, and its KV off the other."""
-    j = w.journeys[request]
-    if j.is_prefilling:
-        take_off_engine(w, request, j.prefill_instance)
-        leave_prefill(w, request)
-        if engine_at(w.engines, j.prefill_instance).requests[request].status == dt.FINISHED:
-            tell(w, j.prefill_instance, request, dt.FINISHED_SENDING, time_us)  # its step is still under way
+def take_off_both(world: World, request: int, time_us: int) -> None:
+    """Remove a request whose prompt another instance computes, and its KV from the other instance."""
+    journey = world.journeys[request]
+    if journey.is_prefilling:
+        take_off_engine(world, request, journey.prefill_instance)
+        leave_prefill(world, request)
+        if engine_at(world.engines, journey.prefill_instance).requests[request].status == dt.FINISHED:
+            tell(
+                world, journey.prefill_instance, request, dt.FINISHED_SENDING, time_us
+            )  # its step is still under way
         return
-    take_off_engine(w, request, j.instance)
-    release_unasked(w, request, time_us)
-    cut_transfer(w, request, time_us)
+    take_off_engine(world, request, journey.instance)
+    release_unasked(world, request, time_us)
+    cut_transfer(world, request, time_us)
 
 
 @engine_entry
 def cut_off_transfer(table: Table, request: int, time_us: int) -> None:
-    """Cut off the transfer of a request that was gone before, if it is still under way."""
+    """Cut off the transfer of a request that had left before, if it is still in progress."""
     cut_transfer(world_at(table, 0), request, time_us)
 
 
@@ -111,21 +113,21 @@ def take_in_transfers(table: Table, time_us: int) -> None:
 
 @engine_entry
 def release_blocks(table: Table, instance: int, request: int) -> None:
-    """Free the blocks that a failed instance held for a request; it is idle."""
-    s = engine_at(world_at(table, 0).engines, instance)
-    if s.requests[request].slot != NOWHERE:
-        free_blocks(s, request)
-        s.engine[0].kv_transfers.num_delayed -= 1
+    """Free the blocks that a failed, idle instance held for a request."""
+    state = engine_at(world_at(table, 0).engines, instance)
+    if state.requests[request].slot != NOWHERE:
+        free_blocks(state, request)
+        state.engine[0].kv_transfers.num_delayed -= 1
 
 
 @engine_entry
 def stop(table: Table, request: int, time_us: int) -> bool:
-    """Drop a request from an instance whose time is up; False where it has all its tokens and comes to its end."""
-    w = world_at(table, 0)
-    if not drop_from_engine(w, request, time_us):
+    """Drop a request from an instance whose time is up; False if it has all its tokens and finishes."""
+    world = world_at(table, 0)
+    if not drop_from_engine(world, request, time_us):
         return False
-    leave_for_good(w, request, time_us)
-    leave_admitted(w, request, LOST, time_us)
+    leave_for_good(world, request, time_us)
+    leave_admitted(world, request, LOST, time_us)
     return True
 
 
@@ -137,16 +139,18 @@ def let_dispatch(table: Table, time_us: int) -> None:
 
 @engine_entry
 def forget(table: Table, instance: int) -> None:
-    """Make the routers forget what an instance has cached: it begins anew."""
-    w = world_at(table, 0)
-    forget_instance(w.prefill_router if w.roles[instance] == PREFILL else w.router, w.requests, instance)
+    """Make the routers forget what an instance has cached: it starts with empty caches."""
+    world = world_at(table, 0)
+    forget_instance(
+        world.prefill_router if world.roles[instance] == PREFILL else world.router, world.requests, instance
+    )
 
 
 @engine_entry
 def has_work(table: Table) -> bool:
     """Return whether any instance has something to compute."""
-    w = world_at(table, 0)
-    for instance in range(len(w.stepping_us)):  # noqa: SIM110 - numba compiles no generators
-        if next_step_us(w, instance) != NEVER:
+    world = world_at(table, 0)
+    for instance in range(len(world.stepping_us)):  # noqa: SIM110 - numba compiles no generators
+        if next_step_us(world, instance) != NEVER:
             return True
     return False

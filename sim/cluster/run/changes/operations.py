@@ -1,8 +1,8 @@
-"""Instances that come and go while a cluster runs: what the loop leaves to Python, since it is rare.
+"""Instances that come and go while a cluster runs: rare work that the loop leaves to Python.
 
 An instance is a slot of the fleet: it has lives, one after another, and in each it is COMING, READY, perhaps DOWN and
-up again, DRAINING, and OFF. That the last request of a draining instance has gone is noticed at the next look; its
-end, and all that is counted by it, is when it went.
+up again, DRAINING, and OFF. That the last request of a draining instance has left is noticed at the next check; the
+instance's end, and what is counted by it, is the time when it left.
 """
 
 from __future__ import annotations
@@ -49,10 +49,10 @@ from sim.jit.references import Table, point_to
 from sim.requests import Int64s
 
 MOST_FRUITLESS = 100_000
-"""So many looks at requests that wait for an instance on its way may find nothing new."""
+"""How many checks in a row may find nothing new while requests wait for an instance that is coming."""
 
 LOOK, ACT = 0, 1
-"""What an event of an autoscaler is: to look at the load, or to do what was decided."""
+"""The kinds of an autoscaler's events: check the load, or carry out a decision."""
 
 FAILED, DRAIN_ENDED, BECAME_READY, SCALING = (
     int(rank)
@@ -66,7 +66,7 @@ FAILED, DRAIN_ENDED, BECAME_READY, SCALING = (
 
 
 class Operations:
-    """The hands that start and stop instances."""
+    """Starts and stops instances."""
 
     def __init__(self, world: World, states: list[State], config: ClusterConfig, table: Table) -> None:
         self.world, self.states, self.config, self.table = world, states, config, table
@@ -91,7 +91,7 @@ class Operations:
     # -- the beginning and the end ----------------------------------------------------------------------------
 
     def begin(self) -> None:
-        """Start the first instances, and plan the first looks and failures."""
+        """Start the first instances, and plan the first checks and failures."""
         for nodes in self.nodes.values():
             for _ in range(nodes.config.min_nodes):
                 nodes.order(0, is_there=True)
@@ -118,7 +118,7 @@ class Operations:
             self._plan(failure, FAILED, -1 - place)
 
     def ended(self, left_us: Int64s, end_us: int) -> Infrastructure:
-        """Return what became of all instances; ``left_us``: when each request was gone."""
+        """Return the lives of all instances; ``left_us``: when each request left."""
         for slot, each in enumerate(self.slots):
             if each.state == DRAINING:
                 self._end_drain(slot, left_us)
@@ -155,7 +155,7 @@ class Operations:
         return self.world
 
     def _scale(self, pool: int, kind: int, time_us: int) -> None:
-        """Look at a pool, or do what was decided about it."""
+        """Check a pool's load, or carry out a decision about it."""
         sizing = self.sizing[pool]
         if kind == ACT:
             self._resize(pool, self.orders[pool].pop(0), time_us)
@@ -175,7 +175,7 @@ class Operations:
         self._plan_look(pool, time_us)
 
     def _resize(self, pool: int, size: int, time_us: int) -> None:
-        """Order instances, or let some go: those on their way first, then those with the fewest requests."""
+        """Order instances, or remove some: those that are coming first, then those with the fewest requests."""
         before = self._num_meant(pool)
         if size > before:
             off = [slot for slot in self._slots_of(pool) if self.slots[slot].state == OFF]
@@ -190,7 +190,7 @@ class Operations:
             self.changes.append(SizeChange(time_us=time_us, pool=pool, before=before, after=after))
 
     def _to_go(self, pool: int, num: int) -> list[int]:
-        """Return which instances go."""
+        """Return which instances to remove."""
         in_flight = self.world.fleet.instances["num_in_flight"]
         meant = [slot for slot in self._slots_of(pool) if self.slots[slot].state in (COMING, DOWN, READY)]
         return sorted(meant, key=lambda slot: (self.slots[slot].state == READY, in_flight[slot], -slot))[:num]
@@ -225,13 +225,13 @@ class Operations:
             self._plan_for(slot, placed_us + pool.startup.total_us, BECAME_READY)
 
     def _place_waiting(self, time_us: int) -> None:
-        """Give GPUs to those that wait for some."""
+        """Give GPUs to the instances that wait for some."""
         for slot, each in enumerate(self.slots):
             if each.state == COMING and each.life is not None and each.life.placed_us is None:
                 self._place(slot, each.life, time_us)
 
     def _become_ready(self, slot: int, is_valid: bool, time_us: int) -> None:
-        """Open an instance for requests; not for the first time: with empty caches, and forgotten by the routers."""
+        """Open an instance for requests; if it was open before, its caches are emptied and the routers forget them."""
         each = self.slots[slot]
         if not is_valid or each.life is None:
             return
@@ -249,10 +249,10 @@ class Operations:
         let_dispatch(self.table, time_us)
 
     def _drain(self, slot: int, time_us: int) -> None:
-        """Close an instance for requests; it goes when it has none."""
+        """Close an instance for requests; it stops when it has none left."""
         each, scaler = self.slots[slot], self.config.pools[self.pool_of[slot]].autoscaler
         assert each.life is not None  # noqa: S101 - it is there
-        assert scaler is not None  # noqa: S101 - nobody else lets one go
+        assert scaler is not None  # noqa: S101 - only an autoscaler removes one
         each.life.drained_us = time_us
         if each.state != READY:
             self._turn(slot, OFF)
@@ -267,7 +267,7 @@ class Operations:
         self._notice_drained()
 
     def _hand_back_queued(self, slot: int, time_us: int) -> None:
-        """Send what an instance has not begun to the router again; its clients' deadlines go along."""
+        """Send requests that an instance has not begun back to the router, with their clients' deadlines."""
         rows = requests_on(self.world, slot)
         queued = rows[self.world.rows["scheduled_us"][rows] == NEVER]
         self._make_room(4 * len(queued) + 64)
@@ -281,7 +281,7 @@ class Operations:
             hand_back(self.table, int(request), time_us)
 
     def _stop_all(self, slot: int, time_us: int) -> None:
-        """End what a draining instance still has; what gets its last token with the step under way gets it."""
+        """End a draining instance's remaining requests; those that finish with the step in progress do so."""
         rows = requests_on(self.world, slot)
         self._make_room(4 * len(rows) + 64)
         for request in rows:
@@ -289,7 +289,7 @@ class Operations:
         self._notice_drained()
 
     def _notice_drained(self) -> None:
-        """Stop those that have become empty."""
+        """Stop draining instances that have become empty."""
         in_flight = self.world.fleet.instances["num_in_flight"]
         for slot, each in enumerate(self.slots):
             if each.state == DRAINING and in_flight[slot] == 0 and self._has_all_blocks(slot):
@@ -300,7 +300,7 @@ class Operations:
         return bool(state.engine[0].queues.num_free_blocks == len(state.blocks) - 1)
 
     def _end_drain(self, slot: int, left_us: Int64s) -> None:
-        """Switch a draining instance off as of when its last request was gone, or its last block was read."""
+        """Switch off a draining instance as of the time when its last request left, or its last block was read."""
         life = self.slots[slot].life
         assert life is not None  # noqa: S101 - it drains
         assert life.drained_us is not None  # noqa: S101 - likewise
@@ -317,7 +317,7 @@ class Operations:
     # -- failures -------------------------------------------------------------------------------------------
 
     def _fail(self, subject: int, time_us: int) -> None:
-        """Fail an instance, by chance or by the schedule; one that is not up does not."""
+        """Fail an instance, by chance or by the schedule, if it is up."""
         failures = self.config.failures
         assert failures is not None  # noqa: S101 - it was planned
         if subject < 0:
@@ -344,7 +344,7 @@ class Operations:
         self._plan_for(slot, max(time_us + down_us + startup_us, ended_us), BECAME_READY)
 
     def _lose_all(self, slot: int, time_us: int) -> None:
-        """Take everything off an instance; what its step under way would have brought has not happened."""
+        """Remove everything from an instance; the step in progress gives no result."""
         if self.config.moves_kv:
             take_in_transfers(self.table, time_us)
         rows = requests_lost_with(self.world, slot)
@@ -365,7 +365,7 @@ class Operations:
         self.world.stepping_us[slot] = NEVER
 
     def _cut_off_transfers(self, slot: int, time_us: int) -> None:
-        """Cut off the transfers to and from an instance whose requests were gone before: their blocks were kept."""
+        """Cut off an instance's transfers whose requests had left before: their blocks were kept."""
         flows = self.world.links.flows
         has_end_here = (flows["sender"] == slot) | (flows["receiver"] == slot)
         rows = np.flatnonzero(has_end_here & (flows["ended_us"] == NEVER))
@@ -383,23 +383,23 @@ class Operations:
         self._plan(time_us + after_us, FAILED, self._subject(slot))
 
     def _scheduled_failures(self) -> list[int]:
-        """Return the times of the failures that are known beforehand."""
+        """Return the times of the failures that are known in advance."""
         return [] if self.config.failures is None else [each.at_us for each in self.config.failures.schedule]
 
-    # -- what there is --------------------------------------------------------------------------------------
+    # -- the present state ----------------------------------------------------------------------------------
 
     def _slots_of(self, pool: int) -> list[int]:
         return [slot for slot, of in enumerate(self.pool_of) if of == pool]
 
     def _num_meant(self, pool: int) -> int:
-        """Return how many instances a pool has, those on their way and those that will be up again included."""
+        """Return how many instances a pool has, including those that are coming and those that will be up again."""
         return sum(self.slots[slot].state in (COMING, READY, DOWN) for slot in self._slots_of(pool))
 
     def _goes_on(self, time_us: int) -> bool:
-        """Return whether anything is left to do for which it is worth to look at the load, or to let one fail.
+        """Return whether enough work is left to go on with checks of the load and with failures.
 
-        A step under way is something to do, also the last one, and so is an answer on its way to its client. What was
-        planned for a request that is gone is not.
+        A step in progress is work, also the last one, and so is an answer on its way to its client. An event planned
+        for a request that has left is not.
         """
         world = self.world
         if world.loop[0].next_arrival < len(world.arrivals) or has_work(self.table):
@@ -413,7 +413,7 @@ class Operations:
         return self.num_fruitless < (MOST_FRUITLESS if is_coming else patience)
 
     def _note_progress(self) -> None:
-        """Count the events in a row that found everything as the one before had left it."""
+        """Count the events in a row that found no change since the one before."""
         world = self.world
         seen = (
             int(world.loop[0].next_arrival),
@@ -424,7 +424,7 @@ class Operations:
         self.last_seen = seen
 
     def _show_candidates(self) -> None:
-        """Make the routers choose among those that are ready."""
+        """Make the routers choose among the instances that are ready."""
         instances = self.world.fleet.instances
         instances["is_candidate"] = [int(each.state == READY) for each in self.slots]
         for fleet, wants_prefill in ((self.world.fleet, False), (self.world.prefill_fleet, True)):
@@ -438,18 +438,18 @@ class Operations:
             )
 
     def _turn(self, slot: int, state: int) -> None:
-        """Change an instance's phase; what was planned for it is void."""
+        """Change an instance's phase; events planned for it are void."""
         self.slots[slot].state = state
         self.slots[slot].num_changes += 1
 
     # -- planning -------------------------------------------------------------------------------------------
 
     def _subject(self, slot: int) -> int:
-        """Return what an event carries that is about an instance as it is now."""
+        """Return an event's subject for an instance in its present phase."""
         return self.slots[slot].num_changes * len(self.slots) + slot
 
     def _slot_of(self, subject: int) -> tuple[int, bool]:
-        """Return an event's instance, and whether that is still as it was when the event was planned."""
+        """Return an event's instance, and whether its phase is the one for which the event was planned."""
         slot = subject % len(self.slots)
         return slot, self._subject(slot) == subject
 
@@ -457,12 +457,12 @@ class Operations:
         self._plan(time_us, rank, self._subject(slot))
 
     def _plan(self, time_us: int, rank: int, subject: int) -> None:
-        """Plan an event, which by itself is no reason to go on."""
+        """Plan an event that does not by itself keep the run going."""
         self.world.loop[0].num_idle_plans += 1
         plan_event(self.world.events, time_us, rank, subject, subject)
 
     def _plan_look(self, pool: int, time_us: int) -> None:
-        """Plan the next look at a pool, or the next entry of its schedule."""
+        """Plan the next check of a pool, or the next entry of its schedule."""
         scaler = self.sizing[pool].scaler
         at_us = (
             next_change_us(scaler, time_us) if scaler.policy == "schedule" else time_us + scaler.interval_us
@@ -471,7 +471,7 @@ class Operations:
             self._plan(at_us, SCALING, 2 * pool + LOOK)
 
     def _make_room(self, num_events: int) -> None:
-        """Make room for so many more events."""
+        """Make room for ``num_events`` further events."""
         events = self.world.events
         need = int(events.counts[0].num_planned) + num_events
         if need > len(events.heap):

@@ -1,4 +1,4 @@
-"""Which requests an instance has, and which it takes with it: asked when it drains or fails."""
+"""Which requests an instance has, and which end with it: needed when it drains or fails."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def requests_on(world: World, slot: int) -> Int64s:
 def requests_lost_with(world: World, slot: int) -> Int64s:
     """Return the requests that an instance's failure ends, by number.
 
-    Of one that computes prompts for others: those also whose KV has not left it, wherever they wait for it.
+    For a prefill instance also those whose KV has not left it, wherever they wait for it.
     """
     if world.roles[slot] != PREFILL:
         return requests_on(world, slot)
@@ -41,14 +41,14 @@ def requests_lost_with(world: World, slot: int) -> Int64s:
 
 
 def holders_on(world: World, state: State, slot: int) -> list[int]:
-    """Return the requests for which an idle instance still holds blocks: their KV was to come, or to go."""
+    """Return the requests for which an idle instance still holds blocks, for KV to be received or sent."""
     name = "prefill_instance" if world.roles[slot] == PREFILL else "instance"
     is_here = world.journeys[name] == slot
     return np.flatnonzero(is_here & (state.requests["slot"] != NEVER)).tolist()
 
 
 def turn_back(world: World, rows: Int64s, time_us: int) -> None:
-    """Take back from requests what the step under way would have given them at its end."""
+    """Take back from requests the tokens that the step in progress would have given them at its end."""
     table = world.rows
     is_ahead = table["last_token_us"][rows] > time_us
     none = rows[is_ahead & (table["first_token_us"][rows] > time_us)]
@@ -60,7 +60,7 @@ def turn_back(world: World, rows: Int64s, time_us: int) -> None:
 
 
 def gone_us(world: World, slot: int, left_us: Int64s) -> int:
-    """Return when an instance's last request was gone, or its last block was read; NEVER: it had none."""
+    """Return when an instance's last request left, or its last block was read; NEVER: it had none."""
     journeys = world.journeys
     if world.roles[slot] == PREFILL:
         ends = world.links.flows["ended_us"][journeys["prefill_instance"] == slot]
@@ -71,7 +71,7 @@ def gone_us(world: World, slot: int, left_us: Int64s) -> int:
 
 
 def load_of_pool(world: World, ready: Sequence[int], *, num_coming: int) -> PoolLoad:
-    """Return what a pool has to do; ``ready``: its instances that are."""
+    """Return a pool's load; ``ready``: its instances that are ready."""
     loads, in_flight = world.loads, world.fleet.instances["num_in_flight"]
     return PoolLoad(
         waiting=tuple(int(loads["num_waiting"][slot]) for slot in ready),

@@ -1,4 +1,4 @@
-"""Whether a run goes on: what is still to come of its requests, the same where engines keep step and run ahead."""
+"""Whether a run continues: whether its requests have work left, the same whether engines keep step or run ahead."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ ABOUT_A_REQUEST = (
 """Events whose subject is a request."""
 
 OF_MANY = (int(EventRank.TRANSFER_ENDED), int(EventRank.DISPATCH))
-"""Events that bring requests further and are about no one of them."""
+"""Events that advance requests and belong to no single one of them."""
 
 
 def rows_of_events(world: World) -> NDArray[np.int64]:
-    """Return the rows of the requests that planned events are about, one per event, in no order."""
+    """Return the rows of the requests of planned events, one per event, in no order."""
     events = columns(world.events.heap)[: int(world.events.counts[0].num_planned)]
     is_about = np.isin(events["rank"], [int(rank) for rank in ABOUT_A_REQUEST])
     answers = events["subject"][events["rank"] == int(EventRank.STEP_ENDED)] // NUM_KINDS
@@ -35,17 +35,17 @@ def rows_of_events(world: World) -> NDArray[np.int64]:
 
 
 def has_events(world: World) -> bool:
-    """Return whether a planned event brings any request further.
+    """Return whether a planned event advances any request.
 
-    None does that is about a request that is gone: its token was on the way as its instance failed. Nor does the start
-    of a step by itself: requests that shall be in it may be gone, and what an engine has to do says ``has_work``.
+    An event of a request that has left does not: its token was on the way when its instance failed. Nor does the start
+    of a step by itself: its requests may have left, and ``has_work`` says whether an engine has work.
     """
     events = columns(world.events.heap)[: int(world.events.counts[0].num_planned)]
     return bool(np.isin(events["rank"], OF_MANY).any()) or _any_under_way(world, rows_of_events(world))
 
 
 def has_unheard(world: World, states: Iterable[State], time_us: int) -> bool:
-    """Return whether something is under way at ``time_us`` of which no event tells: a step, or an answer to a client.
+    """Return whether a step or an answer to a client is in progress at ``time_us`` for which no event is planned.
 
     Engines that run ahead log their answers, and their refusals have a time before it has come.
     """

@@ -219,10 +219,13 @@ def by_hand_us(tower: VisionTower, num_tokens: int) -> float:
         return float(product.launch_us + (x**product.p + y**product.p) ** (1 / product.p))
 
     patches, heads, width = num_tokens * tower.merge, tower.num_heads, tower.head_dim
-    padded = -(-patches // 128) * 128
-    pairs = attention.tensor * 4 * heads * 128 * padded**2 / rate
-    moved = attention.moved * 8 * heads * width * patches / bandwidth
-    seen = attention.launch_us + pairs + moved + attention.row_us * heads * padded / 128
+    assert width == 72  # padded to 96
+    blocks = heads * -(-patches // 192)
+    pairs = blocks * 192 * -(-patches // 128) * 128
+    seen = attention.launch_us + attention.wave_us * blocks / 132
+    seen += attention.tensor * 4 * 96 * pairs / rate + attention.vector * pairs / (67e6 / 16)
+    seen += attention.moved * 8 * heads * width * patches / bandwidth
+    assert attention.p == 1
     layer = sum(matmul(patches, *each) for each in tower.layer_products())
     numbers = 10 * tower.hidden_size + 4 * heads * width + 2 * tower.intermediate_size
     layer += 7 * 2.0 + 2 * numbers * patches / (0.6 * bandwidth)

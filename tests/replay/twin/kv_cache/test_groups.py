@@ -206,11 +206,7 @@ def test_the_flag_of_a_command_line_is_followed() -> None:
             f"{DRAFTS}  kv_cache_groups: [{{kind: full}}, {{kind: state}}]\n",
             "--mamba-cache-mode align|goes wrong where the end of a state's block cuts",
         ),
-        (
-            "0.33.0",
-            f"{DRAFTS}  num_prefill_lookahead_tokens: 2\n",
-            "passes over it",
-        ),
+        ("0.33.0", f"{DRAFTS}  num_prefill_lookahead_tokens: 2\n", ""),
     ],
 )
 def test_a_version_s_defaults_that_are_not_simulated_are_told(

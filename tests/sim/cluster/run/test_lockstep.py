@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sim import Blackbox, EngineConfig, InvalidConfig
+from sim import Blackbox, EngineConfig, InvalidConfig, Status, simulate
 from sim.cluster.cluster_config import ClusterConfig, FlowControl, Pool
 from sim.cluster.cluster_simulation import simulate_cluster
 from sim.cluster.cluster_work import ClusterWork
@@ -135,3 +135,18 @@ def test_what_ranks_in_step_do_not_go_with_is_refused() -> None:
             ClusterWork(requests=requests, clients=keeping_step(requests)),
             ClusterConfig(pools=(pool,), lockstep=True),
         )
+
+
+def test_from_0_33_on_an_engine_that_is_no_rank_may_not_hold_prompts_back() -> None:
+    """vLLM 0.33.0 v1/core/sched/scheduler.py: local_prefill_interval; up to 0.32 it takes no notice."""
+    requests = requests_of([{"arrival_us": 0, "prompt": 40, "output": 3}])
+    older = EngineConfig(prefill_schedule_interval=4)
+    assert simulate(requests, older, MS).outcomes.status[0] == Status.OK
+    newer = replace(older, vllm_version="0.33.0")
+    message = "prefill_schedule_interval: got 4 with vllm_version 0.33.0, expected 1"
+    with pytest.raises(InvalidConfig, match=message):
+        simulate(requests, newer, MS)
+    pool = Pool(engine=newer, latency=MS, instances=2)
+    with pytest.raises(InvalidConfig, match=message):
+        ClusterConfig(pools=(pool,))
+    assert ClusterConfig(pools=(pool,), lockstep=True).lockstep

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from sim import Blackbox, Engine, EngineConfig, InvalidConfig, KVCacheGroup, Requests, simulate
 from sim.cluster import ClusterConfig, ClusterWork, Pool, simulate_cluster
@@ -61,6 +62,8 @@ def assert_nothing_is_left(state: Any) -> None:  # noqa: ANN401 - the engine's a
     assert queues.num_running == queues.num_waiting == kv.num_holding == kv.num_ready == 0
     is_pinned = state.chunks["ref_cnt"][1 : state.engine[0].kv_offload.num_chunks + 1] != 0
     assert state.engine[0].kv_offload.num_evictable == (~is_pinned).sum()
+    if len(state.chunk_heap):
+        assert_heap_is_of(state, is_pinned)
     held = state.chunks["key"][1 : len(is_pinned) + 1]
     assert len(set(held)) == len(held)
     assert [state.cpu_slot_of_key[key] for key in held] == list(range(1, len(held) + 1))
@@ -69,6 +72,16 @@ def assert_nothing_is_left(state: Any) -> None:  # noqa: ANN401 - the engine's a
     if kv.num_delayed == 0:  # else who went while it was loading has blocks until the next step
         assert queues.num_free_blocks == len(state.blocks) - 1
         assert not state.blocks["ref_cnt"].any()
+
+
+def assert_heap_is_of(state: Any, is_pinned: NDArray[np.bool_]) -> None:  # noqa: ANN401 - likewise
+    """Assert that the chunks that no transfer needs are in the heap, and none goes before the one above it."""
+    length = state.engine[0].kv_offload.heap_length
+    heap = state.chunk_heap[1 : length + 1]
+    assert sorted(heap) == list(np.flatnonzero(~is_pinned) + 1)
+    assert list(state.chunks["heap_at"][heap]) == list(range(1, length + 1))
+    ranks = list(zip(state.chunks["rank"][heap], state.chunks["order"][heap], strict=True))
+    assert all(ranks[(at + 1) // 2 - 1] <= ranks[at] for at in range(1, length))
 
 
 LAYERS: dict[str, dict[str, Any]] = {
@@ -95,6 +108,7 @@ LAYERS["states and drafts"] = LAYERS["states"] | LAYERS["drafts"]
     threshold=st.integers(0, 2),
     num_cpu_blocks=st.sampled_from((3, 20, 200)),
     policy=st.sampled_from(("fcfs", "priority")),
+    version=st.sampled_from(("0.31.0", "0.32.0", "0.33.0")),
 )
 def test_jumps_change_nothing_and_nothing_is_left_behind_though_clients_go_away(
     drawn: list[tuple[int, int, int, int, int]],
@@ -103,9 +117,11 @@ def test_jumps_change_nothing_and_nothing_is_left_behind_though_clients_go_away(
     threshold: int,
     num_cpu_blocks: int,
     policy: Literal["fcfs", "priority"],
+    version: str,
 ) -> None:
     config = replace(
         NATIVE,
+        vllm_version="0.31.0" if (layers, version) == ("states and drafts", "0.33.0") else version,
         async_scheduling=is_async,
         kv_store_threshold=threshold,
         num_cpu_blocks=num_cpu_blocks,
@@ -210,6 +226,7 @@ def test_it_jumps_and_an_engine_that_is_looked_at_says_what_it_moved() -> None:
         ),
         ("pipeline_parallel_size", 2, "native cannot be combined with pipeline_parallel_size 2, expected 1"),
         ("vllm_version", "0.28.0", "native with vllm_version 0.28.0, expected blis"),
+        ("num_speculative_tokens", 2, "with vllm_version 0.33.0 beside groups and 2 drafts, expected blis"),
         ("kv_load_us_per_block", -1.0, "kv_load_us_per_block: got -1.0, expected a number in"),
         ("kv_store_us_per_block", 2e6, "kv_store_us_per_block: got 2000000.0, expected a number in"),
         ("kv_store_threshold", -1, "kv_store_threshold: got -1, expected an integer >= 0"),
@@ -220,6 +237,8 @@ def test_what_is_not_simulated_beside_it_is_refused(name: str, value: object, me
     settings: dict[str, Any] = {name: value}
     if name == "vllm_version":
         settings |= {"long_prefill_token_threshold_adaptive": False}
+    if name == "num_speculative_tokens":
+        settings |= LAYERS["states and drafts"] | {"vllm_version": "0.33.0"}
     with pytest.raises(InvalidConfig, match=message):
         replace(NATIVE, **settings)
 

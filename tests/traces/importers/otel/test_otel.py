@@ -157,8 +157,8 @@ def test_a_span_counts_once_and_what_lacks_tokens_or_times_is_told_of(tmp_path: 
     for said in (
         "1 spans came a second time",
         "1 spans have no token counts",
-        "3 spans have token counts that cannot be",
-        "2 spans have times that cannot be",
+        "3 spans have impossible token counts",
+        "2 spans have impossible times",
         "1 spans have no span id",
     ):
         assert said in notes(trace)

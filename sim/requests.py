@@ -63,22 +63,25 @@ class Images:
 class Requests:
     """n requests as columns of int64, in the caller's order (ties in time go to the lower row).
 
-    ``arrival_us``: when the request reaches the server; need not be sorted. ``prompt_tokens``: prefix included.
-    ``output_tokens``: how many it will generate. ``priority``: lower is more urgent, read only by ``scheduling_policy:
-    priority``. ``hash_ids``: the content of request r's leading full KV blocks as dense integers 0..H-1,
-    ``hash_ids[hash_offsets[r] : hash_offsets[r + 1]]``; equal ids mean equal tokens up to that block's end. They may
-    run on past the prompt into its outputs. Blocks past the last id are the request's alone. Where an engine hashes
-    tokens behind a block, too (``EngineConfig.num_hash_lookahead_tokens``), up to the end of those. ``hash_counts``:
-    given, r's ids are so many from ``hash_offsets[r]`` on (n values then): prompts that begin alike, as the rounds of a
-    session do, may name the same place, and their ids are kept once. ``deadline_us``: when its client gives up unless
-    it has seen its last token, -1 never; None: no client does. In a closed loop a request that a completion releases
-    has as long from its arrival as from ``arrival_us`` here; under a cap the time stays. ``max_tokens``: how many it
-    may generate, ``UNKNOWN_LIMIT`` and more if that is not known; None: each exactly as many as it will. One that may
-    generate more than it does ends by itself, at an EOS token, which an async scheduler sees one step too late. The
-    front end refuses by it where it is known. ``kv_number``, ``goes_on_from``: a dense number of each request that
-    others go on from, -1 of the rest; and the number of the request that this one goes on from, -1 none. Read only with
-    ``session_kv_ttl_us``. ``is_guided``: the answer is held to a grammar. ``encoder_tokens``: the prompt's tokens that
-    an encoder makes. ``images``: those of them whose places are known, which the scheduler encodes one by one.
+    ``arrival_us``: when the request reaches the server; need not be sorted.
+    ``prompt_tokens``: prefix included. ``output_tokens``: how many it will generate.
+    ``priority``: lower is more urgent, read only by ``scheduling_policy: priority``.
+    ``hash_ids``: the content of request r's leading full KV blocks as dense integers 0..H-1,
+    ``hash_ids[hash_offsets[r] : hash_offsets[r + 1]]``; equal ids mean equal tokens up to that block's end.
+    They may run on past the prompt into its outputs. Blocks past the last id are the request's alone. Where an engine
+    hashes tokens behind a block, too (``EngineConfig.num_hash_lookahead_tokens``), up to the end of those.
+    ``hash_counts``: given, r's ids are so many from ``hash_offsets[r]`` on (n values then): prompts that begin
+    alike, as the rounds of a session do, may name the same place, and their ids are kept once.
+    ``deadline_us``: when its client gives up unless it has seen its last token, -1 never; None: no client does. In a
+    closed loop a request that a completion releases has as long from its arrival as from ``arrival_us`` here; under a
+    cap the time stays.
+    ``max_tokens``: how many it may generate, ``UNKNOWN_LIMIT`` and more if that is not known; None: each exactly as
+    many as it will. One that may generate more than it does ends by itself, at an EOS token, which an async scheduler
+    sees one step too late. The front end refuses by it where it is known.
+    ``kv_number``, ``goes_on_from``: a dense number of each request that others go on from, -1 of the rest; and the
+    number of the request that this one goes on from, -1 none. Read only with ``session_kv_ttl_us``.
+    ``is_guided``: the answer is held to a grammar. ``encoder_tokens``: the prompt's tokens that an encoder makes.
+    ``images``: those of them whose places are known, which the scheduler encodes one by one.
     ``adapter``: LoRA adapters as dense integers 0..A-1, -1 none. All three cost time only where the engine's settings
     say so; None: no request has any.
     """

@@ -151,12 +151,13 @@ def simulate(
 ) -> Simulation:
     """Run requests to the end and return their outcomes; deterministic, inputs unchanged.
 
-    ``coalesce``: take runs of equal decode steps at once; the bits are the same without. ``closed_loop``: (concurrency,
-    think_time_us): only the first requests arrive by themselves, each further one arrives a think time after a
-    completion is seen. ``max_concurrency``: a client's cap; ``arrival_us`` is when requests are due, and a request that
-    finds that many in flight waits for a slot, first due, first sent. Slots are handed on in the order in which the
-    last tokens are given. ``until_us``: a horizon. No step begins at it or later; a request whose last token has not
-    been seen by then is UNFINISHED, and its outputs are those of steps that began before.
+    ``coalesce``: take runs of equal decode steps at once; the bits are the same without.
+    ``closed_loop``: (concurrency, think_time_us): only the first requests arrive by themselves, each further one
+    arrives a think time after a completion is seen.
+    ``max_concurrency``: a client's cap; ``arrival_us`` is when requests are due, and a request that finds that many in
+    flight waits for a slot, first due, first sent. Slots are handed on in the order in which the last tokens are given.
+    ``until_us``: a horizon. No step begins at it or later; a request whose last token has not been seen by then is
+    UNFINISHED, and its outputs are those of steps that began before.
     """
     if until_us is not None and until_us < 1:
         raise InvalidConfig(f"until_us: got {until_us}, expected an integer >= 1")

@@ -15,10 +15,12 @@ from traces.strict.yaml_nodes import shown
 
 SHIPPED = Path(__file__).with_name("gpus.yaml")
 SCHEMA_VERSION = 1
-USUAL_SMS, BLACKWELL, BLACKWELL_ULTRA = 132.0, 10, 10.3
+USUAL_SMS, BLACKWELL = 132.0, 10
 FLOPS_PER_EXPONENTIAL = 16
 """FLOPs outside the matrix units in the time of an exponential: 256 and 16 a clock and multiprocessor (CUDA C
-programming guide, arithmetic instructions, compute capability 9.0); Blackwell Ultra has 32 exponentials
+programming guide, arithmetic instructions, compute capability 8.6 to 9.0)."""
+FLOPS_PER_EXPONENTIAL_OF = {8.0: 8, 10.3: 8}
+"""By compute capability: A100 and A30 have 128 FLOPs (the same table), Blackwell Ultra 32 exponentials
 (developer.nvidia.com/blog/making-softmax-more-efficient-with-nvidia-blackwell-ultra)."""
 
 RATES: dict[MatmulKind, str] = {
@@ -77,8 +79,8 @@ class Gpu:
 
     def exponentials_per_us(self) -> float:
         """Return the peak rate of its units for special functions."""
-        doubled = 2 if self.compute_capability == BLACKWELL_ULTRA else 1
-        return doubled * self.vector_flops_per_us() / FLOPS_PER_EXPONENTIAL
+        ratio = FLOPS_PER_EXPONENTIAL_OF.get(self.compute_capability or 0.0, FLOPS_PER_EXPONENTIAL)
+        return self.vector_flops_per_us() / ratio
 
     def bytes_per_us(self) -> float:
         """Return the peak bandwidth of its memory."""

@@ -16,7 +16,7 @@ from replay.model.layers.read_experts import read_experts
 from replay.model.layers.read_layers import Layers
 from replay.model.layers.spellings import respelled
 from replay.model.quantized.quantization import Quantization, read_quantization
-from replay.model.quantized.quantized_modules import modules_of
+from replay.model.quantized.quantized_modules import contents_of, modules_of
 from replay.model.shape import Attention, Mixer, MixerKind, ModelShape, Precision
 from replay.model.shipped_models import model_name, shipped_config, shipped_models
 from replay.model.vision.audio_tower import AUDIO, audio_parameters
@@ -135,14 +135,19 @@ def _decoder_from(fields: ModelFields, *, name: str, kv_cache_dtype: str, dtype:
         number_of=layers.num_moe_layers,
         has_shared_expert=family.has_shared_expert,
     )
-    dense_size = _dense_size(text, layers, num_layers - num_moe_layers)
-    modules = modules_of(text, attention, experts, num_layers=num_layers, dense_size=dense_size)
+    num_plain = num_layers - num_moe_layers if layers.num_plain_mlps is None else layers.num_plain_mlps
+    dense_size = _dense_size(text, is_needed=num_plain > 0 and layers.plain_width is None)
+    contents = contents_of(
+        text, only=layers.only, num_layers=num_layers, num_moe_layers=num_moe_layers, num_plain_mlps=num_plain
+    )
+    hidden = text.needed("hidden_size")
+    modules = modules_of(contents, attention, experts, hidden_size=hidden, dense_size=dense_size)
     said = text if QUANTIZATION in text else fields
     quantized = read_quantization(said, dtype=plain, modules=modules)
     return ModelShape(
         name=name,
         model_type=model_type,
-        hidden_size=text.needed("hidden_size"),
+        hidden_size=hidden,
         num_layers=num_layers,
         vocab_size=text.needed("vocab_size"),
         max_model_len=max_model_len(text),
@@ -196,13 +201,8 @@ def _is_tied(text: ModelFields, fields: ModelFields, family: Family) -> bool:
     return next((each for each in said if each is not None), family.is_tied)
 
 
-def _dense_size(text: ModelFields, layers: Layers, num_dense: int) -> int:
-    """Return the width of an MLP, the widest where each layer has its own; 0 where the file has none.
-
-    ``num_dense``: layers without experts, where ``layers`` do not say how many have an MLP.
-    """
-    num_plain = num_dense if layers.num_plain_mlps is None else layers.num_plain_mlps
-    is_needed = num_plain > 0 and layers.plain_width is None
+def _dense_size(text: ModelFields, *, is_needed: bool) -> int:
+    """Return the width of an MLP, the widest where each layer has its own; 0 where the file has none."""
     widths = text.integers("intermediate_size") if text.is_list("intermediate_size") else ()
     if widths:
         return max(widths)

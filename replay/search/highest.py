@@ -33,7 +33,7 @@ MOST_AIMED = 4
 IDLE = 1e-3
 """At this share of a rate of the right size, requests hardly ever meet."""
 MOST_STEPS = 40
-"""The factor from the first rate up, or down."""
+"""So many steps at most from the first rate up, or down."""
 DOUBLE = 2.0
 """A rate of the right order is doubled or halved until it is bracketed;"""
 NEAR_STEP = 1.04

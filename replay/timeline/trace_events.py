@@ -180,13 +180,16 @@ def _of_requests(
             if NEVER not in (scheduled, prefilled):
                 yield {**there, "ph": "b", "name": f"prompt of {request_id}", "ts": scheduled}
                 yield {**there, "ph": "e", "name": f"prompt of {request_id}", "ts": prefilled}
+        waits = loads.get(row, [])
         for name, begin, finish in phases:
             if NEVER not in (begin, finish) and finish >= begin:
                 yield {**shared, "ph": "b", "name": name, "ts": begin}
+                for ordered, loaded in waits:
+                    if begin <= ordered and loaded <= finish:
+                        yield {**shared, "ph": "b", "name": "KV load", "ts": ordered}
+                        yield {**shared, "ph": "e", "name": "KV load", "ts": loaded}
+                waits = [each for each in waits if each[0] > finish or each[1] > finish]
                 yield {**shared, "ph": "e", "name": name, "ts": finish}
-        for begin, finish in loads.get(row, ()):
-            yield {**shared, "ph": "b", "name": "KV load", "ts": begin}
-            yield {**shared, "ph": "e", "name": "KV load", "ts": finish}
         for time_us in preempted.get(row, ()):
             yield {**shared, "ph": "n", "name": "preempted", "ts": time_us}
         yield {**shared, "ph": "e", "name": f"request {request_id}", "ts": end}

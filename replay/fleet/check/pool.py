@@ -71,7 +71,7 @@ class Verification:
 
     @property
     def needed_s(self) -> float:
-        """How long the run would have to be for TTFT p99 to within a twentieth; NaN if too little was measured."""
+        """How long the run would have to be for TTFT p99 to be known to a twentieth; NaN if too little was measured."""
         return self.window.needed_s(self.ttft_p99)
 
 

@@ -109,6 +109,7 @@ def _nemotron_h(text: ModelFields, attention: Attention, num_layers: int) -> Lay
         num_moe_layers=number["moe"],
         num_plain_mlps=number["mlp"],
         other_parameters=2 * number["moe"] * latent * hidden,
+        only=kinds,
     )
 
 

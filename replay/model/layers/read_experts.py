@@ -65,16 +65,34 @@ def num_moe_layers(text: ModelFields, *, num_layers: int) -> int:
     if kinds:
         return _num_sparse(text, kinds, num_layers=num_layers)
     listed = _listed(text)
-    if listed:
-        return len(listed)
+    return len(listed) if listed else len(_by_rule(text, num_layers=num_layers))
+
+
+def moe_layers(text: ModelFields, *, num_layers: int, number: int) -> frozenset[int]:
+    """Return the layers with experts, from 0; the last ``number`` where the file does not say which they are."""
+    kinds, listed = text.texts("mlp_layer_types"), _listed(text)
+    ones = text.items("moe_layer_freq") if text.is_list("moe_layer_freq") else ()
+    if kinds:
+        found = [layer for layer, kind in enumerate(kinds) if kind in SPARSE_LAYERS]
+    elif listed:
+        found = [int(str(layer)) for layer in listed if str(layer).isdecimal()]
+    elif ones:
+        found = [layer for layer, has_experts in enumerate(ones) if has_experts]
+    else:
+        found = _by_rule(text, num_layers=num_layers)
+    within = frozenset(layer for layer in found if layer < num_layers)
+    return within if len(within) == number else frozenset(range(num_layers - number, num_layers))
+
+
+def _by_rule(text: ModelFields, *, num_layers: int) -> list[int]:
+    """Return the layers with experts of a file that gives a range of them, or every how-maniest it is."""
     first = text.integer(*NUMBERS_DENSE, "moe_layer_start_index") or 0
     last = text.integer("moe_layer_end_index")
     end = num_layers if last is None else min(num_layers, last + 1)
     every = text.integer(*EVERY) or 1
     plain = set(text.integers("mlp_only_layers"))
     starts_at_zero = text.integer("moe_layer_freq") is not None
-    layers = (n if starts_at_zero else n + 1 for n in range(first, end) if n not in plain)
-    return sum(number % every == 0 for number in layers)
+    return [n for n in range(first, end) if n not in plain and (n if starts_at_zero else n + 1) % every == 0]
 
 
 def _num_sparse(text: ModelFields, kinds: Sequence[str], *, num_layers: int) -> int:

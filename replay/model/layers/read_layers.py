@@ -17,7 +17,8 @@ class Layers:
     """A model's layers; None: as config.json says it of all models.
 
     ``attention``: of the layers that see everything. ``has_fp8_kv_cache``: whatever ``--kv-cache-dtype`` says.
-    ``lookup_parameters``: weights of which a token reads a row, beside the embedding.
+    ``lookup_parameters``: weights of which a token reads a row, beside the embedding. ``only``: of layers that are one
+    thing each, what: mamba, attention, mlp or moe.
     """
 
     mixers: tuple[Mixer, ...]
@@ -31,6 +32,7 @@ class Layers:
     has_fp8_kv_cache: bool = False
     not_timed: tuple[str, ...] = ()
     left_out: tuple[str, ...] = ()
+    only: tuple[str, ...] = ()
 
 
 def connection_parameters(coefficients: int, *, streams: int, hidden: int, num_layers: int) -> int:

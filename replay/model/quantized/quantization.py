@@ -21,7 +21,7 @@ FP8 = Precision(name="fp8", bytes_per_weight=1.0, matmul="fp8")
 FP4_EXPERTS = Precision(name="mxfp4", bytes_per_weight=MXFP4_BYTES, matmul="fp8")
 """DeepSeek-V4's experts: weights of 4 bits, activations in fp8 (vllm 0.32.0 models/deepseek_v4/quant_config.py)."""
 MIXED = "MIXED_PRECISION"
-SPARED = ("ignore", "modules_to_not_convert", "exclude_modules")
+SPARED = ("ignore", "modules_to_not_convert", "exclude_modules", "ignored_layers")
 """Keys under which files name what is kept as it was."""
 METHODS = ("fp8", "fbgemm_fp8", "compressed-tensors", "modelopt", "mxfp4", "gptq", "awq", "bitsandbytes")
 
@@ -62,11 +62,19 @@ def read_quantization(
         return Quantization(parts={"attention": dtype, "mlp": dtype, "experts": experts})
     kv_algorithm = str(section.values.get("kv_cache_quant_algo") or "").upper()
     is_fp8 = section.mapping("kv_cache_scheme") is not None or (is_modelopt and kv_algorithm == "FP8")
-    spared = tuple(name for key in SPARED for name in section.texts(key))
+    spared = (*(name for key in SPARED for name in section.texts(key)), *_unquantized(section))
     parts = dict(_parts(section, method, modules, spared=spared, dtype=dtype))
     if method == "fp8" and algorithm != MIXED and config.text("expert_dtype") == "fp4":
         parts["experts"] = FP4_EXPERTS
     return Quantization(parts=parts, has_fp8_kv_cache=is_fp8, spared=spared)
+
+
+def _unquantized(section: ModelFields) -> list[str]:
+    """Return what GPTQ's ``dynamic`` leaves as it was: regular expressions behind ``-:``."""
+    rules = section.mapping("dynamic")
+    return (
+        [] if rules is None else [f"re:{rule[2:]}" for rule in rules.section.nodes if rule.startswith("-:")]
+    )
 
 
 def _parts(
@@ -110,6 +118,8 @@ def _listed(section: ModelFields, *, dtype: Precision) -> list[tuple[str, Precis
 
 def _algorithm(name: str, *, dtype: Precision) -> Precision:
     """Return the precision of one of modelopt's algorithms; W4A16 is multiplied in 16 bits."""
+    if "AWQ" in name.upper():
+        return _weight_only(4, None)
     if "FP4" in name.upper():
         matmul: MatmulKind = "16bit" if "A16" in name.upper() else "fp4"
         return Precision(name="nvfp4", bytes_per_weight=NVFP4_BYTES, matmul=matmul)

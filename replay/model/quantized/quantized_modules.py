@@ -14,21 +14,28 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from replay.model.config_json import ModelFields
-from replay.model.layers.read_experts import NUMBERS_DENSE
+from replay.model.layers.read_experts import moe_layers
 from replay.model.shape import Attention, Experts, Precision
 from traces import ConfigError
 
 Parts = Mapping[str, Precision]
 """Precisions of the parts of a model: ``attention``, ``mlp`` and ``experts``."""
-PARTS = ("attention", "mlp", "experts")
+ATTENTION, MLP, EXPERTS = PARTS = ("attention", "mlp", "experts")
 
 _ATTENTION = ("self_attn", "attn", "attention", "linear_attn", "mixer")
 _MLP = ("mlp", "feed_forward", "ffn", "mixer", "block_sparse_moe")
 _SHARED = tuple(f"{name}.{shared}" for name in _MLP for shared in ("shared_expert", "shared_experts"))
-_PREFIXES = ("model.", "model.language_model.", "language_model.model.", "")
+_ROUTED = (
+    "experts",
+    *(f"experts.0.{name}" for name in ("gate_proj", "up_proj", "down_proj", "w1", "w2", "w3")),
+)
+"""Routed experts by their common name, and as one of them is named: all are taken to be kept alike."""
+_PREFIXES = ("model.", "model.language_model.", "language_model.model.", "language_model.", "backbone.", "")
 _IN_A_LAYER = re.compile(r"(?P<before>.*?)\blayers\.(?P<layer>\d+|\*)(?:\.(?P<rest>.+)|(?P<all>\*?))$")
-_OF_OTHERS = re.compile("mtp|visual|vision|audio")
-"""Layers that draft, and those of towers: not the model's own."""
+_OF_THE_MODEL = re.compile(
+    r"(?:(?:model|language_model|text_model|backbone|transformer|decoder|thinker|llm)\.)*$"
+)
+"""What stands before a layer of the model itself: others draft, or are of a tower."""
 _FUSED = ("qkv_proj", "in_proj_qkv", "in_proj_qkvz", "in_proj")
 _OUTPUTS = ("o_proj", "out_proj", "dense")
 _LEAST = 0.005
@@ -46,37 +53,59 @@ class Module:
 
 
 def modules_of(
-    text: ModelFields, attention: Attention, experts: Experts | None, *, num_layers: int, dense_size: int
+    layers: Sequence[Sequence[str]],
+    attention: Attention,
+    experts: Experts | None,
+    *,
+    hidden_size: int,
+    dense_size: int,
 ) -> list[Module]:
-    """Return the products of all layers, with their weights.
+    """Return the products of all layers, with their weights. ``layers``: what each has (``contents_of``).
 
     ``dense_size``: of an MLP without experts. Layers of states are taken to have the products of attention.
     """
-    hidden = text.needed("hidden_size")
-    first = (text.integer(*NUMBERS_DENSE) or 0) if experts is not None else num_layers
     found = []
-    for layer in range(num_layers):
-        found += [
-            Module(part="attention", layer=layer, names=n, weights=w)
-            for n, w in _attention(attention, hidden)
-        ]
-        is_dense = layer < first or experts is None
-        width = dense_size if is_dense else 0 if experts is None else experts.shared_size
-        inside = _MLP if is_dense else _SHARED
-        found += [
-            Module(part="mlp", layer=layer, names=_spelled(inside, names), weights=hidden * width)
-            for names in (
-                ("gate_proj", "gate_up_proj", "w1"),
-                ("up_proj", "gate_up_proj", "w3"),
-                ("down_proj", "w2"),
-            )
-        ]
-        if not is_dense and experts is not None:
-            weights = 3 * hidden * experts.num_experts * experts.intermediate_size
-            found.append(
-                Module(part="experts", layer=layer, names=_spelled(_MLP, ("experts",)), weights=weights)
-            )
+    shared_size = 0 if experts is None else experts.shared_size
+    for layer, contents in enumerate(layers):
+        if ATTENTION in contents:
+            named = _attention(attention, hidden_size)
+            found += [
+                Module(part=ATTENTION, layer=layer, names=names, weights=number) for names, number in named
+            ]
+        if MLP in contents:
+            found += _mlp(layer, _MLP, hidden_size * dense_size)
+        if EXPERTS in contents and experts is not None:
+            found += _mlp(layer, _SHARED, hidden_size * shared_size)
+            weights = 3 * hidden_size * experts.num_experts * experts.intermediate_size
+            found.append(Module(part=EXPERTS, layer=layer, names=_spelled(_MLP, _ROUTED), weights=weights))
     return found
+
+
+def contents_of(
+    text: ModelFields, *, only: Sequence[str], num_layers: int, num_moe_layers: int, num_plain_mlps: int
+) -> list[tuple[str, ...]]:
+    """Return which parts of the model each layer has. ``only``: of layers that are one thing each, what."""
+    if only:
+        parts = {"mamba": ATTENTION, "attention": ATTENTION, "mlp": MLP, "moe": EXPERTS}
+        return [(parts[kind],) for kind in only]
+    with_experts = moe_layers(text, num_layers=num_layers, number=num_moe_layers)
+    has_both = num_moe_layers + num_plain_mlps > num_layers
+    return [
+        (
+            ATTENTION,
+            *((EXPERTS,) if layer in with_experts else ()),
+            *((MLP,) if layer not in with_experts or has_both else ()),
+        )
+        for layer in range(num_layers)
+    ]
+
+
+def _mlp(layer: int, inside: Sequence[str], weights: int) -> list[Module]:
+    """Return the three products of an MLP, by its names in a layer."""
+    products = (("gate_proj", "gate_up_proj", "w1"), ("up_proj", "gate_up_proj", "w3"), ("down_proj", "w2"))
+    return [
+        Module(part=MLP, layer=layer, names=_spelled(inside, names), weights=weights) for names in products
+    ]
 
 
 def _attention(attention: Attention, hidden: int) -> list[tuple[tuple[str, ...], int]]:
@@ -125,7 +154,7 @@ class _Name:
             whole = (f"{before}layers.{module.layer}.{each}" for before in _PREFIXES for each in module.names)
             return any(self.pattern.match(each) for each in whole)
         return any(self.pattern.match(each) for each in module.names) or (
-            module.part == "experts" and any(self.text.startswith(f"{each}.") for each in module.names)
+            module.part == EXPERTS and any(self.text.startswith(f"{each}.") for each in module.names)
         )
 
 
@@ -155,13 +184,16 @@ def _read_name(name: str, *, where: str) -> _Name | None:
             raise ConfigError(f"{where}: got {name!r}, expected a regular expression ({error})") from error
     if name.startswith("*"):
         return _Name(re.compile(fnmatch.translate(name)), None, is_whole=True, text="")
-    found = _IN_A_LAYER.match(name)
+    found = _IN_A_LAYER.match(name.rstrip("."))
     if found is None:
         piece = rf"(?:.*\.)?{re.escape(name)}(?:\..*)?$"
-        return None if _OF_OTHERS.match(name) else _Name(re.compile(piece), None, is_whole=False, text=name)
-    if _OF_OTHERS.search(found["before"]):
+        return _Name(re.compile(piece), None, is_whole=False, text=name)
+    if not _OF_THE_MODEL.match(found["before"]):
         return None
     rest, number = found["rest"] or "*", found["layer"]
+    if found["all"] == "*" and number != "*":  # 1* stands for 1 and for 10 to 19
+        below = fnmatch.translate(f"*layers.{number}*")
+        return _Name(re.compile(below), None, is_whole=True, text="")
     below = fnmatch.translate(rest) if "*" in rest else rf"{re.escape(rest)}(?:\..*)?$"
     return _Name(re.compile(below), None if number == "*" else int(number), is_whole=False, text=rest)
 

@@ -9,8 +9,8 @@ ENGINE_MEANINGS: Mapping[str, str] = {
     "the GPU of `hardware` or `latency.defaults`, for this version; vtwin says which.",
     "max_num_batched_tokens": "Tokens that one step may compute, prefill and decode together. Absent: likewise.",
     "num_gpu_blocks": "KV cache blocks as vLLM counts them, the null block included. Absent: with "
-    "`latency.defaults`, the entry's, where its block size is the same; else what `hardware` leaves room for next to "
-    "`latency.model_config`; else unbounded; vtwin says which.",
+    "`latency.defaults`, the entry's, where its block size is the same and `hardware` gives no share or size of "
+    "memory; else what `hardware` leaves room for next to `latency.model_config`; else unbounded; vtwin says which.",
     "block_size": "Tokens per KV cache block.",
     "max_model_len": "Prompt and output together; a longer prompt is rejected, a longer output is cut. Absent: as "
     "long as the config.json of `latency.model_config` says; vtwin says how long.",

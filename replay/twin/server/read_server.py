@@ -125,8 +125,7 @@ def _engine_of(
     engine = with_match_unit(engine, root.section("engine"))
     engine, blocks = _with_blocks(
         engine,
-        None if _sizes_its_cache(root, hardware) else chosen.entry,
-        shape=chosen.shape,
+        *_sized_by(root, chosen, server, hardware=hardware),
         hardware=hardware,
         vllm_version=server.vllm_version,
         of_model=of_model,
@@ -222,19 +221,26 @@ def _num_stages(chosen: Chosen, hardware: Hardware | None) -> int:
     return hardware.pp if hardware else at_peak.pp if at_peak else 1
 
 
-def _sizes_its_cache(root: Section, hardware: Hardware | None) -> bool:
-    """Return whether a file gives keys that size its KV cache, besides model and GPU."""
+def _sized_by(
+    root: Section, chosen: Chosen, server: Server, *, hardware: Hardware | None
+) -> tuple[DefaultsEntry | None, ModelShape | None]:
+    """Return (the entry on record whose size may be used, the model that the KV cache is sized for).
+
+    A file that gives keys that size its cache, besides model and GPU, is not the entry's server: its cache follows from
+    the model, which may be the entry's; of a model that is not known the entry's size is all there is.
+    """
     latency, said = root.section("latency"), hardware.written if hardware else ()
-    return any(key in said for key in SIZE_OF_FILE) or (
-        latency is not None and any(key in latency for key in WIDTH_OF_FILE)
-    )
+    if any(key in said for key in SIZE_OF_FILE) and server.shape is not None:
+        return None, server.shape
+    is_of_width = latency is not None and any(key in latency for key in WIDTH_OF_FILE)
+    return (None if is_of_width and chosen.shape is not None else chosen.entry), chosen.shape
 
 
 def _with_blocks(
     engine: EngineConfig,
     entry: DefaultsEntry | None,
-    *,
     shape: ModelShape | None,
+    *,
     hardware: Hardware | None,
     vllm_version: str,
     of_model: GroupsOfModel,

@@ -189,7 +189,8 @@ def twin_text(start: Start, *, gpu: str | None = None) -> tuple[str, tuple[str, 
         engine, left_out = _without_unit(engine)
     told = (*start.notes, *(() if has_hardware else start.coefficients_notes), *left_out)
     told = (*told, *whole, *_defaults_taken(start.engine, engine, gpu=gpu))
-    gaps = _gaps(engine, is_known=gpu is not None, has_hardware=has_hardware)
+    gives_cache = has_hardware and "kv_cache_memory_bytes" in start.hardware
+    gaps = _gaps(engine, is_known=gpu is not None, has_hardware=has_hardware, gives_cache=gives_cache)
     notes = tuple(terminal(" ".join(note.split())) for note in (*told, *gaps))
     lines = [f"# From {terminal(' '.join(start.origin.split()))}.", *(f"# {note}" for note in notes)]
     if start.known_version is not None:
@@ -274,8 +275,10 @@ def _defaults_taken(
                 yield f"{name} not given: {engine[name]}, vLLM's default on {gpu}"
 
 
-def _gaps(engine: Mapping[str, object], *, is_known: bool, has_hardware: bool) -> Iterator[str]:
-    """Yield the assumptions for settings that were not given; ``is_known``: the GPU."""
+def _gaps(
+    engine: Mapping[str, object], *, is_known: bool, has_hardware: bool, gives_cache: bool
+) -> Iterator[str]:
+    """Yield the assumptions for settings that were not given; ``is_known``: the GPU; ``gives_cache``: its bytes are."""
     usual = EngineConfig()
     if not is_known:
         for name in LIMITS:
@@ -287,7 +290,7 @@ def _gaps(engine: Mapping[str, object], *, is_known: bool, has_hardware: bool) -
         )
     if "max_model_len" not in engine:
         yield f"max_model_len not given: {usual.max_model_len} assumed; vLLM takes the model's own"
-    if engine.get("num_gpu_blocks", UNBOUNDED) == UNBOUNDED:
+    if engine.get("num_gpu_blocks", UNBOUNDED) == UNBOUNDED and not gives_cache:
         place = "as many as the GPU leaves room for" if has_hardware else "unbounded"
         yield (
             f"num_gpu_blocks not given: {place}; vLLM says it in /metrics: `vtwin calibrate` takes it from an observed "

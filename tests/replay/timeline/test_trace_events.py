@@ -186,5 +186,11 @@ def test_kv_that_moves_to_host_memory_and_back_is_there(
         for kind in "be"
     )
     assert len(begins) == len(ends) == moved["num_loads"]
+    open_spans: dict[int, list[str]] = defaultdict(list)
+    for event in events:
+        if event["ph"] == "b":
+            open_spans[event["id"]].append(event["name"])
+        elif event["ph"] == "e":
+            assert open_spans[event["id"]].pop() == event["name"]  # spans lie within each other
     waited = sum(end - begin for begin, end in zip(begins, ends, strict=True))
     assert waited == pytest.approx(moved["load_wait_us"], rel=0.2)

@@ -80,8 +80,10 @@ def test_layers_that_the_quantization_spares_are_kept_in_16_bits(tmp_path: Path)
         drafter = mtp_drafter(read_model_config(written(tmp_path, fields)))
         assert drafter is not None
         took.append(drafter.shape.expert_precision.bytes_per_weight)
-    of_layer_6 = 1 / 58  # one of the model's own layers with experts; theirs are taken to be kept alike
-    assert took == [1, 2, 2, 1, pytest.approx(1 + of_layer_6)]
+    of_layers = (
+        2 / 58
+    )  # 6 and 60, two of the model's own layers with experts; theirs are taken to be kept alike
+    assert took == [1, 2, 2, 1, pytest.approx(1 + of_layers)]
 
 
 def test_drafts_by_mtp_leave_fewer_blocks_by_weights_and_by_kv() -> None:

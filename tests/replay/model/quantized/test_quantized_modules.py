@@ -66,9 +66,10 @@ def test_one_module_of_one_layer_is_its_own_share_of_the_weights(tmp_path: Path)
         (["*.self_attn.*"], 1.0),
         (["re:.*self_attn.*"], 1.0),
         (["model.layers.*.self_attn"], 1.0),
-        (["model.layers.1*", "model.layers.2.*", "model.layers.3"], 3 / LAYERS),
+        (["model.layers.1*", "model.layers.2.*", "model.layers.3", "model.layers.4."], 14 / LAYERS),
         (["re:model\\.layers\\.[0-9]\\.self_attn\\.o_proj"], 10 / LAYERS * 64 / 144),
         (["model.layers.7.self_attn.qkv_proj"], 80 / 144 / LAYERS),
+        (["vpm.encoder.layers.3.self_attn*", "model.visual.layers.3.self_attn"], 0),
         (["model.layers.7.self_attn.q_norm", "model.layers.7.mlp", "mtp.layers.0*", "model.layers.80.self_attn*"], 0),
     ],
 )  # fmt: skip
@@ -121,3 +122,67 @@ def test_a_pattern_that_is_none_is_refused_by_name(tmp_path: Path) -> None:
         ConfigError, match=r"^quantization_config: got 're:\(', expected a regular expression"
     ):
         quantized(tmp_path, "meta-llama/Llama-3.1-70B", {**FP8, "ignore": ["re:("]})
+
+
+@pytest.mark.parametrize(
+    ("names", "kept_as"),
+    [
+        (["*.experts.*"], "bfloat16"),
+        (["re:.*\\.experts\\..*"], "bfloat16"),
+        (["re:.*mlp\\.(gate|up|down)_proj$"], "nvfp4"),
+        (["*.mlp.gate"], "nvfp4"),
+    ],
+)
+def test_patterns_mean_experts_as_their_modules_are_called(
+    tmp_path: Path, names: list[str], kept_as: str
+) -> None:
+    found = kept(quantized(tmp_path, "Qwen/Qwen3-235B-A22B", {**NVFP4, "exclude_modules": names}))
+    assert str(found[2]) == kept_as
+
+
+def test_targets_that_are_single_experts_are_all_of_them(tmp_path: Path) -> None:
+    four = {
+        "weights": {"num_bits": 4, "type": "float"},
+        "input_activations": {"num_bits": 4, "type": "float"},
+    }
+    groups = {"group_0": {**four, "targets": ["re:.*mlp\\.experts\\..*(gate|up|down)_proj$"]}}
+    quantization = {"quant_method": "compressed-tensors", "config_groups": groups}
+    found = kept(quantized(tmp_path, "Qwen/Qwen3-235B-A22B", quantization))
+    assert [str(each) for each in found] == ["bfloat16", "bfloat16", "nvfp4"]
+
+
+def test_layers_that_are_one_thing_each_have_no_modules_of_the_others(tmp_path: Path) -> None:
+    """Nemotron 3: a layer is a state, attention, an MLP or experts, and all are called mixer."""
+    name = "nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-BF16"
+    file = shipped_config(name)
+    assert file is not None
+    pattern = json.loads(file.read_text())["hybrid_override_pattern"]
+    experts = [f"backbone.layers.{layer}.mixer.experts" for layer, kind in enumerate(pattern) if kind == "E"]
+    listed = {"quantized_layers": {each: {"quant_algo": "NVFP4"} for each in experts}}
+    mixed = quantized(tmp_path, name, {"quant_method": "modelopt", "quant_algo": "MIXED_PRECISION", **listed})
+    assert [str(each) for each in kept(mixed)] == ["bfloat16", "bfloat16", "nvfp4"]
+    others = [f"backbone.layers.{layer}.mixer" for layer, kind in enumerate(pattern) if kind in "M*"]
+    spared = kept(quantized(tmp_path, name, {**NVFP4, "exclude_modules": others}))
+    assert [str(each) for each in spared] == ["bfloat16", "nvfp4", "nvfp4"]
+
+
+def test_every_second_layer_with_experts_is_told_from_those_without(tmp_path: Path) -> None:
+    name = "meta-llama/Llama-4-Maverick-17B-128E-Instruct"
+    names = ["re:.*self_attn.*", "re:.*feed_forward\\.(gate|up|down)_proj$", "re:.*shared_expert.*"]
+    found = kept(quantized(tmp_path, name, {**FP8, "ignore": names}))
+    assert [str(each) for each in found] == ["bfloat16", "bfloat16", "fp8"]
+
+
+def test_rules_of_gptq_spare_what_they_take_out(tmp_path: Path) -> None:
+    rules = {"dynamic": {"-:.*attn.*": {}, "+:.*mlp.*": {"bits": 4}}}
+    gptq = {"quant_method": "gptq", "bits": 4, "group_size": 128, **rules}
+    found = kept(quantized(tmp_path, "meta-llama/Llama-3.1-70B", gptq))
+    assert [str(each) for each in found[:2]] == ["bfloat16", "int4"]
+    awq = kept(
+        quantized(
+            tmp_path, "meta-llama/Llama-3.1-70B", {"quant_method": "modelopt", "quant_algo": "W4A16_AWQ"}
+        )
+    )
+    assert [str(each) for each in awq[:2]] == ["int4", "int4"]
+    ignored = {**FP8, "ignored_layers": ["self_attn"]}
+    assert str(kept(quantized(tmp_path, "meta-llama/Llama-3.1-70B", ignored))[0]) == "bfloat16"

@@ -160,6 +160,20 @@ def test_what_sizes_the_cache_in_a_file_goes_before_the_size_on_record(tmp_path:
     assert blocks_with("--kv-cache-memory-bytes 20g") == 20 * 10**9 // block_bytes
     assert 0.8 * on_record < blocks_with("--gpu-memory-utilization 0.85") < 0.95 * on_record
     assert blocks_with("--kv-cache-dtype fp8") > 1.8 * on_record
+    _, notes = twin_text(start_from_serve("vllm serve Qwen/Qwen3-8B --kv-cache-memory-bytes 20g"), gpu="H100")
+    assert not any("num_gpu_blocks not given" in note for note in notes)
+
+
+@pytest.mark.parametrize(
+    ("size", "least", "most"),
+    [("gpu_memory_utilization: 0.5", 20_000, 30_000), ("kv_cache_memory_bytes: 917504000", 1000, 1000)],
+)
+def test_an_entry_s_model_is_sized_by_the_memory_that_a_file_gives(
+    tmp_path: Path, size: str, least: int, most: int
+) -> None:
+    entry = "{model: Qwen/Qwen2.5-7B-Instruct, gpu: H100}"
+    text = f"hardware: {{gpu: H100, tp: 1, {size}}}\nlatency: {{model: blackbox, defaults: {entry}}}\n"
+    assert least <= loaded(text, tmp_path).engine.num_gpu_blocks <= most
 
 
 @pytest.mark.parametrize(

@@ -129,7 +129,6 @@ GROUP_ROW = np.dtype(
         ("num_cached_blocks", np.int32),  # leading blocks that carry a hash, or were passed over
         ("num_retired_blocks", np.int32),  # states: leading blocks that were let go
         ("last_state_block", np.int32),  # states: where the state before the newest is, NEVER
-        ("shared_block", np.int32),  # which one is to be written and has a content that ends inside it, NEVER
         (
             "shared_prefix_boundary",
             np.int32,

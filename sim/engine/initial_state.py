@@ -237,6 +237,7 @@ def first_state(
         block_copies=st.records(
             seats * num_groups if settings.matches_inside_blocks[0] else 0, dt.BLOCK_COPY
         ),
+        shared_block=np.zeros(seats * num_groups if settings.matches_inside_blocks[0] else 0, np.int64),
         num_drafts=np.zeros(0, np.int32),
         prefill_marks=np.zeros(0, np.int64),
         acceptance_rates=np.array(config.acceptance_rates, np.float64),

@@ -56,8 +56,13 @@ class State(NamedTuple):
     step_of_key: NDArray[
         np.int64
     ]  # per row of hashes: the step that made this state; empty without aligned states
-    partial_hashes: Records  # PARTIAL_HASH[num_gpu_blocks]; these two: empty where no hit ends inside a block
+    partial_hashes: (
+        Records  # PARTIAL_HASH[num_gpu_blocks]; these three: empty where no hit ends inside a block
+    )
     block_copies: Records  # BLOCK_COPY[max_num_seqs * groups]
+    shared_block: NDArray[
+        np.int64
+    ]  # per row of block_table: which block is to be written and has a content that ends inside it, NEVER
     num_drafts: NDArray[np.int32]  # per request: speculated tokens in hand
     prefill_marks: NDArray[np.int64]  # per request: sim/engine/optional/prefill_balance.py
     acceptance_rates: NDArray[np.float64]  # [num_speculative_tokens]

@@ -132,7 +132,7 @@ def ends_inside(s: State, group: int, hit_length: int) -> int:
 @part
 def has_to_copy(s: State, request: int, group: int) -> int:
     """Return 1 where a request's next blocks in a group are behind a copy, else 0."""
-    return 1 if s.group_rows[s.requests[request].slot, group].shared_block != NEVER else 0
+    return 1 if s.shared_block[table_row(s, request, group)] != NEVER else 0
 
 
 @phase
@@ -142,15 +142,15 @@ def copy_shared_block(s: State, request: int, group: int, copy: int, is_admissio
     One that has hit it goes on in the copy. A running one stays where it is, and the copy has the content.
     """
     current, row = s.engine[0].current_step, table_row(s, request, group)
-    have = s.group_rows[s.requests[request].slot, group]
-    source = s.block_table[row, have.shared_block]
+    index = s.shared_block[row]
+    source = s.block_table[row, index]
     if is_admission:
-        s.block_table[row, have.shared_block] = copy
+        s.block_table[row, index] = copy
         s.blocks[copy].ref_cnt += 1
     else:
         move_partial(s, source, copy)
         s.blocks[source].ref_cnt += 1
-    have.shared_block = NEVER
+    s.shared_block[row] = NEVER
     pair = s.block_copies[current.num_block_copies]
     pair.group, pair.source, pair.destination = group, source, copy
     current.num_block_copies += 1
@@ -159,18 +159,15 @@ def copy_shared_block(s: State, request: int, group: int, copy: int, is_admissio
 @phase
 def cache_state_of_prompt(s: State, request: int, group: int, end: int, index: int) -> None:
     """Enter the state at the prompt's last unit, which ends inside block ``index``; the next step copies it."""
-    have, unit = (
-        s.group_rows[s.requests[request].slot, group],
-        end // s.engine[0].settings.hash_block_size - 1,
-    )
-    block = s.block_table[table_row(s, request, group), index]
+    row, unit = table_row(s, request, group), end // s.engine[0].settings.hash_block_size - 1
+    block = s.block_table[row, index]
     if block == 0:
         return
     if s.partial_hashes[block].hash_id == NEVER:
         enter_partial(s, request, group, block, unit)
     if s.partial_hashes[block].hash_id >= 0:
         s.step_of_key[s.partial_hashes[block].hash_id] = s.engine[0].totals.num_steps
-    have.shared_block = have.num_cached_blocks = index
+    s.group_rows[s.requests[request].slot, group].num_cached_blocks = s.shared_block[row] = index
 
 
 @part

@@ -114,9 +114,11 @@ def take_hit(s: State, request: int, group: int, hit_length: int) -> None:
         s.block_table[row, i] = 0
     have.num_blocks = have.num_cached_blocks = max(num_skipped, g.num_hit_blocks)
     have.num_retired_blocks = 0
-    have.last_state_block = have.shared_block = NEVER
-    if s.engine[0].settings.matches_inside_blocks and ends_inside(s, group, hit_length):
-        have.num_cached_blocks = have.shared_block = hit_length // g.block_size
+    have.last_state_block = NEVER
+    if s.engine[0].settings.matches_inside_blocks:
+        s.shared_block[row] = NEVER
+        if ends_inside(s, group, hit_length):
+            have.num_cached_blocks = s.shared_block[row] = hit_length // g.block_size
 
 
 @part

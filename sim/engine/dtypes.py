@@ -25,22 +25,22 @@ WAITING, RUNNING, PREEMPTED, FINISHED, REJECTED, ABORTED, PENDING, WAITING_FOR_R
 engine fills them."""
 
 VLLM, ORCA, SARATHI, STATIC = 0, 1, 2, 3
-"""Who is put into a batch (``sim/engine/optional/batching.py``)."""
+"""Which requests are put into a batch (``sim/engine/optional/batching.py``)."""
 
 FCFS, BY_URGENCY = 0, 1
 """How the queue is ordered: by arrival in a list, or by each request's ``urgency`` in a heap."""
 
 ALL_COMPILE = 2
-"""Of ``head_is_blocked``: whoever waits, waits for a grammar."""
+"""Of ``head_is_blocked``: every request that waits, waits for a grammar."""
 
 NEVER = -1
 """A time or a step that has not happened."""
 
 UNSHARED = -2
-"""In place of a key: a block's content is cached, and nobody but its own request could ask for it."""
+"""In place of a key: a block's content is cached, and no request but its own could ask for it."""
 
 NO_OWNER = 0xFFFFFFFF
-"""Of such a block: nobody at all can find it any more."""
+"""Of such a block: no request can find it any more."""
 
 FULL, SLIDING, CHUNKED, STATE, ALIGNED_STATE = 0, 1, 2, 3, 4
 """Kinds of KV cache groups (``sim/kv_cache_groups.py``), states last. ALIGNED_STATE: mode align."""
@@ -199,7 +199,7 @@ STORE_BLOCK = np.dtype(
     [
         ("next", np.uint32),  # in the order of last use, as a chunk's
         ("previous", np.uint32),
-        ("key", np.int64),  # of the hash table, NEVER: nobody can ask for it
+        ("key", np.int64),  # of the hash table, NEVER: no request can ask for it
         ("ready_us", np.int64),  # from when on it is found; NEVER: its transfer has not been handed over
         ("busy_us", np.int64),  # until when transfers need it that were handed over
         ("num_pins", np.int64),  # transfers that need it and were not
@@ -214,7 +214,7 @@ KV_STORE = np.dtype([("num_blocks", np.int64), ("num_offers", np.int64)], align=
 
 FENCE = np.dtype([("first_chunk", np.uint32), ("step", np.int64)], align=True)
 """Of a block of the GPU: chunks that are being stored from it for requests that are gone; the last step that gave it to
-anybody."""
+a request."""
 
 KV_JOB = np.dtype(
     [
@@ -259,7 +259,7 @@ DEPARTED = np.dtype(
         ("num_prompt_tokens", np.int64),
         ("shared_prefix_boundary", np.int64),
         ("slot", np.int64),  # the row of block_table that it keeps for its last offer, NEVER
-        ("gives_row", np.int64),  # that row is nobody's after the offer
+        ("gives_row", np.int64),  # that row is free after the offer
         ("num_offered_tokens", np.int64),  # these two: as of a request (TRANSFER)
         ("num_found_tokens", np.int64),
         ("num_tokens_to_offer", np.int64),  # where that offer ends
@@ -299,7 +299,7 @@ ENTRY = np.dtype(
 """One request's share of a batch; ``computed`` before the step; ``kind`` is a sum of the flags below."""
 
 IS_DECODE, SAMPLES, IS_PADDED = 1, 2, 4
-"""IS_PADDED: its last tokens are drafts that nobody made."""
+"""IS_PADDED: its last tokens are drafts that no drafter made."""
 
 BATCH = np.dtype(
     [
@@ -356,7 +356,7 @@ IMAGES_OF = np.dtype(
 
 ENCODER_ENTRY = np.dtype(
     [
-        ("next", np.uint32),  # in the order in which nobody held them any more; 0 is the ring's head
+        ("next", np.uint32),  # in the order in which they were released; 0 is the ring's head
         ("previous", np.uint32),
         ("num_refs", np.int32),  # requests that hold it
         ("num_embeds", np.int32),  # 0: it is not cached
@@ -368,7 +368,7 @@ ENCODER_ENTRY = np.dtype(
 ENCODER = np.dtype(
     [
         ("num_free_slots", np.int64),
-        ("num_freeable_slots", np.int64),  # these, and those of images that nobody holds
+        ("num_freeable_slots", np.int64),  # these, and those of images that no request holds
         ("compute_budget", np.int64),  # from here on: of the step in hand
         ("budget_behind", np.int64),  # what is left of it behind the request in hand
         ("num_in_hand", np.int64),  # images of the request in hand that it takes along

@@ -109,7 +109,7 @@ def size_for(config: EngineConfig, requests: Requests) -> tuple[int, int]:
         longest += (config.max_concurrent_batches - 1) * (1 + config.num_speculative_tokens)
     longest += (
         config.pipeline_parallel_size - 1
-    )  # async: decodes for nobody, behind a last token that is in flight
+    )  # async: decodes that give no request a token, behind a last token that is in flight
     if not config.kv_cache_groups:  # of groups, what is let go may be found again beyond any limit
         longest = min(longest, config.max_model_len + config.pipeline_parallel_size - 1)
     width = longest // smallest + 2
@@ -296,7 +296,7 @@ def new_store(config: EngineConfig, *, num_contents: int) -> dict[str, Any]:
 
 
 MOST_MOVED = 4
-"""Blocks on their way to a shared store, for each of the GPU's: one, and those whose end nobody knows yet."""
+"""Blocks on their way to a shared store, for each of the GPU's: one, and those whose end is not known yet."""
 
 
 def _host_memory(
@@ -653,7 +653,7 @@ def _asked_tokens(requests: Requests) -> Int64s:
 
 
 def length_limits(requests: Requests, config: EngineConfig) -> NDArray[np.int32] | None:
-    """Return how long each request may become, int32; None where none ends by itself, or nobody asks.
+    """Return how long each request may become, int32; None where none ends by itself, or the engine does not ask.
 
     A sync engine has seen a request's newest token when it schedules it, so only an async one asks.
     """

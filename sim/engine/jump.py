@@ -1,6 +1,6 @@
 """Many decode steps at once.
 
-While every running request decodes and nobody can be admitted, each step does the same: one token for everyone, the
+While every running request decodes and no other can be admitted, each step does the same: one token for each, the
 same duration, a new block for those whose last one is full. How many such steps follow is known beforehand, so the
 work on each request is done once, and only blocks are handed out step by step, in the order in which the steps
 would have done it. Taking ``m`` steps at once and taking them singly give the same bits
@@ -226,7 +226,7 @@ def advance_running(s: State, num_steps: int) -> None:
     if queues.first_pending != NEVER and next_queued_us(s) <= last_end_us:
         if (
             settings.is_closed_loop
-        ):  # else nobody waits for a refusal: it goes when it is due, as in single steps
+        ):  # else no request waits for a refusal: it goes when it is due, as in single steps
             drop_refused_before(s, last_end_us)
         take_in_meanwhile(s, num_steps)
     num_left = 0

@@ -31,7 +31,7 @@ REACHED, IDLE, NEEDS_ROOM, PAUSED = 0, 1, 2, 3
 were completed (``pauses_at_completions``)."""
 
 MOST_FRUITLESS_STEPS = 300
-"""More preempting steps in a row that brought nobody a token, and nobody new, than anything came of: 18 were the most
+"""More preempting steps in a row that brought no token and no new request than anything came of: 18 were the most
 in two thousand random cases."""
 
 
@@ -77,7 +77,7 @@ def wait_for_arrival(s: State, until_us: int) -> int:
 
 @part
 def is_paused(s: State) -> bool:
-    """Return whether requests were completed and whoever runs the engine wants to know at once."""
+    """Return whether requests were completed and the caller wants to know at once."""
     return s.engine[0].settings.pauses_at_completions and s.engine[0].log_fill.num_completions > 0
 
 
@@ -99,7 +99,7 @@ def began_us(s: State) -> int:
 
 @part
 def moves_blocks(s: State) -> bool:
-    """Return whether the step that has ended ordered a transfer that somebody waits for, or brought news of one."""
+    """Return whether the step that has ended ordered a transfer that is waited for, or brought news of one."""
     kv = s.engine[0].kv_offload
     return kv.num_reported > 0 or kv.num_new_loads > 0 or only_waits_to_store(s)
 
@@ -128,7 +128,7 @@ def in_flight(s: State, i: int) -> int:
 
 @part
 def samples(s: State, batch: int) -> bool:
-    """Return whether a batch will give somebody a token."""
+    """Return whether a batch will give a request a token."""
     for i in range(s.batches[batch].num_entries):  # noqa: SIM110 - numba knows no any() of a generator
         if s.entries[batch, i].kind & SAMPLES:
             return True
@@ -137,7 +137,7 @@ def samples(s: State, batch: int) -> bool:
 
 @part
 def preempts_without_end(s: State, batch: int) -> bool:
-    """Return whether preemptions follow on preemptions for ever: so many steps with nobody new and no token.
+    """Return whether preemptions follow on preemptions for ever: so many steps with no new request and no token.
 
     It takes admission by the first chunk alone: of a request that needs more than the whole cache, of several that
     take each other's blocks in turn, or beside one that holds blocks and cannot run. vLLM would not stop.
@@ -348,8 +348,8 @@ def take_oldest_now(s: State) -> None:
 def run_in_lockstep(s: State, now_us: int) -> int:
     """Take in what the device has done by ``now_us``, when a step of all engines in step ends, and fill the queue.
 
-    What a batch takes by itself is left in its ``exec_end_us``; whoever sees all engines says when it ends. To call it
-    twice at one time does no harm.
+    What a batch takes by itself is left in its ``exec_end_us``; the caller, which sees all engines, says when it
+    ends. To call it twice at one time does no harm.
     """
     settings, clock, queues, current = (
         s.engine[0].settings,

@@ -66,7 +66,7 @@ from sim.jit.compile import part, phase
 
 @part
 def effective_long_prefill_threshold(s: State) -> int:
-    """Return the cap on one request's tokens in this step, 0 for none: a lone request has nobody to starve."""
+    """Return the cap on one request's tokens in this step, 0 for none: a lone request starves no other."""
     settings, queues = s.engine[0].settings, s.engine[0].queues
     num_eligible = queues.num_running + queues.num_waiting + s.engine[0].kv_transfers.num_holding
     threshold = settings.long_prefill_token_threshold
@@ -85,7 +85,7 @@ def capped(num_tokens: int, threshold: int) -> int:
 
 @part
 def length_limit(s: State, request: int) -> int:
-    """Return where the scheduler knows that a request ends: at its max_tokens, not at an EOS that nobody has seen."""
+    """Return where the scheduler knows that a request ends: at its max_tokens, not at an EOS that it has not seen."""
     return s.length_limit[request] if request < len(s.length_limit) else s.requests[request].max_total_tokens
 
 
@@ -200,7 +200,7 @@ def free_images_of(s: State, request: int) -> None:
 
 @part
 def head_fits(s: State, request: int, num_tokens: int, num_evictable: int) -> bool:
-    """Return whether the head of the queue may be admitted, pinned blocks taken away if nobody runs."""
+    """Return whether the head of the queue may be admitted, pinned blocks taken away if no request runs."""
     settings = s.engine[0].settings
     if fits(s, request, num_tokens, num_evictable=num_evictable):
         return True
@@ -307,7 +307,7 @@ def unless_cut(s: State, num_tokens: int, padding: int) -> tuple[int, int]:
 
 @phase
 def schedule_held(s: State, batch: int, threshold: int) -> bool:
-    """Admit those whose KV has come; return False when one of them does not fit, which stops everybody behind."""
+    """Admit requests whose KV has come; return False when one of them does not fit, which stops all behind it."""
     settings, queues, current = s.engine[0].settings, s.engine[0].queues, s.engine[0].current_step
     kv = s.engine[0].kv_transfers
     i = 0

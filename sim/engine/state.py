@@ -25,7 +25,7 @@ class State(NamedTuple):
     terms: NDArray[np.float64]  # every other latency model's coefficients
     requests: Records  # REQUEST[capacity]
     held: NDArray[np.int64]  # closed loop: request numbers in the order in which they may go
-    deadline_us: NDArray[np.int64]  # per request: when its client gives up, NEVER; empty where nobody does
+    deadline_us: NDArray[np.int64]  # per request: when its client gives up, NEVER; empty where no client does
     deadlines: NDArray[np.int64]  # request numbers by (deadline_us, number)
     taken_in_us: NDArray[
         np.int64
@@ -39,12 +39,12 @@ class State(NamedTuple):
     fingers: NDArray[np.int64]  # requests of the pending list at equal distances (``waiting.place_fingers``)
     length_limit: NDArray[
         np.int32
-    ]  # per request: tokens at which max_tokens ends it; empty where none ends by itself before, or nobody asks
+    ]  # per request: tokens at which max_tokens ends it; empty where none ends by itself before, or no engine asks
     hash_ids: NDArray[np.int32]
     hashes: Records  # HASH[shared ids + private ids]
     cache_log: NDArray[
         np.int32
-    ]  # the last contents that came to the prefix cache or went; empty where nobody asks
+    ]  # the last contents that came to the prefix cache or went; empty where no caller asks for them
     cpu_slots: Records  # CPU_SLOT[num_cpu_blocks + 1]
     cpu_slot_of_key: NDArray[np.uint32]  # per row of hashes: where the CPU tier has it, 0 nowhere
     hit_blocks: NDArray[np.uint32]  # the lookup in hand; 0: the CPU tier has it
@@ -213,16 +213,16 @@ PER_REQUEST: Mapping[str, PerRequest] = {
     "next_decode_step": PerRequest(exists=has_stages, shared_by="engine"),
     "transfers": PerRequest(exists=has_offloading, is_asked_for=True, shared_by="fleet"),
 }
-"""Every array with a row per request. Whoever makes, lengthens, gives again or copies rows goes through this table, so
-an array that stands here cannot leak one request's data into the next; ``tests/sim/test_per_request.py`` finds one that
-does not."""
+"""Every array with a row per request. Code that makes, lengthens, gives again or copies rows goes through this table,
+so an array that stands here cannot leak one request's data into the next; ``tests/sim/test_per_request.py`` finds one
+that does not."""
 
 SCRATCH_OF_REQUESTS = ("held", "deadlines", "heap", "skipped")
 """Arrays of request numbers, as long as there are requests: a number stands there only while it is looked for."""
 
 
 def with_fresh_rows(state: State, num: int, config: EngineConfig) -> State:
-    """Return the state of an engine that has no requests yet with ``num`` rows, which nobody has had."""
+    """Return the state of an engine that has no requests yet with ``num`` rows, which no request has had."""
     changes = {
         name: each.rows(getattr(state, name), num)
         for name, each in PER_REQUEST.items()
@@ -237,7 +237,7 @@ def with_rows_of(state: State, name: str) -> State:
 
 
 def disown_blocks(state: State, rows: slice) -> None:
-    """Disown the blocks of requests whose rows are given again: what they let go is nobody's.
+    """Disown the blocks of requests whose rows are given again: what they let go has no owner then.
 
     A block of a KV cache group that was let go says whose it is by its row (``groups/caching.py:mark_unshared``).
     """

@@ -98,7 +98,7 @@ def take_drafts_back(s: State, batch: int, index: int, is_stale: bool) -> int:
 
 @part
 def let_go_of_images(s: State, request: int, has_images: bool) -> None:
-    """Let go of the images that a batch completed; drafts that did not hold are taken back before."""
+    """Release the images that a batch completed; drafts that did not hold are taken back before."""
     if has_images:
         free_encoder_inputs(s, request)
 

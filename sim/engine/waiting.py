@@ -163,7 +163,7 @@ def skip_head(s: State, request: int) -> None:
 
 @phase
 def put_skipped_back(s: State) -> None:
-    """Put requests that were passed over back where they stood; note where nobody else waits, for grammars alone."""
+    """Put requests that were passed over back where they stood; note where all wait for grammars alone."""
     queues, current = s.engine[0].queues, s.engine[0].current_step
     is_all = current.num_skipped > 0 and queues.num_waiting == 0 and queues.next_grammar_us != NEVER
     for i in range(current.num_skipped - 1, -1, -1):
@@ -255,7 +255,7 @@ def finger_behind(s: State, queued_us: int) -> int:
 
 @phase
 def place_fingers(s: State) -> None:
-    """Note requests of the pending list at equal distances: whoever joins need not pass all behind its place.
+    """Note requests of the pending list at equal distances: a request that joins need not pass all behind its place.
 
     It takes as long as half of what was passed since it was done last.
     """

@@ -21,7 +21,7 @@ from sim.jit.compile import part, phase
 def get_computed_blocks(s: State, request: int) -> int:
     """Fill ``hit_blocks`` with the longest cached prefix; return how many free blocks it takes.
 
-    It takes those of its blocks that nobody holds, and one for each block that the CPU tier has.
+    It takes those of its blocks that no request holds, and one for each block that the CPU tier has.
     The last token is never taken from the cache, since its logits are needed: a fully cached prompt of k blocks
     computes its last block again (vllm 0.32.0 kv_cache_manager.py:get_computed_blocks). A drafter that reads hidden
     states has one block more computed again (single_type_kv_cache_manager.py:find_longest_cache_hit).
@@ -92,8 +92,8 @@ def allocate_without_drafts(s: State, request: int, num_new_tokens: int) -> None
 def fits(s: State, request: int, num_new_tokens: int, num_evictable: int) -> bool:
     """Return whether a waiting request may be admitted with this first chunk behind its prefix hit; count where not.
 
-    With ``scheduler_reserve_full_isl`` all its known tokens must fit, not only the chunk. Hit blocks that nobody
-    holds sit in the free queue, so they are charged too. The watermark is kept free unless nothing runs.
+    With ``scheduler_reserve_full_isl`` all its known tokens must fit, not only the chunk. Hit blocks that no
+    request holds sit in the free queue, so they are charged too. The watermark is kept free unless nothing runs.
     """
     settings, queues, current, r = (
         s.engine[0].settings,

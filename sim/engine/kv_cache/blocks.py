@@ -43,7 +43,7 @@ def get_new_block(s: State) -> int:
 
 @part
 def touch(s: State, block: int) -> None:
-    """Add a reference to a cached block; a block nobody held leaves the free queue."""
+    """Add a reference to a cached block; a block that no request held leaves the free queue."""
     b = s.blocks[block]
     if b.ref_cnt == 0:
         unlink_free(s, block)
@@ -55,8 +55,8 @@ def touch(s: State, block: int) -> None:
 def free_blocks(s: State, request: int) -> None:
     """Drop a request's references, its last block first.
 
-    A block that nobody holds goes to the back of the free queue when it carries a hash (least recently used goes
-    first), and to the front when it does not: it can never be hit again (vllm 0.32.0 block_pool.py:free_blocks).
+    A block that no request holds goes to the back of the free queue when it carries a hash (least recently used
+    goes first), and to the front when it does not: it can never be hit again (vllm 0.32.0 block_pool.py:free_blocks).
     Before 0.24 all of them went to the back.
     """
     settings, queues, r = s.engine[0].settings, s.engine[0].queues, s.requests[request]

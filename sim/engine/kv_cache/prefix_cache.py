@@ -118,7 +118,7 @@ def cache_full_blocks(s: State, request: int, num_tokens: int) -> None:
 
 @part
 def give_private_keys(s: State, request: int) -> None:
-    """Give a request keys of its own in the hash table, for its blocks that nobody else can ask for."""
+    """Give a request keys of its own in the hash table, for its blocks that no other request can ask for."""
     settings, queues, r = s.engine[0].settings, s.engine[0].queues, s.requests[request]
     r.private_start = queues.num_keys
     queues.num_keys += cdiv(r.max_total_tokens, settings.hash_block_size) + 1
@@ -128,8 +128,8 @@ def give_private_keys(s: State, request: int) -> None:
 def remember_private_blocks(s: State, request: int) -> None:
     """Enter a request's own cached blocks into the table before it loses them, so that it can find them again.
 
-    Nobody else can ask for these blocks, so until a preemption they need no entry, only the knowledge that they
-    are hashed. This is what makes ordinary requests cheap; what vLLM would look up is the same.
+    No other request can ask for these blocks, so until a preemption they need no entry, only the knowledge that
+    they are hashed. This is what makes ordinary requests cheap; what vLLM would look up is the same.
     """
     settings, r = s.engine[0].settings, s.requests[request]
     if not settings.enable_prefix_caching or r.private_start != NEVER:

@@ -1,16 +1,16 @@
 """``session_kv_ttl_us``: the KV of a session's round stays pinned until the next round comes, or for that long.
 
-It is not vLLM's: there a block that nobody holds goes as soon as it is the one used longest ago. Li et al., "Continuum:
-Efficient and Robust Multi-Turn LLM Agent Scheduling with KV Cache Time-to-Live", 2025 (arXiv 2511.02230), pins the
-blocks of a program that waits for a tool. Its rules, here with one TTL for all:
+It is not vLLM's: there a block that no request holds goes as soon as it is the one used longest ago. Li et al.,
+"Continuum: Efficient and Robust Multi-Turn LLM Agent Scheduling with KV Cache Time-to-Live", 2025 (arXiv 2511.02230),
+pins the blocks of a program that waits for a tool. Its rules, here with one TTL for all:
 
 1. A request that has all its tokens, and that others go on from, keeps a reference to each block of its that they can
    find: the leading ones, whose contents are named.
 2. It lets go of them when all that go on from it were admitted, or when the TTL is over, at the first step that is
    scheduled then or later. While one that came in time waits in the queue, the TTL does not end. They go to the back
    of the free queue, the last block first, as those of a request do that ends.
-3. A running request that finds no block for its next tokens takes pins away before it preempts anybody. The head of the
-   queue does only when nobody runs: else it waits for those who run. So nobody waits for ever.
+3. A running request that finds no block for its next tokens takes pins away before it preempts any. The head of the
+   queue does so only when no request runs: else it waits for those that run. So no request waits for ever.
 4. The pin of the session that began last goes first; of one session, the newest. The head's own goes last.
 """
 
@@ -56,7 +56,7 @@ def with_session_kv(state: State, requests: Requests, lineage: Records, ttl_us: 
 
 @part
 def num_blocks_to_pin(s: State, request: int) -> int:
-    """Return how many blocks a request that ends will pin, before it loses them (1); NEVER: nobody goes on from it."""
+    """Return how many blocks a request that ends will pin, before it loses them (1); NEVER: none goes on from it."""
     row, r = s.lineage[request].pin, s.requests[request]
     if row == NO_PIN or s.session_pins[row].num_blocks > 0:
         return NEVER
@@ -82,7 +82,7 @@ def pin(s: State, request: int, num_blocks: int) -> None:
 
 @phase
 def unpin(s: State, row: int) -> None:
-    """Let go of what a row pins (2)."""
+    """Release the blocks that a row pins (2)."""
     p, queues = s.session_pins[row], s.engine[0].queues
     for i in range(p.num_blocks - 1, -1, -1):
         block = s.hashes[s.hash_ids[p.hash_start + i]].oldest  # the same: a block that is held stays
@@ -97,7 +97,7 @@ def unpin(s: State, row: int) -> None:
 
 @part
 def next_expiry_us(s: State) -> int:
-    """Return when the next TTL ends, NEVER where none does before somebody is admitted."""
+    """Return when the next TTL ends, NEVER where none does before a request is admitted."""
     row = s.session_pins[NO_PIN].next
     while row != NO_PIN and s.session_pins[row].num_waiting > 0:
         row = s.session_pins[row].next
@@ -106,7 +106,7 @@ def next_expiry_us(s: State) -> int:
 
 @phase
 def unpin_expired(s: State) -> None:
-    """Let go of what has been pinned for its time, at the start of a step (2)."""
+    """Release the blocks that have been pinned for their time, at the start of a step (2)."""
     row = s.session_pins[NO_PIN].next
     while row != NO_PIN:
         p = s.session_pins[row]
@@ -127,7 +127,7 @@ def note_waiting(s: State, request: int) -> None:
 
 @phase
 def leave_pin(s: State, request: int) -> None:
-    """Let go of what a request goes on from that is admitted, or gone, when it was the last of them (2)."""
+    """Release what a request goes on from that is admitted, or gone, when it was the last of them (2)."""
     before = s.lineage[request].goes_on_from
     if before == NO_PIN:
         return
@@ -167,7 +167,7 @@ def unpin_until_it_fits(s: State, request: int, num_tokens: int) -> bool:
 
 @phase
 def unpin_for_head(s: State, request: int, num_tokens: int) -> bool:
-    """Take pins away until the head of the queue fits, if nobody runs (3); return False when it does not."""
+    """Take pins away until the head of the queue fits, if no request runs (3); return False when it does not."""
     if s.engine[0].queues.num_running > 0:
         return False
     while True:

@@ -1,4 +1,4 @@
-"""Blocks of the GPU that are being stored and may be free: who gets one waits for the store."""
+"""Blocks of the GPU that are being stored and may be free: a request that gets one waits for the store."""
 
 from __future__ import annotations
 

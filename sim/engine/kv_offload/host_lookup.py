@@ -115,7 +115,7 @@ def drop_again(s: State) -> None:
 
 @phase
 def is_being_loaded(s: State, request: int, num_local_tokens: int, num_tokens: int) -> bool:
-    """Return whether somebody loads a block that a hit of ``num_tokens`` needs."""
+    """Return whether a request is loading a block that a hit of ``num_tokens`` needs."""
     for group in range(s.engine[0].settings.num_kv_cache_groups):
         size = block_size_of(s, group)
         first, end = num_local_tokens // size, cdiv(num_tokens, size)

@@ -119,7 +119,7 @@ def first_untold(s: State, direction: int) -> int:
 
 @phase
 def tell(s: State, batch: int, by_us: int) -> None:
-    """Let a batch's results tell of all transfers that have ended by a time."""
+    """Make a batch's results tell of all transfers that have ended by a time."""
     for direction in (LOAD, STORE):
         link, job = s.kv_links[direction], first_untold(s, direction)
         while job != 0 and s.kv_jobs[job].end_us != NEVER and s.kv_jobs[job].end_us <= by_us:
@@ -145,7 +145,7 @@ def tells(s: State, batch: int) -> bool:
 
 @part
 def has_jobs(s: State) -> bool:
-    """Return whether any transfer is ordered or under way, or has ended and nobody knows."""
+    """Return whether any transfer is ordered or under way, or has ended and the engine does not know it yet."""
     return s.kv_links[LOAD].first_job != 0 or s.kv_links[STORE].first_job != 0
 
 

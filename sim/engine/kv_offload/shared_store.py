@@ -1,9 +1,9 @@
-"""One store of KV blocks behind several instances (LMCache, the Mooncake store): whoever put it there, all find it.
+"""One store of KV blocks behind several instances (LMCache, the Mooncake store): what one puts there, all find.
 
-A block is there for everybody from the moment its transfer has ended, and only then; an instance moves blocks over a
-link of its own. A request uses a block when it loads it or when it offers it; the first block of what it uses counts
-as used last. What was used longest ago goes, unless a transfer needs it. What nobody else can ask for takes room, too,
-and is found by nobody. Everything is a function of the time, so it does not matter who asks.
+A block is there for every instance from the moment its transfer has ended, and only then; an instance moves blocks
+over a link of its own. A request uses a block when it loads it or when it offers it; the first block of what it uses
+counts as used last. What was used longest ago goes, unless a transfer needs it. What no other request can ask for
+takes room, too, and no request finds it. Everything is a function of the time: which instance asks does not matter.
 """
 
 from __future__ import annotations
@@ -162,7 +162,7 @@ def offer_to_store(s: State, num: int) -> int:
 
 @phase
 def note_store_end(s: State, piece: int, end_us: int) -> None:
-    """Let everybody find the blocks of a transfer once it has ended."""
+    """Make the blocks of a transfer known to every instance once it has ended."""
     while piece != 0:
         b = s.store_blocks[s.chunks[piece].key]
         b.ready_us = b.busy_us = end_us

@@ -2,7 +2,7 @@
 
 They are the full blocks of prompts: what is generated goes there with the next prompt that repeats it. A step offers
 what its requests will have computed, then what those left over that have gone since. It waits for stores whose blocks
-somebody takes who may write to them: those of requests that it preempts, and of requests that are gone (vllm 0.32.0
+a request takes that may write to them: those of requests that it preempts, and of requests that are gone (vllm 0.32.0
 distributed/kv_transfer/kv_connector/v1/offloading/scheduler.py:build_connector_meta).
 """
 
@@ -161,7 +161,7 @@ def begin_orders(s: State) -> None:
 
 @part
 def know_blocks(s: State, request: int) -> None:
-    """Let the connector know what blocks a request has."""
+    """Tell the connector what blocks a request has."""
     num_groups = s.engine[0].settings.num_kv_cache_groups
     for group in range(num_groups):
         row = s.requests[request].slot * num_groups + group
@@ -170,7 +170,7 @@ def know_blocks(s: State, request: int) -> None:
 
 @part
 def note_given_block(s: State, block: int, step: int) -> None:
-    """Note that a step gives a block to somebody; wait for the stores of those that had it."""
+    """Note that a step gives a block to a request; wait for the stores of the requests that had it."""
     f = s.fences[block]
     f.step = step
     chunk = f.first_chunk
@@ -199,7 +199,7 @@ def note_given(s: State, request: int, step: int, is_load: bool) -> None:
 
 @phase
 def forget_given_away(s: State, row: int, first: int, end: int, step: int) -> None:
-    """Forget those blocks of a window, from ``first`` to ``end``, that the request let go and somebody has now."""
+    """Forget those blocks of a window, from ``first`` to ``end``, that the request let go and the step gave away."""
     for i in range(first, min(end, s.num_blocks_before[row])):
         block = s.known_blocks[row, i]
         if block != 0 and s.fences[block].step == step:
@@ -324,7 +324,7 @@ def collect_left(s: State, gone: int) -> int:
 
 @part
 def fence_departed(s: State, job: int, step: int) -> bool:
-    """Fence the blocks of a store whose request is gone; return whether the step in hand has given one to somebody.
+    """Fence the blocks of a store whose request is gone; return whether the step in hand has given one to a request.
 
     What windows have let go is not looked at: its store has been fenced since it was ordered, as vLLM does it.
     """

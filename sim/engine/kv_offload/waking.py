@@ -14,7 +14,7 @@ from sim.jit.compile import part
 
 @part
 def has_unfinished(s: State) -> bool:
-    """Return whether anybody runs or waits."""
+    """Return whether any request runs or waits."""
     queues = s.engine[0].queues
     return queues.num_running + queues.num_waiting + s.engine[0].kv_transfers.num_holding > 0
 
@@ -23,7 +23,7 @@ def has_unfinished(s: State) -> bool:
 def watches_links(s: State) -> bool:
     """Return whether the end of a transfer to or from host memory wakes the engine.
 
-    vLLM takes steps until all have ended, also when nobody is left; the recordings of sync engines do not.
+    vLLM takes steps until all have ended, also when no request is left; the recordings of sync engines do not.
     """
     settings = s.engine[0].settings
     if settings.has_kv_offloading == 0 or s.engine[0].queues.is_blocked == 2:

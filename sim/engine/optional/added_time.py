@@ -167,7 +167,7 @@ def note_first_schedule(s: State, request: int) -> None:
     if not settings.has_traits:
         return
     if settings.has_kv_transfers and s.transfers[request].num_external_computed_tokens > 0:
-        return  # who computed its prompt has done it
+        return  # the engine that computed its prompt has done it
     num_tokens = s.traits[request].num_encoder_tokens
     if settings.has_images:  # they count when they are encoded
         num_tokens = max(num_tokens - s.images_of[request].num_tokens, 0)

@@ -48,7 +48,7 @@ def is_decode(s: State, request: int) -> bool:
 
 @part
 def is_stopped_by_company(s: State) -> bool:
-    """Return whether nobody is admitted because somebody runs (3)."""
+    """Return whether no request is admitted because one runs (3)."""
     return s.engine[0].settings.batching == STATIC and s.engine[0].queues.num_running > 0
 
 
@@ -70,7 +70,7 @@ def num_blocks_reserved(s: State, request: int) -> int:
 def steps_until_one_ends(s: State) -> int:
     """Return for how many steps every running request has a token to compute, where sequences are reserved.
 
-    As ``jump.steps_while_all_decode``, but nobody will need a block. Sync engines only.
+    As ``jump.steps_while_all_decode``, but no request will need a block. Sync engines only.
     """
     queues, current = s.engine[0].queues, s.engine[0].current_step
     fewest, context = 0, 0

@@ -69,7 +69,7 @@ def loses_tie(s: State, request: int, victim: int) -> bool:
 
 @part
 def repeats_preempting_all(s: State) -> bool:
-    """Return whether preemption left nobody running, as before, and nobody has come or finished in between (7).
+    """Return whether preemption left no request running, as before, and none has come or finished in between (7).
 
     The request that needs more than the whole cache would then begin again for ever.
     """

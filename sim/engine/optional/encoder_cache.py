@@ -1,9 +1,9 @@
 """What an encoder made of images, kept until their tokens are computed (vllm 0.32.0 v1/core/encoder_cache_manager.py).
 
 An entry is an image's content; requests that show the same image share it. Room is counted in tokens. A request holds
-an entry from the step that encodes it, or finds it, until its tokens are in the KV cache. What nobody holds stays until
-its room is needed: the entry goes that nobody has held for longest. Of images that a request lets go of at once, the
-first goes that is first in ``held_images``.
+an entry from the step that encodes it, or finds it, until its tokens are in the KV cache. What no request holds stays
+until its room is needed: then the entry goes that was released longest ago. Of images that a request lets go of at
+once, the first goes that is first in ``held_images``.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def hold_entry(s: State, row: int) -> None:
 
 @part
 def let_go_of_entry(s: State, row: int) -> None:
-    """Count one request less; an entry that nobody holds any more is the last to be evicted."""
+    """Count one request less; an entry that no request holds any more is the last to be evicted."""
     entry, encoder = s.encoder_cache[row], s.engine[0].encoder
     entry.num_refs -= 1
     if entry.num_refs > 0:

@@ -18,7 +18,7 @@ SMALLEST_TABLE = 8
 
 LINEAR_PROBES, PERTURB_SHIFT = 9, 5
 EMPTY, GONE = 0, -1
-"""A place that nobody has had, and one that somebody has left; else the image's number in its prompt, from 1."""
+"""A place that no image has had, and one that an image has left; else the image's number in its prompt, from 1."""
 
 
 @part
@@ -102,7 +102,7 @@ def clear_table(s: State, request: int) -> None:
 
 @part
 def discard_held(s: State, request: int, image: int) -> None:
-    """Note that a request holds an image no longer; who holds none begins anew."""
+    """Note that a request holds an image no longer; a request that holds none begins anew."""
     r = s.images_of[request]
     s.images[image].is_held = 0
     r.num_held -= 1

@@ -1,8 +1,8 @@
 """``prefill_schedule_interval`` N: data-parallel ranks in step compute prompts together, every N-th step.
 
-A step of a wave whose number, from 0, is no multiple of N defers prompts: nobody is admitted with more than one token
-to compute, and a running request whose last step left prompt over sits the step out. Not so where no running request
-decodes, nor after a step that did not defer and left requests waiting for room (vllm 0.32.0
+A step of a wave whose number, from 0, is no multiple of N defers prompts: no request is admitted with more than one
+token to compute, and a running request whose last step left prompt over sits the step out. Not so where no running
+request decodes, nor after a step that did not defer and left requests waiting for room (vllm 0.32.0
 v1/engine/core.py:DPEngineCoreProc._should_throttle_prefills, v1/core/sched/scheduler.py:schedule).
 """
 
@@ -67,7 +67,7 @@ def num_waiting_for_room(s: State) -> int:
 
 @phase
 def end_balance(s: State, batch: int) -> None:
-    """Note what the step left over; ``skipped`` has whom it passed over."""
+    """Note what the step left over; ``skipped`` has the requests that it passed over."""
     queues, current = s.engine[0].queues, s.engine[0].current_step
     for i in range(current.num_skipped):
         s.prefill_marks[s.skipped[i]] |= IS_DEFERRED

@@ -4,7 +4,7 @@ A request that sampled in its last step has k drafts in hand; a prompt still bei
 have none. Its next step computes 1 + k tokens, fewer where the budget or max_model_len cuts (what is cut is lost), and
 gives one token more than the accepted drafts; the rejected are taken back from its computed tokens. As vLLM 0.32 does,
 async too: there the placeholders count every draft until the results are in. A request that is admitted with one token
-to compute, beside decoding ones, is padded to 1 + k with drafts that nobody made, so that the batch stays uniform.
+to compute, beside decoding ones, is padded to 1 + k with drafts that no drafter made, so that the batch stays uniform.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def note_running(s: State, request: int) -> None:
 
 @part
 def padding_of_admission(s: State, request: int, num_found: int) -> int:
-    """Return with how many drafts that nobody made the admission of a request is padded: k or 0.
+    """Return with how many drafts that no drafter made the admission of a request is padded: k or 0.
 
     ``num_found``: its tokens that need not be computed. With a version that has it wait where these drafts are too
     long for the model, it is ``NO_ROOM`` there (``VersionRules.pads_admissions``).

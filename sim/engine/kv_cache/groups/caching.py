@@ -64,7 +64,7 @@ def mark_tail(s: State, request: int, group: int, num_tokens: int) -> None:
 def mark_state_of_prompt(s: State, request: int, group: int, num_tokens: int) -> None:
     """Note that the state at the prompt's last hash is written in this step, while a request has just that cached.
 
-    vLLM enters it anew in each step until the request's next state, and nobody can hit it meanwhile
+    vLLM enters it anew in each step until the request's next state, and no request can hit it meanwhile
     (vllm 0.32.0 v1/core/single_type_kv_cache_manager.py:MambaManager._cache_partial_tail_block).
     """
     settings, r = s.engine[0].settings, s.requests[request]
@@ -149,8 +149,8 @@ def cache_in_groups(s: State, request: int, num_tokens: int) -> None:
 def remember_private_blocks_of_groups(s: State, request: int) -> None:
     """Enter all cached blocks of a request that is about to lose them, let go or not, so that it can find them again.
 
-    Until its first preemption nobody can ask for them (``prefix_cache.remember_private_blocks``). What it has let go
-    stands in the free queue, so all blocks are looked at.
+    Until its first preemption no request can ask for them (``prefix_cache.remember_private_blocks``). What it has let
+    go stands in the free queue, so all blocks are looked at.
     """
     settings, r = s.engine[0].settings, s.requests[request]
     if not settings.enable_prefix_caching or r.private_start != NEVER:

@@ -2,8 +2,8 @@
 
 A request needs a visit in the steps in which a block of some group fills, a new one begins, or one leaves its window.
 When the next such step comes is known from its lengths and kept (``next_visit``), so each request is asked once per
-visit, and a step at which nobody is due costs a comparison per request. Groups of one kind and the same numbers have
-their blocks at the same places, so one of them answers for all.
+visit, and a step at which no request is due costs a comparison per request. Groups of one kind and the same numbers
+have their blocks at the same places, so one of them answers for all.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 With ``prefix_match_unit`` below the tokens of a block, a prompt's last unit enters the prefix cache where it ends. A
 full group's block has it beside its own content, since what follows is written behind it. A state is written over, so
-the next step copies it: its content goes to the copy. Who hits such a content gets a copy of its block to go on in
-(vllm 0.32.0 v1/core/single_type_kv_cache_manager.py:_cache_partial_tail_block, _apply_cow, block_pool.py:
+the next step copies it: its content goes to the copy. A request that hits such a content gets a copy of its block to go
+on in (vllm 0.32.0 v1/core/single_type_kv_cache_manager.py:_cache_partial_tail_block, _apply_cow, block_pool.py:
 cache_partial_block, move_block_hashes).
 """
 
@@ -40,7 +40,7 @@ def enter_partial(s: State, request: int, group: int, block: int, index: int) ->
 
 @part
 def move_partial(s: State, source: int, copy: int) -> None:
-    """Let the copy of a block have the content that ends inside it."""
+    """Move the content that ends inside a block to the copy of the block."""
     p, moved = s.partial_hashes[source], s.partial_hashes[copy]
     key = p.hash_id
     if key >= 0:

@@ -111,6 +111,6 @@ def hand_state(s: State, request: int, group: int, index: int, block: int) -> No
 
 @part
 def take_states_back(s: State, request: int) -> None:
-    """Forget what a request has handed on since the last stores: its blocks are about to be somebody else's."""
+    """Forget what a request has handed on since the last stores: its blocks are about to be another request's."""
     if s.engine[0].settings.hands_states:
         s.transfers[request].first_handed = 0

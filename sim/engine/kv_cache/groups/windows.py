@@ -102,7 +102,7 @@ def let_last_state_go(s: State, request: int, group: int, num_processed: int) ->
 
 @phase
 def let_skipped_go(s: State, request: int, group: int, num_processed: int) -> None:
-    """Free what nobody reads once ``num_processed`` tokens are computed, those in flight not counted."""
+    """Free the blocks that no token reads once ``num_processed`` tokens are computed, those in flight not counted."""
     g, over_gaps = s.kv_cache_groups[group], s.engine[0].settings.retires_states_over_gaps
     num_skipped = num_skipped_tokens(s, group, num_processed)
     if num_skipped > 0:

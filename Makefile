@@ -24,7 +24,7 @@ $(STAMP): requirements.lock pyproject.toml
 	$(BIN)/python -m compileall -q calibrate observe replay sim traces vtwin.py  # else, with PYTHONDONTWRITEBYTECODE, at each start
 	touch $@
 
-demo: $(STAMP) ## a minute, three to ten the first time (compiling): emulated server -> observe -> fit -> held-out replay -> report.html
+demo: $(STAMP) ## a minute, the first time half a minute more (compiling): emulated server -> observe -> fit -> held-out replay -> report.html
 	$(BIN)/vtwin demo
 
 # More than cores: a third of the time some test waits for a server, a client or the clock.

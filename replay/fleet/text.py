@@ -60,10 +60,10 @@ def error_lines(plan: FleetPlan) -> list[str]:
                 f"measured servers that it was not fitted to ({error.points}, {error.n} points): on half of them less "
                 "than the first figure, on nine of ten less than the second"
             )
-        elif pool.source.misfit is None:
-            said[name] = f"{name}: not known; its figures were not compared with measurements"
-        else:
+        elif pool.source.is_fitted:
             said[name] = f"{name}: that of the twin's own fit (see its calibration report)"
+        else:
+            said[name] = f"{name}: not known; its figures were not compared with measurements"
     return list(said.values())
 
 

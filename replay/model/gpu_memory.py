@@ -6,7 +6,6 @@ import math
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import NoReturn
 
 from replay.model.gpus import Gpu
 from replay.model.layers.drafter import Drafter, mtp_drafter
@@ -172,9 +171,8 @@ def kv_cache_size(
 ) -> KvCacheSize:
     """Return one GPU's share: memory x utilization, less weights, activations, non-torch and CUDA graphs, in blocks.
 
-    With ``kv_cache_memory_bytes`` that many bytes, which vLLM does not check against what is left. Layers that keep
-    unlike share one pool in groups (``replay/model/layers/groups_of_layers.py``). Raises ConfigError where nothing is
-    left.
+    With ``kv_cache_memory_bytes`` that many bytes, if the weights leave them. Layers that keep unlike share one pool in
+    groups (``replay/model/layers/groups_of_layers.py``). Raises ConfigError where nothing is left.
     """
     check_parallel(shape, tp=tp, pp=pp)
     layout.check(shape, tp=tp)
@@ -205,17 +203,23 @@ def kv_cache_size(
         kv_cache_memory_bytes=told.kv_cache_memory_bytes,
     )
     block_bytes = layers.bytes_per_block / pp
-    blocks = int(parts.kv_bytes // block_bytes)
-    if blocks < NULL_BLOCK + 1:
-        _refuse(parts, block_bytes, where=f"{shape.name} on {gpu.name} tp={tp} pp={pp}")
-    return replace(parts, num_gpu_blocks=blocks)
+    _check_room(parts, block_bytes, where=f"{shape.name} on {gpu.name} tp={tp} pp={pp}")
+    return replace(parts, num_gpu_blocks=int(parts.kv_bytes // block_bytes))
 
 
-def _refuse(parts: KvCacheSize, block_bytes: float, *, where: str) -> NoReturn:
-    """Raise ConfigError: the memory has no room for a block beside the null block."""
-    if parts.kv_cache_memory_bytes is not None:
+def _check_room(parts: KvCacheSize, block_bytes: float, *, where: str) -> None:
+    """Raise ConfigError where the memory has no room for a block beside the null block, or for the given KV cache."""
+    given, room = parts.kv_cache_memory_bytes, int(parts.memory_bytes - parts.weight_bytes)
+    if given is not None and given > room:
         raise ConfigError(
-            f"kv_cache_memory_bytes: got {parts.kv_cache_memory_bytes:,}, expected at least "
+            f"kv_cache_memory_bytes: got {given:,}, expected at most what the weights leave, of {where}: "
+            f"{max(0, room):,}"
+        )
+    if parts.kv_bytes // block_bytes >= NULL_BLOCK + 1:
+        return
+    if given is not None:
+        raise ConfigError(
+            f"kv_cache_memory_bytes: got {given:,}, expected at least "
             f"{math.ceil((NULL_BLOCK + 1) * block_bytes):,}: two blocks of the KV cache of {where}"
         )
     memory_gib = parts.memory_bytes / GIB

@@ -126,7 +126,7 @@ def _decoder_from(fields: ModelFields, *, name: str, kv_cache_dtype: str, dtype:
     text = _spelled_out(fields.language_model, family, model_type)
     dtype = _dtype(text, fields, asked=dtype)
     plain = Precision(name=dtype, bytes_per_weight=DTYPE_BYTES[dtype], matmul="16bit")
-    num_layers = text.needed("num_hidden_layers")
+    hidden, num_layers = text.needed("hidden_size"), text.needed("num_hidden_layers")
     attention = _attention(text, family)
     layers = _layers(text, model_type, family, attention, num_layers=num_layers)
     num_moe_layers, experts = read_experts(
@@ -137,13 +137,9 @@ def _decoder_from(fields: ModelFields, *, name: str, kv_cache_dtype: str, dtype:
     )
     num_plain = num_layers - num_moe_layers if layers.num_plain_mlps is None else layers.num_plain_mlps
     dense_size = _dense_size(text, is_needed=num_plain > 0 and layers.plain_width is None)
-    contents = contents_of(
-        text, only=layers.only, num_layers=num_layers, num_moe_layers=num_moe_layers, num_plain_mlps=num_plain
-    )
-    hidden = text.needed("hidden_size")
+    contents = contents_of(text, (num_layers, num_moe_layers, num_plain), only=layers.only)
     modules = modules_of(contents, attention, experts, hidden_size=hidden, dense_size=dense_size)
-    said = text if QUANTIZATION in text else fields
-    quantized = read_quantization(said, dtype=plain, modules=modules)
+    quantized = read_quantization(text if QUANTIZATION in text else fields, dtype=plain, modules=modules)
     return ModelShape(
         name=name,
         model_type=model_type,

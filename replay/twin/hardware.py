@@ -74,8 +74,8 @@ class Hardware:
 
     @property
     def num_gpus(self) -> int:
-        """How many GPUs one server has."""
-        return self.tp * self.pp * self.layout.dp
+        """How many GPUs the engine that is simulated has: of several in step (``dp``) one."""
+        return self.tp * self.pp
 
     def notes(self, model: LatencyModel) -> tuple[str, ...]:
         """Return notes on what is assumed of it, and on what a latency model ignores."""
@@ -88,7 +88,9 @@ class Hardware:
         if self.layout.dp > 1:
             notes.append(
                 f"hardware.dp {self.layout.dp}: one engine of {self.layout.dp} is simulated; the others, whose tokens "
-                "pass the same experts, are taken to be as loaded and in step"
+                "pass the same experts, are taken to be as loaded and in step. Rates, GPUs and cost are those of this "
+                f"one: give it 1/{self.layout.dp} of the requests, or simulate all with cluster.instances and "
+                "cluster.lockstep"
             )
         return tuple(notes)
 

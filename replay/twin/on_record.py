@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import NoReturn
 from replay.model.gpus import find_gpu
 from replay.model.hf_config import read_model_config
 from replay.model.shape import ModelShape
-from replay.model.shipped_models import shipped_config
+from replay.model.shipped_models import shipped_config, shipped_models
 from replay.twin.defaults import (
     SHIPPED,
     DefaultsEntry,
@@ -94,8 +95,15 @@ def refuse_unrecorded(wanted: Wanted, *, path: str | Path | None) -> NoReturn:
     raise ConfigError(
         f"latency.defaults: got {wanted}{version}, expected an entry on record; "
         f"nearest: {'; '.join(map(str, near)) or 'none'} ({path or SHIPPED.name}). "
-        "The model's own config.json is enough to compute it: latency: {model: physics, model_config: CONFIG.json}"
+        "The model's own config.json is enough to compute it: latency: {model: physics, model_config: CONFIG.json}, or "
+        f"`config from-serve` with --model-config{_shipped_like(wanted.model)}"
     )
+
+
+def _shipped_like(model: str) -> str:
+    """Return the model that ships whose name is most like one, in brackets; nothing where none is like it."""
+    near = difflib.get_close_matches(model, shipped_models(), n=1, cutoff=0.7)
+    return f" (one that ships: {near[0]})" if near else ""
 
 
 def shape_of_shipped(model: str) -> ModelShape | None:

@@ -16,7 +16,7 @@ from replay.gpus.known_errors import KnownError, known_error
 from replay.model.gpus import find_gpu
 from replay.search.prices import list_prices_per_hour
 from replay.twin.keys.latency_keys import ANALYTIC
-from sim import UNBOUNDED, EngineConfig, Extended, InvalidConfig, LatencyModel, StepBatch
+from sim import UNBOUNDED, Blackbox, EngineConfig, Extended, InvalidConfig, LatencyModel, StepBatch
 from sim.fleet import GpuProfile, Lengths
 from traces import ConfigError
 from traces.strict.section import Section, read_section
@@ -50,7 +50,8 @@ class ProfileSource:
     ``misfit``: None where the profile is not derived from a model. ``gpus``: by name, of one engine.
     ``kv_bytes_per_token``: in all layers; None where no model is named. ``has_list_price``: no price was given.
     ``error``: how far its latency model was off on measured servers that it was not fitted to, where that is known.
-    ``idle_between_w``: of one engine, where the profile's idle power is assumed.
+    ``idle_between_w``: of one engine, where the profile's idle power is assumed. ``is_fitted``: its twin says to which
+    loads it was fitted.
     """
 
     name: str
@@ -63,6 +64,7 @@ class ProfileSource:
     has_list_price: bool = False
     error: KnownError | None = None
     idle_between_w: tuple[float, float] | None = None
+    is_fitted: bool = False
 
 
 def shipped_profiles() -> dict[str, GpuProfile]:
@@ -232,6 +234,8 @@ def from_twin(twin: TwinConfig, lengths: Lengths, *, context: int, name: str) ->
         gpus=twin.num_gpus,
         kv_bytes_per_token=twin.kv_bytes_per_token,
         error=_known_error(twin),
+        is_fitted=twin.fitted is not None
+        or (isinstance(twin.latency, Blackbox | Extended) and not twin.latency_reason),
     )
 
 

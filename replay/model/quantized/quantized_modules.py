@@ -82,9 +82,13 @@ def modules_of(
 
 
 def contents_of(
-    text: ModelFields, *, only: Sequence[str], num_layers: int, num_moe_layers: int, num_plain_mlps: int
+    text: ModelFields, numbers: tuple[int, int, int], *, only: Sequence[str]
 ) -> list[tuple[str, ...]]:
-    """Return which parts of the model each layer has. ``only``: of layers that are one thing each, what."""
+    """Return which parts of the model each layer has. ``only``: of layers that are one thing each, what.
+
+    ``numbers``: of layers, of those with experts, of those with an MLP without.
+    """
+    num_layers, num_moe_layers, num_plain_mlps = numbers
     if only:
         parts = {"mamba": ATTENTION, "attention": ATTENTION, "mlp": MLP, "moe": EXPERTS}
         return [(parts[kind],) for kind in only]

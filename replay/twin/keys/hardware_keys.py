@@ -113,7 +113,7 @@ HARDWARE_KEYS: tuple[Key, ...] = (
         default="what is left",
         least=1,
         meaning="As vLLM's flag: bytes of each GPU for its KV cache, in place of what `gpu_memory_utilization` leaves. "
-        "vLLM does not check that they are free, and neither does this.",
+        "Beside the weights there must be room for them; what else takes memory is not counted.",
     ),
     Key(
         path="hardware.kv_offloading_size",

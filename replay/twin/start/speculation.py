@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -32,6 +33,12 @@ vLLM calls mtp."""
 
 SYNCHRONOUS: Final = ("ngram", "[ngram]", "suffix", "medusa", "mlp_speculator", "custom_class")
 """Methods for which vLLM turns async scheduling off (config/vllm.py:VllmConfig.__post_init__)."""
+
+KNOWN_METHODS: Final = tuple(
+    dict.fromkeys(
+        (*HEAD_METHODS, *READ_HIDDEN_STATES, *WITHOUT_LOOKAHEAD, *SYNCHRONOUS, "extract_hidden_states")
+    )
+)
 
 LEGACY_HASHES: Final = "disable_lookahead_block_hashes"
 
@@ -76,6 +83,11 @@ def from_config(flag: str, value: str | None) -> Speculation:
 def _of_drafts(flag: str, given: Mapping[str, object], number: int) -> Speculation:
     """Return the settings of a --speculative-config that drafts ``number`` tokens."""
     method = _method(given)
+    if method not in KNOWN_METHODS and not method.endswith("_mtp"):
+        near = difflib.get_close_matches(method, KNOWN_METHODS, n=3, cutoff=0.0)
+        raise ConfigError(
+            f"{flag}: got method {method[:MOST_SHOWN]!r}, expected one that vLLM has (nearest: {', '.join(near)})"
+        )
     engine: dict[str, object] = {
         "num_speculative_tokens": number,
         "num_lookahead_tokens": 0 if method in WITHOUT_LOOKAHEAD else number,

@@ -34,7 +34,8 @@ class Front:
     ``points``: a row each, its settings, ``x``, ``y``, what is shown beside them (``BESIDE``), and ``is_best``.
     ``loads``: which of the settings say what is asked of the server. ``keeps_slo``: whether only settings within the
     SLO are on the front; None where the grid has no SLO, False where no setting keeps it. ``unanswered``: keys that
-    some twins have no answer to; settings of them are on no front.
+    some twins have no answer to; settings of them are on no front. ``num_overloaded``: runs with that verdict, of
+    ``num_runs``.
     """
 
     x: str
@@ -44,6 +45,8 @@ class Front:
     loads: tuple[str, ...] = ()
     keeps_slo: bool | None = None
     unanswered: tuple[str, ...] = ()
+    num_runs: int = 0
+    num_overloaded: int = 0
 
     @property
     def choices(self) -> tuple[str, ...]:
@@ -90,7 +93,17 @@ def front_of(table: pd.DataFrame, settings: tuple[str, ...], *, x: str | None, y
     keys = (
         tuple(dict.fromkeys(", ".join(map(str, asked.dropna())).split(", "))) if asked.notna().any() else ()
     )
-    return Front(x=x, y=y, settings=varied, points=points, loads=loads, keeps_slo=keeps_slo, unanswered=keys)
+    return Front(
+        x=x,
+        y=y,
+        settings=varied,
+        points=points,
+        loads=loads,
+        keeps_slo=keeps_slo,
+        unanswered=keys,
+        num_runs=len(done),
+        num_overloaded=int((done["verdict"] == "overloaded").sum()) if "verdict" in done.columns else 0,
+    )
 
 
 def _best_of_each_load(

@@ -26,11 +26,11 @@ def front_parts(front: Front) -> list[AnswerPart]:
     ]
     if not columns:
         none = NO_SLO if front.keeps_slo is False else "no run has both figures, and an answer"
-        return [none, *unanswered_told(front)]
+        return [none, *told_beside(front)]
     which = f"{len(best)} of {len(front.points)} settings{told_of(front)}"
     head = f"Pareto front, {front.x} against {front.y}: {which}"
     more = [f"… and {len(best) - MOST_SHOWN} more (--report shows all)"] if len(best) > MOST_SHOWN else []
-    return [head, SideBySide(columns), *more, *unanswered_told(front)]
+    return [head, SideBySide(columns), *more, *told_beside(front)]
 
 
 def front_document(front: Front) -> dict[str, object]:
@@ -44,6 +44,7 @@ def front_document(front: Front) -> dict[str, object]:
         "y": front.y,
         "num_settings": len(front.points),
         "keeps_slo": front.keeps_slo,
+        "num_overloaded": front.num_overloaded,
         "unanswered": list(front.unanswered),
         "front": [
             {name: value.item() if isinstance(value, np.generic) else value for name, value in row.items()}
@@ -52,14 +53,21 @@ def front_document(front: Front) -> dict[str, object]:
     }
 
 
-def unanswered_told(front: Front) -> list[str]:
-    """Return which settings are on no front, since their twins have no answer; nothing where all have one."""
+def told_beside(front: Front) -> list[str]:
+    """Return how many runs are overloaded, and which settings are on no front, since their twins have no answer."""
+    told = []
+    if front.num_overloaded:
+        told.append(
+            f"{front.num_overloaded} of {front.num_runs} runs are overloaded, so that their latencies grow with their "
+            "length (the table's column verdict says which)"
+        )
     if not front.unanswered:
-        return []
+        return told
     number = int((front.points["has_answer"] < 1).sum())
     return [
+        *told,
         f"* no answer here to {', '.join(front.unanswered)}: {number} of {len(front.points)} settings are left out of "
-        "the front (the table's column unanswered says which)"
+        "the front (the table's column unanswered says which)",
     ]
 
 
@@ -117,7 +125,7 @@ def write_page(path: Path, front: Front, *, num_runs: int, num_failed: int, comm
         else f"{len(best)} of {len(front.points)} settings are on the Pareto front",
         lead=f"{front.x} against {front.y}{told_of(front)}; {num_runs:,} runs"
         + (f", {num_failed:,} of them without a result" if num_failed else "")
-        + "".join(f". {line}" for line in unanswered_told(front)),
+        + "".join(f". {line}" for line in told_beside(front)),
         headlines=[],
         sections=[
             pages.PageSection(

@@ -71,6 +71,10 @@ def test_a_cache_of_given_bytes_is_that_many_blocks_whatever_is_left() -> None:
         ConfigError, match=r"^kv_cache_memory_bytes: got 917,504, expected at least 1,835,008: two"
     ):
         kv_cache_size(shape, gpu, serving=Serving(kv_cache_memory_bytes=block_bytes))
+    with pytest.raises(
+        ConfigError, match=r"got 80,000,000,000, expected at most what the weights leave, of Qwen"
+    ):
+        kv_cache_size(shape, gpu, serving=Serving(kv_cache_memory_bytes=80 * 10**9))
 
 
 def test_the_parts_add_up_to_the_memory_that_may_be_used() -> None:

@@ -154,6 +154,7 @@ def test_the_keys_of_hardware_are_read_written_back_and_told(tmp_path: Path) -> 
     assert (at_peak.dp, at_peak.ep, config.latency.all_reduce_us) == (4, 8, 9.0)
     assert at_peak.waiting > 0
     assert [note for note in config.notes if note.startswith("hardware.dp 4: one engine of 4 is simulated")]
+    assert sum(config.num_gpus.values()) == config.gpus_of_pools[0][1] == 2, "those of the one engine: tp 2"
     again = tmp_path / "again.yaml"
     again.write_text(dump_config(config))
     assert load_config(again) == config

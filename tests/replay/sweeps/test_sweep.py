@@ -20,7 +20,7 @@ import vtwin
 from replay.sweeps.front import front_of, is_on_front
 from replay.sweeps.grid import SweepRun, read_grid
 from replay.sweeps.one_run import Row, row_of
-from replay.sweeps.show import cell, front_parts
+from replay.sweeps.show import cell, front_document, front_parts
 from replay.sweeps.sweep_table import (
     DIGEST,
     OF_A_TABLE,
@@ -363,6 +363,16 @@ def test_only_settings_within_the_slo_are_on_the_front() -> None:
     assert "within the SLO in 99%" in str(front_parts(front)[0])
     none = front_of(swept_table(**{"goodput.good_frac": [0.5] * 4}), ("seats", "load.rate"), x=None, y=None)
     assert front_parts(none) == ["no setting meets the SLO in 99% of its requests"]
+
+
+def test_overloaded_runs_are_counted_beside_the_front() -> None:
+    verdicts = ["stable", "overloaded", "overloaded", "near saturation"]
+    front = front_of(swept_table(verdict=verdicts), ("seats", "load.rate"), x=None, y=None)
+    told = [part for part in front_parts(front) if isinstance(part, str)]
+    assert [line.startswith("2 of 4 runs are overloaded, so that") for line in told] == [False, True]
+    assert front_document(front)["num_overloaded"] == 2
+    stable = front_of(swept_table(verdict=["stable"] * 4), ("seats", "load.rate"), x=None, y=None)
+    assert len(front_parts(stable)) == 2
 
 
 def test_prices_put_the_cost_into_the_table(grid: Path) -> None:

@@ -864,8 +864,8 @@ FACTS: LoadFacts = {
         (
             "too short to tell",
             {"keeps_up_repeated": True, "counts": "sessions"},
-            "too short to tell: 1,234 of 5,678 sessions were under way when the last one came. Repeated again and "
-            "again, the same requests are served as fast as they come. --num-requests 12000 would tell",
+            "too short to tell: 1,234 of 5,678 sessions were under way when the last one came. When they are "
+            "repeated, the same requests are served as fast as they arrive. --num-requests 12000 would tell",
         ),
         (
             "metastable",

@@ -182,7 +182,8 @@ def test_an_entry_s_model_is_sized_by_the_memory_that_a_file_gives(
         ("--mamba-cache-mode foo", "--mamba-cache-mode: got foo, expected align or none or all"),
         (
             """--speculative-config '{"method": "mpt", "num_speculative_tokens": 2}'""",
-            "--speculative-config: got method 'mpt', expected one that vLLM has (nearest: mtp, mlp_speculator, ngram_gpu)",
+            "--speculative-config: got method 'mpt', expected one that vLLM has (nearest: mtp, mlp_speculator, "
+            "ngram_gpu)",
         ),
         ("--kv-offloading-size -3", "--kv-offloading-size: got -3, expected a number >= 0"),
         (

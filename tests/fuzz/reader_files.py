@@ -222,13 +222,46 @@ def shipped_config_json(name: str) -> bytes:
     return (ROOT / "replay" / "model" / "configs" / name).read_bytes()
 
 
+QUANTIZATIONS: tuple[dict[str, object], ...] = (
+    {
+        "quant_method": "compressed-tensors",
+        "ignore": ["lm_head", "re:.*self_attn.*", "re:.*mlp\\.(gate|up|down)_proj.*"],
+        "config_groups": {
+            "group_0": {
+                "targets": ["re:.*mlp\\.experts\\..*", "Linear"],
+                "weights": {"num_bits": 4, "type": "float", "group_size": 16},
+                "input_activations": {"num_bits": 4, "type": "float"},
+            }
+        },
+    },
+    {
+        "quant_method": "modelopt",
+        "quant_algo": "MIXED_PRECISION",
+        "exclude_modules": ["mtp*", "*.shared_expert.*", "model.layers.1*", "model.visual.blocks.0.attn"],
+        "quantized_layers": {"model.layers.0.mlp.experts": {"quant_algo": "NVFP4"}},
+    },
+    {
+        "quant_method": "gptq",
+        "bits": 4,
+        "group_size": 128,
+        "dynamic": {"-:.*attn.*": {}, "+:.*mlp.*": {"bits": 8}},
+    },
+)
+"""As checkpoints name the modules that they keep otherwise."""
+
+
 @cache
 def model_configs() -> list[Files]:
+    plain = json.loads((ROOT / "replay" / "model" / "configs" / "Qwen--Qwen3-235B-A22B.json").read_text())
     files = sorted((ROOT / "replay" / "model" / "configs").glob("*.json"))
     families = json.loads((ROOT / "tests" / "replay" / "model" / "families.json").read_text())
     return [
         *({"config.json": path.read_bytes()} for path in files),
         *({"config.json": json.dumps(each["config"], indent=2).encode()} for each in families),
+        *(
+            {"config.json": json.dumps({**plain, "quantization_config": each}).encode()}
+            for each in QUANTIZATIONS
+        ),
     ]
 
 

@@ -36,6 +36,11 @@ _OF_THE_MODEL = re.compile(
     r"(?:(?:model|language_model|text_model|backbone|transformer|decoder|thinker|llm)\.)*$"
 )
 """What stands before a layer of the model itself: others draft, or are of a tower."""
+_NUMBERED = re.compile(r"\.\d+(?:\.|$)")
+MOST_CHARACTERS, MOST_REPEATS = 500, 4
+"""Of a regular expression in a file: checkpoints have two repeats, and no group repeated."""
+_ONE_CHARACTER = re.compile(r"\\.|\[[^\]]*\]")
+_REPEAT, _REPEATED_GROUP = re.compile(r"[*+]|\{\d*,\d*\}"), re.compile(r"\)[*+{]")
 _FUSED = ("qkv_proj", "in_proj_qkv", "in_proj_qkvz", "in_proj")
 _OUTPUTS = ("o_proj", "out_proj", "dense")
 _LEAST = 0.005
@@ -182,16 +187,16 @@ class Names:
 def _read_name(name: str, *, where: str) -> _Name | None:
     """Return a name ready to be compared, None for one of other layers. Raises ConfigError."""
     if name.startswith("re:"):
-        try:
-            return _Name(re.compile(name[3:]), None, is_whole=True, text="")
-        except re.error as error:
-            raise ConfigError(f"{where}: got {name!r}, expected a regular expression ({error})") from error
+        return _Name(_expression(name, where=where), None, is_whole=True, text="")
     if name.startswith("*"):
         return _Name(re.compile(fnmatch.translate(name)), None, is_whole=True, text="")
     found = _IN_A_LAYER.match(name.rstrip("."))
     if found is None:
-        piece = rf"(?:.*\.)?{re.escape(name)}(?:\..*)?$"
-        return _Name(re.compile(piece), None, is_whole=False, text=name)
+        piece = re.compile(rf"(?:.*\.)?{re.escape(name)}(?:\..*)?$")
+        is_of_tower = EXPERTS not in name and _NUMBERED.search(
+            name
+        )  # its blocks: products here have no numbers
+        return None if is_of_tower else _Name(piece, None, is_whole=False, text=name)
     if not _OF_THE_MODEL.match(found["before"]):
         return None
     rest, number = found["rest"] or "*", found["layer"]
@@ -200,6 +205,27 @@ def _read_name(name: str, *, where: str) -> _Name | None:
         return _Name(re.compile(below), None, is_whole=True, text="")
     below = fnmatch.translate(rest) if "*" in rest else rf"{re.escape(rest)}(?:\..*)?$"
     return _Name(re.compile(below), None if number == "*" else int(number), is_whole=False, text=rest)
+
+
+def _expression(name: str, *, where: str) -> re.Pattern[str]:
+    """Return the regular expression behind ``re:``. Raises ConfigError on none, and on one that may take for ever.
+
+    A file may come from anybody: a repeated group, or many repeats, can take exponential time or nearly so.
+    """
+    plain = _ONE_CHARACTER.sub("x", name[3:])
+    if (
+        len(name) > MOST_CHARACTERS
+        or len(_REPEAT.findall(plain)) > MOST_REPEATS
+        or _REPEATED_GROUP.search(plain)
+    ):
+        raise ConfigError(
+            f"{where}: got {name[:80]!r}, expected a regular expression of at most {MOST_CHARACTERS} characters, "
+            f"{MOST_REPEATS} repeats and no repeated group"
+        )
+    try:
+        return re.compile(name[3:])
+    except re.error as error:
+        raise ConfigError(f"{where}: got {name!r}, expected a regular expression ({error})") from error
 
 
 # -- parts ----------------------------------------------------------------------------------------------------

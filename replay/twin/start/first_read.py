@@ -10,7 +10,17 @@ from traces import ConfigError
 
 
 def why_not(text: str) -> str | None:
-    """Return why what a TWIN.yaml says cannot be simulated, or would not start under vLLM; None where neither is so."""
+    """Return why what a TWIN.yaml says cannot be simulated, or would not start under vLLM; None where neither is so.
+
+    None, too, where there is no place for a temporary file: what was written is printed all the same.
+    """
+    try:
+        return _why_not(text)
+    except OSError:
+        return None
+
+
+def _why_not(text: str) -> str | None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "twin.yaml"
         path.write_text(text, encoding="utf-8")

@@ -186,3 +186,11 @@ def test_rules_of_gptq_spare_what_they_take_out(tmp_path: Path) -> None:
     assert [str(each) for each in awq[:2]] == ["int4", "int4"]
     ignored = {**FP8, "ignored_layers": ["self_attn"]}
     assert str(kept(quantized(tmp_path, "meta-llama/Llama-3.1-70B", ignored))[0]) == "bfloat16"
+
+
+@pytest.mark.parametrize("name", ["re:(.*a)*b", "re:(x+)+y", "re:.*.*.*.*.*z", f"re:{'a' * 600}"])
+def test_an_expression_that_could_take_for_ever_is_refused(tmp_path: Path, name: str) -> None:
+    with pytest.raises(ConfigError, match="4 repeats and no repeated group"):
+        quantized(tmp_path, "meta-llama/Llama-3.1-70B", {**FP8, "ignore": [name]})
+    classes = {**FP8, "ignore": [r"re:.*layers\.[0-9+*]+\.self_attn\.(q|k|v|o)_proj$"]}
+    assert str(kept(quantized(tmp_path, "meta-llama/Llama-3.1-70B", classes))[0]) == "bfloat16"

@@ -192,7 +192,7 @@ def _pools(plan: FleetPlan) -> pages.PageSection:
 
 
 def _load(plan: FleetPlan) -> pages.PageSection:
-    """Draw engines over load, all pools together, by formula."""
+    """Draw engines over load, all pools together, by formula, and the number recommended at the planned rate."""
     totals = []
     for factor in LOADS:
         engines = 0
@@ -202,16 +202,23 @@ def _load(plan: FleetPlan) -> pages.PageSection:
         totals.append(engines)
     rates = LOADS * plan.rate_per_s
     x = pages.linear(0.0, float(rates[-1]) * 1.03, label="requests/s")
-    y = pages.linear(0.0, max(totals) * 1.1 + 1, label="engines")
+    recommended = sum(pool.provisioned for pool in plan.pools)
+    y = pages.linear(0.0, max(*totals, recommended) * 1.1 + 1, label="engines")
     marks: list[pages.Mark] = [
         pages.Line(x=rates, y=np.array(totals, float), name="simulated", steps=True),
         pages.Rule(start=(plan.rate_per_s, y.low), end=(plan.rate_per_s, y.high), name="capacity"),
+        pages.Dots(x=np.array([plan.rate_per_s]), y=np.array([float(recommended)]), name="run simulated"),
     ]
+    lead = "Dashed upwards: the planned rate. Dot: the number that is recommended."
+    of_formula = sum(pool.analytic.provisioned for pool in plan.pools)
+    if recommended != of_formula:
+        lead += (
+            f" The simulation needs {recommended:,} there, the formula says {of_formula:,}: at other loads, too, "
+            "the line may be too low or too high."
+        )
     picture = pages.chart(title="Engines over load, by formula", x=x, y=y, marks=marks, width=640)
     parts: list[pages.Part] = [pages.Figures(figures=[pages.Figure(svg=picture)], columns=1)]
-    return pages.PageSection(
-        title="Cost against load", anchor="load", lead="Dashed upwards: the planned rate.", parts=parts
-    )
+    return pages.PageSection(title="Cost against load", anchor="load", lead=lead, parts=parts)
 
 
 def _size(profile: GpuProfile, pool: PoolPlan, objective: Objective, *, rate: float) -> int | None:

@@ -21,7 +21,14 @@ from replay.twin.fitted.fitted_tiles import KEY as TILES
 from replay.twin.fitted.fitted_tiles import check_has_tiles, read_tiles
 from replay.twin.hardware import Hardware, peak_of, read_shape
 from replay.twin.keys.latency_keys import ANALYTIC, EXTENDED_MEANINGS, LATENCY_KEYS, LATENCY_MODELS
-from replay.twin.on_record import Found, Wanted, find_on_record, refuse_unrecorded, shape_of_shipped
+from replay.twin.on_record import (
+    Found,
+    Wanted,
+    find_on_record,
+    refuse_unrecorded,
+    shape_of_shipped,
+    too_fast,
+)
 from replay.twin.own.custom_model import build, load_class
 from replay.twin.profiled_table import StepTableFile, read_profiled
 from sim import InvalidConfig
@@ -159,15 +166,18 @@ def _of_another_name(found: Found) -> str:
 
 def _on_record(asked: Asked, entry: DefaultsEntry, *, reason: str = "") -> Chosen:
     """Return an entry's model; raises ConfigError where TWIN.yaml names another."""
+    notes = too_fast(entry, asked.shape)
     if asked.latency.text("model") == "blackbox" and entry.blackbox is not None:
-        return Chosen(model=Blackbox(**entry.blackbox), entry=entry, shape=asked.shape, reason=reason)
+        own = Blackbox(**entry.blackbox)
+        return Chosen(model=own, entry=entry, shape=asked.shape, reason=reason, notes=notes)
     if asked.latency.text("model") not in (entry.latency_model, "auto"):
         asked.latency.fail(
             "model",
             got=asked.latency.text("model") or "nothing",
             expected=f"{entry.latency_model} or auto, since {entry} is on record as {entry.latency_model}",
         )
-    return Chosen(model=entry.latency(seed=asked.seed), entry=entry, shape=asked.shape, reason=reason)
+    model = entry.latency(seed=asked.seed)
+    return Chosen(model=model, entry=entry, shape=asked.shape, reason=reason, notes=notes)
 
 
 def _read_extended(section: Section, *, seed: int) -> Extended:
@@ -281,15 +291,19 @@ def physics_sets() -> dict[str, dict[str, float]]:
 
 
 def _read_auto(asked: Asked) -> Chosen:
-    """Return the best available model: blackbox on record, else a table, else physics, else roofline; and why."""
+    """Return the best available model, and why: coefficients on record, else a table, else physics, else roofline.
+
+    Weakly identified coefficients whose traces are not on record come after physics, whose errors are measured
+    (docs/validation.md); where ``latency.defaults`` names them they are taken.
+    """
     found = _entry_on_record(asked)
     entry, missing = found.entry, found.missing
-    if entry is not None:
+    if entry is not None and not (_is_unproven(entry) and _has_better(asked)):
         same = ", a model of the same architecture," if found.is_other_name else ""
         why = f"latency.model auto: {entry.latency_model}, since coefficients of {entry}{same} are on record"
-        if entry.provenance.identification == "weak" and physics_covers(asked.shape):
-            why += "; they are weakly identified, and latency.model physics may be much closer: compare both"
         return replace(_on_record(asked, entry), reason=why)
+    if entry is not None:
+        missing = f"the coefficients of {entry} on record are weakly identified (model: blackbox takes them)"
     if "table" in asked.latency:
         return replace(_read_profiled(asked), reason=f"latency.model auto: profiled, since {missing}")
     is_known = physics_covers(asked.shape)
@@ -300,6 +314,18 @@ def _read_auto(asked: Asked) -> Chosen:
         else "; roofline, since physics was learned on models with rotary attention and gated MLPs"
     )
     return replace(_read_analytic(asked, model), reason=f"latency.model auto: {model}, since {missing}{why}")
+
+
+def _is_unproven(entry: DefaultsEntry) -> bool:
+    """Return whether other coefficients would have fitted as well, and no traces say how far off these are."""
+    return entry.provenance.identification == "weak" and not entry.provenance.traces
+
+
+def _has_better(asked: Asked) -> bool:
+    """Return whether there is a model of a step to be had that is better than weakly identified coefficients."""
+    if "defaults" in asked.latency:
+        return False
+    return "table" in asked.latency or (asked.shape is not None and physics_covers(asked.shape))
 
 
 def physics_covers(shape: ModelShape | None) -> bool:

@@ -8,8 +8,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NoReturn
 
+import numpy as np
+
 from replay.model.gpus import find_gpu
 from replay.model.hf_config import read_model_config
+from replay.model.model_peak import peak_times
 from replay.model.shape import ModelShape
 from replay.model.shipped_models import shipped_config, shipped_models
 from replay.twin.defaults import (
@@ -82,6 +85,31 @@ def lookup_defaults(
     wanted = Wanted(model=model, gpu=gpu, tp=tp, vllm_version=vllm_version, shape=shape_of_shipped(model))
     found = find_on_record(wanted, path=path)
     return found.entry if found.entry is not None else refuse_unrecorded(wanted, path=path)
+
+
+def too_fast(entry: DefaultsEntry, shape: ModelShape | None = None) -> tuple[str, ...]:
+    """Return a note where an entry's steps are shorter than reading the model's weights takes its GPUs.
+
+    The weights of one token at the peak of memory bandwidth are the least that a step of any vLLM takes. ``shape``: of
+    the entry's model; without it that of the one that ships, if it does. The extended model has a floor of its own.
+    """
+    if entry.latency_model != "blackbox":
+        return ()
+    step_us = float(entry.coefficients["beta0"] + entry.coefficients["beta2"])
+    try:
+        shape = shape or shape_of_shipped(entry.model)
+        peak = None if shape is None else peak_times(shape, find_gpu(entry.gpu), tp=entry.tp)
+    except ConfigError:
+        return ()
+    if peak is None:
+        return ()
+    least_us = float(peak.weights_read(np.ones(1))[0]) + peak.head_weights
+    if step_us >= least_us:
+        return ()
+    return (
+        f"latency: by the coefficients of {entry} a step of one token takes {step_us:,.0f} µs; reading the weights "
+        f"alone takes {least_us:,.0f} µs: do not trust their throughput and capacity; physics may be closer",
+    )
 
 
 def refuse_unrecorded(wanted: Wanted, *, path: str | Path | None) -> NoReturn:

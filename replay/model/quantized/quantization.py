@@ -23,6 +23,8 @@ FP4_EXPERTS = Precision(name="mxfp4", bytes_per_weight=MXFP4_BYTES, matmul="fp8"
 MIXED = "MIXED_PRECISION"
 SPARED = ("ignore", "modules_to_not_convert", "exclude_modules", "ignored_layers")
 """Keys under which files name what is kept as it was."""
+CLASSES = ("Linear", "Attention", "Embedding", "LMHead", "lm_head")
+"""How the classes end that compressed-tensors' targets may name (vllm 0.32.0 compressed_tensors/utils.py)."""
 METHODS = ("fp8", "fbgemm_fp8", "compressed-tensors", "modelopt", "mxfp4", "gptq", "awq", "bitsandbytes")
 
 
@@ -144,10 +146,23 @@ def _groups(section: ModelFields, *, dtype: Precision) -> list[tuple[tuple[str, 
     found = []
     for group in () if groups is None else groups.mappings():
         targets = group.texts("targets")
-        is_named = targets and all("." in name or name.startswith("re:") for name in targets)
+        classes = [name for name in targets if "." not in name and not name.startswith("re:")]
+        _check_classes(group, classes)
+        if classes and not any(name.endswith("Linear") for name in classes) and len(classes) == len(targets):
+            continue  # keys and values, or embeddings: no product of a layer
         precision = _compressed(group, group.text("format") or section_format, dtype=dtype)
-        found.append((targets if is_named else (), precision))
-    return found or [((), _compressed(section, section_format, dtype=dtype))]
+        found.append((() if classes else targets, precision))
+    if groups is None or not groups.section.nodes:
+        return [((), _compressed(section, section_format, dtype=dtype))]
+    return found
+
+
+def _check_classes(group: ModelFields, classes: Sequence[str]) -> None:
+    """Raise ConfigError on a class of layers that vLLM's models do not have."""
+    for name in classes:
+        if not name.endswith(CLASSES):
+            expected = "names of modules (with a dot, or behind re:), or a class of layers: Linear, Attention"
+            group.fail("targets", got=repr(name), expected=expected)
 
 
 def _compressed(group: ModelFields, written: str, *, dtype: Precision) -> Precision:

@@ -156,7 +156,8 @@ LATENCY_KEYS: tuple[Key, ...] = (
         meaning="How long a step takes. `blackbox`: a straight line in the step's prefill and decode tokens; "
         "`extended`: more terms, see below; `roofline`, `physics`: from `model_config` and `hardware` "
         "(docs/explanation/latency-models.md); `profiled`: measured operators, added up (`table`); `auto`: blackbox "
-        "where defaults know the server, else profiled where `table` is given, else physics, else roofline; "
+        "where defaults know the server (and not only by weakly identified coefficients without traces), else profiled "
+        "where `table` is given, else physics, else roofline; "
         "`FILE.py:Class`: your own, which needs `--allow-code` (docs/how-to/add-a-latency-model.md).",
         choices=LATENCY_MODELS,
     ),

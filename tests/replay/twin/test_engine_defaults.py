@@ -12,6 +12,7 @@ from replay.model.gpus import find_gpu
 from replay.twin.config_read import load_config
 from replay.twin.engine_defaults import batch_limits
 from replay.twin.twin_config import TwinConfig
+from sim.latency import Blackbox, Physics
 from traces.errors import ConfigError
 
 MODEL = "latency: {model: roofline, model_config: Qwen/Qwen3-8B}\n"
@@ -150,14 +151,17 @@ AUTO = "latency: {model: auto, model_config: my-finetune/config.json}\nhardware:
 
 
 def test_auto_finds_coefficients_of_the_same_architecture_under_another_name(tmp_path: Path) -> None:
+    """Those are weakly identified, so that it takes physics and names them; blackbox takes them."""
     (tmp_path / "my-finetune").mkdir()
     file = tmp_path / "my-finetune" / "config.json"
     file.write_text(FINETUNE)
     config = loaded(tmp_path, AUTO)
-    assert "of meta-llama/llama-3.1-8b-instruct on H100 tp=1" in config.latency_reason.lower().replace(
-        "h100", "H100"
-    )
-    assert "a model of the same architecture, are on record" in config.latency_reason
+    assert isinstance(config.latency, Physics)
+    assert "of meta-llama/llama-3.1-8b-instruct on H100 tp=1" in config.latency_reason
+    assert "on record are weakly identified" in config.latency_reason
+    blackbox = loaded(tmp_path, AUTO.replace("auto", "blackbox"))
+    assert isinstance(blackbox.latency, Blackbox)
+    assert any("a model of the same architecture" in note for note in blackbox.notes)
     file.write_text(FINETUNE.replace('"num_hidden_layers": 32', '"num_hidden_layers": 31'))
     assert (
         "no coefficients of my-finetune on H100 tp=1 are on record" in loaded(tmp_path, AUTO).latency_reason

@@ -88,6 +88,13 @@ AUTO = "latency: {model: auto, model_config: MODEL}\nhardware: {gpu: H100, tp: 1
          "blackbox, since coefficients of meta-llama/llama-3.1-8b-instruct on H100 tp=1 vLLM 0.11.0 are on record"),
         (AUTO.replace("MODEL", "Qwen/Qwen3-32B"), Physics,
          "physics, since no coefficients of Qwen/Qwen3-32B on H100 tp=1 are on record"),
+        (AUTO.replace("MODEL", "Llama-3.1-8B"), Physics,
+         "physics, since the coefficients of meta-llama/llama-3.1-8b-instruct on H100 tp=1 vLLM 0.11.0 on record are "
+         "weakly identified"),
+        (AUTO.replace("MODEL", "Llama-3.1-8B").replace("H100", "RTX 4090"), Blackbox,
+         "blackbox, since coefficients of meta-llama/Llama-3.1-8B on RTX 4090 tp=1 vLLM 0.19.0 are on record"),
+        (AUTO.replace("MODEL", "Qwen/Qwen3-32B").replace("H100, tp: 1", "RTX PRO 6000, tp: 2"), Blackbox,
+         "blackbox, since coefficients of Qwen/Qwen3-32B on RTX PRO 6000 tp=2 vLLM 0.19.0 are on record"),
         ("latency: {model: auto, defaults: {model: meta-llama/llama-3.1-8b-instruct, gpu: H100, tp: 1}, "
          'model_config: Llama-3.1-8B}\nhardware: H100\nvllm_version: "0.32.0"\n', Physics,
          "on record are of vLLM 0.11.0"),
@@ -217,6 +224,6 @@ def test_the_result_says_which_model_was_taken_and_why(
     assert vtwin.main([*asked, "--json"]) == 0
     shown = capsys.readouterr()
     latency = json.loads(shown.out)["latency"]
-    assert latency["model"] == "blackbox"
-    assert "on record" in latency["reason"]
+    assert latency["model"] == "physics"
+    assert "on record are weakly identified" in latency["reason"]
     assert latency["reason"] in shown.err

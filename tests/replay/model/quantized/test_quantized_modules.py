@@ -111,6 +111,26 @@ def test_groups_of_compressed_tensors_are_each_kept_as_they_say(tmp_path: Path) 
     assert [str(each) for each in found[:2]] == ["fp8", "nvfp4"]
 
 
+def test_a_class_of_layers_is_all_products_or_none_and_a_misspelt_one_is_refused(tmp_path: Path) -> None:
+    weights = {
+        "weights": {"num_bits": 8, "type": "float"},
+        "input_activations": {"num_bits": 8, "type": "float"},
+    }
+
+    def of(*targets: str) -> list[str]:
+        groups = {"group_0": {**weights, "targets": list(targets)}}
+        quantization = {"quant_method": "compressed-tensors", "config_groups": groups}
+        shape = quantized(tmp_path, "meta-llama/Llama-3.1-70B", quantization)
+        return [str(part) for part in kept(shape)[:2]]
+
+    assert of("Linear") == of("QKVParallelLinear", "Linear") == ["fp8", "fp8"]
+    assert of("LlamaAttention") == of("lm_head") == ["bfloat16", "bfloat16"]
+    with pytest.raises(
+        ConfigError, match=r"config_groups\.group_0\.targets: got 'Liner', expected names of modules .*Linear"
+    ):
+        of("Liner")
+
+
 def test_experts_are_named_as_a_whole_or_one_by_one(tmp_path: Path) -> None:
     each = [f"model.layers.{layer}.mlp.experts.0.gate_proj" for layer in range(94)]
     found = kept(quantized(tmp_path, "Qwen/Qwen3-235B-A22B", {**FP8, "modules_to_not_convert": each}))

@@ -148,7 +148,7 @@ def named(
 ) -> Start:
     """Return a start with the model, the GPUs per layer and the version that the user names; None changes nothing.
 
-    Raises ConfigError on a text that is not a version.
+    Raises ConfigError on a text that is not a version, and on another number of GPUs than is known.
     """
     if vllm_version is not None:
         if minor_version(vllm_version) is None or not vllm_version.isprintable():
@@ -157,6 +157,9 @@ def named(
         told = (*others, *_version_notes(vllm_version))
         start = replace(start, vllm_version=vllm_version, notes=told)
     if tp is not None:
+        said = start.hardware.get("tp", tp)
+        if said != tp:
+            raise ConfigError(f"--tp: got {tp}, expected {said}, which {start.origin} says, or no --tp")
         start = replace(start, hardware={**start.hardware, "tp": tp})
     return start if model_config is None else replace(start, model=model_config)
 

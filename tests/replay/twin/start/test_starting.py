@@ -433,6 +433,10 @@ def test_the_command_takes_gpu_model_and_gpus_per_layer(
         assert "got it without --gpu" in capsys.readouterr().err
     assert vtwin.main([*asked, "--gpu", "H100", "--model-config", "nobody/knows"]) == 2
     assert "nobody/knows" in capsys.readouterr().err
+    split = ["config", "from-serve", "vllm serve Qwen/Qwen3-14B -tp 4", "--gpu", "H100", "--tp"]
+    assert vtwin.main([*split, "4"]) == 0
+    assert vtwin.main([*split, "2"]) == 2
+    assert "--tp: got 2, expected 4, which a vllm serve command line says" in capsys.readouterr().err
 
 
 def test_a_model_s_config_json_is_taken_as_a_file_or_by_its_folder(tmp_path: Path) -> None:

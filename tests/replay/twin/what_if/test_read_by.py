@@ -211,14 +211,14 @@ ENTRY = "ibm-granite/granite-3.1-8b-instruct"
     ("latency", "kind", "key", "value"),
     [
         (
-            "model: auto, model_config: ibm-granite/granite-3.1-8b-instruct",
+            "model: blackbox, model_config: ibm-granite/granite-3.1-8b-instruct",
             "on record",
             "hardware.gpu",
             "A100-80",
         ),
-        ("model: auto, model_config: ibm-granite/granite-3.1-8b-instruct", "on record", "hardware.tp", "2"),
+        ("model: blackbox, model_config: ibm-granite/granite-3.1-8b-instruct", "on record", "hardware.tp", "2"),
         (
-            "model: auto, model_config: ibm-granite/granite-3.1-8b-instruct",
+            "model: blackbox, model_config: ibm-granite/granite-3.1-8b-instruct",
             "on record",
             "latency.model_config",
             "codellama/CodeLlama-34b-Instruct-hf",

@@ -51,6 +51,7 @@ def info(asked: InfoOptions) -> None:
         kv_cache_dtype=asked.kv_cache_dtype,
         mamba_ssm_cache_dtype=asked.mamba_ssm_cache_dtype,
         dtype=asked.dtype,
+        quantization=asked.quantization,
     )
     device = find_gpu(asked.gpu)
     if minor_version(asked.vllm_version) is None:
@@ -123,6 +124,7 @@ def _question(workload: WorkloadOptions, asked: CompareOptions) -> GpuQuestion:
         dtype=asked.dtype,
         kv_cache_dtype=asked.kv_cache_dtype,
         mamba_ssm_cache_dtype=asked.mamba_ssm_cache_dtype,
+        quantization=asked.quantization,
         vllm_version=asked.vllm_version,
         rate_per_s=DEFAULT_RATE if workload.rate is None else workload.rate,
         limits=() if asked.slo is None else parse_run_slo(asked.slo, tell=tell_note),

@@ -42,6 +42,7 @@ class GpuQuestion:
     dtype: str
     kv_cache_dtype: str
     mamba_ssm_cache_dtype: str = "auto"
+    quantization: str = "auto"
     vllm_version: str | None
     rate_per_s: float
     limits: Sequence[RunLimit]
@@ -120,6 +121,7 @@ def compare_gpus(
         kv_cache_dtype=asked.kv_cache_dtype,
         mamba_ssm_cache_dtype=asked.mamba_ssm_cache_dtype,
         dtype=asked.dtype,
+        quantization=asked.quantization,
     )
     found = []
     for number, (gpu, tp) in enumerate(gpus):
@@ -209,6 +211,7 @@ def _read(gpu: Gpu, tp: int, asked: GpuQuestion, more: Mapping[str, object]) -> 
             "dtype": asked.dtype,
             "kv_cache_dtype": asked.kv_cache_dtype,
             "mamba_ssm_cache_dtype": asked.mamba_ssm_cache_dtype,
+            "quantization": asked.quantization,
         },
         "hardware": {"gpu": gpu.name, "tp": tp},
     }

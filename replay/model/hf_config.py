@@ -15,6 +15,7 @@ from replay.model.layers.mtp import mtp_layers
 from replay.model.layers.read_experts import read_experts
 from replay.model.layers.read_layers import Layers
 from replay.model.layers.spellings import respelled
+from replay.model.quantized.online import AUTO, with_online
 from replay.model.quantized.quantization import Quantization, read_quantization
 from replay.model.quantized.quantized_modules import contents_of, modules_of
 from replay.model.shape import Attention, Mixer, MixerKind, ModelShape, Precision
@@ -47,10 +48,12 @@ def read_model_config(
     kv_cache_dtype: str = "auto",
     mamba_ssm_cache_dtype: str = "auto",
     dtype: str = "auto",
+    quantization: str = AUTO,
 ) -> ModelShape:
     """Return the model that a config.json describes, or one that ships with vtwin by its Hugging Face name.
 
-    ``kv_cache_dtype``, ``mamba_ssm_cache_dtype`` and ``dtype`` as vLLM's flags: auto takes what the checkpoint says.
+    ``kv_cache_dtype``, ``mamba_ssm_cache_dtype``, ``dtype`` and ``quantization`` as vLLM's flags: auto takes what the
+    checkpoint says.
     Raises ConfigError, one line that names the file, the field and the nearest thing that would do.
     """
     file = find_config(path)
@@ -60,6 +63,7 @@ def read_model_config(
         kv_cache_dtype=kv_cache_dtype,
         mamba_ssm_cache_dtype=mamba_ssm_cache_dtype,
         dtype=dtype,
+        quantization=quantization,
     )
 
 
@@ -104,9 +108,12 @@ def shape_from(
     kv_cache_dtype: str = "auto",
     mamba_ssm_cache_dtype: str = "auto",
     dtype: str = "auto",
+    quantization: str = AUTO,
 ) -> ModelShape:
     """Return the shape that the fields of a config.json describe."""
-    shape = _decoder_from(fields, name=name, kv_cache_dtype=kv_cache_dtype, dtype=dtype)
+    shape = _decoder_from(
+        fields, name=name, kv_cache_dtype=kv_cache_dtype, dtype=dtype, quantization=quantization
+    )
     tower, unknown = read_tower(fields)
     audio, unheard = audio_parameters(fields)
     return replace(
@@ -119,7 +126,9 @@ def shape_from(
     )
 
 
-def _decoder_from(fields: ModelFields, *, name: str, kv_cache_dtype: str, dtype: str) -> ModelShape:
+def _decoder_from(
+    fields: ModelFields, *, name: str, kv_cache_dtype: str, dtype: str, quantization: str
+) -> ModelShape:
     """Return the language model that they describe."""
     model_type = fields.language_model.text("model_type") or ""
     family = _family(fields.language_model, model_type)
@@ -139,7 +148,12 @@ def _decoder_from(fields: ModelFields, *, name: str, kv_cache_dtype: str, dtype:
     dense_size = _dense_size(text, is_needed=num_plain > 0 and layers.plain_width is None)
     contents = contents_of(text, (num_layers, num_moe_layers, num_plain), only=layers.only)
     modules = modules_of(contents, attention, experts, hidden_size=hidden, dense_size=dense_size)
-    quantized = read_quantization(text if QUANTIZATION in text else fields, dtype=plain, modules=modules)
+    holder = text if QUANTIZATION in text else fields
+    quantized = with_online(
+        read_quantization(holder, dtype=plain, modules=modules),
+        quantization,
+        section=holder.mapping(QUANTIZATION),
+    )
     return ModelShape(
         name=name,
         model_type=model_type,

@@ -14,6 +14,7 @@ from traces.console.options import (
     MambaSsmCacheDtypeOption,
     ModelConfigOption,
     PricesOption,
+    QuantizationOption,
 )
 from traces.strict.option_table import option_table
 
@@ -64,6 +65,7 @@ class InfoOptions:
     dtype: DtypeOption = "auto"
     kv_cache_dtype: KvCacheDtypeOption = "auto"
     mamba_ssm_cache_dtype: MambaSsmCacheDtypeOption = "auto"
+    quantization: QuantizationOption = "auto"
     vllm_version: Annotated[
         str, typer.Option(help="vLLM version; the memory that vLLM reserves depends on it.")
     ] = "0.32.0"
@@ -107,5 +109,6 @@ class CompareOptions:
     dtype: DtypeOption = "auto"
     kv_cache_dtype: KvCacheDtypeOption = "auto"
     mamba_ssm_cache_dtype: MambaSsmCacheDtypeOption = "auto"
+    quantization: QuantizationOption = "auto"
     vllm_version: Annotated[str | None, typer.Option(help="vLLM version; default: the newest known.")] = None
     answer: AnswerForm = AnswerForm()

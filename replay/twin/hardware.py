@@ -197,6 +197,7 @@ def read_shape(latency: Section, *, folder: Path) -> ModelShape | None:
         kv_cache_dtype=latency.text("kv_cache_dtype") or "auto",
         mamba_ssm_cache_dtype=latency.text("mamba_ssm_cache_dtype") or "auto",
         dtype=latency.text("dtype") or "auto",
+        quantization=latency.text("quantization") or "auto",
     )
 
 

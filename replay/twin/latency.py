@@ -10,6 +10,7 @@ from typing import cast
 
 import yaml
 
+from replay.model.quantized.online import AUTO, FP8_UNTIL
 from replay.model.shape import ModelShape
 from replay.model.shipped_models import shipped_config
 from replay.twin.defaults import (
@@ -31,7 +32,7 @@ from replay.twin.on_record import (
 )
 from replay.twin.own.custom_model import build, load_class
 from replay.twin.profiled_table import StepTableFile, read_profiled
-from sim import InvalidConfig
+from sim import DEFAULT_VERSION, InvalidConfig, minor_version
 from sim.latency import Blackbox, Extended, LatencyModel, PeakTimes, Physics
 from traces import ConfigError
 from traces.strict.section import Section, read_section
@@ -97,6 +98,7 @@ def read_latency(
     if written is None:
         section.fail("model", got="nothing", expected=f"one of {', '.join(LATENCY_MODELS)}")
     check_has_tiles(section, written)
+    _check_quantization(root, section, folder=folder)
     asked = Asked(
         root=root,
         latency=section,
@@ -115,6 +117,22 @@ def check_keys(root: Section, other_places: Mapping[str, str]) -> None:
     if section is not None:
         names = {key.path.split(".")[1] for key in LATENCY_KEYS}
         section.refuse_unknown(sorted(names), elsewhere=other_places)
+
+
+def _check_quantization(root: Section, section: Section, *, folder: Path) -> None:
+    """Raise ConfigError on ``quantization: fp8`` of a checkpoint in 16 bits where the version asks for another name."""
+    version = minor_version(root.text("vllm_version") or DEFAULT_VERSION)
+    if section.text("quantization") != "fp8" or version is None or version <= FP8_UNTIL:
+        return
+    as_it_is = replace(
+        section, nodes={key: node for key, node in section.nodes.items() if key != "quantization"}
+    )
+    if read_shape(as_it_is, folder=folder) != read_shape(section, folder=folder):
+        section.fail(
+            "quantization",
+            got="fp8 of a checkpoint in 16 bits",
+            expected="fp8_per_tensor, as vLLM 0.31 and later ask",
+        )
 
 
 OF_ONE_MODEL = ("coefficients", TILES)
@@ -345,6 +363,11 @@ def _entry_on_record(asked: Asked) -> Found:
             tp=section.integer("tp", least=1) or 1,
             vllm_version=section.text("vllm_version") or version,
             shape=asked.shape or shape_of_shipped(model),
+        )
+    elif asked.latency.text("quantization") not in (None, AUTO):
+        return Found(
+            entry=None,
+            missing="coefficients on record are of checkpoints as they are, not quantized as they load",
         )
     elif asked.shape is not None and asked.hardware is not None:
         name, tp = asked.hardware.gpu.name, asked.hardware.tp

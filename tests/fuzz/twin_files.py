@@ -148,7 +148,7 @@ engine: {max_num_seqs: 16, encoder_step_us: 900, encoder_token_us: 3.5, encoder_
   encoder_data_parallel_size: 1, max_num_encoder_input_tokens: 16384, encoder_cache_size: 16384,
   disable_chunked_mm_input: true, language_model_only: false}
 latency: {model: roofline, model_config: config.json, dtype: auto, kv_cache_dtype: fp8, mamba_ssm_cache_dtype: auto,
-  coefficients: {sigma: 0.1}}
+  quantization: auto, coefficients: {sigma: 0.1}}
 hardware: {gpu: H100, tp: 2, pp: 1, dp: 1, enable_expert_parallel: false, all2all_backend: naive, gpus_per_node: 8,
   mm_encoder_tp_mode: weights, network_gb_per_s: 44, network_us: 11, nccl_launch_us: 8, nccl_skew_us: 0,
   gpu_memory_utilization: 0.9, kv_cache_memory_bytes: 40000000000, kv_offloading_size: 16, kv_offload_gb_per_s: 25}

@@ -34,6 +34,15 @@ KvCacheDtypeOption = Annotated[str, typer.Option(help="As vLLM's flag: auto or f
 MambaSsmCacheDtypeOption = Annotated[
     str, typer.Option(help="As vLLM's flag: auto, float32, float16, bfloat16.")
 ]
+QuantizationOption = Annotated[
+    str,
+    typer.Option(
+        "--quantization",
+        "-q",
+        help="As vLLM's flag: auto (what the config.json says), or of a checkpoint in 16 bits fp8_per_tensor, "
+        "fp8_per_block, fp8_per_channel, mxfp8, mxfp4, int8_per_channel_weight_only, nvfp4_per_token.",
+    ),
+]
 ModelConfigOption = Annotated[
     str,
     typer.Option(

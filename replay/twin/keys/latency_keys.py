@@ -188,6 +188,14 @@ LATENCY_KEYS: tuple[Key, ...] = (
         "type), float32, float16, bfloat16.",
     ),
     Key(
+        path="latency.quantization",
+        kind="text",
+        default="auto",
+        meaning="As vLLM's `--quantization`: auto (what the config.json says), or what vLLM makes "
+        "of a checkpoint in 16 bits as it loads it: fp8_per_tensor, fp8_per_block, fp8_per_channel, mxfp8, mxfp4, "
+        "int8_per_channel_weight_only, nvfp4_per_token; up to 0.30 fp8. Embedding, LM head and towers keep 16 bits.",
+    ),
+    Key(
         path="latency.peak",
         kind="mapping",
         default="of `model_config` and `hardware`",

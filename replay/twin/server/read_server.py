@@ -57,7 +57,7 @@ if TYPE_CHECKING:
     from sim.latency import PeakTimes
 
 SIZE_OF_FILE = ("gpu_memory_utilization", "kv_cache_memory_bytes", "memory_gib")
-WIDTH_OF_FILE = ("kv_cache_dtype", "dtype", "mamba_ssm_cache_dtype")
+WIDTH_OF_FILE = ("kv_cache_dtype", "dtype", "mamba_ssm_cache_dtype", "quantization")
 """Keys of ``hardware`` and of ``latency`` that size a KV cache: a file with any of them is not that of the entry."""
 MOST_ABOVE = 1.25
 """An entry with more than this many times the KV blocks that fit in memory is of another server."""

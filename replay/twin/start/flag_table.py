@@ -136,7 +136,9 @@ FLAGS: Final[Mapping[str, KnownFlag]] = {
         "latency.mamba_ssm_cache_dtype", "text", otherwise=f"{SPEED}; it also sets how many blocks there are"
     ),
     "mamba-cache-dtype": _told("the inputs of convolutions are taken to be kept in the model's own type"),
-    "quantization": _told(f"{SPEED}; a config.json that says its own is followed"),
+    "quantization": _hardware(
+        "latency.quantization", "text", otherwise=f"{SPEED}; it also sets how many blocks there are"
+    ),
     "config": _told("not read; give its flags on the command line"),
     # refused: the schedule would be another than the simulated one
     "scheduler-cls": _refused("a scheduler of your own is not simulated"),

@@ -75,6 +75,7 @@ READ_BY: Mapping[str, Readers] = {
     "latency.dtype": _peak(engine=True),
     "latency.kv_cache_dtype": _peak(engine=True),
     "latency.mamba_ssm_cache_dtype": _peak(engine=True),
+    "latency.quantization": _peak(engine=True),
     "latency.peak": _only(*AT_PEAK),
     "latency.coefficients": _only(*FITTED, *ANALYTIC, "profiled", OWN, OWN_AT_PEAK),
     **dict.fromkeys(

@@ -39,6 +39,7 @@ SHAPE_KEYS = (
     "latency.dtype",
     "latency.kv_cache_dtype",
     "latency.mamba_ssm_cache_dtype",
+    "latency.quantization",
 )
 _POOL = re.compile(r"cluster\.pools\[(\d+)\]\.")
 

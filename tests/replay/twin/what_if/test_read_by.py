@@ -216,7 +216,12 @@ ENTRY = "ibm-granite/granite-3.1-8b-instruct"
             "hardware.gpu",
             "A100-80",
         ),
-        ("model: blackbox, model_config: ibm-granite/granite-3.1-8b-instruct", "on record", "hardware.tp", "2"),
+        (
+            "model: blackbox, model_config: ibm-granite/granite-3.1-8b-instruct",
+            "on record",
+            "hardware.tp",
+            "2",
+        ),
         (
             "model: blackbox, model_config: ibm-granite/granite-3.1-8b-instruct",
             "on record",

@@ -95,6 +95,7 @@ VALUES: Mapping[str, tuple[str, ...]] = {
     "latency.peak": (PEAK,),
     "hardware.gpus_per_node": ("1",),
     **{f"latency.coefficients.{name}": ("0.25",) for name in ("u0", "concavity")},
+    "latency.quantization": ("fp8_per_tensor", "int8_per_channel_weight_only"),
     "latency.table": ("other.json",),
     "latency.tiles": ("[[1, 1.0], [2, 3.0]]",),
     "latency.pace": ("{within: 0.1, beyond: 0.2}",),

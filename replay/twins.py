@@ -53,12 +53,20 @@ def load_twins(
     return found
 
 
+CURES = {
+    "engine.max_num_batched_tokens": "larger engine.max_num_batched_tokens",
+    "engine.max_num_seqs": "smaller engine.max_num_seqs",
+}
+"""What is to be set where a key of a server is at fault."""
+
+
 def check_starts(twin: TwinConfig) -> None:
     """Raise ConfigError if vLLM would not start: too little GPU memory, or flags that cannot be combined."""
     from traces import ConfigError
 
     if twin.will_not_start:
         fault = twin.will_not_start[0]
-        is_budget = fault.startswith("engine.max_num_batched_tokens")
-        wanted = "larger engine.max_num_batched_tokens" if is_budget else "smaller engine.max_model_len"
+        wanted = next(
+            (cure for key, cure in CURES.items() if fault.startswith(key)), "smaller engine.max_model_len"
+        )
         raise ConfigError(f"{fault} ({twin.source}). Set a {wanted}, or simulate it --anyway")

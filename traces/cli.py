@@ -292,7 +292,7 @@ def describe(summary: Summary, *, width: int | None = None) -> list[str]:
         ("rounds a session", summary.rounds_per_session, 1.0),
         ("TTFT, ms", summary.ttft_us, 1e-3),
         ("E2E, ms", summary.e2e_us, 1e-3),
-        ("ITL, ms", summary.itl_us, 1e-3),
+        ("ITL, ms" if summary.num_events else "mean ITL, ms", summary.itl_us, 1e-3),
         ("TPOT, ms", summary.tpot_us, 1e-3),
         ("queue, ms", summary.queue_us, 1e-3),
         ("dispatch lag, ms", summary.dispatch_lag_us, 1e-3),

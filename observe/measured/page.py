@@ -36,7 +36,7 @@ def page_of(loads: Sequence[ServedLoad], *, slo_us: Mapping[str, float], command
     title, lead = _title(loads), _lead(loads)
     page = pages.Page(
         name=f"vtwin report: {loads[0].name}" + (f" and {len(loads) - 1} more" if len(loads) > 1 else ""),
-        eyebrow="vtwin report: what the server did",
+        eyebrow=f"vtwin report: what {_whose(loads)} did",
         title=title,
         lead=lead,
         warnings=[f"{line}." for each in loads for line in each.warnings()],
@@ -53,6 +53,12 @@ def page_of(loads: Sequence[ServedLoad], *, slo_us: Mapping[str, float], command
         footer=f"vtwin {tool_version()} · vtwin trace info STEM --json prints the numbers of a run",
     )
     return pages.render(page)
+
+
+def _whose(loads: Sequence[ServedLoad]) -> str:
+    """Return whose runs they are: the server's, or a simulated one's."""
+    is_simulated = all(each.trace.header.mode == "replayed" for each in loads)
+    return "the simulated server" if is_simulated else "the server"
 
 
 def _title(loads: Sequence[ServedLoad]) -> str:
@@ -257,7 +263,7 @@ def _numbers(load: ServedLoad) -> pages.PageSection:
     for name, found in (
         ("TTFT", summary.ttft_us),
         ("TPOT", summary.tpot_us),
-        ("ITL", summary.itl_us),
+        ("ITL" if summary.num_events else "mean ITL of a request", summary.itl_us),
         ("E2E", summary.e2e_us),
         ("queue", summary.queue_us),
     ):

@@ -129,6 +129,15 @@ def count_steps(s: State, num_seqs: int, num_tokens: int, duration_us: int, num_
 
 
 @part
+def recount_step(s: State, counted_us: int, duration_us: int) -> None:
+    """Let a step that was counted with one duration have another."""
+    if s.engine[0].settings.count_steps:
+        s.step_times[bin_of(counted_us)] -= 1
+        s.step_times[bin_of(duration_us)] += 1
+        s.engine[0].totals.busy_us += duration_us - counted_us
+
+
+@part
 def log_pause(s: State, request: int) -> None:
     """Note that a request got nothing between its last token and the one it gets now."""
     settings, totals, fill = s.engine[0].settings, s.engine[0].totals, s.engine[0].log_fill

@@ -80,10 +80,11 @@ class Physics(Analytic):
         windowed = max(
             self.decode_attention * at_peak.windowed_decode_entry, self.decode_kv * at_peak.windowed_kv_entry
         )
+        of_experts = (
+            self.expert_compute * at_peak.expert_matmul * at_peak.expert_tokens(tokens, tile=self.expert_tile)
+        )
         return StepTable(
-            compute=self.expert_compute
-            * at_peak.expert_matmul
-            * at_peak.expert_tokens(tokens, tile=self.expert_tile),
+            compute=of_experts,
             reading=self.weights * at_peak.weights
             + self.expert_weights * at_peak.expert_weights * at_peak.experts_read_frac(tokens),
             rest=per_token * tokens + fixed,
@@ -105,5 +106,8 @@ class Physics(Analytic):
             window=at_peak.window,
             stages=pp,
             last=self.step_us,
+            shared=of_experts if at_peak.dp > 1 else None,
+            exchange=self.tensor_parallel * at_peak.all_to_all,
+            captured=self.max_capture_size,
             **at_peak.of_states(),
         )

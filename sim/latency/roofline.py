@@ -122,7 +122,8 @@ class Roofline(Analytic):
         tokens = self.computed_tokens()
         expert_tokens = at_peak.expert_tokens(tokens, tile=self.expert_tile)
         products = at_peak.matmul * tokens / self.compute_efficiency
-        products += at_peak.expert_matmul * expert_tokens / self.expert_efficiency
+        of_experts = at_peak.expert_matmul * expert_tokens / self.expert_efficiency
+        products += of_experts
         moving = (at_peak.activation + at_peak.kv_write) * tokens / bandwidth
         link = at_peak.all_reduce + at_peak.send_recv + at_peak.all_to_all
         moving += (link / self.link_efficiency + at_peak.per_token) * tokens
@@ -160,5 +161,8 @@ class Roofline(Analytic):
             window=at_peak.window,
             stages=pp,
             last=self.step_us,
+            shared=of_experts if at_peak.dp > 1 else None,
+            exchange=at_peak.all_to_all / self.link_efficiency,
+            captured=self.max_capture_size,
             **at_peak.of_states(),
         )

@@ -43,11 +43,15 @@ Floats = NDArray[np.float64]
     RECURRENCE,
     CHAIN,
     STATE,
-) = range(25)
+    SHARED,
+    EXCHANGE,
+    CAPTURED,
+) = range(28)
 """Where the numbers stand in ``State.terms``; SIGMA and SEED where Extended has them, too."""
 
-TABLE = 25
-"""Where the table begins: compute, reading and rest of 0 tokens, of 1 token, …"""
+TABLE = 28
+"""Where the table begins: compute, reading and rest of 0 tokens, of 1 token, …; behind it, where ranks share experts,
+SHARED says where their part of compute is."""
 
 COMPUTE, READING, REST, COLUMNS = 0, 1, 2, 3
 
@@ -68,6 +72,11 @@ class StepTable:
     computed one behind the other, and state·D for decodes. L = min(P - Q + 1, √(2·A - P)): no prompt of the step has
     more tokens, and one alone has as many. The CPU takes cpu_step + cpu_sequence·S; the step lasts as long as the
     longer of GPU and CPU and the share ``cpu_exposed`` of the shorter. Beyond the table's end straight lines go on.
+
+    Data-parallel ranks in step share experts. For a rank alone T is what each of them has; among ranks of which one has
+    more tokens than CUDA graphs were captured for, ``captured``, the experts compute and read E, the mean of all ranks'
+    tokens: shared[T] of compute[T] becomes shared[E], reading[T] reading[E], and exchange·(E - T) is added to rest[T].
+    With fewer tokens every rank is padded to as many as the fullest has (vllm 0.32.0 v1/worker/dp_utils.py).
 
     With ``stages`` pipeline stages that is a batch's time through all of them: max(sample·S, sample_floor) +
     sequence·S + ``last`` is the last one's alone, the rest of the GPU's time is divided evenly, and each stage has the
@@ -99,6 +108,9 @@ class StepTable:
     recurrence: float = 0.0
     chain: float = 0.0
     state: float = 0.0
+    shared: Floats | None = None
+    exchange: float = 0.0
+    captured: int = 0
 
     def terms(self, *, sigma: float = 0.0, seed: int = 0) -> Floats:
         """Return it as ``State.terms``."""
@@ -106,17 +118,27 @@ class StepTable:
         for place, name in _PLACES.items():
             head[place] = getattr(self, name)
         head[SIGMA], head[SEED], head[LENGTH] = sigma, seed, len(self.rest)
-        columns = np.stack([self.compute, self.reading, self.rest], axis=1)
-        return np.concatenate([head, columns.ravel()])
+        columns = np.stack([self.compute, self.reading, self.rest], axis=1).ravel()
+        if self.shared is None:
+            return np.concatenate([head, columns])
+        head[SHARED] = TABLE + len(columns)
+        return np.concatenate([head, columns, self.shared])
 
-    def durations(self, batch: StepBatch) -> Floats:
-        """Return what steps take, float64 µs, by the formula above in numpy."""
+    def durations(self, batch: StepBatch, *, expert_tokens: NDArray[np.int64] | None = None) -> Floats:
+        """Return what steps take, float64 µs, by the formula above in numpy.
+
+        ``expert_tokens``: E of each step, int64 [n], where ranks differ.
+        """
         p, d = batch.num_prefill_tokens.astype(np.float64), batch.num_decode_tokens.astype(np.float64)
         requests = d + batch.num_prefill_seqs
         tokens = batch.num_prefill_tokens + batch.num_decode_tokens
         x = looked_up_column(self.compute, tokens) + self.prefill * p + self.decode * d
-        y = looked_up_column(self.reading, tokens)
-        dense = np.sqrt(x * x + y * y + 2.0 * self.exposed * x * y) + looked_up_column(self.rest, tokens)
+        y, rest = looked_up_column(self.reading, tokens), looked_up_column(self.rest, tokens)
+        if expert_tokens is not None and self.shared is not None:
+            x += looked_up_column(self.shared, expert_tokens) - looked_up_column(self.shared, tokens)
+            y = looked_up_column(self.reading, expert_tokens)
+            rest = rest + self.exchange * (expert_tokens - tokens)
+        dense = np.sqrt(x * x + y * y + 2.0 * self.exposed * x * y) + rest
         ends = np.maximum(self.sample * requests, self.sample_floor) + self.sequence * requests
         if self.stages == 1:
             return self._beside_the_cpu(dense + ends + self.prefills(batch) + self.decodes(batch), requests)
@@ -182,6 +204,8 @@ _PLACES = {
     RECURRENCE: "recurrence",
     CHAIN: "chain",
     STATE: "state",
+    EXCHANGE: "exchange",
+    CAPTURED: "captured",
 }
 
 
@@ -218,16 +242,24 @@ def beside_the_cpu_us(c: Floats, gpu: float, requests: float) -> float:
 @part
 def gpu_parts_us(c: Floats, sums: StepSums) -> tuple[float, float, float, float]:
     """Return what the GPU takes for (products and what hangs on tokens, the ends, prefills, decodes)."""
-    p, d, context, _, q, _ = sums
-    requests = float(d + q)
+    p, d = sums.num_prefill_tokens, sums.num_decode_tokens
     x = looked_up(c, COMPUTE, p + d) + c[PREFILL] * p + c[DECODE] * d
     y = looked_up(c, READING, p + d)
     dense = math.sqrt(x * x + y * y + 2.0 * c[EXPOSED] * x * y) + looked_up(c, REST, p + d)
+    ends, prefills, decodes = parts_of_requests_us(c, sums)
+    return dense, ends, prefills, decodes
+
+
+@part
+def parts_of_requests_us(c: Floats, sums: StepSums) -> tuple[float, float, float]:
+    """Return what the GPU takes for (the ends, prefills, decodes)."""
+    _, d, context, _, q, _ = sums
+    requests = float(d + q)
     ends = max(c[SAMPLE] * requests, c[SAMPLE_FLOOR]) + c[SEQUENCE] * requests
     near = min(float(context), d * c[WINDOW])
     company = 1.0 + c[BATCHING] * (1.0 if d > 1 else 0.0)
     decodes = (c[ENTRY] * context + c[ENTRY_WINDOWED] * near) * company + c[STATE] * d
-    return dense, ends, prefills_us(c, sums), decodes
+    return ends, prefills_us(c, sums), decodes
 
 
 @phase
@@ -247,6 +279,28 @@ def tabulated_us(c: Floats, sums: StepSums) -> float:
         return (c[STAGES] - 1.0) * each + last
     requests = float(sums.num_decode_tokens + sums.num_prefill_seqs)
     dense, ends, prefills, decodes = gpu_parts_us(c, sums)
+    return beside_the_cpu_us(c, dense + ends + prefills + decodes, requests)
+
+
+@part
+def shared_compute(c: Floats, tokens: int) -> float:
+    """Return what the products of experts that ranks share take for so many tokens of each rank."""
+    last, first = int(c[LENGTH]) - 1, int(c[SHARED])
+    at = first + min(tokens, last)
+    return c[at] + max(tokens - last, 0) * (c[at] - c[at - 1])
+
+
+@phase
+def among_ranks_us(c: Floats, sums: StepSums, expert_tokens: int) -> float:
+    """Return what a step takes a rank whose experts see ``expert_tokens`` of each rank in the mean: ``durations``."""
+    p, d = sums.num_prefill_tokens, sums.num_decode_tokens
+    x = looked_up(c, COMPUTE, p + d) + c[PREFILL] * p + c[DECODE] * d
+    x += shared_compute(c, expert_tokens) - shared_compute(c, p + d)
+    y = looked_up(c, READING, expert_tokens)
+    rest = looked_up(c, REST, p + d) + c[EXCHANGE] * (expert_tokens - (p + d))
+    dense = math.sqrt(x * x + y * y + 2.0 * c[EXPOSED] * x * y) + rest
+    ends, prefills, decodes = parts_of_requests_us(c, sums)
+    requests = float(d + sums.num_prefill_seqs)
     return beside_the_cpu_us(c, dense + ends + prefills + decodes, requests)
 
 

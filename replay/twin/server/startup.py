@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from replay.twin.kv_cache.needed import blocks_needed
-from sim import UNBOUNDED, EngineConfig
+from sim import UNBOUNDED, EngineConfig, minor_version
+
+FROM_STATES = 20
+"""The first minor version that refuses more sequences than blocks for states."""
 
 
 def startup_faults(engine: EngineConfig) -> tuple[str, ...]:
@@ -25,7 +28,23 @@ def startup_faults(engine: EngineConfig) -> tuple[str, ...]:
                 f"engine.num_gpu_blocks {engine.num_gpu_blocks}: the KV cache {held} one sequence of max_model_len "
                 f"{engine.max_model_len}; vLLM would refuse to start"
             )
-    return (*faults, *flag_faults(engine))
+    return (*faults, *_state_faults(engine), *flag_faults(engine))
+
+
+def _state_faults(engine: EngineConfig) -> tuple[str, ...]:
+    """Return why vLLM would refuse more sequences than it has blocks for their states; a line, or nothing.
+
+    vllm 0.32.0 config/compilation.py:resolve_cudagraph_mode_and_sizes, with CUDA graphs of whole decodes, which are the
+    default; up to 0.19 it captures fewer graphs instead.
+    """
+    minor, seqs, blocks = minor_version(engine.vllm_version), engine.max_num_seqs, engine.num_gpu_blocks
+    keeps_states = any(group.kind == "state" for group in engine.kv_cache_groups)
+    if not keeps_states or minor is None or minor < FROM_STATES or blocks == UNBOUNDED or seqs <= blocks:
+        return ()
+    return (
+        f"engine.max_num_seqs {seqs}: more than the {blocks} blocks, and each sequence needs one for its state; "
+        "vLLM would refuse to start (with --enforce-eager it starts)",
+    )
 
 
 def flag_faults(engine: EngineConfig) -> tuple[str, ...]:

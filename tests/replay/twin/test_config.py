@@ -259,6 +259,24 @@ def test_a_setting_that_the_version_does_not_have_is_refused(tmp_path: Path) -> 
         load(tmp_path, "vllm_version: 0.23.0\nengine: {watermark: 0.1}\n" + LATENCY)
 
 
+def test_more_sequences_than_blocks_for_their_states_do_not_start(tmp_path: Path) -> None:
+    """As vLLM does from 0.20 on; a cache without states has no such limit."""
+    text = (
+        'vllm_version: "VERSION"\nengine: {max_num_seqs: SEQS, num_gpu_blocks: 300, max_model_len: 4096, '
+        "kv_cache_groups: [{kind: full}, {kind: KIND}]}\n" + LATENCY
+    )
+
+    def fault(version: str, seqs: int, kind: str) -> str:
+        written = text.replace("VERSION", version).replace("SEQS", str(seqs)).replace("KIND", kind)
+        return " ".join(load(tmp_path, written).notes)
+
+    state = "state, mode: align"
+    assert "engine.max_num_seqs 301: more than the 300 blocks" in fault("0.32.0", 301, state)
+    assert "300 blocks" not in fault("0.32.0", 300, state)
+    assert "300 blocks" not in fault("0.18.0", 301, state)
+    assert "300 blocks" not in fault("0.32.0", 301, "sliding, window: 64")
+
+
 def test_a_cache_below_one_longest_sequence_is_said_but_not_refused(tmp_path: Path) -> None:
     small = (
         "engine: {max_num_seqs: 4, max_num_batched_tokens: 64, num_gpu_blocks: 17, max_model_len: LEN}\n"

@@ -14,6 +14,8 @@ from sim import Blackbox, EngineConfig, InvalidConfig, Status, simulate
 from sim.cluster.cluster_config import ClusterConfig, FlowControl, Pool
 from sim.cluster.cluster_simulation import simulate_cluster
 from sim.cluster.cluster_work import ClusterWork
+from sim.latency import PeakTimes, Physics, Roofline
+from sim.latency.batch import StepBatch
 from tests.examples import examples
 from tests.sim.cluster.test_cluster import alike, keeping_step, rows_of
 from tests.sim.engine.test_reference import bounded, reference_outcomes
@@ -150,3 +152,54 @@ def test_from_0_33_on_an_engine_that_is_no_rank_may_not_hold_prompts_back() -> N
     with pytest.raises(InvalidConfig, match=message):
         ClusterConfig(pools=(pool,))
     assert ClusterConfig(pools=(pool,), lockstep=True).lockstep
+
+
+SHARED = PeakTimes(
+    **{"matmul": 0.5, "weights": 900.0, "head_matmul": 0.01, "head_weights": 50.0, "prefill_pair": 1e-4},
+    **{"decode_entry": 1e-3, "kv_entry": 2e-3, "kv_write": 0.01, "activation": 0.05, "num_layers": 4},
+    **{"expert_matmul": 8.0, "expert_weights": 2000.0, "num_experts": 64, "num_experts_per_token": 4},
+    **{"num_moe_layers": 4, "all_to_all": 0.2, "num_all_to_alls": 8, "dp": 2, "ep": 2},
+)
+"""A model with experts, two ranks: the experts' part of a step is as large as the rest."""
+
+
+@pytest.mark.parametrize("model", [Physics(peak=SHARED, alpha0=0), Roofline(peak=SHARED, alpha0=0)])
+@pytest.mark.parametrize(("prompt", "is_captured"), [(2001, False), (301, True)])
+def test_experts_take_what_the_tokens_of_all_ranks_take(
+    model: Physics | Roofline, prompt: int, is_captured: bool
+) -> None:
+    """Rank 0 computes a prompt, rank 1 a token: the experts of each have half of both, not the prompt twice.
+
+    A prompt that a CUDA graph holds is another thing: rank 1 is padded to it.
+    """
+    rows = [{"arrival_us": 0, "prompt": prompt, "output": 1}, {"arrival_us": 0, "prompt": 1, "output": 1}]
+    pool = Pool(
+        engine=EngineConfig(async_scheduling=False, max_num_batched_tokens=4096), latency=model, instances=2
+    )
+    ours = simulate_cluster(
+        ClusterWork(requests=requests_of(rows)), ClusterConfig(pools=(pool,), lockstep=True)
+    )
+    tokens = np.array([prompt])
+    batch = StepBatch(
+        num_prefill_tokens=tokens,
+        num_decode_tokens=np.zeros(1, np.int64),
+        decode_context_tokens=np.zeros(1, np.int64),
+        prefill_pairs=tokens * (tokens + 1) // 2,
+        num_prefill_seqs=np.ones(1, np.int64),
+        prefill_context_tokens=tokens,
+    )
+    table = model.step_table()
+    alone, among = table.durations(batch), table.durations(batch, expert_tokens=(tokens + 1) // 2)
+    assert among < alone - 100
+    expected = int(np.rint(alone if is_captured else among)[0])
+    assert ours.outcomes.last_token_us.tolist() == [expected, expected]
+
+
+def test_ranks_that_bring_as_many_tokens_take_what_each_was_planned_for() -> None:
+    rows = [{"arrival_us": 0, "prompt": 1000, "output": 3}] * 2
+    pool = Pool(engine=EngineConfig(), latency=Physics(peak=SHARED), instances=2)
+    ours = simulate_cluster(
+        ClusterWork(requests=requests_of(rows)), ClusterConfig(pools=(pool,), lockstep=True)
+    )
+    alone = simulate(requests_of(rows[:1]), pool.engine, pool.latency)
+    assert ours.outcomes.last_token_us.tolist() == [alone.outcomes.last_token_us[0]] * 2

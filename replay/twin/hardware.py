@@ -77,15 +77,23 @@ class Hardware:
         """How many GPUs the engine that is simulated has: of several in step (``dp``) one."""
         return self.tp * self.pp
 
-    def notes(self, model: LatencyModel) -> tuple[str, ...]:
-        """Return notes on what is assumed of it, and on what a latency model ignores."""
+    def notes(self, model: LatencyModel, *, ranks: int | None = None) -> tuple[str, ...]:
+        """Return notes on what is assumed of it, and on what a latency model ignores.
+
+        ``ranks``: how many engines are simulated in step; None where none are.
+        """
         if not hasattr(model, "peak"):
             written = [name for name in LAYOUT_KEYS if name in self.written and name != "pp"]
             named = ", ".join(f"hardware.{name}" for name in written)
             said = f"{named}: in the latency's coefficients, if at all; here it bears on the KV cache alone"
             return (said,) if written else ()
         notes = []
-        if self.layout.dp > 1:
+        if ranks is not None and ranks != self.layout.dp:
+            notes.append(
+                f"cluster.lockstep: {ranks} instances in step, hardware.dp {self.layout.dp}; expected the same number, that "
+                "of the engines that share the experts"
+            )
+        elif self.layout.dp > 1 and ranks is None:
             notes.append(
                 f"hardware.dp {self.layout.dp}: one engine of {self.layout.dp} is simulated; the others, whose tokens "
                 "pass the same experts, are taken to be as loaded and in step. Rates, GPUs and cost are those of this "

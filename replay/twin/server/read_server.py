@@ -161,7 +161,7 @@ def _notes(
         *((chosen.reason,) if chosen.reason else ()),
         *placeholder_notes(chosen.model),
         *chosen.notes,
-        *(hardware.notes(chosen.model) if hardware else ()),
+        *(hardware.notes(chosen.model, ranks=_ranks(root)) if hardware else ()),
         *stages_notes(engine, chosen.model),
         *draft_notes(root, engine, chosen.model),
         *whole.drafting,
@@ -176,6 +176,14 @@ def _notes(
         *whole.offload,
         *startup_faults(engine),
     )
+
+
+def _ranks(root: Section) -> int | None:
+    """Return how many instances are in step; None where none are, or each pool has its own number."""
+    cluster = root.section("cluster")
+    if cluster is None or "pools" in cluster or not cluster.boolean("lockstep"):
+        return None
+    return cluster.integer("instances", least=1) or 1
 
 
 def _will_not_start(

@@ -155,6 +155,16 @@ def test_the_keys_of_hardware_are_read_written_back_and_told(tmp_path: Path) -> 
     assert at_peak.waiting > 0
     assert [note for note in config.notes if note.startswith("hardware.dp 4: one engine of 4 is simulated")]
     assert sum(config.num_gpus.values()) == config.gpus_of_pools[0][1] == 2, "those of the one engine: tp 2"
+    for ranks, told in (
+        (4, ""),
+        (2, "cluster.lockstep: 2 instances in step, hardware.dp 4; expected the same number"),
+    ):
+        cluster = f"cluster: {{instances: {ranks}, lockstep: true}}\n"
+        path.write_text(TWIN.replace("KEYS", keys) + cluster)
+        notes = [note for note in load_config(path).notes if "hardware.dp" in note]
+        assert len(notes) == bool(told)
+        assert "".join(notes).startswith(told)
+    path.write_text(TWIN.replace("KEYS", keys))
     again = tmp_path / "again.yaml"
     again.write_text(dump_config(config))
     assert load_config(again) == config

@@ -90,8 +90,8 @@ class Hardware:
         notes = []
         if ranks is not None and ranks != self.layout.dp:
             notes.append(
-                f"cluster.lockstep: {ranks} instances in step, hardware.dp {self.layout.dp}; expected the same number, that "
-                "of the engines that share the experts"
+                f"cluster.lockstep: {ranks} instances in step, hardware.dp {self.layout.dp}; expected the same "
+                "number, that of the engines that share the experts"
             )
         elif self.layout.dp > 1 and ranks is None:
             notes.append(

@@ -19,6 +19,8 @@ UNKNOWN: Final = "not in the twin"
 LIKE: Final = 0.85
 """How similar a flag's name must be to a known one to be taken for a typing error."""
 SERVE = re.compile(r"(?:^|/)vllm$")
+IMAGE = re.compile(r"(?:^|/)vllm-openai[-\w]*(?::[\w.-]+)?(?:@sha256:\w+)?$")
+"""vLLM's container, which runs ``vllm serve`` with what stands behind its name."""
 API_SERVER = "vllm.entrypoints.openai.api_server"
 
 
@@ -79,7 +81,7 @@ def parse_serve(command: str) -> Served:
 
 
 def _arguments(command: str) -> list[str]:
-    """Return the words behind ``vllm serve`` or the module that it runs."""
+    """Return the words behind ``vllm serve``, the module that it runs or the container that does."""
     try:
         words = shlex.split(command.replace("\\\n", " "))
     except ValueError as error:
@@ -88,6 +90,9 @@ def _arguments(command: str) -> list[str]:
         if SERVE.search(word) and words[place + 1 : place + 2] == ["serve"]:
             return words[place + 2 :]
         if word == API_SERVER:
+            return words[place + 1 :]
+    for place, word in enumerate(words):
+        if IMAGE.search(word):
             return words[place + 1 :]
     raise ConfigError(f'command: got "{command[:60]}", expected vllm serve MODEL --flags …')
 

@@ -245,10 +245,6 @@ def _check_offloading(config: EngineSettings) -> None:
             f"kv_store_threshold: got {config.kv_store_threshold} with kv_offloading shared, expected 0: offers are "
             "not counted across instances"
         )
-    if config.kv_offloading == "shared" and config.kv_cache_groups:
-        raise InvalidConfig(
-            f"kv_offloading: shared cannot be combined with kv_cache_groups, got {len(config.kv_cache_groups)} groups"
-        )
     if config.kv_offloading == "shared" and config.num_speculative_tokens:
         raise InvalidConfig(
             "kv_offloading: shared cannot be combined with num_speculative_tokens "

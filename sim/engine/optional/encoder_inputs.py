@@ -99,6 +99,8 @@ def try_schedule_encoder_inputs(s: State, request: int, computed: int, num_token
                 if settings.encodes_without_lookahead:
                     return min(num_tokens, max(x.position - computed, 0))
                 return num_before
+            if x.position >= computed + num_tokens and not settings.encodes_ahead:
+                continue
             num_embeds += x.num_tokens
             encoder.budget_behind -= x.num_tokens
             take_in_hand(s, image)
@@ -147,7 +149,9 @@ def free_encoder_inputs(s: State, request: int) -> None:
         return
     settings = s.engine[0].settings
     shift = 0 if settings.encodes_without_lookahead else settings.num_prefill_lookahead_tokens
-    num_computed = r.num_computed_tokens - r.num_output_placeholders - shift
+    num_computed = r.num_computed_tokens
+    if settings.frees_images_once_read:
+        num_computed -= r.num_output_placeholders + shift
     for place in range(num_places(s, request)):
         image = image_at(s, request, place)
         if image != NEVER and s.images[image].position + s.images[image].num_tokens <= num_computed:

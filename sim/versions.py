@@ -321,9 +321,6 @@ FIRST_WITH_KNOWN_OFFLOADING = 31
 for what they load stand in one queue with those that are asked again, and a content counts as used when a request that
 has it is asked about (sched/scheduler.py: skipped_waiting, distributed/kv_transfer/kv_connector/v1/offloading)."""
 
-FIRST_WITHOUT_OFFLOADED_DRAFTS_OF_GROUPS = 99
-"""From 0.N on it is not simulated with drafts and KV cache groups together: some of its cases differed."""
-
 FIRST_WITH_KNOWN_DRAFTS = 16
 """From 0.N on drafts are simulated by a version's own rules, as recorded; before, prompts that are computed in several
 steps have drafts, too, which are verified with the last of these (sched/scheduler.py:update_draft_token_ids)."""
@@ -359,11 +356,9 @@ def has_known_drafts(version: str) -> bool:
     return (minor_version(version) or NEWEST) >= FIRST_WITH_KNOWN_DRAFTS
 
 
-def has_native_offloading(version: str, *, has_groups: bool = False, has_drafts: bool = False) -> bool:
-    """Return whether it is known how a version stores KV blocks in host memory, with what stands beside."""
-    minor = minor_version(version) or NEWEST
-    is_known_together = not (has_groups and has_drafts) or minor < FIRST_WITHOUT_OFFLOADED_DRAFTS_OF_GROUPS
-    return minor >= FIRST_WITH_KNOWN_OFFLOADING and is_known_together
+def has_native_offloading(version: str) -> bool:
+    """Return whether it is known how a version stores KV blocks in host memory."""
+    return (minor_version(version) or NEWEST) >= FIRST_WITH_KNOWN_OFFLOADING
 
 
 @cache

@@ -393,13 +393,6 @@ def settings_of(config: EngineConfig, latency: LatencyModel, *, record: Record) 
     return records
 
 
-def queues_apart(config: EngineConfig) -> bool:
-    """Return whether requests that are passed over stand in a queue of their own; other policies have one order."""
-    is_vllm = config.batching == "vllm" and config.compatibility == "vllm"
-    is_fcfs = config.scheduling_policy == "fcfs"
-    return is_vllm and is_fcfs and rules_of(config.vllm_version).queues_passed_over_apart
-
-
 def _set_rules(settings: st.Records, config: EngineConfig) -> None:
     """Say what the version of vLLM does otherwise than others."""
     rules = rules_of(config.vllm_version)
@@ -422,7 +415,7 @@ def _set_rules(settings: st.Records, config: EngineConfig) -> None:
     if config.num_speculative_tokens > 0:
         settings["pads_admissions"] = PADDINGS.index(rules.pads_admissions)
     settings["state_chunks"] = STATE_CHUNKS.index(rules.state_chunks)
-    settings["has_queue_apart"] = queues_apart(config) and config.pipeline_parallel_size > 1
+    settings["has_queue_apart"] = config.queues_passed_over_apart and config.pipeline_parallel_size > 1
     settings["may_pass_over_empty"] = (
         rules.passes_over_empty_shares and config.num_prefill_lookahead_tokens > 1
     )
@@ -698,7 +691,7 @@ def with_traits(state: st.State, traits: st.Records, skipped: Int64s, config: En
     settings["has_traits"] = settings["adds_time"] = 1
     settings["limits_adapters"] = config.max_loras > 0 and num_adapters > 0
     settings["waits_for_grammars"] = config.guided_compile_us > 0  # requests that come later may have one
-    settings["has_queue_apart"] |= queues_apart(config)
+    settings["has_queue_apart"] |= config.queues_passed_over_apart
     state = state._replace(traits=traits, skipped=skipped)
     return with_room_for_adapters(state, num_adapters, config)
 

@@ -85,6 +85,11 @@ class VersionRules:
       it can; before, each as it fills, which a window may have passed by then (from 0.22.0).
     - ``keeps_junctions``: what ends where prompts part is kept at intervals, and a large block is cached in part at the
       end of a prompt (from 0.26.0).
+    - ``thins_states_out``: with ``prefix_cache_retention_interval`` states are kept at intervals, too, not windows alone
+      (from 0.24.0; single_type_kv_cache_manager.py:MambaManager.reachable_block_mask).
+    - ``ends_states_at_hit``: beside drafts that read hidden states a state is looked for up to the length in hand; before,
+      a block further, though it drops none, so that the request goes on from tokens that full groups lack (from 0.26.0;
+      kv_cache_coordinator.py:find_longest_cache_hit).
     - ``has_known_match_units``: what ``prefix_match_unit`` does is known: hits inside blocks (from 0.32.0). Before, the
       flag is there (from 0.26.0), and its rules are others.
     - ``looks_past_hit``: for drafts a lookup may match the block that the prompt ends in (from 0.32.0);
@@ -185,6 +190,8 @@ class VersionRules:
     frees_windows_first: bool = False
     caches_to_alignment: bool = False
     keeps_junctions: bool = False
+    thins_states_out: bool = False
+    ends_states_at_hit: bool = False
     has_known_match_units: bool = False
     looks_past_hit: bool = False
     keeps_ends_for_drafts: bool = False
@@ -251,6 +258,7 @@ CHANGES: Mapping[int, Changes] = {
         "frees_unhashed_blocks_first": True,
         "has_watermark": True,
         "state_chunks": "to junctions",
+        "thins_states_out": True,
         "pads_pages": True,
         "frees_images_once_read": True,
     },
@@ -259,6 +267,7 @@ CHANGES: Mapping[int, Changes] = {
         "state_chunks": "to known ends",
         "excludes_tokens_in_flight": True,
         "keeps_junctions": True,
+        "ends_states_at_hit": True,
         "pads_states": True,
     },
     27: {

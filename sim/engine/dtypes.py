@@ -471,6 +471,8 @@ SETTINGS = np.dtype(
         ("gives_up_by_place", np.int64),
         ("offers_again", np.int64),
         ("takes_surplus_back", np.int64),
+        ("thins_states_out", np.int64),
+        ("ends_states_at_hit", np.int64),
         ("keeps_junctions_for_drafts", np.int64),
         ("holds_images_to_the_last", np.int64),
         ("encodes_ahead", np.int64),

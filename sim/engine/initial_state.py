@@ -81,6 +81,8 @@ RULES = (
     "gives_up_by_place",
     "offers_again",
     "takes_surplus_back",
+    "thins_states_out",
+    "ends_states_at_hit",
     "keeps_junctions_for_drafts",
     "holds_images_to_the_last",
     "encodes_ahead",

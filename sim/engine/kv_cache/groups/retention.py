@@ -59,7 +59,7 @@ def keeps_all(s: State, group: int) -> bool:
     if g.kind == SLIDING:
         fills_segment = g.num_blocks_for_hit + g.caches_past_hit >= g.blocks_per_segment
         return is_dense and (fills_segment or not settings.caches_to_alignment)
-    return g.kind != ALIGNED_STATE or is_dense
+    return g.kind != ALIGNED_STATE or is_dense or settings.thins_states_out == 0
 
 
 @phase

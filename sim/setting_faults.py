@@ -252,8 +252,8 @@ def _check_offloading(config: EngineSettings) -> None:
         )
     if not has_native_offloading(config.vllm_version):
         raise InvalidConfig(
-            f"kv_offloading: got {config.kv_offloading} with vllm_version {config.vllm_version}, expected blis: the rules "
-            "of its offloading are not known"
+            f"kv_offloading: got {config.kv_offloading} with vllm_version {config.vllm_version}, expected blis: the "
+            "rules of its offloading are not known"
         )
     found = in_the_way_of_offloading(lambda name: getattr(config, name))
     if found is not None:

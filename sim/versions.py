@@ -85,11 +85,11 @@ class VersionRules:
       it can; before, each as it fills, which a window may have passed by then (from 0.22.0).
     - ``keeps_junctions``: what ends where prompts part is kept at intervals, and a large block is cached in part at the
       end of a prompt (from 0.26.0).
-    - ``thins_states_out``: with ``prefix_cache_retention_interval`` states are kept at intervals, too, not windows alone
-      (from 0.24.0; single_type_kv_cache_manager.py:MambaManager.reachable_block_mask).
-    - ``ends_states_at_hit``: beside drafts that read hidden states a state is looked for up to the length in hand; before,
-      a block further, though it drops none, so that the request goes on from tokens that full groups lack (from 0.26.0;
-      kv_cache_coordinator.py:find_longest_cache_hit).
+    - ``thins_states_out``: with ``prefix_cache_retention_interval`` states are kept at intervals, too, not windows
+      alone (from 0.24.0; single_type_kv_cache_manager.py:MambaManager.reachable_block_mask).
+    - ``ends_states_at_hit``: beside drafts that read hidden states a state is looked for up to the length in hand;
+      before, a block further, though it drops none, so that the request goes on from tokens that full groups lack
+      (from 0.26.0; kv_cache_coordinator.py:find_longest_cache_hit).
     - ``has_known_match_units``: what ``prefix_match_unit`` does is known: hits inside blocks (from 0.32.0). Before, the
       flag is there (from 0.26.0), and its rules are others.
     - ``looks_past_hit``: for drafts a lookup may match the block that the prompt ends in (from 0.32.0);

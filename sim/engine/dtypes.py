@@ -118,7 +118,10 @@ KV_CACHE_GROUP = np.dtype(
         ("is_eagle_verified", np.int64),  # these three: the lookup in hand; its length has lost that block
         ("num_hit_blocks", np.int64),
         ("hit_length", np.int64),  # NEVER: not looked up yet
-        ("num_to_put", np.int64),  # the offer to a shared store in hand: behind its last block that is not there yet
+        (
+            "num_to_put",
+            np.int64,
+        ),  # the offer to a shared store in hand: behind its last block that is not there yet
     ],
     align=True,
 )
@@ -331,7 +334,10 @@ IMAGE = np.dtype(
         ("content", np.int32),
         ("is_repeated", np.int16),  # the request has its content twice
         ("is_held", np.int16),  # its request holds it in the encoder cache
-        ("is_counted", np.int16),  # without ``holds_images_to_the_last``: it is the one by which the request is counted
+        (
+            "is_counted",
+            np.int16,
+        ),  # without ``holds_images_to_the_last``: it is the one by which the request is counted
     ],
     align=True,
 )

@@ -125,7 +125,7 @@ def drop_again(s: State) -> None:
 
 @phase
 def is_being_loaded(s: State, request: int, num_local_tokens: int, num_tokens: int) -> bool:
-    """Return whether a request is loading a block that a hit of ``num_tokens`` needs; several may, of a shared store."""
+    """Return whether a request is loading a block that a hit of ``num_tokens`` needs, and no other may load it."""
     if s.engine[0].settings.has_shared_store:
         return False
     for group in range(s.engine[0].settings.num_kv_cache_groups):

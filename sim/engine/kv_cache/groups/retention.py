@@ -81,7 +81,9 @@ def is_retained(s: State, request: int, group: int, index: int) -> bool:
     if junction > 0 and is_at_boundary(index, junction, settings.hit_alignment, size, num_needed, shift):
         return True
     if junction > 0 and g.use_eagle and settings.keeps_junctions_for_drafts:
-        before = junction - size  # a prompt that leaves right there has another block behind it: its hit loses one
+        before = (
+            junction - size
+        )  # a prompt that leaves right there has another block behind it: its hit loses one
         if is_at_boundary(index, before, settings.hit_alignment, size, num_needed, shift):
             return True
     return is_at_prompt_end(s, index, r.num_prompt_tokens, size, num_needed, shift)

@@ -234,7 +234,9 @@ GROUPS: dict[str, dict[str, Any]] = {
     "windows": {"kv_cache_groups": (KVCacheGroup(kind="full"), KVCacheGroup(kind="sliding", window=50))},
     "windows alone": {"kv_cache_groups": (KVCacheGroup(kind="sliding", window=50),) * 2},
     "chunks": {"kv_cache_groups": (KVCacheGroup(kind="chunked", chunk=64), KVCacheGroup(kind="full"))},
-    "states": {"kv_cache_groups": (KVCacheGroup(kind="full"), *[KVCacheGroup(kind="state", mode="align")] * 2)},
+    "states": {
+        "kv_cache_groups": (KVCacheGroup(kind="full"), *[KVCacheGroup(kind="state", mode="align")] * 2)
+    },
     "unlike sizes": {
         "kv_cache_groups": (
             KVCacheGroup(kind="full", block_size=32),
@@ -270,9 +272,13 @@ def test_of_groups_one_instance_finds_what_it_finds_in_a_tier_of_its_own(
         prefix_cache_retention_interval=interval,
         **GROUPS[groups],
     )
-    ours, tier = (simulate(requests, each, LATENCY) for each in (shared, replace(shared, kv_offloading="native")))
+    ours, tier = (
+        simulate(requests, each, LATENCY) for each in (shared, replace(shared, kv_offloading="native"))
+    )
     for name in ("num_cached_tokens", "num_loaded_tokens", "first_token_us", "last_token_us"):
-        np.testing.assert_array_equal(getattr(ours.outcomes, name), getattr(tier.outcomes, name), err_msg=name)
+        np.testing.assert_array_equal(
+            getattr(ours.outcomes, name), getattr(tier.outcomes, name), err_msg=name
+        )
     for name in ("num_kv_loads", "num_kv_reloads", "num_kv_stores", "num_kv_offloads"):
         assert getattr(ours, name) == getattr(tier, name), name
 
@@ -281,10 +287,16 @@ def test_of_groups_one_instance_finds_what_it_finds_in_a_tier_of_its_own(
     ("groups", "num_loaded"),
     [("windows", 30 + 4), ("chunks", 30 + 2), ("states", 30 + 2), ("unlike sizes", 15 + 3)],
 )
-def test_of_groups_it_does_not_matter_which_instance_has_put_a_block_there(groups: str, num_loaded: int) -> None:
+def test_of_groups_it_does_not_matter_which_instance_has_put_a_block_there(
+    groups: str, num_loaded: int
+) -> None:
     """What the next token reads is loaded: all of a full group, the rest of a window or a chunk, a state."""
     config = replace(
-        SHARED, num_gpu_blocks=150, prefix_cache_retention_interval=None, vllm_version="0.32.0", **GROUPS[groups]
+        SHARED,
+        num_gpu_blocks=150,
+        prefix_cache_retention_interval=None,
+        vllm_version="0.32.0",
+        **GROUPS[groups],
     )
     shared = simulated(a_prefix_on_each(), config, np.array([0, 1, 2, 0, 1, 2], np.int64))
     assert shared.outcomes.num_loaded_tokens.tolist() == [0, 480, 480, 0, 0, 0]
@@ -305,7 +317,10 @@ def test_what_goes_first_of_groups_is_what_ends_last_whichever_group_has_it() ->
     ("other", "message"),
     [
         ({"num_cpu_blocks": 7}, "got shared with num_cpu_blocks 7, 400, expected one store of one size"),
-        (GROUPS["windows"], "got shared with blocks or kv_cache_groups that differ, expected pools with the same"),
+        (
+            GROUPS["windows"],
+            "got shared with blocks or kv_cache_groups that differ, expected pools with the same",
+        ),
         ({"kv_store_threshold": 2}, "kv_store_threshold: got 2 with kv_offloading shared, expected 0"),
     ],
 )

@@ -210,7 +210,7 @@ def check_lockstep(config: ClusterConfig) -> None:
 
 
 def check_shared_store(config: ClusterConfig) -> None:
-    """Raise InvalidConfig where a shared store's instances differ in its size, or come and go."""
+    """Raise InvalidConfig where a shared store's instances differ in its size or in their blocks, or come and go."""
     sharing = [pool.engine for pool in config.pools if pool.engine.has_shared_store]
     sizes = {engine.num_cpu_blocks for engine in sharing}
     if len({(engine.block_size, engine.kv_cache_groups) for engine in sharing}) > 1:

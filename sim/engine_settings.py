@@ -231,9 +231,17 @@ class EngineSettings:
 
     @property
     def charges_traits(self) -> bool:
-        """Whether grammars, adapters or encoders cost anything."""
+        """Whether grammars, adapters or encoders cost anything, or it matters which requests have a grammar."""
         costs = (self.max_loras, self.lora_load_us, self.guided_compile_us, self.guided_mask_us)
-        return any(costs) or self.has_encoder_time or self.lora_step_factor != 1
+        has_time = any(costs) or self.has_encoder_time or self.lora_step_factor != 1
+        return has_time or self.queues_passed_over_apart
+
+    @property
+    def queues_passed_over_apart(self) -> bool:
+        """Whether requests that are passed over stand in a queue of their own; other policies have one order."""
+        is_vllm = self.batching == "vllm" and self.compatibility == "vllm"
+        is_fcfs = self.scheduling_policy == "fcfs"
+        return is_vllm and is_fcfs and rules_of(self.vllm_version).queues_passed_over_apart
 
     @property
     def has_encoder_time(self) -> bool:

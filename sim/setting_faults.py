@@ -245,23 +245,15 @@ def _check_offloading(config: EngineSettings) -> None:
             f"kv_store_threshold: got {config.kv_store_threshold} with kv_offloading shared, expected 0: offers are "
             "not counted across instances"
         )
-    if config.kv_offloading == "shared" and config.kv_cache_groups:
-        raise InvalidConfig(
-            f"kv_offloading: shared cannot be combined with kv_cache_groups, got {len(config.kv_cache_groups)} groups"
-        )
     if config.kv_offloading == "shared" and config.num_speculative_tokens:
         raise InvalidConfig(
             "kv_offloading: shared cannot be combined with num_speculative_tokens "
             f"{config.num_speculative_tokens}, expected 0"
         )
-    has_groups, has_drafts = bool(config.kv_cache_groups), config.num_speculative_tokens > 0
-    if not has_native_offloading(config.vllm_version, has_groups=has_groups, has_drafts=has_drafts):
-        beside = (
-            f" beside groups and {config.num_speculative_tokens} drafts" if has_groups and has_drafts else ""
-        )
+    if not has_native_offloading(config.vllm_version):
         raise InvalidConfig(
-            f"kv_offloading: got {config.kv_offloading} with vllm_version {config.vllm_version}{beside}, expected blis:"
-            " the rules of its offloading are not known"
+            f"kv_offloading: got {config.kv_offloading} with vllm_version {config.vllm_version}, expected blis: the "
+            "rules of its offloading are not known"
         )
     found = in_the_way_of_offloading(lambda name: getattr(config, name))
     if found is not None:

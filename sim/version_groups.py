@@ -16,8 +16,8 @@ from sim.versions import NEWEST, minor_version, rules_of
 FIRST_WITH_SEVERAL_KINDS = 14
 FIRST_WITH_ALIGNED_STATES = 15
 WITH_WRONG_CAPS = 20
-FIRST_WITH_DRAFTS_BESIDE_STATES = 26
-FIRST_WITH_INTERVAL = 26
+FIRST_WITH_DRAFTS_BESIDE_STATES = 20
+FIRST_WITH_INTERVAL = 23
 FIRST_WITH_LIKE_GROUPS = 29
 
 Fault = tuple[str, str]
@@ -44,7 +44,7 @@ def fault_of_version(version: str, groups: Sequence[KVCacheGroup], beside: Besid
         )
     if minor < FIRST_WITH_INTERVAL and beside.interval is not None:
         return "prefix_cache_retention_interval", _before(
-            version, beside.interval, "none", "has another rule for it, which is not simulated"
+            version, beside.interval, "none", "knows no such interval"
         )
     if not groups:
         return None

@@ -39,6 +39,9 @@ class VersionRules:
     - ``moves_cursor_for_every_victim``: a victim that stood before the request being scheduled moves the loop's
       place back, whether or not it was scheduled in this step; before, the next request was skipped for a step
       (sched/scheduler.py:schedule, from 0.28.0).
+    - ``sets_stale_output_aside``: with pipeline stages a preempted request with tokens in flight is passed over until
+      they are in, and is then computed from its beginning; before, it could resume meanwhile, and they counted among
+      its tokens under way (sched/scheduler.py:_preempt_request, from 0.27.0).
     - ``frees_unhashed_blocks_first``: freed blocks without a hash are handed out before all others; before, every
       freed block went to the back of the queue (block_pool.py:free_blocks, from 0.24.0).
     - ``queues_freed_without_cache``: without a prefix cache they go to the back all the same (0.27 alone).
@@ -82,6 +85,11 @@ class VersionRules:
       it can; before, each as it fills, which a window may have passed by then (from 0.22.0).
     - ``keeps_junctions``: what ends where prompts part is kept at intervals, and a large block is cached in part at the
       end of a prompt (from 0.26.0).
+    - ``thins_states_out``: with ``prefix_cache_retention_interval`` states are kept at intervals, too, not windows
+      alone (from 0.24.0; single_type_kv_cache_manager.py:MambaManager.reachable_block_mask).
+    - ``ends_states_at_hit``: beside drafts that read hidden states a state is looked for up to the length in hand;
+      before, a block further, though it drops none, so that the request goes on from tokens that full groups lack
+      (from 0.26.0; kv_cache_coordinator.py:find_longest_cache_hit).
     - ``has_known_match_units``: what ``prefix_match_unit`` does is known: hits inside blocks (from 0.32.0). Before, the
       flag is there (from 0.26.0), and its rules are others.
     - ``looks_past_hit``: for drafts a lookup may match the block that the prompt ends in (from 0.32.0);
@@ -95,6 +103,10 @@ class VersionRules:
     - ``caches_past_hit_for_drafts``: that block is cached and kept, too (from 0.23.0; cache_blocks).
     - ``hashes_ahead_of_drafts``: beside drafts that read hidden states a block's hash covers the tokens behind it, too,
       so that it exists once they do, and hits lose no block (from 0.33.0; config/vllm.py:num_hash_lookahead_tokens).
+    - ``keeps_junctions_for_drafts``: where prompts part, groups that lose a block to drafts also keep what ends a block
+      before (from 0.33.0; single_type_kv_cache_manager.py:cache_blocks).
+    - ``takes_surplus_back``: drafts that hold, but that a request has no more room for, do not count as computed when
+      it ends: a window has passed as many tokens less (from 0.33.0; sched/scheduler.py:_update_request_with_output).
     - ``caches_at_outputs``: what drafts that hold have filled enters the prefix cache with the results of their step,
       also where they are awaited; before, with the next step (from 0.33.0; sched/scheduler.py:update_from_output).
 
@@ -106,6 +118,12 @@ class VersionRules:
     - ``cuts_before_cached_images``: with ``disable_chunked_mm_input`` a share ends before an image that it would not
       reach the end of, also where the encoder has seen that (from 0.32.0; _try_schedule_encoder_inputs).
     - ``holds_repeated_images``: a request that shows an image twice in a step holds it for both (from 0.32.0).
+    - ``holds_images_to_the_last``: a request that shows an image several times lets it go with the last; before, with
+      the first, and holds it again where it still needs it (from 0.29.0; encoder_cache_manager.py:free_encoder_input).
+    - ``frees_images_once_read``: an image is let go when its last token is known to be computed and drafts have read
+      past it; before, with the first results behind the step that schedules it (from 0.24.0; _free_encoder_inputs).
+    - ``encodes_ahead``: an image is also encoded when only drafts read its first token; before, that made room for it
+      and left it (from 0.28.0; _try_schedule_encoder_inputs).
     - ``counts_adapters_of_all_running``: the adapters of running requests that sit a step out take up places in its
       batch, too (from 0.33.0; schedule).
     - ``passes_over_empty_shares``: an admission that an image, or what several MTP modules read ahead, leaves no tokens
@@ -156,6 +174,7 @@ class VersionRules:
     continues_after_self_preemption: bool = False
     lifts_threshold_for_lone_request: bool = False
     moves_cursor_for_every_victim: bool = False
+    sets_stale_output_aside: bool = False
     frees_unhashed_blocks_first: bool = False
     queues_freed_without_cache: bool = False
     async_pipeline: AsyncPipeline = "none"
@@ -171,6 +190,8 @@ class VersionRules:
     frees_windows_first: bool = False
     caches_to_alignment: bool = False
     keeps_junctions: bool = False
+    thins_states_out: bool = False
+    ends_states_at_hit: bool = False
     has_known_match_units: bool = False
     looks_past_hit: bool = False
     keeps_ends_for_drafts: bool = False
@@ -190,6 +211,9 @@ class VersionRules:
     queues_passed_over_apart: bool = False
     cuts_before_cached_images: bool = False
     holds_repeated_images: bool = False
+    holds_images_to_the_last: bool = False
+    encodes_ahead: bool = False
+    frees_images_once_read: bool = False
     counts_adapters_of_all_running: bool = False
     passes_over_empty_shares: bool = False
     encodes_without_lookahead: bool = False
@@ -197,6 +221,8 @@ class VersionRules:
     holds_prefills_alone: bool = False
     gives_up_by_place: bool = False
     offers_again: bool = False
+    takes_surplus_back: bool = False
+    keeps_junctions_for_drafts: bool = False
     reserves_drafts_by_group: bool = False
     has_adaptive_threshold: bool = False
     has_watermark: bool = False
@@ -232,17 +258,21 @@ CHANGES: Mapping[int, Changes] = {
         "frees_unhashed_blocks_first": True,
         "has_watermark": True,
         "state_chunks": "to junctions",
+        "thins_states_out": True,
         "pads_pages": True,
+        "frees_images_once_read": True,
     },
     25: {"pads_admissions": "or waits"},
     26: {
         "state_chunks": "to known ends",
         "excludes_tokens_in_flight": True,
         "keeps_junctions": True,
+        "ends_states_at_hit": True,
         "pads_states": True,
     },
     27: {
         "state_chunks": "to block ends",
+        "sets_stale_output_aside": True,
         "keeps_all_where_uneven": True,
         "queues_freed_without_cache": True,
     },
@@ -252,8 +282,13 @@ CHANGES: Mapping[int, Changes] = {
         "batched_tokens_by_gib": ((160, 16384), (70, 8192)),
         "aligns_all_states": True,
         "reads_ahead_of_prompts": True,
+        "encodes_ahead": True,
     },
-    29: {"retains_sparsely": True, "pads_admissions": "where it fits"},
+    29: {
+        "retains_sparsely": True,
+        "pads_admissions": "where it fits",
+        "holds_images_to_the_last": True,
+    },
     30: {"pads_admissions": "beside hits", "retires_states_over_gaps": True, "keeps_ends_for_drafts": True},
     31: {
         "lifts_threshold_for_lone_request": True,
@@ -282,6 +317,8 @@ CHANGES: Mapping[int, Changes] = {
         "holds_prefills_alone": True,
         "gives_up_by_place": True,
         "offers_again": True,
+        "takes_surplus_back": True,
+        "keeps_junctions_for_drafts": True,
     },
 }
 """What changed with 0.N.0; the first is the oldest version that is known."""
@@ -292,9 +329,6 @@ FIRST_WITH_KNOWN_OFFLOADING = 31
 """From 0.N on ``--kv-offloading-size`` is simulated by a version's own rules, as recorded. Before, requests that wait
 for what they load stand in one queue with those that are asked again, and a content counts as used when a request that
 has it is asked about (sched/scheduler.py: skipped_waiting, distributed/kv_transfer/kv_connector/v1/offloading)."""
-
-FIRST_WITHOUT_OFFLOADED_DRAFTS_OF_GROUPS = 33
-"""From 0.N on it is not simulated with drafts and KV cache groups together: some of its cases differed."""
 
 FIRST_WITH_KNOWN_DRAFTS = 16
 """From 0.N on drafts are simulated by a version's own rules, as recorded; before, prompts that are computed in several
@@ -331,11 +365,9 @@ def has_known_drafts(version: str) -> bool:
     return (minor_version(version) or NEWEST) >= FIRST_WITH_KNOWN_DRAFTS
 
 
-def has_native_offloading(version: str, *, has_groups: bool = False, has_drafts: bool = False) -> bool:
-    """Return whether it is known how a version stores KV blocks in host memory, with what stands beside."""
-    minor = minor_version(version) or NEWEST
-    is_known_together = not (has_groups and has_drafts) or minor < FIRST_WITHOUT_OFFLOADED_DRAFTS_OF_GROUPS
-    return minor >= FIRST_WITH_KNOWN_OFFLOADING and is_known_together
+def has_native_offloading(version: str) -> bool:
+    """Return whether it is known how a version stores KV blocks in host memory."""
+    return (minor_version(version) or NEWEST) >= FIRST_WITH_KNOWN_OFFLOADING
 
 
 @cache

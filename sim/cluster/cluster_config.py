@@ -210,8 +210,14 @@ def check_lockstep(config: ClusterConfig) -> None:
 
 
 def check_shared_store(config: ClusterConfig) -> None:
-    """Raise InvalidConfig where a shared store's instances differ in its size, or come and go."""
-    sizes = {pool.engine.num_cpu_blocks for pool in config.pools if pool.engine.has_shared_store}
+    """Raise InvalidConfig where a shared store's instances differ in its size or in their blocks, or come and go."""
+    sharing = [pool.engine for pool in config.pools if pool.engine.has_shared_store]
+    sizes = {engine.num_cpu_blocks for engine in sharing}
+    if len({(engine.block_size, engine.kv_cache_groups) for engine in sharing}) > 1:
+        raise InvalidConfig(
+            "kv_offloading: got shared with blocks or kv_cache_groups that differ, expected pools with the same: they "
+            "could not read what the others store"
+        )
     if len(sizes) > 1:
         shown = ", ".join(f"{size:,}" for size in sorted(sizes))
         raise InvalidConfig(

@@ -118,6 +118,10 @@ KV_CACHE_GROUP = np.dtype(
         ("is_eagle_verified", np.int64),  # these three: the lookup in hand; its length has lost that block
         ("num_hit_blocks", np.int64),
         ("hit_length", np.int64),  # NEVER: not looked up yet
+        (
+            "num_to_put",
+            np.int64,
+        ),  # the offer to a shared store in hand: behind its last block that is not there yet
     ],
     align=True,
 )
@@ -188,7 +192,7 @@ CHUNK = np.dtype(
         ("key", np.int64),  # of the hash table
         ("offer", np.int64),  # the last offer for storing that named it
         ("rank", np.int64),  # these three: sim/engine/kv_offload/recency.py
-        ("order", np.int64),
+        ("order", np.int64),  # and of what goes to a shared store
         ("heap_at", np.int64),
     ],
     align=True,
@@ -330,6 +334,10 @@ IMAGE = np.dtype(
         ("content", np.int32),
         ("is_repeated", np.int16),  # the request has its content twice
         ("is_held", np.int16),  # its request holds it in the encoder cache
+        (
+            "is_counted",
+            np.int16,
+        ),  # without ``holds_images_to_the_last``: it is the one by which the request is counted
     ],
     align=True,
 )
@@ -468,6 +476,14 @@ SETTINGS = np.dtype(
         ("keeps_whole_images_together", np.int64),
         ("gives_up_by_place", np.int64),
         ("offers_again", np.int64),
+        ("takes_surplus_back", np.int64),
+        ("thins_states_out", np.int64),
+        ("ends_states_at_hit", np.int64),
+        ("keeps_junctions_for_drafts", np.int64),
+        ("holds_images_to_the_last", np.int64),
+        ("encodes_ahead", np.int64),
+        ("frees_images_once_read", np.int64),
+        ("keeps_placeholders", np.int64),  # with stages, without ``sets_stale_output_aside``
         ("num_reserved_tokens", np.int64),  # for drafts, of each request whose prompt is under way;
         ("num_reserved_blocks", np.int64),  # or so many blocks
         ("num_hash_lookahead_tokens", np.int64),  # behind a block, that its hash covers, too

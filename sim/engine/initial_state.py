@@ -80,6 +80,13 @@ RULES = (
     "keeps_whole_images_together",
     "gives_up_by_place",
     "offers_again",
+    "takes_surplus_back",
+    "thins_states_out",
+    "ends_states_at_hit",
+    "keeps_junctions_for_drafts",
+    "holds_images_to_the_last",
+    "encodes_ahead",
+    "frees_images_once_read",
 )
 """Rules of the vLLM version that the engine asks about."""
 
@@ -281,7 +288,7 @@ def first_state(
         **_host_memory(
             config, num_blocks=num_blocks, width=width, num_rows=num_rows, num_table_rows=seats * num_groups
         ),
-        **new_store(config, num_contents=num_hashes),
+        **new_store(config, num_contents=num_groups * num_hashes),
     )
 
 
@@ -388,13 +395,6 @@ def settings_of(config: EngineConfig, latency: LatencyModel, *, record: Record) 
     return records
 
 
-def queues_apart(config: EngineConfig) -> bool:
-    """Return whether requests that are passed over stand in a queue of their own; other policies have one order."""
-    is_vllm = config.batching == "vllm" and config.compatibility == "vllm"
-    is_fcfs = config.scheduling_policy == "fcfs"
-    return is_vllm and is_fcfs and rules_of(config.vllm_version).queues_passed_over_apart
-
-
 def _set_rules(settings: st.Records, config: EngineConfig) -> None:
     """Say what the version of vLLM does otherwise than others."""
     rules = rules_of(config.vllm_version)
@@ -417,10 +417,12 @@ def _set_rules(settings: st.Records, config: EngineConfig) -> None:
     if config.num_speculative_tokens > 0:
         settings["pads_admissions"] = PADDINGS.index(rules.pads_admissions)
     settings["state_chunks"] = STATE_CHUNKS.index(rules.state_chunks)
-    settings["has_queue_apart"] = queues_apart(config) and config.pipeline_parallel_size > 1
+    settings["has_queue_apart"] = config.queues_passed_over_apart and config.pipeline_parallel_size > 1
     settings["may_pass_over_empty"] = (
         rules.passes_over_empty_shares and config.num_prefill_lookahead_tokens > 1
     )
+    if config.pipeline_parallel_size > 1 and not rules.sets_stale_output_aside:
+        settings["keeps_placeholders"] = 1
     if config.async_scheduling and config.pipeline_parallel_size > 1:
         is_staggered = rules.async_pipeline == "staggered"
         settings["decode_stagger"] = config.pipeline_parallel_size if is_staggered else 0
@@ -691,9 +693,7 @@ def with_traits(state: st.State, traits: st.Records, skipped: Int64s, config: En
     settings["has_traits"] = settings["adds_time"] = 1
     settings["limits_adapters"] = config.max_loras > 0 and num_adapters > 0
     settings["waits_for_grammars"] = config.guided_compile_us > 0  # requests that come later may have one
-    settings["has_queue_apart"] |= queues_apart(config) and (
-        settings["limits_adapters"] | settings["waits_for_grammars"]
-    )
+    settings["has_queue_apart"] |= config.queues_passed_over_apart
     state = state._replace(traits=traits, skipped=skipped)
     return with_room_for_adapters(state, num_adapters, config)
 

@@ -62,7 +62,7 @@ def arrivals_matter(s: State) -> bool:
     settings, queues = s.engine[0].settings, s.engine[0].queues
     if queues.num_running >= settings.max_num_seqs or queues.num_running >= settings.max_num_batched_tokens:
         return False
-    if settings.has_queue_apart and settings.waits_for_grammars:
+    if settings.has_queue_apart and settings.has_traits:
         return True
     return queues.num_waiting == 0 or settings.policy != FCFS or queues.head_is_blocked == ALL_COMPILE
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sim.engine.dtypes import FCFS, PREEMPTED
+from sim.engine.dtypes import FCFS, PREEMPTED, SAMPLES
 from sim.engine.kv_cache.groups.states import take_states_back
 from sim.engine.kv_cache.kv_cache_manager import allocate_slots, free, remember_private
 from sim.engine.optional.blis import forget_outputs, loses_tie
@@ -29,6 +29,8 @@ def take_out_of_batch(s: State, batch: int, request: int) -> bool:
             add_share(s, batch, i, -1)
             s.engine[0].current_step.token_budget += num_tokens
             s.requests[request].num_in_flight_tokens -= num_tokens
+            if s.engine[0].settings.keeps_placeholders and s.entries[batch, i].kind & SAMPLES:
+                s.requests[request].num_output_placeholders -= s.engine[0].settings.async_scheduling
     if found:
         b.num_entries -= 1
         if s.engine[0].settings.has_images:
@@ -88,8 +90,9 @@ def preempt(s: State, request: int) -> None:
     if request < len(s.preempted_us):  # a fleet's engines go without
         s.preempted_us[request] -= s.engine[0].clock.now_us
     r.num_computed_tokens = 0
-    r.num_stale_output_tokens = r.num_in_flight_tokens
-    r.num_output_placeholders = 0
+    if s.engine[0].settings.keeps_placeholders == 0:
+        r.num_stale_output_tokens = r.num_in_flight_tokens
+        r.num_output_placeholders = 0
     r.num_preemptions += 1
     totals.num_preemptions += 1
     s.preempted[current.num_preempted] = request

@@ -54,7 +54,7 @@ def add_arrivals(s: State, by_us: int) -> None:
         if r.status == PENDING:
             r.status = WAITING
             note_taken_in(s, request, s.engine[0].clock.now_us)
-            if settings.has_queue_apart and settings.waits_for_grammars and s.traits[request].is_guided:
+            if settings.has_queue_apart and settings.has_traits and s.traits[request].is_guided:
                 join_passed_over(s, request)
             else:
                 add_request(s, request)

@@ -38,6 +38,7 @@ _NO_RARE_FEATURES = {
     "decode_stagger": 0,
     "waits_for_output": 0,
     "may_sit_out": 0,
+    "keeps_placeholders": 0,
     "batching": dt.VLLM,
     "notes_shares": 0,
     "balances_prefills": 0,

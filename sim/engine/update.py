@@ -128,10 +128,14 @@ def take_in_token(s: State, request: int) -> None:
 def give_accepted(s: State, request: int, num_accepted: int, now_us: int, is_stale: bool) -> None:
     """Give a request its drafts that hold, as far as it wants them; its last token of the step comes after them."""
     settings, r = s.engine[0].settings, s.requests[request]
-    for _ in range(min(num_accepted, r.max_total_tokens - r.num_tokens - 1)):
+    num_wanted = min(num_accepted, r.max_total_tokens - r.num_tokens - 1)
+    for _ in range(num_wanted):
         give_token(s, request, now_us)
         if settings.async_scheduling and not is_stale:
             r.num_output_placeholders -= 1
+    if settings.takes_surplus_back and not is_stale:
+        r.num_computed_tokens -= num_accepted - num_wanted
+        r.num_output_placeholders -= (num_accepted - num_wanted) * settings.async_scheduling
 
 
 @part

@@ -13,7 +13,7 @@ import numpy as np
 
 from sim import Blackbox, EngineConfig, Images, Requests
 from sim.kv_cache_groups import KVCacheGroup
-from sim.versions import DEFAULT_VERSION, rules_of
+from sim.versions import DEFAULT_VERSION, NEWEST, minor_version, rules_of
 from tests.conformance.conventions import DEFAULTS, images_of, output_token_id, prompt_token_ids
 
 SETTINGS = (
@@ -96,25 +96,40 @@ def num_outputs(row: dict[str, Any]) -> int:
     return min(row["output_len"], row.get("stops_after", row["output_len"]))
 
 
+FIRST_THAT_HASHES_ALL_IMAGES = 31
+
+
+def forgets_image(row: dict[str, Any], start: int, end: int, num_prompt_tokens: int) -> bool:
+    """Return whether vLLM up to 0.30 hashes a block without an image that it has tokens of.
+
+    Of a block that fills with outputs it looks at the prompt's last image alone (v1/core/kv_cache_utils.py).
+    """
+    if start == 0 or end <= num_prompt_tokens:
+        return False
+    return any(position + length > start for position, length, _ in images_of(row)[:-1])
+
+
 def dense_hashes(
-    rows: list[dict[str, Any]], block_size: int, ahead: int = 0
+    rows: list[dict[str, Any]], block_size: int, ahead: int = 0, *, forgets_images: bool = False
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return (offsets, ids): each request's blocks over prompt and outputs, numbered by content.
 
     A request's list ends where nobody else ever holds the same content. ``ahead``: so many tokens behind a block belong
-    to its content.
+    to its content. ``forgets_images``: see ``forgets_image``.
     """
-    numbers: dict[tuple[int, tuple[int, ...]], int] = {}
+    numbers: dict[tuple[int, tuple[int, ...], bool], int] = {}
     lists: list[list[int]] = []
     for index, row in enumerate(rows):
-        tokens = prompt_token_ids(row, index)
-        tokens = tokens + [output_token_id(index, j) for j in range(num_outputs(row))]
+        prompt = prompt_token_ids(row, index)
+        tokens = prompt + [output_token_id(index, j) for j in range(num_outputs(row))]
         parent, chain = (
             -1 - row.get("adapter", -1) - 1,
             [],
         )  # what is cached with an adapter is another content
         for start in range(0, len(tokens) - block_size - ahead + 1, block_size):
-            key = (parent, tuple(tokens[start : start + block_size + ahead]))
+            end = start + block_size
+            forgets = forgets_images and forgets_image(row, start, end, len(prompt))
+            key = (parent, tuple(tokens[start : end + ahead]), forgets)
             parent = numbers.setdefault(key, len(numbers))
             chain.append(parent)
         lists.append(chain)
@@ -207,7 +222,12 @@ def case_of(
     config = EngineConfig(**chosen, scheduling_policy=settings["policy"], vllm_version=version)
     latency = Blackbox(beta0=settings["beta0"], beta1=settings["beta1"], beta2=settings["beta2"])
     prompts = [len(row.get("prompt_token_ids") or []) or row.get("prompt_len", 0) for row in rows]
-    offsets, ids = dense_hashes(rows, config.hash_block_size, config.num_hash_lookahead_tokens)
+    offsets, ids = dense_hashes(
+        rows,
+        config.hash_block_size,
+        config.num_hash_lookahead_tokens,
+        forgets_images=(minor_version(version) or NEWEST) < FIRST_THAT_HASHES_ALL_IMAGES,
+    )
     requests = Requests(
         arrival_us=np.array([row["arrival_us"] for row in rows], np.int64),
         prompt_tokens=np.array(prompts, np.int64),

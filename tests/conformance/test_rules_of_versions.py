@@ -67,6 +67,16 @@ SHOWN: list[tuple[str, str, Any]] = [
     ("0.33.0_drafts_3_0076_images", "encodes_without_lookahead", False),
     ("0.33.0_offload_groups_1_0117", "gives_up_by_place", False),
     ("0.33.0_offloading_1_0117", "offers_again", False),
+    ("0.33.0_offload_groups_21_0036_drafts", "takes_surplus_back", False),
+    ("0.33.0_offload_groups_21_0015_drafts", "keeps_junctions_for_drafts", False),
+    ("0.26.0_adapters_1_0054", "sets_stale_output_aside", True),
+    ("0.30.0_grammars_1_0051", "queues_passed_over_apart", False),
+    ("0.28.0_images_1_0027", "holds_images_to_the_last", True),
+    ("0.27.0_drafts_3_0035_images", "encodes_ahead", True),
+    ("0.23.0_drafts_3_0008_images", "frees_images_once_read", True),
+    ("0.23.0_groups_62_0034", "thins_states_out", True),
+    ("0.25.1_groups_41_0003_drafts", "ends_states_at_hit", True),
+    ("0.25.1_groups_41_0003_drafts", "excludes_tokens_in_flight", True),
 ]
 """The recording, a rule that its version has, and what it would be with the version before or behind."""
 

@@ -36,7 +36,7 @@ CASES: list[tuple[tuple[KVCacheGroup, ...], dict[str, Any], set[int], str]] = [
     ((WINDOW, WINDOW), UNCACHED, {20}, "got a window or a chunk"),
     ((FULL, ALIGNED), {}, {12, 13, 14}, "got a state group of mode align with vllm_version"),
     ((FULL, STATE), UNCACHED, set(), ""),
-    ((FULL, ALIGNED), DRAFTS, set(range(12, 26)), "got "),
+    ((FULL, ALIGNED), DRAFTS, set(range(12, 20)), "got "),
     ((FULL, WINDOW), EAGLE, {20}, "got a window or a chunk"),
     ((FULL, LARGE_WINDOW), EAGLE, set(range(12, 21)), "got "),
     ((FULL, LARGE_WINDOW), EAGLE | UNCACHED, {20}, "got a window or a chunk"),
@@ -46,7 +46,7 @@ CASES: list[tuple[tuple[KVCacheGroup, ...], dict[str, Any], set[int], str]] = [
     (
         (FULL, WINDOW),
         {"prefix_cache_retention_interval": 0},
-        set(range(12, 26)),
+        set(range(12, 23)),
         "prefix_cache_retention_interval: got 0",
     ),
 ]

@@ -77,8 +77,7 @@ def with_offload(
 
 def _obstacle(engine: EngineConfig, groups: Sequence[KVCacheGroup]) -> str:
     """Return why vLLM's own rules cannot be used, "" if they can."""
-    has_groups, has_drafts = len(groups) > 0, engine.num_speculative_tokens > 0
-    if not has_native_offloading(engine.vllm_version, has_groups=has_groups, has_drafts=has_drafts):
+    if not has_native_offloading(engine.vllm_version):
         return f"vllm_version {engine.vllm_version}"
     settings = {"kv_cache_groups": tuple(groups)}
     found = in_the_way_of_offloading(lambda name: settings.get(name, getattr(engine, name)))

@@ -11,6 +11,7 @@ from __future__ import annotations
 from sim.engine.dtypes import ALIGNED_STATE, FULL, NEVER, SLIDING
 from sim.engine.kv_cache.groups.keys import key_in_group
 from sim.engine.kv_cache.groups.retention import is_at_boundary, is_periodic
+from sim.engine.kv_cache.groups.windows import num_skipped_tokens
 from sim.engine.kv_cache.prefix_cache import cdiv, hash_of_block
 from sim.engine.state import State
 from sim.jit.compile import part, phase
@@ -42,6 +43,23 @@ def place_of(s: State, private_start: int, group: int, index: int) -> int:
 def is_windowed(s: State, group: int) -> bool:
     """Return whether a group lets go of blocks while its request runs."""
     return s.engine[0].settings.has_kv_cache_groups == 1 and s.kv_cache_groups[group].kind != FULL
+
+
+@part
+def first_to_load(s: State, group: int, num_local_tokens: int, num_tokens: int) -> int:
+    """Return the first block of a group that a hit of ``num_tokens`` loads: what its window has passed is left out."""
+    size = block_size_of(s, group)
+    first = cdiv(num_local_tokens, size)
+    if not is_windowed(s, group):
+        return first
+    return max(first, num_skipped_tokens(s, group, num_tokens) // size)
+
+
+@part
+def group_of_chunk(s: State, chunk: int) -> int:
+    """Return which group's block is being stored by a chunk; of a shared store its key says where it goes."""
+    settings, c = s.engine[0].settings, s.chunks[chunk]
+    return (c.order if settings.has_shared_store else c.key) % settings.num_kv_cache_groups
 
 
 @part

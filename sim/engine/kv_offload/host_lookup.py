@@ -8,10 +8,9 @@ distributed/kv_transfer/kv_connector/v1/offloading/scheduler.py:_lookup_complete
 from __future__ import annotations
 
 from sim.engine.dtypes import ALIGNED_STATE, NEVER, SLIDING
-from sim.engine.kv_cache.groups.windows import num_skipped_tokens
 from sim.engine.kv_cache.prefix_cache import cdiv
 from sim.engine.kv_offload.contents import block_size_of, is_drafted, is_windowed, key_of
-from sim.engine.kv_offload.shared_store import num_blocks_in_store
+from sim.engine.kv_offload.shared_store import is_in_store
 from sim.engine.state import State
 from sim.jit.compile import part, phase
 
@@ -29,14 +28,25 @@ def chunk_of(s: State, request: int, group: int, index: int) -> int:
 
 
 @phase
+def look_for(s: State, request: int, group: int, index: int) -> int:
+    """Return 1 where the tier has a request's block, 0 where not, WAITS while it is being stored."""
+    if s.engine[0].settings.has_shared_store:
+        return is_in_store(s, key_of(s, request, group, index))
+    chunk = chunk_of(s, request, group, index)
+    if chunk == 0:
+        return 0
+    return WAITS if s.chunks[chunk].ref_cnt == NEVER else 1
+
+
+@phase
 def num_leading_blocks(s: State, request: int, group: int, first: int, end: int) -> int:
     """Return how many blocks in a row the tier has from ``first`` on; WAITS while one of them is being stored."""
     i, waits = first, False
     while i < end:
-        chunk = chunk_of(s, request, group, i)
-        if chunk == 0:
+        found = look_for(s, request, group, i)
+        if found == 0:
             break
-        waits = waits or s.chunks[chunk].ref_cnt == NEVER
+        waits = waits or found == WAITS
         i += 1
     return WAITS if waits else i - first
 
@@ -51,12 +61,12 @@ def num_blocks_to_window(
     """
     in_a_row, waits, required = 0, False, needed_at_end
     for i in range(end - 1, first - 1, -1):
-        chunk = chunk_of(s, request, group, i)
-        if chunk == 0:
+        found = look_for(s, request, group, i)
+        if found == 0:
             in_a_row, waits, required = 0, False, needed
         else:
             in_a_row += 1
-            waits = waits or s.chunks[chunk].ref_cnt == NEVER
+            waits = waits or found == WAITS
         if in_a_row == required:
             return WAITS if waits else i - first + required
     return WAITS if waits else in_a_row
@@ -115,7 +125,9 @@ def drop_again(s: State) -> None:
 
 @phase
 def is_being_loaded(s: State, request: int, num_local_tokens: int, num_tokens: int) -> bool:
-    """Return whether a request is loading a block that a hit of ``num_tokens`` needs."""
+    """Return whether a request is loading a block that a hit of ``num_tokens`` needs, and no other may load it."""
+    if s.engine[0].settings.has_shared_store:
+        return False
     for group in range(s.engine[0].settings.num_kv_cache_groups):
         size = block_size_of(s, group)
         first, end = num_local_tokens // size, cdiv(num_tokens, size)
@@ -143,8 +155,11 @@ def longest_hit(s: State, request: int) -> int:
 
 
 @phase
-def num_tokens_of_groups(s: State, request: int, num_local_tokens: int) -> int:
-    """Return how many tokens beyond those of the GPU's cache all groups can load, or WAITS."""
+def num_tokens_on_cpu(s: State, request: int, num_local_tokens: int) -> int:
+    """Return how many tokens beyond those of the GPU's cache all groups can load, or WAITS.
+
+    With full groups alone the last token may be among them: it is computed again.
+    """
     settings = s.engine[0].settings
     length = longest_hit(s, request)
     drop_again(s)
@@ -178,26 +193,3 @@ def num_tokens_of_groups(s: State, request: int, num_local_tokens: int) -> int:
     if waits or is_being_loaded(s, request, num_local_tokens, length):
         return WAITS
     return num_hit
-
-
-@phase
-def num_tokens_on_cpu(s: State, request: int, num_local_tokens: int) -> int:
-    """Return how many tokens beyond those of the GPU's cache a request can load, or WAITS.
-
-    The last token may be among them: it is computed again.
-    """
-    settings = s.engine[0].settings
-    if settings.has_shared_store:
-        num_local_blocks = num_local_tokens // settings.block_size
-        return num_blocks_in_store(s, request, num_local_blocks) * settings.block_size
-    return num_tokens_of_groups(s, request, num_local_tokens)
-
-
-@part
-def first_to_load(s: State, group: int, num_local_tokens: int, num_tokens: int) -> int:
-    """Return the first block of a group that a hit of ``num_tokens`` loads: what its window has passed is left out."""
-    size = block_size_of(s, group)
-    first = cdiv(num_local_tokens, size)
-    if not is_windowed(s, group):
-        return first
-    return max(first, num_skipped_tokens(s, group, num_tokens) // size)

@@ -75,7 +75,7 @@ def start(s: State, direction: int, job: int, now_us: int) -> None:
         if direction == STORE:
             note_store_end(s, j.first_chunk, j.end_us)
         else:
-            note_load_end(s, j.request, j.num_blocks, j.end_us)
+            note_load_end(s, j.request, j.end_us)
 
 
 @phase

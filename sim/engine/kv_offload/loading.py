@@ -14,8 +14,14 @@ from sim.engine.kv_cache.blocks import touch
 from sim.engine.kv_cache.groups.loaded_blocks import adopt_in_groups, groups_have_room
 from sim.engine.kv_cache.kv_cache_manager import free
 from sim.engine.kv_cache.prefix_cache import cdiv, give_private_keys
-from sim.engine.kv_offload.contents import block_size_of, forget_known_blocks, key_of, place_of
-from sim.engine.kv_offload.host_lookup import WAITS, first_to_load, num_tokens_on_cpu
+from sim.engine.kv_offload.contents import (
+    block_size_of,
+    first_to_load,
+    forget_known_blocks,
+    key_of,
+    place_of,
+)
+from sim.engine.kv_offload.host_lookup import WAITS, num_tokens_on_cpu
 from sim.engine.kv_offload.links import drop_job, new_job, put_on_link, take_ended
 from sim.engine.kv_offload.recency import hold as hold_chunk
 from sim.engine.kv_offload.recency import let_go, note_use_of_load
@@ -76,9 +82,7 @@ def order_load(s: State, request: int) -> None:
     settings, t = s.engine[0].settings, s.transfers[request]
     num, head, last = 0, 0, 0
     if settings.has_shared_store:
-        num = t.num_external_computed_tokens // settings.block_size
-        pin_for_load(s, request, t.num_local_tokens // settings.block_size, num)
-        put_on_link(s, LOAD, new_job(s, LOAD, request, num, 0))
+        put_on_link(s, LOAD, new_job(s, LOAD, request, pin_for_load(s, request), 0))
         return
     num_tokens = t.num_local_tokens + t.num_external_computed_tokens
     for group in range(settings.num_kv_cache_groups):

@@ -4,13 +4,16 @@ A block is there for every instance from the moment its transfer has ended, and 
 over a link of its own. A request uses a block when it loads it or when it offers it; the first block of what it uses
 counts as used last. What was used longest ago goes, unless a transfer needs it. What no other request can ask for
 takes room, too, and no request finds it. Everything is a function of the time: which instance asks does not matter.
+With KV cache groups each group's block is a content of its own, and of blocks that end together the first group's is
+used last.
 """
 
 from __future__ import annotations
 
 from sim.engine.dtypes import NEVER
-from sim.engine.kv_cache.prefix_cache import hash_of_block
+from sim.engine.kv_cache.prefix_cache import cdiv
 from sim.engine.kv_cache.ring import append, unlink, use
+from sim.engine.kv_offload.contents import block_size_of, first_to_load, key_of
 from sim.engine.state import State
 from sim.jit.compile import part, phase
 
@@ -23,39 +26,52 @@ def slot_of(s: State, key: int) -> int:
     return s.store_slots[key] if 0 <= key < len(s.store_slots) else 0
 
 
-@phase
-def num_blocks_in_store(s: State, request: int, first: int) -> int:
-    """Return how many of a request's full blocks in a row, from ``first`` on, are in the store now."""
-    now_us = s.engine[0].clock.now_us
-    i, num = first, s.requests[request].num_tokens // s.engine[0].settings.block_size
-    while i < num:
-        slot = slot_of(s, hash_of_block(s, request, i))
-        if slot == 0 or s.store_blocks[slot].ready_us == NEVER or s.store_blocks[slot].ready_us > now_us:
-            break
-        i += 1
-    return i - first
+@part
+def is_in_store(s: State, key: int) -> int:
+    """Return 1 where a content is in the store now, 0 where not."""
+    slot = slot_of(s, key)
+    if slot == 0 or s.store_blocks[slot].ready_us == NEVER:
+        return 0
+    return 1 if s.store_blocks[slot].ready_us <= s.engine[0].clock.now_us else 0
 
 
 # -- loads ----------------------------------------------------------------------------------------------------
 
 
 @phase
-def pin_for_load(s: State, request: int, first: int, num: int) -> None:
-    """Keep the blocks that a request is about to load, and mark them as used, the first one last."""
-    for i in range(first + num - 1, first - 1, -1):
-        slot = slot_of(s, hash_of_block(s, request, i))
-        s.store_blocks[slot].num_pins += 1
-        use(s.store_blocks, slot)
+def pin_for_load(s: State, request: int) -> int:
+    """Keep the blocks that a request is about to load, and mark them as used, the first one last; return how many."""
+    settings, t, num = s.engine[0].settings, s.transfers[request], 0
+    num_tokens, end = t.num_local_tokens + t.num_external_computed_tokens, 0
+    for group in range(settings.num_kv_cache_groups):
+        size = block_size_of(s, group)
+        end = max(end, cdiv(num_tokens, size) * size)
+    for tokens in range(end, t.num_local_tokens, -settings.hash_block_size):
+        for group in range(settings.num_kv_cache_groups - 1, -1, -1):
+            size = block_size_of(s, group)
+            i = tokens // size - 1
+            if tokens % size != 0 or i >= cdiv(num_tokens, size):
+                continue
+            if i < first_to_load(s, group, t.num_local_tokens, num_tokens):
+                continue
+            slot = slot_of(s, key_of(s, request, group, i))
+            s.store_blocks[slot].num_pins += 1
+            use(s.store_blocks, slot)
+            num += 1
+    return num
 
 
 @phase
-def note_load_end(s: State, request: int, num: int, end_us: int) -> None:
+def note_load_end(s: State, request: int, end_us: int) -> None:
     """Keep the blocks of a load that was handed over until it has ended."""
-    first = s.transfers[request].num_local_tokens // s.engine[0].settings.block_size
-    for i in range(first, first + num):
-        b = s.store_blocks[slot_of(s, hash_of_block(s, request, i))]
-        b.num_pins -= 1
-        b.busy_us = max(b.busy_us, end_us)
+    t = s.transfers[request]
+    num_tokens = t.num_local_tokens + t.num_external_computed_tokens
+    for group in range(s.engine[0].settings.num_kv_cache_groups):
+        first = first_to_load(s, group, t.num_local_tokens, num_tokens)
+        for i in range(first, cdiv(num_tokens, block_size_of(s, group))):
+            b = s.store_blocks[slot_of(s, key_of(s, request, group, i))]
+            b.num_pins -= 1
+            b.busy_us = max(b.busy_us, end_us)
 
 
 # -- stores ---------------------------------------------------------------------------------------------------
@@ -116,10 +132,41 @@ def free_piece(s: State, piece: int) -> None:
 
 
 @phase
+def begin_to_put(s: State, num: int) -> None:
+    """Note for each group where its blocks of an offer end; they stand together in it."""
+    settings = s.engine[0].settings
+    if settings.has_kv_cache_groups:
+        for group in range(settings.num_kv_cache_groups):
+            s.kv_cache_groups[group].num_to_put = 0
+        for i in range(num):
+            s.kv_cache_groups[s.offered[i].order % settings.num_kv_cache_groups].num_to_put = i + 1
+
+
+@phase
+def next_to_put(s: State, num_left: int) -> int:
+    """Return which block of an offer comes next, of ``num_left``: the one that ends last, the first group's last."""
+    settings = s.engine[0].settings
+    if settings.has_kv_cache_groups == 0:
+        return num_left - 1
+    found = last = NEVER
+    for group in range(settings.num_kv_cache_groups - 1, -1, -1):
+        i = s.kv_cache_groups[group].num_to_put - 1
+        if i < 0 or s.offered[i].order % settings.num_kv_cache_groups != group:
+            continue
+        end = (group - s.offered[i].order) // settings.num_kv_cache_groups
+        if end > last:
+            found, last = i, end
+    s.kv_cache_groups[s.offered[found].order % settings.num_kv_cache_groups].num_to_put = found
+    return found
+
+
+@phase
 def put_wanted(s: State, num: int) -> int:
     """Take room for the contents of an offer that the store lacks; return the first of their pieces, linked."""
     kv, offer, first = s.engine[0].kv_offload, s.kv_store[0].num_offers, 0
-    for i in range(num - 1, -1, -1):
+    begin_to_put(s, num)
+    for num_left in range(num, 0, -1):
+        i = next_to_put(s, num_left)
         key = s.offered[i].key
         if slot_of(s, key) != 0:
             use(s.store_blocks, slot_of(s, key))
@@ -135,6 +182,7 @@ def put_wanted(s: State, num: int) -> int:
         kv.num_pieces += 1
         c = s.chunks[piece]
         c.key, c.block, c.next_of_job, c.is_fenced = place, s.offered[i].block, first, 0
+        c.order = s.offered[i].order
         first = piece
     return first
 

@@ -17,6 +17,7 @@ from sim.engine.kv_offload.contents import (
     end_of_offer,
     first_of_cut,
     first_to_offer,
+    group_of_chunk,
     has_states,
     is_windowed,
     junction_of,
@@ -274,9 +275,9 @@ def collect_computed(s: State, request: int, num_tokens: int) -> int:
 @phase
 def fence_windows(s: State, job: int) -> None:
     """Fence the blocks of a store that windows may let go before their request ends."""
-    num_groups, chunk = s.engine[0].settings.num_kv_cache_groups, s.kv_jobs[job].first_chunk
+    chunk = s.kv_jobs[job].first_chunk
     while chunk != 0:
-        if is_windowed(s, s.chunks[chunk].key % num_groups):
+        if is_windowed(s, group_of_chunk(s, chunk)):
             fence(s, chunk)
         chunk = s.chunks[chunk].next_of_job
 
@@ -334,7 +335,7 @@ def fence_departed(s: State, job: int, step: int) -> bool:
     chunk = j.first_chunk
     while chunk != 0:
         fence(s, chunk)
-        if not settings.has_windows or not is_windowed(s, s.chunks[chunk].key % settings.num_kv_cache_groups):
+        if not settings.has_windows or not is_windowed(s, group_of_chunk(s, chunk)):
             is_given = is_given or s.fences[s.chunks[chunk].block].step == step
         chunk = s.chunks[chunk].next_of_job
     return is_given

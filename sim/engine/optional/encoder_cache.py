@@ -75,13 +75,43 @@ def holds_another(s: State, request: int, image: int) -> bool:
     return s.images[image].is_repeated == 1 and holds_content(s, request, s.images[image].content)
 
 
+@part
+def lets_go_early(s: State, image: int) -> bool:
+    """Return whether a request lets go of an image as soon as it is done with another of the same content."""
+    return s.images[image].is_repeated == 1 and s.engine[0].settings.holds_images_to_the_last == 0
+
+
+@phase
+def count_once(s: State, request: int, image: int) -> None:
+    """Count a request among those that need a content that it shows several times, unless it is counted."""
+    r, content = s.images_of[request], s.images[image].content
+    for other in range(r.first, r.first + r.count):
+        if s.images[other].content == content and s.images[other].is_counted:
+            return
+    hold_entry(s, content + 1)
+    s.images[image].is_counted = 1
+
+
+@phase
+def stop_counting(s: State, request: int, image: int) -> None:
+    """Count a request no more among those that need a content, if it is counted."""
+    r, content = s.images_of[request], s.images[image].content
+    for other in range(r.first, r.first + r.count):
+        if s.images[other].content == content and s.images[other].is_counted:
+            s.images[other].is_counted = 0
+            let_go_of_entry(s, content + 1)
+            return
+
+
 @phase
 def check_and_update_cache(s: State, request: int, image: int) -> bool:
     """Have a request hold an image that is cached; return whether it is."""
     if not is_cached(s, image):
         return False
+    if lets_go_early(s, image):
+        count_once(s, request, image)
     if not s.images[image].is_held:
-        if not holds_another(s, request, image):
+        if not lets_go_early(s, image) and not holds_another(s, request, image):
             hold_entry(s, s.images[image].content + 1)
         add_held(s, request, image)
     return True
@@ -118,14 +148,18 @@ def allocate_entry(s: State, request: int, image: int) -> None:
     entry.num_embeds, entry.num_refs = num_embeds, 1
     encoder.num_free_slots -= num_embeds
     encoder.num_freeable_slots -= num_embeds
-    add_held(s, request, image)
+    s.images[image].is_counted = 1
+    if not s.images[image].is_held:
+        add_held(s, request, image)
 
 
 @phase
 def free_encoder_input(s: State, request: int, image: int) -> None:
     """Have a request let go of an image that it holds; of a content that it shows twice only with the last."""
     discard_held(s, request, image)
-    if not holds_another(s, request, image):
+    if lets_go_early(s, image):
+        stop_counting(s, request, image)
+    elif not holds_another(s, request, image):
         let_go_of_entry(s, s.images[image].content + 1)
 
 

@@ -67,6 +67,15 @@ def is_cut(s: State, image: int, computed: int, num_tokens: int) -> bool:
     return settings.disable_chunked_mm_input == 1 and not is_inside and not is_beyond
 
 
+@part
+def num_tokens_before(s: State, image: int, computed: int, num_tokens: int) -> int:
+    """Return how many of ``num_tokens`` behind ``computed`` a request can have without an image."""
+    settings, position = s.engine[0].settings, s.images[image].position
+    if settings.encodes_without_lookahead:
+        return min(num_tokens, max(position - computed, 0))
+    return max(position - computed - settings.num_prefill_lookahead_tokens, 0)
+
+
 @phase
 def try_schedule_encoder_inputs(s: State, request: int, computed: int, num_tokens: int) -> int:
     """Return how many of ``num_tokens`` behind ``computed`` a request can have with its images; note which it needs.
@@ -96,12 +105,11 @@ def try_schedule_encoder_inputs(s: State, request: int, computed: int, num_token
             if must_cut:
                 return num_before
             if not can_allocate(s, image, encoder.budget_behind, num_embeds):
-                if settings.encodes_without_lookahead:
-                    return min(num_tokens, max(x.position - computed, 0))
-                return num_before
-            num_embeds += x.num_tokens
-            encoder.budget_behind -= x.num_tokens
-            take_in_hand(s, image)
+                return num_tokens_before(s, image, computed, num_tokens)
+            if x.position < computed + num_tokens or settings.encodes_ahead:
+                num_embeds += x.num_tokens
+                encoder.budget_behind -= x.num_tokens
+                take_in_hand(s, image)
     return num_tokens
 
 
@@ -147,7 +155,9 @@ def free_encoder_inputs(s: State, request: int) -> None:
         return
     settings = s.engine[0].settings
     shift = 0 if settings.encodes_without_lookahead else settings.num_prefill_lookahead_tokens
-    num_computed = r.num_computed_tokens - r.num_output_placeholders - shift
+    num_computed = r.num_computed_tokens
+    if settings.frees_images_once_read:
+        num_computed -= r.num_output_placeholders + shift
     for place in range(num_places(s, request)):
         image = image_at(s, request, place)
         if image != NEVER and s.images[image].position + s.images[image].num_tokens <= num_computed:

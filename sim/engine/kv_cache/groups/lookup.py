@@ -149,7 +149,8 @@ def find_hit_of_kind(s: State, request: int, first: int, max_length: int, num_dr
     """
     g, settings = s.kv_cache_groups[first], s.engine[0].settings
     looks_further = settings.drops_once_for_drafts and settings.num_kv_cache_groups > 1
-    if num_dropped > 0 and g.kind != ALIGNED_STATE and looks_further:
+    keeps_within = g.kind == ALIGNED_STATE and settings.ends_states_at_hit == 1
+    if num_dropped > 0 and not keeps_within and looks_further:
         num_tokens = s.requests[request].num_tokens
         hashed = num_tokens // settings.hash_block_size * settings.hash_block_size
         longest = hashed if settings.looks_past_hit else num_tokens - 1
@@ -185,6 +186,15 @@ def shorten(s: State, request: int, first: int, length: int) -> int:
     return found
 
 
+@part
+def cut_full(s: State, first: int, length: int) -> int:
+    """Return the hit of full groups that were asked already, at most ``length``; up to 0.25 it is not asked again."""
+    g = s.kv_cache_groups[first]
+    if s.engine[0].settings.ends_states_at_hit:
+        return min(length, g.hit_length)
+    return length // g.block_size * g.block_size
+
+
 @phase
 def find_hits(s: State, request: int) -> None:
     """Look up a waiting request's prefix in all groups: ``num_hit_blocks``, in hashes, is what they agree on.
@@ -207,7 +217,7 @@ def find_hits(s: State, request: int) -> None:
         while first != NEVER:
             g = s.kv_cache_groups[first]
             if g.kind == FULL and g.hit_length != NEVER:  # its hit only needs to be cut
-                length = min(length, g.hit_length)
+                length = cut_full(s, first, length)
             else:
                 length = shorten(s, request, first, length)
                 longest = max(longest, length)
@@ -220,7 +230,7 @@ def find_hits(s: State, request: int) -> None:
     for group in range(settings.num_kv_cache_groups):
         g = s.kv_cache_groups[group]
         if g.kind == FULL:
-            g.num_hit_blocks = cdiv(hit_length, g.block_size)
+            g.num_hit_blocks = cdiv(min(hit_length, g.hit_length), g.block_size)
     current.num_hit_blocks = hit_length // settings.hash_block_size
     if longest > hit_length and settings.num_kv_cache_groups > 1:
         current.shared_prefix_boundary = longest

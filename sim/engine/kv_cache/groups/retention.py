@@ -59,7 +59,7 @@ def keeps_all(s: State, group: int) -> bool:
     if g.kind == SLIDING:
         fills_segment = g.num_blocks_for_hit + g.caches_past_hit >= g.blocks_per_segment
         return is_dense and (fills_segment or not settings.caches_to_alignment)
-    return g.kind != ALIGNED_STATE or is_dense
+    return g.kind != ALIGNED_STATE or is_dense or settings.thins_states_out == 0
 
 
 @phase
@@ -80,4 +80,10 @@ def is_retained(s: State, request: int, group: int, index: int) -> bool:
     junction = s.group_rows[r.slot, 0].shared_prefix_boundary
     if junction > 0 and is_at_boundary(index, junction, settings.hit_alignment, size, num_needed, shift):
         return True
+    if junction > 0 and g.use_eagle and settings.keeps_junctions_for_drafts:
+        before = (
+            junction - size
+        )  # a prompt that leaves right there has another block behind it: its hit loses one
+        if is_at_boundary(index, before, settings.hit_alignment, size, num_needed, shift):
+            return True
     return is_at_prompt_end(s, index, r.num_prompt_tokens, size, num_needed, shift)

@@ -102,8 +102,13 @@ def let_last_state_go(s: State, request: int, group: int, num_processed: int) ->
 
 @phase
 def let_skipped_go(s: State, request: int, group: int, num_processed: int) -> None:
-    """Free the blocks that no token reads once ``num_processed`` tokens are computed, those in flight not counted."""
+    """Free the blocks that no token reads once ``num_processed`` tokens are computed, those in flight not counted.
+
+    Where those are counted, all drafts under way are taken to fail: a state before them may be needed.
+    """
     g, over_gaps = s.kv_cache_groups[group], s.engine[0].settings.retires_states_over_gaps
+    if g.kind == ALIGNED_STATE and s.engine[0].settings.excludes_tokens_in_flight == 0:
+        num_processed = max(0, num_processed - s.engine[0].settings.num_speculative_tokens)
     num_skipped = num_skipped_tokens(s, group, num_processed)
     if num_skipped > 0:
         num_blocks = min(

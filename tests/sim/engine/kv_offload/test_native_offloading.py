@@ -121,7 +121,7 @@ def test_jumps_change_nothing_and_nothing_is_left_behind_though_clients_go_away(
 ) -> None:
     config = replace(
         NATIVE,
-        vllm_version="0.31.0" if (layers, version) == ("states and drafts", "0.33.0") else version,
+        vllm_version=version,
         async_scheduling=is_async,
         kv_store_threshold=threshold,
         num_cpu_blocks=num_cpu_blocks,
@@ -226,7 +226,6 @@ def test_it_jumps_and_an_engine_that_is_looked_at_says_what_it_moved() -> None:
         ),
         ("pipeline_parallel_size", 2, "native cannot be combined with pipeline_parallel_size 2, expected 1"),
         ("vllm_version", "0.28.0", "native with vllm_version 0.28.0, expected blis"),
-        ("num_speculative_tokens", 2, "with vllm_version 0.33.0 beside groups and 2 drafts, expected blis"),
         ("kv_load_us_per_block", -1.0, "kv_load_us_per_block: got -1.0, expected a number in"),
         ("kv_store_us_per_block", 2e6, "kv_store_us_per_block: got 2000000.0, expected a number in"),
         ("kv_store_threshold", -1, "kv_store_threshold: got -1, expected an integer >= 0"),
@@ -237,8 +236,6 @@ def test_what_is_not_simulated_beside_it_is_refused(name: str, value: object, me
     settings: dict[str, Any] = {name: value}
     if name == "vllm_version":
         settings |= {"long_prefill_token_threshold_adaptive": False}
-    if name == "num_speculative_tokens":
-        settings |= LAYERS["states and drafts"] | {"vllm_version": "0.33.0"}
     with pytest.raises(InvalidConfig, match=message):
         replace(NATIVE, **settings)
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from sim import Blackbox, EngineConfig, InvalidConfig, Requests, Step, simulate
+from sim import Blackbox, EngineConfig, InvalidConfig, KVCacheGroup, Requests, Step, simulate
 from sim.cluster import ClusterConfig, ClusterSimulation, ClusterWork, LiveCluster, Pool, simulate_cluster
 from tests.examples import examples
 from tests.sim.engine.kv_offload.test_native_offloading import DRAWN, requests_of
@@ -230,10 +230,97 @@ def test_one_instance_finds_what_it_finds_in_a_tier_of_its_own() -> None:
     np.testing.assert_array_equal(shared.num_cached_tokens, alone.num_cached_tokens)
 
 
+GROUPS: dict[str, dict[str, Any]] = {
+    "windows": {"kv_cache_groups": (KVCacheGroup(kind="full"), KVCacheGroup(kind="sliding", window=50))},
+    "windows alone": {"kv_cache_groups": (KVCacheGroup(kind="sliding", window=50),) * 2},
+    "chunks": {"kv_cache_groups": (KVCacheGroup(kind="chunked", chunk=64), KVCacheGroup(kind="full"))},
+    "states": {
+        "kv_cache_groups": (KVCacheGroup(kind="full"), *[KVCacheGroup(kind="state", mode="align")] * 2)
+    },
+    "unlike sizes": {
+        "kv_cache_groups": (
+            KVCacheGroup(kind="full", block_size=32),
+            KVCacheGroup(kind="sliding", window=40, block_size=16),
+        )
+    },
+}
+
+
+@examples(40)
+@given(
+    drawn=DRAWN,
+    groups=st.sampled_from(tuple(GROUPS)),
+    is_async=st.booleans(),
+    interval=st.sampled_from((None, 0)),
+    num_gpu_blocks=st.sampled_from((100, 160, 400)),
+)
+def test_of_groups_one_instance_finds_what_it_finds_in_a_tier_of_its_own(
+    drawn: list[tuple[int, int, int, int, int]],
+    groups: str,
+    is_async: bool,
+    interval: int | None,
+    num_gpu_blocks: int,
+) -> None:
+    """One request after the other, nothing is given up: so the two differ in nothing."""
+    one_by_one = [(700_000, *rest) for _, *rest in drawn]
+    requests = replace(requests_of(one_by_one), deadline_us=None)
+    shared = replace(
+        SHARED,
+        num_cpu_blocks=4000,
+        num_gpu_blocks=num_gpu_blocks,
+        async_scheduling=is_async,
+        prefix_cache_retention_interval=interval,
+        **GROUPS[groups],
+    )
+    ours, tier = (
+        simulate(requests, each, LATENCY) for each in (shared, replace(shared, kv_offloading="native"))
+    )
+    for name in ("num_cached_tokens", "num_loaded_tokens", "first_token_us", "last_token_us"):
+        np.testing.assert_array_equal(
+            getattr(ours.outcomes, name), getattr(tier.outcomes, name), err_msg=name
+        )
+    for name in ("num_kv_loads", "num_kv_reloads", "num_kv_stores", "num_kv_offloads"):
+        assert getattr(ours, name) == getattr(tier, name), name
+
+
+@pytest.mark.parametrize(
+    ("groups", "num_loaded"),
+    [("windows", 30 + 4), ("chunks", 30 + 2), ("states", 30 + 2), ("unlike sizes", 15 + 3)],
+)
+def test_of_groups_it_does_not_matter_which_instance_has_put_a_block_there(
+    groups: str, num_loaded: int
+) -> None:
+    """What the next token reads is loaded: all of a full group, the rest of a window or a chunk, a state."""
+    config = replace(
+        SHARED,
+        num_gpu_blocks=150,
+        prefix_cache_retention_interval=None,
+        vllm_version="0.32.0",
+        **GROUPS[groups],
+    )
+    shared = simulated(a_prefix_on_each(), config, np.array([0, 1, 2, 0, 1, 2], np.int64))
+    assert shared.outcomes.num_loaded_tokens.tolist() == [0, 480, 480, 0, 0, 0]
+    assert shared.outcomes.num_cached_tokens.tolist() == [0] + [480] * 5
+    assert [each.num_kv_reloads for each in shared.instances] == [0, num_loaded, num_loaded]
+
+
+def test_what_goes_first_of_groups_is_what_ends_last_whichever_group_has_it() -> None:
+    """Of 16 blocks of one prompt 4 go for another one: the first six of each group are left, a hit of all."""
+    alike = (KVCacheGroup(kind="full"), KVCacheGroup(kind="sliding", window=10_000))
+    config = replace(SHARED, num_gpu_blocks=150, num_cpu_blocks=20, kv_cache_groups=alike)
+    requests = requests_of([(400_000, 0, 8, 8, 4), (400_000, 2, 4, 8, 4), (400_000, 0, 8, 8, 4)])
+    shared = simulated(replace(requests, deadline_us=None), config, np.array([0, 0, 1], np.int64))
+    assert shared.outcomes.num_loaded_tokens.tolist() == [0, 0, 96]
+
+
 @pytest.mark.parametrize(
     ("other", "message"),
     [
         ({"num_cpu_blocks": 7}, "got shared with num_cpu_blocks 7, 400, expected one store of one size"),
+        (
+            GROUPS["windows"],
+            "got shared with blocks or kv_cache_groups that differ, expected pools with the same",
+        ),
         ({"kv_store_threshold": 2}, "kv_store_threshold: got 2 with kv_offloading shared, expected 0"),
     ],
 )

@@ -40,6 +40,15 @@ class ModelFields:
         nodes = {**{key: json_node(value) for key, value in defaults.items()}, **self.section.nodes}
         return ModelFields(replace(self.section, nodes=nodes))
 
+    def replaced(self, values: Mapping[str, object]) -> ModelFields:
+        """Return the object with ``values`` in place of the fields that it has."""
+        nodes = {**self.section.nodes, **{key: json_node(value) for key, value in values.items()}}
+        return ModelFields(replace(self.section, nodes=nodes))
+
+    def is_null(self, key: str) -> bool:
+        """Return whether a field is there and is null."""
+        return key in self.section.key_lines and key not in self.section.nodes
+
     def fail(self, key: str, *, got: str, expected: str, nearest: Iterable[str] = ()) -> NoReturn:
         """Raise ConfigError about one field."""
         names = difflib.get_close_matches(got.strip("'\""), list(nearest), n=3, cutoff=0.0)

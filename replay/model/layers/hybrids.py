@@ -14,6 +14,7 @@ from replay.model.layers.compressed import compressed
 from replay.model.layers.gemma import gemma3n, gemma4
 from replay.model.layers.mamba_models import falcon_h1, granite_hybrid, lfm2, mamba2_state
 from replay.model.layers.read_layers import (
+    WAY_ROUND,
     Layers,
     connection_parameters,
     in_order,
@@ -73,22 +74,26 @@ def _gated_delta(text: ModelFields, attention: Attention, num_layers: int) -> La
 BLOCKS_OF_NEMOTRON = {"M": "mamba", "*": "attention", "-": "mlp", "E": "moe"}
 
 
-def _nemotron_h(text: ModelFields, attention: Attention, num_layers: int) -> Layers:
-    """Nemotron-H and Nemotron 3: each layer is one of Mamba-2, attention, an MLP, or experts (nemotron_h.py)."""
+def _nemotron_kinds(text: ModelFields, num_layers: int) -> tuple[str, ...]:
+    """Return what each layer is, by a list of names, or a text of letters where there is none."""
     pattern = text.text("hybrid_override_pattern")
-    if pattern is not None:
-        unknown = sorted(set(pattern) - set(BLOCKS_OF_NEMOTRON))
-        if unknown:
-            text.fail(
-                "hybrid_override_pattern",
-                got=f"{unknown[0]!r}, a kind of layer that is not known",
-                expected=f"{', '.join(BLOCKS_OF_NEMOTRON)}; or engine.kv_cache_groups and blackbox coefficients",
-            )
-        kinds: tuple[str, ...] = tuple(BLOCKS_OF_NEMOTRON[letter] for letter in pattern[:num_layers])
-    else:
+    if "layers_block_type" in text or pattern is None:
         known = (*BLOCKS_OF_NEMOTRON.values(), *NEMOTRON_BLOCKS)
         listed = listed_kinds(text, "layers_block_type", known, num_layers=num_layers)
-        kinds = tuple(NEMOTRON_BLOCKS.get(kind, kind) for kind in listed)
+        return tuple(NEMOTRON_BLOCKS.get(kind, kind) for kind in listed)
+    unknown = sorted(set(pattern) - set(BLOCKS_OF_NEMOTRON))
+    if unknown:
+        text.fail(
+            "hybrid_override_pattern",
+            got=f"{unknown[0]!r}, a kind of layer that is not known",
+            expected=f"{', '.join(BLOCKS_OF_NEMOTRON)}; {WAY_ROUND}",
+        )
+    return tuple(BLOCKS_OF_NEMOTRON[letter] for letter in pattern)
+
+
+def _nemotron_h(text: ModelFields, attention: Attention, num_layers: int) -> Layers:
+    """Nemotron-H and Nemotron 3: each layer is one of Mamba-2, attention, an MLP, or experts (nemotron_h.py)."""
+    kinds = _nemotron_kinds(text, num_layers)
     heads, width = text.needed("mamba_num_heads"), text.needed("mamba_head_dim")
     groups, size, hidden = text.needed("n_groups"), text.needed("ssm_state_size"), text.needed("hidden_size")
     kernel, inner = text.integer("conv_kernel") or 4, heads * width

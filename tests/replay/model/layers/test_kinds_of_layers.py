@@ -17,6 +17,7 @@ from traces import ConfigError
 OF_FAMILIES: list[dict[str, Any]] = [
     each["config"] for each in json.loads(Path(__file__).parents[1].joinpath("families.json").read_text())
 ]
+SMOLLM = "HuggingFaceTB/SmolLM3-3B"
 PATTERN = "FFFSSSFSSS" + "FSSS" * 17
 
 
@@ -64,3 +65,102 @@ def test_indexers_that_vllm_would_not_build_so_are_refused(tmp_path: Path) -> No
         changed(tmp_path, "deepseek-ai/DeepSeek-V3.2", index_topk_pattern="FSX")
     with pytest.raises(ConfigError, match="index_topk_freq: got 0, expected an integer >= 1"):
         changed(tmp_path, "deepseek-ai/DeepSeek-V3.2", index_topk_freq=0)
+
+
+WINDOWS: list[tuple[str, tuple[str, ...], dict[str, object], dict[int, int]]] = [
+    ("afmoe", ("layer_types",), {}, {1024: 5, 0: 1}),
+    ("afmoe", ("layer_types",), {"global_attn_every_n_layers": 3}, {1024: 4, 0: 2}),
+    ("muse_glimmer_text", ("layer_types",), {}, {2048: 6, 0: 2}),
+    ("muse_glimmer_text", ("layer_types",), {"no_rope_layers": [0] + [1] * 7}, {0: 1, 2048: 7}),
+    ("granite_swa", ("layer_types",), {}, {0: 2, 128: 4}),
+    ("cwm", ("layer_types", "sliding_window"), {}, {0: 2, 8192: 4}),
+    ("mellum", ("layer_types",), {}, {0: 6}),
+    ("cohere2_moe", ("layer_types", "mlp_layer_types"), {"first_k_dense_replace": 1}, {0: 2, 4097: 4}),
+    ("exaone_moe", (), {"sliding_windows": [64, 128, None] * 2}, {64: 1, 128: 2, 0: 3}),
+    (SMOLLM, ("layer_types",), {"use_sliding_window": True, "sliding_window": 1024}, {0: 27, 1024: 9}),
+    (SMOLLM, ("layer_types", "no_rope_layers"), {"sliding_window": 1024}, {0: 36}),
+    (
+        SMOLLM,
+        ("layer_types", "no_rope_layers"),
+        {"use_sliding_window": True, "sliding_window": 9, "no_rope_layer_interval": 2},
+        {0: 18, 9: 18},
+    ),
+    ("qwen3", (), {"layer_types": ["sliding_attention"] * 6, "sliding_window": 4096}, {0: 6}),
+    ("qwen3", ("layer_types",), {"use_sliding_window": True, "max_window_layers": 0}, {4096: 6}),
+    ("qwen3", ("layer_types",), {"use_sliding_window": True}, {0: 6}),
+    (
+        "qwen3",
+        (),
+        {"layer_types": ["sliding_attention", "full_attention"] * 3, "max_window_layers": 6},
+        {0: 6},
+    ),
+    ("qwen3_moe", (), {"use_sliding_window": True, "max_window_layers": 3}, {4096: 6}),
+    ("qwen2_moe", ("layer_types", "sliding_window"), {"use_sliding_window": True}, {0: 6}),
+    ("mistral", ("sliding_window",), {}, {4096: 6}),
+    ("mistral", (), {"sliding_window": None}, {0: 6}),
+    ("llama4_text", ("no_rope_layers", "layer_types"), {"no_rope_layer_interval": 2}, {8192: 3, 0: 3}),
+    ("llama4_text", ("attention_chunk_size", "no_rope_layers"), {}, {8192: 5, 0: 1}),
+    ("llama4_text", (), {"attention_chunk_size": None}, {0: 6}),
+]
+
+
+@pytest.mark.parametrize(("model", "without", "fields", "expected"), WINDOWS)
+def test_windows_that_no_list_says_are_where_transformers_and_vllm_put_them(
+    model: str, without: tuple[str, ...], fields: dict[str, object], expected: dict[int, int], tmp_path: Path
+) -> None:
+    shape = changed(tmp_path, model, without=without, **fields)
+    assert {each.window: each.num_layers for each in shape.mixers} == expected
+
+
+def test_a_nemotron_has_as_many_layers_as_its_pattern(tmp_path: Path) -> None:
+    """transformers' NemotronHConfig does not read ``num_hidden_layers`` beside it; a list goes before the pattern."""
+    model = "nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-BF16"
+    short = changed(tmp_path, model, hybrid_override_pattern="MEM*EM-")
+    assert (short.num_layers, short.num_moe_layers, short.num_dense_layers) == (7, 2, 1)
+    assert [(each.kind, each.num_layers) for each in short.mixers] == [("state", 3), ("full", 1)]
+    listed = changed(tmp_path, model, layers_block_type=["mamba", "attention", "moe"])
+    assert [(each.kind, each.num_layers) for each in listed.mixers] == [("state", 1), ("full", 1)]
+    assert (listed.num_layers, listed.num_moe_layers) == (3, 1)
+
+
+def test_a_laguna_has_experts_in_every_layer_but_the_first(tmp_path: Path) -> None:
+    assert changed(tmp_path, "laguna", without=("mlp_layer_types",)).num_moe_layers == 5
+
+
+@pytest.mark.parametrize(
+    ("model", "fields", "message"),
+    [
+        (
+            "qwen3",
+            {"layer_types": None, "use_sliding_window": True, "max_window_layers": 3},
+            "max_window_layers: got 3 with windows in some layers, expected 6, all layers: vLLM does not serve",
+        ),
+        (
+            "llama4_text",
+            {"no_rope_layers": [1, 0]},
+            "no_rope_layers: got 2 numbers, expected one for each of 6",
+        ),
+        ("muse_glimmer_text", {"layer_types": None, "no_rope_layers": [1]}, "no_rope_layers: got 1 numbers"),
+        (
+            "exaone_moe",
+            {"sliding_windows": [4]},
+            "sliding_windows: got 1 numbers, expected one for each of 6",
+        ),
+        ("exaone_moe", {"sliding_windows": [0] * 6}, "sliding_windows: got 0, expected the tokens"),
+        (
+            "llama",
+            {"layer_types": ["chunked_attention"] * 6, "attention_chunk_size": 8192},
+            "layer_types: got 'chunked_attention', which llama has not, expected .*blackbox coefficients",
+        ),
+        (
+            "hunyuan_v1_moe",
+            {"use_cla": True},
+            "use_cla: got true: layers that read the keys and values of the one",
+        ),
+    ],
+)
+def test_windows_and_kinds_that_are_not_known_are_refused_by_their_field(
+    model: str, fields: dict[str, object], message: str, tmp_path: Path
+) -> None:
+    with pytest.raises(ConfigError, match=message):
+        changed(tmp_path, model, **fields)

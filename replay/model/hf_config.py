@@ -10,6 +10,7 @@ from pathlib import Path
 from replay.model.config_json import ModelFields, read_model_fields, shown
 from replay.model.context_length import max_model_len
 from replay.model.families import FAMILIES, NOT_MODELLED, TELLING_FIELDS, Family
+from replay.model.latent_kernels import served_on
 from replay.model.layers.hybrids import HYBRIDS
 from replay.model.layers.layer_windows import windowed_layers
 from replay.model.layers.mtp import mtp_layers
@@ -118,14 +119,16 @@ def shape_from(
     )
     tower, unknown = read_tower(fields)
     audio, unheard = audio_parameters(fields)
-    return replace(
+    shape = replace(
         shape,
+        kv_cache_dtype=kv_cache_dtype,
         mixers=_with_states_in(shape.mixers, mamba_ssm_cache_dtype),
         vision=tower,
         audio_parameters=audio,
         is_mm_prefix_lm=is_mm_prefix_lm(fields),
         left_out=(*_left_out(fields, unknown=unknown, unheard=unheard), *shape.left_out),
     )
+    return served_on(shape, None)
 
 
 def _decoder_from(

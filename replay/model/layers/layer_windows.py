@@ -128,12 +128,12 @@ def _of_qwen(text: ModelFields, family: Family, kinds: Sequence[str], window: in
     first = text.integer("max_window_layers")
     first = USUAL_FIRST_WINDOW if first is None else first
     window = window if text.flag("use_sliding_window") else 0
-    usual = {
-        "qwen": lambda n: window > 0 and n >= first,
-        "qwen experts": lambda _: True,
-        "qwen mixed": lambda _: False,
-    }[family.windows]
-    has_window = {kind == SLIDING for kind in kinds} or {usual(n) for n in range(num_layers)}
+    if kinds:
+        has_window = {kind == SLIDING for kind in kinds}
+    elif family.windows == "qwen":
+        has_window = {window > 0 and n >= first for n in range(num_layers)}
+    else:
+        has_window = {family.windows == "qwen experts"}
     if len(has_window) > 1 and family.windows == "qwen" and first != num_layers:
         text.fail(
             "max_window_layers",

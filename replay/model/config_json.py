@@ -113,7 +113,19 @@ class ModelFields:
     @property
     def language_model(self) -> ModelFields:
         """What a multimodal model's file says of its language model; of another model, the file."""
-        return self.mapping("text_config") or self.mapping("llm_config") or self
+        inner = (self.mapping(key) for key in ("text_config", "llm_config", "language_config"))
+        return next((each for each in inner if each is not None), self)
+
+    @property
+    def thinker(self) -> ModelFields:
+        """What the file of a model that also speaks says of the part that vLLM serves; of another model, the file."""
+        inner = self.mapping("thinker_config")
+        beside = {
+            key: value
+            for key, value in self.values.items()
+            if key.endswith("dtype") or key.startswith("quant")
+        }
+        return self if inner is None else inner.completed(beside)
 
     def mappings(self) -> Iterator[ModelFields]:
         """Yield every value that is an object."""

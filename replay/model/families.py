@@ -65,6 +65,7 @@ FAMILIES: Mapping[str, Family] = {
     "qwen2_vl_text": Family(windows="qwen", usual_window=4096, fields={"max_window_layers": 80}),
     "qwen2_5_vl": Family(windows="qwen", usual_window=4096, fields={"max_window_layers": 80}),
     "qwen2_5_vl_text": Family(windows="qwen", usual_window=4096, fields={"max_window_layers": 80}),
+    "qwen2_5_omni_text": Family(windows="qwen", usual_window=32768),
     "qwen3": Family(windows="qwen", usual_window=4096),
     "qwen3_vl_text": Family(windows="qwen experts"),
     "granite": Family(),
@@ -146,6 +147,7 @@ FAMILIES: Mapping[str, Family] = {
     "hy_v4": Family(),
     "kimi_linear": Family(),
     "mimo_v2_flash": Family(),
+    "mimo_v2": Family(),
     "deepseek_v4": Family(fields={"expert_dtype": "fp4"}),
     "deepseek_ref": Family(),
     "falcon": Family(is_gated=False, is_tied=True),
@@ -182,6 +184,8 @@ SPARSE = "sparse attention, whose indexer picks the tokens that a query sees"
 COMPRESSED = "layers that keep one key for several tokens, beside a window (compress_ratios)"
 POOLED = "an index over pools of tokens, whose unfinished pool is a ring of blocks of its own"
 CROSS = "cross-attention to an encoder"
+LIGHTNING = "lightning attention beside full layers, which attn_type_list tells apart"
+GROUPED_LINEAR = "linear attention beside latent attention, one layer of it in layer_group_size"
 SHARING = "layers that read the keys and values of the one before them (cross-layer attention)"
 
 NOT_MODELLED: Mapping[str, str] = {
@@ -193,6 +197,14 @@ NOT_MODELLED: Mapping[str, str] = {
     "ernie4_5_vl_moe_text": "experts of two widths, for text and for images",
     "hrm_text": "layers that are gone through again and again, and keep each time",
     "plamo2": STATE_SPACE,
+    "bailing_hybrid": GROUPED_LINEAR,
+    "bailing_moe_linear": GROUPED_LINEAR,
+    "minimax_m1": LIGHTNING,
+    "plamo3": "windows by layer (interleaved_sliding_window), in layers whose weights are not counted here",
+    "step3_text": "queries that are made of a low rank all heads share (share_q_dim)",
+    "iquestloopcoder": "layers that are gone through loop_num times, with a window of loop_window_size",
+    "pangu_ultra_moe": "latent attention (kv_lora_rank) and experts of a kind that is not counted here",
+    "mistral4": "latent attention (kv_lora_rank) and experts of a kind that is not counted here",
     "minimax": LINEAR,
     "minimax_text_01": LINEAR,
     "rwkv": LINEAR,
@@ -214,4 +226,24 @@ TELLING_FIELDS: Mapping[str, str] = {
     "cross_attention_layers": CROSS,
     "use_cla": SHARING,
 }
+UNKNOWN_TELLING: Mapping[str, str] = {
+    "attn_type_list": LIGHTNING,
+    "layer_group_size": GROUPED_LINEAR,
+    "interleaved_sliding_window": "windows by layer",
+    "loop_window_size": "layers that are gone through several times",
+    "share_q_dim": "queries that are made of a low rank all heads share",
+    "kv_lora_rank": "latent attention",
+}
+"""The same of an architecture that is not known; those that are may have them, too, and do not read them."""
+NO_SERVERS = (
+    "Bidirectional",
+    "Eagle",
+    "Medusa",
+    "MTP",
+    "SequenceClassification",
+    "RewardModel",
+    "TokenClassification",
+)
+"""Parts of the names in ``architectures`` of what vLLM does not serve as a writer of text: it embeds, judges, or drafts
+for another model (model_executor/models/registry.py)."""
 """Fields of config.json that say the same of an architecture of any name."""

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from replay.model.config_json import ModelFields, read_model_fields, shown
 from replay.model.context_length import max_model_len
-from replay.model.families import FAMILIES, NOT_MODELLED, TELLING_FIELDS, Family
+from replay.model.families import FAMILIES, NO_SERVERS, NOT_MODELLED, TELLING_FIELDS, UNKNOWN_TELLING, Family
 from replay.model.latent_kernels import served_on
 from replay.model.layers.hybrids import HYBRIDS
 from replay.model.layers.layer_windows import windowed_layers
@@ -60,14 +60,27 @@ def read_model_config(
     Raises ConfigError, one line that names the file, the field and the nearest thing that would do.
     """
     file = find_config(path)
+    fields = read_model_fields(file)
+    _refuse_no_server(fields)
     return shape_from(
-        _with_quantization_beside(read_model_fields(file), file),
+        _with_quantization_beside(fields, file),
         name=model_name(file),
         kv_cache_dtype=kv_cache_dtype,
         mamba_ssm_cache_dtype=mamba_ssm_cache_dtype,
         dtype=dtype,
         quantization=quantization,
     )
+
+
+def _refuse_no_server(fields: ModelFields) -> None:
+    """Raise ConfigError on a model that writes no text."""
+    for name in fields.texts("architectures"):
+        if any(part in name for part in NO_SERVERS):
+            fields.fail(
+                "architectures",
+                got=repr(name),
+                expected="a model that writes text: it embeds, judges or drafts",
+            )
 
 
 def find_config(path: str | Path) -> Path:
@@ -114,6 +127,7 @@ def shape_from(
     quantization: str = AUTO,
 ) -> ModelShape:
     """Return the shape that the fields of a config.json describe."""
+    fields = fields.thinker
     shape = _decoder_from(
         fields, name=name, kv_cache_dtype=kv_cache_dtype, dtype=dtype, quantization=quantization
     )
@@ -261,13 +275,14 @@ def _left_out(fields: ModelFields, *, unknown: str, unheard: str) -> tuple[str, 
 def _family(text: ModelFields, model_type: str) -> Family:
     """Return what is known of an architecture. Raises ConfigError that names what it has and is not modelled."""
     feature = NOT_MODELLED.get(model_type)
-    telling = () if model_type in HYBRIDS else TELLING_FIELDS
+    telling = TELLING_FIELDS if model_type in FAMILIES else {**TELLING_FIELDS, **UNKNOWN_TELLING}
+    telling = {} if model_type in HYBRIDS else telling
     field = "model_type" if feature else next((key for key in telling if text.values.get(key)), None)
     if field is not None:
         got = repr(model_type) if feature else shown(text.values[field])
         text.fail(
             field,
-            got=f"{got}: {feature or TELLING_FIELDS[field]}",
+            got=f"{got}: {feature or telling[field]}",
             expected="layers that are known; with engine.kv_cache_groups and num_gpu_blocks written out, and the "
             "coefficients of latency.model blackbox, no config.json is needed",
         )

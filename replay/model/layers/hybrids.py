@@ -77,6 +77,12 @@ BLOCKS_OF_NEMOTRON = {"M": "mamba", "*": "attention", "-": "mlp", "E": "moe"}
 def _nemotron_kinds(text: ModelFields, num_layers: int) -> tuple[str, ...]:
     """Return what each layer is, by a list of names, or a text of letters where there is none."""
     pattern = text.text("hybrid_override_pattern")
+    if pattern is None and "layers_block_type" not in text:
+        text.fail(
+            "hybrid_override_pattern",
+            got="nothing",
+            expected=f"{', '.join(BLOCKS_OF_NEMOTRON)} of each layer; {WAY_ROUND}",
+        )
     if "layers_block_type" in text or pattern is None:
         known = (*BLOCKS_OF_NEMOTRON.values(), *NEMOTRON_BLOCKS)
         listed = listed_kinds(text, "layers_block_type", known, num_layers=num_layers)
@@ -241,7 +247,7 @@ def _mimo_v2(text: ModelFields, attention: Attention, num_layers: int) -> Layers
         text.fail(
             "hybrid_layer_pattern",
             got=f"{len(pattern)} entries",
-            expected=f"one for each of {num_layers} layers",
+            expected=f"0, full, or 1, a window, of each of {num_layers} layers; {WAY_ROUND}",
         )
     windowed = Attention(
         num_heads=text.integer("swa_num_attention_heads") or attention.num_heads,
@@ -389,6 +395,7 @@ HYBRIDS: Mapping[str, Callable[[ModelFields, Attention, int], Layers]] = {
     "glm_moe_dsa": _sparse,
     "kimi_linear": _kimi_delta,
     "mimo_v2_flash": _mimo_v2,
+    "mimo_v2": _mimo_v2,
     "nemotron-nas": _nas,
     "deepseek_v4": compressed,
     "deepseek_ref": compressed,

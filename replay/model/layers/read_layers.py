@@ -63,7 +63,11 @@ def listed_kinds(text: ModelFields, key: str, known: Sequence[str], *, num_layer
                 expected=f"{', '.join(known)}; {WAY_ROUND}",
             )
     if len(kinds) < num_layers:
-        text.fail(key, got=f"{len(kinds)} kinds", expected=f"one for each of {num_layers} layers")
+        text.fail(
+            key,
+            got=f"{len(kinds)} kinds",
+            expected=f"one for each of {num_layers} layers, of {', '.join(known)}; {WAY_ROUND}",
+        )
     return kinds[:num_layers]
 
 

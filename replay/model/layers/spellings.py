@@ -23,7 +23,7 @@ from replay.model.layers.older_spellings import (
 )
 
 LINEAR, FULL, SLIDING = "linear_attention", "full_attention", "sliding_attention"
-FOURTH = 4
+FOURTH, GEMMA_4 = 4, 6
 """Of so many layers one sees everything, where a file does not say it."""
 NEMOTRON_BLOCKS = {LINEAR: "mamba", FULL: "attention"}
 RATIOS = {"heavily_compressed_attention": 128, "compressed_sparse_attention": 4, SLIDING: 0}
@@ -110,6 +110,28 @@ def _with_full(text: ModelFields, is_full: Callable[[int], object]) -> Fields:
     return {"layer_types": [FULL if is_full(n) else SLIDING for n in range(number)]}
 
 
+def _gemma(every: int) -> Callable[[ModelFields], Fields]:
+    """Gemma 3n and 4: every so-many-th layer sees everything; of Gemma 4 the last one, too."""
+
+    def spell(text: ModelFields) -> Fields:
+        last = text.needed("num_hidden_layers") - 1 if every == GEMMA_4 else None
+        return _with_full(text, lambda n: (n + 1) % every == 0 or n == last)
+
+    return spell
+
+
+def _granite_hybrid(text: ModelFields) -> Fields:
+    """Mamba-2 in every layer."""
+    return {"layer_types": [LINEAR] * text.needed("num_hidden_layers")}
+
+
+def _lfm2(text: ModelFields) -> Fields:
+    """``full_attn_idxs``: the layers with attention, from 0; all where it is absent."""
+    number = text.needed("num_hidden_layers")
+    full = text.integers("full_attn_idxs") if "full_attn_idxs" in text else range(number)
+    return {"layer_types": [FULL if n in full else "conv" for n in range(number)]}
+
+
 def _laguna(text: ModelFields) -> Fields:
     """Experts in every layer but the first."""
     return {"mlp_layer_types": ["dense"] + ["sparse"] * (text.needed("num_hidden_layers") - 1)}
@@ -118,6 +140,7 @@ def _laguna(text: ModelFields) -> Fields:
 SPELLINGS: Mapping[str, Callable[[ModelFields], Fields]] = {
     "kimi_linear": _kimi,
     "mimo_v2_flash": _mimo,
+    "mimo_v2": _mimo,
     "deepseek_v4": _deepseek_v4,
     "afmoe": _afmoe,
     "muse_glimmer_text": _muse_glimmer,
@@ -127,6 +150,11 @@ SPELLINGS: Mapping[str, Callable[[ModelFields], Fields]] = {
     "cohere2_moe": _cohere2_moe,
     "smollm3": _smollm3,
     "laguna": _laguna,
+    "gemma3n_text": _gemma(5),
+    "gemma4_text": _gemma(GEMMA_4),
+    "gemma4_unified_text": _gemma(GEMMA_4),
+    "granitemoehybrid": _granite_hybrid,
+    "lfm2": _lfm2,
     "gpt2": gpt,
     "gptj": gpt,
     "gpt_bigcode": gpt,

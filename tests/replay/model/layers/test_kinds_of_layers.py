@@ -17,6 +17,8 @@ from traces import ConfigError
 OF_FAMILIES: list[dict[str, Any]] = [
     each["config"] for each in json.loads(Path(__file__).parents[1].joinpath("families.json").read_text())
 ]
+NEMOTRON = "nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-BF16"
+LITE = "deepseek-ai/DeepSeek-V2-Lite"
 SMOLLM = "HuggingFaceTB/SmolLM3-3B"
 PATTERN = "FFFSSSFSSS" + "FSSS" * 17
 
@@ -114,11 +116,10 @@ def test_windows_that_no_list_says_are_where_transformers_and_vllm_put_them(
 
 def test_a_nemotron_has_as_many_layers_as_its_pattern(tmp_path: Path) -> None:
     """transformers' NemotronHConfig does not read ``num_hidden_layers`` beside it; a list goes before the pattern."""
-    model = "nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-BF16"
-    short = changed(tmp_path, model, hybrid_override_pattern="MEM*EM-")
+    short = changed(tmp_path, NEMOTRON, hybrid_override_pattern="MEM*EM-")
     assert (short.num_layers, short.num_moe_layers, short.num_dense_layers) == (7, 2, 1)
     assert [(each.kind, each.num_layers) for each in short.mixers] == [("state", 3), ("full", 1)]
-    listed = changed(tmp_path, model, layers_block_type=["mamba", "attention", "moe"])
+    listed = changed(tmp_path, NEMOTRON, layers_block_type=["mamba", "attention", "moe"])
     assert [(each.kind, each.num_layers) for each in listed.mixers] == [("state", 1), ("full", 1)]
     assert (listed.num_layers, listed.num_moe_layers) == (3, 1)
 
@@ -164,3 +165,93 @@ def test_windows_and_kinds_that_are_not_known_are_refused_by_their_field(
 ) -> None:
     with pytest.raises(ConfigError, match=message):
         changed(tmp_path, model, **fields)
+
+
+def test_a_list_that_is_absent_is_what_transformers_makes_of_it(tmp_path: Path) -> None:
+    """``full_attn_idxs`` of LFM2; every sixth of Gemma 4 and the last; all Mamba of Granite 4."""
+    lfm2 = changed(tmp_path, "lfm2", without=("layer_types",), full_attn_idxs=[0, 5])
+    assert [(each.kind, each.num_layers) for each in lfm2.mixers] == [("full", 2), ("state", 10)]
+    gemma = changed(tmp_path, "google/gemma-4-26B-A4B", without=("layer_types",), num_hidden_layers=8)
+    assert [(each.kind, each.num_layers) for each in gemma.mixers] == [("sliding", 6), ("full", 2)]
+    granite = changed(tmp_path, "granitemoehybrid", without=("layer_types",))
+    assert [(each.kind, each.num_layers) for each in granite.mixers] == [("state", 12)]
+
+
+def test_mimo_v2_is_read_as_its_flash_version(tmp_path: Path) -> None:
+    """vllm 0.32.0 mimo_v2.py: MiMoV2ForCausalLM is MiMoV2FlashForCausalLM."""
+    model = "XiaomiMiMo/MiMo-V2-Flash"
+    assert changed(tmp_path, model, model_type="mimo_v2").mixers == read_model_config(model).mixers
+
+
+def test_the_text_model_is_found_inside(tmp_path: Path) -> None:
+    text = {key: value for key, value in config_of("qwen2").items() if not key.endswith("dtype")}
+    text |= {"model_type": "qwen2_5_omni_text"}
+    path = tmp_path / "config.json"
+    omni = {"model_type": "qwen2_5_omni", "torch_dtype": "float16", "thinker_config": {"text_config": text}}
+    path.write_text(json.dumps(omni))
+    found = read_model_config(path)
+    assert found.mixers == changed(tmp_path, "qwen2").mixers
+    assert found.dtype == "float16"
+    inner = config_of(LITE)
+    path.write_text(json.dumps({"model_type": "deepseek_vl_v2", "language_config": inner}))
+    assert read_model_config(path).mixers == read_model_config(LITE).mixers
+
+
+@pytest.mark.parametrize(
+    ("model", "without", "fields", "message"),
+    [
+        (
+            "llama",
+            (),
+            {"model_type": "bailing_hybrid"},
+            "model_type: got 'bailing_hybrid': .* layer_group_size",
+        ),
+        ("llama", (), {"model_type": "minimax_m1"}, "model_type: got 'minimax_m1': .* attn_type_list"),
+        ("llama", (), {"model_type": "plamo3"}, r"windows by layer \(interleaved_sliding_window\)"),
+        ("llama", (), {"model_type": "step3_text"}, r"\(share_q_dim\), expected .*engine.kv_cache_groups"),
+        (
+            "llama",
+            (),
+            {"model_type": "iquestloopcoder"},
+            "with a window of loop_window_size, expected .*blackbox",
+        ),
+        ("llama", (), {"model_type": "mistral4"}, r"got 'mistral4': latent attention \(kv_lora_rank\)"),
+        (
+            "llama",
+            (),
+            {"model_type": "new", "layer_group_size": 8},
+            "layer_group_size: got 8: linear attention",
+        ),
+        (
+            "llama",
+            (),
+            {"architectures": ["LlamaForCausalLMEagle3"]},
+            "architectures: got 'LlamaForCausalLMEagle3'",
+        ),
+        ("llama", (), {"architectures": ["LlamaBidirectionalModel"]}, "expected a model that writes text"),
+        (
+            NEMOTRON,
+            ("hybrid_override_pattern",),
+            {},
+            "hybrid_override_pattern: got nothing, expected M, .*blackbox",
+        ),
+        (
+            "mimo_v2_flash",
+            ("layer_types",),
+            {},
+            "hybrid_layer_pattern: got 0 entries, expected 0, full, .*blackbox",
+        ),
+        (
+            "deepseek_v4",
+            ("layer_types",),
+            {},
+            "compress_ratios: got 0 ratios, expected 0, 4 or 128 .*blackbox",
+        ),
+        ("gemma4_text", (), {"layer_types": ["full_attention"]}, "layer_types: got 1 kinds, .*blackbox"),
+    ],
+)
+def test_a_file_of_an_unknown_kind_is_refused_with_the_kind_the_field_and_the_way_round(
+    model: str, without: tuple[str, ...], fields: dict[str, object], message: str, tmp_path: Path
+) -> None:
+    with pytest.raises(ConfigError, match=message):
+        changed(tmp_path, model, without=without, **fields)

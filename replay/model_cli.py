@@ -39,9 +39,10 @@ def _model() -> None:
 def info(asked: InfoOptions) -> None:
     """Print weights, KV cache, num_gpu_blocks, the batch that saturates the GPU, and its roofline."""
     from replay.model.card import card, document
-    from replay.model.gpu_memory import Serving, kv_cache_size, usual_block_size
+    from replay.model.gpu_memory import Serving, kv_cache_size
     from replay.model.gpus import find_gpu
     from replay.model.hf_config import read_model_config
+    from replay.model.latent_kernels import check_block_size, served_on, usual_block_size
     from replay.twin.engine_defaults import batch_limits
     from sim import minor_version
     from traces import ConfigError
@@ -56,11 +57,14 @@ def info(asked: InfoOptions) -> None:
     device = find_gpu(asked.gpu)
     if minor_version(asked.vllm_version) is None:
         raise ConfigError(f"--vllm-version: got {asked.vllm_version!r}, expected a version such as 0.32.0")
+    shape = served_on(shape, device, tp=asked.tp, version=asked.vllm_version)
+    if asked.block_size is not None:
+        check_block_size(shape, asked.block_size, where="--block-size")
     seqs, tokens = batch_limits(device, vllm_version=asked.vllm_version)
     serving = Serving(
         gpu_memory_utilization=asked.gpu_memory_utilization,
         kv_cache_memory_bytes=asked.kv_cache_memory_bytes,
-        block_size=asked.block_size or usual_block_size(shape),
+        block_size=asked.block_size or usual_block_size(shape, device, version=asked.vllm_version),
         max_num_batched_tokens=asked.max_num_batched_tokens or tokens,
         max_num_seqs=asked.max_num_seqs or seqs,
         vllm_version=asked.vllm_version,

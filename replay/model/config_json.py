@@ -40,6 +40,15 @@ class ModelFields:
         nodes = {**{key: json_node(value) for key, value in defaults.items()}, **self.section.nodes}
         return ModelFields(replace(self.section, nodes=nodes))
 
+    def replaced(self, values: Mapping[str, object]) -> ModelFields:
+        """Return the object with ``values`` in place of the fields that it has."""
+        nodes = {**self.section.nodes, **{key: json_node(value) for key, value in values.items()}}
+        return ModelFields(replace(self.section, nodes=nodes))
+
+    def is_null(self, key: str) -> bool:
+        """Return whether a field is there and is null."""
+        return key in self.section.key_lines and key not in self.section.nodes
+
     def fail(self, key: str, *, got: str, expected: str, nearest: Iterable[str] = ()) -> NoReturn:
         """Raise ConfigError about one field."""
         names = difflib.get_close_matches(got.strip("'\""), list(nearest), n=3, cutoff=0.0)
@@ -104,7 +113,19 @@ class ModelFields:
     @property
     def language_model(self) -> ModelFields:
         """What a multimodal model's file says of its language model; of another model, the file."""
-        return self.mapping("text_config") or self.mapping("llm_config") or self
+        inner = (self.mapping(key) for key in ("text_config", "llm_config", "language_config"))
+        return next((each for each in inner if each is not None), self)
+
+    @property
+    def thinker(self) -> ModelFields:
+        """What the file of a model that also speaks says of the part that vLLM serves; of another model, the file."""
+        inner = self.mapping("thinker_config")
+        beside = {
+            key: value
+            for key, value in self.values.items()
+            if key.endswith("dtype") or key.startswith("quant")
+        }
+        return self if inner is None else inner.completed(beside)
 
     def mappings(self) -> Iterator[ModelFields]:
         """Yield every value that is an object."""

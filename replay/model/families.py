@@ -6,10 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-Windows = Literal["field", "flag", "alternate", "pattern", "chunked"]
+Windows = Literal["field", "listed", "alternate", "pattern", "chunked", "qwen", "qwen experts", "qwen mixed"]
 """Where the windowed layers are said when ``layer_types`` is absent: a ``sliding_window`` is for all layers (field),
-only with ``use_sliding_window`` (flag), for every second (alternate), for all but every n-th (pattern), or is called
-``attention_chunk_size`` and spares the layers without rotary embedding (chunked)."""
+for none (listed), for every second (alternate), for all but every n-th (pattern), or is called
+``attention_chunk_size`` and spares the layers without rotary embedding (chunked). Qwen's models have it in all layers
+or in none, and only with ``use_sliding_window`` (``layers/layer_windows.py``)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,7 +19,8 @@ class Family:
 
     ``fields``: values of fields that a file may leave out, as the class of that name in transformers has them.
     ``pattern``: with windows by pattern, every how-maniest layer sees all of the context. ``one_more``: tokens that a
-    window holds beyond what the file says. ``keeps_latent``: of latent attention (``Attention``).
+    window holds beyond what the file says; ``usual_window``: its tokens in a file that does not say them (null: none);
+    ``lists_windows``: a list may say them of each layer. ``keeps_latent``: of latent attention (``Attention``).
     """
 
     is_gated: bool = True
@@ -26,6 +28,8 @@ class Family:
     windows: Windows = "field"
     pattern: int = 1
     one_more: int = 0
+    usual_window: int = 0
+    lists_windows: bool = False
     keeps_latent: bool = True
     has_shared_expert: bool = False
     fields: Mapping[str, int | str] = field(default_factory=dict)
@@ -46,39 +50,40 @@ GEMMA3_FIELDS: Mapping[str, int] = {
 
 FAMILIES: Mapping[str, Family] = {
     "llama": Family(),
-    "mistral": Family(),
+    "mistral": Family(usual_window=4096),
     "ministral3": Family(),
     "apertus": Family(is_gated=False),
     "ernie4_5": Family(is_tied=True),
     "paddleocr_vl_text": Family(is_tied=True),
     "hyperclovax": Family(),
-    "muse_glimmer_text": Family(),
+    "muse_glimmer_text": Family(fields={"sliding_window": 2048}),
     "stablelm": Family(),
     "aria_text": Family(),
-    "granite_swa": Family(),
-    "qwen2": Family(windows="flag"),
-    "qwen2_vl": Family(windows="flag"),
-    "qwen2_vl_text": Family(windows="flag"),
-    "qwen2_5_vl": Family(windows="flag"),
-    "qwen2_5_vl_text": Family(windows="flag"),
-    "qwen3": Family(windows="flag"),
-    "qwen3_vl_text": Family(windows="flag"),
+    "granite_swa": Family(usual_window=128),
+    "qwen2": Family(windows="qwen", usual_window=4096),
+    "qwen2_vl": Family(windows="qwen", usual_window=4096, fields={"max_window_layers": 80}),
+    "qwen2_vl_text": Family(windows="qwen", usual_window=4096, fields={"max_window_layers": 80}),
+    "qwen2_5_vl": Family(windows="qwen", usual_window=4096, fields={"max_window_layers": 80}),
+    "qwen2_5_vl_text": Family(windows="qwen", usual_window=4096, fields={"max_window_layers": 80}),
+    "qwen2_5_omni_text": Family(windows="qwen", usual_window=32768),
+    "qwen3": Family(windows="qwen", usual_window=4096),
+    "qwen3_vl_text": Family(windows="qwen experts"),
     "granite": Family(),
     "phi3": Family(),
-    "smollm3": Family(windows="flag", is_tied=True),
+    "smollm3": Family(is_tied=True, windows="listed"),
     "olmo2": Family(),
-    "olmo3": Family(windows="pattern", pattern=4),
+    "olmo3": Family(windows="pattern", pattern=4, usual_window=4096),
     "glm4": Family(),
     "glm4v_text": Family(),
     "glm_ocr_text": Family(),
     "internlm2": Family(),
     "internlm3": Family(),
     "seed_oss": Family(),
-    "exaone4": Family(windows="pattern", pattern=4),
+    "exaone4": Family(windows="pattern", pattern=4, usual_window=4096),
     "cohere": Family(is_tied=True),
-    "cohere2": Family(is_tied=True, windows="pattern", pattern=4, one_more=1),
+    "cohere2": Family(is_tied=True, windows="pattern", pattern=4, one_more=1, usual_window=4096),
     "gemma": Family(is_tied=True),
-    "gemma2": Family(is_tied=True, windows="alternate"),
+    "gemma2": Family(is_tied=True, windows="alternate", usual_window=4096),
     "gemma3_text": Family(is_tied=True, windows="pattern", pattern=6, fields=GEMMA3_FIELDS),
     "gpt2": Family(is_gated=False, is_tied=True),
     "opt": Family(is_gated=False, is_tied=True),
@@ -87,21 +92,27 @@ FAMILIES: Mapping[str, Family] = {
     "nemotron": Family(is_gated=False),
     "arcee": Family(is_gated=False),
     "mixtral": Family(),
-    "qwen2_moe": Family(windows="flag"),
-    "qwen3_moe": Family(windows="flag"),
-    "qwen3_vl_moe_text": Family(windows="flag"),
+    "qwen2_moe": Family(windows="qwen mixed", usual_window=4096),
+    "qwen3_moe": Family(windows="qwen experts", usual_window=4096),
+    "qwen3_vl_moe_text": Family(windows="qwen experts"),
     "olmoe": Family(),
     "phimoe": Family(),
     "granitemoe": Family(),
-    "gpt_oss": Family(windows="alternate"),
+    "gpt_oss": Family(windows="alternate", usual_window=128),
     "minimax_m2": Family(),
     "granitemoeshared": Family(),
-    "granitemoe_swa": Family(),
+    "granitemoe_swa": Family(usual_window=128),
     "glm4_moe": Family(),
     "glm4v_moe_text": Family(),
     "glm4_moe_lite": Family(),
     "ernie4_5_moe": Family(is_tied=True),
-    "exaone_moe": Family(windows="pattern", pattern=4),
+    "exaone_moe": Family(
+        windows="pattern",
+        pattern=4,
+        usual_window=4096,
+        lists_windows=True,
+        fields={"first_k_dense_replace": 1},
+    ),
     "hy_v3": Family(),
     "axk1": Family(),
     "dots1": Family(),
@@ -109,13 +120,13 @@ FAMILIES: Mapping[str, Family] = {
     "deepseek_v3": Family(),
     "kimi_k2": Family(),
     "minicpm3": Family(is_tied=True, keeps_latent=False),
-    "llama4_text": Family(windows="chunked", has_shared_expert=True),
-    "mimo": Family(windows="flag"),
+    "llama4_text": Family(windows="chunked", has_shared_expert=True, usual_window=8192),
+    "mimo": Family(windows="qwen", usual_window=4096),
     "step3p5": Family(),
     "step3p7": Family(),
-    "laguna": Family(),
-    "afmoe": Family(),
-    "cohere2_moe": Family(is_tied=True, windows="pattern", pattern=4, one_more=1),
+    "laguna": Family(fields={"sliding_window": 512}),
+    "afmoe": Family(fields={"sliding_window": 1024, "num_dense_layers": 1}),
+    "cohere2_moe": Family(is_tied=True, windows="pattern", pattern=4, one_more=1, usual_window=4096),
     "minimax_m3": Family(),
     "minimax_m3_vl_text": Family(),
     "granitemoehybrid": Family(),
@@ -136,6 +147,7 @@ FAMILIES: Mapping[str, Family] = {
     "hy_v4": Family(),
     "kimi_linear": Family(),
     "mimo_v2_flash": Family(),
+    "mimo_v2": Family(),
     "deepseek_v4": Family(fields={"expert_dtype": "fp4"}),
     "deepseek_ref": Family(),
     "falcon": Family(is_gated=False, is_tied=True),
@@ -148,9 +160,9 @@ FAMILIES: Mapping[str, Family] = {
     "olmo": Family(),
     "flex_olmo": Family(),
     "glm": Family(),
-    "cwm": Family(),
-    "mellum": Family(),
-    "vaultgemma": Family(is_tied=True, windows="alternate"),
+    "cwm": Family(usual_window=8192),
+    "mellum": Family(usual_window=1024, windows="listed"),
+    "vaultgemma": Family(is_tied=True, windows="alternate", usual_window=4096),
     "hunyuan_v1_dense": Family(),
     "hunyuan_v1_moe": Family(),
     "dbrx": Family(),
@@ -172,6 +184,9 @@ SPARSE = "sparse attention, whose indexer picks the tokens that a query sees"
 COMPRESSED = "layers that keep one key for several tokens, beside a window (compress_ratios)"
 POOLED = "an index over pools of tokens, whose unfinished pool is a ring of blocks of its own"
 CROSS = "cross-attention to an encoder"
+LIGHTNING = "lightning attention beside full layers, which attn_type_list tells apart"
+GROUPED_LINEAR = "linear attention beside latent attention, one layer of it in layer_group_size"
+SHARING = "layers that read the keys and values of the one before them (cross-layer attention)"
 
 NOT_MODELLED: Mapping[str, str] = {
     "bamba": STATE_SPACE,
@@ -182,6 +197,14 @@ NOT_MODELLED: Mapping[str, str] = {
     "ernie4_5_vl_moe_text": "experts of two widths, for text and for images",
     "hrm_text": "layers that are gone through again and again, and keep each time",
     "plamo2": STATE_SPACE,
+    "bailing_hybrid": GROUPED_LINEAR,
+    "bailing_moe_linear": GROUPED_LINEAR,
+    "minimax_m1": LIGHTNING,
+    "plamo3": "windows by layer (interleaved_sliding_window), in layers whose weights are not counted here",
+    "step3_text": "queries that are made of a low rank all heads share (share_q_dim)",
+    "iquestloopcoder": "layers that are gone through loop_num times, with a window of loop_window_size",
+    "pangu_ultra_moe": "latent attention (kv_lora_rank) and experts of a kind that is not counted here",
+    "mistral4": "latent attention (kv_lora_rank) and experts of a kind that is not counted here",
     "minimax": LINEAR,
     "minimax_text_01": LINEAR,
     "rwkv": LINEAR,
@@ -201,5 +224,26 @@ TELLING_FIELDS: Mapping[str, str] = {
     "linear_num_value_heads": LINEAR,
     "linear_attn_config": LINEAR,
     "cross_attention_layers": CROSS,
+    "use_cla": SHARING,
 }
+UNKNOWN_TELLING: Mapping[str, str] = {
+    "attn_type_list": LIGHTNING,
+    "layer_group_size": GROUPED_LINEAR,
+    "interleaved_sliding_window": "windows by layer",
+    "loop_window_size": "layers that are gone through several times",
+    "share_q_dim": "queries that are made of a low rank all heads share",
+    "kv_lora_rank": "latent attention",
+}
+"""The same of an architecture that is not known; those that are may have them, too, and do not read them."""
+NO_SERVERS = (
+    "Bidirectional",
+    "Eagle",
+    "Medusa",
+    "MTP",
+    "SequenceClassification",
+    "RewardModel",
+    "TokenClassification",
+)
+"""Parts of the names in ``architectures`` of what vLLM does not serve as a writer of text: it embeds, judges, or drafts
+for another model (model_executor/models/registry.py)."""
 """Fields of config.json that say the same of an architecture of any name."""

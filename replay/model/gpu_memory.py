@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from replay.model.gpus import Gpu
+from replay.model.latent_kernels import served_on
 from replay.model.layers.drafter import Drafter, mtp_drafter
 from replay.model.layers.groups_of_layers import Dealt, cached_layers, dealt, undivided
 from replay.model.layers.packed_groups import BLOCK, dealt_packed, packed_layers
@@ -109,16 +110,6 @@ def _blocks_in(group: KVCacheGroup, num_tokens: int, size: int) -> int:
     return min(blocks, most) if most else blocks
 
 
-USUAL_BLOCK = 16
-SPARSE_LATENT_BLOCK = 64
-"""Tokens in a block of sparse latent attention (vllm 0.32.0 mla/indexer.py: get_supported_kernel_block_sizes, CUDA)."""
-
-
-def usual_block_size(shape: ModelShape) -> int:
-    """Return the tokens per block that vLLM takes for a model on CUDA without ``--block-size``."""
-    return SPARSE_LATENT_BLOCK if shape.has_sparse_latent_attention else USUAL_BLOCK
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Serving:
     """What a server is told that bears on its memory, under vLLM's names.
@@ -177,6 +168,7 @@ def kv_cache_size(
     check_parallel(shape, tp=tp, pp=pp)
     layout.check(shape, tp=tp)
     told = serving or Serving()
+    shape = served_on(shape, gpu, tp=tp, version=told.vllm_version)
     layers, group = dealt_of(shape, tp=tp, serving=told), tp * pp * layout.dp > 1
     is_second = told.has_second_runner(shape)
     towers = 0.0 if told.language_model_only else tower_bytes(shape, tp=tp, mode=told.mm_encoder_tp_mode)

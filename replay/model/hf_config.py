@@ -9,8 +9,10 @@ from pathlib import Path
 
 from replay.model.config_json import ModelFields, read_model_fields, shown
 from replay.model.context_length import max_model_len
-from replay.model.families import FAMILIES, NOT_MODELLED, TELLING_FIELDS, Family
+from replay.model.families import FAMILIES, NO_SERVERS, NOT_MODELLED, TELLING_FIELDS, UNKNOWN_TELLING, Family
+from replay.model.latent_kernels import served_on
 from replay.model.layers.hybrids import HYBRIDS
+from replay.model.layers.layer_windows import windowed_layers
 from replay.model.layers.mtp import mtp_layers
 from replay.model.layers.read_experts import read_experts
 from replay.model.layers.read_layers import Layers
@@ -18,7 +20,7 @@ from replay.model.layers.spellings import respelled
 from replay.model.quantized.online import AUTO, with_online
 from replay.model.quantized.quantization import Quantization, read_quantization
 from replay.model.quantized.quantized_modules import contents_of, modules_of
-from replay.model.shape import Attention, Mixer, MixerKind, ModelShape, Precision
+from replay.model.shape import Attention, Mixer, ModelShape, Precision
 from replay.model.shipped_models import model_name, shipped_config, shipped_models
 from replay.model.vision.audio_tower import AUDIO, audio_parameters
 from replay.model.vision.read_tower import is_mm_prefix_lm, read_tower
@@ -35,11 +37,12 @@ KV_DTYPE_BYTES: Mapping[str, float] = {
 DENSE_SIZES = ("intermediate_size_mlp", "dense_intermediate_size", "prefix_dense_intermediate_size")
 """Of the layers without experts, where ``intermediate_size`` is an expert's."""
 QUANTIZATION = "quantization_config"
-BLOCK_TYPES = "layers_block_type"
-"""A list that says how many layers there are, too (Nemotron 3 Ultra)."""
+BLOCK_TYPES, PATTERN = "layers_block_type", "hybrid_override_pattern"
+"""A list, or a text, that says how many layers there are, too (Nemotron 3)."""
+COUNTED_BY_LIST = frozenset({"nemotron_h"})
+"""Models of which transformers does not read ``num_hidden_layers`` beside it (configuration_nemotron_h.py)."""
 OVERRIDES, READ_OVERRIDES = "per_layer_config", frozenset({"gemma4_text", "gemma4_unified_text"})
 """What transformers writes of layers that differ from the others, and the families in which it is read."""
-FULL_LAYER, WINDOWED_LAYERS = "full_attention", ("sliding_attention", "chunked_attention")
 
 
 def read_model_config(
@@ -57,14 +60,27 @@ def read_model_config(
     Raises ConfigError, one line that names the file, the field and the nearest thing that would do.
     """
     file = find_config(path)
+    fields = read_model_fields(file)
+    _refuse_no_server(fields)
     return shape_from(
-        _with_quantization_beside(read_model_fields(file), file),
+        _with_quantization_beside(fields, file),
         name=model_name(file),
         kv_cache_dtype=kv_cache_dtype,
         mamba_ssm_cache_dtype=mamba_ssm_cache_dtype,
         dtype=dtype,
         quantization=quantization,
     )
+
+
+def _refuse_no_server(fields: ModelFields) -> None:
+    """Raise ConfigError on a model that writes no text."""
+    for name in fields.texts("architectures"):
+        if any(part in name for part in NO_SERVERS):
+            fields.fail(
+                "architectures",
+                got=repr(name),
+                expected="a model that writes text: it embeds, judges or drafts",
+            )
 
 
 def find_config(path: str | Path) -> Path:
@@ -111,19 +127,22 @@ def shape_from(
     quantization: str = AUTO,
 ) -> ModelShape:
     """Return the shape that the fields of a config.json describe."""
+    fields = fields.thinker
     shape = _decoder_from(
         fields, name=name, kv_cache_dtype=kv_cache_dtype, dtype=dtype, quantization=quantization
     )
     tower, unknown = read_tower(fields)
     audio, unheard = audio_parameters(fields)
-    return replace(
+    shape = replace(
         shape,
+        kv_cache_dtype=kv_cache_dtype,
         mixers=_with_states_in(shape.mixers, mamba_ssm_cache_dtype),
         vision=tower,
         audio_parameters=audio,
         is_mm_prefix_lm=is_mm_prefix_lm(fields),
         left_out=(*_left_out(fields, unknown=unknown, unheard=unheard), *shape.left_out),
     )
+    return served_on(shape, None)
 
 
 def _decoder_from(
@@ -187,7 +206,10 @@ def _decoder_from(
 
 def _spelled_out(text: ModelFields, family: Family, model_type: str) -> ModelFields:
     """Return a family's fields under their usual names, with what it leaves unsaid."""
-    kinds = {"num_hidden_layers": len(text.items(BLOCK_TYPES))} if BLOCK_TYPES in text else {}
+    number = len(text.items(BLOCK_TYPES)) or len(text.text(PATTERN) or "")
+    kinds = {"num_hidden_layers": number} if number else {}
+    if model_type in COUNTED_BY_LIST:
+        text = text.replaced(kinds)
     return respelled(text.completed({**family.fields, **kinds}), model_type)
 
 
@@ -253,13 +275,14 @@ def _left_out(fields: ModelFields, *, unknown: str, unheard: str) -> tuple[str, 
 def _family(text: ModelFields, model_type: str) -> Family:
     """Return what is known of an architecture. Raises ConfigError that names what it has and is not modelled."""
     feature = NOT_MODELLED.get(model_type)
-    telling = () if model_type in HYBRIDS else TELLING_FIELDS
+    telling = TELLING_FIELDS if model_type in FAMILIES else {**TELLING_FIELDS, **UNKNOWN_TELLING}
+    telling = {} if model_type in HYBRIDS else telling
     field = "model_type" if feature else next((key for key in telling if text.values.get(key)), None)
     if field is not None:
         got = repr(model_type) if feature else shown(text.values[field])
         text.fail(
             field,
-            got=f"{got}: {feature or TELLING_FIELDS[field]}",
+            got=f"{got}: {feature or telling[field]}",
             expected="layers that are known; with engine.kv_cache_groups and num_gpu_blocks written out, and the "
             "coefficients of latency.model blackbox, no config.json is needed",
         )
@@ -297,7 +320,7 @@ def _layers(
     read = HYBRIDS.get(model_type)
     if read is not None:
         return read(text, attention, num_layers)
-    return Layers(mixers=_mixers(text, family, attention, num_layers=num_layers))
+    return Layers(mixers=windowed_layers(text, family, attention, num_layers=num_layers))
 
 
 def _attention(text: ModelFields, family: Family) -> Attention:
@@ -321,51 +344,3 @@ def _attention(text: ModelFields, family: Family) -> Attention:
     kv_heads = text.integer("num_key_value_heads", "num_attention_groups") or heads
     v_head_dim = text.integer("v_head_dim") or head_dim
     return Attention(num_heads=heads, num_kv_heads=kv_heads, head_dim=head_dim, v_head_dim=v_head_dim)
-
-
-def _mixers(text: ModelFields, family: Family, attention: Attention, *, num_layers: int) -> tuple[Mixer, ...]:
-    """Return the layers by what they see, in the order of the first of each kind."""
-    number, window, is_first = _windows(text, family, num_layers=num_layers)
-    kind: MixerKind = "chunked" if family.windows == "chunked" else "sliding"
-    full = Mixer(kind="full", num_layers=num_layers - number, attention=attention)
-    windowed = Mixer(kind=kind, num_layers=number, attention=attention, window=window)
-    both = (windowed, full) if is_first else (full, windowed)
-    return tuple(each for each in both if each.num_layers)
-
-
-def _windows(text: ModelFields, family: Family, *, num_layers: int) -> tuple[int, int, bool]:
-    """Return how many layers are windowed, how many tokens the window holds, and whether the first layer is one."""
-    window = text.integer("attention_chunk_size" if family.windows == "chunked" else "sliding_window") or 0
-    kinds = text.texts("layer_types")
-    for kind in kinds:
-        if kind != FULL_LAYER and kind not in WINDOWED_LAYERS:
-            text.fail(
-                "layer_types", got=repr(kind), expected="attention", nearest=(FULL_LAYER, *WINDOWED_LAYERS)
-            )
-    if kinds and len(kinds) < num_layers:
-        text.fail("layer_types", got=f"{len(kinds)} kinds", expected=f"one for each of {num_layers} layers")
-    if window == 0 and any(kind in WINDOWED_LAYERS for kind in kinds[:num_layers]):
-        key = "attention_chunk_size" if family.windows == "chunked" else "sliding_window"
-        text.fail(key, got=shown(text.values.get(key)), expected="the tokens that windowed layers see")
-    if window == 0 or (not kinds and family.windows == "flag" and not text.flag("use_sliding_window")):
-        return 0, 0, False
-    window += family.one_more
-    if kinds:
-        number = sum(kind in WINDOWED_LAYERS for kind in kinds[:num_layers])
-        return number, window, kinds[0] in WINDOWED_LAYERS
-    return _num_windowed(text, family, num_layers=num_layers), window, family.windows != "flag"
-
-
-def _num_windowed(text: ModelFields, family: Family, *, num_layers: int) -> int:
-    """Return how many layers are windowed by the family's own way of saying it."""
-    if family.windows == "flag":
-        return num_layers - min(num_layers, text.integer("max_window_layers") or 0)
-    if family.windows == "alternate":
-        return (num_layers + 1) // 2
-    if family.windows == "pattern":
-        every = text.integer("sliding_window_pattern", "_sliding_window_pattern") or family.pattern
-        return num_layers - num_layers // every
-    if family.windows == "chunked":
-        rotary = text.items("no_rope_layers")
-        return sum(bool(layer) for layer in rotary) if rotary else num_layers - num_layers // 4
-    return num_layers

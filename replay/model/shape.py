@@ -10,6 +10,9 @@ from replay.model.vision.tower import VisionTower
 MatmulKind = Literal["16bit", "fp8", "int8", "fp4"]
 """What a matrix product is computed in: weights of 4 bits with 16-bit activations are computed in 16 bits."""
 
+PACKED_TOKEN = 656
+"""Bytes of a token of latent attention in fp8: values, scales, the rotary part in 16 bits (mla_attention.py:
+fp8_ds_mla)."""
 GATED_MATRICES = 3
 """Matrices of a gated MLP (gate, up, down); a plain one has two."""
 
@@ -294,6 +297,8 @@ class ModelShape:
     ``vision``: its vision tower, not in ``num_parameters``; None: none, or none that is known. ``audio_parameters``: of
     its audio tower, likewise. ``is_mm_prefix_lm``:
     tokens of an image see each other in both directions. ``left_out``: what of the file is not in these numbers.
+    ``kv_cache_dtype``: as vLLM's flag. ``packed_token_bytes``: what a token of sparse latent attention takes in a layer
+    where it is packed with its scales, 0: where it is not (``latent_kernels.py``).
     """
 
     name: str
@@ -326,6 +331,8 @@ class ModelShape:
     audio_parameters: int = 0
     is_mm_prefix_lm: bool = False
     left_out: tuple[str, ...] = ()
+    kv_cache_dtype: str = "auto"
+    packed_token_bytes: int = 0
 
     @property
     def has_sparse_latent_attention(self) -> bool:
@@ -446,4 +453,8 @@ class ModelShape:
 
     def token_bytes(self, mixer: Mixer, tp: int) -> float:
         """Return what a token leaves of keys and values in one layer's cache on one GPU."""
-        return mixer.attention.entries_per_token(tp) * self.kv_dtype_bytes if mixer.attention else 0.0
+        if mixer.attention is None:
+            return 0.0
+        if self.packed_token_bytes and mixer.indexer is not None and mixer.attention.is_mla:
+            return float(self.packed_token_bytes)
+        return mixer.attention.entries_per_token(tp) * self.kv_dtype_bytes

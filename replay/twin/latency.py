@@ -10,6 +10,7 @@ from typing import cast
 
 import yaml
 
+from replay.model.latent_kernels import served_on
 from replay.model.quantized.online import AUTO, FP8_UNTIL
 from replay.model.shape import ModelShape
 from replay.model.shipped_models import shipped_config
@@ -105,10 +106,18 @@ def read_latency(
         folder=folder,
         defaults=defaults,
         hardware=hardware,
-        shape=read_shape(section, folder=folder),
+        shape=_shape_on(read_shape(section, folder=folder), root, hardware),
         seed=seed,
     )
     return _READERS.get(written, _read_own)(asked)
+
+
+def _shape_on(shape: ModelShape | None, root: Section, hardware: Hardware | None) -> ModelShape | None:
+    """Return the model with the bytes that its KV takes on the file's GPU."""
+    if shape is None or hardware is None:
+        return shape
+    version = root.text("vllm_version") or DEFAULT_VERSION
+    return served_on(shape, hardware.gpu, tp=hardware.tp, version=version)
 
 
 def check_keys(root: Section, other_places: Mapping[str, str]) -> None:

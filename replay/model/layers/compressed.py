@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 
 from replay.model.config_json import ModelFields, shown
-from replay.model.layers.read_layers import Layers, connection_parameters, indexer_entry_bytes
+from replay.model.layers.read_layers import WAY_ROUND, Layers, connection_parameters, indexer_entry_bytes
 from replay.model.shape import Attention, Compression, Indexer, Mixer, SharedKeyAttention
 
 RATIOS = (4, 128)
@@ -25,7 +25,9 @@ def compressed(text: ModelFields, attention: Attention, num_layers: int) -> Laye
     ratios = [_ratio(text, each) for each in text.items("compress_ratios")]
     if len(ratios) < num_layers:
         text.fail(
-            "compress_ratios", got=f"{len(ratios)} ratios", expected=f"one for each of {num_layers} layers"
+            "compress_ratios",
+            got=f"{len(ratios)} ratios",
+            expected=f"0, 4 or 128 of each of {num_layers} layers; {WAY_ROUND}",
         )
     mixers = tuple(
         _mixer(text, shared, ratio, num_layers=number, window=window)

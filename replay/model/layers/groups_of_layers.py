@@ -254,10 +254,6 @@ def _group(spec: _Spec, num_layers: int, block_bytes: int, block_size: int, mode
     return DealtGroup(group=group, num_layers=num_layers, block_bytes=block_bytes)
 
 
-FP8_SPARSE_TOKEN = 656
-"""Bytes of a token of latent attention with an indexer in fp8 (mla_attention.py: fp8_ds_mla, values, scales, rope)."""
-
-
 def cached_layers(
     shape: ModelShape, *, tp: int = 1, num_drafts: int = 0, drafting: Sequence[Mixer] = ()
 ) -> tuple[CachedLayers, ...]:
@@ -276,7 +272,7 @@ def cached_layers(
         kept = CachedLayers(
             kind=each.kind,
             count=each.num_layers,
-            token_bytes=_token_bytes(shape, each, tp),
+            token_bytes=round(shape.token_bytes(each, tp)),
             state_bytes=state.bytes_per_request(tp, dtype_bytes=shape.dtype_bytes, num_drafts=num_drafts)
             if state
             else 0,
@@ -294,11 +290,3 @@ def cached_layers(
                 )
             )
     return tuple(found)
-
-
-def _token_bytes(shape: ModelShape, mixer: Mixer, tp: int) -> int:
-    """Return what a token leaves of keys and values in one layer, whole bytes."""
-    is_sparse_latent = mixer.indexer is not None and mixer.attention is not None and mixer.attention.is_mla
-    if is_sparse_latent and shape.kv_dtype_bytes == 1:
-        return FP8_SPARSE_TOKEN
-    return round(shape.token_bytes(mixer, tp))

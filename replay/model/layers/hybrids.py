@@ -14,6 +14,7 @@ from replay.model.layers.compressed import compressed
 from replay.model.layers.gemma import gemma3n, gemma4
 from replay.model.layers.mamba_models import falcon_h1, granite_hybrid, lfm2, mamba2_state
 from replay.model.layers.read_layers import (
+    WAY_ROUND,
     Layers,
     connection_parameters,
     in_order,
@@ -26,6 +27,9 @@ from replay.model.layers.windows_by_layer import gated, laguna, step
 from replay.model.shape import Attention, Indexer, LayerState, Mixer
 
 FLOAT32_BYTES = 4
+USUAL_SHARING = 4
+"""Layers of Hunyuan 4 that take the choice of one indexer, where its file does not say it."""
+INDEXERS = {"F": "full", "S": "shared"}
 OPT_OFFSET = 2
 """Rows of OPT's positions that no token has (opt.py: OPTLearnedPositionalEmbedding)."""
 NAS_MULTIPLE = 256
@@ -70,22 +74,32 @@ def _gated_delta(text: ModelFields, attention: Attention, num_layers: int) -> La
 BLOCKS_OF_NEMOTRON = {"M": "mamba", "*": "attention", "-": "mlp", "E": "moe"}
 
 
-def _nemotron_h(text: ModelFields, attention: Attention, num_layers: int) -> Layers:
-    """Nemotron-H and Nemotron 3: each layer is one of Mamba-2, attention, an MLP, or experts (nemotron_h.py)."""
+def _nemotron_kinds(text: ModelFields, num_layers: int) -> tuple[str, ...]:
+    """Return what each layer is, by a list of names, or a text of letters where there is none."""
     pattern = text.text("hybrid_override_pattern")
-    if pattern is not None:
-        unknown = sorted(set(pattern) - set(BLOCKS_OF_NEMOTRON))
-        if unknown:
-            text.fail(
-                "hybrid_override_pattern",
-                got=f"{unknown[0]!r}, a kind of layer that is not known",
-                expected=f"{', '.join(BLOCKS_OF_NEMOTRON)}; or engine.kv_cache_groups and blackbox coefficients",
-            )
-        kinds: tuple[str, ...] = tuple(BLOCKS_OF_NEMOTRON[letter] for letter in pattern[:num_layers])
-    else:
+    if pattern is None and "layers_block_type" not in text:
+        text.fail(
+            "hybrid_override_pattern",
+            got="nothing",
+            expected=f"{', '.join(BLOCKS_OF_NEMOTRON)} of each layer; {WAY_ROUND}",
+        )
+    if "layers_block_type" in text or pattern is None:
         known = (*BLOCKS_OF_NEMOTRON.values(), *NEMOTRON_BLOCKS)
         listed = listed_kinds(text, "layers_block_type", known, num_layers=num_layers)
-        kinds = tuple(NEMOTRON_BLOCKS.get(kind, kind) for kind in listed)
+        return tuple(NEMOTRON_BLOCKS.get(kind, kind) for kind in listed)
+    unknown = sorted(set(pattern) - set(BLOCKS_OF_NEMOTRON))
+    if unknown:
+        text.fail(
+            "hybrid_override_pattern",
+            got=f"{unknown[0]!r}, a kind of layer that is not known",
+            expected=f"{', '.join(BLOCKS_OF_NEMOTRON)}; {WAY_ROUND}",
+        )
+    return tuple(BLOCKS_OF_NEMOTRON[letter] for letter in pattern)
+
+
+def _nemotron_h(text: ModelFields, attention: Attention, num_layers: int) -> Layers:
+    """Nemotron-H and Nemotron 3: each layer is one of Mamba-2, attention, an MLP, or experts (nemotron_h.py)."""
+    kinds = _nemotron_kinds(text, num_layers)
     heads, width = text.needed("mamba_num_heads"), text.needed("mamba_head_dim")
     groups, size, hidden = text.needed("n_groups"), text.needed("ssm_state_size"), text.needed("hidden_size")
     kernel, inner = text.integer("conv_kernel") or 4, heads * width
@@ -116,13 +130,11 @@ def _nemotron_h(text: ModelFields, attention: Attention, num_layers: int) -> Lay
 def _sparse(text: ModelFields, attention: Attention, num_layers: int) -> Layers:
     """DeepSeek-V3.2 and GLM-5: latent attention to the keys that an indexer picks (deepseek_v2.py: Indexer).
 
-    Layers whose ``indexer_types`` is shared take the choice of the layer before, and keep no keys of their own.
+    Layers whose indexer is shared take the choice of the layer before, and keep no keys of their own.
     """
     heads, width, top = (text.needed(f"index_{name}") for name in ("n_heads", "head_dim", "topk"))
     hidden, rank = text.needed("hidden_size"), text.integer("q_lora_rank") or text.needed("hidden_size")
-    kinds = ("full",) * num_layers
-    if "indexer_types" in text:
-        kinds = listed_kinds(text, "indexer_types", ("full", "shared"), num_layers=num_layers)
+    kinds = _indexers(text, num_layers)
     own = Indexer(
         num_heads=heads,
         head_dim=width,
@@ -137,6 +149,46 @@ def _sparse(text: ModelFields, attention: Attention, num_layers: int) -> Layers:
         for kind, indexer in (("full", own), ("shared", shared))
     }
     return Layers(mixers=in_order(kinds, mixers))
+
+
+def _indexers(text: ModelFields, num_layers: int) -> tuple[str, ...]:
+    """Return of each layer whether its indexer is its own, ``full``, or ``shared``.
+
+    vLLM goes by ``index_topk_pattern``, else by ``index_topk_freq`` and ``index_skip_topk_offset``, and does not read
+    ``indexer_types`` (models/deepseek_v32/attention.py); of Hunyuan 4 it reads nothing else (configs/hy_v4.py).
+    Raises ConfigError where both are there and differ.
+    """
+    said: tuple[str, ...] = ()
+    if "indexer_types" in text:
+        said = listed_kinds(text, "indexer_types", ("full", "shared"), num_layers=num_layers)
+    if text.text("model_type") == "hy_v4":
+        usual = tuple("shared" if n and (n - 1) % USUAL_SHARING else "full" for n in range(num_layers))
+        return said or usual
+    found = _indexers_by_pattern(text, num_layers) if "index_topk_pattern" in text else None
+    if found is None:
+        every = text.needed("index_topk_freq") if "index_topk_freq" in text else 1
+        first = text.integer("index_skip_topk_offset")
+        ahead = (2 if first is None else first) - 1
+        found = tuple("shared" if max(n - ahead, 0) % every else "full" for n in range(num_layers))
+    if said and said != found:
+        text.fail(
+            "indexer_types",
+            got=f"{said.count('full')} layers that are full",
+            expected=f"the {found.count('full')} of index_topk_pattern, or of index_topk_freq and "
+            "index_skip_topk_offset: vLLM goes by these",
+        )
+    return found
+
+
+def _indexers_by_pattern(text: ModelFields, num_layers: int) -> tuple[str, ...]:
+    """Return the same by a letter, F or S, of each layer; those behind the last are full."""
+    key = "index_topk_pattern"
+    letters = text.texts(key) if text.is_list(key) else tuple(text.text(key) or "")
+    unknown = next((letter for letter in letters if letter not in INDEXERS), None)
+    if unknown is not None:
+        text.fail(key, got=f"{unknown!r}, a kind of layer that is not known", expected="F or S of each layer")
+    kinds = [INDEXERS[letter] for letter in letters[:num_layers]]
+    return (*kinds, *["full"] * (num_layers - len(kinds)))
 
 
 def _hy_v4(text: ModelFields, attention: Attention, num_layers: int) -> Layers:
@@ -195,7 +247,7 @@ def _mimo_v2(text: ModelFields, attention: Attention, num_layers: int) -> Layers
         text.fail(
             "hybrid_layer_pattern",
             got=f"{len(pattern)} entries",
-            expected=f"one for each of {num_layers} layers",
+            expected=f"0, full, or 1, a window, of each of {num_layers} layers; {WAY_ROUND}",
         )
     windowed = Attention(
         num_heads=text.integer("swa_num_attention_heads") or attention.num_heads,
@@ -343,6 +395,7 @@ HYBRIDS: Mapping[str, Callable[[ModelFields, Attention, int], Layers]] = {
     "glm_moe_dsa": _sparse,
     "kimi_linear": _kimi_delta,
     "mimo_v2_flash": _mimo_v2,
+    "mimo_v2": _mimo_v2,
     "nemotron-nas": _nas,
     "deepseek_v4": compressed,
     "deepseek_ref": compressed,

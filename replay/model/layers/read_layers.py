@@ -8,6 +8,10 @@ from dataclasses import dataclass
 from replay.model.config_json import ModelFields
 from replay.model.shape import Attention, Mixer
 
+WAY_ROUND = (
+    "or no latency.model_config: engine.kv_cache_groups, num_gpu_blocks, blackbox coefficients written out"
+)
+"""What is left for a file whose layers are not known."""
 INDEX_SCALE_BYTES, INDEX_SCALE_WIDTH = 4, 128
 """A token's key of an indexer is kept in fp8 with a float32 scale per 128 of it (deepseek_v2.py: Indexer)."""
 
@@ -56,11 +60,14 @@ def listed_kinds(text: ModelFields, key: str, known: Sequence[str], *, num_layer
             text.fail(
                 key,
                 got=f"{kind!r}, a kind of layer that is not known",
-                expected=f"{', '.join(known)}; or no latency.model_config, with engine.kv_cache_groups, num_gpu_blocks "
-                "and the coefficients of blackbox written out",
+                expected=f"{', '.join(known)}; {WAY_ROUND}",
             )
     if len(kinds) < num_layers:
-        text.fail(key, got=f"{len(kinds)} kinds", expected=f"one for each of {num_layers} layers")
+        text.fail(
+            key,
+            got=f"{len(kinds)} kinds",
+            expected=f"one for each of {num_layers} layers, of {', '.join(known)}; {WAY_ROUND}",
+        )
     return kinds[:num_layers]
 
 

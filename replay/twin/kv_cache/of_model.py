@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from replay.model.gpu_memory import SPARSE_LATENT_BLOCK, Serving, dealt_of
+from replay.model.gpu_memory import Serving, dealt_of
+from replay.model.latent_kernels import USUAL_BLOCK, check_block_size, usual_block_size
 from replay.twin.kv_cache.groups import (
     DISABLED,
     GROUPS,
@@ -74,9 +75,28 @@ def groups_of_model(
         return GroupsOfModel(
             groups=(), block_size=engine.block_size, is_undivided=is_off, ahead=ahead, drafter=drafter
         )
-    tp = hardware.tp if hardware else 1
-    if shape.has_sparse_latent_attention and (section is None or "block_size" not in section):
-        return _in_sparse_blocks(engine, shape, tp=tp, is_undivided=is_off, drafter=drafter)
+    gpu = hardware.gpu if hardware else None
+    size = usual_block_size(shape, gpu, version=engine.vllm_version)
+    if section is not None and "block_size" in section:
+        check_block_size(shape, engine.block_size, where="engine.block_size")
+    elif size != USUAL_BLOCK:
+        engine = replace(engine, block_size=size)
+        found = _formed(engine, root, shape=shape, hardware=hardware, drafter=drafter)
+        note = f"engine.block_size: {size}, the one that vLLM's kernels for {shape.name} take"
+        return replace(found, notes=(*found.notes, note)) if found.block_size == size else found
+    return _formed(engine, root, shape=shape, hardware=hardware, drafter=drafter)
+
+
+def _formed(
+    engine: EngineConfig,
+    root: Section,
+    *,
+    shape: ModelShape,
+    hardware: Hardware | None,
+    drafter: Drafter | None,
+) -> GroupsOfModel:
+    """Return the groups of a model that is known, in blocks of ``engine.block_size`` or larger ones."""
+    tp, is_off = hardware.tp if hardware else 1, read_disabled(root.section("engine"))
     found = _dealt(engine, shape, tp=tp, is_undivided=is_off, drafter=drafter)
     if any(group.kind == "chunked" for group in found.groups):
         if engine.use_eagle:
@@ -102,16 +122,6 @@ def groups_of_model(
         f"everything, as with --{DISABLED.replace('_', '-')}, and the cache fills earlier with long sequences"
     )
     return replace(whole, groups=ONE_FULL, is_undivided=True, notes=(note,))
-
-
-def _in_sparse_blocks(
-    engine: EngineConfig, shape: ModelShape, *, tp: int, is_undivided: bool, drafter: Drafter | None
-) -> GroupsOfModel:
-    """Return the group of a model with sparse latent attention, in the blocks that its kernels take."""
-    engine = replace(engine, block_size=SPARSE_LATENT_BLOCK)
-    found = _dealt(engine, shape, tp=tp, is_undivided=is_undivided, drafter=drafter)
-    note = f"engine.block_size: {SPARSE_LATENT_BLOCK}, the one that vLLM's kernels for {shape.name} take"
-    return replace(found, notes=(*found.notes, note))
 
 
 def _without_chunks(

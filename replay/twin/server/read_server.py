@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from replay.model.gpu_memory import GIB
 from replay.model.gpus import shipped_gpus
+from replay.model.latent_kernels import served_on
 from replay.model.model_peak import peak_times
 from replay.model.shape import ModelShape
 from replay.twin.defaults import DefaultsEntry
@@ -220,6 +221,8 @@ def _server(chosen: Chosen, hardware: Hardware | None, *, vllm_version: str) -> 
     if entry is not None:
         shape = shape or shape_of_shipped(entry.model)
         gpu = gpu or next((each for each in shipped_gpus() if each.is_called(entry.gpu)), None)
+    if shape is not None and gpu is not None:
+        shape = served_on(shape, gpu, tp=hardware.tp if hardware else 1, version=vllm_version)
     return Server(vllm_version=vllm_version, gpu=gpu, shape=shape)
 
 

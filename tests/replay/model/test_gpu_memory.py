@@ -9,10 +9,8 @@ import pytest
 
 import vtwin
 from replay.model import Serving, find_gpu, kv_cache_size, read_model_config
-from replay.model.gpu_memory import GIB, tokens_held, usual_block_size, weight_bytes
+from replay.model.gpu_memory import GIB, tokens_held, weight_bytes
 from replay.model.gpus import read_gpu, shipped_gpus
-from replay.twin.config_read import load_config
-from replay.twin.keys.overlay import Setting
 from sim import KVCacheGroup
 from traces.errors import ConfigError
 from traces.strict.section import read_section
@@ -166,17 +164,3 @@ def test_a_sequence_holds_no_more_of_a_window_than_it_has() -> None:
             if -(-tokens // 32) + 3 * min(-(-tokens // 16), -(-99 // 16) + 1) <= blocks - 1
         ]
         assert tokens_held(groups, num_gpu_blocks=blocks, block_size=16) == max(fits)
-
-
-@pytest.mark.parametrize(
-    ("model", "size"), [("deepseek-ai/DeepSeek-V3.2", 64), ("deepseek-ai/DeepSeek-V3", 16)]
-)
-def test_sparse_latent_attention_takes_blocks_of_its_own(tmp_path: Path, model: str, size: int) -> None:
-    assert usual_block_size(read_model_config(model)) == size
-    path = tmp_path / "twin.yaml"
-    path.write_text(f"latency: {{model: physics, model_config: {model}}}\nhardware: {{gpu: H200, tp: 8}}\n")
-    twin = load_config(path)
-    assert twin.engine.block_size == size
-    assert any("block_size: 64" in note for note in twin.notes) == (size == 64)
-    given = load_config(path, settings=[Setting("engine.block_size", "16")])
-    assert given.engine.block_size == 16

@@ -152,10 +152,10 @@ def test_experts_are_in_the_layers_that_have_them(
     [
         ({}, (0, 0)),
         ({"model_type": "mistral", "sliding_window": 4096}, (12, 4096)),
-        ({"model_type": "mistral", "sliding_window": None}, (0, 0)),
+        ({"model_type": "mistral"}, (12, 4096)),  # as transformers has it, unless it is null
         ({"model_type": "qwen2", "sliding_window": 4096, "use_sliding_window": False}, (0, 0)),
         ({"model_type": "qwen2", "sliding_window": 4096, "use_sliding_window": True,
-          "max_window_layers": 9}, (3, 4096)),
+          "max_window_layers": 0}, (12, 4096)),
         ({"model_type": "gemma2", "sliding_window": 4096}, (6, 4096)),
         ({"model_type": "gemma3_text", "sliding_window": 512, "sliding_window_pattern": 6}, (10, 512)),
         ({"model_type": "gpt_oss", "sliding_window": 128,

@@ -98,7 +98,9 @@ def test_other_ratios_and_too_few_are_refused(tmp_path: Path) -> None:
             shape_of(tmp_path, [4, strange])  # type: ignore[list-item] # what a file may have
     with pytest.raises(ConfigError, match="qk_rope_head_dim: got 512, expected a part of head_dim, 512"):
         shape_of(tmp_path, [4], qk_rope_head_dim=512)
-    with pytest.raises(ConfigError, match="compress_ratios: got 1 ratios, expected one for each of 2 layers"):
+    with pytest.raises(
+        ConfigError, match="compress_ratios: got 1 ratios, expected 0, 4 or 128 of each of 2 layers"
+    ):
         shape_of(tmp_path, [4], num_hidden_layers=2)
 
 

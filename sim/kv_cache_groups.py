@@ -86,7 +86,7 @@ class KVCacheGroup:
         fault = _fault_of_number(alignment, is_needed=False)
         if fault is None and alignment and not number:
             fault = f"got {alignment} with num_prefill_checkpoint_blocks 0, expected none"
-        return fault and ("prefill_checkpoint_alignment", fault)
+        return None if fault is None else ("prefill_checkpoint_alignment", fault)
 
 
 def _fault_of_number(value: object, *, is_needed: bool) -> str | None:
@@ -160,6 +160,13 @@ def most_blocks_of(
 def without_eagle_marks(groups: Sequence[KVCacheGroup]) -> tuple[KVCacheGroup, ...]:
     """Return groups as lookups compare them: those that cache alike are looked up as one, whichever layers use them."""
     return tuple(replace(group, is_eagle_group=False) for group in groups)
+
+
+def without_checkpoints(groups: Sequence[KVCacheGroup]) -> tuple[KVCacheGroup, ...]:
+    """Return groups whose kernels save no state inside a prompt's chunk."""
+    return tuple(
+        replace(group, num_prefill_checkpoint_blocks=0, prefill_checkpoint_alignment=0) for group in groups
+    )
 
 
 def eagle_groups_of(groups: Sequence[KVCacheGroup], *, use_eagle: bool) -> tuple[int, ...]:

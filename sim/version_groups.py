@@ -133,17 +133,9 @@ def _fault_of_checkpoints(version: str, groups: Sequence[KVCacheGroup], beside: 
         field = f"kv_cache_groups[{number}].num_prefill_checkpoint_blocks"
         if rule == "never":
             return field, _before(version, 1, "0", "has no kernel that saves a state inside a chunk")
-        knows_alignment = rule != "from block ends"
-        alignment = group.prefill_checkpoint_alignment
-        if knows_alignment != (alignment > 0):
+        if rule != "from block ends" and group.prefill_checkpoint_alignment == 0:
             field = f"kv_cache_groups[{number}].prefill_checkpoint_alignment"
-            wanted = "an integer >= 1" if knows_alignment else "none"
-            return field, _before(
-                version,
-                alignment,
-                wanted,
-                f"{'asks' if knows_alignment else 'does not ask'} how a kernel is aligned",
-            )
+            return field, _before(version, "none", "an integer >= 1", "saves no state without")
         if beside.num_speculative_tokens >= beside.block_size:
             return "num_speculative_tokens", (
                 f"got {beside.num_speculative_tokens} with num_prefill_checkpoint_blocks 1 and block_size "

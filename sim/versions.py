@@ -73,11 +73,11 @@ class VersionRules:
       stops at its end, unless that is behind the last state (0.26). ``to block ends``: always (from 0.27.0).
     - ``prefill_checkpoints``: which states are saved inside chunks where a kernel can (from 0.29.0;
       single_type_kv_cache_manager.py:_needs_internal_checkpoint). ``from block ends``: a chunk that begins at a block's
-      end may end anywhere, and the state at its last block's end is saved, unless drafts read hidden states (0.29). ``of
-      every chunk``: a chunk that ends a prompt is not cut; each chunk saves one, and blocks for drafts' states stay where
-      they are. Kept at prompts' ends alone, it is forgotten at once unless the prompt is of whole blocks (0.30). ``of the
-      last chunk``: the prompt's own stays, and then no other chunk saves any (0.31). ``where hits end``: also inside
-      blocks, and what no prompt can go on from never enters the cache (from 0.32.0).
+      end may end anywhere, and the state at its last block's end is saved, unless drafts read hidden states (0.29).
+      ``of every chunk``: a chunk that ends a prompt is not cut; each saves a state, and blocks for drafts' states stay
+      where they are. Kept at prompts' ends alone, it is forgotten at once unless the prompt is of whole blocks (0.30).
+      ``of the last chunk``: the prompt's own stays, and then no other chunk saves any (0.31). ``where hits end``: also
+      inside blocks, and what no prompt can go on from never enters the cache (from 0.32.0).
     - ``leaves_token_behind_state``: the last state of a prompt of whole blocks, and the last hash of its last large
       block, are those a block or a hash before its end (from 0.32.0).
     - ``enters_prompt_state_anew``: the state at a prompt's last hash is entered in each step until the next one, and no

@@ -14,6 +14,7 @@ from replay.twin.kv_cache.groups import (
     groups_text,
     read_disabled,
 )
+from replay.twin.kv_cache.match_unit import written_unit
 from replay.twin.kv_cache.offload import has_tier, rules_of_tier
 from sim import (
     WITH_ONE_GROUP_ONLY,
@@ -21,17 +22,20 @@ from sim import (
     KVCacheGroup,
     minor_version,
     nearest_rules,
+    without_checkpoints,
     without_eagle_marks,
 )
 from traces import ConfigError
 from traces.strict.section import Section
 
 if TYPE_CHECKING:
+    from replay.model.gpus import Gpu
     from replay.model.layers.drafter import Drafter
     from replay.model.shape import ModelShape
     from replay.twin.hardware import Hardware
 
 
+NO_CHECKPOINTS_AHEAD = f"engine.{GROUPS}: chunks end at states as if no kernel saved any inside: not simulated with several MTP modules"
 WITH_KNOWN_PACKED_GROUPS = 32
 """The version 0.N whose groups of DeepSeek-V4's layers were recorded."""
 
@@ -77,7 +81,9 @@ def groups_of_model(
     tp = hardware.tp if hardware else 1
     if shape.has_sparse_latent_attention and (section is None or "block_size" not in section):
         return _in_sparse_blocks(engine, shape, tp=tp, is_undivided=is_off, drafter=drafter)
-    found = _dealt(engine, shape, tp=tp, is_undivided=is_off, drafter=drafter)
+    gpu = hardware.gpu if hardware else None
+    unit = written_unit(section)
+    found = _dealt(engine, shape, tp=tp, is_undivided=is_off, drafter=drafter, gpu=gpu, match_unit=unit)
     if any(group.kind == "chunked" for group in found.groups):
         if engine.use_eagle:
             return _without_chunks(
@@ -129,19 +135,37 @@ def _without_chunks(
     return replace(found, notes=(*found.notes, note))
 
 
-def _dealt(
-    engine: EngineConfig, shape: ModelShape, *, tp: int, is_undivided: bool, drafter: Drafter | None
-) -> GroupsOfModel:
-    """Return the groups as vLLM forms them, and a note if that changes the block size."""
-    serving = Serving(
+def _serving_of(
+    engine: EngineConfig, *, is_undivided: bool, drafter: Drafter | None, match_unit: int | None
+) -> Serving:
+    """Return what of an engine bears on how layers are dealt out."""
+    return Serving(
         block_size=engine.block_size,
         enable_prefix_caching=engine.enable_prefix_caching,
         disable_hybrid_kv_cache_manager=is_undivided,
         num_speculative_tokens=engine.num_speculative_tokens,
         drafter=drafter,
         vllm_version=engine.vllm_version,
+        prefix_match_unit=match_unit,
     )
-    layers = dealt_of(shape, tp=tp, serving=serving)
+
+
+def _dealt(
+    engine: EngineConfig,
+    shape: ModelShape,
+    *,
+    tp: int,
+    is_undivided: bool,
+    drafter: Drafter | None,
+    gpu: Gpu | None = None,
+    match_unit: int | None = None,
+) -> GroupsOfModel:
+    """Return the groups as vLLM forms them, and a note if that changes the block size.
+
+    ``gpu``: which kernels there are; it and ``match_unit`` (``prefix_match_unit``) are needed for states alone.
+    """
+    serving = _serving_of(engine, is_undivided=is_undivided, drafter=drafter, match_unit=match_unit)
+    layers = dealt_of(shape, tp=tp, serving=serving, gpu=gpu)
     notes, ahead = [], engine.num_prefill_lookahead_tokens
     if drafter is not None:
         number, most = drafter.shape.num_layers, min(drafter.num_modules, engine.num_speculative_tokens)
@@ -152,6 +176,9 @@ def _dealt(
         if nearest_rules(engine.vllm_version).reads_ahead_of_prompts and most > 1:
             ahead = ahead or engine.num_speculative_tokens
     groups = layers.kv_cache_groups
+    if ahead > 1 and any(group.num_prefill_checkpoint_blocks for group in groups):
+        groups = without_checkpoints(groups)
+        notes.append(NO_CHECKPOINTS_AHEAD)
     if shape.is_compressed and minor_version(engine.vllm_version) != WITH_KNOWN_PACKED_GROUPS:
         notes.append(
             f"engine.{GROUPS}: as vLLM 0.32 deals the layers of {shape.name} out; {engine.vllm_version} was not asked"

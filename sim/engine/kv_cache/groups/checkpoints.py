@@ -85,9 +85,9 @@ def place_in_chunk(s: State, request: int, group: int, start: int, end: int) -> 
     if rule == FROM_BLOCK_ENDS:
         is_saved = start % g.block_size == 0 and end % g.block_size != 0
         return end // g.block_size * g.block_size if is_saved else 0
-    if rule >= OF_LAST_CHUNK and settings.retention_interval == 0:
-        if end < max(r.num_prompt_tokens, r.num_tokens - 1):
-            return 0
+    keeps_ends_alone = rule >= OF_LAST_CHUNK and settings.retention_interval == 0
+    if keeps_ends_alone and end < max(r.num_prompt_tokens, r.num_tokens - 1):
+        return 0
     place = place_of_checkpoint(s, end)
     return place if can_be_saved(s, start, end, place, g.block_size, g.checkpoint_alignment) else 0
 

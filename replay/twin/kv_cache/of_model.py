@@ -35,9 +35,13 @@ if TYPE_CHECKING:
     from replay.twin.hardware import Hardware
 
 
-NO_CHECKPOINTS_AHEAD = f"engine.{GROUPS}: chunks end at states as if no kernel saved any inside: not simulated with several MTP modules"
 WITH_KNOWN_PACKED_GROUPS = 32
 """The version 0.N whose groups of DeepSeek-V4's layers were recorded."""
+
+NO_CHECKPOINTS_AHEAD = (
+    f"engine.{GROUPS}: chunks end at states as if no kernel saved any inside, which is not simulated with several MTP "
+    "modules"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -86,15 +86,12 @@ def mark_state_of_prompt(s: State, request: int, group: int, num_tokens: int) ->
 
 
 @phase
-def cache_checkpoint(s: State, request: int, group: int, num_tokens: int, is_new: bool) -> None:
-    """Enter the state that was saved inside a request's last tokens, as what it holds, unless it is there.
-
-    ``is_new``: the row's blocks enter the cache up to its own; ``num_tokens``: up to where the group may cache.
-    """
+def cache_checkpoint(s: State, request: int, group: int) -> None:
+    """Enter the state that was saved inside a request's last tokens, as what it holds, unless it is there."""
     have, row = s.group_rows[s.requests[request].slot, group], table_row(s, request, group)
     settings, size = s.engine[0].settings, s.kv_cache_groups[group].block_size
     place, block = have.checkpoint_place, s.block_table[row, have.checkpoint_block]
-    if block == 0 or is_transient(s, request, group, num_tokens) or s.blocks[block].hash_id != NEVER:
+    if block == 0 or s.blocks[block].hash_id != NEVER:
         return
     if place % size == 0:
         key = enter_block(s, request, group, block, place // size - 1)
@@ -105,8 +102,6 @@ def cache_checkpoint(s: State, request: int, group: int, num_tokens: int, is_new
         return
     if key >= 0:
         s.step_of_key[key] = s.engine[0].totals.num_steps
-        if settings.hands_states and is_new:
-            hand_state(s, request, group, place // size - 1, block)
 
 
 @part
@@ -116,13 +111,15 @@ def cache_in_group(s: State, request: int, group: int, num_tokens: int) -> None:
     settings = s.engine[0].settings
     num_full, row = num_hashed_tokens(s, request, num_tokens) // g.block_size, table_row(s, request, group)
     saved = NEVER
+    is_kept = False
     if settings.prefill_checkpoints > FROM_BLOCK_ENDS:
         saved = saved_block(s, request, group)
-    if saved != NEVER:
-        cache_checkpoint(s, request, group, num_tokens, have.num_cached_blocks <= saved < num_full)
+        is_kept = saved != NEVER and not is_transient(s, request, group, num_tokens)
     for i in range(have.num_cached_blocks, min(num_full, have.num_blocks)):
         block = s.block_table[row, i]
-        if i == saved:
+        if saved != NEVER and i == saved:
+            if settings.hands_states and is_kept and block != 0:
+                hand_state(s, request, group, have.checkpoint_place // g.block_size - 1, block)
             continue
         if block == 0 or not (keeps_all(s, group) or is_retained(s, request, group, i)):
             continue
@@ -133,6 +130,8 @@ def cache_in_group(s: State, request: int, group: int, num_tokens: int) -> None:
             s.step_of_key[key] = s.engine[0].totals.num_steps
             if settings.hands_states:
                 hand_state(s, request, group, i, block)
+    if is_kept:
+        cache_checkpoint(s, request, group)
     have.num_cached_blocks = max(have.num_cached_blocks, num_full)
     if g.kind == FULL and g.num_hashes_per_block > 1 and settings.keeps_junctions:
         mark_tail(s, request, group, num_tokens)

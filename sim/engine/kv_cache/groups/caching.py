@@ -18,6 +18,10 @@ from sim.engine.state import State
 from sim.jit.compile import part, phase
 
 
+ENTERED_LATER = 1 << 31
+"""In the place of a block whose content is its own request's: another block of it had the same before."""
+
+
 @part
 def mark_unshared(s: State, block: int, owner: int, place: int) -> None:
     """Note that a block's content is cached for its own request; ``place``: index * groups + group.
@@ -95,6 +99,8 @@ def cache_checkpoint(s: State, request: int, group: int) -> None:
         return
     if place % size == 0:
         key = enter_block(s, request, group, block, place // size - 1)
+        if key == NEVER:
+            s.blocks[block].previous_same_hash += ENTERED_LATER
     elif s.partial_hashes[block].hash_id == NEVER:
         enter_partial(s, request, group, block, place // settings.hash_block_size - 1)
         key = s.partial_hashes[block].hash_id
@@ -193,6 +199,13 @@ def remember_private_blocks_of_groups(s: State, request: int) -> None:
         b = s.blocks[block]
         if b.hash_id == UNSHARED and b.next_same_hash == request:
             place = b.previous_same_hash
-            remember_hash(s, block, key_in_group(s, request, place % num_groups, place // num_groups))
+            if place < ENTERED_LATER:
+                remember_hash(s, block, key_in_group(s, request, place % num_groups, place // num_groups))
         if settings.matches_inside_blocks:
             remember_private_partial(s, request, block)
+    if settings.prefill_checkpoints > FROM_BLOCK_ENDS:
+        for block in range(1, len(s.blocks)):
+            b = s.blocks[block]
+            if b.hash_id == UNSHARED and b.next_same_hash == request:
+                place = b.previous_same_hash - ENTERED_LATER
+                remember_hash(s, block, key_in_group(s, request, place % num_groups, place // num_groups))

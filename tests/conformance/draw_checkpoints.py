@@ -40,6 +40,7 @@ def with_states(settings: dict[str, Any], rng: Random) -> dict[str, Any]:
         "groups": groups,
         "num_gpu_blocks": 1 + usable * len(groups),
         "prefix_cache_retention_interval": rng.choice([None, None, 0, 0, 0, size, 3 * size]),
+        "num_prefill_lookahead_tokens": 0,
     }
     return settings | changes
 

@@ -17,7 +17,6 @@ from sim.engine.kv_cache.prefix_cache import cdiv, give_private_keys, num_hashed
 from sim.engine.state import State
 from sim.jit.compile import part, phase
 
-
 ENTERED_LATER = 1 << 31
 """In the place of a block whose content is its own request's: another block of it had the same before."""
 

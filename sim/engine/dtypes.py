@@ -710,6 +710,8 @@ TRANSFER = np.dtype(
         ),  # of its states, those that the next stores take (``State.handed_states``),
         ("last_handed", np.uint32),  # numbered from 1; 0: none
         ("num_loaded_tokens", np.int32),  # when it was first scheduled
+        ("num_tokens_of_share", np.int32),  # in the step that it was in last,
+        ("step_of_share", np.int64),  # and which one that was
         ("rank", np.int64),  # of what it uses of host memory while it runs, 0: none yet
         (
             "load_wait_us",

@@ -67,6 +67,14 @@ def append_states(s: State, request: int, group: int, num: int) -> None:
         have.num_blocks += 1
 
 
+@part
+def num_computed_before(s: State, request: int) -> int:
+    """Return how many of a request's tokens were computed before the step in hand, as vLLM counts until its end."""
+    r, t = s.requests[request], s.transfers[request]
+    is_in_step = t.step_of_share == s.engine[0].totals.num_steps
+    return r.num_computed_tokens - t.num_tokens_of_share * is_in_step
+
+
 @phase
 def blocks_missing_in_groups(s: State, request: int, num_more_tokens: int) -> int:
     """Return how many blocks a request with a row still needs for all tokens that it knows, and so many more."""
@@ -78,10 +86,10 @@ def blocks_missing_in_groups(s: State, request: int, num_more_tokens: int) -> in
         num_new = max(0, num_required - s.group_rows[r.slot, group].num_blocks)
         if g.kind == ALIGNED_STATE:
             most = 1
-            if settings.prefill_checkpoints != NO_CHECKPOINTS and num_saved(
-                s, request, group, r.num_computed_tokens, known, False
-            ):
-                most = most_with_checkpoint(s)
+            if settings.prefill_checkpoints != NO_CHECKPOINTS:
+                start = num_computed_before(s, request)
+                if num_saved(s, request, group, start, known, False):
+                    most = most_with_checkpoint(s)
             num_new = min(num_new, most)
         num_missing += num_new
     return num_missing

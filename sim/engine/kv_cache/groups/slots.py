@@ -189,7 +189,10 @@ def extend_states(
     for i in range(before, newest - num_saved_states):
         s.block_table[row, i] = 0
     num_blocks = max(before, newest - num_saved_states)
-    for i in range(before - num_kept, min(before, num_drafts_before(s, newest, num_saved_states))):
+    drafts_end = newest
+    if settings.prefill_checkpoints != NO_CHECKPOINTS:
+        drafts_end = num_drafts_before(s, newest, num_saved_states)
+    for i in range(before - num_kept, min(before, drafts_end)):
         s.block_table[row, num_blocks] = s.block_table[row, i]
         s.block_table[row, i] = 0
         num_blocks += 1
@@ -270,13 +273,15 @@ def blocks_to_go_on(s: State, request: int, group: int, start: int, num_slots: i
     num_new = max(num_blocks_for(s, group, num_slots, num_tokens) - have.num_blocks, 0)
     if g.kind != ALIGNED_STATE:
         return num_new
-    rule, most = s.engine[0].settings.prefill_checkpoints, 1
-    if rule != NO_CHECKPOINTS and num_saved(s, request, group, start, num_tokens, False):
+    settings, most = s.engine[0].settings, 1
+    if settings.prefill_checkpoints != NO_CHECKPOINTS and num_saved(
+        s, request, group, start, num_tokens, False
+    ):
         most = most_with_checkpoint(s)
-        if rule == FROM_BLOCK_ENDS and num_new > 0:
+        if settings.prefill_checkpoints == FROM_BLOCK_ENDS and num_new > 0:
             num_new = most
     num_new = min(num_new, most)
-    if s.engine[0].settings.matches_inside_blocks:
+    if settings.matches_inside_blocks:
         num_new += has_to_copy(s, request, group)
     return num_new
 

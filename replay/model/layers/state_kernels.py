@@ -12,7 +12,6 @@ from collections.abc import Mapping
 from replay.model.gpus import Gpu
 from replay.model.shape import LayerState, StateKernel
 from sim import minor_version
-from sim.versions import NEWEST
 
 HOPPER = 9
 WITH_KERNELS = (9, 10, 12)
@@ -29,8 +28,8 @@ ALIGNMENTS: Mapping[StateKernel, int] = {"kda": 16, "mamba2": 1, "gated delta": 
 
 def saved_alignment(state: LayerState, *, version: str, gpu: Gpu | None) -> int:
     """Return at multiples of how many tokens a layer's state is saved inside chunks, 0 where it is not."""
-    kernel = state.kernel
-    if kernel is None or (minor_version(version) or NEWEST) < FIRST_TO_SAVE[kernel]:
+    kernel, minor = state.kernel, minor_version(version)
+    if kernel is None or (minor is not None and minor < FIRST_TO_SAVE[kernel]):
         return 0
     if kernel == "mamba2":
         return ALIGNMENTS[kernel]

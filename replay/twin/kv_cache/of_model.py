@@ -29,7 +29,6 @@ from traces import ConfigError
 from traces.strict.section import Section
 
 if TYPE_CHECKING:
-    from replay.model.gpus import Gpu
     from replay.model.layers.drafter import Drafter
     from replay.model.shape import ModelShape
     from replay.twin.hardware import Hardware
@@ -78,16 +77,14 @@ def groups_of_model(
     section = root.section("engine")
     is_off = read_disabled(section)
     if shape is None or (section is not None and GROUPS in section):
-        ahead = engine.num_prefill_lookahead_tokens
-        return GroupsOfModel(
-            groups=(), block_size=engine.block_size, is_undivided=is_off, ahead=ahead, drafter=drafter
-        )
+        size, ahead = engine.block_size, engine.num_prefill_lookahead_tokens
+        return GroupsOfModel(groups=(), block_size=size, is_undivided=is_off, ahead=ahead, drafter=drafter)
     tp = hardware.tp if hardware else 1
     if shape.has_sparse_latent_attention and (section is None or "block_size" not in section):
         return _in_sparse_blocks(engine, shape, tp=tp, is_undivided=is_off, drafter=drafter)
-    gpu = hardware.gpu if hardware else None
-    unit = written_unit(section)
-    found = _dealt(engine, shape, tp=tp, is_undivided=is_off, drafter=drafter, gpu=gpu, match_unit=unit)
+    found = _dealt(
+        engine, shape, tp=tp, is_undivided=is_off, drafter=drafter, hardware=hardware, section=section
+    )
     if any(group.kind == "chunked" for group in found.groups):
         if engine.use_eagle:
             return _without_chunks(
@@ -161,14 +158,15 @@ def _dealt(
     tp: int,
     is_undivided: bool,
     drafter: Drafter | None,
-    gpu: Gpu | None = None,
-    match_unit: int | None = None,
+    hardware: Hardware | None = None,
+    section: Section | None = None,
 ) -> GroupsOfModel:
     """Return the groups as vLLM forms them, and a note if that changes the block size.
 
-    ``gpu``: which kernels there are; it and ``match_unit`` (``prefix_match_unit``) are needed for states alone.
+    ``hardware`` says which kernels there are, the engine's ``section`` the ``prefix_match_unit``: for states alone.
     """
-    serving = _serving_of(engine, is_undivided=is_undivided, drafter=drafter, match_unit=match_unit)
+    unit, gpu = written_unit(section), hardware.gpu if hardware else None
+    serving = _serving_of(engine, is_undivided=is_undivided, drafter=drafter, match_unit=unit)
     layers = dealt_of(shape, tp=tp, serving=serving, gpu=gpu)
     notes, ahead = [], engine.num_prefill_lookahead_tokens
     if drafter is not None:

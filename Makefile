@@ -89,8 +89,8 @@ soak: $(STAMP) ## ten minutes of serve and observe at a low rate: the memory of 
 
 N := 200
 SEED := 1
-conformance-random: $(STAMP) ## N=200 SEED=1 [GROUPS_TOO=1: of models whose layers cache differently] [UNITS=1: with it, hits that end inside blocks] [OFFLOADING=1: with KV offloading] [ADAPTERS=1: with LoRA] [GRAMMARS=1] [DRAFTS=1] [IMAGES=1]: random cases, a real vLLM's scheduler against the engine
-	$(BIN)/python -m tests.conformance.random_run --number $(N) --seed $(SEED) $(if $(GROUPS_TOO),--groups) $(if $(UNITS),--units) $(if $(OFFLOADING),--offloading) $(if $(ADAPTERS),--adapters) $(if $(GRAMMARS),--grammars) $(if $(DRAFTS),--drafts) $(if $(IMAGES),--images)
+conformance-random: $(STAMP) ## N=200 SEED=1 [GROUPS_TOO=1: of models whose layers cache differently] [UNITS=1: with it, hits that end inside blocks] [OFFLOADING=1: with KV offloading] [ADAPTERS=1: with LoRA] [GRAMMARS=1] [DRAFTS=1] [IMAGES=1] [CHECKPOINTS=1: with GROUPS_TOO, states saved inside chunks]: random cases, a real vLLM's scheduler against the engine
+	$(BIN)/python -m tests.conformance.random_run --number $(N) --seed $(SEED) $(if $(GROUPS_TOO),--groups) $(if $(UNITS),--units) $(if $(OFFLOADING),--offloading) $(if $(ADAPTERS),--adapters) $(if $(GRAMMARS),--grammars) $(if $(DRAFTS),--drafts) $(if $(IMAGES),--images) $(if $(CHECKPOINTS),--checkpoints)
 
 LOCKER := uv==0.13.9
 COMPILE = build/lock/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header pyproject.toml

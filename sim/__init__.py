@@ -31,6 +31,7 @@ if TYPE_CHECKING:
         StateMode,
         faults_of,
         most_blocks_of,
+        without_checkpoints,
         without_eagle_marks,
     )
     from sim.latency import (
@@ -125,6 +126,7 @@ __all__ = [
     "simulate",
     "step_times_of",
     "when_compiled",
+    "without_checkpoints",
     "without_eagle_marks",
 ]
 
@@ -168,6 +170,7 @@ _HOMES = {
     "compile_engine": "sim.engine_ready",
     "engine_defaults": "sim.versions",
     "faults_of": "sim.kv_cache_groups",
+    "without_checkpoints": "sim.kv_cache_groups",
     "without_eagle_marks": "sim.kv_cache_groups",
     "most_blocks_of": "sim.kv_cache_groups",
     "VersionRules": "sim.versions",

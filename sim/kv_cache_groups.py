@@ -37,7 +37,10 @@ class KVCacheGroup:
     ``full``: every block. ``sliding``: those that the last ``window`` tokens lie in. ``chunked``: those of the
     ``chunk`` of tokens under way. ``state``: a state in place of keys and values; with ``mode`` none one block per
     request, with align the last states at the ends of blocks, for prefix caching.
-    ``block_size``: tokens per block where it is not the engine's, 0: it is. ``is_eagle_group``: layers of a drafting
+    ``block_size``: tokens per block where it is not the engine's, 0: it is.
+    ``num_prefill_checkpoint_blocks``: 1 where the layers' kernel saves a state inside a prompt's chunk, which takes a
+    block (from 0.29 on), at multiples of ``prefill_checkpoint_alignment`` tokens behind the chunk's start (from 0.30
+    on). ``is_eagle_group``: layers of a drafting
     model that reads hidden states are among its own (``eagle_groups_of``).
     """
 
@@ -46,6 +49,8 @@ class KVCacheGroup:
     chunk: int = 0
     mode: StateMode = "none"
     block_size: int = 0
+    num_prefill_checkpoint_blocks: int = 0
+    prefill_checkpoint_alignment: int = 0
     is_eagle_group: bool = False
 
     def fault(self) -> tuple[str, str] | None:
@@ -66,7 +71,22 @@ class KVCacheGroup:
             return "is_eagle_group", f"got {self.is_eagle_group!r}, expected true or false"
         if self.kind != "state" and self.mode != "none":
             return "mode", f"got {self.mode}, expected none: only a state group has one"
-        return None
+        return self._fault_of_checkpoints()
+
+    def _fault_of_checkpoints(self) -> tuple[str, str] | None:
+        """Return (field, what is wrong) of states that are saved inside chunks."""
+        number, alignment = self.num_prefill_checkpoint_blocks, self.prefill_checkpoint_alignment
+        if not isinstance(number, int) or isinstance(number, bool) or number not in (0, 1):
+            return "num_prefill_checkpoint_blocks", f"got {number!r}, expected 0 or 1"
+        if number and self.mode != "align":
+            return (
+                "num_prefill_checkpoint_blocks",
+                "got 1, expected 0: only a state group of mode align has any",
+            )
+        fault = _fault_of_number(alignment, is_needed=False)
+        if fault is None and alignment and not number:
+            fault = f"got {alignment} with num_prefill_checkpoint_blocks 0, expected none"
+        return None if fault is None else ("prefill_checkpoint_alignment", fault)
 
 
 def _fault_of_number(value: object, *, is_needed: bool) -> str | None:
@@ -142,6 +162,13 @@ def without_eagle_marks(groups: Sequence[KVCacheGroup]) -> tuple[KVCacheGroup, .
     return tuple(replace(group, is_eagle_group=False) for group in groups)
 
 
+def without_checkpoints(groups: Sequence[KVCacheGroup]) -> tuple[KVCacheGroup, ...]:
+    """Return groups whose kernels save no state inside a prompt's chunk."""
+    return tuple(
+        replace(group, num_prefill_checkpoint_blocks=0, prefill_checkpoint_alignment=0) for group in groups
+    )
+
+
 def eagle_groups_of(groups: Sequence[KVCacheGroup], *, use_eagle: bool) -> tuple[int, ...]:
     """Return in which groups a hit loses its last block: those marked, or all where none is.
 
@@ -178,6 +205,12 @@ def fault_of_drafts(
             "kv_cache_groups",
             "got a chunked group with use_eagle true, expected is_eagle_group at another group, or no drafts: vLLM "
             "does not support its hybrid KV cache for EAGLE with chunked local attention",
+        )
+    if ahead > 1 and any(group.num_prefill_checkpoint_blocks for group in groups):
+        return (
+            "num_prefill_lookahead_tokens",
+            f"got {ahead} with num_prefill_checkpoint_blocks 1, expected 0 or 1: states saved inside chunks are not "
+            "simulated with several MTP modules",
         )
     alignment, _ = alignment_of(sizes)
     if alignment < ahead:

@@ -276,6 +276,7 @@ def _check_groups(config: EngineSettings) -> None:
             num_speculative_tokens=config.num_speculative_tokens,
             ahead=config.num_prefill_lookahead_tokens,
             interval=config.prefix_cache_retention_interval,
+            block_size=config.block_size,
         ),
     )
     if fault is not None:

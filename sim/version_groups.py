@@ -26,13 +26,17 @@ Fault = tuple[str, str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Beside:
-    """The settings combined with groups. ``ahead``: ``num_prefill_lookahead_tokens``; ``interval``: of retention."""
+    """The settings combined with groups. ``ahead``: ``num_prefill_lookahead_tokens``; ``interval``: of retention.
+
+    ``block_size``: the engine's.
+    """
 
     caches_prefixes: bool
     use_eagle: bool
     num_speculative_tokens: int
     ahead: int
     interval: int | None
+    block_size: int
 
 
 def fault_of_version(version: str, groups: Sequence[KVCacheGroup], beside: Beside) -> Fault | None:
@@ -107,6 +111,9 @@ def _fault_of_states(
             "enable_prefix_caching false or a later version",
             "keeps no states at the ends of blocks",
         )
+    fault = _fault_of_checkpoints(version, groups, beside)
+    if fault is not None:
+        return fault
     if minor < FIRST_WITH_DRAFTS_BESIDE_STATES and beside.num_speculative_tokens:
         return "num_speculative_tokens", _before(
             version,
@@ -114,6 +121,27 @@ def _fault_of_states(
             "0",
             "has other rules for their blocks, which are not simulated",
         )
+    return None
+
+
+def _fault_of_checkpoints(version: str, groups: Sequence[KVCacheGroup], beside: Beside) -> Fault | None:
+    """Return what is wrong with states that are saved inside chunks (single_type_kv_cache_manager.py:MambaManager)."""
+    rule = rules_of(version).prefill_checkpoints
+    for number, group in enumerate(groups):
+        if not group.num_prefill_checkpoint_blocks:
+            continue
+        field = f"kv_cache_groups[{number}].num_prefill_checkpoint_blocks"
+        if rule == "never":
+            return field, _before(version, 1, "0", "has no kernel that saves a state inside a chunk")
+        if rule != "from block ends" and group.prefill_checkpoint_alignment == 0:
+            field = f"kv_cache_groups[{number}].prefill_checkpoint_alignment"
+            return field, _before(version, "none", "an integer >= 1", "saves no state without")
+        if beside.num_speculative_tokens >= beside.block_size:
+            return "num_speculative_tokens", (
+                f"got {beside.num_speculative_tokens} with num_prefill_checkpoint_blocks 1 and block_size "
+                f"{beside.block_size}, expected fewer than a block has tokens: vLLM ends in an error where a state is "
+                "saved among drafts"
+            )
     return None
 
 

@@ -22,6 +22,11 @@ AsyncPipeline = Literal["none", "waits for output", "every batch", "staggered"]
 StateChunks = Literal["before outputs", "to the last state", "to junctions", "to known ends", "to block ends"]
 """How chunks of prompts are cut to keep states at the ends of blocks, see ``VersionRules``."""
 
+PrefillCheckpoints = Literal[
+    "never", "from block ends", "of every chunk", "of the last chunk", "where hits end"
+]
+"""Which states a kernel can save inside a prompt's chunk, see ``VersionRules``."""
+
 Padding = Literal["never", "or waits", "where it fits", "beside hits"]
 """Which admissions of one token to compute are padded with placeholder drafts, see ``VersionRules``."""
 
@@ -69,6 +74,13 @@ class VersionRules:
       the last state``: so until all that is known is computed (0.17 to 0.23). ``to junctions``: an admitted request
       also stops where another group's prefix ends (0.24, 0.25). ``to known ends``: a chunk that began inside a block
       stops at its end, unless that is behind the last state (0.26). ``to block ends``: always (from 0.27.0).
+    - ``prefill_checkpoints``: which states are saved inside chunks where a kernel can (from 0.29.0;
+      single_type_kv_cache_manager.py:_needs_internal_checkpoint). ``from block ends``: a chunk that begins at a block's
+      end may end anywhere, and the state at its last block's end is saved, unless drafts read hidden states (0.29).
+      ``of every chunk``: a chunk that ends a prompt is not cut; each saves a state, and blocks for drafts' states stay
+      where they are. Kept at prompts' ends alone, it is forgotten at once unless the prompt is of whole blocks (0.30).
+      ``of the last chunk``: the prompt's own stays, and then no other chunk saves any (0.31). ``where hits end``: also
+      inside blocks, and what no prompt can go on from never enters the cache (from 0.32.0).
     - ``leaves_token_behind_state``: the last state of a prompt of whole blocks, and the last hash of its last large
       block, are those a block or a hash before its end (from 0.32.0).
     - ``enters_prompt_state_anew``: the state at a prompt's last hash is entered in each step until the next one, and no
@@ -180,6 +192,7 @@ class VersionRules:
     async_pipeline: AsyncPipeline = "none"
     pads_admissions: Padding = "never"
     state_chunks: StateChunks = "before outputs"
+    prefill_checkpoints: PrefillCheckpoints = "never"
     leaves_token_behind_state: bool = False
     enters_prompt_state_anew: bool = False
     retires_states_over_gaps: bool = False
@@ -288,15 +301,23 @@ CHANGES: Mapping[int, Changes] = {
         "retains_sparsely": True,
         "pads_admissions": "where it fits",
         "holds_images_to_the_last": True,
+        "prefill_checkpoints": "from block ends",
     },
-    30: {"pads_admissions": "beside hits", "retires_states_over_gaps": True, "keeps_ends_for_drafts": True},
+    30: {
+        "pads_admissions": "beside hits",
+        "retires_states_over_gaps": True,
+        "keeps_ends_for_drafts": True,
+        "prefill_checkpoints": "of every chunk",
+    },
     31: {
+        "prefill_checkpoints": "of the last chunk",
         "lifts_threshold_for_lone_request": True,
         "has_adaptive_threshold": True,
         "marks_mtp_group": True,
         "queues_passed_over_apart": False,
     },
     32: {
+        "prefill_checkpoints": "where hits end",
         "leaves_token_behind_state": True,
         "enters_prompt_state_anew": True,
         "has_known_match_units": True,

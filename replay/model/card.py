@@ -247,10 +247,12 @@ def _layers(shape: ModelShape) -> str:
 def _group(group: KVCacheGroup, block_size: int) -> dict[str, object]:
     """Return a group as TWIN.yaml has it."""
     said: dict[str, object] = {"kind": group.kind, "block_size": group.block_size or block_size}
-    for name in ("window", "chunk"):
+    if group.kind == "state":
+        said["mode"] = group.mode
+    for name in ("window", "chunk", "num_prefill_checkpoint_blocks", "prefill_checkpoint_alignment"):
         if getattr(group, name):
             said[name] = getattr(group, name)
-    return said | ({"mode": group.mode} if group.kind == "state" else {})
+    return said
 
 
 def _sizes(capacity: KvCacheSize) -> str:

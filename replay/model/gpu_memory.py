@@ -103,7 +103,7 @@ def tokens_held(groups: Sequence[KVCacheGroup], *, num_gpu_blocks: int, block_si
 def _blocks_in(group: KVCacheGroup, num_tokens: int, size: int) -> int:
     """Return the blocks that a sequence has in a group: no more than its window, its chunk or its states take."""
     if group.kind == "state":
-        return 2 if group.mode == "align" else 1
+        return 2 + group.num_prefill_checkpoint_blocks if group.mode == "align" else 1
     window = -(-(group.window - 1) // size) + 1 if group.kind == "sliding" else 0
     most = window or -(-group.chunk // size)
     blocks = -(-num_tokens // size)
@@ -127,6 +127,7 @@ class Serving:
     max_num_seqs: int = 256
     vllm_version: str = DEFAULT_VERSION
     enable_prefix_caching: bool = True
+    prefix_match_unit: int | None = None
     disable_hybrid_kv_cache_manager: bool = False
     num_speculative_tokens: int = 0
     drafter: Drafter | None = None
@@ -169,7 +170,7 @@ def kv_cache_size(
     layout.check(shape, tp=tp)
     told = serving or Serving()
     shape = served_on(shape, gpu, tp=tp, version=told.vllm_version)
-    layers, group = dealt_of(shape, tp=tp, serving=told), tp * pp * layout.dp > 1
+    layers, group = dealt_of(shape, tp=tp, serving=told, gpu=gpu), tp * pp * layout.dp > 1
     is_second = told.has_second_runner(shape)
     towers = 0.0 if told.language_model_only else tower_bytes(shape, tp=tp, mode=told.mm_encoder_tp_mode)
     drafts = 0.0 if told.drafter is None else draft_bytes(told.drafter, tp=tp, pp=pp, layout=layout)
@@ -222,8 +223,11 @@ def _check_room(parts: KvCacheSize, block_bytes: float, *, where: str) -> None:
     )
 
 
-def dealt_of(shape: ModelShape, *, tp: int, serving: Serving) -> Dealt:
-    """Return a model's layers as this server would deal them out. Raises ConfigError where vLLM could not."""
+def dealt_of(shape: ModelShape, *, tp: int, serving: Serving, gpu: Gpu | None = None) -> Dealt:
+    """Return a model's layers as this server would deal them out. Raises ConfigError where vLLM could not.
+
+    ``gpu``: which kernels there are, None: as on an H100.
+    """
     if shape.is_compressed:
         if serving.disable_hybrid_kv_cache_manager:
             raise ConfigError(
@@ -241,6 +245,8 @@ def dealt_of(shape: ModelShape, *, tp: int, serving: Serving) -> Dealt:
     layers = cached_layers(
         shape,
         tp=tp,
+        version=serving.vllm_version,
+        gpu=gpu,
         num_drafts=serving.num_speculative_tokens,
         drafting=() if serving.drafter is None else serving.drafter.shape.mixers,
     )
@@ -251,6 +257,7 @@ def dealt_of(shape: ModelShape, *, tp: int, serving: Serving) -> Dealt:
         block_size=serving.block_size,
         caches_prefixes=serving.enable_prefix_caching,
         version=serving.vllm_version,
+        match_unit=serving.prefix_match_unit,
     )
 
 

@@ -152,6 +152,9 @@ class Compression:
     state_window: int
 
 
+StateKernel = Literal["mamba2", "gated delta", "kda"]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayerState:
     """What a layer keeps of a request in place of keys and values, whatever the length: a matrix per head.
@@ -160,6 +163,7 @@ class LayerState:
     ``key_heads``: of keys and queries (Mamba-2: groups of B and C). The last ``conv_kernel`` - 1 inputs of the
     convolution before it are kept, too. ``dtype_bytes``: of the matrices. ``parameters``: weights of one layer.
     ``num_products``: with the matrix per token: to write and to read, the delta rule also before it writes.
+    ``kernel``: of those that may save a state inside a prompt's chunk (``layers/state_kernels.py``); None: no such one.
     """
 
     name: str
@@ -171,6 +175,7 @@ class LayerState:
     dtype_bytes: int
     parameters: int
     num_products: int = 2
+    kernel: StateKernel | None = None
 
     def bytes_per_request(self, tp: int, *, dtype_bytes: int, num_drafts: int = 0) -> int:
         """Return what one layer keeps on one GPU (vllm 0.32.0 mamba_utils.py:MambaStateShapeCalculator).

@@ -51,6 +51,9 @@ NEVER_PADS, PADS_OR_WAITS, PADS_WHERE_IT_FITS, PADS_BESIDE_HITS = 0, 1, 2, 3
 BEFORE_OUTPUTS, TO_LAST_STATE, AT_JUNCTIONS, AT_KNOWN_ENDS, AT_BLOCK_ENDS = 0, 1, 2, 3, 4
 """How chunks of prompts end at states, oldest first (``sim/versions.py:StateChunks``)."""
 
+NO_CHECKPOINTS, FROM_BLOCK_ENDS, OF_EVERY_CHUNK, OF_LAST_CHUNK, WHERE_HITS_END = 0, 1, 2, 3, 4
+"""Which states are saved inside chunks, oldest first (``sim/versions.py:PrefillCheckpoints``)."""
+
 REQUEST = np.dtype(
     [
         # the first cache line: what every step reads
@@ -115,6 +118,8 @@ KV_CACHE_GROUP = np.dtype(
         ("use_eagle", np.int64),  # of these, or of one alike, a hit's last block is computed again for drafts
         ("caches_past_hit", np.int64),  # and that block is kept for them
         ("is_eagle_group", np.int64),  # it was marked as one of these: host memory goes by the marks
+        ("saves_checkpoints", np.int64),  # states: of a prompt's chunk, in a block for it
+        ("checkpoint_alignment", np.int64),  # at such a distance from the chunk's start, 0: none is saved
         ("is_eagle_verified", np.int64),  # these three: the lookup in hand; its length has lost that block
         ("num_hit_blocks", np.int64),
         ("hit_length", np.int64),  # NEVER: not looked up yet
@@ -133,6 +138,8 @@ GROUP_ROW = np.dtype(
         ("num_cached_blocks", np.int32),  # leading blocks that carry a hash, or were passed over
         ("num_retired_blocks", np.int32),  # states: leading blocks that were let go
         ("last_state_block", np.int32),  # states: where the state before the newest is, NEVER
+        ("checkpoint_place", np.int32),  # states: where one is saved inside the newest tokens, 0: none is
+        ("checkpoint_block", np.int32),  # and which block has it
         (
             "shared_prefix_boundary",
             np.int32,
@@ -452,6 +459,8 @@ SETTINGS = np.dtype(
         ("frees_unhashed_blocks_first", np.int64),
         ("pads_admissions", np.int64),  # NEVER_PADS to PADS_BESIDE_HITS
         ("state_chunks", np.int64),  # these, too, of KV cache groups: BEFORE_OUTPUTS to AT_BLOCK_ENDS
+        ("prefill_checkpoints", np.int64),  # NO_CHECKPOINTS where no group saves any
+        ("checkpoint_alignment", np.int64),  # of the first group of states, 0 unless all save any
         ("leaves_token_behind_state", np.int64),
         ("enters_prompt_state_anew", np.int64),
         ("retires_states_over_gaps", np.int64),
@@ -717,6 +726,8 @@ TRANSFER = np.dtype(
         ),  # of its states, those that the next stores take (``State.handed_states``),
         ("last_handed", np.uint32),  # numbered from 1; 0: none
         ("num_loaded_tokens", np.int32),  # when it was first scheduled
+        ("num_tokens_of_share", np.int32),  # in the step that it was in last,
+        ("step_of_share", np.int64),  # and which one that was
         ("rank", np.int64),  # of what it uses of host memory while it runs, 0: none yet
         (
             "load_wait_us",

@@ -19,7 +19,7 @@ from sim.latency.latency_model import SCALE, LatencyModel
 from sim.paged_memory import untouched, untouched_records
 from sim.policies import age_weight_per_us, urgency
 from sim.requests import UNKNOWN_LIMIT, Int64s, Requests
-from sim.versions import Padding, StateChunks, rules_of
+from sim.versions import Padding, PrefillCheckpoints, StateChunks, rules_of
 
 SAME_IN_CONFIG = (
     "max_num_seqs",
@@ -91,6 +91,8 @@ RULES = (
 """Rules of the vLLM version that the engine asks about."""
 
 STATE_CHUNKS = get_args(StateChunks)
+
+PREFILL_CHECKPOINTS = get_args(PrefillCheckpoints)
 
 PADDINGS = get_args(Padding)
 
@@ -442,6 +444,7 @@ def _set_groups(settings: st.Records, config: EngineConfig) -> None:
     settings["retention_interval"] = dt.NEVER if interval is None else interval
     settings["has_windows"] = any(group.kind != "full" for group in groups)
     settings["aligns_states"] = any(group.mode == "align" for group in groups)
+    _set_checkpoints(settings, config)
     settings["cuts_shares"] = settings["aligns_states"] | (config.num_prefill_lookahead_tokens > 1)
     groups = without_eagle_marks(groups)
     first = [groups.index(group) for group in dict.fromkeys(groups)]
@@ -449,6 +452,18 @@ def _set_groups(settings: st.Records, config: EngineConfig) -> None:
     settings["first_group_to_ask"] = first[0] if first else 0
     is_simple = len(first) == 2 and groups[first[0]].kind == "full"
     settings["asks_groups_once"] = len(groups) == 1 or is_simple
+
+
+def _set_checkpoints(settings: st.Records, config: EngineConfig) -> None:
+    """Say which states are saved inside chunks: none where no group has blocks for them."""
+    states = [group for group in config.kv_cache_groups if group.mode == "align"]
+    numbers = [group.num_prefill_checkpoint_blocks for group in states]
+    if not any(numbers):
+        return
+    rule = rules_of(config.vllm_version).prefill_checkpoints
+    settings["prefill_checkpoints"] = PREFILL_CHECKPOINTS.index(rule)
+    first = states[0].prefill_checkpoint_alignment
+    settings["checkpoint_alignment"] = (1 if rule == "from block ends" else first) * all(numbers)
 
 
 def hands_states(config: EngineConfig) -> bool:
@@ -549,6 +564,8 @@ def group_records(config: EngineConfig) -> st.Records:
         if not rules.caps_windows:
             record.most_blocks = config.max_model_len + 1
         record.is_eagle_group = config.kv_cache_groups[number].is_eagle_group
+        record.saves_checkpoints = group.num_prefill_checkpoint_blocks > 0
+        record.checkpoint_alignment = group.prefill_checkpoint_alignment
         record.use_eagle = any(groups[other] == group for other in marked)
         record.caches_past_hit = record.use_eagle * rules.caches_past_hit_for_drafts
         alike = [other for other in range(number + 1, len(groups)) if groups[other] == group]

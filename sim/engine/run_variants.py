@@ -61,6 +61,7 @@ _NO_RARE_FEATURES = {
     "has_kv_offloading": 0,
     "has_shared_store": 0,
     "hands_states": 0,
+    "prefill_checkpoints": dt.NO_CHECKPOINTS,
     "session_kv_ttl_us": 0,
     "matches_inside_blocks": 0,
     "has_images": 0,

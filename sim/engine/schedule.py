@@ -143,7 +143,8 @@ def num_new_tokens_of_running(s: State, request: int, threshold: int) -> int:
 def add_to_batch(s: State, batch: int, request: int, num_tokens: int) -> None:
     """Give a request its share of the step, take it from the budget, and count it as computed.
 
-    vLLM counts at the end of its ``schedule``; nothing in between looks, and a share taken back is uncounted.
+    vLLM counts at the end of its ``schedule``; in between only ``loaded_blocks.num_computed_before`` looks, and a share
+    taken back is uncounted.
     """
     settings, current, b, r = (
         s.engine[0].settings,
@@ -168,17 +169,18 @@ def add_to_batch(s: State, batch: int, request: int, num_tokens: int) -> None:
         r.num_output_placeholders += 1 + num_drafts
     take_new_drafts(s, request, kind)
     if settings.notes_shares:
-        note_share(s, request, kind)
+        note_share(s, request, num_tokens, kind)
 
 
 @phase
-def note_share(s: State, request: int, kind: int) -> None:
+def note_share(s: State, request: int, num_tokens: int, kind: int) -> None:
     """Note what a request's share of the step means to the encoder, and to transfers of KV."""
     settings = s.engine[0].settings
     if settings.has_images:
         allocate_encoder_inputs(s, request)
     if settings.has_loads:
         t = s.transfers[request]
+        t.num_tokens_of_share, t.step_of_share = num_tokens, s.engine[0].totals.num_steps
         if settings.num_speculative_tokens == 0 or t.is_prefill_chunk == 0:  # else: ``settle_prefills``
             t.is_prefill_chunk = not kind & SAMPLES
 

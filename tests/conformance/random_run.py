@@ -26,6 +26,7 @@ from tests.conformance.compare import compare
 from tests.conformance.coverage import Coverage
 from tests.conformance.draw import Case, draw
 from tests.conformance.draw_adapters import with_adapters
+from tests.conformance.draw_checkpoints import with_checkpoints
 from tests.conformance.draw_drafts import with_drafts
 from tests.conformance.draw_grammars import with_grammars
 from tests.conformance.draw_groups import with_groups
@@ -129,6 +130,11 @@ KINDS: Mapping[str, tuple[str, Callable[[Case, int, int], Case], tuple[str, ...]
     "offloading": ("with KV offloading to host memory", with_offloading, ("stages", "prefix_cache")),
     "adapters": ("with LoRA adapters, more than fit in a batch", with_adapters, ()),
     "drafts": ("with speculative decoding, by EAGLE or n-grams", with_drafts, ("stages",)),
+    "checkpoints": (
+        "with --groups: states that kernels save inside chunks",
+        with_checkpoints,
+        ("stages", "prefix_cache"),
+    ),
     "images": ("with images, an encoder's budget and its cache", with_images, ()),
     "grammars": ("with grammars that take time to compile", with_grammars, ()),
 }
@@ -146,7 +152,8 @@ def drawn(seed: int, index: int, kinds: Sequence[str]) -> Case:
 def of_version(case: Case, version: str) -> Case:
     """Return the case as a version of vLLM is given it; one of the default version need not say so.
 
-    Without the retention interval that it does not know, or refuses without windows and states.
+    Without the retention interval that it does not know, or refuses without windows and states, and without what it
+    does not know of states that are saved inside chunks.
     """
     if version == DEFAULT_VERSION:
         return case
@@ -154,6 +161,15 @@ def of_version(case: Case, version: str) -> Case:
     has_any = any(group["kind"] in ("sliding", "state") for group in settings.get("groups", []))
     if minor < FIRST_WITH_INTERVAL or (not rules_of(version).retains_sparsely and not has_any):
         settings["prefix_cache_retention_interval"] = None
+    unknown = {
+        "never": ["num_prefill_checkpoint_blocks", "prefill_checkpoint_alignment"],
+        "from block ends": ["prefill_checkpoint_alignment"],
+    }.get(rules_of(version).prefill_checkpoints, [])
+    if unknown and "groups" in settings:
+        settings["groups"] = [
+            {name: value for name, value in group.items() if name not in unknown}
+            for group in settings["groups"]
+        ]
     return replace(case, settings=settings)
 
 

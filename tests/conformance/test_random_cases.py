@@ -13,13 +13,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from sim import DEFAULT_VERSION
 from sim.cluster import LiveCluster
 from tests.conformance import ways
 from tests.conformance.case_files import is_recorded, keep_only_recordings_of, write_case
 from tests.conformance.conventions import DEFAULTS, output_token_id, prompt_token_ids
 from tests.conformance.coverage import Coverage, events_of
 from tests.conformance.draw import ROUND, TRAITS, Case, draw, traits_of
-from tests.conformance.random_run import drawn
+from tests.conformance.random_run import drawn, of_version
 from tests.conformance.recorder import recording
 from tests.conformance.recording import case_of, read_recording
 from tests.conformance.shrink import shrink, with_rows
@@ -214,6 +215,19 @@ def test_the_recorder_makes_the_recordings_that_are_here(tmp_path: Path) -> None
         for step in ours_steps:
             step.pop("failed")  # the older recordings do not count what did not fit
         assert ours_steps == theirs_steps
+
+
+def test_most_cases_with_checkpoints_save_states_in_all_groups_and_all_are_simulated() -> None:
+    kinds = ("groups", "drafts", "checkpoints")
+    cases = [drawn(13, i, kinds if i % 2 else ("groups", "checkpoints")) for i in range(ROUND)]
+    for version in ("0.29.0", DEFAULT_VERSION, "0.33.0"):
+        given = [of_version(case, version) for case in cases]
+        groups = [case_of(DEFAULTS | case.settings, case.rows)[0].kv_cache_groups for case in given]
+        states = [[group for group in each if group.mode == "align"] for each in groups]
+        saving = [all(group.num_prefill_checkpoint_blocks for group in each) for each in states if each]
+        assert 0.6 < np.mean(saving) < 1
+    before = [of_version(case, "0.28.0").settings["groups"] for case in cases]
+    assert not any("num_prefill_checkpoint_blocks" in group for groups in before for group in groups)
 
 
 def test_most_cases_with_units_can_be_hit_inside_a_block_and_all_are_simulated() -> None:

@@ -255,6 +255,8 @@ def layers_of(group: dict[str, Any], settings: dict[str, Any]) -> KVCacheSpec:
             dtypes=(torch.float32,),
             mamba_cache_mode=mode,
             num_speculative_blocks=settings["num_speculative_tokens"],
+            num_prefill_checkpoint_blocks=group.get("num_prefill_checkpoint_blocks", 0),
+            prefill_checkpoint_alignment=group.get("prefill_checkpoint_alignment"),
         )
     return made(FullAttentionSpec, block_size=size, **heads)
 

@@ -7,10 +7,13 @@ its own (layout LBNHC), as FlashAttention has it on a GPU; what other versions d
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from replay.model.gpus import Gpu
+from replay.model.layers.state_kernels import saved_alignment
 from replay.model.shape import Mixer, ModelShape
 from sim import DEFAULT_VERSION, GroupKind, KVCacheGroup, StateMode, VersionRules, nearest_rules
 from traces import ConfigError
@@ -27,7 +30,8 @@ class CachedLayers:
 
     ``token_bytes``: of a token's keys and values; ``state_bytes``: of a state, whatever the length. ``form``: what
     tells layers of equal bytes apart, heads and their width. ``is_mla``: a latent vector, whose pages cannot be padded.
-    ``has_mtp``: the model's last layer, which drafts, is the last of them.
+    ``has_mtp``: the model's last layer, which drafts, is the last of them. ``saved_alignment``: of states that a kernel
+    saves inside chunks, 0: it saves none; ``aligns_blocks``: blocks are multiples of it, states saved where hits end.
     """
 
     kind: GroupKind
@@ -39,6 +43,8 @@ class CachedLayers:
     form: tuple[int, ...] = ()
     is_mla: bool = False
     has_mtp: bool = False
+    saved_alignment: int = 0
+    aligns_blocks: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,16 +93,20 @@ def dealt(
     block_size: int,
     caches_prefixes: bool = True,
     version: str = DEFAULT_VERSION,
+    match_unit: int | None = None,
 ) -> Dealt:
     """Return a model's layers in groups; ``layers`` in the order in which the model has the first of each kind.
 
     ``block_size``: as the server is told; beside states it grows until a block holds a state. ``caches_prefixes``: with
-    it states are kept at the ends of blocks. ``version``: vLLM's. Raises ConfigError on layers that it could not serve
-    together.
+    it states are kept at the ends of blocks. ``version``: vLLM's.
+    ``match_unit``: ``prefix_match_unit``. Raises ConfigError on layers that it could not serve together.
     """
     rules = nearest_rules(version)
     mode: StateMode = "align" if caches_prefixes else "none"
+    if not caches_prefixes:
+        layers = [replace(each, saved_alignment=0, aligns_blocks=False) for each in layers]
     block_size = block_size_beside_states(layers, block_size=block_size)
+    layers = _saved_on_grid(layers, block_size=block_size, match_unit=match_unit)
     specs = _merged([_spec(each, block_size) for each in layers if each.count])
     if len({(each.layers.kind, each.layers.window, each.layers.chunk) for each in specs}) == 1:
         page = sum(each.page * each.layers.count for each in specs)
@@ -157,15 +167,34 @@ def block_size_beside_states(layers: Sequence[CachedLayers], *, block_size: int)
     """Return the tokens per block that vLLM takes where a block must hold a state, too, ``block_size`` without any.
 
     vllm 0.32.0 platforms/interface.py:_align_hybrid_block_size: the smallest multiple of the kernel's block, or of the
-    size that is asked for, whose keys and values take as much as a state in one layer.
+    size that is asked for, whose keys and values take as much as a state in one layer; from 0.33 on also of what a
+    kernel saves states at.
     """
     states = [each.state_bytes for each in layers if each.kind == "state" and each.count]
     attention = [each for each in layers if each.kind != "state" and each.count]
     if not states or not attention:
         return block_size
     step = max(KERNEL_BLOCK, block_size, MLA_KERNEL_BLOCK if attention[0].is_mla else 0)
+    step = math.lcm(step, *(each.saved_alignment or 1 for each in layers if each.aligns_blocks))
     least = step * -(-max(states) // (step * attention[0].token_bytes))
     return max(block_size, -(-least // KERNEL_BLOCK) * KERNEL_BLOCK)
+
+
+def _saved_on_grid(
+    layers: Sequence[CachedLayers], *, block_size: int, match_unit: int | None
+) -> list[CachedLayers]:
+    """Return layers whose states are saved where prefix hits can end, if their kernel wants that.
+
+    vllm 0.33.0 model_executor/layers/mamba/abstract.py:get_mamba_prefill_checkpoint_grid.
+    """
+    return [
+        replace(
+            each, saved_alignment=math.lcm(match_unit, each.saved_alignment) if match_unit else block_size
+        )
+        if each.aligns_blocks and each.saved_alignment
+        else each
+        for each in layers
+    ]
 
 
 def _spec(layers: CachedLayers, block_size: int) -> _Spec:
@@ -250,18 +279,26 @@ def _group(spec: _Spec, num_layers: int, block_bytes: int, block_size: int, mode
         chunk=layers.chunk,
         mode=mode if layers.kind == "state" else "none",
         block_size=own,
+        num_prefill_checkpoint_blocks=int(layers.saved_alignment > 0),
+        prefill_checkpoint_alignment=layers.saved_alignment,
     )
     return DealtGroup(group=group, num_layers=num_layers, block_bytes=block_bytes)
 
 
 def cached_layers(
-    shape: ModelShape, *, tp: int = 1, num_drafts: int = 0, drafting: Sequence[Mixer] = ()
+    shape: ModelShape,
+    *,
+    tp: int = 1,
+    num_drafts: int = 0,
+    drafting: Sequence[Mixer] = (),
+    version: str = DEFAULT_VERSION,
+    gpu: Gpu | None = None,
 ) -> tuple[CachedLayers, ...]:
     """Return what the layers of a model keep on one of ``tp`` GPUs, in the order of the first of each kind.
 
     An indexer's cache is a layer of its own, of one head, that keeps everything (deepseek_v2.py:
     DeepseekV32IndexerCache). ``num_drafts``: per request and step. ``drafting``: the layers that draft, behind
-    the model's own.
+    the model's own. ``version``: vLLM's; with ``gpu`` it says which kernels save states inside chunks.
     """
     found: list[CachedLayers] = []
     last = drafting[-1] if drafting else None
@@ -281,6 +318,8 @@ def cached_layers(
             form=(attention.num_kv_heads, attention.head_dim, attention.v_head_dim) if attention else (),
             is_mla=attention is not None and attention.is_mla,
             has_mtp=each is last,
+            saved_alignment=saved_alignment(state, version=version, gpu=gpu) if state else 0,
+            aligns_blocks=state is not None and state.kernel == "gated delta",
         )
         found.append(kept)
         if each.indexer is not None and each.indexer.entry_bytes:

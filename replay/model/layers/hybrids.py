@@ -61,6 +61,7 @@ def _gated_delta(text: ModelFields, attention: Attention, num_layers: int) -> La
         + values * hidden
         + kernel * (2 * keys + values),
         num_products=3,
+        kernel=None if text.text("model_type") == "olmo_hybrid" else "gated delta",
     )
     gated = replace(attention, has_gate=text.flag("attn_output_gate") is not False)
     number = Counter(kinds)
@@ -229,6 +230,7 @@ def _kimi_delta(text: ModelFields, attention: Attention, num_layers: int) -> Lay
         + inner * hidden
         + 3 * kernel * inner,
         num_products=3,
+        kernel="kda" if "gate_lower_bound" in linear else None,
     )
     gated = replace(attention, has_gate=text.flag("mla_use_output_gate") or False)
     number = Counter(kinds)

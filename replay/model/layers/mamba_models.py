@@ -34,6 +34,7 @@ def mamba2_state(
         conv_kernel=kernel,
         dtype_bytes=dtype_bytes,
         parameters=hidden * (inner + convolved + num_heads) + inner * hidden + kernel * convolved,
+        kernel="mamba2",
     )
 
 

@@ -23,6 +23,8 @@ from traces.strict.yaml_nodes import place
 
 GROUPS, DISABLED, METHOD = "kv_cache_groups", "disable_hybrid_kv_cache_manager", "speculative_method"
 DRAFT_MODEL, NUMBER = "speculative_model", "num_speculative_tokens"
+SIZES = ("window", "chunk", "block_size")
+CHECKPOINTS, ALIGNMENT = "num_prefill_checkpoint_blocks", "prefill_checkpoint_alignment"
 MTP = "mtp"
 HEAD_METHODS = ("eagle", "eagle3", "draft_model")
 METHODS = ("none", MTP, *HEAD_METHODS)
@@ -72,6 +74,21 @@ GROUP_KEYS: tuple[Key, ...] = (
         default="`engine.block_size`",
         least=1,
         meaning="Tokens per block of the group: more where a token takes fewer bytes in its layers.",
+    ),
+    Key(
+        path=f"engine.{GROUPS}.{CHECKPOINTS}",
+        kind="integer",
+        default="0",
+        least=0,
+        meaning="Of `state` with mode align, 0 or 1: its kernel saves a state inside a prompt's chunk, in a block of "
+        "its own, so that the chunk need not end there (from vLLM 0.29 on).",
+    ),
+    Key(
+        path=f"engine.{GROUPS}.{ALIGNMENT}",
+        kind="integer",
+        default="required with those from 0.30 on",
+        least=1,
+        meaning="Tokens behind a chunk's start at whose multiples that kernel can save one.",
     ),
     Key(
         path=f"engine.{GROUPS}.is_eagle_group",
@@ -129,11 +146,12 @@ def _read_group(item: Section, *, caches_prefixes: bool) -> KVCacheGroup:
     if kind is None:
         item.fail("kind", got="nothing", expected=f"one of {', '.join(get_args(GroupKind))}")
     usual: Literal["align", "none"] = "align" if caches_prefixes and kind == "state" else "none"
-    numbers = {name: item.integer(name, least=1) or 0 for name in ("window", "chunk", "block_size")}
+    numbers = {name: item.integer(name, least=1) or 0 for name in (*SIZES, ALIGNMENT)}
     group = KVCacheGroup(
         kind=cast(GroupKind, kind),
         mode=cast(StateMode, item.text("mode", choices=get_args(StateMode)) or usual),
         is_eagle_group=item.boolean("is_eagle_group") or False,
+        num_prefill_checkpoint_blocks=item.integer(CHECKPOINTS, least=0) or 0,
         **numbers,
     )
     fault = group.fault()
@@ -217,7 +235,7 @@ def groups_text(groups: Sequence[KVCacheGroup]) -> str:
 
 
 def _group_text(group: KVCacheGroup) -> str:
-    names = ("kind", "window", "chunk", "block_size", *(("mode",) if group.kind == "state" else ()))
+    names = ("kind", *SIZES, *(("mode", CHECKPOINTS, ALIGNMENT) if group.kind == "state" else ()))
     parts = [f"{name}: {getattr(group, name)}" for name in names if getattr(group, name)]
     parts += ["is_eagle_group: true"] * group.is_eagle_group
     return "{" + ", ".join(parts) + "}"

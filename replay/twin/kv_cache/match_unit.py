@@ -28,13 +28,22 @@ UNIT_KEY = Key(
 )
 
 
+def written_unit(section: Section | None) -> int | None:
+    """Return the unit that a file gives, None where it gives none, or no number: ``with_match_unit`` says so."""
+    written = None if section is None else section.text(UNIT)
+    return int(written) if written and _is_number(written) and int(written) > 0 else None
+
+
+def _is_number(written: str) -> bool:
+    return written.isascii() and written.isdecimal() and len(written) <= MOST_DIGITS
+
+
 def with_match_unit(engine: EngineConfig, section: Section | None) -> EngineConfig:
     """Return the engine with the unit of its file. Raises ConfigError with the line of one that vLLM would refuse."""
     if section is None or UNIT not in section:
         return engine
     written = section.text(UNIT) or ""
-    is_number = written.isascii() and written.isdecimal() and len(written) <= MOST_DIGITS
-    if written != COARSEST and not is_number:
+    if written != COARSEST and not _is_number(written):
         section.fail(UNIT, got=written, expected=f"an integer >= 1, or {COARSEST}")
     try:
         return replace(engine, prefix_match_unit=None if written == COARSEST else int(written))

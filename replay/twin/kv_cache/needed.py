@@ -21,7 +21,8 @@ def blocks_needed(engine: EngineConfig, num_tokens: int) -> int:
 
 def _of_group(group: KVCacheGroup, engine: EngineConfig, num_tokens: int) -> int:
     if group.kind == "state":
-        return (STATES_ALIGNED if group.mode == "align" else 1) + engine.num_speculative_tokens
+        held = STATES_ALIGNED + group.num_prefill_checkpoint_blocks if group.mode == "align" else 1
+        return held + engine.num_speculative_tokens
     size = group.block_size or engine.block_size
     whole = -(-num_tokens // size)
     in_flight = engine.max_num_batched_tokens * engine.max_concurrent_batches

@@ -15,6 +15,7 @@ from replay.twin.kv_cache.groups import (
     groups_text,
     read_disabled,
 )
+from replay.twin.kv_cache.match_unit import written_unit
 from replay.twin.kv_cache.offload import has_tier, rules_of_tier
 from sim import (
     WITH_ONE_GROUP_ONLY,
@@ -22,6 +23,7 @@ from sim import (
     KVCacheGroup,
     minor_version,
     nearest_rules,
+    without_checkpoints,
     without_eagle_marks,
 )
 from traces import ConfigError
@@ -35,6 +37,11 @@ if TYPE_CHECKING:
 
 WITH_KNOWN_PACKED_GROUPS = 32
 """The version 0.N whose groups of DeepSeek-V4's layers were recorded."""
+
+NO_CHECKPOINTS_AHEAD = (
+    f"engine.{GROUPS}: chunks end at states as if no kernel saved any inside, which is not simulated with several MTP "
+    "modules"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,7 +104,15 @@ def _formed(
 ) -> GroupsOfModel:
     """Return the groups of a model that is known, in blocks of ``engine.block_size`` or larger ones."""
     tp, is_off = hardware.tp if hardware else 1, read_disabled(root.section("engine"))
-    found = _dealt(engine, shape, tp=tp, is_undivided=is_off, drafter=drafter)
+    found = _dealt(
+        engine,
+        shape,
+        tp=tp,
+        is_undivided=is_off,
+        drafter=drafter,
+        hardware=hardware,
+        section=root.section("engine"),
+    )
     if any(group.kind == "chunked" for group in found.groups):
         if engine.use_eagle:
             return _without_chunks(
@@ -139,19 +154,38 @@ def _without_chunks(
     return replace(found, notes=(*found.notes, note))
 
 
-def _dealt(
-    engine: EngineConfig, shape: ModelShape, *, tp: int, is_undivided: bool, drafter: Drafter | None
-) -> GroupsOfModel:
-    """Return the groups as vLLM forms them, and a note if that changes the block size."""
-    serving = Serving(
+def _serving_of(
+    engine: EngineConfig, *, is_undivided: bool, drafter: Drafter | None, match_unit: int | None
+) -> Serving:
+    """Return what of an engine bears on how layers are dealt out."""
+    return Serving(
         block_size=engine.block_size,
         enable_prefix_caching=engine.enable_prefix_caching,
         disable_hybrid_kv_cache_manager=is_undivided,
         num_speculative_tokens=engine.num_speculative_tokens,
         drafter=drafter,
         vllm_version=engine.vllm_version,
+        prefix_match_unit=match_unit,
     )
-    layers = dealt_of(shape, tp=tp, serving=serving)
+
+
+def _dealt(
+    engine: EngineConfig,
+    shape: ModelShape,
+    *,
+    tp: int,
+    is_undivided: bool,
+    drafter: Drafter | None,
+    hardware: Hardware | None = None,
+    section: Section | None = None,
+) -> GroupsOfModel:
+    """Return the groups as vLLM forms them, and a note if that changes the block size.
+
+    ``hardware`` says which kernels there are, the engine's ``section`` the ``prefix_match_unit``: for states alone.
+    """
+    unit, gpu = written_unit(section), hardware.gpu if hardware else None
+    serving = _serving_of(engine, is_undivided=is_undivided, drafter=drafter, match_unit=unit)
+    layers = dealt_of(shape, tp=tp, serving=serving, gpu=gpu)
     notes, ahead = [], engine.num_prefill_lookahead_tokens
     if drafter is not None:
         number, most = drafter.shape.num_layers, min(drafter.num_modules, engine.num_speculative_tokens)
@@ -162,6 +196,9 @@ def _dealt(
         if nearest_rules(engine.vllm_version).reads_ahead_of_prompts and most > 1:
             ahead = ahead or engine.num_speculative_tokens
     groups = layers.kv_cache_groups
+    if ahead > 1 and any(group.num_prefill_checkpoint_blocks for group in groups):
+        groups = without_checkpoints(groups)
+        notes.append(NO_CHECKPOINTS_AHEAD)
     if shape.is_compressed and minor_version(engine.vllm_version) != WITH_KNOWN_PACKED_GROUPS:
         notes.append(
             f"engine.{GROUPS}: as vLLM 0.32 deals the layers of {shape.name} out; {engine.vllm_version} was not asked"

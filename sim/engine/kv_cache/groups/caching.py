@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from sim.engine.dtypes import ALIGNED_STATE, FULL, NEVER, NO_OWNER, UNSHARED
+from sim.engine.dtypes import ALIGNED_STATE, FROM_BLOCK_ENDS, FULL, NEVER, NO_OWNER, UNSHARED
+from sim.engine.kv_cache.groups.checkpoints import is_transient, saved_block
 from sim.engine.kv_cache.groups.keys import key_in_group, table_row
 from sim.engine.kv_cache.groups.partial import (
     cache_state_of_prompt,
@@ -16,6 +17,9 @@ from sim.engine.kv_cache.prefix_cache import cdiv, give_private_keys, num_hashed
 from sim.engine.state import State
 from sim.jit.compile import part, phase
 
+ENTERED_LATER = 1 << 31
+"""In the place of a block whose content is its own request's: another block of it had the same before."""
+
 
 @part
 def mark_unshared(s: State, block: int, owner: int, place: int) -> None:
@@ -28,9 +32,9 @@ def mark_unshared(s: State, block: int, owner: int, place: int) -> None:
 
 
 @part
-def enter_block(s: State, request: int, group: int, index: int) -> int:
-    """Enter a request's full block in one group, or mark it where only itself could ask for it; return its key."""
-    block, key = s.block_table[table_row(s, request, group), index], key_in_group(s, request, group, index)
+def enter_block(s: State, request: int, group: int, block: int, index: int) -> int:
+    """Enter what a request has in its full block ``index``, or mark it where only itself could ask; return its key."""
+    key = key_in_group(s, request, group, index)
     if key == NEVER:
         mark_unshared(s, block, request, index * s.engine[0].settings.num_kv_cache_groups + group)
     else:
@@ -79,9 +83,30 @@ def mark_state_of_prompt(s: State, request: int, group: int, num_tokens: int) ->
         return
     block = s.block_table[table_row(s, request, group), index]
     if settings.matches_inside_blocks and block != 0 and s.blocks[block].hash_id == NEVER:
-        enter_block(s, request, group, index)
+        enter_block(s, request, group, block, index)
     if block != 0 and s.blocks[block].hash_id >= 0:
         s.step_of_key[s.blocks[block].hash_id] = s.engine[0].totals.num_steps
+
+
+@phase
+def cache_checkpoint(s: State, request: int, group: int) -> None:
+    """Enter the state that was saved inside a request's last tokens, as what it holds, unless it is there."""
+    have, row = s.group_rows[s.requests[request].slot, group], table_row(s, request, group)
+    settings, size = s.engine[0].settings, s.kv_cache_groups[group].block_size
+    place, block = have.checkpoint_place, s.block_table[row, have.checkpoint_block]
+    if block == 0 or s.blocks[block].hash_id != NEVER:
+        return
+    if place % size == 0:
+        key = enter_block(s, request, group, block, place // size - 1)
+        if key == NEVER:
+            s.blocks[block].previous_same_hash += ENTERED_LATER
+    elif s.partial_hashes[block].hash_id == NEVER:
+        enter_partial(s, request, group, block, place // settings.hash_block_size - 1)
+        key = s.partial_hashes[block].hash_id
+    else:
+        return
+    if key >= 0:
+        s.step_of_key[key] = s.engine[0].totals.num_steps
 
 
 @part
@@ -90,21 +115,33 @@ def cache_in_group(s: State, request: int, group: int, num_tokens: int) -> None:
     g, have = s.kv_cache_groups[group], s.group_rows[s.requests[request].slot, group]
     settings = s.engine[0].settings
     num_full, row = num_hashed_tokens(s, request, num_tokens) // g.block_size, table_row(s, request, group)
+    saved = NEVER
+    is_kept = False
+    if settings.prefill_checkpoints > FROM_BLOCK_ENDS:
+        saved = saved_block(s, request, group)
+        is_kept = saved != NEVER and not is_transient(s, request, group, num_tokens)
     for i in range(have.num_cached_blocks, min(num_full, have.num_blocks)):
         block = s.block_table[row, i]
+        if saved != NEVER and i == saved:
+            if settings.hands_states and is_kept and block != 0:
+                hand_state(s, request, group, have.checkpoint_place // g.block_size - 1, block)
+            continue
         if block == 0 or not (keeps_all(s, group) or is_retained(s, request, group, i)):
             continue
         if settings.matches_inside_blocks:
             forget_partial(s, block)
-        key = enter_block(s, request, group, i)
+        key = enter_block(s, request, group, block, i)
         if key != NEVER and g.kind == ALIGNED_STATE:
             s.step_of_key[key] = s.engine[0].totals.num_steps
             if settings.hands_states:
                 hand_state(s, request, group, i, block)
+    if is_kept:
+        cache_checkpoint(s, request, group)
     have.num_cached_blocks = max(have.num_cached_blocks, num_full)
     if g.kind == FULL and g.num_hashes_per_block > 1 and settings.keeps_junctions:
         mark_tail(s, request, group, num_tokens)
-    if g.kind == ALIGNED_STATE and (settings.enters_prompt_state_anew or settings.matches_inside_blocks):
+    marks_state = settings.enters_prompt_state_anew or settings.matches_inside_blocks
+    if g.kind == ALIGNED_STATE and marks_state and saved == NEVER:
         mark_state_of_prompt(s, request, group, num_tokens)
 
 
@@ -161,6 +198,13 @@ def remember_private_blocks_of_groups(s: State, request: int) -> None:
         b = s.blocks[block]
         if b.hash_id == UNSHARED and b.next_same_hash == request:
             place = b.previous_same_hash
-            remember_hash(s, block, key_in_group(s, request, place % num_groups, place // num_groups))
+            if place < ENTERED_LATER:
+                remember_hash(s, block, key_in_group(s, request, place % num_groups, place // num_groups))
         if settings.matches_inside_blocks:
             remember_private_partial(s, request, block)
+    if settings.prefill_checkpoints > FROM_BLOCK_ENDS:
+        for block in range(1, len(s.blocks)):
+            b = s.blocks[block]
+            if b.hash_id == UNSHARED and b.next_same_hash == request:
+                place = b.previous_same_hash - ENTERED_LATER
+                remember_hash(s, block, key_in_group(s, request, place % num_groups, place // num_groups))

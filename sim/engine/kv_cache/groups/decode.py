@@ -106,7 +106,7 @@ def visit(s: State, request: int, step: int) -> int:
     """Give a request its blocks in a step of a jump; return in which step they change next."""
     r = s.requests[request]
     total, num_known = r.num_computed_tokens + step + 1, r.num_tokens + step
-    go_on_in_groups(s, request, total, processed_at(s, request, step), num_known)
+    go_on_in_groups(s, request, total - 1, total, processed_at(s, request, step), num_known)
     step = next_visit(s, request, step)
     s.group_rows[r.slot, 0].next_visit = r.num_computed_tokens + step
     return step
@@ -137,7 +137,7 @@ def can_take(s: State, step: int, watches_for_room: bool) -> bool:
         total = s.requests[request].num_computed_tokens + step + 1
         slots = min(total + settings.num_lookahead_tokens, settings.max_model_len)
         for group in range(settings.num_kv_cache_groups):
-            num_needed += blocks_to_go_on(s, request, group, slots, total)
+            num_needed += blocks_to_go_on(s, request, group, total - 1, slots, total)
     return num_needed <= queues.num_free_blocks
 
 
@@ -207,7 +207,7 @@ def allocate_in_groups(s: State, request: int, num_new_tokens: int) -> bool:
     num_computed = min(r.num_computed_tokens, settings.max_model_len)
     in_flight = r.num_in_flight_tokens * settings.excludes_tokens_in_flight
     total, num_processed = num_computed + num_new_tokens, max(0, num_computed - in_flight)
-    if go_on_in_groups(s, request, total, num_processed, r.num_tokens):
+    if go_on_in_groups(s, request, num_computed, total, num_processed, r.num_tokens):
         return True
     s.engine[0].totals.num_kv_allocation_failures += 1
     return False

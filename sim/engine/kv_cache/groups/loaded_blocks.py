@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from sim.engine.dtypes import ALIGNED_STATE
+from sim.engine.dtypes import ALIGNED_STATE, NO_CHECKPOINTS
 from sim.engine.kv_cache.blocks import get_new_block
+from sim.engine.kv_cache.groups.checkpoints import num_saved
 from sim.engine.kv_cache.groups.keys import table_row
 from sim.engine.kv_cache.groups.slots import (
     blocks_to_go_on,
     extend_group,
     fits_beside,
+    most_with_checkpoint,
     num_blocks_for,
     take_hit,
 )
@@ -26,9 +28,10 @@ def groups_have_room(s: State, request: int, num_tokens: int, num_kept_free: int
     settings = s.engine[0].settings
     known = min(s.requests[request].num_tokens, settings.max_model_len)
     does_fit = not settings.scheduler_reserve_full_isl or fits_beside(
-        s, known, known, num_tokens, num_kept_free, True
+        s, request, known, known, num_tokens, num_kept_free, True
     )
-    if does_fit and fits_beside(s, num_tokens, num_tokens, num_tokens, num_kept_free + num_reserved, False):
+    num_others = num_kept_free + num_reserved
+    if does_fit and fits_beside(s, request, num_tokens, num_tokens, num_tokens, num_others, False):
         return True
     s.engine[0].totals.num_kv_allocation_failures += 1
     return False
@@ -46,7 +49,7 @@ def adopt_in_groups(s: State, request: int, num_tokens: int) -> None:
         if s.kv_cache_groups[group].kind == ALIGNED_STATE:
             append_states(s, request, group, 1)
         else:
-            extend_group(s, request, group, num_tokens, num_tokens, True)
+            extend_group(s, request, group, num_tokens, num_tokens, num_tokens, True)
     num_drafts = s.engine[0].settings.num_speculative_tokens
     if num_drafts > 0:
         for group in range(num_groups):
@@ -64,6 +67,14 @@ def append_states(s: State, request: int, group: int, num: int) -> None:
         have.num_blocks += 1
 
 
+@part
+def num_computed_before(s: State, request: int) -> int:
+    """Return how many of a request's tokens were computed before the step in hand, as vLLM counts until its end."""
+    r, t = s.requests[request], s.transfers[request]
+    is_in_step = t.step_of_share == s.engine[0].totals.num_steps
+    return r.num_computed_tokens - t.num_tokens_of_share * is_in_step
+
+
 @phase
 def blocks_missing_in_groups(s: State, request: int, num_more_tokens: int) -> int:
     """Return how many blocks a request with a row still needs for all tokens that it knows, and so many more."""
@@ -73,7 +84,14 @@ def blocks_missing_in_groups(s: State, request: int, num_more_tokens: int) -> in
         g = s.kv_cache_groups[group]
         num_required = min(num_blocks_for(s, group, known + num_more_tokens, known), g.most_blocks)
         num_new = max(0, num_required - s.group_rows[r.slot, group].num_blocks)
-        num_missing += min(num_new, 1) if g.kind == ALIGNED_STATE else num_new
+        if g.kind == ALIGNED_STATE:
+            most = 1
+            if settings.prefill_checkpoints != NO_CHECKPOINTS:
+                start = num_computed_before(s, request)
+                if num_saved(s, request, group, start, known, False):
+                    most = most_with_checkpoint(s)
+            num_new = min(num_new, most)
+        num_missing += num_new
     return num_missing
 
 
@@ -94,7 +112,7 @@ def groups_fit_behind(s: State, request: int, num_new_tokens: int, num_kept_free
         for group in range(settings.num_kv_cache_groups):
             let_skipped_go(s, request, group, r.num_computed_tokens)
         for group in range(settings.num_kv_cache_groups):
-            num_needed += blocks_to_go_on(s, request, group, slots, total)
+            num_needed += blocks_to_go_on(s, request, group, r.num_computed_tokens, slots, total)
         does_fit = num_needed <= queues.num_free_blocks
     if not does_fit:
         s.engine[0].totals.num_kv_allocation_failures += 1

@@ -2,9 +2,20 @@
 
 from __future__ import annotations
 
-from sim.engine.dtypes import ALIGNED_STATE, NEVER, SLIDING, STATE
+from sim.engine.dtypes import (
+    ALIGNED_STATE,
+    FROM_BLOCK_ENDS,
+    NEVER,
+    NO_CHECKPOINTS,
+    OF_EVERY_CHUNK,
+    OF_LAST_CHUNK,
+    SLIDING,
+    STATE,
+    WHERE_HITS_END,
+)
 from sim.engine.kv_cache.blocks import get_new_block, touch
 from sim.engine.kv_cache.groups.caching import cache_in_groups
+from sim.engine.kv_cache.groups.checkpoints import checkpoint_block, num_saved, place_to_save
 from sim.engine.kv_cache.groups.keys import table_row
 from sim.engine.kv_cache.groups.partial import copy_shared_block, ends_inside, has_to_copy, key_of_hit
 from sim.engine.kv_cache.groups.windows import let_skipped_go, num_skipped_tokens, release
@@ -37,7 +48,7 @@ def num_blocks_for(s: State, group: int, num_slots: int, num_tokens: int) -> int
 
 @phase
 def blocks_to_admit(
-    s: State, group: int, num_slots: int, num_tokens: int, hit_length: int, is_gate: bool
+    s: State, request: int, group: int, num_slots: int, num_tokens: int, hit_length: int, is_gate: bool
 ) -> int:
     """Return how many free blocks a group takes for a request's first ``num_slots``, its hit's included.
 
@@ -51,6 +62,8 @@ def blocks_to_admit(
     if g.kind == ALIGNED_STATE:
         most = 1 + s.engine[0].settings.num_speculative_tokens
         num_new = min(max(num_required - g.num_hit_blocks, 0), most)
+        if s.engine[0].settings.prefill_checkpoints != NO_CHECKPOINTS:
+            num_new += num_saved(s, request, group, hit_length, num_tokens, True)
     else:
         if is_gate:
             num_required = min(num_required, g.most_blocks)
@@ -66,7 +79,13 @@ def blocks_to_admit(
 
 @part
 def fits_beside(
-    s: State, num_slots: int, num_tokens: int, hit_length: int, num_kept_free: int, is_gate: bool
+    s: State,
+    request: int,
+    num_slots: int,
+    num_tokens: int,
+    hit_length: int,
+    num_kept_free: int,
+    is_gate: bool,
 ) -> bool:
     """Return whether there are blocks for a request's first ``num_slots`` in all groups, so many left over."""
     settings, queues = s.engine[0].settings, s.engine[0].queues
@@ -75,7 +94,7 @@ def fits_beside(
         if was_made_in_this_step(s, group):
             s.engine[0].current_step.waits_for_state = 1
             return False
-        num_needed += blocks_to_admit(s, group, num_slots, num_tokens, hit_length, is_gate)
+        num_needed += blocks_to_admit(s, request, group, num_slots, num_tokens, hit_length, is_gate)
     return num_needed <= queues.num_free_blocks
 
 
@@ -89,9 +108,9 @@ def groups_fit(s: State, request: int, num_new_tokens: int) -> bool:
     total = min(hit_length, settings.max_model_len) + num_new_tokens
     slots = min(total + settings.num_first_lookahead_tokens, settings.max_model_len)
     does_fit = not settings.scheduler_reserve_full_isl or fits_beside(
-        s, known, known, hit_length, kept_free, True
+        s, request, known, known, hit_length, kept_free, True
     )
-    if does_fit and fits_beside(s, slots, total, hit_length, kept_free, False):
+    if does_fit and fits_beside(s, request, slots, total, hit_length, kept_free, False):
         return True
     s.engine[0].totals.num_kv_allocation_failures += 1
     return False
@@ -115,6 +134,7 @@ def take_hit(s: State, request: int, group: int, hit_length: int) -> None:
     have.num_blocks = have.num_cached_blocks = max(num_skipped, g.num_hit_blocks)
     have.num_retired_blocks = 0
     have.last_state_block = NEVER
+    have.checkpoint_place = 0
     if s.engine[0].settings.matches_inside_blocks:
         s.shared_block[row] = NEVER
         if ends_inside(s, group, hit_length):
@@ -122,27 +142,57 @@ def take_hit(s: State, request: int, group: int, hit_length: int) -> None:
 
 
 @part
-def extend_states(s: State, request: int, group: int, num_tokens: int, is_admission: bool) -> None:
+def note_checkpoint(s: State, request: int, group: int, start: int, end: int, is_admission: bool) -> int:
+    """Note what is saved inside a request's next tokens; return 1 where anything is, else 0."""
+    have = s.group_rows[s.requests[request].slot, group]
+    have.checkpoint_place = place_to_save(s, request, group, start, end, is_admission)
+    have.checkpoint_block = checkpoint_block(s, group, end)
+    return 1 if have.checkpoint_place > 0 else 0
+
+
+@part
+def num_drafts_before(s: State, newest: int, num_saved_states: int) -> int:
+    """Return before which block of a row those of drafts' states make room for the newest one's.
+
+    Where a state is saved they stay in 0.30 and 0.31, and later the one that it is saved in.
+    """
+    rule = s.engine[0].settings.prefill_checkpoints
+    if num_saved_states == 0 or rule == FROM_BLOCK_ENDS:
+        return newest
+    return newest - 1 if rule == WHERE_HITS_END else 0
+
+
+@part
+def extend_states(
+    s: State, request: int, group: int, start: int, num_tokens: int, is_admission: bool
+) -> None:
     """Give a request a block for its state at the end of ``num_tokens``, unless it goes on in the one it has.
 
-    Behind it stand blocks for the states of drafts, which a running request takes along.
+    Before it stands one for what is saved on the way from ``start``. Behind it stand blocks for the states of drafts,
+    which a running request takes along.
     """
     have, row = s.group_rows[s.requests[request].slot, group], table_row(s, request, group)
     num_required, before = num_blocks_for(s, group, num_tokens, num_tokens), have.num_blocks
     settings, copies = s.engine[0].settings, 0
     if settings.matches_inside_blocks:
         copies = has_to_copy(s, request, group)
-    if num_required <= before and not copies:
+    num_saved_states = 0
+    if settings.prefill_checkpoints != NO_CHECKPOINTS:
+        num_saved_states = note_checkpoint(s, request, group, start, num_tokens, is_admission)
+    if num_required <= before and not copies and not num_saved_states:
         return
     num_drafts = settings.num_speculative_tokens
     num_kept = 0 if is_admission else num_drafts
     if before > 0:
         have.last_state_block = before - 1 - num_kept
     newest = num_required - 1 - num_drafts
-    for i in range(before, newest):
+    for i in range(before, newest - num_saved_states):
         s.block_table[row, i] = 0
-    num_blocks = max(before, newest)
-    for i in range(before - num_kept, min(before, newest)):
+    num_blocks = max(before, newest - num_saved_states)
+    drafts_end = newest
+    if settings.prefill_checkpoints != NO_CHECKPOINTS:
+        drafts_end = num_drafts_before(s, newest, num_saved_states)
+    for i in range(before - num_kept, min(before, drafts_end)):
         s.block_table[row, num_blocks] = s.block_table[row, i]
         s.block_table[row, i] = 0
         num_blocks += 1
@@ -155,12 +205,15 @@ def extend_states(s: State, request: int, group: int, num_tokens: int, is_admiss
 
 @phase
 def extend_group(
-    s: State, request: int, group: int, num_slots: int, num_tokens: int, is_admission: bool
+    s: State, request: int, group: int, start: int, num_slots: int, num_tokens: int, is_admission: bool
 ) -> None:
-    """Give a request a group's blocks for ``num_slots``; ``num_tokens`` of them are no drafts' room."""
+    """Give a request a group's blocks for ``num_slots``; ``num_tokens`` of them are no drafts' room.
+
+    ``start``: how many are computed.
+    """
     g, have = s.kv_cache_groups[group], s.group_rows[s.requests[request].slot, group]
     if g.kind == ALIGNED_STATE:
-        extend_states(s, request, group, num_tokens, is_admission)
+        extend_states(s, request, group, start, num_tokens, is_admission)
         return
     if s.engine[0].settings.matches_inside_blocks and has_to_copy(s, request, group):
         copy_shared_block(s, request, group, get_new_block(s), is_admission)
@@ -192,12 +245,25 @@ def admit_to_groups(s: State, request: int, num_new_tokens: int) -> None:
     total = min(hit_length, settings.max_model_len) + num_new_tokens
     slots = min(total + settings.num_first_lookahead_tokens, settings.max_model_len)
     for group in range(settings.num_kv_cache_groups):
-        extend_group(s, request, group, slots, total, True)
+        extend_group(s, request, group, hit_length, slots, total, True)
     cache_in_groups(s, request, min(total, r.num_tokens))
 
 
 @part
-def blocks_to_go_on(s: State, request: int, group: int, num_slots: int, num_tokens: int) -> int:
+def most_with_checkpoint(s: State) -> int:
+    """Return how many blocks of states a running request is charged at most where one is saved.
+
+    In 0.30 as many as its row grows by, in 0.31 those of drafts anew.
+    """
+    settings = s.engine[0].settings
+    if settings.prefill_checkpoints == OF_EVERY_CHUNK:
+        return settings.max_model_len + settings.num_speculative_tokens
+    counts_drafts = settings.prefill_checkpoints == OF_LAST_CHUNK
+    return 2 + settings.num_speculative_tokens if counts_drafts else 2
+
+
+@part
+def blocks_to_go_on(s: State, request: int, group: int, start: int, num_slots: int, num_tokens: int) -> int:
     """Return how many new blocks a group takes for a running request's tokens; none for those of rejected drafts.
 
     A running request takes the blocks of its drafts' states along, so a state is one block more. vLLM lets one that
@@ -207,18 +273,27 @@ def blocks_to_go_on(s: State, request: int, group: int, num_slots: int, num_toke
     num_new = max(num_blocks_for(s, group, num_slots, num_tokens) - have.num_blocks, 0)
     if g.kind != ALIGNED_STATE:
         return num_new
-    num_new = min(num_new, 1)
-    if s.engine[0].settings.matches_inside_blocks:
+    settings, most = s.engine[0].settings, 1
+    if settings.prefill_checkpoints != NO_CHECKPOINTS and num_saved(
+        s, request, group, start, num_tokens, False
+    ):
+        most = most_with_checkpoint(s)
+        if settings.prefill_checkpoints == FROM_BLOCK_ENDS and num_new > 0:
+            num_new = most
+    num_new = min(num_new, most)
+    if settings.matches_inside_blocks:
         num_new += has_to_copy(s, request, group)
     return num_new
 
 
 @phase
-def go_on_in_groups(s: State, request: int, total: int, num_processed: int, num_known: int) -> bool:
+def go_on_in_groups(
+    s: State, request: int, start: int, total: int, num_processed: int, num_known: int
+) -> bool:
     """Give a running request the blocks for ``total`` tokens; return False when they lack.
 
-    What it no longer reads behind ``num_processed`` is let go first, whether or not the rest is there; the first
-    ``num_known`` tokens are no drafts and may be cached.
+    ``start`` of them are computed. What it no longer reads behind ``num_processed`` is let go first, whether or not
+    the rest is there; the first ``num_known`` tokens are no drafts and may be cached.
     """
     settings, queues = s.engine[0].settings, s.engine[0].queues
     slots = min(total + settings.num_lookahead_tokens, settings.max_model_len)
@@ -227,11 +302,11 @@ def go_on_in_groups(s: State, request: int, total: int, num_processed: int, num_
     for group in range(settings.num_kv_cache_groups):
         let_skipped_go(s, request, group, num_processed)
     for group in range(settings.num_kv_cache_groups):
-        num_needed += blocks_to_go_on(s, request, group, slots, total)
+        num_needed += blocks_to_go_on(s, request, group, start, slots, total)
     if num_needed > queues.num_free_blocks:
         return False
     for group in range(settings.num_kv_cache_groups):
-        extend_group(s, request, group, slots, total, False)
+        extend_group(s, request, group, start, slots, total, False)
     cache_in_groups(s, request, min(total, num_known))
     return True
 

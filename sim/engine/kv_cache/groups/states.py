@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from sim.engine.dtypes import AT_JUNCTIONS, AT_KNOWN_ENDS, BEFORE_OUTPUTS
+from sim.engine.dtypes import AT_JUNCTIONS, AT_KNOWN_ENDS, BEFORE_OUTPUTS, NO_CHECKPOINTS
+from sim.engine.kv_cache.groups.checkpoints import saves_last_state
 from sim.engine.state import State
 from sim.jit.compile import part, phase
 
@@ -72,15 +73,20 @@ def aligned_chunk(s: State, request: int, start: int, num_new_tokens: int, junct
         return num_new_tokens
     end, last = start + num_new_tokens, last_state_to_keep(s, r.num_tokens, size)
     is_known = settings.state_chunks == AT_KNOWN_ENDS
-    if end < (last if is_known else prefill_end):
+    saves_last = False
+    if settings.prefill_checkpoints != NO_CHECKPOINTS:
+        saves_last = saves_last_state(s, start, end, prefill_end)
+    if saves_last:
+        last = 0
+    elif end < (last if is_known else prefill_end):
         aligned_end = end // size * size
         if aligned_end > start or is_known or size <= longest_chunk(s):
             end = aligned_end
     stops_at, next_end = end, (start // size + 1) * size
-    if start % size != 0 and not (is_known and next_end > last):
+    if start % size != 0 and not saves_last and not (is_known and next_end > last):
         stops_at = min(stops_at, earlier_stop(next_end, start, end))
     stops_at = min(stops_at, earlier_stop(last, start, end))
-    if settings.matches_inside_blocks:
+    if settings.matches_inside_blocks and not saves_last:
         tail = last_state_to_keep(s, r.num_prompt_tokens, settings.hash_block_size)
         if tail > last:
             stops_at = min(stops_at, earlier_stop(tail, start, end))

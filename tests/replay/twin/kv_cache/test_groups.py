@@ -27,7 +27,9 @@ def twin(tmp_path: Path, engine: str, *settings: Setting, more: str = "") -> Twi
 
 def test_groups_are_read_and_written_back(tmp_path: Path) -> None:
     groups = "[{kind: full, block_size: 32}, {kind: sliding, window: 128}, {kind: sliding, window: 64, block_size: 8}]"
-    for text in (groups, "[{kind: full}, {kind: chunked, chunk: 8192}, {kind: state, mode: align}]", TWO):
+    saved = "{kind: state, mode: align, num_prefill_checkpoint_blocks: 1, prefill_checkpoint_alignment: 16}"
+    chunked = "[{kind: full}, {kind: chunked, chunk: 8192}, {kind: state, mode: align}]"
+    for text in (groups, chunked, TWO, f"[{{kind: full}}, {saved}]"):
         found = twin(tmp_path, f"  kv_cache_groups: {text}")
         assert len(found.engine.kv_cache_groups) == text.count("kind")
         (tmp_path / "again.yaml").write_text(dump_config(found))
@@ -72,6 +74,10 @@ def test_one_full_group_is_no_group_and_others_are_in_the_digest(tmp_path: Path)
         ("[{kind: full, window: 8}]", r"window: got 8, expected none: a full group has no window"),
         ("[{kind: full, chunk: 8}]", r"chunk: got 8, expected none: a full group has no chunk"),
         ("[{kind: full, mode: align}]", r"mode: got align, expected none: only a state group has one"),
+        (
+            "[{kind: full, num_prefill_checkpoint_blocks: 1}]",
+            r"num_prefill_checkpoint_blocks: got 1, expected 0: only a state group of mode align has any",
+        ),
         ("[{kind: full, sinks: 8}]", r"kv_cache_groups\[0\]\.sinks: unknown key"),
         ("[{kind: full}, 3]", r"kv_cache_groups: got 3 as item 2, expected a list of mappings"),
         ("[]", r"kv_cache_groups: got none, expected a list of at least one"),

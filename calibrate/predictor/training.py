@@ -26,6 +26,8 @@ WORK: Mapping[tuple[str, ...], Callable[[Floats], Floats]] = {
     ("tokens",): lambda x: x[:, 0],
     ("sequences",): lambda x: x[:, 0],
     ("bytes",): lambda x: x[:, 0],
+    ("batch",): lambda x: x[:, 0],
+    ("batch", "length"): lambda x: x[:, 0] * x[:, 1],
     ("batch", "keys"): lambda x: x[:, 0] * x[:, 1],
     ("keys", "tokens"): lambda x: x[:, 0] * x[:, 1],
     ("kv", "chunk"): lambda x: x[:, 1] * (x[:, 0] + (x[:, 1] + 1) / 2),

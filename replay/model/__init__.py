@@ -17,14 +17,17 @@ if TYPE_CHECKING:
     from replay.model.gpus import Gpu, find_gpu
     from replay.model.hf_config import read_model_config
     from replay.model.model_peak import peak_times
-    from replay.model.shape import ModelShape
+    from replay.model.shape import LayerState, ModelShape, Precision, SharedKeyAttention
 
 __all__ = [
     "ExpectedCoefficient",
     "Gpu",
     "KvCacheSize",
+    "LayerState",
     "ModelShape",
+    "Precision",
     "Serving",
+    "SharedKeyAttention",
     "expected_coefficients",
     "find_gpu",
     "kv_cache_size",
@@ -36,8 +39,11 @@ _HOMES = {
     "ExpectedCoefficient": "replay.model.expectations",
     "Gpu": "replay.model.gpus",
     "KvCacheSize": "replay.model.gpu_memory",
+    "LayerState": "replay.model.shape",
     "ModelShape": "replay.model.shape",
+    "Precision": "replay.model.shape",
     "Serving": "replay.model.gpu_memory",
+    "SharedKeyAttention": "replay.model.shape",
     "expected_coefficients": "replay.model.expectations",
     "find_gpu": "replay.model.gpus",
     "kv_cache_size": "replay.model.gpu_memory",

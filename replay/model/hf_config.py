@@ -138,7 +138,9 @@ def _decoder_from(fields: ModelFields, *, name: str, kv_cache_dtype: str, dtype:
     num_plain = num_layers - num_moe_layers if layers.num_plain_mlps is None else layers.num_plain_mlps
     dense_size = _dense_size(text, is_needed=num_plain > 0 and layers.plain_width is None)
     contents = contents_of(text, (num_layers, num_moe_layers, num_plain), only=layers.only)
-    modules = modules_of(contents, attention, experts, hidden_size=hidden, dense_size=dense_size)
+    modules = modules_of(
+        contents, attention, experts, hidden_size=hidden, dense_size=dense_size, states=layers.states
+    )
     quantized = read_quantization(text if QUANTIZATION in text else fields, dtype=plain, modules=modules)
     return ModelShape(
         name=name,
@@ -160,6 +162,7 @@ def _decoder_from(fields: ModelFields, *, name: str, kv_cache_dtype: str, dtype:
         attention_precision=quantized.parts["attention"],
         mlp_precision=quantized.parts["mlp"],
         expert_precision=quantized.parts["experts"],
+        products=quantized.products,
         dtype=dtype,
         dtype_bytes=DTYPE_BYTES[dtype],
         kv_dtype_bytes=_kv_dtype_bytes(text, dtype, quantized, layers, asked=kv_cache_dtype),

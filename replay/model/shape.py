@@ -33,6 +33,10 @@ class Precision:
         return f"{self.name} ({told})" if told else self.name
 
 
+Products = tuple[tuple[str, tuple[tuple[Precision, float], ...]], ...]
+"""Operators of a layer, each with its precisions and their shares of its weights, the most first."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attention:
     """One attention layer. With ``kv_lora_rank`` it is multi-head latent attention (DeepSeek-V2, arXiv:2405.04434).
@@ -287,7 +291,8 @@ class ModelShape:
     experts in place of the MLP of ``intermediate_size``, or beside it: ``num_plain_mlps`` then says of how many layers,
     ``plain_width`` how wide all of them are together where they differ. ``attention``: of the layers that see
     everything. ``not_timed``: kinds of layers whose time no formula here has. ``dtype_bytes``: of activations,
-    embeddings and, unless ``kv_dtype_bytes`` says otherwise, the KV cache. Precisions: of what the quantization covers.
+    embeddings and, unless ``kv_dtype_bytes`` says otherwise, the KV cache. Precisions: of what the quantization covers;
+    ``products``: of each operator by itself, where a checkpoint says it.
     ``mtp``: layers that draft, which nothing else here counts. ``residual_streams``: how many hidden states a layer
     mixes (hyper-connections, arXiv:2409.19606). ``max_model_len``: the longest sequence that vLLM takes without a flag.
     ``lookup_parameters``: of embeddings beside that of ``vocab_size``.
@@ -326,6 +331,11 @@ class ModelShape:
     audio_parameters: int = 0
     is_mm_prefix_lm: bool = False
     left_out: tuple[str, ...] = ()
+    products: Products = ()
+
+    def precisions_of(self, operator: str, part: Precision) -> tuple[tuple[Precision, float], ...]:
+        """Return an operator's precisions and their shares of its weights; ``part``: of the part that it is in."""
+        return next((each for name, each in self.products if name == operator), ((part, 1.0),))
 
     @property
     def has_sparse_latent_attention(self) -> bool:

@@ -259,7 +259,7 @@ class MtpLayers:
 
     ``has_experts``: as many as the model's layers with experts have, else a plain MLP. ``splits_projection``: the
     product of embedding and hidden state is shared out over the GPUs; else each has it whole. ``is_spared``: a
-    quantized checkpoint has them in 16 bits.
+    quantized checkpoint has them in 16 bits. ``has_own_heads``: each has an LM head of its own.
     """
 
     mixer: Mixer
@@ -267,6 +267,7 @@ class MtpLayers:
     has_experts: bool = False
     splits_projection: bool = False
     is_spared: bool = False
+    has_own_heads: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from replay.model.gpu_memory import KvCacheSize, Serving, kv_cache_size
     from replay.model.gpus import Gpu, find_gpu
     from replay.model.hf_config import read_model_config
-    from replay.model.model_peak import peak_times
+    from replay.model.model_peak import kinds_not_timed, peak_times
     from replay.model.shape import LayerState, ModelShape, Precision, SharedKeyAttention
 
 __all__ = [
@@ -30,6 +30,7 @@ __all__ = [
     "SharedKeyAttention",
     "expected_coefficients",
     "find_gpu",
+    "kinds_not_timed",
     "kv_cache_size",
     "peak_times",
     "read_model_config",
@@ -46,6 +47,7 @@ _HOMES = {
     "SharedKeyAttention": "replay.model.shape",
     "expected_coefficients": "replay.model.expectations",
     "find_gpu": "replay.model.gpus",
+    "kinds_not_timed": "replay.model.model_peak",
     "kv_cache_size": "replay.model.gpu_memory",
     "peak_times": "replay.model.model_peak",
     "read_model_config": "replay.model.hf_config",

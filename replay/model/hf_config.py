@@ -138,9 +138,8 @@ def _decoder_from(fields: ModelFields, *, name: str, kv_cache_dtype: str, dtype:
     num_plain = num_layers - num_moe_layers if layers.num_plain_mlps is None else layers.num_plain_mlps
     dense_size = _dense_size(text, is_needed=num_plain > 0 and layers.plain_width is None)
     contents = contents_of(text, (num_layers, num_moe_layers, num_plain), only=layers.only)
-    modules = modules_of(
-        contents, attention, experts, hidden_size=hidden, dense_size=dense_size, states=layers.states
-    )
+    sizes = {"hidden_size": hidden, "dense_size": dense_size}
+    modules = modules_of(contents, attention, experts, states=layers.states, **sizes)
     quantized = read_quantization(text if QUANTIZATION in text else fields, dtype=plain, modules=modules)
     return ModelShape(
         name=name,

@@ -15,10 +15,11 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from calibrate.predictor.components import WINDOWED
 from calibrate.predictor.measured import ProfileError, ProfileQuery
 from calibrate.predictor.profiles.latent_modules import between_heads
 from calibrate.predictor.profiles.sources import read_profiles
-from calibrate.predictor.profiles.state_kernels import HEADS, layer_times
+from calibrate.predictor.profiles.state_kernels import HEADS, TABLES, layer_times, rows_of_heads
 from calibrate.predictor.training import train_operator
 from replay.model import read_model_config
 from tests.validation.unseen_attention import GPUS, read
@@ -66,22 +67,20 @@ def left_out_modules(root: Path, gpu: str, name: str) -> np.ndarray:
 
 
 def left_out_states(root: Path, gpu: str, name: str, phase: str) -> np.ndarray:
-    """Return errors of a recurrence's numbers of heads, each told from half of it at twice the batch."""
+    """Return errors of a recurrence's numbers of heads, each put together from others as ``predictor train`` does."""
     (path,) = (root / "aiconfigurator_ops" / f"{gpu.lower()}_sxm").glob(f"*/vllm/*/{name}_perf.parquet")
     rows = pd.read_parquet(path).assign(time_us=lambda table: table["latency"] * 1e3)
-    axes = ["batch_size", "seq_len"]
-    times = {
-        tuple(map(int, key)): made[made["phase"] == phase].set_index(axes)["time_us"]
-        for key, part in rows.groupby(HEADS)
-        if len(made := layer_times(part))
-    }
-    found = [np.zeros(0)]
-    for (keys, values), measured in times.items():
-        half = times.get((keys // 2, values // 2)) if keys % 2 == values % 2 == 0 else None
-        if half is not None:
-            told = half.reset_index()
-            told = told[told["batch_size"] % 2 == 0].assign(batch_size=lambda table: table["batch_size"] // 2)
-            found.append(errors(told.set_index(axes)["time_us"], measured))
+    axes, found = ["phase", "batch_size", "seq_len"], [np.zeros(0)]
+    (layer,) = (each for each, table in TABLES.items() if table == name)
+    for key, part in rows.groupby(HEADS):
+        heads = dict(zip(HEADS, map(float, key), strict=True))
+        others = rows[(rows[HEADS].astype(float) != pd.Series(heads)).any(axis=1)]
+        told = rows_of_heads(others, path, heads, name=layer)
+        if told is not None:
+            both = errors(
+                told[0].set_index(axes)["time_us"].loc[[phase]], layer_times(part).set_index(axes)["time_us"]
+            )
+            found.append(both)
     return np.concatenate(found)
 
 
@@ -96,8 +95,9 @@ def trained(root: Path, gpu: str) -> dict[str, str]:
         except ProfileError as error:
             print(f"{gpu}: {error}", file=sys.stderr)
             continue
+        all_windows = {f"{name}_window" for name in SHOWN}  # of these a step has what was measured within
         for name, table in tables.items():
-            if name.startswith(SHOWN):
+            if name.startswith(SHOWN) and not (name in all_windows and f"{name}{WINDOWED}" in tables):
                 report = train_operator(table).report
                 cell = f"{100 * report.score.median:.1f} / {100 * report.score.p90:.0f}"
                 found[f"{model.partition('--')[2]}, {tp} GPUs: {name}"] = f"{cell} ({report.estimator})"
@@ -109,13 +109,13 @@ def left_out() -> Iterator[tuple[str, Callable[[Path, str], np.ndarray]]]:
     for name in ("gdn", "kda"):
         for phase in ("context", "generation"):
             yield (
-                f"{name}, {phase}: half the heads",
+                f"{name}, {phase}",
                 lambda r, g, n=name, p=phase: left_out_states(r, g, n, p),
             )
     for prefix in MODULES:
         for phase in ("context", "generation"):
             module = f"{prefix}_{phase}_module"
-            yield f"{module}: between", lambda r, g, m=module: left_out_modules(r, g, m)
+            yield module, lambda r, g, m=module: left_out_modules(r, g, m)
 
 
 def main() -> None:
@@ -125,6 +125,11 @@ def main() -> None:
     print(f"| operator | {' | '.join(GPUS)} |\n|---|--:|--:|--:|")
     for name in dict.fromkeys(name for each in cells.values() for name in each):
         print(f"| {name} | {' | '.join(cells[gpu].get(name, '-') for gpu in GPUS)} |")
+    print_left_out(root)
+
+
+def print_left_out(root: Path) -> None:
+    """Print the table of heads that were left out."""
     print(f"\n| heads left out | {' | '.join(GPUS)} |\n|---|--:|--:|--:|")
     for name, put in left_out():
         off = [put(root, gpu) for gpu in GPUS]

@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 from calibrate.predictor.measured import Complaint, ProfileError, ProfileQuery
 from calibrate.predictor.profiles.latent_modules import latent_fault, module_prefix
 from calibrate.predictor.profiles.state_kernels import TABLES
-from replay.model import ModelShape
+from replay.model import ModelShape, kinds_not_timed
 from replay.model.matmuls import LayerKind, kinds_of_layers
 
 MIXING = {"heads": ("attn_prefill", "attn_decode"), "module": ("attn_prefill", "attn_decode")}
@@ -63,6 +63,6 @@ def _expected(kind: LayerKind) -> str:
 
 def _way_round(shape: ModelShape) -> str:
     """Return what a user may do instead."""
-    if shape.not_timed:
+    if kinds_not_timed(shape):
         return "calibrate blackbox or extended on traces of the server instead (vtwin calibrate --fit)"
     return "latency.model roofline or physics knows such layers, and traces of the server calibrate them"

@@ -13,7 +13,9 @@ import pytest
 from calibrate.predictor.build import train
 from calibrate.predictor.measured import ProfileError, ProfileQuery
 from calibrate.predictor.profiles.kernel_tables import read_kernels
+from calibrate.predictor.profiles.state_kernels import rows_of_heads
 from replay.model import find_gpu, read_model_config
+from replay.model.matmuls import DELTA_NETS, KIMI_DELTA
 from replay.twin.profiled_table import model_of
 from sim.latency import StepBatch
 from tests.calibrate.predictor import made_profiles as profiles
@@ -79,6 +81,16 @@ def test_heads_between_two_that_were_measured_lie_on_a_line(tmp_path: Path) -> N
     decodes = read_kernels(path, wanted)[0][1]
     np.testing.assert_allclose(decodes.time_us, [decode_us(6, *point) for point in decodes.points])
     assert decodes.notes[0].endswith("num_v_heads=6 between 4 and 16")
+
+
+def test_kimi_s_heads_lie_on_a_line_even_where_half_as_many_were_measured(tmp_path: Path) -> None:
+    table = pd.read_parquet(state_parquet(tmp_path, heads=(4, 16)))
+    table = table.assign(time_us=table["latency"] * 1e3)
+    heads = {"num_k_heads": 4.0, "num_v_heads": 8.0}
+    for name, said in ((KIMI_DELTA, "num_v_heads=8 between 4 and 16"), (DELTA_NETS, "at 2 times the batch")):
+        found = rows_of_heads(table, tmp_path, heads, name=name)
+        assert found is not None
+        assert said in found[1][0]
 
 
 def test_heads_that_no_table_has_are_named(tmp_path: Path) -> None:

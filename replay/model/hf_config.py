@@ -16,8 +16,8 @@ from replay.model.layers.read_experts import read_experts
 from replay.model.layers.read_layers import Layers
 from replay.model.layers.spellings import respelled
 from replay.model.quantized.quantization import Quantization, read_quantization
-from replay.model.quantized.quantized_modules import contents_of, modules_of
-from replay.model.shape import Attention, Mixer, MixerKind, ModelShape, Precision
+from replay.model.quantized.quantized_modules import Module, contents_of, modules_of
+from replay.model.shape import Attention, Experts, Mixer, MixerKind, ModelShape, Precision
 from replay.model.shipped_models import model_name, shipped_config, shipped_models
 from replay.model.vision.audio_tower import AUDIO, audio_parameters
 from replay.model.vision.read_tower import is_mm_prefix_lm, read_tower
@@ -137,9 +137,7 @@ def _decoder_from(fields: ModelFields, *, name: str, kv_cache_dtype: str, dtype:
     )
     num_plain = num_layers - num_moe_layers if layers.num_plain_mlps is None else layers.num_plain_mlps
     dense_size = _dense_size(text, is_needed=num_plain > 0 and layers.plain_width is None)
-    contents = contents_of(text, (num_layers, num_moe_layers, num_plain), only=layers.only)
-    sizes = {"hidden_size": hidden, "dense_size": dense_size}
-    modules = modules_of(contents, attention, experts, states=layers.states, **sizes)
+    modules = _modules(text, layers, (num_layers, num_moe_layers, num_plain), attention, experts, dense_size)
     quantized = read_quantization(text if QUANTIZATION in text else fields, dtype=plain, modules=modules)
     return ModelShape(
         name=name,
@@ -170,6 +168,22 @@ def _decoder_from(fields: ModelFields, *, name: str, kv_cache_dtype: str, dtype:
         num_moe_layers=num_moe_layers,
         experts=experts,
         left_out=layers.left_out,
+    )
+
+
+def _modules(
+    text: ModelFields,
+    layers: Layers,
+    numbers: tuple[int, int, int],
+    attention: Attention,
+    experts: Experts | None,
+    dense_size: int,
+) -> list[Module]:
+    """Return the products of all layers. ``numbers``: of layers, of those with experts, of those with an MLP."""
+    contents = contents_of(text, numbers, only=layers.only)
+    hidden = text.needed("hidden_size")
+    return modules_of(
+        contents, attention, experts, hidden_size=hidden, dense_size=dense_size, states=layers.states
     )
 
 

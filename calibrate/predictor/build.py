@@ -15,9 +15,13 @@ from calibrate.predictor.profiles.sources import Sources, read_profiles
 from replay.model import Gpu
 from replay.twin import AFTER, StepTableFile
 
+PROJECTIONS = (
+    *("attn_pre_proj", "attn_post_proj", "state_in_proj", "state_out_proj"),
+    *("mlp_up_proj", "mlp_down_proj", "moe"),
+)
 DOMAIN_FEATURES = {
-    "tokens": ("tokens", ("attn_pre_proj", "attn_post_proj", "mlp_up_proj", "mlp_down_proj", "moe")),
-    "decode_sequences": ("batch", ("attn_decode",)),
+    "tokens": ("tokens", PROJECTIONS),
+    "decode_sequences": ("batch", ("attn_decode", "state_decode")),
     "keys": ("keys", ("attn_decode",)),
 }
 """For each edge that is compared with the engine's limits: the feature, and the components whose edge counts."""
@@ -48,10 +52,10 @@ def train(
     lacking = [
         each.component.name
         for each in made.components
-        if each.report is None and each.component.name in ESSENTIAL
+        if each.report is None and each.component.base in ESSENTIAL
     ]
     if strict and lacking:
-        raise ProfileError(f"{', '.join(lacking)}: in none of the profiles" + _first(sources.complaints))
+        raise ProfileError(f"{', '.join(lacking)}: in none of the profiles" + _why(lacking, sources))
     return _file_of(made, wanted, gpu, step_overhead_us=step_overhead_us, warnings=warnings), made
 
 
@@ -77,6 +81,8 @@ def _file_of(
     tables = {name: getattr(made, name) for name in ("tokens_us", "sequences_us", "decode_us", "prefill_us")}
     if made.tokens_after_us is not None:
         tables[AFTER] = made.tokens_after_us
+    if made.chunks_us is not None:
+        tables["chunks_us"] = made.chunks_us
     return StepTableFile(
         tables=tables,
         step_us=made.step_us if step_overhead_us is None else step_overhead_us,
@@ -87,28 +93,29 @@ def _file_of(
             "tp": wanted.tp,
             "pp": wanted.pp,
             "gpus_per_node": wanted.gpus_per_node,
-            "grouped_queries": wanted.shape.attention.num_kv_heads < wanted.shape.attention.num_heads,
+            "grouped_queries": any(
+                each.attention is not None and each.attention.is_grouped for each in wanted.shape.mixers
+            ),
             "warnings": list(warnings),
             "components": [_component(each) for each in made.components],
         },
     )
 
 
-def _first(complaints: Sequence[str]) -> str:
-    return f" ({complaints[0]})" if complaints else ""
+def _why(operators: Sequence[str], sources: Sources) -> str:
+    """Return in brackets why the profiles lack operators, two reasons at most; nothing where they do not say."""
+    told = [each.text for each in sources.complaints if each.operator is None or each.operator in operators]
+    return f" ({'; '.join(list(dict.fromkeys(told))[:2])})" if told else ""
 
 
 def _warnings(made: StepTables, sources: Sources) -> list[str]:
     """Return the warnings: components that a roofline replaces, and why the profiles do not have them."""
     absent = [each.component for each in made.components if each.report is None]
     lines = []
-    essential = [each.name for each in absent if each.name in ESSENTIAL]
-    small = [each.name for each in absent if each.name not in ESSENTIAL and each.group != "cpu"]
+    essential = [each.name for each in absent if each.base in ESSENTIAL]
+    small = [each.name for each in absent if each.base not in ESSENTIAL and each.group != "cpu"]
     if essential:
-        why = "; ".join(sources.complaints[:2])
-        lines.append(
-            f"not measured, a roofline stands in: {', '.join(essential)}" + (f" ({why})" if why else "")
-        )
+        lines.append(f"not measured, a roofline stands in: {', '.join(essential)}{_why(essential, sources)}")
     if small:
         lines.append(f"not measured, bytes over bandwidth stand in: {', '.join(small)}")
     if any(each.group == "cpu" for each in absent):
@@ -124,7 +131,7 @@ def _domain(made: StepTables) -> dict[str, float]:
             each.report.domain[each.report.features.index(feature)][1]
             for each in made.components
             if each.report is not None
-            and each.component.name in components
+            and each.component.base in components
             and feature in each.report.features
         ]
         if edges:

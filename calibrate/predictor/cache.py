@@ -68,7 +68,7 @@ def cache_key(table: OperatorTable, points: Floats, *, names: Collection[str] = 
     """Return a digest of all that the answer depends on; notes and file names are part of the report and so of it."""
     tried = [
         (each.name, repr(each.estimator), sorted(each.grid.items()))
-        for each in candidates(points.shape[1], names)
+        for each in candidates(table.features, names)
     ]
     digest = hashlib.sha256(
         repr((table.operator, table.features, table.source, table.notes, tried, _code_digest())).encode()

@@ -9,18 +9,20 @@ from pathlib import Path
 import numpy as np
 
 from calibrate.predictor.cache import PredictedOperator, learn
-from calibrate.predictor.components import CPU, MATMULS, WINDOWED, Component, needed
+from calibrate.predictor.components import CPU, MATMULS, WINDOWED, Axis, Component, needed
 from calibrate.predictor.measured import Floats, OperatorTable, ProfileQuery
 from calibrate.predictor.prefill import prefill_points, prefill_times
 from calibrate.predictor.profiles.sources import Sources
 from calibrate.predictor.standins import STEP_US, stand_in
 from calibrate.predictor.training import RegressionReport
-from replay.model import Gpu
+from replay.model import Gpu, ModelShape
 from sim.latency import axis_knots
 
 MOST_TOKENS = 32_768
 """Tokens of a step up to which tables are made; the engine goes on along the last two knots."""
 MOST_SEQUENCES = 2_048
+MOST_CHUNKS = 1_024
+"""Prompts of a step up to which tables of layers with a state are made."""
 MOST_KEYS = 131_072
 """KV entries per sequence up to which tables are made."""
 TILE_TOKENS, FIRST_EDGE = 256, 512
@@ -34,12 +36,22 @@ class Axes:
     tokens: Floats
     sequences: Floats
     keys: Floats
+    chunks: Floats
+
+    def of(self, axis: Axis) -> tuple[Floats, Floats]:
+        """Return the rows and columns of a table of two axes."""
+        if axis == "chunks":
+            return self.chunks, self.tokens
+        return (self.tokens if axis == "prefill" else self.sequences), self.keys
 
 
 def all_axes() -> Axes:
     """Return the axes of every table that is made here."""
     return Axes(
-        tokens=axis_knots(MOST_TOKENS), sequences=axis_knots(MOST_SEQUENCES), keys=axis_knots(MOST_KEYS)
+        tokens=axis_knots(MOST_TOKENS),
+        sequences=axis_knots(MOST_SEQUENCES),
+        keys=axis_knots(MOST_KEYS),
+        chunks=axis_knots(MOST_CHUNKS),
     )
 
 
@@ -69,6 +81,7 @@ class StepTables:
     step_us: float
     components: tuple[ComponentTable, ...]
     tokens_after_us: Floats | None = None
+    chunks_us: Floats | None = None
 
 
 def build_tables(
@@ -96,14 +109,14 @@ def build_tables(
         else:
             time_us, learned = _measured(component, sources.tables, axes, wanted, names=names, cache=cache)
             report, was_cached = learned.report, learned.was_cached
-        if report is not None and component.axis == "tokens" and component.name in MATMULS:
+        if report is not None and component.axis == "tokens" and component.base in MATMULS:
             time_us, after_us = _with_jumps(axes.tokens, *np.split(time_us, 2))
         else:
             time_us = never_falling(time_us)
         made.append(
             ComponentTable(
                 component=component,
-                count=component.count(wanted),
+                count=component.count(component.query(wanted)),
                 time_us=time_us,
                 after_us=after_us,
                 report=report,
@@ -115,7 +128,8 @@ def build_tables(
         tokens_us=_sum(made, "tokens"),
         sequences_us=_sum(made, "sequences"),
         decode_us=_sum(made, "decode"),
-        prefill_us=_sum(made, "prefill"),
+        prefill_us=_sum(made, "prefill", shape=(len(axes.tokens), len(axes.keys))),
+        chunks_us=_sum(made, "chunks") if any(each.component.axis == "chunks" for each in made) else None,
         step_us=0.0 if has_cpu else STEP_US,
         components=tuple(made),
         tokens_after_us=_sum_after(made),
@@ -154,9 +168,10 @@ def never_falling(times: Floats) -> Floats:
     return mean
 
 
-def _sum(made: list[ComponentTable], axis: str) -> Floats:
+def _sum(made: list[ComponentTable], axis: Axis, *, shape: tuple[int, ...] = ()) -> Floats:
+    """Return what the components of an axis take together; zeros of a ``shape`` where a model has none."""
     tables = [each.time_us * each.count for each in made if each.component.axis == axis]
-    total: Floats = np.sum(tables, axis=0)
+    total: Floats = np.sum(tables, axis=0) if tables else np.zeros(shape)
     return total
 
 
@@ -168,17 +183,18 @@ def _grid(rows: Floats, columns: Floats) -> Floats:
 
 def _standing_in(component: Component, axes: Axes, wanted: ProfileQuery, gpu: Gpu) -> Floats:
     """Return what stands in for an operator, on its axes."""
+    wanted = component.query(wanted)
     shape = wanted.shape
     if component.axis in ("tokens", "sequences"):
-        return stand_in(component.name, _single(component, axes), wanted, gpu)
-    rows = axes.tokens if component.axis == "prefill" else axes.sequences
-    points = _grid(rows, axes.keys)
-    times = stand_in(component.name, points, wanted, gpu)
+        return stand_in(component.base, _single(component, axes), wanted, gpu)
+    rows, columns = axes.of(component.axis)
+    points = _grid(rows, columns)
+    times = stand_in(component.base, points, wanted, gpu)
     if shape.num_windowed_layers:
         cut = np.column_stack([points[:, 0], np.minimum(points[:, 1], shape.window)])
         share = shape.num_windowed_layers / shape.num_layers
-        times = times * (1 - share) + stand_in(component.name, cut, wanted, gpu) * share
-    return times.reshape(len(rows), len(axes.keys))
+        times = times * (1 - share) + stand_in(component.base, cut, wanted, gpu) * share
+    return times.reshape(len(rows), len(columns))
 
 
 def _single(component: Component, axes: Axes) -> Floats:
@@ -200,9 +216,8 @@ def _measured(
     Of a matrix product along tokens the times at every knot, then at one token more. Attention within the model's
     window is what was measured with it; else attention to all keys, of which there are as many.
     """
-    shape, table = wanted.shape, tables[component.name]
-    windowed = tables.get(component.name + WINDOWED)
-    is_product = component.name in MATMULS
+    table = tables[component.name]
+    is_product = component.base in MATMULS
     if is_product and not names:
         names = ("grid",)  # the others smooth over the edges of tiles
     if component.axis in ("tokens", "sequences"):
@@ -210,14 +225,41 @@ def _measured(
         if is_product and component.axis == "tokens":
             points = np.vstack([points, points + 1])
         if table.features == ("bytes",):
-            points = points * (shape.hidden_size * shape.dtype_bytes)
+            points = points * (wanted.shape.hidden_size * wanted.shape.dtype_bytes)
         learned = learn(table, points, names=names, cache=cache)
         return learned.time_us, learned
-    rows = axes.tokens if component.axis == "prefill" else axes.sequences
-    points = _grid(rows, axes.keys)
+    rows, columns = axes.of(component.axis)
+    if table.features == ("batch",):
+        learned = learn(table, np.maximum(rows, 1.0)[:, None], names=names, cache=cache)
+        return np.repeat(learned.time_us[:, None], len(columns), axis=1), learned
+    points = _grid(rows, columns)
+    if component.axis == "chunks":
+        learned = learn(table, points, names=names, cache=cache)
+        times = learned.time_us
+    else:
+        windowed = tables.get(component.name + WINDOWED)
+        times, learned = _with_windows(
+            component, table, windowed, points, component.query(wanted).shape, names=names, cache=cache
+        )
+    return times.reshape(len(rows), len(columns)), learned
+
+
+def _with_windows(
+    component: Component,
+    table: OperatorTable,
+    windowed: OperatorTable | None,
+    points: Floats,
+    shape: ModelShape,
+    *,
+    names: Collection[str],
+    cache: Path | None,
+) -> tuple[Floats, PredictedOperator]:
+    """Return the mean of layers with a window and without at rows of (sequences or tokens, keys)."""
     share = shape.num_windowed_layers / shape.num_layers
     cut = np.column_stack([points[:, 0], np.minimum(points[:, 1], shape.window)])
     is_cut = share > 0 and windowed is None
+    if windowed is not None and share == 1:
+        return _attention(component, windowed, points, names, cache)
     times, learned = _attention(
         component, table, np.vstack([points, cut]) if is_cut else points, names, cache
     )
@@ -227,7 +269,7 @@ def _measured(
     elif windowed is not None:
         within, _ = _attention(component, windowed, points, names, cache)
         times = times * (1 - share) + within * share
-    return times.reshape(len(rows), len(axes.keys)), learned
+    return times, learned
 
 
 def _attention(

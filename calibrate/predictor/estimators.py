@@ -36,11 +36,6 @@ def absolute_errors(measured: Floats, predicted: Floats) -> Floats:
     return errors
 
 
-def mape(measured: Floats, predicted: Floats) -> float:
-    """Return the mean absolute error as a fraction of what was measured."""
-    return float(absolute_errors(np.asarray(measured, float), np.asarray(predicted, float)).mean())
-
-
 class GridTimes(RegressorMixin, BaseEstimator):
     """The measured points themselves, linear between them along each axis: one or two features.
 
@@ -85,6 +80,46 @@ def _along(known: Floats, times: Floats, at: Floats) -> Floats:
         slope = max(0.0, (times[-1] - times[-2]) / (known[-1] - known[-2]))
         found = found + np.maximum(at - known[-1], 0.0) * slope
     return found
+
+
+class CrossedTimes(RegressorMixin, BaseEstimator):
+    """The measured grid with its lines along one feature and along the other: the geometric mean of both.
+
+    ``of_prompts``: features are the keys that a query sees and tokens, of batches of equal prompts; the grid is that of
+    what was measured: how many prompts, and how long each. ``order``: "both", or "one": lines along the last alone.
+    """
+
+    def __init__(self, of_prompts: bool = False, order: str = "both") -> None:
+        self.of_prompts = of_prompts
+        self.order = order
+
+    def fit(self, x: Floats, y: Floats) -> Self:
+        """Fit both grids; lines of one point, which tell nothing of how times grow, are left out beside others."""
+        y = np.asarray(y, float)
+        self.grids_ = []
+        for ordered in self._ordered(x):
+            _, which, sizes = np.unique(ordered[:, 0], return_inverse=True, return_counts=True)
+            kept = (sizes > 1)[which.ravel()]
+            kept |= not kept.any()
+            self.grids_.append(GridTimes().fit(ordered[kept], y[kept]))
+        return self
+
+    def predict(self, x: Floats) -> Floats:
+        """Return the times at these features."""
+        logarithms = [
+            np.log(np.maximum(grid.predict(ordered), 1e-9))
+            for grid, ordered in zip(self.grids_, self._ordered(x), strict=True)
+        ]
+        found: Floats = np.exp(np.mean(logarithms, axis=0))
+        return found
+
+    def _ordered(self, x: Floats) -> list[Floats]:
+        """Return the features in each order that has a say."""
+        x = np.asarray(x, float)
+        if self.of_prompts:
+            length = np.maximum(2 * x[:, 0] - 1, 1.0)
+            x = np.column_stack([x[:, 1] / length, length])
+        return [x] if self.order == "one" else [x, x[:, ::-1]]
 
 
 class _Relative(RegressorMixin, BaseEstimator):
@@ -184,11 +219,12 @@ class RegressionKind:
     grid: Mapping[str, Sequence[object]]
 
 
-def candidates(num_features: int, names: Collection[str] = ()) -> tuple[RegressionKind, ...]:
-    """Return the regressions to try on an operator of that many features; only those in ``names``, if any are given.
+def candidates(features: Sequence[str], names: Collection[str] = ()) -> tuple[RegressionKind, ...]:
+    """Return the regressions to try on an operator of these features; only those in ``names``, if any are given.
 
     Raises ConfigError where none of ``names`` fits that many features.
     """
+    num_features, of_prompts = len(features), tuple(features) == ("keys", "tokens")
     every: tuple[RegressionKind, ...] = (
         RegressionKind(name="grid", estimator=GridTimes(), grid={}),
         RegressionKind(name="polynomial", estimator=PolynomialTimes(), grid={"degree": (1, 2, 3)}),
@@ -199,6 +235,10 @@ def candidates(num_features: int, names: Collection[str] = ()) -> tuple[Regressi
             RegressionKind(name="spline", estimator=SplineTimes(), grid={"num_knots": (4, 8, 16, 32)}),
             RegressionKind(name="isotonic", estimator=IsotonicTimes(), grid={}),
         )
+    else:
+        orders = ("both", "one") if of_prompts else ("both",)
+        crossed = CrossedTimes(of_prompts=of_prompts)
+        every += (RegressionKind(name="crossed", estimator=crossed, grid={"order": orders}),)
     chosen = tuple(each for each in every if not names or each.name in names)
     if not chosen:
         given = ", ".join(names)
@@ -209,7 +249,7 @@ def candidates(num_features: int, names: Collection[str] = ()) -> tuple[Regressi
     return chosen
 
 
-ESTIMATORS = ("grid", "polynomial", "forest", "spline", "isotonic")
+ESTIMATORS = ("grid", "polynomial", "forest", "crossed", "spline", "isotonic")
 """The names of all kinds of regression."""
 
 

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from replay.model import ModelShape
+from replay.model.matmuls import LayerKind
 from traces import VtwinError
 
 Floats = NDArray[np.float64]
@@ -24,6 +25,18 @@ class ProfileError(VtwinError):
 
 class MissingRows(ProfileError):  # noqa: N818 - it says what is missing, as its siblings say what is wrong
     """A sound profile that has no rows of the model asked for."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Complaint:
+    """Why a file lacks operators of the model; ``kind``: the layers that they are of, None: they are of the model.
+
+    ``operator``: which it is, None: all that the file might have.
+    """
+
+    kind: LayerKind | None
+    text: str
+    operator: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

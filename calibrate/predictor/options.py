@@ -55,7 +55,7 @@ class TrainOptions:
         list[str] | None,
         typer.Option(
             metavar="NAME",
-            help="Regressions to try: grid, polynomial, forest, spline, isotonic. Default: all.",
+            help="Regressions to try: grid, crossed, polynomial, forest, spline, isotonic. Default: all.",
         ),
     ] = None
     step_overhead_us: Annotated[

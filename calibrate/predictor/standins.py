@@ -13,7 +13,8 @@ import numpy as np
 
 from calibrate.predictor.components import CPU
 from calibrate.predictor.measured import Floats, ProfileQuery
-from replay.model import Gpu
+from replay.model import Gpu, ModelShape, Precision
+from replay.model.matmuls import dense_width, needed_matmuls
 
 COMPUTE_SHARE = 0.6
 """Of the peak rate: large products reach 0.55 to 0.75 of it in the tables."""
@@ -47,25 +48,29 @@ def _memory(elements: Callable[[ProfileQuery], float]) -> Callable[[Floats, Prof
 
 
 def _product(
-    n_and_k: Callable[[ProfileQuery], tuple[float, float]], part: str
+    n_and_k: Callable[[ProfileQuery], tuple[float, float]], operator: str
 ) -> Callable[[Floats, ProfileQuery, Gpu], Floats]:
     """Return the time of a matrix product of (tokens, k) with (k, n)."""
 
     def time_us(points: Floats, wanted: ProfileQuery, gpu: Gpu) -> Floats:
         n, k = n_and_k(wanted)
         shape = wanted.shape
-        precision = {
-            "attention": shape.attention_precision,
-            "mlp": shape.mlp_precision,
-            "experts": shape.expert_precision,
-        }.get(part)
-        weight_bytes = shape.dtype_bytes if precision is None else precision.bytes_per_weight
-        rate = gpu.flops_per_us("16bit" if precision is None else precision.matmul)
-        compute = 2.0 * points[:, 0] * n * k / (rate * COMPUTE_SHARE)
-        moved = n * k * weight_bytes + points[:, 0] * (n + k) * shape.dtype_bytes
-        return LAUNCH_US + np.maximum(compute, moved / (gpu.bytes_per_us() * BANDWIDTH_SHARE))
+        found = np.zeros(len(points))
+        for precision, share in _precisions(shape, operator):
+            compute = 2.0 * points[:, 0] * n * k / (gpu.flops_per_us(precision.matmul) * COMPUTE_SHARE)
+            moved = n * k * precision.bytes_per_weight + points[:, 0] * (n + k) * shape.dtype_bytes
+            found += share * np.maximum(compute, moved / (gpu.bytes_per_us() * BANDWIDTH_SHARE))
+        return LAUNCH_US + found
 
     return time_us
+
+
+def _precisions(shape: ModelShape, operator: str) -> tuple[tuple[Precision, float], ...]:
+    """Return what an operator's weights are kept in, and in which shares."""
+    plain = Precision(name=shape.dtype, bytes_per_weight=shape.dtype_bytes, matmul="16bit")
+    parts = {"attn": shape.attention_precision, "state": shape.attention_precision}
+    parts |= {"mlp": shape.mlp_precision, "shared": shape.mlp_precision}
+    return shape.precisions_of(operator, parts.get(operator.split("_", maxsplit=1)[0], plain))
 
 
 def _qkv(wanted: ProfileQuery) -> float:
@@ -116,8 +121,24 @@ def _nothing(points: Floats, _: ProfileQuery, __: Gpu) -> Floats:
     return np.zeros(len(points))
 
 
+def _as_measured(operator: str) -> Callable[[ProfileQuery], tuple[float, float]]:
+    """Return what tells (n, k) of a product of one kind of layers, or of the experts' narrower width."""
+
+    def n_and_k(wanted: ProfileQuery) -> tuple[float, float]:
+        products = needed_matmuls(wanted.shape, tp=wanted.tp, are_modules_measured=True)
+        found = next(each for each in products if each.operator == operator)
+        return found.n, found.k
+
+    return n_and_k
+
+
+def _state_values(wanted: ProfileQuery) -> float:
+    state = wanted.shape.mixers[0].state
+    return state.num_heads * state.head_dim / wanted.tp if state else 0.0
+
+
 def _ffn(wanted: ProfileQuery) -> float:
-    return wanted.shape.intermediate_size / wanted.tp
+    return dense_width(wanted.shape) / wanted.tp
 
 
 def _shared(wanted: ProfileQuery) -> float:
@@ -131,23 +152,35 @@ _STAND_INS: Mapping[str, Callable[[Floats, ProfileQuery, Gpu], Floats]] = {
     "attn_rope": _memory(lambda w: 2.0 * _qkv(w)),
     "attn_kv_cache_save": _memory(lambda w: 2.0 * w.shape.attention.entries_per_token(w.tp)),
     "mlp_act": _memory(lambda w: w.shape.num_matrices * _ffn(w)),
-    "attn_pre_proj": _product(lambda w: (_qkv(w), w.shape.hidden_size), "attention"),
+    "attn_pre_proj": _product(lambda w: (_qkv(w), w.shape.hidden_size), "attn_pre_proj"),
     "attn_post_proj": _product(
         lambda w: (w.shape.hidden_size, w.shape.attention.num_heads * w.shape.attention.v_head_dim / w.tp),
-        "attention",
+        "attn_post_proj",
     ),
-    "mlp_up_proj": _product(lambda w: ((w.shape.num_matrices - 1) * _ffn(w), w.shape.hidden_size), "mlp"),
-    "mlp_down_proj": _product(lambda w: (w.shape.hidden_size, _ffn(w)), "mlp"),
+    "mlp_up_proj": _product(
+        lambda w: ((w.shape.num_matrices - 1) * _ffn(w), w.shape.hidden_size), "mlp_up_proj"
+    ),
+    "mlp_down_proj": _product(lambda w: (w.shape.hidden_size, _ffn(w)), "mlp_down_proj"),
     "shared_up_proj": _product(
-        lambda w: ((w.shape.num_matrices - 1) * _shared(w), w.shape.hidden_size), "mlp"
+        lambda w: ((w.shape.num_matrices - 1) * _shared(w), w.shape.hidden_size), "shared_up_proj"
     ),
-    "shared_down_proj": _product(lambda w: (w.shape.hidden_size, _shared(w)), "mlp"),
+    "shared_down_proj": _product(lambda w: (w.shape.hidden_size, _shared(w)), "shared_down_proj"),
     "moe": _experts,
     "attn_prefill": _prefill,
     "attn_decode": _decode,
     "tensor_parallel_comm": _all_reduce,
     "pipeline_parallel_comm": _send,
     "embedding": _memory(lambda w: 2.0 * w.shape.hidden_size),
-    "lm_head": _product(lambda w: (w.shape.vocab_size / w.tp, w.shape.hidden_size), "head"),
+    "lm_head": _product(lambda w: (w.shape.vocab_size / w.tp, w.shape.hidden_size), "lm_head"),
+    **{
+        name: _product(_as_measured(name), name)
+        for name in (
+            *("attn_gate_proj", "state_in_proj", "state_gates_proj", "state_out_proj"),
+            *("latent_in_proj", "latent_out_proj"),
+        )
+    },
+    "state_norm": _memory(lambda w: 3.0 * _state_values(w)),
+    "connections_pre": _memory(lambda w: 4.0 * w.shape.residual_streams * w.shape.hidden_size),
+    "connections_post": _memory(lambda w: 4.0 * w.shape.residual_streams * w.shape.hidden_size),
     **dict.fromkeys(CPU, _nothing),
 }

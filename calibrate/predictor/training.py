@@ -12,12 +12,14 @@ from sklearn.base import BaseEstimator, clone
 from sklearn.metrics import make_scorer
 from sklearn.model_selection import GridSearchCV, KFold, cross_val_predict
 
-from calibrate.predictor.estimators import RegressionKind, absolute_errors, candidates, mape
+from calibrate.predictor.estimators import RegressionKind, absolute_errors, candidates
 from calibrate.predictor.measured import Floats, OperatorTable
 
 FOLDS = 5
 HELD_OUT = 5
 """One point in this many is held out, drawn by a hash of its features: the same ones on every machine."""
+MOST_COUNTED = 0.25
+"""Where a kernel changes, whatever goes between two points is far off: these points alone must not choose."""
 FEWEST_TO_HOLD_OUT = 15
 """With fewer points none is held out: the folds' error is reported instead."""
 LONGEST_ANOMALY = 1.5
@@ -26,6 +28,8 @@ WORK: Mapping[tuple[str, ...], Callable[[Floats], Floats]] = {
     ("tokens",): lambda x: x[:, 0],
     ("sequences",): lambda x: x[:, 0],
     ("bytes",): lambda x: x[:, 0],
+    ("batch",): lambda x: x[:, 0],
+    ("batch", "length"): lambda x: x[:, 0] * x[:, 1],
     ("batch", "keys"): lambda x: x[:, 0] * x[:, 1],
     ("keys", "tokens"): lambda x: x[:, 0] * x[:, 1],
     ("kv", "chunk"): lambda x: x[:, 1] * (x[:, 0] + (x[:, 1] + 1) / 2),
@@ -53,13 +57,14 @@ class Score:
 class RegressionReport:
     """Which regression an operator got, and what it did on points it had not seen.
 
-    ``tried``: the k-fold MAPE of every kind; ``domain``: the smallest and largest value of each feature.
+    ``tried``: the error in k folds of every kind (``capped_error``); ``domain``: each feature's smallest and largest
+    value.
     """
 
     operator: str
     features: tuple[str, ...]
     estimator: str
-    parameters: dict[str, float]
+    parameters: dict[str, float | str]
     score: Score
     tried: dict[str, float]
     domain: tuple[tuple[float, float], ...]
@@ -103,14 +108,14 @@ class Trained:
 
 
 def train_operator(table: OperatorTable, *, names: Collection[str] = ()) -> Trained:
-    """Return the best of the candidates by k-fold MAPE, its parameters by grid search, scored on held-out points.
+    """Return the best candidate by its error in k folds, parameters by grid search, scored on held-out points.
 
     The choice and the score are made without the held-out points; the regression that is returned has seen all.
     """
     kept = undisturbed(table)
     x, y = table.points[kept], table.time_us[kept]
     held = held_out(x)
-    found = {each.name: _search(each, x[~held], y[~held]) for each in candidates(x.shape[1], names)}
+    found = {each.name: _search(each, x[~held], y[~held]) for each in candidates(table.features, names)}
     best = min(found, key=lambda name: -found[name].best_score_)
     chosen = found[best].best_estimator_
     predicted = chosen.predict(x[held]) if held.any() else cross_val_predict(chosen, x, y, cv=_folds(len(x)))
@@ -118,7 +123,7 @@ def train_operator(table: OperatorTable, *, names: Collection[str] = ()) -> Trai
         operator=table.operator,
         features=table.features,
         estimator=best,
-        parameters={name: float(value) for name, value in found[best].best_params_.items()},
+        parameters=dict(found[best].best_params_),
         score=_score(predicted, y[held] if held.any() else y, is_held_out=bool(held.any())),
         tried={name: float(-search.best_score_) for name, search in found.items()},
         domain=table.domain,
@@ -132,9 +137,14 @@ def train_operator(table: OperatorTable, *, names: Collection[str] = ()) -> Trai
 
 def frontier_of(x: Floats) -> Floats:
     """Return the points that no other has as much of everything as: the edge of what was measured."""
-    dominated = [bool(np.any(np.all(x >= point, axis=1) & np.any(x > point, axis=1))) for point in x]
-    edge: Floats = x[~np.array(dominated)]
+    edge: Floats = x[frontier_places(x)]
     return edge
+
+
+def frontier_places(x: Floats) -> NDArray[np.int64]:
+    """Return where in ``x`` they are."""
+    dominated = [bool(np.any(np.all(x >= point, axis=1) & np.any(x > point, axis=1))) for point in x]
+    return np.flatnonzero(~np.array(dominated))
 
 
 def undisturbed(table: OperatorTable) -> NDArray[np.bool_]:
@@ -169,9 +179,33 @@ def held_out(x: Floats) -> NDArray[np.bool_]:
 
 def _search(candidate: RegressionKind, x: Floats, y: Floats) -> GridSearchCV:
     """Return the grid search of one candidate, fitted."""
-    scorer = make_scorer(mape, greater_is_better=False)
-    search = GridSearchCV(candidate.estimator, dict(candidate.grid), scoring=scorer, cv=_folds(len(x)))
+    scorer = make_scorer(capped_error, greater_is_better=False)
+    search = GridSearchCV(candidate.estimator, dict(candidate.grid), scoring=scorer, cv=inner_folds(x))
     return search.fit(x, y)
+
+
+def capped_error(measured: Floats, predicted: Floats) -> float:
+    """Return the mean absolute error as a fraction, no point's counted beyond MOST_COUNTED."""
+    errors = absolute_errors(np.asarray(measured, float), np.asarray(predicted, float))
+    return float(np.minimum(errors, MOST_COUNTED).mean())
+
+
+def inner_folds(x: Floats) -> list[tuple[NDArray[np.int64], NDArray[np.int64]]]:
+    """Return (to fit to, to judge by) of each fold: like what is held out, no point at an edge of what was measured.
+
+    Tables are asked for what lies within; a regression that goes on badly beyond its points is no worse for them. With
+    few points inside, all take part.
+    """
+    edge = np.any((x == x.min(axis=0)) | (x == x.max(axis=0)), axis=1)
+    if x.shape[1] > 1:
+        edge |= np.isin(np.arange(len(x)), frontier_places(x))
+    inside, outside = np.flatnonzero(~edge), np.flatnonzero(edge)
+    if len(inside) < 2 * FOLDS:
+        inside, outside = np.arange(len(x)), np.zeros(0, np.int64)
+    return [
+        (np.sort(np.concatenate([inside[fitted], outside])), inside[judged])
+        for fitted, judged in _folds(len(inside)).split(inside)
+    ]
 
 
 def _folds(num_points: int) -> KFold:

@@ -16,17 +16,21 @@ if TYPE_CHECKING:
     from replay.model.gpu_memory import KvCacheSize, Serving, kv_cache_size
     from replay.model.gpus import Gpu, find_gpu
     from replay.model.hf_config import read_model_config
-    from replay.model.model_peak import peak_times
-    from replay.model.shape import ModelShape
+    from replay.model.model_peak import kinds_not_timed, peak_times
+    from replay.model.shape import LayerState, ModelShape, Precision, SharedKeyAttention
 
 __all__ = [
     "ExpectedCoefficient",
     "Gpu",
     "KvCacheSize",
+    "LayerState",
     "ModelShape",
+    "Precision",
     "Serving",
+    "SharedKeyAttention",
     "expected_coefficients",
     "find_gpu",
+    "kinds_not_timed",
     "kv_cache_size",
     "peak_times",
     "read_model_config",
@@ -36,10 +40,14 @@ _HOMES = {
     "ExpectedCoefficient": "replay.model.expectations",
     "Gpu": "replay.model.gpus",
     "KvCacheSize": "replay.model.gpu_memory",
+    "LayerState": "replay.model.shape",
     "ModelShape": "replay.model.shape",
+    "Precision": "replay.model.shape",
     "Serving": "replay.model.gpu_memory",
+    "SharedKeyAttention": "replay.model.shape",
     "expected_coefficients": "replay.model.expectations",
     "find_gpu": "replay.model.gpus",
+    "kinds_not_timed": "replay.model.model_peak",
     "kv_cache_size": "replay.model.gpu_memory",
     "peak_times": "replay.model.model_peak",
     "read_model_config": "replay.model.hf_config",

@@ -303,7 +303,7 @@ def draft_bytes(drafter: Drafter, *, tp: int = 1, pp: int = 1, layout: Layout = 
     joining = drafter.joining_parameters * shape.dtype_bytes / (tp if drafter.splits_joining else 1)
     embeds = replace(shape, vocab_size=drafter.num_embedded or shape.vocab_size)
     embedding = (drafter.has_embedding or pp > 1) * _vocabulary_bytes(embeds, tp=tp)
-    head = drafter.has_head * _vocabulary_bytes(shape, tp=tp)
+    head = drafter.has_head * drafter.num_modules * _vocabulary_bytes(shape, tp=tp)
     ends = max(embedding, head) if shape.is_tied else embedding + head
     return _layer_bytes(shape, tp=tp, layout=layout) + joining + ends
 

@@ -19,8 +19,8 @@ from replay.model.layers.read_layers import Layers
 from replay.model.layers.spellings import respelled
 from replay.model.quantized.online import AUTO, with_online
 from replay.model.quantized.quantization import Quantization, read_quantization
-from replay.model.quantized.quantized_modules import contents_of, modules_of
-from replay.model.shape import Attention, Mixer, ModelShape, Precision
+from replay.model.quantized.quantized_modules import Module, contents_of, modules_of
+from replay.model.shape import Attention, Experts, Mixer, ModelShape, Precision
 from replay.model.shipped_models import model_name, shipped_config, shipped_models
 from replay.model.vision.audio_tower import AUDIO, audio_parameters
 from replay.model.vision.read_tower import is_mm_prefix_lm, read_tower
@@ -165,14 +165,8 @@ def _decoder_from(
     )
     num_plain = num_layers - num_moe_layers if layers.num_plain_mlps is None else layers.num_plain_mlps
     dense_size = _dense_size(text, is_needed=num_plain > 0 and layers.plain_width is None)
-    contents = contents_of(text, (num_layers, num_moe_layers, num_plain), only=layers.only)
-    modules = modules_of(contents, attention, experts, hidden_size=hidden, dense_size=dense_size)
-    holder = text if QUANTIZATION in text else fields
-    quantized = with_online(
-        read_quantization(holder, dtype=plain, modules=modules),
-        quantization,
-        section=holder.mapping(QUANTIZATION),
-    )
+    modules = _modules(text, layers, (num_layers, num_moe_layers, num_plain), attention, experts, dense_size)
+    quantized = _quantized(text, fields, plain, modules, asked=quantization)
     return ModelShape(
         name=name,
         model_type=model_type,
@@ -193,6 +187,7 @@ def _decoder_from(
         attention_precision=quantized.parts["attention"],
         mlp_precision=quantized.parts["mlp"],
         expert_precision=quantized.parts["experts"],
+        products=quantized.products,
         dtype=dtype,
         dtype_bytes=DTYPE_BYTES[dtype],
         kv_dtype_bytes=_kv_dtype_bytes(text, dtype, quantized, layers, asked=kv_cache_dtype),
@@ -202,6 +197,31 @@ def _decoder_from(
         experts=experts,
         left_out=layers.left_out,
     )
+
+
+def _modules(
+    text: ModelFields,
+    layers: Layers,
+    numbers: tuple[int, int, int],
+    attention: Attention,
+    experts: Experts | None,
+    dense_size: int,
+) -> list[Module]:
+    """Return the products of all layers. ``numbers``: of layers, of those with experts, of those with an MLP."""
+    contents = contents_of(text, numbers, only=layers.only)
+    hidden = text.needed("hidden_size")
+    return modules_of(
+        contents, attention, experts, hidden_size=hidden, dense_size=dense_size, states=layers.states
+    )
+
+
+def _quantized(
+    text: ModelFields, fields: ModelFields, plain: Precision, modules: list[Module], *, asked: str
+) -> Quantization:
+    """Return what the weights are kept in; ``asked``: ``--quantization``."""
+    holder = text if QUANTIZATION in text else fields
+    found = read_quantization(holder, dtype=plain, modules=modules)
+    return with_online(found, asked, section=holder.mapping(QUANTIZATION))
 
 
 def _spelled_out(text: ModelFields, family: Family, model_type: str) -> ModelFields:

@@ -36,6 +36,10 @@ class Precision:
         return f"{self.name} ({told})" if told else self.name
 
 
+Products = tuple[tuple[str, tuple[tuple[Precision, float], ...]], ...]
+"""Operators of a layer, each with its precisions and their shares of its weights, the most first."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attention:
     """One attention layer. With ``kv_lora_rank`` it is multi-head latent attention (DeepSeek-V2, arXiv:2405.04434).
@@ -263,7 +267,7 @@ class MtpLayers:
 
     ``has_experts``: as many as the model's layers with experts have, else a plain MLP. ``splits_projection``: the
     product of embedding and hidden state is shared out over the GPUs; else each has it whole. ``is_spared``: a
-    quantized checkpoint has them in 16 bits.
+    quantized checkpoint has them in 16 bits. ``has_own_heads``: each has an LM head of its own.
     """
 
     mixer: Mixer
@@ -271,6 +275,7 @@ class MtpLayers:
     has_experts: bool = False
     splits_projection: bool = False
     is_spared: bool = False
+    has_own_heads: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -295,7 +300,8 @@ class ModelShape:
     experts in place of the MLP of ``intermediate_size``, or beside it: ``num_plain_mlps`` then says of how many layers,
     ``plain_width`` how wide all of them are together where they differ. ``attention``: of the layers that see
     everything. ``not_timed``: kinds of layers whose time no formula here has. ``dtype_bytes``: of activations,
-    embeddings and, unless ``kv_dtype_bytes`` says otherwise, the KV cache. Precisions: of what the quantization covers.
+    embeddings and, unless ``kv_dtype_bytes`` says otherwise, the KV cache. Precisions: of what the quantization covers;
+    ``products``: of each operator by itself, where a checkpoint says it.
     ``mtp``: layers that draft, which nothing else here counts. ``residual_streams``: how many hidden states a layer
     mixes (hyper-connections, arXiv:2409.19606). ``max_model_len``: the longest sequence that vLLM takes without a flag.
     ``lookup_parameters``: of embeddings beside that of ``vocab_size``.
@@ -338,6 +344,11 @@ class ModelShape:
     left_out: tuple[str, ...] = ()
     kv_cache_dtype: str = "auto"
     packed_token_bytes: int = 0
+    products: Products = ()
+
+    def precisions_of(self, operator: str, part: Precision) -> tuple[tuple[Precision, float], ...]:
+        """Return an operator's precisions and their shares of its weights; ``part``: of the part that it is in."""
+        return next((each for name, each in self.products if name == operator), ((part, 1.0),))
 
     @property
     def has_sparse_latent_attention(self) -> bool:

@@ -12,12 +12,13 @@ from typing import Any
 import numpy as np
 
 from sim import EngineConfig, InvalidConfig
-from sim.latency import COLLECTIVE, TABLES, VIDURS, Floats, Profiled
+from sim.latency import COLLECTIVE, OPTIONAL, TABLES, VIDURS, Floats, Profiled
 from traces import ConfigError, write_text
 from traces.strict.json_text import parse_value
 from traces.strict.section import Section
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION, WITH_OPTIONAL = 1, 2
+"""The second is that of a file with tables that only some models have: an older vtwin refuses it."""
 KIND = "profiled step times"
 
 AFTER = "tokens_after_us"
@@ -36,9 +37,9 @@ LIMITS: Mapping[str, str] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepTableFile:
-    """A table's file: its four tables (µs), the time between steps, and their origin.
+    """A table's file: its tables (µs), the time between steps, and their origin.
 
-    ``tables`` may have ``tokens_after_us``, too: what steps of a little more than each knot take.
+    ``tables`` may lack ``tokens_after_us``, what steps of a little more than each knot take, and ``chunks_us``.
     ``domain``: up to which value each axis was measured; ``about``: the rest of the document, as it was written.
     """
 
@@ -51,7 +52,7 @@ class StepTableFile:
 def write_step_tables(path: Path, tables: StepTableFile) -> None:
     """Write the file, atomically; times keep six digits. Raises ConfigError where it cannot be written."""
     document = {
-        "schema_version": SCHEMA_VERSION,
+        "schema_version": WITH_OPTIONAL if set(OPTIONAL) & set(tables.tables) else SCHEMA_VERSION,
         "kind": KIND,
         **tables.about,
         "domain": dict(tables.domain),
@@ -72,12 +73,12 @@ def read_step_tables(path: Path) -> StepTableFile:
         raise ConfigError(f"{path}: not JSON ({error}), expected {expected}") from error
     if not isinstance(document, dict) or document.get("kind") != KIND:
         raise ConfigError(f"{path}: kind: got {_shown(document)}, expected {expected}")
-    if document.get("schema_version") != SCHEMA_VERSION:
-        got = document.get("schema_version")
+    got = document.get("schema_version")
+    if got not in (SCHEMA_VERSION, WITH_OPTIONAL):
         raise ConfigError(f"{path}: schema_version: got {got!r}, expected {SCHEMA_VERSION}: train it again")
     try:
-        has_jumps = AFTER in document["tables"]
-        names = (*TABLES, AFTER) if has_jumps else TABLES
+        may_lack = (AFTER, *OPTIONAL)
+        names = [name for name in (*TABLES, AFTER) if name not in may_lack or name in document["tables"]]
         tables = {name: np.array(document["tables"][name], np.float64) for name in names}
         step_us = float(document["step_us"])
         domain = {str(name): float(value) for name, value in document["domain"].items()}

@@ -14,12 +14,13 @@ if TYPE_CHECKING:
     from sim.latency.paced import Paced, at_pace
     from sim.latency.peak import PeakTimes
     from sim.latency.physics import Physics
-    from sim.latency.profiled import COLLECTIVE, TABLES, VIDURS, Floats, Profiled, axis_knots
+    from sim.latency.profiled import COLLECTIVE, OPTIONAL, TABLES, VIDURS, Floats, Profiled, axis_knots
     from sim.latency.roofline import Analytic, Roofline
 
 __all__ = [
     "COLLECTIVE",
     "LARGEST_US",
+    "OPTIONAL",
     "TABLES",
     "VIDURS",
     "Analytic",
@@ -48,6 +49,7 @@ _HOMES = {
     "LARGEST_US": "sim.latency.latency_model",
     "LatencyModel": "sim.latency.latency_model",
     "Paced": "sim.latency.paced",
+    "OPTIONAL": "sim.latency.profiled",
     "PeakTimes": "sim.latency.peak",
     "Physics": "sim.latency.physics",
     "Profiled": "sim.latency.profiled",

@@ -26,16 +26,21 @@ REST_BITS = 48
 FIRST_KNOT = (1023 + 4) * PARTS - PARTS
 """What the bits before those say of PARTS itself, less its number as a knot."""
 
-AXES = ("tokens", "sequences", "decode_sequences", "decode_keys", "prefill_tokens", "prefill_keys")
+AXES = (
+    *("tokens", "sequences", "decode_sequences", "decode_keys", "prefill_tokens", "prefill_keys"),
+    *("chunk_sequences", "chunk_tokens"),
+)
 """The axes by name, in the order in which their numbers of knots stand in the engine's terms."""
 
 HEADER = 5 + len(AXES)
-"""The engine's terms: scale, step, what batches do to both attentions, the number of knots of each axis, where the
-values just after the knots of tokens begin; then the four tables, row by row, and these values, if any."""
+"""The engine's terms: scale, step, what batches do to both attentions, the number of knots of each axis (0 of a table
+that the model has not), where the values just after the knots of tokens begin; then the tables, row by row, and these
+values, if any."""
 
-PREFILL_ATTENTION, DECODE_ATTENTION, COLLECTIVE = (
+PREFILL_ATTENTION, DECODE_ATTENTION, STATE_PREFILL, COLLECTIVE = (
     "prefill_attention",
     "decode_attention",
+    "state_prefill",
     "tensor_parallel_comm",
 )
 """Operators that a table is, or that the model adds to."""
@@ -51,8 +56,12 @@ TABLES = {
     "sequences_us": ("sequences",),
     "decode_us": ("decode_sequences", "decode_keys"),
     "prefill_us": ("prefill_tokens", "prefill_keys"),
+    "chunks_us": ("chunk_sequences", "chunk_tokens"),
 }
 """Which axes each table has."""
+
+OPTIONAL = ("chunks_us",)
+"""Tables that only some models have: what layers with a state take of a step's prompts."""
 
 
 def axis_knots(most: int) -> Floats:
@@ -130,18 +139,20 @@ def look_up_both(table: Floats, rows: Floats, columns: Floats) -> Floats:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Profiled(LatencyModel):
-    """Four tables of µs, one of them for each way in which an operator's time grows.
+    """Tables of µs, one of them for each way in which an operator's time grows.
 
     A step of P prefill and D decode tokens, whose decodes read C KV entries and whose Q prefills attend to A (query,
     key) pairs, lasts
 
-        step + scale · (tokens[P + D] + sequences[D + Q] + decode[D, C/D] + prefill[P, A/P])
+        step + scale · (tokens[P + D] + sequences[D + Q] + decode[D, C/D] + prefill[P, A/P] + chunks[Q, P/Q])
 
-    without the decode term where D is 0 and the prefill term where P is 0; rounded once, half to even. Tables are on
-    the knots of ``axis_knots``, linear between them along each axis, and proportional beyond the last. A matrix product
-    is computed in tiles, and one token more than fills them takes another round of all: ``tokens_after_us``, as long as
-    ``tokens_us``, has what a step of a little more than each knot takes, None: no more. ``scale`` and
-    ``step`` (µs) are what calibration may change: a GPU that is slower than the profiled one, and time between steps.
+    without the decode term where D is 0 and the last two where P is 0; rounded once, half to even. ``chunks_us``:
+    what layers that keep a state take of chunks, whatever their context; None: there are none. Tables are on the
+    knots of ``axis_knots``, linear between them along each axis, and proportional beyond the last. A matrix product
+    is computed in tiles, and one token more than fills them takes another round of all: ``tokens_after_us``, as
+    long as ``tokens_us``, has what a step of a little more than each knot takes, None: no more. ``scale`` and
+    ``step`` (µs) are what calibration may change: a GPU that is slower than the profiled one, and time between
+    steps.
 
     Three terms of Vidur's (arXiv:2405.05465), 0 unless given: the decode term counts 1 + ``decode_batching`` times
     where D > 1, the prefill term 1 + ``prefill_batching`` times where several requests prefill, and each of a step's
@@ -167,12 +178,15 @@ class Profiled(LatencyModel):
     origin: str = ""
     parts: Mapping[str, tuple[str, Floats, Floats | None]] = field(default_factory=dict)
     tokens_after_us: Floats | None = None
+    chunks_us: Floats | None = None
 
     def __post_init__(self) -> None:
         """Check the tables and the coefficients."""
         LatencyModel.__post_init__(self)
         for name, axes in TABLES.items():
             table = getattr(self, name)
+            if table is None and name in OPTIONAL:
+                continue
             if table.ndim != len(axes) or min(table.shape) < 2:
                 raise InvalidConfig(
                     f"{name}: got shape {table.shape}, expected {len(axes)} axes of 2 knots or more"
@@ -204,13 +218,14 @@ class Profiled(LatencyModel):
 
     @property
     def engine_kind(self) -> int:
-        """Four tables."""
+        """Tables."""
         return PROFILED
 
     @cached_property
     def _terms(self) -> Floats:
-        sizes = [size for name in TABLES for size in getattr(self, name).shape]
-        tables = [getattr(self, name).ravel() for name in TABLES]
+        each = [np.zeros((0, 0)) if getattr(self, name) is None else getattr(self, name) for name in TABLES]
+        sizes = [size for table in each for size in table.shape]
+        tables = [table.ravel() for table in each]
         after_at = HEADER if self.tokens_after_us is None else HEADER + sum(map(len, tables))
         head = [
             self.scale,
@@ -241,18 +256,21 @@ class Profiled(LatencyModel):
         """Return what steps take, int64 µs; one without tokens takes none."""
         tokens, sequences, decodes, prefills = self._lookups(batch)
         has_tokens = batch.num_prefill_tokens + batch.num_decode_tokens > 0
-        work = tokens + sequences + decodes + prefills
+        work = tokens + sequences + decodes + prefills + self._chunks(batch)
         return np.where(has_tokens, np.rint(self._between + self.scale * work), 0).astype(np.int64)
 
     def operators(self, batch: StepBatch) -> dict[str, Floats]:
         """Return what each operator of ``parts`` and the time between steps take of each step, float64 µs, unrounded.
 
-        A table without parts is one operator; both tables of attention always are.
+        A table without parts is one operator; both tables of attention always are, and that of chunks. What states take
+        of decodes is in the attention of decodes.
         """
         tokens, sequences, decodes, prefills = self._lookups(batch)
         found = self._parts_of("tokens", batch.num_prefill_tokens + batch.num_decode_tokens, tokens)
         found |= self._parts_of("sequences", batch.num_decode_tokens + batch.num_prefill_seqs, sequences)
         found |= {DECODE_ATTENTION: decodes, PREFILL_ATTENTION: prefills}
+        if self.chunks_us is not None:
+            found[STATE_PREFILL] = self._chunks(batch)
         operators = {name: self.scale * part for name, part in found.items()}
         if self._collectives:
             operators[COLLECTIVE] = operators.get(COLLECTIVE, 0.0) + np.full(len(batch), self._collectives)
@@ -281,3 +299,11 @@ class Profiled(LatencyModel):
             decodes,
             prefills,
         )
+
+    def _chunks(self, batch: StepBatch) -> Floats:
+        """Return what layers with a state take of the prompts of steps, unscaled."""
+        q, p = batch.num_prefill_seqs.astype(np.float64), batch.num_prefill_tokens.astype(np.float64)
+        if self.chunks_us is None:
+            return np.zeros(len(batch))
+        length = np.divide(p, q, out=np.zeros_like(p), where=q > 0)
+        return np.where(p > 0, look_up_both(self.chunks_us, q, length), 0.0)

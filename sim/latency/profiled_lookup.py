@@ -1,4 +1,4 @@
-"""Profiled, compiled: four lookups a step, each found from the exponents of what the step holds."""
+"""Profiled, compiled: a few lookups a step, each found from the exponents of what the step holds."""
 
 from __future__ import annotations
 
@@ -19,9 +19,11 @@ from sim.latency.batch import StepSums
     DECODE_COLUMNS,
     PREFILL_ROWS,
     PREFILL_COLUMNS,
+    CHUNK_ROWS,
+    CHUNK_COLUMNS,
     AFTER,
     HEADER,
-) = range(12)
+) = range(14)
 """Where Profiled's coefficients and numbers of knots stand in ``State.terms``; the tables begin at HEADER. At AFTER
 stands where the values just after the knots of tokens begin; without a jump these are the values at the knots."""
 
@@ -123,4 +125,9 @@ def profiled_us(terms: NDArray[np.float64], sums: StepSums) -> int:
         tokens = float(num_prefill_tokens)
         prefills = look_up_both(terms, start, rows, columns, tokens, pairs / tokens)
         total += prefills * (terms[PREFILL_BATCHING] if num_prefill_seqs > 1 else 1.0)
+        start += rows * columns
+        rows, columns = int(terms[CHUNK_ROWS]), int(terms[CHUNK_COLUMNS])
+        if rows > 0:
+            chunks = float(num_prefill_seqs)
+            total += look_up_both(terms, start, rows, columns, chunks, tokens / chunks)
     return int(np.rint(terms[STEP] + terms[SCALE] * total))

@@ -202,6 +202,7 @@ def profiled(pick: Pick) -> Profiled:
         decode_us=pick(costs) * np.maximum.outer(sequences, keys)
         + pick((0.0, 0.01)) * np.multiply.outer(sequences, keys),
         prefill_us=pick(costs) + pick((0.001, 0.1)) * np.multiply.outer(tokens, keys) ** curve,
+        chunks_us=pick((None, pick(costs) + pick((0.0, 0.3)) * np.add.outer(4 * sequences, tokens))),
         scale=pick((1.0, 0.5, 3.0)),
         step=pick(costs),
         decode_batching=pick((0.0, 0.0, 0.1)),

@@ -99,7 +99,7 @@ def _left_out_shapes(curves: dict) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         if n < 1024 or k < 1024 or n == sizes[-1] or k == widths[-1]:
             continue
         others = {(a, b): curve for (a, b), curve in curves.items() if a != n and b != k}
-        (tokens, times), _ = between(Matmul(operator="left out", n=n, k=k, precisions=()), others)
+        (tokens, times), _ = between(Matmul(operator="left out", n=n, k=k, mix=()), others)
         both, mine, theirs = np.intersect1d(tokens, curves[n, k][0], return_indices=True)
         if len(both):
             yield times[mine], curves[n, k][1][theirs]

@@ -86,7 +86,7 @@ def measured_attention_us(table: pd.Series, tower: VisionTower, *, batch: int, l
 def measured_product_us(gpu: str, rows: int, inputs: int, outputs: int) -> float:
     """Return what a product took, of shapes around it where it was not measured."""
     curves = measured_products(gpu, ("bfloat16",))
-    product = Matmul(operator="", n=outputs, k=inputs, precisions=("bfloat16",))
+    product = Matmul(operator="", n=outputs, k=inputs, mix=((("bfloat16",), 1.0),))
     tokens, times = curves.get((outputs, inputs)) or between(product, curves)[0]
     if rows > tokens[-1]:
         return float(times[-1] * rows / tokens[-1])

@@ -6,7 +6,9 @@ where a matrix product of its very shape was not measured, it is put together fr
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +16,7 @@ import pandas as pd
 
 from calibrate.predictor.components import WINDOWED
 from calibrate.predictor.measured import (
+    Complaint,
     MissingRows,
     OperatorTable,
     ProfileError,
@@ -23,16 +26,29 @@ from calibrate.predictor.measured import (
     operator_table,
     shown,
 )
-from calibrate.predictor.profiles.latent_modules import latent_decode, latent_fault, latent_prefill
+from calibrate.predictor.profiles.latent_modules import MODULES, latent_decode, latent_prefill
 from calibrate.predictor.profiles.matmuls import matmul_table
 from calibrate.predictor.profiles.other_heads_windows import windowed_decodes, windowed_prompts
-from replay.model.matmuls import needed_matmuls, table_precisions
-from traces import ConfigError
+from calibrate.predictor.profiles.state_kernels import state_tables
+from replay.model.matmuls import (
+    How,
+    LayerKind,
+    Matmul,
+    kinds_of_layers,
+    mixed,
+    needed_matmuls,
+    table_precisions,
+)
 
 US_PER_MS = 1000.0
 BYTES_PER_ELEMENT = 2
 """All-reduce tables count elements of bfloat16."""
 
+_OF_A_MODULE = ("batch_size", "isl", "step", "num_heads", "kv_cache_dtype", "gemm_type")
+_OF_STATES = (
+    *("phase", "batch_size", "seq_len", "num_k_heads", "num_v_heads", "head_k_dim", "head_v_dim", "d_conv"),
+    "kernel_source",
+)
 NEEDED: Mapping[str, tuple[str, ...]] = {
     "gemm": ("m", "n", "k", "gemm_dtype"),
     "context_attention": (
@@ -52,8 +68,15 @@ NEEDED: Mapping[str, tuple[str, ...]] = {
         "head_dim",
         "kv_cache_dtype",
     ),
-    "mla_context_module": ("batch_size", "isl", "step", "num_heads", "kv_cache_dtype", "gemm_type"),
-    "mla_generation_module": ("batch_size", "isl", "step", "num_heads", "kv_cache_dtype", "gemm_type"),
+    **{
+        f"{prefix}_{phase}_module": (*_OF_A_MODULE, *(("model",) if modules[0].model else ()))
+        for prefix, modules in MODULES.items()
+        for phase in ("context", "generation")
+    },
+    "gdn": _OF_STATES,
+    "kda": _OF_STATES,
+    "pre": ("num_tokens", "hc_mult", "hidden_size"),
+    "post": ("num_tokens", "hc_mult", "hidden_size"),
     "moe": (
         "num_tokens",
         "hidden_size",
@@ -73,20 +96,45 @@ DISTRIBUTIONS = ("power_law_1.01", "power_law_1.2", "balanced")
 """How unevenly tokens go to experts, the one that is taken first first: real routers are not balanced."""
 
 
-def read_kernels(path: Path, wanted: ProfileQuery) -> list[OperatorTable]:
-    """Return the operators that one Parquet table has for the model wanted; none where it is no such table.
+def read_kernels(path: Path, wanted: ProfileQuery) -> tuple[list[OperatorTable], list[Complaint]]:
+    """Return the operators that one Parquet table has for the model wanted, and why it lacks others of its kind.
 
-    Raises ProfileError, one line, on a table without a needed column or without the model's shapes.
+    Nothing where it is no such table. Raises ProfileError, one line, on a table without a needed column.
     """
+    table = _checked(path)
+    if table is None:
+        return [], []
+    name = str(table["op_name"].iloc[0])
+    found: list[OperatorTable] = []
+    complaints: list[Complaint] = []
+    for kind, operator, read in _readers(name, table, path, wanted):
+        try:
+            found += [
+                replace(each, operator=_named(each.operator, kind)) if kind else each for each in read()
+            ]
+        except MissingRows as error:
+            complaints.append(Complaint(kind=kind, text=str(error), operator=operator))
+    return found, complaints
+
+
+def _named(operator: str, kind: LayerKind) -> str:
+    """Return an operator's name among those of all kinds of layers."""
+    if operator.endswith(WINDOWED):
+        return kind.operator(operator.removesuffix(WINDOWED)) + WINDOWED
+    return kind.operator(operator)
+
+
+def _checked(path: Path) -> pd.DataFrame | None:
+    """Return a table with its times in µs, None where it is none of operators."""
     try:
         table = pd.read_parquet(path)
     except (OSError, ValueError) as error:
         raise ProfileError(f"{path}: not a Parquet table that can be read ({error})") from error
     if "op_name" not in table.columns or table.empty:
-        return []
+        return None
     name = str(table["op_name"].iloc[0])
     if name not in NEEDED:
-        return []
+        return None
     for column in (*NEEDED[name], "latency"):
         if column not in table.columns:
             raise ProfileError(
@@ -94,37 +142,34 @@ def read_kernels(path: Path, wanted: ProfileQuery) -> list[OperatorTable]:
             )
     if not pd.api.types.is_numeric_dtype(table["latency"]) or not (table["latency"] > 0).all():
         raise ProfileError(f"{path}: column 'latency': got a time that is not positive, expected ms > 0")
-    table = table.assign(time_us=table["latency"] * US_PER_MS)
-    reader = {
-        "gemm": _matmuls,
-        "mla_context_module": latent_prefill,
-        "mla_generation_module": latent_decode,
-        "context_attention": _prefill,
-        "generation_attention": _decode,
-        "moe": _experts,
-        "all_reduce": _all_reduce,
-    }[name]
-    return reader(table, path, wanted)
+    return table.assign(time_us=table["latency"] * US_PER_MS)
 
 
-def _matmuls(table: pd.DataFrame, path: Path, wanted: ProfileQuery) -> list[OperatorTable]:
-    fault = latent_fault(wanted.shape)
-    if fault is not None:
-        raise MissingRows(fault)
-    try:
-        products = needed_matmuls(wanted.shape, tp=wanted.tp, are_modules_measured=True)
-    except ConfigError as error:
-        raise MissingRows(str(error)) from error
-    return [matmul_table(each, table, path) for each in products]
+_Read = Callable[[], list[OperatorTable]]
+
+
+def _readers(
+    name: str, table: pd.DataFrame, path: Path, wanted: ProfileQuery
+) -> Iterator[tuple[LayerKind | None, str | None, _Read]]:
+    """Yield what reads operators of the model, or of one kind of its layers, and which it is where it is one."""
+    if name == "gemm":
+        for product in needed_matmuls(wanted.shape, tp=wanted.tp, are_modules_measured=True):
+            yield None, product.operator, partial(_product, product, table, path)
+    elif name in _OF_MODEL:
+        yield None, name, partial(_OF_MODEL[name], table, path, wanted)
+    else:
+        how, read = _OF_LAYERS[name]
+        for kind in kinds_of_layers(wanted.shape):
+            if kind.how == how:
+                yield kind, None, partial(read, table, path, replace(wanted, shape=kind.shape))
+
+
+def _product(product: Matmul, table: pd.DataFrame, path: Path) -> list[OperatorTable]:
+    return [matmul_table(product, table, path)]
 
 
 def _heads(wanted: ProfileQuery) -> dict[str, float]:
     attention = wanted.shape.attention
-    if attention.is_mla:
-        raise MissingRows(
-            latent_fault(wanted.shape)
-            or f"{wanted.shape.name}: multi-head latent attention, but this table has grouped-query attention only"
-        )
     return {
         "num_heads": max(1, attention.num_heads // wanted.tp),
         "num_key_value_heads": max(1, attention.num_kv_heads // wanted.tp),
@@ -267,37 +312,67 @@ def _put_together(
 
 
 def _experts(table: pd.DataFrame, path: Path, wanted: ProfileQuery) -> list[OperatorTable]:
-    experts = wanted.shape.experts
+    shape, experts = wanted.shape, wanted.shape.experts
     if experts is None:
         return []
     sizes: dict[str, float] = {
-        "hidden_size": wanted.shape.hidden_size,
+        "hidden_size": experts.hidden_size or shape.hidden_size,
         "inter_size": experts.intermediate_size,
         "topk": experts.num_per_token,
         "num_experts": experts.num_experts,
         "moe_tp_size": wanted.tp,
         "moe_ep_size": 1,
     }
-    names = table_precisions(wanted.shape.expert_precision.name, of_experts=True)
-    dtype = next((name for name in names if name in set(table["moe_dtype"])), None)
-    if dtype is None:
-        near_name = nearest_name(names[0], {str(d) for d in table["moe_dtype"]})
+    curves, notes = [], []
+    for precision, share in shape.precisions_of("moe", shape.expert_precision):
+        names = table_precisions(precision, of_experts=True)
+        rows, dtype = _experts_in(table, path, names, sizes)
+        have = set(rows["distribution"])
+        distribution = next((d for d in DISTRIBUTIONS if d in have), sorted(have)[0])
+        fastest = rows[rows["distribution"] == distribution].groupby("num_tokens")["time_us"].min()
+        curves.append(((fastest.index.to_numpy(float), fastest.to_numpy(float)), share))
+        said = dtype if dtype == names[0] else f"{names[0]} as {dtype}"
+        notes.append(f"{path.name}: experts in {said}, tokens to them as {distribution}")
+    tokens, times = mixed(curves)
+    return [operator_table("moe", {"tokens": tokens}, times, source=str(path), notes=tuple(notes))]
+
+
+def _experts_in(
+    table: pd.DataFrame, path: Path, names: tuple[str, ...], sizes: dict[str, float]
+) -> tuple[pd.DataFrame, str]:
+    """Return the rows of experts of these sizes in the first of several precisions that has them, and which it is."""
+    have = {str(each) for each in table["moe_dtype"]}
+    known = [name for name in names if name in have]
+    if not known:
+        near_name = nearest_name(names[0], have)
         raise MissingRows(f"{path}: column 'moe_dtype': no rows of {names[0]!r} (nearest: {near_name!r})")
-    table = table[table["moe_dtype"] == dtype]
-    rows = table[(table[list(sizes)].astype(float) == pd.Series(sizes)).all(axis=1)]
+    is_size = (table[list(sizes)].astype(float) == pd.Series(sizes)).all(axis=1)
+    for name in known:
+        rows = table[is_size & (table["moe_dtype"] == name)]
+        if not rows.empty:
+            return rows, name
+    measured = table[table["moe_dtype"] == known[0]][list(sizes)].drop_duplicates().to_numpy(float)
+    near = nearest_row(sizes, measured)
+    off = {name: value for name, value in sizes.items() if near[name] != value}
+    raise MissingRows(
+        f"{path}: no rows of {shown(off)} in {known[0]} (nearest: {shown({n: near[n] for n in off})})"
+    )
+
+
+def _connections(table: pd.DataFrame, path: Path, wanted: ProfileQuery) -> list[OperatorTable]:
+    """Return what mixes several hidden states before and behind both parts of a layer, as it was measured together."""
+    shape = wanted.shape
+    if shape.residual_streams < 2:
+        return []
+    sizes = {"hc_mult": shape.residual_streams, "hidden_size": shape.hidden_size}
+    rows = table[(table[list(sizes)] == pd.Series(sizes)).all(axis=1)]
     if rows.empty:
-        near = nearest_row(sizes, table[list(sizes)].drop_duplicates().to_numpy(float))
-        off = {name: value for name, value in sizes.items() if near[name] != value}
-        raise MissingRows(f"{path}: no rows of {shown(off)} (nearest: {shown({n: near[n] for n in off})})")
-    have = set(rows["distribution"])
-    distribution = next((d for d in DISTRIBUTIONS if d in have), sorted(have)[0])
-    rows = rows[rows["distribution"] == distribution]
-    fastest = rows.groupby("num_tokens")["time_us"].min().reset_index()
-    note = f"{path.name}: experts in {dtype}, tokens to them as {distribution}"
+        raise MissingRows(f"{path}: no rows of {shown({k: float(v) for k, v in sizes.items()})}")
     return [
         operator_table(
-            "moe", {"tokens": fastest["num_tokens"]}, fastest["time_us"], source=str(path), notes=(note,)
+            f"connections_{name}", {"tokens": part["num_tokens"]}, part["time_us"], source=str(path)
         )
+        for name, part in rows.groupby("op_name", sort=True)
     ]
 
 
@@ -319,3 +394,20 @@ def _all_reduce(table: pd.DataFrame, path: Path, wanted: ProfileQuery) -> list[O
             source=str(path),
         )
     ]
+
+
+_OF_MODEL: Mapping[str, Callable[[pd.DataFrame, Path, ProfileQuery], list[OperatorTable]]] = {
+    "moe": _experts,
+    "all_reduce": _all_reduce,
+    "pre": _connections,
+    "post": _connections,
+}
+_OF_LAYERS: Mapping[str, tuple[How, Callable[[pd.DataFrame, Path, ProfileQuery], list[OperatorTable]]]] = {
+    "context_attention": ("heads", _prefill),
+    "generation_attention": ("heads", _decode),
+    "gdn": ("state", state_tables),
+    "kda": ("state", state_tables),
+    **{f"{prefix}_context_module": ("module", latent_prefill) for prefix in MODULES},
+    **{f"{prefix}_generation_module": ("module", latent_decode) for prefix in MODULES},
+}
+"""By a table's ``op_name``, what reads the operators of the model, or of its layers of a kind."""

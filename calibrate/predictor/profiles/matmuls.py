@@ -7,37 +7,57 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from calibrate.predictor.measured import MissingRows, OperatorTable, nearest_name, operator_table
-from replay.model.matmuls import FEWEST_POINTS, Curves, Matmul, between
+from calibrate.predictor.measured import Floats, MissingRows, OperatorTable, nearest_name, operator_table
+from replay.model.matmuls import FEWEST_POINTS, Curves, Matmul, between, mixed
 
 
 def matmul_table(product: Matmul, table: pd.DataFrame, path: Path) -> OperatorTable:
     """Return a product's times by m, those of its own (n, k) where measured, else linear between the nearest.
 
     Beyond the largest n or k of the table, times grow in proportion. Where several kernels did the same product, the
-    fastest counts. Raises MissingRows when the table lacks the precision, or has no shapes around.
+    fastest counts; where some layers have it in another precision, the mean by their shares. Raises MissingRows when
+    the table lacks a precision, or has no shapes around.
     """
+    found, notes = [], []
+    for names, share in product.mix:
+        curve, dtype, note = _in_precision(product, names, table, path)
+        found.append((curve, share))
+        notes += [note] if note else []
+        if len(product.mix) > 1:
+            notes.append(f"{path.name}: {product.operator}: {share:.0%} of it in {dtype}")
+    tokens, times = mixed(found)
+    return operator_table(
+        product.operator,
+        {product.feature: tokens},
+        times,
+        source=str(path),
+        notes=tuple(dict.fromkeys(notes)),
+    )
+
+
+def _in_precision(
+    product: Matmul, names: tuple[str, ...], table: pd.DataFrame, path: Path
+) -> tuple[tuple[Floats, Floats], str, str]:
+    """Return a product's curve in the first of several precisions that a table has, which it is, and what to say."""
     have = {str(each) for each in table["gemm_dtype"]}
-    dtype = next((name for name in product.precisions if name in have), None)
+    dtype = next((name for name in names if name in have), None)
     if dtype is None:
-        wanted = product.precisions[0]
         raise MissingRows(
-            f"{path}: column 'gemm_dtype': no rows of {wanted!r} for {product.operator} "
-            f"(nearest: {nearest_name(wanted, have)!r})"
+            f"{path}: column 'gemm_dtype': no rows of {names[0]!r} for {product.operator} "
+            f"(nearest: {nearest_name(names[0], have)!r})"
         )
     curves = curves_of(table[table["gemm_dtype"] == dtype])
-    notes: tuple[str, ...] = ()
-    if (product.n, product.k) not in curves:
-        curve, note = between(product, curves)
-        notes = (f"{path.name}: {note}",)
-    else:
+    note = ""
+    if (product.n, product.k) in curves:
         curve = curves[product.n, product.k]
-    tokens, times = curve
-    if len(tokens) < FEWEST_POINTS:
+    else:
+        curve, said = between(product, curves)
+        note = f"{path.name}: {said}"
+    if len(curve[0]) < FEWEST_POINTS:
         raise MissingRows(
             f"{path}: no {dtype} rows around n={product.n}, k={product.k} for {product.operator}"
         )
-    return operator_table(product.operator, {product.feature: tokens}, times, source=str(path), notes=notes)
+    return curve, dtype, note
 
 
 def curves_of(table: pd.DataFrame) -> Curves:

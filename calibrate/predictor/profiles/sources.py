@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from calibrate.predictor.components import ESSENTIAL, WINDOWED, needed
-from calibrate.predictor.measured import MissingRows, OperatorTable, ProfileError, ProfileQuery
+from calibrate.predictor.measured import Complaint, MissingRows, OperatorTable, ProfileError, ProfileQuery
 from calibrate.predictor.profiles.kernel_tables import read_kernels
+from calibrate.predictor.profiles.unmeasured import refuse_unmeasured
 from calibrate.predictor.profiles.vidur_profiles import read_vidur
 
 SUFFIXES = (".csv", ".parquet")
@@ -24,21 +25,20 @@ VERSION = re.compile(r"^\d+\.\d+\.\d+$")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sources:
-    """The operators found, by name, and the errors of files that might have had the missing ones."""
+    """The operators found, by name, and why files lack what they might have had."""
 
     tables: dict[str, OperatorTable]
-    complaints: tuple[str, ...]
+    complaints: tuple[Complaint, ...]
 
 
 def read_profiles(paths: Sequence[Path], wanted: ProfileQuery) -> Sources:
     """Return every operator of a step that the profiles (files or folders) have; earlier ones win.
 
     Raises ProfileError when a path is absent, a file is malformed, two files of one folder measure the same operator,
-    or nothing essential was found.
+    layers were not measured that no roofline may stand in for, or nothing essential was found.
     """
-    _refuse_unlike_layers(wanted)
     tables: dict[str, OperatorTable] = {}
-    complaints: list[str] = []
+    complaints: list[Complaint] = []
     for path in paths:
         if not path.exists():
             raise ProfileError(f"{path}: no such file or folder, expected a profile")
@@ -47,33 +47,14 @@ def read_profiles(paths: Sequence[Path], wanted: ProfileQuery) -> Sources:
             tables.setdefault(table.operator, table)
     names = [name for each in needed(wanted) for name in (each.name, each.name + WINDOWED)]
     kept = {name: tables[name] for name in names if name in tables}
-    lacks_module = wanted.shape.attention.is_mla and not {"attn_prefill", "attn_decode"} <= kept.keys()
-    if lacks_module or not any(name in kept for name in ESSENTIAL):
-        where = ", ".join(map(str, paths))
-        reason = complaints[0] if complaints else f"{where}: no profile of {wanted.gpu}"
+    where = ", ".join(map(str, paths))
+    refuse_unmeasured(kept.keys(), complaints, wanted, where=where)
+    if not any(each.name in kept for each in needed(wanted) if each.base in ESSENTIAL):
+        reason = complaints[0].text if complaints else f"{where}: no profile of {wanted.gpu}"
         raise ProfileError(
-            f"{reason}; expected mla_context_module and mla_generation_module for {wanted.shape.name} at tp {wanted.tp}"
-            if lacks_module
-            else f"{reason}; expected projections or attention of {wanted.shape.name} at tp {wanted.tp}"
+            f"{reason}; expected projections or attention of {wanted.shape.name} at tp {wanted.tp}"
         )
     return Sources(tables=kept, complaints=tuple(complaints))
-
-
-def _refuse_unlike_layers(wanted: ProfileQuery) -> None:
-    """Raise ProfileError for layers of several kinds: a roofline must not replace operators of only some layers."""
-    shape = wanted.shape
-    kinds = dict.fromkeys(
-        "a state"
-        if each.attention is None
-        else f"{each.attention.num_heads} heads of {each.attention.head_dim}, "
-        f"{each.attention.num_kv_heads} of KV" + (", gated" if each.attention.has_gate else "")
-        for each in shape.mixers
-    )
-    if len(kinds) > 1 or shape.attention.has_gate:
-        raise ProfileError(
-            f"{shape.name}: its layers have {'; '.join(kinds)}, expected layers of one kind of attention, with a "
-            "window or without; latency.model roofline or physics knows such models"
-        )
 
 
 def _read_file(path: Path, wanted: ProfileQuery) -> list[OperatorTable]:
@@ -81,7 +62,9 @@ def _read_file(path: Path, wanted: ProfileQuery) -> list[OperatorTable]:
     other = _other_gpu(path.name, wanted)
     if other:
         raise ProfileError(f"{path}: a profile of {other}, expected {wanted.gpu}")
-    found = _read(path, wanted)
+    found, complaints = _read(path, wanted)
+    if not found and complaints:
+        raise MissingRows(complaints[0].text)
     if not found:
         raise ProfileError(
             f"{path}: no operator of a step in it, expected Vidur's columns or an operator table"
@@ -89,7 +72,7 @@ def _read_file(path: Path, wanted: ProfileQuery) -> list[OperatorTable]:
     return found
 
 
-def _read_folder(folder: Path, wanted: ProfileQuery, complaints: list[str]) -> list[OperatorTable]:
+def _read_folder(folder: Path, wanted: ProfileQuery, complaints: list[Complaint]) -> list[OperatorTable]:
     """Return what the files below a folder have; what has only other shapes is noted in ``complaints``."""
     files = sorted(path for path in folder.rglob("*") if path.suffix in SUFFIXES and path.is_file())
     if not files:
@@ -97,11 +80,8 @@ def _read_folder(folder: Path, wanted: ProfileQuery, complaints: list[str]) -> l
     files = [path for path in files if not _other_gpu(str(path), wanted)]
     found: dict[str, OperatorTable] = {}
     for path in _of_version(files, wanted.vllm_version):
-        try:
-            tables = _read(path, wanted)
-        except MissingRows as error:
-            complaints.append(str(error))
-            continue
+        tables, lacking = _read(path, wanted)
+        complaints += lacking
         for table in tables:
             if table.operator in found:
                 raise ProfileError(
@@ -112,8 +92,14 @@ def _read_folder(folder: Path, wanted: ProfileQuery, complaints: list[str]) -> l
     return list(found.values())
 
 
-def _read(path: Path, wanted: ProfileQuery) -> list[OperatorTable]:
-    return read_kernels(path, wanted) if path.suffix == ".parquet" else read_vidur(path, wanted)
+def _read(path: Path, wanted: ProfileQuery) -> tuple[list[OperatorTable], list[Complaint]]:
+    """Return what a file has of the model, and why it lacks what it might have."""
+    if path.suffix == ".parquet":
+        return read_kernels(path, wanted)
+    try:
+        return read_vidur(path, wanted), []
+    except MissingRows as error:
+        return [], [Complaint(kind=None, text=str(error))]
 
 
 def _other_gpu(path: str, wanted: ProfileQuery) -> str | None:

@@ -14,8 +14,8 @@ class Drafter:
 
     ``shape``: its layers as a model of their own, in ``num_modules`` that take turns. ``joining_parameters``: of the
     products that make its input of embeddings and hidden states, of which every GPU has all unless ``splits_joining``;
-    in the model's own type. ``has_head``, ``has_embedding``: of its own; else it has the model's. ``num_embedded``:
-    tokens in its embedding, 0: as many as its head gives.
+    in the model's own type. ``has_head``, ``has_embedding``: of its own, a head for each module; else it has the
+    model's. ``num_embedded``: tokens in its embedding, 0: as many as its head gives.
     """
 
     shape: ModelShape
@@ -73,6 +73,7 @@ def mtp_drafter(shape: ModelShape) -> Drafter | None:
         num_modules=mtp.num_modules if number % mtp.num_modules == 0 else 1,
         joining_parameters=number * projection_parameters(shape.hidden_size),
         splits_joining=mtp.splits_projection,
+        has_head=mtp.has_own_heads,
     )
 
 

@@ -6,7 +6,7 @@ Weights are counted as vllm 0.32.0 makes them (``model_executor/models``, ``mode
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from replay.model.config_json import ModelFields, shown
@@ -69,7 +69,12 @@ def _gated_delta(text: ModelFields, attention: Attention, num_layers: int) -> La
         "linear_attention": Mixer(kind="state", num_layers=number["linear_attention"], state=state),
         "full_attention": Mixer(kind="full", num_layers=number["full_attention"], attention=gated),
     }
-    return Layers(mixers=in_order(kinds, mixers))
+    return Layers(mixers=in_order(kinds, mixers), states=_numbers(kinds, "linear_attention"))
+
+
+def _numbers(kinds: Sequence[str], kind: str) -> frozenset[int]:
+    """Return the numbers of the layers of a kind."""
+    return frozenset(number for number, each in enumerate(kinds) if each == kind)
 
 
 BLOCKS_OF_NEMOTRON = {"M": "mamba", "*": "attention", "-": "mlp", "E": "moe"}
@@ -125,6 +130,7 @@ def _nemotron_h(text: ModelFields, attention: Attention, num_layers: int) -> Lay
         num_plain_mlps=number["mlp"],
         other_parameters=2 * number["moe"] * latent * hidden,
         only=kinds,
+        states=_numbers(kinds, "mamba"),
     )
 
 
@@ -239,7 +245,11 @@ def _kimi_delta(text: ModelFields, attention: Attention, num_layers: int) -> Lay
         "latent": Mixer(kind="full", num_layers=number["latent"], attention=gated),
     }
     latent, first = text.integer("routed_expert_hidden_size") or 0, text.integer("first_k_dense_replace") or 0
-    return Layers(mixers=in_order(kinds, mixers), other_parameters=2 * (num_layers - first) * latent * hidden)
+    return Layers(
+        mixers=in_order(kinds, mixers),
+        other_parameters=2 * (num_layers - first) * latent * hidden,
+        states=_numbers(kinds, "delta"),
+    )
 
 
 def _mimo_v2(text: ModelFields, attention: Attention, num_layers: int) -> Layers:

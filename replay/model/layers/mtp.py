@@ -18,12 +18,14 @@ NUMBERS = (MODULES, "mtp_num_hidden_layers", "num_mtp_modules")
 NUMBERS_IN_VLLM: Mapping[str, int] = {"mimo_v2_flash": 1}
 """By model type, where vLLM has the number itself (mimo_v2_mtp.py)."""
 NOT_IN_VLLM = frozenset({"minimax_m2"})
-"""Models whose file has MTP layers that vLLM 0.32.0 does not serve (config/speculative.py: hf_config_override)."""
+"""Models with MTP layers that vLLM up to 0.33.0 does not serve (config/speculative.py: hf_config_override)."""
 SLIDING = "sliding_attention"
 WINDOWED = frozenset({"mimo_v2_flash"})
 """Models of windows and full layers whose MTP layers are like those with a window (mimo_v2_mtp.py)."""
 WITHOUT_EXPERTS = frozenset({"mimo", "mimo_v2_flash", "ernie4_5_moe", "exaone_moe", "step3p5", "step3p7"})
 """Models whose MTP layers have a plain MLP, whatever the others have (mimo_v2_mtp.py, ernie_mtp.py, …)."""
+WITH_OWN_HEADS = frozenset({"step3p5", "step3p7"})
+"""Models each of whose MTP layers has an LM head of its own (step3p5_mtp.py: has_own_lm_head)."""
 WITH_SPLIT_PROJECTION = frozenset(
     {"qwen3_next", "qwen3_5_text", "qwen3_5_moe_text", "exaone_moe", "nemotron_h"}
 )
@@ -46,7 +48,7 @@ def mtp_layers(
         return None
     number = NUMBERS_IN_VLLM.get(model_type) or text.integer(*NUMBERS) or 0
     place = text.needed("num_hidden_layers")
-    listed = text.texts("layer_types")[place : place + number]
+    listed = (*text.texts("layer_types"), *text.texts("mtp_layer_types"))[place : place + number]
     like = _layers_like_theirs(model_type, mixers, listed=listed)
     if not number or like is None:
         return None
@@ -59,6 +61,7 @@ def mtp_layers(
         and (pattern is None or "E" in pattern),
         splits_projection=model_type in WITH_SPLIT_PROJECTION,
         is_spared=_is_spared(spared, place=place),
+        has_own_heads=model_type in WITH_OWN_HEADS,
     )
 
 
@@ -80,13 +83,18 @@ def _layers_like_theirs(model_type: str, mixers: Sequence[Mixer], *, listed: Seq
     """Return the layers that MTP layers are like: those with keys and values, where these are alike.
 
     ``listed``: their own kinds, of a file that lists more than its layers (step3p5.py goes by the number of a layer).
-    DeepSeek-V4's are windows without entries (``compress_ratios`` ends with 0: models/deepseek_v4/attention.py).
+    DeepSeek-V4's are windows without entries (``compress_ratios`` ends with 0: models/deepseek_v4/attention.py). Where
+    some layers take the index of the one before, those that draft have their own (deepseek_v2.py: is_mtp_layer).
     """
     compressed = next((each for each in mixers if each.compression is not None), None)
     if compressed is not None and compressed.compression is not None:
         window = compressed.compression.window
         return Mixer(kind="sliding", num_layers=1, attention=compressed.attention, window=window)
-    found = [each for each in mixers if each.attention is not None]
+    found = [
+        each
+        for each in mixers
+        if each.attention is not None and (each.indexer is None or each.indexer.num_heads)
+    ]
     if len(found) > 1 and listed and len(set(listed)) == 1:
         found = [each for each in found if each.is_windowed == (listed[0] == SLIDING)]
     if model_type in WINDOWED:

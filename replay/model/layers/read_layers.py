@@ -22,7 +22,8 @@ class Layers:
 
     ``attention``: of the layers that see everything. ``has_fp8_kv_cache``: whatever ``--kv-cache-dtype`` says.
     ``lookup_parameters``: weights of which a token reads a row, beside the embedding. ``only``: of layers that are one
-    thing each, what: mamba, attention, mlp or moe.
+    thing each, what: mamba, attention, mlp or moe. ``states``: numbers of the layers with a state, where quantization
+    may name their products.
     """
 
     mixers: tuple[Mixer, ...]
@@ -37,6 +38,7 @@ class Layers:
     not_timed: tuple[str, ...] = ()
     left_out: tuple[str, ...] = ()
     only: tuple[str, ...] = ()
+    states: frozenset[int] = frozenset()
 
 
 def connection_parameters(coefficients: int, *, streams: int, hidden: int, num_layers: int) -> int:

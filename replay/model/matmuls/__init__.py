@@ -6,23 +6,38 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from replay.model.matmuls.curves import FEWEST_POINTS, Curves, between
+    from replay.model.matmuls.curves import FEWEST_POINTS, Curves, between, mixed
+    from replay.model.matmuls.layer_kinds import DELTA_NETS, KIMI_DELTA, How, LayerKind, kinds_of_layers
     from replay.model.matmuls.precisions import table_precisions
-    from replay.model.matmuls.products import Matmul, needed_matmuls
+    from replay.model.matmuls.products import Matmul, dense_width, needed_matmuls
     from replay.model.matmuls.tiles import Tiles, tiles_of
 
 __all__ = [
+    "DELTA_NETS",
     "FEWEST_POINTS",
+    "KIMI_DELTA",
     "Curves",
+    "How",
+    "LayerKind",
     "Matmul",
     "Tiles",
     "between",
+    "dense_width",
+    "kinds_of_layers",
+    "mixed",
     "needed_matmuls",
     "table_precisions",
     "tiles_of",
 ]
 
 _HOMES = {
+    "DELTA_NETS": "replay.model.matmuls.layer_kinds",
+    "How": "replay.model.matmuls.layer_kinds",
+    "KIMI_DELTA": "replay.model.matmuls.layer_kinds",
+    "LayerKind": "replay.model.matmuls.layer_kinds",
+    "dense_width": "replay.model.matmuls.products",
+    "kinds_of_layers": "replay.model.matmuls.layer_kinds",
+    "mixed": "replay.model.matmuls.curves",
     "Curves": "replay.model.matmuls.curves",
     "FEWEST_POINTS": "replay.model.matmuls.curves",
     "Matmul": "replay.model.matmuls.products",

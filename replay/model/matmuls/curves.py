@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -31,14 +33,7 @@ def between(product: Matmul, curves: Curves) -> tuple[tuple[Floats, Floats], str
     )
     nothing = (np.zeros(0), np.zeros(0))
     known = [(curves.get(corner, nothing), weight) for corner, weight in corners]
-    tokens = known[0][0][0]
-    for (other, _), _ in known[1:]:
-        tokens = np.intersect1d(tokens, other)
-    times = sum(
-        (np.interp(tokens, m, time_us) * weight for (m, time_us), weight in known if len(m)),
-        np.zeros(len(tokens)),
-    )
-    return (tokens, np.asarray(times)), f"{product.operator} with {of}"
+    return mixed(known), f"{product.operator} with {of}"
 
 
 def _around(value: int, known: NDArray[np.int64]) -> tuple[int, int, float, float]:
@@ -52,3 +47,14 @@ def _around(value: int, known: NDArray[np.int64]) -> tuple[int, int, float, floa
         return value, value, 0.0, 1.0
     low, high = int(known[above - 1]), int(known[above])
     return low, high, (value - low) / (high - low), 1.0
+
+
+def mixed(curves: Sequence[tuple[tuple[Floats, Floats], float]]) -> tuple[Floats, Floats]:
+    """Return the mean of several curves by their shares, at the m that all of them have."""
+    tokens = curves[0][0][0]
+    for (other, _), _ in curves[1:]:
+        tokens = np.intersect1d(tokens, other)
+    times = sum(
+        (np.interp(tokens, m, us) * share for (m, us), share in curves if len(m)), np.zeros(len(tokens))
+    )
+    return tokens, np.asarray(times)

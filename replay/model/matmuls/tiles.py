@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from scipy.optimize import least_squares
 
 from replay.model.gpus import Gpu
-from replay.model.matmuls.curves import FEWEST_POINTS, between
+from replay.model.matmuls.curves import FEWEST_POINTS, between, mixed
 from replay.model.matmuls.measured_times import measured_gpus, measured_products
 from replay.model.matmuls.products import Matmul, needed_matmuls
 from replay.model.shape import ModelShape
@@ -116,9 +116,13 @@ def smooth(tokens: Floats, time_us: Floats) -> Floats:
 
 def _curve(product: Matmul, gpu: Gpu) -> tuple[tuple[Floats, Floats], str]:
     """Return (tokens, µs) of one product, and how it was put together where its shape was not measured."""
-    curves = measured_products(gpu.name, product.precisions)
-    if not curves:
-        return (np.zeros(0), np.zeros(0)), ""
-    if (product.n, product.k) in curves:
-        return curves[product.n, product.k], ""
-    return between(product, curves)
+    found, notes = [], []
+    for precisions, share in product.mix:
+        curves = measured_products(gpu.name, precisions)
+        if not curves:
+            return (np.zeros(0), np.zeros(0)), ""
+        is_measured = (product.n, product.k) in curves
+        curve, note = (curves[product.n, product.k], "") if is_measured else between(product, curves)
+        found.append((curve, share))
+        notes.append(note)
+    return mixed(found), notes[0]

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from replay.model.config_json import ModelFields
-from replay.model.quantized.quantized_modules import PARTS, Module, Names, Parts, parts_of
-from replay.model.shape import MatmulKind, Precision
+from replay.model.quantized.quantized_modules import PARTS, Module, Names, Parts, parts_of, products_of
+from replay.model.shape import MatmulKind, Precision, Products
 
 FP16_SCALE_BYTES = 2.0
 DEFAULT_GROUP = 128
@@ -16,6 +16,9 @@ MXFP4_BYTES = 0.5 + 1 / 32
 """Four bits, and an 8-bit scale for 32 weights (OCP Microscaling Formats 1.0)."""
 NVFP4_BYTES = 0.5 + 1 / 16
 """Four bits, and an 8-bit scale for 16 weights."""
+
+HEAD = Module(part="head", layer=-1, names=("lm_head",), weights=1, product="lm_head")
+"""vLLM quantizes it only where a file says so of it by name."""
 
 FP8 = Precision(name="fp8", bytes_per_weight=1.0, matmul="fp8")
 FP4_EXPERTS = Precision(name="mxfp4", bytes_per_weight=MXFP4_BYTES, matmul="fp8")
@@ -32,10 +35,12 @@ METHODS = ("fp8", "fbgemm_fp8", "compressed-tensors", "modelopt", "mxfp4", "gptq
 class Quantization:
     """What a checkpoint is kept in: per part a precision, and whether it asks for an fp8 KV cache.
 
-    ``spared``: names of modules that are kept as they were.
+    ``spared``: names of modules that are kept as they were. ``products``: by operator, precisions and their shares of
+    its weights.
     """
 
     parts: Parts
+    products: Products = ()
     has_fp8_kv_cache: bool = False
     spared: tuple[str, ...] = ()
 
@@ -65,10 +70,15 @@ def read_quantization(
     kv_algorithm = str(section.values.get("kv_cache_quant_algo") or "").upper()
     is_fp8 = section.mapping("kv_cache_scheme") is not None or (is_modelopt and kv_algorithm == "FP8")
     spared = (*(name for key in SPARED for name in section.texts(key)), *_unquantized(section))
-    parts = dict(_parts(section, method, modules, spared=spared, dtype=dtype))
+    kept_in, usual = _kept_in(section, method, spared=spared, dtype=dtype)
+    parts, products = dict(parts_of(modules, kept_in, otherwise=usual)), products_of(modules, kept_in)
     if method == "fp8" and algorithm != MIXED and config.text("expert_dtype") == "fp4":
         parts["experts"] = FP4_EXPERTS
-    return Quantization(parts=parts, has_fp8_kv_cache=is_fp8, spared=spared)
+        products = tuple(each for each in products if each[0] != "moe")
+    head = kept_in(HEAD)
+    if head is not usual:
+        products = (*products, (HEAD.product, ((head, 1.0),)))
+    return Quantization(parts=parts, products=products, has_fp8_kv_cache=is_fp8, spared=spared)
 
 
 def _unquantized(section: ModelFields) -> list[str]:
@@ -79,15 +89,10 @@ def _unquantized(section: ModelFields) -> list[str]:
     )
 
 
-def _parts(
-    section: ModelFields,
-    method: str,
-    modules: Sequence[Module],
-    *,
-    spared: Sequence[str],
-    dtype: Precision,
-) -> Parts:
-    """Return the precision of each part, module by module: as it is spared, else as it is named, else as all are."""
+def _kept_in(
+    section: ModelFields, method: str, *, spared: Sequence[str], dtype: Precision
+) -> tuple[Callable[[Module], Precision], Precision]:
+    """Return what tells a module's precision, as it is spared, else as it is named, else as all are; and the last."""
     kept = Names(((name, dtype) for name in spared), where="quantization_config")
     if str(section.values.get("quant_algo") or "").upper() == MIXED:
         named = Names(_listed(section, dtype=dtype), where="quantized_layers")
@@ -104,7 +109,7 @@ def _parts(
     def kept_in(module: Module) -> Precision:
         return kept.of(module) or named.of(module) or usual
 
-    return parts_of(modules, kept_in, otherwise=usual)
+    return kept_in, usual
 
 
 def _listed(section: ModelFields, *, dtype: Precision) -> list[tuple[str, Precision]]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import fnmatch
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from replay.model.config_json import ModelFields
@@ -21,6 +21,14 @@ from traces import ConfigError
 Parts = Mapping[str, Precision]
 """Precisions of the parts of a model: ``attention``, ``mlp`` and ``experts``."""
 ATTENTION, MLP, EXPERTS = PARTS = ("attention", "mlp", "experts")
+
+STATE_PRODUCTS = {
+    **dict.fromkeys(("attn_pre_proj", "latent"), "state_in_proj"),
+    **dict.fromkeys(("attn_post_proj", "latent_module"), "state_out_proj"),
+}
+"""What the products of attention stand for in layers of states."""
+LATENT_MODULE = "latent_module"
+"""Products of latent attention whose precision the tables of its module go by."""
 
 _ATTENTION = ("self_attn", "attn", "attention", "linear_attn", "mixer")
 _MLP = ("mlp", "feed_forward", "ffn", "mixer", "block_sparse_moe")
@@ -49,12 +57,16 @@ _LEAST = 0.005
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Module:
-    """A product of a layer. ``names``: its name behind that of the layer, as families spell it."""
+    """A product of a layer. ``names``: its name behind that of the layer, as families spell it.
+
+    ``product``: the operator that it is in or a part of, as tables of measured kernels have them.
+    """
 
     part: str
     layer: int
     names: tuple[str, ...]
     weights: int
+    product: str
 
 
 def modules_of(
@@ -64,25 +76,34 @@ def modules_of(
     *,
     hidden_size: int,
     dense_size: int,
+    states: Collection[int] = (),
 ) -> list[Module]:
     """Return the products of all layers, with their weights. ``layers``: what each has (``contents_of``).
 
-    ``dense_size``: of an MLP without experts. Layers of states are taken to have the products of attention.
+    ``dense_size``: of an MLP without experts. Layers of states are taken to have the products of attention;
+    ``states``: their numbers, where they are known.
     """
     found = []
     shared_size = 0 if experts is None else experts.shared_size
     for layer, contents in enumerate(layers):
         if ATTENTION in contents:
-            named = _attention(attention, hidden_size)
             found += [
-                Module(part=ATTENTION, layer=layer, names=names, weights=number) for names, number in named
+                Module(
+                    part=ATTENTION,
+                    layer=layer,
+                    names=names,
+                    weights=number,
+                    product=STATE_PRODUCTS.get(product, product) if layer in states else product,
+                )
+                for product, names, number in _attention(attention, hidden_size)
             ]
         if MLP in contents:
-            found += _mlp(layer, _MLP, hidden_size * dense_size)
+            found += _mlp(layer, "mlp", _MLP, hidden_size * dense_size)
         if EXPERTS in contents and experts is not None:
-            found += _mlp(layer, _SHARED, hidden_size * shared_size)
+            found += _mlp(layer, "shared", _SHARED, hidden_size * shared_size)
             weights = 3 * hidden_size * experts.num_experts * experts.intermediate_size
-            found.append(Module(part=EXPERTS, layer=layer, names=_spelled(_MLP, _ROUTED), weights=weights))
+            routed = _spelled(_MLP, _ROUTED)
+            found.append(Module(part=EXPERTS, layer=layer, names=routed, weights=weights, product="moe"))
     return found
 
 
@@ -109,33 +130,52 @@ def contents_of(
     ]
 
 
-def _mlp(layer: int, inside: Sequence[str], weights: int) -> list[Module]:
+def _mlp(layer: int, kind: str, inside: Sequence[str], weights: int) -> list[Module]:
     """Return the three products of an MLP, by its names in a layer."""
-    products = (("gate_proj", "gate_up_proj", "w1"), ("up_proj", "gate_up_proj", "w3"), ("down_proj", "w2"))
+    products = (
+        ("up", ("gate_proj", "gate_up_proj", "w1")),
+        ("up", ("up_proj", "gate_up_proj", "w3")),
+        ("down", ("down_proj", "w2")),
+    )
     return [
-        Module(part=MLP, layer=layer, names=_spelled(inside, names), weights=weights) for names in products
+        Module(
+            part=MLP,
+            layer=layer,
+            names=_spelled(inside, names),
+            weights=weights,
+            product=f"{kind}_{product}_proj",
+        )
+        for product, names in products
     ]
 
 
-def _attention(attention: Attention, hidden: int) -> list[tuple[tuple[str, ...], int]]:
-    """Return the names and weights of one layer's products of attention."""
+def _attention(attention: Attention, hidden: int) -> list[tuple[str, tuple[str, ...], int]]:
+    """Return one layer's products of attention: the operator, its names and weights."""
     queries, values = attention.num_heads * attention.head_dim, attention.num_heads * attention.v_head_dim
     if not attention.is_mla:
         kept = attention.num_kv_heads
         return [
-            (_spelled(_ATTENTION, ("q_proj", *_FUSED)), hidden * queries),
-            (_spelled(_ATTENTION, ("k_proj", *_FUSED)), hidden * kept * attention.head_dim),
-            (_spelled(_ATTENTION, ("v_proj", *_FUSED)), hidden * kept * attention.v_head_dim),
-            (_spelled(_ATTENTION, _OUTPUTS), hidden * values),
+            ("attn_pre_proj", _spelled(_ATTENTION, ("q_proj", *_FUSED)), hidden * queries),
+            ("attn_pre_proj", _spelled(_ATTENTION, ("k_proj", *_FUSED)), hidden * kept * attention.head_dim),
+            (
+                "attn_pre_proj",
+                _spelled(_ATTENTION, ("v_proj", *_FUSED)),
+                hidden * kept * attention.v_head_dim,
+            ),
+            ("attn_post_proj", _spelled(_ATTENTION, _OUTPUTS), hidden * values),
         ]
     rank, latent, rotary = attention.q_lora_rank, attention.kv_lora_rank, attention.rope_head_dim
     brought_up = queries - attention.num_heads * rotary + values
     return [
-        (_spelled(_ATTENTION, ("q_a_proj", "fused_qkv_a_proj")), hidden * rank),
-        (_spelled(_ATTENTION, ("q_b_proj", "q_proj")), (rank or hidden) * queries),
-        (_spelled(_ATTENTION, ("kv_a_proj_with_mqa", "fused_qkv_a_proj")), hidden * (latent + rotary)),
-        (_spelled(_ATTENTION, ("kv_b_proj",)), latent * brought_up),
-        (_spelled(_ATTENTION, _OUTPUTS), hidden * values),
+        ("latent", _spelled(_ATTENTION, ("q_a_proj", "fused_qkv_a_proj")), hidden * rank),
+        (LATENT_MODULE, _spelled(_ATTENTION, ("q_b_proj", "q_proj")), (rank or hidden) * queries),
+        (
+            "latent",
+            _spelled(_ATTENTION, ("kv_a_proj_with_mqa", "fused_qkv_a_proj")),
+            hidden * (latent + rotary),
+        ),
+        ("latent", _spelled(_ATTENTION, ("kv_b_proj",)), latent * brought_up),
+        (LATENT_MODULE, _spelled(_ATTENTION, _OUTPUTS), hidden * values),
     ]
 
 
@@ -229,6 +269,22 @@ def _expression(name: str, *, where: str) -> re.Pattern[str]:
 
 
 # -- parts ----------------------------------------------------------------------------------------------------
+
+
+def products_of(
+    modules: Iterable[Module], kept_in: Callable[[Module], Precision]
+) -> tuple[tuple[str, tuple[tuple[Precision, float], ...]], ...]:
+    """Return each operator's precisions, the most of its weights first, with their shares of its weights."""
+    weights: dict[str, dict[Precision, float]] = defaultdict(lambda: defaultdict(float))
+    for module in modules:
+        if module.weights:
+            weights[module.product][kept_in(module)] += module.weights
+    found = []
+    for product, each in weights.items():
+        total = sum(each.values())
+        shares = sorted(((kept, number / total) for kept, number in each.items()), key=lambda pair: -pair[1])
+        found.append((product, tuple(shares)))
+    return tuple(found)
 
 
 def parts_of(

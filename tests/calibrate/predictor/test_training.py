@@ -5,9 +5,22 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from calibrate.predictor.estimators import GridTimes, IsotonicTimes, absolute_errors, check_names, mape
+from calibrate.predictor.estimators import (
+    CrossedTimes,
+    GridTimes,
+    IsotonicTimes,
+    absolute_errors,
+    check_names,
+)
 from calibrate.predictor.measured import OperatorTable, operator_table
-from calibrate.predictor.training import frontier_of, held_out, train_operator, undisturbed
+from calibrate.predictor.training import (
+    capped_error,
+    frontier_of,
+    held_out,
+    inner_folds,
+    train_operator,
+    undisturbed,
+)
 from traces.errors import ConfigError
 
 TOKENS = np.array([1, *range(8, 513, 8)], float)
@@ -20,7 +33,8 @@ def curve(time_us: np.ndarray) -> OperatorTable:
 def test_an_error_against_zero_is_none_for_zero_and_whole_for_anything_else() -> None:
     measured, predicted = np.array([0.0, 0.0, 10.0, 10.0]), np.array([0.0, 0.5, 11.0, 0.0])
     assert absolute_errors(measured, predicted).tolist() == [0.0, 1.0, pytest.approx(0.1), 1.0]
-    assert mape(measured, predicted) == pytest.approx(2.1 / 4)
+    assert absolute_errors(measured, predicted).mean() == pytest.approx(2.1 / 4)
+    assert capped_error(measured, predicted) == pytest.approx((0.25 + 0.1 + 0.25) / 4)
 
 
 def test_what_is_a_polynomial_is_found_exactly() -> None:
@@ -143,5 +157,38 @@ def test_a_regression_of_one_feature_is_refused_for_two_in_one_line(name: str) -
     line = str(caught.value)
     assert "\n" not in line
     assert line.startswith(f"--estimator: got only {name}, for operators of one feature")
-    assert line.endswith("expected one of grid, polynomial, forest beside it")
+    assert line.endswith("expected one of grid, polynomial, forest, crossed beside it")
     assert train_operator(table, names=[name, "grid"]).report.estimator == "grid"
+
+
+BATCHES = np.array([(n, length) for n in (1, 2, 4, 8, 16) for length in (16, 64, 256, 1024)], float)
+
+
+def test_no_fold_judges_by_a_point_at_an_edge_of_what_was_measured() -> None:
+    judged = np.sort(np.concatenate([judged for _, judged in inner_folds(BATCHES)]))
+    inner = (BATCHES[:, 0] > 1) & (BATCHES[:, 0] < 16) & (BATCHES[:, 1] > 16) & (BATCHES[:, 1] < 1024)
+    assert judged.tolist() == list(range(len(BATCHES)))  # six points within are too few
+    many = np.array([(a, b) for a in range(6) for b in range(6)], float)
+    within = [i for i, (a, b) in enumerate(many.tolist()) if 0 < a < 5 and 0 < b < 5]
+    folds = inner_folds(many)
+    assert sorted(i for _, judged in folds for i in judged.tolist()) == within
+    assert all(len(fitted) + len(judged) == len(many) for fitted, judged in folds)
+    assert inner.sum() == 6
+
+
+@pytest.mark.parametrize("order", ["both", "one"])
+def test_a_crossed_grid_of_prompts_is_exact_along_their_number_and_their_length(order: str) -> None:
+    """The law is linear in either: half the prompts of a batch, or half as long, lie on its lines."""
+    number, length = BATCHES.T
+    features = np.column_stack([(length + 1) / 2, number * length])
+    fitted = CrossedTimes(of_prompts=True, order=order).fit(features, 5.0 + number * length)
+    asked = np.array([(3, 256), (4, 160), (1, 512)], float)
+    told = fitted.predict(np.column_stack([(asked[:, 1] + 1) / 2, asked.prod(axis=1)]))
+    np.testing.assert_allclose(told, 5.0 + asked.prod(axis=1))
+
+
+def test_a_line_of_one_point_has_no_say_where_others_have_two() -> None:
+    x = np.array([(1, 10), (1, 20), (2, 10), (3, 10), (3, 20)], float)
+    law = x[:, 0] * x[:, 1]
+    told = CrossedTimes().fit(x, law).predict(np.array([(2.0, 20.0)]))
+    assert told[0] == pytest.approx(40.0)

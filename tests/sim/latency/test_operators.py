@@ -25,6 +25,7 @@ PROFILED = Profiled(
     sequences_us=KNOTS[:20],
     decode_us=np.outer(KNOTS[:20], KNOTS) / 50,
     prefill_us=np.outer(KNOTS, KNOTS) / 900,
+    chunks_us=np.add.outer(30.0 * KNOTS[:20], KNOTS / 70),
     scale=1.1,
     step=70.0,
 )

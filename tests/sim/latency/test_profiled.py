@@ -69,7 +69,7 @@ def test_between_knots_and_beyond_them_a_product_stays_a_product(row: float, col
 
 @examples(60)
 @given(picks(), st.integers(1, 500), st.integers(1, 500))
-def test_a_step_is_the_sum_of_its_four_tables(pick: Pick, tokens: int, before: int) -> None:
+def test_a_step_is_the_sum_of_its_tables(pick: Pick, tokens: int, before: int) -> None:
     model = profiled(pick)
     step = [(tokens, before, False), (1, before, True), (1, 3 * before, True)]
     pairs = tokens * before + tokens * (tokens + 1) / 2
@@ -80,6 +80,8 @@ def test_a_step_is_the_sum_of_its_four_tables(pick: Pick, tokens: int, before: i
         + look_up_both(model.decode_us, d, np.array([(4 * before + 2) / 2])) * (1 + model.decode_batching)
         + look_up_both(model.prefill_us, p, np.array([pairs / tokens]))
     )
+    if model.chunks_us is not None:
+        expected = expected + look_up_both(model.chunks_us, np.ones(1), p)
     launches = model.num_collectives * (model.nccl_launch + model.nccl_skew * model.tp**1.25)
     assert model.durations_us(batch_of([step]))[0] == pytest.approx(
         model.step + launches + model.scale * expected[0], abs=0.5 + 1e-6
@@ -94,6 +96,22 @@ def test_a_step_without_prefills_or_without_decodes_asks_only_what_it_has() -> N
     assert model.durations_us(batch_of(steps)).tolist() == [1001, 3001, 4002]
 
 
+def test_chunks_are_known_by_their_number_and_mean_length_and_not_by_their_context() -> None:
+    knots, nothing = axis_knots(64), np.zeros((2, 2))
+    law = np.add.outer(100.0 * knots, knots)
+    model = Profiled(
+        tokens_us=0 * knots, sequences_us=0 * knots, decode_us=nothing, prefill_us=nothing, chunks_us=law
+    )
+    steps = [
+        [(32, 0, False)],
+        [(32, 900, False)],
+        [(24, 0, False), (8, 5, False), (1, 40, True)],
+        [(1, 40, True)],
+    ]
+    assert model.durations_us(batch_of(steps)).tolist() == [132, 132, 216, 0]
+    assert model.operators(batch_of(steps))["state_prefill"].tolist() == [132.0, 132.0, 216.0, 0.0]
+
+
 @pytest.mark.parametrize(
     ("name", "table", "complaint"),
     [
@@ -104,6 +122,7 @@ def test_a_step_without_prefills_or_without_decodes_asks_only_what_it_has() -> N
             "decode_us: got a time that is negative or endless",
         ),
         ("prefill_us", np.array([1.0, 2.0]), r"prefill_us: got shape \(2,\), expected 2 axes"),
+        ("chunks_us", np.ones(3), r"chunks_us: got shape \(3,\), expected 2 axes"),
         ("sequences_us", np.array([1.0]), r"sequences_us: got shape \(1,\), expected 1 axes"),
     ],
 )
@@ -162,7 +181,8 @@ def test_a_table_that_jumps_does_so_just_after_its_knot() -> None:
     assert found == pytest.approx([9.0, 9.0, 100.75, 102.25, 103.0])
 
 
-def test_the_engine_s_steps_jump_as_the_model_s_do() -> None:
+@pytest.mark.parametrize("has_chunks", [False, True])
+def test_the_engine_s_steps_jump_as_the_model_s_do(has_chunks: bool) -> None:
     from sim import EngineConfig, Requests, simulate
 
     knots = axis_knots(2048)
@@ -175,6 +195,7 @@ def test_the_engine_s_steps_jump_as_the_model_s_do() -> None:
         sequences_us=np.zeros(2),
         decode_us=nothing,
         prefill_us=nothing,
+        chunks_us=np.full((3, 3), 7.0) if has_chunks else None,
     )
     lengths = np.array([1023, 1024, 1025, 1088], np.int64)
     zeros = np.zeros(4, np.int64)
@@ -190,4 +211,7 @@ def test_the_engine_s_steps_jump_as_the_model_s_do() -> None:
     done = simulate(requests, engine, model).outcomes
     took = (done.first_token_us - done.scheduled_us).tolist()
     batch = batch_of([[(int(each), 0, False)] for each in lengths])
-    assert took == model.durations_us(batch).tolist() == [2023, 2024, round(7024 - 4936 / 64), 2088]
+    without = [2023, 2024, round(7024 - 4936 / 64), 2088]
+    more = [7.0 * each / 2 if has_chunks else 0.0 for each in lengths]  # in proportion beyond the last knot
+    assert took == model.durations_us(batch).tolist()
+    assert took == pytest.approx([a + b for a, b in zip(without, more, strict=True)], abs=1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,8 +12,10 @@ import pytest
 from calibrate.predictor.build import train
 from calibrate.predictor.component_tables import StepTables, all_axes
 from calibrate.predictor.measured import ProfileError, ProfileQuery
-from calibrate.predictor.profiles.latent_modules import latent_fault
-from replay.model import find_gpu, read_model_config
+from calibrate.predictor.profiles.kernel_tables import read_kernels
+from calibrate.predictor.profiles.latent_modules import latent_fault, module_prefix
+from replay.model import ModelShape, Precision, find_gpu, read_model_config
+from replay.model.matmuls import kinds_of_layers
 from tests.calibrate.predictor import made_profiles as profiles
 
 LATENT = {
@@ -86,28 +89,81 @@ def test_more_heads_than_were_measured_are_refused(tmp_path: Path) -> None:
         step_of(module_tables(tmp_path), tp=1)
 
 
-def test_other_sizes_are_named_and_an_index_is(tmp_path: Path) -> None:
+def alone(model: str, number: int = 0) -> ModelShape:
+    """Return a model that ships as if it had one kind of its layers."""
+    return kinds_of_layers(read_model_config(model))[number].shape
+
+
+def test_other_sizes_are_named_and_the_nearest(tmp_path: Path) -> None:
     fault = latent_fault(query(tmp_path, hidden_size=5120, q_lora_rank=None).shape)
     assert fault is not None
-    assert fault.endswith("which alone were measured: hidden_size 5120 (7168), q_lora_rank 0 (1536)")
-    assert "with an index" in (latent_fault(read_model_config("deepseek-ai/DeepSeek-V3.2")) or "")
-    for name in ("deepseek-ai/DeepSeek-V3", "moonshotai/Kimi-K2-Instruct", "Qwen/Qwen3-8B"):
-        assert latent_fault(read_model_config(name)) is None
+    assert fault.endswith("which alone were measured: q_lora_rank 0 (1536), hidden_size 5120 (7168)") or (
+        fault.endswith("which alone were measured: hidden_size 5120 (7168), q_lora_rank 0 (1536)")
+    )
+    for name in ("deepseek-ai/DeepSeek-V3", "deepseek-ai/DeepSeek-V3.2", "zai-org/GLM-5", "Qwen/Qwen3-8B"):
+        assert latent_fault(alone(name)) is None
 
 
 @pytest.mark.parametrize(
-    ("model", "kinds"),
+    ("model", "number", "prefix"),
     [
-        ("google/gemma-4-26B-A4B", "16 heads of 256, 8 of KV; 16 heads of 512, 2 of KV"),
-        ("Qwen/Qwen3.5-397B-A17B", "a state; 32 heads of 256, 2 of KV, gated"),
+        ("deepseek-ai/DeepSeek-V3", 0, "mla"),
+        ("deepseek-ai/DeepSeek-V3.2", 0, "dsa"),
+        ("zai-org/GLM-5", 0, "dsa"),
+        ("deepseek-ai/DeepSeek-V4-Pro", 0, "dsv4_hca"),
+        ("deepseek-ai/DeepSeek-V4-Pro", 1, "dsv4_csa"),
+        ("Qwen/Qwen3-8B", 0, None),
+        ("Qwen/Qwen3.5-397B-A17B", 0, None),
     ],
 )
-def test_layers_of_several_kinds_are_refused_whatever_was_measured(
-    model: str, kinds: str, tmp_path: Path
+def test_a_model_s_layers_belong_to_the_tables_of_their_module(
+    model: str, number: int, prefix: str | None
 ) -> None:
-    profiles.gemm_parquet(tmp_path)
-    wanted = ProfileQuery(shape=read_model_config(model), gpu="H100", tp=1)
-    with pytest.raises(
-        ProfileError, match=f"its layers have {kinds}, expected layers of one kind of attention"
-    ):
-        train([tmp_path], wanted, find_gpu("H100"))
+    assert module_prefix(alone(model, number)) == prefix
+
+
+def test_an_index_of_the_layer_before_was_not_measured() -> None:
+    assert latent_fault(alone("zai-org/GLM-5.2")) is None
+    assert "by the index of the layer before" in (latent_fault(alone("zai-org/GLM-5.2", 1)) or "")
+
+
+def test_a_module_in_two_precisions_is_their_mean_by_weights(tmp_path: Path) -> None:
+    """Three quarters in fp8, which takes half as long here."""
+    folder = module_tables(tmp_path)
+    path = folder / "mla_generation_module_perf.parquet"
+    rows = pd.read_parquet(path)
+    pd.concat([rows, rows.assign(gemm_type="fp8_block", latency=rows["latency"] / 2)]).to_parquet(path)
+    wanted = query(tmp_path)
+    fp8 = Precision(name="fp8", bytes_per_weight=1.0, matmul="fp8")
+    kept = (("latent_module", ((fp8, 0.75), (wanted.shape.attention_precision, 0.25))),)
+    shape = replace(wanted.shape, products=kept)
+    found = read_kernels(path, replace(wanted, shape=shape))[0][0]
+    law = [decode_us(16, *point) for point in found.points]
+    np.testing.assert_allclose(found.time_us, np.array(law) * (0.75 / 2 + 0.25))
+    assert found.notes == tuple(f"{path.name}: {said}" for said in ("75% in fp8_block", "25% in bfloat16"))
+
+
+def test_a_sparse_module_s_rows_are_those_of_its_own_model(tmp_path: Path) -> None:
+    """DeepSeek-V3.2 and GLM-5 are in one table; GLM-5 takes three times as long here."""
+    rows = [
+        {
+            "model": model,
+            "num_heads": 16,
+            "batch_size": b,
+            "isl": 1,
+            "step": s,
+            "latency": n * decode_us(16, b, s + 1) / 1e3,
+        }
+        for model, n in (("deepseek-ai/DeepSeek-V3.2", 1), ("zai-org/GLM-5", 3))
+        for b in (1, 2, 4)
+        for s in (16, 64, 256)
+    ]
+    common = {"op_name": "dsa_generation_module", "kv_cache_dtype": "bfloat16", "gemm_type": "bfloat16"}
+    path = tmp_path / "dsa_generation_module_perf.parquet"
+    pd.DataFrame(rows).assign(**common).to_parquet(path)
+    wanted = ProfileQuery(shape=read_model_config("zai-org/GLM-5"), gpu="H100", tp=4)
+    found = read_kernels(path, wanted)[0][0]
+    assert found.operator == "attn_decode"
+    np.testing.assert_allclose(found.time_us, [3 * decode_us(16, *point) for point in found.points])
+    other = ProfileQuery(shape=read_model_config("deepseek-ai/DeepSeek-V3"), gpu="H100", tp=8)
+    assert read_kernels(path, other) == ([], [])

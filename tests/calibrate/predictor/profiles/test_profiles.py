@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,7 @@ from calibrate.predictor.measured import MissingRows, OperatorTable, ProfileErro
 from calibrate.predictor.profiles.kernel_tables import read_kernels
 from calibrate.predictor.profiles.sources import read_profiles
 from calibrate.predictor.profiles.vidur_profiles import read_vidur
+from replay.model import Precision
 from tests.calibrate.predictor import made_profiles as profiles
 from tests.calibrate.predictor.made_profiles import wanted
 
@@ -130,7 +132,7 @@ def test_a_profile_without_rows_says_so(tmp_path: Path) -> None:
 
 
 def test_kernel_tables_hold_the_products_of_a_layer(tmp_path: Path) -> None:
-    found = by_name(read_kernels(profiles.gemm_parquet(tmp_path), wanted(tmp_path)))
+    found = by_name(read_kernels(profiles.gemm_parquet(tmp_path), wanted(tmp_path))[0])
     assert sorted(found) == ["attn_post_proj", "attn_pre_proj", "lm_head", "mlp_down_proj", "mlp_up_proj"]
     up = found["mlp_up_proj"]  # gate and up, 1024 wide, over two GPUs
     np.testing.assert_allclose(up.time_us, 2.0 + 1e-6 * up.points[:, 0] * 1024 * 512)
@@ -139,7 +141,9 @@ def test_kernel_tables_hold_the_products_of_a_layer(tmp_path: Path) -> None:
 
 
 def test_a_product_that_was_not_measured_is_linear_between_its_neighbours_and_says_so(tmp_path: Path) -> None:
-    found = by_name(read_kernels(profiles.gemm_parquet(tmp_path, sizes=(256, 512, 2048)), wanted(tmp_path)))
+    found = by_name(
+        read_kernels(profiles.gemm_parquet(tmp_path, sizes=(256, 512, 2048)), wanted(tmp_path))[0]
+    )
     up = found["mlp_up_proj"]
     np.testing.assert_allclose(up.time_us, 2.0 + 1e-6 * up.points[:, 0] * 1024 * 512)
     assert up.notes == ("gemm_perf.parquet: mlp_up_proj with n=1024 of 512 and 2048",)
@@ -147,23 +151,23 @@ def test_a_product_that_was_not_measured_is_linear_between_its_neighbours_and_sa
 
 def test_beyond_the_largest_product_times_grow_in_proportion(tmp_path: Path) -> None:
     path = profiles.gemm_parquet(tmp_path, law=lambda m, n, k: 1e-6 * m * n * k, sizes=(256, 512))
-    up = by_name(read_kernels(path, wanted(tmp_path)))["mlp_up_proj"]
+    up = by_name(read_kernels(path, wanted(tmp_path))[0])["mlp_up_proj"]
     np.testing.assert_allclose(up.time_us, 1e-6 * up.points[:, 0] * 1024 * 512)
 
 
 def test_attention_tables_give_prefills_their_tokens_and_mean_keys(tmp_path: Path) -> None:
     profiles.attention_parquets(tmp_path)
-    prefill = read_kernels(tmp_path / "context_attention_perf.parquet", wanted(tmp_path))[0]
+    prefill = read_kernels(tmp_path / "context_attention_perf.parquet", wanted(tmp_path))[0][0]
     assert prefill.features == ("keys", "tokens")
     np.testing.assert_allclose(prefill.time_us, 10.0 + 1e-3 * prefill.points.prod(axis=1))
-    decode = read_kernels(tmp_path / "generation_attention_perf.parquet", wanted(tmp_path))[0]
+    decode = read_kernels(tmp_path / "generation_attention_perf.parquet", wanted(tmp_path))[0][0]
     np.testing.assert_allclose(decode.time_us, [profiles.decode_us(*point) for point in decode.points])
 
 
 def test_twice_the_heads_are_half_the_batch(tmp_path: Path) -> None:
     """8 heads and 2 KV heads on one GPU, of a table with 4 and 1: 16 sequences of it are 8 of ours."""
     profiles.attention_parquets(tmp_path)
-    decode = read_kernels(tmp_path / "generation_attention_perf.parquet", wanted(tmp_path, tp=1))[0]
+    decode = read_kernels(tmp_path / "generation_attention_perf.parquet", wanted(tmp_path, tp=1))[0][0]
     times = {(b, k): t for (b, k), t in zip(decode.points.tolist(), decode.time_us, strict=True)}
     assert times[8, 256] == pytest.approx(profiles.decode_us(16, 256))
     assert "at 2 times the batch" in decode.notes[0]
@@ -171,10 +175,33 @@ def test_twice_the_heads_are_half_the_batch(tmp_path: Path) -> None:
 
 def test_heads_that_no_table_has_are_named_with_the_nearest(tmp_path: Path) -> None:
     profiles.attention_parquets(tmp_path, heads=64, kv_heads=64)
-    with pytest.raises(
-        MissingRows, match=r"no rows of num_heads=4, num_key_value_heads=1 \(nearest: num_heads=64"
-    ):
-        read_kernels(tmp_path / "context_attention_perf.parquet", wanted(tmp_path))
+    found, complaints = read_kernels(tmp_path / "context_attention_perf.parquet", wanted(tmp_path))
+    assert not found
+    assert "no rows of num_heads=4, num_key_value_heads=1 (nearest: num_heads=64" in complaints[0].text
+
+
+def test_one_product_that_no_table_has_leaves_the_others(tmp_path: Path) -> None:
+    """In a precision that was not measured; before, the whole table counted for nothing."""
+    shape = wanted(tmp_path).shape
+    odd = Precision(name="fp8", bytes_per_weight=1.0, matmul="fp8")
+    query = replace(wanted(tmp_path), shape=replace(shape, mlp_precision=odd))
+    found, complaints = read_kernels(profiles.gemm_parquet(tmp_path), query)
+    assert sorted(by_name(found)) == ["attn_post_proj", "attn_pre_proj", "lm_head"]
+    assert ["no rows of 'fp8' for mlp_up_proj" in each.text for each in complaints] == [True, False]
+
+
+def test_a_product_that_some_layers_have_in_another_precision_is_their_mean(tmp_path: Path) -> None:
+    path = profiles.gemm_parquet(tmp_path)
+    rows = pd.read_parquet(path)
+    quicker = rows.assign(gemm_dtype="fp8", latency=rows["latency"] / 2)
+    pd.concat([rows, quicker]).to_parquet(path)
+    shape = wanted(tmp_path).shape
+    fp8 = Precision(name="fp8", bytes_per_weight=1.0, matmul="fp8")
+    mixed = replace(shape, products=(("mlp_up_proj", ((fp8, 0.75), (shape.mlp_precision, 0.25))),))
+    up = by_name(read_kernels(path, replace(wanted(tmp_path), shape=mixed))[0])["mlp_up_proj"]
+    law = 2.0 + 1e-6 * up.points[:, 0] * 1024 * 512
+    np.testing.assert_allclose(up.time_us, law * (0.75 / 2 + 0.25))
+    assert up.notes[0].endswith("mlp_up_proj: 75% of it in fp8")
 
 
 # -- which files count ----------------------------------------------------------------------------------------
@@ -225,7 +252,7 @@ def test_what_does_not_fit_is_told_only_where_nothing_else_does(tmp_path: Path) 
     profiles.mlp_csv(vidur, n_embd=4096)
     found = read_profiles([vidur], wanted(tmp_path))
     assert "mlp_up_proj" not in found.tables
-    assert "no rows of n_embd=512" in found.complaints[0]
+    assert "no rows of n_embd=512" in found.complaints[0].text
 
 
 @pytest.mark.parametrize("name", ["nowhere", "empty"])

@@ -115,6 +115,23 @@ def test_a_file_that_lists_more_kinds_than_layers_says_those_of_the_layers_that_
         assert (drafter.shape.num_layers, drafter.num_modules, drafter.shape.experts) == (3, 3, None)
 
 
+def test_kinds_of_layers_that_draft_may_stand_in_a_list_of_their_own(tmp_path: Path) -> None:
+    fields = json.loads(Path("replay/model/configs/stepfun-ai--Step-3.7-Flash.json").read_text())
+    fields["mtp_layer_types"] = ["sliding_attention"] * 3
+    drafter = mtp_drafter(read_model_config(written(tmp_path, fields)))
+    assert drafter is not None
+    assert [each.window for each in drafter.shape.mixers] == [512]
+
+
+def test_each_of_step_s_layers_that_draft_has_a_head_of_its_own(tmp_path: Path) -> None:
+    fields = json.loads(Path("replay/model/configs/stepfun-ai--Step-3.7-Flash.json").read_text())
+    fields["mtp_layer_types"] = ["sliding_attention"] * 3
+    drafter = mtp_drafter(read_model_config(written(tmp_path, fields)))
+    assert drafter is not None
+    more = draft_bytes(drafter) - draft_bytes(replace(drafter, has_head=False))
+    assert more == 3 * 2 * 128_896 * 4096
+
+
 def test_a_stage_that_drafts_has_an_embedding_of_its_own(tmp_path: Path) -> None:
     drafter = read_drafter(written(tmp_path, HEAD), method="eagle", of=read_model_config(LLAMA))
     more = draft_bytes(drafter, pp=2) - draft_bytes(drafter)

@@ -47,6 +47,7 @@ def test_the_group_of_the_last_layer_is_the_one_that_vllm_marks(number: int) -> 
         ("deepseek-ai/DeepSeek-V4-Pro", "sliding", 1),
         ("XiaomiMiMo/MiMo-V2-Flash", "sliding", 1),
         ("zai-org/GLM-5", "full", 1),
+        ("zai-org/GLM-5.2", "full", 1),
     ],
 )
 def test_what_a_model_drafts_with_follows_from_its_config_json(model: str, kind: str, number: int) -> None:
@@ -55,8 +56,16 @@ def test_what_a_model_drafts_with_follows_from_its_config_json(model: str, kind:
     assert (mtp.mixer.kind, mtp.mixer.num_layers, mtp.num_modules) == (kind, number, 1)
 
 
+def test_a_layer_that_drafts_has_an_index_of_its_own() -> None:
+    """Most of GLM-5.2's layers take that of the layer before."""
+    mtp = read_model_config("zai-org/GLM-5.2").mtp
+    assert mtp is not None
+    assert mtp.mixer.indexer is not None
+    assert mtp.mixer.indexer.num_heads == 32
+
+
 def test_layers_that_vllm_does_not_serve_draft_nothing() -> None:
-    """MiniMax-M2.5's file has three (num_mtp_modules); vllm 0.32.0 refuses the method mtp for it."""
+    """MiniMax-M2.5's file has three (num_mtp_modules); vllm 0.32.0 and 0.33.0 refuse the method mtp for it."""
     assert read_model_config("MiniMaxAI/MiniMax-M2.5").mtp is None
 
 

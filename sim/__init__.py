@@ -24,13 +24,13 @@ if TYPE_CHECKING:
     from sim.engine.state import State, rows_taken
     from sim.engine_ready import compile_engine, is_compiled, needed_variant, when_compiled
     from sim.engine_settings import KVOffloading
+    from sim.held_blocks import HeldBlocks
     from sim.kv_cache_groups import (
         WITH_ONE_GROUP_ONLY,
         GroupKind,
         KVCacheGroup,
         StateMode,
         faults_of,
-        most_blocks_of,
         without_eagle_marks,
     )
     from sim.latency import (
@@ -80,6 +80,7 @@ __all__ = [
     "EngineRecord",
     "Extended",
     "GroupKind",
+    "HeldBlocks",
     "Histogram",
     "Images",
     "Int64s",
@@ -117,7 +118,6 @@ __all__ = [
     "is_compiled",
     "is_known",
     "minor_version",
-    "most_blocks_of",
     "nearest_rules",
     "needed_variant",
     "rows_taken",
@@ -137,6 +137,7 @@ _HOMES = {
     "EngineRecord": "sim.records.run_results",
     "Extended": "sim.latency",
     "GroupKind": "sim.kv_cache_groups",
+    "HeldBlocks": "sim.held_blocks",
     "Histogram": "sim.records.histograms",
     "Images": "sim.requests",
     "Int64s": "sim.requests",
@@ -169,7 +170,6 @@ _HOMES = {
     "engine_defaults": "sim.versions",
     "faults_of": "sim.kv_cache_groups",
     "without_eagle_marks": "sim.kv_cache_groups",
-    "most_blocks_of": "sim.kv_cache_groups",
     "VersionRules": "sim.versions",
     "WITH_ONE_GROUP_ONLY": "sim.kv_cache_groups",
     "is_compiled": "sim.engine_ready",

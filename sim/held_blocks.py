@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sim.config import EngineConfig
-from sim.kv_cache_groups import KVCacheGroup, most_blocks_of
+from sim.kv_cache_groups import KVCacheGroup, alignment_of, most_blocks_of
 
 Floats = NDArray[np.float64]
 Int64s = NDArray[np.int64]
@@ -79,8 +79,8 @@ class HeldBlocks:
         """Return the blocks of a request on average over all requests and the iterations that each is there.
 
         Both float64 [n], all rows equally likely. One full group: whole blocks of the mean tokens, prompt and half of
-        the answer, over the answers' iterations. Several: block by block, over the prompts' iterations, too, in which,
-        and as long as their tokens are in flight, windows hold more.
+        the answer, over the answers' iterations. Several: block by block, over the prompts' iterations, too; a window
+        holds each block of a prompt as long as its tokens are in flight, ``num_batches`` iterations.
         """
         if not self.groups:
             held = float((output_tokens * (prompt_tokens + output_tokens / 2)).sum())
@@ -89,9 +89,9 @@ class HeldBlocks:
         output = np.maximum(np.rint(output_tokens).astype(np.int64), 1)
         chunks = np.maximum(-(-prompt // self.chunk_tokens), 1)
         begun = self._decoding(prompt, np.ones_like(prompt))
-        held_at_all = self._decoding(prompt, output) + chunks * begun
-        more = (chunks + self.num_batches - 1) * np.maximum(self._fullest(prompt) - begun, 0)
-        return float((held_at_all + more).sum()) / float((output + chunks).sum())
+        in_flight = self.num_batches * np.maximum(self._fullest(prompt, is_capped=False) - begun, 0)
+        held = self._decoding(prompt, output) + chunks * begun + in_flight
+        return float(held.sum()) / float((output + chunks).sum())
 
     def num_requests(self, num_blocks: int, prompt_tokens: Floats, output_tokens: Floats) -> int:
         """Return how many such requests a cache of so many blocks holds at once, all on average but the newest.
@@ -105,8 +105,29 @@ class HeldBlocks:
         newest = float(self._fullest(np.rint(prompt_tokens).astype(np.int64)).mean())
         return max(0, int((num_blocks - max(newest - each, 0.0)) // each))
 
-    def _fullest(self, num_tokens: Int64s) -> Int64s:
-        """Return ``fullest`` of each, int64 [n]."""
+    def kept(self, num_tokens: int, *, interval: int | None) -> int:
+        """Return how many blocks a request of so many tokens leaves in the prefix cache, those of its own hit included.
+
+        ``interval``: prefix_cache_retention_interval. None: what a hit can end at; N: what one at every N tokens needs;
+        0: what the prompt's own hit and one at its end need (sim/engine/kv_cache/groups/retention.py).
+        """
+        if not self.groups:
+            return num_tokens // self.block_size
+        sizes = [group.block_size or self.block_size for group in self.groups]
+        segment = interval or alignment_of(sizes)[0]
+        found = 0
+        for group, size in zip(self.groups, sizes, strict=True):
+            whole = num_tokens // size
+            if group.kind in ("full", "chunked"):
+                found += whole
+                continue
+            needed = 1 if group.kind == "state" else -(-(group.window - 1) // size)
+            hits = 2 if interval == 0 else num_tokens // segment
+            found += min(whole, hits * (needed if interval == 0 else min(needed, segment // size)))
+        return found
+
+    def _fullest(self, num_tokens: Int64s, *, is_capped: bool = True) -> Int64s:
+        """Return ``fullest`` of each, int64 [n]; not capped: were windows and chunks to keep all."""
         if not self.groups:
             return -(-num_tokens // self.block_size)
         in_flight = self.chunk_tokens * self.num_batches
@@ -117,7 +138,7 @@ class HeldBlocks:
                 continue
             size = group.block_size or self.block_size
             whole = -(-num_tokens // size)
-            if group.kind == "full":
+            if group.kind == "full" or not is_capped:
                 found += whole
                 continue
             longest = int(num_tokens.max(initial=1))

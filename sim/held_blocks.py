@@ -97,12 +97,14 @@ class HeldBlocks:
         """Return how many such requests a cache of so many blocks holds at once, all on average but the newest.
 
         A request is admitted only where the blocks of its whole prompt are free, which windows let go again (vllm
-        0.32.0 v1/core/kv_cache_manager.py:allocate_slots). Both float64 [n].
+        0.32.0 v1/core/kv_cache_manager.py:allocate_slots). The longer the prompt, the longer it is the next one, so
+        prompts count by the blocks that they wait for. Both float64 [n].
         """
         each = self.on_average(prompt_tokens, output_tokens)
         if not self.groups:
             return int(num_blocks // each)
-        newest = float(self._fullest(np.rint(prompt_tokens).astype(np.int64)).mean())
+        needed = self._fullest(np.rint(prompt_tokens).astype(np.int64)).astype(np.float64)
+        newest = float((needed * needed).sum() / needed.sum())
         return max(0, int((num_blocks - max(newest - each, 0.0)) // each))
 
     def kept(self, num_tokens: int, *, interval: int | None) -> int:

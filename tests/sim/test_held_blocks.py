@@ -37,7 +37,6 @@ def counted(group: KVCacheGroup, prompt: int, output: int, *, ahead: int, drafts
             "chunked": settled // max(group.chunk, 1) * group.chunk,
         }
         kept = {token // size for token in range(first.get(group.kind, 0), computed + 1)}
-        kept |= {block for block in range(first.get(group.kind, 0) // size, computed // size + 1)}
         total += 1 + drafts if group.kind == "state" else len(kept)
     return total
 

@@ -84,8 +84,8 @@ def test_a_group_that_cannot_be_is_told() -> None:
 def test_groups_share_the_blocks() -> None:
     """160 tokens take 10 blocks of a full group, and of a window 32 + 100 tokens in flight: 9, and one more.
 
-    While it decodes, 33 tokens lie in 3 blocks on average, and all 160.5 in 10.5. With its first token it holds 6 blocks
-    and twice 3, and its prompt's 15 for one iteration.
+    While it decodes, 33 tokens lie in 3 blocks on average, and all 160.5 in 10.5. With its first token it holds 6
+    blocks and twice 3, and its prompt's 15 for one iteration.
     """
     groups = (KVCacheGroup(kind="full"), WINDOW, WINDOW)
     shared = replace(PROFILE, kv_cache_groups=groups, num_blocks=500, max_slots=99, reserves_context=False)

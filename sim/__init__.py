@@ -24,13 +24,13 @@ if TYPE_CHECKING:
     from sim.engine.state import State, rows_taken
     from sim.engine_ready import compile_engine, is_compiled, needed_variant, when_compiled
     from sim.engine_settings import KVOffloading
+    from sim.held_blocks import HeldBlocks
     from sim.kv_cache_groups import (
         WITH_ONE_GROUP_ONLY,
         GroupKind,
         KVCacheGroup,
         StateMode,
         faults_of,
-        most_blocks_of,
         without_checkpoints,
         without_eagle_marks,
     )
@@ -81,6 +81,7 @@ __all__ = [
     "EngineRecord",
     "Extended",
     "GroupKind",
+    "HeldBlocks",
     "Histogram",
     "Images",
     "Int64s",
@@ -118,7 +119,6 @@ __all__ = [
     "is_compiled",
     "is_known",
     "minor_version",
-    "most_blocks_of",
     "nearest_rules",
     "needed_variant",
     "rows_taken",
@@ -139,6 +139,7 @@ _HOMES = {
     "EngineRecord": "sim.records.run_results",
     "Extended": "sim.latency",
     "GroupKind": "sim.kv_cache_groups",
+    "HeldBlocks": "sim.held_blocks",
     "Histogram": "sim.records.histograms",
     "Images": "sim.requests",
     "Int64s": "sim.requests",
@@ -172,7 +173,6 @@ _HOMES = {
     "faults_of": "sim.kv_cache_groups",
     "without_checkpoints": "sim.kv_cache_groups",
     "without_eagle_marks": "sim.kv_cache_groups",
-    "most_blocks_of": "sim.kv_cache_groups",
     "VersionRules": "sim.versions",
     "WITH_ONE_GROUP_ONLY": "sim.kv_cache_groups",
     "is_compiled": "sim.engine_ready",

@@ -213,6 +213,12 @@ class EngineSettings:
         )
 
     @property
+    def max_in_flight_tokens(self) -> int:
+        """Tokens of steps that may still read a window's blocks (config/vllm.py:max_in_flight_tokens, 0.26 on)."""
+        is_excluded = rules_of(self.vllm_version).excludes_tokens_in_flight
+        return self.max_num_batched_tokens * (self.max_concurrent_batches if is_excluded else 1)
+
+    @property
     def acceptance_rates(self) -> tuple[float, ...]:
         """For each of the k drafts the chance that it and all before it are accepted."""
         rates = self.synthetic_acceptance_rates

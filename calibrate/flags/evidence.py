@@ -6,7 +6,8 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from calibrate.flags.learned import LearnedFlag, Observed
-from calibrate.flags.shown import SEATS, Shown
+from calibrate.flags.shown import SEATS, Shown, seats_of_trace
+from sim import EngineConfig, HeldBlocks
 from traces import ConfigError
 
 if TYPE_CHECKING:
@@ -26,8 +27,9 @@ def learned_of(sources: Sequence[Observed], config: TwinConfig) -> tuple[Learned
     if config.written is None:
         return ()
     found = []
-    for name in dict.fromkeys(each.name for _, each in _shown(sources)):
-        runs = [(source, each) for source, each in _shown(sources) if each.name == name]
+    seen = list(_shown(sources, config.engine))
+    for name in dict.fromkeys(each.name for _, each in seen):
+        runs = [(source, each) for source, each in seen if each.name == name]
         limits = [(source, each) for source, each in runs if each.is_limit]
         if name in config.written or not limits:
             continue
@@ -41,7 +43,7 @@ def learned_of(sources: Sequence[Observed], config: TwinConfig) -> tuple[Learned
 def contradictions_of(sources: Sequence[Observed], config: TwinConfig) -> tuple[tuple[Shown, str], ...]:
     """Return evidence of runs that contradicts the twin's flags, with a line for each."""
     found: dict[str, tuple[Shown, str]] = {}
-    for source, each in _shown(sources):
+    for source, each in _shown(sources, config.engine):
         own = getattr(config.engine, each.name)
         if each.name in found or not _contradicts(each, own):
             continue
@@ -66,8 +68,12 @@ def check_shown(sources: Sequence[Observed], config: TwinConfig) -> None:
             )
 
 
-def _shown(sources: Sequence[Observed]) -> Iterator[tuple[Observed, Shown]]:
-    """Yield evidence of runs on flags that no header has."""
+def _shown(sources: Sequence[Observed], engine: EngineConfig) -> Iterator[tuple[Observed, Shown]]:
+    """Yield evidence of runs on flags that no header has.
+
+    Whether the KV cache had room for more is asked again where the twin's layers keep different tokens: no trace says.
+    """
+    held = HeldBlocks.of(engine) if engine.kv_cache_groups else None
     said = {
         name
         for name in {each.name for source in sources for each in source.shown}
@@ -76,7 +82,8 @@ def _shown(sources: Sequence[Observed]) -> Iterator[tuple[Observed, Shown]]:
     for source in sources:
         for each in source.shown:
             if each.name not in said:
-                yield source, each
+                is_of_trace = held is not None and each.name == SEATS and not each.is_servers
+                yield source, (seats_of_trace(source.trace, held=held) or each if is_of_trace else each)
 
 
 def _contradicts(shown: Shown, own: int) -> bool:

@@ -19,6 +19,7 @@ from traces import TraceError, companion_file, stem_of
 if TYPE_CHECKING:
     import pandas as pd
 
+    from sim import HeldBlocks
     from traces import Trace
 
 Floats = NDArray[np.float64]
@@ -148,10 +149,11 @@ def _tokens_of(steps: pd.DataFrame) -> Shown:
     )
 
 
-def seats_of_trace(trace: Trace) -> Shown | None:
+def seats_of_trace(trace: Trace, *, held: HeldBlocks | None = None) -> Shown | None:
     """Return how many requests were answered at once; None if the times of answers are not known.
 
-    A request is answered from its first token to its last, and waits before. None also for several engines.
+    A request is answered from its first token to its last, and waits before. None also for several engines. ``held``:
+    what requests hold of the KV cache; None: one block of all layers per block of tokens.
     """
     from traces import finished_ok, send_or_arrival_us
 
@@ -175,14 +177,14 @@ def seats_of_trace(trace: Trace) -> Shown | None:
         name=SEATS,
         most=most,
         is_limit=times_reached >= LEAST_REACHED
-        and _has_room(trace, kept, most=most)
+        and _has_room(trace, kept, most=most, held=held)
         and _is_reached(answered[queued], most, lasts=lasts[queued]),
         is_servers=False,
         how=f"at most {most} requests were answered at once, also in the {during / 1e6:.3g} s in which others waited",
     )
 
 
-def _has_room(trace: Trace, kept: NDArray[np.bool_], *, most: int) -> bool:
+def _has_room(trace: Trace, kept: NDArray[np.bool_], *, most: int, held: HeldBlocks | None) -> bool:
     """Return whether the KV cache would have held more than ``most`` of the requests, by its size in the header."""
     from traces import prompt_tokens
 
@@ -190,6 +192,9 @@ def _has_room(trace: Trace, kept: NDArray[np.bool_], *, most: int) -> bool:
     server = trace.header.server
     if server.num_gpu_blocks is None or server.block_size is None:
         return float(np.nanstd(tokens)) > ALIKE * float(np.nanmean(tokens))
+    if held is not None:
+        each = held.at_end(np.maximum(tokens[np.isfinite(tokens)], 1))
+        return most * float(each.mean()) < ROOM * server.num_gpu_blocks
     return most * float(np.nanmean(tokens)) < ROOM * server.num_gpu_blocks * server.block_size
 
 

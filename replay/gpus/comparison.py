@@ -23,7 +23,7 @@ from replay.search.load import loads_of
 from replay.search.workload_draws import Drawing
 from replay.twin.config_read import load_config
 from replay.twin.twin_config import TwinConfig
-from sim import UNBOUNDED, EngineConfig
+from sim import UNBOUNDED, EngineConfig, HeldBlocks
 from traces import ConfigError, RunLimit
 
 if TYPE_CHECKING:
@@ -195,7 +195,7 @@ def _twin(gpu: Gpu, tp: int, asked: GpuQuestion) -> tuple[TwinConfig, bool]:
         if twin.will_not_start:
             raise ConfigError(f"{twin.will_not_start[0]} ()")
         return twin, False
-    held = _tokens_held(twin.engine)
+    held = HeldBlocks.of(twin.engine).longest(twin.engine.num_gpu_blocks - 1)
     if held < twin.engine.block_size:
         raise ConfigError(f"{twin.will_not_start[0]} ()")
     return _read(gpu, tp, asked, {"max_model_len": held}), True

@@ -11,7 +11,7 @@ from aiohttp import web
 from aiohttp.web_protocol import RequestPayloadError
 
 from replay.serve.protocol import Answer, Job, Refusal, plan_answer
-from sim import UNBOUNDED, EngineConfig
+from sim import UNBOUNDED, EngineConfig, HeldBlocks
 
 Parsed = TypeVar("Parsed")
 
@@ -97,12 +97,12 @@ def check_kv(job: Job, answers: Sequence[Answer], engines: Sequence[EngineConfig
     for engine in engines:
         if engine.num_gpu_blocks == UNBOUNDED:
             continue
-        most = (engine.num_gpu_blocks - 1) * engine.block_size  # block 0 is the null block
+        usable, held = engine.num_gpu_blocks - 1, HeldBlocks.of(engine)  # block 0 is the null block
         for prompt, answer in zip(job.prompts, answers, strict=True):
             stored = len(prompt) + len(answer.texts) - 1  # the last token is never stored
-            if min(stored, engine.max_model_len) > most:
+            if held.fullest(min(stored, engine.max_model_len)) > usable:
                 message = (
-                    f"This server's KV cache holds {most:,} tokens. However, your request needs {stored:,} of them "
-                    f"({len(prompt):,} in the prompt, {len(answer.texts):,} in the answer)."
+                    f"This server's KV cache holds {held.longest(usable):,} tokens. However, your request needs "
+                    f"{stored:,} of them ({len(prompt):,} in the prompt, {len(answer.texts):,} in the answer)."
                 )
                 raise Refusal(message, param="max_tokens")

@@ -8,6 +8,7 @@ import numpy as np
 
 from replay.distribution import Distribution, distribution
 from replay.sessions.results import SessionResults, session_results
+from sim import HeldBlocks
 from traces import four_digits
 from traces.strict.escape import terminal
 
@@ -67,15 +68,17 @@ class SessionsSummary(TypedDict):
 class CacheNeeds(TypedDict):
     """How many KV blocks the prompts' hits need, were requests served one after another and the least recent evicted.
 
-    ``ideal_hit_frac``: of prompt tokens, with an unlimited cache. ``num_gpu_blocks``: of one server, 0 without a limit,
-    and ``hit_frac`` what so many find; ``num_blocks_with_tier`` and ``tier_hit_frac``: the same with what its host
-    memory holds, None without any. ``blocks_for``: by share of the ideal hits. ``curve``: (blocks, share of prompt
+    ``ideal_hit_frac``: of prompt tokens, with an unlimited cache. ``num_gpu_blocks``: of one server, 0 without a limit;
+    ``num_kept_blocks``: as many blocks of prompts as they keep, fewer where groups of layers share them, and
+    ``hit_frac`` what so many find; ``num_blocks_with_tier`` and ``tier_hit_frac``: the same with what its host memory
+    holds, None without any. ``blocks_for``: by share of the ideal hits. ``curve``: (blocks, share of prompt
     tokens).
     ``most_live_blocks``: most at a time that are asked for again later.
     """
 
     ideal_hit_frac: float
     num_gpu_blocks: int
+    num_kept_blocks: int
     hit_frac: float
     num_blocks_with_tier: int | None
     tier_hit_frac: float | None
@@ -88,7 +91,8 @@ class CacheNeeds(TypedDict):
 def cache_needs(reuse: KVReuse, engine: EngineConfig) -> CacheNeeds:
     """Return what caches of every size find; ``engine``: one server."""
     num_gpu_blocks = max(engine.num_gpu_blocks, 0)
-    with_tier = _blocks_with_tier(engine) if num_gpu_blocks else None
+    on_gpu, on_host = _kept_blocks(engine, reuse) if num_gpu_blocks else (0, 0)
+    with_tier = _blocks_with_tier(engine, on_gpu, on_host) if num_gpu_blocks else None
     most = len(reuse.hits) - 1
     sizes = np.unique(
         np.rint(np.geomspace(max(min(reuse.largest, most), 1), max(most, 1), CURVE_POINTS)).astype(int)
@@ -96,7 +100,8 @@ def cache_needs(reuse: KVReuse, engine: EngineConfig) -> CacheNeeds:
     return CacheNeeds(
         ideal_hit_frac=reuse.ideal_frac,
         num_gpu_blocks=num_gpu_blocks,
-        hit_frac=reuse.hit_frac(num_gpu_blocks or most),
+        num_kept_blocks=on_gpu,
+        hit_frac=reuse.hit_frac(on_gpu if num_gpu_blocks else most),
         num_blocks_with_tier=with_tier,
         tier_hit_frac=None if with_tier is None else reuse.hit_frac(with_tier),
         blocks_for={f"{share:g}": max(reuse.blocks_for(share), reuse.largest) for share in SHARES},
@@ -106,7 +111,22 @@ def cache_needs(reuse: KVReuse, engine: EngineConfig) -> CacheNeeds:
     )
 
 
-def _blocks_with_tier(engine: EngineConfig) -> int | None:
+def _kept_blocks(engine: EngineConfig, reuse: KVReuse) -> tuple[int, int]:
+    """Return how many blocks of prompts (KVReuse's) a server's GPU blocks and its host memory's keep.
+
+    As many where all layers keep all. Else a prompt of mean length leaves blocks in every group; and while one is
+    computed that finds nothing, it takes blocks that it will not leave, at the cost of what is kept.
+    """
+    if not engine.kv_cache_groups:
+        return engine.num_gpu_blocks, engine.num_cpu_blocks
+    held, num_tokens = HeldBlocks.of(engine), -(-reuse.num_prompt_tokens // max(len(reuse.live), 1))
+    own = max(num_tokens // reuse.block_size, 1)
+    left = max(held.kept(num_tokens, interval=engine.prefix_cache_retention_interval), 1)
+    room = max(engine.num_gpu_blocks - max(held.fullest(num_tokens) - left, 0), 0)
+    return room * own // left, engine.num_cpu_blocks * own // left
+
+
+def _blocks_with_tier(engine: EngineConfig, on_gpu: int, on_host: int) -> int | None:
     """Return how many blocks GPU and host memory hold of different content, None without host memory.
 
     vLLM's own offloading keeps what is on the GPU in host memory, too; BLIS's tier has what the GPU gave up.
@@ -114,8 +134,8 @@ def _blocks_with_tier(engine: EngineConfig) -> int | None:
     if not engine.has_cpu_tier:
         return None
     if engine.has_blis_tier:
-        return engine.num_gpu_blocks + engine.num_cpu_blocks
-    return max(engine.num_gpu_blocks, engine.num_cpu_blocks)
+        return on_gpu + on_host
+    return max(on_gpu, on_host)
 
 
 def needs_rows(needs: CacheNeeds) -> list[tuple[str, str]]:
@@ -126,9 +146,11 @@ def needs_rows(needs: CacheNeeds) -> list[tuple[str, str]]:
         told.append(f"{float(share):.0%} of them {four_digits(blocks * needs['block_size'] / 1e6)}")
     found = f"an unlimited cache would find {needs['ideal_hit_frac']:.1%} of prompt tokens"
     terms = [("KV needed", f"{found}; million tokens of KV for {', '.join(told)}")]
-    if own := needs["num_gpu_blocks"]:
-        servers = needs["blocks_for"]["0.95"] / own
-        has = f"one server here has {four_digits(own * needs['block_size'] / 1e6)}: alone it would find"
+    if needs["num_gpu_blocks"]:
+        own = needs["num_kept_blocks"]
+        servers = needs["blocks_for"]["0.95"] / max(own, 1)
+        verb = "has" if own == needs["num_gpu_blocks"] else "keeps, its groups of layers together,"
+        has = f"one server here {verb} {four_digits(own * needs['block_size'] / 1e6)}: alone it would find"
         terms.append(
             ("", f"{has} {needs['hit_frac']:.1%}; 95% of them take {four_digits(servers)} such servers")
         )

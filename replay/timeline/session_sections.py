@@ -68,7 +68,7 @@ def _cache(
     x = logarithmic(
         float(tokens.min()), float(max(tokens.max(), 2 * tokens.min())), label="tokens of KV cache"
     )
-    own = float(needs["num_gpu_blocks"] * needs["block_size"])
+    own = float(needs["num_kept_blocks"] * needs["block_size"])
     rules = [pages.Rule(start=(own, 0.0), end=(own, 1.0), name="limit")] if x.holds(own) else []
     y = pages.linear(0.0, 1.0, most=4, text=lambda value: f"{100 * value:.0f} %")
     figures = [

@@ -10,12 +10,12 @@ from replay.twin.cluster_section import with_overrides
 from replay.twin.config_keys import DEFAULT_SEED
 from replay.twin.fitted.fitted_range import FittedRange
 from replay.twin.fitted.pace import Pace
-from replay.twin.kv_cache.needed import blocks_needed
 from replay.twin.what_if.unanswered import Unanswered
 from sim import (
     UNBOUNDED,
     Compatibility,
     EngineConfig,
+    HeldBlocks,
 )
 from sim.latency import LatencyModel
 from traces import ConfigError
@@ -167,7 +167,7 @@ def check_fits(config: TwinConfig, trace: Trace) -> None:
         return
     smallest = int(prompts.min())
     engine = max((pool.engine for pool in pools), key=lambda engine: engine.num_gpu_blocks)
-    needed = blocks_needed(engine, smallest)
+    needed = HeldBlocks.of(engine).fullest(smallest)
     usable = engine.num_gpu_blocks - 1
     if needed > usable:
         raise ConfigError(

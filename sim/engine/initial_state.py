@@ -543,7 +543,6 @@ def group_records(config: EngineConfig) -> st.Records:
     if config.prefix_match_unit is not None:
         hash_size = config.hash_block_size
     rules = rules_of(config.vllm_version)
-    num_batches = config.max_concurrent_batches if rules.excludes_tokens_in_flight else 1
     marked = config.eagle_groups
     groups = without_eagle_marks(groups)
     kinds = list(dict.fromkeys(groups))
@@ -557,7 +556,7 @@ def group_records(config: EngineConfig) -> st.Records:
         record.most_blocks = most_blocks_of(
             group,
             size=size,
-            in_flight=num_batches * config.max_num_batched_tokens,
+            in_flight=config.max_in_flight_tokens,
             max_model_len=config.max_model_len,
             retained=config.num_retained_tokens,
         )

@@ -11,10 +11,15 @@ from numpy.typing import NDArray
 
 from sim.config import InvalidConfig
 from sim.fleet.workload import Lengths
+from sim.held_blocks import HeldBlocks
+from sim.kv_cache_groups import KVCacheGroup
 
 Floats = NDArray[np.float64]
 Number = TypeVar("Number", float, Floats)
-POSITIVE = ("w_s", "calibration_context", "chunk_tokens", "block_size", "num_blocks", "max_slots")
+POSITIVE = (
+    *("w_s", "calibration_context", "chunk_tokens", "block_size", "num_blocks", "max_slots"),
+    "max_concurrent_batches",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +36,11 @@ class GpuProfile:
     ``prefill_token_s``, ``prefill_pair_s``: compute of prompts, seconds per token and per (query, key) pair; 0: prompts
     take no longer than the iterations they are in. ``num_gpus``: behind the one engine. ``reserves_context``: a request
     holds blocks for the longest that a pool takes, as the fleet simulator has it; else, as in vLLM, for the tokens that
-    it has, and ``max_slots`` (max_num_seqs) holds at every length. Raises InvalidConfig.
+    it has, and ``max_slots`` (max_num_seqs) holds at every length.
+
+    ``kv_cache_groups``: which layers keep what, () is one full group; ``max_concurrent_batches``: how many steps'
+    tokens windows keep beside their own; ``num_speculative_tokens``: for each a state has a block more. Raises
+    InvalidConfig.
     """
 
     w_s: float
@@ -50,10 +59,19 @@ class GpuProfile:
     prefill_pair_s: float = 0.0
     num_gpus: int = 1
     reserves_context: bool = True
+    kv_cache_groups: tuple[KVCacheGroup, ...] = ()
+    max_concurrent_batches: int = 1
+    num_speculative_tokens: int = 0
 
     def __post_init__(self) -> None:
         """Check the figures."""
+        for number, group in enumerate(self.kv_cache_groups):
+            fault = group.fault()
+            if fault is not None:
+                raise InvalidConfig(f"profile.kv_cache_groups[{number}].{fault[0]}: {fault[1]}")
         for name in self.__slots__:
+            if name == "kv_cache_groups":
+                continue
             value = float(getattr(self, name))
             if not math.isfinite(value) or value < 0 or (name in POSITIVE and value == 0):
                 raise InvalidConfig(
@@ -62,9 +80,20 @@ class GpuProfile:
 
     # -- how many requests --------------------------------------------------------------------------------------
 
+    @property
+    def held(self) -> HeldBlocks:
+        """The blocks that a request holds, by its tokens."""
+        return HeldBlocks(
+            block_size=self.block_size,
+            groups=self.kv_cache_groups,
+            chunk_tokens=self.chunk_tokens,
+            num_batches=self.max_concurrent_batches,
+            num_drafts=self.num_speculative_tokens,
+        )
+
     def kv_limit(self, context: int) -> int:
-        """Return how many requests of ``context`` tokens the KV cache holds."""
-        return self.num_blocks // -(-context // self.block_size)
+        """Return how many requests of ``context`` tokens the KV cache holds, each at its fullest."""
+        return self.num_blocks // self.held.fullest(context)
 
     def num_slots(self, context: int) -> int:
         """Return how many requests run at once: what the KV cache holds, and no more than the bandwidth is good for.
@@ -76,15 +105,14 @@ class GpuProfile:
     def slots_for(self, lengths: Lengths, context: int) -> int:
         """Return how many requests of a workload run at once: ``num_slots``, or, without a reserve, as many as fit.
 
-        Those hold as many tokens as they have on average while they run; the longest must fit alone.
+        Those hold as many blocks as they have on average while they run; the longest must fit alone.
         """
         if self.reserves_context:
             return self.num_slots(context)
         if self.kv_limit(context) == 0:
             return 0
-        held = float((lengths.output_tokens * (lengths.input_tokens + lengths.output_tokens / 2)).sum())
-        blocks = -(-held / float(lengths.output_tokens.sum()) // self.block_size)
-        return max(1, min(self.max_slots, int(self.num_blocks // blocks)))
+        fit = self.held.num_requests(self.num_blocks, lengths.input_tokens, lengths.output_tokens)
+        return max(1, min(self.max_slots, fit))
 
     # -- how long -----------------------------------------------------------------------------------------------
 

@@ -69,7 +69,7 @@ class SlotPool:
         self.profile, self.arrival_s = profile, arrival_s
         self.slots = profile.slots_for(lengths, context)
         self.total = lengths.total_tokens
-        self.needed = np.ceil(self.total / profile.block_size).astype(np.int64)
+        self.needed = profile.held.at_end(self.total)
         self.prefill = profile.prefill_iterations(lengths)
         self.iterations = profile.iterations(lengths)
         self.compute = profile.prefill_compute_s(lengths)

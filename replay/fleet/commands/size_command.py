@@ -111,8 +111,10 @@ def show_profile(asked: ProfileOptions) -> None:
 def _profile_document(found: ProfileSource) -> dict[str, object]:
     from dataclasses import asdict
 
+    from replay.fleet.inputs.profiles import profile_figures
+
     misfit = None if found.misfit is None else asdict(found.misfit)
-    return {"name": found.name, "profile": asdict(found.profile), "misfit": misfit}
+    return {"name": found.name, "profile": profile_figures(found.profile), "misfit": misfit}
 
 
 def _show_computed(

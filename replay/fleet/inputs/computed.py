@@ -18,6 +18,7 @@ from replay.fleet.inputs.fleet_workload import mean_tokens
 from replay.fleet.inputs.profiles import ProfileSource, decodes, from_twin, held_by, prefill_step, seats_of
 from replay.twin.config_read import load_config
 from replay.twin.twin_config import TwinConfig
+from sim import HeldBlocks
 from sim.fleet import Lengths
 from sim.latency import PeakTimes, Roofline, StepBatch
 from traces import ConfigError
@@ -142,7 +143,7 @@ def computed(model: str, gpu: str, *, tp: int, lengths: Lengths, context: int) -
     }
     return Computed(
         source=source,
-        terms=tuple(terms_of(roofline, held_by(twin.engine, mean_tokens(lengths)), lengths, context=context)),
+        terms=tuple(terms_of(roofline, held_by(twin.engine, lengths), lengths, context=context)),
         prefill=prefill_bounds(roofline, twin.engine.max_num_batched_tokens),
         assumptions=assumed,
     )
@@ -156,7 +157,7 @@ def computed_twin(model: str, gpu: str, *, tp: int) -> TwinConfig:
     twin = _read(model, gpu, tp, {})
     if not twin.will_not_start:
         return twin
-    held = (twin.engine.num_gpu_blocks - 1) * twin.engine.block_size
+    held = HeldBlocks.of(twin.engine).longest(twin.engine.num_gpu_blocks - 1)
     if held < twin.engine.block_size:
         raise ConfigError(twin.will_not_start[0])
     return _read(model, gpu, tp, {"max_model_len": held})

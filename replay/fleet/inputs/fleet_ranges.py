@@ -35,6 +35,7 @@ OF_PROFILE: Final[dict[str, Range]] = {
     },
     **{"calibration_context": (1, MOST_TOKENS), "chunk_tokens": (1, 1 << 28), "block_size": (1, 1 << 20)},
     **{"num_blocks": (1, 1 << 30), "max_slots": (1, 1 << 20), "num_gpus": (1, 1 << 16)},
+    **{"max_concurrent_batches": (1, 1 << 10), "num_speculative_tokens": (0, 1 << 10)},
     **{"cost_per_hour": (0.0, MOST_PRICE), "idle_w": WATTS, "nominal_w": WATTS},
     **{"power_k": (0.1, 4.0), "power_x0": (0.0, 32.0)},
 }

@@ -16,7 +16,17 @@ from replay.gpus.known_errors import KnownError, known_error
 from replay.model.gpus import find_gpu
 from replay.search.prices import list_prices_per_hour
 from replay.twin.keys.latency_keys import ANALYTIC
-from sim import UNBOUNDED, Blackbox, EngineConfig, Extended, InvalidConfig, LatencyModel, StepBatch
+from replay.twin.kv_cache.groups import GROUPS, group_fields, read_groups
+from sim import (
+    UNBOUNDED,
+    Blackbox,
+    EngineConfig,
+    Extended,
+    HeldBlocks,
+    InvalidConfig,
+    LatencyModel,
+    StepBatch,
+)
 from sim.fleet import GpuProfile, Lengths
 from traces import ConfigError
 from traces.strict.section import Section, read_section
@@ -28,6 +38,7 @@ if TYPE_CHECKING:
 
 SHIPPED = Path(__file__).with_name("profiles.yaml")
 NAMES = tuple(each.name for each in fields(GpuProfile))
+OF_GROUPS = (GROUPS, "max_concurrent_batches", "num_speculative_tokens")
 CONTEXTS = (0.25, 0.5, 1.0, 2.0)
 """Multiples of the workload's own context at which a derived profile is compared with its model."""
 MOST_CHUNKS = 12
@@ -100,9 +111,10 @@ def read_source(
     section = read_section(path)
     if "w_s" in section:
         section.refuse_unknown(NAMES)
-        figures = {name: _figure(section, name) for name in section.nodes}
+        figures = {name: _figure(section, name) for name in section.nodes if name != GROUPS}
+        groups = read_groups(section, caches_prefixes=False) or ()
         try:
-            profile = GpuProfile(**figures)  # type: ignore[arg-type]  # checked by the profile itself
+            profile = GpuProfile(**figures, kv_cache_groups=groups)  # type: ignore[arg-type]  # checked by the profile itself
         except (InvalidConfig, TypeError) as error:
             raise ConfigError(f"{error} ({path})") from error
         return priced(from_profile(path.stem, profile, context=context), prices)
@@ -170,6 +182,7 @@ def _as_engine(profile: GpuProfile, context: int) -> tuple[EngineConfig, Latency
         block_size=profile.block_size,
         num_gpu_blocks=profile.num_blocks + 1,  # vLLM's null block
         max_model_len=max(context, 2),
+        kv_cache_groups=tuple(replace(group, mode="none") for group in profile.kv_cache_groups),
         enable_prefix_caching=False,
         async_scheduling=False,
         frontend="none",
@@ -203,10 +216,10 @@ def from_twin(twin: TwinConfig, lengths: Lengths, *, context: int, name: str) ->
     """
     engine, model = twin.engine, twin.latency
     tokens = mean_tokens(lengths)
-    blocks = engine.num_gpu_blocks - 1
+    held, blocks = HeldBlocks.of(engine), engine.num_gpu_blocks - 1
     if engine.num_gpu_blocks == UNBOUNDED:
-        blocks = engine.max_num_seqs * -(-context // engine.block_size)
-    seats = seats_of(held_by(engine, tokens))
+        blocks = engine.max_num_seqs * held.fullest(context)
+    seats = seats_of(held_by(engine, lengths))
     times = model.durations_us(decodes(seats, np.full(len(seats), tokens))) / 1e6
     slope = float(np.polyfit(seats, times, 1)[0]) if len(seats) > 1 else 0.0
     slope = max(slope, 0.0)
@@ -224,6 +237,9 @@ def from_twin(twin: TwinConfig, lengths: Lengths, *, context: int, name: str) ->
         prefill_pair_s=per_pair,
         num_gpus=sum(twin.num_gpus.values()) or 1,
         reserves_context=False,
+        kv_cache_groups=held.groups,
+        max_concurrent_batches=held.num_batches,
+        num_speculative_tokens=held.num_drafts,
     )
     return ProfileSource(
         name=name,
@@ -252,11 +268,19 @@ def seats_of(most: int) -> np.ndarray[tuple[int, ...], np.dtype[np.int64]]:
     return np.unique(np.geomspace(1, max(most, 1), MOST_CHUNKS).astype(np.int64))
 
 
-def held_by(engine: EngineConfig, tokens: float) -> int:
-    """Return how many requests of this many tokens run at once: all seats, or what the KV cache holds."""
+def held_by(engine: EngineConfig, lengths: Lengths) -> int:
+    """Return how many requests of these lengths run at once: all seats, or what the KV cache holds.
+
+    One full group: of requests of the mean length, block by block or not.
+    """
     if engine.num_gpu_blocks == UNBOUNDED:
         return engine.max_num_seqs
-    return max(1, min(engine.max_num_seqs, int((engine.num_gpu_blocks - 1) * engine.block_size / tokens)))
+    usable, held = engine.num_gpu_blocks - 1, HeldBlocks.of(engine)
+    if held.groups:
+        fit = held.num_requests(usable, lengths.input_tokens, lengths.output_tokens)
+    else:
+        fit = int(usable * engine.block_size / mean_tokens(lengths))
+    return max(1, min(engine.max_num_seqs, fit))
 
 
 def decodes(
@@ -325,4 +349,12 @@ def profile_yaml(source: ProfileSource) -> str:
             f"# its iterations against the model's over {source.misfit.num_batches} batches: "
             f"median {source.misfit.median:.1%}, largest {source.misfit.largest:.1%}\n"
         )
-    return head + yaml.safe_dump(asdict(source.profile), sort_keys=False)
+    return head + yaml.safe_dump(profile_figures(source.profile), sort_keys=False)
+
+
+def profile_figures(profile: GpuProfile) -> dict[str, object]:
+    """Return a profile's figures by name; what bears on groups only where there are any."""
+    figures = asdict(profile)
+    if profile.kv_cache_groups:
+        return figures | {GROUPS: [group_fields(group) for group in profile.kv_cache_groups]}
+    return {name: figures[name] for name in NAMES if name not in OF_GROUPS}

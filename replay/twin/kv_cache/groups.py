@@ -235,10 +235,18 @@ def groups_text(groups: Sequence[KVCacheGroup]) -> str:
 
 
 def _group_text(group: KVCacheGroup) -> str:
-    names = ("kind", *SIZES, *(("mode", CHECKPOINTS, ALIGNMENT) if group.kind == "state" else ()))
-    parts = [f"{name}: {getattr(group, name)}" for name in names if getattr(group, name)]
-    parts += ["is_eagle_group: true"] * group.is_eagle_group
+    parts = [
+        f"{name}: {str(value).lower() if isinstance(value, bool) else value}"
+        for name, value in group_fields(group).items()
+    ]
     return "{" + ", ".join(parts) + "}"
+
+
+def group_fields(group: KVCacheGroup) -> dict[str, str | int]:
+    """Return a group's fields as a file has them, defaults left out."""
+    names = ("kind", *SIZES, *(("mode", CHECKPOINTS, ALIGNMENT) if group.kind == "state" else ()))
+    found = {name: getattr(group, name) for name in (*names, "is_eagle_group")}
+    return {name: value for name, value in found.items() if value}
 
 
 def chosen_groups(

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from replay.twin.kv_cache.needed import blocks_needed
-from sim import UNBOUNDED, EngineConfig, minor_version
+from sim import UNBOUNDED, EngineConfig, HeldBlocks, minor_version
 
 FROM_STATES = 20
 """The first minor version that refuses more sequences than blocks for states."""
@@ -17,7 +16,7 @@ def startup_faults(engine: EngineConfig) -> tuple[str, ...]:
     """
     faults = []
     if engine.num_gpu_blocks != UNBOUNDED:
-        usable, needed = engine.num_gpu_blocks - 1, blocks_needed(engine, engine.max_model_len)
+        usable, needed = engine.num_gpu_blocks - 1, HeldBlocks.of(engine).fullest(engine.max_model_len)
         if usable < needed:
             held = (
                 f"has {usable} blocks, fewer than the {needed} in {engine.num_kv_cache_groups} groups of"

@@ -5,20 +5,21 @@ from __future__ import annotations
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 import vtwin
 from calibrate.calibration_run import calibrate, compare_with_twin
 from calibrate.findings import Options
-from calibrate.flags.evidence import check_shown
+from calibrate.flags.evidence import check_shown, contradictions_of
 from calibrate.flags.shown import SEATS, TOKENS, Shown, seats_of_trace, shown_by
 from calibrate.misfit import missed_load, without_missed
 from calibrate.report.warnings import warnings_of
 from calibrate.verdict_text import verdict_text
 from replay import TwinConfig, load_config
 from replay.twin.fitted.fitted_range import FittedRange, range_of
-from sim import Blackbox, EngineConfig
+from sim import Blackbox, EngineConfig, KVCacheGroup
 from tests.calibrate.known_servers import ENGINE, GUESS, SERVER, TRUTH, observed, source, workload
 from tests.recorded_vllm import FOLDER
 from traces import ConfigError, Trace, write_trace
@@ -63,6 +64,33 @@ def test_requests_that_are_all_alike_and_fill_the_kv_cache_show_no_seats() -> No
     trace = observed(requests, replace(SERVER, engine=engine))
     told = trace.with_header(server=trace.header.server.learn("/metrics", num_gpu_blocks=600, block_size=16))
     assert not any(shown.is_limit for each in (trace, told) if (shown := seats_of_trace(each)) is not None)
+
+
+@pytest.mark.parametrize(
+    ("num_blocks", "groups", "is_limit"),
+    [
+        (1000, 1, True),
+        (1000, 4, False),  # 16 requests of some 290 tokens: 19 blocks in each group
+        (4000, 4, True),
+        (100, 1, False),
+        (100, 0, True),  # a window of 32 tokens alone: 3 blocks each
+    ],
+)
+def test_whether_there_was_room_is_asked_of_the_twins_groups(
+    num_blocks: int, groups: int, is_limit: bool
+) -> None:
+    trace = overloaded(max_num_seqs=16)
+    told = trace.with_header(
+        server=trace.header.server.learn("/metrics", num_gpu_blocks=num_blocks, block_size=16)
+    )
+    kinds = (KVCacheGroup(kind="full"),) * groups or (KVCacheGroup(kind="sliding", window=32),)
+    engine = EngineConfig(max_num_seqs=256, kv_cache_groups=kinds, num_gpu_blocks=num_blocks)
+    twin = TwinConfig(engine=engine, latency=Blackbox(**TRUTH))
+    shown = seats_of_trace(told)
+    assert shown is not None
+    run = SimpleNamespace(name="over", trace=told, shown=(shown,))
+    said = contradictions_of([run], twin)
+    assert [each.is_limit for each, _ in said] == ([True] if is_limit else [])
 
 
 def test_a_load_that_is_served_shows_no_limit() -> None:

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from replay.sessions.reuse import kv_reuse
-from replay.sessions.session_summary import cache_needs
-from sim import Blackbox, EngineConfig, Requests, simulate
+from replay.sessions.session_summary import cache_needs, needs_rows
+from sim import Blackbox, EngineConfig, KVCacheGroup, Requests, simulate
+from traces import four_digits
 
 BLOCK = 16
 
@@ -131,3 +132,35 @@ def test_host_memory_holds_what_the_gpu_has_given_up_or_all_of_it(kind: str, num
     assert needs["num_blocks_with_tier"] == num_kept
     assert needs["tier_hit_frac"] == reuse.hit_frac(num_kept)
     assert cache_needs(reuse, EngineConfig(num_gpu_blocks=4))["tier_hit_frac"] is None
+
+
+@pytest.mark.parametrize(("interval", "left"), [(None, 2 * 6), (0, 6 + 2 * 2)])
+def test_groups_of_layers_share_what_one_server_keeps(interval: int | None, left: int) -> None:
+    """Prompts of 6 blocks leave so many in two groups; at its fullest one has 12, which takes some of 40 away."""
+    requests = Requests(
+        arrival_us=np.zeros(2, np.int64),
+        prompt_tokens=np.full(2, 6 * BLOCK),
+        output_tokens=np.ones(2, np.int64),
+        priority=np.zeros(2, np.int64),
+        hash_offsets=np.zeros(2, np.int64),
+        hash_ids=np.arange(6),
+        hash_counts=np.full(2, 6),
+    )
+    reuse = kv_reuse(requests, np.arange(2), block_size=BLOCK)
+    groups = (KVCacheGroup(kind="full"), KVCacheGroup(kind="sliding", window=BLOCK + 2))
+    engine = EngineConfig(
+        num_gpu_blocks=40,
+        block_size=BLOCK,
+        kv_cache_groups=groups,
+        prefix_cache_retention_interval=interval,
+        max_num_batched_tokens=2048,
+    )
+    needs = cache_needs(reuse, engine)
+    assert needs["num_gpu_blocks"] == 40
+    assert needs["num_kept_blocks"] == (40 - (12 - left)) * 6 // left
+    assert needs["hit_frac"] == reuse.hit_frac(needs["num_kept_blocks"])
+    kept = needs["num_kept_blocks"] * BLOCK / 1e6
+    assert f"keeps, its groups of layers together, {four_digits(kept)}:" in needs_rows(needs)[1][1]
+    whole = cache_needs(reuse, EngineConfig(num_gpu_blocks=40, block_size=BLOCK))
+    assert whole["num_kept_blocks"] == 40
+    assert "one server here has" in needs_rows(whole)[1][1]

@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from sim import KVCacheGroup
 from sim.config import InvalidConfig
 from sim.fleet import GpuProfile, Lengths
 from sim.fleet.profile import Busy
@@ -27,10 +28,14 @@ PROFILE = GpuProfile(
     prefill_token_s=1e-5,
     prefill_pair_s=1e-7,
 )
-ABOVE_NOTHING = ("w_s", "calibration_context", "chunk_tokens", "block_size", "num_blocks", "max_slots")
+ABOVE_NOTHING = (
+    *("w_s", "calibration_context", "chunk_tokens", "block_size", "num_blocks", "max_slots"),
+    "max_concurrent_batches",
+)
+WINDOW = KVCacheGroup(kind="sliding", window=33)
 
 
-@pytest.mark.parametrize("name", GpuProfile.__slots__)
+@pytest.mark.parametrize("name", [name for name in GpuProfile.__slots__ if name != "kv_cache_groups"])
 def test_a_figure_is_a_number_and_nothing_only_where_that_can_be(name: str) -> None:
     for value in (-0.5, math.inf, math.nan, *((0.0,) if name in ABOVE_NOTHING else ())):
         with pytest.raises(InvalidConfig, match=rf"profile\.{name}: got {value}"):
@@ -69,6 +74,25 @@ def test_without_a_reserve_a_request_holds_its_prompt_and_half_its_answer(
     lengths = Lengths(input_tokens=np.array([100.0, 300.0]), output_tokens=np.array([10.0, 30.0]))
     assert single.slots_for(lengths, 250) == slots
     assert single.slots_for(lengths, num_blocks + 1) == 0
+
+
+def test_a_group_that_cannot_be_is_told() -> None:
+    with pytest.raises(InvalidConfig, match=r"profile\.kv_cache_groups\[1\]\.window: got 0"):
+        replace(PROFILE, kv_cache_groups=(WINDOW, replace(WINDOW, window=0)))
+
+
+def test_groups_share_the_blocks() -> None:
+    """160 tokens take 10 blocks of a full group, and of a window 32 + 100 tokens in flight: 9, and one more.
+
+    While it decodes, 33 tokens lie in 3 blocks on average, and all 160.5 in 10.5. With its first token it holds 6
+    blocks and twice 3, and its prompt's 15 for one iteration.
+    """
+    groups = (KVCacheGroup(kind="full"), WINDOW, WINDOW)
+    shared = replace(PROFILE, kv_cache_groups=groups, num_blocks=500, max_slots=99, reserves_context=False)
+    assert [shared.kv_limit(context) for context in (160, 320)] == [500 // 30, 500 // 40]
+    lengths = Lengths(input_tokens=np.array([80.0]), output_tokens=np.array([160.0]))
+    assert shared.slots_for(lengths, 240) == int(500 / ((160 * (10.5 + 2 * 3) + 12 + 3) / 161))
+    assert replace(shared, kv_cache_groups=()).slots_for(lengths, 240) == 500 // 10
 
 
 def test_times_of_a_request_by_hand() -> None:

@@ -6,7 +6,6 @@ a chunk what is still read and what is in flight, a state a few blocks whatever 
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -65,8 +64,14 @@ class HeldBlocks:
         """Return the tokens of the longest request that so many blocks hold; 0 where they hold none."""
         if not self.groups:
             return num_blocks * self.block_size
-        most = num_blocks * max(group.block_size or self.block_size for group in self.groups)
-        return max(0, bisect_right(range(most + 1), num_blocks, key=self.fullest) - 1)
+        fits, most = 0, max(num_blocks, 0) * max(group.block_size or self.block_size for group in self.groups)
+        while fits < most:
+            middle = (fits + most + 1) // 2
+            if self.fullest(middle) <= num_blocks:
+                fits = middle
+            else:
+                most = middle - 1
+        return fits
 
     def at_end(self, total_tokens: Floats) -> Int64s:
         """Return the blocks of requests that make their last token, int64 [n]; ``total_tokens``: with all answers."""

@@ -6,6 +6,7 @@ import difflib
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from replay.model.config_json import ModelFields, read_model_fields, shown
 from replay.model.context_length import max_model_len
@@ -184,10 +185,7 @@ def _decoder_from(
         lookup_parameters=layers.lookup_parameters,
         residual_streams=layers.residual_streams,
         not_timed=layers.not_timed,
-        attention_precision=quantized.parts["attention"],
-        mlp_precision=quantized.parts["mlp"],
-        expert_precision=quantized.parts["experts"],
-        products=quantized.products,
+        **_precisions(quantized),
         dtype=dtype,
         dtype_bytes=DTYPE_BYTES[dtype],
         kv_dtype_bytes=_kv_dtype_bytes(text, dtype, quantized, layers, asked=kv_cache_dtype),
@@ -222,6 +220,17 @@ def _quantized(
     holder = text if QUANTIZATION in text else fields
     found = read_quantization(holder, dtype=plain, modules=modules)
     return with_online(found, asked, section=holder.mapping(QUANTIZATION))
+
+
+def _precisions(quantized: Quantization) -> dict[str, Any]:
+    """Return what a shape says of its weights' precisions, by its fields."""
+    parts = quantized.parts
+    return {
+        "attention_precision": parts["attention"],
+        "mlp_precision": parts["mlp"],
+        "expert_precision": parts["experts"],
+        "products": quantized.products,
+    }
 
 
 def _spelled_out(text: ModelFields, family: Family, model_type: str) -> ModelFields:

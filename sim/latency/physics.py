@@ -57,16 +57,20 @@ class Physics(Analytic):
             if getattr(self, name) > 1:
                 raise InvalidConfig(f"{name}: got {getattr(self, name)!r}, expected a share in [0, 1]")
 
-    def step_table(self) -> StepTable:
-        """Return the model as the engine takes it."""
-        at_peak, pp = self.peak, self.peak.pp
-        tokens = self.computed_tokens()
-        per_token = (
+    def _per_token(self) -> float:
+        """Return the µs of what a step does once for each of its tokens, products aside."""
+        at_peak = self.peak
+        return (
             self.activation * at_peak.activation
             + self.prefill_kv * at_peak.kv_write
             + self.tensor_parallel * (at_peak.all_reduce + at_peak.send_recv + at_peak.all_to_all)
             + at_peak.per_token
         )
+
+    def step_table(self) -> StepTable:
+        """Return the model as the engine takes it."""
+        at_peak, pp = self.peak, self.peak.pp
+        tokens = self.computed_tokens()
         is_interleaved = 0 < at_peak.num_moe_layers < at_peak.num_layers
         per_moe_layer = self.moe_layer_us + (self.interleaved_moe_layer_us if is_interleaved else 0.0)
         fixed = (
@@ -87,7 +91,7 @@ class Physics(Analytic):
             compute=of_experts,
             reading=self.weights * at_peak.weights
             + self.expert_weights * at_peak.expert_weights * at_peak.experts_read_frac(tokens),
-            rest=per_token * tokens + fixed,
+            rest=self._per_token() * tokens + fixed,
             prefill=self.prefill_compute * at_peak.matmul,
             decode=self.decode_compute * at_peak.matmul,
             exposed=self.exposed,
@@ -106,8 +110,6 @@ class Physics(Analytic):
             window=at_peak.window,
             stages=pp,
             last=self.step_us,
-            shared=of_experts if at_peak.dp > 1 else None,
-            exchange=self.tensor_parallel * at_peak.all_to_all,
-            captured=self.max_capture_size,
+            **self.among_ranks(of_experts, exchange=self.tensor_parallel * at_peak.all_to_all),
             **at_peak.of_states(),
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -57,6 +58,12 @@ class Analytic(LatencyModel):
         """Return what steps take, without scatter, int64 µs; one without tokens takes none."""
         has_tokens = batch.num_prefill_tokens + batch.num_decode_tokens > 0
         return np.where(has_tokens, np.rint(self.step_table().durations(batch)), 0).astype(np.int64)
+
+    def among_ranks(self, of_experts: Floats, *, exchange: float) -> dict[str, Any]:
+        """Return what a step table says of ranks that share experts, by its fields; nothing where none do."""
+        if self.peak.dp == 1:
+            return {}
+        return {"shared": of_experts, "exchange": exchange, "captured": self.max_capture_size}
 
     def computed_tokens(self) -> Floats:
         """Return, for steps of 0, 1, 2, … tokens, how many a GPU computes at once."""
@@ -161,8 +168,6 @@ class Roofline(Analytic):
             window=at_peak.window,
             stages=pp,
             last=self.step_us,
-            shared=of_experts if at_peak.dp > 1 else None,
-            exchange=at_peak.all_to_all / self.link_efficiency,
-            captured=self.max_capture_size,
+            **self.among_ranks(of_experts, exchange=at_peak.all_to_all / self.link_efficiency),
             **at_peak.of_states(),
         )

@@ -42,7 +42,7 @@ def info(asked: InfoOptions) -> None:
     from replay.model.gpu_memory import Serving, kv_cache_size
     from replay.model.gpus import find_gpu
     from replay.model.hf_config import read_model_config
-    from replay.model.latent_kernels import check_block_size, served_on, usual_block_size
+    from replay.model.kernels.latent_kernels import check_block_size, served_on, usual_block_size
     from replay.twin.engine_defaults import batch_limits
     from sim import minor_version
     from traces import ConfigError

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from replay.model.gpus import Gpu
-from replay.model.latent_kernels import served_on
+from replay.model.kernels.latent_kernels import served_on
 from replay.model.layers.drafter import Drafter, mtp_drafter
 from replay.model.layers.groups_of_layers import Dealt, cached_layers, dealt, undivided
 from replay.model.layers.packed_groups import BLOCK, dealt_packed, packed_layers

@@ -11,7 +11,7 @@ from typing import Any
 from replay.model.config_json import ModelFields, read_model_fields, shown
 from replay.model.context_length import max_model_len
 from replay.model.families import FAMILIES, NO_SERVERS, NOT_MODELLED, TELLING_FIELDS, UNKNOWN_TELLING, Family
-from replay.model.latent_kernels import served_on
+from replay.model.kernels.latent_kernels import served_on
 from replay.model.layers.hybrids import HYBRIDS
 from replay.model.layers.layer_windows import windowed_layers
 from replay.model.layers.mtp import mtp_layers

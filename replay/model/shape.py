@@ -167,7 +167,7 @@ class LayerState:
     ``key_heads``: of keys and queries (Mamba-2: groups of B and C). The last ``conv_kernel`` - 1 inputs of the
     convolution before it are kept, too. ``dtype_bytes``: of the matrices. ``parameters``: weights of one layer.
     ``num_products``: with the matrix per token: to write and to read, the delta rule also before it writes.
-    ``kernel``: of those that may save a state inside a prompt's chunk (``layers/state_kernels.py``); None: no such one.
+    ``kernel``: of those that may save a state inside a prompt's chunk (``kernels/state_kernels.py``); None: of others.
     """
 
     name: str
@@ -309,7 +309,7 @@ class ModelShape:
     its audio tower, likewise. ``is_mm_prefix_lm``:
     tokens of an image see each other in both directions. ``left_out``: what of the file is not in these numbers.
     ``kv_cache_dtype``: as vLLM's flag. ``packed_token_bytes``: what a token of sparse latent attention takes in a layer
-    where it is packed with its scales, 0: where it is not (``latent_kernels.py``).
+    where it is packed with its scales, 0: where it is not (``kernels/latent_kernels.py``).
     """
 
     name: str

@@ -10,7 +10,7 @@ from typing import cast
 
 import yaml
 
-from replay.model.latent_kernels import served_on
+from replay.model.kernels.latent_kernels import served_on
 from replay.model.quantized.online import AUTO, FP8_UNTIL
 from replay.model.shape import ModelShape
 from replay.model.shipped_models import shipped_config

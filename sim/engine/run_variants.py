@@ -31,6 +31,7 @@ _ONE_FULL_GROUP = {
     "aligns_states": 0,
     "cuts_shares": 0,
     "use_eagle": 0,  # a group's, too, is called so
+    "prefill_checkpoints": dt.NO_CHECKPOINTS,
 }
 
 _NO_RARE_FEATURES = {
@@ -61,7 +62,6 @@ _NO_RARE_FEATURES = {
     "has_kv_offloading": 0,
     "has_shared_store": 0,
     "hands_states": 0,
-    "prefill_checkpoints": dt.NO_CHECKPOINTS,
     "session_kv_ttl_us": 0,
     "matches_inside_blocks": 0,
     "has_images": 0,

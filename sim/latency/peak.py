@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -79,7 +80,7 @@ class PeakTimes:
             if not (np.isfinite(value) and value >= 0):
                 raise InvalidConfig(f"{field.name}: got {value!r}, expected a finite number >= 0")
 
-    def of_states(self) -> dict[str, float]:
+    def of_states(self) -> dict[str, Any]:
         """Return what layers that keep a state take, by the names of ``StepTable``."""
         return {name: getattr(self, name) for name in ("recurrence", "chain", "state")}
 

@@ -19,7 +19,7 @@ from calibrate.predictor.components import WINDOWED
 from calibrate.predictor.measured import ProfileError, ProfileQuery
 from calibrate.predictor.profiles.latent_modules import between_heads
 from calibrate.predictor.profiles.sources import read_profiles
-from calibrate.predictor.profiles.state_kernels import HEADS, TABLES, layer_times, rows_of_heads
+from calibrate.predictor.profiles.state_profiles import HEADS, TABLES, layer_times, rows_of_heads
 from calibrate.predictor.training import train_operator
 from replay.model import read_model_config
 from tests.validation.unseen_attention import GPUS, read

@@ -29,7 +29,7 @@ from calibrate.predictor.measured import (
 from calibrate.predictor.profiles.latent_modules import MODULES, latent_decode, latent_prefill
 from calibrate.predictor.profiles.matmuls import matmul_table
 from calibrate.predictor.profiles.other_heads_windows import windowed_decodes, windowed_prompts
-from calibrate.predictor.profiles.state_kernels import state_tables
+from calibrate.predictor.profiles.state_profiles import state_tables
 from replay.model.matmuls import (
     How,
     LayerKind,

@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 
 from calibrate.predictor.measured import Complaint, ProfileError, ProfileQuery
 from calibrate.predictor.profiles.latent_modules import latent_fault, module_prefix
-from calibrate.predictor.profiles.state_kernels import TABLES
+from calibrate.predictor.profiles.state_profiles import TABLES
 from replay.model import ModelShape, kinds_not_timed
 from replay.model.matmuls import LayerKind, kinds_of_layers
 

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from replay.model.gpus import Gpu
-from replay.model.layers.state_kernels import saved_alignment
+from replay.model.kernels.state_kernels import saved_alignment
 from replay.model.shape import Mixer, ModelShape
 from sim import DEFAULT_VERSION, GroupKind, KVCacheGroup, StateMode, VersionRules, nearest_rules
 from traces import ConfigError

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from replay.model.gpu_memory import Serving, dealt_of
-from replay.model.latent_kernels import USUAL_BLOCK, check_block_size, usual_block_size
+from replay.model.kernels.latent_kernels import USUAL_BLOCK, check_block_size, usual_block_size
 from replay.twin.kv_cache.groups import (
     DISABLED,
     GROUPS,

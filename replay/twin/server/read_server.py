@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from replay.model.gpu_memory import GIB
 from replay.model.gpus import shipped_gpus
-from replay.model.latent_kernels import served_on
+from replay.model.kernels.latent_kernels import served_on
 from replay.model.model_peak import peak_times
 from replay.model.shape import ModelShape
 from replay.twin.defaults import DefaultsEntry

@@ -13,7 +13,7 @@ import pytest
 from calibrate.predictor.build import train
 from calibrate.predictor.measured import ProfileError, ProfileQuery
 from calibrate.predictor.profiles.kernel_tables import read_kernels
-from calibrate.predictor.profiles.state_kernels import rows_of_heads
+from calibrate.predictor.profiles.state_profiles import rows_of_heads
 from replay.model import find_gpu, read_model_config
 from replay.model.matmuls import DELTA_NETS, KIMI_DELTA
 from replay.twin.profiled_table import model_of

@@ -9,7 +9,7 @@ import pytest
 
 import vtwin
 from replay.model import Serving, find_gpu, kv_cache_size, read_model_config
-from replay.model.latent_kernels import check_block_size, served_on, usual_block_size
+from replay.model.kernels.latent_kernels import check_block_size, served_on, usual_block_size
 from replay.twin.config_read import load_config
 from replay.twin.keys.overlay import Setting
 from traces import ConfigError

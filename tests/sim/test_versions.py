@@ -42,6 +42,7 @@ def test_every_change_names_a_rule_and_gives_it_a_value_of_its_type() -> None:
         "pads_admissions",
         "queues_freed_without_cache",
         "queues_passed_over_apart",
+        "prefill_checkpoints",
     }
     assert sorted(name for name in named if name not in several) == sorted(set(named) - several)
 

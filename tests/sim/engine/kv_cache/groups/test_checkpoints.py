@@ -95,10 +95,10 @@ def test_one_group_of_states_that_saves_none_has_all_chunks_cut() -> None:
     assert steps_and_hits([PROMPT, PROMPT], FULL, SAVED, STATE) == (10 + 1, [0, 128])
 
 
-def test_only_such_states_take_the_whole_engine() -> None:
+def test_such_states_are_no_reason_for_the_whole_engine() -> None:
     config = EngineConfig(kv_cache_groups=(FULL, STATE), num_gpu_blocks=100)
     assert needed_variant(config) == "hybrid"
-    assert needed_variant(replace(config, kv_cache_groups=(FULL, SAVED))) == "whole"
+    assert needed_variant(replace(config, kv_cache_groups=(FULL, SAVED))) == "hybrid"
 
 
 @examples(40)

@@ -81,7 +81,9 @@ engine:
   num_gpu_blocks: 900
   block_size: 64
   prefix_match_unit: 16
-  kv_cache_groups: [{kind: full}, {kind: state, mode: align, num_prefill_checkpoint_blocks: 1, prefill_checkpoint_alignment: 1}]
+  kv_cache_groups:
+    - {kind: full}
+    - {kind: state, mode: align, num_prefill_checkpoint_blocks: 1, prefill_checkpoint_alignment: 1}
 latency: {model: blackbox, coefficients: {alpha0: 0, alpha1: 0, alpha2: 0, beta0: 5000, beta1: 20, beta2: 100}}
 """
 ENGINE = """\

@@ -22,8 +22,9 @@ from replay.search.highest import ceiling_of
 from replay.search.load import loads_of
 from replay.search.workload_draws import Drawing
 from replay.twin.config_read import load_config
+from replay.twin.server.startup import lowered_limits
 from replay.twin.twin_config import TwinConfig
-from sim import UNBOUNDED, EngineConfig, HeldBlocks
+from sim import UNBOUNDED, EngineConfig
 from traces import ConfigError, RunLimit
 
 if TYPE_CHECKING:
@@ -191,14 +192,16 @@ def _twin(gpu: Gpu, tp: int, asked: GpuQuestion) -> tuple[TwinConfig, bool]:
     Raises ConfigError where the model does not fit.
     """
     twin = _read(gpu, tp, asked, {})
-    if not twin.will_not_start or "max_model_len" in asked.engine:
-        if twin.will_not_start:
-            raise ConfigError(f"{twin.will_not_start[0]} ()")
+    try:
+        more = lowered_limits(twin.engine, twin.will_not_start)
+    except ConfigError as error:
+        raise ConfigError(f"{error} ()") from error
+    if not more:
         return twin, False
-    held = HeldBlocks.of(twin.engine).longest(twin.engine.num_gpu_blocks - 1)
-    if held < twin.engine.block_size:
-        raise ConfigError(f"{twin.will_not_start[0]} ()")
-    return _read(gpu, tp, asked, {"max_model_len": held}), True
+    found = twin if more.keys() & asked.engine.keys() else _read(gpu, tp, asked, more)
+    if found.will_not_start:
+        raise ConfigError(f"{found.will_not_start[0]} ()")
+    return found, "max_model_len" in more
 
 
 def _read(gpu: Gpu, tp: int, asked: GpuQuestion, more: Mapping[str, object]) -> TwinConfig:

@@ -226,6 +226,7 @@ TELLING_FIELDS: Mapping[str, str] = {
     "cross_attention_layers": CROSS,
     "use_cla": SHARING,
 }
+"""Fields of config.json that say the same of an architecture of any name."""
 UNKNOWN_TELLING: Mapping[str, str] = {
     "attn_type_list": LIGHTNING,
     "layer_group_size": GROUPED_LINEAR,
@@ -246,4 +247,5 @@ NO_SERVERS = (
 )
 """Parts of the names in ``architectures`` of what vLLM does not serve as a writer of text: it embeds, judges, or drafts
 for another model (model_executor/models/registry.py)."""
-"""Fields of config.json that say the same of an architecture of any name."""
+WRITES_TEXT = "ForConditionalGeneration"
+"""How names end of models that write text from images, too: Eagle2_5_VL is one of them."""

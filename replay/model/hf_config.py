@@ -10,7 +10,15 @@ from typing import Any
 
 from replay.model.config_json import ModelFields, read_model_fields, shown
 from replay.model.context_length import max_model_len
-from replay.model.families import FAMILIES, NO_SERVERS, NOT_MODELLED, TELLING_FIELDS, UNKNOWN_TELLING, Family
+from replay.model.families import (
+    FAMILIES,
+    NO_SERVERS,
+    NOT_MODELLED,
+    TELLING_FIELDS,
+    UNKNOWN_TELLING,
+    WRITES_TEXT,
+    Family,
+)
 from replay.model.kernels.latent_kernels import served_on
 from replay.model.layers.hybrids import HYBRIDS
 from replay.model.layers.layer_windows import windowed_layers
@@ -76,7 +84,7 @@ def read_model_config(
 def _refuse_no_server(fields: ModelFields) -> None:
     """Raise ConfigError on a model that writes no text."""
     for name in fields.texts("architectures"):
-        if any(part in name for part in NO_SERVERS):
+        if any(part in name for part in NO_SERVERS) and not name.endswith(WRITES_TEXT):
             fields.fail(
                 "architectures",
                 got=repr(name),

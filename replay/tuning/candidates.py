@@ -107,14 +107,16 @@ def candidates_of(
             impossible.append((name, str(error)))
             continue
         faults = () if anyway else startup_faults(twin.engine)
-        if new := [fault for fault in faults if fault not in own.notes]:
+        known = {note.partition(" ")[0] for note in startup_faults(own.engine)}
+        if new := [fault for fault in faults if fault.partition(" ")[0] not in known]:
             impossible.append((name, new[0]))
         elif told := [each for each in twin.unanswered if each.key not in own.unanswered_keys]:
             unanswered.append((name, told[0].note))
         elif not _is_same_server(twin, own):
             tried.append(Candidate(settings=_changes(settings_of_one, own=own, twin=twin), twin=twin))
     if len(tried) == 1:
-        why = f" ({unanswered[0][1]})" if unanswered else ""
+        reason = next((each[1] for each in (*unanswered, *impossible)), "")
+        why = f" ({reason})" if reason else ""
         raise ConfigError(f"--set: got no server but the file's own, expected values to compare it with{why}")
     return Candidates(tried=tuple(tried), impossible=tuple(impossible), unanswered=tuple(unanswered))
 

@@ -80,7 +80,7 @@ class Hardware:
     def notes(self, model: LatencyModel, *, ranks: int | None = None) -> tuple[str, ...]:
         """Return notes on what is assumed of it, and on what a latency model ignores.
 
-        ``ranks``: how many engines are simulated in step; None where none are.
+        ``ranks``: how many engines are simulated in step; None where none are, 0 where it is not known.
         """
         if not hasattr(model, "peak"):
             written = [name for name in LAYOUT_KEYS if name in self.written and name != "pp"]
@@ -88,7 +88,7 @@ class Hardware:
             said = f"{named}: in the latency's coefficients, if at all; here it bears on the KV cache alone"
             return (said,) if written else ()
         notes = []
-        if ranks is not None and ranks != self.layout.dp:
+        if ranks and ranks != self.layout.dp:
             notes.append(
                 f"cluster.lockstep: {ranks} instances in step, hardware.dp {self.layout.dp}; expected the same "
                 "number, that of the engines that share the experts"

@@ -133,15 +133,22 @@ def _check_quantization(root: Section, section: Section, *, folder: Path) -> Non
     version = minor_version(root.text("vllm_version") or DEFAULT_VERSION)
     if section.text("quantization") != "fp8" or version is None or version <= FP8_UNTIL:
         return
-    as_it_is = replace(
-        section, nodes={key: node for key, node in section.nodes.items() if key != "quantization"}
-    )
-    if read_shape(as_it_is, folder=folder) != read_shape(section, folder=folder):
+    if _is_cut(section, folder=folder):
         section.fail(
             "quantization",
             got="fp8 of a checkpoint in 16 bits",
             expected="fp8_per_tensor, as vLLM 0.31 and later ask",
         )
+
+
+def _is_cut(section: Section, *, folder: Path) -> bool:
+    """Return whether ``quantization`` makes another model of the checkpoint than its config.json says."""
+    if section.text("quantization") in (None, AUTO):
+        return False
+    as_it_is = replace(
+        section, nodes={key: node for key, node in section.nodes.items() if key != "quantization"}
+    )
+    return read_shape(as_it_is, folder=folder) != read_shape(section, folder=folder)
 
 
 OF_ONE_MODEL = ("coefficients", TILES)
@@ -238,7 +245,12 @@ def _read_analytic(asked: Asked, name: str) -> Chosen:
 def _read_profiled(asked: Asked) -> Chosen:
     """Return a table of measured operators."""
     model, table = read_profiled(asked.latency, folder=asked.folder)
-    return Chosen(model=model, table=table, shape=asked.shape)
+    note = (
+        "latency.table: of the checkpoint as it is; latency.quantization "
+        f"{asked.latency.text('quantization')} is in the KV cache's size alone"
+    )
+    notes = (note,) if _is_cut(asked.latency, folder=asked.folder) else ()
+    return Chosen(model=model, table=table, shape=asked.shape, notes=notes)
 
 
 def _read_own(asked: Asked) -> Chosen:
@@ -373,7 +385,7 @@ def _entry_on_record(asked: Asked) -> Found:
             vllm_version=section.text("vllm_version") or version,
             shape=asked.shape or shape_of_shipped(model),
         )
-    elif asked.latency.text("quantization") not in (None, AUTO):
+    elif _is_cut(asked.latency, folder=asked.folder):
         return Found(
             entry=None,
             missing="coefficients on record are of checkpoints as they are, not quantized as they load",

@@ -90,14 +90,14 @@ def lookup_defaults(
 def too_fast(entry: DefaultsEntry, shape: ModelShape | None = None) -> tuple[str, ...]:
     """Return a note where an entry's steps are shorter than reading the model's weights takes its GPUs.
 
-    The weights of one token at the peak of memory bandwidth are the least that a step of any vLLM takes. ``shape``: of
-    the entry's model; without it that of the one that ships, if it does. The extended model has a floor of its own.
+    The weights of one token at the peak of memory bandwidth are the least that a step of any vLLM takes. ``shape``: the
+    twin's, for an entry of a model that does not ship. The extended model has a floor of its own.
     """
     if entry.latency_model != "blackbox":
         return ()
     step_us = float(entry.coefficients["beta0"] + entry.coefficients["beta2"])
     try:
-        shape = shape or shape_of_shipped(entry.model)
+        shape = shape_of_shipped(entry.model) or shape
         peak = None if shape is None else peak_times(shape, find_gpu(entry.gpu), tp=entry.tp)
     except ConfigError:
         return ()

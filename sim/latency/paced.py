@@ -32,6 +32,7 @@ TABLE_TIMES = (
     tabulated.RECURRENCE,
     tabulated.CHAIN,
     tabulated.STATE,
+    tabulated.EXCHANGE,
 )
 
 

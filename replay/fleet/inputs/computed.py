@@ -17,8 +17,8 @@ import numpy as np
 from replay.fleet.inputs.fleet_workload import mean_tokens
 from replay.fleet.inputs.profiles import ProfileSource, decodes, from_twin, held_by, prefill_step, seats_of
 from replay.twin.config_read import load_config
+from replay.twin.server.startup import lowered_limits
 from replay.twin.twin_config import TwinConfig
-from sim import HeldBlocks
 from sim.fleet import Lengths
 from sim.latency import PeakTimes, Roofline, StepBatch
 from traces import ConfigError
@@ -152,15 +152,17 @@ def computed(model: str, gpu: str, *, tp: int, lengths: Lengths, context: int) -
 def computed_twin(model: str, gpu: str, *, tp: int) -> TwinConfig:
     """Return the twin that model and GPU give: roofline, and the engine as vLLM sets it up there.
 
-    A KV cache too small for the model's own context shortens it, as in ``vtwin model compare``. Raises ConfigError.
+    A KV cache too small for the model's own context shortens it, as in ``vtwin model compare``; one with fewer blocks
+    than sequences lowers their number. Raises ConfigError.
     """
     twin = _read(model, gpu, tp, {})
-    if not twin.will_not_start:
+    more = lowered_limits(twin.engine, twin.will_not_start)
+    if not more:
         return twin
-    held = HeldBlocks.of(twin.engine).longest(twin.engine.num_gpu_blocks - 1)
-    if held < twin.engine.block_size:
-        raise ConfigError(twin.will_not_start[0])
-    return _read(model, gpu, tp, {"max_model_len": held})
+    found = _read(model, gpu, tp, more)
+    if found.will_not_start:
+        raise ConfigError(found.will_not_start[0])
+    return found
 
 
 def _read(model: str, gpu: str, tp: int, engine: Mapping[str, object]) -> TwinConfig:

@@ -26,6 +26,7 @@ from sim import (
     InvalidConfig,
     LatencyModel,
     StepBatch,
+    without_checkpoints,
 )
 from sim.fleet import GpuProfile, Lengths
 from traces import ConfigError
@@ -182,7 +183,9 @@ def _as_engine(profile: GpuProfile, context: int) -> tuple[EngineConfig, Latency
         block_size=profile.block_size,
         num_gpu_blocks=profile.num_blocks + 1,  # vLLM's null block
         max_model_len=max(context, 2),
-        kv_cache_groups=tuple(replace(group, mode="none") for group in profile.kv_cache_groups),
+        kv_cache_groups=tuple(
+            replace(group, mode="none") for group in without_checkpoints(profile.kv_cache_groups)
+        ),
         enable_prefix_caching=False,
         async_scheduling=False,
         frontend="none",

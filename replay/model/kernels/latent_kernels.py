@@ -50,7 +50,7 @@ def served_on(
     """
     if not shape.has_sparse_latent_attention:
         return shape
-    major, number = _major(gpu), _number(version)
+    major, number = HOPPER if gpu is None else _major(gpu), _number(version)
     if (
         shape.model_type == GLM_IN_FP8
         and shape.kv_cache_dtype == "auto"

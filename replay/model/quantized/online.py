@@ -44,7 +44,12 @@ METHODS: Mapping[str, Online] = {
     "nvfp4_per_token": Online(linear=None, moe=_NVFP4),
 }
 """The methods that need no quantized checkpoint, by the names of vLLM's flag."""
-_SPELLED = {"auto_gptq": "gptq", "gptq_marlin": "gptq", "auto_awq": "awq", "awq_marlin": "awq"}
+_SPELLED = {
+    **dict.fromkeys(("auto_gptq", "gptq_marlin"), "gptq"),
+    **dict.fromkeys(("auto_awq", "awq_marlin"), "awq"),
+    **{"gpt_oss_mxfp4": "mxfp4", "deepseek_v4_fp8": "fp8"},
+    **dict.fromkeys(("modelopt_fp4", "modelopt_mxfp8", "modelopt_mixed"), "modelopt"),
+}
 """Other names of a checkpoint's method that vLLM takes."""
 
 
@@ -56,8 +61,10 @@ def with_online(quantized: Quantization, asked: str, *, section: ModelFields | N
     if asked == AUTO:
         return quantized
     said = "" if section is None else str(section.values.get("quant_method") or "").lower()
+    if section is not None and not said and section.values.get("quant_algo"):
+        said = "modelopt"
     if said:
-        if not said.startswith(_SPELLED.get(asked, asked).partition("_")[0]):
+        if _SPELLED.get(asked, asked) != _SPELLED.get(said, said):
             raise ConfigError(
                 f"quantization: got {asked!r}, expected auto or {said!r}, the quant_method of the config.json"
             )
@@ -71,4 +78,4 @@ def with_online(quantized: Quantization, asked: str, *, section: ModelFields | N
     for part in (ATTENTION, MLP):
         parts[part] = method.linear or parts[part]
     parts[EXPERTS] = method.moe or parts[EXPERTS]
-    return replace(quantized, parts=parts)
+    return replace(quantized, parts=parts, products=())

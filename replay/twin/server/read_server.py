@@ -180,11 +180,11 @@ def _notes(
 
 
 def _ranks(root: Section) -> int | None:
-    """Return how many instances are in step; None where none are, or each pool has its own number."""
+    """Return how many instances are in step; None where none are, 0 where each pool has its own number."""
     cluster = root.section("cluster")
-    if cluster is None or "pools" in cluster or not cluster.boolean("lockstep"):
+    if cluster is None or not cluster.boolean("lockstep"):
         return None
-    return cluster.integer("instances", least=1) or 1
+    return 0 if "pools" in cluster else cluster.integer("instances", least=1) or 1
 
 
 def _will_not_start(

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from sim import UNBOUNDED, EngineConfig, HeldBlocks, minor_version
+from traces import ConfigError
 
 FROM_STATES = 20
 """The first minor version that refuses more sequences than blocks for states."""
@@ -28,6 +31,24 @@ def startup_faults(engine: EngineConfig) -> tuple[str, ...]:
                 f"{engine.max_model_len}; vLLM would refuse to start"
             )
     return (*faults, *_state_faults(engine), *flag_faults(engine))
+
+
+def lowered_limits(engine: EngineConfig, faults: Sequence[str]) -> dict[str, int]:
+    """Return the limits with which an engine starts that does not, by their names; nothing where it does.
+
+    ``faults``: why it does not. Raises ConfigError with the first of them where no limits would help.
+    """
+    if not faults:
+        return {}
+    blocks, found = engine.num_gpu_blocks, {}
+    if any(fault.startswith("engine.max_num_seqs") for fault in faults):
+        found["max_num_seqs"] = blocks
+    held = HeldBlocks.of(engine).longest(blocks - 1)
+    if held < engine.max_model_len:
+        found["max_model_len"] = held
+    if not found or held < engine.block_size:
+        raise ConfigError(faults[0])
+    return found
 
 
 def _state_faults(engine: EngineConfig) -> tuple[str, ...]:

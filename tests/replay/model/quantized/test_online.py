@@ -59,3 +59,10 @@ def test_fp8_is_taken_up_to_030_and_then_has_another_name(tmp_path: Path) -> Non
     path.write_text(text.replace("MODEL", DENSE).replace("TP", "1"))
     with pytest.raises(ConfigError, match=r"latency\.quantization: got fp8 .*expected fp8_per_tensor"):
         load_config(path)
+
+
+def test_methods_are_compared_by_their_whole_names_and_by_what_vllm_also_calls_them() -> None:
+    with pytest.raises(ConfigError, match=r"^quantization: got 'fp8_per_block', expected auto or 'fp8'"):
+        read_model_config(FP8_FILE, quantization="fp8_per_block")
+    experts = "openai/gpt-oss-120b"
+    assert read_model_config(experts, quantization="gpt_oss_mxfp4") == read_model_config(experts)

@@ -16,6 +16,7 @@ from sim.cluster.cluster_simulation import simulate_cluster
 from sim.cluster.cluster_work import ClusterWork
 from sim.latency import PeakTimes, Physics, Roofline
 from sim.latency.batch import StepBatch
+from sim.latency.paced import at_pace
 from tests.examples import examples
 from tests.sim.cluster.test_cluster import alike, keeping_step, rows_of
 from tests.sim.engine.test_reference import bounded, reference_outcomes
@@ -203,3 +204,17 @@ def test_ranks_that_bring_as_many_tokens_take_what_each_was_planned_for() -> Non
     )
     alone = simulate(requests_of(rows[:1]), pool.engine, pool.latency)
     assert ours.outcomes.last_token_us.tolist() == [alone.outcomes.last_token_us[0]] * 2
+
+
+def test_ranks_at_another_pace_take_twice_as_long_with_what_they_exchange() -> None:
+    peak = replace(SHARED, all_to_all=3.0)
+    rows = [{"arrival_us": 0, "prompt": 2001, "output": 1}, {"arrival_us": 0, "prompt": 1, "output": 1}]
+    ends = []
+    for model in (Physics(peak=peak, alpha0=0), at_pace(Physics(peak=peak, alpha0=0), 2.0)):
+        engine = EngineConfig(async_scheduling=False, max_num_batched_tokens=4096)
+        pool = Pool(engine=engine, latency=model, instances=2)
+        ours = simulate_cluster(
+            ClusterWork(requests=requests_of(rows)), ClusterConfig(pools=(pool,), lockstep=True)
+        )
+        ends.append(int(ours.outcomes.last_token_us[0]))
+    assert ends[1] == pytest.approx(2 * ends[0], abs=2)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -15,7 +14,7 @@ from replay.model.layers.packed_groups import BLOCK, dealt_packed, packed_layers
 from replay.model.layout import ONE_NODE, Layout
 from replay.model.shape import Mixer, ModelShape
 from replay.model.vision.tower import MMEncoderTPMode
-from sim import DEFAULT_VERSION, KVCacheGroup, minor_version, nearest_rules
+from sim import DEFAULT_VERSION, HeldBlocks, KVCacheGroup, minor_version, nearest_rules
 from traces import ConfigError
 
 GIB = 2**30
@@ -88,26 +87,13 @@ class KvCacheSize:
 def tokens_held(groups: Sequence[KVCacheGroup], *, num_gpu_blocks: int, block_size: int) -> int:
     """Return how many tokens fit in a cache; with several groups those of the longest sequence that has blocks in all.
 
-    Without full layers: of a block in every group. ``block_size``: of groups without one of their own.
+    Tokens in flight are not among them: how many a server has is not asked here. Without full layers: of a block in
+    every group. ``block_size``: of groups without one of their own.
     """
     usable, sizes = num_gpu_blocks - NULL_BLOCK, [group.block_size or block_size for group in groups]
     if len(groups) <= 1 or all(group.kind != "full" for group in groups):
         return usable // max(1, len(groups)) * min(sizes, default=block_size)
-
-    def blocks_of(num_tokens: int) -> int:
-        return sum(_blocks_in(group, num_tokens, size) for group, size in zip(groups, sizes, strict=True))
-
-    return max(0, bisect_right(range(usable * max(sizes) + 1), usable, key=blocks_of) - 1)
-
-
-def _blocks_in(group: KVCacheGroup, num_tokens: int, size: int) -> int:
-    """Return the blocks that a sequence has in a group: no more than its window, its chunk or its states take."""
-    if group.kind == "state":
-        return 2 + group.num_prefill_checkpoint_blocks if group.mode == "align" else 1
-    window = -(-(group.window - 1) // size) + 1 if group.kind == "sliding" else 0
-    most = window or -(-group.chunk // size)
-    blocks = -(-num_tokens // size)
-    return min(blocks, most) if most else blocks
+    return HeldBlocks(block_size=block_size, groups=tuple(groups), chunk_tokens=0).longest(usable)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

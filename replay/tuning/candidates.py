@@ -98,6 +98,7 @@ def candidates_of(
     combinations = variants_of(axes)
     if len(combinations) > MOST:
         raise ConfigError(f"--set: got {len(combinations):,} combinations, expected at most {MOST:,}")
+    known = {fault.partition(" ")[0] for fault in startup_faults(own.engine)}
     tried, impossible, unanswered = [Candidate(settings=(), twin=own)], [], []
     for settings_of_one in combinations:
         name = ", ".join(each.short for each in settings_of_one)
@@ -107,7 +108,6 @@ def candidates_of(
             impossible.append((name, str(error)))
             continue
         faults = () if anyway else startup_faults(twin.engine)
-        known = {note.partition(" ")[0] for note in startup_faults(own.engine)}
         if new := [fault for fault in faults if fault.partition(" ")[0] not in known]:
             impossible.append((name, new[0]))
         elif told := [each for each in twin.unanswered if each.key not in own.unanswered_keys]:

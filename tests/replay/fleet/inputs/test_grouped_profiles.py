@@ -73,6 +73,24 @@ def test_a_computed_twin_is_as_long_as_its_cache_can_start_with(model: str) -> N
     assert longest == 131_072 or held.fullest(longest + 1) > usable
 
 
+def test_fewer_blocks_for_states_than_seats_lower_the_seats_and_not_the_context() -> None:
+    twin = computed_twin("nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-BF16", "H100", tp=1)
+    assert twin.will_not_start == ()
+    assert twin.engine.max_model_len == 262_144
+    assert 500 < twin.engine.max_num_seqs <= twin.engine.num_gpu_blocks
+
+
+def test_a_profile_of_states_that_kernels_save_is_read_back(tmp_path: Path) -> None:
+    model = "nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-BF16"
+    source = from_twin(
+        twin_of(tmp_path, model, max_model_len=16_384, max_num_seqs=256), LENGTHS, context=3400, name="n"
+    )
+    assert any(group.num_prefill_checkpoint_blocks for group in source.profile.kv_cache_groups)
+    path = tmp_path / "profile.yaml"
+    path.write_text(profile_yaml(source))
+    assert read_source(str(path), LENGTHS, context=3400).profile == source.profile
+
+
 def test_engines_with_groups_and_without_agree_where_all_is_kept() -> None:
     engine = EngineConfig(num_gpu_blocks=1001, max_num_seqs=64)
     assert HeldBlocks.of(engine).groups == ()

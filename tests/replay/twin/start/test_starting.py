@@ -95,7 +95,7 @@ def test_no_flag_is_dropped_and_no_secret_told(tmp_path: Path) -> None:
         "python -m vllm.entrypoints.openai.api_server --model org/model --max-num-seqs 8",
         "docker run --gpus all image vllm serve --enforce-eager org/model --max-num-seqs 8",
         "docker run --gpus all -p 8000:8000 vllm/vllm-openai:v0.32.0 --model org/model --max-num-seqs 8",
-        "podman run -v ~/.cache:/root/.cache docker.io/vllm/vllm-openai org/model --max-num-seqs 8",
+        "podman run -v models:/models mirror.example/vllm/vllm-openai org/model --max-num-seqs 8",
         "vllm serve org/model \\\n  --max-num-seqs 8",
     ],
 )

@@ -4,33 +4,20 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import numpy as np
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from sim import Blackbox, EngineConfig, InvalidConfig, KVCacheGroup, Requests, simulate
+from sim import Blackbox, EngineConfig, InvalidConfig, KVCacheGroup, simulate
 from sim.engine_ready import needed_variant
 from sim.resumable import Engine
 from tests.examples import examples
+from tests.sim.engine.kv_cache.groups.repeated_prompts import repeated
 from tests.sim.strategies import Case, any_model, assert_same_outcomes, cases
 
 FULL, STATE = KVCacheGroup(kind="full"), KVCacheGroup(kind="state", mode="align")
 SAVED = replace(STATE, num_prefill_checkpoint_blocks=1, prefill_checkpoint_alignment=1)
 BLOCK, PROMPT = 64, 151
-
-
-def repeated(prompts: list[int], unit: int) -> Requests:
-    """Return prompts that begin alike as far as they go, one long after the other; a content per whole unit."""
-    numbers = [np.arange(prompt // unit) for prompt in prompts]
-    return Requests(
-        arrival_us=np.arange(len(prompts), dtype=np.int64) * 10_000_000,
-        prompt_tokens=np.array(prompts, np.int64),
-        output_tokens=np.full(len(prompts), 5, np.int64),
-        priority=np.zeros(len(prompts), np.int64),
-        hash_offsets=np.cumsum([0, *map(len, numbers)]),
-        hash_ids=np.concatenate(numbers),
-    )
 
 
 def steps_and_hits(
@@ -50,7 +37,7 @@ def steps_and_hits(
         prefix_cache_retention_interval=interval,
         vllm_version=version,
     )
-    found = simulate(repeated(prompts, config.hash_block_size), config, Blackbox(beta0=1000), record="steps")
+    found = simulate(repeated(config.hash_block_size, prompts), config, Blackbox(beta0=1000), record="steps")
     return len(found.steps()), [int(number) for number in found.outcomes.num_cached_tokens]
 
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from sim import Blackbox, EngineConfig, InvalidConfig, KVCacheGroup, Requests, simulate
+from sim import Blackbox, EngineConfig, InvalidConfig, KVCacheGroup, simulate
 from sim.cluster.cluster_config import ClusterConfig, Pool, Role, SnapshotIntervals
 from sim.cluster.cluster_simulation import simulate_cluster
 from sim.cluster.cluster_work import ClusterWork
@@ -19,24 +19,12 @@ from sim.cluster.transfer.disaggregation_config import Disaggregation
 from sim.engine_ready import needed_variant
 from sim.resumable import Engine
 from tests.examples import examples
+from tests.sim.engine.kv_cache.groups.repeated_prompts import repeated
 from tests.sim.strategies import Case, any_model, assert_same_outcomes, cases
 
 FULL, STATE = KVCacheGroup(kind="full"), KVCacheGroup(kind="state", mode="align")
 WINDOW = KVCacheGroup(kind="sliding", window=40)
 BLOCK, PROMPT = 64, 151
-
-
-def repeated(unit: int, prompts: list[int]) -> Requests:
-    """Return prompts that begin alike as far as they go, one long after the other; a content per whole unit."""
-    numbers = [np.arange(prompt // unit) for prompt in prompts]
-    return Requests(
-        arrival_us=np.arange(len(prompts), dtype=np.int64) * 10_000_000,
-        prompt_tokens=np.array(prompts, np.int64),
-        output_tokens=np.full(len(prompts), 5, np.int64),
-        priority=np.zeros(len(prompts), np.int64),
-        hash_offsets=np.cumsum([0, *map(len, numbers)]),
-        hash_ids=np.concatenate(numbers),
-    )
 
 
 def hits(prompts: list[int], *groups: KVCacheGroup, unit: int | None, version: str = "0.32.0") -> list[int]:

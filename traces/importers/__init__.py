@@ -24,10 +24,15 @@ PublicFormat = Literal[
     "mooncake",
     "llmservingsim",
     "burstgpt",
+    "bailian",
     "vllm-bench",
     "sglang-bench",
     "aiperf",
     "guidellm",
+    "genai-perf",
+    "genai-bench",
+    "inference-perf",
+    "llmperf",
     "vidur",
     "weka",
     "otel",
@@ -50,30 +55,31 @@ class Reader:
 _BENCHMARKS: Final = "importers.benchmarks"
 
 READERS: Final[dict[PublicFormat, Reader]] = {
-    "azure": Reader(module="importers.azure", function="read_azure"),
+    "azure": Reader(module="importers.logs.azure", function="read_azure"),
     "mooncake": Reader(
         module="importers.mooncake", function="read_mooncake", takes=("block_size", "time_unit")
     ),
-    "llmservingsim": Reader(module="importers.llmservingsim", function="read_llmservingsim"),
-    "burstgpt": Reader(module="importers.burstgpt", function="read_burstgpt"),
-    "vllm-bench": Reader(
-        module=f"{_BENCHMARKS}.vllmbench", function="read_vllm_bench", takes=("part",)
+    "llmservingsim": Reader(module="importers.simulators.llmservingsim", function="read_llmservingsim"),
+    "burstgpt": Reader(module="importers.logs.burstgpt", function="read_burstgpt"),
+    "bailian": Reader(
+        module="importers.logs.bailian", function="read_bailian", takes=("block_size", "time_unit")
     ),
-    "sglang-bench": Reader(
-        module=f"{_BENCHMARKS}.vllmbench", function="read_sglang_bench", takes=("part",)
-    ),
+    "vllm-bench": Reader(module=f"{_BENCHMARKS}.vllmbench", function="read_vllm_bench", takes=("part",)),
+    "sglang-bench": Reader(module=f"{_BENCHMARKS}.vllmbench", function="read_sglang_bench", takes=("part",)),
     "aiperf": Reader(module=f"{_BENCHMARKS}.aiperf", function="read_aiperf"),
     "guidellm": Reader(module=f"{_BENCHMARKS}.guidellm", function="read_guidellm", takes=("part",)),
-    "vidur": Reader(module="importers.vidur", function="read_vidur"),
+    "genai-perf": Reader(module=f"{_BENCHMARKS}.genaiperf", function="read_genai_perf", takes=("part",)),
+    "genai-bench": Reader(module=f"{_BENCHMARKS}.genaibench", function="read_genai_bench"),
+    "inference-perf": Reader(module=f"{_BENCHMARKS}.inferenceperf", function="read_inference_perf"),
+    "llmperf": Reader(module=f"{_BENCHMARKS}.llmperf", function="read_llmperf"),
+    "vidur": Reader(module="importers.simulators.vidur", function="read_vidur"),
     "weka": Reader(module="importers.weka", function="read_weka"),
     "otel": Reader(module="importers.otel", function="read_otel"),
     "tracev2": Reader(module="files.read", function="read_trace"),
 }
 
 
-def read_public(
-    source: PublicFormat, path: str | Path, *, options: ReadingOptions | None = None
-) -> Trace:
+def read_public(source: PublicFormat, path: str | Path, *, options: ReadingOptions | None = None) -> Trace:
     """Return the trace that ``path`` holds in the named public format; ``tracev2`` just reads one.
 
     Raises TraceError, naming file and line or row, for content that the format or a trace does not allow; ConfigError

@@ -16,6 +16,7 @@ from typing import Final
 
 from traces.errors import TraceError
 from traces.importers import PublicFormat
+from traces.importers.without_requests import FIGURES, TABLES, TEXTS, Aggregate
 
 _HEAD_BYTES: Final = 65_536
 """The bytes of a file that show which tool wrote it."""
@@ -32,19 +33,9 @@ class Sign:
     lacks: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Aggregate:
-    """A file that holds no requests: what it is, and which file or flag of its tool has them."""
-
-    what: str
-    instead: str
-    has: tuple[str, ...]
-    lacks: tuple[str, ...] = ()
-
-
 COLUMNS: Final = (
     Sign(format="azure", has=("TIMESTAMP", "ContextTokens", "GeneratedTokens")),
-    Sign(format="burstgpt", has=("Timestamp", "Model", "Request tokens", "Response tokens")),
+    Sign(format="burstgpt", has=("Timestamp", "Request tokens", "Response tokens")),
     Sign(format="vidur", has=("num_prefill_tokens", "num_decode_tokens")),
 )
 """Of a CSV, by its header, in any order."""
@@ -54,6 +45,7 @@ LINES: Final = (
     Sign(format="aiperf", has=("metadata", "metrics")),
     Sign(format="sglang-bench", has=("input_lens", "output_lens", "sharegpt_output_len")),
     Sign(format="vllm-bench", has=("input_lens", "ttfts")),
+    Sign(format="bailian", has=("chat_id", "input_length", "output_length")),
     Sign(format="mooncake", has=("input_length", "output_length")),
     Sign(format="llmservingsim", has=("input_toks", "output_toks")),
 )
@@ -62,16 +54,18 @@ LINES: Final = (
 DOCUMENTS: Final = (
     Sign(format="otel", has=("resourceSpans",)),
     Sign(format="guidellm", has=("benchmarks",)),
+    Sign(format="genai-perf", has=("experiments", "response_timestamps")),
+    Sign(format="genai-bench", has=("individual_request_metrics", "aggregated_metrics")),
+    Sign(format="inference-perf", has=("start_time", "end_time", "info", "input_tokens")),
+    Sign(format="llmperf", has=("ttft_s", "end_to_end_latency_s", "number_input_tokens")),
     Sign(format="sglang-bench", has=("input_lens", "output_lens", "sharegpt_output_len")),
     Sign(format="vllm-bench", has=("input_lens", "ttfts")),
     Sign(format="vllm-bench", has=("mean_ttft_ms", "request_throughput"), lacks=("sharegpt_output_len",)),
-    Sign(format="vllm-bench", has=("request_throughput", "total_input_tokens"), lacks=("sharegpt_output_len",)),
+    Sign(
+        format="vllm-bench", has=("request_throughput", "total_input_tokens"), lacks=("sharegpt_output_len",)
+    ),
 )
 """Of one JSON document, by its keys."""
-
-AGGREGATES: Final[tuple[Aggregate, ...]] = ()
-"""Files of figures, or of texts."""
-
 
 def format_of(path: Path) -> PublicFormat | None:
     """Return the public format of a file by its content, None if it looks like none (a trace's own files do).
@@ -84,8 +78,10 @@ def format_of(path: Path) -> PublicFormat | None:
         return "guidellm" if _is_guidellm_yaml(_head(path)) else None
     if path.suffix == ".csv":
         columns = _columns(_head(path))
-        _refuse_aggregate(path, columns)
-        return _first(COLUMNS, columns)
+        found = _first(COLUMNS, columns)
+        if found is None:
+            _refuse_aggregate(path, columns, TABLES)
+        return found
     head = _head(path).lstrip(b"\xef\xbb\xbf \t\r\n")
     first, _, rest = head.partition(b"\n")
     is_lines = path.name.endswith((".jsonl", ".jsonl.gz")) or (
@@ -97,7 +93,7 @@ def format_of(path: Path) -> PublicFormat | None:
     keys = _Keys(text)
     found = _first(LINES if is_lines else DOCUMENTS, keys)
     if found is None:
-        _refuse_aggregate(path, keys)
+        _refuse_aggregate(path, keys, (*FIGURES, *TEXTS))
     return found
 
 
@@ -119,9 +115,9 @@ def _fits(sign: Sign | Aggregate, keys: _Keys | set[str]) -> bool:
     return all(key in keys for key in sign.has) and not any(key in keys for key in sign.lacks)
 
 
-def _refuse_aggregate(path: Path, keys: _Keys | set[str]) -> None:
+def _refuse_aggregate(path: Path, keys: _Keys | set[str], known: tuple[Aggregate, ...]) -> None:
     """Raise TraceError for a file of a known tool that holds no requests."""
-    found = next((each for each in AGGREGATES if _fits(each, keys)), None)
+    found = next((each for each in known if _fits(each, keys)), None)
     if found is not None:
         raise TraceError(f"{path}: got {found.what}, expected requests: {found.instead}")
 

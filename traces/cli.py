@@ -173,9 +173,11 @@ def convert(asked: ConvertOptions) -> None:
             tell(*(f"note: {each}" for each in trace.header.source.notes))
         return
     from traces.exporters import export
+    from traces.exporters.replay_commands import replay_commands
 
     path = export(trace, asked.to, asked.output)
     tell(f"{counted(len(trace), 'request')} -> {path}")
+    tell(*(f"note: {line}" for line in replay_commands(trace, asked.to, path)))
     if asked.to == "spec":
         comments = [line for line in path.read_text(encoding="utf-8").splitlines() if line.startswith("# ")]
         tell(*(f"note: {line.removeprefix('# ')}" for line in comments))

@@ -56,7 +56,8 @@ def read_genai_perf(path: Path, *, part: int | None = None) -> Trace:
         raise TraceError(f"{path.name}: requests: got none, {_HINT}")
     read = [_Request(said, where=f"{path.name}: request {at}") for at, said in enumerate(requests)]
     origin = min(request.sent_ns for request in read)
-    kept = [request for request in read if request.prompt_tokens is not None or request.characters]
+    counted = [request for request in read if request.prompt_tokens is not None]
+    kept = counted or [request for request in read if request.characters]
     if not kept:
         raise TraceError(
             f"{path.name}: got no prompts and no counts of their tokens, {_HINT} with its request_inputs"
@@ -66,7 +67,7 @@ def read_genai_perf(path: Path, *, part: int | None = None) -> Trace:
     source = Source(
         format="genai-perf",
         file=path.name,
-        load_unknown=_GUESSED if any(request.prompt_tokens is None for request in kept) else None,
+        load_unknown=None if counted else _GUESSED,
         left_out=left_out((len(read) - len(kept), "request of unknown length", "requests of unknown length")),
         notes=_notes(kept, name=_name(experiment), has_rounds=any(rounds)),
     )

@@ -5,7 +5,7 @@ list of objects with ``start_time`` and ``end_time`` (s of a monotonic clock), `
 ``info`` has ``request_metrics.text.input_tokens`` and ``response_metrics`` (``output_tokens``,
 ``output_token_times``, ``server_usage``: the server's own counts); before, the three stood in ``info`` itself. The
 texts in ``request`` and ``response`` are passed over. apis/user_session.py: rounds of a session carry
-``extra_info.user_session`` and ``chat_round``.
+``extra_info.user_session``, and each prompt begins with the prompts and answers before it.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from traces.importers.benchmarks.measured import (
     events_of,
     load_json,
     message,
+    new_tokens_of,
     rounds_of,
     seconds,
     tokens,
@@ -30,6 +31,9 @@ from traces.importers.noted import SHARE_UNKNOWN, cut, differing_counts, left_ou
 from traces.trace import Trace, make_trace
 
 _HINT: Final = "expected inference-perf's per_request_lifecycle_metrics.json"
+_WHOLE: Final = (
+    "a round's prompt holds the rounds before it and their answers: inference-perf sends all of them again"
+)
 
 
 def read_inference_perf(path: Path) -> Trace:
@@ -60,8 +64,9 @@ def read_inference_perf(path: Path) -> Trace:
     notes += differing_counts(
         [(s[1], o[1]) for s, o in zip(server, own, strict=True)], what="output tokens", tool="inference-perf"
     )
+    added = new_tokens_of(rows, rounds)
     if any(rounds):
-        notes.append(SHARE_UNKNOWN)
+        notes.append(SHARE_UNKNOWN if added is None else _WHOLE)
     source = Source(
         format="inference-perf",
         file=path.name,
@@ -72,9 +77,11 @@ def read_inference_perf(path: Path) -> Trace:
         mode="real",
         tool="inference-perf",
         client=ClientInfo(library="aiohttp", clock="perf_counter", finished=True),
+        session_context_growth=None if added is None else "accumulate",
         source=source,
     )
-    columns = columns_of(rows) | {"round_index": rounds if any(row.session for row in rows) else None}
+    columns = columns_of(rows) | {"new_input_tokens": added}
+    columns |= {"round_index": rounds if any(row.session for row in rows) else None}
     return make_trace(header, columns, events=events_of(rows))  # type: ignore[arg-type]  # a frame
 
 

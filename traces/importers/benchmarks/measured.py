@@ -93,6 +93,26 @@ def rounds_of(rows: Sequence[tuple[str | None, int]]) -> list[int | None]:
     return rounds
 
 
+def new_tokens_of(rows: Sequence[Measured], rounds: Sequence[int | None]) -> list[int | None] | None:
+    """Return what each round of a conversation adds, for a tool that sends the whole conversation again.
+
+    None where a later prompt is shorter than the prompt and the answer before it, or one of them failed: it cannot
+    hold them then.
+    """
+    last: dict[str, Measured] = {}
+    added: list[int | None] = [None] * len(rows)
+    for place in sorted(range(len(rows)), key=lambda place: rows[place].send_us):
+        row, session = rows[place], rows[place].session
+        if session is None:
+            continue
+        before = last.get(session)
+        if before is not None and (before.output is None or row.prompt < before.prompt + before.output):
+            return None
+        held = 0 if before is None else before.prompt + (before.output or 0)
+        added[place], last[session] = row.prompt - held, row
+    return added if any(rounds) else None
+
+
 def load_json(path: Path, *, hint: str) -> object:
     """Return the value in a JSON file. Raises TraceError, one line."""
     content = read_bytes(path, expected=hint.removeprefix("expected "))

@@ -1,7 +1,7 @@
 """The formats of requests that other tools replay: a trace's requests without outcomes.
 
 ``mooncake``: JSON lines (timestamp in ms, input_length, output_length, hash_ids per block), read by aiperf and
-guidellm (mooncake) and, as ``vllm-bench``, by vllm bench (``timed_trace``); ``replay_commands`` says with which options.
+guidellm (mooncake) and, as ``vllm-bench``, by vllm bench (``timed_trace``); ``replay_commands`` says how.
 ``burstgpt``: the CSV that vllm bench and aiperf take by that name. ``azure``: the Azure LLM traces' CSV.
 """
 

@@ -57,6 +57,7 @@ DOCUMENTS: Final = (
     Sign(format="genai-perf", has=("experiments", "response_timestamps")),
     Sign(format="genai-bench", has=("individual_request_metrics", "aggregated_metrics")),
     Sign(format="inference-perf", has=("start_time", "end_time", "info", "input_tokens")),
+    Sign(format="inference-perf", has=("start_time", "end_time", "info", "response_metrics")),
     Sign(format="llmperf", has=("ttft_s", "end_to_end_latency_s", "number_input_tokens")),
     Sign(format="sglang-bench", has=("input_lens", "output_lens", "sharegpt_output_len")),
     Sign(format="vllm-bench", has=("input_lens", "ttfts")),
@@ -66,6 +67,7 @@ DOCUMENTS: Final = (
     ),
 )
 """Of one JSON document, by its keys."""
+
 
 def format_of(path: Path) -> PublicFormat | None:
     """Return the public format of a file by its content, None if it looks like none (a trace's own files do).

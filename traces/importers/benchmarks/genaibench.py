@@ -13,7 +13,7 @@ from typing import Any, Final
 from traces.errors import TraceError
 from traces.header import ClientInfo, ClosedLoop, Header, Source
 from traces.importers.benchmarks.measured import (
-    FAILED_WITHOUT_LENGTH,
+    WITHOUT_LENGTH,
     Measured,
     columns_of,
     load_json,
@@ -55,7 +55,7 @@ def read_genai_bench(path: Path) -> Trace:
         format="genai-bench",
         file=path.name,
         load_unknown="the file has no start times of requests",
-        left_out=left_out((len(entries) - len(rows), *FAILED_WITHOUT_LENGTH)),
+        left_out=left_out((len(entries) - len(rows), *WITHOUT_LENGTH)),
         notes=_notes(found, users=users, unit=str(unit)),
     )
     header = Header(
@@ -111,7 +111,7 @@ def _users(found: object) -> int | None:
 def _notes(found: object, *, users: int | None, unit: str) -> tuple[str, ...]:
     notes = [f"latencies taken in {unit}"]
     if users is not None:
-        notes.append(f"{users:,} users, each of whom sent when the answer before was there")
+        notes.append(f"{users:,} user{'s' if users > 1 else ''}: each sent when the answer before was there")
     said = of(found, "aggregated_metrics", "requests_per_second")
     if isinstance(said, int | float) and not isinstance(said, bool) and 0 < said < 10**9:
         notes.append(f"its own figure of the whole run: {said:.4g} answered requests/s")

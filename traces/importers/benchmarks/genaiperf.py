@@ -16,6 +16,7 @@ from typing import Any, Final
 from traces.errors import TraceError
 from traces.header import ClientInfo, ClosedLoop, Header, Source
 from traces.importers.benchmarks.measured import (
+    WITHOUT_LENGTH,
     Measured,
     columns_of,
     events_of,
@@ -68,7 +69,7 @@ def read_genai_perf(path: Path, *, part: int | None = None) -> Trace:
         format="genai-perf",
         file=path.name,
         load_unknown=None if counted else _GUESSED,
-        left_out=left_out((len(read) - len(kept), "request of unknown length", "requests of unknown length")),
+        left_out=left_out((len(read) - len(kept), *WITHOUT_LENGTH)),
         notes=_notes(kept, name=_name(experiment), has_rounds=any(rounds)),
     )
     users = (

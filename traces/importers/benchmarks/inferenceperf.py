@@ -16,7 +16,7 @@ from typing import Any, Final
 from traces.errors import TraceError
 from traces.header import ClientInfo, Header, Source
 from traces.importers.benchmarks.measured import (
-    FAILED_WITHOUT_LENGTH,
+    WITHOUT_LENGTH,
     Measured,
     columns_of,
     events_of,
@@ -70,7 +70,7 @@ def read_inference_perf(path: Path) -> Trace:
     source = Source(
         format="inference-perf",
         file=path.name,
-        left_out=left_out((len(found) - len(rows), *FAILED_WITHOUT_LENGTH)),
+        left_out=left_out((len(found) - len(rows), *WITHOUT_LENGTH)),
         notes=tuple(notes),
     )
     header = Header(
@@ -125,11 +125,12 @@ def _row(
 ) -> Measured | None:
     """Return a request's row; None for one that failed and whose length is not known."""
     prompt, output = (own[place] if server[place] is None else server[place] for place in (0, 1))
+    times = _token_times(said, since=origin, where=where)
+    output = output or len(times) or None
     error = said.get("error")
     failed = error is not None or output is None
     if prompt is None:
         return None
-    times = _token_times(said, since=origin, where=where)
     end = seconds(said.get("end_time"), what=f"{where}: end_time")
     last_us = times[-1] if times else (None if end is None else round((end - origin) * 1e6))
     send_us = round(since_s * 1e6)

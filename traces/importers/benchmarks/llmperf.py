@@ -15,7 +15,7 @@ from typing import Any, Final
 from traces.errors import TraceError
 from traces.header import ClientInfo, ClosedLoop, Header, ServerInfo, Source
 from traces.importers.benchmarks.measured import (
-    FAILED_WITHOUT_LENGTH,
+    WITHOUT_LENGTH,
     Measured,
     columns_of,
     load_json,
@@ -51,7 +51,7 @@ def read_llmperf(path: Path) -> Trace:
         format="llmperf",
         file=path.name,
         load_unknown="the file has no start times of requests",
-        left_out=left_out((len(found) - len(rows), *FAILED_WITHOUT_LENGTH)),
+        left_out=left_out((len(found) - len(rows), *WITHOUT_LENGTH)),
         notes=("lengths are llmperf's counts, by Llama's tokenizer, not the server's",),
     )
     model = cut(of(summary, "model"))

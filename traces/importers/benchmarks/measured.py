@@ -11,7 +11,7 @@ from traces.importers.noted import MOST_NAME
 from traces.strict.json_text import finite, parse_value, read_bytes
 from traces.strict.limits import MOST_S, MOST_TOKENS
 
-FAILED_WITHOUT_LENGTH = ("failed request of unknown length", "failed requests of unknown length")
+WITHOUT_LENGTH = ("request of unknown length", "requests of unknown length")
 """Why a row is left out, in the words for one and for several."""
 
 

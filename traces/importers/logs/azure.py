@@ -111,10 +111,13 @@ def _times(stamps: pd.Series[Any], *, file: str) -> tuple[NDArray[np.int64], NDA
     if len(bad):
         raise TraceError(f"{file}:{bad[0] + 2}: TIMESTAMP: got {stamps[bad[0]]!r}, {_EXPECTED}")
     digits = parts[2].fillna("0").str.pad(9, side="right", fillchar="0").astype(np.int64)
-    whole = moments.to_numpy().astype("datetime64[s]").astype(np.int64)
+    whole: NDArray[np.int64] = moments.to_numpy().astype("datetime64[s]").astype(np.int64)
     hours, minutes = (parts[place].fillna("0").astype(np.int64).to_numpy() for place in (5, 6))
-    ahead = np.where((parts[4].fillna("+") == "-").to_numpy(dtype=bool), -1, 1) * (hours * 3600 + minutes * 60)
-    return whole - ahead, digits.to_numpy(dtype=np.int64)
+    ahead = np.where((parts[4].fillna("+") == "-").to_numpy(dtype=bool), -1, 1) * (
+        hours * 3600 + minutes * 60
+    )
+    utc: NDArray[np.int64] = np.subtract(whole, ahead, dtype=np.int64)
+    return utc, digits.to_numpy(dtype=np.int64)
 
 
 def _arrivals(

@@ -46,7 +46,6 @@ def read_bailian(path: Path, *, block_size: int = HASH_BLOCK_SIZE, time_unit: Ti
     )
     prompt, output = _counts(columns["input_length"]), _counts(columns["output_length"])
     known = [(row, ids) for row, ids in enumerate(columns["hash_ids"]) if ids is not None]
-    _check_blocks(known, prompt, block_size, file=path.name)
     answered = [row for row in range(len(arrival)) if output[row] > 0 and prompt[row] > 0]
     if not answered:
         raise TraceError(f"{path.name}: got no request with tokens in and out, expected one a line ({path})")
@@ -55,6 +54,12 @@ def read_bailian(path: Path, *, block_size: int = HASH_BLOCK_SIZE, time_unit: Ti
     sessions, rounds = _rounds([roots[row] for row in order])
     numbers = BlockNumbers()
     notes = _notes(columns, has_hashes=bool(known), num_cut=num_cut, sessions=sessions)
+    if short := _short(known, prompt, block_size):
+        notes = (
+            f"{short:,} of {len(known):,} prompts have fewer hash_ids than blocks of {block_size} tokens: the rest of "
+            "each shares nothing here (block_size=N behind # in the file's name says another size)",
+            *notes,
+        )
     gone = len(arrival) - len(answered)
     source = Source(
         format="bailian",
@@ -84,21 +89,9 @@ def _counts(column: Column) -> list[int]:
     return cast("list[int]", column)
 
 
-def _check_blocks(
-    known: Sequence[tuple[int, object]], prompt: list[int], block_size: int, *, file: str
-) -> None:
-    """Raise TraceError where most prompts have fewer hashes than whole blocks: blocks of another size."""
-    short = [
-        (row, len(cast("list[int]", ids)))
-        for row, ids in known
-        if len(cast("list[int]", ids)) < prompt[row] // block_size
-    ]
-    if len(short) * 2 > len(known):
-        row, number = short[0]
-        raise TraceError(
-            f"{file}: hash_ids: got {number} for a prompt of {prompt[row]:,} tokens, expected one for each "
-            f"{block_size}; block_size=N behind # in the file's name says another size"
-        )
+def _short(known: Sequence[tuple[int, object]], prompt: list[int], block_size: int) -> int:
+    """Return how many prompts have fewer hashes than whole blocks."""
+    return sum(len(cast("list[int]", ids)) < prompt[row] // block_size for row, ids in known)
 
 
 def _roots(ids: list[int], parents: Column, *, file: str) -> tuple[list[int], int]:

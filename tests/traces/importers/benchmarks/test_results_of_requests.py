@@ -123,7 +123,7 @@ def test_inference_perf_has_the_servers_counts_before_its_own(tmp_path: Path) ->
     assert metrics["ttft_us"].dropna().tolist() == [100_000] * 2
     assert metrics["tpot_us"].dropna().tolist() == [20_000] * 2
     source = source_of(trace)
-    assert source.left_out == {"failed request of unknown length": 1}
+    assert source.left_out == {"request of unknown length": 1}
     assert any(
         "output tokens are the server's counts" in note and "mean 9.0" in note for note in source.notes
     )
@@ -152,6 +152,18 @@ def test_inference_perfs_sessions_share_what_their_prompts_hold(tmp_path: Path) 
     assert any("what rounds share is not known" in note for note in source_of(short).notes)
 
 
+def test_inference_perfs_answers_without_a_count_have_as_many_tokens_as_times(tmp_path: Path) -> None:
+    info = {"request_metrics": {"text": {"input_tokens": 9}}, "input_tokens": 9}
+    info |= {"response_metrics": {"output_token_times": [6.0, 6.5]}}  # type: ignore[dict-item]  # JSON
+    trace = read(tmp_path, "inference-perf", [lifecycle(5.0, info=info)])
+    assert trace.column("output_tokens").tolist() == [2]
+    bare = tmp_path / "bare.json"
+    bare.write_text(json.dumps([lifecycle(5.0, info={"response_metrics": {"output_tokens": 3}})]))
+    assert format_of(bare) == "inference-perf"
+    with pytest.raises(TraceError, match="got no request of known length"):
+        convert("inference-perf", bare)
+
+
 # ── genai-bench, llmperf: no times
 
 
@@ -163,7 +175,7 @@ def test_genai_benchs_latencies_hold_and_its_load_is_not_known(tmp_path: Path, u
     assert request_metrics(trace)["tpot_us"].dropna().tolist() == [10_000] * 3
     source = source_of(trace)
     assert source.load_unknown == "the file has no start times of requests"
-    assert source.left_out == {"failed request of unknown length": 1}
+    assert source.left_out == {"request of unknown length": 1}
     assert f"latencies taken in {unit}" in source.notes
     assert trace.header.closed_loop is not None
     assert trace.header.closed_loop.concurrency == 8

@@ -56,12 +56,8 @@ READERS: Final[dict[PublicFormat, Reader]] = {
     ),
     "llmservingsim": Reader(module="importers.llmservingsim", function="read_llmservingsim"),
     "burstgpt": Reader(module="importers.burstgpt", function="read_burstgpt"),
-    "vllm-bench": Reader(
-        module=f"{_BENCHMARKS}.vllmbench", function="read_vllm_bench", takes=("part",)
-    ),
-    "sglang-bench": Reader(
-        module=f"{_BENCHMARKS}.vllmbench", function="read_sglang_bench", takes=("part",)
-    ),
+    "vllm-bench": Reader(module=f"{_BENCHMARKS}.vllmbench", function="read_vllm_bench", takes=("part",)),
+    "sglang-bench": Reader(module=f"{_BENCHMARKS}.vllmbench", function="read_sglang_bench", takes=("part",)),
     "aiperf": Reader(module=f"{_BENCHMARKS}.aiperf", function="read_aiperf"),
     "guidellm": Reader(module=f"{_BENCHMARKS}.guidellm", function="read_guidellm", takes=("part",)),
     "vidur": Reader(module="importers.vidur", function="read_vidur"),
@@ -71,9 +67,7 @@ READERS: Final[dict[PublicFormat, Reader]] = {
 }
 
 
-def read_public(
-    source: PublicFormat, path: str | Path, *, options: ReadingOptions | None = None
-) -> Trace:
+def read_public(source: PublicFormat, path: str | Path, *, options: ReadingOptions | None = None) -> Trace:
     """Return the trace that ``path`` holds in the named public format; ``tracev2`` just reads one.
 
     Raises TraceError, naming file and line or row, for content that the format or a trace does not allow; ConfigError
@@ -114,4 +108,4 @@ def _reader(source: PublicFormat, options: ReadingOptions, *, path: Path) -> Cal
                 f"{options.option(name)}: got a file of the format {source}, expected one of {able} ({path})"
             )
     function = getattr(import_module(f"traces.{reader.module}"), reader.function)
-    return partial(function, **options.given()) if reader.takes else function  # type: ignore[no-any-return]
+    return partial(function, **options.given()) if reader.takes else function

@@ -65,7 +65,9 @@ DOCUMENTS: Final = (
     Sign(format="sglang-bench", has=("input_lens", "output_lens", "sharegpt_output_len")),
     Sign(format="vllm-bench", has=("input_lens", "ttfts")),
     Sign(format="vllm-bench", has=("mean_ttft_ms", "request_throughput"), lacks=("sharegpt_output_len",)),
-    Sign(format="vllm-bench", has=("request_throughput", "total_input_tokens"), lacks=("sharegpt_output_len",)),
+    Sign(
+        format="vllm-bench", has=("request_throughput", "total_input_tokens"), lacks=("sharegpt_output_len",)
+    ),
 )
 """Of one JSON document, by its keys."""
 
@@ -73,7 +75,7 @@ AGGREGATES: Final[tuple[Aggregate, ...]] = ()
 """Files of figures, or of texts."""
 
 
-def format_of(path: Path) -> PublicFormat | None:
+def recognised(path: Path) -> PublicFormat | None:
     """Return the public format of a file by its content, None if it looks like none (a trace's own files do).
 
     Raises TraceError for a file of a known tool that holds no requests; it names the one that does.

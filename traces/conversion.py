@@ -68,7 +68,7 @@ def convert(
 
 def _refuse_public(path: Path) -> None:
     """Raise ConfigError, naming the format, for a file of another tool whose format is recognised."""
-    from traces.importers.recognise import format_of
+    from traces.importers.recorded import format_of
 
     if (source := format_of(path)) is not None:
         raise ConfigError(f"--from: got tracev2, expected {source}, the format of {path}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -58,7 +58,7 @@ class Summary:
     share of all prompt tokens that an earlier arrival had in the same place, which is what an unlimited
     prefix cache finds. ``concurrency``: users of a closed loop. ``imported_from``: the format of the file that a trace
     without outcomes was recorded in (``weka``), where it was not drawn.
-    ``duration_us``: from the first send to the last event. Latencies are those of ``traces.metrics``.
+    ``duration_us``: from the first send to the last event, warm-up left out. Latencies are those of ``traces.metrics``.
     """
 
     mode: str | None
@@ -103,12 +103,16 @@ def _imported_from(header: Header) -> str | None:
 
 
 def summarize_trace(trace: Trace) -> Summary:
-    """Return the trace in numbers; its latencies without its warm-up (``traces.warm_up``)."""
+    """Return the trace in numbers; rates and latencies without its warm-up (``traces.warm_up``).
+
+    Of a file that does not show its load (``Source.load_unknown``) there are no rates.
+    """
     counted = without_warmup(trace)
     metrics = request_latencies(counted)
-    duration = _duration_us(trace)
-    ok = int(finished_ok(trace).sum())
-    tokens_out = trace.cells("output_tokens").values[_has_e2e(trace)].sum()
+    shows_load = trace.header.source is None or trace.header.source.load_unknown is None
+    duration = _duration_us(counted) if shows_load else None
+    ok = int(finished_ok(counted).sum())
+    tokens_out = counted.cells("output_tokens").values[_has_e2e(counted)].sum()
     return Summary(
         mode=trace.header.mode,
         imported_from=_imported_from(trace.header),
@@ -117,7 +121,7 @@ def summarize_trace(trace: Trace) -> Summary:
         num_by_status=_num_by_status(trace),
         num_warmup=len(trace) - len(counted),
         num_events=0 if trace.events is None else len(trace.events),
-        **_arrivals(trace),
+        **(_arrivals(counted) if shows_load else _NO_ARRIVALS),
         prompt_tokens=quantity(prompt_tokens(trace).astype(np.float64)),
         output_tokens=quantity(trace.cells("output_tokens").floats()),
         concurrency=None if trace.header.closed_loop is None else trace.header.closed_loop.concurrency,
@@ -135,7 +139,11 @@ def summarize_trace(trace: Trace) -> Summary:
         queue_us=quantity(metrics["queue_us"]),
         dispatch_lag_us=quantity(metrics["dispatch_lag_us"]),
         foreign_columns=tuple(name for name in trace.table.names if name not in FIELDS),
-        notes=(*([cut] if (cut := cut_short_note(trace)) else ()), *metric_notes(counted).lines()),
+        notes=(
+            *(trace.header.source.lines() if trace.header.source is not None else ()),
+            *([cut] if (cut := cut_short_note(trace)) else ()),
+            *metric_notes(counted).lines(),
+        ),
     )
 
 
@@ -236,10 +244,13 @@ def _tokens_of_known_prefix(trace: Trace, order: Int64s) -> Int64s:
     return found
 
 
+_NO_ARRIVALS: Final[dict[str, Any]] = {"span_us": None, "rate_per_s": None, "gap_cv": None}
+
+
 def _arrivals(trace: Trace) -> dict[str, Any]:
     times = np.sort(trace.cells("arrival_time_us").known())
     if len(times) < 2 or times[-1] == times[0]:
-        return {"span_us": None, "rate_per_s": None, "gap_cv": None}
+        return _NO_ARRIVALS
     span = int(times[-1] - times[0])
     gaps = np.diff(times)
     return {

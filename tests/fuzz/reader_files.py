@@ -23,11 +23,11 @@ from tests.traces.importers.benchmarks.results_of_requests import (
     inference_perf,
     llmperf,
 )
+from tests.traces.importers.benchmarks.test_foreign_results import BURST, RESULT, record
+from tests.traces.importers.benchmarks.test_guidellm import POISSON, report
 from tests.traces.importers.logs.test_logs import CHATS, NEW_BURST, PANDAS_AZURE
 from tests.traces.importers.otel.spans import chat, lines, protobuf, vllm
 from tests.traces.importers.simulators.test_llmservingsim_workload import call, flat, session
-from tests.traces.importers.test_foreign_results import BURST, RESULT, record
-from tests.traces.importers.test_guidellm import POISSON, report
 from tests.traces.importers.test_servegen import LENGTHS, OTHER, TRACE
 from tests.traces.made import BLIS, SAMPLES, events_of, small_trace
 

@@ -120,4 +120,4 @@ def _reader(source: PublicFormat, options: ReadingOptions, *, path: Path) -> Cal
                 f"{options.option(name)}: got a file of the format {source}, expected one of {able} ({path})"
             )
     function = getattr(import_module(f"traces.{reader.module}"), reader.function)
-    return partial(function, **options.given()) if reader.takes else function  # type: ignore[no-any-return]
+    return partial(function, **options.given()) if reader.takes else function

@@ -6,26 +6,33 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Final
 
+from traces.importers.conversation_turns import NOT_KNOWN
+from traces.importers.short_names import short_name
+
 SHARE_UNKNOWN: Final = (
-    "what rounds share is not known: the file does not say whether a prompt holds the rounds before it, "
+    f"{NOT_KNOWN}: the file does not say whether a prompt holds the rounds before it, "
     "so hits of the prefix cache between them are not simulated"
 )
 """Of a file of conversations without block hashes or new tokens."""
 
-MOST_NAME: Final = 500
-"""Characters of a stranger's name or message that are kept."""
+LEFT_OUT: Final = {
+    "failed": "without a response",
+    "empty": "with a response, without prompt tokens,",
+    "unknown": "of unknown length",
+}
+"""Why rows are no requests to simulate, as said behind "3 requests"."""
 _SHOWN: Final = 6
 """Kinds that a note counts by name."""
 
 
-def left_out(*reasons: tuple[int, str, str]) -> dict[str, int]:
-    """Return the rows left out, by reason; ``reasons``: how many, in the words for one and for several."""
-    return {one if number == 1 else many: number for number, one, many in reasons if number}
+def left_out(**reasons: int) -> dict[str, int]:
+    """Return ``Source.left_out``: how many rows, by reason, of the reasons of ``LEFT_OUT`` that occurred."""
+    return {LEFT_OUT[reason]: number for reason, number in reasons.items() if number}
 
 
-def cut(text: object) -> str | None:
-    """Return a stranger's text, cut to ``MOST_NAME`` characters; None for anything else and for no text."""
-    return text[:MOST_NAME] if isinstance(text, str) and text else None
+def name_of(text: object) -> str | None:
+    """Return a stranger's name, kept short; None for anything that is no text and for an empty one."""
+    return short_name(text) if isinstance(text, str) and text else None
 
 
 def counted_kinds(names: Iterable[object]) -> str:

@@ -66,9 +66,7 @@ def _value(key: str, value: str, *, shown: str) -> object:
     """Return one option's value. Raises ConfigError."""
     if key == "time_unit":
         if value not in TIME_UNITS:
-            raise ConfigError(
-                f"{shown}: time_unit: got {value!r}, expected one of {', '.join(TIME_UNITS)}"
-            )
+            raise ConfigError(f"{shown}: time_unit: got {value!r}, expected one of {', '.join(TIME_UNITS)}")
         return value
     if key not in ("part", "block_size"):
         raise ConfigError(
@@ -89,9 +87,11 @@ def number_of_part(part: int | None, names: list[str], *, what: str, path: Path)
     if part is not None and not 1 <= part <= number:
         raise ConfigError(f"{path}: part: got {part}, expected 1 to {number}")
     if part is None and number > 1:
-        shown = ", ".join(f"{path.name}#{place} ({name})" for place, name in enumerate(names[:_SHOWN], start=1))
+        shown = ", ".join(
+            f"{path.name}#{place} ({name})" for place, name in enumerate(names[:_SHOWN], start=1)
+        )
         more = f" and {number - _SHOWN} more" if number > _SHOWN else ""
-        raise SeveralParts(
+        raise SeveralPartsError(
             f"{path}: got {number} {what}, expected the name of one: {shown}{more}; "
             "or `vtwin trace convert` with --part N",
             number=number,
@@ -103,7 +103,7 @@ _SHOWN: Final = 6
 """Parts that a message names."""
 
 
-class SeveralParts(ConfigError):
+class SeveralPartsError(ConfigError):
     """A file holds several runs, and none was named. ``number``: how many."""
 
     def __init__(self, message: str, *, number: int) -> None:

@@ -69,7 +69,7 @@ DOCUMENTS: Final = (
 """Of one JSON document, by its keys."""
 
 
-def format_of(path: Path) -> PublicFormat | None:
+def recognised(path: Path) -> PublicFormat | None:
     """Return the public format of a file by its content, None if it looks like none (a trace's own files do).
 
     Raises TraceError for a file of a known tool that holds no requests; it names the one that does.

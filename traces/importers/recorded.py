@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 
 from traces.errors import TraceError
 from traces.importers import PublicFormat, read_public
-from traces.importers.reading_options import ReadingOptions, SeveralParts, split_name
-from traces.importers.recognise import format_of
+from traces.importers.reading_options import ReadingOptions, SeveralPartsError, split_name
+from traces.importers.recognise import recognised
 from traces.tables.paths import companion_file, stem_of
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def read_recorded(path: Path, *, events: bool = False, options: ReadingOptions =
     """
     path, said = split_name(path)
     options = options.over(said)
-    source = format_of(path)
+    source = recognised(path)
     if source is not None:
         return read_public(source, path, options=options)
     if options.given():
@@ -45,9 +45,9 @@ def read_recorded(path: Path, *, events: bool = False, options: ReadingOptions =
         return read_trace(path, events=events)
 
 
-def format_at(path: Path) -> PublicFormat | None:
+def format_of(path: Path) -> PublicFormat | None:
     """Return the public format of the file that ``path`` names, options left aside; None for a trace."""
-    return format_of(split_name(path)[0])
+    return recognised(split_name(path)[0])
 
 
 def file_at(path: Path) -> Path:
@@ -55,14 +55,16 @@ def file_at(path: Path) -> Path:
     return split_name(path)[0]
 
 
-def parts_at(path: Path) -> list[Path]:
+def parts_at(path: Path, *, options: ReadingOptions = _NO_OPTIONS) -> list[Path]:
     """Return a name for each run in a file that holds several, the path itself for any other.
 
-    Raises what reading raises.
+    Raises what reading the file raises.
     """
+    if format_of(path) is None:
+        return [path]
     try:
-        read_recorded(path)
-    except SeveralParts as several:
+        read_recorded(path, options=options)
+    except SeveralPartsError as several:
         file, said = split_name(path)
         more = [f"{name}={value}" for name, value in said.given().items()]
         return [
@@ -72,19 +74,20 @@ def parts_at(path: Path) -> list[Path]:
     return [path]
 
 
-def check_recorded(path: Path, *, options: ReadingOptions = _NO_OPTIONS) -> list[Problem]:
-    """Return all faults of a trace; none for a file in a public format that can be converted.
+def check_recorded(
+    path: Path, *, options: ReadingOptions = _NO_OPTIONS
+) -> tuple[list[Problem], tuple[str, ...]]:
+    """Return all faults of a trace, and what to know of it; no fault for a public file that can be converted.
 
     Raises TraceError if there is no trace to check, and for a public file its first fault.
     """
-    if format_at(path) is not None:
-        read_recorded(path, options=options)
-        return []
+    if format_of(path) is not None or options.given():
+        return [], reading_notes(read_recorded(path, options=options))
     from traces.files.check import check_trace
 
     path = file_at(path)
     with telling_formats(path):
-        return check_trace(path)
+        return check_trace(path), ()
 
 
 def reading_notes(trace: Trace) -> tuple[str, ...]:

@@ -13,7 +13,6 @@ from typing import Any, Final
 from traces.errors import TraceError
 from traces.header import ClientInfo, ClosedLoop, Header, Source
 from traces.importers.benchmarks.measured import (
-    WITHOUT_LENGTH,
     Measured,
     columns_of,
     load_json,
@@ -55,7 +54,7 @@ def read_genai_bench(path: Path) -> Trace:
         format="genai-bench",
         file=path.name,
         load_unknown="the file has no start times of requests",
-        left_out=left_out((len(entries) - len(rows), *WITHOUT_LENGTH)),
+        left_out=left_out(unknown=len(entries) - len(rows)),
         notes=_notes(found, users=users, unit=str(unit)),
     )
     header = Header(

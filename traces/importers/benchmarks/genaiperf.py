@@ -16,16 +16,15 @@ from typing import Any, Final
 from traces.errors import TraceError
 from traces.header import ClientInfo, ClosedLoop, Header, Source
 from traces.importers.benchmarks.measured import (
-    WITHOUT_LENGTH,
     Measured,
     columns_of,
+    conversations_in,
     events_of,
     load_json,
     message,
-    rounds_of,
     tokens,
 )
-from traces.importers.noted import SHARE_UNKNOWN, cut, left_out, of
+from traces.importers.noted import left_out, name_of, of
 from traces.importers.reading_options import number_of_part
 from traces.strict.json_text import parse_value
 from traces.strict.limits import MOST_US
@@ -64,13 +63,13 @@ def read_genai_perf(path: Path, *, part: int | None = None) -> Trace:
             f"{path.name}: got no prompts and no counts of their tokens, {_HINT} with its request_inputs"
         )
     rows = [request.row(origin) for request in kept]
-    rounds = rounds_of([(row.session, row.send_us) for row in rows])
+    talks = conversations_in(rows, lengths_known=bool(counted))
     source = Source(
         format="genai-perf",
         file=path.name,
         load_unknown=None if counted else _GUESSED,
-        left_out=left_out((len(read) - len(kept), *WITHOUT_LENGTH)),
-        notes=_notes(kept, name=_name(experiment), has_rounds=any(rounds)),
+        left_out=left_out(unknown=len(read) - len(kept)),
+        notes=(*_notes(kept, name=_name(experiment)), *talks.notes),
     )
     users = (
         of(experiment, "experiment", "value")
@@ -81,10 +80,11 @@ def read_genai_perf(path: Path, *, part: int | None = None) -> Trace:
         mode="real",
         tool="genai-perf",
         closed_loop=ClosedLoop(concurrency=users) if type(users) is int and 1 <= users <= 10**6 else None,
+        session_context_growth="accumulate" if any(talks.new_input_tokens) else None,
         client=ClientInfo(library="perf_analyzer", finished=True),
         source=source,
     )
-    columns = columns_of(rows) | {"round_index": rounds if any(row.session for row in rows) else None}
+    columns = columns_of(rows) | talks.columns()
     return make_trace(header, columns, events=events_of(rows))  # type: ignore[arg-type]  # a frame
 
 
@@ -93,15 +93,13 @@ def _name(experiment: object) -> str:
     return f"{str(mode)[:30]} {str(value)[:30]}"
 
 
-def _notes(kept: list[_Request], *, name: str, has_rounds: bool) -> tuple[str, ...]:
+def _notes(kept: list[_Request], *, name: str) -> tuple[str, ...]:
     notes = [f"experiment: {name}", "due times are not recorded: a request counts as due when it was sent"]
     counted = sum(request.answer_tokens is None and request.error is None for request in kept)
     if counted:
         notes.append(
             f"{counted:,} answers have no usage: their output tokens are their events with text, one each"
         )
-    if has_rounds:
-        notes.append(SHARE_UNKNOWN)
     return tuple(notes)
 
 
@@ -113,9 +111,9 @@ class _Request:
             raise TraceError(f"{where}: got {type(said).__name__}, {_HINT}")
         self.sent_ns = _ns(said.get("timestamp"), what=f"{where}: timestamp")
         inputs = said.get("request_inputs")
-        self.session = cut(of(inputs, "session_id"))
+        self.session = name_of(of(inputs, "session_id"))
         payload = _payload(inputs)
-        self.session = self.session or cut(of(payload, "session_id"))
+        self.session = self.session or name_of(of(payload, "session_id"))
         self.max_tokens = (
             tokens(_integer(_first(payload, "max_tokens", "max_completion_tokens")), what=where) or None
         )

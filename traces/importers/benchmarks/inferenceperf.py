@@ -16,24 +16,19 @@ from typing import Any, Final
 from traces.errors import TraceError
 from traces.header import ClientInfo, Header, Source
 from traces.importers.benchmarks.measured import (
-    WITHOUT_LENGTH,
     Measured,
     columns_of,
+    conversations_in,
     events_of,
     load_json,
     message,
-    new_tokens_of,
-    rounds_of,
     seconds,
     tokens,
 )
-from traces.importers.noted import SHARE_UNKNOWN, cut, differing_counts, left_out, of
+from traces.importers.noted import differing_counts, left_out, name_of, of
 from traces.trace import Trace, make_trace
 
 _HINT: Final = "expected inference-perf's per_request_lifecycle_metrics.json"
-_WHOLE: Final = (
-    "a round's prompt holds the rounds before it and their answers: inference-perf sends all of them again"
-)
 
 
 def read_inference_perf(path: Path) -> Trace:
@@ -56,7 +51,7 @@ def read_inference_perf(path: Path) -> Trace:
     ]
     if not rows:
         raise TraceError(f"{path.name}: got no request of known length, {_HINT}")
-    rounds = rounds_of([(row.session, row.send_us) for row in rows])
+    talks = conversations_in(rows)
     notes = ["due times are not recorded: a request counts as due when it was sent"]
     notes += differing_counts(
         [(s[0], o[0]) for s, o in zip(server, own, strict=True)], what="prompt tokens", tool="inference-perf"
@@ -64,24 +59,21 @@ def read_inference_perf(path: Path) -> Trace:
     notes += differing_counts(
         [(s[1], o[1]) for s, o in zip(server, own, strict=True)], what="output tokens", tool="inference-perf"
     )
-    added = new_tokens_of(rows, rounds)
-    if any(rounds):
-        notes.append(SHARE_UNKNOWN if added is None else _WHOLE)
+    notes += talks.notes
     source = Source(
         format="inference-perf",
         file=path.name,
-        left_out=left_out((len(found) - len(rows), *WITHOUT_LENGTH)),
+        left_out=left_out(unknown=len(found) - len(rows)),
         notes=tuple(notes),
     )
     header = Header(
         mode="real",
         tool="inference-perf",
         client=ClientInfo(library="aiohttp", clock="perf_counter", finished=True),
-        session_context_growth=None if added is None else "accumulate",
+        session_context_growth="accumulate" if any(talks.new_input_tokens) else None,
         source=source,
     )
-    columns = columns_of(rows) | {"new_input_tokens": added}
-    columns |= {"round_index": rounds if any(row.session for row in rows) else None}
+    columns = columns_of(rows) | talks.columns()
     return make_trace(header, columns, events=events_of(rows))  # type: ignore[arg-type]  # a frame
 
 
@@ -170,4 +162,4 @@ def _cached(said: Any, prompt: int, *, where: str) -> int | None:  # noqa: ANN40
 
 def _session(said: Any) -> str | None:  # noqa: ANN401  JSON
     name = of(said, "info", "extra_info", "user_session")
-    return cut(str(name)) if isinstance(name, str | int) and not isinstance(name, bool) else None
+    return name_of(str(name)) if isinstance(name, str | int) and not isinstance(name, bool) else None

@@ -15,7 +15,6 @@ from typing import Any, Final
 from traces.errors import TraceError
 from traces.header import ClientInfo, ClosedLoop, Header, ServerInfo, Source
 from traces.importers.benchmarks.measured import (
-    WITHOUT_LENGTH,
     Measured,
     columns_of,
     load_json,
@@ -23,7 +22,7 @@ from traces.importers.benchmarks.measured import (
     seconds,
     tokens,
 )
-from traces.importers.noted import cut, left_out, of
+from traces.importers.noted import left_out, name_of, of
 from traces.trace import Trace, make_trace
 
 _HINT: Final = "expected llmperf's *_individual_responses.json"
@@ -51,10 +50,10 @@ def read_llmperf(path: Path) -> Trace:
         format="llmperf",
         file=path.name,
         load_unknown="the file has no start times of requests",
-        left_out=left_out((len(found) - len(rows), *WITHOUT_LENGTH)),
+        left_out=left_out(unknown=len(found) - len(rows)),
         notes=("lengths are llmperf's counts, by Llama's tokenizer, not the server's",),
     )
-    model = cut(of(summary, "model"))
+    model = name_of(of(summary, "model"))
     header = Header(
         mode="real",
         tool="llmperf",

@@ -7,12 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from traces.errors import TraceError
-from traces.importers.noted import MOST_NAME
+from traces.importers.conversation_turns import Conversations, Turn, conversations_of
+from traces.importers.short_names import MOST_CHARACTERS
 from traces.strict.json_text import finite, parse_value, read_bytes
 from traces.strict.limits import MOST_S, MOST_TOKENS
-
-WITHOUT_LENGTH = ("request of unknown length", "requests of unknown length")
-"""Why a row is left out, in the words for one and for several."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,7 +30,6 @@ class Measured:
     streamed: bool = True
     itl_us: float | None = None
     session: str | None = None
-    round: int | None = None
     max_tokens: int | None = None
     cached: int | None = None
     events_us: tuple[int, ...] = ()
@@ -41,12 +38,9 @@ class Measured:
 def columns_of(rows: Sequence[Measured]) -> dict[str, object]:
     """Return the rows as columns of a trace; a request that failed has no times of its answer."""
     ok = [row.error is None for row in rows]
-    has_sessions = any(row.session is not None for row in rows)
     has_events = any(row.events_us for row in rows)
     return {
         "request_id": [str(place) for place in range(len(rows))],
-        "session_id": [row.session for row in rows] if has_sessions else None,
-        "round_index": [row.round for row in rows] if has_sessions else None,
         "streaming": [row.streamed for row in rows],
         "input_tokens": [row.prompt for row in rows],
         "output_tokens": [row.output for row in rows],
@@ -81,36 +75,19 @@ def events_of(rows: Sequence[Measured]) -> object | None:
     return frame.assign(num_tokens=None)
 
 
-def rounds_of(rows: Sequence[tuple[str | None, int]]) -> list[int | None]:
-    """Return each request's place in its session, by when it was sent; ``rows``: (session, send time)."""
-    seen: dict[str, int] = {}
-    rounds: list[int | None] = [None] * len(rows)
-    for place in sorted(range(len(rows)), key=lambda place: rows[place][1]):
-        session = rows[place][0]
-        if session is not None:
-            rounds[place] = seen.get(session, 0)
-            seen[session] = seen.get(session, 0) + 1
-    return rounds
-
-
-def new_tokens_of(rows: Sequence[Measured], rounds: Sequence[int | None]) -> list[int | None] | None:
-    """Return what each round of a conversation adds, for a tool that sends the whole conversation again.
-
-    None where a later prompt is shorter than the prompt and the answer before it, or one of them failed: it cannot
-    hold them then.
-    """
-    last: dict[str, Measured] = {}
-    added: list[int | None] = [None] * len(rows)
-    for place in sorted(range(len(rows)), key=lambda place: rows[place].send_us):
-        row, session = rows[place], rows[place].session
-        if session is None:
-            continue
-        before = last.get(session)
-        if before is not None and (before.output is None or row.prompt < before.prompt + before.output):
-            return None
-        held = 0 if before is None else before.prompt + (before.output or 0)
-        added[place], last[session] = row.prompt - held, row
-    return added if any(rounds) else None
+def conversations_in(rows: Sequence[Measured], *, lengths_known: bool = True) -> Conversations:
+    """Return the conversations of these requests; turns are in the order in which they were sent."""
+    return conversations_of(
+        [
+            Turn(
+                conversation=row.session,
+                turn=row.send_us,
+                prompt=row.prompt if lengths_known else None,
+                output=row.output,
+            )
+            for row in rows
+        ]
+    )
 
 
 def load_json(path: Path, *, hint: str) -> object:
@@ -147,5 +124,7 @@ def tokens(value: object, *, what: str) -> int | None:
 
 def message(*parts: object) -> str:
     """Return an error's words in one line, cut; never empty."""
-    said = ": ".join(" ".join(str(part).split())[:MOST_NAME] for part in parts if part not in (None, ""))
-    return said[:MOST_NAME] or "error"
+    said = ": ".join(
+        " ".join(str(part).split())[:MOST_CHARACTERS] for part in parts if part not in (None, "")
+    )
+    return said[:MOST_CHARACTERS] or "error"

@@ -78,10 +78,7 @@ def read_azure(path: Path) -> Trace:
     source = Source(
         format="azure",
         file=path.name,
-        left_out=left_out(
-            (failed, "request without a response", "requests without a response"),
-            (empty, "response without prompt tokens", "responses without prompt tokens"),
-        ),
+        left_out=left_out(failed=failed, empty=empty),
         notes=_notes(list(frame.columns)),
     )
     return make_trace(

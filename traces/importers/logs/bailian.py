@@ -16,10 +16,10 @@ import numpy as np
 
 from traces.errors import TraceError
 from traces.header import Header, Source
-from traces.importers.block_hashes import BlockNumbers
+from traces.importers.block_numbers import BlockNumbers
 from traces.importers.jsonl import COUNT, INTEGERS, NUMBER, TEXT, Column, Kind, read_jsonl
 from traces.importers.micros import micros
-from traces.importers.noted import SHARE_UNKNOWN, counted_kinds, cut, left_out
+from traces.importers.noted import SHARE_UNKNOWN, counted_kinds, left_out, name_of
 from traces.importers.reading_options import US_PER, TimeUnit
 from traces.trace import Trace, make_trace
 
@@ -64,14 +64,14 @@ def read_bailian(path: Path, *, block_size: int = HASH_BLOCK_SIZE, time_unit: Ti
     source = Source(
         format="bailian",
         file=path.name,
-        left_out=left_out((gone, "request without a response", "requests without a response")),
+        left_out=left_out(failed=gone),
         notes=(*notes, f"times taken in {time_unit}"),
     )
     return make_trace(
         Header(mode="generated", hash_block_size=block_size if known else None, source=source),
         {
             "request_id": [str(columns["chat_id"][row]) for row in order],
-            "client_id": [cut(columns["type"][row]) for row in order],
+            "client_id": [name_of(columns["type"][row]) for row in order],
             "session_id": sessions,
             "round_index": rounds,
             "streaming": True,

@@ -17,7 +17,7 @@ from traces.errors import TraceError
 from traces.header import Header, Source
 from traces.importers.csvfile import read_columns, whole
 from traces.importers.micros import micros
-from traces.importers.noted import SHARE_UNKNOWN, counted_kinds, cut, left_out
+from traces.importers.noted import SHARE_UNKNOWN, counted_kinds, left_out, name_of
 from traces.schema import DType
 from traces.tables.csv_text import csv_names
 from traces.trace import Trace, make_trace
@@ -49,14 +49,7 @@ def read_burstgpt(path: Path) -> Trace:
     rows = rows.sort_values("Timestamp", kind="stable")
     if rows.empty:
         raise TraceError(f"{path.name}: got no request with a response, expected one request a row ({path})")
-    gone = left_out(
-        (int((~has_answer).sum()), "request without a response", "requests without a response"),
-        (
-            int((has_answer & ~has_prompt).sum()),
-            "response without prompt tokens",
-            "responses without prompt tokens",
-        ),
-    )
+    gone = left_out(failed=int((~has_answer).sum()), empty=int((has_answer & ~has_prompt).sum()))
     sessions = _sessions(rows)
     seconds = rows["Timestamp"].to_numpy(dtype=np.float64)
     source = Source(
@@ -66,7 +59,7 @@ def read_burstgpt(path: Path) -> Trace:
         Header(mode="generated", source=source),
         {
             "request_id": [str(row) for row in rows.index],
-            "client_id": [cut(name) for name in rows["Model"]] if "Model" in rows else None,
+            "client_id": [name_of(name) for name in rows["Model"]] if "Model" in rows else None,
             "session_id": sessions,
             "round_index": None if sessions is None else _rounds(sessions),
             "streaming": True,
@@ -90,7 +83,7 @@ def _sessions(rows: pd.DataFrame) -> list[str | None] | None:
     column = next((name for name in _SESSION if name in rows), None)
     if column is None:
         return None
-    found = [cut(name.strip()) if isinstance(name, str) else None for name in rows[column]]
+    found = [name_of(name.strip()) if isinstance(name, str) else None for name in rows[column]]
     return found if any(found) else None
 
 

@@ -17,8 +17,9 @@ import numpy as np
 
 from traces.errors import TraceError
 from traces.header import Header, Source
-from traces.importers.block_hashes import BlockNumbers
-from traces.importers.noted import MOST_NAME, SHARE_UNKNOWN, left_out
+from traces.importers.block_numbers import BlockNumbers
+from traces.importers.noted import SHARE_UNKNOWN, left_out
+from traces.importers.short_names import MOST_CHARACTERS
 from traces.strict.json_text import parser_of
 from traces.strict.limits import MOST_US
 from traces.trace import Trace, make_trace
@@ -52,7 +53,7 @@ def read_workload(path: Path, content: bytes) -> Trace:
     source = Source(
         format="llmservingsim",
         file=path.name,
-        left_out=left_out((file.num_empty, "request without a response", "requests without a response")),
+        left_out=left_out(failed=file.num_empty),
         notes=file.notes(),
     )
     header = Header(
@@ -124,10 +125,10 @@ class _Workload:
 
     def _take_session(self, said: Mapping[str, Any], arrival_us: int, *, where: str) -> None:
         name, calls = said.get("session_id"), said["sub_requests"]
-        if not isinstance(name, str) or not 0 < len(name) <= MOST_NAME or name in self._names:
+        if not isinstance(name, str) or not 0 < len(name) <= MOST_CHARACTERS or name in self._names:
             raise TraceError(
-                f"{where}: session_id: got {str(name)[:60]!r}, expected a name of its own, of at most {MOST_NAME} "
-                "characters"
+                f"{where}: session_id: got {str(name)[:60]!r}, expected a name of its own, "
+                f"of at most {MOST_CHARACTERS} characters"
             )
         if not isinstance(calls, list) or not calls or not all(isinstance(call, dict) for call in calls):
             raise TraceError(f"{where}: sub_requests: got no list of calls, expected at least one")

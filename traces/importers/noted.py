@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
-from traces.importers.conversation_turns import NOT_KNOWN
+from traces.importers.conversation_turns import NOT_KNOWN, Turn, conversations_of
 from traces.importers.short_names import short_name
 
 SHARE_UNKNOWN: Final = (
@@ -59,6 +59,23 @@ def differing_counts(
         f"{what} are the server's counts; {tool}'s own differ for {number:,} of {len(both):,} requests "
         f"(mean {own_mean:.1f}, the server's {server_mean:.1f})",
     )
+
+
+def grown(
+    sessions: Sequence[str | None], prompts: Sequence[int], outputs: Sequence[int]
+) -> tuple[list[int | None] | None, tuple[str, ...]]:
+    """Return (what each round adds to those before it, notes) of rows in the order of their times, by their lengths.
+
+    None where no conversation has several rounds, or no prompt is long enough for the rounds before it.
+    """
+    talks = conversations_of(
+        [
+            Turn(conversation=name, turn=place, prompt=int(prompt), output=int(output))
+            for place, (name, prompt, output) in enumerate(zip(sessions, prompts, outputs, strict=True))
+        ]
+    )
+    new = talks.new_input_tokens
+    return (new if any(each is not None for each in new) else None), talks.notes
 
 
 def of(mapping: object, *keys: str) -> object:

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from traces.errors import TraceError
 from traces.header import ClientInfo, Header, Source
-from traces.importers.benchmarks.measured import (
+from traces.importers.benchmarks.result_rows import (
     Measured,
     columns_of,
     conversations_in,
@@ -26,6 +26,8 @@ from traces.importers.benchmarks.measured import (
     tokens,
 )
 from traces.importers.noted import differing_counts, left_out, name_of, of
+from traces.strict.json_text import parse_value
+from traces.strict.limits import MOST_TOKENS
 from traces.trace import Trace, make_trace
 
 _HINT: Final = "expected inference-perf's per_request_lifecycle_metrics.json"
@@ -137,6 +139,7 @@ def _row(
         else ("an answer without tokens" if failed else None),
         streamed=bool(times),
         session=_session(said),
+        max_tokens=_asked(said) if failed else None,
         cached=_cached(said, prompt, where=where),
         events_us=() if failed else times,
     )
@@ -158,6 +161,16 @@ def _cached(said: Any, prompt: int, *, where: str) -> int | None:  # noqa: ANN40
     found = of(said, "info", "response_metrics", "server_usage", "prompt_tokens_details", "cached_tokens")
     cached = tokens(found, what=f"{where}: cached_tokens")
     return cached if cached is not None and cached <= prompt else None
+
+
+def _asked(said: Any) -> int | None:  # noqa: ANN401  JSON
+    """Return the output budget in a request's body, None where it says none."""
+    body = said.get("request")
+    try:
+        value = of(parse_value(body), "max_tokens") if isinstance(body, str) else None
+    except ValueError:
+        return None
+    return value if type(value) is int and 1 <= value <= MOST_TOKENS else None
 
 
 def _session(said: Any) -> str | None:  # noqa: ANN401  JSON

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from traces.errors import TraceError
 from traces.header import ClientInfo, ClosedLoop, Header, ServerInfo, Source
-from traces.importers.benchmarks.measured import (
+from traces.importers.benchmarks.result_rows import (
     Measured,
     columns_of,
     load_json,

@@ -114,7 +114,7 @@ def _times(stamps: pd.Series[Any], *, file: str) -> tuple[NDArray[np.int64], NDA
         hours * 3600 + minutes * 60
     )
     utc: NDArray[np.int64] = np.subtract(whole, ahead, dtype=np.int64)
-    return utc, digits.to_numpy(dtype=np.int64)
+    return utc, np.asarray(digits, dtype=np.int64)
 
 
 def _arrivals(

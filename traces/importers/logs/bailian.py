@@ -16,10 +16,10 @@ import numpy as np
 
 from traces.errors import TraceError
 from traces.header import Header, Source
-from traces.importers.block_numbers import BlockNumbers
 from traces.importers.jsonl import COUNT, INTEGERS, NUMBER, TEXT, Column, Kind, read_jsonl
 from traces.importers.micros import micros
-from traces.importers.noted import SHARE_UNKNOWN, counted_kinds, left_out, name_of
+from traces.importers.noted import counted_kinds, grown, left_out, name_of
+from traces.importers.prefix_numbers import PrefixNumbers
 from traces.importers.reading_options import US_PER, TimeUnit
 from traces.trace import Trace, make_trace
 
@@ -52,23 +52,24 @@ def read_bailian(path: Path, *, block_size: int = HASH_BLOCK_SIZE, time_unit: Ti
     roots, num_cut = _roots(_counts(columns["chat_id"]), columns["parent_chat_id"], file=path.name)
     order = sorted(answered, key=lambda row: int(arrival[row]))
     sessions, rounds = _rounds([roots[row] for row in order])
-    numbers = BlockNumbers()
-    notes = _notes(columns, has_hashes=bool(known), num_cut=num_cut, sessions=sessions)
-    if short := _short(known, prompt, block_size):
-        notes = (
-            f"{short:,} of {len(known):,} prompts have fewer hash_ids than blocks of {block_size} tokens: the rest of "
-            "each shares nothing here (block_size=N behind # in the file's name says another size)",
-            *notes,
-        )
-    gone = len(arrival) - len(answered)
+    notes = _notes(columns, known, prompt, block_size=block_size, num_cut=num_cut)
+    added = None
+    if not known:
+        added, shared = grown(sessions, [prompt[row] for row in order], [output[row] for row in order])
+        notes = (*notes, *shared)
     source = Source(
         format="bailian",
         file=path.name,
-        left_out=left_out(failed=gone),
+        left_out=left_out(failed=len(arrival) - len(answered)),
         notes=(*notes, f"times taken in {time_unit}"),
     )
     return make_trace(
-        Header(mode="generated", hash_block_size=block_size if known else None, source=source),
+        Header(
+            mode="generated",
+            hash_block_size=block_size if known else None,
+            session_context_growth=None if added is None else "accumulate",
+            source=source,
+        ),
         {
             "request_id": [str(columns["chat_id"][row]) for row in order],
             "client_id": [name_of(columns["type"][row]) for row in order],
@@ -76,13 +77,17 @@ def read_bailian(path: Path, *, block_size: int = HASH_BLOCK_SIZE, time_unit: Ti
             "round_index": rounds,
             "streaming": True,
             "input_tokens": [prompt[row] for row in order],
+            "new_input_tokens": added,
             "output_tokens": [output[row] for row in order],
             "arrival_time_us": arrival[order],
-            "prefix_hashes": [
-                numbers.of_blocks(cast("list[int]", columns["hash_ids"][row] or [])) for row in order
-            ],
+            "prefix_hashes": _hashes([columns["hash_ids"][row] for row in order]),
         },
     )
+
+
+def _hashes(ids: Column) -> list[str | None]:
+    numbers = PrefixNumbers()
+    return [numbers.of_blocks(cast("list[int]", each or [])) for each in ids]
 
 
 def _counts(column: Column) -> list[int]:
@@ -130,16 +135,24 @@ def _rounds(roots: list[int]) -> tuple[list[str], list[int]]:
 
 
 def _notes(
-    columns: dict[str, Column], *, has_hashes: bool, num_cut: int, sessions: list[str]
+    columns: dict[str, Column],
+    known: Sequence[tuple[int, object]],
+    prompt: list[int],
+    *,
+    block_size: int,
+    num_cut: int,
 ) -> tuple[str, ...]:
     notes = []
+    if short := _short(known, prompt, block_size):
+        notes.append(
+            f"{short:,} of {len(known):,} prompts have fewer hash_ids than blocks of {block_size} tokens: the rest of "
+            "each shares nothing here (block_size=N behind # in the file's name says another size)"
+        )
     kinds = [name for name in columns["type"] if name is not None]
     if kinds:
         notes.append(f"type is kept as client_id: {counted_kinds(kinds)}")
     if num_cut:
-        notes.append(f"{num_cut:,} conversations began before the file does")
-    if has_hashes:
+        notes.append(f"{num_cut:,} conversation{'s' if num_cut > 1 else ''} began before the file does")
+    if known:
         notes.append("hash_ids, numbered anew from the prompt's beginning on, say what prompts share")
-    elif len(set(sessions)) < len(sessions):
-        notes.append(SHARE_UNKNOWN)
     return tuple(notes)

@@ -17,7 +17,7 @@ from traces.errors import TraceError
 from traces.header import Header, Source
 from traces.importers.csvfile import read_columns, whole
 from traces.importers.micros import micros
-from traces.importers.noted import SHARE_UNKNOWN, counted_kinds, left_out, name_of
+from traces.importers.noted import counted_kinds, grown, left_out, name_of
 from traces.schema import DType
 from traces.tables.csv_text import csv_names
 from traces.trace import Trace, make_trace
@@ -52,11 +52,12 @@ def read_burstgpt(path: Path) -> Trace:
     gone = left_out(failed=int((~has_answer).sum()), empty=int((has_answer & ~has_prompt).sum()))
     sessions = _sessions(rows)
     seconds = rows["Timestamp"].to_numpy(dtype=np.float64)
-    source = Source(
-        format="burstgpt", file=path.name, left_out=gone, notes=_notes(rows, names, sessions=sessions)
-    )
+    named = sessions or [None] * len(rows)
+    added, shared = grown(named, rows["prompt"].tolist(), rows["output"].tolist())
+    source = Source(format="burstgpt", file=path.name, left_out=gone, notes=(*_notes(rows, names), *shared))
+    growth = None if added is None else "accumulate"
     return make_trace(
-        Header(mode="generated", source=source),
+        Header(mode="generated", session_context_growth=growth, source=source),
         {
             "request_id": [str(row) for row in rows.index],
             "client_id": [name_of(name) for name in rows["Model"]] if "Model" in rows else None,
@@ -64,6 +65,7 @@ def read_burstgpt(path: Path) -> Trace:
             "round_index": None if sessions is None else _rounds(sessions),
             "streaming": True,
             "input_tokens": rows["prompt"].to_numpy(),
+            "new_input_tokens": added,
             "output_tokens": rows["output"].to_numpy(),
             "arrival_time_us": micros(seconds - seconds.min(), _US_PER_S, what=f"{path.name}: Timestamp"),
         },
@@ -98,13 +100,10 @@ def _rounds(sessions: list[str | None]) -> list[int | None]:
     return rounds
 
 
-def _notes(rows: pd.DataFrame, names: list[str], *, sessions: list[str | None] | None) -> tuple[str, ...]:
+def _notes(rows: pd.DataFrame, names: list[str]) -> tuple[str, ...]:
     notes = ["Model is kept as client_id"] if "Model" in rows else []
     if "Log Type" in rows:
         notes.append(f"Log Type: {counted_kinds(rows['Log Type'].dropna())}")
     if "Elapsed time" in names:
         notes.append("Elapsed time is not read: other servers answered these requests")
-    known = [name for name in sessions or () if name is not None]
-    if len(set(known)) < len(known):
-        notes.append(SHARE_UNKNOWN)
     return tuple(notes)

@@ -17,8 +17,8 @@ import numpy as np
 
 from traces.errors import TraceError
 from traces.header import Header, Source
-from traces.importers.block_numbers import BlockNumbers
 from traces.importers.noted import SHARE_UNKNOWN, left_out
+from traces.importers.prefix_numbers import PrefixNumbers
 from traces.importers.short_names import MOST_CHARACTERS
 from traces.strict.json_text import parser_of
 from traces.strict.limits import MOST_US
@@ -74,10 +74,11 @@ class _Workload:
         self.rows: dict[str, list[Any]] = {name: [] for name in _NAMES}
         self.num_empty = 0
         self._file = file
-        self._numbers = BlockNumbers()
+        self._numbers = PrefixNumbers()
         self._names: set[str] = set()
         self._shared_unknown = False
         self._has_ids = False
+        self._num_taken = 0
 
     def take(self, line: bytes, parse: Callable[[bytes], object], number: int) -> None:
         """Append the requests of one line. Raises TraceError that names it."""
@@ -103,6 +104,11 @@ class _Workload:
             notes.append(f"token ids are numbered in blocks of {BLOCK_SIZE}: equal beginnings are shared")
         else:
             notes.append("no token ids: which prompts share a prefix is not known")
+        if self._num_taken:
+            notes.append(
+                f"{self._num_taken:,} sessions without token ids: each prompt is taken to hold the prompt and the "
+                "answer before it, as it is long enough for both"
+            )
         return (*notes, SHARE_UNKNOWN) if self._shared_unknown else tuple(notes)
 
     def _take_request(self, said: Mapping[str, Any], arrival_us: int, *, number: int, where: str) -> None:
@@ -146,10 +152,14 @@ class _Workload:
             for call, (_, output) in zip(calls, lengths, strict=True)
         ]
         grows = [_contains(ids[turn], ids[turn - 1], answers[turn - 1]) for turn in range(1, len(calls))]
-        self._shared_unknown |= len(calls) > 1 and None in ids
+        added = [_added(lengths, turn) for turn in range(len(calls))]
+        by_ids = bool(grows) and all(grows)
+        by_length = len(calls) > 1 and None in ids and min(added) >= 0
+        self._num_taken += by_length
+        self._shared_unknown |= len(calls) > 1 and None in ids and not by_length
         pause_us: int | None = None
         for turn, (call, (prompt, output)) in enumerate(zip(calls, lengths, strict=True)):
-            hashed = ids[turn] if turn == 0 or not all(grows) else None
+            hashed = None if turn and (by_ids or by_length) else ids[turn]
             self._append(
                 request_id=f"{name}/{turn}",
                 session_id=name,
@@ -157,7 +167,7 @@ class _Workload:
                 arrival_time_us=arrival_us if turn == 0 else None,
                 think_time_us=pause_us,
                 input_tokens=prompt,
-                new_input_tokens=_added(lengths, turn) if grows and all(grows) else None,
+                new_input_tokens=added[turn] if by_ids or by_length else None,
                 output_tokens=output,
                 prefix_hashes=None if hashed is None else self._numbers.of_tokens(hashed, BLOCK_SIZE),
             )

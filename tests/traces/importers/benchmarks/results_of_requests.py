@@ -65,7 +65,11 @@ def lifecycle(start_s: float, **changes: Any) -> dict[str, Any]:  # noqa: ANN401
         "extra_info": {},
         "input_tokens": 40,
     }
-    row = {"start_time": start_s, "end_time": start_s + 0.3, "request": '{"prompt": "words"}'}
+    row = {
+        "start_time": start_s,
+        "end_time": start_s + 0.3,
+        "request": '{"prompt": "words", "max_tokens": 16}',
+    }
     return row | {"response": "words", "info": info, "error": None} | changes
 
 

@@ -119,6 +119,7 @@ def test_inference_perf_has_the_servers_counts_before_its_own(tmp_path: Path) ->
     assert trace.column("output_tokens").dropna().tolist() == [11, 11]
     assert trace.column("status").tolist() == ["ok", "ok", "error"]
     assert trace.column("error_message").iloc[2] == "ClientError: gone"
+    assert trace.column("max_tokens").fillna(-1).tolist() == [-1, -1, 16]
     metrics = request_metrics(trace)
     assert metrics["ttft_us"].dropna().tolist() == [100_000] * 2
     assert metrics["tpot_us"].dropna().tolist() == [20_000] * 2

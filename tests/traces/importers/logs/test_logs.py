@@ -72,7 +72,15 @@ def test_burstgpts_sessions_are_rounds_in_the_order_of_their_times(tmp_path: Pat
     assert source.left_out == {"without a response": 1}
     assert "1 request without a response left out" in source.lines()
     assert "Log Type: Conversation log 3, API log 1" in source.notes
-    assert any("what rounds share is not known" in note for note in source.notes)
+    assert trace.column("new_input_tokens").fillna(-1).tolist() == [472, 597, -1, -1]
+    assert any("each prompt is taken to hold the prompt and the answer" in note for note in source.notes)
+
+
+def test_burstgpts_rounds_that_cannot_hold_each_other_are_told(tmp_path: Path) -> None:
+    (tmp_path / "b.csv").write_text(NEW_BURST.replace("1087", "80"))
+    trace = convert("burstgpt", tmp_path / "b.csv")
+    assert trace.column("new_input_tokens").isna().all()
+    assert any("what rounds share is not known" in note for note in source_of(trace).notes)
 
 
 def test_burstgpts_columns_stand_in_any_order_and_empty_answers_block_nothing(tmp_path: Path) -> None:
@@ -135,7 +143,7 @@ def test_bailians_chats_are_sessions_and_share_blocks_of_16(tmp_path: Path) -> N
     assert trace.column("round_index").tolist() == [0, 1, 0]
     assert trace.column("arrival_time_us").tolist() == [500_000, 9_500_000, 10_500_000]
     assert prefix_hit_ceiling_frac(trace) == pytest.approx(32 / 113)
-    assert "1 conversations began before the file does" in source_of(trace).notes
+    assert "1 conversation began before the file does" in source_of(trace).notes
 
 
 def test_a_block_hashed_by_itself_is_not_shared_behind_another_beginning(tmp_path: Path) -> None:
@@ -146,7 +154,7 @@ def test_a_block_hashed_by_itself_is_not_shared_behind_another_beginning(tmp_pat
 
 
 def test_bailian_without_hashes_says_that_sharing_is_not_known(tmp_path: Path) -> None:
-    rows = [chat(1, 0, 32, None), chat(2, 1, 60, None, parent=1)]
+    rows = [chat(1, 0, 32, None), chat(2, 1, 40, None, parent=1)]
     trace = kept(convert("bailian", written(tmp_path / "q.jsonl", rows)), tmp_path)
     assert trace.header.hash_block_size is None
     assert any("what rounds share is not known" in note for note in source_of(trace).notes)

@@ -77,7 +77,10 @@ def test_a_session_waits_for_its_tools_and_holds_what_came_before(tmp_path: Path
 
 def test_a_session_without_ids_says_that_sharing_is_not_known(tmp_path: Path) -> None:
     calls = (call([1] * 30, [2] * 5, 9, ids=False), call([1] * 60, [2] * 5, ids=False))
-    trace = read(tmp_path, session("s0", *calls))
+    taken = read(tmp_path, session("s0", *calls))
+    assert taken.column("new_input_tokens").tolist() == [30, 25]
+    assert "each prompt is taken to hold" in notes_of(taken)
+    trace = read(tmp_path, session("s0", *reversed(calls)))
     assert trace.column("new_input_tokens").isna().all()
     assert "what rounds share is not known" in notes_of(trace)
 

@@ -12,7 +12,7 @@ from typing import Final
 _BEGINNING: Final = -1
 
 
-class BlockNumbers:
+class PrefixNumbers:
     """Numbers of blocks, dense from 0, over all prompts of a file."""
 
     def __init__(self) -> None:

@@ -28,22 +28,18 @@ HASH_BLOCK_SIZE: Final = 16
 _ROOT: Final = -1
 _ID: Final = Kind(words="an integer", fits=lambda value: type(value) is int and abs(value) < 2**63)
 
+_KINDS: Final = {"chat_id": _ID, "timestamp": NUMBER, "input_length": COUNT, "output_length": COUNT}
+_OPTIONAL: Final = {"parent_chat_id": _ID, "type": TEXT, "turn": COUNT, "hash_ids": INTEGERS}
+
 
 def read_bailian(path: Path, *, block_size: int = HASH_BLOCK_SIZE, time_unit: TimeUnit = "s") -> Trace:
     """Return the workload in ``path``: a request a line, those that name each other as parents in one session.
 
     Times count from the file's own origin. Raises TraceError that names file and line.
     """
-    columns = read_jsonl(
-        path,
-        {"chat_id": _ID, "timestamp": NUMBER, "input_length": COUNT, "output_length": COUNT},
-        optional={"parent_chat_id": _ID, "type": TEXT, "turn": COUNT, "hash_ids": INTEGERS},
-    )
-    arrival = micros(
-        np.asarray(columns["timestamp"], dtype=np.float64),
-        US_PER[time_unit],
-        what=f"{path.name}: timestamp",
-    )
+    columns = read_jsonl(path, _KINDS, optional=_OPTIONAL)
+    times = np.asarray(columns["timestamp"], dtype=np.float64)
+    arrival = micros(times, US_PER[time_unit], what=f"{path.name}: timestamp")
     prompt, output = _counts(columns["input_length"]), _counts(columns["output_length"])
     known = [(row, ids) for row, ids in enumerate(columns["hash_ids"]) if ids is not None]
     answered = [row for row in range(len(arrival)) if output[row] > 0 and prompt[row] > 0]

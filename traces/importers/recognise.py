@@ -33,6 +33,9 @@ class Sign:
     lacks: tuple[str, ...] = ()
 
 
+_OTHERS: Final = ("sharegpt_output_len", "total_output_tokens_retokenized", "run_number")
+"""Keys of results that only look like vllm bench's: sglang's, and the summary of a sweep."""
+
 COLUMNS: Final = (
     Sign(format="azure", has=("TIMESTAMP", "ContextTokens", "GeneratedTokens")),
     Sign(format="burstgpt", has=("Timestamp", "Request tokens", "Response tokens")),
@@ -44,6 +47,7 @@ LINES: Final = (
     Sign(format="otel", has=("resourceSpans",)),
     Sign(format="aiperf", has=("metadata", "metrics")),
     Sign(format="sglang-bench", has=("input_lens", "output_lens", "sharegpt_output_len")),
+    Sign(format="sglang-bench", has=("input_lens", "output_lens", "total_output_tokens_retokenized")),
     Sign(format="vllm-bench", has=("input_lens", "ttfts")),
     Sign(format="bailian", has=("chat_id", "input_length", "output_length")),
     Sign(format="mooncake", has=("input_length", "output_length")),
@@ -60,11 +64,10 @@ DOCUMENTS: Final = (
     Sign(format="inference-perf", has=("start_time", "end_time", "info", "response_metrics")),
     Sign(format="llmperf", has=("ttft_s", "end_to_end_latency_s", "number_input_tokens")),
     Sign(format="sglang-bench", has=("input_lens", "output_lens", "sharegpt_output_len")),
+    Sign(format="sglang-bench", has=("input_lens", "output_lens", "total_output_tokens_retokenized")),
     Sign(format="vllm-bench", has=("input_lens", "ttfts")),
-    Sign(format="vllm-bench", has=("mean_ttft_ms", "request_throughput"), lacks=("sharegpt_output_len",)),
-    Sign(
-        format="vllm-bench", has=("request_throughput", "total_input_tokens"), lacks=("sharegpt_output_len",)
-    ),
+    Sign(format="vllm-bench", has=("mean_ttft_ms", "request_throughput"), lacks=_OTHERS),
+    Sign(format="vllm-bench", has=("request_throughput", "total_input_tokens"), lacks=_OTHERS),
 )
 """Of one JSON document, by its keys."""
 

@@ -74,6 +74,12 @@ FIGURES: Final = (
         lacks=("input_lens",),
     ),
     Aggregate(
+        what="a result of sglang.bench_serving without its requests",
+        instead="`--output-details` writes them",
+        has=("total_output_tokens_retokenized", "request_throughput"),
+        lacks=("input_lens",),
+    ),
+    Aggregate(
         what="a result of vllm bench latency",
         instead=f"it times whole batches; {_VLLM_DETAILED}",
         has=("avg_latency", "latencies", "percentiles"),
@@ -90,6 +96,22 @@ FIGURES: Final = (
         lacks=("input_lens",),
     ),
     Aggregate(
+        what="results of vllm bench serve without their requests",
+        instead="`--save-detailed` writes them",
+        has=("mean_ttft_ms", "request_throughput"),
+        lacks=("input_lens",),
+    ),
+    Aggregate(
+        what="spans as OpenTelemetry's console exporter prints them",
+        instead="as OTLP they can be read: the file exporter of a collector, or `vtwin receive`",
+        has=("trace_id", "span_id", "parent_id", "attributes"),
+    ),
+    Aggregate(
+        what="spans as Jaeger exports them",
+        instead="as OTLP they can be read: the file exporter of a collector, or `vtwin receive`",
+        has=("traceID", "spanID", "processes"),
+    ),
+    Aggregate(
         what="the summary of k6",
         instead="k6 does not count tokens; `vtwin observe` measures them",
         has=("http_req_duration", "metrics"),
@@ -97,7 +119,7 @@ FIGURES: Final = (
     Aggregate(
         what="k6's stream of samples",
         instead="k6 does not count tokens; `vtwin observe` measures them",
-        has=("metric", "data", "http_req_duration"),
+        has=("type", "data", "metric"),
     ),
 )
 """Of JSON: figures of runs."""

@@ -1,0 +1,56 @@
+"""The events of one answer that carried text, and the reads that they came in."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from traces import SAME_READ_US
+
+_SAME_READ_NS = SAME_READ_US * 1000
+
+
+@dataclass(slots=True, kw_only=True)
+class TextReads:
+    """The events so far. ``numbers``: their places among all events; stamps in ns.
+
+    ``silent_tokens``: tokens of events without any text, which usage alone counts.
+    """
+
+    numbers: list[int] = field(default_factory=list)
+    first_stamp: int | None = None
+    last_stamp: int | None = None
+    num_reads: int = 0
+    num_in_first_read: int = 0
+    has_reasoning: bool = False
+    silent_tokens: int = 0
+    _reasoning: list[int] = field(default_factory=list)
+
+    @property
+    def num_events(self) -> int:
+        """How many events carried text."""
+        return len(self.numbers)
+
+    def add(self, number: int, stamp: int, *, is_reasoning: bool) -> None:
+        """Take the event of this place, which came at ``stamp``; ``is_reasoning``: and holds nothing else."""
+        if self.last_stamp is None or stamp - self.last_stamp > _SAME_READ_NS:
+            self.num_reads += 1
+        self.numbers.append(number)
+        self.num_in_first_read += self.num_reads == 1
+        self.first_stamp = stamp if self.first_stamp is None else self.first_stamp
+        self.last_stamp = stamp
+        if is_reasoning:
+            self._reasoning.append(number)
+
+    def tokens_of_first_read(self, tokens: Sequence[int | None]) -> int | None:
+        """Return the tokens of the events in the first read; None where one is not counted, or there is no event."""
+        return _total(tokens, self.numbers[: self.num_in_first_read])
+
+    def reasoning_tokens(self, tokens: Sequence[int | None]) -> int | None:
+        """Return the tokens of the events that hold reasoning alone; None where there is none, or one not counted."""
+        return _total(tokens, self._reasoning)
+
+
+def _total(tokens: Sequence[int | None], numbers: Sequence[int]) -> int | None:
+    counts = [tokens[number] for number in numbers]
+    return sum(count or 0 for count in counts) if counts and None not in counts else None

@@ -148,7 +148,8 @@ class StreamReader:
             ]
         if counted is not None:
             return counted, "usage"
-        if not is_whole or not num_events or not self._streamed:
+        is_contradicted = "completion_tokens" in self._unusable
+        if not is_whole or not num_events or not self._streamed or is_contradicted:
             return None, None
         if self._finish_reason == "length" and self._asked and num_events <= self._asked:
             return self._asked, "max_tokens"

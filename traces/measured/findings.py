@@ -159,8 +159,8 @@ def _hidden(trace: Trace) -> list[Finding]:
     if not num:
         return []
     text = (
-        f"{num:,} of {of:,} answers have reasoning that was not streamed, {int(tokens[rows].sum()):,} tokens: TTFT runs "
-        "to the first text behind it, and TPOT is of the tokens behind that"
+        f"{num:,} of {of:,} answers have reasoning that was not streamed, {int(tokens[rows].sum()):,} tokens: TTFT "
+        "runs to the first text behind it, and TPOT is of the tokens behind that"
     )
     return [Finding(kind=HIDDEN, num=num, of=of, text=text)]
 

@@ -324,6 +324,10 @@ def test_every_column_of_a_row() -> None:
         "length_capped": True,
         "guided": None,
         "attempt": None,
+        "num_token_reads": 1,  # 3 µs apart: one read
+        "first_chunk_tokens": 2,
+        "reasoning_tokens": None,
+        "hidden_tokens": None,
     }
 
 

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from traces.header import Header
+from traces.header import Finding, Header
+from traces.measured.findings import findings_of
 from traces.metrics import (
     Float64s,
     Int64s,
@@ -58,6 +59,7 @@ class Summary:
     share of all prompt tokens that an earlier arrival had in the same place, which is what an unlimited
     prefix cache finds. ``concurrency``: users of a closed loop. ``imported_from``: the format of the file that a trace
     without outcomes was recorded in (``weka``), where it was not drawn.
+    ``findings``: what shows that the numbers are not the server's; their lines are among the notes.
     ``duration_us``: from the first send to the last event. Latencies are those of ``traces.metrics``.
     """
 
@@ -92,6 +94,7 @@ class Summary:
     queue_us: Quantity | None
     dispatch_lag_us: Quantity | None
     foreign_columns: tuple[str, ...]
+    findings: tuple[Finding, ...]
     notes: tuple[str, ...]
 
 
@@ -108,7 +111,8 @@ def summarize_trace(trace: Trace) -> Summary:
     metrics = request_latencies(counted)
     duration = _duration_us(trace)
     ok = int(finished_ok(trace).sum())
-    tokens_out = trace.cells("output_tokens").values[_has_e2e(trace)].sum()
+    tokens_out = trace.cells("output_tokens").floats()[_has_e2e(trace)].sum()
+    findings = findings_of(trace)
     return Summary(
         mode=trace.header.mode,
         imported_from=_imported_from(trace.header),
@@ -127,7 +131,9 @@ def summarize_trace(trace: Trace) -> Summary:
         prefix_hit_ceiling_frac=prefix_hit_ceiling_frac(trace),
         duration_us=duration,
         request_throughput=ok * US_PER_S / duration if duration else None,
-        output_token_throughput=float(tokens_out) * US_PER_S / duration if duration else None,
+        output_token_throughput=float(tokens_out) * US_PER_S / duration
+        if duration and not np.isnan(tokens_out)
+        else None,
         ttft_us=quantity(metrics["ttft_us"]),
         e2e_us=quantity(metrics["e2e_us"]),
         itl_us=quantity(pooled_itl_us(counted)),
@@ -135,7 +141,12 @@ def summarize_trace(trace: Trace) -> Summary:
         queue_us=quantity(metrics["queue_us"]),
         dispatch_lag_us=quantity(metrics["dispatch_lag_us"]),
         foreign_columns=tuple(name for name in trace.table.names if name not in FIELDS),
-        notes=(*([cut] if (cut := cut_short_note(trace)) else ()), *metric_notes(counted).lines()),
+        findings=findings,
+        notes=(
+            *([cut] if (cut := cut_short_note(trace)) else ()),
+            *(each.text for each in findings),
+            *metric_notes(counted).lines(),
+        ),
     )
 
 

@@ -6,6 +6,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from replay.twin.start.engines import refuse_several
     from replay.twin.start.from_serve import (
         is_at_hand,
         named,
@@ -24,6 +25,7 @@ __all__ = [
     "model_of",
     "named",
     "own_way",
+    "refuse_several",
     "start_from_header",
     "start_from_serve",
     "twin_text_to_fit",
@@ -38,6 +40,7 @@ _HOMES = {
     "model_of": "replay.twin.start.model_and_gpu",
     "named": "replay.twin.start.from_serve",
     "own_way": "replay.twin.start.other_flags",
+    "refuse_several": "replay.twin.start.engines",
     "start_from_header": "replay.twin.start.from_serve",
     "start_from_serve": "replay.twin.start.from_serve",
     "twin_text_to_fit": "replay.twin.start.from_serve",

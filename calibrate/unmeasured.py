@@ -24,8 +24,9 @@ def refuse_unmeasured(sources: Sequence[NamedTrace]) -> None:
         if int(unseen.sum()) > MOST_UNMEASURED * max(int(np.count_nonzero(ok)), 1):
             raise TraceError(
                 f"{source.name}: got {int(unseen.sum()):,} of {int(ok.sum()):,} answers without the time of their "
-                "first token (held back on the way, or hidden reasoning before the first text), expected a stream: a fit "
-                "needs TTFT. Observe the server itself, without a proxy that buffers; without --fit the E2E is compared"
+                "first token (held back on the way, or hidden reasoning before the first text), expected a stream: a "
+                "fit needs TTFT. Observe the server itself, without a proxy that buffers; without --fit "
+                "the E2E is compared"
             )
 
 

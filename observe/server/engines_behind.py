@@ -75,7 +75,7 @@ def engines_behind(samples: Sequence[Sample], *, model: str | None) -> EnginesBe
     return EnginesBehind(
         label=label,
         servers=tuple(servers) if len(servers) > 1 else (),
-        ranks=max((len(_values(each, "engine")) for each in _by_server(chosen, label)), default=1),
+        ranks=max([1, *(len(_values(each, "engine")) for each in _by_server(chosen, label))]),
     )
 
 

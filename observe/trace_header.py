@@ -221,6 +221,10 @@ def _remarks(answer_counts: AnswerCounts) -> tuple[str, ...]:
         said.append(f"{answer_counts.other_length} answers have more or fewer tokens than requested")
     if answer_counts.counted_as_events:
         said.append(f"{answer_counts.counted_as_events} answers: output tokens are taken as one an event")
+    if answer_counts.first_by_text:
+        said.append(
+            f"{answer_counts.first_by_text} answers: the first event's tokens are estimated by its share of the text"
+        )
     if answer_counts.unread_keys:
         keys = ", ".join(
             f"{key} ({count} answers)" for key, count in sorted(answer_counts.unread_keys.items())

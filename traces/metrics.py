@@ -239,7 +239,8 @@ class TokenGaps:
 
 
 def token_gaps(trace: Trace, events: TextEvents | None = None, shape: StreamShape | None = None) -> TokenGaps:
-    """Return the measured gaps between the events of each ok request; an event without a count carries one token.
+    """Return the measured gaps between the events of each ok request; an event without a count carries one token,
+    or as many as the numbers of tokens and events leave (``stream_shape``).
 
     ``events``, ``shape``: of the trace, where the caller has them.
     """
@@ -249,7 +250,8 @@ def token_gaps(trace: Trace, events: TextEvents | None = None, shape: StreamShap
     shape = stream_shape(trace, events) if shape is None else shape
     kept = (finished_ok(trace) & shape.has_itl)[events.request]
     request, time = events.request[kept], events.time_us[kept]
-    num_tokens = np.nan_to_num(events.num_tokens[kept], nan=1.0).astype(np.int64)
+    num_tokens = np.where(np.isnan(events.num_tokens), shape.per_event[events.request], events.num_tokens)
+    num_tokens = num_tokens[kept].astype(np.int64)
     follows = np.flatnonzero(np.diff(request) == 0) + 1
     gap = (time[follows] - time[follows - 1]) / num_tokens[follows]
     return TokenGaps(request=request[follows], gap_us=gap, num_tokens=num_tokens[follows])
@@ -284,7 +286,7 @@ class MetricNotes:
             ),
             (
                 self.num_first_estimated,
-                "answers: TPOT takes all events of an answer to hold as many tokens, the first one too",
+                "answers: ITL and TPOT take all events of an answer to hold as many tokens, the first one too",
             ),
             (
                 self.num_first_assumed,
@@ -301,14 +303,14 @@ def metric_notes(trace: Trace) -> MetricNotes:
     def fell_back(wanted: str, instead: str) -> int:
         return int((ok & ~trace.cells(wanted).is_known & trace.cells(instead).is_known).sum())
 
-    tokens = None if trace.events is None else trace.events["num_tokens"]
     events = text_events(trace)
     shape = stream_shape(trace, events)
+    uncounted = np.isnan(events.num_tokens) & (shape.per_event[events.request] == 1)
     return MetricNotes(
         num_ttft_from_first_chunk=fell_back("content_first_time_us", "first_chunk_time_us"),
         num_e2e_from_last_chunk=fell_back("last_token_time_us", "last_chunk_time_us"),
         num_events_divided=int((token_gaps(trace, events, shape).num_tokens > 1).sum()),
-        num_events_uncounted=0 if tokens is None else int(tokens.isna().sum()),
+        num_events_uncounted=int(uncounted.sum()),
         num_first_estimated=int((ok & shape.has_tpot & shape.is_estimated).sum()),
         num_first_assumed=int((ok & shape.has_tpot & shape.is_assumed).sum()),
     )

@@ -41,6 +41,7 @@ class AnswerCounts:
     without_usage: int = 0
     counted_by_length: int = 0
     counted_as_events: int = 0
+    first_by_text: int = 0
     other_length: int = 0
     num_whole: int = 0
     with_cached_tokens: int = 0
@@ -58,6 +59,7 @@ class AnswerCounts:
         self.num_whole += 1
         self.with_cached_tokens += reading.cached_input_tokens is not None
         self.with_timings += reading.timings.queue_ms is not None
+        self.first_by_text += reading.first_by_text
         self.unread_keys.update(reading.unread_keys)
         if reading.output_tokens is None:
             self.without_usage += 1

@@ -42,6 +42,13 @@ def text_of(choice: dict[str, Any]) -> str:
     return text if isinstance(text, str) else ""
 
 
+def text_length(choice: dict[str, Any]) -> int:
+    """Return the characters of a choice's text and reasoning, where these are plain texts."""
+    delta = _delta(choice)
+    said = (choice.get("text"), *(delta.get(name) for name in ("content", "reasoning_content", "reasoning")))
+    return max(len(each) if isinstance(each, str) else 0 for each in said)
+
+
 def unread_keys(choice: dict[str, Any]) -> set[str]:
     """Return the keys of a delta that hold something and that nothing here reads."""
     delta = _delta(choice)

@@ -25,7 +25,7 @@ from typing import Any, Literal
 
 import orjson
 
-from observe.response.delta import has_output, has_reasoning, has_text, text_of, unread_keys
+from observe.response.delta import has_output, has_reasoning, has_text, text_length, text_of, unread_keys
 from observe.response.reading import Reading, Reply, ServerTimings
 from observe.response.sse import SseParser
 from observe.response.stated_values import milliseconds, short_text, stated, token_count, token_ids
@@ -102,6 +102,8 @@ class StreamReader:
             output_tokens += reasoning or 0
         text = self._came
         tokens = self._counted_tokens(output_tokens, hidden)
+        first = text.tokens_of_first_read(tokens)
+        by_text = None if first is not None else text.tokens_by_text((output_tokens or 0) - hidden)
         return Reading(
             event_stamps=self._stamps,
             event_tokens=tokens,
@@ -109,7 +111,8 @@ class StreamReader:
             content_first=text.first_stamp if self._streamed else None,
             last_token=text.last_stamp,
             num_token_reads=text.num_reads,
-            first_chunk_tokens=text.tokens_of_first_read(tokens),
+            first_chunk_tokens=first if by_text is None else by_text,
+            first_by_text=by_text is not None,
             reasoning_tokens=text.reasoning_tokens(tokens) if reasoning is None else reasoning,
             hidden_tokens=hidden or None,
             output_tokens=output_tokens,
@@ -223,7 +226,12 @@ class StreamReader:
         if not step and not speaks:
             return 0
         reasons = has_reasoning(choice)
-        self._came.add(len(self._tokens), stamp, is_reasoning=reasons and not has_text(choice))
+        self._came.add(
+            len(self._tokens),
+            stamp,
+            length=text_length(choice),
+            is_reasoning=reasons and not has_text(choice),
+        )
         self._came.has_reasoning |= reasons
         self._came.silent_tokens += 0 if speaks else step or 0
         return step

@@ -130,13 +130,17 @@ def _failed(trace: Trace) -> list[Finding]:
 
 
 def _short(trace: Trace) -> list[Finding]:
-    from traces.metrics import finished_ok
+    from traces.metrics import finished_ok, prompt_tokens
 
     client = trace.header.client
     if client is None or not client.ignore_eos:
         return []
     got, asked = trace.cells("output_tokens"), trace.cells("max_tokens")
-    free = trace.cells("guided").values | trace.cells("length_capped").values
+    most = trace.header.server.max_model_len
+    has_no_room = (
+        np.ones(len(trace), np.bool_) if most is None else prompt_tokens(trace) + asked.values > most
+    )
+    free = trace.cells("guided").values | (trace.cells("length_capped").values & has_no_room)
     judged = finished_ok(trace) & got.is_known & asked.is_known & ~free
     short = judged & (got.values < asked.values)
     num, of = int(short.sum()), int(judged.sum())
@@ -179,8 +183,7 @@ def _warm(trace: Trace) -> list[Finding]:
         f"{expected}: somebody sent these prompts before. TTFT is that of a warm cache; another --prompt-salt, or "
         "none, makes new prompts"
     )
-    num = cache.of if cache.num is None else cache.num
-    return [Finding(kind=WARM, num=num, of=cache.of, text=text)]
+    return [Finding(kind=WARM, num=cache.num, of=cache.of, text=text)]
 
 
 def _cold(trace: Trace) -> list[Finding]:

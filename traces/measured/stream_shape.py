@@ -58,12 +58,14 @@ class TextEvents:
 class StreamShape:
     """One entry per request. ``first_tokens``: tokens of the first event with text and of those in the same read.
 
+    ``per_event``: the tokens of each of its events that were not counted, 1 where that is not known either.
     ``hidden_tokens``: tokens that were generated and never streamed. ``held_back``, ``in_clumps``: see the module.
     ``is_estimated``: ``first_tokens`` follows from the numbers of tokens and events; ``is_assumed``: it is taken as 1,
     although events hold several tokens. ``num_events``, ``num_reads``: NaN where not known.
     """
 
     first_tokens: Float64s
+    per_event: Float64s
     hidden_tokens: Float64s
     num_events: Float64s
     num_reads: Float64s
@@ -129,6 +131,7 @@ def stream_shape(trace: Trace, events: TextEvents | None = None) -> StreamShape:
         num_events=num_events,
         num_reads=np.where(np.isnan(num_reads) & (span <= SAME_READ_US), 1.0, _or(num_reads, num_events)),
         span=span,
+        per_event=estimate,
         guessed=(is_estimated & np.isnan(known), is_assumed & np.isnan(known)),
     )
 
@@ -138,6 +141,7 @@ def _as_it_should_be(num: int, hidden: Float64s) -> StreamShape:
     unknown = np.full(num, np.nan)
     return StreamShape(
         first_tokens=one,
+        per_event=one,
         hidden_tokens=hidden,
         num_events=unknown,
         num_reads=unknown,
@@ -160,6 +164,7 @@ def _judged(
     num_events: Float64s,
     num_reads: Float64s,
     span: Float64s,
+    per_event: Float64s,
     guessed: tuple[Bools, Bools],
 ) -> StreamShape:
     many = (num_events >= LEAST_EVENTS) & np.isfinite(span)
@@ -169,6 +174,7 @@ def _judged(
     has_first = first <= np.maximum(1.0, 1.5 * visible / np.maximum(num_events, 1.0))
     return StreamShape(
         first_tokens=first,
+        per_event=per_event,
         hidden_tokens=hidden,
         num_events=num_events,
         num_reads=num_reads,
@@ -203,7 +209,9 @@ def _reads(events: TextEvents, num: int) -> _Reads:
     in_first = number == number[np.flatnonzero(begins)][np.cumsum(begins) - 1]
 
     def total(weights: NDArray[np.generic]) -> Float64s:
-        return np.bincount(events.request, weights=weights.astype(np.float64), minlength=num)
+        return np.bincount(events.request, weights=weights.astype(np.float64), minlength=num).astype(
+            np.float64
+        )
 
     count = total(np.ones(len(events)))
     seen = count > 0

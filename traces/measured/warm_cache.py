@@ -23,12 +23,12 @@ MORE_OF_SHARED: Final = 0.1
 class WarmCache:
     """The share of the prompts' tokens that was found, and the share that the load itself repeats.
 
-    ``num`` of ``of`` requests have hits; None where only the server's counters tell.
+    ``num`` of ``of`` requests have hits; all of them where only the server's counters tell.
     """
 
     found_frac: float
     shared_frac: float
-    num: int | None
+    num: int
     of: int
     source: str
 
@@ -54,14 +54,13 @@ def warm_cache(trace: Trace) -> WarmCache | None:
     template = max(int(prompt - own_prompt_tokens(chosen).sum()), 0) / prompt
     shared = prefix_hit_ceiling_frac(chosen) or 0.0
     cached = chosen.cells("cached_input_tokens")
+    found, source, hits = 0.0, "usage", 0
     if cached.is_known.any():
         known = prompt_tokens(chosen)[cached.is_known].sum()
-        found, source = float(cached.known().sum() / max(known, 1)), "usage"
-        hits: int | None = int((cached.known() > 0).sum())
-    elif is_new.all() and (counted := _by_counters(trace.header.metrics_delta)) is not None:
-        found, source, hits = counted, "/metrics", None
-    else:
-        return None
+        found, hits = float(cached.known().sum() / max(known, 1)), int((cached.known() > 0).sum())
+    counted = _by_counters(trace.header.metrics_delta) if is_new.all() else None
+    if hits == 0 and counted is not None:
+        found, source, hits = counted, "/metrics", len(chosen)
     if found - shared - template < (MORE_OF_SHARED if shared else MORE):
         return None
     return WarmCache(found_frac=found, shared_frac=shared, num=hits, of=len(chosen), source=source)

@@ -115,3 +115,11 @@ def test_keys_that_nobody_reads_are_named_if_they_hold_something() -> None:
         "thoughts"
     }
     assert unread_keys({"text": "x"}) == set()
+
+
+def test_a_first_event_of_a_long_text_is_several_tokens_where_events_are_not_counted() -> None:
+    opening, rest = delta(content="t" * 16), [delta(content="t" * 2)] * 12
+    reading = read(opening, *rest, delta("stop"), usage(completion_tokens=20))
+    assert (reading.first_chunk_tokens, reading.first_by_text) == (8, True)
+    one_long_word = read(delta(content="t" * 5), *rest, delta("stop"), usage(completion_tokens=20))
+    assert (one_long_word.first_chunk_tokens, one_long_word.first_by_text) == (None, False)

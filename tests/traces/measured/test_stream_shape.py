@@ -149,3 +149,9 @@ def test_an_answer_that_was_not_streamed_is_not_judged() -> None:
 def test_a_finish_reason_that_is_no_success_keeps_an_answer_out_of_every_latency() -> None:
     trace = answers(STEADY, STEADY, finish_reason=["abort", "length"])
     assert request_metrics(trace)["e2e_us"].isna().tolist() == [True, False]
+
+
+def test_itl_and_tpot_agree_where_all_events_hold_as_many_tokens() -> None:
+    times = [100_000 + 40_000 * index for index in range(10)]
+    latencies = request_metrics(answers(times, tokens=[None] * 10).with_columns(output_tokens=[40]))
+    assert latencies["tpot_us"].tolist() == latencies["itl_mean_us"].tolist() == [10_000]

@@ -72,7 +72,7 @@ def calibration_of(
     from calibrate.flags.evidence import check_shown
     from calibrate.flags.headers import check_flags
     from calibrate.flags.known_model_and_gpu import absent_candidates
-    from calibrate.unmeasured import refuse_unmeasured
+    from calibrate.not_measured import refuse_unmeasured
     from traces import ConfigError
 
     repeats, held_out = traces.repeats, traces.holdout

@@ -24,14 +24,16 @@ if TYPE_CHECKING:
     from traces.files.overwrite import note_replaced, refuse_input
     from traces.files.read import read_header, read_trace
     from traces.files.write import write_trace
+    from traces.findings.prefix_ceiling import prefix_hit_ceiling_frac
+    from traces.findings.run_findings import finding_lines, findings_of, marked, several_engines
     from traces.header import (
         ClientInfo,
         ClosedLoop,
         CounterReading,
-        Finding,
         Header,
         Network,
         ProcessInfo,
+        RunFinding,
         ServerInfo,
         SLOTarget,
         Source,
@@ -40,7 +42,6 @@ if TYPE_CHECKING:
         tool_version,
     )
     from traces.importers.recorded import format_of, read_recorded
-    from traces.measured.findings import finding_lines, findings_of, marked, several_engines
     from traces.measured.finish_reasons import failure_status
     from traces.measured.stream_shape import SAME_READ_US, StreamShape, stream_shape
     from traces.metrics import (
@@ -77,7 +78,7 @@ if TYPE_CHECKING:
     from traces.tables.problems import Problem
     from traces.tables.session_tree import has_tree, session_tree, waits_for_named
     from traces.trace import Trace, make_trace, select_rows
-    from traces.trace_summary import Quantity, Summary, prefix_hit_ceiling_frac, summarize_trace
+    from traces.trace_summary import Quantity, Summary, summarize_trace
     from traces.units import (
         counted,
         four_digits,
@@ -104,7 +105,6 @@ __all__ = [
     "ConfigError",
     "CounterReading",
     "Coverage",
-    "Finding",
     "Goodput",
     "HashChains",
     "Header",
@@ -114,6 +114,7 @@ __all__ = [
     "Problem",
     "ProcessInfo",
     "Quantity",
+    "RunFinding",
     "RunLimit",
     "SLOTarget",
     "ServerError",
@@ -205,11 +206,11 @@ _HOMES = {
     "AS_DRAWN": "traces.metrics",
     "Attainment": "traces.slo",
     "Cells": "traces.tables.cells",
-    "Finding": "traces.header",
-    "finding_lines": "traces.measured.findings",
-    "findings_of": "traces.measured.findings",
-    "marked": "traces.measured.findings",
-    "several_engines": "traces.measured.findings",
+    "RunFinding": "traces.header",
+    "finding_lines": "traces.findings.run_findings",
+    "findings_of": "traces.findings.run_findings",
+    "marked": "traces.findings.run_findings",
+    "several_engines": "traces.findings.run_findings",
     "failure_status": "traces.measured.finish_reasons",
     "SAME_READ_US": "traces.measured.stream_shape",
     "StreamShape": "traces.measured.stream_shape",
@@ -274,7 +275,7 @@ _HOMES = {
     "parse_seconds": "traces.units",
     "parse_slo": "traces.slo",
     "pooled_itl_us": "traces.metrics",
-    "prefix_hit_ceiling_frac": "traces.trace_summary",
+    "prefix_hit_ceiling_frac": "traces.findings.prefix_ceiling",
     "request_priorities": "traces.priorities",
     "prompt_tokens": "traces.metrics",
     "session_tree": "traces.tables.session_tree",

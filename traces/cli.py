@@ -348,7 +348,7 @@ def _per_s(rate: float | None) -> str | None:
 def _write(trace: Trace, output: Path, *, dialect: Literal["vtwin", "blis"], overwrite: bool) -> None:
     from traces.files.overwrite import note_replaced
     from traces.files.write import write_trace
-    from traces.measured.findings import marked
+    from traces.findings.run_findings import marked
 
     if (note := note_replaced(output, overwrite=overwrite)) is not None:
         tell(f"note: {note}")

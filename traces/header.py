@@ -144,10 +144,10 @@ class ClientInfo:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
+class RunFinding:
     """A finding on whether a run's numbers are the server's: its ``kind``, in how many requests of how many, in words.
 
-    Kinds are those of ``traces.measured.findings``.
+    Kinds are those of ``traces.findings.run_findings``.
     """
 
     kind: str
@@ -314,7 +314,7 @@ class Header:
     noise_floor: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     rebased: Rebased | None = None
     source: Source | None = None
-    findings: tuple[Finding, ...] = ()
+    findings: tuple[RunFinding, ...] = ()
 
     @property
     def is_blis(self) -> bool:

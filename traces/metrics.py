@@ -239,9 +239,9 @@ class TokenGaps:
 
 
 def token_gaps(trace: Trace, events: TextEvents | None = None, shape: StreamShape | None = None) -> TokenGaps:
-    """Return the measured gaps between the events of each ok request; an event without a count carries one token,
-    or as many as the numbers of tokens and events leave (``stream_shape``).
+    """Return the measured gaps between the events of each ok request.
 
+    An event without a count carries one token, or as many as the numbers of tokens and events say (``stream_shape``).
     ``events``, ``shape``: of the trace, where the caller has them.
     """
     events = text_events(trace) if events is None else events

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from traces.header import Finding, Header
-from traces.measured.findings import findings_of
+from traces.findings.prefix_ceiling import prefix_hit_ceiling_frac
+from traces.findings.run_findings import findings_of
+from traces.header import Header, RunFinding
 from traces.metrics import (
     Float64s,
-    Int64s,
     cut_short_note,
     finished_ok,
     mean_rate_per_s,
@@ -24,7 +24,7 @@ from traces.metrics import (
     sent_or_due,
 )
 from traces.schema import FIELDS
-from traces.tables.hash_chains import chained, known_before, own_hashes
+from traces.tables.hash_chains import own_hashes
 from traces.tables.session_tree import session_tree
 from traces.trace import Trace
 from traces.warm_up import without_warmup
@@ -94,7 +94,7 @@ class Summary:
     queue_us: Quantity | None
     dispatch_lag_us: Quantity | None
     foreign_columns: tuple[str, ...]
-    findings: tuple[Finding, ...]
+    findings: tuple[RunFinding, ...]
     notes: tuple[str, ...]
 
 
@@ -199,52 +199,6 @@ def quantity(values: Float64s) -> Quantity | None:
         p99=p99,
         max=high,
     )
-
-
-def prefix_hit_ceiling_frac(trace: Trace) -> float | None:
-    """Return the share of prompt tokens that an unlimited prefix cache would find, or None without prefixes.
-
-    Requests are taken by arrival (unknown ones last, ties by row). A request finds the leading blocks whose hashes an
-    earlier one had, or as much of its group's prefix as any earlier member had, or the earlier text of its session,
-    whichever is more.
-    """
-    prompt = prompt_tokens(trace)
-    has_hashes = bool(trace.cells("prefix_hashes").is_known.any())
-    has_groups = bool(trace.cells("prefix_group").is_known.any())
-    said_before = _tokens_said_before(trace, prompt)
-    if prompt.sum() == 0 or not (has_hashes or has_groups or said_before.any()):
-        return None
-    order = np.argsort(trace.cells("arrival_time_us").filled(np.iinfo(np.int64).max), kind="stable")
-    hit = np.maximum(_tokens_of_known_blocks(trace, order), _tokens_of_known_prefix(trace, order))
-    hit = np.maximum(hit, said_before)
-    return float(np.minimum(hit, prompt).sum() / prompt.sum())
-
-
-def _tokens_said_before(trace: Trace, prompt: Int64s) -> Int64s:
-    """Return, of a session's later rounds that build on the one before, the tokens that are not new."""
-    added = trace.cells("new_input_tokens")
-    builds = added.is_known & (trace.cells("round_index").values > 0)
-    return np.where(builds, prompt - added.values, 0)
-
-
-def _tokens_of_known_blocks(trace: Trace, order: Int64s) -> Int64s:
-    """Return the leading tokens of each request whose blocks came before; a partial block counts whole."""
-    chains = chained(own_hashes(trace.table))
-    return known_before(chains, order) * (trace.header.hash_block_size or 0)
-
-
-def _tokens_of_known_prefix(trace: Trace, order: Int64s) -> Int64s:
-    """Return min(own prefix, longest prefix of an earlier member of the group), 0 for a group's first."""
-    groups = trace.cells("prefix_group").values.tolist()
-    lengths = trace.cells("prefix_length").values.tolist()
-    found = np.zeros(len(trace), dtype=np.int64)
-    longest: dict[str, int] = {}
-    for row in order.tolist():
-        group, length = groups[row], lengths[row]
-        if group is not None:
-            before = longest.get(group, 0)
-            found[row], longest[group] = min(length, before), max(length, before)
-    return found
 
 
 def _arrivals(trace: Trace) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from calibrate.distinct_runs import has_lengths_of
 from calibrate.flags.evidence import contradictions_of
 from calibrate.misfit import largest_misfit, missed_load
-from calibrate.unmeasured import cautions
+from calibrate.not_measured import cautions
 from traces import MOST_FAILED
 
 if TYPE_CHECKING:

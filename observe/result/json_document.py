@@ -154,17 +154,16 @@ def summarize_observed(trace: Trace, *, slo_us: Mapping[str, float] | None = Non
         spec_decode=None if trace.header.spec_decode is None else asdict(trace.header.spec_decode),
         errors={str(message): int(messages[message]) for message in messages.index},
         findings=[asdict(each) for each in whole.header.findings],
-        notes=list(
-            dict.fromkeys(
-                (
-                    *(() if client is None else client.notes),
-                    *(each.text for each in whole.header.findings),
-                    *metric_notes(trace).lines(),
-                )
-            )
-        ),
+        notes=_notes(whole, trace),
         interrupted=client is not None and bool(client.interrupted),
     )
+
+
+def _notes(whole: Trace, trace: Trace) -> list[str]:
+    """Return the client's notes, the findings' lines and the metrics' substitutions, each once."""
+    client = whole.header.client
+    said = (() if client is None else client.notes, [each.text for each in whole.header.findings])
+    return list(dict.fromkeys((*said[0], *said[1], *metric_notes(trace).lines())))
 
 
 def wave_us(trace: Trace) -> Floats:

@@ -1,1 +1,1 @@
-"""Whether a measurement is the server's: which latencies were measured at all, and what a run shows beside them."""
+"""Which latencies of an answer were measured, by how its events came and how it ended."""

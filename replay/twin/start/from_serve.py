@@ -15,9 +15,9 @@ from replay.twin.image_encoder import WHOLE
 from replay.twin.kv_cache.groups import DISABLED, DRAFT_MODEL, METHOD
 from replay.twin.kv_cache.match_unit import UNIT
 from replay.twin.placeholder import PLACEHOLDER
-from replay.twin.start.engines import cluster_lines, engines_of
 from replay.twin.start.model_and_gpu import config_at_hand, model_of
 from replay.twin.start.serve_flags import Flag, parse_serve
+from replay.twin.start.several_engines import cluster_lines, engines_of
 from replay.twin.start.speculation import from_counters
 from sim import KNOWN_VERSIONS, UNBOUNDED, EngineConfig, InvalidConfig, is_known, minor_version
 from traces import ConfigError

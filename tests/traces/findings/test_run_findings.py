@@ -11,7 +11,7 @@ from tests.traces.measured.test_stream_shape import STEADY, answers
 from traces import (
     ClientInfo,
     CounterReading,
-    Finding,
+    RunFinding,
     ServerInfo,
     Trace,
     findings_of,
@@ -20,7 +20,7 @@ from traces import (
     summarize_trace,
     write_trace,
 )
-from traces.measured.findings import KINDS
+from traces.findings.run_findings import KINDS
 from traces.measured.finish_reasons import failure_status
 
 
@@ -42,7 +42,7 @@ def test_findings_are_in_the_header_of_a_written_trace_and_outlive_its_events(tm
     back = read_trace(tmp_path / "run")
     (found,) = back.header.findings
     assert (found.kind, found.num, found.of) == ("stream_held_back", 1, 1)
-    old = Finding(kind="cold_start", num=3, of=60, text="the first 3 requests were slower")
+    old = RunFinding(kind="cold_start", num=3, of=60, text="the first 3 requests were slower")
     assert findings_of(observed().with_header(findings=(old,))) == (old,)
 
 

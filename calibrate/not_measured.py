@@ -31,7 +31,7 @@ def refuse_unmeasured(sources: Sequence[NamedTrace]) -> None:
 
 
 def cautions(sources: Sequence[NamedTrace]) -> list[str]:
-    """Return a line per finding on the observed traces (``traces.measured.findings``)."""
+    """Return a line per finding on the observed traces (``traces.findings.run_findings``)."""
     from traces import finding_lines
 
     return [f"{source.name}: {line}" for source in sources for line in finding_lines(source.trace)]

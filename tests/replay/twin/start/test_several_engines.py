@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from replay.twin.config_read import load_config
-from replay.twin.start.engines import refuse_several
 from replay.twin.start.from_serve import start_from_server, twin_text
+from replay.twin.start.several_engines import refuse_several
 from traces import ConfigError, ServerInfo
 
 KNOWN = {"version": "0.20.0", "num_gpu_blocks": 30_000, "block_size": 16, "max_model_len": 8192}

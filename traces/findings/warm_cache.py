@@ -7,6 +7,10 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from traces.findings.prefix_ceiling import prefix_hit_ceiling_frac
+from traces.metrics import finished_ok, own_prompt_tokens, prompt_tokens
+from traces.trace import select_rows
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -40,10 +44,6 @@ def warm_cache(trace: Trace) -> WarmCache | None:
     were sent again repeat what the server has seen, and are not counted; a chat template's tokens are the same in
     every prompt, and may be found. By the answers' usage, else by the server's counters over the run.
     """
-    from traces.metrics import finished_ok, own_prompt_tokens, prompt_tokens
-    from traces.trace import select_rows
-    from traces.trace_summary import prefix_hit_ceiling_frac
-
     if trace.header.client is None or trace.header.mode != "real":
         return None
     is_new = ~(trace.cells("round_index").values > 0) & ~(trace.cells("attempt").values > 1)

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from traces.header import Finding
-from traces.measured.cold_start import cold_start
+from traces.findings.cold_start import cold_start
+from traces.findings.warm_cache import warm_cache
+from traces.header import RunFinding
 from traces.measured.finish_reasons import failure_status
 from traces.measured.stream_shape import StreamShape, stream_shape
-from traces.measured.warm_cache import warm_cache
+from traces.metrics import finished_ok, prompt_tokens
 from traces.units import shown_time
 from traces.warm_up import without_warmup
 
@@ -50,7 +51,7 @@ LEAST_FRAC: Final = 0.02
 _MOST_NAMES: Final = 4
 
 
-def findings_of(trace: Trace) -> tuple[Finding, ...]:
+def findings_of(trace: Trace) -> tuple[RunFinding, ...]:
     """Return the findings on a measured trace, without its warm-up; none on a workload or a simulation.
 
     Those that its header has, and that its rows do not show any more, are kept.
@@ -85,14 +86,12 @@ def marked(trace: Trace) -> Trace:
     return replace(trace, header=replace(trace.header, findings=findings_of(trace)))
 
 
-def found_in(header: Header, kind: str) -> Finding | None:
+def found_in(header: Header, kind: str) -> RunFinding | None:
     """Return the header's finding of a kind."""
     return next((each for each in header.findings if each.kind == kind), None)
 
 
-def _streams(trace: Trace, shape: StreamShape) -> list[Finding]:
-    from traces.metrics import finished_ok
-
+def _streams(trace: Trace, shape: StreamShape) -> list[RunFinding]:
     judged = shape.can_be_judged & finished_ok(trace)
     held, clumps = judged & shape.held_back, judged & shape.in_clumps
     of, found = int(judged.sum()), []
@@ -102,7 +101,7 @@ def _streams(trace: Trace, shape: StreamShape) -> list[Finding]:
             f"{num:,} of {of:,} answers came all at once, in one read each: a proxy on the way holds the stream back, "
             "or the server does not stream. Their TTFT, TPOT and ITL were not measured and are left out; E2E is right"
         )
-        found.append(Finding(kind=HELD_BACK, num=num, of=of, text=text))
+        found.append(RunFinding(kind=HELD_BACK, num=num, of=of, text=text))
     if clumps.sum() > LEAST_FRAC * of:
         num, events = int(clumps.sum()), float(np.mean((shape.num_events / shape.num_reads)[clumps]))
         late = int((clumps & ~shape.has_ttft).sum())
@@ -111,11 +110,11 @@ def _streams(trace: Trace, shape: StreamShape) -> list[Finding]:
             "stream, or the server sends tokens in bundles. Their ITL was not measured and is left out"
             + (f", as is TTFT of {late:,}" if late else "")
         )
-        found.append(Finding(kind=CLUMPS, num=num, of=of, text=text))
+        found.append(RunFinding(kind=CLUMPS, num=num, of=of, text=text))
     return found
 
 
-def _failed(trace: Trace) -> list[Finding]:
+def _failed(trace: Trace) -> list[RunFinding]:
     reasons = Counter(
         str(reason)
         for reason in trace.cells("finish_reason").known().tolist()
@@ -126,12 +125,10 @@ def _failed(trace: Trace) -> list[Finding]:
     num, of = sum(reasons.values()), len(trace)
     named = ", ".join(f"{reason} {count:,}" for reason, count in reasons.most_common(_MOST_NAMES))
     text = f"{num:,} of {of:,} answers were given up by the server (finish_reason: {named}); they are in no latency"
-    return [Finding(kind=FAILED, num=num, of=of, text=text)]
+    return [RunFinding(kind=FAILED, num=num, of=of, text=text)]
 
 
-def _short(trace: Trace) -> list[Finding]:
-    from traces.metrics import finished_ok, prompt_tokens
-
+def _short(trace: Trace) -> list[RunFinding]:
     client = trace.header.client
     if client is None or not client.ignore_eos:
         return []
@@ -151,12 +148,10 @@ def _short(trace: Trace) -> list[Finding]:
         f"{num:,} of {of:,} answers are shorter than asked, {share:.0%} of the tokens, although ignore_eos was sent: "
         "the server does not keep to it, and the load is not the one that was asked for"
     )
-    return [Finding(kind=SHORT, num=num, of=of, text=text)]
+    return [RunFinding(kind=SHORT, num=num, of=of, text=text)]
 
 
-def _hidden(trace: Trace) -> list[Finding]:
-    from traces.metrics import finished_ok
-
+def _hidden(trace: Trace) -> list[RunFinding]:
     tokens, ok = trace.cells("hidden_tokens").values, finished_ok(trace)
     rows = ok & (tokens > 0)
     num, of = int(rows.sum()), int(ok.sum())
@@ -166,10 +161,10 @@ def _hidden(trace: Trace) -> list[Finding]:
         f"{num:,} of {of:,} answers have reasoning that was not streamed, {int(tokens[rows].sum()):,} tokens: TTFT "
         "runs to the first text behind it, and TPOT is of the tokens behind that"
     )
-    return [Finding(kind=HIDDEN, num=num, of=of, text=text)]
+    return [RunFinding(kind=HIDDEN, num=num, of=of, text=text)]
 
 
-def _warm(trace: Trace) -> list[Finding]:
+def _warm(trace: Trace) -> list[RunFinding]:
     cache = warm_cache(trace)
     if cache is None:
         return []
@@ -183,10 +178,10 @@ def _warm(trace: Trace) -> list[Finding]:
         f"{expected}: somebody sent these prompts before. TTFT is that of a warm cache; another --prompt-salt, or "
         "none, makes new prompts"
     )
-    return [Finding(kind=WARM, num=cache.num, of=cache.of, text=text)]
+    return [RunFinding(kind=WARM, num=cache.num, of=cache.of, text=text)]
 
 
-def _cold(trace: Trace) -> list[Finding]:
+def _cold(trace: Trace) -> list[RunFinding]:
     cold = cold_start(trace)
     if cold is None:
         return []
@@ -195,12 +190,10 @@ def _cold(trace: Trace) -> list[Finding]:
         f"the {first} slower than the rest: TTFT {shown_time(cold.ttft_us)} in the median, then "
         f"{shown_time(cold.later_us)}: the server was not warm. --warmup {max(cold.num, 1)} takes them out"
     )
-    return [Finding(kind=COLD, num=cold.num, of=cold.of, text=text)]
+    return [RunFinding(kind=COLD, num=cold.num, of=cold.of, text=text)]
 
 
-def _no_usage(trace: Trace) -> list[Finding]:
-    from traces.metrics import finished_ok
-
+def _no_usage(trace: Trace) -> list[RunFinding]:
     ok, client = finished_ok(trace), trace.header.client
     unknown = int((ok & ~trace.cells("output_tokens").is_known).sum())
     stated = 0 if client is None else client.num_without_usage or 0
@@ -212,10 +205,10 @@ def _no_usage(trace: Trace) -> list[Finding]:
         taken = "their tokens are max_tokens where finish_reason is length, else one an event"
         taken += f"; of {unknown:,} they are unknown" if unknown else ""
     text = f"{num:,} of {of:,} answers have no usage, or one of zeros: {taken}"
-    return [Finding(kind=NO_USAGE, num=num, of=of, text=text)]
+    return [RunFinding(kind=NO_USAGE, num=num, of=of, text=text)]
 
 
-def several_engines(server: ServerInfo, *, num_requests: int) -> Sequence[Finding]:
+def several_engines(server: ServerInfo, *, num_requests: int) -> Sequence[RunFinding]:
     """Return the finding on an address behind which several engines answer; nothing of one."""
     number = server.num_engines
     if number < 2:
@@ -231,4 +224,4 @@ def several_engines(server: ServerInfo, *, num_requests: int) -> Sequence[Findin
         f"{who}: the numbers are of all {number:,} engines together. A twin of one engine does not describe them; "
         f"cluster.instances: {number} does"
     )
-    return (Finding(kind=ENGINES, num=num_requests, of=num_requests, text=text),)
+    return (RunFinding(kind=ENGINES, num=num_requests, of=num_requests, text=text),)

@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from traces.metrics import prompt_tokens, request_latencies, send_or_arrival_us
+
 if TYPE_CHECKING:
     from traces.trace import Trace
 
@@ -45,8 +47,6 @@ def cold_start(trace: Trace) -> ColdStart | None:
 
     Of requests that were answered whole; the time until a connection was open is not the server's, and is taken out.
     """
-    from traces.metrics import prompt_tokens, request_latencies, send_or_arrival_us
-
     ttft = request_latencies(trace)["ttft_us"]
     wait = trace.cells("connection_wait_us").values
     prompt = prompt_tokens(trace).astype(np.float64)

@@ -7,7 +7,7 @@ import pytest
 from numpy.typing import NDArray
 
 from traces import ClosedLoop, Header, Trace, make_trace
-from traces.measured.cold_start import cold_start
+from traces.findings.cold_start import cold_start
 
 Floats = NDArray[np.float64]
 

@@ -8,7 +8,7 @@ import pytest
 
 import vtwin
 from calibrate.findings import NamedTrace
-from calibrate.unmeasured import cautions, refuse_unmeasured
+from calibrate.not_measured import cautions, refuse_unmeasured
 from tests.traces.measured.test_stream_shape import STEADY, answers
 from traces import Header, ServerInfo, Trace, TraceError, write_trace
 

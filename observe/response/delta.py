@@ -7,18 +7,27 @@ from typing import Any
 _TEXT = ("content", "refusal")
 _REASONING = ("reasoning_content", "reasoning", "reasoning_details", "thinking_blocks")
 """As vLLM and DeepSeek, vLLM and OpenRouter, OpenRouter, and LiteLLM (after Anthropic) name them."""
+_PLAIN = frozenset({"content", "role"})
+_REASONING_KEYS = frozenset(_REASONING)
 _CALLS = ("tool_calls", "function_call")
 _WITHOUT_TEXT = frozenset(
     {"role", "name", "id", "token_ids", "logprobs", "annotations", "provider_specific_fields"}
 )
 _KNOWN = _WITHOUT_TEXT | {*_TEXT, *_REASONING, *_CALLS}
+_TEXT_OR_CALLS = (*_TEXT, *_CALLS)
 _SAID = ("text", "summary", "thinking", "content")
 _LONGEST_KEY = 40
 
 
-def has_output(choice: dict[str, Any]) -> bool:
-    """Return whether a choice of either API holds text, reasoning, a refusal or a piece of a tool call."""
-    return has_text(choice) or has_reasoning(choice)
+def plain_text(choice: dict[str, Any]) -> str | None:
+    """Return a choice's text where it holds nothing else, as nearly every event does; else None."""
+    text = choice.get("text")
+    if text is None:
+        delta = choice.get("delta")
+        if not isinstance(delta, dict) or (len(delta) > 1 and not delta.keys() <= _PLAIN):
+            return None
+        text = delta.get("content")
+    return text if isinstance(text, str) else None
 
 
 def has_text(choice: dict[str, Any]) -> bool:
@@ -26,13 +35,15 @@ def has_text(choice: dict[str, Any]) -> bool:
     if choice.get("text"):
         return True
     delta = _delta(choice)
-    return any(delta.get(name) for name in (*_TEXT, *_CALLS))
+    return bool(delta.get("content")) or any(delta.get(name) for name in _TEXT_OR_CALLS)
 
 
 def has_reasoning(choice: dict[str, Any]) -> bool:
     """Return whether a choice holds reasoning that can be read; encrypted or redacted blocks are none."""
     delta = _delta(choice)
-    return any(_says_something(delta[name]) for name in _REASONING if name in delta)
+    return not _REASONING_KEYS.isdisjoint(delta) and any(
+        _says_something(delta.get(name)) for name in _REASONING
+    )
 
 
 def text_of(choice: dict[str, Any]) -> str:

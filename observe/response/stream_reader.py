@@ -25,7 +25,7 @@ from typing import Any, Literal
 
 import orjson
 
-from observe.response.delta import has_output, has_reasoning, has_text, text_length, text_of, unread_keys
+from observe.response.delta import has_reasoning, has_text, plain_text, text_length, text_of, unread_keys
 from observe.response.reading import Reading, Reply, ServerTimings
 from observe.response.sse import SseParser
 from observe.response.stated_values import milliseconds, short_text, stated, token_count, token_ids
@@ -221,19 +221,24 @@ class StreamReader:
         if self._with_reply:
             self._said.append(text_of(choice))
             self._take_token_ids(choice)
+        text = plain_text(choice)
+        if text:
+            self._came.add(len(self._tokens), stamp, len(text))
+            return step
+        return self._take_delta(choice, stamp, step)
+
+    def _take_delta(self, choice: dict[str, Any], stamp: int, step: int | None) -> int | None:
+        """Process a choice that is not text alone, and whose usage grew by ``step``; return its tokens."""
         self._unread |= unread_keys(choice)
-        speaks = has_output(choice)
-        if not step and not speaks:
+        is_text, is_reasoning = has_text(choice), has_reasoning(choice)
+        if not step and not is_text and not is_reasoning:
             return 0
-        reasons = has_reasoning(choice)
         self._came.add(
-            len(self._tokens),
-            stamp,
-            length=text_length(choice),
-            is_reasoning=reasons and not has_text(choice),
+            len(self._tokens), stamp, text_length(choice), is_reasoning=is_reasoning and not is_text
         )
-        self._came.has_reasoning |= reasons
-        self._came.silent_tokens += 0 if speaks else step or 0
+        self._came.has_reasoning |= is_reasoning
+        if not is_text and not is_reasoning:
+            self._came.silent_tokens += step or 0
         return step
 
     def _text(self, holder: dict[str, Any], name: str) -> str | None:

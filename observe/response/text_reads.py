@@ -35,19 +35,22 @@ class TextReads:
         """How many events carried text."""
         return len(self.numbers)
 
-    def add(self, number: int, stamp: int, *, length: int, is_reasoning: bool) -> None:
+    def add(self, number: int, stamp: int, length: int, *, is_reasoning: bool = False) -> None:
         """Take the event of this place, which came at ``stamp`` with a text of ``length`` characters.
 
         ``is_reasoning``: it holds nothing else.
         """
-        if self.last_stamp is None or stamp - self.last_stamp > _SAME_READ_NS:
+        last = self.last_stamp
+        if last is None:
+            self.first_stamp = stamp
+            self.num_reads = 1
+        elif stamp - last > _SAME_READ_NS:
             self.num_reads += 1
-        self.numbers.append(number)
-        self.num_in_first_read += self.num_reads == 1
-        self.first_stamp = stamp if self.first_stamp is None else self.first_stamp
         self.last_stamp = stamp
+        self.numbers.append(number)
         self._length += length
         if self.num_reads == 1:
+            self.num_in_first_read += 1
             self._first_length += length
         if is_reasoning:
             self._reasoning.append(number)

@@ -31,11 +31,11 @@ async def run(
 
 async def test_a_plain_server_gives_rise_to_no_finding(tmp_path: Path) -> None:
     async with serving(Behaviour(ttft_s=0.02, itl_s=STEP_S)) as server:
-        seen = await observed(server, workload(every(5_000, 30), output_tokens=16), output=tmp_path / "run")
+        seen = await observed(server, workload(every(5_000, 12), output_tokens=16), output=tmp_path / "run")
     assert kinds(seen.trace) == []
     assert "findings" not in (tmp_path / "run.yaml").read_text()
-    for name in ("num_token_reads", "first_chunk_tokens", "reasoning_tokens", "hidden_tokens"):
-        assert name not in seen.trace.table or seen.trace.column(name).isna().mean() > 0.9
+    for name in ("reasoning_tokens", "hidden_tokens"):
+        assert name not in seen.trace.table
 
 
 @pytest.mark.parametrize("events", [True, False], ids=["with events", "without"])
@@ -74,7 +74,9 @@ async def test_hidden_reasoning_is_counted_apart_and_no_tpot_is_divided_by_it() 
     trace = (await run(behaviour, output_tokens=20, api="chat")).trace
     assert set(trace.column("output_tokens")) == {20}
     assert set(trace.column("reasoning_tokens")) == set(trace.column("hidden_tokens")) == {10}
-    assert request_metrics(trace)["tpot_us"].median() == pytest.approx(STEP_S * 1e6, rel=0.35)
+    span = trace.cells("last_token_time_us").floats() - trace.cells("content_first_time_us").floats()
+    behind = 10 - trace.column("first_chunk_tokens").fillna(1).to_numpy(float)
+    assert request_metrics(trace)["tpot_us"].tolist() == pytest.approx((span / behind).tolist())
     assert (request_metrics(trace)["ttft_us"] > 55_000).all()
     assert "hidden_reasoning" in kinds(trace)
 
@@ -140,7 +142,7 @@ async def test_prompts_that_were_to_be_new_and_were_cached_are_told() -> None:
 
 
 async def test_a_cold_start_is_told_with_the_warm_up_that_takes_it_out() -> None:
-    trace = (await run(Behaviour(ttft_s=0.01, itl_s=0.001, num_cold=6), number=40, output_tokens=3)).trace
+    trace = (await run(Behaviour(ttft_s=0.03, itl_s=0.001, num_cold=6), number=40, output_tokens=3)).trace
     (found,) = trace.header.findings
     assert (found.kind, found.num) == ("cold_start", 6)
     assert "--warmup 6" in found.text

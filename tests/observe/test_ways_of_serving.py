@@ -35,7 +35,7 @@ async def test_a_plain_server_gives_rise_to_no_finding(tmp_path: Path) -> None:
     assert kinds(seen.trace) == []
     assert "findings" not in (tmp_path / "run.yaml").read_text()
     for name in ("reasoning_tokens", "hidden_tokens"):
-        assert name not in seen.trace.table
+        assert name not in read_trace(tmp_path / "run").table
 
 
 @pytest.mark.parametrize("events", [True, False], ids=["with events", "without"])

@@ -185,15 +185,25 @@ def source_at(path: Path, name: str) -> NamedTrace:
     from calibrate.findings import NamedTrace
     from calibrate.flags.shown import shown_by
     from calibrate.report.document import digest_of
-    from traces import companion_file, format_of, locate, read_recorded, stem_of
+    from traces import (
+        check_load,
+        companion_file,
+        file_at,
+        format_of,
+        locate,
+        read_recorded,
+        stem_of,
+        with_known_lengths,
+    )
 
-    trace = read_recorded(path, events=True)
+    trace = with_known_lengths(read_recorded(path, events=True))
+    check_load(trace, path, asked="a comparison with the twin")
     logged = read_steps(companion_file(stem_of(path), ".steps.csv"))
     steps, remark = (None, None) if logged is None else as_step_times(logged, trace)
     return NamedTrace(
         name=name,
         trace=trace,
-        digest=digest_of(locate(path).table if format_of(path) is None else path),
+        digest=digest_of(locate(path).table if format_of(path) is None else file_at(path)),
         steps=steps,
         shown=shown_by(path, trace),
         remarks=() if remark is None else (remark,),

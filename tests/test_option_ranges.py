@@ -64,6 +64,8 @@ BASES: dict[str, list[str]] = {
         "--output",
         "seen",
     ],
+    "trace info": ["azure.csv"],
+    "trace check": ["azure.csv"],
     "trace convert": ["azure.csv", "--from", "azure", "--output", "converted", "--overwrite"],
     "model compare": ["--model-config", "Qwen/Qwen2.5-7B-Instruct", "--gpus", "H100"],
     "trace synth": ["--rate", "5", "--num-requests", "3", "--output", "drawn", "--overwrite"],

@@ -16,11 +16,12 @@ from traces.conversion import SourceFormat
 from traces.exporters.target import TargetFormat
 from traces.strict.option_table import option_table, with_option_tables
 from traces.strict.secrets import redact_command
-from traces.strict.tell import say, say_text, tell
+from traces.strict.tell import say, say_text, tell, tell_note
 from traces.units import counted, four_digits, parse_seconds, terminal_width
 from traces.workload.options import WorkloadOptions, check_output
 
 if TYPE_CHECKING:
+    from traces.importers.reading_options import ReadingOptions
     from traces.trace import Trace
     from traces.trace_summary import Quantity, Summary
     from traces.workload.servegen_data import Cut
@@ -35,7 +36,11 @@ _SLOW_BYTES: Final = 100_000_000  # read or written in about two seconds
 
 TraceArgument = Annotated[
     Path,
-    typer.Argument(metavar="STEM", help="The trace's stem, header or table, or a public file of requests."),
+    typer.Argument(
+        metavar="STEM",
+        help="The trace's stem, header or table, or a file of another tool. Of a file with several runs FILE#N is the "
+        "N-th.",
+    ),
 ]
 OutputOption = Annotated[
     Path, typer.Option(metavar="STEM", help="Where to write; Parquet if it ends in .parquet, else CSV.")
@@ -75,6 +80,41 @@ class CutOptions:
 
 
 @option_table
+class ReadingTable:
+    """How a file of another tool is read, where it does not say so itself."""
+
+    part: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            metavar="N",
+            help="Of a file with several runs (guidellm, vllm bench --append-result, …), the N-th, from 1. As FILE#N, "
+            "which every command takes.",
+        ),
+    ] = None
+    block_size: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            metavar="TOKENS",
+            help="Tokens that one hash of a prompt's blocks stands for (mooncake). Default: as the numbers of hashes "
+            "show. As FILE#block_size=N.",
+        ),
+    ] = None
+    time_unit: Annotated[
+        Literal["s", "ms", "us"] | None,
+        typer.Option(help="Unit of the file's times (mooncake). Default: the format's. As FILE#time_unit=s."),
+    ] = None
+
+    @property
+    def options(self) -> ReadingOptions:
+        """The options as reading takes them."""
+        from traces.importers.reading_options import ReadingOptions
+
+        return ReadingOptions(part=self.part, block_size=self.block_size, time_unit=self.time_unit)
+
+
+@option_table
 class ConvertOptions:
     """All options of ``vtwin trace convert``."""
 
@@ -99,9 +139,7 @@ class ConvertOptions:
         ),
     ] = None
     dialect: DialectOption = "vtwin"
-    part: Annotated[
-        int | None, typer.Option(metavar="N", help="For a guidellm report: use its N-th benchmark, from 1.")
-    ] = None
+    reading: ReadingTable
     columns: Annotated[
         str | None,
         typer.Option(
@@ -115,8 +153,10 @@ class ConvertOptions:
 
 
 @trace_app.command(epilog="Example: vtwin trace check run")
+@with_option_tables
 def check(
     trace: TraceArgument,
+    reading: ReadingTable,
     as_json: JsonOption = False,
 ) -> None:
     """List everything that is wrong with a trace; exit code 1 if anything is, 3 if there is no trace.
@@ -126,10 +166,19 @@ def check(
     from traces.importers.recorded import check_recorded
 
     with _working("reading", trace):
-        problems = check_recorded(trace)
+        problems, notes = check_recorded(trace, options=reading.options)
+    for note in notes:
+        tell_note(note)
     if as_json:
         rows = [{"file": p.file, "row": p.row, "column": p.column, "message": p.message} for p in problems]
-        _print_json({"schema_version": SCHEMA_VERSION, "num_problems": len(rows), "problems": rows})
+        _print_json(
+            {
+                "schema_version": SCHEMA_VERSION,
+                "num_problems": len(rows),
+                "problems": rows,
+                "notes": list(notes),
+            }
+        )
     else:
         for problem in problems:
             say(str(problem))
@@ -140,22 +189,36 @@ def check(
 
 
 @trace_app.command(epilog="Example: vtwin trace info run")
+@with_option_tables
 def info(
     trace: TraceArgument,
+    reading: ReadingTable,
     as_json: JsonOption = False,
 ) -> None:
-    """Describe a trace: how many requests, how fast, how long, how cacheable, and their outcomes."""
+    """Describe a trace: how many requests, how fast, how long, how cacheable, and their outcomes.
+
+    Of a file with several runs each is described, unless one is named.
+    """
     from dataclasses import asdict
 
-    from traces.importers.recorded import read_recorded
+    from traces.importers.recorded import parts_at, read_recorded
     from traces.trace_summary import summarize_trace
 
     with _working("reading", trace):
-        summary = summarize_trace(read_recorded(trace, events=True))
+        parts = [trace] if reading.part is not None else parts_at(trace, options=reading.options)
+        found = [summarize_trace(read_recorded(part, events=True, options=reading.options)) for part in parts]
+    if len(found) == 1:
+        if as_json:
+            _print_json({"schema_version": SCHEMA_VERSION, **asdict(found[0])})
+        else:
+            say(*describe(found[0], width=terminal_width()))
+        return
     if as_json:
-        _print_json({"schema_version": SCHEMA_VERSION, **asdict(summary)})
-    else:
-        say(*describe(summary, width=terminal_width()))
+        told = [{"name": part.name, **asdict(summary)} for part, summary in zip(parts, found, strict=True)]
+        _print_json({"schema_version": SCHEMA_VERSION, "parts": told})
+        return
+    for part, summary in zip(parts, found, strict=True):
+        say(f"{part.name}:", *describe(summary, width=terminal_width()), "")
 
 
 @trace_app.command(epilog="Example: vtwin trace convert azure_conv.csv --from azure --output azure")
@@ -163,19 +226,24 @@ def info(
 def convert(asked: ConvertOptions) -> None:
     """Bring a public trace format to TraceV2, or a trace to another dialect, file type or tool."""
     from traces.conversion import convert as convert_file
+    from traces.importers.recorded import reading_notes
 
     cut = _cut(asked.cut)
     with _working("reading", asked.file):
-        trace = convert_file(asked.source, asked.file, part=asked.part, cut=cut, columns=asked.columns)
+        trace = convert_file(
+            asked.source, asked.file, options=asked.reading.options, cut=cut, columns=asked.columns
+        )
+    notes = [f"note: {each}" for each in reading_notes(trace)]
     if asked.to is None:
         _write(trace, asked.output, dialect=asked.dialect, overwrite=asked.overwrite)
-        if trace.header.source is not None:
-            tell(*(f"note: {each}" for each in trace.header.source.notes))
+        tell(*notes)
         return
     from traces.exporters import export
+    from traces.exporters.replay_commands import replay_commands
 
     path = export(trace, asked.to, asked.output)
-    tell(f"{counted(len(trace), 'request')} -> {path}")
+    notes += [f"note: {line}" for line in replay_commands(trace, asked.to, path)]
+    tell(f"{counted(len(trace), 'request')} -> {path}", *notes)
     if asked.to == "spec":
         comments = [line for line in path.read_text(encoding="utf-8").splitlines() if line.startswith("# ")]
         tell(*(f"note: {line.removeprefix('# ')}" for line in comments))

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final, Literal, get_args
 
 from traces.errors import ConfigError
 from traces.importers import PublicFormat, check_converted, read_public, read_typed
+from traces.importers.reading_options import ReadingOptions, split_name
 
 if TYPE_CHECKING:
     from traces.trace import Trace
@@ -20,22 +21,26 @@ def convert(
     source: SourceFormat,
     path: str | Path,
     *,
-    part: int | None = None,
+    options: ReadingOptions | None = None,
     cut: Cut | None = None,
     columns: str | None = None,
 ) -> Trace:
     """Return the trace that ``path`` holds in the named public format; ``tracev2`` just reads one.
 
-    ``columns``: which column of a CSV is what, as ``--columns`` spells it (csv). ``part``: which of several runs in one
-    file (guidellm). ``cut``: what is drawn from data that are not request logs (servegen). Raises TraceError, naming
-    file and line or row, for content that the format or a trace does not allow; ConfigError for an unknown format.
+    ``path``: may carry options behind a ``#``, as ``read_recorded`` has it; ``options`` come before those.
+    ``columns``: which column of a CSV is what, as ``--columns`` spells it (csv). ``cut``: what is drawn from data that
+    are not request logs (servegen). Raises TraceError, naming file and line or row, for content that the format or a
+    trace does not allow; ConfigError for an unknown format, or an option that the format does not take.
     """
+    path, said = split_name(Path(path))
+    options = (options or ReadingOptions()).over(said)
     if source not in SOURCE_FORMATS:
         raise ConfigError(f"--from: got {source!r}, expected one of {', '.join(SOURCE_FORMATS)}")
     if source == "tracev2":
-        _refuse_public(Path(path))
-    if part is not None and source != "guidellm":
-        raise ConfigError(f"--part: cannot be combined with --from {source}, expected --from guidellm")
+        _refuse_public(path)
+    if source in ("csv", "servegen") and (given := options.given()):
+        names = ", ".join(options.option(name) for name in given)
+        raise ConfigError(f"{names}: cannot be combined with --from {source}")
     if cut is not None and source != "servegen":
         raise ConfigError(
             f"--start, --duration, --rate-scale, --seed: cannot be combined with --from {source}, "
@@ -50,14 +55,14 @@ def convert(
 
         assert columns is not None  # noqa: S101 - looked at above
         parsed = parse_columns(columns)
-        trace = read_typed(lambda file: read_csv_file(file, parsed), Path(path))
+        trace = read_typed(lambda file: read_csv_file(file, parsed), path)
     elif source == "servegen":
         from traces.workload.servegen import read_servegen
 
-        trace = read_servegen(Path(path), cut=cut)
+        trace = read_servegen(path, cut=cut)
     else:
-        return read_public(source, path, part=part)
-    check_converted(trace, Path(path))
+        return read_public(source, path, options=options)
+    check_converted(trace, path)
     return trace
 
 

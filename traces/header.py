@@ -212,11 +212,30 @@ class Rebased:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
-    """The source of an imported trace."""
+    """The source of an imported trace.
+
+    ``part``: which of several runs in the file, from 1. ``load_unknown``: why the rows do not show the load that was
+    sent, None where they do: the file does not say when requests were sent, or has only some of them. Latencies hold
+    then; rates, and a simulation of these rows, do not. ``left_out``: how many requests were left out, by reason, which
+    goes on a sentence: "without a response".
+    """
 
     format: str
     file: str
+    part: int | None = None
+    load_unknown: str | None = None
+    left_out: Mapping[str, int] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+
+    def lines(self) -> tuple[str, ...]:
+        """Return all that a reader of these rows should know, a line each."""
+        part = () if self.part is None else (f"part {self.part} of the file",)
+        load = () if self.load_unknown is None else (f"the load is not known: {self.load_unknown}",)
+        gone = tuple(
+            f"{number:,} request{'' if number == 1 else 's'} {reason} left out"
+            for reason, number in self.left_out.items()
+        )
+        return (*part, *load, *gone, *self.notes)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

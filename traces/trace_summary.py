@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -60,7 +60,7 @@ class Summary:
     prefix cache finds. ``concurrency``: users of a closed loop. ``imported_from``: the format of the file that a trace
     without outcomes was recorded in (``weka``), where it was not drawn.
     ``findings``: what shows that the numbers are not the server's; their lines are among the notes.
-    ``duration_us``: from the first send to the last event. Latencies are those of ``traces.metrics``.
+    ``duration_us``: from the first send to the last event, warm-up left out. Latencies are those of ``traces.metrics``.
     """
 
     mode: str | None
@@ -106,12 +106,16 @@ def _imported_from(header: Header) -> str | None:
 
 
 def summarize_trace(trace: Trace) -> Summary:
-    """Return the trace in numbers; its latencies without its warm-up (``traces.warm_up``)."""
+    """Return the trace in numbers; rates and latencies without its warm-up (``traces.warm_up``).
+
+    Of a file that does not show its load (``Source.load_unknown``) there are no rates.
+    """
     counted = without_warmup(trace)
     metrics = request_latencies(counted)
-    duration = _duration_us(trace)
-    ok = int(finished_ok(trace).sum())
-    tokens_out = trace.cells("output_tokens").floats()[_has_e2e(trace)].sum()
+    shows_load = trace.header.source is None or trace.header.source.load_unknown is None
+    duration = _duration_us(counted) if shows_load else None
+    ok = int(finished_ok(counted).sum())
+    tokens_out = counted.cells("output_tokens").floats()[_has_e2e(counted)].sum()
     findings = findings_of(trace)
     return Summary(
         mode=trace.header.mode,
@@ -121,7 +125,7 @@ def summarize_trace(trace: Trace) -> Summary:
         num_by_status=_num_by_status(trace),
         num_warmup=len(trace) - len(counted),
         num_events=0 if trace.events is None else len(trace.events),
-        **_arrivals(trace),
+        **(_arrivals(counted) if shows_load else _NO_ARRIVALS),
         prompt_tokens=quantity(prompt_tokens(trace).astype(np.float64)),
         output_tokens=quantity(trace.cells("output_tokens").floats()),
         concurrency=None if trace.header.closed_loop is None else trace.header.closed_loop.concurrency,
@@ -143,6 +147,7 @@ def summarize_trace(trace: Trace) -> Summary:
         foreign_columns=tuple(name for name in trace.table.names if name not in FIELDS),
         findings=findings,
         notes=(
+            *(trace.header.source.lines() if trace.header.source is not None else ()),
             *([cut] if (cut := cut_short_note(trace)) else ()),
             *(each.text for each in findings),
             *metric_notes(counted).lines(),
@@ -201,10 +206,13 @@ def quantity(values: Float64s) -> Quantity | None:
     )
 
 
+_NO_ARRIVALS: Final[dict[str, Any]] = {"span_us": None, "rate_per_s": None, "gap_cv": None}
+
+
 def _arrivals(trace: Trace) -> dict[str, Any]:
     times = np.sort(trace.cells("arrival_time_us").known())
     if len(times) < 2 or times[-1] == times[0]:
-        return {"span_us": None, "rate_per_s": None, "gap_cv": None}
+        return _NO_ARRIVALS
     span = int(times[-1] - times[0])
     gaps = np.diff(times)
     return {

@@ -55,6 +55,9 @@ def saturation_of(trace: Trace, *, seed: int = 42, level: float = 0.90) -> Satur
     """Return whether the server served the load of an observed run."""
     from traces import request_metrics, send_or_arrival_us
 
+    source = trace.header.source
+    if source is not None and source.load_unknown is not None:
+        return _nothing("unclear", source.load_unknown, n=len(trace))
     arrival = np.asarray(send_or_arrival_us(trace), dtype=np.float64)
     e2e = request_metrics(trace)["e2e_us"].to_numpy(dtype=np.float64)
     finished = np.isfinite(e2e)

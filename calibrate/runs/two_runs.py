@@ -30,6 +30,7 @@ from traces import (
     finished_ok,
     mean_rate_per_s,
     prompt_tokens,
+    reading_notes,
     request_metrics,
     send_or_arrival_us,
     without_warmup,
@@ -119,9 +120,19 @@ def compare_runs(names: tuple[str, str], traces: tuple[Trace, Trace], *, seed: i
                 for name, trace in zip(names, traces, strict=True)
                 for said in finding_lines(trace)
             ),
+            *_of_files((a, b), traces),
             *_notes(a, b, is_paired=is_paired, cut=[cut_short_note(trace) for trace in traces]),
         ),
     )
+
+
+def _of_files(sides: tuple[OneSide, OneSide], traces: tuple[Trace, Trace]) -> list[str]:
+    """Return what is to know of the files that the runs are from."""
+    return [
+        f"{side.name}: {line}"
+        for side, trace in zip(sides, traces, strict=True)
+        for line in reading_notes(trace)
+    ]
 
 
 def _run(name: str, trace: Trace, *, seed: int) -> OneSide:
@@ -130,8 +141,10 @@ def _run(name: str, trace: Trace, *, seed: int) -> OneSide:
     last = trace.column("last_token_time_us").fillna(trace.column("last_chunk_time_us"))
     ends = last.to_numpy(np.float64, na_value=np.nan)[ok]
     outputs = trace.column("output_tokens").to_numpy(np.float64, na_value=np.nan)[ok]
-    span_s = (float(np.nanmax(ends)) - sent[0]) / 1e6 if len(ends) else 0.0
-    is_paced = trace.header.closed_loop is not None
+    source = trace.header.source
+    shows_load = source is None or source.load_unknown is None
+    span_s = (float(np.nanmax(ends)) - sent[0]) / 1e6 if len(ends) and shows_load else 0.0
+    is_paced = trace.header.closed_loop is not None or not shows_load
     offered = None if is_paced else mean_rate_per_s(sent, trace.header.rate_per_s)
     return OneSide(
         name=name,
@@ -219,6 +232,8 @@ def _notes(a: OneSide, b: OneSide, *, is_paired: bool, cut: Sequence[str | None]
         ("answers", a.mean_output_tokens, b.mean_output_tokens, "tokens on average"),
     ):
         if (one is None) != (other is None):
+            if "unclear" in (a.saturation.state, b.saturation.state):
+                continue  # a file that does not show its load: said above
             found.append(
                 "one run was sent at its own times, the other was paced by answers: their loads differ"
             )

@@ -28,7 +28,8 @@ def report(
         typer.Argument(
             metavar="STEM...",
             help="Traces of one server: one is shown in detail, several side by side over their load. A folder stands "
-            "for all traces in it. Files of vllm bench, guidellm and aiperf are taken as they are.",
+            "for all traces in it. Files of vllm bench, guidellm and aiperf are taken as they are: of several "
+            "runs in one, all (FILE#N: one).",
         ),
     ],
     output: Annotated[
@@ -40,11 +41,11 @@ def report(
     """Show measured traces as a page: latencies, throughput, requests in flight, over time and over the load."""
     from observe.measured.page import page_of
     from observe.measured.served_load import read_load
-    from traces import parse_slo, write_text
+    from traces import parse_slo, parts_at, write_text
     from traces.strict.tell import tell_note
 
     slo_us = parse_slo(slo, tell=tell_note) if slo else {}
-    paths = [path for each in traces for path in _in_folder(each)]
+    paths = [part for each in traces for path in _in_folder(each) for part in parts_at(path)]
     names = _names(paths)
     loads = [read_load(path, name=name, slo_us=slo_us) for path, name in zip(paths, names, strict=True)]
     loads.sort(key=lambda each: each.place or 0.0)

@@ -18,6 +18,7 @@ from traces import (
     finding_lines,
     goodput,
     read_recorded,
+    reading_notes,
     request_metrics,
     summarize_trace,
     without_warmup,
@@ -58,7 +59,7 @@ class ServedLoad:
 
     def warnings(self) -> list[str]:
         """Return the warnings that come before any number."""
-        found = []
+        found = [f"{self.name}: {line}" for line in reading_notes(self.trace)]
         client = self.trace.header.client
         if client is not None and client.limited:
             found.append(

@@ -13,7 +13,7 @@ from replay.search.workload_draws import lengths_text
 from replay.trace.summary_text import unanswered_rows
 from replay.variants.no_answer import mark_unanswered, unanswered_notes
 from replay.variants.variant import Variant
-from traces import RunLimit, tool_version
+from traces import RunLimit, reading_notes, tool_version
 from traces.facts import SideBySide, TermRows, columns_of, say_answer
 from traces.strict.tell import tell, tell_note
 
@@ -39,6 +39,7 @@ def show_one(
     found, notes = _search(
         traces, twin, limits, with_binding=not asked.no_binding, drawing=drawing, with_curve=True
     )
+    notes = [*_told_of_the_files(traces), *notes]
     lengths = lengths_text(traces[0])
     if asked.report is not None:
         from replay.capacity.page import write_page
@@ -69,6 +70,7 @@ def show_several(
 ) -> bool:
     """Find the capacity of each variant and print them side by side; return whether any has one."""
     told, columns, rates = [], [], []
+    of_files = _told_of_the_files(traces)
     for variant in variants:
         found, notes = _search(
             traces,
@@ -78,6 +80,7 @@ def show_several(
             drawing=drawing,
             with_curve=False,
         )
+        notes = [*of_files, *notes]
         rates.append(found.rate_per_s)
         [figures] = columns_of([column_facts(found, limits)])
         columns.append({**variant.varied, **figures})
@@ -94,6 +97,14 @@ def show_several(
         asked.answer,
     )
     return any(rate is not None for rate in rates)
+
+
+def _told_of_the_files(traces: Sequence[Trace]) -> list[str]:
+    """Return, after printing them, the notes on the file that the requests are from."""
+    notes = list(reading_notes(traces[0]))
+    for note in notes:
+        tell_note(note)
+    return notes
 
 
 def _search(

@@ -40,7 +40,7 @@ def sweep(options: SweepOptions) -> None:
     After Ctrl-C or a kill, the same command goes on where it was. Exit code 1 if a run has no result; its row says why.
     """
     from replay.search.prices import list_prices
-    from replay.sweeps.grid import read_grid
+    from replay.sweeps.grid import notes_of_files, read_grid
     from replay.sweeps.sweep_table import known_rows, write_table
     from traces import ConfigError, check_place, parse_slo
     from traces.strict.tell import tell_note
@@ -53,6 +53,8 @@ def sweep(options: SweepOptions) -> None:
         parse_slo(slo, tell=tell_note)
     for source in sorted({each.source for each in list_prices().values()}) if asked.has_list_prices else ():
         tell(f"note: prices: USD per GPU and hour on demand, {source}")
+    for note in notes_of_files(asked.runs):
+        tell_note(note)
     known = known_rows(output, asked.runs)
     if told_damage := known.note():
         tell_note(told_damage)

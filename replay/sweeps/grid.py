@@ -18,7 +18,7 @@ import yaml
 
 from replay.search.prices import list_prices_per_hour, prices_from, read_prices
 from replay.twin.keys.overlay import parse_settings, variants_of
-from traces import ConfigError, tool_version
+from traces import ConfigError, format_of, read_recorded, reading_notes, tool_version
 from traces.strict.section import Section, read_section
 from traces.strict.yaml_nodes import parse_yaml, plain_value, read_text
 from traces.workload import WorkloadOptions
@@ -182,6 +182,20 @@ def content_digest(name: str) -> str:
             whole.update(each.name.encode())
             whole.update(each.read_bytes())
     return whole.hexdigest()
+
+
+def notes_of_files(runs: Sequence[SweepRun]) -> list[str]:
+    """Return what a reader should know of the files of other tools that the workloads are from. Raises TraceError."""
+    loads = dict.fromkeys(run.load for run in runs)
+    named = dict.fromkeys(
+        str(value) for load in loads for key, value in load if key in ("trace", "lengths_from", "like")
+    )
+    return [
+        f"{name}: {line}"
+        for name in named
+        if format_of(Path(name)) is not None
+        for line in reading_notes(read_recorded(Path(name)))
+    ]
 
 
 @lru_cache(maxsize=1)

@@ -12,7 +12,7 @@ from replay.trace.client_network import paced_by_answers, says_network
 from replay.trace.pacing import has_rounds, num_later_rounds
 from replay.trace.request_columns import MODALITIES
 from replay.twin.image_encoder import PER_TOKEN
-from traces import PRIORITY_OF_CLASS, by_class, cut_short_note, image_lists, request_priorities
+from traces import PRIORITY_OF_CLASS, by_class, cut_short_note, image_lists, reading_notes, request_priorities
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -30,6 +30,7 @@ def trace_notes(trace: Trace, config: TwinConfig, pacing: Pacing | None = None) 
     ``pacing``: how it is replayed, where that is known.
     """
     return (
+        *reading_notes(trace),
         *_priority_notes(trace, config),
         *_one_server_notes(trace, config),
         *_multimodal_notes(trace, config),

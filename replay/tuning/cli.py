@@ -37,7 +37,7 @@ def tune(workload: WorkloadOptions, asked: TuneOptions) -> None:
     from replay.ready import prepare_engine
     from replay.search.workload_draws import searchable, tell_too_long
     from replay.tuning.candidates import candidates_of
-    from traces import check_place, parse_run_slo
+    from traces import check_place, parse_run_slo, reading_notes
     from traces.strict.tell import tell_note
 
     check_output(workload, asked.live.output)
@@ -53,6 +53,10 @@ def tune(workload: WorkloadOptions, asked: TuneOptions) -> None:
     for note in notes:
         tell(f"note: {note}")
     traces, drawing = drawn(workload, like=asked.twin.like, seeds=asked.tried.seeds)
+    of_file = reading_notes(traces[0])
+    for note in of_file:
+        tell_note(note)
+    notes = (*notes, *of_file)
     tell_too_long(traces[0], [each.twin for each in candidates.tried])
     prepare_engine(candidates.tried[0].twin, trace=traces[0])
     tuned = _searched(traces, candidates, limits, keep=asked.tried.top, drawing=drawing)

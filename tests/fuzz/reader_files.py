@@ -17,9 +17,17 @@ from calibrate.predictor.cache import PredictedOperator, write_cached
 from calibrate.predictor.training import RegressionReport, Score
 from tests.calibrate.predictor import made_profiles as profiles
 from tests.fuzz.mutate import Files
+from tests.traces.importers.benchmarks.results_of_requests import (
+    genai_bench,
+    genai_perf,
+    inference_perf,
+    llmperf,
+)
+from tests.traces.importers.benchmarks.test_foreign_results import BURST, RESULT, record
+from tests.traces.importers.benchmarks.test_guidellm import POISSON, report
+from tests.traces.importers.logs.test_logs import CHATS, NEW_BURST, PANDAS_AZURE
 from tests.traces.importers.otel.spans import chat, lines, protobuf, vllm
-from tests.traces.importers.test_foreign_results import BURST, RESULT, record
-from tests.traces.importers.test_guidellm import POISSON, report
+from tests.traces.importers.simulators.test_llmservingsim_workload import call, flat, session
 from tests.traces.importers.test_servegen import LENGTHS, OTHER, TRACE
 from tests.traces.made import BLIS, SAMPLES, events_of, small_trace
 
@@ -133,6 +141,41 @@ def azure() -> list[Files]:
 
 def burstgpt() -> list[Files]:
     return [{"b.csv": BURST.encode()}]
+
+
+def burstgpt_sessions() -> list[Files]:
+    return [{"b.csv": NEW_BURST.encode()}]
+
+
+def azure_copies() -> list[Files]:
+    return [{"a.csv": PANDAS_AZURE.encode()}]
+
+
+def bailian() -> list[Files]:
+    return [{"q.jsonl": "".join(json.dumps(row) + "\n" for row in CHATS).encode()}]
+
+
+def llmservingsim_workload() -> list[Files]:
+    ids = list(range(20))
+    calls = (call(ids, [50, 51], 5_000_000), call([*ids, 50, 51, 60], [9]))
+    rows = [flat(46_926_808, ids, 7), flat(347_938_952, [*ids[:16], 4], 4, ids=False), session("s0", *calls)]
+    return [{"w.jsonl": "".join(json.dumps(row) + "\n" for row in rows).encode()}]
+
+
+def genai_perf_export() -> list[Files]:
+    return [{"p.json": _json(genai_perf())}, {"p.json": _json(genai_perf(usage=False))}]
+
+
+def lifecycle_metrics() -> list[Files]:
+    return [{"p.json": _json(inference_perf())}]
+
+
+def genai_bench_run() -> list[Files]:
+    return [{"p.json": _json(genai_bench())}]
+
+
+def llmperf_responses() -> list[Files]:
+    return [{"p.json": _json(llmperf())}]
 
 
 def blis() -> list[Files]:

@@ -30,10 +30,10 @@ def test_counts_and_rates_are_those_of_the_rows() -> None:
     )
     assert summary.num_by_status == {"error": 1, "ok": 2}
     assert (summary.num_requests, summary.num_warmup) == (3, 1)
-    assert (summary.span_us, summary.rate_per_s, summary.gap_cv) == (2000, 1000.0, 0.0)
-    assert summary.duration_us == 3000
-    assert summary.request_throughput == pytest.approx(2 / 3e-3)
-    assert summary.output_token_throughput == pytest.approx(9 / 3e-3)
+    assert (summary.span_us, summary.rate_per_s, summary.gap_cv) == (1000, 1000.0, 0.0)
+    assert summary.duration_us == 1990  # warm-up left out
+    assert summary.request_throughput == pytest.approx(1 / 1.99e-3)
+    assert summary.output_token_throughput == pytest.approx(4 / 1.99e-3)
     assert summary.prompt_tokens is not None
     assert (summary.prompt_tokens.mean, summary.prompt_tokens.max) == (20, 30)
     assert summary.ttft_us is not None

@@ -1,8 +1,7 @@
 """The formats of requests that other tools replay: a trace's requests without outcomes.
 
 ``mooncake``: JSON lines (timestamp in ms, input_length, output_length, hash_ids per block), read by aiperf and
-guidellm (mooncake) and, as ``vllm-bench``, by vllm bench (``--dataset-name timed_trace --self-timed
---timed-trace-sec-multiplier 0.001 --timed-trace-chunk-hash-size 512``).
+guidellm (mooncake) and, as ``vllm-bench``, by vllm bench (``timed_trace``); ``replay_commands`` says how.
 ``burstgpt``: the CSV that vllm bench and aiperf take by that name. ``azure``: the Azure LLM traces' CSV.
 """
 
@@ -31,6 +30,9 @@ HASH_BLOCK_SIZE: Final = 512
 
 _AZURE_START: Final = datetime(2023, 11, 16, 18, 0, 0, tzinfo=UTC)
 """Azure's CSV has times of day: requests count from this one, in the hour of the published traces."""
+
+_BURST_MODEL: Final = "GPT-4"
+"""The model of every row of BurstGPT's format: vllm bench (datasets/burstgpt.py) leaves out the rows of any other."""
 
 
 def requests_document(trace: Trace, target: TargetFormat) -> str:
@@ -85,9 +87,8 @@ def _hash_ids(trace: Trace) -> Iterator[list[int]]:
 
 def _burstgpt(trace: Trace) -> Iterator[str]:
     yield "Timestamp,Model,Request tokens,Response tokens,Total tokens,Log Type\n"
-    models = trace.column("model").fillna("vtwin").tolist()
-    for (due, prompt, output), model in zip(_lengths(trace), models, strict=True):
-        yield _line([f"{due / 1e6:.6f}", model, prompt, output, prompt + output, "API log"])
+    for due, prompt, output in _lengths(trace):
+        yield _line([f"{due / 1e6:.6f}", _BURST_MODEL, prompt, output, prompt + output, "API log"])
 
 
 def _azure(trace: Trace) -> Iterator[str]:

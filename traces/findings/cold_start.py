@@ -51,7 +51,8 @@ def cold_start(trace: Trace) -> ColdStart | None:
     wait = trace.cells("connection_wait_us").values
     prompt = prompt_tokens(trace).astype(np.float64)
     rows = np.flatnonzero(np.isfinite(ttft))
-    if len(rows) < LEAST_REQUESTS:
+    source = trace.header.source
+    if len(rows) < LEAST_REQUESTS or (source is not None and source.load_unknown is not None):
         return None
     rows = rows[np.argsort(send_or_arrival_us(trace)[rows], kind="stable")]
     ttft, prompt = np.maximum(ttft[rows] - wait[rows], 0.0), prompt[rows]

@@ -1,14 +1,20 @@
-"""Public formats of recorded requests brought to TraceV2: ``read_public("azure", path)``."""
+"""Public formats of recorded requests brought to TraceV2: ``read_public("azure", path)``.
+
+One table says which formats there are, who reads each, and what can be said of a file of it. ``recorded`` is the door
+through which every command reads; ``recognise`` tells a file's format from its content.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
 
-from traces.errors import TraceError
+from traces.errors import ConfigError, TraceError
+from traces.importers.reading_options import ReadingOptions
 
 if TYPE_CHECKING:
     from traces.trace import Trace
@@ -18,9 +24,15 @@ PublicFormat = Literal[
     "mooncake",
     "llmservingsim",
     "burstgpt",
+    "bailian",
     "vllm-bench",
+    "sglang-bench",
     "aiperf",
     "guidellm",
+    "genai-perf",
+    "genai-bench",
+    "inference-perf",
+    "llmperf",
     "vidur",
     "weka",
     "otel",
@@ -28,29 +40,55 @@ PublicFormat = Literal[
 ]
 
 
-# format: its module and function, imported when a file of this format is read: some take pandas with them.
-_READERS: Final[dict[PublicFormat, tuple[str, str]]] = {
-    "azure": ("importers.azure", "read_azure"),
-    "mooncake": ("importers.mooncake", "read_mooncake"),
-    "llmservingsim": ("importers.llmservingsim", "read_llmservingsim"),
-    "burstgpt": ("importers.burstgpt", "read_burstgpt"),
-    "vllm-bench": ("importers.vllmbench", "read_vllm_bench"),
-    "aiperf": ("importers.aiperf", "read_aiperf"),
-    "guidellm": ("importers.guidellm", "read_guidellm"),
-    "vidur": ("importers.vidur", "read_vidur"),
-    "weka": ("importers.weka", "read_weka"),
-    "otel": ("importers.otel", "read_otel"),
-    "tracev2": ("files.read", "read_trace"),
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reader:
+    """Who reads a format: a module below ``traces`` and its function, imported when a file of it is read.
+
+    ``takes``: options of ``ReadingOptions`` that the function has as keywords.
+    """
+
+    module: str
+    function: str
+    takes: tuple[str, ...] = ()
+
+
+_BENCHMARKS: Final = "importers.benchmarks"
+
+READERS: Final[dict[PublicFormat, Reader]] = {
+    "azure": Reader(module="importers.logs.azure", function="read_azure"),
+    "mooncake": Reader(
+        module="importers.mooncake", function="read_mooncake", takes=("block_size", "time_unit")
+    ),
+    "llmservingsim": Reader(module="importers.simulators.llmservingsim", function="read_llmservingsim"),
+    "burstgpt": Reader(module="importers.logs.burstgpt", function="read_burstgpt"),
+    "bailian": Reader(
+        module="importers.logs.bailian", function="read_bailian", takes=("block_size", "time_unit")
+    ),
+    "vllm-bench": Reader(module=f"{_BENCHMARKS}.vllmbench", function="read_vllm_bench", takes=("part",)),
+    "sglang-bench": Reader(module=f"{_BENCHMARKS}.vllmbench", function="read_sglang_bench", takes=("part",)),
+    "aiperf": Reader(module=f"{_BENCHMARKS}.aiperf", function="read_aiperf"),
+    "guidellm": Reader(module=f"{_BENCHMARKS}.guidellm", function="read_guidellm", takes=("part",)),
+    "genai-perf": Reader(module=f"{_BENCHMARKS}.genaiperf", function="read_genai_perf", takes=("part",)),
+    "genai-bench": Reader(module=f"{_BENCHMARKS}.genaibench", function="read_genai_bench"),
+    "inference-perf": Reader(module=f"{_BENCHMARKS}.inferenceperf", function="read_inference_perf"),
+    "llmperf": Reader(module=f"{_BENCHMARKS}.llmperf", function="read_llmperf"),
+    "vidur": Reader(module="importers.simulators.vidur", function="read_vidur"),
+    "weka": Reader(module="importers.weka", function="read_weka"),
+    "otel": Reader(module="importers.otel", function="read_otel"),
+    "tracev2": Reader(module="files.read", function="read_trace"),
 }
 
 
-def read_public(source: PublicFormat, path: str | Path, *, part: int | None = None) -> Trace:
+def read_public(source: PublicFormat, path: str | Path, *, options: ReadingOptions | None = None) -> Trace:
     """Return the trace that ``path`` holds in the named public format; ``tracev2`` just reads one.
 
-    ``part``: which of several runs in one file (guidellm). Raises TraceError, naming file and line or row, for content
-    that the format or a trace does not allow.
+    Raises TraceError, naming file and line or row, for content that the format or a trace does not allow; ConfigError
+    for an option that the format does not take.
     """
-    trace = read_typed(_reader(source, part=part), Path(path))
+    options = options or ReadingOptions()
+    trace = read_typed(_reader(source, options, path=Path(path)), Path(path))
+    if trace.header.source is not None and options.part is not None:
+        trace = trace.with_header(source=replace(trace.header.source, part=options.part))
     check_converted(trace, Path(path))
     return trace
 
@@ -73,8 +111,13 @@ def check_converted(trace: Trace, path: Path) -> None:
     refuse([], request_findings(trace.table, trace.header, file=path.name))
 
 
-def _reader(source: PublicFormat, *, part: int | None) -> Callable[[Path], Trace]:
-    module, name = _READERS[source]
-    reader = getattr(import_module(f"traces.{module}"), name)
-    read: Callable[[Path], Trace] = partial(reader, part=part) if source == "guidellm" else reader
-    return read
+def _reader(source: PublicFormat, options: ReadingOptions, *, path: Path) -> Callable[[Path], Trace]:
+    reader = READERS[source]
+    for name in options.given():
+        if name not in reader.takes:
+            able = ", ".join(each for each, it in READERS.items() if name in it.takes)
+            raise ConfigError(
+                f"{options.option(name)}: got a file of the format {source}, expected one of {able} ({path})"
+            )
+    function = getattr(import_module(f"traces.{reader.module}"), reader.function)
+    return partial(function, **options.given()) if reader.takes else function

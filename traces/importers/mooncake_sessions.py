@@ -21,18 +21,20 @@ from traces.trace import Trace, make_trace
 
 DELTAS: Final = "deltas_without_responses"
 WHOLE: Final = "message_array_with_responses"
-_US_PER_MS: Final = 1000
 _NAMES: Final = (
     *("request_id", "session_id", "round_index", "arrival_time_us", "think_time_us"),
     *("input_tokens", "new_input_tokens", "output_tokens", "prefix_hashes"),
 )
 
 
-def read_sessions(path: Path, columns: dict[str, list[Any]], *, block_size: int) -> Trace:
+def read_sessions(
+    path: Path, columns: dict[str, list[Any]], *, block_size: int, us_per_unit: int = 1000
+) -> Trace:
     """Return the sessions of a file's lines.
 
-    ``columns``: a cell per line for each key, None where a line lacks it. The ``hash_ids`` of later turns are left out:
-    after the first turn a session's text is its own. Raises TraceError, naming session and turn.
+    ``columns``: a cell per line for each key, None where a line lacks it. ``us_per_unit``: of its times. The
+    ``hash_ids`` of later turns are left out: after the first turn a session's text is its own. Raises TraceError,
+    naming session and turn.
     """
     rows: dict[str, list[Any]] = {name: [] for name in _NAMES}
     turns: dict[str, list[int]] = defaultdict(list)
@@ -40,7 +42,7 @@ def read_sessions(path: Path, columns: dict[str, list[Any]], *, block_size: int)
         turns[f"line {row + 1}" if name is None else name].append(row)
     has_times = _have_times(columns, [place for places in turns.values() for place in places[1:]])
     for name, places in turns.items():
-        _Session(path.name, name, columns, block_size, has_times=has_times).read(places, rows)
+        _Session(path.name, name, columns, block_size, us_per_unit, has_times=has_times).read(places, rows)
     header = Header(
         mode="generated",
         hash_block_size=block_size,
@@ -69,13 +71,21 @@ class _Session:
     """One session: its lines become rounds."""
 
     def __init__(
-        self, file: str, name: str, columns: dict[str, list[Any]], block_size: int, *, has_times: bool
+        self,
+        file: str,
+        name: str,
+        columns: dict[str, list[Any]],
+        block_size: int,
+        us_per_unit: int,
+        *,
+        has_times: bool,
     ) -> None:
         self._has_times = has_times
         self._where = f"{file}: session {name!r}"
         self._name = name
         self._columns = columns
         self._block_size = block_size
+        self._us_per_unit = us_per_unit
 
     def read(self, places: list[int], rows: dict[str, list[Any]]) -> None:
         """Append the session's rounds. ``places``: its lines."""
@@ -116,15 +126,15 @@ class _Session:
         return (self._us(given, "delay", turn) or 0) if at_us is None else at_us
 
     def _us(self, given: dict[str, Any], key: str, turn: int) -> int | None:
-        """Return a time in ms as µs."""
+        """Return a time of the file in µs."""
         value: float | None = given[key]
         if value is None:
             return None
-        if not 0 <= value * _US_PER_MS <= MOST_US:
-            most = MOST_US // _US_PER_MS
+        if not 0 <= value * self._us_per_unit <= MOST_US:
+            most = MOST_US // self._us_per_unit
             where = f"{self._where}, turn {turn}: {key}"
-            raise TraceError(f"{where}: got {value!r}, expected milliseconds from 0 to {most}")
-        return round(value * _US_PER_MS)
+            raise TraceError(f"{where}: got {value!r}, expected a time from 0 to {most}")
+        return round(value * self._us_per_unit)
 
     def _check_hashes(self, given: dict[str, Any], turn: int) -> None:
         """Raise TraceError where a line has more hashes than its tokens have blocks, the partial one included."""

@@ -1,69 +1,109 @@
-"""The files that ``--trace`` may name: a trace, or a file of requests in a recognisable public format."""
+"""The one door for files of requests: a trace, or a file of another tool in a format that its content shows.
+
+Every command reads through it. What a reader should know of a file goes along in the trace's header (``source``), and
+``reading_notes`` are those lines; a file of which the load is not known is refused by ``check_load`` where a load is
+asked for.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING
 
 from traces.errors import TraceError
 from traces.importers import PublicFormat, read_public
+from traces.importers.reading_options import ReadingOptions, SeveralPartsError, split_name
+from traces.importers.recognise import recognised
 from traces.tables.paths import companion_file, stem_of
-from traces.tables.problems import Problem
-from traces.trace import Trace
 
-_HEADS: Final[dict[str, PublicFormat]] = {
-    "TIMESTAMP,ContextTokens,GeneratedTokens": "azure",
-    "Timestamp,Model,Request tokens,Response tokens": "burstgpt",
-    "arrived_at,num_prefill_tokens,num_decode_tokens": "vidur",
-    "num_prefill_tokens,num_decode_tokens": "vidur",
-}
+if TYPE_CHECKING:
+    from traces.tables.problems import Problem
+    from traces.trace import Trace
+
+_NO_OPTIONS = ReadingOptions()
 
 
-_HEAD_BYTES: Final = 65_536
-"""The bytes of a JSON file that show which tool wrote it."""
-_SPANS: Final = '"resourceSpans"'
-_NEAR: Final = 64
-"""The same in characters for OTLP, whose only key is at the beginning."""
-_VLLM_BENCH: Final = (
-    ('"input_lens"', '"ttfts"'),
-    ('"mean_ttft_ms"',),
-    ('"request_throughput"', '"total_input_tokens"'),
-)
-"""The keys of a result of vllm bench: all of one of these sets. Only --save-detailed saves the first."""
-
-
-def read_recorded(path: Path, *, events: bool = False) -> Trace:
+def read_recorded(path: Path, *, events: bool = False, options: ReadingOptions = _NO_OPTIONS) -> Trace:
     """Return the trace at ``path``, converted if it is a file of another tool in a recognisable format.
 
-    These are CSVs of Azure, BurstGPT and Vidur, Mooncake's and aiperf's JSONL, results of vllm bench and guidellm,
-    spans of OpenTelemetry.
+    ``path``: may say behind a ``#`` how the file is to be read (``report.json#2``); ``options`` come before that.
     ``events``: also the times of tokens, where a trace has them. Raises TraceError, which for another file names the
-    command that converts.
+    command that converts, and ConfigError for options that do not fit the file.
     """
-    source = format_of(path)
+    path, said = split_name(path)
+    options = options.over(said)
+    source = recognised(path)
     if source is not None:
-        return read_public(source, path)
+        return read_public(source, path, options=options)
+    if options.given():
+        return read_public("tracev2", path, options=options)  # which has none: names the formats that do
     from traces.files.read import read_trace
 
     with telling_formats(path):
         return read_trace(path, events=events)
 
 
-def check_recorded(path: Path) -> list[Problem]:
-    """Return all faults of a trace; none for a file in a public format that can be converted.
+def format_of(path: Path) -> PublicFormat | None:
+    """Return the public format of the file that ``path`` names, options left aside; None for a trace."""
+    return recognised(split_name(path)[0])
+
+
+def file_at(path: Path) -> Path:
+    """Return the file that ``path`` names, without what it says behind its ``#``."""
+    return split_name(path)[0]
+
+
+def parts_at(path: Path, *, options: ReadingOptions = _NO_OPTIONS) -> list[Path]:
+    """Return a name for each run in a file that holds several, the path itself for any other.
+
+    Raises what reading the file raises.
+    """
+    if format_of(path) is None:
+        return [path]
+    try:
+        read_recorded(path, options=options)
+    except SeveralPartsError as several:
+        file, said = split_name(path)
+        more = [f"{name}={value}" for name, value in said.given().items()]
+        return [
+            file.with_name(f"{file.name}#{','.join([f'part={place}', *more])}")
+            for place in range(1, several.number + 1)
+        ]
+    return [path]
+
+
+def check_recorded(
+    path: Path, *, options: ReadingOptions = _NO_OPTIONS
+) -> tuple[list[Problem], tuple[str, ...]]:
+    """Return all faults of a trace, and what to know of it; no fault for a public file that can be converted.
 
     Raises TraceError if there is no trace to check, and for a public file its first fault.
     """
-    source = format_of(path)
-    if source is not None:
-        read_public(source, path)
-        return []
+    if format_of(path) is not None or options.given():
+        return [], reading_notes(read_recorded(path, options=options))
     from traces.files.check import check_trace
 
+    path = file_at(path)
     with telling_formats(path):
-        return check_trace(path)
+        return check_trace(path), ()
+
+
+def reading_notes(trace: Trace) -> tuple[str, ...]:
+    """Return what a reader of an imported trace should know, a line each; nothing for one of vtwin's own."""
+    source = trace.header.source
+    return () if source is None else source.lines()
+
+
+def check_load(trace: Trace, path: Path, *, asked: str) -> None:
+    """Raise TraceError where a file does not show the load that was sent, so that ``asked`` has no answer."""
+    source = trace.header.source
+    if source is not None and source.load_unknown is not None:
+        raise TraceError(
+            f"{path}: {source.load_unknown}; {asked} needs the load. `vtwin trace info` and `compare` show the "
+            "latencies, `--lengths-from` with `--rate` draws the lengths under a load of your own"
+        )
 
 
 @contextmanager
@@ -75,7 +115,7 @@ def telling_formats(path: Path) -> Iterator[None]:
     try:
         yield
     except TraceError as error:
-        if path.suffix not in (".csv", ".json", ".jsonl") or not path.is_file() or has_header(path):
+        if path.suffix not in (".csv", ".json", ".jsonl", ".gz") or not path.is_file() or has_header(path):
             raise
         raise TraceError(
             f"{path}: got a file that is neither a trace nor of a known format, expected one of them; "
@@ -86,39 +126,3 @@ def telling_formats(path: Path) -> Iterator[None]:
 def has_header(path: Path) -> bool:
     """Return whether there is a trace's header beside a table."""
     return companion_file(stem_of(path), ".yaml").is_file()
-
-
-def format_of(path: Path) -> PublicFormat | None:
-    """Return the public format of a file by its name or its beginning, None if it looks like none."""
-    if path.name.endswith(".jsonl.gz"):
-        return "mooncake"
-    if path.suffix not in (".csv", ".json", ".jsonl") or not path.is_file():
-        return None
-    with path.open("rb") as file:
-        head = file.read(_HEAD_BYTES).removeprefix(b"\xef\xbb\xbf").decode("utf-8", "replace")
-    if path.suffix == ".csv":
-        return next((source for start, source in _HEADS.items() if head.startswith(start)), None)
-    if _SPANS in head[:_NEAR]:
-        return "otel"
-    if path.suffix == ".jsonl":
-        line = head.partition("\n")[0]
-        return "aiperf" if '"metadata"' in line and '"metrics"' in line else "mooncake"
-    return _of_json(path, head)
-
-
-def _of_json(path: Path, head: str) -> PublicFormat | None:
-    """Return the format of a JSON document by its beginning."""
-    if '"benchmarks"' in head:
-        return "guidellm"
-    return "vllm-bench" if _is_vllm_bench(path, head) else None
-
-
-def _is_vllm_bench(path: Path, head: str) -> bool:
-    """Return whether a JSON file is a result of vllm bench, detailed or not: its lists may be far from the beginning.
-
-    A result without its requests' times counts, so that the format's reader reports what is missing.
-    """
-    if not head.lstrip().startswith("{"):
-        return False
-    text = path.read_text(encoding="utf-8", errors="replace")
-    return any(all(key in text for key in keys) for keys in _VLLM_BENCH)

@@ -23,23 +23,23 @@ if TYPE_CHECKING:
 
 def workload_of(path: Path, context: int | None, output_frac: float) -> tuple[Lengths, int, list[str]]:
     """Return the lengths, the longest request of a pool, and what is left out of it."""
-    from replay.fleet.inputs.fleet_workload import fitting_context, read_lengths
-    from traces import ConfigError
+    from replay.fleet.inputs.fleet_workload import fitting_context, read_lengths_and_notes
+    from traces import ConfigError, format_of
 
-    lengths = read_lengths(path, output_frac=output_frac)
-    from_totals = path.suffix == ".json"
-    notes = [f"{output_frac:.0%} of each length are taken for output (--output-frac)"] if from_totals else []
+    lengths, notes = read_lengths_and_notes(path, output_frac=output_frac)
+    if path.suffix == ".json" and format_of(path) is None:
+        notes.append(f"{output_frac:.0%} of each length are taken for output (--output-frac)")
     if context is None:
         return lengths, fitting_context(lengths), notes
     short, _, share = lengths.up_to(context)
     if short is None:
         raise ConfigError(f"--context: got {context}, expected a length that some request has")
     if share == 1:
-        return short, context, []
+        return short, context, notes
     return (
         short,
         context,
-        [f"{1 - share:.2%} of the requests are longer than {context:,} tokens and left out"],
+        [*notes, f"{1 - share:.2%} of the requests are longer than {context:,} tokens and left out"],
     )
 
 

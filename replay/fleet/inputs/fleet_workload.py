@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from replay.fleet.inputs import OUTPUT_FRAC
 from sim.fleet import Lengths
-from traces import ConfigError, Trace, prompt_tokens, served_output
+from traces import ConfigError, Trace, format_of, prompt_tokens, read_recorded, reading_notes, served_output
 from traces.strict.json_text import parse_value
 from traces.strict.limits import MOST_TOKENS
 from traces.strict.whole_file import whole_file
@@ -33,9 +33,19 @@ def read_lengths(path: Path, *, output_frac: float = OUTPUT_FRAC) -> Lengths:
             document = document["cdf"]
         if isinstance(document, list):
             return lengths_of_cdf(_points(document, path), output_frac=output_frac)
-    from traces import read_recorded
+    return _of_recorded(path)[0]
 
-    return lengths_of_trace(read_recorded(path), name=str(path))
+
+def read_lengths_and_notes(path: Path, *, output_frac: float = OUTPUT_FRAC) -> tuple[Lengths, list[str]]:
+    """Return ``read_lengths`` and what a reader should know of the file."""
+    if path.suffix == ".json" and format_of(path) is None:
+        return read_lengths(path, output_frac=output_frac), []
+    return _of_recorded(path)
+
+
+def _of_recorded(path: Path) -> tuple[Lengths, list[str]]:
+    trace = read_recorded(path)
+    return lengths_of_trace(trace, name=str(path)), list(reading_notes(trace))
 
 
 def lengths_of_trace(trace: Trace, *, name: str) -> Lengths:
@@ -45,6 +55,9 @@ def lengths_of_trace(trace: Trace, *, name: str) -> Lengths:
     if not known.any():
         raise ConfigError(f"--workload: got {name} without a request that has output, expected some")
     lengths = Lengths(input_tokens=prompts[known], output_tokens=outputs[known])
+    source = trace.header.source
+    if source is not None and source.load_unknown is not None:
+        return Lengths(input_tokens=prompts[known], output_tokens=outputs[known])
     arrivals = trace.column("arrival_time_us").astype("float64").fillna(math.nan)
     return _with_arrivals(lengths, np.asarray(arrivals, dtype=np.float64)[known] / 1e6)
 

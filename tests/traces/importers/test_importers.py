@@ -145,7 +145,7 @@ AZURE = "TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:17:03.97,1,2\n"
         (
             "mooncake",
             MOONCAKE.replace("[1]", "[1, 2]"),
-            "row 1, prefix_hashes: got 2 hashes, expected at most 1",
+            "f: hash_ids: got 2 hash_ids for a prompt of 5 tokens, expected 1 in blocks of 512",
         ),
         (
             "mooncake",

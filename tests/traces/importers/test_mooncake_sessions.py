@@ -132,7 +132,7 @@ def ceiling(texts: list[list[object]], outputs: list[int], names: list[str]) -> 
     [
         (
             [turn("a", 5, 1, delay=-1)],
-            "session 'a', turn 0: delay: got -1, expected milliseconds from 0",
+            "session 'a', turn 0: delay: got -1, expected a time from 0",
         ),
         (
             [turn("a", 5, 1, context_mode="deltas_with_responses")],
@@ -156,9 +156,13 @@ def test_what_is_wrong_is_named(tmp_path: Path, lines: list[Line], expected: str
     assert expected in str(error.value)
 
 
-def test_lines_without_a_session_need_their_time(tmp_path: Path) -> None:
+def test_lines_without_a_session_have_a_time_all_or_none(tmp_path: Path) -> None:
+    line = {"input_length": 5, "output_length": 1, "hash_ids": [1]}
     with pytest.raises(TraceError, match=r"f\.jsonl:1: timestamp: got nothing, expected a number"):
-        converted(tmp_path, {"input_length": 5, "output_length": 1, "hash_ids": [1]})
+        converted(tmp_path, line, line | {"timestamp": 3})
+    source = converted(tmp_path, line).header.source
+    assert source is not None
+    assert source.load_unknown == "no timestamp, so when requests are due is not in the file"
 
 
 def test_hashes_of_later_rounds_win_over_what_they_add(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from traces.importers.noted import SHARE_UNKNOWN
 from traces.importers.otel.span_rows import CLIENT, SERVER, header_of
 from traces.trace import Trace
 
@@ -28,6 +29,8 @@ def arranged(trace: Trace, *, notes: tuple[str, ...] = ()) -> Trace:
     sessions = _sessions(trace, conversations)
     rows = replace(trace, table=trace.table.take(order))
     names, rounds = _rounds([sessions[row] for row in order.tolist()], rows)
+    if any(rounds):
+        notes = (SHARE_UNKNOWN, *notes)
     rows = rows.with_columns(session_id=names, round_index=rounds)
     assert trace.header.source is not None  # noqa: S101 - a trace of spans
     header = header_of(

@@ -1,7 +1,9 @@
 """The request of a span, with its values.
 
 Source of the names: vLLM 0.32 ``v1/engine/output_processor.py: do_tracing`` (one ``llm_request`` a finished request),
-and OpenTelemetry's semantic conventions for generative AI (``chat MODEL`` and its like, seen from the client).
+OpenTelemetry's semantic conventions for generative AI (``chat MODEL`` and its like, seen from the client),
+OpenInference's (github.com/Arize-ai/openinference, spec/semantic_conventions.md) and OpenLLMetry's
+(github.com/traceloop/openllmetry, opentelemetry-semantic-conventions-ai).
 """
 
 from __future__ import annotations
@@ -25,6 +27,8 @@ from traces.importers.otel.span import (
     PREFILL,
     QUEUE,
     REQUEST_ID,
+    REQUEST_KIND,
+    SPAN_KIND,
     TOKENS_IN,
     TOKENS_OUT,
     TTFT,
@@ -36,11 +40,14 @@ from traces.strict.limits import MOST_TOKENS
 SERVER_SPAN: Final = "llm_request"
 GENERATES: Final = ("chat", "text_completion", "generate_content")
 """Operations that are one request to a model; ``invoke_agent`` adds up several, ``embeddings`` generates nothing."""
+KINDS: Final = ("chat", "completion")
+"""OpenLLMetry's kinds of requests that generate."""
 FIRST_NS: Final = 946_684_800 * 10**9
 LAST_NS: Final = 7_258_118_400 * 10**9
 """From 2000 to 2200: a clock with another year was not set."""
 MOST_LATENCY_S: Final = 1e6
 _LONGEST_TEXT: Final = 500
+_MOST_DIGITS: Final = 12
 _PREFIXES: Final = ("chatcmpl-", "cmpl-")
 
 
@@ -120,7 +127,7 @@ def request_of(span: Span) -> SpanRequest | LeftOut | None:
     return SpanRequest(
         span_id=span.span_id,
         trace_id=span.trace_id if span.trace_id.strip("0") else "",
-        conversation=_text(said.get(CONVERSATION)),
+        conversation=_text(_first(span, CONVERSATION)),
         is_server=is_server,
         start_us=start_us,
         first_token_us=None if first_us is None else start_us + first_us,
@@ -142,8 +149,13 @@ def request_of(span: Span) -> SpanRequest | LeftOut | None:
 def _is_of_a_client(span: Span) -> bool:
     """Return whether a span is of a request to a model, by its operation, or in older versions by its usage."""
     operation = span.attributes.get(OPERATION)
+    kind, request = span.attributes.get(SPAN_KIND), span.attributes.get(REQUEST_KIND)
+    if kind is not None:
+        return kind == "LLM"
     if operation is not None:
         return operation in GENERATES
+    if request is not None:
+        return request in KINDS
     return any(name in span.attributes for name in (*TOKENS_IN, *TOKENS_OUT))
 
 
@@ -173,6 +185,8 @@ def _first(span: Span, names: Iterable[str]) -> Value:
 
 
 def _count(value: Value, *, most: int = MOST_TOKENS) -> int | None:
+    if isinstance(value, str) and len(value) <= _MOST_DIGITS and value.isascii() and value.isdigit():
+        value = int(value)  # some exporters write every attribute as text
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= most:
         return None
     return int(value) if value == int(value) else None

@@ -8,13 +8,29 @@ from typing import Final, TypeAlias
 
 Value: TypeAlias = str | int | float | bool | None
 
-TOKENS_IN: Final = ("gen_ai.usage.prompt_tokens", "gen_ai.usage.input_tokens")
-TOKENS_OUT: Final = ("gen_ai.usage.completion_tokens", "gen_ai.usage.output_tokens")
-CACHED: Final = ("gen_ai.usage.cache_read.input_tokens", "gen_ai.usage.cache_read_input_tokens")
-MODEL: Final = ("gen_ai.response.model", "gen_ai.request.model")
+TOKENS_IN: Final = (
+    *("gen_ai.usage.prompt_tokens", "gen_ai.usage.input_tokens"),
+    *("llm.token_count.prompt", "llm.usage.prompt_tokens"),
+)
+TOKENS_OUT: Final = (
+    *("gen_ai.usage.completion_tokens", "gen_ai.usage.output_tokens"),
+    *("llm.token_count.completion", "llm.usage.completion_tokens"),
+)
+CACHED: Final = (
+    *("gen_ai.usage.cache_read.input_tokens", "gen_ai.usage.cache_read_input_tokens"),
+    "llm.token_count.prompt_details.cache_read",
+)
+MODEL: Final = ("gen_ai.response.model", "gen_ai.request.model", "llm.model_name")
 REQUEST_ID: Final = ("gen_ai.request.id",)
-CONVERSATION: Final = "gen_ai.conversation.id"
+CONVERSATION: Final = (
+    *("gen_ai.conversation.id", "session.id"),
+    *("traceloop.association.properties.session_id", "langfuse.session.id"),
+)
 OPERATION: Final = "gen_ai.operation.name"
+REQUEST_KIND: Final = "llm.request.type"
+"""OpenLLMetry's (traceloop's) name of an operation."""
+SPAN_KIND: Final = "openinference.span.kind"
+"""OpenInference's (Phoenix's) kind of span: LLM is one request, AGENT and CHAIN add up several."""
 FINISH: Final = "gen_ai.response.finish_reasons"
 ERROR: Final = "error.type"
 MAX_TOKENS: Final = "gen_ai.request.max_tokens"
@@ -26,11 +42,13 @@ DECODE: Final = "gen_ai.latency.time_in_model_decode"
 
 WANTED: Final = frozenset(
     {
-        *(*TOKENS_IN, *TOKENS_OUT, *CACHED, *MODEL, *REQUEST_ID, *TTFT),
-        *(CONVERSATION, OPERATION, FINISH, ERROR, MAX_TOKENS, E2E, QUEUE, PREFILL, DECODE),
+        *(*TOKENS_IN, *TOKENS_OUT, *CACHED, *MODEL, *REQUEST_ID, *TTFT, *CONVERSATION),
+        *(OPERATION, REQUEST_KIND, SPAN_KIND, FINISH, ERROR, MAX_TOKENS, E2E, QUEUE, PREFILL, DECODE),
     }
 )
-"""The attributes that are read, by vLLM's names and by those of the semantic conventions for generative AI."""
+"""The attributes that are read: by vLLM's names, those of the semantic conventions for generative AI, and those of
+OpenInference and OpenLLMetry. Texts of prompts and answers (``gen_ai.prompt``, ``llm.input_messages``, events) are none
+of them: they are passed over where they stand."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from traces.errors import ConfigError, TraceError
 from traces.header import Header
-from traces.importers.recorded import read_recorded
+from traces.importers.recorded import check_load, read_recorded
 from traces.metrics import has_failed, served_output
 from traces.tables.cells import Cells, cells_where
 from traces.tables.session_tree import has_tree
@@ -19,6 +19,7 @@ from traces.units import to_us
 from traces.warm_up import without_warmup
 from traces.workload.model import DEFAULT_SEED
 from traces.workload.options import WorkloadOptions
+from traces.workload.recorded.known_lengths import with_known_lengths
 from traces.workload.recorded.scaling import clip_lengths, scale_lengths
 from traces.workload.recorded.session_starts import is_first
 
@@ -45,12 +46,13 @@ WORKLOAD_COLUMNS: Final = (
 def workload_of(trace: Trace) -> Trace:
     """Return a trace's requests without outcomes, as a workload to simulate, or (``as_sent``) to send.
 
-    Warm-up requests are left out. Lengths are those that the server processed: ``output_tokens`` of a finished request,
-    ``max_tokens`` of one that failed or got nothing; ``server_input_tokens`` and ``max_tokens`` are kept. Arrivals
-    beyond the first round of a closed loop, and of a session whose think times are known, are NA: answers decided them.
+    Warm-up requests are left out, and failed ones of unknown length (``with_known_lengths``). Lengths are those that
+    the server processed: ``output_tokens`` of a finished request, ``max_tokens`` of one that failed or got nothing;
+    ``server_input_tokens`` and ``max_tokens`` are kept. Arrivals beyond the first round of a closed loop, and of a
+    session whose think times are known, are NA: answers decided them.
     Raises TraceError if a request has no output length, or none is left.
     """
-    trace = without_warmup(trace)
+    trace = with_known_lengths(without_warmup(trace))
     served = served_output(trace)
     output = served.where(served.values >= 1).or_else(trace.cells("max_tokens"))
     silent = trace.cells("request_id").values[output.values < 1]
@@ -99,6 +101,7 @@ def requests_again(options: WorkloadOptions) -> Trace:
     """
     assert options.trace is not None  # noqa: S101 - the caller has looked
     recorded = read_recorded(options.trace)
+    check_load(recorded, options.trace, asked="taking these requests as they came")
     try:
         trace = workload_of(recorded)
     except TraceError as error:

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from traces.errors import ConfigError, TraceError
-from traces.header import Header
+from traces.header import Header, Source
 from traces.importers.recorded import read_recorded
 from traces.tables.cells import Cells, cells_where
 from traces.tables.table import typed
@@ -27,6 +27,7 @@ from traces.workload.draw import uniforms
 from traces.workload.lengths import Recorded
 from traces.workload.model import Client
 from traces.workload.recorded.from_trace import answer_decides, workload_of
+from traces.workload.recorded.known_lengths import with_known_lengths
 from traces.workload.recorded.scaling import clip_lengths, scale_lengths
 
 Ints = npt.NDArray[np.int64]
@@ -57,7 +58,7 @@ def read_requests_to_draw(
     ``names_clients``: a drawn row keeps its own ``client_id``. Raises TraceError for a trace that cannot be read
     or a request that says no output length.
     """
-    recorded = without_warmup(read_recorded(path))
+    recorded = with_known_lengths(without_warmup(read_recorded(path)))
     due, arrival = recorded.cells("deadline_us"), recorded.cells("arrival_time_us")
     timeout = cells_where(due.values - arrival.values, due.is_known & arrival.is_known)
     try:
@@ -106,7 +107,7 @@ def draw_rows(recorded: Recorded, *, seed: int, stream: str, n: int) -> DrawnRow
 
 
 def header_keys(drawn_from: Sequence[Recorded]) -> dict[str, object]:
-    """Return the values copied to the drawn trace's header: the hashes' block, whether prompts grow, the targets.
+    """Return the values copied to the drawn trace's header: the hashes' block, prompts that grow, targets, notes.
 
     Raises ConfigError where two traces hash blocks of different sizes.
     """
@@ -117,12 +118,24 @@ def header_keys(drawn_from: Sequence[Recorded]) -> dict[str, object]:
     headers: list[Header] = [it.requests.header for it in drawn_from]
     grown = any(header.session_context_growth == "accumulate" for header in headers)
     targets = next((header.goodput_slo_targets for header in headers if header.goodput_slo_targets), None)
+    sources = [header.source for header in headers if header.source is not None]
     known = {
+        "source": _drawn_from(sources),
         "hash_block_size": next(iter(sizes), None),
         "session_context_growth": "accumulate" if grown else None,
         "goodput_slo_targets": targets,
     }
     return {name: value for name, value in known.items() if value is not None}
+
+
+def _drawn_from(sources: Sequence[Source]) -> Source | None:
+    """Return what is known of the files that requests are drawn from; their load is not what is drawn."""
+    if not sources:
+        return None
+    if len(sources) == 1:
+        return replace(sources[0], load_unknown=None)
+    notes = [f"{each.file}: {line}" for each in sources for line in replace(each, load_unknown=None).lines()]
+    return Source(format="several", file=", ".join(each.file for each in sources), notes=tuple(notes))
 
 
 # ── columns

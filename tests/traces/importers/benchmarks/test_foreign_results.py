@@ -11,6 +11,7 @@ import pytest
 
 from traces import TraceError, check_trace, pooled_itl_us, request_metrics, write_trace
 from traces.conversion import convert
+from traces.trace_summary import summarize_trace
 
 RESULT: dict[str, Any] = {
     "model_id": "meta-llama/Llama-3.1-8B",
@@ -52,9 +53,11 @@ def test_a_result_without_start_times_says_that_its_load_is_lost(tmp_path: Path)
     trace = convert("vllm-bench", written(tmp_path, older))
     assert list(trace.column("send_time_us")) == [0, 0, 0]
     assert trace.header.source is not None
-    assert "no start_times: every request is taken as sent at 0" in trace.header.source.notes
-    assert trace.header.closed_loop is not None
-    assert trace.header.closed_loop.concurrency == 8
+    assert trace.header.source.load_unknown == "no start_times, so when requests were sent is not in the file"
+    assert trace.header.closed_loop is None
+    summary = summarize_trace(trace)
+    assert (summary.rate_per_s, summary.request_throughput, summary.duration_us) == (None, None, None)
+    assert summary.ttft_us is not None
 
 
 @pytest.mark.parametrize(

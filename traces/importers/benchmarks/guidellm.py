@@ -3,7 +3,9 @@
 Source of the format: guidellm 0.8 schemas/base/request_stats.py and info.py: ``benchmarks[].requests`` has the
 lists ``successful``, ``incomplete`` and ``errored``; each entry has token counts and, under ``info.timings``, Unix
 times in s: targeted_start, request_start, first and last iteration with a token, request_end. They are stamped by
-the wall clock, after the line was decoded.
+the wall clock, after the line was decoded. Up to 0.3 (benchmark/benchmark.py) an entry had ``start_time``,
+``first_token_time``, ``last_token_time`` and ``end_time`` itself, the strategy stood under ``args`` and
+``requests_made`` under ``run_stats``.
 """
 
 from __future__ import annotations
@@ -13,13 +15,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from traces.errors import ConfigError, TraceError
+from traces.errors import TraceError
 from traces.header import ClientInfo, ClosedLoop, Header, ServerInfo, Source
-from traces.strict.json_text import finite, parse_value
+from traces.importers.benchmarks.failed_requests import assumed_length, left_out, only_length
+from traces.importers.conversation_turns import Conversations, Turn, conversations_of
+from traces.importers.reading_options import number_of_part
+from traces.importers.short_names import short_name
+from traces.strict.json_text import finite, parse_value, read_bytes
 from traces.strict.limits import MOST_S
 from traces.trace import Trace, make_trace
 
-_HINT: Final = "expected a report of guidellm 0.4 or later (benchmarks.json)"
+_HINT: Final = "expected a report of guidellm (benchmarks.json)"
 _STATUS: Final = {"successful": "ok", "incomplete": "aborted", "errored": "error"}
 _SCHEDULED: Final = ("constant", "poisson", "async", "trace", "replay")
 """Strategies whose ``targeted_start`` is a due time; the others aim at "now"."""
@@ -35,8 +41,8 @@ class _Row:
     first_token_s: float | None
     last_token_s: float | None
     last_event_s: float | None
-    num_events: int
-    num_token_events: int
+    num_events: int | None
+    num_token_events: int | None
     prompt: int | None
     output: int | None
     cached: int | None
@@ -56,40 +62,109 @@ def read_guidellm(path: Path, *, part: int | None = None) -> Trace:
     names the key, ConfigError for a part that does not exist, or if there are several and none is named.
     """
     report = _load(path)
-    benchmark = _benchmark(report, part, file=path.name)
+    benchmark = _benchmark(report, part, path=path)
     strategy = _strategy(benchmark)
     scheduled = strategy.get("type_") in _SCHEDULED
-    rows = sorted(
+    found = sorted(
         _rows(benchmark, scheduled=scheduled, file=path.name), key=lambda row: row.due_s or row.start_s
     )
+    rows = [row for row in found if row.prompt]
     if not rows:
-        raise TraceError(f"requests: got none, {_HINT} ({path.name})")
+        raise TraceError(f"requests: got none with a prompt's length, {_HINT} ({path.name})")
     origin = min(min(row.start_s, row.due_s or row.start_s) for row in rows)
+    talks = conversations_of(
+        [Turn(conversation=it.session, turn=it.turn, prompt=it.prompt, output=it.output) for it in rows]
+    )
+    asked = _asked_alike(rows)
+    source = Source(
+        format="guidellm",
+        file=path.name,
+        load_unknown=_sampled(benchmark),
+        left_out=left_out(len(found) - len(rows)),
+        notes=(
+            "stamped by the wall clock, after decoding; gaps between events are not recorded, their mean is",
+            *(() if asked is None else (assumed_length(asked),)),
+            *talks.notes,
+        ),
+    )
     return make_trace(
-        _header(report, path, strategy=strategy, origin_s=origin), _columns(rows, origin, scheduled=scheduled)
+        _header(report, source, strategy=strategy, origin_s=origin),
+        _columns(rows, origin, talks, scheduled=scheduled, asked=asked),
     )
 
 
-def _columns(rows: list[_Row], origin: float, *, scheduled: bool) -> dict[str, object]:
+def _asked_alike(rows: list[_Row]) -> int | None:
+    """Return the length to take for failed requests that do not say theirs; None where none lacks it, or none shows."""
+    if all(row.status == "ok" or row.max_tokens for row in rows):
+        return None
+    return only_length([row.output for row in rows], [row.status == "ok" for row in rows])
+
+
+def _sampled(benchmark: Mapping[str, Any]) -> str | None:
+    """Return why the load is not known where a report has only some of the requests that were made.
+
+    ``--sample-requests`` keeps so many of each kind; up to 0.3 those of warm-up and cool-down were left out, too.
+    """
+    made = _made(benchmark)
+    if made is None:
+        return None
+    groups = [group for group in _STATUS if isinstance(made.get(group), int)]
+    kept = {group: len(benchmark["requests"].get(group) or ()) for group in groups}
+    if all(kept[group] >= made[group] for group in groups):
+        return None
+    number, total = sum(kept.values()), sum(made[group] for group in groups)
+    per_s = _at(benchmark, "metrics", "requests_per_second", "successful", "mean")
+    stated = f"; the report states {per_s:.4g} requests/s of all" if _is_number(per_s) else ""
+    return f"{number:,} of the {total:,} requests that were made are in the file (a sample: --sample-requests{stated})"
+
+
+def _made(benchmark: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """Return how many requests were made, by outcome, where the report says it."""
+    places = (
+        ("scheduler_metrics", "requests_made"),
+        ("run_stats", "requests_made"),
+        ("metrics", "request_totals"),
+        ("request_totals",),
+    )
+    found = (_at(benchmark, *place) for place in places)
+    return next((each for each in found if isinstance(each, dict)), None)
+
+
+def _at(holder: object, *keys: str) -> Any:  # noqa: ANN401 - whatever JSON holds
+    for key in keys:
+        holder = holder.get(key) if isinstance(holder, dict) else None
+    return holder
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < float("inf")
+
+
+def _columns(
+    rows: list[_Row], origin: float, talks: Conversations, *, scheduled: bool, asked: int | None
+) -> dict[str, object]:
     def us(seconds: float | None) -> int | None:
         return None if seconds is None else max(round((seconds - origin) * 1e6), 0)
 
     def of_ok(times: list[float | None]) -> list[int | None]:
         return [us(time) if row.status == "ok" else None for time, row in zip(times, rows, strict=True)]
 
-    streamed = [row.num_token_events > 1 or (row.output or 0) <= 1 for row in rows]
+    streamed = [
+        (row.num_token_events is None or row.num_token_events > 1 or (row.output or 0) <= 1)
+        if row.status == "ok"
+        else None
+        for row in rows
+    ]
     send = [us(row.start_s) or 0 for row in rows]
     due = [us(row.start_s if row.due_s is None else row.due_s) or 0 for row in rows]
-    sessions = len({row.session for row in rows if row.session}) < len(rows)
+    lacks = [row.status != "ok" and row.max_tokens is None for row in rows]
     return {
         "request_id": [str(place) for place in range(len(rows))],
         "x_request_id": [row.name for row in rows],
-        "session_id": [row.session for row in rows] if sessions else None,
-        "round_index": [row.turn for row in rows] if sessions else None,
         "streaming": streamed,
-        "input_tokens": [row.prompt or 0 for row in rows],
+        "input_tokens": [row.prompt for row in rows],
         "output_tokens": [row.output for row in rows],
-        "max_tokens": [row.max_tokens for row in rows],
+        "max_tokens": [asked if lack else row.max_tokens for row, lack in zip(rows, lacks, strict=True)],
         "cached_input_tokens": [row.cached for row in rows],
         "arrival_time_us": due,
         "send_time_us": send,
@@ -105,14 +180,12 @@ def _columns(rows: list[_Row], origin: float, *, scheduled: bool) -> dict[str, o
         "itl_mean_us": [row.itl_us if row.status == "ok" else None for row in rows],
         "status": [row.status for row in rows],
         "error_message": [row.error for row in rows],
+        **talks.columns(),
     }
 
 
 def _load(path: Path) -> dict[str, Any]:
-    try:
-        content = path.read_bytes()
-    except OSError as error:
-        raise TraceError(f"{path}: got {error.strerror}, {_HINT}") from error
+    content = read_bytes(path, expected="a report of guidellm")
     try:
         report = parse_value(content) if path.suffix.lower() not in (".yaml", ".yml") else _yaml(content)
     except ValueError as error:
@@ -137,30 +210,26 @@ def _yaml(content: bytes) -> object:
         raise ValueError(f"no YAML ({error})") from error
 
 
-def _benchmark(report: Mapping[str, Any], part: int | None, *, file: str) -> dict[str, Any]:
-    benchmarks = report["benchmarks"]
-    number = len(benchmarks)
-    if part is None and number > 1:
-        names = ", ".join(f"{i} {_describe(each)}" for i, each in enumerate(benchmarks, start=1))
-        raise ConfigError(f"--part: got none, expected one of {names} ({file})")
-    if part is not None and not 1 <= part <= number:
-        raise ConfigError(f"--part: got {part}, expected 1 to {number} ({file})")
-    benchmark = benchmarks[(part or 1) - 1]
+def _benchmark(report: Mapping[str, Any], part: int | None, *, path: Path) -> dict[str, Any]:
+    names = [_describe(each) for each in report["benchmarks"]]
+    benchmark = report["benchmarks"][number_of_part(part, names, what="benchmarks", path=path)]
     if not isinstance(benchmark, dict) or not isinstance(benchmark.get("requests"), dict):
-        raise TraceError(f"requests: got none, {_HINT} ({file})")
+        raise TraceError(f"requests: got none, {_HINT} ({path.name})")
     return benchmark
 
 
 def _strategy(benchmark: Mapping[str, Any]) -> Mapping[str, Any]:
-    config = benchmark.get("config")
-    strategy = config.get("strategy") if isinstance(config, dict) else None
-    return strategy if isinstance(strategy, dict) else {}
+    places = (("config", "strategy"), ("scheduler", "strategy"), ("args", "strategy"))
+    found = (_at(benchmark, *place) for place in places)
+    return next((each for each in found if isinstance(each, dict)), {})
 
 
 def _describe(benchmark: object) -> str:
+    """Return what tells a benchmark from the others of its report: its kind of load, and how much of it."""
     strategy = _strategy(benchmark) if isinstance(benchmark, dict) else {}
     rate = strategy.get("rate") or strategy.get("streams")
-    return f"({strategy.get('type_', 'benchmark')}{f' {rate:g}' if isinstance(rate, int | float) else ''})"
+    kind = str(strategy.get("type_", "benchmark"))[:40]
+    return f"{kind} {rate:g}" if _is_number(rate) else kind
 
 
 def _rows(benchmark: Mapping[str, Any], *, scheduled: bool, file: str) -> list[_Row]:
@@ -179,24 +248,23 @@ def _rows(benchmark: Mapping[str, Any], *, scheduled: bool, file: str) -> list[_
 
 def _row(said: Mapping[str, Any], *, status: str, scheduled: bool) -> _Row | None:
     """Return one request, None if it was never sent."""
-    info = said["info"]
-    times = info["timings"]
-    start = times.get("request_start") or times.get("resolve_start") or said.get("request_start_time")
+    info = said.get("info") or said.get("scheduler_info") or {}
+    times = _times(said, info)
+    start = _seconds(times, "request_start", "resolve_start")
     if start is None:
         return None
     itl_ms = said.get("inter_token_latency_ms")
-    due = times.get("targeted_start") if scheduled else None
-    turn = info.get("turn_index")
-    error = info.get("error")
+    due = _seconds(times, "targeted_start") if scheduled else None
+    error = info.get("error") or said.get("error")
     return _Row(
-        start_s=_moment(start),
-        due_s=None if due is None else _moment(due),
+        start_s=start,
+        due_s=due,
         first_event_s=_seconds(times, "first_request_iteration", "first_token_iteration"),
         first_token_s=_seconds(times, "first_token_iteration"),
         last_token_s=_seconds(times, "last_token_iteration", "request_end"),
         last_event_s=_seconds(times, "last_request_iteration", "last_token_iteration", "request_end"),
-        num_events=int(times.get("request_iterations") or times.get("token_iterations") or 0),
-        num_token_events=int(times.get("token_iterations") or 0),
+        num_events=_count(times.get("request_iterations") or times.get("token_iterations")),
+        num_token_events=_count(times.get("token_iterations")),
         prompt=_count(said.get("prompt_tokens")),
         output=_count(said.get("output_tokens")),
         cached=_count(said.get("cached_tokens")),
@@ -204,10 +272,29 @@ def _row(said: Mapping[str, Any], *, status: str, scheduled: bool) -> _Row | Non
         itl_us=None if itl_ms is None else finite(itl_ms) * 1e3,
         name=_text(said.get("request_id")),
         session=_text(info.get("conversation_id")),
-        turn=_count(turn),
+        turn=_count(info.get("turn_index")),
         status=status,
         error=_one_line(error) if status == "error" else _unfinished(status),
     )
+
+
+def _times(said: Mapping[str, Any], info: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return a request's times under the names of today, of whatever version the report is."""
+    times = info.get("timings") or info.get("request_timings")
+    if isinstance(times, dict):
+        older = {"first_token_iteration": "first_iteration", "last_token_iteration": "last_iteration"}
+        return {
+            **{name: times.get(old) for name, old in older.items()},
+            "targeted_start": info.get("targeted_start"),
+            **times,
+        }
+    return {
+        "request_start": said.get("start_time", said.get("request_start_time")),
+        "first_token_iteration": said.get("first_token_time"),
+        "last_token_iteration": said.get("last_token_time"),
+        "request_end": said.get("end_time"),
+        "targeted_start": info.get("targeted_start_time"),
+    }
 
 
 def _seconds(times: Mapping[str, Any], *names: str) -> float | None:
@@ -226,7 +313,7 @@ def _moment(value: object) -> float:
 def _text(value: object) -> str | None:
     if value is not None and not isinstance(value, str | int | float):
         raise TypeError(f"{type(value).__name__}, expected text")
-    return None if value is None else str(value)
+    return None if value is None else short_name(str(value))
 
 
 def _count(value: object) -> int | None:
@@ -253,7 +340,9 @@ def _unfinished(status: str) -> str | None:
     return "not finished when the benchmark ended" if status == "aborted" else None
 
 
-def _header(report: Mapping[str, Any], path: Path, *, strategy: Mapping[str, Any], origin_s: float) -> Header:
+def _header(
+    report: Mapping[str, Any], source: Source, *, strategy: Mapping[str, Any], origin_s: float
+) -> Header:
     metadata = report.get("metadata")
     version = metadata.get("guidellm_version") if isinstance(metadata, dict) else None
     arguments = report.get("args")
@@ -261,7 +350,6 @@ def _header(report: Mapping[str, Any], path: Path, *, strategy: Mapping[str, Any
     streams = strategy.get("streams") if strategy.get("type_") in ("concurrent", "synchronous") else None
     if strategy.get("type_") == "synchronous":
         streams = 1
-    said = "stamped by the wall clock, after decoding; gaps between events are not recorded, their mean is"
     return Header(
         tool="guidellm",
         tool_version=version if isinstance(version, str) else None,
@@ -270,5 +358,5 @@ def _header(report: Mapping[str, Any], path: Path, *, strategy: Mapping[str, Any
         server=ServerInfo().learn("args.model", model=model if isinstance(model, str) else None),
         client=ClientInfo(library="httpx", finished=True),
         closed_loop=ClosedLoop(concurrency=streams) if isinstance(streams, int) and streams >= 1 else None,
-        source=Source(format="guidellm", file=path.name, notes=(said,)),
+        source=source,
     )

@@ -6,6 +6,8 @@ at which the frontend took the request in; ``queued_ts`` (the request joined the
 distance between the two clocks is not recorded, and the way from arrival to queue varies by up to 0.4 s, so
 only the monotonic times can be subtracted: a request counts as due and sent when it was queued, and TTFT runs
 from there. There is no frontend in these times, so nothing for alpha0 and alpha1 to explain.
+
+Its workload files have the same name of a format: ``llmservingsim_workload``.
 """
 
 from __future__ import annotations
@@ -22,7 +24,8 @@ from traces.errors import TraceError
 from traces.header import Header, ServerInfo, Source
 from traces.importers.jsonl import COUNT, NUMBER, TEXT, Column, read_jsonl
 from traces.importers.micros import micros
-from traces.strict.json_text import parse_value
+from traces.importers.simulators.llmservingsim_workload import is_workload, read_workload
+from traces.strict.json_text import parse_value, read_bytes
 from traces.trace import Trace, make_trace
 
 _KINDS: Final = {
@@ -68,10 +71,13 @@ _META: Final = (
 def read_llmservingsim(path: Path) -> Trace:
     """Return the run in ``path``: a requests.jsonl, or the folder that holds it, or that of the run above it.
 
-    A meta.json beside it fills the header's ``server``, each value with the key that it was read from. Raises
-    TraceError.
+    A file of requests to simulate is read as the workload that it is. A meta.json beside a run fills the header's
+    ``server``, each value with the key that it was read from. Raises TraceError.
     """
     file = _requests_file(path)
+    content = read_bytes(file, expected="a readable file")
+    if is_workload(content):
+        return read_workload(file, content)
     columns = read_jsonl(file, _KINDS)
     origin = float(np.min(np.asarray(columns["queued_ts"], dtype=np.float64)))
     queued, scheduled = _micros(columns["queued_ts"], origin), _micros(columns["scheduled_ts"], origin)

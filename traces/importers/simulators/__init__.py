@@ -1,0 +1,1 @@
+"""What other simulators read and write: their workloads, their runs, and the real runs beside them."""

@@ -39,9 +39,9 @@ def read_genai_bench(path: Path) -> Trace:
     if not entries:
         raise TraceError(f"{path.name}: individual_request_metrics: got none, expected at least one request")
     unit = of(found, "_time_unit") or "s"
-    if unit not in _PER_S:
+    if not isinstance(unit, str) or unit not in _PER_S:
         raise TraceError(f"{path.name}: _time_unit: got {str(unit)[:60]!r}, expected s or ms")
-    per_s = _PER_S[str(unit)]
+    per_s = _PER_S[unit]
     rows = [
         row
         for place, said in enumerate(entries)
@@ -55,7 +55,7 @@ def read_genai_bench(path: Path) -> Trace:
         file=path.name,
         load_unknown="the file has no start times of requests",
         left_out=left_out(unknown=len(entries) - len(rows)),
-        notes=_notes(found, users=users, unit=str(unit)),
+        notes=_notes(found, users=users, unit=unit),
     )
     header = Header(
         mode="real",

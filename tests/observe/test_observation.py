@@ -178,13 +178,16 @@ async def test_several_tokens_in_an_event_are_counted_and_divide_the_gap() -> No
     assert request_metrics(trace)["itl_mean_us"].iloc[0] == pytest.approx(5_000, rel=0.6)
 
 
-async def test_without_usage_the_tokens_are_unknown_and_the_header_says_so() -> None:
+async def test_without_usage_an_answer_that_reached_its_length_has_max_tokens_and_the_header_says_so() -> (
+    None
+):
     async with serving(Behaviour(usage="never")) as server:
         trace = await observe_trace(workload([0]), url=server.url)
     assert statuses(trace) == ["ok"]
-    assert trace.column("output_tokens").isna().all()
+    assert list(trace.column("output_tokens")) == [5]
     assert trace.header.client is not None
-    assert (trace.header.client.token_counts,) == ("not counted by the server",)
+    assert (trace.header.client.token_counts,) == ("max_tokens, which finish_reason length says were made",)
+    assert trace.header.client.num_without_usage == 1
 
 
 async def test_answers_shorter_than_asked_are_noted() -> None:

@@ -17,6 +17,7 @@ from replay.twin.kv_cache.match_unit import UNIT
 from replay.twin.placeholder import PLACEHOLDER
 from replay.twin.start.model_and_gpu import config_at_hand, model_of
 from replay.twin.start.serve_flags import Flag, parse_serve
+from replay.twin.start.several_engines import cluster_lines, engines_of
 from replay.twin.start.speculation import from_counters
 from sim import KNOWN_VERSIONS, UNBOUNDED, EngineConfig, InvalidConfig, is_known, minor_version
 from traces import ConfigError
@@ -40,7 +41,8 @@ class Start:
     """What is known of a server: engine settings, the key to look up its latency, and notes.
 
     ``hardware`` and ``latency``: keys of these sections, for a twin that names the GPU; ``coefficients_notes``: what
-    to tell of them where it does not. ``vllm_version``: as it is said; another one than the known ones has a note.
+    to tell of them where it does not. ``cluster``: of several engines behind one address. ``vllm_version``: as it is
+    said; another one than the known ones has a note.
     """
 
     engine: Mapping[str, object]
@@ -48,6 +50,7 @@ class Start:
     model: str | None = None
     hardware: Mapping[str, object] = field(default_factory=dict)
     latency: Mapping[str, object] = field(default_factory=dict)
+    cluster: Mapping[str, object] = field(default_factory=dict)
     vllm_version: str | None = None
     notes: tuple[str, ...] = ()
     coefficients_notes: tuple[str, ...] = ()
@@ -89,15 +92,19 @@ def start_from_server(server: ServerInfo, *, name: str) -> Start:
         "gpu_memory_utilization": server.gpu_memory_utilization,
     }
     widths = {"dtype": server.dtype, "kv_cache_dtype": server.kv_cache_dtype}
+    cluster, cluster_notes = engines_of(server)
     outside = {key: getattr(server, key) for key in OUTSIDE if getattr(server, key) is not None}
+    if cluster:
+        outside.pop("data_parallel", None)
     return Start(
         engine={key: value for key, value in known.items() if value is not None},
         origin=f"the header of {name}",
         model=model_of(server),
         hardware={key: value for key, value in hardware.items() if value is not None},
         latency={key: value for key, value in widths.items() if value is not None},
+        cluster=cluster,
         vllm_version=server.version,
-        notes=_version_notes(server.version),
+        notes=(*_version_notes(server.version), *cluster_notes),
         coefficients_notes=tuple(
             f"{key} {value}: in the coefficients, not in the engine" for key, value in outside.items()
         ),
@@ -137,6 +144,7 @@ def merged(command: Start, header: Start) -> Start:
         model=command.model,
         hardware={**header.hardware, **command.hardware},
         latency={**header.latency, **command.latency},
+        cluster=header.cluster,
         vllm_version=header.vllm_version,
         notes=(*command.notes, *header.notes),
         coefficients_notes=tuple(dict.fromkeys((*command.coefficients_notes, *header.coefficients_notes))),
@@ -207,6 +215,7 @@ def twin_text(start: Start, *, gpu: str | None = None) -> tuple[str, tuple[str, 
         lines += [f"  {key}: {quoted(str(value))}" for key, value in start.latency.items()]
     else:
         lines += ["latency:", *_latency(start, gpu)]
+    lines += cluster_lines(start.cluster)
     return "\n".join(lines) + "\n", notes
 
 

@@ -1,7 +1,7 @@
 """Values of Helm charts and vLLM's own ``--config`` file, put in words of ``vllm serve``.
 
-vLLM's production stack has a list ``modelSpec``: ``vllmConfig`` names a few flags in its own spelling, ``extraArgs`` has
-the rest (helm/templates/deployment-vllm-multi.yaml of that project says which flags come of which key).
+vLLM's production stack has a list ``modelSpec``: ``vllmConfig`` names a few flags in its own spelling, ``extraArgs``
+has the rest (helm/templates/deployment-vllm-multi.yaml of that project says which flags come of which key).
 """
 
 from __future__ import annotations

@@ -16,8 +16,8 @@ from replay.twin.image_encoder import WHOLE
 from replay.twin.kv_cache.groups import DISABLED, DRAFT_MODEL, METHOD
 from replay.twin.kv_cache.match_unit import UNIT
 from replay.twin.placeholder import PLACEHOLDER
-from replay.twin.start.model_and_gpu import config_at_hand, model_of
 from replay.twin.start.image_tags import NO_RELEASE
+from replay.twin.start.model_and_gpu import config_at_hand, model_of
 from replay.twin.start.serve_flags import Flag, Served, parse_serve
 from replay.twin.start.speculation import from_counters
 from sim import KNOWN_VERSIONS, UNBOUNDED, EngineConfig, InvalidConfig, is_known, minor_version
@@ -196,14 +196,14 @@ def named(
             if note not in _version_notes(start.vllm_version) and not note.startswith(NO_RELEASE)
         )
         if start.image_version not in (None, vllm_version):
-            said = f"vllm_version: {vllm_version}, as --vllm-version says; the command's image or package is {start.image_version}"
-            others = (*others, said)
+            other = f"the command's image or package is {start.image_version}"
+            others = (*others, f"vllm_version: {vllm_version}, as --vllm-version says; {other}")
         told = (*others, *_version_notes(vllm_version))
         start = replace(start, vllm_version=vllm_version, notes=told)
     if tp is not None:
-        said = start.hardware.get("tp", tp)
-        if said != tp:
-            raise ConfigError(f"--tp: got {tp}, expected {said}, which {start.origin} says, or no --tp")
+        known = start.hardware.get("tp", tp)
+        if known != tp:
+            raise ConfigError(f"--tp: got {tp}, expected {known}, which {start.origin} says, or no --tp")
         start = replace(start, hardware={**start.hardware, "tp": tp})
     return start if model_config is None else replace(start, model=model_config)
 

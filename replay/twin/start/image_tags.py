@@ -6,6 +6,8 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
+from replay.twin.config_keys import RULES_VERSION
+
 OTHERS_NUMBERS: Final = (
     "lmcache",
     "llm-d",
@@ -60,7 +62,7 @@ class Image:
             said = f"'s tag {self.tag} is no release of vLLM"
         else:
             said = " has a digest and no tag" if self.is_pinned else " has no tag"
-        return f"{NO_RELEASE}{said}; the newest rules are taken, --vllm-version says another"
+        return f"{NO_RELEASE}{said}; the rules of {RULES_VERSION} are taken, --vllm-version names others"
 
 
 def read_image(written: str) -> Image:

@@ -1,4 +1,4 @@
-"""What starts a server, found in what people have: a command line, a script, ``docker run``, a manifest, or a file of it.
+"""What starts a server, as people have it: a command line, a script, ``docker run``, a manifest, or a file of these.
 
 Nothing is run, and no file is read but the one that is named.
 """
@@ -23,10 +23,10 @@ API_SERVER: Final = re.compile(
 CLI: Final = "vllm.entrypoints.cli.main"
 SPEAKS_OF: Final = re.compile(r"\bvllm(?:@[\w.]+)?\s+serve\b|\bentrypoints[./]")
 _RUNNERS: Final = ("docker", "podman", "nerdctl", "finch")
-_SWITCHES: Final = frozenset(
+_SWITCHES: Final = (
     "-d --detach --rm -i --interactive -t --tty -it -ti -dit -itd -td -di --privileged --init --read-only -P "
     "--publish-all --no-healthcheck --oom-kill-disable --sig-proxy --replace --rmi --no-hosts --env-host --http-proxy "
-    "--tls-verify --passwd --read-only-tmpfs --disable-content-trust -q --quiet --use-api-socket".split()
+    "--tls-verify --passwd --read-only-tmpfs --disable-content-trust -q --quiet --use-api-socket"
 )
 """Options of ``docker run`` and ``podman run`` that take no value; all others do."""
 _PATH: Final = re.compile(r"[^\s=]*\.(?:ya?ml|json|sh|txt|conf|service)")
@@ -173,7 +173,7 @@ def _container(words: Sequence[str]) -> tuple[int | None, dict[str, str]]:
     while place < len(words) and words[place].startswith("-"):
         option, equals, value = words[place].partition("=")
         place += 1
-        if not equals and option not in _SWITCHES:
+        if not equals and option not in _SWITCHES.split():
             value = words[place] if place < len(words) else ""
             place += 1
         if option in ("-e", "--env") and "=" in value:

@@ -59,6 +59,7 @@ class _Around:
     variables: Mapping[str, str] = field(default_factory=dict)
     parallel: tuple[str, ...] = ()
     group: object = None
+    is_compose: bool = False
 
     def within(self, node: Mapping[str, object]) -> _Around:
         """Return what holds inside a mapping, too."""
@@ -71,10 +72,11 @@ class _Around:
             replicas=_deployed(node, replicas),
             gpus=_gpus(node) or self.gpus,
             model=_model(node) or self.model,
-            name=named if isinstance(named, str) else self.name,
+            name="/".join(filter(None, (self.name, named if isinstance(named, str) else ""))),
             variables={**self.variables, **_variables(node)},
             parallel=_parallel(node) or self.parallel,
             group=node.get("size") if is_group else self.group,
+            is_compose=self.is_compose or ("services" in node and "kind" not in node),
         )
 
 
@@ -110,7 +112,7 @@ def launch_in(documents: list[object]) -> Launch:
     """Return the launch that a manifest's documents have. Raises ConfigError where no container starts vLLM."""
     found = [each for document in documents for each in _containers(document, _around(document))]
     if not found:
-        launch = _in_a_text(documents) or plain_flags(documents)
+        launch = _in_a_text(documents, _variables_of(documents)) or plain_flags(documents)
         if launch is None:
             raise ConfigError(
                 f"manifest: got {_kinds(documents)}, in which no vLLM is started, expected {EXPECTED}"
@@ -122,10 +124,10 @@ def launch_in(documents: list[object]) -> Launch:
     instances = sum(each.launch.instances for each in alike)
     notes = list(first.notes)
     if others:
+        named = ", ".join(map(_plain, others[:5])) + (" and others" if others[5:] else "")
         notes.append(
-            f"{len(found)} containers start vLLM: {_plain(found[0].name)} is read; not "
-            f"{', '.join(map(_plain, others[:5]))}{' and others' if others[5:] else ''}, which each would be a pool of "
-            "cluster.pools"
+            f"{len(found)} containers start vLLM: {_plain(found[0].name)} is read, {named} not; each would be a pool "
+            "of cluster.pools"
         )
     if instances > 1:
         notes.append(f"cluster.instances: {instances}, as many replicas as the manifest has")
@@ -178,44 +180,38 @@ def _containers(node: object, around: _Around) -> Iterator[Container]:
         return
     for key, item in node.items():
         if key not in _NOT_SERVERS:
-            below = (
-                inner if isinstance(item, list) or key in ("spec", "template") else replace(inner, name=key)
-            )
-            yield from _containers(item, below if isinstance(item, dict | list) else inner)
+            is_service = inner.is_compose and isinstance(item, dict)
+            yield from _containers(item, replace(inner, name=key) if is_service else inner)
 
 
 def _launch(node: Mapping[str, object], around: _Around) -> Launch | None:
     """Return what a mapping starts if it is a container of vLLM."""
-    if any(key in node for key in CHART_KEYS):
-        words, notes = chart_words(node)
-        image = _image(node)
-        return _found(
-            tuple(words),
-            around,
-            version=None if image is None else image.version,
-            notes=(*notes, *_told(image)),
-        )
     image = _image(node)
+    version = None if image is None else image.version
+    if any(key in node for key in CHART_KEYS):
+        words, told = chart_words(node)
+        return _found(tuple(words), around, version=version, notes=(*told, *_told(image)))
     named = node.get("image")
     own = named.get("command") if isinstance(named, dict) else None
-    command = _words(node.get("entrypoint", node.get("command") if "args" in node else own), around)
-    behind = _words(node.get("args", node.get("command")), around)
+    if around.is_compose:
+        first, second = node.get("entrypoint"), node.get("command")
+    else:
+        first, second = node.get("command", own), node.get("args")
+    command, behind = _words(first, around), _words(second, around)
     if not command and not behind and image is None:
         return None
     known = dict(around.variables)
     inside = next(launches_in([[*command, *behind]], known), None)
     if inside is not None:
-        version = inside.version or (None if image is None else image.version)
-        notes = (*inside.notes, *(_told(image) if version is None else ()))
-        return _found(inside.words, around, version=version, notes=notes)
+        notes = (*inside.notes, *(_told(image) if inside.version is None else ()))
+        return _found(inside.words, around, version=inside.version or version, notes=notes)
     if not _are_flags(node, command, behind, image):
         return None
     behind = behind[1:] if behind[:1] == ["serve"] else behind
     if "modelFormat" in node:  # KServe's own server takes the model's name so, and the rest as vLLM does
         behind = [_MODEL_ID.sub("--model", word) for word in behind]
     more = shell_commands(known.get("VLLM_ADDITIONAL_ARGS", ""))
-    words = (*behind, *(more[0] if more else ()))
-    return _found(words, around, version=None if image is None else image.version, notes=_told(image))
+    return _found((*behind, *(more[0] if more else ())), around, version=version, notes=_told(image))
 
 
 def _told(image: Image | None) -> tuple[str, ...]:
@@ -226,7 +222,7 @@ def _told(image: Image | None) -> tuple[str, ...]:
 def _are_flags(
     node: Mapping[str, object], command: list[str], behind: list[str], image: Image | None
 ) -> bool:
-    """Return whether the arguments of a container are those of ``vllm serve``: by its image, or by what is around it."""
+    """Return whether a container's arguments are those of ``vllm serve``: by its image, or by what is around it."""
     if command and not all(word.startswith("-") for word in command):
         return False
     if node.get("modelCommand") in ("vllmServe", "imageDefault") or "modelFormat" in node:
@@ -384,12 +380,22 @@ def _parallel(node: Mapping[str, object]) -> tuple[str, ...]:
     )
 
 
-def _in_a_text(node: object) -> Launch | None:
+def _variables_of(documents: list[object]) -> dict[str, str]:
+    """Return the variables that documents set at their top, as SkyPilot's ``envs``."""
+    tops = [each for each in documents if isinstance(each, dict)]
+    return {
+        name: value
+        for top in tops
+        for name, value in _variables({"env": top.get("envs", top.get("env"))}).items()
+    }
+
+
+def _in_a_text(node: object, variables: Mapping[str, str]) -> Launch | None:
     """Return the first start of vLLM in any text of a document: a script in a ConfigMap."""
     if isinstance(node, str) and SPEAKS_OF.search(node):
         try:
-            return replace(launch_of_command(node), origin="a manifest")
+            return replace(launch_of_command(node, variables), origin="a manifest")
         except ConfigError:
             return None
     items = node.values() if isinstance(node, dict) else node if isinstance(node, list) else ()
-    return next((found for found in map(_in_a_text, items) if found is not None), None)
+    return next((found for item in items if (found := _in_a_text(item, variables)) is not None), None)

@@ -23,9 +23,9 @@ TRUTHS: Final = {
     **dict.fromkeys(("false", "0", "no", "off"), False),
 }
 """What stands behind a switch in command lines of vLLM up to 0.8, whose switches took a value."""
-SEVERAL: Final = frozenset(
+SEVERAL: Final = (
     "api-key served-model-name lora-modules prompt-adapters middleware cudagraph-capture-sizes allowed-origins "
-    "allowed-methods allowed-headers ssl-keyfile chat-template-kwargs".split()
+    "allowed-methods allowed-headers ssl-keyfile chat-template-kwargs"
 )
 """Flags behind which several words may stand."""
 
@@ -103,7 +103,7 @@ def _value_behind(name: str, words: list[str]) -> str:
     if not _is_value(words):
         return ""
     value = words.pop(0)
-    while name in SEVERAL and _is_value(words):
+    while name in SEVERAL.split() and _is_value(words):
         value = f"{value} {words.pop(0)}"
     return value
 

@@ -119,9 +119,10 @@ def _end(reader: _Reader, character: str) -> None:
     reader.end_word()
     reader.at += 1
     if character == "\n" and reader.words:
-        waits = reader.words[-1].startswith("-") and "=" not in reader.words[-1]
+        last = reader.words[-1]
+        waits = last.startswith("--") and "=" not in last and any("vllm" in word for word in reader.words)
         rest = reader.text[reader.at :]
-        if waits or reader.words[-1] == "serve" or _FLAG_AHEAD.match(rest):
+        if waits or last == "serve" or _FLAG_AHEAD.match(rest):
             return
     reader.end_command()
 

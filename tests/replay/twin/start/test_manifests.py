@@ -78,7 +78,7 @@ def test_a_chart_s_own_keys_are_flags_and_what_it_leaves_out_is_told() -> None:
         ("kind: Deployment\nspec:\n  {{- if x }}\n  replicas: {{ .n }}\n", "got a template of Helm"),
         ("kind: Deployment\nspec: [a\n", "got text that does not parse"),
         ("a: &a [*a]\n", "got an alias to what it stands in"),
-        ("---\n" + "- [" * 300, "nested more than 200 deep"),
+        ("---\na: " + "[" * 300, "nested more than 200 deep"),
         ("services:\n  a: {image: nginx, command: run}\n", "no vLLM is started"),
         ("a: &a [x,x,x,x,x,x,x,x,x,x]\nb: &b [*a,*a,*a,*a,*a,*a,*a,*a,*a,*a]\nc: &c [*b,*b,*b,*b,*b,*b,*b,*b,*b,*b]\n"
          "d: &d [*c,*c,*c,*c,*c,*c,*c,*c,*c,*c]\ne: &e [*d,*d,*d,*d,*d,*d,*d,*d,*d,*d]\nf: [*e,*e,*e,*e]\n", "unfold"),

@@ -20,6 +20,7 @@ from replay.model.quantized.expression_parser import (
     Tree,
     parse_expression,
     parse_glob,
+    without_negations,
 )
 from replay.model.quantized.linear_matcher import Effort, Matcher, matcher_of
 from replay.model.shape import Attention, Experts, Precision

@@ -89,9 +89,9 @@ def launch_of_command(text: str, variables: Mapping[str, str] | None = None) -> 
     known = dict(variables or {})
     found = list(launches_in(shell_commands(text, known), known))
     if not found:
-        raise ConfigError(
-            f'command: got "{_first_word(text)} …", in which no vLLM is started, expected {EXPECTED}'
-        )
+        first_word = _first_word(text)
+        got = f'"{first_word} …"' if first_word else "a text"
+        raise ConfigError(f"command: got {got}, in which no vLLM is started, expected {EXPECTED}")
     first, *others = found
     if not others:
         return first

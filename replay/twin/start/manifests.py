@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from typing import Final, NamedTuple
 
 from replay.twin.start.chart_values import CHART_KEYS, chart_words, plain_flags
@@ -22,8 +23,11 @@ from traces.strict.yaml_nodes import parse_yaml_documents, plain_value
 MOST_VALUES: Final = 200_000
 MOST_INSTANCES: Final = 10_000
 _LOOKS: Final = re.compile(r"(?:---|%YAML|- |-$|[\w./\"'-]+\s*:(?:\s|$)|\{)")
-_HERE: Final = re.compile(r"<<-?\s*['\"]?(\w+)['\"]?[^\n]*\n(.*?)\n\s*\1\s*(?:\n|$)", re.DOTALL)
-_FENCE: Final = re.compile(r"\s*```\w*\n(.*?)\n\s*```\s*", re.DOTALL)
+_HERE: Final = re.compile(r"<<-?\s{0,3}['\"]?(\w{1,40})")
+_FENCE: Final = "```"
+MOST_VARIABLES: Final = 1_000
+"""Of a container: each has them all."""
+MOST_CONTAINERS: Final = 1_000
 _NOT_SERVERS: Final = (
     "initContainers",
     "initContainer",
@@ -73,21 +77,26 @@ class _Around:
             gpus=_gpus(node) or self.gpus,
             model=_model(node) or self.model,
             name="/".join(filter(None, (self.name, named if isinstance(named, str) else ""))),
-            variables={**self.variables, **_variables(node)},
+            variables=_joined(self.variables, _variables(node)),
             parallel=_parallel(node) or self.parallel,
             group=node.get("size") if is_group else self.group,
             is_compose=self.is_compose or ("services" in node and "kind" not in node),
         )
 
 
+def _joined(outer: Mapping[str, str], own: Mapping[str, str]) -> Mapping[str, str]:
+    """Return the variables of a container and what is around it. Raises ConfigError for too many."""
+    if len(own) > MOST_VARIABLES or len(outer) > MOST_VARIABLES:
+        raise ConfigError(
+            f"manifest: got more than {MOST_VARIABLES:,} variables, expected fewer in one container"
+        )
+    return {**outer, **own} if own else outer
+
+
 def read_documents(text: str, *, file: str) -> list[object] | None:
     """Return the documents of a text of YAML or JSON, None where it is none. Raises ConfigError on a broken one."""
-    here = _HERE.search(text)
-    fence = _FENCE.fullmatch(text)
-    text = fence[1] if fence is not None else text
-    if here is not None and _looks_so(here[2]):
-        text = here[2]
-    elif not _looks_so(text):
+    text = _inner(text)
+    if not _looks_so(text):
         return None
     try:
         roots = parse_yaml_documents(text, file=file, nodes=MOST_VALUES)
@@ -101,6 +110,22 @@ def read_documents(text: str, *, file: str) -> list[object] | None:
         raise
 
 
+def _inner(text: str) -> str:
+    """Return a text without the fence of Markdown around it, or what a shell's ``<<EOF`` hands over."""
+    lines = text.strip().splitlines()
+    if len(lines) > 2 and lines[0].startswith(_FENCE) and lines[-1].strip() == _FENCE:
+        return "\n".join(lines[1:-1])
+    found = ((number, here) for number, line in enumerate(lines) if (here := _HERE.search(line)) is not None)
+    number, here = next(found, (0, None))
+    if here is None:
+        return text
+    end = next(
+        (place for place in range(number + 1, len(lines)) if lines[place].strip() == here[1]), len(lines)
+    )
+    inner = "\n".join(lines[number + 1 : end])
+    return inner if _looks_so(inner) else text
+
+
 def _looks_so(text: str) -> bool:
     """Return whether the first line that says something is one of YAML or JSON, not one of a shell."""
     lines = (line.strip() for line in text.splitlines())
@@ -110,7 +135,9 @@ def _looks_so(text: str) -> bool:
 
 def launch_in(documents: list[object]) -> Launch:
     """Return the launch that a manifest's documents have. Raises ConfigError where no container starts vLLM."""
-    found = [each for document in documents for each in _containers(document, _around(document))]
+    each_of = (each for document in documents for each in _containers(document, _around(document)))
+    found = list(islice(each_of, MOST_CONTAINERS))
+    found = [each for each in found if each.launch.words or each.launch.model] or found
     if not found:
         launch = _in_a_text(documents, _variables_of(documents)) or plain_flags(documents)
         if launch is None:
@@ -179,7 +206,8 @@ def _containers(node: object, around: _Around) -> Iterator[Container]:
         yield Container(inner.name, launch)
         return
     for key, item in node.items():
-        if key not in _NOT_SERVERS:
+        is_shared = inner.is_compose and key.startswith("x-")  # what services take over by name
+        if key not in _NOT_SERVERS and not is_shared:
             is_service = inner.is_compose and isinstance(item, dict)
             yield from _containers(item, replace(inner, name=key) if is_service else inner)
 

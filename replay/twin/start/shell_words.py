@@ -17,8 +17,12 @@ _ASSIGNED: Final = re.compile(r"([A-Za-z_]\w*)=(.*)", re.ASCII | re.DOTALL)
 _ENDS: Final = ";&|\n"
 _REDIRECTION: Final = re.compile(r"(?:\d*|&)(?:>>|>&|<<<|<>|[<>])\s*(?:&\d+|\d+(?=\s|$))?")
 _FLAG_AHEAD: Final = re.compile(r"\s*-")
-MOST_SUBSTITUTED: Final = 1 << 16
-"""Characters of a word with its variables put in: a variable of a variable could grow without end."""
+_PLAIN: Final = re.compile(r"[^\s\\'\"$#;&|<>]+")
+_QUOTED: Final = {"'": re.compile(r"[^']+"), '"': re.compile(r"[^\"\\$]+")}
+MOST_CHARACTERS: Final = 1 << 22
+"""Of a text's words with their variables put in: a variable of a variable could grow without end."""
+MOST_WORDS: Final = 20_000
+GROWS: Final = "command: got variables that grow without end, expected plain values"
 
 
 @dataclass(slots=True)
@@ -28,25 +32,33 @@ class _Reader:
     text: str
     variables: dict[str, str]
     at: int = 0
-    word: str | None = None
-    is_quoted: bool = False
+    word: list[str] | None = None
     words: list[str] = field(default_factory=list)
     commands: list[list[str]] = field(default_factory=list)
     drops_next: bool = False
+    characters: int = 0
+    number: int = 0
 
     def add(self, piece: str) -> None:
-        """Put a piece to the word under way, or begin one. Raises ConfigError on a word without end."""
-        self.word = (self.word or "") + piece
-        if len(self.word) > max(MOST_SUBSTITUTED, len(self.text)):
-            raise ConfigError("command: got variables that grow without end, expected plain values")
+        """Put a piece to the word under way, or begin one. Raises ConfigError where words grow without end."""
+        self.word = [] if self.word is None else self.word
+        self.word.append(piece)
+        self.characters += len(piece)
+        if self.characters > MOST_CHARACTERS:
+            raise ConfigError(GROWS)
 
     def end_word(self) -> None:
-        """Keep the word under way; the file of a redirection is not one of the command's."""
+        """Keep the word under way; the file of a redirection is not one of the command's. Raises ConfigError."""
         if self.word is not None:
             if not self.drops_next:
-                self.words.append(self.word)
+                self.words.append("".join(self.word))
             self.drops_next = False
-        self.word, self.is_quoted = None, False
+            self.number += 1
+            if self.number > MOST_WORDS:
+                raise ConfigError(
+                    f"command: got more than {MOST_WORDS:,} words, expected a server's command line"
+                )
+        self.word = None
 
     def end_command(self) -> None:
         """Keep the command, and what it assigns where it is nothing but assignments or an export."""
@@ -101,6 +113,9 @@ def _step(reader: _Reader) -> None:
     elif character.isspace():
         reader.end_word()
         reader.at += 1
+    elif (plain := _PLAIN.match(text, at)) is not None:
+        reader.add(plain.group())
+        reader.at = plain.end()
     else:
         reader.add(character)
         reader.at += 1
@@ -121,8 +136,7 @@ def _end(reader: _Reader, character: str) -> None:
     if character == "\n" and reader.words:
         last = reader.words[-1]
         waits = last.startswith("--") and "=" not in last and any("vllm" in word for word in reader.words)
-        rest = reader.text[reader.at :]
-        if waits or last == "serve" or _FLAG_AHEAD.match(rest):
+        if waits or last == "serve" or _FLAG_AHEAD.match(reader.text, reader.at):
             return
     reader.end_command()
 
@@ -143,6 +157,9 @@ def _quotation(reader: _Reader, mark: str) -> None:
             reader.at += 2
         elif mark == '"' and character == "$":
             _variable(reader)
+        elif (plain := _QUOTED[mark].match(text, reader.at)) is not None:
+            reader.add(plain.group())
+            reader.at = plain.end()
         else:
             reader.add(character)
             reader.at += 1
@@ -176,10 +193,17 @@ _WRITTEN: Final = re.compile(
 
 
 def substituted(text: str, variables: Mapping[str, str]) -> str:
-    """Return a text with ``$(NAME)`` of Kubernetes and ``${NAME}`` of compose put in, where their values are known."""
+    """Return a text with ``$(NAME)`` of Kubernetes and ``${NAME}`` of compose put in, where their values are known.
 
-    def value(found: re.Match[str]) -> str:
+    Raises ConfigError where it grows without end.
+    """
+    pieces: list[str] = []
+    at = length = 0
+    for found in _WRITTEN.finditer(text):
         name = found["kubernetes"] or found["braces"]
-        return variables.get(name, found["usual"] or found.group())
-
-    return _WRITTEN.sub(value, text)[: max(MOST_SUBSTITUTED, len(text))]
+        pieces += [text[at : found.start()], variables.get(name, found["usual"] or found.group())]
+        at = found.end()
+        length += len(pieces[-1])
+        if length > MOST_CHARACTERS:
+            raise ConfigError(GROWS)
+    return "".join([*pieces, text[at:]])

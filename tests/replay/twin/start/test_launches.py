@@ -1,3 +1,4 @@
+import time
 from pathlib import Path
 
 import pytest
@@ -142,3 +143,34 @@ def test_the_first_of_several_commands_is_read_and_the_others_are_told() -> None
     launch = launch_of(f"vllm serve {SAID} & vllm serve other --port 8001 &")
     assert launch.words == tuple(SAID.split())
     assert launch.notes == ("2 commands start vLLM: the first is read",)
+
+
+MUCH = 1 << 18
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "<<a\n" * (MUCH // 4),
+        "```\n" + "\n" * MUCH,
+        "a" * MUCH,
+        "a " * (MUCH // 2),
+        "a\n" * (MUCH // 2),
+        "${" * (MUCH // 2),
+        "'a'" * (MUCH // 3),
+        ">" * MUCH,
+        "'entrypoints. '" * (MUCH // 16),
+        "A=" + "x" * 1000 + ";echo " + "$A " * 10_000,
+        "docker run " + "-e a=b " * 3000,
+        "args: ['" + "$(B)" * 50_000 + "']\nenv: {B: '" + "x" * 50_000 + "'}\n",
+        "x:\n" + "- {image: a/b, args: [--a, b]}\n" * 5000,
+        "env: {" + ",".join(f"a{number}: b" for number in range(1001)) + "}\n",
+    ],
+    ids=range(14),
+)
+def test_a_text_that_someone_made_large_is_refused_soon(text: str) -> None:
+    begin = time.process_time()
+    with pytest.raises(ConfigError) as refused:
+        launch_of(text)
+    assert time.process_time() - begin < 5
+    assert len(str(refused.value)) < 300

@@ -159,11 +159,7 @@ def _decoder_from(
     fields: ModelFields, *, name: str, kv_cache_dtype: str, dtype: str, quantization: str
 ) -> ModelShape:
     """Return the language model that they describe."""
-    said = fields.language_model
-    model_type = "" if said.values.get("model_type") == "" else said.text("model_type") or ""
-    if not model_type and said is not fields:
-        model_type = _type_by_whole(fields)
-        said = said.replaced({"model_type": model_type})
+    said, model_type = _language_model(fields)
     family = _family(said, model_type)
     text = _spelled_out(said, family, model_type)
     dtype = _dtype(text, fields, asked=dtype)
@@ -312,6 +308,16 @@ def _left_out(fields: ModelFields, *, unknown: str, unheard: str) -> tuple[str, 
     elif fields.values.get(AUDIO):
         told.append(f"{AUDIO}: its work is not counted, its weights are")
     return tuple(told)
+
+
+def _language_model(fields: ModelFields) -> tuple[ModelFields, str]:
+    """Return what a file says of its language model, and its ``model_type``, that of the whole where it has none."""
+    said = fields.language_model
+    model_type = "" if said.values.get("model_type") == "" else said.text("model_type") or ""
+    if not model_type and said is not fields:
+        model_type = _type_by_whole(fields)
+        said = said.replaced({"model_type": model_type})
+    return said, model_type
 
 
 def _type_by_whole(fields: ModelFields) -> str:

@@ -49,7 +49,7 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class InOrder:
     """One after the other."""
 
     parts: tuple[Tree, ...]
@@ -79,7 +79,7 @@ class Ahead:
     is_negated: bool
 
 
-Tree = Characters | Place | Row | Either | Repeated | Ahead
+Tree = Characters | Place | InOrder | Either | Repeated | Ahead
 
 ANY: Final = Characters(frozenset("\n"), is_negated=True)
 
@@ -106,8 +106,8 @@ def parse_expression(text: str) -> Tree:
 def without_negations(tree: Tree) -> Tree:
     """Return a tree without what must not follow (``(?!…)``): it fits wherever the tree does, and more."""
     if isinstance(tree, Ahead):
-        return Row(()) if tree.is_negated else replace(tree, part=without_negations(tree.part))
-    if isinstance(tree, Row | Either):
+        return InOrder(()) if tree.is_negated else replace(tree, part=without_negations(tree.part))
+    if isinstance(tree, InOrder | Either):
         return replace(tree, parts=tuple(map(without_negations, tree.parts)))
     return replace(tree, part=without_negations(tree.part)) if isinstance(tree, Repeated) else tree
 
@@ -131,7 +131,7 @@ def parse_glob(text: str) -> Tree:
         else:
             parts.append(Characters(frozenset(character)))
         at += 1
-    return Row((*parts, Place("$")))
+    return InOrder((*parts, Place("$")))
 
 
 def _of_glob(inside: str, *, is_negated: bool) -> Characters:
@@ -175,7 +175,7 @@ class _Parser:
         parts: list[Tree] = []
         while self.peek() not in ("", "|", ")"):
             parts.append(self.repeated(self.one()))
-        return Row(tuple(parts))
+        return InOrder(tuple(parts))
 
     def one(self) -> Tree:
         character = self.take()

@@ -16,10 +16,10 @@ from replay.model.quantized.expression_parser import (
     Ahead,
     Characters,
     Either,
+    InOrder,
     NotRead,
     Place,
     Repeated,
-    Row,
     Tree,
     is_word,
 )
@@ -233,7 +233,7 @@ def _compiled(into: Matcher, tree: Tree, following: int, part: int) -> int:
     if isinstance(tree, Place):
         into.has_edges = into.has_edges or tree.where in "bB"
         return _add(into, _Node("place", part, following, where=tree.where))
-    if isinstance(tree, Row):
+    if isinstance(tree, InOrder):
         for each in reversed(tree.parts):
             following = _compiled(into, each, following, part)
         return following

@@ -366,7 +366,7 @@ def _latency(start: Start, gpu: str | None) -> list[str]:
 
 
 def _note_of(flag: Flag) -> str:
-    return f"{quoted_flag(flag.name, flag.value, is_used=bool(flag.key))}: {flag.reason}"
+    return f"{quoted_flag(flag.name, flag.value, is_used=bool(flag.key) or flag.is_listed)}: {flag.reason}"
 
 
 def _scalar(value: object) -> str:

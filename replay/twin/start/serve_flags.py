@@ -11,8 +11,8 @@ from typing import Final
 from replay.twin.kv_cache.retention_interval import ALL
 from replay.twin.start.flag_table import FLAGS, SHORT, KnownFlag
 from replay.twin.start.json_flags import offloading_gib, readable_integer, with_json_flags
-from replay.twin.start.launches import launch_of
 from replay.twin.start.speculation import from_config
+from replay.twin.start.what_starts import launch_of
 from traces import ConfigError
 
 UNKNOWN: Final = "not in the twin"
@@ -32,12 +32,16 @@ SEVERAL: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Flag:
-    """A flag as written, its value (None: a switch), and why the engine has no setting of it."""
+    """A flag as written, its value (None: a switch), and why the engine has no setting of it.
+
+    ``key``: of a section that a twin with hardware has; ``is_listed``: its value is one of those in the table of flags.
+    """
 
     name: str
     value: str | None
     reason: str
     key: str = ""
+    is_listed: bool = False
 
 
 @dataclass(slots=True, kw_only=True)
@@ -148,7 +152,8 @@ def _take(served: Served, written: str, *, name: str, value: str | None) -> None
         section[known.name] = _value(known, written, value=value)
         served.others.append(Flag(name=written, value=value, reason=known.how, key=known.name))
     else:
-        served.others.append(Flag(name=written, value=value, reason=known.how))
+        is_listed = value in (*known.harmless, *known.choices)
+        served.others.append(Flag(name=written, value=value, reason=known.how, is_listed=is_listed))
 
 
 def _take_switch(served: Served, known: KnownFlag, flag: Flag, *, is_on: bool) -> None:

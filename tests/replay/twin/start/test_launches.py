@@ -6,9 +6,9 @@ import pytest
 import vtwin
 from replay.twin.start.from_serve import named, start_from_serve, twin_text
 from replay.twin.start.image_tags import read_image, version_of_package
-from replay.twin.start.launches import launch_of
 from replay.twin.start.serve_flags import parse_serve
 from replay.twin.start.shell_words import shell_commands
+from replay.twin.start.what_starts import launch_of
 from traces import ConfigError
 
 SAID = "m --max-num-seqs 64"

@@ -5,7 +5,8 @@ import pytest
 import vtwin
 from replay.twin.config_read import load_config
 from replay.twin.start.from_serve import start_from_serve, twin_text
-from replay.twin.start.launches import Launch, launch_of
+from replay.twin.start.launches import Launch
+from replay.twin.start.what_starts import launch_of
 from traces import ConfigError
 
 DATA = Path(__file__).parent / "data"

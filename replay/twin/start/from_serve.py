@@ -17,6 +17,7 @@ from replay.twin.kv_cache.groups import DISABLED, DRAFT_MODEL, METHOD
 from replay.twin.kv_cache.match_unit import UNIT
 from replay.twin.placeholder import PLACEHOLDER
 from replay.twin.start.image_tags import NO_RELEASE
+from replay.twin.start.manifests import INSTANCES
 from replay.twin.start.model_and_gpu import config_at_hand, model_of
 from replay.twin.start.serve_flags import Flag, Served, parse_serve
 from replay.twin.start.speculation import from_counters
@@ -92,7 +93,13 @@ def start_from_serve(command: str) -> Start:
 
 
 def _gpus_told(served: Served) -> Iterator[str]:
-    """Yield a line where a manifest gives a server another number of GPUs than its command uses."""
+    """Yield a line where a manifest gives a server other GPUs than its command uses, or its replicas have ranks."""
+    ranks = served.hardware.get("dp", 1)
+    if served.instances > 1 and isinstance(ranks, int) and ranks > 1:
+        yield (
+            f"each of the {served.instances} replicas is {ranks} engines (data-parallel-size): {INSTANCES} counts the "
+            f"replicas; {served.instances * ranks} of them are the engines"
+        )
     sizes = (
         served.hardware.get("tp", 1),
         served.hardware.get("dp", 1),
@@ -213,7 +220,8 @@ def twin_text_to_fit(start: Start, *, gpu: str | None) -> tuple[str, tuple[str, 
 
     Of one server, whatever the manifest says of replicas: a fit is of one engine.
     """
-    return twin_text(replace(start, instances=1), gpu=gpu if is_at_hand(start.model) else None)
+    notes = tuple(note for note in start.notes if not note.startswith(INSTANCES))
+    return twin_text(replace(start, instances=1, notes=notes), gpu=gpu if is_at_hand(start.model) else None)
 
 
 def is_at_hand(model: str | None) -> bool:

@@ -42,6 +42,8 @@ _MODELS: Final = ("storageUri", "modelURL", "modelURI", "uri")
 _JOINED: Final = re.compile(r"--[\w.-]+\s+\S")
 _MODEL_ID: Final = re.compile(r"^--model_(?:id|dir)(?==|$)")
 _ADDRESS: Final = re.compile(r"(--port|--host|--served-model-name)(=|$)")
+INSTANCES: Final = "cluster.instances"
+"""How the line on a manifest's replicas begins."""
 EXPECTED: Final = "containers that start vllm serve, or the command line itself"
 
 
@@ -157,7 +159,7 @@ def launch_in(documents: list[object]) -> Launch:
             "of cluster.pools"
         )
     if instances > 1:
-        notes.append(f"cluster.instances: {instances}, as many replicas as the manifest has")
+        notes.append(f"{INSTANCES}: {instances}, as many replicas as the manifest has")
     return replace(first, instances=instances, notes=tuple(notes))
 
 

@@ -136,9 +136,8 @@ def _take(served: Served, written: str, *, name: str, value: str | None) -> None
         said = "another value" if value else "nothing"
         raise ConfigError(f"{written}: got {said}, expected {' or '.join(known.choices)}")
     elif name == "max-model-len" and value in ("-1", "auto"):
-        served.others.append(
-            Flag(name=written, value=value, reason="vLLM's choice by memory, not known here")
-        )
+        reason = "vLLM's choice by memory, not known here"
+        served.others.append(Flag(name=written, value=value, reason=reason, is_listed=True))
     elif known.kind == "speculation":
         found = from_config(written, value)
         served.engine = {**found.engine, **served.engine}

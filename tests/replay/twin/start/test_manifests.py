@@ -4,7 +4,7 @@ import pytest
 
 import vtwin
 from replay.twin.config_read import load_config
-from replay.twin.start.from_serve import start_from_serve, twin_text
+from replay.twin.start.from_serve import start_from_serve, twin_text, twin_text_to_fit
 from replay.twin.start.launches import Launch
 from replay.twin.start.what_starts import launch_of
 from traces import ConfigError
@@ -52,6 +52,14 @@ def test_replicas_become_instances_and_gpus_are_held_against_the_command() -> No
     assert text.endswith("cluster:\n  instances: 3\n")
     assert "cluster.instances: 3, as many replicas as the manifest has" in notes
     assert any(note.startswith("the manifest gives each server 2 GPUs, its command uses 1") for note in notes)
+
+
+def test_a_fit_is_of_one_server_and_replicas_of_several_engines_are_told() -> None:
+    text = (DATA / "stateful_set.yaml").read_text()
+    start = start_from_serve(text.replace("- --max-model-len=8192", "- --data-parallel-size=2"))
+    fitted, notes = twin_text_to_fit(start, gpu=None)
+    assert "\ncluster:\n" not in fitted
+    assert any("each of the 3 replicas is 2 engines" in note and "6 of them" in note for note in notes)
 
 
 def test_two_servers_that_differ_are_told_and_two_alike_are_counted() -> None:

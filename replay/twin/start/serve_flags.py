@@ -23,6 +23,7 @@ TRUTHS: Final = {
     **dict.fromkeys(("false", "0", "no", "off"), False),
 }
 """What stands behind a switch in command lines of vLLM up to 0.8, whose switches took a value."""
+VARIABLE: Final = re.compile(r"\$(?:[A-Z][A-Z0-9_]{0,40}|[({][A-Z][A-Z0-9_]{0,40}[)}])")
 SEVERAL: Final = (
     "api-key served-model-name lora-modules prompt-adapters middleware cudagraph-capture-sizes allowed-origins "
     "allowed-methods allowed-headers ssl-keyfile chat-template-kwargs"
@@ -79,7 +80,10 @@ def parse_serve(given: str) -> Served:
     while words:
         word = words.pop(0)
         if not word.startswith("-") or len(word) == 1:
-            strays += served.model is not None
+            if served.model is not None and VARIABLE.fullmatch(word):
+                served.notes.append(f"{word}: a variable whose value the text does not say")
+            else:
+                strays += served.model is not None
             served.model = served.model or word
             continue
         written, has_value, value = word.partition("=")

@@ -100,3 +100,10 @@ def test_a_value_that_the_twin_does_not_use_is_never_repeated(secret: str, name:
 )  # fmt: skip
 def test_no_key_of_a_command_is_printed_or_written(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert "hunter2hunter2" not in said(capsys, command)
+
+
+def test_a_variable_without_a_value_is_named_and_other_words_are_counted() -> None:
+    notes = parse_serve("vllm serve m $EXTRA_ARGS stray ${MORE} stray").notes
+    assert "$EXTRA_ARGS: a variable whose value the text does not say" in notes
+    assert "${MORE}: a variable whose value the text does not say" in notes
+    assert "2 words behind no flag that takes them: not understood" in notes

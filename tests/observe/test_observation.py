@@ -64,7 +64,7 @@ async def test_the_header_says_what_the_server_said_and_from_where(tmp_path: Pat
 
 
 async def test_an_open_loop_keeps_its_times_whatever_the_answers_do() -> None:
-    async with serving(Behaviour(ttft_s=0.3)) as server:
+    async with serving(Behaviour(ttft_s=1.0)) as server:  # longer than all are sent, on a busy machine too
         trace = await observe_trace(workload(every(10_000, 20), output_tokens=1), url=server.url)
         at = np.array([request.at_ns for request in server.requests])
     assert statuses(trace) == ["ok"] * 20
@@ -73,10 +73,10 @@ async def test_an_open_loop_keeps_its_times_whatever_the_answers_do() -> None:
     send = trace.column("send_time_us").to_numpy(dtype=np.int64)
     assert np.all(lag >= 0)
     assert np.all(np.abs(send - lag - every(10_000, 20)) <= 1)
-    gaps_ms = np.diff(at) / 1e6
-    assert abs(gaps_ms.mean() - 10) < 3
     client = trace.header.client
     assert client is not None
+    own_ms = (client.loop_lag_us["max"] + lag.max()) / 1000  # client and server share a loop
+    assert abs((at[-1] - at[0]) / 1e6 - 190) < 19 * 3 + 2 * own_ms
     assert client.peak_in_flight == 20
 
 
@@ -175,7 +175,10 @@ async def test_several_tokens_in_an_event_are_counted_and_divide_the_gap() -> No
     assert trace.events is not None
     assert list(trace.events["num_tokens"]) == [4, 4, 4, 0]
     assert trace.column("output_tokens").iloc[0] == 12
-    assert request_metrics(trace)["itl_mean_us"].iloc[0] == pytest.approx(5_000, rel=0.6)
+    row = trace.requests.iloc[0]
+    behind_us = row["last_token_time_us"] - row["content_first_time_us"]  # as long as the machine let it take
+    assert behind_us >= 39_000
+    assert request_metrics(trace)["itl_mean_us"].iloc[0] == pytest.approx(behind_us / 8, abs=1)
 
 
 async def test_without_usage_an_answer_that_reached_its_length_has_max_tokens_and_the_header_says_so() -> (

@@ -17,7 +17,7 @@ from replay.cluster.infrastructure import summarize_infrastructure
 from replay.cluster.over_time import POINTS, stretches, summarize_over_time
 from replay.cluster.simulate import FleetRun, simulate_fleet
 from replay.pace_band import PaceBand, pace_band
-from replay.run_verdict import judge_run
+from replay.run_verdict import LostRequests, judge_run
 from replay.sessions.prefix_hashes import sessions_grow
 from replay.sessions.reuse import KVReuse, kv_reuse
 from replay.sessions.session_summary import add_cost, cache_needs
@@ -174,6 +174,7 @@ class Run:
         )
         if (judged := self.judged) is not None:
             found["verdict"], found["load"] = judged.verdict, judged.facts
+            found["verdict_stretches"] = list(judged.stretches)
         return found
 
     @cached_property
@@ -193,8 +194,17 @@ class Run:
         outcomes = self.simulation.outcomes
         if self._is_paced_by_answers or bool((outcomes.status == Status.UNFINISHED).any()):
             return None
-        refused = self.fleet.result.exit == Exit.REFUSED
-        return judge_run(outcomes, self.twin, self.plan.pacing, work=self.fleet.work, refused=refused)
+        result = self.fleet.result
+        handed = None if result.split is None else result.split.transfer_end_us
+        return judge_run(
+            outcomes,
+            self.twin,
+            self.plan.pacing,
+            work=self.fleet.work,
+            refused=result.exit == Exit.REFUSED,
+            lost=LostRequests(left_us=result.left_us, handed_us=handed),
+            limit_us=self.plan.settings.slo_us.get("ttft"),
+        )
 
     @property
     def _is_paced_by_answers(self) -> bool:

@@ -17,6 +17,7 @@ from replay.trace.measured_window import EVERYTHING, MeasuredPart, Window, measu
 from replay.trace.operator_times import OperatorTimes
 from replay.trace.own_record import gaps_of_requests
 from replay.verdict.judged import LoadFacts, Verdict
+from replay.verdict.stretches import OverloadedStretch
 from sim import EngineConfig, Histogram, Int64s, InterTokenLatencies, Simulation, Status
 from traces import (
     Goodput,
@@ -82,7 +83,8 @@ class SimulationSummary(TypedDict):
     ``num_by_reason``: the unanswered requests with a reason in the trace, by reason.
     ``prefix_hit_frac``: prompt tokens found in the cache when a request was first scheduled, of the prompt
     tokens of all requests that were; ``offered_rate_per_s`` and ``verdict``: how fast requests came and whether the
-    server kept up, None where answers set the pace; ``load``: the figures behind the verdict; ``sending_us``:
+    server kept up, None where answers set the pace; ``verdict_stretches``: where in the run more was sent than answered,
+    [] if nowhere; ``load``: the figures behind the verdict; ``sending_us``:
     when the last request was sent; ``engine_cpu_s`` is the only value that differs from run to run.
     ``e2e_us_per_token``: E2E over output tokens; ``prompt_output_ratio``: prompt over output tokens, per request.
     ``kv_offload``: None without a second tier. ``operator_times``: None unless requested.
@@ -105,6 +107,7 @@ class SimulationSummary(TypedDict):
     offered_rate_per_s: float | None
     sending_us: int | None
     verdict: Verdict | None
+    verdict_stretches: list[OverloadedStretch] | None
     load: LoadFacts | None
     request_throughput: float | None
     output_token_throughput: float | None
@@ -172,6 +175,7 @@ def summarize(
         offered_rate_per_s=None,
         sending_us=_sending_us(trace),
         verdict=None,
+        verdict_stretches=None,
         load=None,
         request_throughput=_ratio(num_finished, span_us / 1e6),
         output_token_throughput=_ratio(num_tokens, span_us / 1e6),

@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, TypedDict
 
+from replay.verdict.sentences import stretches_told
+from replay.verdict.stretches import OverloadedStretch
+
 Verdict = Literal["stable", "near saturation", "metastable", "overloaded", "too short to tell"]
 
 MARGIN = 0.05
@@ -15,6 +18,9 @@ UNANSWERED = 0.05
 
 class LoadFacts(TypedDict):
     """The figures behind the verdict; rates per second, of ``counts``: sessions if rounds wait for answers.
+
+    Where a stretch of the run was overloaded, ``sent_per_s`` and ``served_per_s`` are those of the one in which the most
+    waited, in requests.
 
     ``served_per_s``: in the second half of the sending, None where too few had left by then to say. ``in_system``: when
     the last one came, out of ``num_sent``. ``growth_frac``: the share that piles up. ``num_simulated``: requests of the
@@ -38,18 +44,30 @@ class LoadFacts(TypedDict):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judged:
-    """A verdict, its figures, and the share of requests that are never answered."""
+    """A verdict, its figures, and the share of requests that are never answered.
+
+    ``stretches``: the parts of the run in which more was sent than answered. ``is_whole``: whether one of them is most
+    of the run. ``waits_most``: requests waited longer than they were served, on average.
+    """
 
     verdict: Verdict
     facts: LoadFacts
     unanswered_frac: float = 0.0
     keeps_up_repeated: bool = False
+    stretches: tuple[OverloadedStretch, ...] = ()
+    is_whole: bool = False
+    waits_most: bool = False
 
     def text(self) -> str | None:
         """Return the line that explains the verdict; None for a stable run."""
         facts = self.facts
         if self.verdict == "stable":
             return None
+        if self.verdict == "overloaded" and self.stretches and not self.is_whole:
+            return (
+                f"overloaded{stretches_told(self.stretches)}. Latencies of the whole run mix these stretches with the "
+                "others"
+            )
         if self.verdict == "overloaded":
             return _overloaded(facts, self.unanswered_frac)
         if self.verdict == "too short to tell":

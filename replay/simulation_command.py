@@ -243,6 +243,7 @@ def _limits_of(run: Run) -> tuple[str, ...]:
     found = [
         run.outside,
         None if judged is None else judged.text(),
+        run.waiting,
         failures_note(run.summary["num_by_status"]),
     ]
     notes = tuple(note for note in found if note is not None)

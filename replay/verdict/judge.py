@@ -71,15 +71,13 @@ def judge_load(
     if run.session is not None:
         judged.facts["counts"] = "sessions"
     judged = replace(judged, waits_most=_waits_most(outcomes))
-    return _by_stretches(run, judged, stretches) if stretches else judged
+    return _by_stretches(judged, stretches, sending_us=int(outcomes.arrival_us.max())) if stretches else judged
 
 
-def _by_stretches(run: Repeatable, judged: Judged, stretches: Sequence[OverloadedStretch]) -> Judged:
+def _by_stretches(judged: Judged, stretches: Sequence[OverloadedStretch], *, sending_us: int) -> Judged:
     """Return the verdict on a run some of which was overloaded, whether it recovered or not."""
     worst = longest(stretches)
-    came = run.requests.arrival_us[run.first]
-    span = max(int(came.max()) - int(came.min()), 1)
-    whole = judged.verdict == "overloaded" and is_whole(stretches, span)
+    whole = judged.verdict == "overloaded" and is_whole(stretches, sending_us)
     if not whole:
         facts = judged.facts
         facts["counts"], facts["num_requests_to_tell"] = "requests", None

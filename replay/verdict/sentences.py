@@ -63,11 +63,10 @@ _NO_GROWTH: dict[Verdict, str] = {
 
 
 def is_whole(stretches: Sequence[OverloadedStretch], sending_us: float | None) -> bool:
-    """Return whether a stretch without recovery is most of the time in which requests were sent."""
-    if not stretches or sending_us is None:
+    """Return whether stretches, the last without recovery, are most of the time in which requests were sent."""
+    if not stretches or sending_us is None or stretches[-1]["recovered_us"] is not None:
         return False
-    worst = longest(stretches)
-    return worst["recovered_us"] is None and worst["until_us"] - worst["from_us"] > WHOLE * sending_us
+    return sum(_end(each) - each["from_us"] for each in stretches) > WHOLE * sending_us
 
 
 def stretches_told(stretches: Sequence[OverloadedStretch], *, counts: str = "requests") -> str:

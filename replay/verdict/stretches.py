@@ -49,8 +49,8 @@ class OverloadedStretch(TypedDict):
 
     ``sent_per_s`` requests were sent, and ``answered_per_s`` left the queue for a seat once there was one.
     ``waiting_most``: requests that waited at a time; ``wait_p90_us``: of those sent until the queue was gone.
-    ``num_lost``: of those, how many were never answered. ``recovered_us``: when the queue was gone, None if it was not
-    while requests were sent.
+    ``num_lost``: requests that were lost until then. ``recovered_us``: when the queue was gone, None if it was not while
+    requests were sent.
     """
 
     from_us: int
@@ -311,7 +311,7 @@ def _stretch(seen: _Seen, rise: _Rise, *, material_us: float) -> OverloadedStret
         answered_per_s=_num_in(began, queue_us, to_us) / queue_s,
         waiting_most=int(seen.waiting.counts[inside].max(initial=0)),
         wait_p90_us=wait_us,
-        num_lost=int((queued.is_lost & here).sum()),
+        num_lost=int((queued.is_lost & (came <= until_us) & (queued.left_us >= from_us)).sum()),
         recovered_us=None if recovered is None else int(recovered),
     )
 

@@ -253,7 +253,8 @@ def waits_told(usage: Usage) -> str:
         return "Hardly any request waits for longer than for the step in progress."
     share = float((usage.waiting > 0).mean())
     return (
-        f"Requests wait in {share:.1%} of the run, up to {most:,.0f} at a time: too short to tell what for."
+        f"Requests wait in {share:.1%} of the run, up to {most:,.0f} at a time: all together little beside the time for "
+        "which they run."
     )
 
 

@@ -72,7 +72,7 @@ def is_whole(stretches: Sequence[OverloadedStretch], sending_us: float | None) -
 def stretches_told(stretches: Sequence[OverloadedStretch], *, counts: str = "requests") -> str:
     """Return " for 3 min from minute 10: …", of the longest stretch, behind the number of all if there are several."""
     worst = longest(stretches)
-    told = _one(worst, counts=counts)
+    told = _one(worst, counts=counts, is_last=worst == stretches[-1])
     if len(stretches) == 1:
         return told
     total = shown_time(float(sum(each["until_us"] - each["from_us"] for each in stretches)))
@@ -88,7 +88,7 @@ def _end(stretch: OverloadedStretch) -> int:
     return stretch["until_us"] if stretch["recovered_us"] is None else stretch["recovered_us"]
 
 
-def _one(stretch: OverloadedStretch, *, counts: str) -> str:
+def _one(stretch: OverloadedStretch, *, counts: str, is_last: bool) -> str:
     """Return the figures of one stretch."""
     lasted = stretch["until_us"] - stretch["from_us"]
     most = f"{stretch['waiting_most']:,} waited at most"
@@ -100,7 +100,7 @@ def _one(stretch: OverloadedStretch, *, counts: str) -> str:
         rates = f"{stretch['sent_per_s']:.3g} {counts}/s sent, {stretch['answered_per_s']:.3g} answered"
         told = f" for {shown_time(float(lasted))} from {moment(stretch['from_us'], is_start=True)}: {rates}, {most}{lost}"
     if stretch["recovered_us"] is None:
-        return f"{told}, not recovered when the last one was sent"
+        return f"{told}, not recovered {'when the last one was sent' if is_last else 'before the next one'}"
     return f"{told}, recovered {shown_time(float(stretch['recovered_us'] - stretch['until_us']))} later"
 
 

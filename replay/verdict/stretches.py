@@ -11,7 +11,7 @@ load, if arrivals are Poisson (Kingman's bound, in units of the drift); more une
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypedDict
 
 import numpy as np
@@ -27,11 +27,15 @@ ORDINARY_STEPS = 2.0
 CERTAIN = 4.0
 """A rise of this many times the root of the arrivals is no chance: exp(-16) per rise."""
 DRAINED = 0.02
-"""The backlog is gone where this share of its peak is left,"""
+"""The backlog is gone where this share of its peak is left, and no more than chance piles up,"""
 FEWEST_LEFT = 2.0
 """or this many requests."""
 QUIET = 0.1
-"""The share of the time with the fewest requests waiting: more than wait then is a backlog."""
+"""The share of the time with the fewest requests waiting: more than wait then is a backlog,"""
+UNNOTICED = 0.25
+"""but not fewer than wait at a time if each waits for this share of a noticed wait."""
+AGAIN = 0.05
+"""A backlog that has fallen by this share of its largest and rises by as much again may begin another stretch."""
 SLACK = 0.25
 """Growth ends where the backlog rises at less than this share of its mean pace."""
 MATERIAL_SHARE = 0.5
@@ -119,10 +123,9 @@ def overloaded_stretches(
     if len(came) < 2 or came[-1] <= came[0]:
         return []
     noticed = min(max(MATERIAL_SHARE * served_us, ORDINARY_STEPS * step_us), MATERIAL_US)
-    seen = _Seen.of(queued, ordinary_us=ORDINARY_STEPS * step_us)
     material_us = noticed if limit_us is None else min(noticed, max(limit_us, ORDINARY_STEPS * step_us))
-    found = [_stretch(seen, each, material_us=material_us) for each in _rises(seen)]
-    return [each for each in found if each is not None]
+    seen = _Seen.of(queued, ordinary_us=ORDINARY_STEPS * step_us, material_us=material_us)
+    return [each for rises in _rises(seen) for each in _stretches(seen, rises, material_us=material_us)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,7 +148,7 @@ class Curve:
 class _Seen:
     """A run's curves: ``backlog`` and ``present`` with the lost ones, ``waiting`` without.
 
-    ``level``: what waits in quiet times. ``unevenness``: of arrivals, 1 for a Poisson process.
+    ``level``: what waits in quiet times. ``few``: requests that wait for an unnoticed time, at the mean rate. ``unevenness``: of arrivals, 1 for a Poisson process.
     """
 
     queued: Queued
@@ -153,16 +156,18 @@ class _Seen:
     present: Curve
     waiting: Curve
     level: float
+    few: float
     unevenness: float
 
     @classmethod
-    def of(cls, queued: Queued, *, ordinary_us: float) -> _Seen:
+    def of(cls, queued: Queued, *, ordinary_us: float, material_us: float) -> _Seen:
         """Return the curves of a run."""
         came, end = queued.came_us, int(queued.came_us[-1])
         waits = queued.began_us - came > ordinary_us
         until = int(max(end, queued.left_us[queued.left_us < FOREVER].max(initial=end)))
         waiting = Curve.of(came[waits], queued.began_us[waits], until_us=until)
-        level = _quiet_level(waiting, (int(came[0]), end))
+        few = UNNOTICED * material_us * len(came) / (end - int(came[0]))
+        level = min(_quiet_level(waiting, (int(came[0]), end)), few)
         counted_until = _until_empty(queued, waiting, level=max(level, FEWEST_LEFT))
         in_backlog = waits | queued.is_lost
         gone = np.where(queued.is_lost, counted_until, queued.began_us)
@@ -174,6 +179,7 @@ class _Seen:
             ),
             waiting=waiting,
             level=level,
+            few=few,
             unevenness=_unevenness(came),
         )
 
@@ -235,111 +241,182 @@ def _unevenness(came_us: Int64s) -> float:
 class _Rise:
     """Places in the backlog's curve: the last one before a rise, its peak, and the first one after (None: none).
 
-    ``after_us``: when the rise before had drained, or the run began.
+    ``after_us``: when the rise before had drained, or the run began. ``is_gone``: whether the backlog is, at ``after``.
     """
 
     before: int
     peak: int
     after: int | None
     after_us: float
+    is_gone: bool
 
 
-def _rises(seen: _Seen) -> list[_Rise]:
-    """Return the largest rises, in the order of time, as far as requests were sent."""
+def _rises(seen: _Seen) -> list[list[_Rise]]:
+    """Return the largest rises, in the order of time, as far as requests were sent; those of one backlog together.
+
+    The largest is taken out with all until the backlog is gone; what is left before and behind it is searched again.
+    """
     counts, times = seen.backlog.counts, seen.backlog.times_us
     end = int(np.searchsorted(times, float(seen.queued.came_us[-1]), side="right"))
-    open_parts, found = [(0, end)], list[_Rise]()
+    open_parts, found = [(0, end)], list[list[_Rise]]()
     least = max(CERTAIN**2 * seen.unevenness, 2 * seen.level)
     while open_parts and len(found) < MOST:
         first, last = open_parts.pop()
         if last <= first:
             continue
         peak = first + int(counts[first:last].argmax())
-        most = counts[peak]
+        most = float(counts[peak])
         if most < least:
             continue
-        level = max(seen.level, DRAINED * most, FEWEST_LEFT)
+        if (narrower := _without_neighbours(counts, (first, last), peak, end=end)) is not None:
+            open_parts.append(narrower)
+            continue
+        level = max(seen.level, FEWEST_LEFT, min(DRAINED * most, max(least, seen.few)))
         low_before = np.flatnonzero(counts[first:peak] <= level)
         low_after = np.flatnonzero(counts[peak:last] <= level)
         before = first + int(low_before[-1]) if len(low_before) else first - 1
         after = peak + int(low_after[0]) if len(low_after) else (None if last == end else last)
-        found.append(_Rise(before=before, peak=peak, after=after, after_us=float(times[max(first - 1, 0)])))
-        quiet = counts <= max(seen.level, FEWEST_LEFT)
-        open_parts.append((first, _last_true(quiet, first, before)))
+        parts = _parted(
+            counts, (before + 1, last if after is None else after), least=max(least, AGAIN * most)
+        )
+        starts_us = [float(times[max(each - 1, 0)]) for each in (first, *(each for each, _ in parts[1:]))]
+        found.append(
+            [
+                _Rise(
+                    before=part[0] - 1,
+                    peak=part[0] + int(counts[slice(*part)].argmax()),
+                    after=after if part is parts[-1] else part[1],
+                    after_us=start_us,
+                    is_gone=after is not None and part is parts[-1],
+                )
+                for part, start_us in zip(parts, starts_us, strict=True)
+            ]
+        )
+        open_parts.append((first, before + 1))
         if after is not None:
-            open_parts.append((_first_true(quiet, after, last), last))
-    return sorted(found, key=lambda each: each.peak)
+            open_parts.append((after, last))
+    return sorted(found, key=lambda each: each[0].peak)
 
 
-def _last_true(values: NDArray[np.bool_], first: int, last: int) -> int:
-    """Return the last place between two that is true, the first one if none is."""
-    places = np.flatnonzero(values[first : last + 1])
-    return first + int(places[-1]) if len(places) else first
+def _parted(counts: Floats, part: tuple[int, int], *, least: float) -> list[tuple[int, int]]:
+    """Return a rise in parts, at each place where the backlog has fallen by ``least`` and then rises by it again."""
+    first, last = part
+    here = counts[first:last]
+    for values, is_mirrored in ((here[: int(here.argmax()) + 1], False), (here[int(here.argmax()) :][::-1], True)):
+        highest = np.maximum.accumulate(values)
+        falls = highest - values
+        if len(falls) and falls.max() >= least:
+            place = int(falls.argmax())
+            cut = last - 1 - place if is_mirrored else first + place
+            if first < cut < last:
+                return [*_parted(counts, (first, cut), least=least), *_parted(counts, (cut, last), least=least)]
+    return [part]
 
 
-def _first_true(values: NDArray[np.bool_], first: int, last: int) -> int:
-    """Return the first place between two that is true, the last one if none is."""
-    places = np.flatnonzero(values[first:last])
-    return first + int(places[0]) if len(places) else last
+def _without_neighbours(
+    counts: Floats, part: tuple[int, int], peak: int, *, end: int
+) -> tuple[int, int] | None:
+    """Return a part without the slope of a larger rise at its edge, None where its peak is no such slope."""
+    first, last = part
+    half = counts[first:last] <= counts[peak] / 2
+    if first > 0 and not half[: peak - first].any() and counts[first] > counts[peak] / 2:
+        later = np.flatnonzero(half[peak - first :])
+        return (peak + int(later[0]), last) if len(later) else (last, last)
+    if last < end and not half[peak - first :].any():
+        earlier = np.flatnonzero(half[: peak - first])
+        return (first, first + int(earlier[-1]) + 1) if len(earlier) else (first, first)
+    return None
 
 
-def _stretch(seen: _Seen, rise: _Rise, *, material_us: float) -> OverloadedStretch | None:
-    """Return what a rise of the backlog was, None where it is chance, or hardly anybody waited."""
-    queued, backlog = seen.queued, seen.backlog
-    came, end = queued.came_us, float(queued.came_us[-1])
-    queue_us = float(backlog.times_us[rise.before]) if rise.before >= 0 else float(came[0])
-    recovered = None if rise.after is None else float(backlog.times_us[rise.after])
-    until_us = end if recovered is None else recovered
-    from_us, to_us = _growth(seen, rise, (queue_us, until_us))
-    queue_us = min(max(queue_us, from_us), to_us)
-    gained = _at(backlog, to_us) - _at(backlog, queue_us, before=True)
-    num_came = _num_in(came, queue_us, to_us)
-    began = np.sort(queued.began_us[~queued.is_lost])
-    at_once = _at_once(began[(began >= queue_us) & (began <= until_us)])
-    if gained < CERTAIN * np.sqrt(max(num_came, 1) * seen.unevenness) + at_once:
-        return None
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Grown:
+    """From when to when the requests in the system grew in number, and from when on they queued, in it; µs."""
+
+    from_us: float
+    queue_us: float
+    to_us: float
+
+
+def _stretches(seen: _Seen, rises: list[_Rise], *, material_us: float) -> list[OverloadedStretch]:
+    """Return what the rises of one backlog were, without those that are chance, or in which hardly anybody waited."""
+    grown = _merged(seen, [each for rise in rises if (each := _growth(seen, rise)) is not None])
+    if not grown:
+        return []
+    after, end = rises[-1].after, float(seen.queued.came_us[-1])
+    gone_us = end if after is None else float(seen.backlog.times_us[after])
+    until = [*(each.from_us for each in grown[1:]), gone_us]
+    found = []
+    for each, until_us in zip(grown, until, strict=True):
+        is_gone = rises[-1].is_gone and each is grown[-1]
+        stretch = _stretch(seen, each, until_us=until_us, is_gone=is_gone)
+        if stretch["wait_p90_us"] >= material_us:
+            found.append(stretch)
+    return found
+
+
+def _merged(seen: _Seen, grown: list[_Grown]) -> list[_Grown]:
+    """Return growths with those as one between which the backlog only fell by chance."""
+    found: list[_Grown] = []
+    for each in grown:
+        if found:
+            fell = _at(seen.backlog, found[-1].to_us) - _at(seen.backlog, each.from_us)
+            num_came = _num_in(seen.queued.came_us, found[-1].to_us, each.from_us)
+            if fell < CERTAIN * np.sqrt(max(num_came, 1) * seen.unevenness):
+                found[-1] = replace(found[-1], to_us=each.to_us)
+                continue
+        found.append(each)
+    return found
+
+
+def _stretch(seen: _Seen, grown: _Grown, *, until_us: float, is_gone: bool) -> OverloadedStretch:
+    """Return the figures of a stretch; ``until_us``: when the backlog was gone, grew again, or nothing was sent."""
+    queued, from_us, to_us = seen.queued, grown.from_us, grown.to_us
+    came = queued.came_us
     here = (came >= from_us) & (came <= until_us)
-    wait_us = float(np.quantile(np.minimum(queued.began_us, queued.left_us)[here] - came[here], 0.9))
-    if wait_us < material_us:
-        return None
+    waited = np.minimum(queued.began_us, queued.left_us)[here] - came[here]
     inside = (seen.waiting.times_us >= from_us) & (seen.waiting.times_us <= until_us)
-    queue_s = max(to_us - queue_us, 1.0) / 1e6
+    began = np.sort(queued.began_us[~queued.is_lost])
     return OverloadedStretch(
         from_us=int(from_us),
         until_us=int(to_us),
-        sent_per_s=_num_in(came, from_us, to_us) / max(to_us - from_us, 1.0) * 1e6,
-        answered_per_s=_num_in(began, queue_us, to_us) / queue_s,
+        sent_per_s=_num_in(came, from_us, to_us) / (to_us - from_us) * 1e6,
+        answered_per_s=_num_in(began, grown.queue_us, to_us) / max(to_us - grown.queue_us, 1.0) * 1e6,
         waiting_most=int(seen.waiting.counts[inside].max(initial=0)),
-        wait_p90_us=wait_us,
+        wait_p90_us=float(np.quantile(waited, 0.9)) if len(waited) else 0.0,
         num_lost=int((queued.is_lost & (came <= until_us) & (queued.left_us >= from_us)).sum()),
-        recovered_us=None if recovered is None else int(recovered),
+        recovered_us=int(until_us) if is_gone else None,
     )
 
 
-def _growth(seen: _Seen, rise: _Rise, queue: tuple[float, float]) -> tuple[float, float]:
-    """Return from when to when the requests in the system grew in number, around a rise of the backlog.
+def _growth(seen: _Seen, rise: _Rise) -> _Grown | None:
+    """Return the growth around a rise of the backlog, None where it is chance.
 
-    Seats fill before a queue forms: growth begins there. ``queue``: from when to when there was one. The stretch is the
-    one that gains the most beside a steady growth at ``SLACK`` of the mean pace.
+    Seats fill before a queue forms: growth begins there. It is the stretch that gains the most beside a steady growth at
+    ``SLACK`` of the mean pace.
     """
-    queue_us, until_us = queue
-    from_us, to_us = queue_us, max(float(seen.backlog.times_us[rise.peak]), queue_us + 1)
+    queued, backlog = seen.queued, seen.backlog
+    came = queued.came_us
+    queue_us = float(backlog.times_us[rise.before]) if rise.before >= 0 else float(came[0])
+    until_us = float(came[-1]) if rise.after is None else float(backlog.times_us[rise.after])
+    from_us, to_us = queue_us, max(float(backlog.times_us[rise.peak]), queue_us + 1)
     times = seen.present.times_us
     first = int(np.searchsorted(times, min(rise.after_us, queue_us), side="left"))
     last = int(np.searchsorted(times, until_us, side="right"))
     times, counts = times[first:last], seen.present.counts[first:last]
-    if len(times) < 2:
-        return from_us, to_us
-    before = np.concatenate([[_at(seen.present, times[0], before=True)], counts[:-1]])
-    for _ in range(3):
-        pace = max(_at(seen.backlog, to_us) - _at(seen.backlog, queue_us, before=True), 1.0) / (to_us - from_us)
-        low = np.minimum.accumulate(before - SLACK * pace * times)
-        gained = counts - SLACK * pace * times - low
-        top = int(gained.argmax())
-        bottom = int((before - SLACK * pace * times)[: top + 1].argmin())
-        from_us, to_us = float(times[bottom]), max(float(times[top]), float(times[bottom]) + 1)
-        queue_us = min(max(queue_us, from_us), to_us)
-    return from_us, to_us
+    if len(times) >= 2:
+        before = np.concatenate([[_at(seen.present, times[0], before=True)], counts[:-1]])
+        for _ in range(3):
+            risen = _at(backlog, to_us) - _at(backlog, queue_us, before=True)
+            drift = SLACK * max(risen, 1.0) / (to_us - from_us) * times
+            top = int((counts - drift - np.minimum.accumulate(before - drift)).argmax())
+            bottom = int((before - drift)[: top + 1].argmin())
+            from_us, to_us = float(times[bottom]), max(float(times[top]), float(times[bottom]) + 1)
+            queue_us = min(max(queue_us, from_us), to_us)
+    gained = _at(backlog, to_us) - _at(backlog, queue_us, before=True)
+    began = queued.began_us[~queued.is_lost]
+    at_once = _at_once(began[(began >= queue_us) & (began <= until_us)])
+    by_chance = CERTAIN * np.sqrt(max(_num_in(came, queue_us, to_us), 1) * seen.unevenness) + at_once
+    return _Grown(from_us=from_us, queue_us=queue_us, to_us=to_us) if gained >= by_chance else None
 
 
 def _at(curve: Curve, time_us: float, *, before: bool = False) -> float:

@@ -74,6 +74,7 @@ def test_the_document_has_the_contracts_keys(capsys: pytest.CaptureFixture[str])
             "offered_rate_per_s",
             "sending_us",
             "verdict",
+            "verdict_stretches",
             "load",
             "request_throughput",
         ),

@@ -74,6 +74,7 @@ if TYPE_CHECKING:
     )
     from traces.priorities import PRIORITY_OF_CLASS, by_class, request_priorities
     from traces.run_slo import RunLimit, parse_run_slo
+    from traces.tail_precision import Precision, TailPrecision, precision_of, precision_rows
     from traces.schema import EVENT_FIELDS, FIELDS
     from traces.slo import MOST_FAILED, Attainment, Goodput, goodput, meets_slo, parse_slo
     from traces.tables.cells import Cells, all_known, cells_where
@@ -175,6 +176,8 @@ __all__ = [
     "or_null",
     "own_hashes",
     "parse_run_slo",
+    "precision_of",
+    "precision_rows",
     "parse_seconds",
     "parse_slo",
     "parts_at",
@@ -248,6 +251,8 @@ _HOMES = {
     "ProcessInfo": "traces.header",
     "Quantity": "traces.trace_summary",
     "RunLimit": "traces.run_slo",
+    "Precision": "traces.tail_precision",
+    "TailPrecision": "traces.tail_precision",
     "SLOTarget": "traces.header",
     "ServerError": "traces.errors",
     "ServerInfo": "traces.header",
@@ -294,6 +299,8 @@ _HOMES = {
     "or_null": "traces.units",
     "own_hashes": "traces.tables.hash_chains",
     "parse_run_slo": "traces.run_slo",
+    "precision_of": "traces.tail_precision",
+    "precision_rows": "traces.tail_precision",
     "parse_seconds": "traces.units",
     "parse_slo": "traces.slo",
     "parts_at": "traces.importers.recorded",

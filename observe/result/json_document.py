@@ -11,10 +11,12 @@ from numpy.typing import NDArray
 
 from traces import (
     Goodput,
+    Precision,
     finished_ok,
     goodput,
     metric_notes,
     pooled_itl_us,
+    precision_of,
     prompt_tokens,
     request_metrics,
     tool_version,
@@ -99,6 +101,7 @@ class ObservedSummary(TypedDict):
     tpot_us: Distribution
     queue_us: Distribution
     wave_us: Distribution
+    p99_precision: Precision
     goodput: Goodput | None
     client: ClientSummary
     metrics_delta: dict[str, float]
@@ -146,6 +149,9 @@ def summarize_observed(trace: Trace, *, slo_us: Mapping[str, float] | None = Non
         tpot_us=_distribution(metrics["tpot_us"].to_numpy(dtype=np.float64)),
         queue_us=_distribution(trace.column("server_queue_us").to_numpy(dtype=np.float64, na_value=np.nan)),
         wave_us=_distribution(wave_us(trace)),
+        p99_precision=precision_of(
+            trace, {name: metrics[name].to_numpy(dtype=np.float64) for name in ("ttft_us", "e2e_us")}
+        ),
         goodput=goodput(trace, slo_us, duration_us=duration_us),
         client=_client(trace),
         metrics_delta={

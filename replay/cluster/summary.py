@@ -20,7 +20,7 @@ from replay.trace.group_summary import jain_fairness
 from replay.trace.kv_offload import KvOffload, summarize_kv_offload
 from replay.trace.measured_window import EVERYTHING, MeasuredPart, measured_rows
 from replay.twin.cluster_section import routing_name
-from sim import Int64s, Status, step_times_of
+from sim import Int64s, Status
 from sim.cluster import EXIT_MEANINGS, ClusterConfig, Exit, Instance
 from traces import prompt_tokens
 from traces.facts import AlignedRows, AnswerPart, Fact, TermRows, columns_of, count, four_digits_ms, frac
@@ -201,12 +201,8 @@ def _mean(values: Int64s) -> float | None:
 
 
 def _busy_frac(instance: Instance, duration_us: int) -> float | None:
-    """Return the share of the run in which an instance computed; step times above 512 µs are known within 0.2 %."""
-    if duration_us == 0:
-        return None
-    times = step_times_of(instance.written.state)
-    busy_us = float((times.values * times.counts).sum())
-    return min(busy_us / duration_us, 1.0)
+    """Return the share of the run in which an instance computed."""
+    return None if duration_us == 0 else min(instance.busy_us / duration_us, 1.0)
 
 
 WIDTHS = {"requests": 10, "prefix hits": 13, "preemptions": 13, "busy": 8, "KV used": 9, "KV full": 9}

@@ -11,7 +11,7 @@ from replay.trace.kv_offload import hits_by_tier, offload_text
 from replay.trace.operator_times import operator_grid
 from replay.trace.simulation_summary import SimulationSummary
 from replay.verdict.sentences import verdict_sentence
-from traces import MOST_FAILED, four_digits, tail_text
+from traces import MOST_FAILED, four_digits, precision_rows, tail_text
 from traces.facts import AlignedRows, AnswerPart, TermRows, frac
 
 COLUMN = 9
@@ -50,6 +50,7 @@ def summary_parts(summary: SimulationSummary, *, unanswered: Sequence[str] = ())
     parts: list[AnswerPart] = [
         TermRows(facts),
         AlignedRows(rows, [-12, *[COLUMN] * 5]),
+        *_precision_parts(summary),
         *_goodput_parts(summary),
     ]
     parts += group_parts(summary["groups"])
@@ -155,6 +156,12 @@ def _optional_facts(summary: SimulationSummary) -> list[tuple[str, str]]:
         facts.append(("KV offload", offload_text(tier)))
         facts.append(("hits", hits_by_tier(tier)))
     return facts
+
+
+def _precision_parts(summary: SimulationSummary) -> list[AnswerPart]:
+    """Return how well the 99th percentiles are known."""
+    rows = precision_rows(summary["p99_precision"])
+    return [TermRows(rows)] if rows else []
 
 
 def _goodput_parts(summary: SimulationSummary) -> list[AnswerPart]:

@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LostRequests:
-    """When each request left a cluster, for any reason, and when its prompt's KV was handed over, µs int64 [n]; -1 never.
+    """When each request left a cluster, for any reason, and when its prompt's KV was handed over; µs int64 [n].
 
-    ``handed_us`` None: no prompt is computed elsewhere.
+    -1: never. ``handed_us`` None: no prompt is computed elsewhere.
     """
 
     left_us: NDArray[np.int64]
@@ -80,7 +80,9 @@ def _stretches(
         gone = np.where(outcomes.last_token_us >= 0, outcomes.last_token_us, deadline)
     served = (outcomes.last_token_us - outcomes.scheduled_us)[ok]
     return overloaded_stretches(
-        queued_of(outcomes, refused=refused, gone_us=gone, handed_us=None if lost is None else lost.handed_us),
+        queued_of(
+            outcomes, refused=refused, gone_us=gone, handed_us=None if lost is None else lost.handed_us
+        ),
         step_us=step_time_us(outcomes),
         served_us=float(served.mean()),
         limit_us=limit_us,

@@ -53,7 +53,10 @@ NOTED_WAIT = 0.2
 """The share of a request's time from which on its wait is told."""
 MOST_LOOKED_AT = 200_000
 """A run of more requests is not simulated once more to see what they wait for."""
-WAITS_FOR = {"step time": "steps that take long (seats and KV blocks are free)", "gateway": "the gateway's queue"}
+WAITS_FOR = {
+    "step time": "steps that take long (seats and KV blocks are free)",
+    "gateway": "the gateway's queue",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

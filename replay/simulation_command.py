@@ -201,7 +201,7 @@ def _write_series(path: Path, run: Run) -> None:
     from replay.timeline.series_csv import write_series
 
     with working("looking at the server over time"):
-        write_series(path, run)
+        write_series(path, run.over_time, run.fleet)
     tell(f"wrote {path}")
 
 

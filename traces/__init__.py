@@ -26,6 +26,13 @@ if TYPE_CHECKING:
     from traces.files.write import write_trace
     from traces.findings.prefix_ceiling import prefix_hit_ceiling_frac
     from traces.findings.run_findings import finding_lines, findings_of, marked, several_engines
+    from traces.findings.tail_precision import (
+        Precision,
+        TailPrecision,
+        fewest_beyond,
+        precision_of,
+        precision_rows,
+    )
     from traces.header import (
         ClientInfo,
         ClosedLoop,
@@ -74,7 +81,6 @@ if TYPE_CHECKING:
     )
     from traces.priorities import PRIORITY_OF_CLASS, by_class, request_priorities
     from traces.run_slo import RunLimit, parse_run_slo
-    from traces.tail_precision import Precision, TailPrecision, precision_of, precision_rows
     from traces.schema import EVENT_FIELDS, FIELDS
     from traces.slo import MOST_FAILED, Attainment, Goodput, goodput, meets_slo, parse_slo
     from traces.tables.cells import Cells, all_known, cells_where
@@ -120,6 +126,7 @@ __all__ = [
     "ImageLists",
     "MetricNotes",
     "Network",
+    "Precision",
     "Problem",
     "ProcessInfo",
     "Quantity",
@@ -132,6 +139,7 @@ __all__ = [
     "SpecDecode",
     "StreamShape",
     "Summary",
+    "TailPrecision",
     "TokenGaps",
     "Trace",
     "TraceError",
@@ -150,6 +158,7 @@ __all__ = [
     "counted",
     "cut_short_note",
     "failure_status",
+    "fewest_beyond",
     "file_at",
     "finding_lines",
     "findings_of",
@@ -176,12 +185,12 @@ __all__ = [
     "or_null",
     "own_hashes",
     "parse_run_slo",
-    "precision_of",
-    "precision_rows",
     "parse_seconds",
     "parse_slo",
     "parts_at",
     "pooled_itl_us",
+    "precision_of",
+    "precision_rows",
     "prefix_hit_ceiling_frac",
     "prompt_tokens",
     "read_header",
@@ -251,8 +260,8 @@ _HOMES = {
     "ProcessInfo": "traces.header",
     "Quantity": "traces.trace_summary",
     "RunLimit": "traces.run_slo",
-    "Precision": "traces.tail_precision",
-    "TailPrecision": "traces.tail_precision",
+    "Precision": "traces.findings.tail_precision",
+    "TailPrecision": "traces.findings.tail_precision",
     "SLOTarget": "traces.header",
     "ServerError": "traces.errors",
     "ServerInfo": "traces.header",
@@ -299,8 +308,9 @@ _HOMES = {
     "or_null": "traces.units",
     "own_hashes": "traces.tables.hash_chains",
     "parse_run_slo": "traces.run_slo",
-    "precision_of": "traces.tail_precision",
-    "precision_rows": "traces.tail_precision",
+    "fewest_beyond": "traces.findings.tail_precision",
+    "precision_of": "traces.findings.tail_precision",
+    "precision_rows": "traces.findings.tail_precision",
     "parse_seconds": "traces.units",
     "parse_slo": "traces.slo",
     "parts_at": "traces.importers.recorded",

@@ -10,8 +10,8 @@ from replay.verdict.sentences import moment
 from traces import shown_time
 
 if TYPE_CHECKING:
-    from replay.verdict.stretches import OverloadedStretch
     from replay.cluster.simulate import FleetRun
+    from replay.verdict.stretches import OverloadedStretch
     from sim.cluster import ClusterConfig
 
 
@@ -31,7 +31,9 @@ def late_scaling(
 def _late(stretch: OverloadedStretch, run: FleetRun) -> Pathology:
     from_us, until_us, infrastructure = stretch["from_us"], stretch["until_us"], run.result.infrastructure
     asked = [each.time_us for each in infrastructure.changes if each.after > each.before]
-    ready = [life.ready_us for life in infrastructure.lives if life.ready_us is not None and life.ordered_us > 0]
+    ready = [
+        life.ready_us for life in infrastructure.lives if life.ready_us is not None and life.ordered_us > 0
+    ]
     first_asked = min((each for each in asked if from_us <= each <= until_us), default=None)
     first_ready = min((each for each in ready if from_us <= each), default=None)
     told = f"from {moment(from_us, is_start=True)} on more was sent than the instances answered"

@@ -162,8 +162,8 @@ class RunOptions:
         Path | None,
         typer.Option(
             metavar="FILE.csv",
-            help="Write the run over time, a row per stretch of time and instance: requests running and waiting, KV cache "
-            "in use, busy share, prefix hits.",
+            help="Write the run over time, a row per stretch of time and instance: requests running and waiting, KV "
+            "cache in use, busy share, prefix hits.",
         ),
     ] = None
     trace_events: Annotated[

@@ -112,7 +112,11 @@ def _lead(run: RunPage) -> str:
     counts = ", ".join(f"{count:,} {name}" for name, count in run.summary["num_by_status"].items())
     seconds = shown_time(float(run.summary["duration_us"]))
     sent_until, stretches = run.summary["sending_us"], run.summary["verdict_stretches"] or ()
-    also = f" Overloaded{stretches_told(stretches)}." if stretches and not is_whole(stretches, sent_until) else ""
+    also = (
+        f" Overloaded{stretches_told(stretches)}."
+        if stretches and not is_whole(stretches, sent_until)
+        else ""
+    )
     if sent_until is None or not has_idle_end(run.summary):
         return f"{counts} in {seconds} of simulated time.{also}"
     idle = shown_time(float(run.summary["duration_us"] - sent_until))
@@ -253,8 +257,8 @@ def waits_told(usage: Usage) -> str:
         return "Hardly any request waits for longer than for the step in progress."
     share = float((usage.waiting > 0).mean())
     return (
-        f"Requests wait in {share:.1%} of the run, up to {most:,.0f} at a time: all together little beside the time for "
-        "which they run."
+        f"Requests wait in {share:.1%} of the run, up to {most:,.0f} at a time: all together little beside the time "
+        "for which they run."
     )
 
 

@@ -14,7 +14,8 @@ from replay.cluster.pathologies import queued_at
 from traces import ConfigError, prompt_tokens, write_text
 
 if TYPE_CHECKING:
-    from replay.simulated_run import Run
+    from replay.cluster.over_time import OverTime
+    from replay.cluster.simulate import FleetRun
 
 COLUMNS = (
     "from_us",
@@ -34,25 +35,24 @@ COLUMNS = (
 Floats = NDArray[np.float64]
 
 
-def write_series(path: Path, run: Run) -> None:
+def write_series(path: Path, found: OverTime | None, run: FleetRun) -> None:
     """Write the series; of a fleet of more than 64 instances a row per pool. What is not known is empty.
 
     Raises ConfigError where the file cannot be written, or the run took no time.
     """
-    write_text(path, series_text(run), option="--series")
+    write_text(path, series_text(found, run), option="--series")
 
 
-def series_text(run: Run) -> str:
+def series_text(found: OverTime | None, run: FleetRun) -> str:
     """Return the series as CSV with a header. ``prompt_tokens``, ``cached_tokens``: of prompts first scheduled then."""
-    found = run.over_time
     if found is None:
         raise ConfigError("--series: got a run that took no time, expected one with requests")
     ends = np.array(found["time_us"], np.float64)
     by_instance = found["instances"] is not None
     named = found["instances"] if found["instances"] is not None else found["pools"]
-    prompts, cached = _tokens(run, ends, num=len(run.fleet.result.instances))
+    prompts, cached = _tokens(run, ends, num=len(run.result.instances))
     if not by_instance:
-        pool_of = np.array([each.pool for each in run.fleet.result.instances])
+        pool_of = np.array([each.pool for each in run.result.instances])
         prompts, cached = (_by_pool(each, pool_of, len(named)) for each in (prompts, cached))
     text = io.StringIO()
     rows = csv.writer(text, lineterminator="\n")
@@ -79,10 +79,10 @@ def series_text(run: Run) -> str:
     return text.getvalue()
 
 
-def _tokens(run: Run, ends: Floats, *, num: int) -> tuple[Floats, Floats]:
+def _tokens(run: FleetRun, ends: Floats, *, num: int) -> tuple[Floats, Floats]:
     """Return the prompt tokens scheduled in each stretch on each instance, and those found cached; float64 [T, num]."""
     outcomes, prompts = run.simulation.outcomes, prompt_tokens(run.trace)
-    where = queued_at(run.fleet.result)
+    where = queued_at(run.result)
     known = np.flatnonzero((outcomes.scheduled_us >= 0) & (where >= 0))
     place = np.minimum(np.searchsorted(ends, outcomes.scheduled_us[known], side="left"), len(ends) - 1)
     flat = place * num + where[known]

@@ -63,8 +63,9 @@ def waits_by_cause(
 ) -> dict[Resource, float]:
     """Return how long requests waited for seats, KV blocks and steps, summed over the requests: requests times µs.
 
-    All arrays [T], looks at the server. ``kv_frac`` None: its cache is unbounded. ``need_frac``: the share of the blocks
-    that the head of the queue needs, NaN where there is none. ``lasts_us``: how long each look stands for; None: 1 each.
+    All arrays [T], looks at the server. ``kv_frac`` None: its cache is unbounded. ``need_frac``: the share of the
+    blocks that the head of the queue needs, NaN where there is none. ``lasts_us``: how long each look stands for; None:
+    1 each.
     """
     lasts = np.ones(len(waiting)) if lasts_us is None else lasts_us
     waits = waiting > 0

@@ -102,10 +102,8 @@ def _waits_for(run: FleetRun, cluster: ClusterConfig) -> Resource | None:
     return max(queued_us, key=lambda short: queued_us[short]) if queued_us else "none"
 
 
-def _need_frac(
-    run: FleetRun, instance: int, time_us: NDArray[np.int64], engine: EngineConfig
-) -> Floats:
-    """Return the share of an instance's KV blocks that the head of its queue needs at each time, NaN where none waits."""
+def _need_frac(run: FleetRun, instance: int, time_us: NDArray[np.int64], engine: EngineConfig) -> Floats:
+    """Return the share of an instance's KV blocks that the head of its queue needs at each time, NaN without one."""
     outcomes = run.result.outcomes
     here = np.where(queued_at(run.result) == instance, outcomes.scheduled_us, -1)
     return head_need_frac(

@@ -16,7 +16,8 @@ from replay.trace.kv_offload import KvOffload, summarize_kv_offload
 from replay.trace.measured_window import EVERYTHING, MeasuredPart, Window, measured_rows
 from replay.trace.operator_times import OperatorTimes
 from replay.trace.own_record import gaps_of_requests
-from replay.verdict.judged import LoadFacts, Verdict
+from replay.verdict.judged import LoadFacts
+from replay.verdict.sentences import Verdict
 from replay.verdict.stretches import OverloadedStretch
 from sim import EngineConfig, Histogram, Int64s, InterTokenLatencies, Simulation, Status
 from traces import (
@@ -62,10 +63,10 @@ class IncompleteCounts(TypedDict):
 class StepDistribution(TypedDict):
     """Of all steps that computed anything, mean and percentiles.
 
-    ``num_seqs``: requests in a step. ``num_tokens``: tokens that it computes, prompts' and outputs'. Its
-    percentiles are exact below 512, above up to 0.4 % too small, those of ``duration_us`` within 0.2 %; means are exact. ``num_prefill_tokens_mean``
-    and ``num_decode_tokens_mean``: of ``num_tokens``, those of prompts (computed again after a preemption, too) and those
-    of answers.
+    ``num_seqs``: requests in a step. ``num_tokens``: tokens that it computes, prompts' and outputs'. Its percentiles
+    are exact below 512, above up to 0.4 % too small, those of ``duration_us`` within 0.2 %; means are exact.
+    ``num_prefill_tokens_mean`` and ``num_decode_tokens_mean``: of ``num_tokens``, those of prompts (computed again
+    after a preemption, too) and those of answers.
     """
 
     num_seqs: Distribution
@@ -89,9 +90,9 @@ class SimulationSummary(TypedDict):
     ``num_by_reason``: the unanswered requests with a reason in the trace, by reason.
     ``prefix_hit_frac``: prompt tokens found in the cache when a request was first scheduled, of the prompt
     tokens of all requests that were; ``offered_rate_per_s`` and ``verdict``: how fast requests came and whether the
-    server kept up, None where answers set the pace; ``verdict_stretches``: where in the run more was sent than answered,
-    [] if nowhere; ``load``: the figures behind the verdict; ``sending_us``:
-    when the last request was sent; ``engine_cpu_s`` is the only value that differs from run to run.
+    server kept up, None where answers set the pace; ``verdict_stretches``: where in the run more was sent than
+    answered, [] if nowhere; ``load``: the figures behind the verdict; ``sending_us``: when the last request was sent;
+    ``engine_cpu_s`` is the only value that differs from run to run.
     ``e2e_us_per_token``: E2E over output tokens; ``prompt_output_ratio``: prompt over output tokens, per request.
     ``kv_offload``: None without a second tier. ``operator_times``: None unless requested.
     ``num_length_capped``: requests whose answer max_model_len cut. ``measured``: None where all but the warm-up is.
@@ -281,9 +282,7 @@ def _of_histogram(counted: Histogram, *, mean: float | None = None) -> Distribut
     percentiles = [_known(counted.percentile(percent)) for percent in PERCENTILES]
     n = int(counted.counts.sum())
     ends = (float(counted.values[0]), float(counted.values[-1])) if n else (None, None)
-    return distribution_of(
-        _known(counted.mean()) if mean is None else mean, percentiles, n=n, ends=ends
-    )
+    return distribution_of(_known(counted.mean()) if mean is None else mean, percentiles, n=n, ends=ends)
 
 
 def _speculation(simulation: Simulation, engine: EngineConfig | None) -> SpeculationSummary | None:

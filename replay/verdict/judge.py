@@ -71,7 +71,9 @@ def judge_load(
     if run.session is not None:
         judged.facts["counts"] = "sessions"
     judged = replace(judged, waits_most=_waits_most(outcomes))
-    return _by_stretches(judged, stretches, sending_us=int(outcomes.arrival_us.max())) if stretches else judged
+    return (
+        _by_stretches(judged, stretches, sending_us=int(outcomes.arrival_us.max())) if stretches else judged
+    )
 
 
 def _by_stretches(judged: Judged, stretches: Sequence[OverloadedStretch], *, sending_us: int) -> Judged:

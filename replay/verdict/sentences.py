@@ -1,15 +1,16 @@
-"""The sentence that a run's table and page begin with: it agrees with the SLO beside it, and with what requests waited."""
+"""The sentence that a run's table and page begin with: it agrees with the SLO beside it, and with the waits."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from traces import shown_time
 
 if TYPE_CHECKING:
-    from replay.verdict.judged import Verdict
     from replay.verdict.stretches import OverloadedStretch
+
+Verdict = Literal["stable", "near saturation", "metastable", "overloaded", "too short to tell"]
 
 GOOD = 0.99
 """With a smaller share of requests within the SLO, no sentence says that a server keeps up."""
@@ -31,14 +32,18 @@ def verdict_sentence(
 ) -> str:
     """Return the verdict in words.
 
-    ``sending_us``: how long requests were sent. ``good_frac``: the share of requests within the SLO, None without one. ``waits_most``: whether requests wait longer
-    than they are served.
+    ``sending_us``: how long requests were sent. ``good_frac``: the share of requests within the SLO, None without one.
+    ``waits_most``: whether requests wait longer than they are served.
     """
     missed = good_frac is not None and good_frac < GOOD
     also = f"only {good_frac:.1%} of the requests meet the SLO" if missed else ""
     if verdict == "overloaded":
         is_part = bool(stretches) and not is_whole(stretches, sending_us)
-        said = f"OVERLOADED{stretches_told(stretches)}" if is_part else "OVERLOADED: more is sent than is answered"
+        said = (
+            f"OVERLOADED{stretches_told(stretches)}"
+            if is_part
+            else "OVERLOADED: more is sent than is answered"
+        )
         return f"{said}; {also}" if also else said
     if verdict == "too short to tell":
         said = "too short to tell whether the server keeps up (see the note)"
@@ -98,7 +103,8 @@ def _one(stretch: OverloadedStretch, *, counts: str, is_last: bool) -> str:
         told = f" {moment(stretch['from_us'])}: a burst of {number:,} {counts}, {most}{lost}"
     else:
         rates = f"{stretch['sent_per_s']:.3g} {counts}/s sent, {stretch['answered_per_s']:.3g} answered"
-        told = f" for {shown_time(float(lasted))} from {moment(stretch['from_us'], is_start=True)}: {rates}, {most}{lost}"
+        start = moment(stretch["from_us"], is_start=True)
+        told = f" for {shown_time(float(lasted))} from {start}: {rates}, {most}{lost}"
     if stretch["recovered_us"] is None:
         return f"{told}, not recovered {'when the last one was sent' if is_last else 'before the next one'}"
     return f"{told}, recovered {shown_time(float(stretch['recovered_us'] - stretch['until_us']))} later"

@@ -53,8 +53,8 @@ class OverloadedStretch(TypedDict):
 
     ``sent_per_s`` requests were sent, and ``answered_per_s`` left the queue for a seat once there was one.
     ``waiting_most``: requests that waited at a time; ``wait_p90_us``: of those sent until the queue was gone.
-    ``num_lost``: requests that were lost until then. ``recovered_us``: when the queue was gone, None if it was not while
-    requests were sent.
+    ``num_lost``: requests that were lost until then. ``recovered_us``: when the queue was gone, None if it was not
+    while requests were sent.
     """
 
     from_us: int
@@ -71,8 +71,8 @@ class OverloadedStretch(TypedDict):
 class Queued:
     """When requests were sent, began to be served and left; µs, int64 [n].
 
-    ``began_us``: the start of a wait's end, for one that never began the time when it left, or ``FOREVER``. ``left_us``:
-    answered or lost. ``is_lost``: never answered.
+    ``began_us``: when the wait was over, of one that never began when it left, or ``FOREVER``. ``left_us``: answered or
+    lost. ``is_lost``: never answered.
     """
 
     came_us: Int64s
@@ -148,7 +148,8 @@ class Curve:
 class _Seen:
     """A run's curves: ``backlog`` and ``present`` with the lost ones, ``waiting`` without.
 
-    ``level``: what waits in quiet times. ``few``: requests that wait for an unnoticed time, at the mean rate. ``unevenness``: of arrivals, 1 for a Poisson process.
+    ``level``: what waits in quiet times. ``few``: requests that wait for an unnoticed time, at the mean rate.
+    ``unevenness``: of arrivals, 1 for a Poisson process.
     """
 
     queued: Queued
@@ -174,9 +175,7 @@ class _Seen:
         return cls(
             queued=queued,
             backlog=Curve.of(came[in_backlog], gone[in_backlog], until_us=until),
-            present=Curve.of(
-                came, np.where(queued.is_lost, counted_until, queued.left_us), until_us=until
-            ),
+            present=Curve.of(came, np.where(queued.is_lost, counted_until, queued.left_us), until_us=until),
             waiting=waiting,
             level=level,
             few=few,
@@ -302,14 +301,20 @@ def _parted(counts: Floats, part: tuple[int, int], *, least: float) -> list[tupl
     """Return a rise in parts, at each place where the backlog has fallen by ``least`` and then rises by it again."""
     first, last = part
     here = counts[first:last]
-    for values, is_mirrored in ((here[: int(here.argmax()) + 1], False), (here[int(here.argmax()) :][::-1], True)):
+    for values, is_mirrored in (
+        (here[: int(here.argmax()) + 1], False),
+        (here[int(here.argmax()) :][::-1], True),
+    ):
         highest = np.maximum.accumulate(values)
         falls = highest - values
         if len(falls) and falls.max() >= least:
             place = int(falls.argmax())
             cut = last - 1 - place if is_mirrored else first + place
             if first < cut < last:
-                return [*_parted(counts, (first, cut), least=least), *_parted(counts, (cut, last), least=least)]
+                return [
+                    *_parted(counts, (first, cut), least=least),
+                    *_parted(counts, (cut, last), least=least),
+                ]
     return [part]
 
 
@@ -391,8 +396,8 @@ def _stretch(seen: _Seen, grown: _Grown, *, until_us: float, is_gone: bool) -> O
 def _growth(seen: _Seen, rise: _Rise) -> _Grown | None:
     """Return the growth around a rise of the backlog, None where it is chance.
 
-    Seats fill before a queue forms: growth begins there. It is the stretch that gains the most beside a steady growth at
-    ``SLACK`` of the mean pace.
+    Seats fill before a queue forms: growth begins there. It is the stretch that gains the most beside a steady growth
+    at ``SLACK`` of the mean pace.
     """
     queued, backlog = seen.queued, seen.backlog
     came = queued.came_us

@@ -200,7 +200,7 @@ def _of_bins(counts: Int64s) -> Histogram:
 
 @cache
 def _least_of_bins(num_bins: int) -> NDArray[np.float64]:
-    """Return the least number of each bin, the same for every engine: a number that a step may have, no middle of two."""
+    """Return the least number of each bin, the same for every engine: a step may have it, unlike a middle of two."""
     bins = np.arange(num_bins)
     shift = np.maximum(bins // BINS_PER_DOUBLING - 1, 0)
     return ((bins - shift * BINS_PER_DOUBLING) << shift).astype(np.float64)

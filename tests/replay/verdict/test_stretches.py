@@ -1,4 +1,4 @@
-"""Stretches in which more is sent than answered, against the truth: known capacities and the backlog counted directly."""
+"""Stretches in which more is sent than answered, against the truth: known capacities and the backlog counted."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ Floats = NDArray[np.float64]
 PER_S = 16 / (50 * 0.018)
 """The capacity of one server: sixteen requests of fifty steps of 10 + 16 · 0.5 ms."""
 SERVER = """\
-engine: {max_num_seqs: 16, async_scheduling: false, max_num_batched_tokens: 2048, num_gpu_blocks: 4000, max_model_len: 8192}
+engine:
+  {max_num_seqs: 16, async_scheduling: false, max_num_batched_tokens: 2048, num_gpu_blocks: 4000, max_model_len: 8192}
 latency: {model: blackbox, coefficients: {alpha0: 0, alpha1: 0, alpha2: 0, beta0: 10000, beta1: 0, beta2: 500}}
 """
 FOUR = "cluster:\n  instances: 4\n  routing: {policy: least-loaded}\n"
@@ -34,7 +35,9 @@ cluster:
   autoscaler: {policy: target, metric: in-flight, target: 10, min_instances: 2, max_instances: 10}
 """
 FAILING = f"""{FOUR}  failures:
-    schedule: [{{at_us: 600000000, instance: 0, down_us: 180000000}}, {{at_us: 600000000, instance: 1, down_us: 180000000}}]
+    schedule:
+      - {{at_us: 600000000, instance: 0, down_us: 180000000}}
+      - {{at_us: 600000000, instance: 1, down_us: 180000000}}
 """
 
 
@@ -219,7 +222,9 @@ def is_in(stretches: list[OverloadedStretch], at_us: float) -> bool:
 def test_on_random_loads_the_stretches_are_those_of_the_backlog(seed: int, tmp_path: Path) -> None:
     """Whenever more than three times the seats are there, a stretch says so; where one grows, so does the backlog."""
     rng = np.random.default_rng(seed)
-    parts = [(float(rng.uniform(60, 400)), float(rng.choice([0.2, 0.5, 0.7, 1.3, 1.6, 2.0]))) for _ in range(8)]
+    parts = [
+        (float(rng.uniform(60, 400)), float(rng.choice([0.2, 0.5, 0.7, 1.3, 1.6, 2.0]))) for _ in range(8)
+    ]
     run = simulated(tmp_path, requests(sent(parts, seed=seed)))
     stretches = run.summary["verdict_stretches"]
     assert stretches is not None

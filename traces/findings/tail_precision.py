@@ -47,8 +47,8 @@ class TailPrecision(TypedDict):
     """A 99th percentile and its 95 % interval, in the values' unit.
 
     ``n``: values, of ITL gaps between tokens. ``high`` None: so few requests show no upper end. ``num_effective``: how
-    many independent requests they are worth, None of ITL. ``num_for_5_percent``: requests for an interval of ±5 %; None where nothing is known. Where ``high`` is None
-    it is a lower bound.
+    many independent requests they are worth, None of ITL. ``num_for_5_percent``: requests for an interval of ±5 %, None
+    where nothing is known; where ``high`` is None it is a lower bound.
     """
 
     n: int
@@ -119,6 +119,11 @@ def _numbers_beyond(worth: float) -> tuple[float, float]:
     return float(min(most, number)), float(least)
 
 
+def fewest_beyond(number: int) -> float:
+    """Return how many of so many independent values lie beyond the 99th percentile at least, with 97.5 %."""
+    return _numbers_beyond(float(number))[1]
+
+
 def _needed(n: int, worth: float, *, p99: float, low: float, high: float | None) -> int | None:
     """Return the requests for an interval of ±5 %: its width falls with the root of their number."""
     if p99 <= 0:
@@ -141,7 +146,9 @@ def precision_of(trace: Trace, latencies: Mapping[str, Floats]) -> Precision:
     """
     from traces.metrics import sent_or_due
 
-    order = np.argsort(sent_or_due(trace).floats(), kind="stable")  # never sent: at the end, without a latency
+    order = np.argsort(
+        sent_or_due(trace).floats(), kind="stable"
+    )  # never sent: at the end, without a latency
     return {
         "ttft_us": tail_precision(latencies["ttft_us"][order]),
         "itl_us": None if trace.events is None else _of_gaps(trace, order),

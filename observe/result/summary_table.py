@@ -8,7 +8,7 @@ from typing import Any
 from observe.result.client_verdict import BOUNDS
 from observe.result.json_document import ClientSummary, Distribution, ObservedSummary
 from traces import AS_DRAWN, Attainment, Goodput, four_digits, precision_rows, tail_text
-from traces.facts import AlignedRows, TermRows, terminal_lines
+from traces.facts import AlignedRows, AnswerPart, TermRows, terminal_lines
 
 _SHOWN_ERRORS = 5
 _COLUMN = 9
@@ -46,7 +46,7 @@ def table(summary: ObservedSummary) -> str:
     head = ["", "mean", "p50", "p90", "p95", "p99"]
     figures = AlignedRows([head, *(_row(*each) for each in shown)], [-label, *[_COLUMN] * 5])
     known = precision_rows(summary["p99_precision"])
-    parts = [TermRows(facts), *errors, figures, *([TermRows(known)] if known else [])]
+    parts: list[AnswerPart] = [TermRows(facts), *errors, figures, *([TermRows(known)] if known else [])]
     return "\n".join(terminal_lines(parts, width=None))
 
 

@@ -52,30 +52,37 @@ class Usage:
     seats_up: float | None = None
 
 
-def waits_by_cause(
-    *,
-    waiting: Floats | NDArray[np.int64],
-    running: Floats | NDArray[np.int64],
-    kv_frac: Floats | None,
-    num_seats: int,
-    need_frac: Floats | None = None,
-    lasts_us: Floats | None = None,
-) -> dict[Resource, float]:
-    """Return how long requests waited for seats, KV blocks and steps, summed over the requests: requests times µs.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerLooks:
+    """Looks at one server, all arrays [T]: requests waiting and running, and the share of the KV blocks in use.
 
-    All arrays [T], looks at the server. ``kv_frac`` None: its cache is unbounded. ``need_frac``: the share of the
-    blocks that the head of the queue needs, NaN where there is none. ``lasts_us``: how long each look stands for; None:
-    1 each.
+    ``kv_frac`` None: the cache is unbounded. ``need_frac``: the share of the blocks that the head of the queue needs,
+    NaN where there is none. ``lasts_us``: how long each look stands for; None: 1 each.
     """
-    lasts = np.ones(len(waiting)) if lasts_us is None else lasts_us
-    waits = waiting > 0
-    seats = waits & (running >= num_seats)
+
+    waiting: Floats | NDArray[np.int64]
+    running: Floats | NDArray[np.int64]
+    kv_frac: Floats | None
+    num_seats: int
+    need_frac: Floats | None = None
+    lasts_us: Floats | None = None
+
+    @property
+    def lasts(self) -> Floats:
+        """How long each look stands for."""
+        return np.ones(len(self.waiting)) if self.lasts_us is None else self.lasts_us
+
+
+def waits_by_cause(looks: ServerLooks) -> dict[Resource, float]:
+    """Return how long requests waited for seats, KV blocks and steps, summed over the requests: requests times µs."""
+    waits = looks.waiting > 0
+    seats = waits & (looks.running >= looks.num_seats)
     kv = np.zeros_like(waits)
-    if kv_frac is not None:
-        kv = waits & ~seats & (kv_frac >= FULL)
-        if need_frac is not None:
-            kv |= waits & ~seats & (running > 0) & (need_frac > 1 - kv_frac)
-    weight = waiting * lasts
+    if looks.kv_frac is not None:
+        kv = waits & ~seats & (looks.kv_frac >= FULL)
+        if looks.need_frac is not None:
+            kv |= waits & ~seats & (looks.running > 0) & (looks.need_frac > 1 - looks.kv_frac)
+    weight = looks.waiting * looks.lasts
     return {
         "seats": float(weight[seats].sum()),
         "KV blocks": float(weight[kv].sum()),
@@ -83,34 +90,17 @@ def waits_by_cause(
     }
 
 
-def short_of(
-    *,
-    waiting: Floats | NDArray[np.int64],
-    running: Floats | NDArray[np.int64],
-    kv_frac: Floats | None,
-    num_seats: int,
-    need_frac: Floats | None = None,
-    lasts_us: Floats | None = None,
-) -> Resource:
+def short_of(looks: ServerLooks) -> Resource:
     """Return what the requests of one server wait for longest, all together; ``none`` where they hardly wait.
 
-    Requests times time decide: a few looks at a long queue weigh more than many at a single request. The arrays are
-    those of ``waits_by_cause``.
+    Requests times time decide: a few looks at a long queue weigh more than many at a single request.
     """
-    waited = waits_by_cause(
-        waiting=waiting,
-        running=running,
-        kv_frac=kv_frac,
-        num_seats=num_seats,
-        need_frac=need_frac,
-        lasts_us=lasts_us,
-    )
-    lasts = np.ones(len(waiting)) if lasts_us is None else lasts_us
-    ran = float((running * lasts).sum())
-    most = max(waited, key=lambda name: waited[name])
+    waited = waits_by_cause(looks)
+    ran = float((looks.running * looks.lasts).sum())
+    most = max(waited, key=waited.__getitem__)
     if waited[most] <= OFTEN * ran or waited[most] == 0:
         return "none"
-    if most == "step time" and (waiting > 0).mean() < MOSTLY and waited[most] < LONG * ran:
+    if most == "step time" and (looks.waiting > 0).mean() < MOSTLY and waited[most] < LONG * ran:
         return "none"
     return most
 
@@ -209,11 +199,13 @@ def watched(
         kv_frac=seen.kv_frac,
         num_seats=num_seats,
         waits_for=short_of(
-            waiting=seen.waiting,
-            running=seen.running,
-            kv_frac=seen.kv_frac,
-            num_seats=num_seats,
-            need_frac=need,
+            ServerLooks(
+                waiting=seen.waiting,
+                running=seen.running,
+                kv_frac=seen.kv_frac,
+                num_seats=num_seats,
+                need_frac=need,
+            )
         ),
     )
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from replay.cluster.lives import spans_up
 from replay.cluster.pathologies import queued_at
-from replay.timeline.watch_engine import Usage, counted, head_need_frac, short_of, waits_by_cause
+from replay.timeline.watch_engine import ServerLooks, Usage, counted, head_need_frac, short_of, waits_by_cause
 
 Floats = NDArray[np.float64]
 
@@ -83,23 +83,25 @@ def _waits_for(run: FleetRun, cluster: ClusterConfig) -> Resource | None:
         blocks = int(seen.num_blocks[number])
         waiting = seen.num_waiting[up, number]
         engine = cluster.pools[instance.pool].engine
-        looks = {
-            "waiting": waiting,
-            "running": seen.num_running[up, number],
-            "kv_frac": 1 - seen.num_free_blocks[up, number] / blocks if blocks else None,
-            "need_frac": _need_frac(run, number, seen.time_us[up], engine) if blocks else None,
-            "lasts_us": gaps_us[up],
-        }
+        looks = ServerLooks(
+            waiting=waiting,
+            running=seen.num_running[up, number],
+            kv_frac=1 - seen.num_free_blocks[up, number] / blocks if blocks else None,
+            num_seats=engine.max_num_seqs,
+            need_frac=_need_frac(run, number, seen.time_us[up], engine) if blocks else None,
+            lasts_us=gaps_us[up],
+        )
         any_up = True
-        if short_of(num_seats=engine.max_num_seqs, **looks) == "none":
+        if short_of(looks) == "none":
             continue
-        for cause, waited in waits_by_cause(num_seats=engine.max_num_seqs, **looks).items():
+        for cause, waited in waits_by_cause(looks).items():
             queued_us[cause] = queued_us.get(cause, 0.0) + waited
     if cluster.flow_control is not None and _at_gateway_us(run) > sum(queued_us.values()):
         return "gateway"
     if not any_up:
         return None
-    return max(queued_us, key=lambda short: queued_us[short]) if queued_us else "none"
+    none: Resource = "none"
+    return max(queued_us, key=queued_us.__getitem__) if queued_us else none
 
 
 def _need_frac(run: FleetRun, instance: int, time_us: NDArray[np.int64], engine: EngineConfig) -> Floats:

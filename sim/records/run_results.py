@@ -203,7 +203,8 @@ def _least_of_bins(num_bins: int) -> NDArray[np.float64]:
     """Return the least number of each bin, the same for every engine: a step may have it, unlike a middle of two."""
     bins = np.arange(num_bins)
     shift = np.maximum(bins // BINS_PER_DOUBLING - 1, 0)
-    return ((bins - shift * BINS_PER_DOUBLING) << shift).astype(np.float64)
+    least: NDArray[np.float64] = ((bins - shift * BINS_PER_DOUBLING) << shift).astype(np.float64)
+    return least
 
 
 def gaps_of(state: State, latency: LatencyModel, *, from_tokens: bool) -> InterTokenLatencies:

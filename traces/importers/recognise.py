@@ -69,6 +69,7 @@ DOCUMENTS: Final = (
     Sign(format="vllm-bench", has=("input_lens", "ttfts")),
     Sign(format="vllm-bench", has=("mean_ttft_ms", "request_throughput"), lacks=_OTHERS),
     Sign(format="vllm-bench", has=("request_throughput", "total_input_tokens"), lacks=_OTHERS),
+    Sign(format="vllm-bench", has=("mean_ttft_ms", "completed"), lacks=_OTHERS),
 )
 """Of one JSON document, by its keys."""
 

@@ -63,7 +63,8 @@ class ClusterSummary(TypedDict):
 
     ``jain_fairness``: of requests per time up, over the instances that ever served, (sum x)^2 / (n sum x^2): 1 where
     all got as many, 1/n where one got all (Jain, Chiu, Hawe, "A quantitative measure of fairness", 1984); None where
-    they were busy for less than a tenth of the time, and chance decides it. ``num_by_exit``: every way out that was taken.
+    they were busy for less than a tenth of the time, and chance decides it. ``num_by_exit``: every way out that was
+    taken.
     """
 
     routing_policy: str

@@ -100,8 +100,10 @@ def _waits_for(run: FleetRun, cluster: ClusterConfig) -> Resource | None:
         return "gateway"
     if not any_up:
         return None
-    none: Resource = "none"
-    return max(queued_us, key=queued_us.__getitem__) if queued_us else none
+    if not queued_us:
+        return "none"
+    most: Resource = max(queued_us, key=lambda cause: queued_us[cause])
+    return most
 
 
 def _need_frac(run: FleetRun, instance: int, time_us: NDArray[np.int64], engine: EngineConfig) -> Floats:

@@ -14,7 +14,7 @@ from observe.observation import Observation, observe_with
 from observe.result.json_document import summarize_observed
 from observe.result.summary_table import table
 from observe.run.panel import show
-from traces import MOST_FAILED, note_replaced
+from traces import MOST_FAILED, ConfigError, note_replaced
 from traces.console.early_end import EXIT_INTERRUPTED
 from traces.facts import say_json
 from traces.strict.tell import say_text, tell
@@ -95,8 +95,10 @@ def observe_loads(
     files: TraceFileOptions,
 ) -> None:
     """Observe a list of loads into ``folder``, print the results, and exit with the code of the worst."""
-    if not slo_us:
-        files.gate.needs_limits(trace_from_options(workload), slo_us)
+    if files.gate.least is not None and not slo_us:
+        raise ConfigError(
+            "--strict-slo, --fail-below: got several runs and no latency limit, expected --slo LIMITS"
+        )
     _tell_clipping(workload)
     outcomes = run_on_fastest_loop(
         lambda: observe_list(workload, settings, options=options, folder=folder, overwrite=files.overwrite)

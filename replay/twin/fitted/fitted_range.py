@@ -281,7 +281,25 @@ def _widened(values: NDArray[np.float64]) -> Range | None:
     if len(known) == 0:
         return None
     beyond = max(int(fewest_beyond(len(known))), 1)
-    return _rounded(float(known[beyond - 1])), _rounded(float(known[-beyond]))
+    high = float(known[-beyond])
+    if fewest_beyond(len(known)) < 1:
+        high = max(high, _ninety_ninth_of_few(known))
+    return _rounded(float(known[beyond - 1])), _rounded(high)
+
+
+def _ninety_ninth_of_few(ordered: Floats) -> float:
+    """Return the 99th percentile that the largest of a few values point to, at the upper end of what they leave open.
+
+    Weissman's estimate by Hill's tail index of the ``k`` = √n largest ("Estimation of parameters and large quantiles
+    based on the k largest observations", 1978), the index one standard error larger. The largest value if there are
+    fewer than ``ENOUGH``.
+    """
+    n = len(ordered)
+    k = int(np.sqrt(n))
+    if n < ENOUGH or ordered[-k - 1] <= 0:
+        return float(ordered[-1])
+    index = float(np.log(ordered[-k:] / ordered[-k - 1]).mean()) * (1 + 1 / np.sqrt(k))
+    return float(ordered[-k - 1] * max(k / (0.01 * n), 1.0) ** index)
 
 
 def _rounded(value: float) -> float:

@@ -55,7 +55,18 @@ def with_pace(
         low=found.rate_per_s * math.exp(-below),
         high=found.rate_per_s * math.exp(above),
         pace_frac=delta,
+        **_ceiling_at_paces(found, delta),
     )
+
+
+def _ceiling_at_paces(found: Capacity, delta: float) -> dict[str, float]:
+    """Return the ceiling's interval with the pace in it: a full server answers as fast as its steps are."""
+    most, low, high = found.ceiling_per_s, found.ceiling_low, found.ceiling_high
+    if most is None or low is None or high is None:
+        return {}
+    below = math.hypot(math.log(most / low), math.log1p(delta))
+    above = math.hypot(math.log(high / most), -math.log1p(-delta))
+    return {"ceiling_low": most * math.exp(-below), "ceiling_high": most * math.exp(above)}
 
 
 def _capacity(trace: Trace, twin: TwinConfig, limits: Sequence[RunLimit], *, near: Capacity) -> float:

@@ -94,7 +94,11 @@ def _headlines(found: Capacity, limits: Sequence[RunLimit]) -> list[pages.Headli
 
 def _capacity_headline(found: Capacity) -> pages.Headline:
     sure = () if found.low is None else (f"90 % interval {found.low:.3g} to {found.high:.3g}",)
-    return pages.Headline(label="Capacity, requests/s", value=f"{found.rate_per_s:.4g}", details=sure)
+    left = found.after_burst_per_s
+    burst = () if left is None else (f"{left:.4g} after a burst, for good",)
+    return pages.Headline(
+        label="Capacity, requests/s", value=f"{found.rate_per_s:.4g}", details=(*sure, *burst)
+    )
 
 
 def _warnings(notes: Sequence[str]) -> pages.PageSection:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from replay.capacity.capacity import BURSTS, STEP_TIME, Binding, Capacity
 from replay.search.evaluation import FAILED, SETTLING, THROUGHPUT, TOO_SHORT, Evaluation
-from traces import RunLimit, counted, shown_time, tool_version
+from traces import MOST_FAILED, RunLimit, counted, shown_time, tool_version
 from traces.facts import (
     AlignedRows,
     AnswerPart,
@@ -68,6 +68,9 @@ def capacity_document(
         "limiting": found.limiting,
         "slo_us": {each.name: each.limit_us for each in limits},
         "ceiling": found.ceiling_per_s,
+        "ceiling_low": found.ceiling_low,
+        "ceiling_high": found.ceiling_high,
+        "after_burst": found.after_burst_per_s,
         "binding": None
         if found.binding is None
         else {"resource": found.binding.resource, "rate_with_twice": found.binding.with_twice},
@@ -158,6 +161,11 @@ def column_facts(found: Capacity, limits: Sequence[RunLimit]) -> list[Fact]:
         Fact("limiting", "breaks first", found.limiting),
         Fact("", "bound by", bound),
         Fact("ceiling", "serves at most", found.ceiling_per_s, per_s),
+        *(
+            []
+            if found.after_burst_per_s is None
+            else [Fact("after_burst", "after a burst", found.after_burst_per_s, per_s)]
+        ),
         *(of_limit(at.values_us[each.name], each) for each in limits),
         Fact("output_token_throughput", "output tokens/s", tokens, whole),
     ]
@@ -166,12 +174,34 @@ def column_facts(found: Capacity, limits: Sequence[RunLimit]) -> list[Fact]:
 def _answer(found: Capacity) -> str:
     """Return the rate with its interval, of chance alone, and whether runs were too short for queues to grow."""
     if found.rate_per_s is None:
-        return "not found: the runs are too short" if found.is_too_short else "none: no rate meets the limits"
+        return "not found: the runs are too short" if found.is_too_short else _why_none(found)
     sure = "" if found.low is None else f" ({found.low:.3g} to {found.high:.3g})"
     if found.is_cut_short:
         return f"{_per_s(found.rate_per_s)} or more: the runs are too short to tell"
     too_high = ", too high: the runs are too short" if found.is_too_short else ""
     return f"{_per_s(found.rate_per_s)}{sure}{too_high}"
+
+
+def _why_none(found: Capacity) -> str:
+    """Return why no rate meets the limits: what an idle server breaks."""
+    if found.limiting == FAILED:
+        return f"none: {found.idle.failed_frac:.1%} of the requests fail on an idle server, more than {MOST_FAILED:.0%}"
+    value = found.idle.values_us.get(found.limiting)
+    if value is None:
+        return "none: no rate meets the limits"
+    if math.isnan(value):
+        return "none: an idle server answers no request"
+    return f"none: an idle server has {found.limiting} {shown_time(value)} already"
+
+
+def after_burst_text(found: Capacity) -> str | None:
+    """Return what is left of the capacity after a burst; None where the server recovers."""
+    if found.after_burst_per_s is None:
+        return None
+    return (
+        f"{_per_s(found.after_burst_per_s)}: a queue empties the caches, and at the capacity the server does not "
+        "recover. Below this rate it does"
+    )
 
 
 def _reasons(found: Capacity, limits: Sequence[RunLimit], engine: EngineConfig) -> list[tuple[str, str]]:
@@ -189,8 +219,13 @@ def _reasons(found: Capacity, limits: Sequence[RunLimit], engine: EngineConfig) 
         breaks = "failed requests (more than 1 %)" if found.limiting == FAILED else found.limiting
     most = "not found: the runs are too short"
     if found.ceiling_per_s is not None:
-        most = f"{_per_s(found.ceiling_per_s)}, whatever the latencies"
+        between = (
+            "" if found.ceiling_low is None else f" ({found.ceiling_low:.4g} to {found.ceiling_high:.4g})"
+        )
+        most = f"{_per_s(found.ceiling_per_s)}{between}, whatever the latencies"
     facts = [("breaks first", breaks), ("serves at most", most)]
+    if (left := after_burst_text(found)) is not None:
+        facts.append(("after a burst", left))
     return facts if found.binding is None else [*facts, *_bound(found.binding, engine)]
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from replay.capacity.burst import after_burst_per_s
+from replay.capacity.burst import AfterBurst, after_a_burst_at
 from replay.search.ceiling import NARROW as SAME
 from replay.search.ceiling import Ceiling, find_ceiling
 from replay.search.evaluation import FAILED, GROWN, THROUGHPUT, TOO_SHORT, Evaluation, Evaluator
@@ -97,8 +97,8 @@ class Capacity:
     ``low``, ``high``: 90 % t interval over seeds (or stretches of a recorded load), None where there is none.
     ``limiting``: the limit that breaks first, or ``throughput``. ``ceiling_per_s``: the most that is answered, whatever
     the latencies; None where runs are too short to find it, or no rate is within the limits. ``ceiling_low``,
-    ``ceiling_high``: its 90 % interval. ``after_burst_per_s``: what is answered for good once a burst has emptied the
-    caches at this rate; None where the server recovers. ``curve``: rates around it, ascending. ``evaluations``: all
+    ``ceiling_high``: its 90 % interval. ``after_burst``: the rate that survives a burst; None where
+    the capacity does. ``curve``: rates around it, ascending. ``evaluations``: all
     rates simulated, ascending. ``of_parts``: the capacity of each seed or stretch, of the same requests in every
     search; empty where one has none. ``num_requests``: of each seed; ``requests_to_last``: how many make a run long
     enough for queues to grow; ``is_too_short``: there are fewer, or the search ended at a rate whose runs could not
@@ -124,7 +124,7 @@ class Capacity:
     pace_frac: float | None = None
     ceiling_low: float | None = None
     ceiling_high: float | None = None
-    after_burst_per_s: float | None = None
+    after_burst: AfterBurst | None = None
 
     def __str__(self) -> str:
         """Return the capacity in a line."""
@@ -203,7 +203,7 @@ def capacity_of_draws(
         ceiling_per_s=None if most is None else most.per_s,
         ceiling_low=None if most is None else most.interval[0],
         ceiling_high=None if most is None else most.interval[1],
-        after_burst_per_s=None if rate is None else after_burst_per_s(evaluator.loads[0], rate),
+        after_burst=None if rate is None else after_a_burst_at(evaluator.loads[0], rate),
         idle=found.idle,
         curve=curve,
         evaluations=_in_order({**{each.rate_per_s: each for each in curve}, **evaluator.seen}),

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from replay.capacity.capacity import Capacity, short_run_note
 from replay.capacity.question import searched_capacity
-from replay.capacity.text import capacity_document, capacity_parts, column_facts
+from replay.capacity.text import SURVIVES, capacity_document, capacity_parts, column_facts
 from replay.progress import working
 from replay.search.workload_draws import lengths_text
 from replay.trace.summary_text import unanswered_rows
@@ -87,6 +87,8 @@ def show_several(
         what = {"set": dict(variant.settings), "unanswered": variant.twin.unanswered_document}
         of_one = capacity_document(found, limits, twin=variant.twin, notes=notes)
         told.append({"name": variant.name, **what, **of_one})
+    if all(each[SURVIVES] == "-" for each in columns):
+        columns = [{name: cell for name, cell in each.items() if name != SURVIVES} for each in columns]
     unanswered = [each.twin.unanswered_keys for each in variants]
     say_answer(
         lambda: {"schema_version": 1, "tool_version": tool_version(), "variants": told},

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from sim import EngineConfig
 
 SCHEMA_VERSION = 1
+SURVIVES = "after a burst"
+"""The term of the rate that survives one."""
 BAR = 10
 """Characters of a bar for 100 % of what is allowed; it ends at twice that."""
 RESOURCE_NAMES = {
@@ -70,7 +72,7 @@ def capacity_document(
         "ceiling": found.ceiling_per_s,
         "ceiling_low": found.ceiling_low,
         "ceiling_high": found.ceiling_high,
-        "after_burst": found.after_burst_per_s,
+        "after_burst": after_burst_document(found),
         "binding": None
         if found.binding is None
         else {"resource": found.binding.resource, "rate_with_twice": found.binding.with_twice},
@@ -161,11 +163,7 @@ def column_facts(found: Capacity, limits: Sequence[RunLimit]) -> list[Fact]:
         Fact("limiting", "breaks first", found.limiting),
         Fact("", "bound by", bound),
         Fact("ceiling", "serves at most", found.ceiling_per_s, per_s),
-        *(
-            []
-            if found.after_burst_per_s is None
-            else [Fact("after_burst", "after a burst", found.after_burst_per_s, per_s)]
-        ),
+        survives_fact(found),
         *(of_limit(at.values_us[each.name], each) for each in limits),
         Fact("output_token_throughput", "output tokens/s", tokens, whole),
     ]
@@ -194,13 +192,27 @@ def _why_none(found: Capacity) -> str:
     return f"none: an idle server has {found.limiting} {shown_time(value)} already"
 
 
+def survives_fact(found: Capacity) -> Fact:
+    """Return the rate that survives a burst, ``-`` where the capacity does."""
+    burst = found.after_burst
+    return Fact("", SURVIVES, None if burst is None else (burst.survives_per_s or 0.0), per_s)
+
+
+def after_burst_document(found: Capacity) -> dict[str, float | None] | None:
+    """Return the rates with and after a burst, requests/s; None where the capacity survives it."""
+    burst = found.after_burst
+    return None if burst is None else {"survives": burst.survives_per_s, "left": burst.left_per_s}
+
+
 def after_burst_text(found: Capacity) -> str | None:
-    """Return what is left of the capacity after a burst; None where the server recovers."""
-    if found.after_burst_per_s is None:
+    """Return which rate survives a burst; None where the capacity does."""
+    burst = found.after_burst
+    if burst is None:
         return None
+    most = "no rate" if burst.survives_per_s is None else _per_s(burst.survives_per_s)
     return (
-        f"{_per_s(found.after_burst_per_s)}: a queue empties the caches, and at the capacity the server does not "
-        "recover. Below this rate it does"
+        f"{most}: what the server keeps up with. At the capacity a burst empties the caches, and "
+        f"{_per_s(burst.left_per_s)} are answered from then on"
     )
 
 
@@ -225,7 +237,7 @@ def _reasons(found: Capacity, limits: Sequence[RunLimit], engine: EngineConfig) 
         most = f"{_per_s(found.ceiling_per_s)}{between}, whatever the latencies"
     facts = [("breaks first", breaks), ("serves at most", most)]
     if (left := after_burst_text(found)) is not None:
-        facts.append(("after a burst", left))
+        facts.append((SURVIVES, left))
     return facts if found.binding is None else [*facts, *_bound(found.binding, engine)]
 
 

@@ -111,7 +111,7 @@ class Searches:
         monkeypatch.setattr(capacity, "loads_of", lambda traces, _twin: list(traces))
         most = Ceiling(per_s=12.0, overloaded_per_s=12.0, of_loads=(12.0,))
         monkeypatch.setattr(capacity, "find_ceiling", lambda _loads: most)
-        monkeypatch.setattr(capacity, "after_burst_per_s", lambda _load, _rate: None)
+        monkeypatch.setattr(capacity, "after_a_burst_at", lambda _load, _rate: None)
         monkeypatch.setattr(capacity, "binding_of", lambda trace, _twin, _limits: ("bound", trace))
 
     def drawing(self, *, seeds: int, most: int, longest: int = 10**9) -> Drawing:

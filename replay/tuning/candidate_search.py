@@ -25,7 +25,7 @@ from replay.capacity.capacity import (
 from replay.search.highest import TOLERANCE, highest_above
 from replay.search.workload_draws import Drawing
 from replay.t_interval import half_width
-from replay.tuning.candidates import Candidate
+from replay.tuning.candidates import Border, BorderValue, Candidate
 from traces import RunLimit
 
 if TYPE_CHECKING:
@@ -35,13 +35,17 @@ if TYPE_CHECKING:
 ALIKE = 0.02
 """Servers whose rates differ by less count as alike: another draw of the requests would put them in another order."""
 
+MOST_WIDER = 16
+"""The grid is made wider this often, at most."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tuned:
     """The result of a search. ``best``: the best few, best first, each with its capacity; ``own``: the file's server.
 
     ``num_tried``: candidates simulated, the file's own included. ``num_alike``: of them, those as good as the best.
-    ``asks``: how many requests a run must have, where these were too few to rank servers by; else 0.
+    ``asks``: how many requests a run must have, where these were too few to rank servers by; else 0. ``border``: the
+    settings of the best that lie at the end of the values tried.
     """
 
     own: tuple[Candidate, Capacity]
@@ -50,6 +54,7 @@ class Tuned:
     num_alike: int
     is_per_gpu: bool
     asks: int = 0
+    border: tuple[BorderValue, ...] = ()
 
     def __str__(self) -> str:
         """Return the servers with their capacities, a line each: the file's own, then the best."""
@@ -95,16 +100,26 @@ def search(
     keep: int,
     drawing: Drawing | None = None,
     tell: Callable[[int], None] = lambda _: None,
+    border: Border | None = None,
 ) -> Tuned:
     """Return the best ``keep`` of the candidates, the first of which is the file's own server.
+
+    ``border``: gives more candidates as long as the best lies on the border of those that there are.
 
     ``drawing``: draws the workload with as many requests as it takes; None: the given ones are all
     there are. ``tell``: called with the number of candidates that are done. Where GPUs differ in number, the rate per
     GPU counts. Of candidates that are alike, the one with fewer changes is better, then the smaller limits.
     """
     is_per_gpu = len({each.num_gpus for each in candidates}) > 1
-    trace, ranks = _long_enough(
-        traces[0], candidates, limits, keep=keep, is_per_gpu=is_per_gpu, drawing=drawing, tell=tell
+    trace, ranks, candidates = _widened(
+        traces[0],
+        candidates,
+        limits,
+        keep=keep,
+        is_per_gpu=is_per_gpu,
+        drawing=drawing,
+        tell=tell,
+        border=border,
     )
     kept = ranks.best(keep)
     full = [candidates[0], *(each for each in kept if each.settings)]
@@ -130,6 +145,7 @@ def search(
         num_alike=sum(rate >= top * (1 - ALIKE) for rate, _ in ranks.found),
         is_per_gpu=is_per_gpu,
         asks=asked if asked > len(traces[0]) else 0,
+        border=() if border is None or not best else tuple(border.of(best[0][0])),
     )
 
 
@@ -151,6 +167,42 @@ class Ranks:
     def asks(self, keep: int) -> int:
         """Return how many requests it takes to know the best few, and that there are no others."""
         return max(self.undecided, *(self.asks_of[id(each)] for each in self.best(keep)), 0)
+
+
+def _widened(
+    trace: Trace,
+    candidates: Sequence[Candidate],
+    limits: Sequence[RunLimit],
+    *,
+    keep: int,
+    is_per_gpu: bool,
+    drawing: Drawing | None,
+    tell: Callable[[int], None],
+    border: Border | None,
+) -> tuple[Trace, Ranks, Sequence[Candidate]]:
+    """Return the ranking, with candidates beyond the border until those are not clearly better; and all of them."""
+    everyone = list(candidates)
+    trace, ranks = _long_enough(
+        trace, everyone, limits, keep=keep, is_per_gpu=is_per_gpu, drawing=drawing, tell=tell
+    )
+    for _ in range(MOST_WIDER if border is not None else 0):
+        if border is None or not ranks.found:
+            break
+        before = max(rate for rate, _ in ranks.found)
+        more = border.beyond(ranks.best(1)[0])
+        if not more:
+            break
+        everyone += more
+        ranks = _ranks(
+            trace, more, limits, keep=keep, is_per_gpu=is_per_gpu, tell=lambda _: None, known=ranks
+        )
+        if drawing is not None and ranks.asks(keep) > len(trace):
+            trace, ranks = _long_enough(
+                trace, everyone, limits, keep=keep, is_per_gpu=is_per_gpu, drawing=drawing, tell=tell
+            )
+        if max(rate for rate, _ in ranks.found) < before * (1 + ALIKE):
+            break
+    return trace, ranks, everyone
 
 
 def _long_enough(
@@ -183,11 +235,12 @@ def _ranks(
     keep: int,
     is_per_gpu: bool,
     tell: Callable[[int], None],
+    known: Ranks | None = None,
 ) -> Ranks:
-    """Return one draw's ranking of the candidates."""
-    found: list[tuple[float, Candidate]] = []
-    asks_of: dict[int, int] = {}
-    undecided = 0
+    """Return one draw's ranking of the candidates, and of those of which it is known already."""
+    found: list[tuple[float, Candidate]] = [] if known is None else list(known.found)
+    asks_of: dict[int, int] = {} if known is None else dict(known.asks_of)
+    undecided = 0 if known is None else known.undecided
     for number, candidate in enumerate(candidates):
         divisor = (candidate.num_gpus or 1) if is_per_gpu else 1
         above = highest_above(trace, candidate.twin, limits, least=_to_beat(found, keep) * divisor)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Literal
 
 from replay.twin.config_read import load_config
 from replay.twin.keys.overlay import Setting, parse_settings, variants_of
@@ -21,16 +22,21 @@ AROUND = (0.25, 0.5, 1, 2, 4)
 """Multiples of the server's own limits that are tried by default."""
 LEAST_TOKENS = 256
 """No smaller token budget is tried unless given: every prompt would take many steps."""
+End = Literal["largest", "smallest"]
 MOST = 2000
 """More combinations than this are refused."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidate:
-    """A server that could be started. ``settings``: those that differ from the file; none for the file's own server."""
+    """A server that could be started.
+
+    ``settings``: those that differ from the file; none for the file's own server. ``values``: of all that is varied.
+    """
 
     settings: tuple[Setting, ...]
     twin: TwinConfig
+    values: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def num_gpus(self) -> int | None:
@@ -48,11 +54,16 @@ class Candidates:
     """All servers to try, the file's own first, and why each of the other combinations cannot start.
 
     ``unanswered``: combinations that are not tried, since the twin does not know what they would change, and why.
+    ``axes``: the values of each setting that is varied; ``usual``: those of them that are not the user's own.
+    ``fixed``: settings of all of them.
     """
 
     tried: tuple[Candidate, ...]
     impossible: tuple[tuple[str, str], ...]
     unanswered: tuple[tuple[str, str], ...] = ()
+    axes: tuple[tuple[Setting, ...], ...] = ()
+    usual: tuple[str, ...] = ()
+    fixed: tuple[Setting, ...] = ()
 
 
 def axes_of(own: TwinConfig, asked: Sequence[str]) -> list[tuple[Setting, ...]]:
@@ -98,27 +109,162 @@ def candidates_of(
     combinations = variants_of(axes)
     if len(combinations) > MOST:
         raise ConfigError(f"--set: got {len(combinations):,} combinations, expected at most {MOST:,}")
+    found = _started(_Asked(config=config, defaults=defaults, fixed=fixed, anyway=anyway), own, combinations)
+    if len(found.tried) == 1:
+        reason = next((each[1] for each in (*found.unanswered, *found.impossible)), "")
+        why = f" ({reason})" if reason else ""
+        raise ConfigError(f"--set: got no server but the file's own, expected values to compare it with{why}")
+    given = {axis[0].key for axis in settings}
+    usual = tuple(key for key in (SEATS, TOKENS) if key not in given)
+    return replace(found, axes=tuple(axes), usual=usual, fixed=fixed)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Asked:
+    """What every candidate is read from."""
+
+    config: Path
+    defaults: Path | None
+    fixed: tuple[Setting, ...]
+    anyway: bool
+
+
+def _started(
+    asked: _Asked, own: TwinConfig, combinations: Sequence[Sequence[Setting]], *, with_own: bool = True
+) -> Candidates:
+    """Return the file's own server first, where wanted, and of the combinations those that vLLM would start."""
     known = {fault.partition(" ")[0] for fault in startup_faults(own.engine)}
-    tried, impossible, unanswered = [Candidate(settings=(), twin=own)], [], []
+    first = Candidate(settings=(), twin=own, values=_own_values(own))
+    tried, impossible, unanswered = [first] if with_own else [], [], []
     for settings_of_one in combinations:
         name = ", ".join(each.short for each in settings_of_one)
         try:
-            twin = load_config(config, defaults=defaults, settings=(*fixed, *settings_of_one))
+            twin = load_config(
+                asked.config, defaults=asked.defaults, settings=(*asked.fixed, *settings_of_one)
+            )
         except ConfigError as error:
             impossible.append((name, str(error)))
             continue
-        faults = () if anyway else startup_faults(twin.engine)
+        values = {each.key: each.value for each in settings_of_one}
+        faults = () if asked.anyway else startup_faults(twin.engine)
         if new := [fault for fault in faults if fault.partition(" ")[0] not in known]:
             impossible.append((name, new[0]))
         elif told := [each for each in twin.unanswered if each.key not in own.unanswered_keys]:
             unanswered.append((name, told[0].note))
-        elif not _is_same_server(twin, own):
-            tried.append(Candidate(settings=_changes(settings_of_one, own=own, twin=twin), twin=twin))
-    if len(tried) == 1:
-        reason = next((each[1] for each in (*unanswered, *impossible)), "")
-        why = f" ({reason})" if reason else ""
-        raise ConfigError(f"--set: got no server but the file's own, expected values to compare it with{why}")
+        elif _is_same_server(twin, own):
+            tried[:1] = [replace(each, values={**each.values, **values}) for each in tried[:1]]
+        else:
+            changes = _changes(settings_of_one, own=own, twin=twin)
+            tried.append(Candidate(settings=changes, twin=twin, values=values))
     return Candidates(tried=tuple(tried), impossible=tuple(impossible), unanswered=tuple(unanswered))
+
+
+def _own_values(own: TwinConfig) -> dict[str, str]:
+    engine = own.engine
+    return {SEATS: str(engine.max_num_seqs), TOKENS: str(engine.max_num_batched_tokens)}
+
+
+class Border:
+    """The grid around a best server, which grows where that lies on its border.
+
+    ``impossible``: servers beyond it that vLLM would not start, and why.
+    """
+
+    def __init__(
+        self, candidates: Candidates, config: Path, defaults: Path | None = None, *, anyway: bool = False
+    ) -> None:
+        """Begin with the candidates that there are. ``config``, ``defaults``, ``anyway``: as they were read."""
+        self._own = candidates.tried[0].twin
+        every = {axis[0].key: axis for axis in candidates.axes}
+        self._axes = {key: [each.value for each in axis] for key, axis in every.items()}
+        for key, value in candidates.tried[0].values.items():
+            if key in self._axes and value not in self._axes[key]:
+                self._axes[key].append(value)
+        self._usual = candidates.usual
+        self._asked = _Asked(config=config, defaults=defaults, fixed=candidates.fixed, anyway=anyway)
+        self._refused: dict[tuple[str, str], str] = {}
+        self.impossible: list[tuple[str, str]] = []
+
+    def beyond(self, best: Candidate) -> Sequence[Candidate]:
+        """Return the servers just beyond the border that a best one lies on, with all values of the other settings.
+
+        None where it is not on a border, or where the values there are the user's.
+        """
+        found: list[Candidate] = []
+        for key in self._usual:
+            for end, value in self._further(key, best).items():
+                rest = [
+                    tuple(Setting(other, each) for each in values)
+                    for other, values in self._axes.items()
+                    if other != key
+                ]
+                more = _started(
+                    self._asked, self._own, variants_of([(Setting(key, value),), *rest]), with_own=False
+                )
+                self.impossible += more.impossible
+                found += more.tried
+                if more.tried:
+                    self._axes[key].append(value)
+                else:
+                    reasons = [reason for _, reason in (*more.impossible, *more.unanswered)]
+                    self._refused[key, end] = reasons[0] if reasons else "the same server"
+        return found
+
+    def _further(self, key: str, best: Candidate) -> dict[End, str]:
+        """Return the values beyond those of a setting: twice the largest, or half the smallest."""
+        least = LEAST_TOKENS if key == TOKENS else 1
+        values = [int(each) for each in self._axes.get(key, [])]
+        here, found = int(best.values.get(key, 0)), dict[End, str]()
+        if values and here == max(values) and (key, "largest") not in self._refused:
+            found["largest"] = str(2 * here)
+        if values and here == min(values) and here > least and (key, "smallest") not in self._refused:
+            found["smallest"] = str(max(least, here // 2))
+        return found
+
+    def of(self, best: Candidate) -> list[BorderValue]:
+        """Return the settings whose largest, or smallest, value tried is the best server's."""
+        found = []
+        for key, values in self._axes.items():
+            numbers = sorted({number for each in values if (number := _number(each)) is not None})
+            here = _number(best.values.get(key, ""))
+            if len(numbers) < 2 or here not in (numbers[0], numbers[-1]):
+                continue
+            end: End = "largest" if here == numbers[-1] else "smallest"
+            if end == "smallest" and here == (LEAST_TOKENS if key == TOKENS else 1) and key in self._usual:
+                continue
+            why = self._refused.get((key, end))
+            found.append(BorderValue(key=key, value=best.values[key], end=end, refused=why))
+        return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BorderValue:
+    """A best server's setting that lies at the end of the values tried; ``refused``: why none beyond it can be."""
+
+    key: str
+    value: str
+    end: End
+    refused: str | None = None
+
+    @property
+    def text(self) -> str:
+        """Return it as part of a sentence."""
+        return f"{self.key.rpartition('.')[2]} {self.value} is the {self.end} that was tried"
+
+
+def border_text(values: Sequence[BorderValue]) -> str:
+    """Return the sentence that says whether something beyond a best server may be better."""
+    open_ended = [each.text for each in values if each.refused is None]
+    said = [f"{', '.join(open_ended)}: values beyond may be better"] if open_ended else []
+    said += [f"{each.text}: beyond it, {each.refused}" for each in values if each.refused is not None]
+    return "; ".join(said)
+
+
+def _number(text: str) -> float | None:
+    try:
+        return float(text)
+    except ValueError:
+        return None
 
 
 def _is_same_server(twin: TwinConfig, own: TwinConfig) -> bool:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from replay.search.workload_draws import Drawing
     from replay.tuning.candidate_search import Tuned
-    from replay.tuning.candidates import Candidates
+    from replay.tuning.candidates import Border, Candidates
     from replay.tuning.live import Confirmation, Live
     from traces import RunLimit, Trace
     from traces.console.options import AnswerForm
@@ -33,10 +33,12 @@ def tune(workload: WorkloadOptions, asked: TuneOptions) -> None:
     take longer to grow there are more; or as many as --num-requests says. Exit code 1 if no combination meets the
     limits.
     """
+    from dataclasses import replace
+
     from replay.capacity.question import drawn
     from replay.ready import prepare_engine
     from replay.search.workload_draws import searchable, tell_too_long
-    from replay.tuning.candidates import candidates_of
+    from replay.tuning.candidates import Border, candidates_of
     from traces import check_place, parse_run_slo, reading_notes
     from traces.strict.tell import tell_note
 
@@ -59,7 +61,9 @@ def tune(workload: WorkloadOptions, asked: TuneOptions) -> None:
     notes = (*notes, *of_file)
     tell_too_long(traces[0], [each.twin for each in candidates.tried])
     prepare_engine(candidates.tried[0].twin, trace=traces[0])
-    tuned = _searched(traces, candidates, limits, keep=asked.tried.top, drawing=drawing)
+    border = Border(candidates, asked.twin.config, asked.result.defaults, anyway=asked.result.anyway)
+    tuned = _searched(traces, candidates, limits, keep=asked.tried.top, drawing=drawing, border=border)
+    candidates = replace(candidates, impossible=(*candidates.impossible, *border.impossible))
     if workload.num_requests is not None:
         _check_is_long(tuned, len(traces[0]))
     warnings = (*notes, *_extrapolated(tuned, traces[0]))
@@ -124,6 +128,7 @@ def _searched(
     *,
     keep: int,
     drawing: Drawing | None,
+    border: Border,
 ) -> Tuned:
     """Search, with a bar in a terminal."""
     import sys
@@ -133,7 +138,7 @@ def _searched(
     from replay.tuning.candidate_search import search
 
     number = len(candidates.tried)
-    find = partial(search, traces, candidates.tried, limits, keep=keep, drawing=drawing)
+    find = partial(search, traces, candidates.tried, limits, keep=keep, drawing=drawing, border=border)
     if not sys.stderr.isatty():
         with working(f"simulating {number} servers"):
             return find()

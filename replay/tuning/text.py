@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 
 from replay.capacity.capacity import Capacity
 from replay.capacity.text import SHORT_NAMES, capacity_facts, interval_method
 from replay.tuning.candidate_search import ALIKE, Tuned
-from replay.tuning.candidates import Candidate, Candidates
+from replay.tuning.candidates import Candidate, Candidates, border_text
 from replay.tuning.flags import flags_of
 from replay.tuning.live import Confirmation
 from traces import ConfigError, RunLimit, tool_version
@@ -105,6 +106,8 @@ def _told(
     if tuned.num_alike > 1:
         alike = f"{tuned.num_alike} servers, within {ALIKE:.0%} of the best; of these, best 1 changes least"
         said.append(("alike", alike))
+    if tuned.border and place == 0:
+        said.append(("border", border_text(tuned.border)))
     if not candidate.settings:
         return [*said, ("best", "the server as it is")]
     if tuned.gain is not None and place == 0:
@@ -155,6 +158,7 @@ def tuning_document(
         "gain_interval": tuned.gain_interval,
         "num_alike": tuned.num_alike,
         "num_tried": tuned.num_tried,
+        "at_border": [asdict(each) for each in tuned.border],
         "refused": [{"name": name, "reason": reason} for name, reason in candidates.impossible],
         "unanswered": [{"name": name, "reason": reason} for name, reason in candidates.unanswered],
         "warnings": list(warnings),

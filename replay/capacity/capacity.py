@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
+from replay.capacity.assumed_seats import AssumedSeats
 from replay.capacity.burst import AfterBurst, after_a_burst_at
 from replay.search.ceiling import NARROW as SAME
 from replay.search.ceiling import Ceiling, find_ceiling
@@ -97,8 +98,9 @@ class Capacity:
     ``low``, ``high``: 90 % t interval over seeds (or stretches of a recorded load), None where there is none.
     ``limiting``: the limit that breaks first, or ``throughput``. ``ceiling_per_s``: the most that is answered, whatever
     the latencies; None where runs are too short to find it, or no rate is within the limits. ``ceiling_low``,
-    ``ceiling_high``: its 90 % interval. ``after_burst``: the rate that survives a burst; None where
-    the capacity does. ``curve``: rates around it, ascending. ``evaluations``: all
+    ``ceiling_high``: its 90 % interval. ``after_burst``: the rate that survives a burst; None where the capacity does.
+    ``assumed_seats``: seats that nobody stated, whose likely numbers the interval then holds.
+    ``curve``: rates around it, ascending. ``evaluations``: all
     rates simulated, ascending. ``of_parts``: the capacity of each seed or stretch, of the same requests in every
     search; empty where one has none. ``num_requests``: of each seed; ``requests_to_last``: how many make a run long
     enough for queues to grow; ``is_too_short``: there are fewer, or the search ended at a rate whose runs could not
@@ -125,6 +127,7 @@ class Capacity:
     ceiling_low: float | None = None
     ceiling_high: float | None = None
     after_burst: AfterBurst | None = None
+    assumed_seats: AssumedSeats | None = None
 
     def __str__(self) -> str:
         """Return the capacity in a line."""

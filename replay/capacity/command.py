@@ -124,7 +124,8 @@ def _search(
             traces, twin, limits, with_binding=with_binding, drawing=drawing, with_curve=with_curve
         )
     short = short_run_note(found, found.num_requests)
-    notes = [note for note in (short, beyond) if note is not None]
+    seats = None if found.assumed_seats is None else found.assumed_seats.text
+    notes = [note for note in (short, beyond, seats) if note is not None]
     for note in notes:
         tell_note(note)
     return found, notes

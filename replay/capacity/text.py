@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from replay.capacity.capacity import BURSTS, STEP_TIME, Binding, Capacity
@@ -67,6 +68,7 @@ def capacity_document(
         "high": found.high,
         "interval": interval_method(found),
         "pace_frac": found.pace_frac,
+        "assumed_seats": None if found.assumed_seats is None else asdict(found.assumed_seats),
         "limiting": found.limiting,
         "slo_us": {each.name: each.limit_us for each in limits},
         "ceiling": found.ceiling_per_s,
@@ -114,10 +116,12 @@ def interval_method(found: Capacity) -> str | None:
     if found.low is None:
         return None
     over = f"{found.num_parts} seeds" if found.is_by_seeds else f"{found.num_parts} stretches of the trace"
-    of_seeds = f"90 % t interval over the capacities of {over}, {BURSTS - 1:.0%} wider"
-    if found.pace_frac is None:
-        return of_seeds
-    return f"{of_seeds}, and with all steps {found.pace_frac:.1%} longer or shorter"
+    method = f"90 % t interval over the capacities of {over}, {BURSTS - 1:.0%} wider"
+    if found.pace_frac is not None:
+        method += f", and with all steps {found.pace_frac:.1%} longer or shorter"
+    if (seats := found.assumed_seats) is not None:
+        method += f", and with {min(seats.rate_of_seats):,} to {max(seats.rate_of_seats):,} seats"
+    return method
 
 
 def capacity_parts(
@@ -135,6 +139,8 @@ def facts_of(
     """Return the capacity, what limits it and how it was found, as terms with their values."""
     within = ", ".join(f"{each.name} <= {shown_time(each.limit_us)}" for each in limits)
     facts = [("capacity", _answer(found)), ("within", within), *_reasons(found, limits, twin.engine)]
+    if found.assumed_seats is not None:
+        facts.append(("seats", found.assumed_seats.text))
     facts += [("requests", lengths), ("simulated", _simulated(found))]
     if (method := interval_method(found)) is not None:
         facts.append(("interval", method))

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
+from replay.capacity.assumed_seats import are_seats_assumed
 from replay.twin.config_read import load_config
 from replay.twin.keys.overlay import Setting, parse_settings, variants_of
 from replay.twin.server.startup import startup_faults
@@ -151,7 +152,7 @@ def _started(
             impossible.append((name, new[0]))
         elif told := [each for each in twin.unanswered if each.key not in own.unanswered_keys]:
             unanswered.append((name, told[0].note))
-        elif _is_same_server(twin, own):
+        elif _is_same_server(twin, own) and not (are_seats_assumed(own) and SEATS in values):
             tried[:1] = [replace(each, values={**each.values, **values}) for each in tried[:1]]
         else:
             changes = _changes(settings_of_one, own=own, twin=twin)
@@ -272,11 +273,12 @@ def _is_same_server(twin: TwinConfig, own: TwinConfig) -> bool:
 
 
 def _changes(settings: Sequence[Setting], *, own: TwinConfig, twin: TwinConfig) -> tuple[Setting, ...]:
-    """Return the settings without those that the file's own server has as well."""
+    """Return the settings without those that the file's own server has as well, as far as it is known."""
     return tuple(
         each
         for each in settings
         if not each.key.startswith("engine.")
+        or (own.fitted is not None and each.key.removeprefix("engine.") in own.assumed)
         or getattr(own.engine, each.key.removeprefix("engine."), None)
         != getattr(twin.engine, each.key.removeprefix("engine."), object())
     )

@@ -24,6 +24,12 @@ if TYPE_CHECKING:
     from traces.console.options import AnswerForm
 
 
+ASSUMED = (
+    "how many seats the server has is not known: the server as it is, and the gain, are those of an assumed "
+    "max_num_seqs. Observe with --scrape, or give engine.max_num_seqs"
+)
+
+
 @with_code_option
 @with_option_tables
 def tune(workload: WorkloadOptions, asked: TuneOptions) -> None:
@@ -35,6 +41,7 @@ def tune(workload: WorkloadOptions, asked: TuneOptions) -> None:
     """
     from dataclasses import replace
 
+    from replay.capacity.assumed_seats import are_seats_assumed
     from replay.capacity.question import drawn
     from replay.ready import prepare_engine
     from replay.search.workload_draws import searchable, tell_too_long
@@ -52,6 +59,8 @@ def tune(workload: WorkloadOptions, asked: TuneOptions) -> None:
         asked.twin.config, asked.result.defaults, _tried(asked.tried), anyway=asked.result.anyway
     )
     notes = tuple(dict.fromkeys(candidates.tried[0].twin.notes))
+    if are_seats_assumed(candidates.tried[0].twin):
+        notes = (*notes, ASSUMED)
     for note in notes:
         tell(f"note: {note}")
     traces, drawing = drawn(workload, like=asked.twin.like, seeds=asked.tried.seeds)

@@ -17,8 +17,8 @@ from replay.model.gpu_memory import tokens_held
 from replay.model.gpus import Gpu
 from replay.model.hf_config import read_model_config
 from replay.model.shape import ModelShape
-from replay.search.evaluation import Evaluator
 from replay.search.ceiling import ceiling_of
+from replay.search.evaluation import Evaluator
 from replay.search.load import loads_of
 from replay.search.workload_draws import Drawing
 from replay.twin.config_read import load_config

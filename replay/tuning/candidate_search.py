@@ -122,7 +122,7 @@ def search(
         border=border,
     )
     kept = ranks.best(keep)
-    full = [candidates[0], *(each for each in kept if each.settings)]
+    full = [candidates[0], *(each for each in kept if each is not candidates[0])]
     if drawing is not None:
         asks = max(ranks.asks(keep), *(searched(trace, each.twin, limits).asks for each in full))
         traces = drawing(num_drawn(asks, seeds=drawing.seeds), drawing.seeds)

@@ -32,7 +32,8 @@ MOST = 2000
 class Candidate:
     """A server that could be started.
 
-    ``settings``: those that differ from the file; none for the file's own server. ``values``: of all that is varied.
+    ``settings``: those that differ from the file; none for the file's own server, unless its seats are
+    assumed. ``values``: of all that is varied.
     """
 
     settings: tuple[Setting, ...]
@@ -135,7 +136,8 @@ def _started(
 ) -> Candidates:
     """Return the file's own server first, where wanted, and of the combinations those that vLLM would start."""
     known = {fault.partition(" ")[0] for fault in startup_faults(own.engine)}
-    first = Candidate(settings=(), twin=own, values=_own_values(own))
+    stated = (Setting(SEATS, str(own.engine.max_num_seqs)),) if are_seats_assumed(own) else ()
+    first = Candidate(settings=stated, twin=own, values=_own_values(own))
     tried, impossible, unanswered = [first] if with_own else [], [], []
     for settings_of_one in combinations:
         name = ", ".join(each.short for each in settings_of_one)
@@ -152,7 +154,7 @@ def _started(
             impossible.append((name, new[0]))
         elif told := [each for each in twin.unanswered if each.key not in own.unanswered_keys]:
             unanswered.append((name, told[0].note))
-        elif _is_same_server(twin, own) and not (are_seats_assumed(own) and SEATS in values):
+        elif _is_same_server(twin, own):
             tried[:1] = [replace(each, values={**each.values, **values}) for each in tried[:1]]
         else:
             changes = _changes(settings_of_one, own=own, twin=twin)

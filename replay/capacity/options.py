@@ -11,6 +11,7 @@ from replay.search.seeds import DEFAULT_SEEDS, MOST_SEEDS
 from replay.twins import AnywayOption
 from traces.console.options import AnswerForm, ConfigOption, DefaultsOption, LikeOption
 from traces.strict.option_table import option_table
+from traces.units import parse_seconds
 
 
 @option_table
@@ -34,6 +35,22 @@ class CapacityOptions:
             max=50,
             help="How many times to draw the workload. The interval comes from them; --trace needs none.",
             show_default=f"{DEFAULT_SEEDS}, up to {MOST_SEEDS} where the interval is wide",
+        ),
+    ] = None
+    sessions: Annotated[
+        bool,
+        typer.Option(
+            "--sessions",
+            help="Find the highest number of sessions at once instead of a rate; the limits are on their rounds. With "
+            "--trace or --rounds.",
+        ),
+    ] = False
+    max_think_time: Annotated[
+        float | None,
+        typer.Option(
+            metavar="S",
+            parser=parse_seconds,
+            help="With --sessions: cut pauses between rounds to this (60s, 5m).",
         ),
     ] = None
     no_binding: Annotated[

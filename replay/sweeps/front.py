@@ -19,7 +19,7 @@ NOT_SETTINGS = ("run", "seed", "error")
 LOADS = ("workload", "load.")
 """Prefixes of the columns that describe the load: a setting is compared with others under the same load."""
 GOOD_FRAC = "goodput.good_frac"
-BESIDE = ("ttft_us.p99", "tpot_us.p99", "goodput.good_per_s")
+BESIDE = ("ttft_us.p99", "tpot_us.p99", "itl_us.p99", "goodput.good_per_s")
 """Figures that are shown beside the front's two, where the table has them."""
 UNANSWERED = "unanswered"
 """The column of keys that a run's twin has no answer to: such a setting is not compared."""

@@ -137,6 +137,7 @@ def _column(result: VariantResult) -> dict[str, str]:
         "output tokens/s": _number(summary["output_token_throughput"]),
         **_times("TTFT", summary["ttft_us"], result.band and result.band["ttft_us"]),
         **_times("TPOT", summary["tpot_us"], result.band and result.band["tpot_us"]),
+        **_gaps(summary["itl_us"]),
         **_times("E2E", summary["e2e_us"], result.band and result.band["e2e_us"]),
         "seats in use": f"{usage.running.mean():.3g} of {_seats(usage)}",
         "  at most": f"{usage.running.max(initial=0):,.0f}",
@@ -204,6 +205,12 @@ def _times(name: str, values: Distribution, band: Ranges | None) -> dict[str, st
     found = None if band is None else band["p99"]
     reach = "-" if found is None else f"{shown_time(found[0])} to {shown_time(found[1])}"
     return {**cells, f"{BAND} {name}": reach}
+
+
+def _gaps(values: Distribution) -> dict[str, str]:
+    """Return the median and the tail of the gaps between tokens."""
+    shown = {f"ITL {stat}": values[stat] for stat in ("p50", "p99")}
+    return {label: "-" if value is None else shown_time(float(value)) for label, value in shown.items()}
 
 
 def _number(value: float | None) -> str:

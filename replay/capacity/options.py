@@ -13,6 +13,15 @@ from traces.console.options import AnswerForm, ConfigOption, DefaultsOption, Lik
 from traces.strict.option_table import option_table
 from traces.units import parse_seconds
 
+PricesOption = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="PRICES.yaml",
+        help="Prices per GPU and hour, one per line (H100: 2.5; DRAM: 0.004 per GiB): also the requests for one unit "
+        "of the price.",
+    ),
+]
+
 
 @option_table
 class CapacityOptions:
@@ -77,6 +86,7 @@ class CapacityOptions:
             "--base", help="With --set: also the capacity of TWIN.yaml as it is, in the first column."
         ),
     ] = False
+    prices: PricesOption = None
     report: Annotated[
         Path | None, typer.Option(metavar="FILE.html", help="Also write a page with the curves.")
     ] = None

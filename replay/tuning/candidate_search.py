@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from html import escape
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
@@ -69,6 +69,13 @@ class Tuned:
         return f"<pre>{escape(str(self))}</pre>"
 
     @property
+    def objective(self) -> Literal["requests_per_s", "requests_per_s_per_gpu", "requests_per_price"]:
+        """What is highest of the best server."""
+        if not self.is_per_gpu:
+            return "requests_per_s"
+        return "requests_per_s_per_gpu" if self.own[0].price_per_hour is None else "requests_per_price"
+
+    @property
     def gain(self) -> float | None:
         """Return the best candidate's rate (per GPU where their number varies) over the file's own, minus 1."""
         if not self.best:
@@ -107,10 +114,11 @@ def search(
     ``border``: gives more candidates as long as the best lies on the border of those that there are.
 
     ``drawing``: draws the workload with as many requests as it takes; None: the given ones are all
-    there are. ``tell``: called with the number of candidates that are done. Where GPUs differ in number, the rate per
-    GPU counts. Of candidates that are alike, the one with fewer changes is better, then the smaller limits.
+    there are. ``tell``: called with the number of candidates that are done. Where GPUs differ in
+    number, or servers in price, the rate per GPU, or for the price, counts. Of candidates that are alike, the one with
+    fewer changes is better, then the smaller limits.
     """
-    is_per_gpu = len({each.num_gpus for each in candidates}) > 1
+    is_per_gpu = len({each.amount for each in candidates}) > 1
     trace, ranks, candidates = _widened(
         traces[0],
         candidates,
@@ -242,7 +250,7 @@ def _ranks(
     asks_of: dict[int, int] = {} if known is None else dict(known.asks_of)
     undecided = 0 if known is None else known.undecided
     for number, candidate in enumerate(candidates):
-        divisor = (candidate.num_gpus or 1) if is_per_gpu else 1
+        divisor = candidate.amount if is_per_gpu else 1
         above = highest_above(trace, candidate.twin, limits, least=_to_beat(found, keep) * divisor)
         if above.rate_per_s is None:
             undecided = max(undecided, above.asks)
@@ -254,8 +262,8 @@ def _ranks(
 
 
 def score(candidate: Candidate, capacity: Capacity, *, is_per_gpu: bool) -> float:
-    """Return the rate that counts, requests/s (per GPU); 0 where no rate is within the SLO."""
-    return (capacity.rate_per_s or 0.0) / ((candidate.num_gpus or 1) if is_per_gpu else 1)
+    """Return the rate that counts, requests/s (per GPU, or price); 0 where no rate is within the SLO."""
+    return (capacity.rate_per_s or 0.0) / (candidate.amount if is_per_gpu else 1)
 
 
 def _to_beat(found: Sequence[tuple[float, Candidate]], keep: int) -> float:

@@ -5,15 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from replay.capacity.assumed_seats import are_seats_assumed
+from replay.capacity.value import price_of
 from replay.twin.config_read import load_config
 from replay.twin.keys.overlay import Setting, parse_settings, variants_of
 from replay.twin.server.startup import startup_faults
 from replay.twin.twin_config import TwinConfig
 from replay.twins import check_starts
 from traces import ConfigError
+
+if TYPE_CHECKING:
+    from replay.search.prices import ServerPrices
 
 SEATS = "engine.max_num_seqs"
 TOKENS = "engine.max_num_batched_tokens"
@@ -34,16 +38,23 @@ class Candidate:
 
     ``settings``: those that differ from the file; none for the file's own server, unless its seats are
     assumed. ``values``: of all that is varied.
+    ``price_per_hour``: of all its servers, None without prices.
     """
 
     settings: tuple[Setting, ...]
     twin: TwinConfig
     values: Mapping[str, str] = field(default_factory=dict)
+    price_per_hour: float | None = None
 
     @property
     def num_gpus(self) -> int | None:
         """How many GPUs all its servers take together; None where the file names no hardware."""
         return sum(self.twin.num_gpus.values()) or None
+
+    @property
+    def amount(self) -> float:
+        """What its rate is divided by, where amounts differ: its price, or without prices the number of its GPUs."""
+        return self.num_gpus or 1 if self.price_per_hour is None else self.price_per_hour
 
     @property
     def name(self) -> str:
@@ -94,7 +105,12 @@ def axes_of(own: TwinConfig, asked: Sequence[str]) -> list[tuple[Setting, ...]]:
 
 
 def candidates_of(
-    config: Path, defaults: Path | None, asked: Sequence[str], *, anyway: bool = False
+    config: Path,
+    defaults: Path | None,
+    asked: Sequence[str],
+    *,
+    anyway: bool = False,
+    prices: ServerPrices | None = None,
 ) -> Candidates:
     """Return the file's own server and every combination of the values that vLLM would start with.
 
@@ -111,7 +127,9 @@ def candidates_of(
     combinations = variants_of(axes)
     if len(combinations) > MOST:
         raise ConfigError(f"--set: got {len(combinations):,} combinations, expected at most {MOST:,}")
-    found = _started(_Asked(config=config, defaults=defaults, fixed=fixed, anyway=anyway), own, combinations)
+    found = _started(
+        _Asked(config=config, defaults=defaults, fixed=fixed, anyway=anyway, prices=prices), own, combinations
+    )
     if len(found.tried) == 1:
         reason = next((each[1] for each in (*found.unanswered, *found.impossible)), "")
         why = f" ({reason})" if reason else ""
@@ -129,6 +147,7 @@ class _Asked:
     defaults: Path | None
     fixed: tuple[Setting, ...]
     anyway: bool
+    prices: ServerPrices | None
 
 
 def _started(
@@ -137,7 +156,9 @@ def _started(
     """Return the file's own server first, where wanted, and of the combinations those that vLLM would start."""
     known = {fault.partition(" ")[0] for fault in startup_faults(own.engine)}
     stated = (Setting(SEATS, str(own.engine.max_num_seqs)),) if are_seats_assumed(own) else ()
-    first = Candidate(settings=stated, twin=own, values=_own_values(own))
+    first = Candidate(
+        settings=stated, twin=own, values=_own_values(own), price_per_hour=price_of(own, asked.prices)
+    )
     tried, impossible, unanswered = [first] if with_own else [], [], []
     for settings_of_one in combinations:
         name = ", ".join(each.short for each in settings_of_one)
@@ -158,7 +179,8 @@ def _started(
             tried[:1] = [replace(each, values={**each.values, **values}) for each in tried[:1]]
         else:
             changes = _changes(settings_of_one, own=own, twin=twin)
-            tried.append(Candidate(settings=changes, twin=twin, values=values))
+            price = price_of(twin, asked.prices)
+            tried.append(Candidate(settings=changes, twin=twin, values=values, price_per_hour=price))
     return Candidates(tried=tuple(tried), impossible=tuple(impossible), unanswered=tuple(unanswered))
 
 
@@ -174,9 +196,15 @@ class Border:
     """
 
     def __init__(
-        self, candidates: Candidates, config: Path, defaults: Path | None = None, *, anyway: bool = False
+        self,
+        candidates: Candidates,
+        config: Path,
+        defaults: Path | None = None,
+        *,
+        anyway: bool = False,
+        prices: ServerPrices | None = None,
     ) -> None:
-        """Begin with the candidates that there are. ``config``, ``defaults``, ``anyway``: as they were read."""
+        """Begin with the candidates that there are. The others: as they were read."""
         self._own = candidates.tried[0].twin
         every = {axis[0].key: axis for axis in candidates.axes}
         self._axes = {key: [each.value for each in axis] for key, axis in every.items()}
@@ -184,7 +212,9 @@ class Border:
             if key in self._axes and value not in self._axes[key]:
                 self._axes[key].append(value)
         self._usual = candidates.usual
-        self._asked = _Asked(config=config, defaults=defaults, fixed=candidates.fixed, anyway=anyway)
+        self._asked = _Asked(
+            config=config, defaults=defaults, fixed=candidates.fixed, anyway=anyway, prices=prices
+        )
         self._refused: dict[tuple[str, str], str] = {}
         self.impossible: list[tuple[str, str]] = []
 

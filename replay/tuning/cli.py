@@ -44,6 +44,7 @@ def tune(workload: WorkloadOptions, asked: TuneOptions) -> None:
     from replay.capacity.assumed_seats import are_seats_assumed
     from replay.capacity.question import drawn
     from replay.ready import prepare_engine
+    from replay.search.prices import read_server_prices
     from replay.search.workload_draws import searchable, tell_too_long
     from replay.tuning.candidates import Border, candidates_of
     from traces import check_place, parse_run_slo, reading_notes
@@ -55,8 +56,13 @@ def tune(workload: WorkloadOptions, asked: TuneOptions) -> None:
     live = None if asked.live.serve is None else _live(asked.live.serve, asked.live)
     if live is not None:
         check_place(live.folder / "best", option="--output")
+    prices = None if asked.tried.prices is None else read_server_prices(asked.tried.prices)
     candidates = candidates_of(
-        asked.twin.config, asked.result.defaults, _tried(asked.tried), anyway=asked.result.anyway
+        asked.twin.config,
+        asked.result.defaults,
+        _tried(asked.tried),
+        anyway=asked.result.anyway,
+        prices=prices,
     )
     notes = tuple(dict.fromkeys(candidates.tried[0].twin.notes))
     if are_seats_assumed(candidates.tried[0].twin):
@@ -70,7 +76,9 @@ def tune(workload: WorkloadOptions, asked: TuneOptions) -> None:
     notes = (*notes, *of_file)
     tell_too_long(traces[0], [each.twin for each in candidates.tried])
     prepare_engine(candidates.tried[0].twin, trace=traces[0])
-    border = Border(candidates, asked.twin.config, asked.result.defaults, anyway=asked.result.anyway)
+    border = Border(
+        candidates, asked.twin.config, asked.result.defaults, anyway=asked.result.anyway, prices=prices
+    )
     tuned = _searched(traces, candidates, limits, keep=asked.tried.top, drawing=drawing, border=border)
     candidates = replace(candidates, impossible=(*candidates.impossible, *border.impossible))
     if workload.num_requests is not None:

@@ -6,19 +6,11 @@ written without having seen the server's flags does not have ``max_num_seqs``; v
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from replay.search.highest import highest_above
-from replay.twin.twin_config import with_pools
-from traces import RunLimit
-
 if TYPE_CHECKING:
-    from replay.capacity.capacity import Capacity
     from replay.twin.twin_config import TwinConfig
-    from traces import Trace
 
 SEATS = "max_num_seqs"
 LIKELY = (8, 16, 32, 64, 128, 256, 512, 1024)
@@ -54,44 +46,3 @@ class AssumedSeats:
 def are_seats_assumed(twin: TwinConfig) -> bool:
     """Return whether a twin is fitted to a server whose number of seats nobody stated."""
     return twin.fitted is not None and SEATS in twin.assumed
-
-
-def with_assumed_seats(
-    found: Capacity, trace: Trace, twin: TwinConfig, limits: Sequence[RunLimit]
-) -> Capacity:
-    """Return a capacity whose interval holds those with fewer and more seats, where their number is assumed.
-
-    Fewer than the fitted load had in flight are not likely: that server answered as one in which none waits.
-    """
-    if not are_seats_assumed(twin) or found.rate_per_s is None:
-        return found
-    assumed = twin.engine.max_num_seqs
-    seen = twin.fitted.concurrency if twin.fitted is not None else None
-    least = LIKELY[0] if seen is None else max(1, math.ceil(seen[1]))
-    most = min(LIKELY[-1], twin.engine.max_num_batched_tokens)
-    rates = {
-        seats: _rate(seats, trace, twin, limits) for seats in sorted({min(least, assumed), assumed, most})
-    }
-    known = {seats: rate for seats, rate in rates.items() if rate is not None}
-    if len(known) < len(rates):
-        return found
-    own = known[assumed]
-    scaled = {seats: found.rate_per_s * rate / own for seats, rate in known.items()}
-    seats = AssumedSeats(assumed=assumed, rate_of_seats=scaled)
-    if not seats.is_open:
-        return found
-    low, high = (found.rate_per_s if each is None else each for each in (found.low, found.high))
-    return replace(
-        found,
-        low=low * min(known.values()) / own,
-        high=high * max(known.values()) / own,
-        assumed_seats=seats,
-    )
-
-
-def _rate(seats: int, trace: Trace, twin: TwinConfig, limits: Sequence[RunLimit]) -> float | None:
-    """Return the capacity for one draw with a number of seats on every server."""
-    pools = tuple(
-        replace(pool, engine=replace(pool.engine, max_num_seqs=seats)) for pool in twin.cluster.pools
-    )
-    return highest_above(trace, with_pools(twin, pools), limits, least=0.0).rate_per_s

@@ -177,21 +177,9 @@ def capacity_of_draws(
     Raises ConfigError where the workload has no times to scale.
     """
     pilot = searched(traces[0], twin, limits, drawing=drawing, is_all=drawing is None and len(traces) == 1)
-    evaluator, found = pilot.evaluator, pilot.found
     if _is_hopeless(pilot, limits):
         return _none_of(pilot, limits)
-    if drawing is not None:
-        number = num_drawn(pilot.asks, seeds=drawing.seeds, least=least)
-        traces = drawing(number, drawing.seeds)
-    if drawing is not None or len(traces) > 1:
-        evaluator = Evaluator(loads=loads_of(traces, twin), limits=limits)
-        found = highest(evaluator, near=pilot.found)
-    sure = sureness_of(evaluator, found)
-    if drawing is not None and (wanted := sure.wanted_seeds(drawing)) > drawing.seeds:
-        seen = sorted(evaluator.seen)
-        evaluator = evaluator.with_more(loads_of(drawing(number, wanted)[drawing.seeds :], twin))
-        found = highest_among(evaluator, seen, near=found)
-        sure = sureness_of(evaluator, found)
+    evaluator, found, sure = _of_all(pilot, traces, twin, limits, drawing=drawing, least=least)
     most = None if found.low is None else find_ceiling(evaluator.loads)
     broken = found.limiting(limits)
     found, sure, most = answered(evaluator, found, sure, most)
@@ -214,10 +202,36 @@ def capacity_of_draws(
         num_seeds=len(evaluator.loads),
         num_parts=evaluator.num_parts,
         of_parts=sure.of_parts,
-        num_requests=len(traces[0]),
+        num_requests=len(evaluator.loads[0]),
         requests_to_last=sure.asks,
         is_too_short=sure.is_too_short,
     )
+
+
+def _of_all(
+    pilot: Pilot,
+    traces: Sequence[Trace],
+    twin: TwinConfig,
+    limits: Sequence[RunLimit],
+    *,
+    drawing: Drawing | None,
+    least: int,
+) -> tuple[Evaluator, HighestRate, Sureness]:
+    """Return the search with all draws, from what one of them has found; it has more seeds where that takes them."""
+    evaluator, found = pilot.evaluator, pilot.found
+    if drawing is not None:
+        number = num_drawn(pilot.asks, seeds=drawing.seeds, least=least)
+        traces = drawing(number, drawing.seeds)
+    if drawing is not None or len(traces) > 1:
+        evaluator = Evaluator(loads=loads_of(traces, twin), limits=limits)
+        found = highest(evaluator, near=pilot.found)
+    sure = sureness_of(evaluator, found)
+    if drawing is not None and (wanted := sure.wanted_seeds(drawing)) > drawing.seeds:
+        seen = sorted(evaluator.seen)
+        evaluator = evaluator.with_more(loads_of(drawing(number, wanted)[drawing.seeds :], twin))
+        found = highest_among(evaluator, seen, near=found)
+        sure = sureness_of(evaluator, found)
+    return evaluator, found, sure
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,9 +9,9 @@ import typer
 
 from replay.search.seeds import DEFAULT_SEEDS, MOST_SEEDS
 from replay.twins import AnywayOption
+from traces import parse_seconds
 from traces.console.options import AnswerForm, ConfigOption, DefaultsOption, LikeOption
 from traces.strict.option_table import option_table
-from traces.units import parse_seconds
 
 PricesOption = Annotated[
     Path | None,

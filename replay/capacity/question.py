@@ -10,8 +10,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from replay.capacity.assumed_seats import with_assumed_seats
 from replay.capacity.at_paces import with_pace
+from replay.capacity.at_seats import with_assumed_seats
 from replay.capacity.capacity import Capacity, capacity_of_draws
 from replay.ready import prepare_engine
 from replay.search.seeds import DEFAULT_SEEDS, MOST_SEEDS

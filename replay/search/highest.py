@@ -137,20 +137,6 @@ def highest_above(trace: Trace, twin: TwinConfig, limits: Sequence[RunLimit], *,
     return Above(rate_per_s=found.low, asks=requests_to_last(evaluator, found))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Told:
-    """Result of the runs at a rate: whether it is too high, and how many requests/s of each load were served."""
-
-    rate_per_s: float
-    is_outrun: bool
-    served_per_s: tuple[float, ...]
-
-    @property
-    def mean_per_s(self) -> float:
-        """What was served, the mean over the loads."""
-        return float(np.mean(self.served_per_s))
-
-
 def _bracket(
     holds: Callable[[float], bool], start: float, *, step: float, least: float | None = None
 ) -> tuple[float, float] | None:

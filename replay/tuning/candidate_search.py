@@ -111,12 +111,10 @@ def search(
 ) -> Tuned:
     """Return the best ``keep`` of the candidates, the first of which is the file's own server.
 
-    ``border``: gives more candidates as long as the best lies on the border of those that there are.
-
-    ``drawing``: draws the workload with as many requests as it takes; None: the given ones are all
-    there are. ``tell``: called with the number of candidates that are done. Where GPUs differ in
-    number, or servers in price, the rate per GPU, or for the price, counts. Of candidates that are alike, the one with
-    fewer changes is better, then the smaller limits.
+    ``border``: gives more candidates as long as the best lies on the border of those that there are. ``drawing``: draws
+    the workload with as many requests as it takes; None: the given ones are all there are. ``tell``: called with the
+    number of candidates that are done. Where GPUs differ in number, or servers in price, the rate per GPU, or for the
+    price, counts. Of candidates that are alike, the one with fewer changes is better, then the smaller limits.
     """
     is_per_gpu = len({each.amount for each in candidates}) > 1
     trace, ranks, candidates = _widened(
@@ -129,32 +127,49 @@ def search(
         tell=tell,
         border=border,
     )
-    kept = ranks.best(keep)
-    full = [candidates[0], *(each for each in kept if each is not candidates[0])]
-    if drawing is not None:
-        asks = max(ranks.asks(keep), *(searched(trace, each.twin, limits).asks for each in full))
-        traces = drawing(num_drawn(asks, seeds=drawing.seeds), drawing.seeds)
-    measured = [
-        capacity_of_draws(traces, each.twin, limits, with_binding=False, with_curve=False) for each in full
-    ]
-    capacities = {id(each): capacity for each, capacity in zip(full, measured, strict=True)}
+    measured = _measured(trace, traces, candidates[0], ranks, limits, keep=keep, drawing=drawing)
+    (_, own), *others = measured
     rates = [
-        (score(each, capacities[id(each)], is_per_gpu=is_per_gpu), each)
-        for each in kept
-        if capacities[id(each)].rate_per_s is not None
+        (score(each, capacity, is_per_gpu=is_per_gpu), each)
+        for each, capacity in others
+        if capacity.rate_per_s is not None
     ]
+    capacities = {id(each): capacity for each, capacity in others}
     best = tuple((each, capacities[id(each)]) for _, each in _ranked(rates))
     top = max((rate for rate, _ in ranks.found), default=0.0)
     asked = max(ranks.undecided, *(each.requests_to_last for _, each in best if each.is_too_short), 0)
     return Tuned(
-        own=(candidates[0], measured[0]),
+        own=(candidates[0], own),
         best=best,
         num_tried=len(candidates),
         num_alike=sum(rate >= top * (1 - ALIKE) for rate, _ in ranks.found),
         is_per_gpu=is_per_gpu,
-        asks=asked if asked > len(traces[0]) else 0,
+        asks=asked if asked > max(each.num_requests for _, each in measured) else 0,
         border=() if border is None or not best else tuple(border.of(best[0][0])),
     )
+
+
+def _measured(
+    trace: Trace,
+    traces: Sequence[Trace],
+    own: Candidate,
+    ranks: Ranks,
+    limits: Sequence[RunLimit],
+    *,
+    keep: int,
+    drawing: Drawing | None,
+) -> list[tuple[Candidate, Capacity]]:
+    """Return the file's own server and then the best few, each measured with all draws."""
+    kept = ranks.best(keep)
+    full = [own, *(each for each in kept if each is not own)]
+    if drawing is not None:
+        asks = max(ranks.asks(keep), *(searched(trace, each.twin, limits).asks for each in full))
+        traces = drawing(num_drawn(asks, seeds=drawing.seeds), drawing.seeds)
+    found = {
+        id(each): capacity_of_draws(traces, each.twin, limits, with_binding=False, with_curve=False)
+        for each in full
+    }
+    return [(own, found[id(own)]), *((each, found[id(each)]) for each in kept)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from replay.tuning.candidate_search import Tuned
     from replay.tuning.candidates import Border, Candidates
     from replay.tuning.live import Confirmation, Live
+    from replay.twin.twin_config import TwinConfig
     from traces import RunLimit, Trace
     from traces.console.options import AnswerForm
 
@@ -41,12 +42,9 @@ def tune(workload: WorkloadOptions, asked: TuneOptions) -> None:
     """
     from dataclasses import replace
 
-    from replay.capacity.assumed_seats import are_seats_assumed
     from replay.capacity.question import drawn
     from replay.ready import prepare_engine
-    from replay.search.prices import read_server_prices
     from replay.search.workload_draws import searchable, tell_too_long
-    from replay.tuning.candidates import Border, candidates_of
     from traces import check_place, parse_run_slo, reading_notes
     from traces.strict.tell import tell_note
 
@@ -56,19 +54,8 @@ def tune(workload: WorkloadOptions, asked: TuneOptions) -> None:
     live = None if asked.live.serve is None else _live(asked.live.serve, asked.live)
     if live is not None:
         check_place(live.folder / "best", option="--output")
-    prices = None if asked.tried.prices is None else read_server_prices(asked.tried.prices)
-    candidates = candidates_of(
-        asked.twin.config,
-        asked.result.defaults,
-        _tried(asked.tried),
-        anyway=asked.result.anyway,
-        prices=prices,
-    )
-    notes = tuple(dict.fromkeys(candidates.tried[0].twin.notes))
-    if are_seats_assumed(candidates.tried[0].twin):
-        notes = (*notes, ASSUMED)
-    for note in notes:
-        tell(f"note: {note}")
+    candidates, border = _read(asked)
+    notes = _notes_of(candidates.tried[0].twin)
     traces, drawing = drawn(workload, like=asked.twin.like, seeds=asked.tried.seeds)
     of_file = reading_notes(traces[0])
     for note in of_file:
@@ -76,9 +63,6 @@ def tune(workload: WorkloadOptions, asked: TuneOptions) -> None:
     notes = (*notes, *of_file)
     tell_too_long(traces[0], [each.twin for each in candidates.tried])
     prepare_engine(candidates.tried[0].twin, trace=traces[0])
-    border = Border(
-        candidates, asked.twin.config, asked.result.defaults, anyway=asked.result.anyway, prices=prices
-    )
     tuned = _searched(traces, candidates, limits, keep=asked.tried.top, drawing=drawing, border=border)
     candidates = replace(candidates, impossible=(*candidates.impossible, *border.impossible))
     if workload.num_requests is not None:
@@ -90,6 +74,27 @@ def tune(workload: WorkloadOptions, asked: TuneOptions) -> None:
     _show(tuned, candidates, limits, confirmed, traces[0], warnings=warnings, how=asked.result.answer)
     if not tuned.best or (confirmed and not any(each.meets(limits) for each in confirmed.values())):
         raise typer.Exit(1)
+
+
+def _read(asked: TuneOptions) -> tuple[Candidates, Border]:
+    """Return the servers to try, and what gives more of them. Raises ConfigError."""
+    from replay.search.prices import read_server_prices
+    from replay.tuning.candidates import Border, candidates_of
+
+    path, defaults, anyway = asked.twin.config, asked.result.defaults, asked.result.anyway
+    prices = None if asked.tried.prices is None else read_server_prices(asked.tried.prices)
+    candidates = candidates_of(path, defaults, _tried(asked.tried), anyway=anyway, prices=prices)
+    return candidates, Border(candidates, path, defaults, anyway=anyway, prices=prices)
+
+
+def _notes_of(own: TwinConfig) -> tuple[str, ...]:
+    """Return, after printing them, the notes on the file."""
+    from replay.capacity.assumed_seats import are_seats_assumed
+
+    notes = (*dict.fromkeys(own.notes), *((ASSUMED,) if are_seats_assumed(own) else ()))
+    for note in notes:
+        tell(f"note: {note}")
+    return notes
 
 
 def _tried(tried: TriedOptions) -> list[str]:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from replay.capacity.sessions import AtOnce, SessionCapacity, most_sessions
+from replay.capacity.sessions import BEGINNING, AtOnce, SessionCapacity, most_sessions
 from replay.progress import working
 from replay.ready import prepare_engine
 from replay.variants.command import variants_from
@@ -140,7 +140,12 @@ def session_parts(found: SessionCapacity, limits: Sequence[RunLimit]) -> list[An
     facts = [("capacity", answer), ("within", within)]
     if found.limiting is not None:
         facts.append(("breaks first", found.limiting))
-    facts.append(("sessions", f"{found.num_sessions:,}, of which so many are in progress at a time"))
+    facts.append(
+        (
+            "sessions",
+            f"{found.num_sessions:,}, so many in progress at a time; the first {BEGINNING:.0%} of a run not measured",
+        )
+    )
     rows = [["sessions", *(each.name for each in limits), "rounds/s", "sessions/h", "met"]]
     keys = ("values_us", "rounds_per_s", "sessions_per_hour")
     for each in found.evaluations:

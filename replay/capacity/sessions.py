@@ -1,7 +1,8 @@
 """The highest number of sessions at once within latency limits: how many agents a server takes.
 
 Each number is a simulation of the whole trace: so many sessions are in progress, and the next begins when one has
-ended. Limits are on the rounds of all sessions. A number that is met is below all numbers that are not.
+ended. Limits are on the rounds of all sessions, without the first tenth of the run. A number that is met is below all
+numbers that are not.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from traces.workload import SessionStarts
 
 FAILED = "failed"
+BEGINNING = 0.1
+"""Of the run's time this share is not measured: all sessions begin at once there, and wait for each other."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,12 +127,15 @@ def _most(is_met: Callable[[int], bool], most: int) -> int:
 def _simulated(
     trace: Trace, twin: TwinConfig, limits: Sequence[RunLimit], starts: SessionStarts, at_once: int
 ) -> AtOnce:
-    from replay.simulated_run import run
-    from traces import finished_ok, is_warmup, request_latencies
+    from replay.simulated_run import RunSettings, run
+    from replay.trace.measured_window import MeasuredPart, measured_rows
+    from traces import finished_ok, request_latencies
     from traces.workload import started
 
-    done = run(started(trace, replace(starts, at_once=at_once)), replace(twin, pace=None))
-    counted = ~is_warmup(done.trace)
+    part = MeasuredPart(warmup_frac=BEGINNING)
+    asked = started(trace, replace(starts, at_once=at_once))
+    done = run(asked, replace(twin, pace=None), RunSettings(at="arrival", measured=part))
+    counted = measured_rows(done.trace, part.window(duration_us=done.simulation.duration_us))
     ok = finished_ok(done.trace) & counted
     latencies = request_latencies(done.trace)
     summary = done.summary
@@ -139,7 +145,7 @@ def _simulated(
         number=at_once,
         values_us={each.name: each.of(latencies[f"{each.metric}_us"][ok]) for each in limits},
         failed_frac=float(1 - ok.sum() / max(int(counted.sum()), 1)),
-        rounds_per_s=float(ok.sum()) / span_s,
+        rounds_per_s=float(finished_ok(done.trace).sum()) / span_s,
         sessions_per_hour=(0 if sessions is None else sessions["num_complete"]) / span_s * 3600,
     )
 

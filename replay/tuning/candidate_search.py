@@ -212,7 +212,8 @@ def _widened(
         if border is None or not ranks.found:
             break
         before = max(rate for rate, _ in ranks.found)
-        more = border.beyond(ranks.best(1)[0])
+        alike = [each for rate, each in ranks.found if rate >= before * (1 - ALIKE)]
+        more = border.beyond(ranks.best(1)[0], alike)
         if not more:
             break
         everyone += more

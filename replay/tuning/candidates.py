@@ -218,22 +218,20 @@ class Border:
         self._refused: dict[tuple[str, str], str] = {}
         self.impossible: list[tuple[str, str]] = []
 
-    def beyond(self, best: Candidate) -> Sequence[Candidate]:
-        """Return the servers just beyond the border that a best one lies on, with all values of the other settings.
+    def beyond(self, best: Candidate, alike: Sequence[Candidate] = ()) -> Sequence[Candidate]:
+        """Return the servers just beyond the borders that the best, or one as good as it, lies on.
 
-        None where it is not on a border, or where the values there are the user's.
+        Beyond the best one's border they have all values of the other settings, beyond the others' their own. None
+        where no border is near, or where the values there are the user's.
         """
         found: list[Candidate] = []
         for key in self._usual:
-            for end, value in self._further(key, best).items():
-                rest = [
-                    tuple(Setting(other, each) for each in values)
-                    for other, values in self._axes.items()
-                    if other != key
-                ]
-                more = _started(
-                    self._asked, self._own, variants_of([(Setting(key, value),), *rest]), with_own=False
-                )
+            ends = {each: value for other in alike for each, value in self._further(key, other).items()}
+            own = self._further(key, best)
+            for end, value in {**ends, **own}.items():
+                near = [each for each in alike if self._further(key, each).get(end) == value]
+                combinations = self._slab(key, value) if end in own else self._lines(key, value, near)
+                more = _started(self._asked, self._own, combinations, with_own=False)
                 self.impossible += more.impossible
                 found += more.tried
                 if more.tried:
@@ -242,6 +240,23 @@ class Border:
                     reasons = [reason for _, reason in (*more.impossible, *more.unanswered)]
                     self._refused[key, end] = reasons[0] if reasons else "the same server"
         return found
+
+    def _slab(self, key: str, value: str) -> list[tuple[Setting, ...]]:
+        """Return a value of a setting with every combination of the others."""
+        rest = [
+            tuple(Setting(other, each) for each in values)
+            for other, values in self._axes.items()
+            if other != key
+        ]
+        return [tuple(each) for each in variants_of([(Setting(key, value),), *rest])]
+
+    def _lines(self, key: str, value: str, near: Sequence[Candidate]) -> list[tuple[Setting, ...]]:
+        """Return servers with another value of one setting."""
+        every = [
+            tuple(Setting(*item) for item in {**each.values, key: value}.items() if item[0] in self._axes)
+            for each in near
+        ]
+        return list(dict.fromkeys(every))
 
     def _further(self, key: str, best: Candidate) -> dict[End, str]:
         """Return the values beyond those of a setting: twice the largest, or half the smallest."""

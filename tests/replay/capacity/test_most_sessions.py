@@ -41,7 +41,8 @@ def test_the_most_sessions_are_those_up_to_which_replay_keeps_the_limit(
     assert 1 < most < 29
     numbers = ",".join(str(each) for each in range(1, most + 2))
     told = answer(
-        capsys, *f"replay agents --config twin.yaml --max-think-time 2s --sessions {numbers}".split()
+        capsys,
+        *f"replay agents --config twin.yaml --max-think-time 2s --warmup-frac 0.1 --sessions {numbers}".split(),
     )
     tails = [each["ttft_us"]["p99"] for each in told["variants"]]
     assert [each["set"]["sessions"] for each in told["variants"]] == numbers.split(",")

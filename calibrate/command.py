@@ -72,6 +72,7 @@ def calibration_of(
     from calibrate.flags.evidence import check_shown
     from calibrate.flags.headers import check_flags
     from calibrate.flags.known_model_and_gpu import absent_candidates
+    from calibrate.not_measured import refuse_unmeasured
     from traces import ConfigError
 
     repeats, held_out = traces.repeats, traces.holdout
@@ -81,6 +82,8 @@ def calibration_of(
             traces.observed[0], traces.simulated, options, repeats=repeats
         )
     sources = (*traces.observed, *held_out)
+    if fit:
+        refuse_unmeasured(sources)
     twin = _load(config, latency_model, fit=fit, sources=sources, is_async_open=options.infer_async)
     for note in absent_candidates(traces.observed[0].trace, twin, options) if fit else ():
         tell(f"note: {note}")
@@ -111,10 +114,11 @@ def twin_of_header(
     there is no trace.
     """
     from calibrate.distinct_runs import distinct_names
-    from replay.twin.start import named, start_from_header, twin_text_to_fit
+    from replay.twin.start import named, refuse_several, start_from_header, twin_text_to_fit
     from traces import make_folder, read_recorded, write_text
 
     header = read_recorded(path).header
+    refuse_several(header.server, name=str(path))
     start = start_from_header(header, name=distinct_names([path])[0])
     start = named(start, model_config=model_config, tp=tp)
     text, notes = twin_text_to_fit(start, gpu=gpu or header.server.gpu)

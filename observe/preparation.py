@@ -17,11 +17,14 @@ from observe.plan.prompt_lengths import make_prompts
 from observe.plan.prompts import Prompts, TokenPrompts
 from observe.plan.request_body import BodyShape
 from observe.plan.send_plan import PREBUILD_BYTES, SendPlan, make_plan
+from observe.plan.too_long import too_long_notes
 from observe.run.warm_up_requests import warm_up
 from observe.server.http_client import ServerClient
 from observe.server.prometheus_text import Sample
 from observe.server.server_facts import ServerFacts, ask_server, scrape_metrics
+from observe.server.server_metrics import speaks_vllm
 from observe.settings import Settings, WarmUp
+from traces import several_engines
 
 if TYPE_CHECKING:
     from traces import Trace
@@ -57,7 +60,7 @@ async def prepare(
         client, api=settings.api, model=server.model, salt=salt, tokenizer=tokenizer
     )
     notes: tuple[str, ...] = (note,) if note else ()
-    if settings.probe and not server.is_vllm:
+    if settings.probe and _may_refuse(server, settings):
         shape, prompts, more = await _negotiate_body(
             client, shape, prompts=prompts, salt=salt, tokenizer=tokenizer
         )
@@ -81,8 +84,21 @@ async def prepare(
         plan=plan,
         salt=salt,
         metrics=None if server.metrics is None else await scrape_metrics(client),
-        notes=(*server.notes, *notes, *plan.notes, *_option_notes(plan, settings, server)),
+        notes=(
+            *server.notes,
+            *(each.text for each in several_engines(server.info, num_requests=len(workload))),
+            *notes,
+            *plan.notes,
+            *too_long_notes(plan.trace, server.info, limit_of=plan.max_tokens),
+            *_option_notes(plan, settings, server),
+        ),
     )
+
+
+def _may_refuse(server: ServerFacts, settings: Settings) -> bool:
+    """Return whether a server may refuse fields that a vLLM takes: another one, or what stands before a chat API."""
+    is_behind = settings.api == "chat" and not speaks_vllm(server.metrics or [])
+    return not server.is_vllm or is_behind
 
 
 def _body_shape(workload: Trace, settings: Settings, server: ServerFacts) -> BodyShape:
@@ -148,6 +164,8 @@ def _dropped_options(asked: BodyShape, agreed: BodyShape) -> tuple[str, ...]:
         said.append(
             "the server rejects continuous_usage_stats: tokens per event are known only if every event carried one"
         )
+    if agreed.limit_name != asked.limit_name:
+        said.append(f"the server wants {agreed.limit_name} in place of {asked.limit_name}: it is sent")
     if asked.min_tokens and not agreed.min_tokens and not agreed.ignore_eos:
         said.append("the server rejects ignore_eos and min_tokens: outputs may be shorter than requested")
     return tuple(said)

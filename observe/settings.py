@@ -65,13 +65,14 @@ class GuidedDecoding:
 class Settings:
     """How to observe. ``model`` None: the one the server lists first. ``salt`` None: a new random one.
 
-    ``probe``: send a one-token request before the run to a server that is not known to be vLLM, to learn what it
-    accepts. ``events``: record every event's time. ``class_priority``: vLLM's ``priority`` by service class, None: only
-    what the trace says. ``guided``: which requests a schema constrains. ``max_error_frac``: stop when more than this
-    share of the last answers failed. ``scrape_s``: how often the server's gauges are recorded. ``engine_log``: file
-    that the server logs its steps to. ``tokenizer``: tokenizer.json of the served model, for a server that has no
-    ``/tokenize``. ``processes``: how many send; the requests are divided among them before the run. ``gpu``, ``tp``:
-    the server's hardware, for the header; no server reports it. ``command``: for the header, its secrets removed.
+    ``probe``: send a one-token request before the run to a server that is not known to be vLLM, or to a chat API that
+    does not show a vLLM's metrics, to learn what it accepts. ``events``: record every event's time. ``class_priority``:
+    vLLM's ``priority`` by service class, None: only what the trace says. ``guided``: which requests a schema
+    constrains. ``max_error_frac``: stop when more than this share of the last answers failed. ``scrape_s``: how often
+    the server's gauges are recorded. ``engine_log``: file that the server logs its steps to. ``tokenizer``:
+    tokenizer.json of the served model, for a server that has no ``/tokenize``. ``processes``: how many send; the
+    requests are divided among them before the run. ``gpu``, ``tp``: the server's hardware, for the header; no server
+    reports it. ``command``: for the header, its secrets removed.
     """
 
     endpoint: Endpoint

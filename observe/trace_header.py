@@ -64,6 +64,7 @@ def first_header(ready: Preparation, settings: Settings, *, executor: Executor) 
         spec_decode=None,
         noise_floor={},
         observed_kv_metrics=None,
+        findings=(),
     )
 
 
@@ -77,6 +78,7 @@ def _planned_client(ready: Preparation, settings: Settings, *, executor: Executo
         num_processes=settings.processes,
         api=settings.api,
         prompt_source=ready.plan.prompts.source,
+        ignore_eos=ready.plan.shape.ignore_eos or ready.plan.shape.min_tokens,
         prompt_salt=ready.salt,
         timeout_s=limits.timeout_s,
         stall_timeout_s=limits.stall_timeout_s,
@@ -157,6 +159,7 @@ def _client_of_run(
     return replace(
         client,
         token_counts=_token_counts(executor.answer_counts),
+        num_without_usage=_num_without_usage(executor.answer_counts) or None,
         num_held_back=progress.num_held_back if settings.limits.max_concurrency else None,
         num_retried=progress.num_retried if settings.limits.max_retries else None,
         in_flight_asked=asked_in_flight(ready.plan),
@@ -197,6 +200,8 @@ def _token_counts(answer_counts: AnswerCounts) -> str | None:
     said = [
         (answer_counts.counted_by_event, "usage of every event"),
         (answer_counts.counted_at_end, "usage at the end"),
+        (answer_counts.counted_by_length, "max_tokens, which finish_reason length says were made"),
+        (answer_counts.counted_as_events, "one token an event"),
         (answer_counts.without_usage, "not counted by the server"),
     ]
     present = [(count, words) for count, words in said if count]
@@ -205,12 +210,26 @@ def _token_counts(answer_counts: AnswerCounts) -> str | None:
     return "; ".join(f"{words} ({count} requests)" for count, words in present) or None
 
 
+def _num_without_usage(answer_counts: AnswerCounts) -> int:
+    """Return how many whole answers' tokens the server did not count."""
+    return answer_counts.without_usage + answer_counts.counted_by_length + answer_counts.counted_as_events
+
+
 def _remarks(answer_counts: AnswerCounts) -> tuple[str, ...]:
     said: list[str] = []
     if answer_counts.other_length:
         said.append(f"{answer_counts.other_length} answers have more or fewer tokens than requested")
-    if answer_counts.without_usage:
-        said.append(f"{answer_counts.without_usage} answers have no usage: their number of tokens is unknown")
+    if answer_counts.counted_as_events:
+        said.append(f"{answer_counts.counted_as_events} answers: output tokens are taken as one an event")
+    if answer_counts.first_by_text:
+        said.append(
+            f"{answer_counts.first_by_text} answers: the first event's tokens are estimated by its share of the text"
+        )
+    if answer_counts.unread_keys:
+        keys = ", ".join(
+            f"{key} ({count} answers)" for key, count in sorted(answer_counts.unread_keys.items())
+        )
+        said.append(f"keys of the answers' deltas that are not read, and count as no text: {keys}")
     if answer_counts.unusable:
         fields = ", ".join(
             f"{name} ({count} answers)" for name, count in sorted(answer_counts.unusable.items())

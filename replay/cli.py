@@ -25,6 +25,7 @@ from replay.simulation_command import SimulationOptions, simulate_and_write
 from replay.twin.own.own_code import with_code_option
 from replay.twins import check_starts
 from traces.console.options import DefaultsOption
+from traces.console.text_argument import TakesText
 from traces.strict.option_table import with_option_tables
 from traces.strict.tell import say, say_text, tell
 from traces.workload import SessionOptions
@@ -144,11 +145,12 @@ def show(
 
 @config_app.command(
     "from-serve",
+    cls=TakesText,
     epilog="Example: vtwin config from-serve 'vllm serve MODEL --max-num-seqs 128' --gpu H100 > twin.yaml",
 )
 @with_option_tables
 def from_serve(asked: StartOptions) -> None:
-    """Print a TWIN.yaml to start from: of a server's command line, of a trace's header, or of both."""
+    """Print a TWIN.yaml to start from: of what starts a server, of a trace's header, or of both."""
     from replay.model import read_model_config
     from replay.twin.start import from_serve
     from replay.twin.start.first_read import why_not

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from traces.files.overwrite import note_replaced, refuse_input
     from traces.files.read import read_header, read_trace
     from traces.files.write import write_trace
+    from traces.findings.prefix_ceiling import prefix_hit_ceiling_frac
+    from traces.findings.run_findings import finding_lines, findings_of, marked, several_engines
     from traces.header import (
         ClientInfo,
         ClosedLoop,
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
         Header,
         Network,
         ProcessInfo,
+        RunFinding,
         ServerInfo,
         SLOTarget,
         Source,
@@ -46,6 +49,8 @@ if TYPE_CHECKING:
         read_recorded,
         reading_notes,
     )
+    from traces.measured.finish_reasons import failure_status
+    from traces.measured.stream_shape import SAME_READ_US, StreamShape, stream_shape
     from traces.metrics import (
         AS_DRAWN,
         METRIC_COLUMNS,
@@ -80,7 +85,7 @@ if TYPE_CHECKING:
     from traces.tables.problems import Problem
     from traces.tables.session_tree import has_tree, session_tree, waits_for_named
     from traces.trace import Trace, make_trace, select_rows
-    from traces.trace_summary import Quantity, Summary, prefix_hit_ceiling_frac, summarize_trace
+    from traces.trace_summary import Quantity, Summary, summarize_trace
     from traces.units import (
         counted,
         four_digits,
@@ -100,6 +105,7 @@ __all__ = [
     "METRIC_COLUMNS",
     "MOST_FAILED",
     "PRIORITY_OF_CLASS",
+    "SAME_READ_US",
     "Attainment",
     "Cells",
     "ClientInfo",
@@ -116,12 +122,14 @@ __all__ = [
     "Problem",
     "ProcessInfo",
     "Quantity",
+    "RunFinding",
     "RunLimit",
     "SLOTarget",
     "ServerError",
     "ServerInfo",
     "Source",
     "SpecDecode",
+    "StreamShape",
     "Summary",
     "TokenGaps",
     "Trace",
@@ -140,7 +148,10 @@ __all__ = [
     "convert",
     "counted",
     "cut_short_note",
+    "failure_status",
     "file_at",
+    "finding_lines",
+    "findings_of",
     "finished_ok",
     "format_of",
     "four_digits",
@@ -156,6 +167,7 @@ __all__ = [
     "locate",
     "make_folder",
     "make_trace",
+    "marked",
     "mean_rate_per_s",
     "meets_slo",
     "metric_notes",
@@ -184,8 +196,10 @@ __all__ = [
     "sent_or_due",
     "served_output",
     "session_tree",
+    "several_engines",
     "shown_time",
     "stem_of",
+    "stream_shape",
     "summarize_trace",
     "tail_text",
     "terminal_width",
@@ -205,6 +219,15 @@ _HOMES = {
     "AS_DRAWN": "traces.metrics",
     "Attainment": "traces.slo",
     "Cells": "traces.tables.cells",
+    "RunFinding": "traces.header",
+    "finding_lines": "traces.findings.run_findings",
+    "findings_of": "traces.findings.run_findings",
+    "marked": "traces.findings.run_findings",
+    "several_engines": "traces.findings.run_findings",
+    "failure_status": "traces.measured.finish_reasons",
+    "SAME_READ_US": "traces.measured.stream_shape",
+    "StreamShape": "traces.measured.stream_shape",
+    "stream_shape": "traces.measured.stream_shape",
     "ClientInfo": "traces.header",
     "ClosedLoop": "traces.header",
     "ConfigError": "traces.errors",
@@ -275,7 +298,7 @@ _HOMES = {
     "parse_slo": "traces.slo",
     "parts_at": "traces.importers.recorded",
     "pooled_itl_us": "traces.metrics",
-    "prefix_hit_ceiling_frac": "traces.trace_summary",
+    "prefix_hit_ceiling_frac": "traces.findings.prefix_ceiling",
     "prompt_tokens": "traces.metrics",
     "read_header": "traces.files.read",
     "read_recorded": "traces.importers.recorded",

@@ -416,11 +416,12 @@ def _per_s(rate: float | None) -> str | None:
 def _write(trace: Trace, output: Path, *, dialect: Literal["vtwin", "blis"], overwrite: bool) -> None:
     from traces.files.overwrite import note_replaced
     from traces.files.write import write_trace
+    from traces.findings.run_findings import marked
 
     if (note := note_replaced(output, overwrite=overwrite)) is not None:
         tell(f"note: {note}")
     command = redact_command(["vtwin", *sys.argv[1:]], os.environ)
-    paths = write_trace(trace.with_header(command=command), output, dialect=dialect)
+    paths = write_trace(marked(trace.with_header(command=command)), output, dialect=dialect)
     tell(f"{counted(len(trace), 'request')} -> {', '.join(str(path) for path in paths)}")
 
 

@@ -20,6 +20,8 @@ class ServerInfo:
     ``model``: the served name; ``model_root``: what it was loaded from (``root`` of ``/v1/models``), where that is
     another. A source is ``/metrics``, ``/version``, ``/v1/models``, ``given by the user``, a file, a TWIN.yaml. Names
     are vLLM's, but for those that BLIS had named before (``type``, ``tensor_parallel``) and their like.
+    ``num_instances``: the servers behind the address of a router, ``instance_names`` their names in its metrics.
+    ``data_parallel``: the engines of one server.
     """
 
     type: str | None = None
@@ -48,9 +50,16 @@ class ServerInfo:
     gpu: str | None = None
     num_gpus: int | None = None
     system_fingerprint: str | None = None
+    num_instances: int | None = None
+    instance_names: tuple[str, ...] = ()
     sources: Mapping[str, str] = field(default_factory=dict)
 
-    def learn(self, source: str, **values: str | float | bool | None) -> ServerInfo:
+    @property
+    def num_engines(self) -> int:
+        """How many engines answer, as far as it is known; 1 where nothing is."""
+        return (self.num_instances or 1) * (self.data_parallel or 1)
+
+    def learn(self, source: str, **values: str | float | bool | tuple[str, ...] | None) -> ServerInfo:
         """Return a copy that also has ``values``, each read from ``source``; None is skipped."""
         known = {name: value for name, value in values.items() if value is not None}
         sources = {**self.sources, **dict.fromkeys(known, source)}
@@ -83,8 +92,10 @@ class ClientInfo:
     closed loop. ``loop_lag_us``: how late the event loop woke up. ``cpu_frac``: CPU seconds of the client's busiest
     process per second of the run, ``processes`` each of them where there are several. ``limited``: whether the client,
     not the server, set the pace, by ``bounds``, and ``reason`` why. ``class_priority``: vLLM's priority sent for each
-    service class. ``guided_schema``: name of the JSON schema that the guided requests were sent with, and its digest.
-    ``finished`` is false during the run, and if it was cut short: by a user (``interrupted``) or a killed client.
+    service class. ``ignore_eos``: whether answers were held to their length. ``num_without_usage``: whole answers whose
+    tokens the server did not count. ``guided_schema``: name of the JSON schema that the guided requests were sent with,
+    and its digest. ``finished`` is false during the run, and if it was cut short: by a user (``interrupted``) or a
+    killed client.
     """
 
     clock: str | None = None
@@ -92,9 +103,11 @@ class ClientInfo:
     num_processes: int | None = None
     api: str | None = None
     prompt_source: str | None = None
+    ignore_eos: bool | None = None
     prompt_salt: int | None = None
     tokens_per_word: float | None = None
     token_counts: str | None = None
+    num_without_usage: int | None = None
     timeout_s: float | None = None
     stall_timeout_s: float | None = None
     max_concurrency: int | None = None
@@ -128,6 +141,19 @@ class ClientInfo:
     finished: bool | None = None
     interrupted: bool | None = None
     notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunFinding:
+    """A finding on whether a run's numbers are the server's: its ``kind``, in how many requests of how many, in words.
+
+    Kinds are those of ``traces.findings.run_findings``.
+    """
+
+    kind: str
+    num: int
+    of: int
+    text: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -276,6 +302,7 @@ class Header:
     ``tool`` distinguishes the dialects: a header without it was written by BLIS.
     ``rate_per_s``: the requested requests per second; the drawn requests have a rate of their own.
     ``start_unix_us``: Unix time of the run's start, from which every time in the table counts.
+    ``findings``: what the run shows that makes its numbers others than the server's.
     """
 
     trace_version: int | None = None
@@ -306,6 +333,7 @@ class Header:
     noise_floor: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     rebased: Rebased | None = None
     source: Source | None = None
+    findings: tuple[RunFinding, ...] = ()
 
     @property
     def is_blis(self) -> bool:

@@ -3,9 +3,11 @@
 Let send be ``send_time_us``, or ``arrival_time_us`` where no send was recorded; first the time of the first
 event with text (``content_first_time_us``, else ``first_chunk_time_us``), last that of the last one
 (``last_token_time_us``, else ``last_chunk_time_us``). Then TTFT = first - send, E2E = last - send,
-TPOT = (last - first) / (output tokens - 1). ITL are the gaps between consecutive events with text of one
+TPOT = (last - first) / (output tokens - tokens of the first event), where tokens that the server kept to itself
+(hidden reasoning) are not divided by either. ITL are the gaps between consecutive events with text of one
 request; the gap before an event of n tokens counts as n gaps of one n-th. Only requests with status ``ok``
-have any.
+have any, and only latencies that were measured: an answer that a proxy held back has no TTFT, TPOT or ITL
+(``traces.measured.stream_shape``).
 """
 
 from __future__ import annotations
@@ -17,6 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traces.errors import TraceError
+from traces.measured.finish_reasons import failure_status
+from traces.measured.stream_shape import StreamShape, TextEvents, stream_shape, text_events
 from traces.tables.cells import Cells
 from traces.trace import Trace
 
@@ -125,15 +129,29 @@ def mean_rate_per_s(times_us: NDArray[np.generic], drawn_per_s: float | None = N
 
 
 def finished_ok(trace: Trace) -> NDArray[np.bool_]:
-    """Return which requests enter latency statistics: those with status ``ok``."""
-    return np.asarray(trace.cells("status").values == "ok", dtype=np.bool_)
+    """Return which requests enter latency statistics: status ``ok``, and no ``finish_reason`` that says otherwise."""
+    ok = np.asarray(trace.cells("status").values == "ok", dtype=np.bool_)
+    if "finish_reason" not in trace.table:
+        return ok
+    codes, reasons = trace.cells("finish_reason").codes()
+    failed = np.array([*(failure_status(str(reason)) is not None for reason in reasons), False])
+    return np.asarray(ok & ~failed[codes], dtype=np.bool_)
 
 
 def latencies_us(
-    send_us: Float64s, first_us: Float64s, last_us: Float64s, *, output_tokens: Float64s
+    send_us: Float64s,
+    first_us: Float64s,
+    last_us: Float64s,
+    *,
+    output_tokens: Float64s,
+    first_tokens: Float64s | float = 1.0,
 ) -> tuple[Float64s, Float64s, Float64s]:
-    """Return (TTFT, E2E, TPOT) of requests from their times, µs; NaN where a time is, TPOT of a single token too."""
-    num_gaps = output_tokens - 1.0
+    """Return (TTFT, E2E, TPOT) of requests from their times, µs; NaN where a time is.
+
+    ``first_tokens``: tokens that were not generated behind the first event; in a simulation its one. TPOT is NaN of an
+    answer without any behind it.
+    """
+    num_gaps = output_tokens - first_tokens
     tpot = (last_us - first_us) / np.where(num_gaps > 0, num_gaps, np.nan)
     return first_us - send_us, last_us - send_us, tpot
 
@@ -150,17 +168,22 @@ def request_latencies(trace: Trace) -> dict[str, Float64s]:
     """Return the columns ``METRIC_COLUMNS``, a value per request, float64 µs.
 
     NaN is "undefined": every metric of a request that is not ok, TPOT of a single token, ITL where neither
-    events nor ``itl_mean_us`` were recorded. ``ttft_from_due_us`` is TTFT + dispatch lag; the lag is the
-    recorded one, else send - arrival where a send was recorded. ``queue_us`` is ``server_queue_us``, else
-    scheduled - send. ``metric_notes`` lists the substitutions.
+    events nor ``itl_mean_us`` were recorded, what was not measured (``stream_shape``). ``ttft_from_due_us`` is
+    TTFT + dispatch lag; the lag is the recorded one, else send - arrival where a send was recorded. ``queue_us``
+    is ``server_queue_us``, else scheduled - send. ``metric_notes`` lists the substitutions.
     """
     arrival, sent = _floats(trace, "arrival_time_us"), _floats(trace, "send_time_us")
     send = _either(sent, arrival)
     first = _either(_floats(trace, "content_first_time_us"), _floats(trace, "first_chunk_time_us"))
     last = _either(_floats(trace, "last_token_time_us"), _floats(trace, "last_chunk_time_us"))
     lag = _either(_floats(trace, "dispatch_lag_us"), sent - arrival)
-    ttft, e2e, tpot = latencies_us(send, first, last, output_tokens=_floats(trace, "output_tokens"))
-    itl_mean, itl_p99 = _itl_of_requests(trace)
+    events = text_events(trace)
+    shape = stream_shape(trace, events)
+    ttft, e2e, tpot = latencies_us(
+        send, first, last, output_tokens=_floats(trace, "output_tokens"), first_tokens=shape.tokens_behind
+    )
+    ttft, tpot = np.where(shape.has_ttft, ttft, np.nan), np.where(shape.has_tpot, tpot, np.nan)
+    itl_mean, itl_p99 = _itl_of_requests(trace, events, shape)
     columns = {
         "ttft_us": ttft,
         "ttft_from_due_us": ttft + _either(lag, arrival - send),
@@ -191,14 +214,15 @@ def request_latencies(trace: Trace) -> dict[str, Float64s]:
 def pooled_itl_us(trace: Trace) -> Float64s:
     """Return every inter-token time of the ok requests, in µs, by request and within it by time.
 
-    Without events: each request's ``itl_mean_us``, as often as it has gaps (output tokens - 1).
+    Without events: each request's ``itl_mean_us``, as often as it has gaps (output tokens behind the first event).
     """
     if trace.events is not None:
         gaps = token_gaps(trace)
         return np.repeat(gaps.gap_us, gaps.num_tokens)
-    mean = _floats(trace, "itl_mean_us")
-    num_gaps = np.maximum(trace.cells("output_tokens").values - 1, 0)
-    num_gaps[~finished_ok(trace) | np.isnan(mean)] = 0
+    mean, shape = _floats(trace, "itl_mean_us"), stream_shape(trace)
+    behind = trace.cells("output_tokens").values - shape.tokens_behind
+    num_gaps = np.maximum(behind, 0).astype(np.int64)
+    num_gaps[~finished_ok(trace) | np.isnan(mean) | ~shape.has_itl] = 0
     return np.repeat(mean, num_gaps)
 
 
@@ -214,20 +238,20 @@ class TokenGaps:
     num_tokens: Int64s
 
 
-def token_gaps(trace: Trace) -> TokenGaps:
-    """Return the gaps between the events of each ok request; an event without a count carries one token."""
-    events = trace.events
-    if events is None or len(events) == 0:
-        return TokenGaps(request=np.empty(0, np.int64), gap_us=np.empty(0), num_tokens=np.empty(0, np.int64))
-    from traces.tables.event_rules import int_values, request_codes
+def token_gaps(trace: Trace, events: TextEvents | None = None, shape: StreamShape | None = None) -> TokenGaps:
+    """Return the measured gaps between the events of each ok request.
 
-    request = request_codes(events, trace.requests)
-    num_tokens = events["num_tokens"].to_numpy(dtype=np.int64, na_value=1)
-    kept = np.flatnonzero((num_tokens > 0) & (request >= 0) & np.append(finished_ok(trace), False)[request])
-    index, time = int_values(events["chunk_index"])[kept], int_values(events["timestamp_us"])[kept]
-    request, num_tokens = request[kept], num_tokens[kept]
-    order = np.lexsort((index, request))
-    request, time, num_tokens = request[order], time[order], num_tokens[order]
+    An event without a count carries one token, or as many as the numbers of tokens and events say (``stream_shape``).
+    ``events``, ``shape``: of the trace, where the caller has them.
+    """
+    events = text_events(trace) if events is None else events
+    if len(events) == 0:
+        return TokenGaps(request=np.empty(0, np.int64), gap_us=np.empty(0), num_tokens=np.empty(0, np.int64))
+    shape = stream_shape(trace, events) if shape is None else shape
+    kept = (finished_ok(trace) & shape.has_itl)[events.request]
+    request, time = events.request[kept], events.time_us[kept]
+    num_tokens = np.where(np.isnan(events.num_tokens), shape.per_event[events.request], events.num_tokens)
+    num_tokens = num_tokens[kept].astype(np.int64)
     follows = np.flatnonzero(np.diff(request) == 0) + 1
     gap = (time[follows] - time[follows - 1]) / num_tokens[follows]
     return TokenGaps(request=request[follows], gap_us=gap, num_tokens=num_tokens[follows])
@@ -241,6 +265,8 @@ class MetricNotes:
     num_e2e_from_last_chunk: int
     num_events_divided: int
     num_events_uncounted: int
+    num_first_estimated: int = 0
+    num_first_assumed: int = 0
 
     def lines(self) -> tuple[str, ...]:
         """Return a sentence for every substitution that was made."""
@@ -258,6 +284,14 @@ class MetricNotes:
                 self.num_events_uncounted,
                 "events with an unknown number of tokens were taken as one token each",
             ),
+            (
+                self.num_first_estimated,
+                "answers: ITL and TPOT take all events of an answer to hold as many tokens, the first one too",
+            ),
+            (
+                self.num_first_assumed,
+                "answers have fewer events than tokens: TPOT takes the first event to hold one token",
+            ),
         )
         return tuple(f"{num} {text}" for num, text in said if num)
 
@@ -269,12 +303,16 @@ def metric_notes(trace: Trace) -> MetricNotes:
     def fell_back(wanted: str, instead: str) -> int:
         return int((ok & ~trace.cells(wanted).is_known & trace.cells(instead).is_known).sum())
 
-    tokens = None if trace.events is None else trace.events["num_tokens"]
+    events = text_events(trace)
+    shape = stream_shape(trace, events)
+    uncounted = np.isnan(events.num_tokens) & (shape.per_event[events.request] == 1)
     return MetricNotes(
         num_ttft_from_first_chunk=fell_back("content_first_time_us", "first_chunk_time_us"),
         num_e2e_from_last_chunk=fell_back("last_token_time_us", "last_chunk_time_us"),
-        num_events_divided=int((token_gaps(trace).num_tokens > 1).sum()),
-        num_events_uncounted=0 if tokens is None else int(tokens.isna().sum()),
+        num_events_divided=int((token_gaps(trace, events, shape).num_tokens > 1).sum()),
+        num_events_uncounted=int(uncounted.sum()),
+        num_first_estimated=int((ok & shape.has_tpot & shape.is_estimated).sum()),
+        num_first_assumed=int((ok & shape.has_tpot & shape.is_assumed).sum()),
     )
 
 
@@ -286,10 +324,12 @@ def _either(first: Float64s, second: Float64s) -> Float64s:
     return np.where(np.isnan(first), second, first)
 
 
-def _itl_of_requests(trace: Trace) -> tuple[Float64s, Float64s]:
+def _itl_of_requests(trace: Trace, events: TextEvents, shape: StreamShape) -> tuple[Float64s, Float64s]:
     """Return each request's mean and p99 inter-token time: from its events, else from the trace's columns."""
-    mean, p99 = _floats(trace, "itl_mean_us"), _floats(trace, "itl_p99_us")
-    gaps = token_gaps(trace)
+    mean, p99 = (
+        np.where(shape.has_itl, _floats(trace, name), np.nan) for name in ("itl_mean_us", "itl_p99_us")
+    )
+    gaps = token_gaps(trace, events, shape)
     if len(gaps.request) == 0:
         return mean, p99
     num = np.bincount(gaps.request, weights=gaps.num_tokens, minlength=len(trace))

@@ -207,6 +207,30 @@ REQUEST_FIELDS: Final[tuple[Field, ...]] = (
     ),
     _count("num_token_chunks", "vtwin", "Events that carried text.", unit="events"),
     _count(
+        "num_token_reads",
+        "vtwin",
+        "Reads that these events came in, where several came in one; empty: as many.",
+        unit="reads",
+    ),
+    _count(
+        "first_chunk_tokens",
+        "vtwin",
+        "Tokens of the first event with text, and of those in the same read. Empty: 1, or not known.",
+        unit="tokens",
+    ),
+    _count(
+        "reasoning_tokens",
+        "vtwin",
+        "Of `output_tokens`, reasoning (`usage.completion_tokens_details.reasoning_tokens`).",
+        unit="tokens",
+    ),
+    _count(
+        "hidden_tokens",
+        "vtwin",
+        "Of `output_tokens`, reasoning that the server did not stream. Empty: none.",
+        unit="tokens",
+    ),
+    _count(
         "cached_input_tokens",
         "vtwin",
         "Prompt tokens the server found in its prefix cache (`usage.prompt_tokens_details.cached_tokens`).",

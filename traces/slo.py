@@ -56,11 +56,13 @@ class Attainment(TypedDict):
 class Goodput(Attainment):
     """The attainment of all requests and of each service class.
 
-    ``slo_us``: the limits of ``--slo``. ``num_without_target``: requests that have no limit, and are in no count.
+    ``slo_us``: the limits of ``--slo``. ``num_without_target``: requests that have no limit, ``num_not_measured``:
+    those with a limit on a latency that was not measured; both are in no count.
     """
 
     slo_us: dict[str, float]
     num_without_target: int
+    num_not_measured: int
     by_class: dict[str, Attainment]
 
 
@@ -104,10 +106,15 @@ def _of_each_request(given: str) -> tuple[str, str | None]:
 
 
 def meets_slo(latencies: pd.DataFrame, slo_us: Mapping[str, float]) -> NDArray[np.bool_]:
-    """Return which rows meet every limit; a metric that a request does not have (TPOT of one token) breaks none."""
+    """Return which rows meet every limit; TPOT and ITL, which a single token does not have, break none.
+
+    A row without a TTFT has no latency of its tokens that was measured, and meets no limit on them.
+    """
     good = np.ones(len(latencies), dtype=bool)
     for name, most_us in slo_us.items():
         good &= _within(latencies[SLO_METRICS[name]].to_numpy(dtype=np.float64), most_us)
+        if name != "e2e" and "ttft_us" in latencies:
+            good &= latencies["ttft_us"].notna().to_numpy()
     return good
 
 
@@ -129,18 +136,20 @@ def goodput(trace: Trace, slo_us: Mapping[str, float] | None = None, *, duration
     limits = limits_of(trace, slo_us)
     if not limits:
         return None
-    met = _met(trace, limits)
+    met, unmeasured = _met(trace, limits)
     has_target = np.asarray(~np.isnan(np.stack(list(limits.values()))).all(axis=0))
+    judged = has_target & ~unmeasured
     classes = trace.cells("slo_class").filled(NO_CLASS)
     names = sorted(set(classes[has_target].tolist()))
     by_class = {
-        str(name): _attainment(met, limits, has_target & (classes == name), duration_us=duration_us)
+        str(name): _attainment(met, limits, judged & (classes == name), duration_us=duration_us)
         for name in names
     }
     return Goodput(
-        **_attainment(met, limits, has_target, duration_us=duration_us),
+        **_attainment(met, limits, judged, duration_us=duration_us),
         slo_us=dict(slo_us or {}),
         num_without_target=int((~has_target).sum()),
+        num_not_measured=int((has_target & unmeasured).sum()),
         by_class={} if names == [NO_CLASS] else by_class,
     )
 
@@ -156,12 +165,28 @@ def _limits_of_classes(trace: Trace) -> dict[str, NDArray[np.float64]]:
     return limits
 
 
-def _met(trace: Trace, limits: Mapping[str, NDArray[np.float64]]) -> dict[str, NDArray[np.bool_]]:
-    """Return by latency which requests met its limit: of those that ended well, where it has one."""
+def _met(
+    trace: Trace, limits: Mapping[str, NDArray[np.float64]]
+) -> tuple[dict[str, NDArray[np.bool_]], NDArray[np.bool_]]:
+    """Return by latency which requests met its limit, and which have a limit on a latency that was not measured.
+
+    Those that did not end well met none; what a single token does not have (TPOT, ITL) keeps any limit.
+    """
+    from traces.measured.stream_shape import stream_shape
     from traces.metrics import finished_ok, request_latencies
 
-    ok, latencies = finished_ok(trace), request_latencies(trace)
-    return {name: ok & _within(latencies[SLO_METRICS[name]], values) for name, values in limits.items()}
+    ok, latencies, shape = finished_ok(trace), request_latencies(trace), stream_shape(trace)
+    has = {"tpot": shape.has_tpot, "itl": shape.has_itl, "e2e": np.ones(len(trace), np.bool_)}
+    unmeasured = np.zeros(len(trace), np.bool_)
+    for name, most_us in limits.items():
+        unmeasured |= ok & ~np.isnan(most_us) & ~has.get(name, shape.has_ttft)
+        if name in {"ttft", "ttft_from_due"}:
+            unmeasured |= ok & ~np.isnan(most_us) & np.isnan(latencies[SLO_METRICS[name]])
+    met = {
+        name: ok & ~unmeasured & _within(latencies[SLO_METRICS[name]], values)
+        for name, values in limits.items()
+    }
+    return met, unmeasured
 
 
 def _within(values: NDArray[np.float64], most_us: float | NDArray[np.float64]) -> NDArray[np.bool_]:
@@ -182,6 +207,6 @@ def _attainment(
         num_requests=num,
         num_good=num_good,
         good_frac=num_good / num if num else None,
-        good_per_s=num_good / (duration_us / 1e6) if duration_us else None,
+        good_per_s=num_good / (duration_us / 1e6) if duration_us and num else None,
         met_frac={name: float(met[name][rows].mean()) for name, rows in limited.items() if rows.any()},
     )

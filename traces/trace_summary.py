@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from traces.header import Header
+from traces.findings.prefix_ceiling import prefix_hit_ceiling_frac
+from traces.findings.run_findings import findings_of
+from traces.header import Header, RunFinding
 from traces.metrics import (
     Float64s,
-    Int64s,
     cut_short_note,
     finished_ok,
     mean_rate_per_s,
@@ -23,7 +24,7 @@ from traces.metrics import (
     sent_or_due,
 )
 from traces.schema import FIELDS
-from traces.tables.hash_chains import chained, known_before, own_hashes
+from traces.tables.hash_chains import own_hashes
 from traces.tables.session_tree import session_tree
 from traces.trace import Trace
 from traces.warm_up import without_warmup
@@ -58,6 +59,7 @@ class Summary:
     share of all prompt tokens that an earlier arrival had in the same place, which is what an unlimited
     prefix cache finds. ``concurrency``: users of a closed loop. ``imported_from``: the format of the file that a trace
     without outcomes was recorded in (``weka``), where it was not drawn.
+    ``findings``: what shows that the numbers are not the server's; their lines are among the notes.
     ``duration_us``: from the first send to the last event, warm-up left out. Latencies are those of ``traces.metrics``.
     """
 
@@ -92,6 +94,7 @@ class Summary:
     queue_us: Quantity | None
     dispatch_lag_us: Quantity | None
     foreign_columns: tuple[str, ...]
+    findings: tuple[RunFinding, ...]
     notes: tuple[str, ...]
 
 
@@ -112,7 +115,8 @@ def summarize_trace(trace: Trace) -> Summary:
     shows_load = trace.header.source is None or trace.header.source.load_unknown is None
     duration = _duration_us(counted) if shows_load else None
     ok = int(finished_ok(counted).sum())
-    tokens_out = counted.cells("output_tokens").values[_has_e2e(counted)].sum()
+    tokens_out = counted.cells("output_tokens").floats()[_has_e2e(counted)].sum()
+    findings = findings_of(trace)
     return Summary(
         mode=trace.header.mode,
         imported_from=_imported_from(trace.header),
@@ -131,17 +135,21 @@ def summarize_trace(trace: Trace) -> Summary:
         prefix_hit_ceiling_frac=prefix_hit_ceiling_frac(trace),
         duration_us=duration,
         request_throughput=ok * US_PER_S / duration if duration else None,
-        output_token_throughput=float(tokens_out) * US_PER_S / duration if duration else None,
+        output_token_throughput=float(tokens_out) * US_PER_S / duration
+        if duration and not np.isnan(tokens_out)
+        else None,
         ttft_us=quantity(metrics["ttft_us"]),
         e2e_us=quantity(metrics["e2e_us"]),
         itl_us=quantity(pooled_itl_us(counted)),
         tpot_us=quantity(metrics["tpot_us"]),
         queue_us=quantity(metrics["queue_us"]),
-        dispatch_lag_us=quantity(metrics["dispatch_lag_us"]),
+        dispatch_lag_us=_lag(counted, metrics["dispatch_lag_us"]),
         foreign_columns=tuple(name for name in trace.table.names if name not in FIELDS),
+        findings=findings,
         notes=(
             *(trace.header.source.lines() if trace.header.source is not None else ()),
             *([cut] if (cut := cut_short_note(trace)) else ()),
+            *(each.text for each in findings),
             *metric_notes(counted).lines(),
         ),
     )
@@ -198,50 +206,10 @@ def quantity(values: Float64s) -> Quantity | None:
     )
 
 
-def prefix_hit_ceiling_frac(trace: Trace) -> float | None:
-    """Return the share of prompt tokens that an unlimited prefix cache would find, or None without prefixes.
-
-    Requests are taken by arrival (unknown ones last, ties by row). A request finds the leading blocks whose hashes an
-    earlier one had, or as much of its group's prefix as any earlier member had, or the earlier text of its session,
-    whichever is more.
-    """
-    prompt = prompt_tokens(trace)
-    has_hashes = bool(trace.cells("prefix_hashes").is_known.any())
-    has_groups = bool(trace.cells("prefix_group").is_known.any())
-    said_before = _tokens_said_before(trace, prompt)
-    if prompt.sum() == 0 or not (has_hashes or has_groups or said_before.any()):
-        return None
-    order = np.argsort(trace.cells("arrival_time_us").filled(np.iinfo(np.int64).max), kind="stable")
-    hit = np.maximum(_tokens_of_known_blocks(trace, order), _tokens_of_known_prefix(trace, order))
-    hit = np.maximum(hit, said_before)
-    return float(np.minimum(hit, prompt).sum() / prompt.sum())
-
-
-def _tokens_said_before(trace: Trace, prompt: Int64s) -> Int64s:
-    """Return, of a session's later rounds that build on the one before, the tokens that are not new."""
-    added = trace.cells("new_input_tokens")
-    builds = added.is_known & (trace.cells("round_index").values > 0)
-    return np.where(builds, prompt - added.values, 0)
-
-
-def _tokens_of_known_blocks(trace: Trace, order: Int64s) -> Int64s:
-    """Return the leading tokens of each request whose blocks came before; a partial block counts whole."""
-    chains = chained(own_hashes(trace.table))
-    return known_before(chains, order) * (trace.header.hash_block_size or 0)
-
-
-def _tokens_of_known_prefix(trace: Trace, order: Int64s) -> Int64s:
-    """Return min(own prefix, longest prefix of an earlier member of the group), 0 for a group's first."""
-    groups = trace.cells("prefix_group").values.tolist()
-    lengths = trace.cells("prefix_length").values.tolist()
-    found = np.zeros(len(trace), dtype=np.int64)
-    longest: dict[str, int] = {}
-    for row in order.tolist():
-        group, length = groups[row], lengths[row]
-        if group is not None:
-            before = longest.get(group, 0)
-            found[row], longest[group] = min(length, before), max(length, before)
-    return found
+def _lag(trace: Trace, lag_us: Float64s) -> Quantity | None:
+    """Return how late requests were sent; None of a tool's file that has no due times: they count as due when sent."""
+    is_copied = trace.header.source is not None and not np.nan_to_num(lag_us).any()
+    return None if is_copied else quantity(lag_us)
 
 
 _NO_ARRIVALS: Final[dict[str, Any]] = {"span_us": None, "rate_per_s": None, "gap_cv": None}

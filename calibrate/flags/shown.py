@@ -157,7 +157,7 @@ def seats_of_trace(trace: Trace, *, held: HeldBlocks | None = None) -> Shown | N
     """
     from traces import finished_ok, send_or_arrival_us
 
-    if (trace.header.server.data_parallel or 1) > 1:
+    if trace.header.server.num_engines > 1:
         return None
     kept = finished_ok(trace)
     sent = np.asarray(send_or_arrival_us(trace), np.float64)[kept]

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from calibrate.distinct_runs import has_lengths_of
 from calibrate.flags.evidence import contradictions_of
 from calibrate.misfit import largest_misfit, missed_load
+from calibrate.not_measured import cautions
 from traces import MOST_FAILED
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ MUCH = 0.05
 def warnings_of(calibration: Calibration) -> tuple[str, ...]:
     """Return the warnings, a line each."""
     return (
+        *cautions([each.source for each in calibration.traces]),
         *_contradicted(calibration),
         *_assumed(calibration),
         *_misfit(calibration),

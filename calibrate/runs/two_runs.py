@@ -26,6 +26,7 @@ from calibrate.compare.bootstrap import (
 from calibrate.compare.saturation import Saturation, saturation_of
 from traces import (
     cut_short_note,
+    finding_lines,
     finished_ok,
     mean_rate_per_s,
     prompt_tokens,
@@ -114,6 +115,11 @@ def compare_runs(names: tuple[str, str], traces: tuple[Trace, Trace], *, seed: i
         is_paired=is_paired,
         differences=tuple(differences),
         notes=(
+            *(
+                f"{name}: {said}"
+                for name, trace in zip(names, traces, strict=True)
+                for said in finding_lines(trace)
+            ),
             *_of_files((a, b), traces),
             *_notes(a, b, is_paired=is_paired, cut=[cut_short_note(trace) for trace in traces]),
         ),
@@ -147,9 +153,11 @@ def _run(name: str, trace: Trace, *, seed: int) -> OneSide:
         num_ok=int(ok.sum()),
         offered_per_s=offered,
         served_per_s=float(ok.sum() / span_s) if span_s > 0 else None,
-        output_tokens_per_s=float(np.nansum(outputs) / span_s) if span_s > 0 else None,
+        output_tokens_per_s=float(outputs.sum() / span_s)
+        if span_s > 0 and not np.isnan(outputs).any()
+        else None,
         mean_prompt_tokens=float(prompt_tokens(trace).mean()),
-        mean_output_tokens=float(np.nanmean(outputs)) if len(outputs) else float("nan"),
+        mean_output_tokens=float(np.nanmean(outputs)) if np.isfinite(outputs).any() else float("nan"),
         saturation=saturation_of(trace, seed=seed),
     )
 

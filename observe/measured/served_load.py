@@ -15,6 +15,7 @@ from traces import (
     Goodput,
     Summary,
     TraceError,
+    finding_lines,
     goodput,
     read_recorded,
     reading_notes,
@@ -70,7 +71,7 @@ class ServedLoad:
         if failed > MOST_FAILED * self.summary.num_requests:
             counts = ", ".join(f"{n:,} {status}" for status, n in self.summary.num_by_status.items())
             found.append(f"{self.name}: {counts}; latencies are of those that ended well")
-        return found
+        return [*found, *(f"{self.name}: {line}" for line in finding_lines(self.trace))]
 
 
 def read_load(path: Path, *, name: str, slo_us: Mapping[str, float]) -> ServedLoad:

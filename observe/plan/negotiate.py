@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from observe.plan.prompts import OWN, Prompts, Segment
-from observe.plan.request_body import BodyShape
+from observe.plan.request_body import COMPLETION_LIMIT, BodyShape
 from observe.senders.endpoint import PATHS
 from observe.server.http_client import ServerClient
 
@@ -15,16 +15,23 @@ async def negotiate(
 ) -> tuple[BodyShape, str | None]:
     """Return the shape without what the server refuses, and its last refusal if nothing helped.
 
+    A refusal that names ``max_completion_tokens`` is answered with that name.
+
     Sends requests of one token. Raises ServerError on 401, 403, 5xx, or no answer.
     """
     prompt = prompts.render([Segment(OWN, 1 << 62, 16)])
-    for attempt in _fallbacks(shape):
+    attempts = _fallbacks(shape)
+    while attempts:
+        attempt = attempts.pop(0)
         body = attempt.body(prompt, max_tokens=1, model=None, priority=None)
         answer = await client.post(PATHS[shape.api], body)
         client.refuse(PATHS[shape.api], answer)
         if answer.status not in (400, 422):
             return attempt, None
         refusal = f"HTTP {answer.status}: {answer.excerpt()}"
+        if COMPLETION_LIMIT in refusal and attempt.limit_name != COMPLETION_LIMIT:
+            shape = replace(shape, limit_name=COMPLETION_LIMIT)
+            attempts = [replace(attempt, limit_name=COMPLETION_LIMIT), *_fallbacks(shape)]
     return shape, refusal
 
 

@@ -86,6 +86,7 @@ COLUMN_COVERAGE: Final[Mapping[str, ColumnCoverage]] = {
         "send_time_us", "first_chunk_time_us", "last_chunk_time_us", "num_chunks", "status", "error_message"
     ),
     **_measured("finish_reason", "content_first_time_us", "last_token_time_us", "num_token_chunks"),
+    **_measured("num_token_reads", "first_chunk_tokens", "reasoning_tokens", "hidden_tokens"),
     **_measured("cached_input_tokens", "server_queue_us", "server_prefill_us", "server_decode_us"),
     **_measured("dispatch_lag_us", "connection_wait_us", "first_byte_time_us", "attempt", "length_capped"),
     **{

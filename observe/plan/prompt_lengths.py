@@ -8,6 +8,7 @@ import orjson
 
 from observe.plan.local_tokenizer import LocalTokenizer
 from observe.plan.prompts import COMMON_WORDS, Prompts, TokenPrompts, WordPrompts
+from observe.plan.request_body import COMPLETION_LIMIT
 from observe.response.stated_values import token_count
 from observe.senders.endpoint import PATHS, Api
 from observe.server.http_client import ServerClient, WholeAnswer
@@ -184,6 +185,9 @@ async def _prompt_tokens(client: ServerClient, num_words: int, *, api: Api, mode
     body: dict[str, object] = {"model": model, "max_tokens": 1, "temperature": 0, "stream": False}
     body |= {"messages": [{"role": "user", "content": text}]} if api == "chat" else {"prompt": text}
     answer = await client.post(PATHS[api], orjson.dumps(body))
+    if answer.status in (400, 422) and COMPLETION_LIMIT in answer.excerpt():
+        body[COMPLETION_LIMIT] = body.pop("max_tokens")
+        answer = await client.post(PATHS[api], orjson.dumps(body))
     client.refuse(PATHS[api], answer)
     return _usage(answer)
 

@@ -9,13 +9,17 @@ import orjson
 
 from observe.senders.endpoint import Api
 
+COMPLETION_LIMIT = "max_completion_tokens"
+"""OpenAI's newer name of ``max_tokens`` in its chat API; some servers refuse the old one and name this one."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BodyShape:
     """The fields of every body apart from its prompt, without those that a server does not accept (``negotiate``).
 
     ``row_models``: models and LoRA adapters that a row of the trace may ask for in place of ``model``. ``ignore_eos``
-    and ``min_tokens`` hold the output to its length. ``guided``: further fields of a guided request.
+    and ``min_tokens`` hold the output to its length. ``limit_name``: the field of that length; some servers take
+    ``max_completion_tokens`` alone. ``guided``: further fields of a guided request.
     """
 
     api: Api
@@ -25,6 +29,7 @@ class BodyShape:
     min_tokens: bool = True
     continuous_usage: bool = True
     streaming: bool = True
+    limit_name: str = "max_tokens"
     guided: Mapping[str, object] = field(default_factory=dict)
     extra: Mapping[str, object] = field(default_factory=dict)
 
@@ -43,7 +48,11 @@ class BodyShape:
         A guided output ends where its schema ends: nothing else holds it to a length.
         """
         fields: dict[str, object] = {"model": model if model in self.row_models else self.model}
-        rest: dict[str, object] = {"max_tokens": max_tokens, "temperature": 0, "stream": self.streaming}
+        rest: dict[str, object] = {
+            self.limit_name: max_tokens,
+            "temperature": 0,
+            "stream": self.streaming,
+        }
         if self.min_tokens and not is_guided:
             rest["min_tokens"] = max_tokens
         if self.ignore_eos and not is_guided:

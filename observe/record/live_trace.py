@@ -28,6 +28,7 @@ from traces import (
     TraceError,
     companion_file,
     header_yaml,
+    marked,
     read_trace,
     stem_of,
     write_text,
@@ -112,10 +113,10 @@ class LiveTrace:
             self._events.close()
 
     def finish(self, header: Header) -> Trace:
-        """Rewrite the files as one finished trace under ``header``; return it."""
+        """Rewrite the files as one finished trace under ``header``, with its findings; return it."""
         self.close()
         trace = _in_plan_order(read_trace(self._base), self._plan.trace)
-        trace = replace(trace, header=header)
+        trace = marked(replace(trace, header=header))
         write_trace(trace, self._path)
         return trace
 

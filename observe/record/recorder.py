@@ -39,12 +39,16 @@ class AnswerCounts:
     counted_by_event: int = 0
     counted_at_end: int = 0
     without_usage: int = 0
+    counted_by_length: int = 0
+    counted_as_events: int = 0
+    first_by_text: int = 0
     other_length: int = 0
     num_whole: int = 0
     with_cached_tokens: int = 0
     with_timings: int = 0
     fingerprints: Counter[str] = field(default_factory=Counter)
     unusable: Counter[str] = field(default_factory=Counter)
+    unread_keys: Counter[str] = field(default_factory=Counter)
 
     def note_unusable(self, reading: Reading) -> None:
         """Count the fields of any answer, whole or not, that had impossible values."""
@@ -55,8 +59,14 @@ class AnswerCounts:
         self.num_whole += 1
         self.with_cached_tokens += reading.cached_input_tokens is not None
         self.with_timings += reading.timings.queue_ms is not None
+        self.first_by_text += reading.first_by_text
+        self.unread_keys.update(reading.unread_keys)
         if reading.output_tokens is None:
             self.without_usage += 1
+        elif reading.counted_from == "max_tokens":
+            self.counted_by_length += 1
+        elif reading.counted_from == "events":
+            self.counted_as_events += 1
         elif reading.counted_by_event:
             self.counted_by_event += 1
         else:

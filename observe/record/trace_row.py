@@ -8,6 +8,7 @@ from observe.plan.send_plan import SendPlan
 from observe.response.reading import Reading
 from observe.run.sent_request import SentRequest
 from observe.senders.exchange import Exchange, ExchangeFailure, one_line
+from traces import failure_status
 
 Cell: TypeAlias = str | int | float | bool | None
 
@@ -27,6 +28,7 @@ OUTCOME_COLUMNS = (
     *("server_queue_us", "server_prefill_us", "server_decode_us", "max_tokens", "dispatch_lag_us"),
     *("connection_wait_us", "first_byte_time_us", "phase", "attempt", "vllm_priority"),
     *("length_capped", "guided", "model", "adapter"),
+    *("num_token_reads", "first_chunk_tokens", "reasoning_tokens", "hidden_tokens"),
 )
 """The columns of its outcome, and of values sent in place of the workload's own."""
 
@@ -71,7 +73,21 @@ def outcome_cells(
         "length_capped": _is_length_capped(reading, plan.max_tokens[request.row]) or None,
         "guided": request.row in plan.guided_rows or None,
         "attempt": request.num_attempts if request.num_attempts > 1 else None,
+        **_stream_cells(reading),
         **_session_cells(request, reading, plan=plan, start_ns=start_ns),
+    }
+
+
+def _stream_cells(reading: Reading) -> dict[str, Cell]:
+    """Return how the answer came where that is not a token an event and an event a read."""
+    num_events, hidden, first = reading.num_token_chunks, reading.hidden_tokens, reading.first_chunk_tokens
+    visible = None if reading.output_tokens is None else reading.output_tokens - (hidden or 0)
+    is_usual = first is None or (first == 1 and num_events == visible)
+    return {
+        "num_token_reads": reading.num_token_reads if reading.num_token_reads < num_events else None,
+        "first_chunk_tokens": None if is_usual else first,
+        "reasoning_tokens": reading.reasoning_tokens,
+        "hidden_tokens": hidden,
     }
 
 
@@ -99,12 +115,18 @@ def _is_length_capped(reading: Reading, max_tokens: int) -> bool:
 
 
 def failure_of(exchange: Exchange, reading: Reading) -> ExchangeFailure | None:
-    """Return why the request has no whole answer: the connection's error first, else the stream's."""
+    """Return why the request has no whole answer: the connection's error, the stream's, or the server's."""
     if exchange.failure is not None:
         return exchange.failure
     if reading.fault is not None:
         return ExchangeFailure(status="error", message=one_line(reading.fault))
-    return None
+    status = failure_status(reading.finish_reason)
+    if status is None:
+        return None
+    message = (
+        f"the server ended the answer with finish_reason {reading.finish_reason}, expected stop or length"
+    )
+    return ExchangeFailure(status=status, message=one_line(message))
 
 
 def _output_tokens(reading: Reading, *, failed: bool) -> int | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,6 +31,12 @@ class Reading:
     carried nothing and None for one whose tokens were not counted. ``fault``: why the stream cannot be taken as a whole
     answer, or None. ``streamed`` false: one event that is the whole answer, so that the time of its first token is not
     known. ``reply``: None unless it was requested. ``unusable``: names of fields with impossible values.
+
+    ``num_token_reads``: the reads that the events with text came in, ``first_chunk_tokens``: the tokens of the first of
+    these reads, ``first_by_text`` by its share of the text. ``reasoning_tokens``: as the server counts them, else of
+    the events that hold reasoning alone; ``hidden_tokens``: those that were not streamed. ``counted_from``: where
+    ``output_tokens`` is from: the server's usage, the requested number that a finish reason says was reached, or one
+    token an event. ``unread_keys``: keys of deltas with something in them that nobody reads.
     """
 
     event_stamps: list[int]
@@ -48,3 +55,10 @@ class Reading:
     streamed: bool = True
     reply: Reply | None = None
     unusable: tuple[str, ...] = ()
+    num_token_reads: int = 0
+    first_chunk_tokens: int | None = None
+    first_by_text: bool = False
+    reasoning_tokens: int | None = None
+    hidden_tokens: int | None = None
+    counted_from: Literal["usage", "max_tokens", "events"] | None = None
+    unread_keys: tuple[str, ...] = ()

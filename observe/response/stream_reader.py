@@ -10,6 +10,10 @@ Which event moves which time (the definitions are TraceV2's):
 An event is not a token: its tokens are the step of ``usage.completion_tokens`` where the server sends usage
 with every event, and unknown (None) where it does not, unless as many events had text as there were tokens.
 
+Without usage, or with one of zeros beside text, an answer that ended for its length has as many tokens as were
+requested, and another one a token per event; one event alone says nothing. Reasoning that usage counts and no event
+holds was generated before the text, and is no token of its events.
+
 An impossible value (negative, infinite, more tokens than the answer has room for) is unknown, too, and its name is kept
 in ``Reading.unusable``.
 """
@@ -17,18 +21,18 @@ in ``Reading.unusable``.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 import orjson
 
+from observe.response.delta import has_reasoning, has_text, plain_text, text_length, text_of, unread_keys
 from observe.response.reading import Reading, Reply, ServerTimings
 from observe.response.sse import SseParser
 from observe.response.stated_values import milliseconds, short_text, stated, token_count, token_ids
+from observe.response.text_reads import TextReads
 
 _loads = orjson.loads
 _DONE = b"[DONE]"
-_TEXT_FIELDS = ("content", "reasoning_content", "reasoning", "refusal")
-_CALL_FIELDS = ("tool_calls", "function_call")
 _EXCERPT = 200
 _QUOTED_FROM = 1 << 12
 """Characters of an answer's beginning that are quoted, and bytes that are examined for that."""
@@ -62,9 +66,8 @@ class StreamReader:
         self._head = b""  # what the body opened with, for the message when it holds no event
         self._stamps: list[int] = []
         self._tokens: list[int | None] = []
-        self._num_token_chunks = 0
-        self._content_first: int | None = None
-        self._last_token: int | None = None
+        self._came = TextReads()
+        self._unread: set[str] = set()
         self._usage: dict[str, Any] = {}
         self._completion_tokens = 0
         self._finish_reason: str | None = None
@@ -93,15 +96,29 @@ class StreamReader:
         fault = fault or self._fault
         if fault is None and whole:
             fault = self._fault_at_end()
-        output_tokens = self._possible_output()
+        output_tokens, counted_from = self._output(is_whole=fault is None)
+        reasoning, hidden = self._reasoning()
+        if output_tokens is not None and counted_from == "usage" and self._leaves_out(reasoning):
+            output_tokens += reasoning or 0
+        text = self._came
+        tokens = self._counted_tokens(output_tokens, hidden)
+        first = text.tokens_of_first_read(tokens)
+        by_text = None if first is not None else text.tokens_by_text((output_tokens or 0) - hidden)
         return Reading(
             event_stamps=self._stamps,
-            event_tokens=self._counted_tokens(),
-            num_token_chunks=self._num_token_chunks,
-            content_first=self._content_first if self._streamed else None,
-            last_token=self._last_token,
+            event_tokens=tokens,
+            num_token_chunks=text.num_events,
+            content_first=text.first_stamp if self._streamed else None,
+            last_token=text.last_stamp,
+            num_token_reads=text.num_reads,
+            first_chunk_tokens=first if by_text is None else by_text,
+            first_by_text=by_text is not None,
+            reasoning_tokens=text.reasoning_tokens(tokens) if reasoning is None else reasoning,
+            hidden_tokens=hidden or None,
             output_tokens=output_tokens,
-            server_input_tokens=self._count(self._usage, "prompt_tokens"),
+            counted_from=counted_from,
+            unread_keys=tuple(sorted(self._unread)),
+            server_input_tokens=self._count(self._usage, "prompt_tokens") or None,
             cached_input_tokens=self._count(_object(self._usage, "prompt_tokens_details"), "cached_tokens"),
             counted_by_event=self._is_counted(),
             finish_reason=self._quoted(self._finish_reason),
@@ -121,6 +138,43 @@ class StreamReader:
         self._unusable.add("completion_tokens")
         self._tokens = [0 if each == 0 else None for each in self._tokens]
         return None
+
+    def _output(
+        self, *, is_whole: bool
+    ) -> tuple[int | None, Literal["usage", "max_tokens", "events"] | None]:
+        """Return the answer's tokens, and where they are from; None where that is not known."""
+        counted, num_events = self._possible_output(), self._came.num_events
+        if counted == 0 and num_events:  # a usage of zeros is none
+            counted = None
+            self._tokens = [
+                None if number in self._came.numbers else 0 for number in range(len(self._tokens))
+            ]
+        if counted is not None:
+            return counted, "usage"
+        is_contradicted = "completion_tokens" in self._unusable
+        if not is_whole or not num_events or not self._streamed or is_contradicted:
+            return None, None
+        if self._finish_reason == "length" and self._asked and num_events <= self._asked:
+            return self._asked, "max_tokens"
+        if self._finish_reason != "length" and 1 < num_events <= (self._asked or num_events):
+            return num_events, "events"
+        return None, None
+
+    def _reasoning(self) -> tuple[int | None, int]:
+        """Return the reasoning tokens that usage states, and how many of them no event held."""
+        stated_tokens = self._count(_object(self._usage, "completion_tokens_details"), "reasoning_tokens")
+        is_seen = self._came.has_reasoning or 2 * self._came.silent_tokens >= (stated_tokens or 0)
+        return stated_tokens, 0 if is_seen else stated_tokens or 0
+
+    def _leaves_out(self, reasoning: int | None) -> bool:
+        """Return whether completion_tokens do not include the reasoning, as some servers count."""
+        prompt, completion, total = (
+            token_count(self._usage.get(name)) or 0
+            for name in ("prompt_tokens", "completion_tokens", "total_tokens")
+        )
+        return bool(reasoning) and (
+            (reasoning or 0) > completion or total == prompt + completion + (reasoning or 0)
+        )
 
     def _count(self, holder: dict[str, Any], name: str) -> int | None:
         count = token_count(holder.get(name))
@@ -167,12 +221,24 @@ class StreamReader:
         if self._with_reply:
             self._said.append(text_of(choice))
             self._take_token_ids(choice)
-        if not step and not has_output(choice):
+        text = plain_text(choice)
+        if text:
+            self._came.add(len(self._tokens), stamp, len(text))
+            return step
+        return self._take_delta(choice, stamp, step)
+
+    def _take_delta(self, choice: dict[str, Any], stamp: int, step: int | None) -> int | None:
+        """Process a choice that is not text alone, and whose usage grew by ``step``; return its tokens."""
+        self._unread |= unread_keys(choice)
+        is_text, is_reasoning = has_text(choice), has_reasoning(choice)
+        if not step and not is_text and not is_reasoning:
             return 0
-        self._num_token_chunks += 1
-        self._last_token = stamp
-        if self._content_first is None:
-            self._content_first = stamp
+        self._came.add(
+            len(self._tokens), stamp, text_length(choice), is_reasoning=is_reasoning and not is_text
+        )
+        self._came.has_reasoning |= is_reasoning
+        if not is_text and not is_reasoning:
+            self._came.silent_tokens += step or 0
         return step
 
     def _text(self, holder: dict[str, Any], name: str) -> str | None:
@@ -209,16 +275,21 @@ class StreamReader:
 
     def _is_counted(self) -> bool:
         """Return whether every event that carried output had a count."""
-        return None not in self._tokens and self._num_token_chunks > 0 and not self._usage_fell
+        return None not in self._tokens and self._came.num_events > 0 and not self._usage_fell
 
-    def _counted_tokens(self) -> list[int | None]:
+    def _counted_tokens(self, output_tokens: int | None, hidden: int) -> list[int | None]:
         """Return each event's tokens; where not all were counted, one each if that makes the sum, else None.
 
         A count in only some of the events covers several of them: it does not give the tokens of its own event.
         """
+        numbers = self._came.numbers
         if self._is_counted():
-            return self._tokens
-        each = 1 if self._num_token_chunks == self._usage.get("completion_tokens") else None
+            first = numbers[0]
+            counted = list(self._tokens)
+            if (counted[first] or 0) > hidden:  # its count is of all before it, the hidden ones too
+                counted[first] = (counted[first] or 0) - hidden
+            return counted
+        each = 1 if output_tokens is not None and len(numbers) == output_tokens - hidden else None
         return [0 if tokens == 0 else each for tokens in self._tokens]
 
     def _quoted(self, text: str | None) -> str | None:
@@ -240,23 +311,6 @@ class StreamReader:
             self._quoted(said)
             or f"body without an event: got {self._excerpt(self._head)}, expected text/event-stream"
         )
-
-
-def has_output(choice: dict[str, Any]) -> bool:
-    """Return whether a choice of either API holds text, reasoning, a refusal or a piece of a tool call."""
-    if choice.get("text"):
-        return True
-    delta = choice.get("delta") or choice.get("message")
-    if not isinstance(delta, dict):
-        return False
-    return any(delta.get(name) for name in (*_TEXT_FIELDS, *_CALL_FIELDS))
-
-
-def text_of(choice: dict[str, Any]) -> str:
-    """Return the text of a choice of either API, without its reasoning, which clients do not send back."""
-    delta = choice.get("delta") or choice.get("message")
-    text = delta.get("content") if isinstance(delta, dict) else choice.get("text")
-    return text if isinstance(text, str) else ""
 
 
 def error_message(answer: dict[str, Any]) -> str | None:

@@ -71,7 +71,9 @@ class ObservedSummary(TypedDict):
     Throughputs are of the ok requests per second of that; ``errors``: messages and how often each came.
     ``load``: what set the pace. ``num_retried``: requests that were sent more than once. ``num_length_capped``:
     answers that the server's max_model_len cut short. ``wave_us``: from a
-    wave's first dispatch to its last token, over the waves all of whose requests are ok.
+    wave's first dispatch to its last token, over the waves all of whose requests are ok. ``findings``: what shows that
+    the numbers are not the server's, by kind; their lines are among the notes. Output tokens per second are None where
+    an answer's tokens are not known.
     """
 
     schema_version: int
@@ -102,6 +104,7 @@ class ObservedSummary(TypedDict):
     metrics_delta: dict[str, float]
     spec_decode: dict[str, object] | None
     errors: dict[str, int]
+    findings: list[dict[str, object]]
     notes: list[str]
     interrupted: bool
 
@@ -112,7 +115,7 @@ def summarize_observed(trace: Trace, *, slo_us: Mapping[str, float] | None = Non
     metrics = request_metrics(trace)
     ok = finished_ok(trace)
     duration_us = _duration_us(trace, is_cut=len(trace) < len(whole)) if ok.any() else 0
-    tokens = int(trace.column("output_tokens").fillna(0).to_numpy(dtype=np.int64)[ok].sum())
+    tokens = trace.column("output_tokens").to_numpy(dtype=np.float64, na_value=np.nan)[ok].sum()
     counts = trace.column("status").value_counts()
     messages = trace.column("error_message").dropna().value_counts()
     client = trace.header.client
@@ -131,7 +134,7 @@ def summarize_observed(trace: Trace, *, slo_us: Mapping[str, float] | None = Non
         duration_us=duration_us,
         sending_us=_sending_us(trace, is_cut=len(trace) < len(whole)),
         request_throughput=_per_second(int(ok.sum()), duration_us),
-        output_token_throughput=_per_second(tokens, duration_us),
+        output_token_throughput=None if np.isnan(tokens) else _per_second(int(tokens), duration_us),
         prompt_tokens=_distribution(prompt_tokens(trace)[ok].astype(np.float64)),
         output_tokens=_distribution(
             trace.column("output_tokens").to_numpy(dtype=np.float64, na_value=np.nan)[ok]
@@ -150,9 +153,17 @@ def summarize_observed(trace: Trace, *, slo_us: Mapping[str, float] | None = Non
         },
         spec_decode=None if trace.header.spec_decode is None else asdict(trace.header.spec_decode),
         errors={str(message): int(messages[message]) for message in messages.index},
-        notes=[*(() if client is None else client.notes), *metric_notes(trace).lines()],
+        findings=[asdict(each) for each in whole.header.findings],
+        notes=_notes(whole, trace),
         interrupted=client is not None and bool(client.interrupted),
     )
+
+
+def _notes(whole: Trace, trace: Trace) -> list[str]:
+    """Return the client's notes, the findings' lines and the metrics' substitutions, each once."""
+    client = whole.header.client
+    said = (() if client is None else client.notes, [each.text for each in whole.header.findings])
+    return list(dict.fromkeys((*said[0], *said[1], *metric_notes(trace).lines())))
 
 
 def wave_us(trace: Trace) -> Floats:

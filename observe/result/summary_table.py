@@ -88,12 +88,17 @@ def _goodput_lines(good: Goodput | None) -> list[tuple[str, str]]:
         lines.append(
             ("", f"{good['num_without_target']:,} requests have no latency limit and are not counted")
         )
+    if good["num_not_measured"]:
+        unseen = f"{good['num_not_measured']:,} requests have a limit on a latency that was not measured"
+        lines.append(("", f"{unseen} and are not counted"))
     return [*lines, *(("", f"{name}: {_attainment(each)}") for name, each in good["by_class"].items())]
 
 
 def _attainment(each: Attainment) -> str:
     by_latency = ", ".join(f"{name} {frac:.1%}" for name, frac in each["met_frac"].items())
-    share = each["good_frac"] or 0.0
+    share = each["good_frac"]
+    if share is None:
+        return "not known: no request has every latency that is limited"
     met = f"{share:.1%} of {each['num_requests']:,} met all limits: {by_latency}"
     return f"{four_digits(each['good_per_s'])} requests/s, {met}"
 

@@ -7,6 +7,7 @@ import re
 from collections.abc import Mapping
 
 from observe.response.stated_values import short_text
+from observe.server.engines_behind import engines_behind
 from observe.server.prometheus_text import Sample
 from traces import CounterReading, ServerInfo, SpecDecode
 
@@ -30,14 +31,23 @@ ALWAYS_RECORDED = (
 def learn_from_metrics(info: ServerInfo, samples: list[Sample]) -> ServerInfo:
     """Return ``info`` with the KV cache's values from the labels of ``vllm:cache_config_info``.
 
-    An emulated server (``vtwin serve``) also reports the scheduler's flags, which a vLLM does not.
+    With the servers behind a router and the engines of a server, too (``engines_behind``). An emulated server
+    (``vtwin serve``) also reports the scheduler's flags, which a vLLM does not.
     """
-    info = _learn_flags(info, samples)
+    behind = engines_behind(samples, model=info.model)
+    if len(behind.servers) > 1:
+        info = info.learn(
+            f"{SOURCE} label {behind.label}",
+            num_instances=len(behind.servers),
+            instance_names=behind.servers,
+        )
+    info = _learn_flags(info, samples).learn(
+        f"{SOURCE} label engine", data_parallel=behind.ranks if behind.ranks > 1 else None
+    )
     configs = [sample.labels for sample in samples if sample.name == _CONFIG]
     if not configs:
         return info
     labels = configs[0]
-    engines = {config.get("engine") for config in configs}
     return info.learn(
         f"{SOURCE} {_CONFIG}",
         num_gpu_blocks=_whole(labels.get("num_gpu_blocks")),
@@ -45,7 +55,6 @@ def learn_from_metrics(info: ServerInfo, samples: list[Sample]) -> ServerInfo:
         enable_prefix_caching=_truth(labels.get("enable_prefix_caching")),
         gpu_memory_utilization=_number(labels.get("gpu_memory_utilization")),
         kv_cache_dtype=_known(labels.get("cache_dtype")),
-        data_parallel=len(engines) if len(engines) > 1 else None,
     )
 
 

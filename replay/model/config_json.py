@@ -14,6 +14,7 @@ import yaml
 from traces.strict.section import Section, read_json_section
 from traces.strict.yaml_nodes import json_node, plain_value, scalar_of
 
+SIZE = "hidden_size"
 MOST_SIZE = 2**31 - 1
 MOST_SIZES = {"num_hidden_layers": 10_000, "num_layers": 10_000, "n_layer": 10_000, "n_layers": 10_000}
 """Sizes of a model: nothing is larger, and layers are gone through one by one."""
@@ -112,9 +113,13 @@ class ModelFields:
 
     @property
     def language_model(self) -> ModelFields:
-        """What a multimodal model's file says of its language model; of another model, the file."""
+        """What a multimodal model's file says of its language model; of another model, the file.
+
+        A part that is there and says no sizes, where the file itself does, is a remnant: the file counts.
+        """
         inner = (self.mapping(key) for key in ("text_config", "llm_config", "language_config"))
-        return next((each for each in inner if each is not None), self)
+        found = next((each for each in inner if each is not None), None)
+        return self if found is None or (SIZE in self and SIZE not in found) else found
 
     @property
     def thinker(self) -> ModelFields:

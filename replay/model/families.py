@@ -48,6 +48,16 @@ GEMMA3_FIELDS: Mapping[str, int] = {
 }
 """Gemma3TextConfig of transformers; the files of the models that see images leave those out that they share."""
 
+LANGUAGE_MODELS: Mapping[str, str] = {
+    **dict.fromkeys(
+        ("llava", "llava_next", "vipllava", "idefics3", "smolvlm", "voxtral", "granite_speech"), "llama"
+    ),
+    **dict.fromkeys(("internvl", "got_ocr2", "llava_onevision", "qwen2_audio", "ovis"), "qwen2"),
+    **{"mistral3": "mistral", "paligemma": "gemma", "aya_vision": "cohere2"},
+}
+"""What the language model of a model with images or sound is where its own part of the file has no ``model_type``, as
+transformers' class for it has it. Most others have the name of the whole, with ``_text`` behind it."""
+
 FAMILIES: Mapping[str, Family] = {
     "llama": Family(),
     "mistral": Family(usual_window=4096),
@@ -60,6 +70,8 @@ FAMILIES: Mapping[str, Family] = {
     "stablelm": Family(),
     "aria_text": Family(),
     "granite_swa": Family(usual_window=128),
+    "internlm": Family(),
+    "qwen": Family(),
     "qwen2": Family(windows="qwen", usual_window=4096),
     "qwen2_vl": Family(windows="qwen", usual_window=4096, fields={"max_window_layers": 80}),
     "qwen2_vl_text": Family(windows="qwen", usual_window=4096, fields={"max_window_layers": 80}),
@@ -191,6 +203,7 @@ SHARING = "layers that read the keys and values of the one before them (cross-la
 NOT_MODELLED: Mapping[str, str] = {
     "bamba": STATE_SPACE,
     "glm5_next_text": POOLED,
+    "glm5_next": POOLED,
     "qwen4_exp_text": POOLED,
     "qwen4_exp": POOLED,
     "inkling_text": "attention with convolutions of its own, whose last inputs are kept beside keys and values",

@@ -12,6 +12,7 @@ from replay.model.config_json import ModelFields, read_model_fields, shown
 from replay.model.context_length import max_model_len
 from replay.model.families import (
     FAMILIES,
+    LANGUAGE_MODELS,
     NO_SERVERS,
     NOT_MODELLED,
     TELLING_FIELDS,
@@ -158,9 +159,9 @@ def _decoder_from(
     fields: ModelFields, *, name: str, kv_cache_dtype: str, dtype: str, quantization: str
 ) -> ModelShape:
     """Return the language model that they describe."""
-    model_type = fields.language_model.text("model_type") or ""
-    family = _family(fields.language_model, model_type)
-    text = _spelled_out(fields.language_model, family, model_type)
+    said, model_type = _language_model(fields)
+    family = _family(said, model_type)
+    text = _spelled_out(said, family, model_type)
     dtype = _dtype(text, fields, asked=dtype)
     plain = Precision(name=dtype, bytes_per_weight=DTYPE_BYTES[dtype], matmul="16bit")
     hidden, num_layers = text.needed("hidden_size"), text.needed("num_hidden_layers")
@@ -307,6 +308,23 @@ def _left_out(fields: ModelFields, *, unknown: str, unheard: str) -> tuple[str, 
     elif fields.values.get(AUDIO):
         told.append(f"{AUDIO}: its work is not counted, its weights are")
     return tuple(told)
+
+
+def _language_model(fields: ModelFields) -> tuple[ModelFields, str]:
+    """Return what a file says of its language model, and its ``model_type``, that of the whole where it has none."""
+    said = fields.language_model
+    model_type = "" if said.values.get("model_type") == "" else said.text("model_type") or ""
+    if not model_type and said is not fields:
+        model_type = _type_by_whole(fields)
+        said = said.replaced({"model_type": model_type})
+    return said, model_type
+
+
+def _type_by_whole(fields: ModelFields) -> str:
+    """Return what a language model is called whose part of the file does not say it, by what the whole is called."""
+    whole = fields.text("model_type") or ""
+    names = (f"{whole}_text", LANGUAGE_MODELS.get(whole, ""), whole)
+    return next((name for name in names if name in FAMILIES or name in NOT_MODELLED), whole)
 
 
 def _family(text: ModelFields, model_type: str) -> Family:

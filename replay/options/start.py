@@ -17,7 +17,10 @@ class StartOptions:
     command: Annotated[
         str | None,
         typer.Argument(
-            metavar="'vllm serve MODEL …'", show_default=False, help="The server's command line, in quotes."
+            metavar="'vllm serve MODEL …'",
+            show_default=False,
+            help="What starts the server, in quotes, or a file of it: vllm serve or docker run, a manifest of "
+            "Kubernetes, a compose file, values of a Helm chart.",
         ),
     ] = None
     from_trace: Annotated[
@@ -45,7 +48,8 @@ class StartOptions:
     vllm_version: Annotated[
         str | None,
         typer.Option(
-            help="Whose rules and defaults. Default: what the trace's header says, else the newest known."
+            help="Whose rules and defaults. Default: what the trace's header or the container's tag says, else the "
+            "newest known."
         ),
     ] = None
     tp: Annotated[

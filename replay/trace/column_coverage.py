@@ -104,6 +104,8 @@ COLUMN_COVERAGE: Final[Mapping[str, Coverage]] = {
     ),
     **_each("filled", "as simulated", "itl_mean_us", "itl_p99_us"),
     **_each("left out", "of a client's connection", "num_chunks", "num_token_chunks", "first_byte_time_us"),
+    **_each("left out", "of a client's connection", "num_token_reads", "first_chunk_tokens"),
+    **_each("left out", "simulated as any other output", "reasoning_tokens", "hidden_tokens"),
     **_each("left out", "of a client's connection", "connection_wait_us", "dispatch_lag_us", "error_message"),
     "cached_input_tokens": Coverage("left out", "the simulator's own count is num_cached_tokens"),
 }
@@ -133,6 +135,7 @@ HEADER_COVERAGE: Final[Mapping[str, Coverage]] = {
     ),
     "hash_block_size": Coverage("modelled", "of prefix_hashes"),
     "client": Coverage("modelled", "its cap on requests in flight; the rest says how well it sent"),
+    "findings": Coverage("left out", "of the run that was measured"),
     "metrics_delta": Coverage("kept", "calibrate compares preemptions and cache hits"),
     "spec_decode": Coverage(
         "modelled",

@@ -65,7 +65,7 @@ def simulated_trace(trace: Trace, simulation: Simulation, *, is_closed_loop: boo
         columns["itl_mean_us"] = np.where(ok, gaps.mean_us, np.nan)
         columns["itl_p99_us"] = np.where(ok, gaps.p99_us, np.nan)
     planned = trace.without_columns(*OBSERVED_ONLY)
-    filled = planned.with_columns(**columns).with_header(mode="replayed", tool="vtwin")
+    filled = planned.with_columns(**columns).with_header(mode="replayed", tool="vtwin", findings=())
     if simulation.record == "tokens":
         return filled.with_events(_events(trace, simulation))
     return filled.with_events(None)
@@ -88,6 +88,10 @@ OBSERVED_ONLY = (
     "num_chunks",
     "error_message",
     "num_token_chunks",
+    "num_token_reads",
+    "first_chunk_tokens",
+    "reasoning_tokens",
+    "hidden_tokens",
     "cached_input_tokens",
     "dispatch_lag_us",
     "connection_wait_us",

@@ -14,6 +14,7 @@ from tests.docs.commands import Command, commands_of
 from tests.docs.coverage import coverage_page
 from tests.docs.pages import ROOT
 from tests.fuzz.table import page as faults_page
+from tests.traces.importers.demands import importers_page
 from traces.console.help import plain_help
 from traces.tables.trace_reference import page as trace_fields_page
 from traces.workload.workload_reference import reference_page as workload_spec_page
@@ -84,5 +85,6 @@ PAGES: dict[Path, Callable[[], str]] = {
     ROOT / "docs/reference/cli.md": cli_page,
     ROOT / "docs/reference/models-and-gpus.md": models_page,
     ROOT / "docs/reference/coverage.md": coverage_page,
+    ROOT / "docs/reference/importers.md": importers_page,
     ROOT / "docs/validation.md": faults_page,
 }

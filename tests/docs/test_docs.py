@@ -248,7 +248,8 @@ def test_every_command_and_option_of_vtwin_on_the_pages_exists() -> None:
     root = typer.main.get_command(vtwin.build_app(vtwin.COMMANDS))
     wrong = []
     for place, line in shell_lines():
-        own = re.sub(r"'vllm serve [^']*'", "COMMAND", line)  # another program's options, as one argument
+        other = r"'(?:vllm serve|docker run) [^']*'"  # another program's options, as one argument
+        own = re.sub(other, "COMMAND", line)
         for words in (found.split() for found in re.findall(r"(?:^|\s|/)vtwin (.+?)(?= [|&>]|$)", own)):
             wrong += [f"{place}: {problem}" for problem in problems_of(words, root)]
     assert wrong == []

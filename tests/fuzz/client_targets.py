@@ -35,6 +35,8 @@ _STREAM = (
     b'{"completion_tokens":1,"prompt_tokens":9,"prompt_tokens_details":{"cached_tokens":4}}}\n\n'
     b'data: {"system_fingerprint":"vllm-0.32","choices":[{"delta":{"content":"y"},"finish_reason":"length"}],"usage":'
     b'{"completion_tokens":2,"metrics":{"queue_time_ms":1.5,"time_to_first_token_ms":2,"generation_time_ms":3}}}\n\n'
+    b'data: {"choices":[{"delta":{"reasoning_details":[{"type":"reasoning.text","text":"z"}],"thoughts":"q"},'
+    b'"finish_reason":"abort"}],"usage":{"completion_tokens":9,"completion_tokens_details":{"reasoning_tokens":4}}}\n\n'
     b'data: {"error":{"message":"boom"}}\n\ndata: [DONE]\n\n'
 )
 _WHOLE = (
@@ -43,6 +45,8 @@ _WHOLE = (
 _METRICS = (
     b'# TYPE vllm:num_requests_running gauge\nvllm:num_requests_running{engine="0",model_name="tiny"} 3.0 17\n'
     b'vllm:prompt_tokens_total{engine="0"} 5e3\n'
+    b'vllm:healthy_pods_total{server="http://10.0.0.1:8000"} 1\n'
+    b'vllm:healthy_pods_total{server="http://10.0.0.2:8000"} 0\n'
     b'vllm:spec_decode_num_drafts_total{engine="0"} 5\nvllm:spec_decode_num_accepted_tokens_total{engine="0"} 9\n'
     b'vllm:spec_decode_num_accepted_tokens_per_pos_total{engine="0",position="0"} 4\n'
     b'vllm:cache_config_info{block_size="16",cache_dtype="auto",gpu_memory_utilization="0.9",num_gpu_blocks="5"} 1.0\n'

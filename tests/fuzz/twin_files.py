@@ -263,8 +263,53 @@ def _written_out(beside: Files) -> str:
         return dump_config(load_config(folder / "twin.yaml"))
 
 
+CONTAINER = (
+    "export HF_TOKEN=x; sudo docker run --gpus all -v ~/.cache:/root -e M=Qwen/Qwen3-8B --name a "
+    'registry:5000/vllm/vllm-openai:v0.12.0 sh -c "vllm serve $M --max-num-seqs 8 --enable-prefix-caching False 2>&1"'
+)
+DEPLOYMENT = """kind: List
+items:
+- kind: Deployment
+  metadata: {name: a}
+  spec:
+    replicas: 2
+    template:
+      spec:
+        containers:
+        - name: b
+          image: vllm/vllm-openai:v0.12.0
+          env: [{name: MODEL, value: Qwen/Qwen3-8B}]
+          args: [--model, $(MODEL), --max-num-seqs=64, "--max-model-len 8k", --enforce-eager]
+          resources: {limits: {nvidia.com/gpu: "2"}}
+---
+kind: Pod
+spec:
+  containers:
+  - {image: other, command: [bash, -c], args: ["exec vllm serve org/mine -tp 2 && echo done"]}
+"""
+COMPOSE = """x-shared: &shared
+  image: vllm/vllm-openai:latest
+  environment: [HF_TOKEN=x]
+services:
+  a:
+    <<: *shared
+    command: --model ${MODEL:-org/mine} --max-num-seqs 64 --api-key a b
+    deploy: {replicas: 2, resources: {reservations: {devices: [{count: 1}]}}}
+"""
+CHART = """servingEngineSpec:
+  modelSpec:
+  - name: a
+    repository: vllm/vllm-openai
+    tag: v0.12.0
+    modelURL: Qwen/Qwen3-8B
+    replicaCount: 2
+    requestGPU: 1
+    vllmConfig: {enableChunkedPrefill: false, maxModelLen: 4096, tensorParallelSize: 2, extraArgs: [--max-num-seqs, 64]}
+"""
+
+
 def commands() -> list[Files]:
-    """Return command lines of servers, with the GPU and the version that a user names in lines of their own."""
+    """Return what starts servers, with the GPU and the version that a user names in lines of their own."""
     lines = (
         "vllm serve Qwen/Qwen3-8B --max-num-seqs 64 --max-num-batched-tokens=4096 --max_model_len 8K --block-size 32 "
         "--no-enable-prefix-caching --long-prefill-token-threshold 512 --watermark 0.01",
@@ -279,7 +324,8 @@ def commands() -> list[Files]:
         "--speculative-config.num_speculative_tokens 4 --max-model-len auto --prefix-match-unit 16",
     )
     asked = ("H100\n0.30.0\n", "", "L40S\n\n", "\n0.12\n", "H100\n0.99.1\n")
-    return [
-        {"command.txt": line.encode(), "asked.txt": given.encode()}
-        for line, given in zip(lines, asked, strict=True)
+    given = [
+        *zip(lines, asked, strict=True),
+        *((text, "") for text in (CONTAINER, DEPLOYMENT, COMPOSE, CHART)),
     ]
+    return [{"command.txt": line.encode(), "asked.txt": beside.encode()} for line, beside in given]

@@ -63,7 +63,20 @@ class Behaviour:
     tokens_per_event: int = 1
     role: Literal["none", "early", "with"] = "none"
     empty_first: bool = False
-    usage: Literal["each", "last", "never"] = "each"
+    usage: Literal["each", "last", "never", "zeros"] = "each"
+    held_s: float | None = None
+    """A proxy on the way hands on what has come by every so many s; inf: at the end."""
+    hidden: int = 0
+    """The first tokens are reasoning that is counted and not sent."""
+    first_event: int | None = None
+    ends_with: Mapping[int, str] = field(default_factory=dict)
+    """The finish_reason of the requests of these numbers, after half of their tokens."""
+    all_but_cached: int | None = None
+    """All but so many tokens of a prompt are found in the prefix cache."""
+    num_cold: int = 0
+    """The first requests, whose first token takes ten times as long."""
+    reasoning_key: str = "reasoning_content"
+    wants_completion_limit: bool = False
     cut: int | None = None
     fault: Fault | None = None
     fault_on: frozenset[int] | None = None
@@ -234,7 +247,12 @@ class Answering:
         behaviour = server.behaviour
         hit = behaviour.fault_on is None or received.number in behaviour.fault_on
         self.behaviour = behaviour if hit else replace(behaviour, fault=None)
-        self.total = max(received.body["max_tokens"] - behaviour.fewer_tokens, 1)
+        body = received.body
+        asked = body["max_tokens"] if "max_tokens" in body else body["max_completion_tokens"]
+        self.total = max(asked - behaviour.fewer_tokens, 1)
+        self.reason = behaviour.ends_with.get(received.number)
+        if self.reason is not None:
+            self.total = max(self.total // 2, 1)
         self.prompt = len(server.tokens_of(received.body))
 
     async def answer(self) -> bool:
@@ -318,9 +336,10 @@ class Answering:
         rejected = next((name for name in behaviour.rejects if name in known), None)
         if rejected is not None:
             return 400, f"unknown parameter {rejected}"
-        if behaviour.text_prompts_only and isinstance(body.get("prompt"), list):
-            return 422, "prompt: expected a string"
-        return None
+        if behaviour.wants_completion_limit and "max_tokens" in body:
+            return 400, "Unsupported parameter: 'max_tokens'. Use 'max_completion_tokens' instead."
+        is_refused = behaviour.text_prompts_only and isinstance(body.get("prompt"), list)
+        return (422, "prompt: expected a string") if is_refused else None
 
     @property
     def _names_tokens(self) -> bool:
@@ -347,7 +366,7 @@ class Answering:
         )
 
     async def _write_events(self) -> bool:
-        for number, (event, pause) in enumerate(self._events()):
+        for number, (event, pause) in enumerate(self._as_handed_on(self._events())):
             if pause:
                 await self.writer.drain()
                 await asyncio.sleep(pause)
@@ -364,6 +383,24 @@ class Answering:
             self.writer.close()
             return False
         return True
+
+    def _as_handed_on(self, events: list[tuple[bytes, float]]) -> list[tuple[bytes, float]]:
+        """Return what a proxy on the way makes of the events: clumps, each with the pause before it."""
+        held_s = self.behaviour.held_s
+        if held_s is None:
+            return events
+        clumps: dict[float, bytes] = {}
+        end = sum(pause for _, pause in events)
+        now = before = 0.0
+        for event, pause in events:
+            now += pause
+            due = min((now // held_s + 1) * held_s, end)
+            clumps[due] = clumps.get(due, b"") + event
+        found = []
+        for due, piece in clumps.items():
+            found.append((piece, due - before))
+            before = due
+        return found
 
     async def _commit(self, fault: Fault) -> bool:
         """Commit what happens in mid-stream; return whether the stream goes on."""
@@ -404,21 +441,33 @@ class Answering:
             events.append((self._event({"delta": {"role": "assistant", "content": ""}}, 0), 0.0))
         if behaviour.empty_first:
             events.append((self._event(self._choice(""), 0), 0.0))
-        done, pause = 0, behaviour.ttft_s
+        cold = self.received.number < behaviour.num_cold
+        done, pause = 0, behaviour.ttft_s * (10 if cold else 1)
         while done < self.total:
-            step = min(behaviour.tokens_per_event, self.total - done)
+            size = behaviour.tokens_per_event
+            size = behaviour.first_event if behaviour.first_event and not done else size
+            step = min(size, self.total - done)
+            is_first = done == 0
             done += step
-            choice = self._choice("x" * step, first=done == step)
+            if done <= behaviour.hidden:
+                pause += behaviour.itl_s
+                continue
+            choice = self._choice("x" * step, first=is_first)
             if self._names_tokens:
                 choice["token_ids"] = [self._token_id(number) for number in range(done - step, done)]
                 self.received.token_ids += choice["token_ids"]
-            choice["finish_reason"] = "length" if done == self.total else None
+            choice["finish_reason"] = (self.reason or "length") if done == self.total else None
             events.append((self._event(choice, done), pause))
             pause = behaviour.itl_s
         if behaviour.usage != "never":
-            usage = {"prompt_tokens": self.prompt, "completion_tokens": self.total}
-            if behaviour.extras:
-                usage["prompt_tokens_details"] = {"cached_tokens": 0}  # type: ignore[assignment]
+            usage: dict[str, Any] = {"prompt_tokens": self.prompt, "completion_tokens": self.total}
+            if behaviour.usage == "zeros":
+                usage = {"prompt_tokens": 0, "completion_tokens": 0}
+            elif behaviour.extras:
+                kept = behaviour.all_but_cached
+                usage["prompt_tokens_details"] = {"cached_tokens": 0 if kept is None else self.prompt - kept}
+            if behaviour.hidden:
+                usage["completion_tokens_details"] = {"reasoning_tokens": behaviour.hidden}
             closing: dict[str, Any] = {
                 "choices": [],
                 "usage": usage,
@@ -443,7 +492,12 @@ class Answering:
             return {"text": text}
         role = {"role": "assistant"} if first and self.behaviour.role == "with" else {}
         if self.behaviour.reasoning and first:
-            return {"delta": {**role, "reasoning_content": text}}
+            said: object = text
+            if self.behaviour.reasoning_key == "reasoning_details":
+                said = [{"type": "reasoning.text", "text": text}]
+            if self.behaviour.reasoning_key == "thinking_blocks":
+                said = [{"type": "thinking", "thinking": text}]
+            return {"delta": {**role, self.behaviour.reasoning_key: said}}
         if self.behaviour.fault == "tools only":
             return {"delta": {**role, "tool_calls": [{"index": 0, "function": {"arguments": text}}]}}
         return {"delta": {**role, "content": text}}

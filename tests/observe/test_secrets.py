@@ -15,7 +15,14 @@ from tests.docs.commands import commands_of
 from tests.observe.servers import Behaviour, serving, serving_in_thread
 from tests.observe.test_observation import workload
 from traces import ConfigError, ServerError
-from traces.strict.secrets import Secrets, command_secrets, header_secrets, redact_command
+from traces.strict.secrets import (
+    Secrets,
+    command_secrets,
+    header_secrets,
+    quoted_flag,
+    redact_command,
+    redact_text,
+)
 
 MARKER = "hush-7f3a9c-marker"
 PLACES: dict[str, tuple[list[str], dict[str, str]]] = {
@@ -284,3 +291,34 @@ def test_a_key_in_a_url_is_hidden_wherever_the_url_is_shown(
 def test_what_is_no_key_of_a_url_stays() -> None:
     text = "GET /v1?page=2&keys=a max_tokens=5 monkey=b"
     assert Secrets().redact(text) == text
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"vllm serve m --api-key one {MARKER} three",
+        f"vllm serve m --api_key={MARKER} --port 8",
+        f"docker run -e HF_TOKEN={MARKER} --env 'AWS_SECRET_ACCESS_KEY={MARKER}' image m",
+        f"vllm serve m --otlp-traces-endpoint https://me:{MARKER}@host/v1",
+        f"kind: Pod\nenv:\n  HF_TOKEN: {MARKER}\n  VLLM_API_KEY: '{MARKER}'\n",
+    ],
+)
+def test_a_server_s_command_that_is_shown_again_has_no_key(text: str) -> None:
+    assert MARKER not in redact_text(text)
+    assert MARKER not in redact_command(["vtwin", "config", "from-serve", text])
+    assert MARKER not in command_secrets(["config", "from-serve", text], {}).redact(text)
+
+
+@pytest.mark.parametrize(
+    "text", ["--max-num-seqs 8 --api-server-count 2", "monkey=1", "KEYS: none", "a: b", "x=y"]
+)
+def test_what_is_no_key_is_left_as_it_is(text: str) -> None:
+    assert redact_text(text.replace("KEYS", "KIND")) == text.replace("KEYS", "KIND")
+
+
+def test_a_flag_is_quoted_with_its_value_only_where_that_is_used() -> None:
+    assert quoted_flag("--max-num-seqs", "8", is_used=True) == "--max-num-seqs 8"
+    assert quoted_flag("--x", f"https://me:{MARKER}@h", is_used=True) == "--x https://***@h"
+    assert quoted_flag("--x", MARKER, is_used=False) == "--x …"
+    assert quoted_flag("--x", None, is_used=False) == "--x"
+    assert quoted_flag(f"-p{MARKER}", None, is_used=False) == "-p…"

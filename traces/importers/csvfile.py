@@ -72,8 +72,8 @@ def _with_unit(source: str, *, target: str, short: str) -> CsvColumn:
 def read_csv_file(path: Path, columns: Mapping[str, CsvColumn]) -> Trace:
     """Return the requests in this CSV, a row each; times count from the earliest arrival.
 
-    Without an arrival column all arrive at 0. Raises TraceError that names file, line and column for a cell that
-    does not fit.
+    Without an arrival column all arrive at 0, and the load is not known. Raises TraceError that names file, line and
+    column for a cell that does not fit.
     """
     frame = read_numbers_and_text(path, columns)
     table: dict[str, object] = {}
@@ -82,17 +82,18 @@ def read_csv_file(path: Path, columns: Mapping[str, CsvColumn]) -> Trace:
         if FIELDS[target].dtype == "int":
             values = whole(values, file=path.name, least=FIELDS[target].minimum, times=column.us_per_unit)
         table[target] = values
-    notes = []
+    notes: list[str] = []
+    load_unknown: str | None = None
     arrival = table.get("arrival_time_us")
     if not isinstance(arrival, pd.Series):
         table["arrival_time_us"] = 0
-        notes.append("no column of arrivals: all arrive at 0")
+        load_unknown = "no column of arrivals, so when requests are due is not in the file"
     elif (earliest := int(arrival.min())) != 0:
         for target in [name for name in columns if _is_moment(name)]:
             table[target] = table[target] - earliest  # type: ignore[operator]
         notes.append(f"times count from the earliest arrival, {earliest} µs in the file")
     table.setdefault("request_id", [str(row) for row in range(len(frame))])
-    source = Source(format="csv", file=path.name, notes=tuple(notes))
+    source = Source(format="csv", file=path.name, load_unknown=load_unknown, notes=tuple(notes))
     measured = any(_is_moment(name) and name not in ("arrival_time_us", "deadline_us") for name in columns)
     return make_trace(Header(mode="real" if measured else "generated", source=source), table)
 

@@ -21,7 +21,7 @@ from traces.importers.without_requests import FIGURES, TABLES, TEXTS, Aggregate
 _HEAD_BYTES: Final = 65_536
 """The bytes of a file that show which tool wrote it."""
 _GZIP: Final = b"\x1f\x8b"
-_SUFFIXES: Final = (".csv", ".json", ".jsonl", ".jsonl.gz", ".yaml", ".yml")
+_SUFFIXES: Final = (".csv", ".json", ".json.gz", ".jsonl", ".jsonl.gz", ".yaml", ".yml")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +57,7 @@ LINES: Final = (
 
 DOCUMENTS: Final = (
     Sign(format="otel", has=("resourceSpans",)),
+    Sign(format="weka", has=("block_size", "requests", "hash_ids")),
     Sign(format="guidellm", has=("benchmarks",)),
     Sign(format="genai-perf", has=("experiments", "response_timestamps")),
     Sign(format="genai-bench", has=("individual_request_metrics", "aggregated_metrics")),
@@ -68,6 +69,7 @@ DOCUMENTS: Final = (
     Sign(format="vllm-bench", has=("input_lens", "ttfts")),
     Sign(format="vllm-bench", has=("mean_ttft_ms", "request_throughput"), lacks=_OTHERS),
     Sign(format="vllm-bench", has=("request_throughput", "total_input_tokens"), lacks=_OTHERS),
+    Sign(format="vllm-bench", has=("mean_ttft_ms", "completed"), lacks=_OTHERS),
 )
 """Of one JSON document, by its keys."""
 
@@ -124,7 +126,9 @@ def _refuse_aggregate(path: Path, keys: _Keys | set[str], known: tuple[Aggregate
     """Raise TraceError for a file of a known tool that holds no requests."""
     found = next((each for each in known if _fits(each, keys)), None)
     if found is not None:
-        raise TraceError(f"{path}: got {found.what}, expected requests: {found.instead}")
+        raise TraceError(
+            f"{path}: got {found.what}: not a known format of requests. {found.instead[:1].upper()}{found.instead[1:]}"
+        )
 
 
 def _head(path: Path) -> bytes:

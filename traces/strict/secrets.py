@@ -30,7 +30,14 @@ _QUERY_KEY = re.compile(
     r"([?&][\w.~-]*(?:key|token|secret|signature|sig|password|passwd|auth|code)=)([^&#\s'\"]+)", re.IGNORECASE
 )
 """A parameter of a URL whose name marks it as a secret."""
-_KEY_OPTION = re.compile(r"(--api-key(?:=|\s+))('[^']*'|\"[^\"]*\"|\S+)")
+_WORD = r"(?:'[^']*'|\"[^\"]*\"|[^\s'\"-]\S*)"
+_KEY_OPTION = re.compile(rf"(--api[-_]key(?:=|\s+))({_WORD}(?:\s+{_WORD})*|\S+)")
+"""vLLM takes several keys behind one flag."""
+_ASSIGNED_KEY = re.compile(
+    r"(\b[A-Za-z_]*(?:KEY|TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIALS?)[A-Z_]*(?:=|:[ \t]+))('[^']*'|\"[^\"]*\"|[^\s'\"]+)"
+)
+"""A variable whose name says that it is a key: ``HF_TOKEN=…``, or ``HF_TOKEN: …`` of a manifest."""
+_PLAIN_FLAG = re.compile(r"--[A-Za-z][\w.-]{0,60}|-[A-Za-z]{1,4}|-O[0-3]", re.ASCII)
 _LONGEST_KEY_FILE = 1 << 16
 
 Thing = TypeVar("Thing")
@@ -147,7 +154,9 @@ def _given_secrets(arguments: Iterable[str], environ: Mapping[str, str]) -> Iter
         elif option in ("--header", "-H"):
             yield from header_secrets(value.partition(":")[2].strip() or value)
         else:
-            yield from (found[2].strip("'\"") for found in _KEY_OPTION.finditer(value))
+            for found in _KEY_OPTION.finditer(value):
+                yield from (word.strip("'\"") for word in found[2].split())
+            yield from (found[2].strip("'\"") for found in _ASSIGNED_KEY.finditer(value))
             yield from (found[2] for found in _QUERY_KEY.finditer(value))
             for login in _LOGIN.finditer(value):
                 yield from url_secrets(f"http://{login[0]}h")
@@ -202,4 +211,21 @@ def _hidden(option: str, value: str) -> str:
     if option in ("--header", "-H"):
         name, colon, _ = value.partition(":")
         return f"{name}: {STARS}" if colon else STARS
-    return redact_url(_KEY_OPTION.sub(rf"\g<1>{STARS}", value))
+    return redact_text(value)
+
+
+def redact_text(text: str) -> str:
+    """Return a command line or a manifest, as one text, with stars in place of keys, tokens and logins of URLs."""
+    without = _KEY_OPTION.sub(rf"\g<1>{STARS}", text) if "api" in text else text
+    return redact_url(_ASSIGNED_KEY.sub(rf"\g<1>{STARS}", without))
+
+
+def quoted_flag(name: str, value: str | None, *, is_used: bool) -> str:
+    """Return a flag of a server as a note quotes it: its value only where the twin uses it, for it may be a key.
+
+    ``value``: None of a flag without one. A short flag with a value behind it in the same word is cut as well.
+    """
+    shown = name if _PLAIN_FLAG.fullmatch(name) else f"{name[:2]}…"
+    if value is None:
+        return shown
+    return f"{shown} {redact_url(value)}" if is_used else f"{shown} …"

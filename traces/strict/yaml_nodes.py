@@ -25,6 +25,9 @@ Kind = Literal["null", "boolean", "integer", "number", "text"]
 MAX_NODES = 2_000_000
 """Aliases make a small file a large document; one of more nodes is refused."""
 
+MOST_DOCUMENTS = 1000
+"""In one text, between lines of ``---``."""
+
 MAX_DEPTH = 200
 """Levels of nesting: no document of vtwin needs more than a dozen."""
 
@@ -61,9 +64,29 @@ def parse_yaml(text: str, *, file: str, error: type[VtwinError] = ConfigError) -
 
     Raises ``error``, one line, for text that is not YAML, is nested too deeply, or grows too much by aliases.
     """
+    roots = parse_yaml_documents(text, file=file, error=error, most=1)
+    return roots[0] if roots else None
+
+
+def parse_yaml_documents(
+    text: str,
+    *,
+    file: str,
+    error: type[VtwinError] = ConfigError,
+    most: int = MOST_DOCUMENTS,
+    nodes: int = MAX_NODES,
+) -> list[yaml.Node]:
+    """Return the roots of a text's documents, ``most`` of them, empty ones left out.
+
+    ``nodes``: of all together, aliases unfolded. Raises ``error`` as ``parse_yaml`` does.
+    """
     try:
         _refuse_deep(text, file=file, error=error)
-        root: yaml.Node | None = yaml.compose(text, Loader=_Loader)
+        if most == 1:
+            root: yaml.Node | None = yaml.compose(text, Loader=_Loader)
+            roots = [] if root is None else [root]
+        else:
+            roots = [root for root in yaml.compose_all(text, Loader=_Loader) if root is not None]
     except yaml.MarkedYAMLError as fault:
         line = fault.problem_mark.line + 1 if fault.problem_mark else 1
         problem = fault.problem or "a syntax error"
@@ -73,9 +96,11 @@ def parse_yaml(text: str, *, file: str, error: type[VtwinError] = ConfigError) -
     except yaml.YAMLError as fault:
         problem = str(fault).splitlines()[0]
         raise error(f"YAML: got text that does not parse ({problem}), expected YAML ({file})") from fault
-    if root is not None:
-        _refuse_endless(root, file=file, error=error)
-    return root
+    if len(roots) > most:
+        raise error(f"YAML: got {len(roots):,} documents, expected at most {most:,} ({file})")
+    if sum(_refuse_endless(root, file=file, error=error, most=nodes) for root in roots) > nodes:
+        raise error(f"YAML: got more than {nodes:,} values, expected fewer ({file})")
+    return roots
 
 
 def parse_json(text: str, *, file: str, error: type[VtwinError] = ConfigError) -> yaml.Node:
@@ -114,8 +139,8 @@ def _refuse_deep(text: str, *, file: str, error: type[VtwinError]) -> None:
             raise error(f"YAML: got values nested more than {MAX_DEPTH} deep, expected fewer ({where})")
 
 
-def _refuse_endless(root: yaml.Node, *, file: str, error: type[VtwinError]) -> None:
-    """Raise if a node contains itself, or aliases unfold to more than ``MAX_NODES``."""
+def _refuse_endless(root: yaml.Node, *, file: str, error: type[VtwinError], most: int) -> int:
+    """Return how many values a document unfolds to. Raise if a node contains itself, or they are more than ``most``."""
     sizes: dict[int, int] = {}
     open_nodes: set[int] = set()
 
@@ -130,8 +155,9 @@ def _refuse_endless(root: yaml.Node, *, file: str, error: type[VtwinError]) -> N
             open_nodes.discard(id(node))
         return sizes[id(node)]
 
-    if size(root) > MAX_NODES:
+    if size(root) > most:
         raise error(f"YAML: got aliases that unfold to {size(root):,} values, expected fewer ({file})")
+    return size(root)
 
 
 def _children(node: yaml.Node) -> Iterable[yaml.Node]:

@@ -31,6 +31,11 @@ def gpt(text: ModelFields) -> Fields:
     return said if longest is None else {**said, "max_position_embeddings": longest}
 
 
+def qwen(text: ModelFields) -> Fields:
+    """Qwen of 2023, whose file gives both halves of the gated product as one width (vllm 0.32.0 models/qwen.py)."""
+    return {"intermediate_size": text.needed("intermediate_size") // 2}
+
+
 def bloom(text: ModelFields) -> Fields:
     """BLOOM, whose heads see how far away a token is (ALiBi)."""
     hidden = text.needed("hidden_size", "n_embed")

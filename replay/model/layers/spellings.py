@@ -20,6 +20,7 @@ from replay.model.layers.older_spellings import (
     mamba,
     mamba2,
     mpt,
+    qwen,
 )
 
 LINEAR, FULL, SLIDING = "linear_attention", "full_attention", "sliding_attention"
@@ -33,6 +34,8 @@ Fields = Mapping[str, object]
 
 def respelled(text: ModelFields, model_type: str) -> ModelFields:
     """Return the fields, those of the model's own file added where only transformers' are there."""
+    if model_type == "qwen":
+        return text.replaced(qwen(text))
     spell = SPELLINGS.get(model_type)
     return text if spell is None else text.completed(spell(text))
 

@@ -78,6 +78,8 @@ def tiles_of(shape: ModelShape, gpu: Gpu, *, tp: int = 1) -> Tiles:
         products = [each for each in needed_matmuls(shape, tp=tp) if each.feature == "tokens"]
     except ConfigError as error:
         return Tiles(reason=str(error))
+    if not products:
+        return Tiles(reason="it has no products that go by the step's tokens")
     curves, notes = [], []
     for product in products:
         curve, note = _curve(product, gpu)

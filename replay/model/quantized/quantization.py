@@ -23,6 +23,7 @@ HEAD = Module(part="head", layer=-1, names=("lm_head",), weights=1, product="lm_
 FP8 = Precision(name="fp8", bytes_per_weight=1.0, matmul="fp8")
 FP4_EXPERTS = Precision(name="mxfp4", bytes_per_weight=MXFP4_BYTES, matmul="fp8")
 """DeepSeek-V4's experts: weights of 4 bits, activations in fp8 (vllm 0.32.0 models/deepseek_v4/quant_config.py)."""
+KV_SCHEME = "kv_cache_scheme"
 MIXED = "MIXED_PRECISION"
 SPARED = ("ignore", "modules_to_not_convert", "exclude_modules", "ignored_layers")
 """Keys under which files name what is kept as it was."""
@@ -67,8 +68,7 @@ def read_quantization(
     if method == "mxfp4":
         experts = Precision(name="mxfp4", bytes_per_weight=MXFP4_BYTES, matmul="16bit")
         return Quantization(parts={"attention": dtype, "mlp": dtype, "experts": experts})
-    kv_algorithm = str(section.values.get("kv_cache_quant_algo") or "").upper()
-    is_fp8 = section.mapping("kv_cache_scheme") is not None or (is_modelopt and kv_algorithm == "FP8")
+    is_fp8 = _has_fp8_kv_cache(section, is_modelopt=is_modelopt)
     spared = (*(name for key in SPARED for name in section.texts(key)), *_unquantized(section))
     kept_in, usual = _kept_in(section, method, spared=spared, dtype=dtype)
     parts, products = dict(parts_of(modules, kept_in, otherwise=usual)), products_of(modules, kept_in)
@@ -79,6 +79,18 @@ def read_quantization(
     if head is not usual:
         products = (*products, (HEAD.product, ((head, 1.0),)))
     return Quantization(parts=parts, products=products, has_fp8_kv_cache=is_fp8, spared=spared)
+
+
+def _has_fp8_kv_cache(section: ModelFields, *, is_modelopt: bool) -> bool:
+    """Return whether a file asks for a KV cache in fp8: as an object with bits, or by name. Raises ConfigError."""
+    scheme = section.values.get(KV_SCHEME)
+    if isinstance(scheme, str):
+        name = scheme.upper()
+        if name and name != "NONE" and not name.startswith("FP8"):
+            section.fail(KV_SCHEME, got=repr(scheme), expected="FP8, none, or an object with num_bits")
+        return name.startswith("FP8")
+    algorithm = str(section.values.get("kv_cache_quant_algo") or "").upper()
+    return section.mapping(KV_SCHEME) is not None or (is_modelopt and algorithm == "FP8")
 
 
 def _unquantized(section: ModelFields) -> list[str]:

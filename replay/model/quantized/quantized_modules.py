@@ -7,14 +7,22 @@ precision: that of most of its weights, with the mean of all their bytes and the
 
 from __future__ import annotations
 
-import fnmatch
 import re
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from replay.model.config_json import ModelFields
 from replay.model.layers.read_experts import moe_layers
+from replay.model.quantized.expression_parser import (
+    NotRead,
+    Tree,
+    parse_expression,
+    parse_glob,
+    without_negations,
+)
+from replay.model.quantized.linear_matcher import Effort, Matcher, matcher_of
 from replay.model.shape import Attention, Experts, Precision
 from traces import ConfigError
 
@@ -45,10 +53,13 @@ _OF_THE_MODEL = re.compile(
 )
 """What stands before a layer of the model itself: others draft, or are of a tower."""
 _NUMBERED = re.compile(r"\.\d+(?:\.|$)")
-MOST_CHARACTERS, MOST_REPEATS = 500, 4
-"""Of a regular expression in a file: checkpoints have two repeats, and no group repeated."""
-_ONE_CHARACTER = re.compile(r"\\.|\[[^\]]*\]")
-_REPEAT, _REPEATED_GROUP = re.compile(r"[*+]|\{\d*,\d*\}"), re.compile(r"\)[*+{]")
+MOST_CHARACTERS = 2_000
+"""Of a name or an expression in a file."""
+MOST_NAMES = 10_000
+DEEPEST = 10
+"""Pieces of a module's name behind its layer: three or four."""
+MOST_EFFORT = 20_000_000
+"""Characters and places that all expressions of a list may look at together: a checkpoint's take a tenth of it."""
 _FUSED = ("qkv_proj", "in_proj_qkv", "in_proj_qkvz", "in_proj")
 _OUTPUTS = ("o_proj", "out_proj", "dense")
 _LEAST = 0.005
@@ -188,84 +199,214 @@ def _spelled(outer: Sequence[str], inner: Sequence[str]) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class _Name:
-    """A name of a file, ready to be compared. ``layer``: None: of any; ``is_whole``: with all that is before it."""
+    """A name of a file, ready to be compared with the names of modules behind that of their layer.
 
-    pattern: re.Pattern[str]
+    ``layer``: None: any. ``is_plain``: no glob; ``is_piece``: any piece of a name is meant by it.
+    """
+
+    fits: Callable[[str], bool]
     layer: int | None
-    is_whole: bool
     text: str
+    is_plain: bool = True
+    is_piece: bool = False
 
     def covers(self, module: Module) -> bool:
-        """Return whether a module is meant."""
+        """Return whether a module is meant. Raises NotRead where that takes too long."""
         if self.layer not in (None, module.layer):
             return False
-        if self.is_whole:
-            whole = (f"{before}layers.{module.layer}.{each}" for before in _PREFIXES for each in module.names)
-            return any(self.pattern.match(each) for each in whole)
-        return any(self.pattern.match(each) for each in module.names) or (
+        return any(self.fits(each) for each in module.names) or (
             module.part == EXPERTS and any(self.text.startswith(f"{each}.") for each in module.names)
         )
+
+
+@dataclass(slots=True)
+class _Expressions:
+    """Expressions that stand for the same, for whole names of modules: one matcher has them all."""
+
+    trees: list[Tree]
+    effort: Effort
+    matcher: Matcher | None = None
+
+    def covers(self, module: Module) -> bool:
+        """Return whether a module is meant. Raises NotRead where that takes too long."""
+        if self.matcher is None:
+            self.matcher = matcher_of(self.trees, effort=self.effort)
+        middle = f"layers.{module.layer}"
+        return any(self.matcher.fits_any(_PREFIXES, middle, f".{each}") for each in module.names)
+
+
+@dataclass(slots=True)
+class _Negation:
+    """An expression that says what must not follow: it means a module if no spelling of the name is ruled out by that.
+
+    A module is spelled in several ways here, and one that has not what is ruled out is always among them.
+    """
+
+    fits: Matcher
+    fits_without: Matcher
+
+    def covers(self, module: Module) -> bool:
+        """Return whether a module is meant. Raises NotRead where that takes too long."""
+        middle, found = f"layers.{module.layer}", False
+        for each in module.names:
+            for prefix in _PREFIXES:
+                if self.fits_without.fits_any((prefix,), middle, f".{each}"):
+                    found = True
+                    if not self.fits.fits_any((prefix,), middle, f".{each}"):
+                        return False
+        return found
+
+
+class _PlainNames:
+    """Names of any layer without an expression: each with its number, found by the pieces of a module's name."""
+
+    def __init__(self) -> None:
+        self._pieces: dict[str, int] = {}
+        self._beginnings: dict[str, int] = {}
+        self._inside: dict[str, int] = {}
+
+    def add(self, name: str, number: int, *, is_piece: bool) -> None:
+        """Take a name: a piece of a module's name (``is_piece``), or its beginning."""
+        (self._pieces if is_piece else self._beginnings).setdefault(name, number)
+        parts = name.split(".")
+        for length in range(1, min(len(parts), DEEPEST)):
+            self._inside.setdefault(".".join(parts[:length]), number)
+
+    def first(self, module: Module) -> int | None:
+        """Return the lowest number of the names that mean a module, None without one."""
+        found = [number for each in module.names for number in self._found(each)]
+        if module.part == EXPERTS:  # a name of something inside of them stands for them
+            found += [self._inside[each] for each in module.names if each in self._inside]
+        return min(found, default=None)
+
+    def _found(self, name: str) -> Iterator[int]:
+        parts = name.split(".")
+        for begin in range(len(parts)):
+            for end in range(begin + 1, len(parts) + 1):
+                run = ".".join(parts[begin:end])
+                if run in self._pieces:
+                    yield self._pieces[run]
+                if begin == 0 and run in self._beginnings:
+                    yield self._beginnings[run]
 
 
 class Names:
     """Names of modules in a file, each with what it stands for, those of a layer found by the layer's number."""
 
     def __init__(self, named: Iterable[tuple[str, Precision]], *, where: str) -> None:
-        """Take the names. Raises ConfigError on a regular expression that is none."""
-        self._of_layer: dict[int | None, list[tuple[_Name, Precision]]] = defaultdict(list)
-        for name, precision in named:
-            found = _read_name(name, where=where)
-            if found is not None:
+        """Take the names. Raises ConfigError on an expression that is not read, and on more than ``MOST_NAMES``."""
+        self._of_layer: dict[int, list[tuple[_Name, Precision]]] = defaultdict(list)
+        self._plain = _PlainNames()
+        self._matched: list[tuple[int, _Name | _Expressions | _Negation]] = []
+        self._precisions: list[Precision] = []
+        self._where = where
+        self._effort = Effort(MOST_EFFORT)
+        listed = dict.fromkeys(named)
+        if len(listed) > MOST_NAMES:
+            raise ConfigError(f"{where}: got {len(listed):,} names, expected at most {MOST_NAMES:,}")
+        for name, precision in listed:
+            found = _read_name(name, where=where, effort=self._effort)
+            if isinstance(found, _Name) and found.layer is not None:
                 self._of_layer[found.layer].append((found, precision))
+            elif found is not None:
+                try:
+                    self._add(found, precision)
+                except NotRead as error:
+                    raise ConfigError(
+                        f"{where}: got {error}, expected names, or fewer expressions"
+                    ) from error
+
+    def _add(self, found: _Name | Tree, precision: Precision) -> None:
+        """Take a name of any layer; an expression goes to the one before it where both stand for the same."""
+        number = len(self._precisions)
+        last = self._matched[-1] if self._matched else None
+        if isinstance(found, _Name):
+            if found.is_plain:
+                self._plain.add(found.text, number, is_piece=found.is_piece)
+            else:
+                self._matched.append((number, found))
+        elif (usual := without_negations(found)) != found:
+            fits, fits_without = (matcher_of([each], effort=self._effort) for each in (found, usual))
+            self._matched.append((number, _Negation(fits, fits_without)))
+        elif (
+            last is not None and isinstance(last[1], _Expressions) and self._is_one_since(last[0], precision)
+        ):
+            last[1].trees.append(found)
+        else:
+            self._matched.append((number, _Expressions([found], self._effort)))
+        self._precisions.append(precision)
+
+    def _is_one_since(self, number: int, precision: Precision) -> bool:
+        """Return whether all names from a number on stand for one precision."""
+        return all(each == precision for each in self._precisions[number:])
 
     def of(self, module: Module) -> Precision | None:
-        """Return what the first name stands for that means a module; None where none does."""
-        some = (*self._of_layer.get(module.layer, ()), *self._of_layer.get(None, ()))
-        return next((precision for name, precision in some if name.covers(module)), None)
+        """Return what the first name stands for that means a module; None where none does. Raises ConfigError."""
+        plain = self._plain.first(module)
+        try:
+            for name, precision in self._of_layer.get(module.layer, ()):
+                if name.covers(module):
+                    return precision
+            before = [each for each in self._matched if plain is None or each[0] < plain]
+            matched = next((number for number, each in before if each.covers(module)), None)
+        except NotRead as error:
+            raise ConfigError(f"{self._where}: got {error}, expected names, or fewer expressions") from error
+        first = plain if matched is None else matched
+        return None if first is None else self._precisions[first]
 
 
-def _read_name(name: str, *, where: str) -> _Name | None:
-    """Return a name ready to be compared, None for one of other layers. Raises ConfigError."""
+def _read_name(name: str, *, where: str, effort: Effort) -> _Name | Tree | None:
+    """Return a name ready to be compared, or its expression, None for one of other layers. Raises ConfigError."""
+    if len(name) > MOST_CHARACTERS:
+        raise ConfigError(
+            f"{where}: got a name of {len(name):,} characters, expected at most {MOST_CHARACTERS:,}"
+        )
     if name.startswith("re:"):
-        return _Name(_expression(name, where=where), None, is_whole=True, text="")
+        return _expression(name[3:], where=where)
     if name.startswith("*"):
-        return _Name(re.compile(fnmatch.translate(name)), None, is_whole=True, text="")
+        return parse_glob(name)
     found = _IN_A_LAYER.match(name.rstrip("."))
     if found is None:
-        piece = re.compile(rf"(?:.*\.)?{re.escape(name)}(?:\..*)?$")
         is_of_tower = EXPERTS not in name and _NUMBERED.search(
             name
         )  # its blocks: products here have no numbers
-        return None if is_of_tower else _Name(piece, None, is_whole=False, text=name)
+        return None if is_of_tower else _Name(_is_any, None, text=name, is_piece=True)
     if not _OF_THE_MODEL.match(found["before"]):
         return None
     rest, number = found["rest"] or "*", found["layer"]
     if found["all"] == "*" and number != "*":  # 1* stands for 1 and for 10 to 19
-        below = fnmatch.translate(f"*layers.{number}*")
-        return _Name(re.compile(below), None, is_whole=True, text="")
-    below = fnmatch.translate(rest) if "*" in rest else rf"{re.escape(rest)}(?:\..*)?$"
-    return _Name(re.compile(below), None if number == "*" else int(number), is_whole=False, text=rest)
+        return parse_glob(f"*layers.{number}*")
+    fits: Callable[[str], bool] = partial(_is_at_or_below, rest)
+    if rest == "*":
+        fits = _is_any
+    elif "*" in rest:
+        fits = _glob(rest, where=where, effort=effort)
+    return _Name(fits, None if number == "*" else int(number), text=rest, is_plain="*" not in rest)
 
 
-def _expression(name: str, *, where: str) -> re.Pattern[str]:
-    """Return the regular expression behind ``re:``. Raises ConfigError on none, and on one that may take for ever.
+def _is_any(text: str) -> bool:
+    return bool(text)
 
-    A file may come from anybody: a repeated group, or many repeats, can take exponential time or nearly so.
-    """
-    plain = _ONE_CHARACTER.sub("x", name[3:])
-    if (
-        len(name) > MOST_CHARACTERS
-        or len(_REPEAT.findall(plain)) > MOST_REPEATS
-        or _REPEATED_GROUP.search(plain)
-    ):
-        raise ConfigError(
-            f"{where}: got {name[:80]!r}, expected a regular expression of at most {MOST_CHARACTERS} characters, "
-            f"{MOST_REPEATS} repeats and no repeated group"
-        )
+
+def _is_at_or_below(name: str, text: str) -> bool:
+    return text == name or text.startswith(f"{name}.")
+
+
+def _glob(name: str, *, where: str, effort: Effort) -> Callable[[str], bool]:
     try:
-        return re.compile(name[3:])
-    except re.error as error:
-        raise ConfigError(f"{where}: got {name!r}, expected a regular expression ({error})") from error
+        return matcher_of([parse_glob(name)], effort=effort).match
+    except NotRead as error:
+        raise ConfigError(f"{where}: got {error}, expected shorter names") from error
+
+
+def _expression(text: str, *, where: str) -> Tree:
+    """Return the expression behind ``re:``. Raises ConfigError on one that is not read."""
+    try:
+        return parse_expression(text)
+    except NotRead as error:
+        raise ConfigError(
+            f"{where}: got {f're:{text}'[:80]!r}, expected a regular expression of a form that is read ({error})"
+        ) from error
 
 
 # -- parts ----------------------------------------------------------------------------------------------------

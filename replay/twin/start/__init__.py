@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     )
     from replay.twin.start.model_and_gpu import is_emulated, known_text, missing_note, model_of, what_helps
     from replay.twin.start.other_flags import own_way
+    from replay.twin.start.several_engines import refuse_several
 
 __all__ = [
     "is_at_hand",
@@ -24,6 +25,7 @@ __all__ = [
     "model_of",
     "named",
     "own_way",
+    "refuse_several",
     "start_from_header",
     "start_from_serve",
     "twin_text_to_fit",
@@ -38,6 +40,7 @@ _HOMES = {
     "model_of": "replay.twin.start.model_and_gpu",
     "named": "replay.twin.start.from_serve",
     "own_way": "replay.twin.start.other_flags",
+    "refuse_several": "replay.twin.start.several_engines",
     "start_from_header": "replay.twin.start.from_serve",
     "start_from_serve": "replay.twin.start.from_serve",
     "twin_text_to_fit": "replay.twin.start.from_serve",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING
@@ -15,12 +16,16 @@ from replay.twin.image_encoder import WHOLE
 from replay.twin.kv_cache.groups import DISABLED, DRAFT_MODEL, METHOD
 from replay.twin.kv_cache.match_unit import UNIT
 from replay.twin.placeholder import PLACEHOLDER
+from replay.twin.start.image_tags import NO_RELEASE
+from replay.twin.start.manifests import INSTANCES
 from replay.twin.start.model_and_gpu import config_at_hand, model_of
-from replay.twin.start.serve_flags import Flag, parse_serve
+from replay.twin.start.serve_flags import Flag, Served, parse_serve
+from replay.twin.start.several_engines import cluster_lines, engines_of
 from replay.twin.start.speculation import from_counters
 from sim import KNOWN_VERSIONS, UNBOUNDED, EngineConfig, InvalidConfig, is_known, minor_version
 from traces import ConfigError
 from traces.strict.escape import terminal
+from traces.strict.secrets import quoted_flag, redact_url
 
 if TYPE_CHECKING:
     from traces import Header, ServerInfo
@@ -40,7 +45,8 @@ class Start:
     """What is known of a server: engine settings, the key to look up its latency, and notes.
 
     ``hardware`` and ``latency``: keys of these sections, for a twin that names the GPU; ``coefficients_notes``: what
-    to tell of them where it does not. ``vllm_version``: as it is said; another one than the known ones has a note.
+    to tell of them where it does not. ``cluster``: of several engines or servers. ``vllm_version``: as it is said;
+    another one than the known ones has a note. ``image_version``: vLLM's, of the command's container or package.
     """
 
     engine: Mapping[str, object]
@@ -48,9 +54,11 @@ class Start:
     model: str | None = None
     hardware: Mapping[str, object] = field(default_factory=dict)
     latency: Mapping[str, object] = field(default_factory=dict)
+    cluster: Mapping[str, object] = field(default_factory=dict)
     vllm_version: str | None = None
     notes: tuple[str, ...] = ()
     coefficients_notes: tuple[str, ...] = ()
+    image_version: str | None = None
 
     @property
     def known_version(self) -> str | None:
@@ -65,17 +73,45 @@ class Start:
 
 
 def start_from_serve(command: str) -> Start:
-    """Return the server of a ``vllm serve`` command line. Raises ConfigError on another text."""
+    """Return the server of a ``vllm serve`` command line, a manifest, or the file of one (``parse_serve``).
+
+    Raises ConfigError on another text.
+    """
     served = parse_serve(command)
+    told = (*served.notes, *_gpus_told(served), *_version_notes(served.version))
     return Start(
         engine=served.engine,
-        origin="a vllm serve command line",
+        origin=served.origin,
         model=served.model,
         hardware=served.hardware,
         latency=served.latency,
-        notes=(*(_note_of(flag) for flag in served.others if not flag.key), *served.notes),
+        vllm_version=served.version,
+        notes=(*(_note_of(flag) for flag in served.others if not flag.key), *told),
         coefficients_notes=tuple(_note_of(flag) for flag in served.others if flag.key),
+        cluster={"instances": served.instances} if served.instances > 1 else {},
+        image_version=served.version,
     )
+
+
+def _gpus_told(served: Served) -> Iterator[str]:
+    """Yield a line where a manifest gives a server other GPUs than its command uses, or its replicas have ranks."""
+    ranks = served.hardware.get("dp", 1)
+    if served.instances > 1 and isinstance(ranks, int) and ranks > 1:
+        yield (
+            f"each of the {served.instances} replicas is {ranks} engines (data-parallel-size): {INSTANCES} counts the "
+            f"replicas; {served.instances * ranks} of them are the engines"
+        )
+    sizes = (
+        served.hardware.get("tp", 1),
+        served.hardware.get("dp", 1),
+        served.engine.get("pipeline_parallel_size", 1),
+    )
+    used = math.prod(size for size in sizes if isinstance(size, int))
+    if served.gpus is not None and served.gpus != used:
+        yield (
+            f"the manifest gives each server {served.gpus} {'GPU' if served.gpus == 1 else 'GPUs'}, its command uses "
+            f"{used} (tensor, pipeline and data parallel sizes): vLLM goes by the command"
+        )
 
 
 def start_from_server(server: ServerInfo, *, name: str) -> Start:
@@ -89,15 +125,19 @@ def start_from_server(server: ServerInfo, *, name: str) -> Start:
         "gpu_memory_utilization": server.gpu_memory_utilization,
     }
     widths = {"dtype": server.dtype, "kv_cache_dtype": server.kv_cache_dtype}
+    cluster, cluster_notes = engines_of(server)
     outside = {key: getattr(server, key) for key in OUTSIDE if getattr(server, key) is not None}
+    if cluster:
+        outside.pop("data_parallel", None)
     return Start(
         engine={key: value for key, value in known.items() if value is not None},
         origin=f"the header of {name}",
         model=model_of(server),
         hardware={key: value for key, value in hardware.items() if value is not None},
         latency={key: value for key, value in widths.items() if value is not None},
+        cluster=cluster,
         vllm_version=server.version,
-        notes=_version_notes(server.version),
+        notes=(*_version_notes(server.version), *cluster_notes),
         coefficients_notes=tuple(
             f"{key} {value}: in the coefficients, not in the engine" for key, value in outside.items()
         ),
@@ -131,15 +171,24 @@ def merged(command: Start, header: Start) -> Start:
                     f"{section}.{key}: got {_scalar(written[key])} in the command line, expected {_scalar(said[key])}, "
                     f"which {header.origin} says"
                 )
+    notes = command.notes
+    version = header.vllm_version or command.vllm_version
+    if command.vllm_version not in (None, version):
+        said = (
+            f"vllm_version: {version}, as {header.origin} says; {command.origin} says {command.vllm_version}"
+        )
+        notes = (*(note for note in notes if note not in _version_notes(command.vllm_version)), said)
     return Start(
         engine={**header.engine, **command.engine},
         origin=f"{command.origin} and {header.origin}",
         model=command.model,
         hardware={**header.hardware, **command.hardware},
         latency={**header.latency, **command.latency},
-        vllm_version=header.vllm_version,
-        notes=(*command.notes, *header.notes),
+        cluster={**command.cluster, **header.cluster},
+        vllm_version=version,
+        notes=tuple(dict.fromkeys((*notes, *header.notes))),
         coefficients_notes=tuple(dict.fromkeys((*command.coefficients_notes, *header.coefficients_notes))),
+        image_version=command.image_version,
     )
 
 
@@ -153,20 +202,31 @@ def named(
     if vllm_version is not None:
         if minor_version(vllm_version) is None or not vllm_version.isprintable():
             raise ConfigError(f"--vllm-version: got {vllm_version!r}, expected a version such as 0.32.0")
-        others = tuple(note for note in start.notes if note not in _version_notes(start.vllm_version))
+        others = tuple(
+            note
+            for note in start.notes
+            if note not in _version_notes(start.vllm_version) and not note.startswith(NO_RELEASE)
+        )
+        if start.image_version not in (None, vllm_version):
+            other = f"the command's image or package is {start.image_version}"
+            others = (*others, f"vllm_version: {vllm_version}, as --vllm-version says; {other}")
         told = (*others, *_version_notes(vllm_version))
         start = replace(start, vllm_version=vllm_version, notes=told)
     if tp is not None:
-        said = start.hardware.get("tp", tp)
-        if said != tp:
-            raise ConfigError(f"--tp: got {tp}, expected {said}, which {start.origin} says, or no --tp")
+        known = start.hardware.get("tp", tp)
+        if known != tp:
+            raise ConfigError(f"--tp: got {tp}, expected {known}, which {start.origin} says, or no --tp")
         start = replace(start, hardware={**start.hardware, "tp": tp})
     return start if model_config is None else replace(start, model=model_config)
 
 
 def twin_text_to_fit(start: Start, *, gpu: str | None) -> tuple[str, tuple[str, ...]]:
-    """Return ``twin_text`` for a fit: with the GPU if the model's config.json is available, too, else a guess."""
-    return twin_text(start, gpu=gpu if is_at_hand(start.model) else None)
+    """Return ``twin_text`` for a fit: with the GPU if the model's config.json is available, too, else a guess.
+
+    Of one server, whatever the manifest says of replicas: a fit is of one engine.
+    """
+    notes = tuple(note for note in start.notes if not note.startswith(INSTANCES))
+    return twin_text(replace(start, cluster={}, notes=notes), gpu=gpu if is_at_hand(start.model) else None)
 
 
 def is_at_hand(model: str | None) -> bool:
@@ -194,8 +254,11 @@ def twin_text(start: Start, *, gpu: str | None = None) -> tuple[str, tuple[str, 
     told = (*told, *whole, *_defaults_taken(start.engine, engine, gpu=gpu))
     gives_cache = has_hardware and "kv_cache_memory_bytes" in start.hardware
     gaps = _gaps(engine, is_known=gpu is not None, has_hardware=has_hardware, gives_cache=gives_cache)
-    notes = tuple(terminal(" ".join(note.split())) for note in (*told, *gaps))
-    lines = [f"# From {terminal(' '.join(start.origin.split()))}.", *(f"# {note}" for note in notes)]
+    notes = tuple(terminal(redact_url(" ".join(note.split()))) for note in (*told, *gaps))
+    lines = [
+        f"# From {terminal(redact_url(' '.join(start.origin.split())))}.",
+        *(f"# {note}" for note in notes),
+    ]
     if start.known_version is not None:
         lines.append(f"vllm_version: {quoted(start.known_version)}")
     settings = [f"  {key}: {_scalar(value)}" for key, value in engine.items()]
@@ -207,6 +270,7 @@ def twin_text(start: Start, *, gpu: str | None = None) -> tuple[str, tuple[str, 
         lines += [f"  {key}: {quoted(str(value))}" for key, value in start.latency.items()]
     else:
         lines += ["latency:", *_latency(start, gpu)]
+    lines += cluster_lines(start.cluster)
     return "\n".join(lines) + "\n", notes
 
 
@@ -314,9 +378,7 @@ def _latency(start: Start, gpu: str | None) -> list[str]:
 
 
 def _note_of(flag: Flag) -> str:
-    is_secret = flag.name.endswith(("key", "token"))
-    value = [] if flag.value is None else ["…" if is_secret else flag.value]
-    return f"{' '.join([flag.name, *value])}: {flag.reason}"
+    return f"{quoted_flag(flag.name, flag.value, is_used=bool(flag.key) or flag.is_listed)}: {flag.reason}"
 
 
 def _scalar(value: object) -> str:

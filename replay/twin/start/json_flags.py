@@ -57,13 +57,14 @@ def offloading_gib(flag: str, value: str | None) -> float | None:
     """
     said = _value(value or "")
     if not isinstance(said, dict):
-        raise ConfigError(f"{flag}: got {value or 'nothing'}, expected a JSON object")
+        raise ConfigError(f"{flag}: got {'another text' if value else 'nothing'}, expected a JSON object")
     extra = said.get("kv_connector_extra_config")
     if said.get("kv_connector") != OFFLOADING or not isinstance(extra, dict) or SIZE not in extra:
         return None
     size = extra[SIZE]
     if not isinstance(size, int | float) or isinstance(size, bool) or not 0 < size < MOST_BYTES:
-        raise ConfigError(f"{flag}: got {SIZE} {size}, expected a number of bytes")
+        said_size = "a text" if isinstance(size, str) else "a value that is none"
+        raise ConfigError(f"{flag}: got {said_size} for {SIZE}, expected a number of bytes")
     return float(size) / GIB
 
 
@@ -110,7 +111,7 @@ def _taken_out(plain: list[str], flag: str) -> dict[str, Any]:
         said = _value(text)
         if not isinstance(said, dict):
             raise ConfigError(
-                f"{written}: got {text or 'nothing'}, expected a JSON object beside --{flag}.KEY"
+                f"{written}: got {'another text' if text else 'nothing'}, expected a JSON object beside --{flag}.KEY"
             )
         return said
     return {}

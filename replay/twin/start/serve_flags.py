@@ -5,7 +5,6 @@ from __future__ import annotations
 import difflib
 import math
 import re
-import shlex
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -13,25 +12,37 @@ from replay.twin.kv_cache.retention_interval import ALL
 from replay.twin.start.flag_table import FLAGS, SHORT, KnownFlag
 from replay.twin.start.json_flags import offloading_gib, readable_integer, with_json_flags
 from replay.twin.start.speculation import from_config
+from replay.twin.start.what_starts import launch_of
 from traces import ConfigError
 
 UNKNOWN: Final = "not in the twin"
 LIKE: Final = 0.85
 """How similar a flag's name must be to a known one to be taken for a typing error."""
-SERVE = re.compile(r"(?:^|/)vllm$")
-IMAGE = re.compile(r"(?:^|/)vllm-openai[-\w]*(?::[\w.-]+)?(?:@sha256:\w+)?$")
-"""vLLM's container, which runs ``vllm serve`` with what stands behind its name."""
-API_SERVER = "vllm.entrypoints.openai.api_server"
+TRUTHS: Final = {
+    **dict.fromkeys(("true", "1", "yes", "on"), True),
+    **dict.fromkeys(("false", "0", "no", "off"), False),
+}
+"""What stands behind a switch in command lines of vLLM up to 0.8, whose switches took a value."""
+VARIABLE: Final = re.compile(r"\$(?:[A-Z][A-Z0-9_]{0,40}|[({][A-Z][A-Z0-9_]{0,40}[)}])")
+SEVERAL: Final = (
+    "api-key served-model-name lora-modules prompt-adapters middleware cudagraph-capture-sizes allowed-origins "
+    "allowed-methods allowed-headers ssl-keyfile chat-template-kwargs"
+)
+"""Flags behind which several words may stand."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Flag:
-    """A flag as written, its value (None: a switch), and why the engine has no setting of it."""
+    """A flag as written, its value (None: a switch), and why the engine has no setting of it.
+
+    ``key``: of a section that a twin with hardware has; ``is_listed``: its value is one of those in the table of flags.
+    """
 
     name: str
     value: str | None
     reason: str
     key: str = ""
+    is_listed: bool = False
 
 
 @dataclass(slots=True, kw_only=True)
@@ -39,9 +50,13 @@ class Served:
     """What a command line asked for; filled flag by flag.
 
     ``hardware`` and ``latency``: what these sections of TWIN.yaml say of it. Their flags are among ``others``, too,
-    with the section's ``key``, for a twin that has no hardware.
+    with the section's ``key``, for a twin that has no hardware. ``version``, ``instances`` and ``gpus``: as ``Launch``.
     """
 
+    origin: str = "a vllm serve command line"
+    version: str | None = None
+    instances: int = 1
+    gpus: int | None = None
     model: str | None = None
     engine: dict[str, object] = field(default_factory=dict)
     hardware: dict[str, object] = field(default_factory=dict)
@@ -50,73 +65,83 @@ class Served:
     notes: list[str] = field(default_factory=list)
 
 
-def parse_serve(command: str) -> Served:
-    """Return the settings of a ``vllm serve`` command line; environment and launcher before it are skipped.
+def parse_serve(given: str) -> Served:
+    """Return the settings of a server by what starts it: a command line, a manifest, or a file of it (``launch_of``).
 
-    Raises ConfigError if it is not one, names no model, or gives a known flag a wrong value.
+    Raises ConfigError if nothing in it starts vLLM, if it names no model, or gives a known flag a wrong value.
     """
-    words = with_json_flags(_arguments(command))
-    served = Served()
+    launch = launch_of(given)
+    words = with_json_flags(list(launch.words))
+    served = Served(
+        origin=launch.origin, version=launch.version, instances=launch.instances, gpus=launch.gpus
+    )
+    served.notes.extend(launch.notes)
+    strays = 0
     while words:
         word = words.pop(0)
         if not word.startswith("-") or len(word) == 1:
-            if served.model is None:
-                served.model = word
+            if served.model is not None and VARIABLE.fullmatch(word):
+                served.notes.append(f"{word}: a variable whose value the text does not say")
             else:
-                served.others.append(Flag(name=word, value=None, reason="not understood"))
+                strays += served.model is not None
+            served.model = served.model or word
             continue
         written, has_value, value = word.partition("=")
         name = SHORT.get(written) or written.lstrip("-").replace("_", "-")
         if not has_value:
-            known = FLAGS.get(name.removeprefix("no-"))
-            takes_none = known is not None and known.kind == "switch"
-            next_is_value = bool(words) and re.match(r"--?[A-Za-z]", words[0]) is None
-            value = words.pop(0) if next_is_value and not takes_none else ""
+            value = _value_behind(name, words)
             has_value = "=" if value else ""
         _take(served, written, name=name, value=value if has_value else None)
+    served.model = served.model or launch.model
+    if strays:
+        served.notes.append(
+            f"{strays} {'word' if strays == 1 else 'words'} behind no flag that takes them: not understood"
+        )
     _take_implied(served)
     if served.model is None:
         raise ConfigError("command: got no model, expected vllm serve MODEL --flags …, the model first")
     return served
 
 
-def _arguments(command: str) -> list[str]:
-    """Return the words behind ``vllm serve``, the module that it runs or the container that does."""
-    try:
-        words = shlex.split(command.replace("\\\n", " "))
-    except ValueError as error:
-        raise ConfigError(f"command: got {error}, expected a shell's words (vllm serve MODEL …)") from error
-    for place, word in enumerate(words):
-        if SERVE.search(word) and words[place + 1 : place + 2] == ["serve"]:
-            return words[place + 2 :]
-        if word == API_SERVER:
-            return words[place + 1 :]
-    for place, word in enumerate(words):
-        if IMAGE.search(word):
-            return words[place + 1 :]
-    raise ConfigError(f'command: got "{command[:60]}", expected vllm serve MODEL --flags …')
+def _value_behind(name: str, words: list[str]) -> str:
+    """Take a flag's value from the words behind it, "" where it has none. All values of a flag that takes several."""
+    known = FLAGS.get(name.removeprefix("no-"))
+    if known is not None and known.kind == "switch":
+        return words.pop(0) if words and words[0].lower() in TRUTHS else ""
+    if not _is_value(words):
+        return ""
+    value = words.pop(0)
+    while name in SEVERAL.split() and _is_value(words):
+        value = f"{value} {words.pop(0)}"
+    return value
+
+
+def _is_value(words: list[str]) -> bool:
+    return bool(words) and re.match(r"--?[A-Za-z]", words[0]) is None
 
 
 def _take(served: Served, written: str, *, name: str, value: str | None) -> None:
     """Store one flag. Raises ConfigError for a wrong value, or a refused one."""
     plain = name.removeprefix("no-")
     known = FLAGS.get(name) or (FLAGS.get(plain) if name.startswith("no-") else None)
-    if known is None or (known.kind == "switch" and known.key and value is not None):
-        served.others.append(Flag(name=written, value=value, reason=UNKNOWN + _hint(name, known)))
+    if known is None:
+        served.others.append(Flag(name=written, value=value, reason=UNKNOWN + _hint(name)))
+    elif known.kind == "switch":
+        _take_switch(served, known, Flag(name=written, value=value, reason=known.how), is_on=plain == name)
     elif name == "model" and value is not None:
         served.model = value
     elif known.treatment == "refused" and value not in known.harmless:
         usual = f" or {known.harmless[-1]}" if known.harmless else ""
         raise ConfigError(
-            f"{written}: got {value or 'nothing'}, expected no such flag{usual}: {known.how}, so the schedule would be "
-            "another"
+            f"{written}: got {'another value' if value else 'nothing'}, expected no such flag{usual}: {known.how}, so "
+            "the schedule would be another"
         )
     elif known.choices and value not in known.choices:
-        raise ConfigError(f"{written}: got {value or 'nothing'}, expected {' or '.join(known.choices)}")
+        said = "another value" if value else "nothing"
+        raise ConfigError(f"{written}: got {said}, expected {' or '.join(known.choices)}")
     elif name == "max-model-len" and value in ("-1", "auto"):
-        served.others.append(
-            Flag(name=written, value=value, reason="vLLM's choice by memory, not known here")
-        )
+        reason = "vLLM's choice by memory, not known here"
+        served.others.append(Flag(name=written, value=value, reason=reason, is_listed=True))
     elif known.kind == "speculation":
         found = from_config(written, value)
         served.engine = {**found.engine, **served.engine}
@@ -124,13 +149,39 @@ def _take(served: Served, written: str, *, name: str, value: str | None) -> None
     elif known.kind == "connector":
         _take_connector(served, known, Flag(name=written, value=value, reason=known.how))
     elif known.section == "engine":
-        served.engine[known.name] = _value(known, written, value=value, is_on=plain == name)
+        served.engine[known.name] = _value(known, written, value=value)
     elif known.section:
         section = served.hardware if known.section == "hardware" else served.latency
-        section[known.name] = _value(known, written, value=value, is_on=plain == name)
+        section[known.name] = _value(known, written, value=value)
         served.others.append(Flag(name=written, value=value, reason=known.how, key=known.name))
     else:
-        served.others.append(Flag(name=written, value=value, reason=known.how))
+        is_listed = value in (*known.harmless, *known.choices)
+        served.others.append(Flag(name=written, value=value, reason=known.how, is_listed=is_listed))
+
+
+def _take_switch(served: Served, known: KnownFlag, flag: Flag, *, is_on: bool) -> None:
+    """Store a switch. A value behind it is its value: vLLM up to 0.8 took ``--enable-chunked-prefill False``.
+
+    Raises ConfigError on another word, and on ``--no-… false``.
+    """
+    if flag.value is not None:
+        said = TRUTHS.get(flag.value.lower())
+        if said is None or (said is False and not is_on):
+            raise ConfigError(f"{flag.name}: got another value, expected true or false, or no value")
+        served.notes.append(
+            f"{flag.name}: the value behind it is taken as {str(said).lower()}; newer versions of vLLM take none there"
+        )
+        is_on = is_on and said
+    if known.section == "engine":
+        served.engine[known.name] = is_on
+        return
+    if known.section:
+        section = served.hardware if known.section == "hardware" else served.latency
+        section[known.name] = is_on
+    shown = replace(
+        flag, name=flag.name if is_on or flag.value is None else f"--no-{flag.name.lstrip('-')}", value=None
+    )
+    served.others.append(replace(shown, key=known.name))
 
 
 def _take_connector(served: Served, known: KnownFlag, flag: Flag) -> None:
@@ -143,9 +194,9 @@ def _take_connector(served: Served, known: KnownFlag, flag: Flag) -> None:
     served.others.append(replace(flag, key=known.name))
 
 
-def _hint(name: str, known: KnownFlag | None) -> str:
+def _hint(name: str) -> str:
     """Return the flag that an unknown one may mean, as a question; nothing if none is similar."""
-    close = difflib.get_close_matches(name, FLAGS, n=1, cutoff=LIKE) if known is None else []
+    close = difflib.get_close_matches(name, FLAGS, n=1, cutoff=LIKE)
     return f", did you mean --{close[0]}?" if close else ""
 
 
@@ -157,10 +208,8 @@ def _take_implied(served: Served) -> None:
         served.notes.append("max_loras not given: 1, vLLM's own; a step holds one adapter at a time")
 
 
-def _value(known: KnownFlag, written: str, *, value: str | None, is_on: bool) -> object:
+def _value(known: KnownFlag, written: str, *, value: str | None) -> object:
     """Return a flag's value as TWIN.yaml has it."""
-    if known.kind == "switch":
-        return is_on
     if known.kind == "interval" and (value or "").lower() == ALL:
         return ALL
     if known.kind in ("integer", "interval"):

@@ -13,6 +13,7 @@ from replay.model.hf_config import read_model_config
 from replay.twin.kv_cache.groups import DRAFT_MODEL, HEAD_METHODS, METHOD, MTP
 from replay.twin.start.model_and_gpu import config_at_hand
 from traces import ConfigError
+from traces.strict.secrets import redact_url
 
 if TYPE_CHECKING:
     from traces import SpecDecode
@@ -26,6 +27,8 @@ EAGLE, MTP and draft models have num_lookahead_tokens)."""
 
 MOST_SHOWN: Final = 200
 """Characters of a value in a message."""
+MOST_NAME: Final = 40
+"""Characters of a setting's name."""
 
 READ_HIDDEN_STATES: Final = ("eagle", "eagle3", "mtp", "dflash", "dspark")
 """Methods whose prefix hits lose their last block (config/speculative.py:use_eagle_block_drop); so do ``…_mtp``, which
@@ -69,13 +72,13 @@ def from_config(flag: str, value: str | None) -> Speculation:
     try:
         given = json.loads(value or "")
     except (ValueError, RecursionError) as error:
-        shown = (value or "nothing")[:MOST_SHOWN]
-        raise ConfigError(f"{flag}: got {shown}, expected JSON ({error})") from error
+        said = "text that is none" if value else "nothing"
+        raise ConfigError(f"{flag}: got {said}, expected JSON ({error})") from error
     number = given.get("num_speculative_tokens") if isinstance(given, dict) else None
     if not isinstance(number, int) or isinstance(number, bool) or number < 1:
-        shown = (value or "")[:MOST_SHOWN]
         raise ConfigError(
-            f'{flag}: got {shown}, expected {{"method": …, "num_speculative_tokens": N, …}} with N >= 1'
+            f"{flag}: got JSON without num_speculative_tokens >= 1, expected "
+            '{"method": …, "num_speculative_tokens": N, …} with N >= 1'
         )
     return _of_drafts(flag, given, number)
 
@@ -122,7 +125,7 @@ def _of_drafts(flag: str, given: Mapping[str, object], number: int) -> Speculati
 def _told(flag: str, given: Mapping[str, object], *, is_read: bool) -> list[str]:
     """Return the notes on what is not simulated; ``is_read``: the drafting model's config.json is available."""
     notes = [
-        f"{flag}: {name} {json.dumps(item)} is in the time that drafting takes, if at all (engine.draft_us)"
+        f"{flag}: {_shown(name, item)} is in the time that drafting takes, if at all (engine.draft_us)"
         for name, item in given.items()
         if name not in MODELLED and not (name == "model" and is_read)
     ]
@@ -132,6 +135,13 @@ def _told(flag: str, given: Mapping[str, object], *, is_read: bool) -> list[str]
             "all the same"
         )
     return notes
+
+
+def _shown(name: str, item: object) -> str:
+    """Return a setting as a note quotes it: numbers and the drafting model's name; any other text may be a key."""
+    is_told = isinstance(item, int | float) or item is None or (name == "model" and isinstance(item, str))
+    shown = f" {redact_url(json.dumps(item))}" if is_told else ""
+    return f"{name[:MOST_NAME]}{shown[:MOST_SHOWN]}"
 
 
 def _method(given: Mapping[str, object]) -> str:

@@ -19,9 +19,10 @@ from observe.record.live_trace import LiveTrace
 from observe.record.recorder import AnswerCounts, Recorder, read_exchange
 from observe.record.trace_row import event_rows, outcome_cells
 from observe.record.warm_up_phase import WarmUpPhase
+from observe.response.delta import has_reasoning, has_text, text_of
 from observe.response.reading import Reading, Reply, ServerTimings
 from observe.response.stated_values import milliseconds, short_text, token_count, token_ids
-from observe.response.stream_reader import StreamReader, error_message, has_output, text_of
+from observe.response.stream_reader import StreamReader, error_message
 from observe.response.unstreamed import read_unstreamed
 from observe.run.run_counts import Progress
 from observe.run.sent_request import SentRequest
@@ -228,7 +229,7 @@ def test_take_says_how_many_events_a_blob_completes() -> None:
     ],
 )
 def test_what_a_choice_holds(choice: dict[str, Any], carries: bool, said: str) -> None:
-    assert (has_output(choice), text_of(choice)) == (carries, said)
+    assert (has_text(choice) or has_reasoning(choice), text_of(choice)) == (carries, said)
 
 
 @pytest.mark.parametrize(
@@ -324,6 +325,10 @@ def test_every_column_of_a_row() -> None:
         "length_capped": True,
         "guided": None,
         "attempt": None,
+        "num_token_reads": 1,  # 3 µs apart: one read
+        "first_chunk_tokens": 2,
+        "reasoning_tokens": None,
+        "hidden_tokens": None,
     }
 
 

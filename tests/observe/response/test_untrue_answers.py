@@ -66,16 +66,17 @@ async def test_no_answer_spoils_the_run(tmp_path: Any) -> None:  # noqa: ANN401
     assert set(good["output_tokens"]) == {5}
     assert set(good["server_input_tokens"]) == {8}
     bad = trace.requests.iloc[1::2]
-    for column in ("server_queue_us", "server_prefill_us", "output_tokens"):
+    for column in ("server_queue_us", "server_prefill_us"):
         assert bad[column].isna().all(), column
+    unknown = [field in ("completion_tokens", "finish_reason") for _, field in UNTRUE.values()]
+    assert bad["output_tokens"].isna().tolist() == unknown
     client = trace.header.client
     assert client is not None
     (told,) = [note for note in client.notes if note.startswith("impossible values")]
     for _, field in UNTRUE.values():
         assert field in told
     summary = summarize_observed(trace)
-    assert summary["output_token_throughput"] is not None
-    assert summary["output_token_throughput"] < 1e6
+    assert summary["output_token_throughput"] is None  # of some answers the tokens are not known
 
 
 async def test_token_ids_that_are_none_leave_the_session_going() -> None:

@@ -58,7 +58,7 @@ async def test_without_limits_there_is_no_goodput() -> None:
 
 def test_the_summary_shows_goodput(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with serving_in_thread() as server:
-        arguments = ["--rate", "100", "--num-requests", "4", "--slo", "ttft=10s"]
+        arguments = ["--rate", "100", "--num-requests", "4", "--output-tokens", "3", "--slo", "ttft=10s"]
         assert not vtwin.main(
             ["observe", "--url", server.url, *arguments, "--output", str(tmp_path / "run"), "--json"]
         )

@@ -13,7 +13,8 @@ import pytest
 from replay.model.families import FAMILIES
 from replay.model.hf_config import read_model_config
 from replay.model.layers.hybrids import HYBRIDS
-from replay.model.shipped_models import SAME_ARCHITECTURE, SHIPPED, shipped_models
+from replay.model.shape import ModelShape
+from replay.model.shipped_models import SAME_ARCHITECTURE, SHIPPED, shipped_config, shipped_models
 from traces.errors import ConfigError
 
 ACTIVE = {
@@ -292,7 +293,7 @@ def test_a_window_that_no_context_outgrows_is_one_to_vllm(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"model_type": "qwen4"}, r"model_type: got 'qwen4', expected .*nearest: qwen3.*config\.json"),
+        ({"model_type": "qwen4"}, r"model_type: got 'qwen4', expected .*nearest: .*qwen3.*config\.json"),
         (
             {"model_type": "qwen3_next", "layer_types": ["full_attention", "convolution"]},
             r"layer_types: got 'convolution', a kind of layer that is not known, expected .*kv_cache_groups.*json",
@@ -378,3 +379,125 @@ def test_a_kv_cache_of_an_unknown_type_is_refused(tmp_path: Path, dtype: str) ->
         ConfigError, match=rf"kv_cache_dtype: got '{dtype}', expected auto, bfloat16, float16"
     ):
         read_model_config(written(tmp_path), kv_cache_dtype=dtype)
+
+
+QWEN_OF_2023 = {
+    "architectures": ["QWenLMHeadModel"],
+    "bf16": False,
+    "hidden_size": 4096,
+    "intermediate_size": 22016,
+    "kv_channels": 128,
+    "layer_norm_epsilon": 1e-6,
+    "max_position_embeddings": 32768,
+    "model_type": "qwen",
+    "no_bias": True,
+    "num_attention_heads": 32,
+    "num_hidden_layers": 32,
+    "onnx_safe": None,
+    "rotary_pct": 1.0,
+    "seq_length": 8192,
+    "tie_word_embeddings": False,
+    "use_flash_attn": "auto",
+    "vocab_size": 151936,
+}
+INTERNLM = {
+    "architectures": ["InternLMForCausalLM"],
+    "bias": True,
+    "hidden_size": 4096,
+    "intermediate_size": 11008,
+    "max_position_embeddings": 2048,
+    "model_type": "internlm",
+    "num_attention_heads": 32,
+    "num_hidden_layers": 32,
+    "rms_norm_eps": 1e-6,
+    "rotary": {"base": 10000, "type": "dynamic"},
+    "tie_word_embeddings": False,
+    "torch_dtype": "float16",
+    "vocab_size": 103168,
+}
+
+
+@pytest.mark.parametrize(
+    ("config", "billions", "longest"), [(QWEN_OF_2023, 7.72, 8192), (INTERNLM, 7.32, 2048)]
+)  # as their makers say
+def test_models_of_2023_have_the_weights_that_they_are_said_to_have(
+    config: dict[str, object], billions: float, longest: int, tmp_path: Path
+) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    shape = read_model_config(tmp_path / "config.json")
+    assert shape.num_parameters() == pytest.approx(billions * 1e9, rel=0.002)
+    assert (shape.max_model_len, shape.intermediate_size) == (longest, 11008)
+
+
+def of_qwen3(folder: Path, changes: dict[str, object]) -> ModelShape:
+    ships = shipped_config("Qwen/Qwen3-8B")
+    assert ships is not None
+    config = {**json.loads(Path(ships).read_text()), **changes}
+    (folder / "config.json").write_text(json.dumps(config))
+    return read_model_config(folder / "config.json")
+
+
+@pytest.mark.parametrize(
+    ("scheme", "kv_bytes"),
+    [
+        ("FP8", 1.0),
+        ("fp8", 1.0),
+        ("FP8_E4M3", 1.0),
+        ({"num_bits": 8, "type": "float"}, 1.0),
+        (None, 2.0),
+        ("", 2.0),
+        ("none", 2.0),
+    ],
+)
+def test_a_kv_scheme_is_read_by_name_too(scheme: object, kv_bytes: float, tmp_path: Path) -> None:
+    section = {"quant_method": "modelopt", "quant_algo": "FP8", "kv_cache_scheme": scheme}
+    assert of_qwen3(tmp_path, {"quantization_config": section}).kv_dtype_bytes == kv_bytes
+
+
+def test_a_kv_scheme_that_is_not_known_is_refused_by_name(tmp_path: Path) -> None:
+    section = {"quant_method": "modelopt", "quant_algo": "NVFP4", "kv_cache_scheme": "NVFP4"}
+    with pytest.raises(
+        ConfigError, match=r"quantization_config\.kv_cache_scheme: got 'NVFP4', expected FP8, none"
+    ):
+        of_qwen3(tmp_path, {"quantization_config": section})
+
+
+@pytest.mark.parametrize("said", [{"model_type": ""}, {}, {"model_type": None}])
+@pytest.mark.parametrize(
+    ("whole", "found"),
+    [
+        ("minimax_m3_vl", "minimax_m3_vl_text"),
+        ("llava", "llama"),
+        ("qwen3_vl", "qwen3_vl_text"),
+        ("mistral3", "mistral"),
+    ],
+)
+def test_a_language_model_without_a_type_is_what_the_whole_is_made_of(
+    said: dict[str, object], whole: str, found: str, tmp_path: Path
+) -> None:
+    ships = shipped_config("Qwen/Qwen3-8B")
+    assert ships is not None
+    inner = {key: value for key, value in json.loads(Path(ships).read_text()).items() if key != "model_type"}
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": whole, "text_config": {**inner, **said}}))
+    assert read_model_config(tmp_path / "config.json").model_type == found
+
+
+def test_a_part_that_says_no_sizes_is_a_remnant_of_the_file(tmp_path: Path) -> None:
+    assert of_qwen3(tmp_path, {"text_config": {"model_type": ""}}).model_type == "qwen3"
+
+
+@pytest.mark.parametrize(
+    ("whole", "message"),
+    [
+        ("glm5_next", "text_config.model_type: got 'glm5_next_text': an index over pools of tokens"),
+        ("deepseek_v41", "text_config.compress_ratios: got"),
+        ("foo_vl", "text_config.model_type: got 'foo_vl', expected an architecture that is known"),
+    ],
+)
+def test_a_whole_that_is_not_known_is_refused_by_its_name(whole: str, message: str, tmp_path: Path) -> None:
+    more = {"compress_ratios": [0, 4]} if whole == "deepseek_v41" else {}
+    inner = {"model_type": "", "hidden_size": 64, "num_hidden_layers": 2, **more}
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": whole, "text_config": inner}))
+    with pytest.raises(ConfigError) as refused:
+        read_model_config(tmp_path / "config.json")
+    assert str(refused.value).startswith(message)

@@ -14,7 +14,8 @@ from typing import Any, Final, get_args
 import tests.traces.importers.benchmarks.results_of_requests as others
 from tests.traces.importers.benchmarks import test_guidellm as guidellm
 from tests.traces.importers.logs.test_logs import CHATS, NEW_BURST, PANDAS_AZURE, chat
-from tests.traces.importers.otel.spans import document, span, vllm
+from tests.traces.importers.otel.spans import chat as otel_chat
+from tests.traces.importers.otel.spans import document, vllm
 from tests.traces.importers.simulators.test_llmservingsim_workload import call, flat, session
 from tests.traces.importers.test_weka import WITH_SUBAGENTS
 from traces.importers import PublicFormat
@@ -243,7 +244,7 @@ _GIVEN: Final[dict[str, dict[str, Cell]]] = {
         "failed": File(
             name="q.jsonl", content=lines(*CHATS, chat(7, 20.0, 30, [1, 2]) | {"output_length": 0}), number=4
         ),
-        "sessions": File(name="q.jsonl", content=lines(*CHATS), number=1),
+        "sessions": File(name="q.jsonl", content=lines(*CHATS), number=2),
         "sharing": File(name="q.jsonl", content=lines(*CHATS)),
         "unit": File(name="q.jsonl", content=lines(*CHATS), number=16),
     },
@@ -351,7 +352,7 @@ _GIVEN: Final[dict[str, dict[str, Cell]]] = {
     "otel": {
         "notes": File(name="o.json", content=otlp(vllm(1))),
         "failed": File(
-            name="o.json", content=otlp(vllm(1), span(2, {"gen_ai.request.id": "r"}, failed="x")), number=2
+            name="o.json", content=otlp(otel_chat(1), otel_chat(2, start_s=1.0, failed="x")), number=2
         ),
         "sessions": File(
             name="o.json",
@@ -383,11 +384,12 @@ CELLS: Final[dict[str, dict[str, Cell]]] = {
 def importers_page() -> str:
     """Return docs/reference/importers.md."""
     head = (
-        "# Files of other tools\n\nEvery command that takes a trace takes a file of another tool as well, and tells its "
-        "format by its content. This page is made from the table that the tests go through, cell by cell.\n\n"
-        "A name may say how the file is read: `report.json#2` is its second run, `trace.jsonl#block_size=1024` has blocks "
-        "of 1,024 tokens, `trace.jsonl#time_unit=s` has times in seconds. `vtwin trace info`, `check` and `convert` have "
-        "`--part`, `--block-size` and `--time-unit` for the same.\n\n## What is asked of an importer\n\n"
+        "# Files of other tools\n\nEvery command that takes a trace takes a file of another tool as well, and tells "
+        "its format by its content. This page is made from the table that the tests go through, cell by cell.\n\n"
+        "A name may say how the file is read: `report.json#2` is its second run, `trace.jsonl#block_size=1024` has "
+        "blocks of 1,024 tokens, `trace.jsonl#time_unit=s` has times in seconds. `vtwin trace info`, `check` and "
+        "`convert` have `--part`, `--block-size` and `--time-unit` for the same.\n\n"
+        "## What is asked of an importer\n\n"
     )
     asked = "".join(f"- **{demand}**: {meaning}\n" for demand, meaning in DEMANDS.items())
     table = (

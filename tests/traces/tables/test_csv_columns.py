@@ -45,7 +45,10 @@ def test_lengths_alone_all_arrive_at_0_and_the_trace_says_so(tmp_path: Path) -> 
     trace = convert("csv", written(tmp_path, "i,o\n4,5\n6,7\n"), columns="input=i,output=o")
     assert trace.requests["arrival_time_us"].tolist() == [0, 0]
     assert trace.header.source is not None
-    assert trace.header.source.notes == ("no column of arrivals: all arrive at 0",)
+    assert (
+        trace.header.source.load_unknown
+        == "no column of arrivals, so when requests are due is not in the file"
+    )
 
 
 @pytest.mark.parametrize(

@@ -41,7 +41,7 @@ def columns_of(rows: Sequence[Measured]) -> dict[str, object]:
     has_events = any(row.events_us for row in rows)
     return {
         "request_id": [str(place) for place in range(len(rows))],
-        "streaming": [row.streamed for row in rows],
+        "streaming": [row.streamed if flag else None for row, flag in zip(rows, ok, strict=True)],
         "input_tokens": [row.prompt for row in rows],
         "output_tokens": [row.output for row in rows],
         "max_tokens": [row.max_tokens for row in rows],

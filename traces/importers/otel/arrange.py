@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from traces.importers.noted import SHARE_UNKNOWN
+from traces.importers.noted import grown
 from traces.importers.otel.span_rows import CLIENT, SERVER, header_of
 from traces.trace import Trace
 
@@ -29,9 +29,13 @@ def arranged(trace: Trace, *, notes: tuple[str, ...] = ()) -> Trace:
     sessions = _sessions(trace, conversations)
     rows = replace(trace, table=trace.table.take(order))
     names, rounds = _rounds([sessions[row] for row in order.tolist()], rows)
-    if any(rounds):
-        notes = (SHARE_UNKNOWN, *notes)
+    added, shared = grown(
+        names, rows.cells("input_tokens").filled(0).tolist(), rows.cells("output_tokens").filled(0).tolist()
+    )
+    notes = (*shared, *notes)
     rows = rows.with_columns(session_id=names, round_index=rounds)
+    if added is not None:
+        rows = rows.with_columns(new_input_tokens=added)
     assert trace.header.source is not None  # noqa: S101 - a trace of spans
     header = header_of(
         origin_us=trace.header.start_unix_us or 0,

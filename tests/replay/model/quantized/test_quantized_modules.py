@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import time
 from pathlib import Path
 
 import pytest
@@ -208,9 +210,73 @@ def test_rules_of_gptq_spare_what_they_take_out(tmp_path: Path) -> None:
     assert str(kept(quantized(tmp_path, "meta-llama/Llama-3.1-70B", ignored))[0]) == "bfloat16"
 
 
-@pytest.mark.parametrize("name", ["re:(.*a)*b", "re:(x+)+y", "re:.*.*.*.*.*z", f"re:{'a' * 600}"])
-def test_an_expression_that_could_take_for_ever_is_refused(tmp_path: Path, name: str) -> None:
-    with pytest.raises(ConfigError, match="4 repeats and no repeated group"):
-        quantized(tmp_path, "meta-llama/Llama-3.1-70B", {**FP8, "ignore": [name]})
-    classes = {**FP8, "ignore": [r"re:.*layers\.[0-9+*]+\.self_attn\.(q|k|v|o)_proj$"]}
-    assert str(kept(quantized(tmp_path, "meta-llama/Llama-3.1-70B", classes))[0]) == "bfloat16"
+SLOW_ELSEWHERE = [
+    "re:(.*a)*b",
+    "re:(x+)+y",
+    "re:.*.*.*.*.*z",
+    f"re:{'.?' * 60}%",
+    "re:(.|..)*%",
+    f"re:(a|aa){{1,40}}{'(.*)' * 20}%",
+    f"*{'*a' * 200}%",
+]
+"""What a matcher that goes back over a text has no end with."""
+
+
+@pytest.mark.parametrize("name", SLOW_ELSEWHERE)
+def test_an_expression_that_is_slow_elsewhere_is_matched_at_once(tmp_path: Path, name: str) -> None:
+    begin = time.process_time()
+    found = quantized(
+        tmp_path, "meta-llama/Llama-3.1-70B", {**FP8, "ignore": [name, r"re:.*self_attn\.o_proj$"]}
+    )
+    assert str(kept(found)[0]).startswith(("fp8", "bfloat16"))
+    assert time.process_time() - begin < 5
+
+
+@pytest.mark.parametrize(
+    ("expression", "kept_as"),
+    [
+        (r".*layers\.[0-9+*]+\.self_attn\.(q|k|v|o)_proj$", ["bfloat16", "fp8"]),
+        (r"^(?!.*mlp).*$", ["bfloat16", "fp8"]),
+        (r"^(?!.*\.self_attn(?:\.|$)).*$", ["fp8", "bfloat16"]),
+        (r"model\.layers\.(?:[0-9]|[1-7]\d)\.mlp\..*", ["fp8", "bfloat16"]),
+    ],
+)
+def test_forms_that_checkpoints_have_are_read(tmp_path: Path, expression: str, kept_as: list[str]) -> None:
+    found = kept(quantized(tmp_path, "meta-llama/Llama-3.1-70B", {**FP8, "ignore": [f"re:{expression}"]}))
+    assert [str(each) for each in found[:2]] == kept_as
+
+
+def test_ten_thousand_names_are_read_and_more_are_refused(tmp_path: Path) -> None:
+    begin = time.process_time()
+    for form in ("vision.{}", "layers.*.a{}.b", "re:.*a{}b.*"):
+        names = [form.format(number) for number in range(9_999 if form[0] != "r" else 1_000)]
+        found = kept(
+            quantized(tmp_path, "meta-llama/Llama-3.1-70B", {**FP8, "ignore": [*names, "self_attn"]})
+        )
+        assert str(found[0]) == "bfloat16"
+    assert time.process_time() - begin < 20
+    many = [f"layer{number}" for number in range(10_001)]
+    with pytest.raises(ConfigError, match="got 10,001 names, expected at most 10,000"):
+        quantized(tmp_path, "meta-llama/Llama-3.1-70B", {**FP8, "ignore": many})
+
+
+@pytest.mark.parametrize(
+    ("names", "message"),
+    [
+        (["a" * 2001], "got a name of 2,001 characters, expected at most 2,000"),
+        (["re:(?i)a"], "expected a regular expression of a form that is read"),
+        (["re:((a{1000}){1000}){1000}"], "expressions of more than 20,000 characters"),
+        (["re:((((){1000}){1000}){1000}){1000}"], "expressions of more than 20,000 characters"),
+        (
+            [f"re:.*{'[a-z.]' * number}[0-9]{{99}}.*x" for number in range(1, 180)],
+            "quantization_config: got express",
+        ),
+    ],
+)
+def test_expressions_that_are_too_large_are_refused_in_one_line(
+    tmp_path: Path, names: list[str], message: str
+) -> None:
+    with pytest.raises(ConfigError, match=re.escape(message)) as refused:
+        quantized(tmp_path, "meta-llama/Llama-3.1-70B", {**FP8, "ignore": names})
+    assert "\n" not in str(refused.value)
+    assert len(str(refused.value)) < 300

@@ -47,7 +47,10 @@ def test_keys_lie_in_each_other_and_other_words_stay() -> None:
     [
         (["--speculative-config.method"], "--speculative-config.method: got nothing, expected a value"),
         (["--spec-method", "--spec-tokens", "2"], "--spec-method: got nothing, expected a value"),
-        (["--speculative-config", "mtp", "--spec-tokens", "2"], "got mtp, expected a JSON object beside"),
+        (
+            ["--speculative-config", "mtp", "--spec-tokens", "2"],
+            "got another text, expected a JSON object beside",
+        ),
     ],
 )
 def test_what_has_no_value_is_refused(words: list[str], message: str) -> None:

@@ -1,0 +1,148 @@
+"""Findings over a finished trace: kinds, counts, lines, and their mark in the header."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.traces.measured.test_stream_shape import STEADY, answers
+from traces import (
+    ClientInfo,
+    CounterReading,
+    RunFinding,
+    ServerInfo,
+    Trace,
+    findings_of,
+    marked,
+    read_trace,
+    summarize_trace,
+    write_trace,
+)
+from traces.findings.run_findings import KINDS
+from traces.measured.finish_reasons import failure_status
+
+
+def kinds(trace: Trace) -> list[str]:
+    return [each.kind for each in findings_of(trace)]
+
+
+def observed(number: int = 4, *, client: ClientInfo | None = None, **more: Any) -> Trace:  # noqa: ANN401
+    return answers(*[STEADY] * number, **more).with_header(client=client or ClientInfo(finished=True))
+
+
+def test_a_plain_run_has_none_and_neither_has_a_simulation() -> None:
+    assert findings_of(observed()) == ()
+    assert findings_of(answers([490_000] * 40, mode="replayed")) == ()
+
+
+def test_findings_are_in_the_header_of_a_written_trace_and_outlive_its_events(tmp_path: Path) -> None:
+    write_trace(marked(answers([490_000] * 40)), tmp_path / "run")
+    back = read_trace(tmp_path / "run")
+    (found,) = back.header.findings
+    assert (found.kind, found.num, found.of) == ("stream_held_back", 1, 1)
+    old = RunFinding(kind="cold_start", num=3, of=60, text="the first 3 requests were slower")
+    assert findings_of(observed().with_header(findings=(old,))) == (old,)
+
+
+def test_the_summary_of_a_trace_tells_its_findings() -> None:
+    summary = summarize_trace(answers([490_000] * 40))
+    assert [each.kind for each in summary.findings] == ["stream_held_back"]
+    assert any("holds the stream back" in note for note in summary.notes)
+
+
+def test_a_few_answers_that_came_together_are_a_busy_clients() -> None:
+    assert kinds(answers(*[STEADY] * 99, [490_000] * 40)) == []
+
+
+@pytest.mark.parametrize("reason", ["abort", "error", "content_filter", "ABORT"])
+def test_answers_that_were_given_up_are_counted_by_reason(reason: str) -> None:
+    (found,) = findings_of(observed(finish_reason=["length", reason, "stop", reason]))
+    assert (found.kind, found.num, found.of) == ("finish_reason", 2, 4)
+    assert f"{reason} 2" in found.text
+
+
+@pytest.mark.parametrize("reason", [None, "stop", "length", "tool_calls", "eos_token", "repetition", ""])
+def test_other_reasons_are_successes(reason: str | None) -> None:
+    assert failure_status(reason) is None
+
+
+def test_fewer_tokens_than_asked_are_told_only_where_the_end_of_text_was_to_be_ignored() -> None:
+    short = observed(max_tokens=[40, 50, 60, 40], finish_reason="stop")
+    assert kinds(short) == []
+    held = short.with_header(client=ClientInfo(ignore_eos=True))
+    (found,) = findings_of(held)
+    assert (found.kind, found.num, found.of) == ("fewer_tokens", 2, 4)
+    assert kinds(held.with_columns(length_capped=[None, True, True, None])) == []
+    assert kinds(held.with_columns(guided=[True] * 4)) == []
+
+
+def test_cached_prompts_are_told_by_usage_beyond_what_the_load_repeats() -> None:
+    (found,) = findings_of(observed(cached_input_tokens=[8, 8, 8, 7], server_input_tokens=8))
+    assert (found.kind, found.num, found.of) == ("warm_prefix_cache", 4, 4)
+    assert "97% of the prompts' tokens" in found.text
+    shared = observed(cached_input_tokens=[0, 8, 8, 8], prefix_group="a", prefix_length=0)
+    assert kinds(shared) == ["warm_prefix_cache"]
+    same = observed(cached_input_tokens=[0, 8, 8, 8], input_tokens=0, prefix_group="a", prefix_length=8)
+    assert kinds(same) == []
+
+
+def test_a_chat_template_may_be_found_in_the_cache() -> None:
+    assert kinds(observed(server_input_tokens=24, cached_input_tokens=16)) == []
+
+
+def test_cached_prompts_are_told_by_the_servers_counters() -> None:
+    deltas = {
+        'vllm:prefix_cache_queries_total{engine="0"}': CounterReading(before=100, after=132),
+        'vllm:prefix_cache_hits_total{engine="0"}': CounterReading(before=90, after=120),
+    }
+    (found,) = findings_of(observed().with_header(metrics_delta=deltas))
+    assert found.text.startswith(
+        "94% of the prompts' tokens were found in the server's prefix cache (/metrics)"
+    )
+    deltas["vllm:num_preemptions_total"] = CounterReading(before=0, after=1)
+    assert kinds(observed().with_header(metrics_delta=deltas)) == []
+
+
+def test_a_trace_of_another_client_is_not_said_to_have_new_prompts() -> None:
+    trace = observed(cached_input_tokens=[8, 8, 8, 8]).with_header(client=None)
+    assert kinds(trace) == []
+
+
+def test_answers_without_usage_are_counted() -> None:
+    (found,) = findings_of(observed().with_columns(output_tokens=[None, None, 40, 40]))
+    assert (found.kind, found.num, found.of) == ("no_usage", 2, 4)
+    (found,) = findings_of(observed(client=ClientInfo(num_without_usage=4)))
+    assert "max_tokens where finish_reason is length" in found.text
+
+
+@pytest.mark.parametrize(
+    ("server", "number", "said"),
+    [
+        (ServerInfo(data_parallel=2), 2, "2 engines stand behind this address (data_parallel)"),
+        (
+            ServerInfo(num_instances=3, instance_names=("a", "b", "c")),
+            3,
+            "3 servers stand behind this address (a, b, c)",
+        ),
+        (ServerInfo(num_instances=2, data_parallel=4), 8, "each with 4 engines"),
+    ],
+)
+def test_several_engines_are_told_with_what_describes_them(
+    server: ServerInfo, number: int, said: str
+) -> None:
+    (found,) = findings_of(observed().with_header(server=server))
+    assert found.kind == "several_engines"
+    assert said in found.text
+    assert f"cluster.instances: {number}" in found.text
+
+
+def test_hidden_reasoning_is_told() -> None:
+    (found,) = findings_of(observed(hidden_tokens=[10, None, 5, None]))
+    assert (found.kind, found.num, found.of) == ("hidden_reasoning", 2, 4)
+    assert "15 tokens" in found.text
+
+
+def test_every_kind_has_a_meaning() -> None:
+    assert all(text and kind.replace("_", "").isalpha() for kind, text in KINDS.items())

@@ -1,0 +1,157 @@
+"""Which latencies of an answer were measured, by how its events came."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from traces import Header, Trace, make_trace, metric_notes, pooled_itl_us, request_metrics, stream_shape
+
+
+def answers(
+    *times_us: Sequence[int],
+    tokens: Sequence[int | None] | None = None,
+    mode: str = "real",
+    **more: Any,  # noqa: ANN401
+) -> Trace:
+    """A trace whose requests are sent at 0 and have events at these times, one token each if not told."""
+    counts = [list(tokens) if tokens is not None else [1] * len(times) for times in times_us]
+    output = [sum(count or 0 for count in each) for each in counts]
+    columns: dict[str, Any] = {
+        "request_id": [str(row) for row in range(len(times_us))],
+        "arrival_time_us": 0,
+        "send_time_us": 0,
+        "input_tokens": 8,
+        "output_tokens": output,
+        "status": "ok",
+        "content_first_time_us": [times[0] for times in times_us],
+        "last_token_time_us": [times[-1] for times in times_us],
+        "num_token_chunks": [len(times) for times in times_us],
+        **more,
+    }
+    events = pd.DataFrame(
+        [
+            (str(row), index, time, count)
+            for row, times in enumerate(times_us)
+            for index, (time, count) in enumerate(zip(times, counts[row], strict=True))
+        ],
+        columns=["request_id", "chunk_index", "timestamp_us", "num_tokens"],
+    )
+    return make_trace(Header(mode=mode, tool="vtwin"), columns, events=events)
+
+
+STEADY = range(100_000, 500_000, 10_000)
+
+
+def test_a_steady_stream_is_measured_whole() -> None:
+    trace = answers(STEADY)
+    shape = stream_shape(trace)
+    assert (shape.first_tokens[0], shape.num_reads[0]) == (1, 40)
+    assert shape.has_ttft.all() and shape.has_tpot.all() and shape.has_itl.all()
+    assert request_metrics(trace)["tpot_us"].tolist() == [10_000]
+
+
+def test_events_that_share_a_read_now_and_then_change_nothing_but_the_first_reads_tokens() -> None:
+    times = [time + (10_000 if index % 5 == 0 else 0) for index, time in enumerate(STEADY)]
+    shape = stream_shape(answers(times))
+    assert not shape.held_back.any()
+    assert not shape.in_clumps.any()
+    assert (shape.num_reads[0], shape.first_tokens[0]) == (32, 2)
+
+
+@pytest.mark.parametrize(
+    "times", [[490_000] * 40, [490_000 + 80 * index for index in range(40)]], ids=["one read", "a burst"]
+)
+def test_an_answer_in_one_read_has_only_an_e2e(times: Sequence[int]) -> None:
+    latencies = request_metrics(answers(times))
+    assert latencies[["ttft_us", "tpot_us", "itl_mean_us"]].isna().all(axis=None)
+    assert latencies["e2e_us"].tolist() == [times[-1]]
+    assert len(pooled_itl_us(answers(times))) == 0
+
+
+def test_an_answer_in_one_event_has_only_an_e2e() -> None:
+    latencies = request_metrics(answers([490_000], tokens=[40]))
+    assert latencies[["ttft_us", "tpot_us"]].isna().all(axis=None)
+
+
+def test_a_burst_of_a_long_answer_is_no_stream_however_many_reads_it_took() -> None:
+    times = [2_000_000 + 20_000 * (index // 300) for index in range(1_500)]
+    shape = stream_shape(answers(times))
+    assert shape.held_back.all()
+
+
+def test_clumps_of_200_ms_have_no_itl_and_a_ttft_only_where_the_first_event_came_alone() -> None:
+    late = [-(-time // 200_000) * 200_000 for time in range(100_000, 4_100_000, 10_000)]
+    alone = [100_000, *late[1:]]
+    trace = answers(late, alone)
+    shape, latencies = stream_shape(trace), request_metrics(trace)
+    assert shape.in_clumps.all()
+    assert shape.has_ttft.tolist() == [False, True]
+    assert latencies["itl_mean_us"].isna().all()
+    assert latencies["tpot_us"].tolist() == pytest.approx([10_000, 10_000], rel=0.04)
+
+
+def test_few_clumps_have_no_tpot_for_it_may_be_off_by_one_of_them() -> None:
+    times = [-(-time // 200_000) * 200_000 for time in STEADY]
+    assert request_metrics(answers(times))["tpot_us"].isna().all()
+
+
+def test_a_short_answer_is_not_judged_by_what_may_be_chance() -> None:
+    assert stream_shape(answers([100_000] * 5)).has_ttft.all()
+
+
+def test_a_simulated_trace_is_what_it_says() -> None:
+    shape = stream_shape(answers([490_000] * 40, mode="replayed"))
+    assert shape.has_itl.all()
+    assert not shape.can_be_judged.any()
+
+
+@pytest.mark.parametrize(
+    ("output", "events", "first"),
+    [
+        (40, 10, 4),  # four each
+        (42, 11, 4),  # and two at the end
+        (40, 11, 1),  # --stream-interval 4: the first alone, then four each
+        (40, 40, 1),
+        (40, 33, 1),  # speculative decoding: a prefill yields one
+        (3, 2, 1),  # both would do
+    ],
+)
+def test_the_first_event_of_answers_without_counts_is_estimated_where_one_way_alone_fits(
+    output: int, events: int, first: int
+) -> None:
+    times = [100_000 + 10_000 * index for index in range(events)]
+    trace = answers(times, tokens=[None] * events, output_tokens=[output]).with_columns(
+        output_tokens=[output]
+    )
+    shape = stream_shape(trace)
+    assert shape.first_tokens.tolist() == [first]
+    notes = metric_notes(trace)
+    assert notes.num_first_estimated == (first > 1)
+    assert notes.num_first_assumed == (first == 1 and events < output)
+
+
+def test_a_column_goes_before_the_events_and_hidden_tokens_are_not_divided_by() -> None:
+    trace = answers(STEADY, first_chunk_tokens=[8]).with_columns(output_tokens=[100], hidden_tokens=[53])
+    assert request_metrics(trace)["tpot_us"].tolist() == [390_000 / (100 - 53 - 8)]
+
+
+def test_an_answer_that_was_not_streamed_is_not_judged() -> None:
+    trace = answers(STEADY, streaming=[False], content_first_time_us=None)
+    assert not stream_shape(trace).held_back.any()
+    assert np.isnan(stream_shape(trace).num_events).sum() == 0
+
+
+def test_a_finish_reason_that_is_no_success_keeps_an_answer_out_of_every_latency() -> None:
+    trace = answers(STEADY, STEADY, finish_reason=["abort", "length"])
+    assert request_metrics(trace)["e2e_us"].isna().tolist() == [True, False]
+
+
+def test_itl_and_tpot_agree_where_all_events_hold_as_many_tokens() -> None:
+    times = [100_000 + 40_000 * index for index in range(10)]
+    latencies = request_metrics(answers(times, tokens=[None] * 10).with_columns(output_tokens=[40]))
+    assert latencies["tpot_us"].tolist() == latencies["itl_mean_us"].tolist() == [10_000]

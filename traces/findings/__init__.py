@@ -1,0 +1,1 @@
+"""What a finished run shows that makes its numbers others than the server's."""

@@ -97,6 +97,14 @@ def test_numbers_of_sessions_are_whole_and_different(text: str, capsys: pytest.C
     assert "--sessions: got" in capsys.readouterr().err
 
 
+def test_a_server_is_observed_with_one_number_of_sessions_at_a_time(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    call = ["observe", "--url", "http://localhost:9", "--model", "m", "--trace", "agents", "--output", "seen"]
+    assert vtwin.main([*call, "--sessions", "2,4"]) == 2
+    assert "--sessions: got 2,4, expected one number" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("true", [0, 1, 2, 3, 7, 8, 29, 30, 99])
 def test_the_search_finds_every_number(true: int) -> None:
     asked: list[int] = []

@@ -95,7 +95,7 @@ if TYPE_CHECKING:
         tail_text,
         terminal_width,
     )
-    from traces.warm_up import is_warmup, without_warmup
+    from traces.warm_up import is_warmup, load_alone, without_warmup
     from traces.workload.recorded.known_lengths import with_known_lengths
 
 __all__ = [
@@ -164,6 +164,7 @@ __all__ = [
     "is_warmup",
     "known_before",
     "latencies_us",
+    "load_alone",
     "locate",
     "make_folder",
     "make_trace",
@@ -284,6 +285,7 @@ _HOMES = {
     "is_warmup": "traces.warm_up",
     "known_before": "traces.tables.hash_chains",
     "latencies_us": "traces.metrics",
+    "load_alone": "traces.warm_up",
     "locate": "traces.tables.paths",
     "make_folder": "traces.atomic",
     "make_trace": "traces.trace",

@@ -24,6 +24,7 @@ from traces.units import counted
 HASH_BLOCK_SIZE: Final = 512
 """Tokens that one of a trace's hash ids stands for."""
 _IN_WORDS: Final = {"s": "seconds", "ms": "milliseconds", "us": "microseconds"}
+_SLOW_PER_S: Final = 0.01
 _FAST_PER_S: Final = 100.0
 """A trace of more requests a second is asked whether its times are seconds: Mooncake's have 3 to 10."""
 
@@ -109,6 +110,8 @@ def _time_note(arrival: NDArray[np.int64], unit: TimeUnit) -> str:
     taken = f"timestamp is taken in {_IN_WORDS[unit]}"
     span_us = int(np.ptp(arrival)) if len(arrival) > 1 else 0
     rate = (len(arrival) - 1) / span_us * 1e6 if span_us else 0.0
+    if unit == "ms" and 0 < rate < _SLOW_PER_S:
+        return f"{taken}: {rate:,.3g} requests a second. If they are microseconds, say so: --time-unit us"
     if unit == "s" or rate <= _FAST_PER_S:
         return taken
     slower = US_PER["s"] // US_PER[unit]

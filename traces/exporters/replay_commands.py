@@ -1,7 +1,8 @@
 """How each tool replays what was exported for it: the command, with the options without which it reads another load.
 
-Source of the options: guidellm 0.8 benchmark/profiles/replay.py (``time_scale`` multiplies timestamps, which count as
-s) and docs/guides/trace_replay.md; aiperf's "Trace Replay with Mooncake Traces", "Profile with BurstGPT Traces" and
+Source of the options: guidellm 0.8.1 `guidellm run --help`, schemas/data/deserializers/trace_common.py (``source`` is a
+data set of its own, with a kind) and benchmark/profiles/replay.py (``time_scale`` multiplies timestamps, which count as
+s); aiperf's "Trace Replay with Mooncake Traces", "Profile with BurstGPT Traces" and
 command line options (``--isl-block-size``); vllm 0.32.0 benchmarks/serve.py and datasets (``timed_trace``,
 ``burstgpt``); github.com/blitz-serving/trace-replayer, docs/arguments.md.
 """
@@ -16,7 +17,10 @@ from traces.exporters.formats import HASH_BLOCK_SIZE
 from traces.exporters.target import TargetFormat
 from traces.trace import Trace
 
-_AIPERF: Final = "aiperf profile --model MODEL --url URL --endpoint-type chat --streaming"
+_AIPERF: Final = (
+    "aiperf profile --model MODEL --url URL --endpoint-type chat --streaming --extra-inputs ignore_eos:true"
+)
+"""aiperf itself asks for a most of tokens only: an answer would end where the model ends it."""
 
 
 def replay_commands(trace: Trace, target: TargetFormat, path: Path) -> tuple[str, ...]:
@@ -27,8 +31,8 @@ def replay_commands(trace: Trace, target: TargetFormat, path: Path) -> tuple[str
         return (
             f"aiperf: `{_AIPERF} --input-file {file} --custom-dataset-type mooncake_trace --fixed-schedule "
             f"--isl-block-size {block}`",
-            f"guidellm: `guidellm benchmark --target URL --profile kind=replay,time_scale=0.001 --data "
-            f"kind=mooncake,path={file},hash_id_block_size={block}`; without time_scale it takes the file's ms for s "
+            f"guidellm: `guidellm run --backend kind=openai_http,target=URL --profile kind=replay,time_scale=0.001 --data "
+            f"kind=mooncake,source.kind=json_file,source.path={file},hash_id_block_size={block}`; without time_scale it takes the file's ms for s "
             "and sends a thousand times too slowly",
         )
     if target == "vllm-bench":

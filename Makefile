@@ -75,8 +75,9 @@ bench: $(STAMP) ## the table of docs/performance.md
 validate: $(STAMP) ## the tables of docs/validation.md that need public data (VTWIN_DATA=folder)
 	$(BIN)/python -m tests.validation
 
-live: $(STAMP) ## the openai client and vllm bench against serve; the loop against a real vLLM on this machine's CPU
+live: $(STAMP) ## the openai client, vllm bench, guidellm and aiperf against serve; the loop against a real vLLM on this machine's CPU
 	$(BIN)/python -m tests.live.clients
+	$(BIN)/python -m tests.live.round_trips
 	$(BIN)/python -m tests.live
 	$(BIN)/python -m tests.live.agents
 	$(BIN)/python -m tests.live.hybrid

@@ -20,7 +20,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 from urllib.request import urlopen
 
 import numpy as np
@@ -29,10 +28,7 @@ from tests.live.make_words import write_tokenizer
 from tests.live.server import TORCH, call, say
 from traces import Header, Trace, make_trace, write_trace
 from traces.importers.recorded import read_recorded
-from traces.metrics import request_latencies
-
-if TYPE_CHECKING:
-    import pandas as pd
+from traces.metrics import has_failed, own_prompt_tokens, prompt_tokens, request_latencies, sent_or_due
 
 FOLDER = Path("vtwin-live").resolve()
 NUM, SPAN_MS, BLOCK = 16, 2000, 16
@@ -201,14 +197,19 @@ def known_tokenizer() -> None:
     (place / "refs" / "main").write_text(commit)
 
 
-def lateness_ms(tool: Tool, want: pd.DataFrame, got: pd.DataFrame) -> float:
+def by_time(trace: Trace) -> Trace:
+    """Return the requests in the order in which they were due."""
+    order = np.argsort(trace.cells("arrival_time_us").values, kind="stable")
+    return make_trace(trace.header, trace.requests.iloc[order].reset_index(drop=True), events=None)
+
+
+def lateness_ms(tool: Tool, asked: Trace, found: Trace) -> float:
     """Return the most that a request was sent off its time, the first ones left out. Raises AssertionError.
 
     Both in the order of sending. The tool's clock starts at its first due time, else at its first send.
     """
-    due = want["arrival_time_us"].to_numpy(dtype=float) / 1000
-    sent = got["send_time_us"].to_numpy(dtype=float) / 1000
-    planned = got["arrival_time_us"].to_numpy(dtype=float) / 1000
+    due, planned = (trace.cells("arrival_time_us").values / 1000 for trace in (asked, found))
+    sent = sent_or_due(found).values / 1000
     off = np.abs(sent - due - planned[0])[OPENING:]
     if off.max() > LATE_MS:
         raise AssertionError(
@@ -218,35 +219,34 @@ def lateness_ms(tool: Tool, want: pd.DataFrame, got: pd.DataFrame) -> float:
     return float(off.max())
 
 
-def check_lengths(tool: Tool, want: pd.DataFrame, got: pd.DataFrame) -> int:
+def check_lengths(tool: Tool, asked: Trace, found: Trace) -> int:
     """Return the most that the server counted more or fewer prompt tokens than asked. Raises AssertionError.
 
     Answers must be as long as asked; so must prompts, by the tool's own count where the file has it, too.
     """
-    asked = (want["input_tokens"] + want["prefix_length"].fillna(0)).to_numpy(dtype=int)
-    own = (got["input_tokens"] + got["prefix_length"].fillna(0)).to_numpy(dtype=int)
-    both = got["server_input_tokens"].notna().all()
-    served = got["server_input_tokens"].to_numpy(dtype=int) if both else own
-    answers = (want["output_tokens"].tolist(), got["output_tokens"].tolist())
+    want = own_prompt_tokens(asked).astype(int)
+    own, served = own_prompt_tokens(found).astype(int), prompt_tokens(found).astype(int)
+    both = bool(found.cells("server_input_tokens").is_known.all())
+    answers = [trace.column("output_tokens").tolist() for trace in (asked, found)]
     if answers[0] != answers[1]:
         raise AssertionError(f"{tool.name}: got answers of {answers[1]} tokens, expected {answers[0]}")
-    off = int(np.abs(served - asked).max())
-    if off > PROMPT_TOKENS or (both and own.tolist() != asked.tolist()):
+    off = int(np.abs(served - want).max())
+    if off > PROMPT_TOKENS or (both and own.tolist() != want.tolist()):
         raise AssertionError(
             f"{tool.name}: got prompts of {own.tolist()} tokens, by the server's count {served.tolist()}, "
-            f"expected {asked.tolist()}"
+            f"expected {want.tolist()}"
         )
     return off
 
 
 def compared(tool: Tool, asked: Trace, found: Trace, *, server: dict[str, float]) -> str:
     """Return what came out, in a line. ``server``: the means that it measured, µs. Raises AssertionError."""
-    want = asked.requests
-    got = found.requests.sort_values("arrival_time_us", kind="stable").reset_index(drop=True)
-    ok = int((got["status"] == "ok").sum())
-    if (len(got), ok) != (len(want), len(want)):
-        raise AssertionError(f"{tool.name}: got {len(got)} requests, {ok} of them ok, expected {len(want)}")
-    late, off = lateness_ms(tool, want, got), check_lengths(tool, want, got)
+    if (len(found), failed := int(has_failed(found).sum())) != (len(asked), 0):
+        raise AssertionError(
+            f"{tool.name}: got {len(found)} requests, {failed} failed, expected {len(asked)}, none failed"
+        )
+    found = by_time(found)
+    late, off = lateness_ms(tool, asked, found), check_lengths(tool, asked, found)
     means = {name: float(np.nanmean(request_latencies(found)[name])) for name in server}
     apart = {name: means[name] - server[name] for name in server}
     if abs(apart["ttft_us"]) > TTFT_MS * 1000 or abs(apart["tpot_us"]) > TPOT_FRAC * server["tpot_us"]:
@@ -257,7 +257,7 @@ def compared(tool: Tool, asked: Trace, found: Trace, *, server: dict[str, float]
     )
     version = found.header.tool_version or (tool.packages[-1] if tool.packages else "")
     return (
-        f"{tool.name} {version.rpartition('=')[2]}, {tool.target}: {len(got)} requests, sent within {late:.1f} ms of "
+        f"{tool.name} {version.rpartition('=')[2]}, {tool.target}: {len(found)} requests, sent within {late:.1f} ms of "
         f"their times, answers as asked, prompts within {off} tokens, {said}"
     )
 

@@ -31,7 +31,7 @@ def drawn(block: int | None = None) -> Trace:
         (
             "mooncake",
             ["aiperf", "guidellm"],
-            ["time_scale=0.001", "--fixed-schedule", "--isl-block-size 512"],
+            ["time_scale=0.001", "--fixed-schedule", "--isl-block-size 512", "--extra-inputs ignore_eos:true"],
         ),
         (
             "vllm-bench",
@@ -53,6 +53,12 @@ def test_blocks_of_another_size_are_said_to_the_tool() -> None:
     said = "\n".join(replay_commands(drawn(16), "mooncake", Path("m.jsonl")))
     assert "--isl-block-size 16" in said
     assert "hash_id_block_size=16" in said
+
+
+def test_guidellm_is_told_server_and_file_by_the_words_of_its_run_command() -> None:
+    said = "\n".join(replay_commands(drawn(), "mooncake", Path("m.jsonl")))
+    assert "`guidellm run --backend kind=openai_http,target=URL " in said
+    assert "--data kind=mooncake,source.kind=json_file,source.path=m.jsonl," in said
 
 
 def test_results_have_no_command() -> None:

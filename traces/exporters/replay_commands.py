@@ -31,9 +31,9 @@ def replay_commands(trace: Trace, target: TargetFormat, path: Path) -> tuple[str
         return (
             f"aiperf: `{_AIPERF} --input-file {file} --custom-dataset-type mooncake_trace --fixed-schedule "
             f"--isl-block-size {block}`",
-            "guidellm: `guidellm run --backend kind=openai_http,target=URL --profile kind=replay,time_scale=0.001 --data "
-            f"kind=mooncake,source.kind=json_file,source.path={file},hash_id_block_size={block}`; without time_scale it "
-            "takes the file's ms for s and sends a thousand times too slowly",
+            "guidellm: `guidellm run --backend kind=openai_http,target=URL --profile kind=replay,time_scale=0.001 "
+            f"--data kind=mooncake,source.kind=json_file,source.path={file},hash_id_block_size={block}`; without "
+            "time_scale it takes the file's ms for s and sends a thousand times too slowly",
         )
     if target == "vllm-bench":
         return (

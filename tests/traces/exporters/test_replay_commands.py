@@ -31,7 +31,12 @@ def drawn(block: int | None = None) -> Trace:
         (
             "mooncake",
             ["aiperf", "guidellm"],
-            ["time_scale=0.001", "--fixed-schedule", "--isl-block-size 512", "--extra-inputs ignore_eos:true"],
+            [
+                "time_scale=0.001",
+                "--fixed-schedule",
+                "--isl-block-size 512",
+                "--extra-inputs ignore_eos:true",
+            ],
         ),
         (
             "vllm-bench",

@@ -3,7 +3,8 @@
 Source of the format: NVIDIA's "Working with Profile Export Files" (aiperf 0.13): a JSON object per line with
 ``metadata`` (times in ns of the wall clock, the phase, the request's id, its conversation and turn), ``metrics`` (each
 a value and a unit) and ``error``. Lengths that the server counted (``usage_prompt_tokens``,
-``usage_completion_tokens``) come before those that aiperf's tokenizer counted.
+``usage_completion_tokens``) come before those that aiperf's tokenizer counted; of cached ones only it knows
+(``usage_prompt_cache_read_tokens``).
 """
 
 from __future__ import annotations
@@ -49,6 +50,7 @@ class _Record:
     output: int | None
     served_prompt: int | None
     served_output: int | None
+    cached: int | None
     ttft_us: float | None
     latency_us: float | None
     gaps_us: tuple[float, ...]
@@ -151,6 +153,7 @@ def _columns(records: list[_Record], origin: int) -> tuple[dict[str, object], li
             record.prompt if record.prompt is not None else record.served_prompt for record in records
         ],
         "server_input_tokens": [record.served_prompt for record in records],
+        "cached_input_tokens": [record.cached for record in records],
         "output_tokens": [
             record.tokens_out if fine else None for record, fine in zip(records, ok, strict=True)
         ],
@@ -209,6 +212,7 @@ def _record(line: bytes, *, where: str) -> _Record:
             output=_tokens(metrics, "output_sequence_length"),
             served_prompt=_tokens(metrics, "usage_prompt_tokens"),
             served_output=_tokens(metrics, "usage_completion_tokens"),
+            cached=_cached(metrics),
             ttft_us=_number(metrics, "time_to_first_token"),
             latency_us=_number(metrics, "request_latency"),
             gaps_us=tuple(_duration(gap) * scale for gap in gaps) if isinstance(gaps, list) else (),
@@ -221,6 +225,15 @@ def _tokens(metrics: Mapping[str, Any], *names: str) -> int | None:
     """Return the first of these counts that is there; 0 is none: no request is without a token."""
     counts = (_number(metrics, name) for name in names)
     return next((round(count) for count in counts if count), None)
+
+
+def _cached(metrics: Mapping[str, Any]) -> int | None:
+    """Return the prompt tokens that the server found in its cache; None where it did not say, or said too many."""
+    found, prompt = (
+        _number(metrics, "usage_prompt_cache_read_tokens"),
+        _tokens(metrics, "usage_prompt_tokens"),
+    )
+    return None if found is None or prompt is None or found > prompt else round(found)
 
 
 def _turn(value: object) -> int | None:

@@ -102,11 +102,26 @@ def test_burstgpt_is_a_workload_of_its_answered_requests(tmp_path: Path) -> None
 
 
 def record(start_ms: int, *, error: object = None, phase: str = "profiling", **metrics: object) -> str:
-    units = {"input_sequence_length": "tokens", "output_sequence_length": "tokens"}
-    said = {name: {"value": value, "unit": units.get(name, "ms")} for name, value in metrics.items()}
+    counts = ("_length", "_tokens")
+    said = {
+        name: {"value": value, "unit": "tokens" if name.endswith(counts) else "ms"}
+        for name, value in metrics.items()
+    }
     start_ns = 1_700_000_000_000_000_000 + start_ms * 1_000_000
     metadata = {"request_start_ns": start_ns, "x_request_id": f"x{start_ms}", "benchmark_phase": phase}
     return json.dumps({"metadata": metadata, "metrics": said, "error": error})
+
+
+def test_cached_tokens_in_aiperfs_records_are_kept_where_the_server_said_them(tmp_path: Path) -> None:
+    path = tmp_path / "profile_export.jsonl"
+    whole = {"input_sequence_length": 100, "output_sequence_length": 3, "usage_prompt_tokens": 108}
+    said = [{}, {"usage_prompt_cache_read_tokens": 0}, {"usage_prompt_cache_read_tokens": 96}]
+    said.append({"usage_prompt_cache_read_tokens": 109})  # more than there are
+    lines = [record(at, request_latency=50.0, **whole, **more) for at, more in enumerate(said)]
+    path.write_text("\n".join(lines) + "\n")
+    cached = convert("aiperf", path).column("cached_input_tokens")
+    assert cached.isna().tolist() == [True, False, False, True]
+    assert cached.dropna().tolist() == [0, 96]
 
 
 def test_aiperfs_records_are_an_observed_trace(tmp_path: Path) -> None:

@@ -37,7 +37,7 @@ from calibrate.fit.pipeline import fit
 from calibrate.fit.result import Fit, pace_of
 from calibrate.fit.search import Report
 from calibrate.flags.known_model_and_gpu import absent_candidates, known_of
-from calibrate.misfit import without_missed
+from calibrate.misfit import loads_of, without_missed
 from calibrate.noise_floor import couples_of, noise_pairs
 from calibrate.run_to_run.bands import bands_of
 from calibrate.run_to_run.server_pace import run_to_run
@@ -135,7 +135,8 @@ def calibrate(
     spans = [range_of([source.trace], [half]) for source, half in zip(observed, chosen, strict=True)]
     met = list({id(each): each for each, _ in [*fitted, *held_out]}.values())
     pace = pace_of(found, run_to_run=options.run_to_run.bound)
-    found = replace(found, config=replace(found.config, fitted=without_missed(union(spans), met), pace=pace))
+    range_ = without_missed(union(loads_of([source.trace for source in observed], spans)), met)
+    found = replace(found, config=replace(found.config, fitted=range_, pace=pace))
     calibration = _assembled(
         held_out, fitted, options=options, repeats=repeats, config=found.config, unseen=how
     )

@@ -10,10 +10,10 @@ from calibrate import number_format
 from calibrate.compare.judged_errors import JUDGED, JudgedError, judged_errors
 from calibrate.distinct_runs import has_lengths_of
 from calibrate.flags.evidence import contradictions_of
-from calibrate.misfit import without_missed
+from calibrate.misfit import is_probe, without_missed
 
 if TYPE_CHECKING:
-    from calibrate.findings import Calibration
+    from calibrate.findings import Calibration, Compared
     from replay.twin.fitted import FittedRange, Range
 
 FAR = 0.10
@@ -142,8 +142,19 @@ def _served_range(calibration: Calibration, fitted: FittedRange) -> FittedRange:
     """Return the fitted range without loads that overloaded the server, or that the twin misses."""
     runs = [each for each in calibration.traces if each.role != "held out"]
     if calibration.fit is not None and any(each.is_saturated for each in runs):
-        return replace(fitted, rate_per_s=None, concurrency=None)
+        fitted = replace(fitted, rate_per_s=_kept_up_with(runs, fitted.rate_per_s), concurrency=None)
     return without_missed(fitted, calibration.traces)
+
+
+def _kept_up_with(runs: Sequence[Compared], fitted: Range | None) -> Range | None:
+    """Return the fitted rates up to the highest that did not overload the server; None where none is known."""
+    from replay.twin.fitted import range_of
+
+    loads = [each.source.trace for each in runs if not each.is_saturated and not is_probe(each.source.trace)]
+    served = range_of(loads, [None] * len(loads)).rate_per_s
+    if fitted is None or served is None or served[1] < fitted[0]:
+        return None
+    return fitted[0], min(fitted[1], served[1])
 
 
 def _range_text(fitted: FittedRange) -> str:

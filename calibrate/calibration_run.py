@@ -40,6 +40,7 @@ from calibrate.flags.known_model_and_gpu import absent_candidates, known_of
 from calibrate.misfit import loads_of, without_missed
 from calibrate.noise_floor import couples_of, noise_pairs
 from calibrate.run_to_run.bands import bands_of
+from calibrate.run_to_run.pace_today import pace_today
 from calibrate.run_to_run.server_pace import run_to_run
 from calibrate.simulated_side import against_trace, against_twin
 from replay.model.matmuls import Tiles
@@ -80,7 +81,7 @@ def compare_with_twin(
     options = _with_run_to_run(options, [*observed, *holdout], repeats)
     compared = [against_twin(source, config, options, role="compared") for source in observed]
     held_out = [against_twin(source, config, options, role="held out") for source in holdout]
-    return _assembled(
+    found = _assembled(
         _all_pairs(held_out or compared),
         _all_pairs(compared) if held_out else None,
         options=options,
@@ -88,6 +89,15 @@ def compare_with_twin(
         config=config,
         unseen="traces named with --holdout; no fit" if held_out else "the given twin, no fit",
     )
+    judged = list(holdout or observed)
+    today = pace_today(
+        config,
+        held_out or compared,
+        found.holdout,
+        run=lambda twin: [against_twin(each, twin, options, role="compared") for each in judged],
+        judge=lambda runs: _accuracy_of(_all_pairs(runs), replace(options, replicates=2)).errors,
+    )
+    return found if today is None else replace(found, pace_today=today)
 
 
 UNSEEN = "traces that the fit has not seen"

@@ -63,7 +63,8 @@ def _of_pace(today: PaceToday, worst: JudgedError) -> str:
     return (
         f"The server is {by} {'slower' if slower else 'faster'} than the twin{of}: with all steps {by} "
         f"{'longer' if slower else 'shorter'} the twin is as close as a good one ({now} per request). As it is, it is "
-        f"off by up to {number_format.percent(worst.error)} ({_what(worst)}); when it was fitted, E2E was off by {then}. "
+        f"off by up to {number_format.percent(worst.error)} ({_what(worst)}); when it was fitted, E2E was off by "
+        f"{then}. "
         "Either side may have changed: the server (clocks, version, neighbours, load from others) or what the twin was "
         "fitted to. Measure again; if the pace stays, fit anew."
     )

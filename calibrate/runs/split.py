@@ -80,7 +80,7 @@ class Split:
 def split_runs(
     names: tuple[str, str], traces: tuple[Trace, Trace], config: TwinConfig, *, twin: str, seed: int = 42
 ) -> Split:
-    """Return the change from the first run to the second in parts. Raises ConfigError where the twin cannot serve them."""
+    """Return the change from the first run to the second in parts. Raises ConfigError if the twin cannot serve them."""
     from calibrate.findings import NamedTrace, Options
     from calibrate.simulated_side import against_twin
 
@@ -95,7 +95,7 @@ def split_runs(
 
 
 def _rows(a: Pairs, b: Pairs) -> tuple[NDArray[np.int64], NDArray[np.int64], bool]:
-    """Return each run's rows in order of time; of the same requests in the same order, and whether they are the same."""
+    """Return each run's rows in order of time, of the same requests in one order, and whether they are the same."""
     orders = [np.argsort(side.requests["arrival_us"].to_numpy(np.float64), kind="stable") for side in (a, b)]
     columns = ("request_id", "prompt_tokens", "output_tokens")
     first, second = (list(zip(*(side.requests[name] for name in columns), strict=True)) for side in (a, b))

@@ -8,9 +8,9 @@ from calibrate import number_format
 from calibrate.compare.bootstrap import LEVEL, Estimate
 from calibrate.runs.split import Part, Split
 
-NOTE = (
-    f"change = load x server; in brackets {LEVEL:.0%} intervals; ~: may be chance, or the twin's own error. The server's part is what the twin "
-    "does not explain: the server itself, or the twin where it is wrong in one of the runs alone"
+NOTES = (
+    f"change = load x server; in brackets {LEVEL:.0%} intervals; ~: may be chance, or the twin's own error",
+    "server: what the twin does not explain, its own error in one of the two runs included",
 )
 
 
@@ -51,7 +51,7 @@ def split_lines(split: Split) -> list[str]:
         f"{name:<{wide[0]}}  {change:<{wide[1]}}  {load:<{wide[2]}}  {server}".rstrip()
         for name, change, load, server in rows
     ]
-    return [_sentence(split), *table, NOTE]
+    return [_sentence(split), *table, *NOTES]
 
 
 def _deciding(split: Split) -> Part | None:

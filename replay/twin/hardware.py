@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from decimal import Decimal
 from pathlib import Path
@@ -50,6 +51,28 @@ FOREIGN_NAMES = {
 """vLLM's and Vidur's names of these keys."""
 
 
+def _without_peak(written: Sequence[str], model: LatencyModel) -> tuple[str, ...]:
+    """Return notes on keys of a layout that a model without peak times does not read; the engine may read some."""
+    from replay.twin.what_if.read_by import READ_BY
+
+    of_engine = [name for name in written if READ_BY[f"hardware.{name}"].engine]
+    notes = []
+    for names, effect in (
+        (of_engine, "here it bears on the KV cache alone"),
+        ([name for name in written if name not in of_engine], "here it has no effect"),
+    ):
+        own = {name: name.removesuffix("_us") for name in names if hasattr(model, name.removesuffix("_us"))}
+        instead = ", ".join(f"latency.coefficients.{each}" for each in own.values())
+        where = (
+            f"instead: {instead}"
+            if own and len(own) == len(names)
+            else "in the latency's coefficients, if at all"
+        )
+        if names:
+            notes.append(f"{', '.join(f'hardware.{name}' for name in names)}: {where}; {effect}")
+    return tuple(notes)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hardware:
     """A server's hardware: GPUs of one kind, their number and layout, and the share of their memory for vLLM.
@@ -84,9 +107,7 @@ class Hardware:
         """
         if not hasattr(model, "peak"):
             written = [name for name in LAYOUT_KEYS if name in self.written and name != "pp"]
-            named = ", ".join(f"hardware.{name}" for name in written)
-            said = f"{named}: in the latency's coefficients, if at all; here it bears on the KV cache alone"
-            return (said,) if written else ()
+            return _without_peak(written, model)
         notes = []
         if ranks and ranks != self.layout.dp:
             notes.append(

@@ -8,11 +8,12 @@ from dataclasses import asdict, dataclass, replace
 
 from replay.fleet.check.disagg_check import HandoffCheck, verify_handoff
 from replay.fleet.check.fewest_engines import MORE, FleetRuns, is_long, terms
-from replay.fleet.check.pool import Verification, stay_s
+from replay.fleet.check.pool import Verification
 from replay.fleet.check.several import Counts, SeveralSearch
 from replay.fleet.check.slo_limits import keeps
 from replay.fleet.costs import HEAD, WIDTHS, cost_cells, cost_text, per_year
 from replay.fleet.inputs.profiles import ProfileSource
+from replay.fleet.inputs.shared_prefixes import known_to
 from replay.fleet.size import SizeCheck
 from replay.fleet.text import NOISE, broken_text, interval_text, remarks, verification_document
 from sim.cluster import Disaggregation
@@ -90,6 +91,7 @@ def plan_disagg(
     transfers cost in the formulas; ``transfer``: the links of the simulation. Raises InvalidConfig.
     """
     profiles = (sources[0].profile, sources[1].profile)
+    lengths = known_to(lengths, sources)
     fleets = sweep_disaggregated(
         profiles, lengths, rate_per_s, objective, context=context, transfer=by_formula
     )
@@ -117,7 +119,7 @@ def _checked(
     """Return the plan with the simulations of the cheapest fleet and of those that were tried after it."""
     profiles, cheapest = (sources[0].profile, sources[1].profile), plan.fleets[0]
     at = pool_at(profiles[1], lengths, rate_per_s, context=context, engines=cheapest.decode)
-    stay, tried = stay_s(lengths, at.service_s), list[Tried]()
+    stay, tried = check.asked.stay_s(lengths, at.service_s), list[Tried]()
 
     def tried_at(counts: Counts, run: int) -> Verification:
         engines = (counts[0], counts[1])

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from replay.fleet.check.fewest_engines import FleetRuns, is_long, terms
-from replay.fleet.check.pool import Verification, stay_s
+from replay.fleet.check.pool import Verification
 from replay.fleet.check.routed import EnginePool, RoutedCheck, verify_routed
 from replay.fleet.check.several import Counts, SeveralSearch
 from replay.fleet.check.slo_limits import keeps
@@ -107,7 +107,7 @@ def _shared(
 ) -> PoolsPlan:
     """Return the fleet with each pool as small as a simulation of all of them behind the router allows."""
     plans, objective, tried = fleet.pools, fleet.objective, list[Together]()
-    stay = max(stay_s(plan.lengths, plan.analytic.service_s) for plan in plans)
+    stay = max(check.asked.stay_s(plan.lengths, plan.analytic.service_s) for plan in plans)
 
     def tried_at(engines: Counts, run: int) -> Verification:
         found = simulated_together(

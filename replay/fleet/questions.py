@@ -10,6 +10,7 @@ import numpy as np
 from replay.fleet.costs import HEAD, WIDTHS, cost_cells, per_year
 from replay.fleet.inputs.fleet_ranges import FACTORS, RATES, in_range, size_pool
 from replay.fleet.inputs.profiles import ProfileSource
+from replay.fleet.inputs.shared_prefixes import known_to
 from replay.fleet.size import PoolPlan, SizeCheck, plan_pool
 from replay.fleet.text import power_text, verification_document
 from sim.fleet import Lengths
@@ -38,6 +39,7 @@ def splits_of(
     for factor in factors:
         in_range("--compress", factor, FACTORS)
     profiles = (sources[0].profile, sources[-1].profile)
+    lengths = known_to(lengths, sources)
     one = size_pool(profiles[1], lengths, rate_per_s, objective, context=context)
     total = lengths.total_tokens
     low, high = np.quantile(total, EDGES)

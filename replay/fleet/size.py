@@ -6,11 +6,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from replay.fleet.check.fewest_engines import FleetRuns, Search, is_long, terms
-from replay.fleet.check.pool import Verification, stay_s, verify
+from replay.fleet.check.pool import Verification, verify
 from replay.fleet.check.slo_limits import keeps
 from replay.fleet.check.steady import RunLength
 from replay.fleet.inputs.fleet_ranges import size_pool
 from replay.fleet.inputs.profiles import ProfileSource, of_context
+from replay.fleet.inputs.shared_prefixes import known_to
 from sim.fleet import GpuProfile, Lengths, provisioned, provisioned_for, share_enough
 from sim.fleet.energy import HOURS_PER_YEAR, Energy, energy
 from sim.fleet.sizing import UTILIZATION_CAP, Infeasible, Objective, PoolSize, pool_at
@@ -166,6 +167,7 @@ def plan_pool(
     where the formulas find no size.
     """
     check_length(source, lengths)
+    lengths = known_to(lengths, [source])
     analytic = size_pool(source.profile, lengths, rate_per_s, objective, context=context)
     without = replace(objective, utilization_cap=max(objective.utilization_cap, NO_CAP))
     uncapped = size_pool(source.profile, lengths, rate_per_s, without, context=context).engines
@@ -206,7 +208,7 @@ def _search(
     share: float,
 ) -> Search:
     """Return a search over engines of a pool; its second run has its own seed, more load and more requests."""
-    stay = stay_s(lengths, service_s)
+    stay = check.asked.stay_s(lengths, service_s)
 
     def tried_at(engines: int, run: int) -> Verification:
         rate, seed, asked = terms(rate_per_s, check.seed, check.asked, run=run, stay_s=stay)

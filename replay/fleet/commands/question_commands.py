@@ -75,7 +75,7 @@ def routers(asked: RouterOptions) -> None:
         spill=asked.spill,
         factor=asked.compress,
         seed=asked.seed,
-        asked=asked_of(asked.num_requests, asked.measure),
+        asked=asked_of(asked.num_requests, asked.measure, whole=question.whole),
         with_engines=asked.verify,
     )
     if asked.verify:
@@ -120,7 +120,9 @@ def _disaggregated(asked: DisaggOptions) -> tuple[DisaggPlan, list[str]]:
     demand = asked.demand
     question = demanded(demand, asked.lengths, asked.nodes, asked.prices)
     sources = question.sources
-    lengths, runs, arrivals = simulated_of(question.lengths, asked.arrivals, num_requests=asked.num_requests)
+    lengths, runs, arrivals = simulated_of(
+        question.lengths, question.whole, asked.arrivals, num_requests=asked.num_requests
+    )
     known = asked.kv_bytes_per_token
     known = sources[-1].kv_bytes_per_token if known is None else known
     if asked.verify:
@@ -166,7 +168,9 @@ def whatif(asked: WhatIfOptions) -> None:
         prices=asked.prices,
         most=None,
     )
-    check = check_of(verify=asked.verify, num_requests=asked.num_requests, seed=asked.seed)
+    check = check_of(
+        verify=asked.verify, num_requests=asked.num_requests, seed=asked.seed, whole=question.whole
+    )
     with infeasible(), working("sizing the fleets"):
         found = whatif_of(
             question.sources,
@@ -193,7 +197,9 @@ def flex(asked: FlexOptions) -> None:
     question = _with_all_up(asked.demand, asked.lengths, asked.utilization_cap)
     source, lengths, rate = question.sources[0], question.lengths, asked.demand.rate
     objective, longest = question.objective, question.context
-    check = check_of(verify=asked.verify, num_requests=asked.num_requests, seed=asked.seed)
+    check = check_of(
+        verify=asked.verify, num_requests=asked.num_requests, seed=asked.seed, whole=question.whole
+    )
     with infeasible(), working("shedding power"):
         number = (
             asked.engines or plan_pool(source, lengths, rate, objective, context=longest, check=check).engines

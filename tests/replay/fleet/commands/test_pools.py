@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import vtwin
+from replay.fleet.inputs.fleet_workload import read_workload
 from replay.fleet.inputs.pools_file import PoolSpec, assigned, read_labels
 from sim.fleet import Lengths
 from tests.traces.made import small_trace
@@ -130,14 +131,14 @@ def test_labels_that_are_no_csv_are_refused_in_one_line(
     write_trace(small_trace(), tmp_path / "t")
     (tmp_path / "labels.csv").write_bytes(labels)
     with pytest.raises(ConfigError) as refused:
-        read_labels(tmp_path / "t", tmp_path / "labels.csv", router="semantic")
+        read_labels(read_workload(tmp_path / "t").whole, tmp_path / "labels.csv", router="semantic", name="t")
     assert f"expected a CSV of request_id and label ({complaint})" in str(refused.value).replace("'", "")
 
 
 def test_labels_of_a_spreadsheet_are_read_and_a_row_without_one_is_of_no_label(tmp_path: Path) -> None:
     write_trace(small_trace(), tmp_path / "t")
     (tmp_path / "labels.csv").write_bytes(b"\xef\xbb\xbfrequest_id,label\r\na,x\r\nb\r\n")
-    labels = read_labels(tmp_path / "t", tmp_path / "labels.csv", router="semantic")
+    labels = read_labels(read_workload(tmp_path / "t").whole, tmp_path / "labels.csv", router="semantic", name="t")
     assert labels is not None
     assert {"x", ""} == set(labels.tolist())
 

@@ -29,7 +29,7 @@ class PoolPlan:
     ``confirmed``: those with the second one, longer and at a slightly higher rate. ``engines``: recommended, those in
     repair not counted; ``provisioned``: counted, enough on average. ``share``: of all requests. ``availability``: share
     of its nodes that is up. ``cap``: on the share of slots taken, by formula; ``uncapped``: engines by formula without
-    it. ``is_smallest``: fewer were tried, too.
+    it. ``is_smallest``: fewer were tried, too. ``unknown``: what its requests have that no formula knows, in words.
     """
 
     name: str
@@ -47,6 +47,7 @@ class PoolPlan:
     cap: float = UTILIZATION_CAP
     uncapped: int = 0
     is_smallest: bool = False
+    unknown: tuple[str, ...] = ()
 
     @property
     def at(self) -> PoolSize:
@@ -149,6 +150,11 @@ class SizeCheck:
     seed: int = 1
     asked: RunLength = field(default_factory=lambda: RunLength(num_requests=NUM_REQUESTS))
 
+    def unknown(self, lengths: Lengths) -> tuple[str, ...]:
+        """Return what requests of these lengths have that no formula knows, in words."""
+        requests = self.asked.whole(lengths)
+        return () if requests is None else tuple(requests.beyond_lengths())
+
 
 def plan_pool(
     source: ProfileSource,
@@ -194,6 +200,7 @@ def plan_pool(
         cap=objective.utilization_cap,
         uncapped=uncapped,
         is_smallest=check is not None and check.smallest,
+        unknown=() if check is None else check.unknown(lengths),
     )
 
 

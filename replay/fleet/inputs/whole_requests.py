@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from replay.trace.request_columns import MODALITIES
 from sim.fleet import Lengths
 from traces import ConfigError, Trace, prompt_tokens, select_rows, served_output
 from traces.workload.recorded.drawn_trace import DrawnTrace, drawn_trace, some_rows
@@ -119,17 +120,14 @@ class WholeRequests:
         return [*found, *(["sessions"] if self.has_sessions else [])]
 
     def _varies(self, column: str) -> bool:
-        if column not in self.trace.table:
-            return False
         cells = self.trace.cells(column)
         if column == "guided":
             return bool(cells.values.any())
         if column == "vllm_priority":
-            return bool(cells.is_known.any()) and len(np.unique(cells.filled(0))) > 1
+            return len(np.unique(cells.filled(0))) > 1
         if column == "images":
-            return bool(cells.is_known.any()) or any(
-                bool(self.trace.cells(f"{kind}_tokens").values.any()) for kind in ("image", "audio", "video")
-            )
+            parts = [self.trace.cells(f"{kind}_tokens").values for kind in MODALITIES]
+            return bool(cells.is_known.any()) or any(bool(each.any()) for each in parts)
         return bool(cells.is_known.any())
 
     def notes(self) -> list[str]:

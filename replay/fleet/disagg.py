@@ -175,6 +175,7 @@ def disagg_parts(plan: DisaggPlan) -> list[AnswerPart]:
     parts: list[AnswerPart] = [
         f"by formula, {len(plan.fleets)} fleets that meet the SLO, {len(best)} of them on the Pareto front",
         AlignedRows([head, *rows], (8, 8, 12, 11, 14, 13, *WIDTHS)),
+        *border_lines(plan),
     ]
     shown = [
         each
@@ -187,6 +188,18 @@ def disagg_parts(plan: DisaggPlan) -> list[AnswerPart]:
         parts += ["", *(_tried_line(each, plan.objective) for each in plan.tried if each not in shown)]
         parts += ["", *_recommended(plan), *remarks("fleet", plan.tried[-1].check.whole), NOISE]
     return parts
+
+
+def border_lines(plan: DisaggPlan) -> list[str]:
+    """Return that the front goes on beyond the largest pools that were tried; nothing where it ends before them."""
+    edge = [each for each in plan.fleets if each.is_best and each.is_border]
+    if not edge:
+        return []
+    most = max(each.prefill for each in plan.fleets), max(each.decode for each in plan.fleets)
+    return [
+        f"the front ends where the trying did, at {most[0]:,} prefill or {most[1]:,} decode engines: with more, first "
+        "tokens and answers would be faster still. The cheapest is no such edge: smaller pools break the SLO by formula"
+    ]
 
 
 def _tried_line(tried: Tried, objective: Objective) -> str:
@@ -312,6 +325,7 @@ def disagg_document(plan: DisaggPlan) -> dict[str, object]:
         "schema_version": 1,
         "method": "analytic",
         "fleets": [{**asdict(each), "cost_per_year": per_year(each.cost_per_hour)} for each in plan.fleets],
+        "border": border_lines(plan),
         "recommended": recommended,
         "tried": tried,
         "met": plan.is_met,

@@ -66,10 +66,8 @@ def _why_beyond_the_cap(pool: PoolPlan) -> str:
     at, seen = pool.at, pool.verified
     stays = math.nan if seen is None else seen.active * seen.engines / max(seen.rate_per_s, 1e-9)
     if stays < SHORTER * at.service_s:
-        return (
-            f"it takes every engine for full ({at.slots:,} slots), where a request stays {shown_time(at.service_s * 1e6)}; "
-            f"in simulation it stays {shown_time(stays * 1e6)}"
-        )
+        full = f"every engine for full ({at.slots:,} slots), where a request stays {shown_time(at.service_s * 1e6)}"
+        return f"it takes {full}; in simulation it stays {shown_time(stays * 1e6)}"
     ttft = "no end" if math.isinf(at.ttft_p99_s) else shown_time(at.ttft_p99_s * 1e6)
     measured = "" if seen is None else f", {shown_time(seen.ttft_p99.value * 1e6)} in simulation"
     return f"with {pool.engines:,} it expects a TTFT p99 of {ttft}{measured}"

@@ -344,6 +344,8 @@ def verification_document(seen: Verification) -> dict[str, object]:
         **_interval("ttft_p99", seen.ttft_p99),
         **_interval("tpot_mean", seen.tpot_mean),
         **_interval("tpot_p99", seen.tpot_p99),
+        **_interval("e2e_p50", seen.e2e_p50),
+        **_interval("e2e_p99", seen.e2e_p99),
         "active": seen.active,
         "utilization": seen.utilization,
         "request_throughput": seen.rate_per_s,

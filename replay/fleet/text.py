@@ -127,6 +127,7 @@ def _simulated(seen: Verification, objective: Objective, *, is_judged: bool) -> 
         "  TTFT p50": interval_text(seen.ttft_p50),
         "TPOT mean, simulated": interval_text(seen.tpot_mean),
         "  TPOT p99": f"{interval_text(seen.tpot_p99)}{kept.get('TPOT p99', '')}",
+        "E2E p99, simulated": interval_text(seen.e2e_p99),
         "running per engine, simulated": f"{seen.active:.1f}",
         "  seats taken": f"{seen.utilization:.0%}",
         "  requests simulated": f"{seen.num_requests:,}",

@@ -138,7 +138,9 @@ def test_labels_that_are_no_csv_are_refused_in_one_line(
 def test_labels_of_a_spreadsheet_are_read_and_a_row_without_one_is_of_no_label(tmp_path: Path) -> None:
     write_trace(small_trace(), tmp_path / "t")
     (tmp_path / "labels.csv").write_bytes(b"\xef\xbb\xbfrequest_id,label\r\na,x\r\nb\r\n")
-    labels = read_labels(read_workload(tmp_path / "t").whole, tmp_path / "labels.csv", router="semantic", name="t")
+    labels = read_labels(
+        read_workload(tmp_path / "t").whole, tmp_path / "labels.csv", router="semantic", name="t"
+    )
     assert labels is not None
     assert {"x", ""} == set(labels.tolist())
 

@@ -72,7 +72,7 @@ def verify_routed(
     in_cell = [each.engines // cells for each in pools]
     rate = rate_per_s / cells
     served, fits = _held(pools, lengths, router)
-    is_held = fits.any(1)
+    is_held = np.asarray(fits.any(1), np.bool_)
     if not is_held.all():
         served, fits, rate = served.where(is_held), fits[is_held], rate * float(is_held.mean())
     stream = Stream(

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from replay.fleet.check.pool import Verification
+from replay.fleet.check.pool import Verification, verify
 from replay.fleet.costs import HEAD, WIDTHS, cost_cells, per_year
 from replay.fleet.disagg import DisaggPlan
 from replay.fleet.inputs.profiles import ProfileSource
@@ -18,7 +18,7 @@ from traces.facts import AlignedRows, AnswerPart
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Side:
+class ComparedFleet:
     """One of the two fleets. ``seen``: its simulation; None: by formula alone. ``cost_per_hour``: 0 without prices.
 
     ``ttft_p99_s``, ``tpot_s``: by formula, of the same engines.
@@ -34,11 +34,15 @@ class Side:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Beside:
-    """One pool and prefill and decode pools; None: none that was tried meets the SLO. ``reason``: why not one pool."""
+class FleetsCompared:
+    """One pool and prefill and decode pools; None: none that was tried meets the SLO. ``reason``: why not one pool.
 
-    one: Side | None
-    split: Side | None
+    ``equal``: one pool with as many GPUs as the split, where it needs fewer; None: it has as many, or is not simulated.
+    """
+
+    one: ComparedFleet | None
+    split: ComparedFleet | None
+    equal: ComparedFleet | None = None
     reason: str = ""
 
 
@@ -51,7 +55,7 @@ def beside(
     *,
     context: int,
     check: SizeCheck | None,
-) -> Beside:
+) -> FleetsCompared:
     """Return a disaggregated fleet beside the cheapest single pool of either profile, sized as ``fleet size`` does."""
     found, reasons = list[PoolPlan](), list[str]()
     for source in {each.name: each for each in sources}.values():
@@ -65,16 +69,36 @@ def beside(
         else:
             found.append(pool)
     one = min(found, key=lambda pool: (pool.cost_per_year, pool.gpus), default=None)
-    return Beside(
+    split = _of_split(plan, sources)
+    return FleetsCompared(
         one=None if one is None else _of_pool(one),
-        split=_of_split(plan, sources),
+        split=split,
+        equal=None if one is None or split is None else _equal(one, split, check),
         reason="" if one is not None else reasons[0],
     )
 
 
-def _of_pool(pool: PoolPlan) -> Side:
+def _equal(one: PoolPlan, split: ComparedFleet, check: SizeCheck | None) -> ComparedFleet | None:
+    """Return the pool with as many GPUs as the split has, simulated; None where that is no larger pool."""
+    engines = split.gpus // one.source.profile.num_gpus
+    if check is None or engines <= one.provisioned:
+        return None
+    larger = replace(one, engines=engines, provisioned=engines)
+    seen = verify(
+        one.source,
+        one.lengths,
+        one.rate_per_s,
+        engines=engines,
+        service_s=one.analytic.service_s,
+        seed=check.seed,
+        asked=check.asked,
+    )
+    return replace(_of_pool(larger), name="one pool, as many", seen=seen)
+
+
+def _of_pool(pool: PoolPlan) -> ComparedFleet:
     at = pool.at
-    return Side(
+    return ComparedFleet(
         name="one pool",
         engines=f"{pool.provisioned:,}",
         gpus=pool.gpus,
@@ -85,7 +109,7 @@ def _of_pool(pool: PoolPlan) -> Side:
     )
 
 
-def _of_split(plan: DisaggPlan, sources: tuple[ProfileSource, ProfileSource]) -> Side | None:
+def _of_split(plan: DisaggPlan, sources: tuple[ProfileSource, ProfileSource]) -> ComparedFleet | None:
     best = plan.recommended
     if best is None:
         return None
@@ -93,7 +117,7 @@ def _of_split(plan: DisaggPlan, sources: tuple[ProfileSource, ProfileSource]) ->
     profiles = [each.profile for each in sources]
     costs = [number * each.cost_per_hour for number, each in zip(counts, profiles, strict=True)]
     first = [each for each in plan.tried if (each.analytic.prefill, each.analytic.decode) == plan.best]
-    return Side(
+    return ComparedFleet(
         name="prefill + decode",
         engines=f"{counts[0]:,} + {counts[1]:,}",
         gpus=sum(number * each.num_gpus for number, each in zip(counts, profiles, strict=True)),
@@ -104,7 +128,7 @@ def _of_split(plan: DisaggPlan, sources: tuple[ProfileSource, ProfileSource]) ->
     )
 
 
-def beside_sentence(found: Beside) -> str:
+def beside_sentence(found: FleetsCompared) -> str:
     """Return which of the two takes fewer GPUs, and what their requests see."""
     one, split = found.one, found.split
     if one is None and split is None:
@@ -122,10 +146,14 @@ def beside_sentence(found: Beside) -> str:
     latency = _latencies(one, split)
     if one.gpus == split.gpus:
         return f"{gpus_text(one.gpus)} either way: {latency}"
-    return f"{gpus_text(one.gpus)} in one pool, {split.gpus:,} split into prefill and decode: {latency}"
+    told = f"{gpus_text(one.gpus)} in one pool, {split.gpus:,} split into prefill and decode: {latency}"
+    if found.equal is None or found.equal.seen is None:
+        return told
+    same = shown_time(found.equal.seen.e2e_p99.value * 1e6)
+    return f"{told}. One pool of {found.equal.gpus:,}: E2E p99 {same}"
 
 
-def _latencies(one: Side, split: Side) -> str:
+def _latencies(one: ComparedFleet, split: ComparedFleet) -> str:
     if one.seen is None or split.seen is None:
         return (
             f"TTFT p99 {shown_time(split.ttft_p99_s * 1e6)} split, {shown_time(one.ttft_p99_s * 1e6)} in one pool, "
@@ -142,11 +170,11 @@ def _latencies(one: Side, split: Side) -> str:
     return "; ".join(parts)
 
 
-def beside_parts(found: Beside) -> list[AnswerPart]:
+def beside_parts(found: FleetsCompared) -> list[AnswerPart]:
     """Return the sentence, and both fleets as rows."""
     head = ("", "engines", "GPUs", *HEAD, "TTFT p50", "TTFT p99", "TPOT p99", "E2E p50", "E2E p99")
     rows: list[Sequence[str]] = [head]
-    for side in (found.one, found.split):
+    for side in (found.one, found.split, found.equal):
         if side is not None:
             cost = cost_cells(side.cost_per_hour or None)
             rows.append((side.name, side.engines, f"{side.gpus:,}", *cost, *_times(side)))
@@ -154,7 +182,7 @@ def beside_parts(found: Beside) -> list[AnswerPart]:
     return [beside_sentence(found), AlignedRows(rows, (-18, 12, 7, *WIDTHS, 12, 12, 12, 12, 12)), *reason]
 
 
-def _times(side: Side) -> tuple[str, ...]:
+def _times(side: ComparedFleet) -> tuple[str, ...]:
     if side.seen is None:
         return "-", shown_time(side.ttft_p99_s * 1e6), "-", "-", "-"
     seen = side.seen
@@ -162,17 +190,18 @@ def _times(side: Side) -> tuple[str, ...]:
     return tuple(shown_time(each.value * 1e6) for each in figures)
 
 
-def beside_document(found: Beside) -> dict[str, object]:
+def beside_document(found: FleetsCompared) -> dict[str, object]:
     """Return both fleets as the JSON document has them; null where none that was tried meets the SLO."""
     return {
         "sentence": beside_sentence(found),
         "one_pool": _side(found.one),
         "disaggregated": _side(found.split),
+        "one_pool_of_as_many": _side(found.equal),
         "reason": found.reason or None,
     }
 
 
-def _side(side: Side | None) -> dict[str, object] | None:
+def _side(side: ComparedFleet | None) -> dict[str, object] | None:
     if side is None:
         return None
     return {

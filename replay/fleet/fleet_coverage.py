@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from traces.schema import REQUEST_FIELDS
+from traces import FIELDS
 
 Use = Literal["both", "simulation", "not used"]
 
@@ -57,7 +57,5 @@ _USED: Final[Mapping[str, FleetUse]] = {
 }
 _OTHERWISE: Final = FleetUse("not used", "an outcome, or of no effect on a server")
 
-FLEET_COVERAGE: Final[Mapping[str, FleetUse]] = {
-    each.name: _USED.get(each.name, _OTHERWISE) for each in REQUEST_FIELDS
-}
+FLEET_COVERAGE: Final[Mapping[str, FleetUse]] = {name: _USED.get(name, _OTHERWISE) for name in FIELDS}
 """What ``fleet`` does with a column."""

@@ -91,9 +91,7 @@ def routed_of(
             (sources[-1], on.context, split.long),
         )
     ]
-    stay = max(
-        on.asked.stay_s(part, size.service_s) for part, size in ((short, split.short), (long, split.long))
-    )
+    stays = (on.asked.stay_s(short, split.short.service_s), on.asked.stay_s(long, split.long.service_s))
     return [
         Routed(
             router=name,
@@ -107,7 +105,7 @@ def routed_of(
                     _router(name, on),
                     lengths,
                     rate_per_s,
-                    stay_s=stay,
+                    stay_s=max(stays),
                     seed=on.seed,
                     asked=on.asked,
                 )

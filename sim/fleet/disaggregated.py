@@ -84,11 +84,7 @@ def disaggregated_at(
     cost = transfer or Transfer()
     prefill = _Prefill(seconds=_alone(profiles[0], lengths))
     decode = profiles[1]
-    slots = decode.slots_for(lengths, context)
-    if slots == 0:
-        raise Infeasible(
-            f"context {context}: got a KV cache of {decode.num_blocks} blocks, which holds no such request"
-        )
+    slots = _slots(decode, lengths, context)
     answers = Lengths(
         input_tokens=lengths.input_tokens, output_tokens=np.maximum(lengths.output_tokens - 1, 1)
     )
@@ -118,6 +114,16 @@ def disaggregated_at(
         cost_per_hour=engines[0] * profiles[0].cost_per_hour + engines[1] * decode.cost_per_hour,
         gpus=engines[0] * profiles[0].num_gpus + engines[1] * decode.num_gpus,
     )
+
+
+def _slots(decode: GpuProfile, lengths: Lengths, context: int) -> int:
+    """Return how many requests run at once on a decode engine. Raises Infeasible where it holds none."""
+    slots = decode.slots_for(lengths, context)
+    if slots == 0:
+        raise Infeasible(
+            f"context {context}: got a KV cache of {decode.num_blocks} blocks, which holds no such request"
+        )
+    return slots
 
 
 def _active(profile: GpuProfile, tokens_per_s: float, resident: float) -> float:

@@ -13,7 +13,7 @@ from replay.fleet.check.cluster_load import load_of
 from replay.fleet.check.drawn_requests import Stream
 from replay.fleet.check.steady import BatchedMean, Floats, RunLength, SteadyWindow, batch_means
 from replay.fleet.inputs.profiles import ProfileSource
-from sim import Status
+from sim import Outcomes, Status
 from sim.cluster import ClusterConfig, ClusterSimulation, LeastLoaded, Pool
 from sim.fleet import Lengths
 
@@ -176,11 +176,7 @@ def measured_of(
     by_arrival = np.argsort(arrival, kind="stable")  # a session's rounds come between those of others
     counted = by_arrival[(window.holds(arrival) & mine)[by_arrival]]
     ok = is_ok[counted]
-    ttft = np.where(ok, (out.first_token_us - out.arrival_us)[counted] / 1e6, np.nan)
-    e2e = np.where(ok, (out.last_token_us - out.arrival_us)[counted] / 1e6, np.nan)
-    output = out.num_output_tokens[counted]
-    span_s = (out.last_token_us - out.first_token_us)[counted] / 1e6
-    tpot = np.where(ok & (output > 1), span_s / np.maximum(output - 1, 1), np.nan)
+    ttft, tpot, e2e = _latencies(out, counted, ok)
     begins, ends = window.begins_s, window.ends_s
     left = out.last_token_us / 1e6
     inside = (left >= begins) & (left <= ends) & is_ok
@@ -208,6 +204,17 @@ def measured_of(
         cpu_s=done.engine_cpu_s,
         room=room_of(taken, slots),
         full_spells=spells_of(arrival[counted][taken >= slots], apart_s=window.stay_s),
+    )
+
+
+def _latencies(out: Outcomes, rows: NDArray[np.int64], ok: Bools) -> tuple[Floats, Floats, Floats]:
+    """Return TTFT, TPOT and E2E of these rows in seconds, float64 [n]; NaN of those that were not answered."""
+    arrival, first, last = out.arrival_us[rows], out.first_token_us[rows], out.last_token_us[rows]
+    output = out.num_output_tokens[rows]
+    return (
+        np.where(ok, (first - arrival) / 1e6, np.nan),
+        np.where(ok & (output > 1), (last - first) / 1e6 / np.maximum(output - 1, 1), np.nan),
+        np.where(ok, (last - arrival) / 1e6, np.nan),
     )
 
 

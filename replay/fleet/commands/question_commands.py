@@ -34,7 +34,7 @@ from traces.facts import say_answer
 from traces.strict.option_table import with_option_tables
 
 if TYPE_CHECKING:
-    from replay.fleet.beside import Beside
+    from replay.fleet.beside import FleetsCompared
     from replay.fleet.disagg import DisaggPlan
     from sim.cluster import Disaggregation
     from sim.fleet.disaggregated import Transfer
@@ -117,7 +117,7 @@ def disagg(asked: DisaggOptions) -> None:
         raise typer.Exit(1)
 
 
-def _disaggregated(asked: DisaggOptions) -> tuple[DisaggPlan, Beside | None, list[str]]:
+def _disaggregated(asked: DisaggOptions) -> tuple[DisaggPlan, FleetsCompared | None, list[str]]:
     """Return prefill and decode pools, one pool beside them where it is asked for, and notes on what they rest on."""
     from replay.fleet.beside import beside
     from replay.fleet.disagg import KV_BYTES_70B, plan_disagg, transfer_note

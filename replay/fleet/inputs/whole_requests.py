@@ -10,7 +10,6 @@ import math
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,12 +17,7 @@ from numpy.typing import NDArray
 from replay.trace.request_columns import MODALITIES
 from sim.fleet import Lengths
 from traces import ConfigError, Trace, prompt_tokens, select_rows, served_output
-from traces.workload.recorded.drawn_trace import DrawnTrace, drawn_trace, some_rows
-from traces.workload.recorded.from_trace import answer_decides
-from traces.workload.recorded.resampling import requests_to_draw
-
-if TYPE_CHECKING:
-    from traces.workload.lengths import Recorded
+from traces.workload import DrawnTrace, Recorded, answer_decides, drawn_trace, requests_to_draw, some_rows
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

@@ -1,4 +1,4 @@
-"""Prefill and decode pools beside one pool: both as a direct ``run`` of the same fleets has them, and in one sentence."""
+"""Prefill and decode pools beside one pool: both as a direct ``run`` of the same fleets has them; in one sentence."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import vtwin
-from replay.fleet.beside import Beside, Side, beside_sentence
+from replay.fleet.beside import ComparedFleet, FleetsCompared, beside_sentence
 from tests.validation.fleet_traces import CASES, trace_at, twin_at
 
 (PLAIN,) = (each for each in CASES if each.name == "prefix groups")
@@ -31,9 +31,7 @@ def told(capsys: pytest.CaptureFixture[str], *words: str) -> dict:  # type: igno
     return json.loads(capsys.readouterr().out)  # type: ignore[no-any-return]
 
 
-def run_of(
-    capsys: pytest.CaptureFixture[str], folder: Path, config: str, *more: str
-) -> dict:  # type: ignore[type-arg] # a document
+def run_of(capsys: pytest.CaptureFixture[str], folder: Path, config: str, *more: str) -> dict:  # type: ignore[type-arg] # a document
     words = ["--config", str(folder / config), "--lengths-from", str(folder / "trace"), "--rate", str(RATE)]
     words += ["--num-requests", "16000", "--seed", "8", "--measure", "8s:170s", "--json", *more]
     return told(capsys, "run", *words)
@@ -76,17 +74,34 @@ def test_the_screen_begins_with_the_sentence_and_both_rows(
     assert "one pool" not in capsys.readouterr().out
 
 
+def test_a_split_that_takes_more_gpus_stands_beside_one_pool_of_as_many(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["--workload", str(folder / "trace"), "--profile", str(folder / "twin.yaml"), *ASKED]
+    words[words.index("--rate") + 1] = "12"
+    words[words.index("--num-requests") + 1] = "4000"
+    found = told(capsys, "fleet", "disagg", *words, "--kv-bytes-per-token", str(BYTES))["beside"]
+    one, split, equal = found["one_pool"], found["disaggregated"], found["one_pool_of_as_many"]
+    assert one["gpus"] < split["gpus"] == equal["gpus"]
+    assert equal["verified"]["e2e_p99_us"] < one["verified"]["e2e_p99_us"]
+    assert f"One pool of {split['gpus']}: E2E p99" in found["sentence"]
+
+
 def test_the_sentence_says_which_takes_fewer_gpus_and_which_is_not_there() -> None:
-    one = Side(name="one pool", engines="3", gpus=3, cost_per_hour=0, ttft_p99_s=0.2, tpot_s=0.01, seen=None)
+    one = ComparedFleet(
+        name="one pool", engines="3", gpus=3, cost_per_hour=0, ttft_p99_s=0.2, tpot_s=0.01, seen=None
+    )
     split = replace(one, name="prefill + decode", engines="1 + 2", ttft_p99_s=0.1)
     times = "TTFT p99 100 ms split, 200 ms in one pool, by formula"
-    assert beside_sentence(Beside(one=one, split=split)) == f"3 GPUs either way: {times}"
+    assert beside_sentence(FleetsCompared(one=one, split=split)) == f"3 GPUs either way: {times}"
     larger = replace(split, gpus=4)
-    assert beside_sentence(Beside(one=one, split=larger)) == (
+    assert beside_sentence(FleetsCompared(one=one, split=larger)) == (
         f"3 GPUs in one pool, 4 split into prefill and decode: {times}"
     )
-    assert beside_sentence(Beside(one=one, split=None)).startswith("only one pool meets the SLO: 3 GPUs")
-    assert beside_sentence(Beside(one=None, split=split)).startswith(
+    assert beside_sentence(FleetsCompared(one=one, split=None)).startswith(
+        "only one pool meets the SLO: 3 GPUs"
+    )
+    assert beside_sentence(FleetsCompared(one=None, split=split)).startswith(
         "only prefill and decode pools meet the SLO: 3 GPUs"
     )
-    assert beside_sentence(Beside(one=None, split=None)).startswith("neither")
+    assert beside_sentence(FleetsCompared(one=None, split=None)).startswith("neither")

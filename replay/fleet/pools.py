@@ -17,6 +17,8 @@ from replay.fleet.check.slo_limits import keeps
 from replay.fleet.inputs.failures import availability_with
 from replay.fleet.inputs.pools_file import BY_LABEL, Ints, PoolRouter, PoolSpec
 from replay.fleet.inputs.profiles import ProfileSource
+from replay.fleet.inputs.shared_prefixes import with_hits
+from replay.fleet.inputs.whole_requests import WholeRequests
 from replay.fleet.size import FleetPlan, PoolPlan, SizeCheck, plan_pool
 from sim.fleet import Lengths, provisioned
 from sim.fleet.routers import FleetRouter, RouterName
@@ -59,12 +61,14 @@ class Asking:
     """How pools are sized. ``source_of``, ``context_of``: the profile and longest request of a pool's requests.
 
     ``spill_per_engine``: requests per engine from which spillover sends on. ``check`` None: by formulas alone.
+    ``whole``: the workload's requests, where it is a trace.
     """
 
     source_of: Callable[[PoolSpec, Lengths, int], ProfileSource]
     context_of: Callable[[Lengths], int]
     spill_per_engine: float
     check: SizeCheck | None
+    whole: WholeRequests | None = None
 
 
 def compressed(specs: Sequence[PoolSpec], lengths: Lengths, *, factor: float) -> Lengths:
@@ -166,7 +170,7 @@ def _pool(
     try:
         return plan_pool(
             source,
-            part,
+            with_hits(part, asking.whole, source.engine),
             rate_per_s * share,
             objective,
             context=context,

@@ -112,7 +112,7 @@ def _planned(asked: PoolsOptions) -> tuple[PoolsPlan, Lengths]:
     lengths, runs, arrivals = simulated_of(
         found.lengths, found.whole, asked.arrivals, num_requests=asked.num_requests
     )
-    asking = _asking(asked, runs)
+    asking = replace(_asking(asked, runs), whole=found.whole)
     if chosen == "compress":
         lengths = compressed(specs, lengths, factor=asked.compress)
     pool_of = assigned(specs, chosen, lengths, labels=labelled, seed=asked.seed)

@@ -56,12 +56,12 @@ def replay(
 ) -> None:
     """Simulate the requests of a trace."""
     twins = twins_asked(twin, run, files)
-    from traces import TraceError, check_load, read_recorded, with_known_lengths
+    from traces import TraceError, check_load, load_alone, read_recorded, with_known_lengths
 
     if len(twins) == 1:
         tell_replaced(twin.output, twin.config, overwrite=files.overwrite, read=trace)
     with working(f"reading {trace}"):
-        recorded = with_known_lengths(read_recorded(trace, events=True))
+        recorded = load_alone(with_known_lengths(read_recorded(trace, events=True)))
     check_load(recorded, trace, asked="a simulation")
     if len(recorded) == 0:
         raise TraceError(f"{trace}: got a trace without requests, expected one at least")

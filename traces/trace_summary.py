@@ -143,7 +143,7 @@ def summarize_trace(trace: Trace) -> Summary:
         itl_us=quantity(pooled_itl_us(counted)),
         tpot_us=quantity(metrics["tpot_us"]),
         queue_us=quantity(metrics["queue_us"]),
-        dispatch_lag_us=quantity(metrics["dispatch_lag_us"]),
+        dispatch_lag_us=_lag(counted, metrics["dispatch_lag_us"]),
         foreign_columns=tuple(name for name in trace.table.names if name not in FIELDS),
         findings=findings,
         notes=(
@@ -204,6 +204,12 @@ def quantity(values: Float64s) -> Quantity | None:
         p99=p99,
         max=high,
     )
+
+
+def _lag(trace: Trace, lag_us: Float64s) -> Quantity | None:
+    """Return how late requests were sent; None of a tool's file that has no due times: they count as due when sent."""
+    is_copied = trace.header.source is not None and not np.nan_to_num(lag_us).any()
+    return None if is_copied else quantity(lag_us)
 
 
 _NO_ARRIVALS: Final[dict[str, Any]] = {"span_us": None, "rate_per_s": None, "gap_cv": None}

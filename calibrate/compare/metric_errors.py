@@ -78,6 +78,7 @@ class MetricErrors:
     log_ratio_sd: float | None
     basis: Basis | None
     block: int
+    num_ratios: int
 
 
 def compare(
@@ -141,6 +142,7 @@ def compare_metric(
     r, spearman, mape, bias = _of_all(per_request)
     return MetricErrors(
         n=len(per_request[0]),
+        num_ratios=int(np.isfinite(_relative(per_request[1] - per_request[0], per_request[0])).sum()),
         observed=_named(observed),
         simulated=_named(simulated),
         error=error,

@@ -49,3 +49,9 @@ def only_error(trace: Trace) -> str:
 def plan_of(arrivals_us: list[int | None], *, loop: ClosedLoop | None = None) -> SendPlan:
     trace = workload(arrivals_us, header={"closed_loop": loop} if loop else None)
     return make_plan(trace, prompts=TokenPrompts(1), shape=BodyShape(api="completions", model="m"))
+
+
+def machine_lag_us(trace: Trace) -> float:
+    """Return how late this machine let the client's loop wake up, at worst: what a bound on times is widened by."""
+    assert trace.header.client is not None
+    return 2 * float(trace.header.client.loop_lag_us.get("max", 0.0))

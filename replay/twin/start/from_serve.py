@@ -46,7 +46,7 @@ class Start:
 
     ``hardware`` and ``latency``: keys of these sections, for a twin that names the GPU; ``coefficients_notes``: what
     to tell of them where it does not. ``cluster``: of several engines or servers. ``vllm_version``: as it is said;
-    another one than the known ones has a note. ``image_version``: of vLLM, as the command's container or package has it.
+    another one than the known ones has a note. ``image_version``: vLLM's, of the command's container or package.
     """
 
     engine: Mapping[str, object]

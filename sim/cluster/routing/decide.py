@@ -14,7 +14,7 @@ from sim.cluster.routing import router_state as st
 from sim.cluster.routing.cache_aware import choose_by_tree, enter_tree
 from sim.cluster.routing.kv_cost import choose_by_cost, hold_blocks, release_blocks
 from sim.cluster.routing.prefix_tree import drop_sender, has_room_for_insert
-from sim.cluster.routing.recent import forget, num_free_slots, oldest_key
+from sim.cluster.routing.recent import keep_at_most, num_free_slots, oldest_key
 from sim.cluster.routing.router_state import Router
 from sim.cluster.routing.scorers import NO_HIT_LRU
 from sim.cluster.routing.simple import (
@@ -35,7 +35,7 @@ def has_room(router: Router, fleet: Fleet, requests: RequestTable, request: int)
     """Return whether the router's memory can take this request."""
     settings, num_ids = router.settings[0], num_prompt_ids(fleet, requests, request)
     if settings.keeps_prefixes:
-        return num_free_slots(router.prefixes) >= num_ids
+        return num_free_slots(router.prefixes) > num_ids  # one more for blocks of its own
     if settings.policy == st.CACHE_AWARE:
         return has_room_for_insert(router.tree, num_ids)
     if settings.policy == st.KV_COST:
@@ -129,8 +129,7 @@ def note_snapshot(router: Router, fleet: Fleet) -> None:
 def forget_instance(router: Router, requests: RequestTable, instance: int) -> None:
     """Note that an instance has nothing cached any more: what was sent there is gone."""
     if router.settings[0].keeps_prefixes:
-        while router.prefixes.lists[instance].num_keys > 0:
-            forget(router.prefixes, instance, oldest_key(router.prefixes, instance))
+        keep_at_most(router.prefixes, instance, 0)
     elif router.settings[0].policy == st.CACHE_AWARE:
         while router.tree.senders.lists[instance].num_keys > 0:
             drop_sender(router.tree, requests.hash_ids, instance, oldest_key(router.tree.senders, instance))

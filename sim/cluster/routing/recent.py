@@ -2,6 +2,9 @@
 
 A key is a dense integer: a block's content, or a node of a prefix tree. Which instances hold a key is a row of bits,
 so that the instances that hold a whole prefix are found by a few words' AND per block, however many they are.
+
+Blocks that no other request has are never asked for, but take up room as any other: a run of them is one slot, without
+a key, that counts as many.
 """
 
 from __future__ import annotations
@@ -31,10 +34,11 @@ from sim.cluster.arrays import (
 from sim.jit.compile import part, phase
 from sim.requests import Int64s
 
-SLOT = np.dtype([("key", np.int64), ("newer", np.int64), ("older", np.int64)])
-"""One key of one instance, in the list of its instance; ``older`` links the free ones."""
+SLOT = np.dtype([("key", np.int64), ("num", np.int64), ("newer", np.int64), ("older", np.int64)])
+"""One key of one instance, in the list of its instance, or (NOWHERE) ``num`` of its own; ``older`` links the free."""
 
 RECENT = np.dtype([("newest", np.int64), ("oldest", np.int64), ("num_keys", np.int64)])
+"""``num_keys``: own ones included."""
 
 SLOT_COUNTS = np.dtype([("num_used", np.int64), ("first_free", np.int64), ("num_free", np.int64)])
 
@@ -123,6 +127,7 @@ def add_key(recent: RecentKeys, instance: int, key: int, older: int) -> None:
     """Give an instance a key that it lacks, right above the slot ``older`` of its list."""
     slot = take_slot(recent)
     recent.slots[slot].key = key
+    recent.slots[slot].num = 1
     link_newer(recent, instance, slot, older)
     put_pair(recent.slot_of, instance, key, slot)
     set_bit(recent.holders, key, instance)
@@ -146,15 +151,50 @@ def touch(recent: RecentKeys, instance: int, key: int) -> bool:
 @phase
 def forget(recent: RecentKeys, instance: int, key: int) -> None:
     """Take a key from an instance that has it."""
-    counts = recent.counts[0]
     slot = recent.slot_of[find_pair(recent.slot_of, instance, key)].value
-    unlink(recent, instance, slot)
     remove_pair(recent.slot_of, instance, key)
     clear_bit(recent.holders, key, instance)
+    give_back(recent, instance, slot)
+
+
+@part
+def give_back(recent: RecentKeys, instance: int, slot: int) -> None:
+    """Take a slot out of its instance's list, and free it."""
+    counts = recent.counts[0]
+    unlink(recent, instance, slot)
+    recent.lists[instance].num_keys -= recent.slots[slot].num
     recent.slots[slot].older = counts.first_free
     counts.first_free = slot
     counts.num_free += 1
-    recent.lists[instance].num_keys -= 1
+
+
+@phase
+def add_own(recent: RecentKeys, instance: int, num: int) -> None:
+    """Give an instance ``num`` keys that no one will ask for, its most recent ones; there must be room for a slot."""
+    if num <= 0:
+        return
+    slot = take_slot(recent)
+    recent.slots[slot].key = NOWHERE
+    recent.slots[slot].num = num
+    link_newer(recent, instance, slot, recent.lists[instance].newest)
+    recent.lists[instance].num_keys += num
+
+
+@phase
+def keep_at_most(recent: RecentKeys, instance: int, most: int) -> None:
+    """Take from an instance the keys that it has touched least recently, beyond ``most``."""
+    head = recent.lists[instance]
+    while head.num_keys > most:
+        slot = head.oldest
+        if recent.slots[slot].key != NOWHERE:
+            forget(recent, instance, recent.slots[slot].key)
+            continue
+        gone = min(recent.slots[slot].num, head.num_keys - most)
+        if gone == recent.slots[slot].num:
+            give_back(recent, instance, slot)
+        else:
+            recent.slots[slot].num -= gone
+            head.num_keys -= gone
 
 
 @part

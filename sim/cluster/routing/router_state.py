@@ -215,7 +215,7 @@ def with_room_for(router: Router, num_ids: int) -> Router:
     """Return the same router with room for a request of ``num_ids`` blocks, and about as much again as it has."""
     settings = router.settings[0]
     if settings.keeps_prefixes:
-        capacity = 2 * len(router.prefixes.slots) + num_ids
+        capacity = 2 * len(router.prefixes.slots) + num_ids + 1
         router = router._replace(prefixes=with_more_slots(router.prefixes, capacity))
     if settings.policy == CACHE_AWARE:
         num_slots = 2 * len(router.tree.senders.slots) + num_ids + len(router.work)

@@ -7,7 +7,14 @@ queue-depth scores that load, as the peer documents it.
 from __future__ import annotations
 
 from sim.cluster.arrays import NOWHERE
-from sim.cluster.fleet import ACTIVE_ADAPTER, WAITING_ADAPTER, Fleet, RequestTable, num_prompt_ids
+from sim.cluster.fleet import (
+    ACTIVE_ADAPTER,
+    WAITING_ADAPTER,
+    Fleet,
+    RequestTable,
+    num_full_blocks,
+    num_prompt_ids,
+)
 from sim.cluster.routing.recent import match_prefix
 from sim.cluster.routing.router_state import Router
 from sim.cluster.routing.simple import load_seen
@@ -64,8 +71,8 @@ def find_matches(router: Router, fleet: Fleet, requests: RequestTable, request: 
 
 @phase
 def score_prefixes(router: Router, fleet: Fleet, requests: RequestTable, request: int) -> None:
-    """prefix-affinity: the share of the prompt's blocks with ids that the router has sent there."""
-    num = max(1, num_prompt_ids(fleet, requests, request))
+    """prefix-affinity: the share of the prompt's full blocks that the router has sent there, without a gap."""
+    num = max(1, num_full_blocks(fleet, requests, request))
     for place in range(fleet.counts[0].num_candidates):
         instance = fleet.candidates[place]
         add_score(router, instance, PREFIX_AFFINITY, router.matched[instance] / num)

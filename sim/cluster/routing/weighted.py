@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from sim.cluster.fleet import Fleet, RequestTable, num_prompt_ids
+from sim.cluster.fleet import Fleet, RequestTable, num_full_blocks, num_prompt_ids
 from sim.cluster.routing import scorers as sc
-from sim.cluster.routing.recent import forget, oldest_key, touch
+from sim.cluster.routing.recent import add_own, keep_at_most, touch
 from sim.cluster.routing.router_state import Router
 from sim.cluster.routing.simple import take_best
 from sim.jit.compile import part, phase
@@ -51,13 +51,15 @@ def remember_prefix(
 ) -> None:
     """Note that the prompt's blocks are now on an instance; the least recently sent beyond its capacity go.
 
-    From the last block to the first, as vLLM frees them: of a prefix, what comes last is forgotten first.
+    All of its full blocks, from the first to the last, as inference-sim (sim/prefix_cache_index.go:RecordBlocks) and
+    the Gateway API's inference extension (pkg/epp/.../multi/prefix/indexer.go:Add) do: a router cannot know which of
+    them another request will have.
     """
-    first = requests.hash_starts[request]
-    for back in range(num_prompt_ids(fleet, requests, request), 0, -1):
-        touch(router.prefixes, instance, requests.hash_ids[first + back - 1])
-    while router.prefixes.lists[instance].num_keys > router.settings[0].prefix_capacity_blocks:
-        forget(router.prefixes, instance, oldest_key(router.prefixes, instance))
+    first, num = requests.hash_starts[request], num_prompt_ids(fleet, requests, request)
+    for place in range(num):
+        touch(router.prefixes, instance, requests.hash_ids[first + place])
+    add_own(router.prefixes, instance, num_full_blocks(fleet, requests, request) - num)
+    keep_at_most(router.prefixes, instance, router.settings[0].prefix_capacity_blocks)
 
 
 @phase

@@ -330,7 +330,9 @@ def test_prefix_routing_finds_more_in_the_caches_than_round_robin(
     capsys.readouterr()
     hits = {}
     for policy in ("round-robin", "weighted", "cache-aware"):
-        run(tmp_path, ONE, "--instances", "3", "--routing", policy, "--json", command=command)
+        scorers = ", scorers: {prefix-affinity: 3, queue-depth: 2, kv-utilization: 2}"
+        routing = f"{{policy: {policy}{scorers if policy == 'weighted' else ''}}}"
+        run(tmp_path, f"{ONE}cluster: {{instances: 3, routing: {routing}}}\n", "--json", command=command)
         hits[policy] = document(capsys)["prefix_hit_frac"]
     assert hits["round-robin"] < hits["weighted"]
     assert hits["round-robin"] < hits["cache-aware"]

@@ -283,7 +283,8 @@ def common(left: list[int], right: list[int]) -> int:
 
 class ByScores(Plain):
     def begin(self) -> None:
-        self.sent: list[OrderedDict[int, None]] = [OrderedDict() for _ in self.world.instances]
+        self.sent: list[OrderedDict[object, None]] = [OrderedDict() for _ in self.world.instances]
+        self.num_own = 0
         self.turns = list(range(len(self.world.instances)))
         weights = [float(self.policy.scorers.get(name, 0)) for name in SCORERS]
         self.weights = {n: w / sum(weights) for n, w in zip(SCORERS, weights, strict=True) if w}
@@ -307,7 +308,7 @@ class ByScores(Plain):
         at = {i: world.instances[i] for i in order}
         match scorer:
             case "prefix-affinity":
-                return {i: self.hits(prompt, i) / max(1, len(prompt.ids)) for i in order}
+                return {i: self.hits(prompt, i) / max(1, prompt.num_blocks) for i in order}
             case "precise-prefix-cache":
                 return self.min_max({i: at[i].cached for i in order}, more_is_better=True)
             case "no-hit-lru":
@@ -355,9 +356,12 @@ class ByScores(Plain):
         if self.is_cold(prompt):
             self.turns.remove(to)
             self.turns.append(to)
-        for block in reversed(prompt.ids):
+        for block in prompt.ids:
             self.sent[to][block] = None
             self.sent[to].move_to_end(block)
+        for _ in range(prompt.num_blocks - len(prompt.ids)):  # which no other request has
+            self.num_own += 1
+            self.sent[to][f"own {self.num_own}"] = None
         while len(self.sent[to]) > self.policy.prefix_capacity_blocks:
             self.sent[to].popitem(last=False)
 

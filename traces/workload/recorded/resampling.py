@@ -155,9 +155,20 @@ def _drawn_from(sources: Sequence[Source]) -> Source | None:
     if not sources:
         return None
     if len(sources) == 1:
-        return replace(sources[0], load_unknown=None)
-    notes = [f"{each.file}: {line}" for each in sources for line in replace(each, load_unknown=None).lines()]
+        return _without_load(sources[0])
+    notes = [f"{each.file}: {line}" for each in sources for line in _without_load(each).lines()]
     return Source(format="several", file=", ".join(each.file for each in sources), notes=tuple(notes))
+
+
+def _without_load(source: Source) -> Source:
+    """Return a source whose own load is a note: what is drawn has another."""
+    if source.load_unknown is None:
+        return source
+    return replace(
+        source,
+        load_unknown=None,
+        notes=(f"the file's own load is not used: {source.load_unknown}", *source.notes),
+    )
 
 
 # ── columns

@@ -14,8 +14,7 @@ from observe.plan.loads import calibration_loads, sweep_loads
 from observe.plan.prompts import TokenPrompts
 from observe.plan.request_body import BodyShape
 from observe.plan.send_plan import make_plan
-from replay.fleet.inputs.fleet_workload import read_lengths
-from replay.fleet.inputs.fleet_workload import read_workload
+from replay.fleet.inputs.fleet_workload import read_lengths, read_workload
 from replay.fleet.inputs.pools_file import read_labels
 from traces import Header, Trace, make_trace, prompt_tokens, read_trace, write_trace
 from traces.exporters import export

@@ -190,13 +190,14 @@ def source_at(path: Path, name: str) -> NamedTrace:
         companion_file,
         file_at,
         format_of,
+        load_alone,
         locate,
         read_recorded,
         stem_of,
         with_known_lengths,
     )
 
-    trace = with_known_lengths(read_recorded(path, events=True))
+    trace = load_alone(with_known_lengths(read_recorded(path, events=True)))
     check_load(trace, path, asked="a comparison with the twin")
     logged = read_steps(companion_file(stem_of(path), ".steps.csv"))
     steps, remark = (None, None) if logged is None else as_step_times(logged, trace)

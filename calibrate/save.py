@@ -185,7 +185,7 @@ def _head(calibration: Calibration, fit: Fit) -> list[str]:
     lines.append(f"# Held-out errors ({calibration.unseen}):")
     lines += [
         f"#   {number_format.METRIC_NAMES[name]}: MAPE {number_format.percent(found.mape.value)}, "
-        f"bias {number_format.percent(found.bias.value, signed=True)}, n {found.n_relative:,}"
+        f"bias {number_format.percent(found.bias.value, signed=True)}, n {found.num_ratios:,}"
         for name, found in calibration.holdout.items()
     ]
     lines += [

@@ -14,7 +14,7 @@ from observe.observation import Observation, observe_with
 from observe.result.json_document import summarize_observed
 from observe.result.summary_table import table
 from observe.run.panel import show
-from traces import MOST_FAILED, note_replaced
+from traces import MOST_FAILED, ConfigError, note_replaced
 from traces.console.early_end import EXIT_INTERRUPTED
 from traces.facts import say_json
 from traces.strict.tell import say_text, tell
@@ -23,7 +23,7 @@ from traces.workload import clipping_notes, started, trace_from_options
 if TYPE_CHECKING:
     from observe.options import ListOptions, TraceFileOptions
     from observe.settings import Settings
-    from traces import Trace
+    from traces import Goodput, Trace
     from traces.workload import SessionStarts, WorkloadOptions
 
 EXIT_NEGATIVE = 1
@@ -40,13 +40,15 @@ def observe_once(
 ) -> None:
     """Observe one load into ``output``, with sessions begun by ``starts``; print the result; exit with its code."""
     requests = started(trace_from_options(workload), starts)
+    files.gate.needs_limits(requests, slo_us)
     printed: list[str] = []
     _tell_clipping(workload)
     if (note := note_replaced(output, overwrite=files.overwrite)) is not None:
         tell(f"observe: {note}")
     observation = run_on_fastest_loop(lambda: _observe(requests, settings, output=output, printed=printed))
-    _report(observation, as_json=files.as_json, printed=printed, slo_us=slo_us)
+    good = _report(observation, as_json=files.as_json, printed=printed, slo_us=slo_us)
     _exit(observation, strict=files.strict, max_error_frac=settings.max_error_frac)
+    files.gate.check({"": good})
 
 
 def _tell_clipping(workload: WorkloadOptions) -> None:
@@ -68,8 +70,8 @@ async def _observe(requests: Trace, settings: Settings, *, output: Path, printed
 
 def _report(
     observation: Observation, *, as_json: bool, printed: Sequence[str], slo_us: Mapping[str, float]
-) -> None:
-    """Print the result on stdout: the table, or the JSON document with the table on stderr.
+) -> Goodput | None:
+    """Print the result on stdout: the table, or the JSON document with the table on stderr; return its goodput.
 
     Notes go to stderr, except those that were ``printed`` during the run.
     """
@@ -80,6 +82,7 @@ def _report(
             tell(f"observe: {note}")
     if as_json:
         say_json(summary)
+    return summary["goodput"]
 
 
 def observe_loads(
@@ -92,6 +95,10 @@ def observe_loads(
     files: TraceFileOptions,
 ) -> None:
     """Observe a list of loads into ``folder``, print the results, and exit with the code of the worst."""
+    if files.gate.least is not None and not slo_us:
+        raise ConfigError(
+            "--strict-slo, --fail-below: got several runs and no latency limit, expected --slo LIMITS"
+        )
     _tell_clipping(workload)
     outcomes = run_on_fastest_loop(
         lambda: observe_list(workload, settings, options=options, folder=folder, overwrite=files.overwrite)
@@ -100,6 +107,13 @@ def observe_loads(
     seen = [outcome.observation for outcome in outcomes if outcome.observation is not None]
     for observation in sorted(seen, key=lambda each: not each.interrupted):
         _exit(observation, strict=files.strict, max_error_frac=settings.max_error_frac)
+    files.gate.check(
+        {
+            outcome.load.name: summarize_observed(outcome.observation.trace, slo_us=slo_us)["goodput"]
+            for outcome in outcomes
+            if outcome.observation is not None
+        }
+    )
 
 
 def _exit(observation: Observation, *, strict: bool, max_error_frac: float | None) -> None:

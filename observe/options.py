@@ -9,6 +9,7 @@ import typer
 
 from observe.settings import WarmUp
 from traces import ConfigError
+from traces.console.slo_gate import SloGate
 from traces.strict.option_table import option_table
 
 SERVER = "Server"
@@ -371,6 +372,7 @@ class TraceFileOptions:
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Replace the trace at --output even if it was measured.")
     ] = False
+    gate: SloGate = SloGate()
     as_json: Annotated[
         bool, typer.Option("--json", help="Print the result as one JSON document on stdout.")
     ] = False

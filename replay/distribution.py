@@ -23,21 +23,35 @@ Distribution = TypedDict(
         "p95": float | None,
         "p99": float | None,
         "p99.9": float | None,
+        "min": float | None,
+        "max": float | None,
+        "n": int,
     },
 )
-"""A metric over the finished requests (or, for ITL, over all gaps), µs or tokens; None when there is none."""
+"""A metric over the finished requests (or, for ITL, over all gaps), µs or tokens; None when there is none.
+
+``n``: how many values there are.
+"""
 
 
 def distribution(values: Floats) -> Distribution:
     """Return mean and percentiles (linear interpolation) of the values that are not NaN."""
     known = values[~np.isnan(values)]
     if len(known) == 0:
-        return distribution_of(None, [None] * len(PERCENTILES))
-    return distribution_of(float(known.mean()), [float(each) for each in np.percentile(known, PERCENTILES)])
+        return distribution_of(None, [None] * len(PERCENTILES), n=0, ends=(None, None))
+    percentiles = [float(each) for each in np.percentile(known, PERCENTILES)]
+    ends = float(known.min()), float(known.max())
+    return distribution_of(float(known.mean()), percentiles, n=len(known), ends=ends)
 
 
-def distribution_of(mean: float | None, percentiles: Sequence[float | None]) -> Distribution:
-    """Return a distribution of its mean and its ``PERCENTILES``, in their order."""
+def distribution_of(
+    mean: float | None,
+    percentiles: Sequence[float | None],
+    *,
+    n: int,
+    ends: tuple[float | None, float | None],
+) -> Distribution:
+    """Return a distribution of its mean, its ``PERCENTILES``, in their order, its ``n`` values, and their ``ends``."""
     p25, p50, p75, p90, p95, p99, p999 = percentiles
     return {
         "mean": mean,
@@ -48,4 +62,7 @@ def distribution_of(mean: float | None, percentiles: Sequence[float | None]) -> 
         "p95": p95,
         "p99": p99,
         "p99.9": p999,
+        "min": ends[0],
+        "max": ends[1],
+        "n": n,
     }

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from replay.verdict.again import Repeatable, serves_again
-from replay.verdict.judge import judge_load
+from replay.verdict.judge import judge_load, step_time_us
 from replay.verdict.judged import Judged
+from replay.verdict.stretches import OverloadedStretch, overloaded_stretches, queued_of
 from sim import Outcomes, Status
 from traces import TraceError
 
@@ -21,6 +23,17 @@ if TYPE_CHECKING:
     from traces import Trace
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LostRequests:
+    """When each request left a cluster, for any reason, and when its prompt's KV was handed over; µs int64 [n].
+
+    -1: never. ``handed_us`` None: no prompt is computed elsewhere.
+    """
+
+    left_us: NDArray[np.int64]
+    handed_us: NDArray[np.int64] | None = None
+
+
 def judge_run(
     outcomes: Outcomes,
     twin: TwinConfig,
@@ -28,10 +41,13 @@ def judge_run(
     *,
     work: ClusterWork,
     refused: NDArray[np.bool_],
+    lost: LostRequests | None = None,
+    limit_us: float | None = None,
 ) -> Judged | None:
     """Return the verdict on a run whose requests arrive at their own times; None if there is none.
 
-    ``refused``: which requests a front end refused for their lengths, which is not caused by the load.
+    ``refused``: which requests a front end refused for their lengths, which is not caused by the load. ``lost``: when
+    requests left a cluster. ``limit_us``: the SLO's TTFT.
     """
     if pacing.is_by_answers and pacing.users != 0:
         return None
@@ -43,7 +59,34 @@ def judge_run(
         serve=serves_again(work, twin.cluster),
     )
     unanswered = np.asarray((outcomes.status != Status.OK) & ~refused, np.bool_)
-    return judge_load(run, outcomes, unanswered=unanswered)
+    stretches = _stretches(outcomes, work, refused=refused, lost=lost, limit_us=limit_us)
+    return judge_load(run, outcomes, unanswered=unanswered, stretches=stretches)
+
+
+def _stretches(
+    outcomes: Outcomes,
+    work: ClusterWork,
+    *,
+    refused: NDArray[np.bool_],
+    lost: LostRequests | None,
+    limit_us: float | None,
+) -> list[OverloadedStretch]:
+    """Return the stretches of a run in which more was sent than answered."""
+    ok = outcomes.status == Status.OK
+    if not ok.any():
+        return []
+    gone, deadline = None if lost is None else lost.left_us, work.requests.deadline_us
+    if gone is None and deadline is not None:
+        gone = np.where(outcomes.last_token_us >= 0, outcomes.last_token_us, deadline)
+    served = (outcomes.last_token_us - outcomes.scheduled_us)[ok]
+    return overloaded_stretches(
+        queued_of(
+            outcomes, refused=refused, gone_us=gone, handed_us=None if lost is None else lost.handed_us
+        ),
+        step_us=step_time_us(outcomes),
+        served_us=float(served.mean()),
+        limit_us=limit_us,
+    )
 
 
 def judge_trace(trace: Trace, twin: TwinConfig, pacing: Pacing, outcomes: Outcomes) -> Judged | None:

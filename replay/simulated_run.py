@@ -17,7 +17,7 @@ from replay.cluster.infrastructure import summarize_infrastructure
 from replay.cluster.over_time import POINTS, stretches, summarize_over_time
 from replay.cluster.simulate import FleetRun, simulate_fleet
 from replay.pace_band import PaceBand, pace_band
-from replay.run_verdict import judge_run
+from replay.run_verdict import LostRequests, judge_run
 from replay.sessions.prefix_hashes import sessions_grow
 from replay.sessions.reuse import KVReuse, kv_reuse
 from replay.sessions.session_summary import add_cost, cache_needs
@@ -31,7 +31,7 @@ from replay.twin.fitted.fitted_range import note_of_runs, range_of_run
 from replay.twin.twin_config import check_fits
 from sim import Status
 from sim.cluster import Exit
-from traces import has_tree, is_warmup
+from traces import has_tree, is_warmup, shown_time
 from traces.facts import AnswerPart, terminal_lines
 
 if TYPE_CHECKING:
@@ -47,6 +47,16 @@ if TYPE_CHECKING:
     from sim import Record, Simulation
     from sim.cluster import ClusterConfig
     from traces import Trace
+
+
+NOTED_WAIT = 0.2
+"""The share of a request's time from which on its wait is told."""
+MOST_LOOKED_AT = 200_000
+"""A run of more requests is not simulated once more to see what they wait for."""
+WAITS_FOR = {
+    "step time": "steps that take long (seats and KV blocks are free)",
+    "gateway": "the gateway's queue",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -174,6 +184,7 @@ class Run:
         )
         if (judged := self.judged) is not None:
             found["verdict"], found["load"] = judged.verdict, judged.facts
+            found["verdict_stretches"] = list(judged.stretches)
         return found
 
     @cached_property
@@ -193,8 +204,17 @@ class Run:
         outcomes = self.simulation.outcomes
         if self._is_paced_by_answers or bool((outcomes.status == Status.UNFINISHED).any()):
             return None
-        refused = self.fleet.result.exit == Exit.REFUSED
-        return judge_run(outcomes, self.twin, self.plan.pacing, work=self.fleet.work, refused=refused)
+        result = self.fleet.result
+        handed = None if result.split is None else result.split.transfer_end_us
+        return judge_run(
+            outcomes,
+            self.twin,
+            self.plan.pacing,
+            work=self.fleet.work,
+            refused=result.exit == Exit.REFUSED,
+            lost=LostRequests(left_us=result.left_us, handed_us=handed),
+            limit_us=self.plan.settings.slo_us.get("ttft"),
+        )
 
     @property
     def _is_paced_by_answers(self) -> bool:
@@ -224,14 +244,18 @@ class Run:
         """What a cluster adds to the document; None without a cluster."""
         if self.twin.is_plain_server:
             return None
+        from replay.cluster.late_scaling import late_scaling
         from replay.cluster.summary import summarize_cluster
 
-        return summarize_cluster(
+        found = summarize_cluster(
             self.fleet,
             self.cluster,
             measured=self.plan.settings.measured,
             kv_block_bytes=self.twin.kv_block_bytes,
         )
+        if self.judged is not None:
+            found["pathologies"] += late_scaling(self.judged.stretches, self.fleet, self.cluster)
+        return found
 
     @cached_property
     def over_time(self) -> OverTime | None:
@@ -249,11 +273,23 @@ class Run:
         if not self.plan.has_gateway:
             from replay.timeline.watch_engine import watched
 
-            plan = self.plan
-            return watched(plan.asked, plan.twin, plan.pacing, duration_us=self.simulation.duration_us)
+            plan, done = self.plan, self.simulation
+            return watched(
+                plan.asked, plan.twin, plan.pacing, duration_us=done.duration_us, outcomes=done.outcomes
+            )
         from replay.timeline.watch_fleet import watched_fleet
 
         return watched_fleet(self.fleet, self.cluster)
+
+    @property
+    def waiting(self) -> str | None:
+        """The line that says how long requests wait, and for what; None where it is a small part of their time."""
+        queue, whole = self.summary["queue_us"]["mean"], self.summary["e2e_us"]["mean"]
+        if queue is None or whole is None or queue < NOTED_WAIT * whole:
+            return None
+        told = f"requests wait {shown_time(queue)} on average until they are served, of {shown_time(whole)} in all"
+        cause = self.usage.waits_for if len(self.trace) <= MOST_LOOKED_AT else None
+        return told if cause in (None, "none") else f"{told}: for {WAITS_FOR.get(str(cause), cause)}"
 
     @cached_property
     def stepped(self) -> FleetRun:

@@ -13,6 +13,7 @@ import typer
 
 from replay.progress import working
 from replay.ready import prepare_engine
+from traces.console.slo_gate import SloGate
 from traces.facts import TermRows, say_answer
 from traces.strict.secrets import redact_command
 from traces.strict.tell import tell
@@ -49,6 +50,8 @@ class SimulationOptions:
     slo_us: Mapping[str, float] = field(default_factory=dict)
     max_concurrency: int | None = None
     horizon_us: int | None = None
+    series: Path | None = None
+    gate: SloGate = field(default_factory=SloGate)
     trace_events: Path | None = None
     report: Path | None = None
     operator_times: bool = False
@@ -84,6 +87,7 @@ def simulate_and_write(
 
     planned = plan(trace, twin, options.settings())
     _check_options(planned, options)
+    options.gate.needs_limits(trace, options.slo_us)
     if options.operator_times:
         check_has_operators(planned.twin)
     notes = planned.notes()
@@ -100,6 +104,8 @@ def simulate_and_write(
     with working("simulating at the paces that the fit leaves open"):
         band = run.band
     added = _of_cluster(run, options)
+    if options.series is not None:
+        _write_series(options.series, run)
     if options.answer.as_json:
         with working("looking at the server over time"):
             added["over_time"] = run.over_time
@@ -113,6 +119,7 @@ def simulate_and_write(
     if len(trace) and not summary["num_by_status"].get("ok"):
         tell(_why_none_finished(run))
         raise typer.Exit(1)
+    options.gate.check({"": summary["goodput"]})
 
 
 def _why_none_finished(run: Run) -> str:
@@ -189,6 +196,15 @@ def _of_cluster(run: Run, options: SimulationOptions) -> dict[str, object]:
     return added
 
 
+def _write_series(path: Path, run: Run) -> None:
+    """Write the run over time as CSV."""
+    from replay.timeline.series_csv import write_series
+
+    with working("looking at the server over time"):
+        write_series(path, run.over_time, run.fleet)
+    tell(f"wrote {path}")
+
+
 def _write_trace(run: Run, output: Path, options: SimulationOptions) -> None:
     """Write the simulated trace."""
     from replay.cluster.memory import return_freed
@@ -243,6 +259,7 @@ def _limits_of(run: Run) -> tuple[str, ...]:
     found = [
         run.outside,
         None if judged is None else judged.text(),
+        run.waiting,
         failures_note(run.summary["num_by_status"]),
     ]
     notes = tuple(note for note in found if note is not None)

@@ -26,6 +26,13 @@ if TYPE_CHECKING:
     from traces.files.write import write_trace
     from traces.findings.prefix_ceiling import prefix_hit_ceiling_frac
     from traces.findings.run_findings import finding_lines, findings_of, marked, several_engines
+    from traces.findings.tail_precision import (
+        Precision,
+        TailPrecision,
+        fewest_beyond,
+        precision_of,
+        precision_rows,
+    )
     from traces.header import (
         ClientInfo,
         ClosedLoop,
@@ -95,7 +102,7 @@ if TYPE_CHECKING:
         tail_text,
         terminal_width,
     )
-    from traces.warm_up import is_warmup, without_warmup
+    from traces.warm_up import is_warmup, load_alone, without_warmup
     from traces.workload.recorded.known_lengths import with_known_lengths
 
 __all__ = [
@@ -119,6 +126,7 @@ __all__ = [
     "ImageLists",
     "MetricNotes",
     "Network",
+    "Precision",
     "Problem",
     "ProcessInfo",
     "Quantity",
@@ -131,6 +139,7 @@ __all__ = [
     "SpecDecode",
     "StreamShape",
     "Summary",
+    "TailPrecision",
     "TokenGaps",
     "Trace",
     "TraceError",
@@ -149,6 +158,7 @@ __all__ = [
     "counted",
     "cut_short_note",
     "failure_status",
+    "fewest_beyond",
     "file_at",
     "finding_lines",
     "findings_of",
@@ -164,6 +174,7 @@ __all__ = [
     "is_warmup",
     "known_before",
     "latencies_us",
+    "load_alone",
     "locate",
     "make_folder",
     "make_trace",
@@ -179,6 +190,8 @@ __all__ = [
     "parse_slo",
     "parts_at",
     "pooled_itl_us",
+    "precision_of",
+    "precision_rows",
     "prefix_hit_ceiling_frac",
     "prompt_tokens",
     "read_header",
@@ -248,6 +261,8 @@ _HOMES = {
     "ProcessInfo": "traces.header",
     "Quantity": "traces.trace_summary",
     "RunLimit": "traces.run_slo",
+    "Precision": "traces.findings.tail_precision",
+    "TailPrecision": "traces.findings.tail_precision",
     "SLOTarget": "traces.header",
     "ServerError": "traces.errors",
     "ServerInfo": "traces.header",
@@ -284,6 +299,7 @@ _HOMES = {
     "is_warmup": "traces.warm_up",
     "known_before": "traces.tables.hash_chains",
     "latencies_us": "traces.metrics",
+    "load_alone": "traces.warm_up",
     "locate": "traces.tables.paths",
     "make_folder": "traces.atomic",
     "make_trace": "traces.trace",
@@ -294,6 +310,9 @@ _HOMES = {
     "or_null": "traces.units",
     "own_hashes": "traces.tables.hash_chains",
     "parse_run_slo": "traces.run_slo",
+    "fewest_beyond": "traces.findings.tail_precision",
+    "precision_of": "traces.findings.tail_precision",
+    "precision_rows": "traces.findings.tail_precision",
     "parse_seconds": "traces.units",
     "parse_slo": "traces.slo",
     "parts_at": "traces.importers.recorded",

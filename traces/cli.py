@@ -240,7 +240,10 @@ def convert(asked: ConvertOptions) -> None:
         return
     from traces.exporters import export
     from traces.exporters.replay_commands import replay_commands
+    from traces.warm_up import without_warmup
 
+    if asked.to in ("mooncake", "vllm-bench", "burstgpt", "azure"):
+        trace = without_warmup(trace)  # which no other tool sends again
     path = export(trace, asked.to, asked.output)
     notes += [f"note: {line}" for line in replay_commands(trace, asked.to, path)]
     tell(f"{counted(len(trace), 'request')} -> {path}", *notes)

@@ -52,7 +52,7 @@ class Bootstrap:
 class MetricErrors:
     """One metric of n requests on both sides (µs); errors are simulated minus observed.
 
-    ``n_relative``: those behind ``mape`` and ``bias``; an observed time of 0 has no relative error.
+    ``num_ratios``: those behind ``mape`` and ``bias``; an observed time of 0 has no relative error.
     ``mape``: mean of |error| / observed over requests. ``bias``: mean of error / observed.
     ``pearson_r``: of the requests' two values, ``spearman_r`` of their ranks. ``ks``: greatest distance between the
     two distributions, ``wasserstein_us``: the area between them. ``log_ratio_sd``: standard deviation of the
@@ -65,7 +65,7 @@ class MetricErrors:
     """
 
     n: int
-    n_relative: int
+    num_ratios: int
     observed: dict[str, float | None]
     simulated: dict[str, float | None]
     error: dict[str, Estimate]
@@ -143,7 +143,7 @@ def compare_metric(
     r, spearman, mape, bias = _of_all(per_request)
     return MetricErrors(
         n=len(per_request[0]),
-        n_relative=int(np.isfinite(_relative(per_request[1] - per_request[0], per_request[0])).sum()),
+        num_ratios=int(np.isfinite(_relative(per_request[1] - per_request[0], per_request[0])).sum()),
         observed=_named(observed),
         simulated=_named(simulated),
         error=error,

@@ -82,7 +82,7 @@ def metrics_json(errors: Mapping[str, MetricErrors]) -> Json:
     return {
         name: {
             "n": each.n,
-            "n_relative": each.n_relative,
+            "num_ratios": each.num_ratios,
             "observed": each.observed,
             "simulated": each.simulated,
             "error": {key: estimate_json(value) for key, value in each.error.items()},

@@ -134,7 +134,7 @@ def _headline(name: str, errors: Mapping[str, MetricErrors], *, noise: MetricErr
         value=number_format.percent(found.mape.value),
         details=(
             "mean absolute error per request",
-            f"{number_format.percent_interval(found.mape)}, n\u00a0{found.n_relative:,}",
+            f"{number_format.percent_interval(found.mape)}, n\u00a0{found.num_ratios:,}",
             *floor,
             *gaps,
             f"bias per request {number_format.percent(found.bias.value, signed=True)}",

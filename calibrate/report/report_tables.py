@@ -137,12 +137,12 @@ def has_expected(errors: Mapping[str, MetricErrors]) -> bool:
 
 def _of_ratios(found: MetricErrors) -> str:
     """Return how many of the requests have errors of their own, where that is not all."""
-    return "" if found.n_relative == found.n else f" ({found.n_relative:,})"
+    return "" if found.num_ratios == found.n else f" ({found.num_ratios:,})"
 
 
 def ratio_notes(errors: Mapping[str, MetricErrors]) -> list[str]:
     """Return what a second number of requests is, where a table has one."""
-    if all(each.n_relative == each.n for each in errors.values()):
+    if all(each.num_ratios == each.n for each in errors.values()):
         return []
     return ["n in brackets: the requests behind MAPE and bias; an observed time of 0 has neither"]
 

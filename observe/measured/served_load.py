@@ -17,6 +17,7 @@ from traces import (
     TraceError,
     finding_lines,
     goodput,
+    load_alone,
     read_recorded,
     reading_notes,
     request_metrics,
@@ -76,7 +77,7 @@ class ServedLoad:
 
 def read_load(path: Path, *, name: str, slo_us: Mapping[str, float]) -> ServedLoad:
     """Return a run in numbers. Raises TraceError if there is no trace, or none of its requests was answered."""
-    trace = without_warmup(read_recorded(path, events=True))
+    trace = without_warmup(load_alone(read_recorded(path, events=True)))
     metrics = request_metrics(trace)
     if not np.isfinite(metrics["e2e_us"].to_numpy(np.float64)).any():
         raise TraceError(

@@ -11,10 +11,12 @@ from numpy.typing import NDArray
 
 from traces import (
     Goodput,
+    Precision,
     finished_ok,
     goodput,
     metric_notes,
     pooled_itl_us,
+    precision_of,
     prompt_tokens,
     request_metrics,
     tool_version,
@@ -22,6 +24,8 @@ from traces import (
 )
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from traces import Trace
 
 SCHEMA_VERSION = 1
@@ -99,6 +103,7 @@ class ObservedSummary(TypedDict):
     tpot_us: Distribution
     queue_us: Distribution
     wave_us: Distribution
+    p99_precision: Precision
     goodput: Goodput | None
     client: ClientSummary
     metrics_delta: dict[str, float]
@@ -115,7 +120,8 @@ def summarize_observed(trace: Trace, *, slo_us: Mapping[str, float] | None = Non
     metrics = request_metrics(trace)
     ok = finished_ok(trace)
     duration_us = _duration_us(trace, is_cut=len(trace) < len(whole)) if ok.any() else 0
-    tokens = trace.column("output_tokens").to_numpy(dtype=np.float64, na_value=np.nan)[ok].sum()
+    outputs = trace.column("output_tokens").to_numpy(dtype=np.float64, na_value=np.nan)
+    tokens = outputs[ok].sum()
     counts = trace.column("status").value_counts()
     messages = trace.column("error_message").dropna().value_counts()
     client = trace.header.client
@@ -136,9 +142,7 @@ def summarize_observed(trace: Trace, *, slo_us: Mapping[str, float] | None = Non
         request_throughput=_per_second(int(ok.sum()), duration_us),
         output_token_throughput=None if np.isnan(tokens) else _per_second(int(tokens), duration_us),
         prompt_tokens=_distribution(prompt_tokens(trace)[ok].astype(np.float64)),
-        output_tokens=_distribution(
-            trace.column("output_tokens").to_numpy(dtype=np.float64, na_value=np.nan)[ok]
-        ),
+        output_tokens=_distribution(outputs[ok]),
         ttft_us=_distribution(metrics["ttft_us"].to_numpy(dtype=np.float64)),
         ttft_from_due_us=_distribution(metrics["ttft_from_due_us"].to_numpy(dtype=np.float64)),
         e2e_us=_distribution(metrics["e2e_us"].to_numpy(dtype=np.float64)),
@@ -146,6 +150,7 @@ def summarize_observed(trace: Trace, *, slo_us: Mapping[str, float] | None = Non
         tpot_us=_distribution(metrics["tpot_us"].to_numpy(dtype=np.float64)),
         queue_us=_distribution(trace.column("server_queue_us").to_numpy(dtype=np.float64, na_value=np.nan)),
         wave_us=_distribution(wave_us(trace)),
+        p99_precision=_precision(trace, metrics),
         goodput=goodput(trace, slo_us, duration_us=duration_us),
         client=_client(trace),
         metrics_delta={
@@ -157,6 +162,12 @@ def summarize_observed(trace: Trace, *, slo_us: Mapping[str, float] | None = Non
         notes=_notes(whole, trace),
         interrupted=client is not None and bool(client.interrupted),
     )
+
+
+def _precision(trace: Trace, metrics: pd.DataFrame) -> Precision:
+    """Return how well the 99th percentiles are known."""
+    latencies = {name: metrics[name].to_numpy(dtype=np.float64) for name in ("ttft_us", "e2e_us")}
+    return precision_of(trace, latencies)
 
 
 def _notes(whole: Trace, trace: Trace) -> list[str]:

@@ -7,8 +7,8 @@ from typing import Any
 
 from observe.result.client_verdict import BOUNDS
 from observe.result.json_document import ClientSummary, Distribution, ObservedSummary
-from traces import AS_DRAWN, Attainment, Goodput, four_digits, tail_text
-from traces.facts import AlignedRows, TermRows, terminal_lines
+from traces import AS_DRAWN, Attainment, Goodput, four_digits, precision_rows, tail_text
+from traces.facts import AlignedRows, AnswerPart, TermRows, terminal_lines
 
 _SHOWN_ERRORS = 5
 _COLUMN = 9
@@ -45,7 +45,9 @@ def table(summary: ObservedSummary) -> str:
     label = max((len(name) for name, _, _ in shown), default=0)
     head = ["", "mean", "p50", "p90", "p95", "p99"]
     figures = AlignedRows([head, *(_row(*each) for each in shown)], [-label, *[_COLUMN] * 5])
-    return "\n".join(terminal_lines([TermRows(facts), *errors, figures], width=None))
+    known = precision_rows(summary["p99_precision"])
+    parts: list[AnswerPart] = [TermRows(facts), *errors, figures, *([TermRows(known)] if known else [])]
+    return "\n".join(terminal_lines(parts, width=None))
 
 
 def _tail(summary: ObservedSummary) -> list[tuple[str, str]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TypedDict
 
 import numpy as np
+from numpy.typing import NDArray
 
 from replay.cluster.handoff import HandoffSummary, handoff_parts, summarize_handoff
 from replay.cluster.infrastructure import (
@@ -14,17 +15,20 @@ from replay.cluster.infrastructure import (
     summarize_infrastructure,
     summarize_retries,
 )
+from replay.cluster.lives import spans_up
 from replay.cluster.pathologies import Pathology, pathologies, pathology_parts
 from replay.cluster.simulate import FleetRun, exit_name
 from replay.trace.group_summary import jain_fairness
 from replay.trace.kv_offload import KvOffload, summarize_kv_offload
 from replay.trace.measured_window import EVERYTHING, MeasuredPart, measured_rows
 from replay.twin.cluster_section import routing_name
-from sim import Int64s, Status, step_times_of
+from sim import Int64s, Status
 from sim.cluster import EXIT_MEANINGS, ClusterConfig, Exit, Instance
 from traces import prompt_tokens
 from traces.facts import AlignedRows, AnswerPart, Fact, TermRows, columns_of, count, four_digits_ms, frac
 
+HARDLY_BUSY = 0.1
+"""The share of their time that instances must be busy for an index of fairness."""
 MOST_SHOWN = 16
 """Instances that the terminal's table shows."""
 
@@ -57,9 +61,10 @@ class InstanceSummary(TypedDict):
 class ClusterSummary(TypedDict):
     """What a cluster adds to the document.
 
-    ``jain_fairness``: of requests over the instances that ever served, (sum x)^2 / (n sum x^2): 1 where all got as
-    many, 1/n where one got all (Jain, Chiu, Hawe, "A quantitative measure of fairness", 1984). ``num_by_exit``: every
-    way out that was taken.
+    ``jain_fairness``: of requests per time up, over the instances that ever served, (sum x)^2 / (n sum x^2): 1 where
+    all got as many, 1/n where one got all (Jain, Chiu, Hawe, "A quantitative measure of fairness", 1984); None where
+    they were busy for less than a tenth of the time, and chance decides it. ``num_by_exit``: every way out that was
+    taken.
     """
 
     routing_policy: str
@@ -115,13 +120,29 @@ def summarize_cluster(
     return ClusterSummary(
         routing_policy=routing_name(cluster.routing),
         num_by_exit={exit_name(way): count for way, count in run.result.num_by_exit.items() if count},
-        jain_fairness=jain_fairness((ends - starts)[serving]),
+        jain_fairness=_jain_fairness(run, ends - starts, serving),
         disaggregation=summarize_handoff(run, cluster, counted),
         infrastructure=summarize_infrastructure(run, cluster),
         retries=summarize_retries(run),
         instances=instances,
         pathologies=pathologies(run, cluster),
     )
+
+
+def _jain_fairness(run: FleetRun, counts: Int64s, serving: NDArray[np.bool_]) -> float | None:
+    """Return Jain's index of the requests per time up, None where an instance is hardly ever busy.
+
+    Which of several idle instances gets a request says nothing about the router.
+    """
+    end_us = run.result.duration_us
+    up_us = np.zeros(len(counts))
+    for life in run.result.infrastructure.lives:
+        up_us[life.instance] += sum(max(0, up_to - up_from) for up_from, up_to in spans_up(life, end_us))
+    served = serving & (up_us > 0)
+    busy_us = np.array([each.busy_us for each in run.result.instances], np.float64)
+    if not served.any() or busy_us[served].sum() < HARDLY_BUSY * up_us[served].sum():
+        return None
+    return jain_fairness(counts[served] / up_us[served])
 
 
 def _add_tiers(
@@ -201,12 +222,8 @@ def _mean(values: Int64s) -> float | None:
 
 
 def _busy_frac(instance: Instance, duration_us: int) -> float | None:
-    """Return the share of the run in which an instance computed; step times above 512 µs are known within 0.2 %."""
-    if duration_us == 0:
-        return None
-    times = step_times_of(instance.written.state)
-    busy_us = float((times.values * times.counts).sum())
-    return min(busy_us / duration_us, 1.0)
+    """Return the share of the run in which an instance computed."""
+    return None if duration_us == 0 else min(instance.busy_us / duration_us, 1.0)
 
 
 WIDTHS = {"requests": 10, "prefix hits": 13, "preemptions": 13, "busy": 8, "KV used": 9, "KV full": 9}

@@ -11,6 +11,7 @@ import typer
 from replay.simulation_command import SimulationOptions
 from replay.twins import AnywayOption, load_twins
 from traces.console.options import AnswerForm, ConfigOption, DefaultsOption
+from traces.console.slo_gate import SloGate
 from traces.strict.option_table import option_table
 
 if TYPE_CHECKING:
@@ -122,6 +123,7 @@ class RunOptions:
             "them (goodput). Without it the trace's own targets count.",
         ),
     ] = None
+    gate: SloGate = SloGate()
     measure: Annotated[
         str | None,
         typer.Option(
@@ -155,6 +157,14 @@ class RunOptions:
     steps: Annotated[
         Path | None,
         typer.Option(metavar="FILE.jsonl", help="Write every step of the engine, one JSON object a line."),
+    ] = None
+    series: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE.csv",
+            help="Write the run over time, a row per stretch of time and instance: requests running and waiting, KV "
+            "cache in use, busy share, prefix hits.",
+        ),
     ] = None
     trace_events: Annotated[
         Path | None,
@@ -280,4 +290,6 @@ def simulation_options(
         measured=parse_measured(run.measure, run.warmup_frac),
         horizon_us=parse_horizon(run.horizon),
         slo_us=parse_slo(run.slo, tell=tell_note) if run.slo else {},
+        gate=run.gate,
+        series=run.series,
     )

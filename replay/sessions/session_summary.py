@@ -23,6 +23,8 @@ SHARES = (0.5, 0.8, 0.9, 0.95, 0.99, 1.0)
 """Shares of an unlimited cache's hits."""
 SHOWN_SHARES = ("0.5", "0.9", "0.99")
 CURVE_POINTS = 40
+ALONE = 0.1
+"""The share of the run in which one session alone is served from which on it stands beside the GPU-hours."""
 MOST_SHOWN = 3
 """Sessions that are listed in a terminal."""
 
@@ -46,8 +48,8 @@ class SessionsSummary(TypedDict):
     a request under way, ``tool_us`` without one. Shares are of all prompt tokens: ``cached_frac`` found in the cache;
     of it ``cached_own_frac`` in blocks of the session alone, ``cached_shared_frac`` in blocks that others have, too;
     ``recomputed_frac`` an unlimited cache would have had. ``gpu_hours_per_session``: all of the run's over the complete
-    sessions; ``cost_per_session`` likewise, None where the price of a GPU is not known. ``slowest``: the longest
-    complete sessions.
+    sessions; ``cost_per_session`` likewise, None where the price of a GPU is not known; both pay for the run's end,
+    ``alone_at_end_frac`` of it, in which one session alone is under way. ``slowest``: the longest complete sessions.
     """
 
     num_sessions: int
@@ -62,6 +64,7 @@ class SessionsSummary(TypedDict):
     recomputed_frac: float | None
     gpu_hours_per_session: float | None
     cost_per_session: float | None
+    alone_at_end_frac: float
     slowest: list[SlowSession]
 
 
@@ -188,8 +191,22 @@ def summarize_sessions(trace: Trace, *, block_size: int) -> SessionsSummary | No
         recomputed_frac=frac(int(found.recomputed.sum())),
         gpu_hours_per_session=None,
         cost_per_session=None,
+        alone_at_end_frac=_alone_at_end_frac(trace),
         slowest=_slowest(found),
     )
+
+
+def _alone_at_end_frac(trace: Trace) -> float:
+    """Return the share of a run, from its beginning, in which only the last session's requests are not yet over."""
+    codes, _ = trace.cells("session_id").codes()
+    ends = trace.cells("last_token_time_us").floats()
+    known = np.isfinite(ends) & (ends > 0)
+    if not known.any():
+        return 0.0
+    last = codes[known][int(ends[known].argmax())]
+    others = ends[known & (codes != last)]
+    end = float(ends[known].max())
+    return (end - float(others.max())) / end if len(others) else 0.0
 
 
 def add_cost(sessions: SessionsSummary, *, gpu_hours: float, cost: float | None) -> None:
@@ -236,7 +253,9 @@ def session_rows(sessions: SessionsSummary) -> list[tuple[str, str]]:
     if (hours := sessions["gpu_hours_per_session"]) is not None:
         cost = sessions["cost_per_session"]
         priced = "" if cost is None else f", a cost of {cost:.3g}"
-        terms.append(("", f"{hours:.3g} GPU-hours a session{priced}"))
+        alone = sessions["alone_at_end_frac"]
+        tail = f" (one session alone runs in the last {alone:.0%} of the time)" if alone >= ALONE else ""
+        terms.append(("", f"{hours:.3g} GPU-hours a session{priced}{tail}"))
     for place, each in enumerate(sessions["slowest"][:MOST_SHOWN]):
         took, waited = _seconds(each["duration_us"]), _seconds(each["model_us"])
         name = terminal(each["session_id"])

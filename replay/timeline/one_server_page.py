@@ -14,7 +14,8 @@ from replay.pace_band import SHOWN, PaceBand, band_lead, band_rows
 from replay.timeline.watch_engine import Usage
 from replay.trace.kv_offload import hits_by_tier, offload_text
 from replay.trace.simulation_summary import SimulationSummary
-from replay.trace.summary_text import has_idle_end
+from replay.trace.summary_text import has_idle_end, waits_most
+from replay.verdict.sentences import GOOD, is_whole, page_title, stretches_told
 from traces import pages, request_metrics, shown_time, tool_version, write_text
 from traces.pages.request_figures import (
     METRICS,
@@ -95,24 +96,31 @@ def _title(summary: SimulationSummary, subject: str) -> str:
     offered = summary["offered_rate_per_s"]
     if summary["verdict"] is None or offered is None:
         return f"{number_text(summary['request_throughput'])} requests per second"
-    said = {
-        "stable": f"The {subject} keeps up with",
-        "near saturation": f"The {subject} is near saturation at",
-        "metastable": f"The {subject} keeps up until a burst comes, with",
-        "overloaded": f"The {subject} is overloaded by",
-        "too short to tell": f"Too short to tell whether the {subject} keeps up with",
-    }[summary["verdict"]]
+    good = None if summary["goodput"] is None else summary["goodput"]["good_frac"]
+    said = page_title(
+        summary["verdict"],
+        summary["verdict_stretches"] or (),
+        subject=subject,
+        is_slo_missed=good is not None and good < GOOD,
+        waits_most=waits_most(summary),
+        sending_us=summary["sending_us"],
+    )
     return f"{said} {number_text(offered)} requests per second"
 
 
 def _lead(run: RunPage) -> str:
     counts = ", ".join(f"{count:,} {name}" for name, count in run.summary["num_by_status"].items())
     seconds = shown_time(float(run.summary["duration_us"]))
-    sent_until = run.summary["sending_us"]
+    sent_until, stretches = run.summary["sending_us"], run.summary["verdict_stretches"] or ()
+    also = (
+        f" Overloaded{stretches_told(stretches)}."
+        if stretches and not is_whole(stretches, sent_until)
+        else ""
+    )
     if sent_until is None or not has_idle_end(run.summary):
-        return f"{counts} in {seconds} of simulated time."
+        return f"{counts} in {seconds} of simulated time.{also}"
     idle = shown_time(float(run.summary["duration_us"] - sent_until))
-    return f"{counts} in {seconds} of simulated time; in the last {idle} no request was sent."
+    return f"{counts} in {seconds} of simulated time; in the last {idle} no request was sent.{also}"
 
 
 def _headlines(run: RunPage) -> list[pages.Headline]:
@@ -249,7 +257,8 @@ def waits_told(usage: Usage) -> str:
         return "Hardly any request waits for longer than for the step in progress."
     share = float((usage.waiting > 0).mean())
     return (
-        f"Requests wait in {share:.1%} of the run, up to {most:,.0f} at a time: too short to tell what for."
+        f"Requests wait in {share:.1%} of the run, up to {most:,.0f} at a time: all together little beside the time "
+        "for which they run."
     )
 
 

@@ -23,9 +23,12 @@ POINTS = 400
 FULL = 0.9
 """Share of the KV blocks in use from which a waiting request is assumed to wait for blocks."""
 OFTEN = 0.05
-"""Share of the run in which requests wait for seats, or blocks, from which on these bind."""
+"""Requests wait for something if they wait this long, all together, for each second that requests run."""
 MOSTLY = 0.5
-"""Share in which requests wait though seats and blocks are free, from which on the time of a step binds."""
+"""Where requests wait for the next step at fewer looks than this, though seats and blocks are free, and
+"""
+LONG = 0.5
+"""for less than this per second that requests run, they wait for the step in progress alone."""
 
 Floats = NDArray[np.float64]
 Resource = Literal["seats", "KV blocks", "step time", "gateway", "none"]
@@ -49,25 +52,79 @@ class Usage:
     seats_up: float | None = None
 
 
-def short_of(
-    *,
-    waiting: Floats | NDArray[np.int64],
-    running: Floats | NDArray[np.int64],
-    kv_frac: Floats | None,
-    num_seats: int,
-) -> Resource:
-    """Return what the requests of one server wait for most often; ``none`` where they hardly wait.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerLooks:
+    """Looks at one server, all arrays [T]: requests waiting and running, and the share of the KV blocks in use.
 
-    All arrays [T], looks at the server; ``kv_frac`` None: its cache is unbounded.
+    ``kv_frac`` None: the cache is unbounded. ``need_frac``: the share of the blocks that the head of the queue needs,
+    NaN where there is none. ``lasts_us``: how long each look stands for; None: 1 each.
     """
-    waits = waiting > 0
-    seats = waits & (running >= num_seats)
-    kv = np.zeros_like(waits) if kv_frac is None else waits & ~seats & (kv_frac >= FULL)
-    shares = {"seats": seats.mean(), "KV blocks": kv.mean()}
-    most = max(shares, key=lambda name: shares[name])
-    if shares[most] >= OFTEN:
-        return "seats" if most == "seats" else "KV blocks"
-    return "step time" if (waits & ~seats & ~kv).mean() >= MOSTLY else "none"
+
+    waiting: Floats | NDArray[np.int64]
+    running: Floats | NDArray[np.int64]
+    kv_frac: Floats | None
+    num_seats: int
+    need_frac: Floats | None = None
+    lasts_us: Floats | None = None
+
+    @property
+    def lasts(self) -> Floats:
+        """How long each look stands for."""
+        return np.ones(len(self.waiting)) if self.lasts_us is None else self.lasts_us
+
+
+def waits_by_cause(looks: ServerLooks) -> dict[Resource, float]:
+    """Return how long requests waited for seats, KV blocks and steps, summed over the requests: requests times µs."""
+    waits = looks.waiting > 0
+    seats = waits & (looks.running >= looks.num_seats)
+    kv = np.zeros_like(waits)
+    if looks.kv_frac is not None:
+        kv = waits & ~seats & (looks.kv_frac >= FULL)
+        if looks.need_frac is not None:
+            kv |= waits & ~seats & (looks.running > 0) & (looks.need_frac > 1 - looks.kv_frac)
+    weight = looks.waiting * looks.lasts
+    return {
+        "seats": float(weight[seats].sum()),
+        "KV blocks": float(weight[kv].sum()),
+        "step time": float(weight[waits & ~seats & ~kv].sum()),
+    }
+
+
+def short_of(looks: ServerLooks) -> Resource:
+    """Return what the requests of one server wait for longest, all together; ``none`` where they hardly wait.
+
+    Requests times time decide: a few looks at a long queue weigh more than many at a single request.
+    """
+    waited = waits_by_cause(looks)
+    ran = float((looks.running * looks.lasts).sum())
+    most = max(waited, key=waited.__getitem__)
+    if waited[most] <= OFTEN * ran or waited[most] == 0:
+        return "none"
+    if most == "step time" and (looks.waiting > 0).mean() < MOSTLY and waited[most] < LONG * ran:
+        return "none"
+    return most
+
+
+def head_need_frac(
+    outcomes: Outcomes,
+    prompt_tokens: NDArray[np.int64],
+    time_us: Floats | NDArray[np.int64],
+    *,
+    block_size: int,
+    num_blocks: int,
+) -> Floats:
+    """Return the share of a server's KV blocks that the prompt at the head of the queue needs at each time; NaN: none.
+
+    The head is whoever is scheduled next of those that have come.
+    """
+    begun = np.flatnonzero(outcomes.scheduled_us >= 0)
+    begun = begun[np.argsort(outcomes.scheduled_us[begun], kind="stable")]
+    if len(begun) == 0 or num_blocks <= 0:
+        return np.full(len(time_us), np.nan)
+    place = np.searchsorted(outcomes.scheduled_us[begun], time_us, side="right")
+    head = begun[np.minimum(place, len(begun) - 1)]
+    waits = (place < len(begun)) & (outcomes.queued_us[head] <= time_us)
+    return np.where(waits, np.ceil(prompt_tokens[head] / block_size) / num_blocks, np.nan)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,11 +166,32 @@ def look_at(trace: Trace, twin: TwinConfig, pacing: Pacing, time_us: Floats) -> 
 
 
 def watched(
-    trace: Trace, twin: TwinConfig, pacing: Pacing, *, duration_us: int, points: int = POINTS
+    trace: Trace,
+    twin: TwinConfig,
+    pacing: Pacing,
+    *,
+    duration_us: int,
+    points: int = POINTS,
+    outcomes: Outcomes | None = None,
 ) -> Usage:
-    """Return one engine's use over a run of this length; it is simulated once more, with pauses."""
+    """Return one engine's use over a run of this length; it is simulated once more, with pauses.
+
+    ``outcomes``: of the run, which tell what the head of the queue needed.
+    """
     seen = look_at(trace, twin, pacing, _times(duration_us, points))
-    num_seats = twin.engine.max_num_seqs
+    engine = twin.engine
+    num_seats = engine.max_num_seqs
+    need = None
+    if outcomes is not None and engine.num_gpu_blocks:
+        from traces import prompt_tokens
+
+        need = head_need_frac(
+            outcomes,
+            prompt_tokens(trace),
+            seen.time_us,
+            block_size=engine.block_size,
+            num_blocks=engine.num_gpu_blocks,
+        )
     return Usage(
         time_us=seen.time_us,
         running=seen.running,
@@ -121,7 +199,13 @@ def watched(
         kv_frac=seen.kv_frac,
         num_seats=num_seats,
         waits_for=short_of(
-            waiting=seen.waiting, running=seen.running, kv_frac=seen.kv_frac, num_seats=num_seats
+            ServerLooks(
+                waiting=seen.waiting,
+                running=seen.running,
+                kv_frac=seen.kv_frac,
+                num_seats=num_seats,
+                need_frac=need,
+            )
         ),
     )
 

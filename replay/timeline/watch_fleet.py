@@ -10,13 +10,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from replay.cluster.lives import spans_up
-from replay.timeline.watch_engine import Usage, counted, short_of
+from replay.cluster.pathologies import queued_at
+from replay.timeline.watch_engine import ServerLooks, Usage, counted, head_need_frac, short_of, waits_by_cause
 
 Floats = NDArray[np.float64]
 
 if TYPE_CHECKING:
     from replay.cluster.simulate import FleetRun
     from replay.timeline.watch_engine import Resource
+    from sim import EngineConfig
     from sim.cluster import ClusterConfig, Life
 
 
@@ -60,7 +62,7 @@ def seats_up(run: FleetRun, cluster: ClusterConfig) -> float | None:
 
 
 def _waits_for(run: FleetRun, cluster: ClusterConfig) -> Resource | None:
-    """Return what most of the queued time is spent waiting for, each instance judged as a server of its own.
+    """Return what most of the queued time is spent waiting for, requests times time, over all instances.
 
     ``gateway`` where requests are queued there for longer than at the instances; None where they were not sampled.
     """
@@ -69,6 +71,7 @@ def _waits_for(run: FleetRun, cluster: ClusterConfig) -> Resource | None:
         return None
     gaps_us = np.diff(seen.time_us, prepend=0).astype(np.float64)
     queued_us: dict[Resource, float] = {}
+    any_up = False
     for number, instance in enumerate(result.instances):
         up = _is_up(
             [life for life in result.infrastructure.lives if life.instance == number],
@@ -79,18 +82,41 @@ def _waits_for(run: FleetRun, cluster: ClusterConfig) -> Resource | None:
             continue
         blocks = int(seen.num_blocks[number])
         waiting = seen.num_waiting[up, number]
-        short = short_of(
+        engine = cluster.pools[instance.pool].engine
+        looks = ServerLooks(
             waiting=waiting,
             running=seen.num_running[up, number],
             kv_frac=1 - seen.num_free_blocks[up, number] / blocks if blocks else None,
-            num_seats=cluster.pools[instance.pool].engine.max_num_seqs,
+            num_seats=engine.max_num_seqs,
+            need_frac=_need_frac(run, number, seen.time_us[up], engine) if blocks else None,
+            lasts_us=gaps_us[up],
         )
-        queued_us[short] = queued_us.get(short, 0.0) + float((waiting * gaps_us[up]).sum())
+        any_up = True
+        if short_of(looks) == "none":
+            continue
+        for cause, waited in waits_by_cause(looks).items():
+            queued_us[cause] = queued_us.get(cause, 0.0) + waited
     if cluster.flow_control is not None and _at_gateway_us(run) > sum(queued_us.values()):
         return "gateway"
-    if not queued_us:
+    if not any_up:
         return None
-    return max(queued_us, key=lambda short: queued_us[short])
+    if not queued_us:
+        return "none"
+    most: Resource = max(queued_us, key=lambda cause: queued_us[cause])
+    return most
+
+
+def _need_frac(run: FleetRun, instance: int, time_us: NDArray[np.int64], engine: EngineConfig) -> Floats:
+    """Return the share of an instance's KV blocks that the head of its queue needs at each time, NaN without one."""
+    outcomes = run.result.outcomes
+    here = np.where(queued_at(run.result) == instance, outcomes.scheduled_us, -1)
+    return head_need_frac(
+        replace(outcomes, scheduled_us=here),
+        run.work.requests.prompt_tokens,
+        time_us,
+        block_size=engine.block_size,
+        num_blocks=engine.num_gpu_blocks,
+    )
 
 
 def _is_up(lives: Sequence[Life], time_us: NDArray[np.int64], end_us: int) -> NDArray[np.bool_]:

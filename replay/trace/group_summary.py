@@ -77,7 +77,7 @@ def summarize_groups(trace: Trace, *, whole: Trace, span_us: float, block_size: 
     )
 
 
-def jain_fairness(counts: NDArray[np.int64]) -> float | None:
+def jain_fairness(counts: NDArray[np.int64] | NDArray[np.float64]) -> float | None:
     """Return (sum x)^2 / (n sum x^2), None where all counts are 0.
 
     1 if all got the same, 1/n if one got all (Jain, Chiu, Hawe, "A quantitative measure of fairness", 1984).

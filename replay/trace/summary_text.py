@@ -10,8 +10,8 @@ from replay.trace.group_summary import group_parts
 from replay.trace.kv_offload import hits_by_tier, offload_text
 from replay.trace.operator_times import operator_grid
 from replay.trace.simulation_summary import SimulationSummary
-from replay.verdict.judged import Verdict
-from traces import MOST_FAILED, four_digits, tail_text
+from replay.verdict.sentences import verdict_sentence
+from traces import MOST_FAILED, four_digits, precision_rows, tail_text
 from traces.facts import AlignedRows, AnswerPart, TermRows, frac
 
 COLUMN = 9
@@ -50,6 +50,7 @@ def summary_parts(summary: SimulationSummary, *, unanswered: Sequence[str] = ())
     parts: list[AnswerPart] = [
         TermRows(facts),
         AlignedRows(rows, [-12, *[COLUMN] * 5]),
+        *_precision_parts(summary),
         *_goodput_parts(summary),
     ]
     parts += group_parts(summary["groups"])
@@ -102,26 +103,26 @@ def _tail(summary: SimulationSummary) -> list[tuple[str, str]]:
     return [] if said is None else [("", said)]
 
 
-GOOD = 0.99
-"""With a smaller share of requests within the SLO, a verdict on the load alone would be read as a good one."""
-VERDICTS: dict[Verdict, str] = {
-    "stable": "stable: the server keeps up",
-    "near saturation": "near saturation: the server just keeps up, and TTFT depends on small differences in speed",
-    "metastable": "metastable: the server keeps up, and after a burst it would not recover",
-    "overloaded": "OVERLOADED: more is sent than is answered",
-    "too short to tell": "too short to tell whether the server keeps up (see the note)",
-}
-
-
 def _offered(summary: SimulationSummary) -> list[tuple[str, str]]:
     """Return the lines of the offered load, and whether the server kept up; none where answers set the pace."""
     offered = summary["offered_rate_per_s"]
     facts = [] if offered is None else [("offered", f"{four_digits(offered)} requests/s")]
     if summary["verdict"] is None:
         return facts
-    good = None if summary["goodput"] is None else summary["goodput"]["good_frac"]
-    missed = "" if good is None or good >= GOOD else f"; only {good:.1%} of the requests meet the SLO"
-    return [*facts, ("verdict", f"{VERDICTS[summary['verdict']]}{missed}")]
+    said = verdict_sentence(
+        summary["verdict"],
+        summary["verdict_stretches"] or (),
+        good_frac=None if summary["goodput"] is None else summary["goodput"]["good_frac"],
+        waits_most=waits_most(summary),
+        sending_us=summary["sending_us"],
+    )
+    return [*facts, ("verdict", said)]
+
+
+def waits_most(summary: SimulationSummary) -> bool:
+    """Return whether requests wait longer to be scheduled than they are then served, on average."""
+    queue, whole = summary["queue_us"]["mean"], summary["e2e_us"]["mean"]
+    return queue is not None and whole is not None and 2 * queue > whole
 
 
 def _optional_facts(summary: SimulationSummary) -> list[tuple[str, str]]:
@@ -155,6 +156,12 @@ def _optional_facts(summary: SimulationSummary) -> list[tuple[str, str]]:
         facts.append(("KV offload", offload_text(tier)))
         facts.append(("hits", hits_by_tier(tier)))
     return facts
+
+
+def _precision_parts(summary: SimulationSummary) -> list[AnswerPart]:
+    """Return how well the 99th percentiles are known."""
+    rows = precision_rows(summary["p99_precision"])
+    return [TermRows(rows)] if rows else []
 
 
 def _goodput_parts(summary: SimulationSummary) -> list[AnswerPart]:

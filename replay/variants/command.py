@@ -65,6 +65,8 @@ def simulate_variants(
     from traces import ConfigError, note_replaced, refuse_input, write_trace
 
     check_for_variants(options)
+    for each in variants:
+        options.gate.needs_limits(each.trace, options.slo_us)
     if len(variants) > MOST:
         raise ConfigError(f"--set: got {len(variants):,} variants, expected at most {MOST}")
     stems = [None if output is None else output / each.name for each in variants]
@@ -97,6 +99,7 @@ def simulate_variants(
     if not any(each.summary["num_by_status"].get("ok") for each in results):
         tell("no request finished in any variant")
         raise typer.Exit(1)
+    options.gate.check({each.variant.name: each.summary["goodput"] for each in results})
 
 
 def check_for_variants(options: SimulationOptions) -> None:
@@ -105,6 +108,7 @@ def check_for_variants(options: SimulationOptions) -> None:
 
     for name, given in (
         ("--steps", options.steps),
+        ("--series", options.series),
         ("--trace-events", options.trace_events),
         ("--decisions", options.decisions),
         ("--counterfactual", options.counterfactual),

@@ -2,7 +2,8 @@
 
 The run itself decides, by how many requests pile up in the server while they are sent (``growth``). Only if that is not
 enough is more simulated: a short run's requests repeated, and, near saturation, a part of them 5 % faster or after a
-burst. All of it takes no more requests than the run had, or ``FEW`` if it had fewer.
+burst. All of it takes no more requests than the run had, or ``FEW`` if it had fewer. A run is overloaded, too, if
+a stretch of it was (``stretches``), at whatever time, and whether it recovered or not.
 """
 
 from __future__ import annotations
@@ -16,10 +17,15 @@ import numpy as np
 from replay.verdict.again import Repeatable, after_a_burst, again, faster, first_part
 from replay.verdict.growth import Growth, customers_of, growth_of, piles_up
 from replay.verdict.judged import MARGIN, UNANSWERED, Judged, LoadFacts
+from replay.verdict.sentences import is_whole, longest
 from sim import Outcomes, Status
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from numpy.typing import NDArray
+
+    from replay.verdict.stretches import OverloadedStretch
 
 FEW = 4000
 """A run of fewer requests may be repeated until it has this many."""
@@ -47,16 +53,38 @@ LASTING = 6
 """A run is long enough if it has this many times the requests that are in the server at once."""
 
 
-def judge_load(run: Repeatable, outcomes: Outcomes, *, unanswered: NDArray[np.bool_]) -> Judged | None:
+def judge_load(
+    run: Repeatable,
+    outcomes: Outcomes,
+    *,
+    unanswered: NDArray[np.bool_],
+    stretches: Sequence[OverloadedStretch] = (),
+) -> Judged | None:
     """Return the verdict on a run whose load has a rate; None if all arrived at once, or it cannot be decided.
 
-    ``unanswered``: requests without an answer because of the load, not of their own length.
+    ``unanswered``: requests without an answer because of the load, not of their own length. ``stretches``: those of the
+    run in which more was sent than answered (``overloaded_stretches``).
     """
     judged = _judge(run, outcomes, unanswered=unanswered)
-    if judged is None or run.session is None:
-        return judged
-    judged.facts["counts"] = "sessions"
-    return judged
+    if judged is None:
+        return None
+    if run.session is not None:
+        judged.facts["counts"] = "sessions"
+    judged = replace(judged, waits_most=_waits_most(outcomes))
+    return (
+        _by_stretches(judged, stretches, sending_us=int(outcomes.arrival_us.max())) if stretches else judged
+    )
+
+
+def _by_stretches(judged: Judged, stretches: Sequence[OverloadedStretch], *, sending_us: int) -> Judged:
+    """Return the verdict on a run some of which was overloaded, whether it recovered or not."""
+    worst = longest(stretches)
+    whole = judged.verdict == "overloaded" and is_whole(stretches, sending_us)
+    if not whole:
+        facts = judged.facts
+        facts["counts"], facts["num_requests_to_tell"] = "requests", None
+        facts["sent_per_s"], facts["served_per_s"] = worst["sent_per_s"], worst["answered_per_s"]
+    return replace(judged, verdict="overloaded", stretches=tuple(stretches), is_whole=whole)
 
 
 def _judge(run: Repeatable, outcomes: Outcomes, *, unanswered: NDArray[np.bool_]) -> Judged | None:
@@ -214,9 +242,14 @@ def _is_queueing(outcomes: Outcomes) -> bool:
     if not ok.any():
         return False
     waited = (outcomes.scheduled_us - outcomes.queued_us)[ok]
+    return bool(np.quantile(waited, 0.9) > QUEUEING * max(step_time_us(outcomes), 1.0))
+
+
+def step_time_us(outcomes: Outcomes) -> float:
+    """Return the mean time between the tokens of finished requests, µs: about that of a step."""
+    ok = outcomes.status == Status.OK
     gaps = np.maximum(outcomes.num_output_tokens[ok] - 1, 1)
-    step = float(((outcomes.last_token_us - outcomes.first_token_us)[ok] / gaps).mean())
-    return bool(np.quantile(waited, 0.9) > QUEUEING * max(step, 1.0))
+    return float(((outcomes.last_token_us - outcomes.first_token_us)[ok] / gaps).mean())
 
 
 def _waits_most(outcomes: Outcomes) -> bool:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, TypedDict
 
-Verdict = Literal["stable", "near saturation", "metastable", "overloaded", "too short to tell"]
+from replay.verdict.sentences import Verdict, stretches_told
+from replay.verdict.stretches import OverloadedStretch
 
 MARGIN = 0.05
 """A typical error of the twin's capacity."""
@@ -15,6 +16,9 @@ UNANSWERED = 0.05
 
 class LoadFacts(TypedDict):
     """The figures behind the verdict; rates per second, of ``counts``: sessions if rounds wait for answers.
+
+    Where a stretch of the run was overloaded, ``sent_per_s`` and ``served_per_s`` are those of the one in which the
+    most waited, in requests.
 
     ``served_per_s``: in the second half of the sending, None where too few had left by then to say. ``in_system``: when
     the last one came, out of ``num_sent``. ``growth_frac``: the share that piles up. ``num_simulated``: requests of the
@@ -38,12 +42,19 @@ class LoadFacts(TypedDict):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judged:
-    """A verdict, its figures, and the share of requests that are never answered."""
+    """A verdict, its figures, and the share of requests that are never answered.
+
+    ``stretches``: the parts of the run in which more was sent than answered. ``is_whole``: whether one of them is most
+    of the run. ``waits_most``: requests waited longer than they were served, on average.
+    """
 
     verdict: Verdict
     facts: LoadFacts
     unanswered_frac: float = 0.0
     keeps_up_repeated: bool = False
+    stretches: tuple[OverloadedStretch, ...] = ()
+    is_whole: bool = False
+    waits_most: bool = False
 
     def text(self) -> str | None:
         """Return the line that explains the verdict; None for a stable run."""
@@ -51,7 +62,8 @@ class Judged:
         if self.verdict == "stable":
             return None
         if self.verdict == "overloaded":
-            return _overloaded(facts, self.unanswered_frac)
+            parts = () if self.is_whole else self.stretches
+            return _overloaded_in(parts) if parts else _overloaded(facts, self.unanswered_frac)
         if self.verdict == "too short to tell":
             return _too_short(facts, keeps_up=self.keeps_up_repeated)
         if self.verdict == "metastable":
@@ -66,6 +78,11 @@ class Judged:
             f"near saturation: do not trust TTFT here. {MARGIN:.0%} more load moves its mean from {_ms(own)} to "
             f"{_ms(more)} ms"
         )
+
+
+def _overloaded_in(stretches: tuple[OverloadedStretch, ...]) -> str:
+    whole = "Latencies of the whole run mix this time with the rest"
+    return f"overloaded{stretches_told(stretches)}. {whole}"
 
 
 def _overloaded(facts: LoadFacts, unanswered: float) -> str:

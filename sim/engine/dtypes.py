@@ -681,6 +681,8 @@ TOTALS = np.dtype(
         ("num_kv_loaded_tokens", np.int64),  # of requests' first schedules
         ("num_lora_loads", np.int64),
         ("busy_us", np.int64),  # durations of all counted steps
+        ("num_prefill_tokens", np.int64),  # of all counted steps
+        ("num_decode_tokens", np.int64),
     ],
     align=True,
 )

@@ -291,11 +291,11 @@ def count_jump_steps(s: State, num_steps: int, start_us: int) -> None:
         end_us = s.ends_us[j + settings.async_scheduling]
         if end_us - start_us != step_us:
             if num_equal > 0:
-                count_steps(s, num_seqs, num_seqs, step_us, num_equal)
+                count_steps(s, num_seqs, 0, num_seqs, step_us, num_equal)
             step_us, num_equal = end_us - start_us, 0
         num_equal += 1
         start_us = end_us
-    count_steps(s, num_seqs, num_seqs, step_us, num_equal)
+    count_steps(s, num_seqs, 0, num_seqs, step_us, num_equal)
 
 
 @part

@@ -119,13 +119,19 @@ def bin_of(number: int) -> int:
 
 
 @part
-def count_steps(s: State, num_seqs: int, num_tokens: int, duration_us: int, num_steps: int) -> None:
-    """Count steps of one size and one duration."""
+def count_steps(
+    s: State, num_seqs: int, num_prefill: int, num_decode: int, duration_us: int, num_steps: int
+) -> None:
+    """Count steps of one size and one duration; ``num_prefill``, ``num_decode``: tokens of each."""
     if s.engine[0].settings.count_steps:
+        num_tokens = num_prefill + num_decode
         s.batch_sizes[num_seqs] += num_steps
         s.step_tokens[min(bin_of(num_tokens), len(s.step_tokens) - 1)] += num_steps
         s.step_times[bin_of(duration_us)] += num_steps
-        s.engine[0].totals.busy_us += duration_us * num_steps
+        totals = s.engine[0].totals
+        totals.busy_us += duration_us * num_steps
+        totals.num_prefill_tokens += num_prefill * num_steps
+        totals.num_decode_tokens += num_decode * num_steps
 
 
 @part

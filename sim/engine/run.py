@@ -114,7 +114,7 @@ def duration_of(s: State, batch: int, start_us: int) -> int:
     duration_us = max(compute_us + s.engine[0].current_step.step_reload_us, least_step_us(s, num_seqs))
     if num_seqs > 0:
         b = s.batches[batch]
-        count_steps(s, num_seqs, b.num_prefill_tokens + b.num_decode_tokens, duration_us, 1)
+        count_steps(s, num_seqs, b.num_prefill_tokens, b.num_decode_tokens, duration_us, 1)
     return duration_us
 
 

@@ -28,7 +28,8 @@ class Totals:
     ``num_steps`` counts every step, ``num_jumps`` the jumps taken over runs of them. ``num_kv_allocation_failures``:
     how often a request needed KV blocks that were not free, while running or at the head of the queue, where it asks in
     each step that could admit it. Drafts count as verified; offloads, reloads and thrashings are blocks
-    (``sim/engine/kv_cache/cpu_tier.py``).
+    (``sim/engine/kv_cache/cpu_tier.py``). ``busy_us``: durations of the steps that computed anything, and
+    ``num_prefill_tokens``, ``num_decode_tokens``: their tokens; all 0 without a record.
     """
 
     num_steps: int
@@ -47,6 +48,9 @@ class Totals:
     kv_flush_wait_us: int
     num_kv_loaded_tokens: int
     num_lora_loads: int
+    busy_us: int = 0
+    num_prefill_tokens: int = 0
+    num_decode_tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -177,28 +181,30 @@ def batch_sizes_of(state: State) -> Histogram:
 
 
 def step_times_of(state: State) -> Histogram:
-    """Return how many steps took how long, µs: each at the middle of its bin."""
-    return _of_bins(state.step_times)
+    """Return how many steps took how long, µs: each at the middle of its bin, rounded down."""
+    found = _of_bins(state.step_times)
+    widths = np.maximum(found.values // BINS_PER_DOUBLING, 1) if len(found.values) else found.values
+    middles = found.values + np.floor((2 ** np.floor(np.log2(widths)) - 1) / 2)
+    return Histogram(values=middles, counts=found.counts)
 
 
 def step_tokens_of(state: State) -> Histogram:
-    """Return how many steps computed how many tokens, each at the middle of its bin."""
+    """Return how many steps computed how many tokens, each at the least number of its bin."""
     return _of_bins(state.step_tokens)
 
 
 def _of_bins(counts: Int64s) -> Histogram:
     """Return what was counted by ``sim/engine/log.py:bin_of``."""
-    return histogram_of(counts, _middles(len(counts)))
+    return histogram_of(counts, _least_of_bins(len(counts)))
 
 
 @cache
-def _middles(num_bins: int) -> NDArray[np.float64]:
-    """Return the middle of each bin, the same for every engine."""
+def _least_of_bins(num_bins: int) -> NDArray[np.float64]:
+    """Return the least number of each bin, the same for every engine: a step may have it, unlike a middle of two."""
     bins = np.arange(num_bins)
     shift = np.maximum(bins // BINS_PER_DOUBLING - 1, 0)
-    first = (bins - shift * BINS_PER_DOUBLING) << shift
-    middles: NDArray[np.float64] = first + ((1 << shift) - 1) / 2
-    return middles
+    least: NDArray[np.float64] = ((bins - shift * BINS_PER_DOUBLING) << shift).astype(np.float64)
+    return least
 
 
 def gaps_of(state: State, latency: LatencyModel, *, from_tokens: bool) -> InterTokenLatencies:

@@ -49,7 +49,7 @@ def test_a_probe_neither_narrows_nor_widens_the_range_that_a_twin_is_trusted_in(
     loads = [source("low", low), source("high", high)]
     found = calibrate([*loads, *probes], GUESS, QUICK, holdout=[source("unseen", high)])
     assert found.config is not None
-    assert found.config.fitted == range_of([low, high], [None, None])
+    assert found.config.fitted == range_of([low, high], [None, None], is_fitted=True)
     assert not [line for line in warnings_of(found) if "misses this load" in line or "extrapolated" in line]
 
 
@@ -57,7 +57,7 @@ def test_a_fit_of_probes_alone_trusts_itself_where_they_were() -> None:
     alone = observed(users(1, seed=3))
     found = calibrate([source("singles", alone)], GUESS, QUICK, holdout=[source("again", alone)])
     assert found.config is not None
-    assert found.config.fitted == range_of([alone], [None])
+    assert found.config.fitted == range_of([alone], [None], is_fitted=True)
 
 
 def test_a_loop_of_users_is_a_load_like_any_other_unless_it_says_that_it_is_a_probe() -> None:

@@ -57,7 +57,7 @@ def document(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, o
     return loaded
 
 
-STATISTICS = ["mean", "p25", "p50", "p75", "p90", "p95", "p99", "p99.9"]
+STATISTICS = ["mean", "p25", "p50", "p75", "p90", "p95", "p99", "p99.9", "min", "max", "n"]
 REPLAY = ("replay", "w", "--config", "twin.yaml", "--output", "s")
 
 
@@ -74,6 +74,7 @@ def test_the_document_has_the_contracts_keys(capsys: pytest.CaptureFixture[str])
             "offered_rate_per_s",
             "sending_us",
             "verdict",
+            "verdict_stretches",
             "load",
             "request_throughput",
         ),
@@ -94,6 +95,7 @@ def test_the_document_has_the_contracts_keys(capsys: pytest.CaptureFixture[str])
             "e2e_us_per_token",
             "prompt_output_ratio",
             "queue_us",
+            "p99_precision",
             "preempted_us",
             "speculative",
             "kv_offload",
@@ -127,6 +129,8 @@ def test_itl_times_change_nothing_but_add_a_file(capsys: pytest.CaptureFixture[s
     with_times = document(capsys, "replay", "w", "--config", "twin.yaml", "--output", "t", "--itl")
     for varies in ("engine_cpu_s", "num_jumps"):
         del without[varies], with_times[varies]
+    assert without["p99_precision"].pop("itl_us") is None  # type: ignore[attr-defined]
+    assert with_times["p99_precision"].pop("itl_us")["n"] == with_times["itl_us"]["n"]  # type: ignore[attr-defined,index]
     assert without["itl_us"] == pytest.approx(with_times["itl_us"])
     assert {**without, "itl_us": None} == {**with_times, "itl_us": None}
     pd.testing.assert_frame_equal(read_trace("s").requests, read_trace("t").requests, rtol=1e-9)
@@ -301,8 +305,9 @@ def test_the_asked_rate_is_offered_and_the_end_of_a_run_explains_a_lower_through
 def test_the_summary_says_how_long_prompts_and_outputs_were(capsys: pytest.CaptureFixture[str]) -> None:
     command = ["run", *LOAD, "--prompt-tokens", "60", "--output-tokens", "12", "--config", "twin.yaml"]
     summary = document(capsys, *command, "--output", "s")
-    assert summary["prompt_tokens"] == dict.fromkeys(STATISTICS, 60.0)
-    assert summary["output_tokens"] == dict.fromkeys(STATISTICS, 12.0)
+    num = summary["num_requests"]
+    assert summary["prompt_tokens"] == {**dict.fromkeys(STATISTICS, 60.0), "n": num}
+    assert summary["output_tokens"] == {**dict.fromkeys(STATISTICS, 12.0), "n": num}
     assert vtwin.main([*command, "--output", "again"]) == 0
     shown = [line.split() for line in capsys.readouterr().out.splitlines()]
     assert ["prompt", "tok.", *["60"] * 5] in shown

@@ -6,6 +6,7 @@ it, so a note tells what was taken for shared. A session of which one prompt is 
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -16,12 +17,17 @@ NOT_KNOWN: Final = "what rounds share is not known"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Turn:
-    """One request: its conversation and place in it, None where it has none; lengths in tokens, None where unknown."""
+    """One request: its conversation and place in it, None where it has none; lengths in tokens, None where unknown.
+
+    ``sent_us``, ``answered_us``: when it was sent and its answer was there, None where unknown.
+    """
 
     conversation: str | None
     turn: int | None
     prompt: int | None
     output: int | None
+    sent_us: int | None = None
+    answered_us: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +40,7 @@ class Conversations:
     session: list[str | None]
     round_index: list[int | None]
     new_input_tokens: list[int | None]
+    think_time_us: list[int | None]
     notes: tuple[str, ...]
     has_any: bool
 
@@ -41,26 +48,27 @@ class Conversations:
         """Return them by TraceV2's names; empty without conversations."""
         if not self.has_any:
             return {}
-        new = self.new_input_tokens
+        new, think = self.new_input_tokens, self.think_time_us
         return {
             "session_id": self.session,
             "round_index": self.round_index,
             "new_input_tokens": new if any(each is not None for each in new) else None,
+            "think_time_us": think if any(each is not None for each in think) else None,
         }
 
 
 def conversations_of(turns: Sequence[Turn]) -> Conversations:
     """Return the conversations of these requests, in their order; a conversation of one turn is none.
 
-    Turns count from 0 by their place in the record, whatever number the first has.
+    Turns count from 0 by their place in the record, whatever number the first has. A turn that comes a second time is
+    of another conversation, held after the same script: the k-th of each turn belong together. Think times are from
+    the answer before to the next turn, where all of a conversation show them.
     """
-    members: dict[str, list[int]] = {}
-    for row, each in enumerate(turns):
-        if each.conversation is not None:
-            members.setdefault(each.conversation, []).append(row)
+    members = _members(turns)
     session: list[str | None] = [None] * len(turns)
     places: list[int | None] = [None] * len(turns)
     new: list[int | None] = [None] * len(turns)
+    think: list[int | None] = [None] * len(turns)
     growing = apart = 0
     for name, rows in members.items():
         if len(rows) < 2:
@@ -68,6 +76,8 @@ def conversations_of(turns: Sequence[Turn]) -> Conversations:
         rows.sort(key=lambda row: (turns[row].turn or 0, row))
         for place, row in enumerate(rows):
             session[row], places[row] = name, place
+        for row, pause in zip(rows, _pauses([turns[row] for row in rows]), strict=True):
+            think[row] = pause
         added = _added([turns[row] for row in rows])
         if added is None:
             apart += 1
@@ -79,9 +89,37 @@ def conversations_of(turns: Sequence[Turn]) -> Conversations:
         session=session,
         round_index=places,
         new_input_tokens=new,
+        think_time_us=think,
         notes=_notes(growing, apart),
         has_any=bool(growing or apart),
     )
+
+
+def _members(turns: Sequence[Turn]) -> dict[str, list[int]]:
+    """Return the rows of each conversation, by name; of one that was held several times, each time's by itself."""
+    named: dict[str, list[int]] = {}
+    times: dict[tuple[str, int], int] = {}
+    for row, each in enumerate(turns):
+        if each.conversation is None:
+            continue
+        again = 0
+        if each.turn is not None:
+            again = times.get((each.conversation, each.turn), 0)
+            times[each.conversation, each.turn] = again + 1
+        named.setdefault(each.conversation if not again else f"{each.conversation}~{again + 1}", []).append(
+            row
+        )
+    return named
+
+
+def _pauses(turns: list[Turn]) -> list[int | None]:
+    """Return the pause before each turn but the first; none at all where one is not known, or is below 0."""
+    pauses: list[int | None] = [None]
+    for before, each in itertools.pairwise(turns):
+        if before.answered_us is None or each.sent_us is None or each.sent_us < before.answered_us:
+            return [None] * len(turns)
+        pauses.append(each.sent_us - before.answered_us)
+    return pauses
 
 
 def _added(turns: list[Turn]) -> list[int | None] | None:

@@ -12,11 +12,13 @@ from typing import Final, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from traces.errors import TraceError
 from traces.header import Header, Source
 from traces.importers.hash_blocks import block_size_of
 from traces.importers.jsonl import COUNT, INTEGERS, NUMBER, TEXT, Column, read_jsonl
 from traces.importers.micros import micros
 from traces.importers.mooncake_sessions import read_sessions
+from traces.importers.noted import left_out
 from traces.importers.reading_options import US_PER, TimeUnit
 from traces.trace import Trace, make_trace
 from traces.units import counted
@@ -24,6 +26,7 @@ from traces.units import counted
 HASH_BLOCK_SIZE: Final = 512
 """Tokens that one of a trace's hash ids stands for."""
 _IN_WORDS: Final = {"s": "seconds", "ms": "milliseconds", "us": "microseconds"}
+_SLOW_PER_S: Final = 0.01
 _FAST_PER_S: Final = 100.0
 """A trace of more requests a second is asked whether its times are seconds: Mooncake's have 3 to 10."""
 
@@ -59,7 +62,14 @@ def _of_requests(
     path: Path, columns: dict[str, Column], *, block_size: int | None, unit: TimeUnit | None
 ) -> Trace:
     """Return the trace of lines without sessions; ``unit`` None: no line has a time."""
+    given = len(columns["input_length"])
+    columns = {
+        name: [cell for cell, tokens in zip(cells, columns["output_length"], strict=True) if tokens != 0]
+        for name, cells in columns.items()
+    }
     rows = len(columns["input_length"])
+    if not rows:
+        raise TraceError(f"{path.name}: got no request with output tokens, expected one a line ({path})")
     times = np.asarray(columns["timestamp"] if unit else np.zeros(rows), dtype=np.float64)
     arrival = micros(times, US_PER[unit or "ms"], what=f"{path.name}: timestamp")
     hashes = [cast("list[int] | None", ids) or [] for ids in columns["hash_ids"]]
@@ -81,6 +91,7 @@ def _of_requests(
         source=Source(
             format="mooncake",
             file=path.name,
+            left_out=left_out(failed=given - rows),
             load_unknown=None if unit else "no timestamp, so when requests are due is not in the file",
             notes=tuple(notes),
         ),
@@ -109,6 +120,8 @@ def _time_note(arrival: NDArray[np.int64], unit: TimeUnit) -> str:
     taken = f"timestamp is taken in {_IN_WORDS[unit]}"
     span_us = int(np.ptp(arrival)) if len(arrival) > 1 else 0
     rate = (len(arrival) - 1) / span_us * 1e6 if span_us else 0.0
+    if unit == "ms" and 0 < rate < _SLOW_PER_S:
+        return f"{taken}: {rate:,.3g} requests a second. If they are microseconds, say so: --time-unit us"
     if unit == "s" or rate <= _FAST_PER_S:
         return taken
     slower = US_PER["s"] // US_PER[unit]

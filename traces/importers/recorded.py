@@ -124,5 +124,6 @@ def telling_formats(path: Path) -> Iterator[None]:
 
 
 def has_header(path: Path) -> bool:
-    """Return whether there is a trace's header beside a table."""
-    return companion_file(stem_of(path), ".yaml").is_file()
+    """Return whether there is a trace's header beside a table; a report of another tool is none."""
+    header = companion_file(stem_of(path), ".yaml")
+    return header.is_file() and recognised(header) is None

@@ -171,6 +171,11 @@ TABLES: Final = (
         has=("Profile", "Successful Requests per Second mean"),
     ),
     Aggregate(
+        what="guidellm's benchmarks.csv of before 0.4",
+        instead="its benchmarks.json has them (`--output-path benchmarks.json`)",
+        has=("Run Id", "Start Time", "End Time"),
+    ),
+    Aggregate(
         what="the summary of vllm bench sweep",
         instead="the JSON file of each run in its folder has them, if the bench command has --save-detailed",
         has=("mean_ttft_ms", "request_throughput"),

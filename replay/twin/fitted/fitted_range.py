@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING
 
@@ -10,6 +10,7 @@ import numpy as np
 import yaml
 from numpy.typing import NDArray
 
+from traces import fewest_beyond
 from traces.strict.yaml_nodes import scalar_of, shown
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ NAMES = {
     "rate_per_s": ("load", "requests/s"),
     "prompt_tokens": ("prompts", "tokens"),
     "output_tokens": ("outputs", "tokens"),
-    "concurrency": ("concurrency", "in flight"),
+    "concurrency": ("concurrency", "running"),
 }
 
 
@@ -41,8 +42,9 @@ class FittedRange:
     ``rate_per_s``: mean request rates, of runs whose requests were not sent at once and not paced by answers. Its end
     is the fitted load: report, warnings, curves and TWIN.yaml all name this number. Only finished requests count, and
     of a trace that was fitted in part only those that were.
-    ``prompt_tokens``, ``output_tokens`` and ``concurrency`` (requests in flight when one is sent): 1st to 99th
-    percentile.
+    ``prompt_tokens``, ``output_tokens`` and ``concurrency`` (requests that run when one is sent; those that are known
+    to queue are not among them): 1st to 99th percentile. Of fitted traces the ends are those of the percentiles' own
+    intervals: a few requests show less than the 99th percentile of many draws of the same load.
     """
 
     rate_per_s: Range | None = None
@@ -67,9 +69,15 @@ def _known(rows: Iterable[tuple[str, Range | None]]) -> list[tuple[str, Range]]:
     return [(name, each) for name, each in rows if each is not None]
 
 
-def range_of(traces: Iterable[Trace], chosen: Iterable[NDArray[np.bool_] | None]) -> FittedRange:
-    """Return the range that observed or simulated traces span together; ``chosen``: rows of each, None for all."""
-    return union([_of_one(trace, rows) for trace, rows in zip(traces, chosen, strict=True)])
+def range_of(
+    traces: Iterable[Trace], chosen: Iterable[NDArray[np.bool_] | None], *, is_fitted: bool = False
+) -> FittedRange:
+    """Return the range that observed or simulated traces span together; ``chosen``: rows of each, None for all.
+
+    ``is_fitted``: a twin is fitted to them, and other loads are held against it.
+    """
+    inner = _widened if is_fitted else _inner
+    return union([_of_one(trace, rows, inner=inner) for trace, rows in zip(traces, chosen, strict=True)])
 
 
 def range_of_run(trace: Trace) -> FittedRange:
@@ -164,10 +172,14 @@ def _pair(section: Section, key: str) -> Range | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Served:
-    """What a range is of, by request: times in µs, NaN where not known. ``is_paced``: answers set the rate."""
+    """What a range is of, by request: times in µs, NaN where not known. ``is_paced``: answers set the rate.
+
+    ``queued``: for how long it did not run yet, 0 where that is not known.
+    """
 
     start: Floats
     e2e: Floats
+    queued: Floats
     prompts: Floats
     outputs: Floats
     is_paced: bool
@@ -177,9 +189,11 @@ class _Served:
         """Return it of a trace."""
         from traces import prompt_tokens, request_latencies, send_or_arrival_us
 
+        latencies = request_latencies(trace)
         return cls(
             start=np.asarray(send_or_arrival_us(trace), np.float64),
-            e2e=request_latencies(trace)["e2e_us"],
+            e2e=latencies["e2e_us"],
+            queued=np.nan_to_num(latencies["queue_us"], nan=0.0),
             prompts=prompt_tokens(trace).astype(np.float64),
             outputs=trace.cells("output_tokens").floats(),
             is_paced=trace.header.closed_loop is not None or bool(trace.cells("session_id").is_known.any()),
@@ -196,11 +210,13 @@ class _Served:
             rate_per_s=None if self.is_paced else rate,
             prompt_tokens=_inner(self.prompts[rows]),
             output_tokens=_inner(self.outputs[rows]),
-            concurrency=_inner(_in_flight(start, start + e2e)),
+            concurrency=_inner(_running(start, start + self.queued[rows], start + e2e)),
         )
 
 
-def _of_one(trace: Trace, rows: NDArray[np.bool_] | None) -> FittedRange:
+def _of_one(
+    trace: Trace, rows: NDArray[np.bool_] | None, *, inner: Callable[[Floats], Range | None]
+) -> FittedRange:
     """Return the span of one trace's finished requests."""
     from traces import finished_ok
 
@@ -211,9 +227,9 @@ def _of_one(trace: Trace, rows: NDArray[np.bool_] | None) -> FittedRange:
     start, e2e = served.start, served.e2e
     return FittedRange(
         rate_per_s=None if served.is_paced else _rate(start[kept], e2e[kept]),
-        prompt_tokens=_inner(served.prompts[kept]),
-        output_tokens=_inner(served.outputs[kept]),
-        concurrency=_inner(_in_flight(start, start + e2e)[kept]),
+        prompt_tokens=inner(served.prompts[kept]),
+        output_tokens=inner(served.outputs[kept]),
+        concurrency=inner(_running(start, start + served.queued, start + e2e)[kept]),
     )
 
 
@@ -244,11 +260,10 @@ def _rate(start_us: Floats, e2e_us: Floats) -> Range | None:
     return None if rate is None else (_rounded(rate), _rounded(rate))
 
 
-def _in_flight(start: NDArray[np.float64], end: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return, per request, how many are in flight when it is sent, itself included."""
-    done = np.sort(end[np.isfinite(end)])
-    sent = np.sort(start)
-    counts = np.searchsorted(sent, start, side="right") - np.searchsorted(done, start, side="right")
+def _running(start: Floats, begun: Floats, end: Floats) -> Floats:
+    """Return, per request, how many have begun and not ended when it is sent, itself included if it runs at once."""
+    done, known = np.sort(end[np.isfinite(end)]), np.sort(begun)
+    counts = np.searchsorted(known, start, side="right") - np.searchsorted(done, start, side="right")
     return np.asarray(np.maximum(counts, 1), np.float64)
 
 
@@ -258,6 +273,33 @@ def _inner(values: NDArray[np.float64]) -> Range | None:
         return None
     low, high = (_rounded(float(value)) for value in np.percentile(known, INNER))
     return low, high
+
+
+def _widened(values: NDArray[np.float64]) -> Range | None:
+    """Return the outer ends of the intervals of the 1st and 99th percentile: order statistics, with 95 % each."""
+    known = np.sort(values[np.isfinite(values)])
+    if len(known) == 0:
+        return None
+    beyond = max(int(fewest_beyond(len(known))), 1)
+    high = float(known[-beyond])
+    if fewest_beyond(len(known)) < 1:
+        high = max(high, _ninety_ninth_of_few(known))
+    return _rounded(float(known[beyond - 1])), _rounded(high)
+
+
+def _ninety_ninth_of_few(ordered: Floats) -> float:
+    """Return the 99th percentile that the largest of a few values point to, at the upper end of what they leave open.
+
+    Weissman's estimate by Hill's tail index of the ``k`` = √n largest ("Estimation of parameters and large quantiles
+    based on the k largest observations", 1978), the index one standard error larger. The largest value if there are
+    fewer than ``ENOUGH``.
+    """
+    n = len(ordered)
+    k = int(np.sqrt(n))
+    if n < ENOUGH or ordered[-k - 1] <= 0:
+        return float(ordered[-1])
+    index = float(np.log(ordered[-k:] / ordered[-k - 1]).mean()) * (1 + 1 / np.sqrt(k))
+    return float(ordered[-k - 1] * max(k / (0.01 * n), 1.0) ** index)
 
 
 def _rounded(value: float) -> float:

@@ -113,7 +113,7 @@ FITTED_RANGE_KEYS: tuple[Key, ...] = (
         path="latency.fitted_range.concurrency",
         kind="numbers",
         default="none",
-        meaning="Requests in flight when one is sent, 1st to 99th percentile.",
+        meaning="Requests running when one is sent, 1st to 99th percentile.",
     ),
 )
 

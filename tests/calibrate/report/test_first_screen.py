@@ -320,8 +320,8 @@ def test_n_beside_errors_per_request_is_that_of_the_requests_behind_them() -> No
     at_once = trace.with_columns(last_token_time_us=last, last_chunk_time_us=last)
     found = compare_with_twin([source("x", at_once)], SERVER, Options(replicates=20))
     tpot = found.holdout["tpot_us"]
-    assert (tpot.n, tpot.n_relative) == (40, 39)
+    assert (tpot.n, tpot.num_ratios) == (40, 39)
     facts = {fact.key: fact.text for fact in metric_facts(found.holdout, {}, "tpot_us")}
     assert facts["n"] == "40 (39)"
     assert "n in brackets: the requests behind MAPE" in reading_of(found)
-    assert metrics_json(found.holdout)["tpot_us"]["n_relative"] == 39
+    assert metrics_json(found.holdout)["tpot_us"]["num_ratios"] == 39

@@ -230,7 +230,9 @@ def test_down_time_and_fairness_are_of_the_instances_that_were_there(
     assert found["infrastructure"]["down_frac"] == pytest.approx(1.0 / gpu_s, rel=1e-3)
     counts = np.array([each["num_requests"] for each in found["instances"]], float)
     assert (counts > 0).tolist() == [True, True, False, False]
-    assert found["jain_fairness"] == pytest.approx(counts.sum() ** 2 / (2 * (counts**2).sum()))
+    of_counts = counts.sum() ** 2 / (2 * (counts**2).sum())
+    assert of_counts < 0.6  # one of them was there for a part of the time
+    assert 0.9 < found["jain_fairness"] < 1
 
 
 def test_a_cost_of_which_a_part_is_unknown_is_none_and_says_what_has_no_price(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 
 import vtwin
 from replay.cluster.simulate import simulate_trace
-from replay.timeline.watch_engine import counted, short_of, watched
+from replay.timeline.watch_engine import ServerLooks, counted, short_of, waits_by_cause, watched
 from replay.trace.pacing import pacing_of
 from replay.twin.config_read import load_config
 from replay.twin.keys.overlay import Setting, notes_of_variants, parse_settings, split_values, variants_of
@@ -233,6 +234,31 @@ def test_a_sweep_is_a_run_per_rate(capsys: pytest.CaptureFixture[str]) -> None:
         assert variant["set"] == {"rate": rate}
 
 
+@pytest.mark.usefixtures("folder")
+def test_gaps_between_tokens_stand_in_the_table_and_a_sweep_without_an_end_is_said(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    options = [
+        "--num-requests",
+        "300",
+        "--output-tokens",
+        "5",
+        "--prompt-tokens",
+        "50",
+        "--config",
+        "twin.yaml",
+    ]
+    for rates, is_said in (("0.1,0.2", True), ("0.1,100000", False)):
+        found = document(capsys, "run", "--sweep", rates, *options)
+        assert vtwin.main(["run", "--sweep", rates, *options]) == 0
+        shown = capsys.readouterr().out
+        (row,) = [line for line in shown.splitlines() if line.startswith("ITL p99")]
+        first = found["variants"][0]["itl_us"]["p99"]  # type: ignore[index]
+        assert row.split("  ")[0] == "ITL p99"
+        assert shown_time(first) in row
+        assert ("the highest that was tried, is kept up with" in shown) is is_said
+
+
 def test_traces_of_variants_go_into_a_folder(folder: Path) -> None:
     assert vtwin.main([*RUN, "--set", "engine.max_num_seqs=2,16", "--output", "out"]) == 0
     assert sorted(path.name for path in (folder / "out").iterdir()) == [
@@ -343,12 +369,31 @@ def test_the_queue_waits_for_what_is_short() -> None:
     ones = np.ones(10)
 
     def short(running: float, kv: float, waiting: float = 1.0) -> str:
-        return short_of(waiting=waiting * ones, running=running * ones, kv_frac=kv * ones, num_seats=8)
+        looks = ServerLooks(waiting=waiting * ones, running=running * ones, kv_frac=kv * ones, num_seats=8)
+        return short_of(looks)
 
     assert short(8, 0.5) == "seats"
     assert short(5, 0.97) == "KV blocks"
     assert short(5, 0.5) == "step time"
     assert short(8, 0.97, waiting=0) == "none"
+
+
+def test_requests_times_time_decide_what_the_queue_waits_for() -> None:
+    """Two hundred wait for KV blocks at four looks in a hundred; at sixty others one waits for the next step."""
+    waiting = np.r_[np.full(4, 200.0), np.ones(60), np.zeros(36)]
+    kv = np.r_[np.full(4, 0.95), np.full(96, 0.4)]
+    looks = ServerLooks(waiting=waiting, running=np.full(100, 6.0), kv_frac=kv, num_seats=8)
+    assert waits_by_cause(looks) == {"seats": 0.0, "KV blocks": 800.0, "step time": 60.0}
+    assert short_of(looks) == "KV blocks"
+    lasts = np.r_[np.full(4, 0.01), np.ones(96)]
+    assert short_of(replace(looks, lasts_us=lasts)) == "step time"
+
+
+def test_a_prompt_waits_for_blocks_where_fewer_are_free_than_it_needs() -> None:
+    ones = np.ones(10)
+    looks = ServerLooks(waiting=ones, running=2 * ones, kv_frac=0.7 * ones, num_seats=8, need_frac=0.4 * ones)
+    assert short_of(looks) == "KV blocks"
+    assert short_of(replace(looks, need_frac=0.2 * ones)) == "step time"
 
 
 @pytest.mark.parametrize(("seats", "blocks", "waits"), [(64, 40, "KV blocks"), (3, 2000, "seats")])

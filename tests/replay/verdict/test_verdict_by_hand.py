@@ -20,7 +20,8 @@ from replay.verdict.again import (
 )
 from replay.verdict.growth import FOREVER, Customers, Growth, customers_of, growth_of, piles_up
 from replay.verdict.judge import _rounded_up, is_overloaded, judge_load, tells_rate
-from replay.verdict.judged import Judged, LoadFacts, Verdict
+from replay.verdict.judged import Judged, LoadFacts
+from replay.verdict.sentences import Verdict
 from sim import Outcomes, Requests, Status
 from sim.cluster.client_plans import ClientPlan
 from sim.cluster.cluster_work import ClusterWork

@@ -36,6 +36,25 @@ def test_a_prompt_that_is_too_short_shares_nothing_that_is_known() -> None:
     assert NOT_KNOWN in found.notes[0]
 
 
+def test_a_script_that_is_held_twice_is_two_conversations() -> None:
+    said = [turn("a", 0, 100, 30), turn("a", 0, 100, 30), turn("a", 1, 150, 5), turn("a", 1, 160, 5)]
+    found = conversations_of(said)
+    assert found.session == ["a", "a~2", "a", "a~2"]
+    assert found.new_input_tokens == [100, 100, 20, 30]
+    assert not conversations_of([turn("a", 0, 100, 30), turn("a", 0, 90, 30)]).has_any
+
+
+def test_think_times_are_known_where_all_turns_show_them() -> None:
+    def at(place: int, sent: int, answered: int | None) -> Turn:
+        return Turn(
+            conversation="a", turn=place, prompt=10 * place, output=1, sent_us=sent, answered_us=answered
+        )
+
+    assert conversations_of([at(0, 0, 50), at(1, 80, 90)]).think_time_us == [None, 30]
+    assert conversations_of([at(0, 0, None), at(1, 80, 90)]).think_time_us == [None, None]
+    assert conversations_of([at(0, 0, 50), at(1, 40, 90)]).think_time_us == [None, None]
+
+
 def test_a_conversation_of_one_turn_is_none() -> None:
     found = conversations_of([turn("a", 0, 100, 30), turn("b", 0, 100, 30)])
     assert not found.has_any

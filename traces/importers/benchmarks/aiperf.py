@@ -8,6 +8,7 @@ a value and a unit) and ``error``. Lengths that the server counted (``usage_prom
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -39,6 +40,7 @@ class _Record:
     start_ns: int
     request_id: str | None
     conversation: str | None
+    run: str | None
     turn: int | None
     warmup: bool
     status: str
@@ -84,8 +86,17 @@ def read_aiperf(path: Path) -> Trace:
         raise TraceError(f"{path.name}: got no request with a prompt's length, {_HINT}s")
     talks = conversations_of(
         [
-            Turn(conversation=it.conversation, turn=it.turn, prompt=it.whole_prompt, output=it.tokens_out)
-            for it in kept
+            Turn(
+                conversation=name,
+                turn=it.turn,
+                prompt=it.whole_prompt,
+                output=it.tokens_out,
+                sent_us=it.start_ns // 1000,
+                answered_us=None
+                if it.status != "ok" or it.latency_us is None
+                else it.start_ns // 1000 + round(it.latency_us),
+            )
+            for it, name in zip(kept, _conversations(kept), strict=True)
         ]
     )
     origin = min(record.start_ns for record in kept)
@@ -104,6 +115,16 @@ def read_aiperf(path: Path) -> Trace:
     )
     columns, first = _columns(kept, origin)
     return make_trace(header, columns | talks.columns(), events=_events(kept, first))
+
+
+def _conversations(records: list[_Record]) -> list[str | None]:
+    """Return each request's conversation: what the records call one run of it, where they do, else the script's name.
+
+    ``x_correlation_id`` is of one run of a conversation, or, without conversations, of each request.
+    """
+    runs = Counter(record.run for record in records if record.run is not None)
+    by_run = any(number > 1 for number in runs.values())
+    return [record.run if by_run and record.run is not None else record.conversation for record in records]
 
 
 def _columns(records: list[_Record], origin: int) -> tuple[dict[str, object], list[int | None]]:
@@ -179,6 +200,7 @@ def _record(line: bytes, *, where: str) -> _Record:
             start_ns=_unix_ns(metadata["request_start_ns"]),
             request_id=_name(metadata.get("x_request_id")),
             conversation=_name(metadata.get("conversation_id")),
+            run=_name(metadata.get("x_correlation_id")),
             turn=_turn(metadata.get("turn_index")),
             warmup=metadata.get("benchmark_phase") == "warmup",
             status="aborted" if cancelled else "ok" if error is None else "error",

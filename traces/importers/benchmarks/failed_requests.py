@@ -8,6 +8,11 @@ from typing import Final
 NO_PROMPT: Final = "that failed, of unknown prompt length,"
 
 
+def untimed(number: int) -> dict[str, int]:
+    """Return ``Source.left_out`` for failed requests without a time of sending; empty for none."""
+    return {"that failed, of unknown time,": number} if number else {}
+
+
 def left_out(number: int) -> dict[str, int]:
     """Return ``Source.left_out`` for failed requests without a prompt's length; empty for none."""
     return {NO_PROMPT: number} if number else {}

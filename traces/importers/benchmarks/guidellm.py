@@ -73,7 +73,19 @@ def read_guidellm(path: Path, *, part: int | None = None) -> Trace:
         raise TraceError(f"requests: got none with a prompt's length, {_HINT} ({path.name})")
     origin = min(min(row.start_s, row.due_s or row.start_s) for row in rows)
     talks = conversations_of(
-        [Turn(conversation=it.session, turn=it.turn, prompt=it.prompt, output=it.output) for it in rows]
+        [
+            Turn(
+                conversation=it.session,
+                turn=it.turn,
+                prompt=it.prompt,
+                output=it.output,
+                sent_us=round((it.start_s - origin) * 1e6),
+                answered_us=None
+                if it.status != "ok" or it.last_token_s is None
+                else round((it.last_token_s - origin) * 1e6),
+            )
+            for it in rows
+        ]
     )
     asked = _asked_alike(rows)
     source = Source(

@@ -8,6 +8,7 @@ events, whatever tokens they carry. ``--append-result`` writes a further result 
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -18,12 +19,15 @@ from numpy.typing import NDArray
 
 from traces.errors import TraceError
 from traces.header import ClientInfo, ClosedLoop, Header, ServerInfo, Source
-from traces.importers.benchmarks.failed_requests import assumed_length, only_length
+from traces.importers.benchmarks.failed_requests import assumed_length, only_length, untimed
 from traces.importers.reading_options import number_of_part
 from traces.strict.json_text import finite, parse_value, read_bytes
 from traces.strict.limits import MOST_S
 from traces.trace import Trace, make_trace
 
+_BETWEEN: Final = re.compile(rb"\}\s*\{")
+"""What stands between two results that ``--append-result`` wrote, in versions without an end of line. A text in the
+file may have it too: then its pieces are no JSON, which is said."""
 _LISTS: Final = ("input_lens", "output_lens", "ttfts", "itls", "errors")
 
 
@@ -63,23 +67,35 @@ def read_sglang_bench(path: Path, *, part: int | None = None) -> Trace:
     return _read(path, _SGLANG, part=part)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Rows:
+    """A result's requests: its lists by name, which failed, and when each was sent (s), None where none is known.
+
+    ``num_untimed``: failed requests that are left out, since they have no time where others have one.
+    """
+
+    lists: dict[str, list[Any]]
+    failed: NDArray[np.bool_]
+    starts_s: NDArray[np.float64] | None
+    num_untimed: int
+
+    def __len__(self) -> int:
+        return len(self.failed)
+
+
 def _read(path: Path, tool: _Tool, *, part: int | None) -> Trace:
     results = _results(path, tool)
     result = results[number_of_part(part, [_describe(each) for each in results], what="results", path=path)]
-    lists = {name: _list(result, name, tool=tool, file=path.name) for name in _LISTS}
-    number = len(lists["input_lens"])
-    uneven = next((name for name, values in lists.items() if len(values) != number), None)
-    if uneven is not None:
-        raise TraceError(f"{uneven}: got {len(lists[uneven])} entries, expected {number} ({path.name})")
-    failed = _failed(lists)
-    starts = _starts(result, number, tool=tool, file=path.name)
+    rows = _rows(result, tool, file=path.name)
+    lists, failed, number = rows.lists, rows.failed, len(rows)
+    starts = np.zeros(number) if rows.starts_s is None else rows.starts_s
     send = _us(starts - starts.min(), file=path.name, name="start_times")
     first = send + _us(lists["ttfts"], file=path.name, name="ttfts")
     gaps = [_us(row, file=path.name, name="itls") for row in lists["itls"]]
     last = first + np.array([int(row.sum()) for row in gaps], dtype=np.int64)
     asked = only_length(lists["output_lens"], list(~failed))
     return make_trace(
-        _header(result, path, tool=tool, asked=asked if failed.any() else None),
+        _header(result, path, rows=rows, tool=tool, asked=asked if failed.any() else None),
         {
             "request_id": [str(row) for row in range(number)],
             "streaming": True,
@@ -99,6 +115,29 @@ def _read(path: Path, tool: _Tool, *, part: int | None) -> Trace:
             ],
         },
         events=_events(first, gaps, failed=failed),
+    )
+
+
+def _rows(result: dict[str, Any], tool: _Tool, *, file: str) -> _Rows:
+    """Return a result's requests. Raises TraceError for lists that are missing or of different lengths."""
+    lists = {name: _list(result, name, tool=tool, file=file) for name in _LISTS}
+    number = len(lists["input_lens"])
+    uneven = next((name for name, values in lists.items() if len(values) != number), None)
+    if uneven is not None:
+        raise TraceError(f"{uneven}: got {len(lists[uneven])} entries, expected {number} ({file})")
+    failed = _failed(lists)
+    starts = _starts(result, number, tool=tool, file=file)
+    if starts is None:
+        return _Rows(lists=lists, failed=failed, starts_s=None, num_untimed=0)
+    kept = ~(failed & (starts == 0)) | bool((starts == 0).all())
+    return _Rows(
+        lists={
+            name: [it for it, stays in zip(cells, kept, strict=True) if stays]
+            for name, cells in lists.items()
+        },
+        failed=failed[kept],
+        starts_s=starts[kept],
+        num_untimed=int((~kept).sum()),
     )
 
 
@@ -122,7 +161,7 @@ def _results(path: Path, tool: _Tool) -> list[dict[str, Any]]:
     try:
         found = [parse_value(content)]
     except ValueError as error:
-        lines = [line for line in content.splitlines() if line.strip()]
+        lines = [line for line in _BETWEEN.sub(b"}\n{", content).splitlines() if line.strip()]
         if len(lines) < 2:
             raise TraceError(f"{path.name}: got no JSON ({error}), {tool.hint}") from error
         found = []
@@ -154,16 +193,21 @@ def _list(result: dict[str, Any], name: str, *, tool: _Tool, file: str) -> list[
     return values
 
 
-def _starts(result: dict[str, Any], number: int, *, tool: _Tool, file: str) -> NDArray[np.float64]:
+def _starts(result: dict[str, Any], number: int, *, tool: _Tool, file: str) -> NDArray[np.float64] | None:
+    """Return when each request was sent, s; None where the file does not say it: no list, an empty one, or one time.
+
+    A backend that sets no start time leaves 0 for all; not even a burst is sent in the very same nanosecond.
+    """
     starts = result.get("start_times")
-    if starts is None:
-        return np.zeros(number)
+    if starts is None or starts == [] or (isinstance(starts, list) and None in starts):
+        return None
     if not isinstance(starts, list) or len(starts) != number:
         raise TraceError(f"start_times: got no list of {number} times, {tool.hint} ({file})")
     try:
-        return np.array([finite(start) for start in starts], dtype=np.float64)
+        times = np.array([finite(start) for start in starts], dtype=np.float64)
     except (TypeError, ValueError) as error:
         raise TraceError(f"start_times: got {error}, expected seconds ({file})") from error
+    return None if number > 1 and (times == times[0]).all() else times
 
 
 def _us(seconds: object, *, file: str, name: str) -> NDArray[np.int64]:
@@ -194,10 +238,17 @@ def _events(
     )
 
 
-def _header(result: dict[str, Any], path: Path, *, tool: _Tool, asked: int | None) -> Header:
+def _header(
+    result: dict[str, Any],
+    path: Path,
+    *,
+    rows: _Rows,
+    tool: _Tool,
+    asked: int | None,
+) -> Header:
     model, cap = result.get("model_id"), result.get("max_concurrency")
     at_once = str(result.get("request_rate")) == "inf"
-    has_times = result.get("start_times") is not None
+    has_times = rows.starts_s is not None
     loop = ClosedLoop(concurrency=cap) if at_once and isinstance(cap, int) and cap >= 1 else None
     notes = ["prompt lengths are the client's; gaps are between events, not tokens"]
     if asked is not None:
@@ -213,6 +264,7 @@ def _header(result: dict[str, Any], path: Path, *, tool: _Tool, asked: int | Non
         source=Source(
             format=tool.format,
             file=path.name,
+            left_out=untimed(rows.num_untimed),
             load_unknown=None
             if has_times
             else f"no start_times, so when requests were sent is not in the file{_stated(result)}",

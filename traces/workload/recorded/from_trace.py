@@ -16,7 +16,7 @@ from traces.tables.cells import Cells, cells_where
 from traces.tables.session_tree import has_tree
 from traces.trace import Trace, make_trace, select_rows
 from traces.units import to_us
-from traces.warm_up import without_warmup
+from traces.warm_up import from_first_request, is_warmup, without_warmup
 from traces.workload.model import DEFAULT_SEED
 from traces.workload.options import WorkloadOptions
 from traces.workload.recorded.known_lengths import with_known_lengths
@@ -52,7 +52,8 @@ def workload_of(trace: Trace) -> Trace:
     session whose think times are known, are NA: answers decided them.
     Raises TraceError if a request has no output length, or none is left.
     """
-    trace = with_known_lengths(without_warmup(trace))
+    trace = with_known_lengths(trace)
+    trace = from_first_request(without_warmup(trace)) if is_warmup(trace).any() else trace
     served = served_output(trace)
     output = served.where(served.values >= 1).or_else(trace.cells("max_tokens"))
     silent = trace.cells("request_id").values[output.values < 1]

@@ -58,19 +58,41 @@ def read_requests_to_draw(
     ``names_clients``: a drawn row keeps its own ``client_id``. Raises TraceError for a trace that cannot be read
     or a request that says no output length.
     """
-    recorded = with_known_lengths(without_warmup(read_recorded(path)))
+    return requests_to_draw(
+        read_recorded(path),
+        str(path),
+        names_clients=names_clients,
+        prompt_scale=prompt_scale,
+        output_scale=output_scale,
+        prompt_max=prompt_max,
+        output_max=output_max,
+    )
+
+
+def requests_to_draw(
+    trace: Trace,
+    source: str,
+    *,
+    names_clients: bool = False,
+    prompt_scale: float = 1.0,
+    output_scale: float = 1.0,
+    prompt_max: int | None = None,
+    output_max: int | None = None,
+) -> Recorded:
+    """Return a trace's requests to draw from, as ``read_requests_to_draw``; ``source``: its name, for errors."""
+    recorded = with_known_lengths(without_warmup(trace))
     due, arrival = recorded.cells("deadline_us"), recorded.cells("arrival_time_us")
     timeout = cells_where(due.values - arrival.values, due.is_known & arrival.is_known)
     try:
         trace = workload_of(recorded)
     except TraceError as error:
-        raise TraceError(f"{error} ({path})") from error
+        raise TraceError(f"{error} ({source})") from error
     trace = scale_lengths(trace, prompt=prompt_scale, output=output_scale)
     trace = clip_lengths(trace, prompt=prompt_max, output=output_max)
     order, first_row = _sessions(trace)
     rows = replace(trace, table=trace.table.with_columns({TIMEOUT: timeout}).take(order))
     return Recorded(
-        requests=rows, first_row=tuple(first_row.tolist()), source=str(path), names_clients=names_clients
+        requests=rows, first_row=tuple(first_row.tolist()), source=source, names_clients=names_clients
     )
 
 
@@ -133,9 +155,20 @@ def _drawn_from(sources: Sequence[Source]) -> Source | None:
     if not sources:
         return None
     if len(sources) == 1:
-        return replace(sources[0], load_unknown=None)
-    notes = [f"{each.file}: {line}" for each in sources for line in replace(each, load_unknown=None).lines()]
+        return _without_load(sources[0])
+    notes = [f"{each.file}: {line}" for each in sources for line in _without_load(each).lines()]
     return Source(format="several", file=", ".join(each.file for each in sources), notes=tuple(notes))
+
+
+def _without_load(source: Source) -> Source:
+    """Return a source whose own load is a note: what is drawn has another."""
+    if source.load_unknown is None:
+        return source
+    return replace(
+        source,
+        load_unknown=None,
+        notes=(f"the file's own load is not used: {source.load_unknown}", *source.notes),
+    )
 
 
 # ── columns

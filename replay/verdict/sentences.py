@@ -1,0 +1,145 @@
+"""The sentence that a run's table and page begin with: it agrees with the SLO beside it, and with the waits."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Literal
+
+from traces import shown_time
+
+if TYPE_CHECKING:
+    from replay.verdict.stretches import OverloadedStretch
+
+Verdict = Literal["stable", "near saturation", "metastable", "overloaded", "too short to tell"]
+
+GOOD = 0.99
+"""With a smaller share of requests within the SLO, no sentence says that a server keeps up."""
+BRIEF_US = 1e6
+"""More that is sent within this time is a burst."""
+WHOLE = 0.8
+"""A stretch of this share of the sending is the run: the figures are the whole run's."""
+MINUTES_US = 300e6
+"""From this time on, a run's times are told in minutes."""
+
+
+def verdict_sentence(
+    verdict: Verdict,
+    stretches: Sequence[OverloadedStretch] = (),
+    *,
+    good_frac: float | None = None,
+    waits_most: bool = False,
+    sending_us: float | None = None,
+) -> str:
+    """Return the verdict in words.
+
+    ``sending_us``: how long requests were sent. ``good_frac``: the share of requests within the SLO, None without one.
+    ``waits_most``: whether requests wait longer than they are served.
+    """
+    missed = good_frac is not None and good_frac < GOOD
+    also = f"only {good_frac:.1%} of the requests meet the SLO" if missed else ""
+    if verdict == "overloaded":
+        is_part = bool(stretches) and not is_whole(stretches, sending_us)
+        said = (
+            f"OVERLOADED{stretches_told(stretches)}"
+            if is_part
+            else "OVERLOADED: more is sent than is answered"
+        )
+        return f"{said}; {also}" if also else said
+    if verdict == "too short to tell":
+        said = "too short to tell whether the server keeps up (see the note)"
+        return f"{said}; {also}" if also else said
+    if missed:
+        return f"{verdict}, and the SLO is missed: {also}. {_NO_GROWTH[verdict]}"
+    if waits_most:
+        return f"{verdict}: requests wait longer than they are served. {_NO_GROWTH[verdict]}"
+    return _SAID[verdict]
+
+
+_SAID: dict[Verdict, str] = {
+    "stable": "stable: the server keeps up",
+    "near saturation": "near saturation: the server just keeps up, and TTFT depends on small differences in speed",
+    "metastable": "metastable: the server keeps up, and after a burst it would not recover",
+}
+_NO_GROWTH: dict[Verdict, str] = {
+    "stable": "The queue does not grow",
+    "near saturation": "The queue hardly grows, and TTFT depends on small differences in speed",
+    "metastable": "The queue does not grow; after a burst it would not recover",
+}
+
+
+def is_whole(stretches: Sequence[OverloadedStretch], sending_us: float | None) -> bool:
+    """Return whether stretches, the last without recovery, are most of the time in which requests were sent."""
+    if not stretches or sending_us is None or stretches[-1]["recovered_us"] is not None:
+        return False
+    return sum(_end(each) - each["from_us"] for each in stretches) > WHOLE * sending_us
+
+
+def stretches_told(stretches: Sequence[OverloadedStretch], *, counts: str = "requests") -> str:
+    """Return " for 3 min from minute 10: …", of the longest stretch, behind the number of all if there are several."""
+    worst = longest(stretches)
+    told = _one(worst, counts=counts, is_last=worst == stretches[-1])
+    if len(stretches) == 1:
+        return told
+    total = shown_time(float(sum(each["until_us"] - each["from_us"] for each in stretches)))
+    return f" in {len(stretches)} stretches, {total} in all; the longest{told}"
+
+
+def longest(stretches: Sequence[OverloadedStretch]) -> OverloadedStretch:
+    """Return the stretch in which requests waited longest, all together."""
+    return max(stretches, key=lambda each: each["waiting_most"] * (_end(each) - each["from_us"]))
+
+
+def _end(stretch: OverloadedStretch) -> int:
+    return stretch["until_us"] if stretch["recovered_us"] is None else stretch["recovered_us"]
+
+
+def _one(stretch: OverloadedStretch, *, counts: str, is_last: bool) -> str:
+    """Return the figures of one stretch."""
+    lasted = stretch["until_us"] - stretch["from_us"]
+    most = f"{stretch['waiting_most']:,} waited at most"
+    lost = f", {stretch['num_lost']:,} were never answered" if stretch["num_lost"] else ""
+    if lasted < BRIEF_US:
+        number = round(stretch["sent_per_s"] * max(lasted, 1) / 1e6)
+        told = f" {moment(stretch['from_us'])}: a burst of {number:,} {counts}, {most}{lost}"
+    else:
+        rates = f"{stretch['sent_per_s']:.3g} {counts}/s sent, {stretch['answered_per_s']:.3g} answered"
+        start = moment(stretch["from_us"], is_start=True)
+        told = f" for {shown_time(float(lasted))} from {start}: {rates}, {most}{lost}"
+    if stretch["recovered_us"] is None:
+        return f"{told}, not recovered {'when the last one was sent' if is_last else 'before the next one'}"
+    return f"{told}, recovered {shown_time(float(stretch['recovered_us'] - stretch['until_us']))} later"
+
+
+def moment(time_us: float, *, is_start: bool = False) -> str:
+    """Return a time of a run: at minute 10.2, or at second 3.4; ``is_start``: without "at"."""
+    at = "" if is_start else "at "
+    if time_us >= MINUTES_US:
+        return f"{at}minute {time_us / 6e7:.3g}"
+    return f"{at}second {time_us / 1e6:.3g}"
+
+
+def page_title(
+    verdict: Verdict,
+    stretches: Sequence[OverloadedStretch] = (),
+    *,
+    subject: str,
+    is_slo_missed: bool,
+    waits_most: bool,
+    sending_us: float | None = None,
+) -> str:
+    """Return the headline of a page, to be followed by the rate; ``subject``: server or fleet."""
+    if verdict == "overloaded" and stretches and not is_whole(stretches, sending_us):
+        worst = longest(stretches)
+        lasted = shown_time(float(worst["until_us"] - worst["from_us"]))
+        return f"The {subject} is overloaded for {lasted} from {moment(worst['from_us'], is_start=True)}; it is sent"
+    if verdict in ("stable", "near saturation", "metastable") and is_slo_missed:
+        return f"The {subject} misses the SLO at"
+    if verdict == "stable" and waits_most:
+        return f"Requests wait longer than they are served: the {subject} is sent"
+    return {
+        "stable": f"The {subject} keeps up with",
+        "near saturation": f"The {subject} is near saturation at",
+        "metastable": f"The {subject} keeps up until a burst comes, with",
+        "overloaded": f"The {subject} is overloaded by",
+        "too short to tell": f"Too short to tell whether the {subject} keeps up with",
+    }[verdict]

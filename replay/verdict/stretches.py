@@ -1,0 +1,435 @@
+"""The stretches of a run in which more is sent than is answered: the backlog grows, and drains or does not.
+
+A request waits from the moment it is sent until it is first scheduled. The backlog is the number of requests that wait,
+without those that only wait for the step in progress. Whoever is lost while others wait still counts, until the queue
+is empty again: a queue that is short because clients give up is no sign of a server that keeps up.
+
+A rise of the backlog is a stretch if chance does not explain it and a reader would notice it. A queue at a load below 1
+rises by chance, too. By large deviations, it gains ``G`` on ``n`` arrivals with the probability exp(-G² / n) at any
+load, if arrivals are Poisson (Kingman's bound, in units of the drift); more uneven arrivals scale ``n``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TypedDict
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sim import Outcomes, Status
+
+Int64s = NDArray[np.int64]
+Floats = NDArray[np.float64]
+NEVER = -1
+ORDINARY_STEPS = 2.0
+"""A request that waits for fewer steps than this waits for the step in progress, and is not in the backlog."""
+CERTAIN = 4.0
+"""A rise of this many times the root of the arrivals is no chance: exp(-16) per rise."""
+DRAINED = 0.02
+"""The backlog is gone where this share of its peak is left, and no more than chance piles up,"""
+FEWEST_LEFT = 2.0
+"""or this many requests."""
+QUIET = 0.1
+"""The share of the time with the fewest requests waiting: more than wait then is a backlog,"""
+UNNOTICED = 0.25
+"""but not fewer than wait at a time if each waits for this share of a noticed wait."""
+AGAIN = 0.05
+"""A backlog that has fallen by this share of its largest and rises by as much again may begin another stretch."""
+SLACK = 0.25
+"""Growth ends where the backlog rises at less than this share of its mean pace."""
+MATERIAL_SHARE = 0.5
+"""A wait is noticed if it is this share of the time that a request is served,"""
+MATERIAL_US = 2e6
+"""or this long."""
+MOST = 50
+"""Stretches that are looked for."""
+MOST_UNEVEN = 100.0
+"""The largest squared coefficient of variation of gaps that is believed."""
+
+
+class OverloadedStretch(TypedDict):
+    """From ``from_us`` to ``until_us`` more was sent than answered, and the backlog grew.
+
+    ``sent_per_s`` requests were sent, and ``answered_per_s`` left the queue for a seat once there was one.
+    ``waiting_most``: requests that waited at a time; ``wait_p90_us``: of those sent until the queue was gone.
+    ``num_lost``: requests that were lost until then. ``recovered_us``: when the queue was gone, None if it was not
+    while requests were sent.
+    """
+
+    from_us: int
+    until_us: int
+    sent_per_s: float
+    answered_per_s: float
+    waiting_most: int
+    wait_p90_us: float
+    num_lost: int
+    recovered_us: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Queued:
+    """When requests were sent, began to be served and left; µs, int64 [n].
+
+    ``began_us``: when the wait was over, of one that never began when it left, or ``FOREVER``. ``left_us``: answered or
+    lost. ``is_lost``: never answered.
+    """
+
+    came_us: Int64s
+    began_us: Int64s
+    left_us: Int64s
+    is_lost: NDArray[np.bool_]
+
+
+FOREVER = 1 << 62
+
+
+def queued_of(
+    outcomes: Outcomes, *, refused: NDArray[np.bool_], gone_us: Int64s | None, handed_us: Int64s | None = None
+) -> Queued:
+    """Return the waits of a run's requests, those ``refused`` for their lengths left out.
+
+    ``gone_us``: when each left, where that is known of the lost ones, too. ``handed_us``: when the KV of a prompt that
+    another instance computed was there, -1 without; its wait for that instance is added in front.
+    """
+    ok = outcomes.status == Status.OK
+    left = np.where(ok, outcomes.last_token_us, NEVER)
+    lost_at = outcomes.last_token_us if gone_us is None else gone_us
+    waits_forever = (outcomes.status == Status.STUCK) | (outcomes.status == Status.UNFINISHED)
+    left = np.where(ok, left, np.where(waits_forever | (lost_at < 0), FOREVER, lost_at))
+    began = np.where(outcomes.scheduled_us >= 0, outcomes.scheduled_us, left)
+    if handed_us is not None:
+        began = began + np.where(ok & (handed_us >= 0), np.maximum(outcomes.first_token_us - handed_us, 0), 0)
+    kept = np.flatnonzero((outcomes.arrival_us >= 0) & ~refused)
+    kept = kept[np.argsort(outcomes.arrival_us[kept], kind="stable")]
+    came = outcomes.arrival_us[kept]
+    return Queued(
+        came_us=came,
+        began_us=np.maximum(began[kept], came),
+        left_us=np.maximum(left[kept], came),
+        is_lost=~ok[kept],
+    )
+
+
+def overloaded_stretches(
+    queued: Queued, *, step_us: float, served_us: float, limit_us: float | None = None
+) -> list[OverloadedStretch]:
+    """Return the stretches, in the order of their times; [] of a run that was sent at once.
+
+    ``step_us``: a step's mean time; ``served_us``: how long a request is served, on average. ``limit_us``: the wait
+    that an SLO allows, None without one.
+    """
+    came = queued.came_us
+    if len(came) < 2 or came[-1] <= came[0]:
+        return []
+    noticed = min(max(MATERIAL_SHARE * served_us, ORDINARY_STEPS * step_us), MATERIAL_US)
+    material_us = noticed if limit_us is None else min(noticed, max(limit_us, ORDINARY_STEPS * step_us))
+    seen = _Seen.of(queued, ordinary_us=ORDINARY_STEPS * step_us, material_us=material_us)
+    return [each for rises in _rises(seen) for each in _stretches(seen, rises, material_us=material_us)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Curve:
+    """A number of requests over time: ``counts`` from each of ``times_us`` on, float64 [T]."""
+
+    times_us: Floats
+    counts: Floats
+
+    @classmethod
+    def of(cls, came_us: Int64s, gone_us: Int64s, *, until_us: int) -> Curve:
+        """Return how many had come and not gone, up to a time."""
+        came, gone = np.sort(came_us), np.sort(gone_us)
+        times = np.unique(np.concatenate([came, gone[gone <= until_us]]))
+        counts = np.searchsorted(came, times, side="right") - np.searchsorted(gone, times, side="right")
+        return cls(times_us=times.astype(np.float64), counts=counts.astype(np.float64))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Seen:
+    """A run's curves: ``backlog`` and ``present`` with the lost ones, ``waiting`` without.
+
+    ``level``: what waits in quiet times. ``few``: requests that wait for an unnoticed time, at the mean rate.
+    ``unevenness``: of arrivals, 1 for a Poisson process.
+    """
+
+    queued: Queued
+    backlog: Curve
+    present: Curve
+    waiting: Curve
+    level: float
+    few: float
+    unevenness: float
+
+    @classmethod
+    def of(cls, queued: Queued, *, ordinary_us: float, material_us: float) -> _Seen:
+        """Return the curves of a run."""
+        came, end = queued.came_us, int(queued.came_us[-1])
+        waits = queued.began_us - came > ordinary_us
+        until = int(max(end, queued.left_us[queued.left_us < FOREVER].max(initial=end)))
+        waiting = Curve.of(came[waits], queued.began_us[waits], until_us=until)
+        few = UNNOTICED * material_us * len(came) / (end - int(came[0]))
+        level = min(_quiet_level(waiting, (int(came[0]), end)), few)
+        counted_until = _until_empty(queued, waiting, level=max(level, FEWEST_LEFT))
+        in_backlog = waits | queued.is_lost
+        gone = np.where(queued.is_lost, counted_until, queued.began_us)
+        return cls(
+            queued=queued,
+            backlog=Curve.of(came[in_backlog], gone[in_backlog], until_us=until),
+            present=Curve.of(came, np.where(queued.is_lost, counted_until, queued.left_us), until_us=until),
+            waiting=waiting,
+            level=level,
+            few=few,
+            unevenness=_unevenness(came),
+        )
+
+
+def _at_once(began_us: Int64s) -> float:
+    """Return with how many a request begins at the same time, on average, itself included.
+
+    Requests that came together and are served in step leave together: the backlog rises and falls by as many at any
+    load.
+    """
+    if len(began_us) == 0:
+        return 0.0
+    _, numbers = np.unique(began_us, return_counts=True)
+    return float((numbers.astype(np.float64) ** 2).sum() / numbers.sum())
+
+
+def _quiet_level(curve: Curve, window: tuple[int, int]) -> float:
+    """Return the count that is not exceeded in the quietest part of the time between two times."""
+    if len(curve.times_us) == 0:
+        return 0.0
+    first, last = window
+    times = np.clip(np.append(curve.times_us, float(last)), first, last)
+    lengths, counts = np.append(np.diff(times), max(times[0] - first, 0.0)), np.append(curve.counts, 0.0)
+    order = np.argsort(counts, kind="stable")
+    passed = np.cumsum(lengths[order])
+    return float(counts[order[np.searchsorted(passed, QUIET * passed[-1])]])
+
+
+def _until_empty(queued: Queued, waiting: Curve, *, level: float) -> Int64s:
+    """Return until when each request counts: a lost one until the queue is next at the level."""
+    if len(waiting.times_us) == 0:
+        return queued.left_us
+    empty = waiting.times_us[waiting.counts <= level]
+    lost = np.minimum(queued.left_us, FOREVER)
+    place = np.searchsorted(empty, lost.astype(np.float64), side="left")
+    before = np.searchsorted(waiting.times_us, lost.astype(np.float64), side="right") - 1
+    is_empty = (before < 0) | (waiting.counts[np.maximum(before, 0)] <= level)
+    later = np.append(empty, float(FOREVER))[place].astype(np.int64)
+    return np.where(is_empty, queued.left_us, later)
+
+
+def _unevenness(came_us: Int64s) -> float:
+    """Return the squared coefficient of variation of the gaps, whatever slow changes of the rate, not below 1.
+
+    From the local variation Lv = 3 ⟨((a - b) / (a + b))²⟩ of neighbouring gaps, which is 3 / (2k + 1) for gamma gaps of
+    shape k (Shinomoto et al., "Differences in spiking patterns among cortical neurons", 2003). Requests sent at once
+    say nothing.
+    """
+    gaps = np.diff(came_us).astype(np.float64)
+    one, two = gaps[:-1], gaps[1:]
+    known = (one + two) > 0
+    if known.sum() < 10:
+        return 1.0
+    local = 3 * float((((one - two)[known] / (one + two)[known]) ** 2).mean())
+    return float(np.clip(2 * local / max(3 - local, 1e-9), 1.0, MOST_UNEVEN))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Rise:
+    """Places in the backlog's curve: the last one before a rise, its peak, and the first one after (None: none).
+
+    ``after_us``: when the rise before had drained, or the run began. ``is_gone``: whether the backlog is, at ``after``.
+    """
+
+    before: int
+    peak: int
+    after: int | None
+    after_us: float
+    is_gone: bool
+
+
+def _rises(seen: _Seen) -> list[list[_Rise]]:
+    """Return the largest rises, in the order of time, as far as requests were sent; those of one backlog together.
+
+    The largest is taken out with all until the backlog is gone; what is left before and behind it is searched again.
+    """
+    counts, times = seen.backlog.counts, seen.backlog.times_us
+    end = int(np.searchsorted(times, float(seen.queued.came_us[-1]), side="right"))
+    open_parts, found = [(0, end)], list[list[_Rise]]()
+    least = max(CERTAIN**2 * seen.unevenness, 2 * seen.level)
+    while open_parts and len(found) < MOST:
+        first, last = open_parts.pop()
+        if last <= first:
+            continue
+        peak = first + int(counts[first:last].argmax())
+        most = float(counts[peak])
+        if most < least:
+            continue
+        if (narrower := _without_neighbours(counts, (first, last), peak, end=end)) is not None:
+            open_parts.append(narrower)
+            continue
+        level = max(seen.level, FEWEST_LEFT, min(DRAINED * most, max(least, seen.few)))
+        low_before = np.flatnonzero(counts[first:peak] <= level)
+        low_after = np.flatnonzero(counts[peak:last] <= level)
+        before = first + int(low_before[-1]) if len(low_before) else first - 1
+        after = peak + int(low_after[0]) if len(low_after) else (None if last == end else last)
+        parts = _parted(
+            counts, (before + 1, last if after is None else after), least=max(least, AGAIN * most)
+        )
+        starts_us = [float(times[max(each - 1, 0)]) for each in (first, *(each for each, _ in parts[1:]))]
+        found.append(
+            [
+                _Rise(
+                    before=part[0] - 1,
+                    peak=part[0] + int(counts[slice(*part)].argmax()),
+                    after=after if part is parts[-1] else part[1],
+                    after_us=start_us,
+                    is_gone=after is not None and part is parts[-1],
+                )
+                for part, start_us in zip(parts, starts_us, strict=True)
+            ]
+        )
+        open_parts.append((first, before + 1))
+        if after is not None:
+            open_parts.append((after, last))
+    return sorted(found, key=lambda each: each[0].peak)
+
+
+def _parted(counts: Floats, part: tuple[int, int], *, least: float) -> list[tuple[int, int]]:
+    """Return a rise in parts, at each place where the backlog has fallen by ``least`` and then rises by it again."""
+    first, last = part
+    here = counts[first:last]
+    for values, is_mirrored in (
+        (here[: int(here.argmax()) + 1], False),
+        (here[int(here.argmax()) :][::-1], True),
+    ):
+        highest = np.maximum.accumulate(values)
+        falls = highest - values
+        if len(falls) and falls.max() >= least:
+            place = int(falls.argmax())
+            cut = last - 1 - place if is_mirrored else first + place
+            if first < cut < last:
+                return [
+                    *_parted(counts, (first, cut), least=least),
+                    *_parted(counts, (cut, last), least=least),
+                ]
+    return [part]
+
+
+def _without_neighbours(
+    counts: Floats, part: tuple[int, int], peak: int, *, end: int
+) -> tuple[int, int] | None:
+    """Return a part without the slope of a larger rise at its edge, None where its peak is no such slope."""
+    first, last = part
+    half = counts[first:last] <= counts[peak] / 2
+    if first > 0 and not half[: peak - first].any() and counts[first] > counts[peak] / 2:
+        later = np.flatnonzero(half[peak - first :])
+        return (peak + int(later[0]), last) if len(later) else (last, last)
+    if last < end and not half[peak - first :].any():
+        earlier = np.flatnonzero(half[: peak - first])
+        return (first, first + int(earlier[-1]) + 1) if len(earlier) else (first, first)
+    return None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Grown:
+    """From when to when the requests in the system grew in number, and from when on they queued, in it; µs."""
+
+    from_us: float
+    queue_us: float
+    to_us: float
+
+
+def _stretches(seen: _Seen, rises: list[_Rise], *, material_us: float) -> list[OverloadedStretch]:
+    """Return what the rises of one backlog were, without those that are chance, or in which hardly anybody waited."""
+    grown = _merged(seen, [each for rise in rises if (each := _growth(seen, rise)) is not None])
+    if not grown:
+        return []
+    after, end = rises[-1].after, float(seen.queued.came_us[-1])
+    gone_us = end if after is None else float(seen.backlog.times_us[after])
+    until = [*(each.from_us for each in grown[1:]), gone_us]
+    found = []
+    for each, until_us in zip(grown, until, strict=True):
+        is_gone = rises[-1].is_gone and each is grown[-1]
+        stretch = _stretch(seen, each, until_us=until_us, is_gone=is_gone)
+        if stretch["wait_p90_us"] >= material_us:
+            found.append(stretch)
+    return found
+
+
+def _merged(seen: _Seen, grown: list[_Grown]) -> list[_Grown]:
+    """Return growths with those as one between which the backlog only fell by chance."""
+    found: list[_Grown] = []
+    for each in grown:
+        if found:
+            fell = _at(seen.backlog, found[-1].to_us) - _at(seen.backlog, each.from_us)
+            num_came = _num_in(seen.queued.came_us, found[-1].to_us, each.from_us)
+            if fell < CERTAIN * np.sqrt(max(num_came, 1) * seen.unevenness):
+                found[-1] = replace(found[-1], to_us=each.to_us)
+                continue
+        found.append(each)
+    return found
+
+
+def _stretch(seen: _Seen, grown: _Grown, *, until_us: float, is_gone: bool) -> OverloadedStretch:
+    """Return the figures of a stretch; ``until_us``: when the backlog was gone, grew again, or nothing was sent."""
+    queued, from_us, to_us = seen.queued, grown.from_us, grown.to_us
+    came = queued.came_us
+    here = (came >= from_us) & (came <= until_us)
+    waited = np.minimum(queued.began_us, queued.left_us)[here] - came[here]
+    inside = (seen.waiting.times_us >= from_us) & (seen.waiting.times_us <= until_us)
+    began = np.sort(queued.began_us[~queued.is_lost])
+    return OverloadedStretch(
+        from_us=int(from_us),
+        until_us=int(to_us),
+        sent_per_s=_num_in(came, from_us, to_us) / (to_us - from_us) * 1e6,
+        answered_per_s=_num_in(began, grown.queue_us, to_us) / max(to_us - grown.queue_us, 1.0) * 1e6,
+        waiting_most=int(seen.waiting.counts[inside].max(initial=0)),
+        wait_p90_us=float(np.quantile(waited, 0.9)) if len(waited) else 0.0,
+        num_lost=int((queued.is_lost & (came <= until_us) & (queued.left_us >= from_us)).sum()),
+        recovered_us=int(until_us) if is_gone else None,
+    )
+
+
+def _growth(seen: _Seen, rise: _Rise) -> _Grown | None:
+    """Return the growth around a rise of the backlog, None where it is chance.
+
+    Seats fill before a queue forms: growth begins there. It is the stretch that gains the most beside a steady growth
+    at ``SLACK`` of the mean pace.
+    """
+    queued, backlog = seen.queued, seen.backlog
+    came = queued.came_us
+    queue_us = float(backlog.times_us[rise.before]) if rise.before >= 0 else float(came[0])
+    until_us = float(came[-1]) if rise.after is None else float(backlog.times_us[rise.after])
+    from_us, to_us = queue_us, max(float(backlog.times_us[rise.peak]), queue_us + 1)
+    times = seen.present.times_us
+    first = int(np.searchsorted(times, min(rise.after_us, queue_us), side="left"))
+    last = int(np.searchsorted(times, until_us, side="right"))
+    times, counts = times[first:last], seen.present.counts[first:last]
+    if len(times) >= 2:
+        before = np.concatenate([[_at(seen.present, times[0], before=True)], counts[:-1]])
+        for _ in range(3):
+            risen = _at(backlog, to_us) - _at(backlog, queue_us, before=True)
+            drift = SLACK * max(risen, 1.0) / (to_us - from_us) * times
+            top = int((counts - drift - np.minimum.accumulate(before - drift)).argmax())
+            bottom = int((before - drift)[: top + 1].argmin())
+            from_us, to_us = float(times[bottom]), max(float(times[top]), float(times[bottom]) + 1)
+            queue_us = min(max(queue_us, from_us), to_us)
+    gained = _at(backlog, to_us) - _at(backlog, queue_us, before=True)
+    began = queued.began_us[~queued.is_lost]
+    at_once = _at_once(began[(began >= queue_us) & (began <= until_us)])
+    by_chance = CERTAIN * np.sqrt(max(_num_in(came, queue_us, to_us), 1) * seen.unevenness) + at_once
+    return _Grown(from_us=from_us, queue_us=queue_us, to_us=to_us) if gained >= by_chance else None
+
+
+def _at(curve: Curve, time_us: float, *, before: bool = False) -> float:
+    """Return a curve's count at a time, or just before it."""
+    place = int(np.searchsorted(curve.times_us, time_us, side="left" if before else "right")) - 1
+    return float(curve.counts[place]) if place >= 0 else 0.0
+
+
+def _num_in(times: Int64s, from_us: float, to_us: float) -> int:
+    """Return how many times, ascending, lie between two."""
+    return int(np.searchsorted(times, to_us, side="right") - np.searchsorted(times, from_us, side="left"))

@@ -1,0 +1,211 @@
+"""How well a run knows a 99th percentile: an interval for it, and how many requests a narrow one needs.
+
+Latencies of a queue depend on each other: a long wait comes with others. So the requests over the percentile are
+counted in batches that follow each other in time, and the scatter of these counts says how many independent requests
+the run is worth (batch means: Law, "Simulation Modeling and Analysis", 2015, chapter 9). The interval is between two
+order statistics (David and Nagaraja, "Order Statistics", 2003, section 7.1), their ranks from the binomial
+distribution of so many requests. Where it has no upper end, the run is too short for one.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, TypedDict
+
+import numpy as np
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from traces.trace import Trace
+
+Floats = NDArray[np.float64]
+TAIL = 0.01
+"""The share of requests beyond the percentile."""
+NUM_BATCHES = 20
+T_OF_BATCHES = 2.093
+"""Student's t for 95 % with one degree less than there are batches;"""
+Z = 1.96
+"""of the normal distribution."""
+LEVELS = (0.01, 0.1)
+"""The shares of largest values whose scatter is looked at: few of the largest tell little about their clusters."""
+NARROW = 0.05
+"""Half the width that is asked for, as a share of the percentile."""
+LEAST_TAIL = 10
+"""An upper end needs no fewer values beyond the percentile than this to say how many requests are needed."""
+MOST_EXACT = 300
+"""Values beyond the percentile from which the normal distribution gives the ranks."""
+SHOWN = {"ttft_us": "TTFT", "itl_us": "ITL", "e2e_us": "E2E"}
+
+
+Precision = dict[str, "TailPrecision | None"]
+"""Of TTFT, ITL and E2E, by the name of the metric, in µs."""
+
+
+class TailPrecision(TypedDict):
+    """A 99th percentile and its 95 % interval, in the values' unit.
+
+    ``n``: values, of ITL gaps between tokens. ``high`` None: so few requests show no upper end. ``num_effective``: how
+    many independent requests they are worth, None of ITL. ``num_for_5_percent``: requests for an interval of ±5 %, None
+    where nothing is known; where ``high`` is None it is a lower bound.
+    """
+
+    n: int
+    p99: float
+    low: float
+    high: float | None
+    num_effective: float | None
+    num_for_5_percent: int | None
+
+
+def tail_precision(values: Floats) -> TailPrecision | None:
+    """Return how well values, in the order in which their requests were sent, know their 99th percentile.
+
+    float64 [n], NaN where a request has none. None of fewer than two for each batch.
+    """
+    known = values[np.isfinite(values)]
+    n = len(known)
+    if n < 2 * NUM_BATCHES:
+        return None
+    ordered = np.sort(known)
+    p99 = float(np.percentile(known, 100 * (1 - TAIL)))
+    worth = _num_effective(known, ordered)
+    most, least = _numbers_beyond(worth)
+    low = float(np.quantile(ordered, max(1 - most / worth, 0.0)))
+    high = None if least < 1 else float(np.quantile(ordered, 1 - least / worth))
+    return TailPrecision(
+        n=n,
+        p99=p99,
+        low=min(low, p99),
+        high=None if high is None else max(high, p99),
+        num_effective=worth,
+        num_for_5_percent=_needed(n, worth, p99=p99, low=low, high=high),
+    )
+
+
+def _num_effective(known: Floats, ordered: Floats) -> float:
+    """Return how many independent values would scatter as much, never more than there are."""
+    n, worth = len(known), float(len(known))
+    for level in LEVELS:
+        beyond = (known > ordered[min(int(n * (1 - level)), n - 1)]).astype(np.float64)
+        share = float(beyond.mean())
+        if share == 0.0:
+            continue
+        means = np.array([each.mean() for each in np.array_split(beyond, NUM_BATCHES)])
+        scatter = float(means.var(ddof=1)) / NUM_BATCHES
+        if scatter > 0:
+            worth = min(worth, share * (1 - share) / scatter)
+    return max(worth * (Z / T_OF_BATCHES) ** 2, 1.0)
+
+
+def _numbers_beyond(worth: float) -> tuple[float, float]:
+    """Return how many of so many values lie beyond the percentile, at most and at least, with 95 %.
+
+    ``least`` below 1: none may, so that the largest value is no upper end.
+    """
+    mean = worth * TAIL
+    if mean > MOST_EXACT:
+        wide = Z * math.sqrt(mean * (1 - TAIL))
+        return mean + wide, mean - wide
+    number, chances = max(round(worth), 1), []
+    chance = (1 - TAIL) ** number
+    for k in range(min(number, int(mean + 10 * math.sqrt(mean) + 20)) + 1):
+        chances.append(chance)
+        chance *= (number - k) / (k + 1) * TAIL / (1 - TAIL)
+    up_to = np.cumsum(chances)  # the chance of at most k
+    least = int(np.searchsorted(up_to, 0.025, side="right"))
+    most = int(np.searchsorted(up_to, 0.975, side="left")) + 1
+    return float(min(most, number)), float(least)
+
+
+def fewest_beyond(number: int) -> float:
+    """Return how many of so many independent values lie beyond the 99th percentile at least, with 97.5 %."""
+    return _numbers_beyond(float(number))[1]
+
+
+def _needed(n: int, worth: float, *, p99: float, low: float, high: float | None) -> int | None:
+    """Return the requests for an interval of ±5 %: its width falls with the root of their number."""
+    if p99 <= 0:
+        return None
+    half = ((high - low) / 2 if high is not None else p99 - low) / p99
+    number = n * (half / NARROW) ** 2
+    return _rounded_up(number if high is not None else max(number, n * LEAST_TAIL / (TAIL * worth)))
+
+
+def _rounded_up(number: float) -> int:
+    """Return a number with two digits, not below, and at least 1."""
+    unit = int(10 ** max(int(math.log10(max(number, 1.0))) - 1, 0))
+    return max(int(math.ceil(number / unit) * unit), 1)
+
+
+def precision_of(trace: Trace, latencies: Mapping[str, Floats]) -> Precision:
+    """Return how well a trace knows the 99th percentiles of TTFT, ITL and E2E; None where it cannot say.
+
+    ``latencies``: ``ttft_us`` and ``e2e_us`` of its rows. ITL needs the tokens' times.
+    """
+    from traces.metrics import sent_or_due
+
+    order = np.argsort(
+        sent_or_due(trace).floats(), kind="stable"
+    )  # never sent: at the end, without a latency
+    return {
+        "ttft_us": tail_precision(latencies["ttft_us"][order]),
+        "itl_us": None if trace.events is None else _of_gaps(trace, order),
+        "e2e_us": tail_precision(latencies["e2e_us"][order]),
+    }
+
+
+def _of_gaps(trace: Trace, order: NDArray[np.int64]) -> TailPrecision | None:
+    """Return it of the gaps between tokens, from the percentiles of batches of requests."""
+    from traces.metrics import token_gaps
+
+    gaps = token_gaps(trace)
+    place = np.empty(len(order), np.int64)
+    place[order] = np.arange(len(order))
+    values = np.repeat(gaps.gap_us, gaps.num_tokens)
+    batch = np.repeat(place[gaps.request], gaps.num_tokens) * NUM_BATCHES // max(len(order), 1)
+    numbers = np.bincount(batch, minlength=NUM_BATCHES)
+    if len(order) < 2 * NUM_BATCHES or numbers.min() == 0:
+        return None
+    p99 = float(np.percentile(values, 100 * (1 - TAIL)))
+    each = np.array([np.percentile(values[batch == k], 100 * (1 - TAIL)) for k in range(NUM_BATCHES)])
+    half = T_OF_BATCHES * math.sqrt(float(((each - p99) ** 2).sum()) / NUM_BATCHES / (NUM_BATCHES - 1))
+    needed = None if p99 <= 0 else _rounded_up(len(order) * (half / p99 / NARROW) ** 2)
+    return TailPrecision(
+        n=len(values),
+        p99=p99,
+        low=max(p99 - half, 0.0),
+        high=p99 + half,
+        num_effective=None,
+        num_for_5_percent=needed,
+    )
+
+
+def precision_rows(precision: Precision) -> list[tuple[str, str]]:
+    """Return the lines that say how well the 99th percentiles are known; [] where nothing is."""
+    known = {name: each for name in SHOWN if (each := precision.get(name)) is not None}
+    if not known:
+        return []
+    told = ", ".join(f"{SHOWN[name]} {_interval(each)}" for name, each in known.items())
+    rows = [("p99 within", told)]
+    needed = [each["num_for_5_percent"] for each in known.values() if each["num_for_5_percent"] is not None]
+    wide = [each for each in known.values() if not _is_narrow(each)]
+    if needed and wide:
+        least = "at least " if any(each["high"] is None for each in wide) else ""
+        why = " (so few show no upper end)" if least else ""
+        rows.append(("", f"for ±5 %: {least}{max(needed):,} requests{why}"))
+    return rows
+
+
+def _is_narrow(each: TailPrecision) -> bool:
+    return each["high"] is not None and each["high"] - each["low"] <= 2 * NARROW * each["p99"]
+
+
+def _interval(each: TailPrecision) -> str:
+    from traces.units import four_digits
+
+    low = four_digits(each["low"] / 1e3)
+    if each["high"] is None:
+        return f"{low} ms or more"
+    return f"{low} to {four_digits(each['high'] / 1e3)} ms"

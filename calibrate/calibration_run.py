@@ -40,7 +40,7 @@ from calibrate.flags.known_model_and_gpu import absent_candidates, known_of
 from calibrate.misfit import loads_of, without_missed
 from calibrate.noise_floor import couples_of, noise_pairs
 from calibrate.run_to_run.bands import bands_of
-from calibrate.run_to_run.pace_today import pace_today
+from calibrate.run_to_run.pace_today import AtPace, pace_today
 from calibrate.run_to_run.server_pace import run_to_run
 from calibrate.simulated_side import against_trace, against_twin
 from replay.model.matmuls import Tiles
@@ -90,14 +90,17 @@ def compare_with_twin(
         unseen="traces named with --holdout; no fit" if held_out else "the given twin, no fit",
     )
     judged = list(holdout or observed)
-    today = pace_today(
-        config,
-        held_out or compared,
-        found.holdout,
-        run=lambda twin: [against_twin(each, twin, options, role="compared") for each in judged],
-        judge=lambda runs: _accuracy_of(_all_pairs(runs), replace(options, replicates=2)).errors,
-    )
+
+    def at_pace(twin: TwinConfig) -> AtPace:
+        runs = [against_twin(each, twin, options, role="compared") for each in judged]
+        return _at_pace(runs, _accuracy_of(_all_pairs(runs), replace(options, replicates=2)))
+
+    today = pace_today(config, _at_pace(held_out or compared, found.held_out), at_pace)
     return found if today is None else replace(found, pace_today=today)
+
+
+def _at_pace(runs: Sequence[Compared], accuracy: Accuracy) -> AtPace:
+    return AtPace(pairs=[each.pairs for each in runs if not each.is_saturated], errors=accuracy.errors)
 
 
 UNSEEN = "traces that the fit has not seen"

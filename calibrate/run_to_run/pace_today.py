@@ -14,9 +14,9 @@ import numpy as np
 
 if TYPE_CHECKING:
     from calibrate.compare.metric_errors import MetricErrors
-    from calibrate.findings import Compared
+    from calibrate.compare.pair import Pairs
     from replay import TwinConfig
-    from replay.twin.fitted.held_out import HeldOut
+    from replay.twin.fitted import HeldOut
 
 LEAST = 0.03
 """A smaller change of pace is not told: servers differ by as much from day to day."""
@@ -36,8 +36,13 @@ FIRST_SLOPE = -1.5
 """The first guess of that slope: a longer step makes requests stay longer, and so makes the steps longer, too."""
 METRICS = {"ttft_us": "ttft", "tpot_us": "tpot", "e2e_us": "e2e"}
 
-Run = Callable[["TwinConfig"], Sequence["Compared"]]
-Judge = Callable[[Sequence["Compared"]], Mapping[str, "MetricErrors"]]
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AtPace:
+    """A twin beside the runs: each one's pairs, without those that were overloaded, and the errors over all."""
+
+    pairs: Sequence[Pairs]
+    errors: Mapping[str, MetricErrors]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,27 +57,20 @@ class PaceToday:
     then: HeldOut
 
 
-def pace_today(
-    config: TwinConfig,
-    compared: Sequence[Compared],
-    errors: Mapping[str, MetricErrors],
-    *,
-    run: Run,
-    judge: Judge,
-) -> PaceToday | None:
+def pace_today(config: TwinConfig, as_it_is: AtPace, run: Callable[[TwinConfig], AtPace]) -> PaceToday | None:
     """Return today's pace; None where the twin was not good, is as good as it was, or is off in no one way.
 
-    ``run``: compares all runs with a twin; ``judge``: the errors over all that it returns.
+    ``run``: sets a twin beside all runs.
     """
     then = config.held_out
-    if then is None or then.e2e is None or then.e2e > FAR or _is_as_then(errors, then):
+    if then is None or then.e2e is None or then.e2e > FAR or _is_as_then(as_it_is.errors, then):
         return None
-    from replay.pace_band import paced
+    from replay import paced
 
-    start = _log_ratio(compared)
+    start = _log_ratio(as_it_is.pairs)
     if start is None:
         return None
-    tried, (pace, left) = compared, (0.0, start)
+    tried, (pace, left) = as_it_is, (0.0, start)
     before = (0.0, start)
     for number in range(ROUNDS):
         if abs(left) < LEAST / 10:
@@ -81,9 +79,9 @@ def pace_today(
         before = (pace, left)
         pace = float(np.clip(pace - left / min(slope, -1 / 2), -MOST, MOST))
         tried = run(paced(config, float(np.exp(pace))))
-        left = _log_ratio(tried) or 0.0
+        left = _log_ratio(tried.pairs) or 0.0
     factor = float(np.exp(pace))
-    found = judge(tried)
+    found = tried.errors
     if abs(factor - 1) < LEAST or abs(left) > LEAST or not _is_explained(found, then):
         return None
     return PaceToday(
@@ -93,15 +91,11 @@ def pace_today(
     )
 
 
-def _log_ratio(compared: Sequence[Compared]) -> float | None:
-    """Return the log of observed over simulated, the sums of E2E over all runs that were not overloaded."""
+def _log_ratio(pairs: Sequence[Pairs]) -> float | None:
+    """Return the log of observed over simulated, the sums of E2E over all runs; None where there is none."""
     sums = np.zeros(2)
-    for each in compared:
-        if each.is_saturated:
-            continue
-        seen, made = (
-            side["e2e_us"].to_numpy(dtype=np.float64) for side in (each.pairs.observed, each.pairs.simulated)
-        )
+    for each in pairs:
+        seen, made = (side["e2e_us"].to_numpy(dtype=np.float64) for side in (each.observed, each.simulated))
         known = np.isfinite(seen) & np.isfinite(made)
         sums += seen[known].sum(), made[known].sum()
     return float(np.log(sums[0] / sums[1])) if sums.min() > 0 else None

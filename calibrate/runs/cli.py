@@ -13,7 +13,7 @@ from traces.facts import say_json
 from traces.strict.tell import say_text, tell
 
 if TYPE_CHECKING:
-    from calibrate.runs.split import Split
+    from calibrate.runs.split_change import SplitChange
     from traces import Trace
 
 
@@ -36,7 +36,7 @@ def compare(
     `calibrate` compares a server with its twin. With --twin it says whether the load changed or the server.
     """
     from calibrate.distinct_runs import distinct_names
-    from calibrate.runs.split_text import split_json, split_lines
+    from calibrate.runs.split_change_text import split_json, split_lines
     from calibrate.runs.text import document, table
     from calibrate.runs.two_runs import compare_runs
     from traces import TraceError, read_recorded, tool_version
@@ -61,8 +61,8 @@ def compare(
     say_text(table(found, width=terminal_width()))
 
 
-def _split(twin: Path, names: tuple[str, str], traces: tuple[Trace, Trace], *, seed: int) -> Split:
-    from calibrate.runs.split import split_runs
+def _split(twin: Path, names: tuple[str, str], traces: tuple[Trace, Trace], *, seed: int) -> SplitChange:
+    from calibrate.runs.split_change import split_runs
     from replay import load_config
 
     return split_runs(names, traces, load_config(twin, allows_cluster=False), twin=twin.name, seed=seed)

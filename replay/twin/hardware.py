@@ -28,6 +28,8 @@ LAYOUT_KEYS = (
     *("pp", "dp", "enable_expert_parallel", "all2all_backend"),
     *("gpus_per_node", "network_gb_per_s", "network_us", "nccl_launch_us", "nccl_skew_us"),
 )
+OF_KV_CACHE = ("pp", "dp")
+"""Those that bear on the size of the KV cache, too."""
 OFFLOAD_KEYS = ("kv_offloading_size", "kv_offload_gb_per_s")
 HARDWARE_KEYS = (
     "gpu",
@@ -53,9 +55,7 @@ FOREIGN_NAMES = {
 
 def _without_peak(written: Sequence[str], model: LatencyModel) -> tuple[str, ...]:
     """Return notes on keys of a layout that a model without peak times does not read; the engine may read some."""
-    from replay.twin.what_if.read_by import READ_BY
-
-    of_engine = [name for name in written if READ_BY[f"hardware.{name}"].engine]
+    of_engine = [name for name in written if name in OF_KV_CACHE]
     notes = []
     for names, effect in (
         (of_engine, "here it bears on the KV cache alone"),

@@ -6,7 +6,7 @@ from dataclasses import asdict
 
 from calibrate import number_format
 from calibrate.compare.bootstrap import LEVEL, Estimate
-from calibrate.runs.split import Part, Split
+from calibrate.runs.split_change import SplitChange, SplitPart
 
 NOTES = (
     f"change = load x server; in brackets {LEVEL:.0%} intervals; ~: may be chance, or the twin's own error",
@@ -14,7 +14,7 @@ NOTES = (
 )
 
 
-def split_json(split: Split) -> dict[str, object]:
+def split_json(split: SplitChange) -> dict[str, object]:
     """Return the split as JSON values: fractions, by metric and statistic."""
     return {
         "twin": split.twin,
@@ -25,7 +25,7 @@ def split_json(split: Split) -> dict[str, object]:
     }
 
 
-def verdict_of(split: Split) -> str | None:
+def verdict_of(split: SplitChange) -> str | None:
     """Return what changed, by the mean E2E: load, server, both or neither; None where it is not known."""
     part = _deciding(split)
     if part is None or part.server.low is None:
@@ -34,7 +34,7 @@ def verdict_of(split: Split) -> str | None:
     return " and ".join(names) or "neither"
 
 
-def split_lines(split: Split) -> list[str]:
+def split_lines(split: SplitChange) -> list[str]:
     """Return a sentence, a line for each statistic, and what they mean."""
     rows = [
         (
@@ -54,11 +54,11 @@ def split_lines(split: Split) -> list[str]:
     return [_sentence(split), *table, *NOTES]
 
 
-def _deciding(split: Split) -> Part | None:
+def _deciding(split: SplitChange) -> SplitPart | None:
     return next((each for each in split.parts if (each.metric, each.statistic) == ("e2e_us", "mean")), None)
 
 
-def _sentence(split: Split) -> str:
+def _sentence(split: SplitChange) -> str:
     part, verdict = _deciding(split), verdict_of(split)
     if part is None or verdict is None:
         return "load or server: not known, too few requests have both a measured and a simulated E2E"

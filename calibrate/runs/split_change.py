@@ -43,7 +43,7 @@ LEAST = 0.02
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Part:
+class SplitPart:
     """One statistic's change, B over A minus 1, and its parts; intervals are of 90 %, None with few requests."""
 
     metric: str
@@ -70,16 +70,16 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Split:
+class SplitChange:
     """The parts by metric and statistic; ``twin``: its file's name."""
 
     twin: str
-    parts: tuple[Part, ...]
+    parts: tuple[SplitPart, ...]
 
 
 def split_runs(
     names: tuple[str, str], traces: tuple[Trace, Trace], config: TwinConfig, *, twin: str, seed: int = 42
-) -> Split:
+) -> SplitChange:
     """Return the change from the first run to the second in parts. Raises ConfigError if the twin cannot serve them."""
     from calibrate.findings import NamedTrace, Options
     from calibrate.simulated_side import against_twin
@@ -91,7 +91,7 @@ def split_runs(
     )
     rows = _rows(a, b)
     parts = [part for metric in METRICS for part in _parts(metric, (a, b), rows, seed=seed)]
-    return Split(twin=twin, parts=tuple(parts))
+    return SplitChange(twin=twin, parts=tuple(parts))
 
 
 def _rows(a: Pairs, b: Pairs) -> tuple[NDArray[np.int64], NDArray[np.int64], bool]:
@@ -111,7 +111,7 @@ def _parts(
     rows: tuple[NDArray[np.int64], NDArray[np.int64], bool],
     *,
     seed: int,
-) -> list[Part]:
+) -> list[SplitPart]:
     """Return a metric's mean and p99 in parts; none where either run has no value on both sides."""
     *orders, is_paired = rows
     values = [_values(side, metric, order) for side, order in zip(sides, orders, strict=True)]
@@ -165,7 +165,7 @@ def _redrawn(values: Floats, block: int, *, seed: int, stream: int) -> Floats:
 
 def _part(
     metric: str, statistic: str, a: Floats, b: Floats, drawn_a: Floats | None, drawn_b: Floats | None
-) -> Part:
+) -> SplitPart:
     """Return one statistic's parts; ``a``, ``b``: observed and simulated, ``drawn``: likewise of resamples."""
     change, load, server = _ratios(a, b)
     if drawn_a is None or drawn_b is None:
@@ -177,7 +177,7 @@ def _part(
         estimates = [
             interval(float(value), each) for value, each in zip((change, load, server), drawn, strict=True)
         ]
-    return Part(
+    return SplitPart(
         metric=metric, statistic=statistic, change=estimates[0], load=estimates[1], server=estimates[2]
     )
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 import vtwin
-from calibrate.runs.split import Part, Split, split_runs
-from calibrate.runs.split_text import split_lines, verdict_of
+from calibrate.runs.split_change import SplitChange, SplitPart, split_runs
+from calibrate.runs.split_change_text import split_lines, verdict_of
 from replay import TwinConfig, dump_config
 from replay.pace_band import paced
 from tests.calibrate.known_servers import SERVER, observed, with_latency, workload
@@ -28,7 +28,7 @@ def run(server: TwinConfig = SERVER, *, rate: float = 3.0, seed: int = 1, prompt
     )
 
 
-def of(split: Split, metric: str, statistic: str) -> Part:
+def of(split: SplitChange, metric: str, statistic: str) -> SplitPart:
     return next(each for each in split.parts if (each.metric, each.statistic) == (metric, statistic))
 
 

@@ -126,7 +126,7 @@ READ = {
         "--tokenizer",
         "--guided",
     ),
-    *("--engine-log", "--from-trace", "--profile", "--model-config", "--fit-guided", "--fit-host"),
+    *("--engine-log", "--from-trace", "--profile", "--model-config", "--fit-guided", "--fit-host", "--twin"),
 }
 """Options with a path that is read."""
 OF_COSTS = {

@@ -5,13 +5,15 @@ from __future__ import annotations
 import typer
 
 from replay.capacity.options import CapacityOptions
+from replay.options.searched_rate import NOT_FOR_A_SEARCH
 from replay.twin.own.own_code import with_code_option
-from traces.strict.option_table import with_option_tables
+from traces.strict.option_table import refusing, with_option_tables
 from traces.workload import WorkloadOptions
 
 
 @with_code_option
 @with_option_tables
+@refusing(*NOT_FOR_A_SEARCH)
 def capacity(workload: WorkloadOptions, asked: CapacityOptions) -> None:
     """Find the highest rate at which a twin meets latency limits.
 

@@ -39,7 +39,7 @@ def _paid_for(pool: PoolPlan) -> str:
 
 def why_more(pool: PoolPlan) -> str:
     """Return which limit made the formula's number what it is, and what it asks for without its cap on the slots."""
-    slots = f"as if every engine were full ({pool.at.slots:,} slots an engine)"
+    slots = f"as if every engine were full ({pool.at.slots:,} seats an engine)"
     if pool.analytic.binding != "utilization":
         return f"its {pool.analytic.binding.upper()} asks for them, {slots}"
-    return f"--utilization-cap lets {pool.cap:.0%} of the slots be taken, {slots}; without that cap {pool.uncapped:,}"
+    return f"--utilization-cap lets {pool.cap:.0%} of the seats be taken, {slots}; without that cap {pool.uncapped:,}"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from replay.options.model_options import MOST_GPUS, CompareOptions, InfoOptions
-from replay.options.searched_rate import NOT_FOR_A_COMPARISON
+from replay.search.searched_rate import NOT_FOR_A_COMPARISON
 from replay.twin.own.own_code import with_code_option
 from traces.facts import say_answer
 from traces.strict.option_table import refusing, with_option_tables

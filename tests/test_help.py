@@ -10,7 +10,7 @@ import typer
 import typer.main
 
 import vtwin
-from replay.options.searched_rate import NOT_FOR_A_COMPARISON, NOT_FOR_A_SEARCH
+from replay.search.searched_rate import NOT_FOR_A_COMPARISON, NOT_FOR_A_SEARCH
 from tests.docs.commands import commands_of
 from traces.console.help import first_sentence, fold_long_words, plain_help
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import typer
 
 from replay.capacity.options import CapacityOptions
-from replay.options.searched_rate import NOT_FOR_A_SEARCH
+from replay.search.searched_rate import NOT_FOR_A_SEARCH
 from replay.twin.own.own_code import with_code_option
 from traces.strict.option_table import refusing, with_option_tables
 from traces.workload import WorkloadOptions

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,7 +16,6 @@ from replay.trace.pacing import Loop, Pacing, pacing_of
 from replay.trace.refusals import refusals
 from replay.trace.request_columns import At
 from replay.trace.with_outcomes import simulated_trace
-from replay.twin.config_read import twin_of
 from sim import InvalidConfig, Simulation
 from sim.cluster import EXIT_MEANINGS, ClusterSimulation, Exit, Split, simulate_cluster
 from traces import Cells, ConfigError, cells_where
@@ -104,7 +102,7 @@ def simulate_fleet(  # noqa: PLR0913 - what a run is asked for, each by itself
 
 def simulate_trace(
     trace: Trace,
-    config: TwinConfig | str | Path,
+    config: TwinConfig,
     *,
     at: At = "auto",
     closed_loop: Loop = "auto",
@@ -120,7 +118,6 @@ def simulate_trace(
     ``incomplete``. Rounds that wait for answers have their recorded times. Raises TraceError where a row lacks a time
     or a length.
     """
-    config = twin_of(config)
     done = simulate_fleet(
         trace,
         config.cluster,

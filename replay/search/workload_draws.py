@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from replay.options.searched_rate import SEARCHED
+from replay.search.searched_rate import SEARCHED
 from replay.twin.fitted.fitted_range import FittedRange
 from traces import ConfigError
 from traces.strict.tell import tell

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from replay.options.searched_rate import NOT_FOR_A_SEARCH
+from replay.search.searched_rate import NOT_FOR_A_SEARCH
 from replay.tuning.options import LiveOptions, TriedOptions, TuneOptions
 from replay.twin.own.own_code import with_code_option
 from traces.strict.option_table import refusing, with_option_tables

@@ -6,9 +6,7 @@
 
 from __future__ import annotations
 
-import traceback
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -92,9 +90,16 @@ def request_view(fleet: Fleet, requests: RequestTable, request: int) -> RequestV
 
 def _place(error: Exception) -> str:
     """Return the line of the function's own file at which it went wrong, as ``at mine.py:12``; empty if unknown."""
-    frames = traceback.extract_tb(error.__traceback__)[1:]
-    own = [each for each in frames if each.filename == frames[0].filename]
-    return f" at {Path(own[-1].filename).name}:{own[-1].lineno}" if own else ""
+    place = error.__traceback__ and error.__traceback__.tb_next
+    if place is None:
+        return ""
+    file, line = place.tb_frame.f_code.co_filename, place.tb_lineno
+    while place is not None:
+        if place.tb_frame.f_code.co_filename == file:
+            line = place.tb_lineno
+        place = place.tb_next
+    name = file.rpartition("/")[2]
+    return f" at {name}:{line}"
 
 
 def choose_by_own(

@@ -112,14 +112,12 @@ def calibrate(
     repeats: Sequence[NamedTrace] = (),
     report: Report | None = None,
 ) -> Calibration:
-    """Return the twin fitted to the observed traces, with its errors on the held-out ones.
+    """Return the twin (or its path) fitted to the observed traces, with its errors on the held-out ones.
 
     Without held-out traces each observed one is simulated in full, fitted on the first half of its requests by
-    arrival, and its errors are those of the second half. ``config``: the twin to begin with, or the path of its
-    TWIN.yaml.
+    arrival, and its errors are those of the second half.
     """
-    config = twin_of(config)
-    options = _with_run_to_run(options, [*observed, *holdout], repeats)
+    options, config = _with_run_to_run(options, [*observed, *holdout], repeats), twin_of(config)
     halves = None if holdout else [first_half(source.trace) for source in observed]
     chosen = [None] * len(observed) if halves is None else halves
     ready = [

@@ -58,7 +58,7 @@ def replay(
     twins = twins_asked(twin, run, files)
     from traces import TraceError, check_load, load_alone, read_recorded, with_known_lengths
 
-    if len(twins) == 1:
+    if len(twins) == 1 and len(sessions.numbers()) < 2:
         tell_replaced(twin.output, twin.config, overwrite=files.overwrite, read=trace)
     with working(f"reading {trace}"):
         recorded = load_alone(with_known_lengths(read_recorded(trace, events=True)))
@@ -67,11 +67,12 @@ def replay(
         raise TraceError(f"{trace}: got a trace without requests, expected one at least")
     from traces.workload import started
 
-    recorded = started(recorded, sessions.starts(seed=twins[0][1].seed))
+    starts = sessions.starts_of_each(seed=twins[0][1].seed)
+    loads = [("sessions" if number else "", number, started(recorded, each)) for number, each in starts]
     options = simulation_options(
         twin, run, files, at=pacing.at, loop=pacing.loop, max_concurrency=pacing.max_concurrency
     )
-    simulate_each(twins, [("", "", recorded)], output=twin.output, overwrite=files.overwrite, options=options)
+    simulate_each(twins, loads, output=twin.output, overwrite=files.overwrite, options=options)
 
 
 @with_code_option

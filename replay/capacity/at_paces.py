@@ -50,12 +50,25 @@ def with_pace(
         return found
     below = math.hypot(math.log(found.rate_per_s / found.low), math.log(max(own / slower, 1.0)))
     above = math.hypot(math.log(found.high / found.rate_per_s), math.log(max(faster / own, 1.0)))
+    ceiling = _ceiling_at_paces(found, delta)
     return replace(
         found,
         low=found.rate_per_s * math.exp(-below),
         high=found.rate_per_s * math.exp(above),
         pace_frac=delta,
+        ceiling_low=ceiling[0],
+        ceiling_high=ceiling[1],
     )
+
+
+def _ceiling_at_paces(found: Capacity, delta: float) -> tuple[float | None, float | None]:
+    """Return the ceiling's interval with the pace in it: a full server answers as fast as its steps are."""
+    most, low, high = found.ceiling_per_s, found.ceiling_low, found.ceiling_high
+    if most is None or low is None or high is None:
+        return low, high
+    below = math.hypot(math.log(most / low), math.log1p(delta))
+    above = math.hypot(math.log(high / most), -math.log1p(-delta))
+    return most * math.exp(-below), most * math.exp(above)
 
 
 def _capacity(trace: Trace, twin: TwinConfig, limits: Sequence[RunLimit], *, near: Capacity) -> float:

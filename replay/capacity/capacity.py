@@ -15,11 +15,14 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
+from replay.capacity.assumed_seats import AssumedSeats
+from replay.capacity.burst import AfterBurst, after_a_burst_at
+from replay.search.ceiling import NARROW as SAME
+from replay.search.ceiling import Ceiling, find_ceiling
 from replay.search.evaluation import FAILED, GROWN, THROUGHPUT, TOO_SHORT, Evaluation, Evaluator
 from replay.search.highest import (
     TOLERANCE,
     HighestRate,
-    ceiling_of,
     highest,
     highest_above,
     highest_among,
@@ -51,6 +54,8 @@ MOST_TRIES = 3
 BURSTS = 1.3
 """A capacity's interval is this factor wider than the t interval over seeds, which holds 75 to 85 %: long waits come
 in bursts, and seeds with few of them have a high capacity and a small spread at once (docs/validation.md)."""
+HOPELESS = 1.1
+"""Where an idle server has this many times what is allowed, no other draw of the requests is looked at."""
 GAIN = 0.02
 """A resource binds only if doubling it raises the rate by at least this share."""
 AROUND = (0.2, 0.4, 0.6, 0.7, 0.8, 0.9, 1.1, 1.2)
@@ -92,7 +97,10 @@ class Capacity:
 
     ``low``, ``high``: 90 % t interval over seeds (or stretches of a recorded load), None where there is none.
     ``limiting``: the limit that breaks first, or ``throughput``. ``ceiling_per_s``: the most that is answered, whatever
-    the latencies; None where runs are too short to find it. ``curve``: rates around it, ascending. ``evaluations``: all
+    the latencies; None where runs are too short to find it, or no rate is within the limits. ``ceiling_low``,
+    ``ceiling_high``: its 90 % interval. ``after_burst``: the rate that survives a burst; None where the capacity does.
+    ``assumed_seats``: seats that nobody stated, whose likely numbers the interval then holds.
+    ``curve``: rates around it, ascending. ``evaluations``: all
     rates simulated, ascending. ``of_parts``: the capacity of each seed or stretch, of the same requests in every
     search; empty where one has none. ``num_requests``: of each seed; ``requests_to_last``: how many make a run long
     enough for queues to grow; ``is_too_short``: there are fewer, or the search ended at a rate whose runs could not
@@ -116,6 +124,10 @@ class Capacity:
     requests_to_last: int = 0
     is_too_short: bool = False
     pace_frac: float | None = None
+    ceiling_low: float | None = None
+    ceiling_high: float | None = None
+    after_burst: AfterBurst | None = None
+    assumed_seats: AssumedSeats | None = None
 
     def __str__(self) -> str:
         """Return the capacity in a line."""
@@ -165,10 +177,51 @@ def capacity_of_draws(
     Raises ConfigError where the workload has no times to scale.
     """
     pilot = searched(traces[0], twin, limits, drawing=drawing, is_all=drawing is None and len(traces) == 1)
+    if _is_hopeless(pilot, limits):
+        return _none_of(pilot, limits)
+    evaluator, found, sure = _of_all(pilot, traces, twin, limits, drawing=drawing, least=least)
+    most = None if found.low is None else find_ceiling(evaluator.loads)
+    broken = found.limiting(limits)
+    found, sure, most = answered(evaluator, found, sure, most)
+    rate = found.low
+    outline = _outline(evaluator)
+    curve = () if rate is None or not with_curve else _curve(evaluator, outline, rate)
+    return Capacity(
+        rate_per_s=rate,
+        low=sure.low,
+        high=sure.high,
+        limiting=broken,
+        ceiling_per_s=None if most is None else most.per_s,
+        ceiling_low=None if most is None else most.interval[0],
+        ceiling_high=None if most is None else most.interval[1],
+        after_burst=None if rate is None else after_a_burst_at(evaluator.loads[0], rate),
+        idle=found.idle,
+        curve=curve,
+        evaluations=_in_order({**{each.rate_per_s: each for each in curve}, **evaluator.seen}),
+        binding=binding_of(pilot.trace, twin, limits) if with_binding and rate is not None else None,
+        num_seeds=len(evaluator.loads),
+        num_parts=evaluator.num_parts,
+        of_parts=sure.of_parts,
+        num_requests=len(evaluator.loads[0]),
+        requests_to_last=sure.asks,
+        is_too_short=sure.is_too_short,
+    )
+
+
+def _of_all(
+    pilot: Pilot,
+    traces: Sequence[Trace],
+    twin: TwinConfig,
+    limits: Sequence[RunLimit],
+    *,
+    drawing: Drawing | None,
+    least: int,
+) -> tuple[Evaluator, HighestRate, Sureness]:
+    """Return the search with all draws, from what one of them has found; it has more seeds where that takes them."""
+    evaluator, found = pilot.evaluator, pilot.found
     if drawing is not None:
         number = num_drawn(pilot.asks, seeds=drawing.seeds, least=least)
         traces = drawing(number, drawing.seeds)
-    evaluator, found = pilot.evaluator, pilot.found
     if drawing is not None or len(traces) > 1:
         evaluator = Evaluator(loads=loads_of(traces, twin), limits=limits)
         found = highest(evaluator, near=pilot.found)
@@ -178,26 +231,7 @@ def capacity_of_draws(
         evaluator = evaluator.with_more(loads_of(drawing(number, wanted)[drawing.seeds :], twin))
         found = highest_among(evaluator, seen, near=found)
         sure = sureness_of(evaluator, found)
-    rate = found.low
-    outline = _outline(evaluator)
-    curve = () if rate is None or not with_curve else _curve(evaluator, outline, rate)
-    return Capacity(
-        rate_per_s=rate,
-        low=sure.low,
-        high=sure.high,
-        limiting=found.limiting(limits),
-        ceiling_per_s=_ceiling(outline, rate),
-        idle=found.idle,
-        curve=curve,
-        evaluations=_in_order({**{each.rate_per_s: each for each in curve}, **evaluator.seen}),
-        binding=binding_of(pilot.trace, twin, limits) if with_binding and rate is not None else None,
-        num_seeds=len(evaluator.loads),
-        num_parts=evaluator.num_parts,
-        of_parts=sure.of_parts,
-        num_requests=len(traces[0]),
-        requests_to_last=sure.asks,
-        is_too_short=sure.is_too_short,
-    )
+    return evaluator, found, sure
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -266,10 +300,57 @@ def num_drawn(asks: int, *, seeds: int, least: int = NUM_MEASURED) -> int:
     return min(max(math.ceil(least / seeds), math.ceil(SPARE * asks)), MOST_DRAWN)
 
 
-def _ceiling(outline: Evaluator, rate: float | None) -> float | None:
-    """Return the highest throughput, requests/s; at least that of any rate within the limits."""
-    most = ceiling_of(outline.loads)
-    return most if most is None or rate is None else max(most, rate)
+def _is_hopeless(pilot: Pilot, limits: Sequence[RunLimit]) -> bool:
+    """Return whether an idle server clearly breaks a limit, so that no other requests need be looked at."""
+    ratios = pilot.found.idle.ratios(limits)
+    return pilot.found.low is None and max(ratios.values(), default=0.0) > HOPELESS
+
+
+def _none_of(pilot: Pilot, limits: Sequence[RunLimit]) -> Capacity:
+    """Return that there is no capacity, from one draw."""
+    return Capacity(
+        rate_per_s=None,
+        low=None,
+        high=None,
+        limiting=pilot.found.limiting(limits),
+        ceiling_per_s=None,
+        idle=pilot.found.idle,
+        curve=(),
+        evaluations=_in_order(pilot.evaluator.seen),
+        binding=None,
+        num_seeds=1,
+        num_parts=pilot.evaluator.num_parts,
+        of_parts=(),
+        num_requests=len(pilot.trace),
+    )
+
+
+def answered(
+    evaluator: Evaluator, found: HighestRate, sure: Sureness, most: Ceiling | None
+) -> tuple[HighestRate, Sureness, Ceiling | None]:
+    """Return a capacity that is not above what is answered, with its interval; and the ceiling.
+
+    Where only the load ends the search, the capacity is the ceiling itself: a rate a few per cent above it piles up too
+    little in a run to be told from chance. A server that keeps up with more than it answers in an overload, which
+    empties its caches, has the higher ceiling.
+    """
+    if most is None or found.low is None or found.broken is None:
+        return found, sure, most
+    if found.low > SAME * most.overloaded_per_s and found.low > most.per_s:
+        kept = evaluator.kept_per_s(found.low)
+        most = replace(most, per_s=max(most.per_s, found.low if kept > found.low * (1 - GROWN) else kept))
+    is_load = found.limiting(evaluator.limits) == THROUGHPUT
+    is_ceiling = is_load and most.per_s <= found.broken.rate_per_s
+    if found.low <= most.per_s and not is_ceiling:
+        return found, sure, most
+    evaluator.at(most.per_s)
+    if not evaluator.at(most.per_s).meets(evaluator.limits) and found.low <= most.per_s:
+        return found, sure, most
+    scale = most.per_s / found.low
+    low, high = (None if each is None else each * scale for each in (sure.low, sure.high))
+    if is_load and low is not None and most.interval[0] is not None:
+        low, high = most.interval
+    return replace(found, low=most.per_s), replace(sure, low=low, high=high), most
 
 
 def _outline(evaluator: Evaluator) -> Evaluator:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import typer
 
 from replay.capacity.options import CapacityOptions
@@ -9,6 +11,11 @@ from replay.search.searched_rate import NOT_FOR_A_SEARCH
 from replay.twin.own.own_code import with_code_option
 from traces.strict.option_table import refusing, with_option_tables
 from traces.workload import WorkloadOptions
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from traces import RunLimit
 
 
 @with_code_option
@@ -18,7 +25,8 @@ def capacity(workload: WorkloadOptions, asked: CapacityOptions) -> None:
     """Find the highest rate at which a twin meets latency limits.
 
     The workload is drawn once per seed and simulated at many rates: 150,000 requests together, more where queues take
-    longer to grow, or --num-requests for each seed. Exit code 1 if no rate meets the limits.
+    longer to grow, or --num-requests for each seed. With --sessions the highest number of sessions at once is found.
+    Exit code 1 if nothing meets the limits.
     """
     from replay.capacity.command import show_one, show_several
     from replay.capacity.question import drawn
@@ -31,6 +39,12 @@ def capacity(workload: WorkloadOptions, asked: CapacityOptions) -> None:
 
     limits = parse_run_slo(asked.slo, tell=tell_note)
     check_place(asked.report, option="--report")
+    if asked.sessions:
+        if not _most_sessions(workload, asked, limits):
+            raise typer.Exit(1)
+        return
+    if asked.max_think_time is not None:
+        raise ConfigError("--max-think-time: needs --sessions")
     searchable(workload, asked.like)  # refuses what cannot be searched, before files are read
     twins = load_twins(
         asked.config,
@@ -54,3 +68,24 @@ def capacity(workload: WorkloadOptions, asked: CapacityOptions) -> None:
         is_met = show_several(traces, variants, limits, asked=asked, drawing=drawing)
     if not is_met:
         raise typer.Exit(1)
+
+
+def _most_sessions(workload: WorkloadOptions, asked: CapacityOptions, limits: Sequence[RunLimit]) -> bool:
+    """Find and show how many sessions at once are within the limits; return whether one is."""
+    from replay.capacity.session_command import show_sessions
+    from replay.twins import load_twins
+    from traces import ConfigError
+
+    for name, given in (("--report", asked.report), ("--like", asked.like), ("--seeds", asked.seeds)):
+        if given is not None:
+            raise ConfigError(f"{name}: cannot be combined with --sessions")
+    twins = load_twins(
+        asked.config,
+        asked.defaults,
+        asked.settings,
+        instances=asked.instances,
+        routing=asked.routing,
+        anyway=asked.anyway,
+        base=asked.base,
+    )
+    return show_sessions(workload, twins, limits, asked=asked)

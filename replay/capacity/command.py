@@ -7,18 +7,21 @@ from typing import TYPE_CHECKING
 
 from replay.capacity.capacity import Capacity, short_run_note
 from replay.capacity.question import searched_capacity
-from replay.capacity.text import capacity_document, capacity_parts, column_facts
+from replay.capacity.text import SURVIVES, capacity_document, capacity_parts, column_facts
+from replay.capacity.value import best_value_line, price_of, value_facts
 from replay.progress import working
+from replay.search.prices import read_server_prices
 from replay.search.workload_draws import lengths_text
 from replay.trace.summary_text import unanswered_rows
 from replay.variants.no_answer import mark_unanswered, unanswered_notes
 from replay.variants.variant import Variant
 from traces import RunLimit, reading_notes, tool_version
-from traces.facts import SideBySide, TermRows, columns_of, say_answer
+from traces.facts import SideBySide, TermRows, columns_of, document, say_answer
 from traces.strict.tell import tell, tell_note
 
 if TYPE_CHECKING:
     from replay.capacity.options import CapacityOptions
+    from replay.search.prices import ServerPrices
     from replay.search.workload_draws import Drawing
     from replay.twin.twin_config import TwinConfig
     from traces import Trace
@@ -36,6 +39,7 @@ def show_one(
 
     ``drawing``: draws the workload with as many requests as the search asks for.
     """
+    price = price_of(twin, prices_of(asked))
     found, notes = _search(
         traces, twin, limits, with_binding=not asked.no_binding, drawing=drawing, with_curve=True
     )
@@ -49,10 +53,12 @@ def show_one(
     say_answer(
         lambda: {
             **capacity_document(found, limits, twin=twin, notes=notes),
+            **document(value_facts(found, price)),
             "unanswered": twin.unanswered_document,
         },
         lambda: [
             TermRows(unanswered_rows(twin.unanswered_keys)),
+            TermRows([(each.term or "", each.text) for each in value_facts(found, price)], width=15),
             *capacity_parts(found, limits, twin=twin, lengths=lengths),
         ],
         asked.answer,
@@ -69,9 +75,10 @@ def show_several(
     drawing: Drawing | None = None,
 ) -> bool:
     """Find the capacity of each variant and print them side by side; return whether any has one."""
-    told, columns, rates = [], [], []
+    told, columns, rates, capacities = [], [], [], []
+    prices = [price_of(each.twin, prices_of(asked)) for each in variants]
     of_files = _told_of_the_files(traces)
-    for variant in variants:
+    for variant, price in zip(variants, prices, strict=True):
         found, notes = _search(
             traces,
             variant.twin,
@@ -82,21 +89,32 @@ def show_several(
         )
         notes = [*of_files, *notes]
         rates.append(found.rate_per_s)
-        [figures] = columns_of([column_facts(found, limits)])
+        capacities.append(found)
+        value = value_facts(found, price)
+        [figures] = columns_of([[*column_facts(found, limits), *value]])
         columns.append({**variant.varied, **figures})
         what = {"set": dict(variant.settings), "unanswered": variant.twin.unanswered_document}
         of_one = capacity_document(found, limits, twin=variant.twin, notes=notes)
-        told.append({"name": variant.name, **what, **of_one})
+        told.append({"name": variant.name, **what, **of_one, **document(value)})
+    if all(each[SURVIVES] == "-" for each in columns):
+        columns = [{name: cell for name, cell in each.items() if name != SURVIVES} for each in columns]
     unanswered = [each.twin.unanswered_keys for each in variants]
+    named = [", ".join(f"{key} {value}" for key, value in each.varied.items()) for each in variants]
+    most = best_value_line(named, capacities, prices)
     say_answer(
         lambda: {"schema_version": 1, "tool_version": tool_version(), "variants": told},
         lambda: [
             SideBySide(mark_unanswered(columns, unanswered)),
-            *(told for note in unanswered_notes(unanswered) for told in ("", note)),
+            *(told for note in (*most, *unanswered_notes(unanswered)) for told in ("", note)),
         ],
         asked.answer,
     )
     return any(rate is not None for rate in rates)
+
+
+def prices_of(asked: CapacityOptions) -> ServerPrices | None:
+    """Return the prices of the file that was given. Raises ConfigError."""
+    return None if asked.prices is None else read_server_prices(asked.prices)
 
 
 def _told_of_the_files(traces: Sequence[Trace]) -> list[str]:
@@ -122,7 +140,8 @@ def _search(
             traces, twin, limits, with_binding=with_binding, drawing=drawing, with_curve=with_curve
         )
     short = short_run_note(found, found.num_requests)
-    notes = [note for note in (short, beyond) if note is not None]
+    seats = None if found.assumed_seats is None else found.assumed_seats.text
+    notes = [note for note in (short, beyond, seats) if note is not None]
     for note in notes:
         tell_note(note)
     return found, notes

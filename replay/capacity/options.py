@@ -9,8 +9,18 @@ import typer
 
 from replay.search.seeds import DEFAULT_SEEDS, MOST_SEEDS
 from replay.twins import AnywayOption
+from traces import parse_seconds
 from traces.console.options import AnswerForm, ConfigOption, DefaultsOption, LikeOption
 from traces.strict.option_table import option_table
+
+PricesOption = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="PRICES.yaml",
+        help="Prices per GPU and hour, one per line (H100: 2.5; DRAM: 0.004 per GiB): also the requests for one unit "
+        "of the price.",
+    ),
+]
 
 
 @option_table
@@ -34,6 +44,22 @@ class CapacityOptions:
             max=50,
             help="How many times to draw the workload. The interval comes from them; --trace needs none.",
             show_default=f"{DEFAULT_SEEDS}, up to {MOST_SEEDS} where the interval is wide",
+        ),
+    ] = None
+    sessions: Annotated[
+        bool,
+        typer.Option(
+            "--sessions",
+            help="Find the highest number of sessions at once instead of a rate; the limits are on their rounds. With "
+            "--trace or --rounds.",
+        ),
+    ] = False
+    max_think_time: Annotated[
+        float | None,
+        typer.Option(
+            metavar="S",
+            parser=parse_seconds,
+            help="With --sessions: cut pauses between rounds to this (60s, 5m).",
         ),
     ] = None
     no_binding: Annotated[
@@ -60,6 +86,7 @@ class CapacityOptions:
             "--base", help="With --set: also the capacity of TWIN.yaml as it is, in the first column."
         ),
     ] = False
+    prices: PricesOption = None
     report: Annotated[
         Path | None, typer.Option(metavar="FILE.html", help="Also write a page with the curves.")
     ] = None

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from replay.capacity.capacity import Capacity
-from replay.capacity.text import facts_of, rate_facts
+from replay.capacity.text import facts_of, rate_facts, survives_fact
 from replay.search.evaluation import CURVE
 from traces import RunLimit, pages, shown_time, tool_version, write_text
 from traces.facts import head_of, row_of
@@ -94,7 +94,10 @@ def _headlines(found: Capacity, limits: Sequence[RunLimit]) -> list[pages.Headli
 
 def _capacity_headline(found: Capacity) -> pages.Headline:
     sure = () if found.low is None else (f"90 % interval {found.low:.3g} to {found.high:.3g}",)
-    return pages.Headline(label="Capacity, requests/s", value=f"{found.rate_per_s:.4g}", details=sure)
+    burst = () if found.after_burst is None else (f"{survives_fact(found).text} after a burst",)
+    return pages.Headline(
+        label="Capacity, requests/s", value=f"{found.rate_per_s:.4g}", details=(*sure, *burst)
+    )
 
 
 def _warnings(notes: Sequence[str]) -> pages.PageSection:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from replay.capacity.at_paces import with_pace
+from replay.capacity.at_seats import with_assumed_seats
 from replay.capacity.capacity import Capacity, capacity_of_draws
 from replay.ready import prepare_engine
 from replay.search.seeds import DEFAULT_SEEDS, MOST_SEEDS
@@ -82,7 +83,7 @@ def searched_capacity(
     if twin.pace is not None:
         delta = twin.pace.of(is_beyond=beyond is not None)
         found = with_pace(found, traces, twin, limits, delta=delta, drawing=drawing)
-    return found, beyond
+    return with_assumed_seats(found, traces[0], twin, limits), beyond
 
 
 def _outside(found: Capacity, trace: Trace, twin: TwinConfig) -> str | None:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from replay.capacity.capacity import BURSTS, STEP_TIME, Binding, Capacity
 from replay.search.evaluation import FAILED, SETTLING, THROUGHPUT, TOO_SHORT, Evaluation
-from traces import RunLimit, counted, shown_time, tool_version
+from traces import MOST_FAILED, RunLimit, counted, shown_time, tool_version
 from traces.facts import (
     AlignedRows,
     AnswerPart,
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
     from sim import EngineConfig
 
 SCHEMA_VERSION = 1
+SURVIVES = "after a burst"
+"""The term of the rate that survives one."""
 BAR = 10
 """Characters of a bar for 100 % of what is allowed; it ends at twice that."""
 RESOURCE_NAMES = {
@@ -65,9 +68,13 @@ def capacity_document(
         "high": found.high,
         "interval": interval_method(found),
         "pace_frac": found.pace_frac,
+        "assumed_seats": None if found.assumed_seats is None else asdict(found.assumed_seats),
         "limiting": found.limiting,
         "slo_us": {each.name: each.limit_us for each in limits},
         "ceiling": found.ceiling_per_s,
+        "ceiling_low": found.ceiling_low,
+        "ceiling_high": found.ceiling_high,
+        "after_burst": after_burst_document(found),
         "binding": None
         if found.binding is None
         else {"resource": found.binding.resource, "rate_with_twice": found.binding.with_twice},
@@ -109,10 +116,12 @@ def interval_method(found: Capacity) -> str | None:
     if found.low is None:
         return None
     over = f"{found.num_parts} seeds" if found.is_by_seeds else f"{found.num_parts} stretches of the trace"
-    of_seeds = f"90 % t interval over the capacities of {over}, {BURSTS - 1:.0%} wider"
-    if found.pace_frac is None:
-        return of_seeds
-    return f"{of_seeds}, and with all steps {found.pace_frac:.1%} longer or shorter"
+    method = f"90 % t interval over the capacities of {over}, {BURSTS - 1:.0%} wider"
+    if found.pace_frac is not None:
+        method += f", and with all steps {found.pace_frac:.1%} longer or shorter"
+    if (seats := found.assumed_seats) is not None:
+        method += f", and with {min(seats.rate_of_seats):,} to {max(seats.rate_of_seats):,} seats"
+    return method
 
 
 def capacity_parts(
@@ -130,6 +139,8 @@ def facts_of(
     """Return the capacity, what limits it and how it was found, as terms with their values."""
     within = ", ".join(f"{each.name} <= {shown_time(each.limit_us)}" for each in limits)
     facts = [("capacity", _answer(found)), ("within", within), *_reasons(found, limits, twin.engine)]
+    if found.assumed_seats is not None:
+        facts.append(("seats", found.assumed_seats.text))
     facts += [("requests", lengths), ("simulated", _simulated(found))]
     if (method := interval_method(found)) is not None:
         facts.append(("interval", method))
@@ -158,6 +169,7 @@ def column_facts(found: Capacity, limits: Sequence[RunLimit]) -> list[Fact]:
         Fact("limiting", "breaks first", found.limiting),
         Fact("", "bound by", bound),
         Fact("ceiling", "serves at most", found.ceiling_per_s, per_s),
+        survives_fact(found),
         *(of_limit(at.values_us[each.name], each) for each in limits),
         Fact("output_token_throughput", "output tokens/s", tokens, whole),
     ]
@@ -166,12 +178,48 @@ def column_facts(found: Capacity, limits: Sequence[RunLimit]) -> list[Fact]:
 def _answer(found: Capacity) -> str:
     """Return the rate with its interval, of chance alone, and whether runs were too short for queues to grow."""
     if found.rate_per_s is None:
-        return "not found: the runs are too short" if found.is_too_short else "none: no rate meets the limits"
+        return "not found: the runs are too short" if found.is_too_short else _why_none(found)
     sure = "" if found.low is None else f" ({found.low:.3g} to {found.high:.3g})"
     if found.is_cut_short:
         return f"{_per_s(found.rate_per_s)} or more: the runs are too short to tell"
     too_high = ", too high: the runs are too short" if found.is_too_short else ""
     return f"{_per_s(found.rate_per_s)}{sure}{too_high}"
+
+
+def _why_none(found: Capacity) -> str:
+    """Return why no rate meets the limits: what an idle server breaks."""
+    if found.limiting == FAILED:
+        return f"none: {found.idle.failed_frac:.1%} of the requests fail on an idle server, more than {MOST_FAILED:.0%}"
+    value = found.idle.values_us.get(found.limiting)
+    if value is None:
+        return "none: no rate meets the limits"
+    if math.isnan(value):
+        return "none: an idle server answers no request"
+    return f"none: an idle server has {found.limiting} {shown_time(value)} already"
+
+
+def survives_fact(found: Capacity) -> Fact:
+    """Return the rate that survives a burst, ``-`` where the capacity does."""
+    burst = found.after_burst
+    return Fact("", SURVIVES, None if burst is None else (burst.survives_per_s or 0.0), per_s)
+
+
+def after_burst_document(found: Capacity) -> dict[str, float | None] | None:
+    """Return the rates with and after a burst, requests/s; None where the capacity survives it."""
+    burst = found.after_burst
+    return None if burst is None else {"survives": burst.survives_per_s, "left": burst.left_per_s}
+
+
+def after_burst_text(found: Capacity) -> str | None:
+    """Return which rate survives a burst; None where the capacity does."""
+    burst = found.after_burst
+    if burst is None:
+        return None
+    most = "no rate" if burst.survives_per_s is None else _per_s(burst.survives_per_s)
+    return (
+        f"{most}: what the server keeps up with. At the capacity a burst empties the caches, and "
+        f"{_per_s(burst.left_per_s)} are answered from then on"
+    )
 
 
 def _reasons(found: Capacity, limits: Sequence[RunLimit], engine: EngineConfig) -> list[tuple[str, str]]:
@@ -189,8 +237,13 @@ def _reasons(found: Capacity, limits: Sequence[RunLimit], engine: EngineConfig) 
         breaks = "failed requests (more than 1 %)" if found.limiting == FAILED else found.limiting
     most = "not found: the runs are too short"
     if found.ceiling_per_s is not None:
-        most = f"{_per_s(found.ceiling_per_s)}, whatever the latencies"
+        between = (
+            "" if found.ceiling_low is None else f" ({found.ceiling_low:.4g} to {found.ceiling_high:.4g})"
+        )
+        most = f"{_per_s(found.ceiling_per_s)}{between}, whatever the latencies"
     facts = [("breaks first", breaks), ("serves at most", most)]
+    if (left := after_burst_text(found)) is not None:
+        facts.append((SURVIVES, left))
     return facts if found.binding is None else [*facts, *_bound(found.binding, engine)]
 
 

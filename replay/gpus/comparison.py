@@ -17,8 +17,8 @@ from replay.model.gpu_memory import tokens_held
 from replay.model.gpus import Gpu
 from replay.model.hf_config import read_model_config
 from replay.model.shape import ModelShape
+from replay.search.ceiling import ceiling_of
 from replay.search.evaluation import Evaluator
-from replay.search.highest import ceiling_of
 from replay.search.load import loads_of
 from replay.search.workload_draws import Drawing
 from replay.twin.config_read import load_config
@@ -158,7 +158,9 @@ def _one(
             with_binding=False,
             with_curve=False,
         )
-    ceiling = ceiling_of(loads) if capacity is None else capacity.ceiling_per_s
+    ceiling = None if capacity is None else capacity.ceiling_per_s
+    if ceiling is None:
+        ceiling = ceiling_of(loads)
     at = evaluator.at(asked.rate_per_s)
     engine = twin.engine
     return GpuResult(

@@ -6,8 +6,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from replay.search.ceiling import ceiling_of
     from replay.search.evaluation import Evaluator
-    from replay.search.highest import ceiling_of
     from replay.search.load import load_of
 
 __all__ = [
@@ -18,7 +18,7 @@ __all__ = [
 
 _HOMES = {
     "Evaluator": "replay.search.evaluation",
-    "ceiling_of": "replay.search.highest",
+    "ceiling_of": "replay.search.ceiling",
     "load_of": "replay.search.load",
 }
 

@@ -147,6 +147,11 @@ class Evaluator:
             self.seen[rate_per_s] = self._simulated(rate_per_s)
         return self.seen[rate_per_s]
 
+    def kept_per_s(self, rate_per_s: float) -> float:
+        """Return how many requests/s are answered while they come at a rate, the mean over the draws."""
+        pushed = [load.pushed(rate_per_s) for load in self.loads]
+        return float(np.mean([0.0 if each is None else each.answered_per_s for each in pushed]))
+
     def with_more(self, loads: Sequence[Load]) -> Evaluator:
         """Return one of more draws: at rates that this one has seen, it simulates the new ones only."""
         return Evaluator(loads=[*self.loads, *loads], limits=self.limits, runs=dict(self.runs))

@@ -1,4 +1,4 @@
-"""The highest rate within limits, and the highest rate of answers, of given draws of a load.
+"""The highest rate within limits, of given draws of a load.
 
 Every rate is simulated with the same draws, so that rates differ by their load and not by chance. From a rate of the
 right order the search goes up until a limit breaks, or more requests arrive than are answered
@@ -15,11 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from replay.search.evaluation import THROUGHPUT, Evaluation, Evaluator
-from replay.search.load import Load, load_of
-from replay.verdict.growth import Growth
-from replay.verdict.judge import FEW, SETTLED, SHORT, UNDER_WAY, is_overloaded, tells_rate
-from replay.verdict.judge import LASTING as LASTING_TO_TELL
-from replay.verdict.judged import MARGIN, UNANSWERED
+from replay.search.load import IDLE, load_of
 from traces import RunLimit
 
 if TYPE_CHECKING:
@@ -30,8 +26,6 @@ TOLERANCE = 0.005
 """Bisection ends when the rate is known to this share of itself."""
 MOST_AIMED = 4
 """This many rates are taken from between two others by their latencies."""
-IDLE = 1e-3
-"""At this share of a rate of the right size, requests hardly ever meet."""
 MOST_STEPS = 40
 """So many steps at most from the first rate up, or down."""
 DOUBLE = 2.0
@@ -43,19 +37,6 @@ LASTING = 50
 came out 7 % too high, of 80 times within 1.5 % (docs/how-to/tune-the-flags.md)."""
 MORE = 4
 """The factor by which requests increase where a run could not tell whether the server keeps up."""
-STRIDE = 4.0
-"""The rate goes up, or down, by this factor until the highest throughput is bracketed."""
-MOST_STRIDES = 25
-"""Enough for a factor of 10^15: a rate that is not found by then does not exist."""
-ABOVE = 1.1
-"""The highest throughput is found at this factor above it: there growth shows, and the server hardly differs."""
-NARROW = 1.05
-"""Two rates within this factor need no third between them."""
-MOST_LOOKS = 10
-MOST_REPEATED = 400_000
-"""The most requests of a run that is lengthened by repeating its requests."""
-SCALED = 4
-"""A run lasts this many times as long as a fleet may take to scale; its first half is not used."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,120 +135,6 @@ def highest_above(trace: Trace, twin: TwinConfig, limits: Sequence[RunLimit], *,
         return Above(rate_per_s=None, asks=MORE * len(trace) if first.is_undecided(limits) else 0)
     found = highest(evaluator, least=least)
     return Above(rate_per_s=found.low, asks=requests_to_last(evaluator, found))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Told:
-    """Result of the runs at a rate: whether it is too high, and how many requests/s of each load were served."""
-
-    rate_per_s: float
-    is_outrun: bool
-    served_per_s: tuple[float, ...]
-
-    @property
-    def mean_per_s(self) -> float:
-        """What was served, the mean over the loads."""
-        return float(np.mean(self.served_per_s))
-
-
-def ceiling_of(loads: Sequence[Load]) -> float | None:
-    """Return the most that is answered, requests/s, whatever the latencies: the mean over draws of one load.
-
-    A run itself shows whether answers keep up: above the ceiling a share of the arrivals piles up, and only the rest is
-    answered. So the rate is raised until it is too high, and then set a little above what was answered there, so that
-    caches and queues are as they are near the ceiling. None if no run can tell, as when all requests are refused.
-    """
-    sides = _sides(loads[0])
-    if sides is None:
-        return None
-    followed, outrun = _refined(loads[0], *sides)
-    told = outrun if len(loads) == 1 else _told(loads, outrun.rate_per_s)
-    if told is None:
-        return None
-    served = told.mean_per_s
-    return (
-        followed if followed > NARROW * served else served
-    )  # overload may empty caches: less is answered then
-
-
-def _sides(load: Load) -> tuple[float, Told] | None:
-    """Return a rate that is kept up with and, at most a stride above it, one that is not, with its result."""
-    rate, followed, outrun = load.own_rate_per_s, 0.0, None
-    for _ in range(MOST_STRIDES):
-        told = _told([load], rate)
-        if told is None:
-            return None
-        if told.is_outrun:
-            outrun = told
-        else:
-            followed = rate
-        if followed and outrun is not None:
-            return followed, outrun
-        rate *= 1 / STRIDE if told.is_outrun else STRIDE
-    return None
-
-
-def _refined(load: Load, followed: float, outrun: Told) -> tuple[float, Told]:
-    """Return the same two rates, the second a little above what is served at it."""
-    for _ in range(MOST_LOOKS):
-        rate = ABOVE * outrun.mean_per_s
-        if not followed * NARROW < rate < outrun.rate_per_s / NARROW:
-            rate = math.sqrt(followed * outrun.rate_per_s)
-        told = _told([load], rate)
-        if told is None:
-            break
-        if not told.is_outrun:
-            followed = rate
-        else:
-            outrun = told
-        is_near = outrun.rate_per_s < ABOVE * NARROW * outrun.mean_per_s
-        if is_near or outrun.rate_per_s < followed * NARROW:
-            break
-    return followed, outrun
-
-
-def _told(loads: Sequence[Load], rate_per_s: float) -> Told | None:
-    """Return a rate's result, the mean over the loads; None if one of them is too short to tell."""
-    grown = [_growth(load, rate_per_s) for load in loads]
-    known = [each for each in grown if each is not None]
-    if len(known) < len(grown):
-        return None
-    outrun = [_is_outrun(growth, load) for growth, load in zip(known, loads, strict=True)]
-    return Told(
-        rate_per_s=rate_per_s,
-        is_outrun=sum(outrun) * 2 > len(outrun),
-        served_per_s=tuple(
-            growth.served_per_s * len(load) / max(int(load.first.sum()), 1)
-            for growth, load in zip(known, loads, strict=True)
-        ),
-    )
-
-
-def _is_outrun(growth: Growth, load: Load) -> bool:
-    """Return whether more requests arrive than are answered; given up and refused ones count as not answered."""
-    laps = max(1, round(growth.num_sent / max(int(load.first.sum()), 1)))
-    is_lost = growth.num_sent < (1 - UNANSWERED) * laps * int(load.first.sum())
-    piles_up = growth.growth_frac > MARGIN and growth.generations >= SETTLED and not growth.falls_back
-    return is_lost or piles_up or is_overloaded(growth)
-
-
-def _growth(load: Load, rate_per_s: float) -> Growth | None:
-    """Return the growth of a run, repeated until it is long enough to tell; None if it never is."""
-    span_us = len(load) / rate_per_s * 1e6
-    laps = math.ceil(FEW / len(load)) if len(load) < SHORT else 1
-    laps = max(laps, min(math.ceil(SCALED * load.scaling_us / span_us), MOST_REPEATED // len(load)))
-    while True:
-        growth = load.growth(rate_per_s, laps=laps)
-        if growth is None:
-            return None
-        if tells_rate(growth) and is_overloaded(growth):
-            return growth
-        if growth.in_system <= UNDER_WAY * growth.num_sent:
-            return growth
-        if 2 * laps * len(load) > MOST_REPEATED:
-            return growth if is_overloaded(growth) else None
-        wanted = math.ceil(LASTING_TO_TELL * growth.in_system / growth.num_sent * laps)
-        laps = min(max(2 * laps, wanted), MOST_REPEATED // len(load))
 
 
 def _bracket(

@@ -32,6 +32,25 @@ NEVER = -1
 """The value of a missing deadline (``sim.Requests``)."""
 
 
+IDLE = 1e-3
+"""At this share of a rate of the right size, requests hardly ever meet."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pushed:
+    """Result of a run at a rate: how the number under way grows, and how many requests/s are answered."""
+
+    growth: Growth
+    answered_per_s: float
+
+
+def answered_per_s(outcomes: Outcomes, window: tuple[int, int]) -> float:
+    """Return how many requests are answered per second from one time to another, in µs."""
+    start, end = window
+    left = outcomes.last_token_us[outcomes.status == Status.OK]
+    return float(((left > start) & (left <= end)).sum()) / max(end - start, 1) * 1e6
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Load:
     """Requests that arrive at ``own_rate_per_s``, and what serves them. ``first``: which of n arrive by themselves.
@@ -60,14 +79,32 @@ class Load:
         scaled = np.rint((arrival - start) * (self.own_rate_per_s / rate_per_s)).astype(np.int64)
         return _arriving(self.requests, np.where(self.first, scaled, arrival))
 
-    def growth(self, rate_per_s: float, *, laps: int = 1) -> Growth | None:
+    def pushed(self, rate_per_s: float, *, laps: int = 1) -> Pushed | None:
         """Return how the number of requests under way grows at a rate, sent once or again and again."""
         sent = self.at(rate_per_s)
         if laps == 1:
-            return growth_of(customers_of(self.serve(sent, "none")[0], self.session))
-        run = Repeatable(requests=sent, session=self.session, first=self.first, serve=self.serve_again)
-        outcomes, session, period_us = again(run, laps)
-        return growth_of(customers_of(outcomes, session), period_us=period_us)
+            outcomes = self.serve(sent, "none")[0]
+            growth = growth_of(customers_of(outcomes, self.session))
+            came = sent.arrival_us[self.first]
+            start, end = int(came.min()), int(came.max())
+            window = (start + (end - start) // 2, end)
+        else:
+            run = Repeatable(requests=sent, session=self.session, first=self.first, serve=self.serve_again)
+            outcomes, session, period_us = again(run, laps)
+            growth = growth_of(customers_of(outcomes, session), period_us=period_us)
+            start = int(sent.arrival_us[self.first].min())
+            window = (start + laps // 2 * period_us, start + laps * period_us)
+        if growth is None:
+            return None
+        return Pushed(growth=growth, answered_per_s=answered_per_s(outcomes, window))
+
+    def num_possible(self) -> int:
+        """Return how many of the customers an idle server answers; the others are too long for it, or too hasty."""
+        scale = self.scale_per_s()
+        if scale <= 0:
+            return 0
+        outcomes = self.serve(self.at(scale * IDLE), "none")[0]
+        return len(customers_of(outcomes, self.session))
 
     def scale_per_s(self) -> float:
         """Return a rate to begin a search at, requests/s: the throughput of all requests at once, to the very last.

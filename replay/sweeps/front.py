@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 import pandas as pd
@@ -19,7 +20,7 @@ NOT_SETTINGS = ("run", "seed", "error")
 LOADS = ("workload", "load.")
 """Prefixes of the columns that describe the load: a setting is compared with others under the same load."""
 GOOD_FRAC = "goodput.good_frac"
-BESIDE = ("ttft_us.p99", "tpot_us.p99", "goodput.good_per_s")
+BESIDE = ("ttft_us.p99", "tpot_us.p99", "itl_us.p99", "goodput.good_per_s")
 """Figures that are shown beside the front's two, where the table has them."""
 UNANSWERED = "unanswered"
 """The column of keys that a run's twin has no answer to: such a setting is not compared."""
@@ -52,6 +53,35 @@ class Front:
     def choices(self) -> tuple[str, ...]:
         """The settings that are the server's, not the load's."""
         return tuple(name for name in self.settings if name not in self.loads)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GridEnd:
+    """A setting of which the front has the largest or the smallest value of the grid."""
+
+    key: str
+    value: float
+    end: Literal["largest", "smallest"]
+
+
+def grid_ends(front: Front) -> list[GridEnd]:
+    """Return the settings that the front has at the ends of the grid: something beyond may be better.
+
+    Numbers only: a switch, or a name, has no beyond. Loads are what was asked for, and not chosen.
+    """
+    found = []
+    best = front.points[front.points["is_best"]]
+    for name in front.choices:
+        values = pd.to_numeric(front.points[name], errors="coerce")
+        if pd.api.types.is_bool_dtype(front.points[name]) or values.isna().any() or values.nunique() < 2:
+            continue
+        chosen = set(pd.to_numeric(best[name]))
+        ends: tuple[tuple[Literal["largest", "smallest"], float], ...] = (
+            ("smallest", float(values.min())),
+            ("largest", float(values.max())),
+        )
+        found += [GridEnd(key=name, value=value, end=end) for end, value in ends if value in chosen]
+    return found
 
 
 def is_more_better(name: str) -> bool:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
-from replay.sweeps.front import BESIDE, GOOD, GOOD_FRAC, Front, is_more_better
+from replay.sweeps.front import BESIDE, GOOD, GOOD_FRAC, Front, grid_ends, is_more_better
 from traces import pages, shown_time, tool_version, write_text
 from traces.facts import AnswerPart, SideBySide
 
@@ -46,6 +47,7 @@ def front_document(front: Front) -> dict[str, object]:
         "keeps_slo": front.keeps_slo,
         "num_overloaded": front.num_overloaded,
         "unanswered": list(front.unanswered),
+        "at_border": [asdict(each) for each in grid_ends(front)],
         "front": [
             {name: value.item() if isinstance(value, np.generic) else value for name, value in row.items()}
             for row in rows
@@ -54,8 +56,11 @@ def front_document(front: Front) -> dict[str, object]:
 
 
 def told_beside(front: Front) -> list[str]:
-    """Return how many runs are overloaded, and which settings are on no front, since their twins have no answer."""
+    """Return what limits the front: the grid's ends, overloaded runs, settings that twins have no answer to."""
     told = []
+    if ends := grid_ends(front):
+        named = ", ".join(f"{each.key} {each.value:g} ({each.end})" for each in ends)
+        told.append(f"the front has values at the ends of the grid, beyond which may be better ones: {named}")
     if front.num_overloaded:
         told.append(
             f"{front.num_overloaded} of {front.num_runs} runs are overloaded, so that their latencies grow with their "

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from html import escape
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
@@ -25,7 +25,7 @@ from replay.capacity.capacity import (
 from replay.search.highest import TOLERANCE, highest_above
 from replay.search.workload_draws import Drawing
 from replay.t_interval import half_width
-from replay.tuning.candidates import Candidate
+from replay.tuning.candidates import Border, BorderValue, Candidate
 from traces import RunLimit
 
 if TYPE_CHECKING:
@@ -35,13 +35,17 @@ if TYPE_CHECKING:
 ALIKE = 0.02
 """Servers whose rates differ by less count as alike: another draw of the requests would put them in another order."""
 
+MOST_WIDER = 16
+"""The grid is made wider this often, at most."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tuned:
     """The result of a search. ``best``: the best few, best first, each with its capacity; ``own``: the file's server.
 
     ``num_tried``: candidates simulated, the file's own included. ``num_alike``: of them, those as good as the best.
-    ``asks``: how many requests a run must have, where these were too few to rank servers by; else 0.
+    ``asks``: how many requests a run must have, where these were too few to rank servers by; else 0. ``border``: the
+    settings of the best that lie at the end of the values tried.
     """
 
     own: tuple[Candidate, Capacity]
@@ -50,6 +54,7 @@ class Tuned:
     num_alike: int
     is_per_gpu: bool
     asks: int = 0
+    border: tuple[BorderValue, ...] = ()
 
     def __str__(self) -> str:
         """Return the servers with their capacities, a line each: the file's own, then the best."""
@@ -62,6 +67,13 @@ class Tuned:
     def _repr_html_(self) -> str:
         """Return the lines for a notebook."""
         return f"<pre>{escape(str(self))}</pre>"
+
+    @property
+    def objective(self) -> Literal["requests_per_s", "requests_per_s_per_gpu", "requests_per_price"]:
+        """What is highest of the best server."""
+        if not self.is_per_gpu:
+            return "requests_per_s"
+        return "requests_per_s_per_gpu" if self.own[0].price_per_hour is None else "requests_per_price"
 
     @property
     def gain(self) -> float | None:
@@ -95,42 +107,69 @@ def search(
     keep: int,
     drawing: Drawing | None = None,
     tell: Callable[[int], None] = lambda _: None,
+    border: Border | None = None,
 ) -> Tuned:
     """Return the best ``keep`` of the candidates, the first of which is the file's own server.
 
-    ``drawing``: draws the workload with as many requests as it takes; None: the given ones are all
-    there are. ``tell``: called with the number of candidates that are done. Where GPUs differ in number, the rate per
-    GPU counts. Of candidates that are alike, the one with fewer changes is better, then the smaller limits.
+    ``border``: gives more candidates as long as the best lies on the border of those that there are. ``drawing``: draws
+    the workload with as many requests as it takes; None: the given ones are all there are. ``tell``: called with the
+    number of candidates that are done. Where GPUs differ in number, or servers in price, the rate per GPU, or for the
+    price, counts. Of candidates that are alike, the one with fewer changes is better, then the smaller limits.
     """
-    is_per_gpu = len({each.num_gpus for each in candidates}) > 1
-    trace, ranks = _long_enough(
-        traces[0], candidates, limits, keep=keep, is_per_gpu=is_per_gpu, drawing=drawing, tell=tell
+    is_per_gpu = len({each.amount for each in candidates}) > 1
+    trace, ranks, candidates = _widened(
+        traces[0],
+        candidates,
+        limits,
+        keep=keep,
+        is_per_gpu=is_per_gpu,
+        drawing=drawing,
+        tell=tell,
+        border=border,
     )
-    kept = ranks.best(keep)
-    full = [candidates[0], *(each for each in kept if each.settings)]
-    if drawing is not None:
-        asks = max(ranks.asks(keep), *(searched(trace, each.twin, limits).asks for each in full))
-        traces = drawing(num_drawn(asks, seeds=drawing.seeds), drawing.seeds)
-    measured = [
-        capacity_of_draws(traces, each.twin, limits, with_binding=False, with_curve=False) for each in full
-    ]
-    capacities = {id(each): capacity for each, capacity in zip(full, measured, strict=True)}
+    measured = _measured(trace, traces, candidates[0], ranks, limits, keep=keep, drawing=drawing)
+    (_, own), *others = measured
     rates = [
-        (score(each, capacities[id(each)], is_per_gpu=is_per_gpu), each)
-        for each in kept
-        if capacities[id(each)].rate_per_s is not None
+        (score(each, capacity, is_per_gpu=is_per_gpu), each)
+        for each, capacity in others
+        if capacity.rate_per_s is not None
     ]
+    capacities = {id(each): capacity for each, capacity in others}
     best = tuple((each, capacities[id(each)]) for _, each in _ranked(rates))
     top = max((rate for rate, _ in ranks.found), default=0.0)
     asked = max(ranks.undecided, *(each.requests_to_last for _, each in best if each.is_too_short), 0)
     return Tuned(
-        own=(candidates[0], measured[0]),
+        own=(candidates[0], own),
         best=best,
         num_tried=len(candidates),
         num_alike=sum(rate >= top * (1 - ALIKE) for rate, _ in ranks.found),
         is_per_gpu=is_per_gpu,
-        asks=asked if asked > len(traces[0]) else 0,
+        asks=asked if asked > max(each.num_requests for _, each in measured) else 0,
+        border=() if border is None or not best else tuple(border.of(best[0][0])),
     )
+
+
+def _measured(
+    trace: Trace,
+    traces: Sequence[Trace],
+    own: Candidate,
+    ranks: Ranks,
+    limits: Sequence[RunLimit],
+    *,
+    keep: int,
+    drawing: Drawing | None,
+) -> list[tuple[Candidate, Capacity]]:
+    """Return the file's own server and then the best few, each measured with all draws."""
+    kept = ranks.best(keep)
+    full = [own, *(each for each in kept if each is not own)]
+    if drawing is not None:
+        asks = max(ranks.asks(keep), *(searched(trace, each.twin, limits).asks for each in full))
+        traces = drawing(num_drawn(asks, seeds=drawing.seeds), drawing.seeds)
+    found = {
+        id(each): capacity_of_draws(traces, each.twin, limits, with_binding=False, with_curve=False)
+        for each in full
+    }
+    return [(own, found[id(own)]), *((each, found[id(each)]) for each in kept)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,6 +190,43 @@ class Ranks:
     def asks(self, keep: int) -> int:
         """Return how many requests it takes to know the best few, and that there are no others."""
         return max(self.undecided, *(self.asks_of[id(each)] for each in self.best(keep)), 0)
+
+
+def _widened(
+    trace: Trace,
+    candidates: Sequence[Candidate],
+    limits: Sequence[RunLimit],
+    *,
+    keep: int,
+    is_per_gpu: bool,
+    drawing: Drawing | None,
+    tell: Callable[[int], None],
+    border: Border | None,
+) -> tuple[Trace, Ranks, Sequence[Candidate]]:
+    """Return the ranking, with candidates beyond the border until those are not clearly better; and all of them."""
+    everyone = list(candidates)
+    trace, ranks = _long_enough(
+        trace, everyone, limits, keep=keep, is_per_gpu=is_per_gpu, drawing=drawing, tell=tell
+    )
+    for _ in range(MOST_WIDER if border is not None else 0):
+        if border is None or not ranks.found:
+            break
+        before = max(rate for rate, _ in ranks.found)
+        alike = [each for rate, each in ranks.found if rate >= before * (1 - ALIKE)]
+        more = border.beyond(ranks.best(1)[0], alike)
+        if not more:
+            break
+        everyone += more
+        ranks = _ranks(
+            trace, more, limits, keep=keep, is_per_gpu=is_per_gpu, tell=lambda _: None, known=ranks
+        )
+        if drawing is not None and ranks.asks(keep) > len(trace):
+            trace, ranks = _long_enough(
+                trace, everyone, limits, keep=keep, is_per_gpu=is_per_gpu, drawing=drawing, tell=tell
+            )
+        if max(rate for rate, _ in ranks.found) < before * (1 + ALIKE):
+            break
+    return trace, ranks, everyone
 
 
 def _long_enough(
@@ -183,13 +259,14 @@ def _ranks(
     keep: int,
     is_per_gpu: bool,
     tell: Callable[[int], None],
+    known: Ranks | None = None,
 ) -> Ranks:
-    """Return one draw's ranking of the candidates."""
-    found: list[tuple[float, Candidate]] = []
-    asks_of: dict[int, int] = {}
-    undecided = 0
+    """Return one draw's ranking of the candidates, and of those of which it is known already."""
+    found: list[tuple[float, Candidate]] = [] if known is None else list(known.found)
+    asks_of: dict[int, int] = {} if known is None else dict(known.asks_of)
+    undecided = 0 if known is None else known.undecided
     for number, candidate in enumerate(candidates):
-        divisor = (candidate.num_gpus or 1) if is_per_gpu else 1
+        divisor = candidate.amount if is_per_gpu else 1
         above = highest_above(trace, candidate.twin, limits, least=_to_beat(found, keep) * divisor)
         if above.rate_per_s is None:
             undecided = max(undecided, above.asks)
@@ -201,8 +278,8 @@ def _ranks(
 
 
 def score(candidate: Candidate, capacity: Capacity, *, is_per_gpu: bool) -> float:
-    """Return the rate that counts, requests/s (per GPU); 0 where no rate is within the SLO."""
-    return (capacity.rate_per_s or 0.0) / ((candidate.num_gpus or 1) if is_per_gpu else 1)
+    """Return the rate that counts, requests/s (per GPU, or price); 0 where no rate is within the SLO."""
+    return (capacity.rate_per_s or 0.0) / (candidate.amount if is_per_gpu else 1)
 
 
 def _to_beat(found: Sequence[tuple[float, Candidate]], keep: int) -> float:

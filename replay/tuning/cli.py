@@ -19,10 +19,17 @@ if TYPE_CHECKING:
 
     from replay.search.workload_draws import Drawing
     from replay.tuning.candidate_search import Tuned
-    from replay.tuning.candidates import Candidates
+    from replay.tuning.candidates import Border, Candidates
     from replay.tuning.live import Confirmation, Live
+    from replay.twin.twin_config import TwinConfig
     from traces import RunLimit, Trace
     from traces.console.options import AnswerForm
+
+
+ASSUMED = (
+    "how many seats the server has is not known: the server as it is, and the gain, are those of an assumed "
+    "max_num_seqs. Observe with --scrape, or give engine.max_num_seqs"
+)
 
 
 @with_code_option
@@ -35,10 +42,11 @@ def tune(workload: WorkloadOptions, asked: TuneOptions) -> None:
     take longer to grow there are more; or as many as --num-requests says. Exit code 1 if no combination meets the
     limits.
     """
+    from dataclasses import replace
+
     from replay.capacity.question import drawn
     from replay.ready import prepare_engine
     from replay.search.workload_draws import searchable, tell_too_long
-    from replay.tuning.candidates import candidates_of
     from traces import check_place, parse_run_slo, reading_notes
     from traces.strict.tell import tell_note
 
@@ -48,12 +56,8 @@ def tune(workload: WorkloadOptions, asked: TuneOptions) -> None:
     live = None if asked.live.serve is None else _live(asked.live.serve, asked.live)
     if live is not None:
         check_place(live.folder / "best", option="--output")
-    candidates = candidates_of(
-        asked.twin.config, asked.result.defaults, _tried(asked.tried), anyway=asked.result.anyway
-    )
-    notes = tuple(dict.fromkeys(candidates.tried[0].twin.notes))
-    for note in notes:
-        tell(f"note: {note}")
+    candidates, border = _read(asked)
+    notes = _notes_of(candidates.tried[0].twin)
     traces, drawing = drawn(workload, like=asked.twin.like, seeds=asked.tried.seeds)
     of_file = reading_notes(traces[0])
     for note in of_file:
@@ -61,7 +65,8 @@ def tune(workload: WorkloadOptions, asked: TuneOptions) -> None:
     notes = (*notes, *of_file)
     tell_too_long(traces[0], [each.twin for each in candidates.tried])
     prepare_engine(candidates.tried[0].twin, trace=traces[0])
-    tuned = _searched(traces, candidates, limits, keep=asked.tried.top, drawing=drawing)
+    tuned = _searched(traces, candidates, limits, keep=asked.tried.top, drawing=drawing, border=border)
+    candidates = replace(candidates, impossible=(*candidates.impossible, *border.impossible))
     if workload.num_requests is not None:
         _check_is_long(tuned, len(traces[0]))
     warnings = (*notes, *_extrapolated(tuned, traces[0]))
@@ -71,6 +76,27 @@ def tune(workload: WorkloadOptions, asked: TuneOptions) -> None:
     _show(tuned, candidates, limits, confirmed, traces[0], warnings=warnings, how=asked.result.answer)
     if not tuned.best or (confirmed and not any(each.meets(limits) for each in confirmed.values())):
         raise typer.Exit(1)
+
+
+def _read(asked: TuneOptions) -> tuple[Candidates, Border]:
+    """Return the servers to try, and what gives more of them. Raises ConfigError."""
+    from replay.search.prices import read_server_prices
+    from replay.tuning.candidates import Border, candidates_of
+
+    path, defaults, anyway = asked.twin.config, asked.result.defaults, asked.result.anyway
+    prices = None if asked.tried.prices is None else read_server_prices(asked.tried.prices)
+    candidates = candidates_of(path, defaults, _tried(asked.tried), anyway=anyway, prices=prices)
+    return candidates, Border(candidates, path, defaults, anyway=anyway, prices=prices)
+
+
+def _notes_of(own: TwinConfig) -> tuple[str, ...]:
+    """Return, after printing them, the notes on the file."""
+    from replay.capacity.assumed_seats import are_seats_assumed
+
+    notes = (*dict.fromkeys(own.notes), *((ASSUMED,) if are_seats_assumed(own) else ()))
+    for note in notes:
+        tell(f"note: {note}")
+    return notes
 
 
 def _tried(tried: TriedOptions) -> list[str]:
@@ -126,6 +152,7 @@ def _searched(
     *,
     keep: int,
     drawing: Drawing | None,
+    border: Border,
 ) -> Tuned:
     """Search, with a bar in a terminal."""
     import sys
@@ -135,7 +162,7 @@ def _searched(
     from replay.tuning.candidate_search import search
 
     number = len(candidates.tried)
-    find = partial(search, traces, candidates.tried, limits, keep=keep, drawing=drawing)
+    find = partial(search, traces, candidates.tried, limits, keep=keep, drawing=drawing, border=border)
     if not sys.stderr.isatty():
         with working(f"simulating {number} servers"):
             return find()

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from replay.capacity.options import PricesOption
 from replay.search.seeds import DEFAULT_SEEDS
 from replay.twins import AnywayOption
 from traces.console.options import AnswerForm, ConfigOption, DefaultsOption, LikeOption
@@ -69,6 +70,7 @@ class TriedOptions:
             rich_help_panel=TRIED,
         ),
     ] = None
+    prices: PricesOption = None
     top: Annotated[int, typer.Option(min=1, max=50, help="How many of the best to show.")] = 3
     seeds: Annotated[
         int, typer.Option(min=1, max=50, help="How many times to draw the workload for the best few.")

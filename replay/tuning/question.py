@@ -9,7 +9,7 @@ from replay.capacity.question import drawn
 from replay.ready import prepare_engine
 from replay.search.seeds import DEFAULT_SEEDS
 from replay.tuning.candidate_search import Tuned, search
-from replay.tuning.candidates import candidates_of
+from replay.tuning.candidates import Border, candidates_of
 from traces import parse_run_slo
 from traces.workload import WorkloadOptions
 
@@ -32,4 +32,5 @@ def tune(
     candidates = candidates_of(Path(config), None, list(settings))
     traces, drawing = drawn(workload, seeds=seeds)
     prepare_engine(candidates.tried[0].twin, trace=traces[0])
-    return search(traces, candidates.tried, limits, keep=keep, drawing=drawing)
+    border = Border(candidates, Path(config))
+    return search(traces, candidates.tried, limits, keep=keep, drawing=drawing, border=border)

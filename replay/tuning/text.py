@@ -4,17 +4,24 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 
 from replay.capacity.capacity import Capacity
 from replay.capacity.text import SHORT_NAMES, capacity_facts, interval_method
+from replay.capacity.value import value_facts
 from replay.tuning.candidate_search import ALIKE, Tuned
-from replay.tuning.candidates import Candidate, Candidates
+from replay.tuning.candidates import Candidate, Candidates, border_text
 from replay.tuning.flags import flags_of
 from replay.tuning.live import Confirmation
 from traces import ConfigError, RunLimit, tool_version
 from traces.facts import AnswerPart, Fact, SideBySide, TermRows, columns_of, document, frac, of_limit, per_s
 
 SCHEMA_VERSION = 1
+GAINED = {
+    "requests_per_s": "requests/s",
+    "requests_per_s_per_gpu": "requests/s per GPU",
+    "requests_per_price": "requests for the price",
+}
 Confirmed = Mapping[int, Confirmation]
 """By place among the best, from 0."""
 
@@ -53,7 +60,8 @@ def _facts(
     return [
         *(Fact("", key.rpartition(".")[2], changed.get(key, _own_value(own, key))) for key in keys),
         *capacity_facts(capacity),
-        *(per_gpu if tuned.is_per_gpu else []),
+        *(per_gpu if tuned.objective == "requests_per_s_per_gpu" else []),
+        *value_facts(capacity, candidate.price_per_hour),
         *_limited(capacity, limits),
         *([] if live is None else _live_facts(live, limits)),
     ]
@@ -105,11 +113,12 @@ def _told(
     if tuned.num_alike > 1:
         alike = f"{tuned.num_alike} servers, within {ALIKE:.0%} of the best; of these, best 1 changes least"
         said.append(("alike", alike))
+    if tuned.border and place == 0:
+        said.append(("border", border_text(tuned.border)))
     if not candidate.settings:
         return [*said, ("best", "the server as it is")]
     if tuned.gain is not None and place == 0:
-        of = " per GPU" if tuned.is_per_gpu else ""
-        gained = f"{tuned.gain:+.1%}{_between(tuned)} requests/s{of}, against the server as it is"
+        gained = f"{tuned.gain:+.1%}{_between(tuned)} {GAINED[tuned.objective]}, against the server as it is"
         said.append(("gain", gained))
     return [*said, ("flags", flags_text(candidate))]
 
@@ -147,7 +156,7 @@ def tuning_document(
         "schema_version": SCHEMA_VERSION,
         "tool_version": tool_version(),
         "slo_us": {each.name: each.limit_us for each in limits},
-        "objective": "requests_per_s_per_gpu" if tuned.is_per_gpu else "requests_per_s",
+        "objective": tuned.objective,
         "own": _entry(tuned.own, None, limits),
         "best": [_entry(each, confirmed.get(place), limits) for place, each in enumerate(tuned.best)],
         "recommended": _recommended(tuned, confirmed, limits),
@@ -155,6 +164,7 @@ def tuning_document(
         "gain_interval": tuned.gain_interval,
         "num_alike": tuned.num_alike,
         "num_tried": tuned.num_tried,
+        "at_border": [asdict(each) for each in tuned.border],
         "refused": [{"name": name, "reason": reason} for name, reason in candidates.impossible],
         "unanswered": [{"name": name, "reason": reason} for name, reason in candidates.unanswered],
         "warnings": list(warnings),
@@ -169,7 +179,7 @@ def _entry(
         "set": {each.key: each.value for each in candidate.settings},
         "flags": flags_text(candidate),
         "gpus": candidate.num_gpus,
-        **document(capacity_facts(capacity)),
+        **document([*capacity_facts(capacity), *value_facts(capacity, candidate.price_per_hour)]),
         "interval": interval_method(capacity),
         **document(_limited(capacity, limits)),
         "live": None if live is None else document(_live_facts(live, limits)),

@@ -44,6 +44,8 @@ SESSIONS = (
     "  computed again",
 )
 """Rows of sessions as wholes."""
+SWEPT = ("rate",)
+"""Loads of which several may be simulated side by side, and of which a server keeps up with some."""
 IDLE_END = "requests/s: over the whole run; at its end the last answers come and no request is sent"
 """What explains a throughput below the rate that was sent."""
 
@@ -115,7 +117,22 @@ def notes_of(results: Sequence[VariantResult]) -> list[str]:
     """Return the notes on the figures."""
     notes = unanswered_notes([each.variant.twin.unanswered_keys for each in results])
     notes += cheapest_line(results, results[0].prices)
+    notes += _highest_load(results)
     return notes + ([IDLE_END] if any(_is_idle_at_end(each.summary) for each in results) else [])
+
+
+def _highest_load(results: Sequence[VariantResult]) -> list[str]:
+    """Return the line that says that no load of several was too high, so that a higher one may be served as well."""
+    for what in SWEPT:
+        loads = {float(each.variant.varied[what]) for each in results if what in each.variant.varied}
+        if len(loads) < 2:
+            continue
+        most = [each for each in results if float(each.variant.varied[what]) == max(loads)]
+        if all(each.summary["verdict"] == "stable" for each in most):
+            return [
+                f"{what} {max(loads):g}, the highest that was tried, is kept up with: more may be served, too"
+            ]
+    return []
 
 
 def _is_idle_at_end(summary: SimulationSummary) -> bool:
@@ -137,6 +154,7 @@ def _column(result: VariantResult) -> dict[str, str]:
         "output tokens/s": _number(summary["output_token_throughput"]),
         **_times("TTFT", summary["ttft_us"], result.band and result.band["ttft_us"]),
         **_times("TPOT", summary["tpot_us"], result.band and result.band["tpot_us"]),
+        **_gaps(summary["itl_us"]),
         **_times("E2E", summary["e2e_us"], result.band and result.band["e2e_us"]),
         "seats in use": f"{usage.running.mean():.3g} of {_seats(usage)}",
         "  at most": f"{usage.running.max(initial=0):,.0f}",
@@ -204,6 +222,12 @@ def _times(name: str, values: Distribution, band: Ranges | None) -> dict[str, st
     found = None if band is None else band["p99"]
     reach = "-" if found is None else f"{shown_time(found[0])} to {shown_time(found[1])}"
     return {**cells, f"{BAND} {name}": reach}
+
+
+def _gaps(values: Distribution) -> dict[str, str]:
+    """Return the median and the tail of the gaps between tokens."""
+    shown = {f"ITL {stat}": values[stat] for stat in ("p50", "p99")}
+    return {label: "-" if value is None else shown_time(float(value)) for label, value in shown.items()}
 
 
 def _number(value: float | None) -> str:

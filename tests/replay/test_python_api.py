@@ -28,7 +28,8 @@ def test_the_path_of_a_twin_answers_as_the_twin_does(kind: type, file: Path) -> 
     asked = trace_from_options(ASKED)
     by_twin = replay.run(asked, replay.load_config(file))
     by_path = replay.run(asked, kind(file))
-    assert str(by_path.summary) == str(by_twin.summary)
+    for metric in ("ttft_us", "tpot_us", "e2e_us"):
+        assert by_path.summary[metric] == by_twin.summary[metric]  # type: ignore[literal-required]
 
 
 def test_a_path_without_a_twin_is_refused(tmp_path: Path) -> None:

@@ -291,6 +291,13 @@ class DisaggOptions:
     verify: Annotated[
         bool, typer.Option("--verify/--no-verify", help="Simulate the cheapest with the token-level engine.")
     ] = True
+    beside: Annotated[
+        bool,
+        typer.Option(
+            "--beside/--no-beside",
+            help="Also size one pool for the same demand, and show both: GPUs, cost, latencies.",
+        ),
+    ] = True
     num_requests: NumRequestsOption = 20_000
     arrivals: ArrivalOptions
     seed: SeedOption = 1

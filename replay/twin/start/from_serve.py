@@ -45,7 +45,7 @@ class Start:
     """What is known of a server: engine settings, the key to look up its latency, and notes.
 
     ``hardware`` and ``latency``: keys of these sections, for a twin that names the GPU; ``coefficients_notes``: what
-    to tell of them where it does not. ``cluster``: of several engines or servers. ``vllm_version``: as it is said;
+    to tell of them where it does not. ``servers``: of this kind, behind one address. ``vllm_version``: as it is said;
     another one than the known ones has a note. ``image_version``: vLLM's, of the command's container or package.
     """
 
@@ -54,7 +54,7 @@ class Start:
     model: str | None = None
     hardware: Mapping[str, object] = field(default_factory=dict)
     latency: Mapping[str, object] = field(default_factory=dict)
-    cluster: Mapping[str, object] = field(default_factory=dict)
+    servers: int = 1
     vllm_version: str | None = None
     notes: tuple[str, ...] = ()
     coefficients_notes: tuple[str, ...] = ()
@@ -88,19 +88,13 @@ def start_from_serve(command: str) -> Start:
         vllm_version=served.version,
         notes=(*(_note_of(flag) for flag in served.others if not flag.key), *told),
         coefficients_notes=tuple(_note_of(flag) for flag in served.others if flag.key),
-        cluster={"instances": served.instances} if served.instances > 1 else {},
+        servers=served.instances,
         image_version=served.version,
     )
 
 
 def _gpus_told(served: Served) -> Iterator[str]:
-    """Yield a line where a manifest gives a server other GPUs than its command uses, or its replicas have ranks."""
-    ranks = served.hardware.get("dp", 1)
-    if served.instances > 1 and isinstance(ranks, int) and ranks > 1:
-        yield (
-            f"each of the {served.instances} replicas is {ranks} engines (data-parallel-size): {INSTANCES} counts the "
-            f"replicas; {served.instances * ranks} of them are the engines"
-        )
+    """Yield a line where a manifest gives a server other GPUs than its command uses."""
     sizes = (
         served.hardware.get("tp", 1),
         served.hardware.get("dp", 1),
@@ -125,19 +119,17 @@ def start_from_server(server: ServerInfo, *, name: str) -> Start:
         "gpu_memory_utilization": server.gpu_memory_utilization,
     }
     widths = {"dtype": server.dtype, "kv_cache_dtype": server.kv_cache_dtype}
-    cluster, cluster_notes = engines_of(server)
     outside = {key: getattr(server, key) for key in OUTSIDE if getattr(server, key) is not None}
-    if cluster:
-        outside.pop("data_parallel", None)
+    outside.pop("data_parallel", None)  # which is a cluster
     return Start(
         engine={key: value for key, value in known.items() if value is not None},
         origin=f"the header of {name}",
         model=model_of(server),
         hardware={key: value for key, value in hardware.items() if value is not None},
         latency={key: value for key, value in widths.items() if value is not None},
-        cluster=cluster,
+        servers=server.num_instances or 1,
         vllm_version=server.version,
-        notes=(*_version_notes(server.version), *cluster_notes),
+        notes=_version_notes(server.version),
         coefficients_notes=tuple(
             f"{key} {value}: in the coefficients, not in the engine" for key, value in outside.items()
         ),
@@ -184,7 +176,7 @@ def merged(command: Start, header: Start) -> Start:
         model=command.model,
         hardware={**header.hardware, **command.hardware},
         latency={**header.latency, **command.latency},
-        cluster={**command.cluster, **header.cluster},
+        servers=max(command.servers, header.servers),
         vllm_version=version,
         notes=tuple(dict.fromkeys((*notes, *header.notes))),
         coefficients_notes=tuple(dict.fromkeys((*command.coefficients_notes, *header.coefficients_notes))),
@@ -226,7 +218,8 @@ def twin_text_to_fit(start: Start, *, gpu: str | None) -> tuple[str, tuple[str, 
     Of one server, whatever the manifest says of replicas: a fit is of one engine.
     """
     notes = tuple(note for note in start.notes if not note.startswith(INSTANCES))
-    return twin_text(replace(start, cluster={}, notes=notes), gpu=gpu if is_at_hand(start.model) else None)
+    alone = replace(start, servers=1, notes=notes)
+    return twin_text(alone, gpu=gpu if is_at_hand(start.model) else None, is_alone=True)
 
 
 def is_at_hand(model: str | None) -> bool:
@@ -234,13 +227,17 @@ def is_at_hand(model: str | None) -> bool:
     return config_at_hand(model) is not None
 
 
-def twin_text(start: Start, *, gpu: str | None = None) -> tuple[str, tuple[str, ...]]:
-    """Return the text of a TWIN.yaml, and the notes in it.
+def twin_text(start: Start, *, gpu: str | None = None, is_alone: bool = False) -> tuple[str, tuple[str, ...]]:
+    """Return the text of a TWIN.yaml, and the notes in it. ``is_alone``: one engine, whatever its server has of them.
 
     With a GPU absent limits are vLLM's for it, and the latency is ``auto`` if the model's config.json is available,
     else looked up in the defaults; without one the coefficients are a guess to fit from. Raises ConfigError where the
     engine or the lookup refuses.
     """
+    cluster: dict[str, object] = {}
+    of_cluster: tuple[str, ...] = ()
+    if not is_alone:
+        start, cluster, of_cluster = _clustered(start)
     model = None if gpu is None else config_at_hand(start.model)
     server = _server(start, gpu, model)
     engine = dict(start.engine) if gpu is None else with_defaults(start.engine, server)[0]
@@ -251,7 +248,7 @@ def twin_text(start: Start, *, gpu: str | None = None) -> tuple[str, tuple[str, 
     if not has_hardware:
         engine, left_out = _without_unit(engine)
     told = (*start.notes, *(() if has_hardware else start.coefficients_notes), *left_out)
-    told = (*told, *whole, *_defaults_taken(start.engine, engine, gpu=gpu))
+    told = (*told, *of_cluster, *whole, *_defaults_taken(start.engine, engine, gpu=gpu))
     gives_cache = has_hardware and "kv_cache_memory_bytes" in start.hardware
     gaps = _gaps(engine, is_known=gpu is not None, has_hardware=has_hardware, gives_cache=gives_cache)
     notes = tuple(terminal(redact_url(" ".join(note.split()))) for note in (*told, *gaps))
@@ -270,8 +267,39 @@ def twin_text(start: Start, *, gpu: str | None = None) -> tuple[str, tuple[str, 
         lines += [f"  {key}: {quoted(str(value))}" for key, value in start.latency.items()]
     else:
         lines += ["latency:", *_latency(start, gpu)]
-    lines += cluster_lines(start.cluster)
+    lines += cluster_lines(cluster)
     return "\n".join(lines) + "\n", notes
+
+
+def _clustered(start: Start) -> tuple[Start, dict[str, object], tuple[str, ...]]:
+    """Return the start of one of its engines, the cluster that all are, and notes.
+
+    ``hardware.dp`` stays where the ranks share a model's experts; ranks of any other model are engines of their own.
+    """
+    ranks = start.hardware.get("dp", 1)
+    cluster, shares, notes = engines_of(
+        servers=start.servers,
+        ranks=ranks if isinstance(ranks, int) else 1,
+        model=start.model,
+        is_expert_parallel=start.hardware.get("enable_expert_parallel") is True,
+    )
+    engine = start.engine
+    if "lockstep" in cluster and (
+        engine.get("pipeline_parallel_size", 1) != 1
+        or engine.get("kv_offloading")
+        or engine.get("num_cpu_blocks")
+    ):
+        del cluster["lockstep"]
+        shares = False
+        notes = (
+            *notes,
+            "cluster.lockstep: not with pipeline stages or KV offloading: the ranks step by themselves here",
+        )
+    if not cluster or shares:
+        return start, cluster, notes
+    hardware = {key: value for key, value in start.hardware.items() if key != "dp"}
+    kept = tuple(note for note in start.coefficients_notes if "data-parallel-size" not in note)
+    return replace(start, hardware=hardware, coefficients_notes=kept), cluster, notes
 
 
 def _with_whole_images(

@@ -216,7 +216,7 @@ def _containers(node: object, around: _Around) -> Iterator[Container]:
 
 def _launch(node: Mapping[str, object], around: _Around) -> Launch | None:
     """Return what a mapping starts if it is a container of vLLM."""
-    image = _image(node)
+    image = _image(node, around.variables)
     version = None if image is None else image.version
     if any(key in node for key in CHART_KEYS):
         words, told = chart_words(node)
@@ -298,8 +298,8 @@ def _instances(replicas: object) -> tuple[int, tuple[str, ...]]:
 # -- pieces of a container ------------------------------------------------------------------------------------
 
 
-def _image(node: Mapping[str, object]) -> Image | None:
-    """Return the image of a container, also where a chart has its name and its tag apart."""
+def _image(node: Mapping[str, object], variables: Mapping[str, str]) -> Image | None:
+    """Return the image of a container, variables put in, also where a chart has its name and its tag apart."""
     said = node.get("image")
     if isinstance(said, dict):
         name, tag = said.get("repository", said.get("name")), said.get("tag")
@@ -309,7 +309,7 @@ def _image(node: Mapping[str, object]) -> Image | None:
         name, tag = said, None
     if not isinstance(name, str) or not name:
         return None
-    return read_image(name if tag is None else f"{name}:{tag}")
+    return read_image(substituted(name if tag is None else f"{name}:{tag}", variables))
 
 
 def _words(said: object, around: _Around) -> list[str]:

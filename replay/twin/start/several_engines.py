@@ -1,4 +1,4 @@
-"""Several engines in a trace's header, behind a router or as data-parallel ranks, as a twin's cluster."""
+"""Several engines, behind a router or as data-parallel ranks of a server, as a twin's cluster."""
 
 from __future__ import annotations
 
@@ -6,39 +6,47 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from replay.model.hf_config import read_model_config
-from replay.twin.start.model_and_gpu import config_at_hand, model_of
+from replay.twin.start.model_and_gpu import config_at_hand
 from traces import ConfigError
 
 if TYPE_CHECKING:
     from traces import ServerInfo
 
 
-def engines_of(server: ServerInfo) -> tuple[dict[str, object], tuple[str, ...]]:
-    """Return the keys of ``cluster`` for a header's server, and notes; nothing of one engine.
+def engines_of(
+    *, servers: int, ranks: int, model: str | None, is_expert_parallel: bool
+) -> tuple[dict[str, object], bool, tuple[str, ...]]:
+    """Return (the keys of ``cluster``, whether the ranks share experts, notes) of servers of so many ranks each.
 
-    Each engine has its own scheduler, seats and cache; the header's blocks are those of one, as vLLM reports them. The
-    ranks of one server share its requests out as vLLM does, and those of a model with experts step together.
+    Each engine has its own scheduler, seats and cache; a header's blocks are those of one, as vLLM reports them. The
+    ranks of one server share its requests out as vLLM does, and those of a model with experts step together. Nothing of
+    one engine. ``model``: a model's name or config.json, None where it is not known.
     """
-    number, ranks = server.num_engines, server.data_parallel or 1
+    number = servers * ranks
     if number < 2:
-        return {}, ()
-    servers = server.num_instances or 1
+        return {}, False, ()
     cluster: dict[str, object] = {"instances": number}
-    said = [f"{servers} servers behind one address"] if servers > 1 else []
+    said = [f"{servers} servers"] if servers > 1 else []
     said += [f"data_parallel {ranks}"] if ranks > 1 else []
     notes = [f"{', '.join(said)}: cluster.instances {number}, each engine with its own seats and KV blocks"]
+    has_experts = is_expert_parallel or _has_experts(model)
     if servers > 1:
-        notes.append("cluster.routing not known from the header: round-robin is assumed")
-        return cluster, tuple(notes)
-    cluster["routing"] = "{policy: vllm-dp}"
-    has_experts = server.enable_expert_parallel or _has_experts(server)
-    if has_experts:
-        cluster["lockstep"] = True
-    elif has_experts is None:
+        notes.append("cluster.routing not known: round-robin is assumed")
+    if ranks == 1:
+        return cluster, False, tuple(notes)
+    if servers == 1:
+        cluster["routing"] = "{policy: vllm-dp}"
+        if has_experts:
+            cluster["lockstep"] = True
+    elif has_experts:
+        notes.append(
+            "cluster.lockstep: the ranks of each server step together, which several servers cannot be told"
+        )
+    if has_experts is None:
         notes.append(
             "cluster.lockstep: true where the model has experts, whose ranks step together; not known here"
         )
-    return cluster, tuple(notes)
+    return cluster, bool(has_experts) and servers == 1, tuple(notes)
 
 
 def cluster_lines(cluster: Mapping[str, object]) -> list[str]:
@@ -59,9 +67,9 @@ def refuse_several(server: ServerInfo, *, name: str) -> None:
         )
 
 
-def _has_experts(server: ServerInfo) -> bool | None:
-    """Return whether the model has experts; None where its config.json is not at hand."""
-    file = config_at_hand(model_of(server))
+def _has_experts(model: str | None) -> bool | None:
+    """Return whether a model has experts; None where its config.json is not at hand."""
+    file = config_at_hand(model)
     if file is None:
         return None
     try:

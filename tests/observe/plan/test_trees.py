@@ -160,7 +160,7 @@ def test_what_a_tree_cannot_have_is_told_and_not_recorded() -> None:
 def test_sessions_begin_as_they_are_asked_to() -> None:
     trace = workload_of(trees(3, every_us=500_000))
     assert plan_of(trace).due_us[::6] == [0, 500_000, 1_000_000]
-    users = plan_of(started(trace, SessionOptions(sessions=2).starts(seed=1)))
+    users = plan_of(started(trace, SessionOptions(sessions="2").starts(seed=1)))
     assert users.closed_loop is not None
     assert (users.closed_loop.concurrency, users.due_us[::6]) == (2, [0, 0, None])
     drawn = plan_of(started(trace, SessionOptions(session_rate=2.0).starts(seed=1)))
@@ -170,7 +170,7 @@ def test_sessions_begin_as_they_are_asked_to() -> None:
     halved = SessionOptions(think_time_scale=0.5, max_think_time=0.03).starts(seed=1)
     assert plan_of(started(trace, halved)).think_us[:6] == [0, 30_000, 25_000, 0, 15_000, 15_000]
     with pytest.raises(ConfigError, match=r"^--sessions: cannot be combined with --session-rate"):
-        SessionOptions(sessions=2, session_rate=1.0).starts(seed=1)
+        SessionOptions(sessions="2", session_rate=1.0).starts(seed=1)
 
 
 def test_an_observed_tree_is_a_workload_whose_answers_decide() -> None:

@@ -13,8 +13,9 @@ import pytest
 import vtwin
 from replay.capacity.capacity import Capacity, capacity_of_draws, short_run_note
 from replay.capacity.text import facts_of
+from replay.search.ceiling import ceiling_of
 from replay.search.evaluation import Evaluator
-from replay.search.highest import bisect, ceiling_of
+from replay.search.highest import bisect
 from replay.search.load import load_of
 from replay.search.workload_draws import Drawing, drawing_of, searchable
 from replay.twin.config_read import load_config
@@ -405,7 +406,7 @@ def test_the_document_has_the_contracts_keys(capsys: pytest.CaptureFixture[str])
 def test_limits_that_not_even_an_idle_server_meets_are_exit_1(capsys: pytest.CaptureFixture[str]) -> None:
     assert vtwin.main([*CAPACITY, *LENGTHS, "--slo", "ttft_p99=1ms"]) == 1
     out = capsys.readouterr().out
-    assert "none: no rate meets the limits" in out
+    assert "none: an idle server has ttft_p99 7.7 ms already" in out
     assert "✗" in out
 
 

@@ -23,12 +23,12 @@ from replay.capacity.capacity import (
     WIDER,
     Capacity,
     Sureness,
-    _ceiling,
     _interval,
     _of_one,
     _of_parts,
     _outline,
     _with_twice,
+    answered,
     capacity_of_draws,
     crossing_of,
     num_drawn,
@@ -38,6 +38,7 @@ from replay.capacity.capacity import (
 )
 from replay.capacity.capacity import _curve as around
 from replay.capacity.text import _answer
+from replay.search.ceiling import Ceiling
 from replay.search.evaluation import FAILED, GROWN, THROUGHPUT, TOO_SHORT, Evaluation
 from replay.search.highest import TOLERANCE, Above, HighestRate
 from replay.search.workload_draws import Drawing
@@ -108,7 +109,9 @@ class Searches:
         monkeypatch.setattr(capacity, "Evaluator", Formula)
         monkeypatch.setattr(capacity, "load_of", lambda trace, _twin: trace)
         monkeypatch.setattr(capacity, "loads_of", lambda traces, _twin: list(traces))
-        monkeypatch.setattr(capacity, "ceiling_of", lambda _loads: 12.0)
+        most = Ceiling(per_s=12.0, overloaded_per_s=12.0, of_loads=(12.0,))
+        monkeypatch.setattr(capacity, "find_ceiling", lambda _loads: most)
+        monkeypatch.setattr(capacity, "after_a_burst_at", lambda _load, _rate: None)
         monkeypatch.setattr(capacity, "binding_of", lambda trace, _twin, _limits: ("bound", trace))
 
     def drawing(self, *, seeds: int, most: int, longest: int = 10**9) -> Drawing:
@@ -181,8 +184,19 @@ def test_where_nothing_meets_the_limits_nothing_binds(monkeypatch: pytest.Monkey
     searches = Searches(monkeypatch)
     found = searches.found([Draw(500)], limits=[replace(each, limit_us=1e-9) for each in LIMITS])
     assert (found.rate_per_s, found.low, found.high, found.binding) == (None, None, None, None)
-    assert (found.curve, found.of_parts, found.ceiling_per_s) == ((), (), 12.0)
+    assert (found.curve, found.of_parts, found.ceiling_per_s) == ((), (), None)
     assert found.at_capacity is found.idle
+
+
+def test_where_an_idle_server_breaks_a_limit_nothing_more_is_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    searches = Searches(monkeypatch)
+    drawing = searches.drawing(seeds=8, most=16)
+    found = searches.found(
+        [Draw(500)], limits=[replace(each, limit_us=1e-9) for each in LIMITS], drawing=drawing
+    )
+    assert found.rate_per_s is None
+    assert [call[0] for call in searches.calls] == ["search"]
+    assert _answer(found).startswith("none: an idle server has tpot_p99")
 
 
 # -- the first look ------------------------------------------------------------------------------------------
@@ -360,14 +374,43 @@ def test_a_short_run_is_told_and_how_many_requests_are_better() -> None:
 # -- around the capacity -------------------------------------------------------------------------------------
 
 
-def test_the_most_that_is_answered_is_at_least_what_is_within_the_limits(
-    monkeypatch: pytest.MonkeyPatch,
+def most_of(overloaded: float, *, per_s: float | None = None) -> Ceiling:
+    return Ceiling(
+        per_s=overloaded if per_s is None else per_s,
+        overloaded_per_s=overloaded,
+        of_loads=(0.99 * overloaded, 1.01 * overloaded),
+    )
+
+
+def test_a_capacity_is_not_above_what_is_answered() -> None:
+    known: Any = Known([], [1.0, 1.0], capacity=100.0)
+    sure = Sureness(asks=0, is_too_short=False, of_parts=(1.0, 1.0), low=10.0, high=10.4)
+    full = evaluation(10.3, 1000, grown=0.5)
+    found = HighestRate(low=10.2, broken=full, idle=evaluation(0.01, 1))
+    capped, sure_of_it, most = answered(known, found, sure, most_of(10.0))
+    assert capped.low == 10.0  # two per cent more pile up too little to be seen
+    assert most is not None
+    assert (sure_of_it.low, sure_of_it.high) == most.interval  # the load ends it: the ceiling is the capacity
+    slow = HighestRate(low=9.0, broken=evaluation(9.1, 1e9), idle=evaluation(0.01, 1))
+    assert answered(known, slow, sure, most_of(10.0))[:2] == (slow, sure)  # a latency ends it, far below
+    assert answered(known, slow, sure, None) == (slow, sure, None)
+    late = HighestRate(low=10.2, broken=evaluation(10.3, 1e9), idle=evaluation(0.01, 1))
+    capped, sure_of_it, _ = answered(known, late, sure, most_of(10.0))
+    assert capped.low == 10.0
+    assert (sure_of_it.low, sure_of_it.high) == pytest.approx((10.0 / 1.02, 10.4 / 1.02))
+
+
+@pytest.mark.parametrize(("kept", "ceiling"), [(9.95, 10.0), (9.0, 9.0)])
+def test_a_server_that_keeps_up_with_more_than_it_answers_in_an_overload_has_the_higher_ceiling(
+    kept: float, ceiling: float
 ) -> None:
-    outline: Any = SimpleNamespace(loads=[])
-    monkeypatch.setattr(capacity, "ceiling_of", lambda _loads: 12.0)
-    assert [_ceiling(outline, rate) for rate in (None, 11.0, 13.0)] == [12.0, 12.0, 13.0]
-    monkeypatch.setattr(capacity, "ceiling_of", lambda _loads: None)
-    assert [_ceiling(outline, rate) for rate in (None, 11.0)] == [None, None]
+    known: Any = Known([], [1.0], capacity=100.0)
+    known.kept_per_s = lambda _rate: kept
+    sure = Sureness(asks=0, is_too_short=False, of_parts=(), low=None, high=None)
+    found = HighestRate(low=10.0, broken=evaluation(10.1, 1e9), idle=evaluation(0.01, 1))
+    capped, _, most = answered(known, found, sure, most_of(7.0, per_s=8.0))
+    assert most is not None
+    assert (capped.low, most.per_s) == (ceiling, ceiling)
 
 
 def test_ten_thousand_requests_draw_the_curve() -> None:

@@ -69,3 +69,44 @@ def test_prompts_that_are_all_too_long_are_an_answer_with_its_reason(
     said = capsys.readouterr()
     json.loads(said.out)
     assert (SAID.format(f"{tokens:,}") in said.err) is is_too_long
+
+
+@pytest.mark.parametrize("instances", [1, 2])
+@pytest.mark.parametrize("too_long", [10, 100, 590, 600])
+def test_prompts_of_which_some_are_too_long_are_an_answer_for_any_number_of_servers(
+    too_long: int, instances: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Who is refused for its length is refused at every rate, and says nothing about the load."""
+    columns = {
+        "request_id": [f"r{number}" for number in range(600)],
+        "arrival_time_us": [200_000 * number for number in range(600)],
+        "input_tokens": [5000 if number >= 600 - too_long else 50 for number in range(600)],
+        "output_tokens": 5,
+    }
+    write_trace(make_trace(Header(mode="generated"), columns), "some")
+    call = (
+        f"capacity --trace some --no-binding --config twin.yaml --slo ttft_p99=100s --instances {instances}"
+    )
+    assert vtwin.main(shlex.split(call)) == 1
+    said = capsys.readouterr()
+    assert "Warning" not in said.err
+    assert "fail on an idle server" in said.out or "answers no request" in said.out
+    assert vtwin.main([*shlex.split(call), "--json"]) == 1
+    document = json.loads(capsys.readouterr().out)
+    assert (document["rate"], document["ceiling"]) == (None, None)
+
+
+def test_a_rate_is_found_where_one_prompt_of_two_hundred_is_too_long(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    columns = {
+        "request_id": [f"r{number}" for number in range(2000)],
+        "arrival_time_us": [200_000 * number for number in range(2000)],
+        "input_tokens": [5000 if number % 200 == 0 else 50 for number in range(2000)],
+        "output_tokens": 5,
+    }
+    write_trace(make_trace(Header(mode="generated"), columns), "some")
+    call = "capacity --trace some --no-binding --config twin.yaml --slo ttft_p99=100s --instances 2 --json"
+    assert vtwin.main(shlex.split(call)) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["ceiling"] == pytest.approx(document["rate"], rel=0.02)

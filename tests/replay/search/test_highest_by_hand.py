@@ -32,15 +32,11 @@ from replay.search.highest import (
     NEAR_STEP,
     HighestRate,
     _bracket,
-    _growth,
-    _is_outrun,
     _narrowed,
     bisect,
-    ceiling_of,
     highest_among,
     requests_to_last,
 )
-from replay.verdict.growth import Growth
 from sim import Status
 from tests.replay.capacity.test_capacity_by_hand import LIMITS, TPOT, TTFT, Known, evaluation
 from tests.replay.verdict.test_verdict_by_hand import outcomes_of
@@ -280,81 +276,3 @@ def test_tokens_per_second_from_the_first_arrival_to_the_last_answer() -> None:
     outcomes = outcomes_of([0, 500_000], [0, 0], [1_000_000, 2_000_000], tokens=30)
     assert _token_rate(outcomes) == 30.0
     assert _token_rate(outcomes_of([0], [-1], [-1], status=[Status.REJECTED])) == 0.0
-
-
-# -- the most that is answered -------------------------------------------------------------------------------
-
-
-class Formula:
-    """A load on a server that answers so many of 3000 requests per second, whatever comes."""
-
-    scaling_us = 0
-
-    def __init__(self, capacity: float, *, own: float) -> None:
-        self.capacity, self.own_rate_per_s = capacity, own
-        self.first = np.ones(3000, bool)
-        self.rates: list[float] = []
-
-    def __len__(self) -> int:
-        return 3000
-
-    def growth(self, rate_per_s: float, *, laps: int) -> Growth:
-        self.rates.append(rate_per_s)
-        share = max(0.0, 1 - self.capacity / rate_per_s)
-        return Growth(
-            num_sent=3000 * laps,
-            sent_per_s=rate_per_s,
-            in_system=round(3000 * laps * share) + 10,
-            growth_frac=share,
-            waiting_frac=share,
-            generations=100,
-            falls_back=share == 0,
-            waiting_falls_back=share == 0,
-        )
-
-
-@pytest.mark.parametrize("own", [0.01, 1.0, 9.9, 10.1, 500.0])
-def test_the_most_that_is_answered_is_found_from_either_side(own: float) -> None:
-    load: Any = Formula(10.0, own=own)
-    assert ceiling_of([load]) == pytest.approx(10.0, rel=1e-9)
-    strides = [later / earlier for earlier, later in zip(load.rates, load.rates[1:], strict=False)]
-    assert strides[0] == pytest.approx(4.0 if own < 11 else 0.25)
-    assert load.rates[-1] < 12.2  # looked at near to it, where a tenth and some are too much
-
-
-@pytest.mark.parametrize(
-    ("num_sent", "in_system", "laps"),
-    [
-        (3000, 600, [1]),  # a fifth is under way: it tells
-        (3000, 601, [1, 2]),  # 1.202 times would be long enough: twice at least
-        (3000, 2000, [1, 4]),  # six times two thirds
-        (3000, 3000, [1, 6]),
-    ],
-)
-def test_a_run_is_repeated_until_it_tells(num_sent: int, in_system: int, laps: list[int]) -> None:
-    asked: list[int] = []
-
-    def growth(_: float, *, laps: int) -> Growth:
-        asked.append(laps)
-        there = in_system if laps == 1 else 10
-        return replace(NOTHING_CAME, num_sent=num_sent * laps, in_system=there)
-
-    load: Any = Formula(10.0, own=10.0)
-    load.growth = growth
-    assert _growth(load, 1.0) is not None
-    assert asked == laps
-
-
-def test_who_is_never_answered_is_lost() -> None:
-    """Of 3000 that came a twentieth may be: 2850 are left."""
-    load: Any = Formula(10.0, own=10.0)
-    assert not _is_outrun(replace(NOTHING_CAME, num_sent=2850), load)
-    assert _is_outrun(replace(NOTHING_CAME, num_sent=2849), load)
-    assert not _is_outrun(replace(NOTHING_CAME, num_sent=5700), load)
-    assert _is_outrun(replace(NOTHING_CAME, num_sent=5699), load)
-
-
-def test_the_most_that_is_answered_is_the_mean_over_the_draws() -> None:
-    loads: Any = [Formula(10.0, own=10.0), Formula(11.0, own=1.0), Formula(9.0, own=1.0)]
-    assert ceiling_of(loads) == pytest.approx(10.0, rel=1e-9)
-    assert len(loads[1].rates) == len(loads[2].rates) == 1

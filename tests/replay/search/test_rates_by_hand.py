@@ -13,6 +13,7 @@ import pytest
 
 from replay.search import evaluation as evaluations
 from replay.search import highest
+from replay.search.ceiling import MOST_REPEATED, SCALED, _is_outrun, _pushed, _told, ceiling_of
 from replay.search.evaluation import (
     FAILED,
     NOTHING_CAME,
@@ -27,24 +28,18 @@ from replay.search.evaluation import (
     _token_rate,
 )
 from replay.search.highest import (
-    IDLE,
-    MOST_REPEATED,
-    SCALED,
     HighestRate,
-    _growth,
-    _is_outrun,
     _narrowed,
-    _told,
     bisect,
-    ceiling_of,
     highest_above,
     highest_among,
 )
 from replay.search.highest import highest as search
+from replay.search.load import IDLE
 from replay.verdict.growth import Growth
 from sim import InterTokenLatencies, Status
 from tests.replay.capacity.test_capacity_by_hand import LIMITS, Known, evaluation
-from tests.replay.search.test_highest_by_hand import Formula
+from tests.replay.search.test_ceiling import Formula
 from tests.replay.verdict.test_verdict_by_hand import outcomes_of
 from traces.run_slo import parse_run_slo
 from traces.slo import MOST_FAILED
@@ -219,14 +214,16 @@ def middles(low: float, high: float, ups: str) -> list[float]:
     return found
 
 
-def test_a_server_that_answers_less_when_it_is_overrun_has_the_most_that_it_follows() -> None:
+def test_a_server_that_answers_less_when_it_is_overrun_has_the_most_that_it_answers_while_it_follows() -> (
+    None
+):
     load: Any = Collapsing(10.0, own=9.0)
     due = middles(9, 36, "---++")
-    assert ceiling_of([load]) == pytest.approx(due[-1])
+    assert ceiling_of([load]) == pytest.approx(min(due[-1], 10.0))  # never what was offered
     assert load.rates == pytest.approx([9, 36, *due])
     load = Collapsing(10.0, own=5.0)
     due = middles(6.6, 20, "-++-+")  # first to 1.1 times the six
-    assert ceiling_of([load]) == pytest.approx(due[-1])
+    assert ceiling_of([load]) == pytest.approx(min(due[-1], 10.0))  # never what was offered
     assert load.rates == pytest.approx([5, 20, 6.6, *due])
 
 
@@ -256,7 +253,7 @@ def test_two_draws_of_a_load_are_both_asked() -> None:
 
 def test_a_rate_is_too_much_where_it_is_for_most_draws() -> None:
     def is_outrun(*capacities: float) -> bool:
-        told = _told([Formula(each, own=1.0) for each in capacities], 15.0)  # type: ignore[misc] # like loads
+        told = _told([Formula(each, own=1.0) for each in capacities], 15.0, 3000)  # type: ignore[misc] # like loads
         assert told is not None
         return told.is_outrun
 
@@ -272,20 +269,20 @@ def test_of_rounds_of_a_session_what_is_served_counts_all() -> None:
     """Only every third comes by itself: of 10 sessions/s 30 requests."""
     load: Any = Formula(10.0, own=1.0)
     load.first = np.arange(3000) % 3 == 0
-    told = _told([load], 20.0)
+    told = _told([load], 20.0, 1000)
     assert told is not None
-    assert told.served_per_s == pytest.approx((30.0,))
+    assert told.answered_per_s == pytest.approx((30.0,))
 
 
 def test_what_piles_up_is_too_much_from_a_twentieth_on_after_three_generations() -> None:
     load: Any = Formula(10.0, own=1.0)
     grown = replace(NOTHING_CAME, num_sent=3000, growth_frac=0.051, generations=3, falls_back=False)
-    assert _is_outrun(grown, load)
-    assert not _is_outrun(replace(grown, falls_back=True), load)
-    assert not _is_outrun(replace(grown, generations=2), load)
-    assert not _is_outrun(replace(grown, growth_frac=0.05), load)
+    assert _is_outrun(grown, num_possible=3000, load=load)
+    assert not _is_outrun(replace(grown, falls_back=True), num_possible=3000, load=load)
+    assert not _is_outrun(replace(grown, generations=2), num_possible=3000, load=load)
+    assert not _is_outrun(replace(grown, growth_frac=0.05), num_possible=3000, load=load)
     queue = replace(grown, growth_frac=0.0, waiting_frac=0.2, waiting_falls_back=False)
-    assert _is_outrun(queue, load)
+    assert _is_outrun(queue, num_possible=3000, load=load)
 
 
 def asked_laps(*in_system: int, number: int = 3000, scaling_us: int = 0, rate: float = 1.0) -> Any:  # noqa: ANN401
@@ -300,7 +297,7 @@ def asked_laps(*in_system: int, number: int = 3000, scaling_us: int = 0, rate: f
     load: Any = Formula(10.0, own=10.0)
     load.growth, load.scaling_us = growth, scaling_us
     load.__class__ = type("Sized", (Formula,), {"__len__": lambda _self: number})
-    return _growth(load, rate) is not None, laps_asked
+    return _pushed(load, rate) is not None, laps_asked
 
 
 def test_short_runs_and_fleets_that_scale_are_sent_more_often_from_the_start() -> None:
@@ -347,13 +344,13 @@ def test_an_overload_that_tells_the_rate_is_not_repeated() -> None:
         return over if laps == 1 else None
 
     load.growth = growth
-    assert _growth(load, 1.0) is over
+    assert (_pushed(load, 1.0) or load).growth is over
     assert asked == [1]
     over = replace(
         over, waiting_frac=0.05, generations=2
     )  # overloaded or not, it does not tell how fast it is
     asked.clear()
-    assert _growth(load, 1.0) is None
+    assert _pushed(load, 1.0) is None
     assert asked == [1, 6]
 
 

@@ -17,7 +17,7 @@ import pytest
 
 import replay.sweeps.backends
 import vtwin
-from replay.sweeps.front import front_of, is_on_front
+from replay.sweeps.front import GridEnd, front_of, grid_ends, is_on_front
 from replay.sweeps.grid import SweepRun, read_grid
 from replay.sweeps.one_run import Row, row_of
 from replay.sweeps.show import cell, front_document, front_parts
@@ -365,14 +365,53 @@ def test_only_settings_within_the_slo_are_on_the_front() -> None:
     assert front_parts(none) == ["no setting meets the SLO in 99% of its requests"]
 
 
+def test_a_front_at_the_ends_of_the_grid_is_said_and_one_within_it_is_not() -> None:
+    front = front_of(swept_table(), ("seats", "load.rate"), x=None, y=None)
+    assert grid_ends(front) == [GridEnd(key="seats", value=2, end="largest")]
+    said = "the front has values at the ends of the grid, beyond which may be better ones: seats 2 (largest)"
+    assert said in front_parts(front)
+    assert front_document(front)["at_border"] == [{"key": "seats", "value": 2.0, "end": "largest"}]
+    within = pd.DataFrame(
+        {
+            "seats": [1, 2, 3],
+            "chunked": [True, False, True],
+            "output_token_throughput": [50.0, 90.0, 60.0],
+            "e2e_us.p99": [4.0, 3.0, 9.0],
+            "error": [None] * 3,
+        }
+    )
+    inner = front_of(within, ("seats", "chunked"), x=None, y=None)
+    assert grid_ends(inner) == []
+    assert len(front_parts(inner)) == 2
+
+
+def test_the_gaps_between_tokens_stand_beside_the_front_and_are_those_of_a_run(
+    grid: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(grid.parent)
+    table = swept(grid)
+    capsys.readouterr()
+    load = "--rate 4 --prompt-tokens 50 --output-tokens 10 --num-requests 40 --seed 1 --slo ttft=500ms"
+    call = f"run --config twin.yaml --set engine.max_num_seqs=4 --json {load}"
+    assert vtwin.main(call.split()) == 0
+    alone = json.loads(capsys.readouterr().out)
+    is_it = (table["engine.max_num_seqs"] == 4) & (table["load.rate"] == 4) & (table["seed"] == 1)
+    row = table[is_it & (table["workload"] == "short")].iloc[0]
+    assert row["itl_us.p99"] == alone["itl_us"]["p99"]
+    assert row["tpot_us.p99"] == alone["tpot_us"]["p99"]
+    assert vtwin.main(["sweep", str(grid), "--output", "again.parquet"]) == 0
+    shown = capsys.readouterr().out
+    assert all(name in shown for name in ("itl_us.p99", "tpot_us.p99", "goodput.good_per_s"))
+
+
 def test_overloaded_runs_are_counted_beside_the_front() -> None:
     verdicts = ["stable", "overloaded", "overloaded", "near saturation"]
     front = front_of(swept_table(verdict=verdicts), ("seats", "load.rate"), x=None, y=None)
     told = [part for part in front_parts(front) if isinstance(part, str)]
-    assert [line.startswith("2 of 4 runs are overloaded, so that") for line in told] == [False, True]
+    assert [line.startswith("2 of 4 runs are overloaded, so that") for line in told[-2:]] == [False, True]
     assert front_document(front)["num_overloaded"] == 2
     stable = front_of(swept_table(verdict=["stable"] * 4), ("seats", "load.rate"), x=None, y=None)
-    assert len(front_parts(stable)) == 2
+    assert len(front_parts(stable)) == 3  # head, columns, and the ends of the grid
 
 
 def test_prices_put_the_cost_into_the_table(grid: Path) -> None:

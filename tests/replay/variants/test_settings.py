@@ -234,6 +234,31 @@ def test_a_sweep_is_a_run_per_rate(capsys: pytest.CaptureFixture[str]) -> None:
         assert variant["set"] == {"rate": rate}
 
 
+@pytest.mark.usefixtures("folder")
+def test_gaps_between_tokens_stand_in_the_table_and_a_sweep_without_an_end_is_said(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    options = [
+        "--num-requests",
+        "300",
+        "--output-tokens",
+        "5",
+        "--prompt-tokens",
+        "50",
+        "--config",
+        "twin.yaml",
+    ]
+    for rates, is_said in (("0.1,0.2", True), ("0.1,100000", False)):
+        found = document(capsys, "run", "--sweep", rates, *options)
+        assert vtwin.main(["run", "--sweep", rates, *options]) == 0
+        shown = capsys.readouterr().out
+        (row,) = [line for line in shown.splitlines() if line.startswith("ITL p99")]
+        first = found["variants"][0]["itl_us"]["p99"]  # type: ignore[index]
+        assert row.split("  ")[0] == "ITL p99"
+        assert shown_time(first) in row
+        assert ("the highest that was tried, is kept up with" in shown) is is_said
+
+
 def test_traces_of_variants_go_into_a_folder(folder: Path) -> None:
     assert vtwin.main([*RUN, "--set", "engine.max_num_seqs=2,16", "--output", "out"]) == 0
     assert sorted(path.name for path in (folder / "out").iterdir()) == [

@@ -67,39 +67,35 @@ def read_sglang_bench(path: Path, *, part: int | None = None) -> Trace:
     return _read(path, _SGLANG, part=part)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Rows:
+    """A result's requests: its lists by name, which failed, and when each was sent (s), None where none is known.
+
+    ``num_untimed``: failed requests that are left out, since they have no time where others have one.
+    """
+
+    lists: dict[str, list[Any]]
+    failed: NDArray[np.bool_]
+    starts_s: NDArray[np.float64] | None
+    num_untimed: int
+
+    def __len__(self) -> int:
+        return len(self.failed)
+
+
 def _read(path: Path, tool: _Tool, *, part: int | None) -> Trace:
     results = _results(path, tool)
     result = results[number_of_part(part, [_describe(each) for each in results], what="results", path=path)]
-    lists = {name: _list(result, name, tool=tool, file=path.name) for name in _LISTS}
-    number = len(lists["input_lens"])
-    uneven = next((name for name, values in lists.items() if len(values) != number), None)
-    if uneven is not None:
-        raise TraceError(f"{uneven}: got {len(lists[uneven])} entries, expected {number} ({path.name})")
-    failed = _failed(lists)
-    starts = _starts(result, number, tool=tool, file=path.name)
-    has_times = starts is not None
-    starts = np.zeros(number) if starts is None else starts
-    unsent = failed & (starts == 0) & bool((starts != 0).any())  # a request that was never sent has no time
-    if unsent.any():
-        lists = {
-            name: [it for it, gone in zip(rows, unsent, strict=True) if not gone]
-            for name, rows in lists.items()
-        }
-        starts, failed, number = starts[~unsent], failed[~unsent], int((~unsent).sum())
+    rows = _rows(result, tool, file=path.name)
+    lists, failed, number = rows.lists, rows.failed, len(rows)
+    starts = np.zeros(number) if rows.starts_s is None else rows.starts_s
     send = _us(starts - starts.min(), file=path.name, name="start_times")
     first = send + _us(lists["ttfts"], file=path.name, name="ttfts")
     gaps = [_us(row, file=path.name, name="itls") for row in lists["itls"]]
     last = first + np.array([int(row.sum()) for row in gaps], dtype=np.int64)
     asked = only_length(lists["output_lens"], list(~failed))
     return make_trace(
-        _header(
-            result,
-            path,
-            tool=tool,
-            asked=asked if failed.any() else None,
-            has_times=has_times,
-            num_untimed=int(unsent.sum()),
-        ),
+        _header(result, path, rows=rows, tool=tool, asked=asked if failed.any() else None),
         {
             "request_id": [str(row) for row in range(number)],
             "streaming": True,
@@ -119,6 +115,29 @@ def _read(path: Path, tool: _Tool, *, part: int | None) -> Trace:
             ],
         },
         events=_events(first, gaps, failed=failed),
+    )
+
+
+def _rows(result: dict[str, Any], tool: _Tool, *, file: str) -> _Rows:
+    """Return a result's requests. Raises TraceError for lists that are missing or of different lengths."""
+    lists = {name: _list(result, name, tool=tool, file=file) for name in _LISTS}
+    number = len(lists["input_lens"])
+    uneven = next((name for name, values in lists.items() if len(values) != number), None)
+    if uneven is not None:
+        raise TraceError(f"{uneven}: got {len(lists[uneven])} entries, expected {number} ({file})")
+    failed = _failed(lists)
+    starts = _starts(result, number, tool=tool, file=file)
+    if starts is None:
+        return _Rows(lists=lists, failed=failed, starts_s=None, num_untimed=0)
+    kept = ~(failed & (starts == 0)) | bool((starts == 0).all())
+    return _Rows(
+        lists={
+            name: [it for it, stays in zip(cells, kept, strict=True) if stays]
+            for name, cells in lists.items()
+        },
+        failed=failed[kept],
+        starts_s=starts[kept],
+        num_untimed=int((~kept).sum()),
     )
 
 
@@ -223,13 +242,13 @@ def _header(
     result: dict[str, Any],
     path: Path,
     *,
+    rows: _Rows,
     tool: _Tool,
     asked: int | None,
-    has_times: bool,
-    num_untimed: int,
 ) -> Header:
     model, cap = result.get("model_id"), result.get("max_concurrency")
     at_once = str(result.get("request_rate")) == "inf"
+    has_times = rows.starts_s is not None
     loop = ClosedLoop(concurrency=cap) if at_once and isinstance(cap, int) and cap >= 1 else None
     notes = ["prompt lengths are the client's; gaps are between events, not tokens"]
     if asked is not None:
@@ -245,7 +264,7 @@ def _header(
         source=Source(
             format=tool.format,
             file=path.name,
-            left_out=untimed(num_untimed),
+            left_out=untimed(rows.num_untimed),
             load_unknown=None
             if has_times
             else f"no start_times, so when requests were sent is not in the file{_stated(result)}",

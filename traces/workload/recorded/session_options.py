@@ -5,6 +5,7 @@ Nothing heavy is imported: a command's ``--help`` needs it.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -19,17 +20,20 @@ if TYPE_CHECKING:
     from traces.workload.recorded.warm_start import WarmStart
 
 
+MOST_AT_ONCE = 1_000_000
+
+
 @option_table
 class SessionOptions:
     """When the sessions of a recorded trace start, and how long their clients think."""
 
     sessions: Annotated[
-        int | None,
+        str | None,
         typer.Option(
             "--sessions",
-            min=1,
-            metavar="N",
-            help="Number of sessions at once: the next one starts when all of a session is answered.",
+            metavar="N[,N…]",
+            help="Number of sessions at once: the next one starts when all of a session is answered. Several numbers "
+            "are simulated side by side (2,4,8).",
         ),
     ] = None
     session_rate: Annotated[
@@ -66,6 +70,29 @@ class SessionOptions:
         ),
     ] = None
 
+    def numbers(self) -> list[int]:
+        """Return the numbers of sessions at once, none where they start as recorded. Raises ConfigError."""
+        if self.sessions is None:
+            return []
+        found = []
+        for text in self.sessions.split(","):
+            number = int(text) if text.strip().isdecimal() else 0
+            if not 1 <= number <= MOST_AT_ONCE:
+                raise ConfigError(
+                    f"--sessions: got {text.strip()!r}, expected a whole number >= 1 (2, or 2,4,8)"
+                )
+            found.append(number)
+        if len(set(found)) < len(found):
+            raise ConfigError(f"--sessions: got {self.sessions}, expected each number once")
+        return found
+
+    def starts_of_each(self, *, seed: int) -> list[tuple[str, SessionStarts]]:
+        """Return the options for each number of sessions, with the number. Raises ConfigError on invalid ones."""
+        numbers = self.numbers()
+        if len(numbers) < 2:
+            return [("", self.starts(seed=seed))]
+        return [(str(each), replace(self, sessions=str(each)).starts(seed=seed)) for each in numbers]
+
     def starts(self, *, seed: int) -> SessionStarts:
         """Return the options, checked. Raises ConfigError on invalid ones."""
         from traces.workload.recorded.session_starts import SessionStarts
@@ -82,8 +109,11 @@ class SessionOptions:
             raise ConfigError(
                 "--warm-start: cannot be combined with --session-rate: its sessions begin one by one"
             )
+        numbers = self.numbers()
+        if len(numbers) > 1:
+            raise ConfigError(f"--sessions: got {self.sessions}, expected one number")
         return SessionStarts(
-            at_once=self.sessions,
+            at_once=numbers[0] if numbers else None,
             rate_per_s=self.session_rate,
             think_scale=1.0 if self.think_time_scale is None else self.think_time_scale,
             most_think_us=None if self.max_think_time is None else round(self.max_think_time * 1e6),

@@ -59,7 +59,10 @@ def test_a_fit_is_of_one_server_and_replicas_of_several_engines_are_told() -> No
     start = start_from_serve(text.replace("- --max-model-len=8192", "- --data-parallel-size=2"))
     fitted, notes = twin_text_to_fit(start, gpu=None)
     assert "\ncluster:\n" not in fitted
-    assert any("each of the 3 replicas is 2 engines" in note and "6 of them" in note for note in notes)
+    assert not any(note.startswith("cluster.instances") for note in notes)
+    whole, told = twin_text(start)
+    assert "\ncluster:\n  instances: 6\n" in whole
+    assert any("3 servers, data_parallel 2: cluster.instances 6" in note for note in told)
 
 
 def test_two_servers_that_differ_are_told_and_two_alike_are_counted() -> None:
@@ -151,4 +154,4 @@ def test_a_number_of_replicas_that_is_none_is_told() -> None:
 def test_a_manifest_is_read_in_time_that_grows_with_its_length_alone() -> None:
     pod = "- image: x\n  args: ['--a $(B)']\n  env: [{name: B, value: '" + "$(B)" * 10 + "'}]\n"
     with pytest.raises(ConfigError):
-        launch_of(pod * 2000)
+        launch_of(pod * 400)

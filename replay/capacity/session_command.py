@@ -1,0 +1,155 @@
+"""``vtwin capacity --sessions`` once it has its options: search, and show one twin or several side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from replay.capacity.sessions import BEGINNING, AtOnce, SessionCapacity, most_sessions
+from replay.progress import working
+from replay.ready import prepare_engine
+from replay.variants.command import variants_from
+from traces import ConfigError, RunLimit, shown_time, tool_version
+from traces.facts import (
+    AlignedRows,
+    AnswerPart,
+    Fact,
+    SideBySide,
+    TermRows,
+    columns_of,
+    document,
+    frac,
+    mark,
+    of_limit,
+    per_s,
+    row_of,
+    say_answer,
+    whole,
+)
+
+if TYPE_CHECKING:
+    from replay.capacity.options import CapacityOptions
+    from replay.twin.keys.overlay import Setting
+    from replay.twin.twin_config import TwinConfig
+    from traces import Trace
+    from traces.workload import WorkloadOptions
+
+SCHEMA_VERSION = 1
+
+
+def show_sessions(
+    workload: WorkloadOptions,
+    twins: Sequence[tuple[Sequence[Setting], TwinConfig]],
+    limits: Sequence[RunLimit],
+    *,
+    asked: CapacityOptions,
+) -> bool:
+    """Find how many sessions at once each twin serves within the limits; print it; return whether any serves one."""
+    from traces.workload import SessionStarts
+
+    trace = sessions_of(workload)
+    most_think_us = None if asked.max_think_time is None else round(asked.max_think_time * 1e6)
+    starts = SessionStarts(most_think_us=most_think_us, seed=twins[0][1].seed)
+    variants = variants_from(twins, [("", "", trace)])
+    for each in variants:
+        prepare_engine(each.twin, trace=trace)
+    with working("simulating numbers of sessions"):
+        found = [most_sessions(trace, each.twin, limits, starts) for each in variants]
+    told = [
+        {"name": variant.name, "set": dict(variant.settings), **session_document(each, limits)}
+        for variant, each in zip(variants, found, strict=True)
+    ]
+    head = {"schema_version": SCHEMA_VERSION, "tool_version": tool_version()}
+    if len(found) == 1:
+        say_answer(
+            lambda: {**head, **session_document(found[0], limits)},
+            lambda: session_parts(found[0], limits),
+            asked.answer,
+        )
+    else:
+        columns = [
+            {**variant.varied, **columns_of([session_facts(each, limits)])[0]}
+            for variant, each in zip(variants, found, strict=True)
+        ]
+        say_answer(lambda: {**head, "variants": told}, lambda: [SideBySide(columns)], asked.answer)
+    return any(each.number for each in found)
+
+
+def sessions_of(workload: WorkloadOptions) -> Trace:
+    """Return the sessions of a workload. Raises ConfigError where its options say how many come at once."""
+    from traces.workload import check_options, trace_from_options
+
+    for name in ("rate", "stages", "concurrency", "batch"):
+        if getattr(workload, name) is not None:
+            raise ConfigError(f"--{name}: cannot be combined with a search for a number of sessions")
+    if workload.trace is None and workload.workload is None:
+        workload = replace(workload, rate=1.0)
+    check_options(workload)
+    return trace_from_options(workload)
+
+
+def session_facts(found: SessionCapacity, limits: Sequence[RunLimit]) -> list[Fact]:
+    """Return the number of sessions, and what is so at it."""
+    at = next((each for each in found.evaluations if each.number == found.number), None)
+    per_gpu = (
+        [] if found.num_gpus is None else [Fact("per_gpu", "  per GPU", found.number / found.num_gpus, per_s)]
+    )
+    facts = [
+        Fact("sessions", "sessions at once", found.number, whole),
+        *per_gpu,
+        Fact("limiting", "breaks first", found.limiting, none="none of the trace's"),
+    ]
+    return facts if at is None else [*facts, *_values(at, limits)]
+
+
+def _values(at: AtOnce, limits: Sequence[RunLimit]) -> list[Fact]:
+    return [
+        *(of_limit(at.values_us[each.name], each) for each in limits),
+        Fact("failed_frac", "failed", at.failed_frac, frac),
+        Fact("rounds_per_s", "rounds/s", at.rounds_per_s, per_s),
+        Fact("sessions_per_hour", "sessions/h", at.sessions_per_hour, per_s),
+    ]
+
+
+def session_document(found: SessionCapacity, limits: Sequence[RunLimit]) -> dict[str, object]:
+    """Return the JSON document; times in µs."""
+    return {
+        **document(session_facts(found, limits)),
+        "num_sessions": found.num_sessions,
+        "gpus": found.num_gpus,
+        "slo_us": {each.name: each.limit_us for each in limits},
+        "evaluations": [
+            {"sessions": each.number, "met": each.broken(limits) is None, **document(_values(each, limits))}
+            for each in found.evaluations
+        ],
+    }
+
+
+def session_parts(found: SessionCapacity, limits: Sequence[RunLimit]) -> list[AnswerPart]:
+    """Return what people read: the number, what breaks first, and a row for each number that was simulated."""
+    within = ", ".join(f"{each.name} <= {shown_time(each.limit_us)}" for each in limits)
+    per_gpu = "" if found.num_gpus is None else f", {found.number / found.num_gpus:.3g} per GPU"
+    answer = (
+        f"{found.number:,} sessions at once{per_gpu}"
+        if found.number
+        else "none: one session breaks the limits"
+    )
+    if found.number and found.limiting is None:
+        answer += ", or more: the workload has no more"
+    facts = [("capacity", answer), ("within", within)]
+    if found.limiting is not None:
+        facts.append(("breaks first", found.limiting))
+    facts.append(
+        (
+            "sessions",
+            f"{found.num_sessions:,}, so many in progress at a time; the first {BEGINNING:.0%} of a run not measured",
+        )
+    )
+    rows = [["sessions", *(each.name for each in limits), "rounds/s", "sessions/h", "met"]]
+    keys = ("values_us", "rounds_per_s", "sessions_per_hour")
+    for each in found.evaluations:
+        is_met = mark(each.broken(limits) is None)
+        rows.append([f"{each.number:,}", *row_of(_values(each, limits), keys), is_met])
+    widths = [10, *[max(12, len(each.name) + 4) for each in limits], 10, 12, 5]
+    return [TermRows(facts, width=15), "", AlignedRows(rows, widths)]

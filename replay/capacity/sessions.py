@@ -1,0 +1,160 @@
+"""The highest number of sessions at once within latency limits: how many agents a server takes.
+
+Each number is a simulation of the whole trace: so many sessions are in progress, and the next begins when one has
+ended. Limits are on the rounds of all sessions, without the first tenth of the run. A number that is met is below all
+numbers that are not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from html import escape
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from traces import MOST_FAILED, ConfigError, RunLimit
+
+if TYPE_CHECKING:
+    from replay.twin.twin_config import TwinConfig
+    from traces import Trace
+    from traces.workload import SessionStarts
+
+FAILED = "failed"
+BEGINNING = 0.1
+"""Of the run's time this share is not measured: all sessions begin at once there, and wait for each other."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AtOnce:
+    """The result of a number of sessions at once: each limit's value in µs, NaN where nothing was answered.
+
+    ``rounds_per_s``: rounds answered per second; ``sessions_per_hour``: sessions completed.
+    """
+
+    number: int
+    values_us: dict[str, float]
+    failed_frac: float
+    rounds_per_s: float
+    sessions_per_hour: float
+
+    def broken(self, limits: Sequence[RunLimit]) -> str | None:
+        """Return the limit that is broken most; None where all are met."""
+        over = {
+            each.name: float("inf") if np.isnan(value := self.values_us[each.name]) else value / each.limit_us
+            for each in limits
+        }
+        over[FAILED] = self.failed_frac / MOST_FAILED
+        worst = max(over, key=lambda name: over[name])
+        return worst if over[worst] > 1 else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionCapacity:
+    """The most sessions at once within the limits; 0 where not even one is. ``limiting``: the limit that breaks first.
+
+    ``limiting`` is None where all sessions of the trace at once are within them: there may be more. ``evaluations``:
+    all numbers simulated, ascending. ``num_gpus``: of the twin, None where it names no hardware.
+    """
+
+    number: int
+    limiting: str | None
+    evaluations: tuple[AtOnce, ...]
+    num_sessions: int
+    num_gpus: int | None
+
+    def __str__(self) -> str:
+        """Return the number in a line."""
+        return (
+            f"{self.number:,} sessions at once, held by {self.limiting or 'nothing: the trace has no more'}"
+        )
+
+    def _repr_html_(self) -> str:
+        """Return the line for a notebook."""
+        return f"<p>{escape(str(self))}</p>"
+
+
+def most_sessions(
+    trace: Trace, twin: TwinConfig, limits: Sequence[RunLimit], starts: SessionStarts
+) -> SessionCapacity:
+    """Return how many sessions of a trace a twin serves at once within the limits.
+
+    ``starts``: how long clients think, and whether sessions begin midway; its number is not used. Raises ConfigError
+    for a trace without sessions, and for a limit on ITL, which is not one of rounds.
+    """
+    if any(each.metric == "itl" for each in limits):
+        raise ConfigError("--slo: got a limit on itl, expected ttft, tpot or e2e with --sessions")
+    if "session_id" not in trace.table:
+        raise ConfigError("--sessions: got a workload without sessions, expected one (--trace, --rounds)")
+    number = trace.cells("session_id").num_distinct()
+    seen: dict[int, AtOnce] = {}
+
+    def is_met(at_once: int) -> bool:
+        if at_once not in seen:
+            seen[at_once] = _simulated(trace, twin, limits, starts, at_once)
+        return seen[at_once].broken(limits) is None
+
+    most = _most(is_met, number)
+    broken = seen.get(most + 1)
+    return SessionCapacity(
+        number=most,
+        limiting=None if broken is None else broken.broken(limits),
+        evaluations=tuple(seen[each] for each in sorted(seen)),
+        num_sessions=number,
+        num_gpus=sum(twin.num_gpus.values()) or None,
+    )
+
+
+def _most(is_met: Callable[[int], bool], most: int) -> int:
+    """Return the largest number that is met, all below it being met: doubled until one is not, then halved between."""
+    low, high = 0, 1
+    while high <= most and is_met(high):
+        low, high = high, 2 * high
+    if high > most:
+        if low == most or is_met(most):
+            return most
+        high = most
+    while high - low > 1:
+        middle = (low + high) // 2
+        if is_met(middle):
+            low = middle
+        else:
+            high = middle
+    return low
+
+
+def _simulated(
+    trace: Trace, twin: TwinConfig, limits: Sequence[RunLimit], starts: SessionStarts, at_once: int
+) -> AtOnce:
+    from replay.simulated_run import RunSettings, run
+    from replay.trace.measured_window import MeasuredPart, measured_rows
+    from traces import finished_ok, request_latencies
+    from traces.workload import started
+
+    part = MeasuredPart(warmup_frac=BEGINNING)
+    asked = started(trace, replace(starts, at_once=at_once))
+    done = run(asked, replace(twin, pace=None), RunSettings(at="arrival", measured=part))
+    counted = measured_rows(done.trace, part.window(duration_us=done.simulation.duration_us))
+    ok = finished_ok(done.trace) & counted
+    latencies = request_latencies(done.trace)
+    summary = done.summary
+    sessions = summary["groups"]["sessions"]
+    span_s = _span_s(done.trace)
+    return AtOnce(
+        number=at_once,
+        values_us={each.name: each.of(latencies[f"{each.metric}_us"][ok]) for each in limits},
+        failed_frac=float(1 - ok.sum() / max(int(counted.sum()), 1)),
+        rounds_per_s=float(finished_ok(done.trace).sum()) / span_s,
+        sessions_per_hour=(0 if sessions is None else sessions["num_complete"]) / span_s * 3600,
+    )
+
+
+def _span_s(trace: Trace) -> float:
+    from traces import request_latencies, send_or_arrival_us
+
+    start = np.asarray(send_or_arrival_us(trace), np.float64)
+    end = start + request_latencies(trace)["e2e_us"]
+    if np.isnan(end).all():
+        return 1.0
+    return max(float(np.nanmax(end) - np.nanmin(start)), 1.0) / 1e6

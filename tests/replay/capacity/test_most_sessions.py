@@ -1,0 +1,118 @@
+"""How many sessions at once: against ``replay --sessions`` of every number, and as a user calls it."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import vtwin
+from replay.capacity.sessions import _most
+
+TWIN = """\
+engine: {max_num_seqs: 8, max_num_batched_tokens: 512, num_gpu_blocks: 700, max_model_len: 4096}
+latency: {model: blackbox, coefficients: {alpha0: 500, alpha1: 2, alpha2: 0, beta0: 8000, beta1: 30, beta2: 100}}
+"""
+SESSIONS = "--rate 1 --num-requests 120 --rounds 4 --prompt-tokens 300 --output-tokens 40 --context-growth accumulate"
+ASK = ["--config", "twin.yaml", "--slo", "ttft_p99=120ms"]
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("twin.yaml").write_text(TWIN)
+    assert vtwin.main(["trace", "synth", "--output", "agents", *SESSIONS.split()]) == 0
+
+
+def answer(capsys: pytest.CaptureFixture[str], *call: str) -> Any:  # noqa: ANN401 - a document
+    capsys.readouterr()
+    assert vtwin.main([*call, "--json"]) in (0, 1)
+    return json.loads(capsys.readouterr().out)
+
+
+def test_the_most_sessions_are_those_up_to_which_replay_keeps_the_limit(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    found = answer(capsys, "capacity", "--sessions", "--trace", "agents", "--max-think-time", "2s", *ASK)
+    most = found["sessions"]
+    assert 1 < most < 29
+    numbers = ",".join(str(each) for each in range(1, most + 2))
+    told = answer(
+        capsys,
+        *f"replay agents --config twin.yaml --max-think-time 2s --warmup-frac 0.1 --sessions {numbers}".split(),
+    )
+    tails = [each["ttft_us"]["p99"] for each in told["variants"]]
+    assert [each["set"]["sessions"] for each in told["variants"]] == numbers.split(",")
+    assert [each <= 120_000 for each in tails][-2:] == [True, False]
+    by_number = dict(zip(numbers.split(","), tails, strict=True))
+    for each in found["evaluations"]:
+        if str(each["sessions"]) in by_number:
+            assert each["values_us"]["ttft_p99"] == pytest.approx(by_number[str(each["sessions"])], rel=1e-6)
+    assert found["limiting"] == "ttft_p99"
+
+
+def test_drawn_sessions_are_searched_variant_by_variant(capsys: pytest.CaptureFixture[str]) -> None:
+    load = "--num-requests 200 --rounds 4 --prompt-tokens 300 --output-tokens 40"
+    call = ["capacity", "--sessions", *load.split(), *ASK]
+    several = answer(capsys, *call, "--set", "engine.max_num_seqs=2,8")
+    few, many = (each["sessions"] for each in several["variants"])
+    assert few < many
+    assert vtwin.main(call) == 0
+    shown = capsys.readouterr().out
+    assert f"{many} sessions at once" in shown
+
+
+def test_a_limit_that_one_session_breaks_is_exit_1_and_one_that_none_breaks_is_or_more(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    call = ["capacity", "--sessions", "--trace", "agents", "--config", "twin.yaml", "--slo"]
+    assert vtwin.main([*call, "ttft_p99=1ms"]) == 1
+    assert "none: one session breaks the limits" in capsys.readouterr().out
+    assert vtwin.main([*call, "ttft_p99=1000s"]) == 0
+    assert "or more: the workload has no more" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        (["--sessions", "--rate", "2", "--rounds", "2"], "--rate: cannot be combined"),
+        (["--sessions", "--num-requests", "9"], "without sessions"),
+        (["--max-think-time", "9s"], "--max-think-time: needs --sessions"),
+        (["--sessions", "--seeds", "2"], "--seeds: cannot be combined"),
+    ],
+)
+def test_what_is_no_search_for_sessions_is_refused(
+    more: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert vtwin.main(["capacity", *ASK, *more]) == 2
+    assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("text", ["0", "two", "2,2", "1,", "-3"])
+def test_numbers_of_sessions_are_whole_and_different(text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert vtwin.main(["replay", "agents", "--config", "twin.yaml", f"--sessions={text}"]) == 2
+    assert "--sessions: got" in capsys.readouterr().err
+
+
+def test_a_server_is_observed_with_one_number_of_sessions_at_a_time(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    call = ["observe", "--url", "http://localhost:9", "--model", "m", "--trace", "agents", "--output", "seen"]
+    assert vtwin.main([*call, "--sessions", "2,4"]) == 2
+    assert "--sessions: got 2,4, expected one number" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("true", [0, 1, 2, 3, 7, 8, 29, 30, 99])
+def test_the_search_finds_every_number(true: int) -> None:
+    asked: list[int] = []
+
+    def is_met(number: int) -> bool:
+        asked.append(number)
+        return number <= true
+
+    assert _most(is_met, 30) == min(true, 30)
+    assert max(asked) <= 30
+    assert len(asked) <= 3 + 2 * math.log2(30)

@@ -1,0 +1,73 @@
+"""What a capacity costs: against its rate and the prices by hand, in capacity and in tune."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import vtwin
+
+TWIN = """\
+engine: {num_gpu_blocks: 4000, max_num_seqs: 32, max_num_batched_tokens: 2048, max_model_len: 2048}
+latency: {model: roofline, model_config: meta-llama/Llama-3.1-8B-Instruct}
+hardware: {gpu: H100, tp: 1}
+"""
+LOAD = ["--prompt-tokens", "300", "--output-tokens", "60", "--num-requests", "3000", "--seeds", "1"]
+SLO = ["--config", "twin.yaml", "--slo", "tpot_p99=40ms,ttft_p99=1s"]
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("twin.yaml").write_text(TWIN)
+    Path("prices.yaml").write_text("H100: 4\nL40S: 1\n")
+
+
+def answer(capsys: pytest.CaptureFixture[str], *call: str) -> Any:  # noqa: ANN401 - a document
+    capsys.readouterr()
+    assert vtwin.main([*call, "--json"]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def test_requests_for_the_price_are_the_rate_over_what_the_servers_cost(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    call = ["capacity", *SLO, *LOAD, "--no-binding", "--set", "hardware.tp=1,2", "--prices", "prices.yaml"]
+    one, two = answer(capsys, *call)["variants"]
+    assert (one["price_per_hour"], two["price_per_hour"]) == (4, 8)
+    for each in (one, two):
+        assert each["requests_per_price"] == pytest.approx(each["rate"] * 3600 / each["price_per_hour"])
+        at = next(step for step in each["evaluations"] if step["rate"] == each["rate"])
+        tokens = at["output_token_throughput"]
+        assert each["price_per_million_output_tokens"] == pytest.approx(
+            each["price_per_hour"] / (tokens * 3600) * 1e6
+        )
+    assert vtwin.main(call) == 0
+    shown = capsys.readouterr().out
+    best = "1" if one["requests_per_price"] > two["requests_per_price"] else "2"
+    assert f"most for its price: tp {best} (" in shown
+    assert vtwin.main([each for each in call if not each.startswith(("--set", "hardware"))]) == 0
+    assert "requests for 1" in capsys.readouterr().out
+
+
+def test_tune_takes_the_server_with_the_most_for_its_price(capsys: pytest.CaptureFixture[str]) -> None:
+    fixed = ["--max-num-seqs", "32", "--max-num-batched-tokens", "2048", "--chunked-prefill", "true"]
+    call = ["tune", *SLO, *LOAD, *fixed, "--set", "hardware.gpu=H100,L40S", "--prices", "prices.yaml"]
+    found = answer(capsys, *call)
+    assert found["objective"] == "requests_per_price"
+    assert found["own"]["price_per_hour"] == 4
+    for each in (found["own"], *found["best"]):
+        assert each["requests_per_price"] == pytest.approx(each["rate"] * 3600 / each["price_per_hour"])
+    values = [each["requests_per_price"] for each in found["best"]]
+    assert values == sorted(values, reverse=True)
+    assert found["gain"] == pytest.approx(values[0] / found["own"]["requests_per_price"] - 1)
+
+
+@pytest.mark.parametrize("command", ["capacity", "tune"])
+def test_a_price_that_is_missing_is_said_in_a_line(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("prices.yaml").write_text("L40S: 1\n")
+    assert vtwin.main([command, *SLO, *LOAD, "--prices", "prices.yaml"]) == 2
+    assert "--prices: got none of H100, expected one" in capsys.readouterr().err

@@ -1,0 +1,143 @@
+"""The most that is answered, against servers that are a formula, and against a long overload."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from replay.search.ceiling import Ceiling, _is_outrun, _pushed, ceiling_of, find_ceiling
+from replay.search.evaluation import NOTHING_CAME
+from replay.search.load import Pushed, answered_per_s
+from replay.verdict.growth import Growth
+from sim import Status
+from tests.replay.verdict.test_verdict_by_hand import outcomes_of
+
+
+class Formula:
+    """A load on a server that answers so many of 3000 requests per second, whatever comes."""
+
+    scaling_us = 0
+
+    def __init__(self, capacity: float, *, own: float) -> None:
+        self.capacity, self.own_rate_per_s = capacity, own
+        self.first = np.ones(3000, bool)
+        self.rates: list[float] = []
+
+    def __len__(self) -> int:
+        return 3000
+
+    def num_possible(self) -> int:
+        return 3000
+
+    def growth(self, rate_per_s: float, *, laps: int) -> Growth:
+        self.rates.append(rate_per_s)
+        share = max(0.0, 1 - self.capacity / rate_per_s)
+        return Growth(
+            num_sent=3000 * laps,
+            sent_per_s=rate_per_s,
+            in_system=round(3000 * laps * share) + 10,
+            growth_frac=share,
+            waiting_frac=share,
+            generations=100,
+            falls_back=share == 0,
+            waiting_falls_back=share == 0,
+        )
+
+    def pushed(self, rate_per_s: float, *, laps: int) -> Pushed | None:
+        grown = self.growth(rate_per_s, laps=laps)
+        if grown is None:  # as a load may, which comes all at once
+            return None
+        rounds = len(self) / int(self.first.sum())
+        return Pushed(growth=grown, answered_per_s=rounds * grown.served_per_s)
+
+
+@pytest.mark.parametrize("own", [0.01, 1.0, 9.9, 10.1, 500.0])
+def test_the_most_that_is_answered_is_found_from_either_side(own: float) -> None:
+    load: Any = Formula(10.0, own=own)
+    assert ceiling_of([load]) == pytest.approx(10.0, rel=1e-9)
+    strides = [later / earlier for earlier, later in zip(load.rates, load.rates[1:], strict=False)]
+    assert strides[0] == pytest.approx(4.0 if own < 11 else 0.25)
+    assert load.rates[-1] < 12.2  # looked at near to it, where a tenth and some are too much
+
+
+@pytest.mark.parametrize(
+    ("num_sent", "in_system", "laps"),
+    [
+        (3000, 600, [1]),  # a fifth is under way: it tells
+        (3000, 601, [1, 2]),  # 1.202 times would be long enough: twice at least
+        (3000, 2000, [1, 4]),  # six times two thirds
+        (3000, 3000, [1, 6]),
+    ],
+)
+def test_a_run_is_repeated_until_it_tells(num_sent: int, in_system: int, laps: list[int]) -> None:
+    asked: list[int] = []
+
+    def pushed(_: float, *, laps: int) -> Pushed:
+        asked.append(laps)
+        there = in_system if laps == 1 else 10
+        growth = replace(NOTHING_CAME, num_sent=num_sent * laps, in_system=there)
+        return Pushed(growth=growth, answered_per_s=1.0)
+
+    load: Any = Formula(10.0, own=10.0)
+    load.pushed = pushed
+    assert _pushed(load, 1.0) is not None
+    assert asked == laps
+
+
+def test_who_is_never_answered_is_lost() -> None:
+    """Of 3000 that an idle server answers a twentieth may be: 2850 are left."""
+    load: Any = Formula(10.0, own=10.0)
+    assert not _is_outrun(replace(NOTHING_CAME, num_sent=2850), num_possible=3000, load=load)
+    assert _is_outrun(replace(NOTHING_CAME, num_sent=2849), num_possible=3000, load=load)
+    assert not _is_outrun(replace(NOTHING_CAME, num_sent=5700), num_possible=3000, load=load)
+    assert _is_outrun(replace(NOTHING_CAME, num_sent=5699), num_possible=3000, load=load)
+
+
+def test_the_most_that_is_answered_is_the_mean_over_the_draws() -> None:
+    loads: Any = [Formula(10.0, own=10.0), Formula(11.0, own=1.0), Formula(9.0, own=1.0)]
+    assert ceiling_of(loads) == pytest.approx(10.0, rel=1e-9)
+    assert len(loads[1].rates) == len(loads[2].rates) == 1
+
+
+def test_requests_that_are_too_long_for_the_server_are_not_lost_by_the_load() -> None:
+    load: Any = Formula(10.0, own=10.0)
+    assert not _is_outrun(replace(NOTHING_CAME, num_sent=1500), num_possible=1500, load=load)
+    assert _is_outrun(replace(NOTHING_CAME, num_sent=1400), num_possible=1500, load=load)
+    load.num_possible = lambda: 0
+    assert find_ceiling([load]) is None
+    assert load.rates == []
+
+
+def test_what_an_overload_answers_is_the_ceiling_and_not_what_was_offered() -> None:
+    """At 10.8/s, eight per cent too many, a run tells nothing: it counts as kept up with, and 10/s are answered."""
+    load: Any = Formula(10.0, own=10.0)
+    pushed = load.pushed
+
+    def tolerant(rate_per_s: float, *, laps: int) -> Pushed:
+        found = pushed(rate_per_s, laps=laps)
+        assert found is not None
+        if rate_per_s > 10.8:
+            return found
+        return replace(found, growth=replace(NOTHING_CAME, num_sent=3000 * laps, falls_back=True))
+
+    load.pushed = tolerant
+    assert ceiling_of([load]) == pytest.approx(10.0, rel=1e-9)
+
+
+def test_answers_are_counted_from_one_time_to_another() -> None:
+    status = [Status.OK, Status.OK, Status.OK, Status.REJECTED]
+    outcomes = outcomes_of([0, 0, 0, 0], [0, 0, 0, -1], [1_000_000, 2_000_000, 3_000_000, -1], status=status)
+    assert answered_per_s(outcomes, (1_000_000, 3_000_000)) == 1.0
+
+
+def test_the_interval_of_a_ceiling_is_that_of_the_draws() -> None:
+    one = Ceiling(per_s=10.0, overloaded_per_s=10.0, of_loads=(10.0,))
+    assert one.interval == (None, None)
+    low, high = replace(one, of_loads=(9.0, 10.0, 11.0)).interval
+    assert low is not None
+    assert high is not None
+    assert low < 9.0
+    assert high > 11.0

@@ -14,11 +14,13 @@ if TYPE_CHECKING:
         range_of,
         union,
     )
+    from replay.twin.fitted.held_out import HeldOut
     from replay.twin.fitted.pace import MOST, Pace
 
 __all__ = [
     "MOST",
     "FittedRange",
+    "HeldOut",
     "Pace",
     "Range",
     "extrapolation_note",
@@ -28,6 +30,7 @@ __all__ = [
 ]
 
 _HOMES = {
+    "HeldOut": "replay.twin.fitted.held_out",
     "FittedRange": "replay.twin.fitted.fitted_range",
     "MOST": "replay.twin.fitted.pace",
     "Pace": "replay.twin.fitted.pace",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -44,6 +45,7 @@ from calibrate.run_to_run.pace_today import AtPace, pace_today
 from calibrate.run_to_run.server_pace import run_to_run
 from calibrate.simulated_side import against_trace, against_twin
 from replay.model.matmuls import Tiles
+from replay.twin import twin_of
 from replay.twin.fitted import range_of, union
 from traces import ConfigError, TraceError
 
@@ -71,13 +73,14 @@ def compare_with_simulated(
 
 def compare_with_twin(
     observed: Sequence[NamedTrace],
-    config: TwinConfig,
+    config: TwinConfig | str | Path,
     options: Options,
     *,
     holdout: Sequence[NamedTrace] = (),
     repeats: Sequence[NamedTrace] = (),
 ) -> Calibration:
-    """Return the errors of a twin as configured against the traces; nothing is fitted."""
+    """Return the errors of a twin as configured against the traces; nothing is fitted. ``config``: or its path."""
+    config = twin_of(config)
     options = _with_run_to_run(options, [*observed, *holdout], repeats)
     compared = [against_twin(source, config, options, role="compared") for source in observed]
     held_out = [against_twin(source, config, options, role="held out") for source in holdout]
@@ -115,19 +118,19 @@ def unseen_by_fit(holdout: Sequence[NamedTrace], observed: Sequence[NamedTrace])
 
 def calibrate(
     observed: Sequence[NamedTrace],
-    config: TwinConfig,
+    config: TwinConfig | str | Path,
     options: Options,
     *,
     holdout: Sequence[NamedTrace] = (),
     repeats: Sequence[NamedTrace] = (),
     report: Report | None = None,
 ) -> Calibration:
-    """Return the twin fitted to the observed traces, with its errors on the held-out ones.
+    """Return the twin (or its path) fitted to the observed traces, with its errors on the held-out ones.
 
     Without held-out traces each observed one is simulated in full, fitted on the first half of its requests by
     arrival, and its errors are those of the second half.
     """
-    options = _with_run_to_run(options, [*observed, *holdout], repeats)
+    options, config = _with_run_to_run(options, [*observed, *holdout], repeats), twin_of(config)
     halves = None if holdout else [first_half(source.trace) for source in observed]
     chosen = [None] * len(observed) if halves is None else halves
     ready = [

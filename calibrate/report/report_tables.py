@@ -86,8 +86,8 @@ PER_REQUEST_MEANING = (
     "observed, in which short requests count as much as long ones"
 )
 EXPECTED = (
-    "expected: the MAPE of what is expected of a request, its median over runs of the twin in which requests come a "
-    "little earlier or later"
+    "expected: the error that remains even of a right twin, since requests come a little earlier or later within a "
+    "step: the MAPE of a request's median over runs of the twin with such arrivals"
 )
 OF_GAPS = (
     "ITL is of gaps between tokens; its errors per request are TPOT's, a request's mean gap being its TPOT"

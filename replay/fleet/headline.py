@@ -51,9 +51,9 @@ def why_more(pool: PoolPlan) -> str:
     """Return why the formula asks for more than the simulation needs: its cap where that matters, and what is left."""
     because = []
     if pool.uncapped < pool.analytic.engines:
-        slots = f"({pool.at.slots:,} slots an engine)"
+        slots = f"({pool.at.slots:,} seats an engine)"
         because.append(
-            f"--utilization-cap lets {pool.cap:.0%} of the slots be taken, as if every engine were full {slots}; "
+            f"--utilization-cap lets {pool.cap:.0%} of the seats be taken, as if every engine were full {slots}; "
             f"without that cap {pool.uncapped:,}"
         )
     if pool.uncapped > pool.engines:
@@ -66,7 +66,7 @@ def _why_beyond_the_cap(pool: PoolPlan) -> str:
     at, seen = pool.at, pool.verified
     stays = math.nan if seen is None else seen.active * seen.engines / max(seen.rate_per_s, 1e-9)
     if stays < SHORTER * at.service_s:
-        full = f"every engine for full ({at.slots:,} slots), where a request stays {shown_time(at.service_s * 1e6)}"
+        full = f"every engine for full ({at.slots:,} seats), where a request stays {shown_time(at.service_s * 1e6)}"
         return f"it takes {full}; in simulation it stays {shown_time(stays * 1e6)}"
     ttft = "no end" if math.isinf(at.ttft_p99_s) else shown_time(at.ttft_p99_s * 1e6)
     measured = "" if seen is None else f", {shown_time(seen.ttft_p99.value * 1e6)} in simulation"

@@ -274,7 +274,7 @@ def _whatif(
 def whatif_parts(found: Sequence[WhatIf]) -> list[AnswerPart]:
     """Return a row per profile and rate."""
     wide = max(10, *(len(each.profile) + 2 for each in found))
-    head = ("profile", "req/s", "GPUs", "asked by", "TTFT p99", "slots used", *HEAD, "power", "tok/J")
+    head = ("profile", "req/s", "GPUs", "asked by", "TTFT p99", "seats used", *HEAD, "power", "tok/J")
     widths = (-wide, 8, 8, 13, 12, 12, *WIDTHS, 26, 8)
     rows: list[Sequence[str]] = [head]
     for each in found:

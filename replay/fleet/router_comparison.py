@@ -168,7 +168,7 @@ def routed_parts(found: Sequence[Routed]) -> list[AnswerPart]:
     rows = [
         _row(each.router, how, seen)
         for each in found
-        for how, seen in (("slots", each.by_slots), ("engines", each.by_engines))
+        for how, seen in (("seats", each.by_slots), ("engines", each.by_engines))
         if seen is not None
     ]
     head = ("router", "simulated", "to short pool", "TTFT p50", "TTFT p99", "short p99", "long p99")
@@ -176,7 +176,7 @@ def routed_parts(found: Sequence[Routed]) -> list[AnswerPart]:
     return [
         f"{short} engines for short and {long} for long requests, by formula for the router length",
         AlignedRows([head, *rows], (-14, -11, 14, 12, 22, 12, 12)),
-        "slots: a request holds one of an engine's slots; engines: token by token. short, long p99: TTFT "
+        "seats: a request holds one of an engine's seats; engines: token by token. short, long p99: TTFT "
         "of the requests that a pool had",
     ]
 

@@ -80,16 +80,16 @@ def _column(pool: PoolPlan, objective: Objective, *, is_judged: bool) -> dict[st
         "profile": pool.source.name,
         "requests/s": f"{pool.rate_per_s:.4g}",
         "longest request": f"{pool.context:,}",
-        "slots per engine": f"{at.slots:,}",
+        "seats per engine": f"{at.slots:,}",
         "engines by formula": f"{analytic.engines:,} ({analytic.binding})",
         "  recommended": f"{pool.engines:,}",
         "  with those in repair": f"{pool.provisioned:,}",
         **_spare(pool),
         "TTFT p99, formula": _within(at.ttft_p99_s, objective.ttft_p99_s),
-        "  waiting for a slot": _time_or_none(at.wait_p99_s),
+        "  waiting for a seat": _time_or_none(at.wait_p99_s),
         "TPOT mean, formula": shown_time(at.tpot_s * 1e6),
         "running per engine, formula": f"{at.active:.1f}",
-        "  slots taken, engines full": f"{at.utilization:.0%}",
+        "  seats taken, engines full": f"{at.utilization:.0%}",
     }
     if seen is not None:
         cells |= _simulated(seen, objective, is_judged=is_judged)

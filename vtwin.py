@@ -21,6 +21,7 @@ from typer.models import Default
 from calibrate.validate.options import DemoOptions, ValidateOptions
 from replay.twin import with_code_option
 from traces.console.command_line import Program, run_program
+from traces.console.help import CommandGroups
 from traces.console.subcommands import Subcommands
 from traces.strict.option_table import with_option_tables
 from traces.strict.tell import say, tell
@@ -57,6 +58,94 @@ COMMANDS = {
     "validate": ("vtwin:validate", "Observe a live endpoint, fit its twin, check the twin."),
     "demo": ("vtwin:demo", "Run observe, calibrate and report against an emulated server."),
 }
+GROUPS = {
+    "Measure": ("observe", "receive", "selfcheck", "report", "compare"),
+    "Make a twin": ("validate", "calibrate", "predictor", "config", "demo"),
+    "Ask the twin": ("run", "replay", "capacity", "tune", "sweep", "serve"),
+    "Plan": ("fleet", "model"),
+    "Files": ("trace",),
+}
+"""The headings of `vtwin --help`, and the commands below each."""
+_LENGTHS = ("--prompt-tokens", "--output-tokens", "--prefix-tokens")
+_SOURCES = ("--workload", "--trace", "--lengths-from")
+_LOADS = ("--rate", "--concurrency", "--stages")
+_EXTENT = ("--num-requests", "--duration", "--seed")
+_LIMITS = ("--slo", "--strict-slo")
+_ANSWER = ("--report", "--json")
+_CLUSTER = ("--instances", "--routing")
+_FLEET = (
+    "--output-frac",
+    "--availability",
+    "--prices",
+    "--verify",
+    "--report",
+    "--num-requests",
+    "--seed",
+    "--json",
+)
+MOST_USED = {
+    "observe": (
+        *(*_LOADS, *_LENGTHS, *_EXTENT, *_SOURCES, "--sessions"),
+        *("--model", "--gpu", "--api-key-env", "--scrape", "--slo", "--sweep", "--json"),
+    ),
+    "replay": (
+        *("--output", "--slo", "--strict-slo", "--set", *_ANSWER, *_CLUSTER, "--sessions", "--warm-start"),
+        *("--measure", "--steps", "--series", "--overwrite"),
+    ),
+    "run": (
+        *(*_LOADS, *_LENGTHS, *_EXTENT, *_SOURCES),
+        *("--output", "--slo", "--set", *_CLUSTER, *_ANSWER, "--sweep"),
+    ),
+    "capacity": (
+        *("--like", "--workload", "--trace", *_LENGTHS, "--num-requests", "--seed", "--seeds"),
+        *("--rounds", "--arrival", "--burstiness", "--set", *_CLUSTER, *_ANSWER, "--markdown"),
+    ),
+    "tune": (
+        *("--like", "--workload", "--trace", *_LENGTHS, "--num-requests", "--seed", "--max-num-seqs"),
+        *("--max-num-batched-tokens", "--tp", "--set", "--top", "--serve", "--url", "--confirm", "--output"),
+        *("--json", "--markdown"),
+    ),
+    "calibrate": (
+        *(
+            "--config",
+            "--fit",
+            "--holdout",
+            "--simulated",
+            "--write-config",
+        ),
+        *("--model-config", "--gpu", "--tp", "--slo", "--network", "--thresholds", "--baseline"),
+        *("--pair-by", "--json"),
+    ),
+    "model compare": (
+        *("--rate", "--like", "--workload", "--trace", *_LENGTHS, "--num-requests", "--tp", "--slo"),
+        *("--prices", "--max-model-len", "--max-num-seqs", "--max-num-batched-tokens", "--quantization"),
+        *("--json", "--markdown"),
+    ),
+    "calibrate models": (
+        *("--fit", "--holdout", "--slo", "--network", "--model-config", "--gpu", "--tp", "--pair-by"),
+        *("--seed", "--json"),
+    ),
+    "fleet size": ("--split", "--context", *_FLEET),
+    "fleet disagg": (
+        *("--context", "--output-frac", "--availability", "--prices", "--kv-bandwidth", "--verify"),
+        *("--num-requests", "--seed", "--json", "--markdown"),
+    ),
+    "fleet pools": ("--router", "--spill", "--compress", *_FLEET),
+    "fleet reserve": ("--context", *_FLEET),
+    "fleet whatif": (
+        *("--context", "--output-frac", "--availability", "--prices", "--verify", "--num-requests"),
+        *("--seed", "--json"),
+    ),
+    "trace convert": (
+        *("--to", "--part", "--block-size", "--time-unit", "--columns", "--start", "--duration"),
+        *("--rate-scale", "--overwrite"),
+    ),
+    "trace synth": (
+        *(*_SOURCES, "--preset", *_LOADS, "--batch", "--arrival", "--rounds", *_LENGTHS, *_EXTENT),
+        "--overwrite",
+    ),
+}
+"""Of commands with many options, those that `--help` shows beside the required ones; `--help-all` shows all."""
 EXTRA = {"validate": {"allow_extra_args": True, "ignore_unknown_options": True}}
 """Commands that pass unknown options on to other commands."""
 EXAMPLES = {
@@ -94,8 +183,10 @@ def build_app(
 
     ``followed``: functions to call after a command, with its options. ``is_alone``: the others are left out.
     """
+    headings = {name: heading for heading, names in GROUPS.items() for name in names}
     app = typer.Typer(
         name="vtwin",
+        cls=CommandGroups,
         add_completion=False,
         pretty_exceptions_enable=False,
         rich_markup_mode="rich"
@@ -103,11 +194,12 @@ def build_app(
         else None,  # importing rich would be half of the time of `vtwin --help`
     )
     app.callback()(_root)
-    for name, (place, summary) in COMMANDS.items():
+    for name in sorted(COMMANDS, key=lambda name: (*headings, name).index(name)):
+        place, summary = COMMANDS[name]
         if name not in loaded and is_alone:
             continue
         if name not in loaded:
-            app.command(name, help=summary)(_not_loaded)
+            app.command(name, help=summary, rich_help_panel=headings.get(name))(_not_loaded)
             continue
         module, attribute = place.split(":")
         command = _followed(getattr(import_module(module), attribute), by=followed.get(name))
@@ -202,6 +294,7 @@ PROGRAM = Program(
     own_way=_own_way,
     hide=_hide,
     keep_collector=LONG_RUNNING,
+    most_used=MOST_USED,
 )
 
 

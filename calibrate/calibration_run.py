@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -37,12 +38,14 @@ from calibrate.fit.pipeline import fit
 from calibrate.fit.result import Fit, pace_of
 from calibrate.fit.search import Report
 from calibrate.flags.known_model_and_gpu import absent_candidates, known_of
-from calibrate.misfit import without_missed
+from calibrate.misfit import loads_of, without_missed
 from calibrate.noise_floor import couples_of, noise_pairs
 from calibrate.run_to_run.bands import bands_of
+from calibrate.run_to_run.pace_today import AtPace, pace_today
 from calibrate.run_to_run.server_pace import run_to_run
 from calibrate.simulated_side import against_trace, against_twin
 from replay.model.matmuls import Tiles
+from replay.twin import twin_of
 from replay.twin.fitted import range_of, union
 from traces import ConfigError, TraceError
 
@@ -70,17 +73,18 @@ def compare_with_simulated(
 
 def compare_with_twin(
     observed: Sequence[NamedTrace],
-    config: TwinConfig,
+    config: TwinConfig | str | Path,
     options: Options,
     *,
     holdout: Sequence[NamedTrace] = (),
     repeats: Sequence[NamedTrace] = (),
 ) -> Calibration:
-    """Return the errors of a twin as configured against the traces; nothing is fitted."""
+    """Return the errors of a twin as configured against the traces; nothing is fitted. ``config``: or its path."""
+    config = twin_of(config)
     options = _with_run_to_run(options, [*observed, *holdout], repeats)
     compared = [against_twin(source, config, options, role="compared") for source in observed]
     held_out = [against_twin(source, config, options, role="held out") for source in holdout]
-    return _assembled(
+    found = _assembled(
         _all_pairs(held_out or compared),
         _all_pairs(compared) if held_out else None,
         options=options,
@@ -88,6 +92,18 @@ def compare_with_twin(
         config=config,
         unseen="traces named with --holdout; no fit" if held_out else "the given twin, no fit",
     )
+    judged = list(holdout or observed)
+
+    def at_pace(twin: TwinConfig) -> AtPace:
+        runs = [against_twin(each, twin, options, role="compared") for each in judged]
+        return _at_pace(runs, _accuracy_of(_all_pairs(runs), replace(options, replicates=2)))
+
+    today = pace_today(config, _at_pace(held_out or compared, found.held_out), at_pace)
+    return found if today is None else replace(found, pace_today=today)
+
+
+def _at_pace(runs: Sequence[Compared], accuracy: Accuracy) -> AtPace:
+    return AtPace(pairs=[each.pairs for each in runs if not each.is_saturated], errors=accuracy.errors)
 
 
 UNSEEN = "traces that the fit has not seen"
@@ -102,19 +118,19 @@ def unseen_by_fit(holdout: Sequence[NamedTrace], observed: Sequence[NamedTrace])
 
 def calibrate(
     observed: Sequence[NamedTrace],
-    config: TwinConfig,
+    config: TwinConfig | str | Path,
     options: Options,
     *,
     holdout: Sequence[NamedTrace] = (),
     repeats: Sequence[NamedTrace] = (),
     report: Report | None = None,
 ) -> Calibration:
-    """Return the twin fitted to the observed traces, with its errors on the held-out ones.
+    """Return the twin (or its path) fitted to the observed traces, with its errors on the held-out ones.
 
     Without held-out traces each observed one is simulated in full, fitted on the first half of its requests by
     arrival, and its errors are those of the second half.
     """
-    options = _with_run_to_run(options, [*observed, *holdout], repeats)
+    options, config = _with_run_to_run(options, [*observed, *holdout], repeats), twin_of(config)
     halves = None if holdout else [first_half(source.trace) for source in observed]
     chosen = [None] * len(observed) if halves is None else halves
     ready = [
@@ -138,7 +154,8 @@ def calibrate(
     ]
     met = list({id(each): each for each, _ in [*fitted, *held_out]}.values())
     pace = pace_of(found, run_to_run=options.run_to_run.bound)
-    found = replace(found, config=replace(found.config, fitted=without_missed(union(spans), met), pace=pace))
+    range_ = without_missed(union(loads_of([source.trace for source in observed], spans)), met)
+    found = replace(found, config=replace(found.config, fitted=range_, pace=pace))
     calibration = _assembled(
         held_out, fitted, options=options, repeats=repeats, config=found.config, unseen=how
     )

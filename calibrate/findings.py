@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from calibrate.fit.beyond import BeyondLoad
     from calibrate.fit.model_selection import LatencyModel
     from calibrate.fit.result import Fit
+    from calibrate.run_to_run.pace_today import PaceToday
     from replay import Judged, TwinConfig
     from traces import Trace
 
@@ -133,7 +134,8 @@ class Calibration:
     ``fitted_on`` and ``held_out``: errors in sample and held out; the same if nothing was fitted.
     ``noise``: None without a repeat run. ``beyond``: what a slowdown could do to loads above the fitted ones.
     ``rate_curve``: the twin's latency over the rate; None where two traces were compared, or no load has its own times.
-    ``bands``: of one request's latencies, by metric; empty without a fit.
+    ``bands``: of one request's latencies, by metric; empty without a fit. ``pace_today``: of a server that has become
+    slower or faster than its twin, which was good; None where nothing shows that.
     """
 
     fit: Fit | None
@@ -154,6 +156,7 @@ class Calibration:
     beyond: BeyondLoad | None = None
     rate_curve: RateCurve | None = None
     bands: Mapping[str, MetricBand] = field(default_factory=dict)
+    pace_today: PaceToday | None = None
 
     @property
     def in_sample(self) -> dict[str, MetricErrors]:

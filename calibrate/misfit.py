@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from calibrate.findings import Calibration, Compared
     from replay.twin.fitted import FittedRange
+    from traces import Trace
 
 METRICS = ("ttft_us", "e2e_us", "tpot_us")
 KINDS = {
@@ -28,6 +29,9 @@ LEAST = 10
 """A kind must have at least this many requests."""
 GROSS = 0.25
 """A load whose mean TTFT, E2E or TPOT is off by more is missed: the twin is not trusted at it, nor above it."""
+
+LEAST_ANSWER = 10
+"""Tokens: a shorter answer has too few gaps for its mean gap to be held against a twin's."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,17 +72,41 @@ class Missed:
         return f"{self.trace}: the twin misses this load: mean {metric} {off}. Do not trust it at this load or above"
 
 
+def is_probe(trace: Trace) -> bool:
+    """Return whether a run shows what a step takes, and is no load: a plan says so, or requests came one at a time."""
+    loop = trace.header.closed_loop
+    return loop is not None and (bool(loop.is_probe) or loop.concurrency == 1)
+
+
+def loads_of(traces: Sequence[Trace], spans: Sequence[FittedRange]) -> list[FittedRange]:
+    """Return the spans of the traces that are loads; all of them where every trace is a probe."""
+    return [span for trace, span in zip(traces, spans, strict=True) if not is_probe(trace)] or list(spans)
+
+
+def moves_in_step(trace: Trace) -> bool:
+    """Return whether a closed loop's requests are all alike: they then begin and end together.
+
+    TTFT then hangs on which of those that come at one moment is first in a step, which no twin knows.
+    """
+    if trace.header.closed_loop is None:
+        return False
+    return all(trace.column(name).nunique(dropna=False) <= 1 for name in ("input_tokens", "output_tokens"))
+
+
 def missed_load(compared: Compared) -> Missed | None:
-    """Return the mean with the largest error if that is gross; None for overloaded runs, and without a twin."""
-    if compared.is_saturated or compared.partner is not None:
+    """Return the mean with the largest error if that is gross; None for overloaded runs, probes, and without a twin."""
+    trace = compared.source.trace
+    if compared.is_saturated or compared.partner is not None or is_probe(trace):
         return None
     found = []
     for metric in METRICS:
+        if metric == "ttft_us" and moves_in_step(trace):
+            continue
         seen, made = (
             np.asarray(side[metric], np.float64)
             for side in (compared.pairs.observed, compared.pairs.simulated)
         )
-        known = np.isfinite(seen) & np.isfinite(made)
+        known = np.isfinite(seen) & np.isfinite(made) & _is_judged(compared, metric)
         if known.sum() >= LEAST and seen[known].sum() > 0:
             error = float(made[known].sum() / seen[known].sum()) - 1
             found.append(Missed(trace=compared.source.name, metric=metric, error=error))
@@ -93,13 +121,14 @@ def without_missed(fitted: FittedRange, compared: Sequence[Compared]) -> FittedR
     missed = [each for each in compared if missed_load(each) is not None]
     if not missed:
         return fitted
+    loads = [each for each in compared if not is_probe(each.source.trace)]
     cut = {}
     for name in ("rate_per_s", "concurrency"):
-        ends = {id(each): getattr(range_of([each.source.trace], [None]), name) for each in compared}
+        ends = {id(each): getattr(range_of([each.source.trace], [None]), name) for each in loads}
         least = min((ends[id(each)][1] for each in missed if ends[id(each)]), default=None)
         span = getattr(fitted, name)
         if span is None or least is None:
-            cut[name] = None if least is None and len(missed) == len(compared) else span
+            cut[name] = None if least is None and len(missed) == len(loads) else span
             continue
         met = [end[1] for end in ends.values() if end and end[1] < least]
         cut[name] = (min(span[0], max(met)), min(span[1], max(met))) if met else None
@@ -112,11 +141,20 @@ def _misfits(compared: Compared) -> Iterator[Misfit]:
     for by, names in KINDS.items():
         for kind, rows in zip(names, _thirds(pairs.requests[by]), strict=True):
             for metric in METRICS:
-                ratio = _ratio(pairs.simulated[metric], pairs.observed[metric])[rows]
+                judged = rows & _is_judged(compared, metric)
+                ratio = _ratio(pairs.simulated[metric], pairs.observed[metric])[judged]
                 known = ratio[np.isfinite(ratio)]
                 if len(known) >= LEAST:
                     bias = float(np.median(known)) - 1
                     yield Misfit(trace=compared.source.name, kind=kind, metric=metric, bias=bias)
+
+
+def _is_judged(compared: Compared, metric: str) -> NDArray[np.bool_]:
+    """Return which pairs' values of a metric are judged: TPOT only of answers that are long enough."""
+    tokens = compared.pairs.requests["output_tokens"].to_numpy(dtype=np.float64, na_value=np.nan)
+    if metric != "tpot_us":
+        return np.ones(len(tokens), dtype=bool)
+    return np.asarray(~(tokens < LEAST_ANSWER))
 
 
 def _thirds(values: pd.Series[float]) -> tuple[NDArray[np.bool_], ...]:

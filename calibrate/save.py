@@ -21,6 +21,7 @@ from traces import ConfigError, write_text
 
 if TYPE_CHECKING:
     from replay import DefaultsEntry
+    from replay.twin.fitted import HeldOut
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,10 +38,22 @@ def write_config(calibration: Calibration, path: Path) -> None:
     from replay import dump_config
 
     fit = _fit_of(calibration)
-    text = dump_config(fit.config)
+    text = dump_config(replace(fit.config, held_out=_held_out(calibration)))
     for name in unknown_flags(calibration):  # left out, so that an assumption does not come back as a setting
         text = re.sub(rf"^  ({name}: .*)$", r"  # \1  (assumed)", text, count=1, flags=re.MULTILINE)
     write_text(path, "\n".join(_head(calibration, fit)) + "\n" + text, option="--write-config")
+
+
+def _held_out(calibration: Calibration) -> HeldOut:
+    """Return the errors on unseen requests, and the day, for a later comparison of another day."""
+    from replay.twin.fitted import HeldOut
+
+    found = {
+        name: float(f"{errors.mape.value:.4g}")
+        for name in ("ttft", "tpot", "e2e")
+        if (errors := calibration.holdout.get(f"{name}_us")) is not None and errors.mape.value is not None
+    }
+    return HeldOut(date=datetime.now(UTC).date().isoformat(), **found)
 
 
 def write_defaults(calibration: Calibration, path: Path, *, server: ServerName) -> None:
@@ -172,7 +185,7 @@ def _head(calibration: Calibration, fit: Fit) -> list[str]:
     lines.append(f"# Held-out errors ({calibration.unseen}):")
     lines += [
         f"#   {number_format.METRIC_NAMES[name]}: MAPE {number_format.percent(found.mape.value)}, "
-        f"bias {number_format.percent(found.bias.value, signed=True)}, n {found.n:,}"
+        f"bias {number_format.percent(found.bias.value, signed=True)}, n {found.num_ratios:,}"
         for name, found in calibration.holdout.items()
     ]
     lines += [

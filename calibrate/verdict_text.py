@@ -10,10 +10,11 @@ from calibrate import number_format
 from calibrate.compare.judged_errors import JUDGED, JudgedError, judged_errors
 from calibrate.distinct_runs import has_lengths_of
 from calibrate.flags.evidence import contradictions_of
-from calibrate.misfit import without_missed
+from calibrate.misfit import is_probe, without_missed
 
 if TYPE_CHECKING:
-    from calibrate.findings import Calibration
+    from calibrate.findings import Calibration, Compared
+    from calibrate.run_to_run.pace_today import PaceToday
     from replay.twin.fitted import FittedRange, Range
 
 FAR = 0.10
@@ -38,12 +39,35 @@ def verdict_text(calibration: Calibration, *, has_warnings: bool) -> str:
     if not judged:
         return "No error can be told: no latency is known on both sides."
     worst = judged[0]
+    if calibration.pace_today is not None:
+        return _of_pace(calibration.pace_today, worst)
     said = f"{_subject(calibration, number_format.percent(worst.error))} ({_what(worst)}{which}{_others(judged)})"
     if worst.floor is not None:
         own = number_format.percent(worst.floor)
         said += f", {_closer(worst.error, worst.floor)} the server repeats itself ({own})"
     far = [name for name in NAMED if any(e.metric == name and e.exceeds(FAR) for e in judged)]
     return " ".join([f"{said}.", *_trust(calibration, far=far, has_warnings=has_warnings)])
+
+
+def _of_pace(today: PaceToday, worst: JudgedError) -> str:
+    """Return the verdict on a server that has become slower or faster than its twin, which was good."""
+    slower = today.factor > 1
+    by = f"{100 * abs(today.factor - 1):.0f}{number_format.SPACE}%"
+    of = f" of {today.then.date}" if today.then.date else ""
+    then = number_format.percent(today.then.e2e)
+    now = "; ".join(
+        f"{number_format.METRIC_NAMES[name]} {number_format.percent(today.errors[name])}"
+        for name in NAMED
+        if name in today.errors
+    )
+    return (
+        f"The server is {by} {'slower' if slower else 'faster'} than the twin{of}: with all steps {by} "
+        f"{'longer' if slower else 'shorter'} the twin is as close as a good one ({now} per request). As it is, it is "
+        f"off by up to {number_format.percent(worst.error)} ({_what(worst)}); when it was fitted, E2E was off by "
+        f"{then}. "
+        "Either side may have changed: the server (clocks, version, neighbours, load from others) or what the twin was "
+        "fitted to. Measure again; if the pace stays, fit anew."
+    )
 
 
 def _what(judged: JudgedError) -> str:
@@ -142,8 +166,19 @@ def _served_range(calibration: Calibration, fitted: FittedRange) -> FittedRange:
     """Return the fitted range without loads that overloaded the server, or that the twin misses."""
     runs = [each for each in calibration.traces if each.role != "held out"]
     if calibration.fit is not None and any(each.is_saturated for each in runs):
-        return replace(fitted, rate_per_s=None, concurrency=None)
+        fitted = replace(fitted, rate_per_s=_kept_up_with(runs, fitted.rate_per_s), concurrency=None)
     return without_missed(fitted, calibration.traces)
+
+
+def _kept_up_with(runs: Sequence[Compared], fitted: Range | None) -> Range | None:
+    """Return the fitted rates up to the highest that did not overload the server; None where none is known."""
+    from replay.twin.fitted import range_of
+
+    loads = [each.source.trace for each in runs if not each.is_saturated and not is_probe(each.source.trace)]
+    served = range_of(loads, [None] * len(loads)).rate_per_s
+    if fitted is None or served is None or served[1] < fitted[0]:
+        return None
+    return fitted[0], min(fitted[1], served[1])
 
 
 def _range_text(fitted: FittedRange) -> str:

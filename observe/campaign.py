@@ -133,7 +133,9 @@ async def estimate_all(
     """
     probe = probing_load(loads)
     with tempfile.TemporaryDirectory(prefix="vtwin-probe-") as folder:
-        quiet = replace(settings, warmup=NO_WARM_UP, engine_log=None, scrape_s=None, processes=1)
+        quiet = replace(
+            settings, warmup=NO_WARM_UP, engine_log=None, scrape_s=None, scrapes_vllm=False, processes=1
+        )
         seen = await observe_with(probe, quiet, output=Path(folder) / "probe")
     if seen.num_ok < len(probe):
         said = seen.trace.column("error_message").dropna().tolist()

@@ -45,6 +45,8 @@ def observe(
 
     if limits.keep_warmup and not limits.warmup:
         raise ConfigError("--keep-warmup: needs --warmup (a number of requests, or a time)")
+    if record.no_scrape and record.scrape is not None:
+        raise ConfigError("--no-scrape: cannot be combined with --scrape")
     settings = _settings(workload, server, limits, answers, record, files)
     slo_us = parse_slo(record.slo, tell=tell_note) if record.slo is not None else {}
     starts = _starts(sessions, workload, several)
@@ -98,6 +100,7 @@ def _settings(
         guided=_guided(answers.guided, answers.guided_frac),
         max_error_frac=record.max_error_rate,
         scrape_s=None if record.scrape is None else _finite(record.scrape),
+        scrapes_vllm=record.scrape is None and not record.no_scrape,
         engine_log=record.engine_log,
         tokenizer=limits.tokenizer,
         processes=limits.processes,

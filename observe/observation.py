@@ -147,7 +147,7 @@ async def _observe(
     shown: Display,
     signals: Callable[[Executor], AbstractContextManager[None]],
 ) -> Observation:
-    recorders = ServerRecorders(settings, client)
+    recorders = ServerRecorders(settings, client, metrics=ready.server.metrics)
     live = LiveTrace(path, plan=ready.plan, events=settings.events, warmup=settings.warmup)
     progress = Progress(num_planned=len(ready.plan), num_at_once=ready.plan.num_at_once)
     executor = open_executor(ready, settings, live=live, progress=progress, path=path)

@@ -292,10 +292,15 @@ class RecordOptions:
         typer.Option(
             metavar="S",
             parser=_seconds,
-            help="Record the server's gauges at this interval (1s) in STEM.gauges.csv.",
+            help="Record the server's gauges at this interval (1s) in STEM.gauges.csv. Default: once a second where "
+            "/metrics is vLLM's.",
             rich_help_panel=SERVER,
         ),
     ] = None
+    no_scrape: Annotated[
+        bool,
+        typer.Option("--no-scrape", help="Do not record the server's gauges.", rich_help_panel=SERVER),
+    ] = False
     engine_log: Annotated[
         Path | None,
         typer.Option(

@@ -69,7 +69,8 @@ class Settings:
     does not show a vLLM's metrics, to learn what it accepts. ``events``: record every event's time. ``class_priority``:
     vLLM's ``priority`` by service class, None: only what the trace says. ``guided``: which requests a schema
     constrains. ``max_error_frac``: stop when more than this share of the last answers failed. ``scrape_s``: how often
-    the server's gauges are recorded. ``engine_log``: file that the server logs its steps to. ``tokenizer``:
+    the server's gauges are recorded; ``scrapes_vllm``: once a second if that is None and ``/metrics`` is vLLM's.
+    ``engine_log``: file that the server logs its steps to. ``tokenizer``:
     tokenizer.json of the served model, for a server that has no ``/tokenize``. ``processes``: how many send; the
     requests are divided among them before the run. ``gpu``, ``tp``: the server's hardware, for the header; no server
     reports it. ``command``: for the header, its secrets removed.
@@ -88,6 +89,7 @@ class Settings:
     guided: GuidedDecoding | None = None
     max_error_frac: float | None = None
     scrape_s: float | None = None
+    scrapes_vllm: bool = False
     engine_log: Path | None = None
     tokenizer: Path | None = None
     processes: int = 1

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 import typer
 
 from replay.options.model_options import MOST_GPUS, CompareOptions, InfoOptions
+from replay.search.searched_rate import NOT_FOR_A_COMPARISON
 from replay.twin.own.own_code import with_code_option
 from traces.facts import say_answer
-from traces.strict.option_table import with_option_tables
+from traces.strict.option_table import refusing, with_option_tables
 from traces.strict.tell import tell
 from traces.workload import WorkloadOptions
 
@@ -85,6 +86,7 @@ def info(asked: InfoOptions) -> None:
 )
 @with_code_option
 @with_option_tables
+@refusing(*NOT_FOR_A_COMPARISON)
 def compare(workload: WorkloadOptions, asked: CompareOptions) -> None:
     """Compare GPUs for a model: does it fit, TTFT and TPOT at a rate, capacity, tokens per dollar.
 

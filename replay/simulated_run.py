@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -27,6 +28,7 @@ from replay.trace.request_columns import At
 from replay.trace.simulation_summary import SimulationSummary, offered_rate_per_s, summarize
 from replay.trace.summary_text import summary_parts
 from replay.trace.trace_notes import trace_notes
+from replay.twin.config_read import twin_of
 from replay.twin.fitted.fitted_range import note_of_runs, range_of_run
 from replay.twin.twin_config import check_fits
 from sim import Status
@@ -118,23 +120,23 @@ class Plan:
         )
 
 
-def plan(trace: Trace, twin: TwinConfig, settings: RunSettings | None = None) -> Plan:
+def plan(trace: Trace, twin: TwinConfig | str | Path, settings: RunSettings | None = None) -> Plan:
     """Return what will be simulated. Raises ConfigError where the twin cannot serve the trace."""
-    how = settings or RunSettings()
+    how, twin = settings or RunSettings(), twin_of(twin)
     check_fits(twin, trace)
     pacing = pacing_of(trace, how.loop, at=how.at, max_concurrency=how.max_concurrency, simulates_rounds=True)
     return Plan(asked=trace, twin=twin, pacing=pacing, settings=how)
 
 
-def run(trace: Trace, twin: TwinConfig, settings: RunSettings | None = None) -> Run:
-    """Return the trace simulated by the twin, one server or a cluster.
+def run(trace: Trace, twin: TwinConfig | str | Path, settings: RunSettings | None = None) -> Run:
+    """Return the trace simulated by the twin, one server or a cluster; ``twin``: read, or the path of TWIN.yaml.
 
     Raises TraceError where a row lacks a time or a length, ConfigError where the twin cannot serve the trace.
     """
     return plan(trace, twin, settings).run()
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Run:
     """A simulated run: its plan, its results, and what can be derived from them.
 
@@ -144,6 +146,16 @@ class Run:
     plan: Plan
     trace: Trace
     fleet: FleetRun
+
+    def __repr__(self) -> str:
+        """Return the run in a line: requests, servers, TTFT and TPOT, and the verdict."""
+        number = len(self.fleet.result.instances)
+        servers = "1 server" if number == 1 else f"{number} servers"
+        told = [f"{len(self.trace):,} requests on {servers}"]
+        for name, p99 in (("TTFT", self.summary["ttft_us"]["p99"]), ("TPOT", self.summary["tpot_us"]["p99"])):
+            told += [] if p99 is None else [f"{name} p99 {shown_time(p99)}"]
+        told += [] if self.judged is None else [self.judged.verdict]
+        return f"<Run: {', '.join(told)}>"
 
     @property
     def simulation(self) -> Simulation:

@@ -178,13 +178,14 @@ def test_no_help_is_cut_at_80_columns_and_switches_have_no_type(
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     root: Any = typer.main.get_command(vtwin.build_app(list(vtwin.COMMANDS)))
-    plain_help(root)
+    plain_help(root, vtwin.MOST_USED)
     fold_long_words()
     for words, command in commands_under(root)[1:]:
-        root([*words, "--help"], prog_name="vtwin", standalone_mode=False)
+        options = command.get_params(typer.Context(command))
+        has_more = any(each.name == "help_all" for each in options)
+        root([*words, "--help-all" if has_more else "--help"], prog_name="vtwin", standalone_mode=False)
         shown = capsys.readouterr().out
         tables = shown[shown.index("╭") :]
-        options = command.get_params(typer.Context(command))
         written = [text for each in options for text in (getattr(each, "help", ""), each.metavar)]
         assert tables.count("…") == sum((text or "").count("…") for text in written), words
         assert "<bool>" not in shown, words

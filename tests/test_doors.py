@@ -110,5 +110,12 @@ def test_a_door_opens_what_it_lists(door: str) -> None:
         assert not taken, "a module of that name would take the place of what the door offers"
 
 
+@pytest.mark.parametrize("door", DOORS)
+def test_who_looks_around_in_a_room_sees_its_door(door: str) -> None:
+    module = import_module(door)
+    if hasattr(module, "_HOMES"):
+        assert dir(module) == sorted(module.__all__)
+
+
 def test_every_package_has_a_door() -> None:
     assert set(PACKAGES) <= set(DOORS)

@@ -43,11 +43,13 @@ WRITERS = {
     ("receive", "--output"): "receive --port 0 --output OUT/prod",
     ("replay", "--output"): f"{REPLAYED} --output OUT/t",
     ("replay", "--steps"): f"{REPLAYED} --steps OUT/steps.jsonl",
+    ("replay", "--series"): f"{REPLAYED} --series OUT/series.csv",
     ("replay", "--trace-events"): f"{REPLAYED} --trace-events OUT/events.json",
     ("replay", "--report"): f"{REPLAYED} --report OUT/run.html",
     ("replay", "--decisions"): f"{REPLAYED} --instances 2 --decisions OUT/decisions.jsonl",
     ("run", "--output"): f"{SIMULATED} --output OUT/t.parquet",
     ("run", "--steps"): f"{SIMULATED} --steps OUT/steps.jsonl",
+    ("run", "--series"): f"{SIMULATED} --series OUT/series.csv",
     ("run", "--trace-events"): f"{SIMULATED} --trace-events OUT/events.json",
     ("run", "--report"): f"{SIMULATED} --report OUT/run.html",
     ("run", "--decisions"): f"{SIMULATED} --instances 2 --decisions OUT/decisions.jsonl",
@@ -126,7 +128,7 @@ READ = {
         "--tokenizer",
         "--guided",
     ),
-    *("--engine-log", "--from-trace", "--profile", "--model-config", "--fit-guided", "--fit-host"),
+    *("--engine-log", "--from-trace", "--profile", "--model-config", "--fit-guided", "--fit-host", "--twin"),
 }
 """Options with a path that is read."""
 OF_COSTS = {

@@ -2,12 +2,18 @@
 
 A reader never sees half a file, and a write that fails leaves what was there. Errors of the file system become one
 line of the caller's error class: ``OPTION: got No space left on device, expected a place that can be written (PATH)``.
+
+A device, a pipe or a name below ``/dev`` or ``/proc`` (``/dev/null``, ``/dev/stdout``, ``>(…)``) is written to, as
+``cp`` does: a file renamed over it would take its place for every program. A link's target is replaced, not the link.
 """
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
+import stat
+import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -42,7 +48,14 @@ def atomic_files(
     pairs: list[tuple[Path, Path]] = []
 
     def stage(final: Path) -> Path:
+        if is_written_to(final):
+            number, name = tempfile.mkstemp(suffix=final.suffix)
+            os.close(number)
+            pairs.append((Path(name), final))
+            return pairs[-1][0]
         final = final.resolve() if final.is_symlink() else final
+        if final.is_dir():
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(final))
         pairs.append((_temporary(final), final))
         return pairs[-1][0]
 
@@ -53,10 +66,13 @@ def atomic_files(
                 for temporary, _ in pairs:
                     _sync(temporary)
             for temporary, final in pairs:
+                if is_written_to(final):
+                    _write_to(final, temporary)
+                    continue
                 temporary.replace(final)
                 files_written.append(final)
             if is_durable:
-                _sync_folders({final.parent for _, final in pairs})
+                _sync_folders({final.parent for _, final in pairs if not is_written_to(final)})
         finally:
             for temporary, _ in pairs:
                 temporary.unlink(missing_ok=True)
@@ -119,7 +135,7 @@ def write_folder(
 def refuse_foreign(path: Path, *, option: str = "", error: type[VtwinError] = ConfigError) -> None:
     """Raise ``error`` if a page would replace a file that is not a page of vtwin, also through a link."""
     with _as_error(path, option=option, error=error):
-        if not path.exists():
+        if is_written_to(path) or not path.exists():
             return
         if not path.is_file():
             raise error(f"{option}: got {path}, expected a file")
@@ -140,7 +156,7 @@ def check_place(path: Path | None, *, option: str = "", error: type[VtwinError] 
 
     See ``atomic_files`` for the errors. For a page, an existing file of another kind is refused as by ``write_text``.
     """
-    if path is None:
+    if path is None or is_written_to(path):
         return
     if path.suffix == ".html":
         refuse_foreign(path, option=option, error=error)
@@ -152,6 +168,25 @@ def check_place(path: Path | None, *, option: str = "", error: type[VtwinError] 
             _sync(probe)
         finally:
             probe.unlink(missing_ok=True)
+
+
+def is_written_to(path: Path) -> bool:
+    """Return whether a path is no file to replace but a place to write to: a device, a pipe, an open file by number."""
+    if path.is_absolute() and path.parts[1:2] in (("dev",), ("proc",)) and path.parts[1:3] != ("dev", "shm"):
+        return not path.is_dir()
+    try:
+        kind = path.stat().st_mode
+    except (OSError, ValueError):
+        return False
+    return not (stat.S_ISREG(kind) or stat.S_ISDIR(kind))
+
+
+def _write_to(place: Path, source: Path) -> None:
+    """Write a file's bytes to a device or a pipe. Raises OSError, also for a pipe that nobody reads, and a socket."""
+    number = os.open(place, os.O_WRONLY | os.O_APPEND | os.O_NONBLOCK)
+    os.set_blocking(number, True)
+    with source.open("rb") as content, os.fdopen(number, "wb") as sink:
+        shutil.copyfileobj(content, sink)
 
 
 def _temporary(path: Path) -> Path:

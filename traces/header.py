@@ -167,12 +167,14 @@ class Network:
 class ClosedLoop:
     """A load of ``concurrency`` users, each of whom waits ``think_time_us`` after an answer.
 
-    ``in_waves``: users wait until all have their answers, then all send at once; None is no.
+    ``in_waves``: users wait until all have their answers, then all send at once; None is no. ``is_probe``: it was sent
+    to learn what a step takes, and is no load that users have; None is no.
     """
 
     concurrency: int
     think_time_us: int = 0
     in_waves: bool | None = None
+    is_probe: bool | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -52,6 +52,7 @@ class Bootstrap:
 class MetricErrors:
     """One metric of n requests on both sides (µs); errors are simulated minus observed.
 
+    ``num_ratios``: those behind ``mape`` and ``bias``; an observed time of 0 has no relative error.
     ``mape``: mean of |error| / observed over requests. ``bias``: mean of error / observed.
     ``pearson_r``: of the requests' two values, ``spearman_r`` of their ranks. ``ks``: greatest distance between the
     two distributions, ``wasserstein_us``: the area between them. ``log_ratio_sd``: standard deviation of the
@@ -64,6 +65,7 @@ class MetricErrors:
     """
 
     n: int
+    num_ratios: int
     observed: dict[str, float | None]
     simulated: dict[str, float | None]
     error: dict[str, Estimate]
@@ -78,7 +80,6 @@ class MetricErrors:
     log_ratio_sd: float | None
     basis: Basis | None
     block: int
-    num_ratios: int
 
 
 def compare(

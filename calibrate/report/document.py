@@ -70,6 +70,7 @@ def document_of(
         "traces": [trace_json(each) for each in calibration.traces],
         "config": config_json(calibration),
         "rate_curve": rate_curve_json(calibration.rate_curve),
+        "pace_today": None if calibration.pace_today is None else asdict(calibration.pace_today),
         "beyond_load": None if calibration.beyond is None else asdict(calibration.beyond),
         "warnings": list(warned),
         "cautions": list(warned),  # its name in earlier reports

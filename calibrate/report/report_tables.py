@@ -86,8 +86,8 @@ PER_REQUEST_MEANING = (
     "observed, in which short requests count as much as long ones"
 )
 EXPECTED = (
-    "expected: the MAPE of what is expected of a request, its median over runs of the twin in which requests come a "
-    "little earlier or later"
+    "expected: the error that remains even of a right twin, since requests come a little earlier or later within a "
+    "step: the MAPE of a request's median over runs of the twin with such arrivals"
 )
 OF_GAPS = (
     "ITL is of gaps between tokens; its errors per request are TPOT's, a request's mean gap being its TPOT"
@@ -115,6 +115,7 @@ def is_of_gaps_only(errors: Mapping[str, MetricErrors], name: str) -> bool:
 def reading_of(calibration: Calibration) -> str:
     """Return the meaning of the columns of held-out errors and of their intervals, in a few sentences."""
     meant = [PER_REQUEST_MEANING, *([OF_GAPS] if is_of_gaps_only(calibration.holdout, "itl_us") else [])]
+    meant += ratio_notes(calibration.holdout)
     if calibration.pairs.again is not None:
         meant += [EXPECTED, calibration.options.run_to_run.text()]
     return "; ".join([*meant, *band_texts(calibration.bands)])
@@ -134,6 +135,18 @@ def has_expected(errors: Mapping[str, MetricErrors]) -> bool:
     return any(each.mape_expected is not None for each in errors.values())
 
 
+def _of_ratios(found: MetricErrors) -> str:
+    """Return how many of the requests have errors of their own, where that is not all."""
+    return "" if found.num_ratios == found.n else f" ({found.num_ratios:,})"
+
+
+def ratio_notes(errors: Mapping[str, MetricErrors]) -> list[str]:
+    """Return what a second number of requests is, where a table has one."""
+    if all(each.num_ratios == each.n for each in errors.values()):
+        return []
+    return ["n in brackets: the requests behind MAPE and bias; an observed time of 0 has neither"]
+
+
 def metric_facts(
     errors: Mapping[str, MetricErrors], noise: Mapping[str, MetricErrors], name: str
 ) -> list[Fact]:
@@ -146,7 +159,7 @@ def metric_facts(
     told = not is_of_gaps_only(errors, name)
     return [
         Fact("name", "metric", number_format.METRIC_NAMES[name]),
-        Fact("n", "n", found.n, count),
+        Fact("n", "n", found.n, count, note=_of_ratios(found)),
         _percent("mape", "MAPE", found.mape if told else None),
         *(
             [_percent("expected", "expected", found.mape_expected if told else None)]

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from calibrate.distinct_runs import has_lengths_of
 from calibrate.flags.evidence import contradictions_of
-from calibrate.misfit import largest_misfit, missed_load
+from calibrate.misfit import is_probe, largest_misfit, missed_load
 from calibrate.not_measured import cautions
 from traces import MOST_FAILED
 
@@ -147,7 +147,7 @@ def _extrapolated(calibration: Calibration) -> list[str]:
     notes = [
         (each.source.name, extrapolation_note(config.fitted, range_of([each.source.trace], [None])))
         for each in calibration.traces
-        if each.role in ("compared", "held out")
+        if each.role in ("compared", "held out") and not is_probe(each.source.trace)
     ]
     return [f"{name}: {note}" for name, note in notes if note is not None]
 

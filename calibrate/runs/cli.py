@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -12,19 +12,31 @@ from traces.console.options import JsonOption
 from traces.facts import say_json
 from traces.strict.tell import say_text, tell
 
+if TYPE_CHECKING:
+    from calibrate.runs.split_change import SplitChange
+    from traces import Trace
+
 
 def compare(
     a: Annotated[Path, typer.Argument(metavar="A", help="A run: a trace's stem, header or table.")],
     b: Annotated[Path, typer.Argument(metavar="B", help="Another run.")],
+    twin: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="TWIN.yaml",
+            help="The server's twin: splits each change into load, server and chance.",
+        ),
+    ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the bootstrap.")] = 42,
     as_json: JsonOption = False,
 ) -> None:
     """Compare two runs, measured or simulated. Neither is the reference.
 
     Shows what was asked of each, what each served, and by how much B's latencies differ from A's with 90 % intervals.
-    `calibrate` compares a server with its twin.
+    `calibrate` compares a server with its twin. With --twin it says whether the load changed or the server.
     """
     from calibrate.distinct_runs import distinct_names
+    from calibrate.runs.split_change_text import split_json, split_lines
     from calibrate.runs.text import document, table
     from calibrate.runs.two_runs import compare_runs
     from traces import TraceError, read_recorded, tool_version
@@ -39,7 +51,18 @@ def compare(
     found = compare_runs((names[0], names[1]), traces, seed=seed)
     for note in found.notes:
         tell(f"note: {note}")
+    split = None if twin is None else _split(twin, (names[0], names[1]), traces, seed=seed)
     if as_json:
-        say_json(document(found, tool_version=tool_version()))
+        parts = {} if split is None else {"split": split_json(split)}
+        say_json({**document(found, tool_version=tool_version()), **parts})
         return
+    if split is not None:
+        say_text("\n".join([*split_lines(split), ""]))
     say_text(table(found, width=terminal_width()))
+
+
+def _split(twin: Path, names: tuple[str, str], traces: tuple[Trace, Trace], *, seed: int) -> SplitChange:
+    from calibrate.runs.split_change import split_runs
+    from replay import load_config
+
+    return split_runs(names, traces, load_config(twin, allows_cluster=False), twin=twin.name, seed=seed)

@@ -21,12 +21,18 @@ if TYPE_CHECKING:
     from traces import Trace
     from traces.workload import WorkloadOptions
 
+    Lengths = Sequence[int] | NDArray[np.int64]
+
 _LOW, _MIDDLE = 1 / 3, 2 / 3
 """The lower loads of a calibration, as shares of the highest."""
 
 _SINGLE_LENGTHS, _SINGLE_ROUNDS, _SINGLE_OUTPUT = 10, 2, 16
 """One request after another: number of prompt lengths, evenly by ratio, repeats of each, tokens of an answer."""
 _SHORT_PROMPT, _SHORT_OUTPUT = 16, 4
+_SPREAD = (0.6, 1.4)
+"""Shortest and longest of a probe's lengths, by their middle: users with equal lengths would move in step, so that all
+would wait for one another's prompts, and TTFT would hang on who comes first in a step."""
+_GOLDEN = (5**0.5 - 1) / 2
 _PREFILL_USERS, _PREFILL_REQUESTS = 4, 32
 _DECODE_USERS, _DECODE_REQUESTS, _LEAST_DECODE = 16, 48, 128
 """The last: the least answer length, so that steps without any prompt are most of the load."""
@@ -87,18 +93,27 @@ def calibration_loads(options: WorkloadOptions, *, max_model_len: int | None) ->
         replace(options, rate=math.inf, duration=None, num_requests=min(len(typical), _MOST_AT_ONCE))
     )
     alone = [_SINGLE_OUTPUT] * len(singles)
+    room = round(_SHORT_OUTPUT * _SPREAD[1])
     return [
         ListedLoad(
             name="singles", requests=_users(1, singles, alone), purpose="an idle server, by prompt length"
         ),
         ListedLoad(
             name="prefill-heavy",
-            requests=_users(_PREFILL_USERS, [heavy] * _PREFILL_REQUESTS, [_SHORT_OUTPUT] * _PREFILL_REQUESTS),
+            requests=_users(
+                _PREFILL_USERS,
+                _spread(heavy, _PREFILL_REQUESTS, most=_at_most(math.inf, max_model_len, room=room)),
+                _spread(_SHORT_OUTPUT, _PREFILL_REQUESTS, begin=0.5),
+            ),
             purpose="long prompts, short answers",
         ),
         ListedLoad(
             name="decode-heavy",
-            requests=_users(_DECODE_USERS, [_SHORT_PROMPT] * _DECODE_REQUESTS, [talk] * _DECODE_REQUESTS),
+            requests=_users(
+                _DECODE_USERS,
+                [_SHORT_PROMPT] * _DECODE_REQUESTS,
+                _spread(talk, _DECODE_REQUESTS, most=_at_most(math.inf, max_model_len, room=_SHORT_PROMPT)),
+            ),
             purpose="short prompts, long answers",
         ),
         ListedLoad(name="low", requests=mix[_LOW], purpose=f"the mix at {rate * _LOW:.3g}/s"),
@@ -148,11 +163,24 @@ def estimate_s(load: ListedLoad, pace: IdlePace, *, rate_per_s: float | None) ->
     return last_us / 1e6 + max(backlog_s, float(np.quantile(alone_us, 0.9)) / 1e6)
 
 
-def _users(concurrency: int, prompts: Sequence[int] | NDArray[np.int64], outputs: Sequence[int]) -> Trace:
+def _spread(middle: int, number: int, *, most: float = math.inf, begin: float = 0.0) -> NDArray[np.int64]:
+    """Return lengths about ``middle``, none above ``most``: evenly spread, and those of neighbours far apart.
+
+    The fractional parts of multiples of the golden ratio, from ``begin`` on.
+    """
+    places = np.modf(begin + _GOLDEN * np.arange(1, number + 1))[0]
+    low, high = _SPREAD
+    lengths = np.round(middle * (low + (high - low) * places))
+    return np.asarray(np.clip(lengths, 1, most), np.int64)
+
+
+def _users(concurrency: int, prompts: Lengths, outputs: Lengths) -> Trace:
     number = len(prompts)
     first = min(concurrency, number)
     return make_trace(
-        Header(mode="generated", tool="vtwin", closed_loop=ClosedLoop(concurrency=concurrency)),
+        Header(
+            mode="generated", tool="vtwin", closed_loop=ClosedLoop(concurrency=concurrency, is_probe=True)
+        ),
         {
             "request_id": [str(row) for row in range(number)],
             "arrival_time_us": [0] * first + [None] * (number - first),
@@ -164,5 +192,8 @@ def _users(concurrency: int, prompts: Sequence[int] | NDArray[np.int64], outputs
 
 def _most(wanted: float, max_model_len: int | None, *, room: int) -> int:
     """Return ``wanted`` tokens, or as many as the model allows with ``room`` further tokens."""
-    most = int(wanted) if max_model_len is None else min(int(wanted), max_model_len - room)
-    return max(most, 1)
+    return int(max(_at_most(wanted, max_model_len, room=room), 1))
+
+
+def _at_most(wanted: float, max_model_len: int | None, *, room: int) -> float:
+    return wanted if max_model_len is None else min(wanted, max_model_len - room)

@@ -146,7 +146,9 @@ class ProcessGroup:
             job = ChildJob(
                 plan=plan_without_bodies,
                 share=member.share,
-                settings=replace(self._settings, limits=limits, engine_log=None, scrape_s=None),
+                settings=replace(
+                    self._settings, limits=limits, engine_log=None, scrape_s=None, scrapes_vllm=False
+                ),
                 path=os.fspath(self._path),
                 id_prefix=self._id_prefix,
                 prebuild_bytes=PREBUILD_BYTES // len(self._workers),

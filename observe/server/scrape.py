@@ -1,4 +1,4 @@
-"""The server's gauges over time: ``--scrape 1s`` writes STEM.gauges.csv, a row per gauge and moment."""
+"""The server's gauges over time, in STEM.gauges.csv: a row per gauge and moment; of a vLLM unless told not to."""
 
 from __future__ import annotations
 
@@ -18,14 +18,29 @@ _GAUGE = re.compile(rb"^# TYPE (vllm:\S+) gauge\s*$", re.MULTILINE)
 _NO_GAUGES = (b"_info", b"_created")
 """Ends of names whose values never change: labels, and the creation time of a counter."""
 
+USUAL_S = 1.0
+"""How often where the user says nothing: a few thousandths of a core, and enough moments for seats to show."""
+
 
 class Scraper:
-    """Asks ``/metrics`` every ``period_s`` and keeps vLLM's gauges, times in µs from the run's start."""
+    """Asks ``/metrics`` every ``period_s`` and keeps vLLM's gauges, times in µs from the run's start.
 
-    def __init__(self, client: ServerClient, *, period_s: float, clock: Clock = monotonic_ns) -> None:
+    ``is_asked_for``: by the user, who need not be told where the file is, and is told if there is none.
+    """
+
+    def __init__(
+        self,
+        client: ServerClient,
+        *,
+        period_s: float,
+        clock: Clock = monotonic_ns,
+        is_asked_for: bool = True,
+    ) -> None:
         self._client = client
         self._period_s = period_s
         self._clock = clock
+        self._is_asked_for = is_asked_for
+        self._num_read = 0
         self._rows: list[tuple[int, str, float]] = []
         self._wanted: re.Pattern[bytes] | None = None
         self.num_missed = 0
@@ -44,6 +59,7 @@ class Scraper:
 
     def _keep(self, answer: WholeAnswer, time_us: int) -> None:
         """Keep the gauges' lines; only those are parsed, which takes little of the loop's time."""
+        self._num_read += 1
         if self._wanted is None:
             names = sorted({name for name in _GAUGE.findall(answer.body) if not name.endswith(_NO_GAUGES)})
             self._wanted = re.compile(
@@ -61,9 +77,15 @@ class Scraper:
         Raises TraceError where it cannot be written.
         """
         if not self._rows:
-            return "--scrape: no gauges at /metrics"
-        _write_rows(companion_file(stem_of(stem), ".gauges.csv"), self._rows)
-        return f"--scrape: {self.num_missed} scrapes failed" if self.num_missed else None
+            return "--scrape: no gauges at /metrics" if self._is_asked_for else None
+        target = companion_file(stem_of(stem), ".gauges.csv")
+        _write_rows(target, self._rows)
+        missed = f"{self.num_missed} scrapes failed" if self.num_missed else ""
+        if self._is_asked_for:
+            return f"--scrape: {missed}" if missed else None
+        times = "once" if self._num_read == 1 else f"{self._num_read:,} times, every {self._period_s:g} s"
+        said = f"the server's gauges were read {times}, for {target.name}"
+        return f"{said}{f'; {missed}' if missed else ''}. --no-scrape leaves that out"
 
 
 def _write_rows(target: Path, rows: Sequence[tuple[int, str, float]]) -> None:

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 import typer
 
 from replay.capacity.options import CapacityOptions
+from replay.search.searched_rate import NOT_FOR_A_SEARCH
 from replay.twin.own.own_code import with_code_option
-from traces.strict.option_table import with_option_tables
+from traces.strict.option_table import refusing, with_option_tables
 from traces.workload import WorkloadOptions
 
 if TYPE_CHECKING:
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
 @with_code_option
 @with_option_tables
+@refusing(*NOT_FOR_A_SEARCH)
 def capacity(workload: WorkloadOptions, asked: CapacityOptions) -> None:
     """Find the highest rate at which a twin meets latency limits.
 

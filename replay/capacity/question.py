@@ -16,6 +16,7 @@ from replay.capacity.capacity import Capacity, capacity_of_draws
 from replay.ready import prepare_engine
 from replay.search.seeds import DEFAULT_SEEDS, MOST_SEEDS
 from replay.search.workload_draws import Drawing, drawing_of, draws, length_span, searchable
+from replay.twin.config_read import twin_of
 from replay.twin.fitted.fitted_range import extrapolation_note, rate_of_each
 from traces import RunLimit, parse_run_slo
 from traces.workload import WorkloadOptions
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
 def find_capacity(
     workload: WorkloadOptions | Trace,
-    twin: TwinConfig,
+    twin: TwinConfig | str | Path,
     slo: str,
     *,
     seeds: int | None = None,
@@ -39,7 +40,7 @@ def find_capacity(
     and up to 16 for a narrow interval. ``with_binding``: also find what holds the capacity down. The interval has the
     twin's pace in it. Raises ConfigError on a workload or limits that cannot be searched.
     """
-    limits = parse_run_slo(slo)
+    limits, twin = parse_run_slo(slo), twin_of(twin)
     if not isinstance(workload, WorkloadOptions):
         prepare_engine(twin, trace=workload)
         return searched_capacity([workload], twin, limits, with_binding=with_binding, drawing=None)[0]

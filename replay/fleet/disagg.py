@@ -8,11 +8,12 @@ from dataclasses import asdict, dataclass, replace
 
 from replay.fleet.check.disagg_check import HandoffCheck, verify_handoff
 from replay.fleet.check.fewest_engines import MORE, FleetRuns, is_long, terms
-from replay.fleet.check.pool import Verification, stay_s
+from replay.fleet.check.pool import Verification
 from replay.fleet.check.several import Counts, SeveralSearch
 from replay.fleet.check.slo_limits import keeps
 from replay.fleet.costs import HEAD, WIDTHS, cost_cells, cost_text, per_year
 from replay.fleet.inputs.profiles import ProfileSource
+from replay.fleet.inputs.shared_prefixes import known_to
 from replay.fleet.size import SizeCheck
 from replay.fleet.text import NOISE, broken_text, interval_text, remarks, verification_document
 from sim.cluster import Disaggregation
@@ -90,6 +91,7 @@ def plan_disagg(
     transfers cost in the formulas; ``transfer``: the links of the simulation. Raises InvalidConfig.
     """
     profiles = (sources[0].profile, sources[1].profile)
+    lengths = known_to(lengths, sources)
     fleets = sweep_disaggregated(
         profiles, lengths, rate_per_s, objective, context=context, transfer=by_formula
     )
@@ -117,7 +119,7 @@ def _checked(
     """Return the plan with the simulations of the cheapest fleet and of those that were tried after it."""
     profiles, cheapest = (sources[0].profile, sources[1].profile), plan.fleets[0]
     at = pool_at(profiles[1], lengths, rate_per_s, context=context, engines=cheapest.decode)
-    stay, tried = stay_s(lengths, at.service_s), list[Tried]()
+    stay, tried = check.asked.stay_s(lengths, at.service_s), list[Tried]()
 
     def tried_at(counts: Counts, run: int) -> Verification:
         engines = (counts[0], counts[1])
@@ -173,6 +175,7 @@ def disagg_parts(plan: DisaggPlan) -> list[AnswerPart]:
     parts: list[AnswerPart] = [
         f"by formula, {len(plan.fleets)} fleets that meet the SLO, {len(best)} of them on the Pareto front",
         AlignedRows([head, *rows], (8, 8, 12, 11, 14, 13, *WIDTHS)),
+        *border_lines(plan),
     ]
     shown = [
         each
@@ -185,6 +188,18 @@ def disagg_parts(plan: DisaggPlan) -> list[AnswerPart]:
         parts += ["", *(_tried_line(each, plan.objective) for each in plan.tried if each not in shown)]
         parts += ["", *_recommended(plan), *remarks("fleet", plan.tried[-1].check.whole), NOISE]
     return parts
+
+
+def border_lines(plan: DisaggPlan) -> list[str]:
+    """Return that the front goes on beyond the largest pools that were tried; nothing where it ends before them."""
+    edge = [each for each in plan.fleets if each.is_best and each.is_border]
+    if not edge:
+        return []
+    most = max(each.prefill for each in plan.fleets), max(each.decode for each in plan.fleets)
+    return [
+        f"the front ends where the trying did, at {most[0]:,} prefill or {most[1]:,} decode engines: with more, first "
+        "tokens and answers would be faster still. The cheapest is no such edge: smaller pools break the SLO by formula"
+    ]
 
 
 def _tried_line(tried: Tried, objective: Objective) -> str:
@@ -310,6 +325,7 @@ def disagg_document(plan: DisaggPlan) -> dict[str, object]:
         "schema_version": 1,
         "method": "analytic",
         "fleets": [{**asdict(each), "cost_per_year": per_year(each.cost_per_hour)} for each in plan.fleets],
+        "border": border_lines(plan),
         "recommended": recommended,
         "tried": tried,
         "met": plan.is_met,

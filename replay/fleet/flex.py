@@ -127,18 +127,18 @@ def flex_parts(cuts: Sequence[PowerCut], *, engines: int) -> list[AnswerPart]:
     head = [
         "shed",
         "power shed",
-        "slots",
+        "seats",
         "TTFT p99",
         "lasts",
         *(["TTFT p99, simulated"] if is_simulated else []),
     ]
     rows = [[*_cells(each), *([_seen_text(each)] if is_simulated else [])] for each in cuts]
     return [
-        f"by formula, {engines} engines; slots: requests at once per engine that the rest of the power allows",
+        f"by formula, {engines} engines; seats: requests at once per engine that the rest of the power allows",
         AlignedRows([head, *rows]),
         *([IDLE] if is_between else []),
         LASTS,
-        *([] if is_simulated else ["--verify simulates the slots of every row"]),
+        *([] if is_simulated else ["--verify simulates the seats of every row"]),
     ]
 
 

@@ -2,28 +2,38 @@
 
 from __future__ import annotations
 
+import math
+
 from replay.fleet.check.fewest_engines import MORE
+from replay.fleet.check.slo_limits import limits_of
+from replay.fleet.inputs.whole_requests import in_words
 from replay.fleet.size import FleetPlan, PoolPlan
 from sim.fleet.energy import HOURS_PER_YEAR
+from sim.fleet.sizing import Objective
+from traces import shown_time
+
+SHORTER = 0.97
+"""A request that stays at most this share of the formula's time stays clearly shorter."""
 
 
 def headlines(plan: FleetPlan) -> list[str]:
     """Return what each pool needs in simulation, and what the formula asks for and why, a sentence per pool."""
     return [
-        _headline(pool, f"{pool.name}: " if len(plan.pools) > 1 else "")
+        _headline(pool, f"{pool.name}: " if len(plan.pools) > 1 else "", plan.objective)
         for pool in plan.pools
         if plan.together is None and pool.is_met(plan.objective)
     ]
 
 
-def _headline(pool: PoolPlan, name: str) -> str:
+def _headline(pool: PoolPlan, name: str, objective: Objective) -> str:
     asked, found = pool.analytic.engines, pool.engines
     verb = "meets" if found == 1 else "meet"
     met = f"{name}{_engines(found)} {verb} the SLO in simulation, with another seed at {MORE} more load, too"
     if found == asked:
         fewer = "" if pool.is_smallest else "; fewer were not tried (--smallest)"
         return f"{met}; the formula asks for as many{fewer}"
-    return f"{met}; the formula asks for {asked:,}{_paid_for(pool)}{f': {why_more(pool)}' if asked > found else ''}"
+    why = why_more(pool) if asked > found else why_fewer(pool, objective)
+    return f"{met}; the formula asks for {asked:,}{_paid_for(pool)}{f': {why}' if why else ''}"
 
 
 def _engines(number: int) -> str:
@@ -38,8 +48,36 @@ def _paid_for(pool: PoolPlan) -> str:
 
 
 def why_more(pool: PoolPlan) -> str:
-    """Return which limit made the formula's number what it is, and what it asks for without its cap on the slots."""
-    slots = f"as if every engine were full ({pool.at.slots:,} slots an engine)"
-    if pool.analytic.binding != "utilization":
-        return f"its {pool.analytic.binding.upper()} asks for them, {slots}"
-    return f"--utilization-cap lets {pool.cap:.0%} of the slots be taken, {slots}; without that cap {pool.uncapped:,}"
+    """Return why the formula asks for more than the simulation needs: its cap where that matters, and what is left."""
+    because = []
+    if pool.uncapped < pool.analytic.engines:
+        slots = f"({pool.at.slots:,} seats an engine)"
+        because.append(
+            f"--utilization-cap lets {pool.cap:.0%} of the seats be taken, as if every engine were full {slots}; "
+            f"without that cap {pool.uncapped:,}"
+        )
+    if pool.uncapped > pool.engines:
+        because.append(_why_beyond_the_cap(pool))
+    return "; ".join(because)
+
+
+def _why_beyond_the_cap(pool: PoolPlan) -> str:
+    """Return what formula and simulation say differently of the engines that the simulation needs."""
+    at, seen = pool.at, pool.verified
+    stays = math.nan if seen is None else seen.active * seen.engines / max(seen.rate_per_s, 1e-9)
+    if stays < SHORTER * at.service_s:
+        full = f"every engine for full ({at.slots:,} seats), where a request stays {shown_time(at.service_s * 1e6)}"
+        return f"it takes {full}; in simulation it stays {shown_time(stays * 1e6)}"
+    ttft = "no end" if math.isinf(at.ttft_p99_s) else shown_time(at.ttft_p99_s * 1e6)
+    measured = "" if seen is None else f", {shown_time(seen.ttft_p99.value * 1e6)} in simulation"
+    return f"with {pool.engines:,} it expects a TTFT p99 of {ttft}{measured}"
+
+
+def why_fewer(pool: PoolPlan, objective: Objective) -> str:
+    """Return which limits the formula's number breaks in simulation, and what of the requests no formula knows."""
+    seen = pool.of_formula
+    broken = [] if seen is None else [each.text for each in limits_of(seen, objective) if not each.is_kept]
+    because = [f"with {pool.analytic.engines:,}, {in_words(broken)} in simulation"] if broken else []
+    if pool.unknown:
+        because.append(f"it does not know {in_words(pool.unknown)}")
+    return "; ".join(because)

@@ -172,7 +172,7 @@ def _pools(plan: FleetPlan) -> pages.PageSection:
     notes = [*broken, *(f"Known error of {each}." for each in error_lines(plan)), f"{NOISE}."]
     parts: list[pages.Part] = [
         pages.PageTable(
-            head=["pool", "profile", "requests/s", "longest", "slots", "engines by formula", "recommended"],
+            head=["pool", "profile", "requests/s", "longest", "seats", "engines by formula", "recommended"],
             rows=sizes,
             align="llrrrrr",
         ),
@@ -261,7 +261,7 @@ def swings_of(plan: FleetPlan) -> list[Swing]:
         Swing(name="W, an iteration's base", less=engines({"w_s": down}), more=engines({"w_s": up})),
         Swing(name="H, per request", less=engines({"h_s": down}), more=engines({"h_s": up})),
         Swing(name="KV blocks", less=engines({"num_blocks": down}), more=engines({"num_blocks": up})),
-        Swing(name="slots", less=engines({"max_slots": down}), more=engines({"max_slots": up})),
+        Swing(name="seats", less=engines({"max_slots": down}), more=engines({"max_slots": up})),
         Swing(name="TTFT limit", less=engines({}, limit=down), more=engines({}, limit=up)),
     ]
     return sorted(found, key=lambda each: -each.reach)

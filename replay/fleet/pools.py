@@ -10,13 +10,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from replay.fleet.check.fewest_engines import FleetRuns, is_long, terms
-from replay.fleet.check.pool import Verification, stay_s
+from replay.fleet.check.pool import Verification
 from replay.fleet.check.routed import EnginePool, RoutedCheck, verify_routed
 from replay.fleet.check.several import Counts, SeveralSearch
 from replay.fleet.check.slo_limits import keeps
 from replay.fleet.inputs.failures import availability_with
 from replay.fleet.inputs.pools_file import BY_LABEL, Ints, PoolRouter, PoolSpec
 from replay.fleet.inputs.profiles import ProfileSource
+from replay.fleet.inputs.shared_prefixes import with_hits
+from replay.fleet.inputs.whole_requests import WholeRequests
 from replay.fleet.size import FleetPlan, PoolPlan, SizeCheck, plan_pool
 from sim.fleet import Lengths, provisioned
 from sim.fleet.routers import FleetRouter, RouterName
@@ -59,12 +61,14 @@ class Asking:
     """How pools are sized. ``source_of``, ``context_of``: the profile and longest request of a pool's requests.
 
     ``spill_per_engine``: requests per engine from which spillover sends on. ``check`` None: by formulas alone.
+    ``whole``: the workload's requests, where it is a trace.
     """
 
     source_of: Callable[[PoolSpec, Lengths, int], ProfileSource]
     context_of: Callable[[Lengths], int]
     spill_per_engine: float
     check: SizeCheck | None
+    whole: WholeRequests | None = None
 
 
 def compressed(specs: Sequence[PoolSpec], lengths: Lengths, *, factor: float) -> Lengths:
@@ -107,7 +111,7 @@ def _shared(
 ) -> PoolsPlan:
     """Return the fleet with each pool as small as a simulation of all of them behind the router allows."""
     plans, objective, tried = fleet.pools, fleet.objective, list[Together]()
-    stay = max(stay_s(plan.lengths, plan.analytic.service_s) for plan in plans)
+    stay = max(check.asked.stay_s(plan.lengths, plan.analytic.service_s) for plan in plans)
 
     def tried_at(engines: Counts, run: int) -> Verification:
         found = simulated_together(
@@ -166,7 +170,7 @@ def _pool(
     try:
         return plan_pool(
             source,
-            part,
+            with_hits(part, asking.whole, source.engine),
             rate_per_s * share,
             objective,
             context=context,

@@ -19,7 +19,13 @@ from replay.fleet.commands.asking import (
     objective_of,
     sources_of,
 )
-from replay.fleet.inputs.fleet_workload import fitting_context, lengths_of_trace, read_lengths
+from replay.fleet.inputs.fleet_workload import (
+    FleetWorkload,
+    fitting_context,
+    read_workload,
+    workload_of_trace,
+)
+from replay.fleet.inputs.shared_prefixes import hits_note, with_hits
 from replay.fleet.size import NUM_REQUESTS, FleetPlan, SizeCheck, sized_fleet
 from replay.fleet.text import cost_per_hour, fleet_document, fleet_parts
 from sim.fleet import Lengths
@@ -91,7 +97,8 @@ def plan_fleet(  # noqa: PLR0913 - what a fleet can be asked for
     simulate ``num_requests`` or more, and find the smallest fleet that keeps the limits; else by formula. Raises
     ConfigError.
     """
-    lengths = _lengths(workload)
+    found = _workload(workload)
+    lengths = found.lengths
     if context is not None:
         kept, _, _ = lengths.up_to(context)
         if kept is None:
@@ -101,17 +108,22 @@ def plan_fleet(  # noqa: PLR0913 - what a fleet can be asked for
     objective = objective_of(slo, utilization_cap=UTILIZATION_CAP, availability=availability)
     names = profiles if isinstance(profiles, str) else ",".join(profiles)
     sources = sources_of(names, lengths, longest, prices=prices)
-    check = SizeCheck(asked=asked_of(num_requests, None), seed=seed) if verify else None
+    caching = next((each.engine for each in sources if each.engine.enable_prefix_caching), None)
+    if caching is not None:
+        lengths = with_hits(lengths, found.whole, caching)
+    whole = None if found.whole is None else found.whole.of(lengths)
+    check = SizeCheck(asked=asked_of(num_requests, None, whole=whole), seed=seed) if verify else None
     if verify:
         compile_once()
     with infeasible():
         plan = sized_fleet(sources, lengths, rate_per_s, objective, context=longest, split=split, check=check)
-    return SizedFleet(plan=replace(plan, notes=tuple(misfit_notes(sources, power=True))))
+    notes = (*found.notes, *hits_note(lengths), *misfit_notes(sources, power=True))
+    return SizedFleet(plan=replace(plan, notes=notes))
 
 
-def _lengths(workload: Trace | Lengths | Path | str) -> Lengths:
+def _workload(workload: Trace | Lengths | Path | str) -> FleetWorkload:
     if isinstance(workload, Lengths):
-        return workload
+        return FleetWorkload(lengths=workload)
     if isinstance(workload, Trace):
-        return lengths_of_trace(workload, name="a trace")
-    return read_lengths(Path(workload))
+        return workload_of_trace(workload, name="a trace")
+    return read_workload(Path(workload))

@@ -10,6 +10,7 @@ import numpy as np
 from replay.fleet.costs import HEAD, WIDTHS, cost_cells, per_year
 from replay.fleet.inputs.fleet_ranges import FACTORS, RATES, in_range, size_pool
 from replay.fleet.inputs.profiles import ProfileSource
+from replay.fleet.inputs.shared_prefixes import known_to
 from replay.fleet.size import PoolPlan, SizeCheck, plan_pool
 from replay.fleet.text import power_text, verification_document
 from sim.fleet import Lengths
@@ -20,6 +21,8 @@ from traces import shown_time
 from traces.facts import AlignedRows, AnswerPart, frac
 
 NUM_THRESHOLDS = 250
+NUM_BEYOND = 50
+"""This many more thresholds are tried where the best one lies at the end of the first ones."""
 MOST_SHOWN = 15
 EDGES = (0.01, 0.999)
 """A threshold is tried if the share of short requests is between these."""
@@ -38,20 +41,57 @@ def splits_of(
     for factor in factors:
         in_range("--compress", factor, FACTORS)
     profiles = (sources[0].profile, sources[-1].profile)
+    lengths = known_to(lengths, sources)
     one = size_pool(profiles[1], lengths, rate_per_s, objective, context=context)
     total = lengths.total_tokens
     low, high = np.quantile(total, EDGES)
     thresholds = sorted({round(each) for each in np.linspace(low, min(high, context - 1), NUM_THRESHOLDS)})
-    found = sweep_thresholds(
-        profiles,
-        lengths,
-        rate_per_s,
-        objective,
-        thresholds=thresholds,
-        context=context,
-        factors=factors,
+
+    def swept(tried: Sequence[int]) -> Splits:
+        found = sweep_thresholds(
+            profiles, lengths, rate_per_s, objective, thresholds=tried, context=context, factors=factors
+        )
+        return Splits(one=one, profiles=profiles, splits=tuple(found), is_one_best=False)
+
+    first = swept(thresholds)
+    more = _beyond(
+        first, thresholds, shortest=float(total.min()), longest=min(float(total.max()), context) - 1
     )
-    return marked(Splits(one=one, profiles=profiles, splits=tuple(found), is_one_best=False))
+    splits = sorted((*first.splits, *swept(more).splits), key=lambda each: (each.threshold, each.factor))
+    return marked(
+        replace(
+            first,
+            splits=tuple(splits),
+            thresholds=tuple(sorted({*thresholds, *more})),
+            factors=tuple(factors),
+        )
+    )
+
+
+def _beyond(first: Splits, tried: Sequence[int], *, shortest: float, longest: float) -> list[int]:
+    """Return thresholds beyond the end of those that were tried at which the best one lies; none where it does not."""
+    best = first.cheapest
+    if best is None or best.threshold not in (tried[0], tried[-1]):
+        return []
+    low, high = (shortest, tried[0]) if best.threshold == tried[0] else (tried[-1], longest)
+    between = {round(each) for each in np.linspace(low, high, NUM_BEYOND)} if low < high else set[int]()
+    return sorted(between - set(tried))
+
+
+def border_lines(found: Splits) -> list[str]:
+    """Return that the best split lies at the end of what was tried, with which option more would be tried."""
+    best = found.cheapest
+    if best is None:
+        return []
+    said = []
+    if best.threshold in (found.thresholds[0], found.thresholds[-1]):
+        which = "shortest" if best.threshold == found.thresholds[0] else "longest"
+        said.append(f"it is the {which} threshold that was tried: beyond it one of the pools has no requests")
+    if len(found.factors) > 1 and best.factor == max(found.factors):
+        said.append(
+            f"{best.factor:g} is the largest factor that was tried: a larger one may save more (--compress)"
+        )
+    return said
 
 
 def split_parts(found: Splits) -> list[AnswerPart]:
@@ -82,6 +122,7 @@ def split_parts(found: Splits) -> list[AnswerPart]:
     more = [f"… and {len(best) - MOST_SHOWN} more (--json)"] if len(best) > MOST_SHOWN else []
     return [
         split_headline(found),
+        *border_lines(found),
         f"{len(found.splits)} splits meet the SLO; {len(best)} are on the Pareto front{_one_told(found)}",
         AlignedRows(rows, (10, 6, 8, 16, 7, 12, *WIDTHS, 9)),
         *more,
@@ -112,7 +153,8 @@ def split_headline(found: Splits) -> str:
     """Return what the cheapest split saves against one pool for all, in a sentence."""
     if not found.splits:
         return "by formula, no split meets the SLO"
-    cheapest = min(found.splits, key=lambda each: (found.amount(each), each.ttft_p99_s))
+    cheapest = found.cheapest
+    assert cheapest is not None  # noqa: S101 - there are splits
     saving, what = found.saving(cheapest), "cost" if found.has_prices else "GPUs"
     if saving <= 0:
         return f"by formula, no split takes less than one pool for all: {found.one.provisioned:,} engines"
@@ -132,6 +174,7 @@ def split_document(found: Splits) -> dict[str, object]:
     return {
         "schema_version": 1,
         "method": "analytic",
+        "border": border_lines(found),
         "saving_of": "cost" if found.has_prices else "gpus",
         "one_pool": {
             **asdict(found.one),
@@ -231,7 +274,7 @@ def _whatif(
 def whatif_parts(found: Sequence[WhatIf]) -> list[AnswerPart]:
     """Return a row per profile and rate."""
     wide = max(10, *(len(each.profile) + 2 for each in found))
-    head = ("profile", "req/s", "GPUs", "asked by", "TTFT p99", "slots used", *HEAD, "power", "tok/J")
+    head = ("profile", "req/s", "GPUs", "asked by", "TTFT p99", "seats used", *HEAD, "power", "tok/J")
     widths = (-wide, 8, 8, 13, 12, 12, *WIDTHS, 26, 8)
     rows: list[Sequence[str]] = [head]
     for each in found:

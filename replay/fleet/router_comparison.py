@@ -9,10 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from replay.fleet.check.drawn_requests import Stream, drawn_rows
-from replay.fleet.check.pool import stay_s
 from replay.fleet.check.routed import EnginePool, RoutedCheck, verify_routed
 from replay.fleet.check.steady import RunLength
 from replay.fleet.inputs.profiles import ProfileSource, of_context
+from replay.fleet.inputs.shared_prefixes import known_to
 from sim.fleet import Lengths
 from sim.fleet.routers import FleetPool, FleetRouter, RouterName, simulate_routed
 from sim.fleet.sizing import Infeasible, Objective
@@ -77,6 +77,7 @@ def routed_of(
     Raises Infeasible where a pool cannot meet the objective, or has no requests.
     """
     profiles = (sources[0].profile, sources[-1].profile)
+    lengths = known_to(lengths, sources)
     split = size_split(profiles, lengths, rate_per_s, objective, threshold=on.threshold, context=on.context)
     if split.short is None or split.long is None:
         raise Infeasible(f"--split {on.threshold}: got a pool without requests, expected some on both sides")
@@ -90,7 +91,7 @@ def routed_of(
             (sources[-1], on.context, split.long),
         )
     ]
-    stay = max(stay_s(short, split.short.service_s), stay_s(long, split.long.service_s))
+    stays = (on.asked.stay_s(short, split.short.service_s), on.asked.stay_s(long, split.long.service_s))
     return [
         Routed(
             router=name,
@@ -104,7 +105,7 @@ def routed_of(
                     _router(name, on),
                     lengths,
                     rate_per_s,
-                    stay_s=stay,
+                    stay_s=max(stays),
                     seed=on.seed,
                     asked=on.asked,
                 )
@@ -167,7 +168,7 @@ def routed_parts(found: Sequence[Routed]) -> list[AnswerPart]:
     rows = [
         _row(each.router, how, seen)
         for each in found
-        for how, seen in (("slots", each.by_slots), ("engines", each.by_engines))
+        for how, seen in (("seats", each.by_slots), ("engines", each.by_engines))
         if seen is not None
     ]
     head = ("router", "simulated", "to short pool", "TTFT p50", "TTFT p99", "short p99", "long p99")
@@ -175,7 +176,7 @@ def routed_parts(found: Sequence[Routed]) -> list[AnswerPart]:
     return [
         f"{short} engines for short and {long} for long requests, by formula for the router length",
         AlignedRows([head, *rows], (-14, -11, 14, 12, 22, 12, 12)),
-        "slots: a request holds one of an engine's slots; engines: token by token. short, long p99: TTFT "
+        "seats: a request holds one of an engine's seats; engines: token by token. short, long p99: TTFT "
         "of the requests that a pool had",
     ]
 

@@ -6,11 +6,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from replay.fleet.check.fewest_engines import FleetRuns, Search, is_long, terms
-from replay.fleet.check.pool import Verification, stay_s, verify
+from replay.fleet.check.pool import Verification, verify
 from replay.fleet.check.slo_limits import keeps
 from replay.fleet.check.steady import RunLength
 from replay.fleet.inputs.fleet_ranges import size_pool
 from replay.fleet.inputs.profiles import ProfileSource, of_context
+from replay.fleet.inputs.shared_prefixes import known_to
 from sim.fleet import GpuProfile, Lengths, provisioned, provisioned_for, share_enough
 from sim.fleet.energy import HOURS_PER_YEAR, Energy, energy
 from sim.fleet.sizing import UTILIZATION_CAP, Infeasible, Objective, PoolSize, pool_at
@@ -28,7 +29,7 @@ class PoolPlan:
     ``confirmed``: those with the second one, longer and at a slightly higher rate. ``engines``: recommended, those in
     repair not counted; ``provisioned``: counted, enough on average. ``share``: of all requests. ``availability``: share
     of its nodes that is up. ``cap``: on the share of slots taken, by formula; ``uncapped``: engines by formula without
-    it. ``is_smallest``: fewer were tried, too.
+    it. ``is_smallest``: fewer were tried, too. ``unknown``: what its requests have that no formula knows, in words.
     """
 
     name: str
@@ -46,6 +47,7 @@ class PoolPlan:
     cap: float = UTILIZATION_CAP
     uncapped: int = 0
     is_smallest: bool = False
+    unknown: tuple[str, ...] = ()
 
     @property
     def at(self) -> PoolSize:
@@ -148,6 +150,11 @@ class SizeCheck:
     seed: int = 1
     asked: RunLength = field(default_factory=lambda: RunLength(num_requests=NUM_REQUESTS))
 
+    def unknown(self, lengths: Lengths) -> tuple[str, ...]:
+        """Return what requests of these lengths have that no formula knows, in words."""
+        requests = self.asked.whole(lengths)
+        return () if requests is None else tuple(requests.beyond_lengths())
+
 
 def plan_pool(
     source: ProfileSource,
@@ -166,6 +173,7 @@ def plan_pool(
     where the formulas find no size.
     """
     check_length(source, lengths)
+    lengths = known_to(lengths, [source])
     analytic = size_pool(source.profile, lengths, rate_per_s, objective, context=context)
     without = replace(objective, utilization_cap=max(objective.utilization_cap, NO_CAP))
     uncapped = size_pool(source.profile, lengths, rate_per_s, without, context=context).engines
@@ -192,6 +200,7 @@ def plan_pool(
         cap=objective.utilization_cap,
         uncapped=uncapped,
         is_smallest=check is not None and check.smallest,
+        unknown=() if check is None else check.unknown(lengths),
     )
 
 
@@ -206,7 +215,7 @@ def _search(
     share: float,
 ) -> Search:
     """Return a search over engines of a pool; its second run has its own seed, more load and more requests."""
-    stay = stay_s(lengths, service_s)
+    stay = check.asked.stay_s(lengths, service_s)
 
     def tried_at(engines: int, run: int) -> Verification:
         rate, seed, asked = terms(rate_per_s, check.seed, check.asked, run=run, stay_s=stay)

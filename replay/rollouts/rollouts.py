@@ -9,6 +9,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from html import escape
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
@@ -23,6 +24,7 @@ from replay.rollouts.rollout_batch import (
     simulate_batch,
 )
 from replay.t_interval import half_width
+from replay.twin.config_read import twin_of
 from traces import ConfigError
 
 if TYPE_CHECKING:
@@ -175,7 +177,7 @@ def estimate(values: Sequence[float]) -> MeanOfBatches:
 
 def run_rollouts(
     workload: WorkloadOptions,
-    twin: TwinConfig,
+    twin: TwinConfig | str | Path,
     settings: RolloutSettings,
     *,
     advance: Callable[[], None] = lambda: None,
@@ -185,6 +187,7 @@ def run_rollouts(
     ``workload``: options that say how long prompts and outputs are; one that says no shape of the outputs draws them
     lognormal. Raises ConfigError on a workload that cannot be drawn or simulated.
     """
+    twin = twin_of(twin)
     most = settings.drawn(max((1.0, *settings.oversubscriptions)))
     drawn = draw_samples(long_tailed(workload), each=settings.samples, number=most, batches=settings.batches)
     prepare_engine(twin)

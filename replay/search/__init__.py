@@ -30,3 +30,8 @@ def __getattr__(name: str) -> object:
     value: object = getattr(import_module(_HOMES[name]), name)
     globals()[name] = value
     return value
+
+
+def __dir__() -> list[str]:
+    """Return what this room offers, for whoever looks around in a shell."""
+    return sorted(__all__)

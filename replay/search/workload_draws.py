@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from replay.search.searched_rate import SEARCHED
 from replay.twin.fitted.fitted_range import FittedRange
 from traces import ConfigError
 from traces.strict.tell import tell
@@ -35,13 +36,11 @@ DEFAULT_NUM_REQUESTS = 5000
 """A search begins with this many."""
 MOST_KEPT = 2
 """Draws of this many lengths of one workload are kept for the next search of it."""
-_SEARCHED = ("rate", "stages", "concurrency", "batch", "duration")
-"""Options that cannot be combined with a search for a rate."""
 
 
 def searchable(workload: WorkloadOptions, like: Path | None) -> WorkloadOptions:
     """Return the workload at a rate of 1, with the number of requests of a search. Raises ConfigError."""
-    for name in _SEARCHED:
+    for name in SEARCHED:
         if getattr(workload, name) is not None:
             raise ConfigError(f"{flag(name)}: cannot be combined with a search for a rate")
     if like is not None:

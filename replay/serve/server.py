@@ -9,6 +9,7 @@ import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TypedDict, Unpack
 
 from aiohttp import web
@@ -18,6 +19,7 @@ from replay.serve.app import Site, make_app
 from replay.serve.request_limits import RequestLimits
 from replay.serve.senders import open_cluster
 from replay.serve.twin import Twin, engines_of
+from replay.twin.config_read import twin_of
 from replay.twin.twin_config import TwinConfig
 from sim import InvalidConfig
 from sim.cluster import AlwaysAdmit, ClusterConfig, LiveCluster
@@ -58,7 +60,7 @@ class ServeOptions(TypedDict, total=False):
 
 @asynccontextmanager
 async def serving(
-    config: TwinConfig,
+    config: TwinConfig | str | Path,
     *,
     host: str = "127.0.0.1",
     port: int = 0,
@@ -71,6 +73,7 @@ async def serving(
 
     One server is a cluster of one, a fleet answers behind its router. ConfigError on a twin that cannot be served.
     """
+    config = twin_of(config)
     cluster = config.cluster
     if any(pool.engine.session_kv_ttl_us for pool in cluster.pools):
         raise ConfigError(
@@ -149,7 +152,7 @@ async def _listening(site: Site, *, host: str, port: int) -> AsyncIterator[Liste
 
 
 def run_server(
-    config: TwinConfig,
+    config: TwinConfig | str | Path,
     *,
     announce: Callable[[Listening], None],
     port_per_instance: bool = False,
@@ -159,6 +162,7 @@ def run_server(
 
     ``port_per_instance``: each instance of the cluster as a server of its own. ``options``: as of ``serving``.
     """
+    config = twin_of(config)
 
     async def until_told() -> None:
         told = asyncio.Event()

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from replay.search.searched_rate import NOT_FOR_A_SEARCH
 from replay.tuning.options import LiveOptions, TriedOptions, TuneOptions
 from replay.twin.own.own_code import with_code_option
-from traces.strict.option_table import with_option_tables
+from traces.strict.option_table import refusing, with_option_tables
 from traces.strict.tell import tell
 from traces.workload import WorkloadOptions, check_output
 
@@ -33,6 +34,7 @@ ASSUMED = (
 
 @with_code_option
 @with_option_tables
+@refusing(*NOT_FOR_A_SEARCH)
 def tune(workload: WorkloadOptions, asked: TuneOptions) -> None:
     """Find the engine flags that serve the highest rate within latency limits.
 

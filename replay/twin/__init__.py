@@ -6,6 +6,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from replay.twin.config_read import twin_of
     from replay.twin.config_write import name_of
     from replay.twin.defaults import COEFFICIENTS, FittedModel, version_number
     from replay.twin.keys.latency_keys import EXTENDED_MEANINGS
@@ -27,6 +28,7 @@ __all__ = [
     "physics_covers",
     "physics_sets",
     "placeholder_notes",
+    "twin_of",
     "version_number",
     "with_code_option",
     "write_step_tables",
@@ -44,6 +46,7 @@ _HOMES = {
     "physics_covers": "replay.twin.latency",
     "physics_sets": "replay.twin.latency",
     "placeholder_notes": "replay.twin.placeholder",
+    "twin_of": "replay.twin.config_read",
     "version_number": "replay.twin.defaults",
     "with_code_option": "replay.twin.own.own_code",
     "write_step_tables": "replay.twin.profiled_table",
@@ -57,3 +60,8 @@ def __getattr__(name: str) -> object:
     value: object = getattr(import_module(_HOMES[name]), name)
     globals()[name] = value
     return value
+
+
+def __dir__() -> list[str]:
+    """Return what this room offers, for whoever looks around in a shell."""
+    return sorted(__all__)

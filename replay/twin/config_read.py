@@ -27,6 +27,11 @@ if TYPE_CHECKING:
 _TOP = ("vllm_version", "compatibility", "engine", "latency", "hardware", "cluster", "seed")
 
 
+def twin_of(twin: TwinConfig | str | Path) -> TwinConfig:
+    """Return a twin, read from its TWIN.yaml if that is what is given. Raises ConfigError."""
+    return load_config(twin) if isinstance(twin, str | Path) else twin
+
+
 def load_config(
     path: str | Path,
     *,

@@ -34,6 +34,7 @@ def dump_config(config: TwinConfig) -> str:
         *_server_lines(config.engine, config.latency),
         *(config.fitted.lines() if config.fitted is not None and not config.fitted.is_empty() else ()),
         *(config.pace.lines() if config.pace is not None else ()),
+        *(config.held_out.lines() if config.held_out is not None else ()),
         *(() if config.is_plain_server else cluster_lines(config.cluster, _server_lines)),
         f"seed: {config.seed}",
     ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from decimal import Decimal
 from pathlib import Path
@@ -27,6 +28,8 @@ LAYOUT_KEYS = (
     *("pp", "dp", "enable_expert_parallel", "all2all_backend"),
     *("gpus_per_node", "network_gb_per_s", "network_us", "nccl_launch_us", "nccl_skew_us"),
 )
+OF_KV_CACHE = ("pp", "dp")
+"""Those that bear on the size of the KV cache, too."""
 OFFLOAD_KEYS = ("kv_offloading_size", "kv_offload_gb_per_s")
 HARDWARE_KEYS = (
     "gpu",
@@ -48,6 +51,26 @@ FOREIGN_NAMES = {
     "num_devices_per_node": "gpus_per_node",
 }
 """vLLM's and Vidur's names of these keys."""
+
+
+def _without_peak(written: Sequence[str], model: LatencyModel) -> tuple[str, ...]:
+    """Return notes on keys of a layout that a model without peak times does not read; the engine may read some."""
+    of_engine = [name for name in written if name in OF_KV_CACHE]
+    notes = []
+    for names, effect in (
+        (of_engine, "here it bears on the KV cache alone"),
+        ([name for name in written if name not in of_engine], "here it has no effect"),
+    ):
+        own = {name: name.removesuffix("_us") for name in names if hasattr(model, name.removesuffix("_us"))}
+        instead = ", ".join(f"latency.coefficients.{each}" for each in own.values())
+        where = (
+            f"instead: {instead}"
+            if own and len(own) == len(names)
+            else "in the latency's coefficients, if at all"
+        )
+        if names:
+            notes.append(f"{', '.join(f'hardware.{name}' for name in names)}: {where}; {effect}")
+    return tuple(notes)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,9 +107,7 @@ class Hardware:
         """
         if not hasattr(model, "peak"):
             written = [name for name in LAYOUT_KEYS if name in self.written and name != "pp"]
-            named = ", ".join(f"hardware.{name}" for name in written)
-            said = f"{named}: in the latency's coefficients, if at all; here it bears on the KV cache alone"
-            return (said,) if written else ()
+            return _without_peak(written, model)
         notes = []
         if ranks and ranks != self.layout.dp:
             notes.append(

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from replay.twin.cluster_section import with_overrides
 from replay.twin.config_keys import DEFAULT_SEED
 from replay.twin.fitted.fitted_range import FittedRange
+from replay.twin.fitted.held_out import HeldOut
 from replay.twin.fitted.pace import Pace
 from replay.twin.what_if.unanswered import Unanswered
 from sim import (
@@ -34,18 +35,19 @@ class TwinConfig:
     """The content of a TWIN.yaml, defaults filled in.
 
     ``cluster``: all servers. ``asked_cluster``: those of the file's section, or of ``--instances``; None: one server,
-    which is a cluster of one pool of one. ``engine`` and ``latency`` are those of the first pool. ``fitted``: the loads
-    and lengths of the traces behind the coefficients, where they were fitted; ``pace``: how far its steps may be off
-    together. ``assumed``: flags that affect every busy step and that the file does not give. ``written``: the engine's
-    keys that the file gives; None, of a configuration made in code: all of them. ``latency_reason``: why
-    ``latency.model: auto`` is this one. ``peaks``: of each pool, or of the one server, its model at its GPU's peak,
-    None where one of them is not named. ``kv_bytes_per_token``: in all layers, on all GPUs; None where no model is
-    named. ``group_block_bytes``: likewise of a block that its KV cache groups share, None if the file gives the groups
-    or there are none. ``shape``: that model. ``gpus_of_pools``: the GPU's name and how many one server has (tp x pp x
-    dp), by pool; empty where no hardware is named. ``unanswered``: requested settings that have no effect in this twin.
-    ``will_not_start``: why vLLM would refuse to start the model on its GPU, where the GPU's memory or the flags say so.
-    ``source`` is the file it was read from, ``notes`` the lines to tell the user before a run (assumptions made, things
-    vLLM would refuse); none of them counts when two configurations are compared.
+    which is a cluster of one pool of one. ``engine`` and ``latency`` are those of the first pool. ``fitted``: the
+    loads and lengths of the traces behind the coefficients, where they were fitted; ``pace``: how far its steps may
+    be off together; ``held_out``: its errors on unseen requests, and the day of the fit. ``assumed``: flags that
+    affect every busy step and that the file does not give. ``written``: the engine's keys that the file gives; None,
+    of a configuration made in code: all of them. ``latency_reason``: why ``latency.model: auto`` is this one.
+    ``peaks``: of each pool, or of the one server, its model at its GPU's peak, None where one of them is not named.
+    ``kv_bytes_per_token``: in all layers, on all GPUs; None where no model is named. ``group_block_bytes``: likewise
+    of a block that its KV cache groups share, None if the file gives the groups or there are none. ``shape``: that
+    model. ``gpus_of_pools``: the GPU's name and how many one server has (tp x pp x dp), by pool; empty where no
+    hardware is named. ``unanswered``: requested settings that have no effect in this twin. ``will_not_start``: why
+    vLLM would refuse to start the model on its GPU, where the GPU's memory or the flags say so. ``source`` is the
+    file it was read from, ``notes`` the lines to tell the user before a run (assumptions made, things vLLM would
+    refuse); none of them counts when two configurations are compared.
     """
 
     engine: EngineConfig
@@ -54,6 +56,7 @@ class TwinConfig:
     asked_cluster: ClusterConfig | None = None
     fitted: FittedRange | None = None
     pace: Pace | None = None
+    held_out: HeldOut | None = None
     assumed: tuple[str, ...] = field(default=(), compare=False)
     written: frozenset[str] | None = field(default=None, compare=False)
     latency_reason: str = field(default="", compare=False)

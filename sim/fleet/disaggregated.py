@@ -34,7 +34,7 @@ class Disaggregated:
     """A number of prefill and of decode engines. ``ttft_p99_s`` and ``tpot_s`` in seconds.
 
     ``decode_wait_p99_s``: until the decode pool has a slot, before the second token. ``rate_per_s``: what both pools
-    can do; ``cost_per_hour``: of both.
+    can do; ``cost_per_hour`` and ``gpus``: of both. ``is_border``: one of the pools is the largest that was tried.
     """
 
     prefill: int
@@ -46,7 +46,9 @@ class Disaggregated:
     prefill_utilization: float
     decode_utilization: float
     cost_per_hour: float
+    gpus: int = 0
     is_best: bool = False
+    is_border: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,11 +84,7 @@ def disaggregated_at(
     cost = transfer or Transfer()
     prefill = _Prefill(seconds=_alone(profiles[0], lengths))
     decode = profiles[1]
-    slots = decode.slots_for(lengths, context)
-    if slots == 0:
-        raise Infeasible(
-            f"context {context}: got a KV cache of {decode.num_blocks} blocks, which holds no such request"
-        )
+    slots = _slots(decode, lengths, context)
     answers = Lengths(
         input_tokens=lengths.input_tokens, output_tokens=np.maximum(lengths.output_tokens - 1, 1)
     )
@@ -114,7 +112,18 @@ def disaggregated_at(
         prefill_utilization=rate_per_s * prefill.mean_s / cost.alpha_prefill / engines[0],
         decode_utilization=rate_per_s * service / (engines[1] * slots),
         cost_per_hour=engines[0] * profiles[0].cost_per_hour + engines[1] * decode.cost_per_hour,
+        gpus=engines[0] * profiles[0].num_gpus + engines[1] * decode.num_gpus,
     )
+
+
+def _slots(decode: GpuProfile, lengths: Lengths, context: int) -> int:
+    """Return how many requests run at once on a decode engine. Raises Infeasible where it holds none."""
+    slots = decode.slots_for(lengths, context)
+    if slots == 0:
+        raise Infeasible(
+            f"context {context}: got a KV cache of {decode.num_blocks} blocks, which holds no such request"
+        )
+    return slots
 
 
 def _active(profile: GpuProfile, tokens_per_s: float, resident: float) -> float:
@@ -146,6 +155,8 @@ def sweep_disaggregated(
 ) -> list[Disaggregated]:
     """Return fleets (prefill, decode) that keep the objective, cheapest first; best in cost, TTFT and TPOT are marked.
 
+    Where a pool has no price, GPUs stand for the cost.
+
     TTFT depends on the prefill engines alone, the decode wait and TPOT on the decode engines alone, and each falls as
     their number grows. So the smallest of either pool is found separately, and both together are the cheapest fleet.
     Besides it, ``SHOWN`` numbers of each are tried, up to ``SPREAD`` times as many. Empty if none keeps it.
@@ -163,8 +174,15 @@ def sweep_disaggregated(
         return []
     counts = [np.unique(np.linspace(n, SPREAD * n + SPREAD, SHOWN).astype(int)) for n in (prefill, decode)]
     found = [at(int(p), int(d)) for p in counts[0] for d in counts[1]]
-    found.sort(key=lambda each: (each.cost_per_hour, each.prefill + each.decode, each.ttft_p99_s))
-    return _marked(found)
+    has_prices = all(profile.cost_per_hour > 0 for profile in profiles)
+
+    def amount(each: Disaggregated) -> float:
+        return each.cost_per_hour if has_prices else each.gpus
+
+    found.sort(key=lambda each: (amount(each), each.prefill + each.decode, each.ttft_p99_s))
+    most = [int(each[-1]) for each in counts]
+    found = [replace(x, is_border=x.prefill == most[0] or x.decode == most[1]) for x in found]
+    return _marked(found, [amount(each) for each in found])
 
 
 def _keeps_prefill(fleet: Disaggregated, objective: Objective) -> bool:
@@ -188,9 +206,11 @@ def keeps_by_formula(fleet: Disaggregated, objective: Objective) -> bool:
     return _keeps_prefill(fleet, objective) and _keeps_decode(fleet, objective)
 
 
-def _marked(fleets: Sequence[Disaggregated]) -> list[Disaggregated]:
-    """Return the fleets, those marked that none beats in cost, TTFT and TPOT."""
-    figures = np.array([(each.cost_per_hour, each.ttft_p99_s, each.tpot_s) for each in fleets]).reshape(-1, 3)
+def _marked(fleets: Sequence[Disaggregated], amounts: Sequence[float]) -> list[Disaggregated]:
+    """Return the fleets, those marked that none beats in what they take, TTFT and TPOT."""
+    figures = np.array(
+        [(amount, each.ttft_p99_s, each.tpot_s) for amount, each in zip(amounts, fleets, strict=True)]
+    ).reshape(-1, 3)
     return [
         replace(each, is_best=not bool(((figures <= own).all(1) & (figures < own).any(1)).any()))
         for each, own in zip(fleets, figures, strict=True)

@@ -111,7 +111,11 @@ class GpuProfile:
             return self.num_slots(context)
         if self.kv_limit(context) == 0:
             return 0
-        fit = self.held.num_requests(self.num_blocks, lengths.input_tokens, lengths.output_tokens)
+        if self.kv_cache_groups or not lengths.shared_tokens:
+            fit = self.held.num_requests(self.num_blocks, lengths.input_tokens, lengths.output_tokens)
+        else:  # what requests share is there once, their own tokens are there for each
+            own = self.num_blocks - math.ceil(lengths.shared_tokens / self.block_size)
+            fit = self.held.num_requests(max(own, 1), lengths.new_tokens, lengths.output_tokens)
         return max(1, min(self.max_slots, fit))
 
     # -- how long -----------------------------------------------------------------------------------------------
@@ -126,12 +130,17 @@ class GpuProfile:
 
     def prefill_iterations(self, lengths: Lengths) -> Floats:
         """Return the iterations of each prompt, one at least."""
-        return np.maximum(np.ceil(lengths.input_tokens / self.chunk_tokens), 1.0)
+        return np.maximum(np.ceil(lengths.new_tokens / self.chunk_tokens), 1.0)
 
     def prefill_compute_s(self, lengths: Lengths) -> Floats:
-        """Return the seconds of compute of each prompt: per token, and per pair of tokens that attend to each other."""
-        n = lengths.input_tokens
-        return np.asarray(self.prefill_token_s * n + self.prefill_pair_s * n * (n + 1) / 2)
+        """Return the seconds of compute of each prompt: per token, and per pair of tokens that attend to each other.
+
+        Of a prompt whose first c tokens are cached, n - c tokens are computed, and attend to all before them.
+        """
+        n, new = lengths.input_tokens, lengths.new_tokens
+        cached = n - new
+        pairs = (n * (n + 1) - cached * (cached + 1)) / 2
+        return np.asarray(self.prefill_token_s * new + self.prefill_pair_s * pairs)
 
     def busy(self, lengths: Lengths) -> Busy:
         """Return what a mix of requests does to an iteration."""

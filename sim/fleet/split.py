@@ -130,13 +130,20 @@ class Splits:
     """One pool for all, and a split per threshold that keeps the SLO by formula; marked: those that no other beats.
 
     ``profiles``: of the short and of the long pool; one pool for all has the long one's. ``is_one_best``: whether no
-    split beats one pool for all.
+    split beats one pool for all. ``thresholds``, ``factors``: all that were tried, ascending.
     """
 
     one: PoolSize
     profiles: tuple[GpuProfile, GpuProfile]
     splits: tuple[LengthSplit, ...]
     is_one_best: bool
+    thresholds: tuple[int, ...] = ()
+    factors: tuple[float, ...] = ()
+
+    @property
+    def cheapest(self) -> LengthSplit | None:
+        """The split that takes least, the fastest of equals; None without any."""
+        return min(self.splits, key=lambda each: (self.amount(each), each.ttft_p99_s), default=None)
 
     @property
     def has_prices(self) -> bool:

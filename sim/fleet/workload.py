@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,14 +17,20 @@ class Lengths:
     """Prompt and output tokens, float64 [n], row by row of the same request; all rows are equally likely.
 
     ``arrival_s``: when each came, float64 [n] ascending seconds, where the rows are those of a recording; formulas look
-    at no order. ``arrival_cv2``: variance of the gaps between arrivals over their mean squared, 1 for Poisson's. Raises
-    InvalidConfig without a row, or on a request without output.
+    at no order. ``arrival_cv2``: variance of the gaps between arrivals over their mean squared, 1 for Poisson's.
+    ``row``: int64 [n] ascending, the number of each row in a recording, which no formula reads. ``cached_tokens``:
+    float64 [n], tokens at each prompt's beginning that an engine need not compute, since other requests had them;
+    ``shared_tokens``: whose KV every engine holds once, for all. Raises InvalidConfig without a row, or on a request
+    without output.
     """
 
     input_tokens: Floats
     output_tokens: Floats
     arrival_s: Floats | None = None
     arrival_cv2: float = 1.0
+    row: NDArray[np.int64] | None = None
+    cached_tokens: Floats | None = None
+    shared_tokens: float = 0.0
 
     def __post_init__(self) -> None:
         """Check both columns."""
@@ -48,6 +54,18 @@ class Lengths:
         """Prompt and output together."""
         return self.input_tokens + self.output_tokens
 
+    @property
+    def new_tokens(self) -> Floats:
+        """Prompt tokens that must be computed, one at least of a prompt that has any."""
+        if self.cached_tokens is None:
+            return self.input_tokens
+        return np.maximum(self.input_tokens - self.cached_tokens, np.minimum(self.input_tokens, 1.0))
+
+    @property
+    def without_hits(self) -> Lengths:
+        """The lengths for an engine that keeps no prefixes."""
+        return replace(self, cached_tokens=None, shared_tokens=0.0)
+
     def where(self, keep: NDArray[np.bool_]) -> Lengths:
         """Return the rows of a mask.
 
@@ -58,6 +76,9 @@ class Lengths:
             output_tokens=self.output_tokens[keep],
             arrival_s=None if self.arrival_s is None else self.arrival_s[keep],
             arrival_cv2=1 + float(keep.mean()) * (self.arrival_cv2 - 1),
+            row=None if self.row is None else self.row[keep],
+            cached_tokens=None if self.cached_tokens is None else self.cached_tokens[keep],
+            shared_tokens=self.shared_tokens,
         )
 
     def at(self, rows: NDArray[np.int64]) -> Lengths:
@@ -82,9 +103,4 @@ class Lengths:
         total = self.total_tokens
         prompt = total_tokens - self.output_tokens
         cut = (total > total_tokens) & (total <= factor * total_tokens) & (prompt >= 1)
-        return Lengths(
-            input_tokens=np.where(cut, prompt, self.input_tokens),
-            output_tokens=self.output_tokens,
-            arrival_s=self.arrival_s,
-            arrival_cv2=self.arrival_cv2,
-        )
+        return replace(self, input_tokens=np.where(cut, prompt, self.input_tokens))

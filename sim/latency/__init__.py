@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from sim.latency.batch import StepBatch
     from sim.latency.blackbox import Blackbox
+    from sim.latency.contract import check_own_model
     from sim.latency.extended import Extended, check_tiles
     from sim.latency.latency_model import LARGEST_US, LatencyModel
     from sim.latency.operators import operator_times
@@ -36,6 +37,7 @@ __all__ = [
     "StepBatch",
     "at_pace",
     "axis_knots",
+    "check_own_model",
     "check_tiles",
     "operator_times",
 ]
@@ -59,6 +61,7 @@ _HOMES = {
     "VIDURS": "sim.latency.profiled",
     "at_pace": "sim.latency.paced",
     "axis_knots": "sim.latency.profiled",
+    "check_own_model": "sim.latency.contract",
     "check_tiles": "sim.latency.extended",
     "operator_times": "sim.latency.operators",
 }
@@ -71,3 +74,8 @@ def __getattr__(name: str) -> object:
     value: object = getattr(import_module(_HOMES[name]), name)
     globals()[name] = value
     return value
+
+
+def __dir__() -> list[str]:
+    """Return what this room offers, for whoever looks around in a shell."""
+    return sorted(__all__)

@@ -115,7 +115,7 @@ class StepTable:
     def terms(self, *, sigma: float = 0.0, seed: int = 0) -> Floats:
         """Return it as ``State.terms``."""
         head = np.zeros(TABLE, np.float64)
-        for place, name in _PLACES.items():
+        for place, name in PLACES.items():
             head[place] = getattr(self, name)
         head[SIGMA], head[SEED], head[LENGTH] = sigma, seed, len(self.rest)
         columns = np.stack([self.compute, self.reading, self.rest], axis=1).ravel()
@@ -181,7 +181,7 @@ def looked_up_column(column: Floats, tokens: NDArray[np.int64]) -> Floats:
     return np.asarray(column[np.minimum(tokens, last)] + beyond * (column[last] - column[last - 1]))
 
 
-_PLACES = {
+PLACES = {
     PREFILL: "prefill",
     DECODE: "decode",
     EXPOSED: "exposed",

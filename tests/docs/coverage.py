@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from observe.plan.observed_columns import COLUMN_COVERAGE as OBSERVED
+from replay.fleet.fleet_coverage import FLEET_COVERAGE
 from replay.trace.column_coverage import COLUMN_COVERAGE as SIMULATED
 from replay.trace.column_coverage import HEADER_COVERAGE
 from replay.twin.start.flag_table import FLAGS, coverage_of
@@ -56,12 +57,15 @@ def coverage_page() -> str:
 
 
 def _columns() -> Iterable[str]:
-    yield "| column | observe | replay and run |"
-    yield "|---|---|---|"
+    yield "In the last column, *both*: the formulas and the simulation go by it; *simulation*: the simulation alone.\n"
+    yield "| column | observe | replay and run | fleet |"
+    yield "|---|---|---|---|"
     for field in REQUEST_FIELDS:
         sent, simulated = OBSERVED[field.name], SIMULATED[field.name]
         observed = f"**{sent.treatment}**: {sent.how}"
-        yield f"| `{field.name}` | {observed} | **{simulated.treatment}**: {simulated.how} |"
+        fleet = FLEET_COVERAGE[field.name]
+        of_fleet = f"**{fleet.use}**: {fleet.how}"
+        yield f"| `{field.name}` | {observed} | **{simulated.treatment}**: {simulated.how} | {of_fleet} |"
 
 
 def _table(what: str, rows: Mapping[str, Coverage]) -> Iterable[str]:

@@ -41,7 +41,7 @@ where, what it got, and what was expected.
 def cli_page() -> str:
     """Return every command of the typer app with its arguments and options."""
     root = typer.main.get_command(vtwin.build_app(vtwin.COMMANDS))
-    plain_help(root)
+    plain_help(root, vtwin.MOST_USED)
     lines = ["# Command line", "", GENERATED, "", EXIT_CODES]
     for path, command in commands_of(root, "vtwin"):
         lines += [f"## {path}", "", paragraphs(command.help or ""), ""]
@@ -61,7 +61,7 @@ def panels_of(command: Command) -> list[tuple[str, list[tuple[str, str]]]]:
     panels: dict[str, list[tuple[str, str]]] = {}
     for parameter in command.params:
         record = parameter.get_help_record(context)
-        if record is not None and parameter.name != "help":
+        if record is not None and parameter.name not in ("help", "help_all"):
             usual = "Arguments" if parameter.param_type_name == "argument" else "Options"
             row = (cell(record[0]), cell(record[1]))
             panels.setdefault(parameter.rich_help_panel or usual, []).append(row)

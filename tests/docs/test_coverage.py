@@ -12,6 +12,10 @@ import pytest
 
 from observe.plan.observed_columns import COLUMN_COVERAGE as OBSERVED
 from replay import TwinConfig, pacing_of, run, simulate_trace
+from replay.fleet.check.cluster_load import load_of
+from replay.fleet.check.drawn_requests import Stream
+from replay.fleet.fleet_coverage import FLEET_COVERAGE
+from replay.fleet.inputs.fleet_workload import workload_of_trace
 from replay.trace.column_coverage import COLUMN_COVERAGE, HEADER_COVERAGE
 from replay.trace.simulation_summary import summarize
 from replay.trace.trace_notes import trace_notes
@@ -303,6 +307,58 @@ def test_every_key_that_fills_a_column_fills_it() -> None:
         for column in columns:
             assert trace.column(column).notna().any(), column
     assert trace.header.goodput_slo_targets["batch"].ttft_ms == 100
+
+
+# the planner
+
+
+def sent_by_fleet(trace: Trace) -> dict[str, object]:
+    """Return what ``fleet`` knows of a trace: lengths and arrivals, and the requests that it simulates."""
+    found = workload_of_trace(trace, name="t")
+    assert found.whole is not None
+    lengths = found.lengths
+    stream = Stream(lengths=lengths, rate_per_s=5.0, requests=found.whole)
+    load = load_of(stream, 40, TWIN.cluster, seed=1)
+    requests, network = load.work.requests, load.network
+    sent: dict[str, object] = {
+        field.name: np.asarray(getattr(requests, field.name)).tolist()
+        for field in fields(requests)
+        if getattr(requests, field.name) is not None and field.name != "images"
+    }
+    return sent | {
+        "lengths": (lengths.input_tokens.tolist(), lengths.output_tokens.tolist()),
+        "arrivals": None if lengths.arrival_s is None else lengths.arrival_s.tolist(),
+        "images": None if requests.images is None else requests.images.num_tokens.tolist(),
+        "waits": load.work.clients is not None,
+        "think": None if load.work.clients is None else repr(load.work.clients),
+        "network": None if network is None else (network.there_us.tolist(), network.back_us.tolist()),
+        "classes": None if load.work.slo_priority is None else load.work.slo_priority.tolist(),
+    }
+
+
+FLEET_TOGETHER = TOGETHER | {
+    "model": ("prefix_group", "prefix_length"),
+    "session_id": ("round_index", "think_time_us"),
+    "round_index": ("session_id", "think_time_us"),
+    "status": ("max_tokens",),
+    "parent_request_id": ("session_id", "round_index"),
+    "awaited_request_ids": ("session_id", "round_index"),
+}
+
+
+@pytest.mark.parametrize("name", [n for n, it in FLEET_COVERAGE.items() if it.use != "not used"])
+def test_a_column_that_fleet_uses_changes_what_it_sends(name: str) -> None:
+    others = FLEET_TOGETHER.get(name, ())
+    alone = name in ("prefix_group", "prefix_length", "new_input_tokens", "session_id", "round_index")
+    without = workload() if alone else workload(*others)
+    assert sent_by_fleet(workload(*others, name)) != sent_by_fleet(without), name
+
+
+@pytest.mark.parametrize("name", [n for n, it in FLEET_COVERAGE.items() if it.use == "not used"])
+def test_a_column_that_fleet_does_not_use_changes_nothing(name: str) -> None:
+    if name == "num_parent_hashes":  # means nothing without what it counts in
+        return
+    assert sent_by_fleet(workload(name)) == sent_by_fleet(workload()), name
 
 
 # flags

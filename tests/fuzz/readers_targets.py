@@ -214,10 +214,12 @@ def _fleet_pools(folder: Path) -> None:
 
 
 def _fleet_labels(folder: Path) -> None:
+    from replay.fleet.inputs.fleet_workload import read_workload
     from replay.fleet.inputs.pools_file import read_labels
     from traces import read_trace
 
-    labels = read_labels(folder / "t", folder / "labels.csv", router="semantic")
+    whole = read_workload(folder / "t").whole
+    labels = read_labels(whole, folder / "labels.csv", router="semantic", name="t")
     assert labels is not None
     assert len(labels) <= len(read_trace(folder / "t"))
 

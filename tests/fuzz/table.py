@@ -8,6 +8,7 @@ from replay.twin.config_keys import all_keys
 from tests.docs.pages import ROOT
 from tests.fuzz.run import FOLDER, all_targets, corpus_of
 from tests.fuzz.twin_targets import NUMERIC, VALUES
+from tests.observe import test_ways_of_serving
 from tests.observe.raw_server import SENDERS, loop_factories
 from tests.observe.response.test_untrue_answers import UNTRUE
 from tests.observe.senders.test_hostile_server import MODES
@@ -81,6 +82,12 @@ def ends_of(names: list[str]) -> int:
     return sum(len(ENDS[kind_of(option)]) for name in names for option in numeric_options(commands[name]))
 
 
+def ways_of_serving() -> list[str]:
+    """Return what is tried of servers that answer in their own way, by the names of the tests."""
+    names = [name for name in vars(test_ways_of_serving) if name.startswith("test_")]
+    return [name.removeprefix("test_").replace("_", " ") for name in names]
+
+
 def tables() -> str:
     """Return both tables: modes by name, and what the fuzz targets have run."""
     ways = len(SENDERS) * len(loop_factories())
@@ -93,6 +100,11 @@ def tables() -> str:
         ("a value that cannot be", UNTRUE, "one run of all of them, a good answer between any two"),
         ("a place where a secret is given", PLACES, "the server repeats all that it was sent"),
         ("TLS that must not be taken, or breaks", TLS, "a server with a certificate made for the test"),
+        (
+            "a server or a proxy that answers in another way",
+            ways_of_serving(),
+            "what is not measured is empty and told",
+        ),
     ]
     lines = ["| faults | tried | survived | how |", "|---|---|---|---|"]
     lines += [f"| {name} | {len(modes)} | {len(modes)} | {how} |" for name, modes, how in groups]

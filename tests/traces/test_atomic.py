@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import socket
+import stat
 from pathlib import Path
 
 import pytest
 
 from traces import atomic
-from traces.atomic import atomic_file, atomic_files, write_folder, write_text
+from traces.atomic import atomic_file, atomic_files, check_place, write_folder, write_text
 from traces.errors import ConfigError, TraceError
 
 
@@ -106,3 +108,60 @@ def test_a_folder_that_is_there_keeps_its_other_files_and_loses_none_to_a_failur
         write_folder(tmp_path / "report", {"b": "4", "missing/a": "5"})
     assert (tmp_path / "report" / "b").read_text() == "3"
     assert names(tmp_path / "report") == ["a", "b", "c"]
+
+
+@pytest.fixture
+def null(tmp_path: Path) -> Path:
+    """A device of this test's own, as /dev/null."""
+    device = tmp_path / "null"
+    try:
+        os.mknod(device, stat.S_IFCHR | 0o666, os.makedev(1, 3))
+        device.write_bytes(b"x")
+    except PermissionError:
+        pytest.skip("devices cannot be made here")
+    return device
+
+
+def test_a_device_is_written_to_and_stays_a_device(null: Path) -> None:
+    write_text(null, "text")
+    check_place(null)
+    assert stat.S_ISCHR(null.stat().st_mode)
+    assert sorted(path.name for path in null.parent.iterdir()) == ["null"]
+
+
+def test_a_link_to_a_device_leads_to_it(null: Path) -> None:
+    link = null.with_name("link")
+    link.symlink_to(null)
+    write_text(link, "<!doctype html>page")
+    assert link.is_symlink()
+    assert stat.S_ISCHR(null.stat().st_mode)
+
+
+def test_a_pipe_gets_the_text_and_one_that_nobody_reads_is_refused(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with pytest.raises(ConfigError, match="--output: got No such device or address"):
+        write_text(pipe, "text", option="--output")
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    write_text(pipe, "text")
+    assert os.read(reader, 10) == b"text"
+    os.close(reader)
+    assert stat.S_ISFIFO(pipe.stat().st_mode)
+
+
+def test_a_folder_and_a_socket_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="got Is a directory"):
+        write_text(tmp_path, "text", option="--output")
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(str(tmp_path / "s"))
+        with pytest.raises(ConfigError, match="got No such device or address"):
+            write_text(tmp_path / "s", "text", option="--output")
+        assert stat.S_ISSOCK((tmp_path / "s").stat().st_mode)
+
+
+def test_a_link_to_a_file_stays_a_link(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("old")
+    (tmp_path / "link").symlink_to(tmp_path / "file")
+    write_text(tmp_path / "link", "new")
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "file").read_text() == "new"

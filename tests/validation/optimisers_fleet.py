@@ -14,7 +14,7 @@ import numpy as np
 
 from replay.fleet.check.disagg_check import verify_handoff
 from replay.fleet.check.fewest_engines import terms
-from replay.fleet.check.pool import stay_s, verify
+from replay.fleet.check.pool import verify
 from replay.fleet.check.slo_limits import keeps
 from replay.fleet.check.steady import RunLength
 from replay.fleet.disagg import KV_BYTES_70B, plan_disagg
@@ -99,7 +99,7 @@ def simulated(number: int) -> Answer:
 
     def is_kept(engines: int, run: int) -> bool:
         service = plan.analytic.service_s
-        stay = stay_s(lengths, service)
+        stay = RunLength(num_requests=1).stay_s(lengths, service)
         load, seed, asked = terms(rate, check.seed, check.asked, run=run, stay_s=stay)
         seen = verify(source, lengths, load, engines=engines, service_s=service, seed=seed, asked=asked)
         return keeps(seen, objective)

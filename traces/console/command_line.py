@@ -5,9 +5,9 @@ from __future__ import annotations
 import atexit
 import gc
 import sys
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import typer
@@ -40,7 +40,7 @@ class Program:
     ``app``: makes the app, from the names of the called commands, and whether the line begins with one: then the
     others' lines of help are not shown. ``own_way``: the text for an option that no command has. ``hide``: removes
     secrets from the process list. ``keep_collector``: commands that leave Python's collector of unused objects as it
-    is, or set it themselves.
+    is, or set it themselves. ``most_used``: by a command's words (``fleet size``), the options that its help shows.
     """
 
     name: str
@@ -48,6 +48,7 @@ class Program:
     own_way: OwnWay
     hide: Callable[[Sequence[str]], None]
     keep_collector: Collection[str] = ()
+    most_used: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
 
 def run_program(program: Program, argv: Sequence[str] | None) -> int:
@@ -133,9 +134,10 @@ def _tell_interruptions(command: Any) -> None:  # noqa: ANN401 - typer's own
 def _command(program: Program, called: list[str], arguments: Sequence[str]) -> Any:  # noqa: ANN401 - typer's own
     """Return the command to run, its help and its numbers as vtwin has them."""
     command: Any = typer.main.get_command(program.app(called, arguments[:1] == called))
-    plain_help(command)
+    alone = "" if hasattr(command, "commands") else program.name
+    plain_help(command, program.most_used, path=alone)
     refuse_no_numbers(command)
-    if "--help" in arguments and called:
+    if {"--help", "--help-all"} & set(arguments) and called:
         fold_long_words()
     _tell_interruptions(command)
     return command

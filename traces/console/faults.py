@@ -16,6 +16,7 @@ import click
 import typer
 
 from traces.console.usage import OwnWay, usage_line
+from traces.console.users_code import place_in_users_code, told
 from traces.errors import VtwinError
 from traces.strict.tell import say_text, tell
 
@@ -58,6 +59,11 @@ def line_and_code(error: Exception, arguments: Sequence[str], *, own_way: OwnWay
         return usage_line(error, own_way=own_way), EXIT_USAGE
     if isinstance(error, OSError) and error.errno in REFUSALS:
         return f"FileError: {_refusal(error)}", EXIT_USAGE
+    if place_in_users_code(error) is not None:
+        return (
+            f"ConfigError: got {told(error)}, expected your own code to return what it promises",
+            EXIT_USAGE,
+        )
     return _crash_line(error, arguments), EXIT_CRASH
 
 

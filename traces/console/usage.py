@@ -11,6 +11,8 @@ import click
 
 OwnWay = Callable[[str, set[str]], str | None]
 """From an option that a command lacks, and its own options, to vtwin's equivalent, if it is another tool's flag."""
+RUNS_CODE: Final = "--allow-code"
+"""Never what somebody meant who wrote something else: it lets a configuration run code."""
 SWEPT: Final = {"rate": "", "concurrency": "concurrency="}
 """Options of which ``--sweep`` takes several values, and their prefix there."""
 CLICK_MESSAGES: Final = {
@@ -59,4 +61,6 @@ def _with_own_way(error: click.NoSuchOption, own_way: OwnWay) -> str:
     """Return the line for an option that a command lacks, with vtwin's equivalent if it is another tool's flag."""
     parameters = [] if error.ctx is None else error.ctx.command.params
     found = own_way(error.option_name, {name for each in parameters for name in each.opts})
+    if not error.option_name.startswith(RUNS_CODE[:7]):
+        vars(error)["possibilities"] = [each for each in error.possibilities or () if each != RUNS_CODE]
     return error.format_message() if found is None else f"No such option '{error.option_name}': {found}."

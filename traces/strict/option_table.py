@@ -17,10 +17,11 @@ that table's options. This module imports nothing heavy: a command's ``--help`` 
 
 from __future__ import annotations
 
+import copy
 import inspect
 from collections.abc import Callable
 from dataclasses import MISSING, dataclass, fields
-from typing import Any, TypeVar, dataclass_transform, get_type_hints
+from typing import Annotated, Any, TypeVar, dataclass_transform, get_args, get_type_hints
 
 Returned = TypeVar("Returned")
 Table = TypeVar("Table", bound=type)
@@ -34,6 +35,19 @@ def option_table(kind: Table) -> Table:
     dataclass(frozen=True, kw_only=True)(kind)
     _TABLES.add(kind)
     return kind
+
+
+def refusing(*names: str) -> Callable[[Callable[..., Returned]], Callable[..., Returned]]:
+    """Return a decorator for a command that refuses some options of its tables: help does not list them.
+
+    They are still read, so that the command can say why it refuses them. It stands below ``with_option_tables``.
+    """
+
+    def marked(command: Callable[..., Returned]) -> Callable[..., Returned]:
+        vars(command)["refused_options"] = names
+        return command
+
+    return marked
 
 
 def with_option_tables(command: Callable[..., Returned]) -> Callable[..., Returned]:
@@ -55,6 +69,8 @@ def with_option_tables(command: Callable[..., Returned]) -> Callable[..., Return
         else:
             kind = inspect.Parameter.KEYWORD_ONLY
             parameters.append(parameter.replace(kind=kind, annotation=hints.get(parameter.name, Any)))
+    refused = vars(command).get("refused_options", ())
+    parameters = [_hidden(each) if each.name in refused else each for each in parameters]
     returned = hints.get("return", inspect.Signature.empty)
     wrapper.__signature__ = inspect.Signature(parameters, return_annotation=returned)  # type: ignore[attr-defined]
     wrapper.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
@@ -64,6 +80,14 @@ def with_option_tables(command: Callable[..., Returned]) -> Callable[..., Return
         command.__module__,
     )
     return wrapper
+
+
+def _hidden(parameter: inspect.Parameter) -> inspect.Parameter:
+    """Return a parameter whose option help does not list; the table's own stays as it is for other commands."""
+    kind, option, *others = get_args(parameter.annotation)
+    hidden = copy.copy(option)
+    hidden.hidden = True
+    return parameter.replace(annotation=Annotated[(kind, hidden, *others)])
 
 
 def _is_table(kind: object) -> bool:

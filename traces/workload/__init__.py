@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from traces.workload.draw import unit_gaps
+    from traces.workload.lengths import Recorded
     from traces.workload.model import DEFAULT_SEED, Arrival, ArrivalProcess, Workload
     from traces.workload.options import (
         LENGTH_NAMES,
@@ -23,7 +24,9 @@ if TYPE_CHECKING:
         check_output,
         flag,
     )
+    from traces.workload.recorded.drawn_trace import DrawnTrace, drawn_trace, some_rows
     from traces.workload.recorded.from_trace import answer_decides, workload_of
+    from traces.workload.recorded.resampling import requests_to_draw
     from traces.workload.recorded.served_lengths import as_sent, served_note
     from traces.workload.recorded.session_options import SessionOptions
     from traces.workload.recorded.session_starts import SessionStarts, is_first, started
@@ -38,6 +41,8 @@ __all__ = [
     "PRESETS",
     "Arrival",
     "ArrivalProcess",
+    "DrawnTrace",
+    "Recorded",
     "SessionOptions",
     "SessionStarts",
     "Workload",
@@ -48,11 +53,14 @@ __all__ = [
     "check_options",
     "check_output",
     "clipping_notes",
+    "drawn_trace",
     "flag",
     "is_first",
     "load_spec",
     "preset",
+    "requests_to_draw",
     "served_note",
+    "some_rows",
     "started",
     "sweep_options",
     "synth",
@@ -66,8 +74,10 @@ _HOMES = {
     "Arrival": "traces.workload.model",
     "ArrivalProcess": "traces.workload.model",
     "DEFAULT_SEED": "traces.workload.model",
+    "DrawnTrace": "traces.workload.recorded.drawn_trace",
     "LENGTH_NAMES": "traces.workload.options",
     "PRESETS": "traces.workload.resolve",
+    "Recorded": "traces.workload.lengths",
     "SessionOptions": "traces.workload.recorded.session_options",
     "SessionStarts": "traces.workload.recorded.session_starts",
     "Workload": "traces.workload.model",
@@ -78,11 +88,14 @@ _HOMES = {
     "check_options": "traces.workload.options",
     "check_output": "traces.workload.options",
     "clipping_notes": "traces.workload.resolve",
+    "drawn_trace": "traces.workload.recorded.drawn_trace",
     "flag": "traces.workload.options",
     "is_first": "traces.workload.recorded.session_starts",
     "load_spec": "traces.workload.spec.spec_read",
     "preset": "traces.workload.resolve",
+    "requests_to_draw": "traces.workload.recorded.resampling",
     "served_note": "traces.workload.recorded.served_lengths",
+    "some_rows": "traces.workload.recorded.drawn_trace",
     "started": "traces.workload.recorded.session_starts",
     "sweep_options": "traces.workload.sweep",
     "synth": "traces.workload.synthesis",
@@ -100,3 +113,8 @@ def __getattr__(name: str) -> object:
     value: object = getattr(import_module(_HOMES[name]), name)
     globals()[name] = value
     return value
+
+
+def __dir__() -> list[str]:
+    """Return what this room offers, for whoever looks around in a shell."""
+    return sorted(__all__)

@@ -42,7 +42,7 @@ LENGTH_NAMES: Final = tuple(
     f"{side}_tokens{suffix}" for side in ("prompt", "output") for suffix in LENGTH_SUFFIXES
 )
 
-WHAT = "Workload (one of --workload, --preset, --trace, --lengths-from, or a load alone)"
+WHAT = "Workload: one of these, or a load alone"
 WHEN = "Load"
 LENGTHS = "Lengths, in tokens: normal, clipped and rounded"
 EXTENT = "Number of requests and duration"
@@ -60,7 +60,9 @@ def _length(suffix: str, text: str) -> Any:  # noqa: ANN401 - typer's
 
 
 Tokens = int | None
-Mean = Annotated[Tokens, _length("", "Mean; the shared prefix (--prefix-tokens) not counted.")]
+Mean = Annotated[
+    Tokens, _length("", "Mean length of prompts; the shared prefix (--prefix-tokens) is not counted.")
+]
 Stdev = Annotated[
     Tokens,
     _option(
@@ -229,9 +231,9 @@ class WorkloadOptions:
     prompt_tokens_stdev: Stdev = None
     prompt_tokens_min: Least = None
     prompt_tokens_max: Most = None
-    output_tokens: Annotated[Tokens, _length("", "Mean; pinned per request where the server allows it.")] = (
-        None
-    )
+    output_tokens: Annotated[
+        Tokens, _length("", "Mean length of answers; pinned per request where the server allows it.")
+    ] = None
     output_tokens_stdev: Stdev = None
     output_tokens_min: Least = None
     output_tokens_max: Most = None

@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from replay.fleet.check.drawn_requests import Stream, drawn
+from replay.fleet.check.cluster_load import load_of
+from replay.fleet.check.drawn_requests import Stream
 from replay.fleet.check.pool import (
     Verification,
     cells_of,
@@ -24,11 +25,9 @@ from sim import EngineConfig, Int64s, Status
 from sim.cluster import (
     ClusterConfig,
     ClusterSimulation,
-    ClusterWork,
     Disaggregation,
     LeastLoaded,
     Pool,
-    simulate_cluster,
 )
 from sim.fleet import Lengths
 
@@ -70,12 +69,18 @@ def verify_handoff(
     cells = cells_of(engines, asked.least_s(stay_s) * rate_per_s)
     in_cell = (engines[0] // cells, engines[1] // cells)
     rate = rate_per_s / cells
-    stream = Stream(lengths=lengths, rate_per_s=rate, arrivals=asked.arrivals, part=1 / cells)
-    requests = drawn(stream, asked.number(rate, stay_s, once=stream.once), seed=seed)
+    stream = Stream(
+        lengths=lengths,
+        rate_per_s=rate,
+        arrivals=asked.arrivals,
+        part=1 / cells,
+        requests=asked.whole(lengths),
+    )
     prefill, decode = sources
     config = _cluster(sources, in_cell, transfer, seed=seed)
-    done = simulate_cluster(ClusterWork(requests=requests), config)
-    window = asked.window(float(requests.arrival_us[-1]) / 1e6, stay_s)
+    load = load_of(stream, asked.number(rate, stay_s, once=stream.once), config, seed=seed)
+    done = load.simulated(config)
+    window = asked.window(load.last_s, stay_s)
     whole = measured_of(done, window, engines=sum(in_cell), seats=decode.engine.max_num_seqs)
     seats = (
         in_cell[0] * slots_of(replace(prefill, engine=prefill_engine(prefill)), lengths),

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from replay.fleet.inputs.whole_requests import WholeRequests, gaps_cv2
 from sim import Requests
 from sim.fleet import Lengths
 from traces.workload import Arrival, unit_gaps
@@ -31,17 +32,19 @@ class Arrivals:
         """Whether they are a Poisson process."""
         return self.gaps is not None and self.gaps.process == "poisson"
 
-    def of(self, lengths: Lengths) -> Lengths:
-        """Return lengths whose ``arrival_cv2`` is that of these gaps, for the formulas."""
+    def of(self, lengths: Lengths, requests: WholeRequests | None = None) -> Lengths:
+        """Return lengths whose ``arrival_cv2`` is that of these gaps, for the formulas.
+
+        ``requests``: those of the lengths; the gaps of sessions are those between their beginnings.
+        """
         if self.gaps is not None:
             cv2 = {"poisson": 1.0, "constant": 0.0}.get(self.gaps.process, self.gaps.cv**2)
             return replace(lengths, arrival_cv2=cv2)
-        gaps = np.diff(_known(lengths))
-        return replace(lengths, arrival_cv2=float(gaps.var() / gaps.mean() ** 2))
+        return replace(lengths, arrival_cv2=gaps_cv2(_known(lengths, requests)))
 
     def text(self, lengths: Lengths) -> str:
-        """Return what is assumed of them, and what the formulas know of it."""
-        cv2 = self.of(lengths).arrival_cv2
+        """Return what is assumed of them, and what the formulas know of it. ``lengths``: with these arrivals."""
+        cv2 = lengths.arrival_cv2
         name = "the recording's arrivals" if self.gaps is None else f"{self.gaps.process} arrivals"
         return (
             f"{name}: gaps with a squared coefficient of variation of {cv2:.3g} (Poisson's: 1), which is all that the "
@@ -55,6 +58,7 @@ class Stream:
 
     ``share``: of the whole fleet's requests, those that have such lengths; the fleet's gaps are of the family. A
     recording's own rows have their own times. ``part``: of these, each request comes here with that chance.
+    ``requests``: those that have these lengths, drawn whole, sessions with their rounds; None: lengths are all.
     """
 
     lengths: Lengths
@@ -62,6 +66,17 @@ class Stream:
     arrivals: Arrivals = Arrivals()
     share: float = 1.0
     part: float = 1.0
+    requests: WholeRequests | None = None
+
+    @property
+    def num_draws(self) -> int:
+        """How many different draws there are: sessions, or rows."""
+        return len(self.lengths) if self.requests is None else self.requests.num_sessions
+
+    @property
+    def rounds(self) -> float:
+        """How many requests a draw is, on average."""
+        return len(self.lengths) / self.num_draws
 
     @property
     def is_recorded(self) -> bool:
@@ -80,7 +95,7 @@ class Stream:
 
 
 def drawn(stream: Stream, number: int, *, seed: int) -> Requests:
-    """Return this many requests of a stream; a function of the seed alone."""
+    """Return this many requests of a stream, of which lengths are all that counts; a function of the seed alone."""
     arrival_s, rows = drawn_rows(stream, number, seed=seed)
     return requests_at(arrival_s, stream.lengths.at(rows))
 
@@ -98,37 +113,41 @@ def requests_at(arrival_s: Floats, lengths: Lengths) -> Requests:
 
 
 def drawn_rows(stream: Stream, number: int, *, seed: int) -> tuple[Floats, Ints]:
-    """Return arrivals in seconds and which row of the lengths each request is; a function of the seed alone.
+    """Return when draws begin, seconds, and which row of the lengths, or session of the requests, each is.
 
+    A function of the seed alone; ``number``: of requests, as many as there are with sessions of mean length.
     A part of a Poisson stream is one again. Of other gaps, those of the larger stream are drawn and thinned: a part of
     a bursty stream is less bursty than the whole. A recording's rows keep their order and the proportions of their
     gaps, and start again at the end; the seed decides which comes first.
     """
     rng = np.random.Generator(np.random.Philox(seed))
+    number, rate_per_s = math.ceil(number / stream.rounds), stream.rate_per_s / stream.rounds
     if stream.arrivals.is_poisson:
-        arrival_s = np.cumsum(rng.exponential(1 / stream.rate_per_s, number))
-        return arrival_s, rng.integers(0, len(stream.lengths), number)
+        arrival_s = np.cumsum(rng.exponential(1 / rate_per_s, number))
+        return arrival_s, rng.integers(0, stream.num_draws, number)
     share = stream.kept
     most = number if share == 1 else math.ceil((number + SPARE * math.sqrt(number) + SPARE**2) / share)
     if stream.arrivals.gaps is None:
-        unit, rows = _replayed(stream.lengths, most, rng)
+        unit, rows = _replayed(_known(stream.lengths, stream.requests), most, rng)
     else:
         unit = unit_gaps(stream.arrivals.gaps, seed=seed, stream="fleet", n=most)
-        rows = rng.integers(0, len(stream.lengths), most)
-    arrival_s = np.cumsum(unit) * share / stream.rate_per_s
+        rows = rng.integers(0, stream.num_draws, most)
+    arrival_s = np.cumsum(unit) * share / rate_per_s
     kept = np.flatnonzero(rng.random(most) < share)[:number] if share < 1 else slice(None)
     return arrival_s[kept], rows[kept]
 
 
-def _replayed(lengths: Lengths, number: int, rng: np.random.Generator) -> tuple[Floats, Ints]:
+def _replayed(times: Floats, number: int, rng: np.random.Generator) -> tuple[Floats, Ints]:
     """Return gaps of mean 1 and rows of a recording, over and over; after its last row comes a gap of the mean."""
-    times = _known(lengths)
     gaps = np.diff(times, prepend=times[0])
     gaps[0] = gaps[1:].mean()
-    rows = (np.arange(number) + rng.integers(len(lengths))) % len(lengths)
+    rows = (np.arange(number) + rng.integers(len(times))) % len(times)
     return gaps[rows] / gaps.mean(), rows
 
 
-def _known(lengths: Lengths) -> Floats:
-    assert lengths.arrival_s is not None  # noqa: S101 - callers have checked that the recording has arrivals
-    return lengths.arrival_s
+def _known(lengths: Lengths, requests: WholeRequests | None) -> Floats:
+    times = lengths.arrival_s
+    if times is None and requests is not None:
+        times = requests.begins_s
+    assert times is not None  # noqa: S101 - callers have checked that the recording has arrivals
+    return times

@@ -9,11 +9,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from replay.fleet.check.drawn_requests import Stream, drawn
+from replay.fleet.check.cluster_load import load_of
+from replay.fleet.check.drawn_requests import Stream
 from replay.fleet.check.steady import BatchedMean, Floats, RunLength, SteadyWindow, batch_means
 from replay.fleet.inputs.profiles import ProfileSource
-from sim import Status
-from sim.cluster import ClusterConfig, ClusterSimulation, ClusterWork, LeastLoaded, Pool, simulate_cluster
+from sim import Outcomes, Status
+from sim.cluster import ClusterConfig, ClusterSimulation, LeastLoaded, Pool
 from sim.fleet import Lengths
 
 Bools = NDArray[np.bool_]
@@ -52,6 +53,8 @@ class Verification:
     ttft_p99: BatchedMean
     tpot_mean: BatchedMean
     tpot_p99: BatchedMean
+    e2e_p50: BatchedMean
+    e2e_p99: BatchedMean
     utilization: float
     active: float
     rate_per_s: float
@@ -92,19 +95,23 @@ def verify(
     where the run would end before the fleet is filled, measured and drained, up to ``MOST_REQUESTS``. ``share``: of the
     fleet's requests, which this pool gets by their lengths. Raises ConfigError on a measured part that cannot be.
     """
-    stay = stay_s(lengths, service_s)
+    stay = asked.stay_s(lengths, service_s)
     cells = -(-engines // most_of_cell(engines, asked.least_s(stay) * rate_per_s))
     in_cell = engines // cells
     rate = rate_per_s * in_cell / engines
     stream = Stream(
-        lengths=lengths, rate_per_s=rate, arrivals=asked.arrivals, share=share, part=in_cell / engines
+        lengths=lengths,
+        rate_per_s=rate,
+        arrivals=asked.arrivals,
+        share=share,
+        part=in_cell / engines,
+        requests=asked.whole(lengths),
     )
-    requests = drawn(stream, asked.number(rate, stay, once=stream.once), seed=seed)
     pool = Pool(engine=source.engine, latency=source.latency, instances=in_cell, name="pool")
-    done = simulate_cluster(
-        ClusterWork(requests=requests), ClusterConfig(pools=(pool,), routing=LeastLoaded(), seed=seed)
-    )
-    window = asked.window(float(requests.arrival_us[-1]) / 1e6, stay)
+    cluster = ClusterConfig(pools=(pool,), routing=LeastLoaded(), seed=seed)
+    load = load_of(stream, asked.number(rate, stay, once=stream.once), cluster, seed=seed)
+    done = load.simulated(cluster)
+    window = asked.window(load.last_s, stay)
     found = measured_of(
         done,
         window,
@@ -143,11 +150,6 @@ def cells_of(engines: Sequence[int], number: float = 1.0) -> int:
     return 1
 
 
-def stay_s(lengths: Lengths, service_s: float) -> float:
-    """Return how long a request stays, 95th percentile, where the mean one stays this long: with its output tokens."""
-    return service_s * float(np.percentile(lengths.output_tokens, 95) / lengths.output_tokens.mean())
-
-
 def slots_of(source: ProfileSource, lengths: Lengths) -> int:
     """Return how many requests run at once on an engine: its seats, or as many as its KV cache holds on average."""
     seats, profile = source.engine.max_num_seqs, source.profile
@@ -170,14 +172,11 @@ def measured_of(
     out = done.outcomes
     mine = np.ones(len(out.arrival_us), dtype=bool) if rows is None else rows
     arrival = out.arrival_us / 1e6
-    counted = window.holds(arrival) & mine
     is_ok = (out.status == Status.OK) & mine
-    ok = is_ok & counted
-    ttft = np.where(ok, (out.first_token_us - out.arrival_us) / 1e6, np.nan)
-    gaps = np.maximum(out.num_output_tokens - 1, 1)
-    tpot = np.where(
-        ok & (out.num_output_tokens > 1), (out.last_token_us - out.first_token_us) / 1e6 / gaps, np.nan
-    )
+    by_arrival = np.argsort(arrival, kind="stable")  # a session's rounds come between those of others
+    counted = by_arrival[(window.holds(arrival) & mine)[by_arrival]]
+    ok = is_ok[counted]
+    ttft, tpot, e2e = _latencies(out, counted, ok)
     begins, ends = window.begins_s, window.ends_s
     left = out.last_token_us / 1e6
     inside = (left >= begins) & (left <= ends) & is_ok
@@ -190,19 +189,32 @@ def measured_of(
         engines=engines,
         cells=1,
         num_requests=int(mine.sum()),
-        num_measured=int(counted.sum()),
+        num_measured=len(counted),
         window=window,
-        failed_frac=float(1 - ok.sum() / max(counted.sum(), 1)),
-        ttft_p50=batch_means(ttft[counted], _median, num_batches=batches),
-        ttft_p99=batch_means(ttft[counted], _p99, num_batches=batches),
-        tpot_mean=batch_means(tpot[counted], lambda values: float(values.mean()), num_batches=batches),
-        tpot_p99=batch_means(tpot[counted], _p99, num_batches=batches),
+        failed_frac=float(1 - ok.sum() / max(len(counted), 1)),
+        ttft_p50=batch_means(ttft, _median, num_batches=batches),
+        ttft_p99=batch_means(ttft, _p99, num_batches=batches),
+        tpot_mean=batch_means(tpot, lambda values: float(values.mean()), num_batches=batches),
+        tpot_p99=batch_means(tpot, _p99, num_batches=batches),
+        e2e_p50=batch_means(e2e, _median, num_batches=batches),
+        e2e_p99=batch_means(e2e, _p99, num_batches=batches),
         utilization=active / seats,
         active=active,
         rate_per_s=float(inside.sum()) / span,
         cpu_s=done.engine_cpu_s,
         room=room_of(taken, slots),
         full_spells=spells_of(arrival[counted][taken >= slots], apart_s=window.stay_s),
+    )
+
+
+def _latencies(out: Outcomes, rows: NDArray[np.int64], ok: Bools) -> tuple[Floats, Floats, Floats]:
+    """Return TTFT, TPOT and E2E of these rows in seconds, float64 [n]; NaN of those that were not answered."""
+    arrival, first, last = out.arrival_us[rows], out.first_token_us[rows], out.last_token_us[rows]
+    output = out.num_output_tokens[rows]
+    return (
+        np.where(ok, (first - arrival) / 1e6, np.nan),
+        np.where(ok & (output > 1), (last - first) / 1e6 / np.maximum(output - 1, 1), np.nan),
+        np.where(ok, (last - arrival) / 1e6, np.nan),
     )
 
 

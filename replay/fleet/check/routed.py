@@ -13,19 +13,18 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from replay.fleet.check.drawn_requests import Stream, drawn_rows, requests_at
+from replay.fleet.check.cluster_load import load_of
+from replay.fleet.check.drawn_requests import Stream
 from replay.fleet.check.pool import Verification, cells_of, measured_of, slots_of
 from replay.fleet.check.steady import RunLength, SteadyWindow
 from replay.fleet.inputs.profiles import ProfileSource
 from sim.cluster import (
     ClusterConfig,
     ClusterSimulation,
-    ClusterWork,
     FleetView,
     OwnPolicy,
     Pool,
     RequestView,
-    simulate_cluster,
 )
 from sim.fleet import Lengths
 from sim.fleet.routers import FleetRouter
@@ -72,25 +71,29 @@ def verify_routed(
     cells = cells_of([each.engines for each in pools], asked.least_s(stay_s) * rate_per_s)
     in_cell = [each.engines // cells for each in pools]
     rate = rate_per_s / cells
-    stream = Stream(lengths=lengths, rate_per_s=rate, arrivals=asked.arrivals, part=1 / cells)
-    arrival_s, rows = drawn_rows(stream, asked.number(rate, stay_s, once=stream.once), seed=seed)
     served, fits = _held(pools, lengths, router)
-    served, fits = served.at(rows), fits[rows]
-    is_held = fits.any(1)
-    arrival_s, served, fits = arrival_s[is_held], served.at(np.flatnonzero(is_held)), fits[is_held]
-    choose = _chooser(pools, in_cell, router, fits, seed=seed)
+    is_held = np.asarray(fits.any(1), np.bool_)
+    if not is_held.all():
+        served, fits, rate = served.where(is_held), fits[is_held], rate * float(is_held.mean())
+    stream = Stream(
+        lengths=served,
+        rate_per_s=rate,
+        arrivals=asked.arrivals,
+        share=float(is_held.mean()),
+        part=1 / cells,
+        requests=asked.whole(served),
+    )
     config = ClusterConfig(
         pools=tuple(
             Pool(engine=each.source.engine, latency=each.source.latency, instances=count, name=f"pool {i}")
             for i, (each, count) in enumerate(zip(pools, in_cell, strict=True))
         ),
-        routing=OwnPolicy(choose=choose),
         seed=seed,
     )
-    done = simulate_cluster(ClusterWork(requests=requests_at(arrival_s, served)), config)
-    return _measured(
-        done, asked.window(float(arrival_s[-1]), stay_s), pools, lengths, in_cell=in_cell, cells=cells
-    )
+    load = load_of(stream, asked.number(rate, stay_s, once=stream.once), config, seed=seed)
+    choose = _chooser(pools, in_cell, router, fits[load.rows], seed=seed)
+    done = load.simulated(replace(config, routing=OwnPolicy(choose=choose)))
+    return _measured(done, asked.window(load.last_s, stay_s), pools, lengths, in_cell=in_cell, cells=cells)
 
 
 def _measured(
@@ -146,7 +149,7 @@ def _held(pools: Sequence[EnginePool], lengths: Lengths, router: FleetRouter) ->
         mine = (cut.total_tokens <= pool.context) & ~held.any(1)
         inputs[mine] = cut.input_tokens[mine]
         held[mine, place] = True
-    return Lengths(input_tokens=inputs, output_tokens=lengths.output_tokens), held
+    return replace(lengths, input_tokens=inputs), held
 
 
 def _chooser(

@@ -10,7 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from replay.fleet.check.drawn_requests import Arrivals
+from replay.fleet.inputs.whole_requests import WholeRequests
 from replay.t_interval import half_width
+from sim.fleet import Lengths
 from traces import ConfigError
 
 Floats = NDArray[np.float64]
@@ -105,7 +107,8 @@ class SteadyWindow:
 class RunLength:
     """Requirements on a run: its least number of requests; ``begins_s``, ``ends_s``: the measured part, None: found.
 
-    ``arrivals``: when they come. ``times``: a run is this many times as long as it would be.
+    ``arrivals``: when they come. ``times``: a run is this many times as long as it would be. ``requests``: those of
+    the workload, sent whole; None: its lengths are all that is known.
     """
 
     num_requests: int
@@ -113,6 +116,18 @@ class RunLength:
     ends_s: float | None = None
     arrivals: Arrivals = field(default_factory=Arrivals)
     times: float = 1.0
+    requests: WholeRequests | None = None
+
+    def whole(self, lengths: Lengths) -> WholeRequests | None:
+        """Return the requests that have these lengths; None where lengths are all that is known."""
+        return None if self.requests is None else self.requests.of(lengths)
+
+    def stay_s(self, lengths: Lengths, service_s: float) -> float:
+        """Return how long a request, or a session, stays, 95th percentile, where a mean request takes ``service_s``."""
+        tokens = lengths.output_tokens
+        stay = service_s * float(np.percentile(tokens, 95) / tokens.mean())
+        requests = self.whole(lengths)
+        return stay if requests is None else stay + requests.span_s(service_s)
 
     def least_s(self, stay_s: float) -> float:
         """Return how long a run must be: filled, measured for ``RUN_BATCHES`` batches or as asked for, and drained."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
@@ -14,33 +14,33 @@ if TYPE_CHECKING:
     from replay.fleet.check.drawn_requests import Arrivals
     from replay.fleet.check.steady import RunLength
     from replay.fleet.commands.options import ArrivalOptions, DemandOptions, LengthOptions, NodeOptions
+    from replay.fleet.inputs.fleet_workload import FleetWorkload
     from replay.fleet.inputs.profiles import ProfileSource
+    from replay.fleet.inputs.whole_requests import WholeRequests
     from replay.fleet.size import SizeCheck
     from sim.fleet import Lengths
     from sim.fleet.sizing import Objective
     from traces.workload import ArrivalProcess
 
 
-def workload_of(path: Path, context: int | None, output_frac: float) -> tuple[Lengths, int, list[str]]:
-    """Return the lengths, the longest request of a pool, and what is left out of it."""
-    from replay.fleet.inputs.fleet_workload import fitting_context, read_lengths_and_notes
-    from traces import ConfigError, format_of
+def workload_of(path: Path, context: int | None, output_frac: float) -> tuple[FleetWorkload, int]:
+    """Return the workload, with a note on what is left out of it, and the longest request of a pool."""
+    from replay.fleet.inputs.fleet_workload import fitting_context, read_workload
+    from traces import ConfigError
 
-    lengths, notes = read_lengths_and_notes(path, output_frac=output_frac)
-    if path.suffix == ".json" and format_of(path) is None:
-        notes.append(f"{output_frac:.0%} of each length are taken for output (--output-frac)")
+    found = read_workload(path, output_frac=output_frac)
+    if found.whole is None:
+        told = f"{output_frac:.0%} of each length are taken for output (--output-frac)"
+        found = replace(found, notes=(*found.notes, told))
     if context is None:
-        return lengths, fitting_context(lengths), notes
-    short, _, share = lengths.up_to(context)
+        return found, fitting_context(found.lengths)
+    short, _, share = found.lengths.up_to(context)
     if short is None:
         raise ConfigError(f"--context: got {context}, expected a length that some request has")
     if share == 1:
-        return short, context, notes
-    return (
-        short,
-        context,
-        [*notes, f"{1 - share:.2%} of the requests are longer than {context:,} tokens and left out"],
-    )
+        return replace(found, lengths=short), context
+    told = f"{1 - share:.2%} of the requests are longer than {context:,} tokens and left out"
+    return replace(found, lengths=short, notes=(*found.notes, told)), context
 
 
 def share_up(availability: float, failures: str | None) -> tuple[float, list[str]]:
@@ -56,7 +56,9 @@ def share_up(availability: float, failures: str | None) -> tuple[float, list[str
     return availability_with(classes), [availability_note(classes)]
 
 
-def arrivals_of(process: str | None, burstiness: float | None, lengths: Lengths) -> Arrivals:
+def arrivals_of(
+    process: str | None, burstiness: float | None, lengths: Lengths, whole: WholeRequests | None = None
+) -> Arrivals:
     """Return when requests arrive. Raises ConfigError on a family and a burstiness that cannot be combined."""
     from replay.fleet.check.drawn_requests import Arrivals
     from traces import ConfigError
@@ -70,7 +72,7 @@ def arrivals_of(process: str | None, burstiness: float | None, lengths: Lengths)
         return Arrivals(gaps=workload_from_options(asked).clients[0].arrival)
     if burstiness is not None:
         raise ConfigError("--burstiness: cannot be combined with --arrival trace")
-    if lengths.arrival_s is None:
+    if lengths.arrival_s is None and (whole is None or whole.begins_s is None):
         raise ConfigError(
             "--arrival trace: got a --workload without arrivals, expected a trace that has them"
         )
@@ -84,9 +86,13 @@ def arrival_notes(arrivals: Arrivals, lengths: Lengths) -> list[str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """What is sized: the lengths and the longest request, the limits, the profiles, and notes on them."""
+    """What is sized: the lengths and the longest request, the limits, the profiles, and notes on them.
+
+    ``whole``: the requests that have these lengths, where the workload is a trace.
+    """
 
     lengths: Lengths
+    whole: WholeRequests | None
     context: int
     objective: Objective
     sources: list[ProfileSource]
@@ -104,12 +110,21 @@ def question_of(
     most: int | None = 2,
 ) -> Question:
     """Return what is sized. Raises ConfigError, or TraceError on a file that is not a workload."""
-    found, longest, notes = workload_of(workload, lengths.context, lengths.output_frac)
+    from replay.fleet.inputs.shared_prefixes import hits_note, with_hits
+
+    found, longest = workload_of(workload, lengths.context, lengths.output_frac)
     up, of_nodes = share_up(nodes.availability, nodes.failures)
     objective = objective_of(slo, utilization_cap=nodes.utilization_cap, availability=up)
-    sources = sources_of(profile, found, longest, prices=prices, most=most)
+    sources = sources_of(profile, found.lengths, longest, prices=prices, most=most)
+    caching = next((each.engine for each in sources if each.engine.enable_prefix_caching), None)
+    known = found.lengths if caching is None else with_hits(found.lengths, found.whole, caching)
     return Question(
-        lengths=found, context=longest, objective=objective, sources=sources, notes=[*notes, *of_nodes]
+        lengths=known,
+        whole=None if found.whole is None else found.whole.of(known),
+        context=longest,
+        objective=objective,
+        sources=sources,
+        notes=[*found.notes, *hits_note(known), *of_nodes],
     )
 
 
@@ -123,17 +138,22 @@ def demanded(
 
 
 def simulated_of(
-    lengths: Lengths, options: ArrivalOptions, *, num_requests: int
+    lengths: Lengths, whole: WholeRequests | None, options: ArrivalOptions, *, num_requests: int
 ) -> tuple[Lengths, RunLength, list[str]]:
     """Return the lengths with their arrivals, what is measured of each simulation, and notes on both."""
-    arrivals = arrivals_of(options.arrival, options.burstiness, lengths)
-    lengths = arrivals.of(lengths)
-    asked = asked_of(num_requests, options.measure, arrivals)
+    arrivals = arrivals_of(options.arrival, options.burstiness, lengths, whole)
+    lengths = arrivals.of(lengths, whole)
+    asked = asked_of(num_requests, options.measure, arrivals, whole)
     return lengths, asked, arrival_notes(arrivals, lengths)
 
 
-def asked_of(num_requests: int, measure: str | None, arrivals: Arrivals | None = None) -> RunLength:
-    """Return how long each simulation is, and what is measured of it. Raises ConfigError."""
+def asked_of(
+    num_requests: int,
+    measure: str | None,
+    arrivals: Arrivals | None = None,
+    whole: WholeRequests | None = None,
+) -> RunLength:
+    """Return how long each simulation is, what it is sent, and what is measured of it. Raises ConfigError."""
     from replay.fleet.check.drawn_requests import Arrivals
     from replay.fleet.check.steady import RunLength
     from replay.trace.measured_window import parse_measured
@@ -144,6 +164,7 @@ def asked_of(num_requests: int, measure: str | None, arrivals: Arrivals | None =
         begins_s=None if window.from_us is None else window.from_us / 1e6,
         ends_s=None if window.to_us is None else window.to_us / 1e6,
         arrivals=arrivals or Arrivals(),
+        requests=whole,
     )
 
 
@@ -260,14 +281,16 @@ def compile_once() -> None:
         compile_cluster()
 
 
-def check_of(*, verify: bool, num_requests: int, seed: int) -> SizeCheck | None:
+def check_of(
+    *, verify: bool, num_requests: int, seed: int, whole: WholeRequests | None = None
+) -> SizeCheck | None:
     """Return how to simulate, with everything compiled, if simulation is requested; None: by formula alone."""
     if not verify:
         return None
     from replay.fleet.size import SizeCheck
 
     compile_once()
-    return SizeCheck(asked=asked_of(num_requests, None), seed=seed)
+    return SizeCheck(asked=asked_of(num_requests, None, whole=whole), seed=seed)
 
 
 @contextmanager

@@ -66,11 +66,11 @@ SpillOption = Annotated[
         min=0.001,
         max=1e6,
         help="For spillover: a pool with this many requests per engine (running and waiting) passes new ones on. Try "
-        "values near the slots in use at the planned load.",
+        "values near the seats in use at the planned load.",
     ),
 ]
 CapOption = Annotated[
-    float, typer.Option(min=0.05, max=0.99, help="Formula only: largest share of the slots in use.")
+    float, typer.Option(min=0.05, max=0.99, help="Formula only: largest share of the seats in use.")
 ]
 AvailabilityOption = Annotated[
     float,
@@ -291,6 +291,13 @@ class DisaggOptions:
     verify: Annotated[
         bool, typer.Option("--verify/--no-verify", help="Simulate the cheapest with the token-level engine.")
     ] = True
+    beside: Annotated[
+        bool,
+        typer.Option(
+            "--beside/--no-beside",
+            help="Also size one pool for the same demand, and show both: GPUs, cost, latencies.",
+        ),
+    ] = True
     num_requests: NumRequestsOption = 20_000
     arrivals: ArrivalOptions
     seed: SeedOption = 1
@@ -332,7 +339,7 @@ class FlexOptions:
     lengths: LengthOptions
     utilization_cap: CapOption = 0.85
     verify: Annotated[
-        bool, typer.Option("--verify/--no-verify", help="Simulate the slots of every row, too.")
+        bool, typer.Option("--verify/--no-verify", help="Simulate the seats of every row, too.")
     ] = False
     num_requests: NumRequestsOption = 20_000
     seed: SeedOption = 1

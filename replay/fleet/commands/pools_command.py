@@ -62,7 +62,9 @@ def reserve(asked: ReserveOptions) -> None:
         prices=asked.prices,
     )
     source = question.sources[0]
-    check = check_of(verify=asked.verify, num_requests=asked.num_requests, seed=asked.seed)
+    check = check_of(
+        verify=asked.verify, num_requests=asked.num_requests, seed=asked.seed, whole=question.whole
+    )
     with infeasible(), working("sizing the hours"):
         plan = plan_day(
             source,
@@ -96,19 +98,21 @@ def pools(asked: PoolsOptions) -> None:
 
 def _planned(asked: PoolsOptions) -> tuple[PoolsPlan, Lengths]:
     """Return the fleet that is asked for, with notes, and the lengths that it is sized for."""
-    from replay.fleet.inputs.fleet_workload import read_lengths_and_notes
+    from replay.fleet.inputs.fleet_workload import read_workload
     from replay.fleet.inputs.pools_file import assigned, read_labels, read_pools, router_of
     from replay.fleet.pools import compressed, plan_pools
     from replay.progress import working
 
     named, specs = read_pools(asked.pools_file)
     chosen = router_of(asked.router or named or "length")
-    lengths, of_file = read_lengths_and_notes(asked.workload, output_frac=asked.output_frac)
-    labelled = read_labels(asked.workload, asked.labels, router=chosen)
+    found = read_workload(asked.workload, output_frac=asked.output_frac)
+    labelled = read_labels(found.whole, asked.labels, router=chosen, name=str(asked.workload))
     up, of_nodes = share_up(asked.nodes.availability, asked.nodes.failures)
     objective = objective_of(asked.slo, utilization_cap=asked.nodes.utilization_cap, availability=up)
-    lengths, runs, arrivals = simulated_of(lengths, asked.arrivals, num_requests=asked.num_requests)
-    asking = _asking(asked, runs)
+    lengths, runs, arrivals = simulated_of(
+        found.lengths, found.whole, asked.arrivals, num_requests=asked.num_requests
+    )
+    asking = replace(_asking(asked, runs), whole=found.whole)
     if chosen == "compress":
         lengths = compressed(specs, lengths, factor=asked.compress)
     pool_of = assigned(specs, chosen, lengths, labels=labelled, seed=asked.seed)
@@ -118,7 +122,7 @@ def _planned(asked: PoolsOptions) -> tuple[PoolsPlan, Lengths]:
         plan = plan_pools(specs, chosen, lengths, asked.rate, objective, pool_of=pool_of, asking=asking)
     left_out = float((pool_of < 0).mean())
     notes = _pools_notes(plan, specs, left_out=left_out, has_labels=labelled is not None)
-    told = (*of_file, *notes[:1], *of_nodes, *arrivals, *notes[1:])
+    told = (*found.notes, *notes[:1], *of_nodes, *arrivals, *notes[1:])
     return replace(plan, fleet=replace(plan.fleet, notes=told)), lengths
 
 

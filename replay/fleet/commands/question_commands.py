@@ -34,7 +34,10 @@ from traces.facts import say_answer
 from traces.strict.option_table import with_option_tables
 
 if TYPE_CHECKING:
+    from replay.fleet.beside import FleetsCompared
     from replay.fleet.disagg import DisaggPlan
+    from sim.cluster import Disaggregation
+    from sim.fleet.disaggregated import Transfer
 
 
 @with_code_option
@@ -75,7 +78,7 @@ def routers(asked: RouterOptions) -> None:
         spill=asked.spill,
         factor=asked.compress,
         seed=asked.seed,
-        asked=asked_of(asked.num_requests, asked.measure),
+        asked=asked_of(asked.num_requests, asked.measure, whole=question.whole),
         with_engines=asked.verify,
     )
     if asked.verify:
@@ -95,56 +98,70 @@ def _with_all_up(demand: DemandOptions, lengths: LengthOptions, utilization_cap:
 @with_code_option
 @with_option_tables
 def disagg(asked: DisaggOptions) -> None:
-    """Size prefill and decode pools: the Pareto set over how many of each, the cheapest simulated token by token.
+    """Size prefill and decode pools beside one pool: the Pareto set over how many of each, the cheapest simulated.
 
-    Two profiles: of prefill and of decode. Where the simulation does not meet the SLO, both pools grow until it does.
-    Exit code 1 if none does.
+    Two profiles: of prefill and of decode. One pool has the cheaper of them. Where the simulation does not meet the
+    SLO, both pools grow until it does. Exit code 1 if none does.
     """
+    from replay.fleet.beside import beside_document, beside_parts
     from replay.fleet.disagg import disagg_document, disagg_parts
 
-    plan, notes = _disaggregated(asked)
+    plan, both, notes = _disaggregated(asked)
     tell_notes(notes)
-    say_answer(lambda: disagg_document(plan), lambda: disagg_parts(plan), asked.answer)
+    say_answer(
+        lambda: disagg_document(plan) | {"beside": None if both is None else beside_document(both)},
+        lambda: [*([] if both is None else [*beside_parts(both), ""]), *disagg_parts(plan)],
+        asked.answer,
+    )
     if not plan.fleets or plan.is_met is False:
         raise typer.Exit(1)
 
 
-def _disaggregated(asked: DisaggOptions) -> tuple[DisaggPlan, list[str]]:
-    """Return prefill and decode pools, and notes on what they rest on."""
+def _disaggregated(asked: DisaggOptions) -> tuple[DisaggPlan, FleetsCompared | None, list[str]]:
+    """Return prefill and decode pools, one pool beside them where it is asked for, and notes on what they rest on."""
+    from replay.fleet.beside import beside
     from replay.fleet.disagg import KV_BYTES_70B, plan_disagg, transfer_note
     from replay.fleet.size import SizeCheck
     from replay.progress import working
-    from sim.cluster import Disaggregation
-    from sim.fleet.disaggregated import Transfer
 
     demand = asked.demand
     question = demanded(demand, asked.lengths, asked.nodes, asked.prices)
-    sources = question.sources
-    lengths, runs, arrivals = simulated_of(question.lengths, asked.arrivals, num_requests=asked.num_requests)
+    sources = (question.sources[0], question.sources[-1])
+    lengths, runs, arrivals = simulated_of(
+        question.lengths, question.whole, asked.arrivals, num_requests=asked.num_requests
+    )
     known = asked.kv_bytes_per_token
     known = sources[-1].kv_bytes_per_token if known is None else known
+    check, objective, context = None, question.objective, question.context
     if asked.verify:
         compile_once()
+        check = SizeCheck(asked=runs, seed=asked.seed)
     with infeasible(), working("sizing and simulating the fleet"):
         plan = plan_disagg(
-            (sources[0], sources[-1]),
-            lengths,
-            demand.rate,
-            question.objective,
-            context=question.context,
-            by_formula=Transfer(
-                alpha_prefill=asked.alpha_prefill,
-                alpha_decode=asked.alpha_decode,
-                beta_ttft=asked.beta_ttft,
-            ),
-            transfer=Disaggregation(
-                kv_bandwidth_gbps=asked.kv_bandwidth,
-                kv_bytes_per_token=KV_BYTES_70B if known is None else known,
-            ),
-            check=SizeCheck(asked=runs, seed=asked.seed) if asked.verify else None,
+            sources, lengths, demand.rate, objective, context=context, check=check,
+            by_formula=_by_formula(asked), transfer=_links(asked, KV_BYTES_70B if known is None else known),
+        )  # fmt: skip
+        both = (
+            beside(plan, sources, lengths, demand.rate, objective, context=context, check=check)
+            if asked.beside
+            else None
         )
     links = [transfer_note(plan.transfer, assumed=known is None)] if asked.verify else []
-    return plan, [*question.notes, *arrivals, *links, *misfit_notes(sources)]
+    return plan, both, [*question.notes, *arrivals, *links, *misfit_notes(question.sources)]
+
+
+def _by_formula(asked: DisaggOptions) -> Transfer:
+    from sim.fleet.disaggregated import Transfer
+
+    return Transfer(
+        alpha_prefill=asked.alpha_prefill, alpha_decode=asked.alpha_decode, beta_ttft=asked.beta_ttft
+    )
+
+
+def _links(asked: DisaggOptions, kv_bytes_per_token: int) -> Disaggregation:
+    from sim.cluster import Disaggregation
+
+    return Disaggregation(kv_bandwidth_gbps=asked.kv_bandwidth, kv_bytes_per_token=kv_bytes_per_token)
 
 
 @with_code_option
@@ -166,7 +183,9 @@ def whatif(asked: WhatIfOptions) -> None:
         prices=asked.prices,
         most=None,
     )
-    check = check_of(verify=asked.verify, num_requests=asked.num_requests, seed=asked.seed)
+    check = check_of(
+        verify=asked.verify, num_requests=asked.num_requests, seed=asked.seed, whole=question.whole
+    )
     with infeasible(), working("sizing the fleets"):
         found = whatif_of(
             question.sources,
@@ -193,7 +212,9 @@ def flex(asked: FlexOptions) -> None:
     question = _with_all_up(asked.demand, asked.lengths, asked.utilization_cap)
     source, lengths, rate = question.sources[0], question.lengths, asked.demand.rate
     objective, longest = question.objective, question.context
-    check = check_of(verify=asked.verify, num_requests=asked.num_requests, seed=asked.seed)
+    check = check_of(
+        verify=asked.verify, num_requests=asked.num_requests, seed=asked.seed, whole=question.whole
+    )
     with infeasible(), working("shedding power"):
         number = (
             asked.engines or plan_pool(source, lengths, rate, objective, context=longest, check=check).engines

@@ -47,7 +47,9 @@ def size(asked: SizeOptions) -> None:
     demand = asked.demand
     question = demanded(demand, asked.lengths, asked.nodes, asked.prices)
     sources, longest = question.sources, question.context
-    lengths, runs, arrivals = simulated_of(question.lengths, asked.arrivals, num_requests=asked.num_requests)
+    lengths, runs, arrivals = simulated_of(
+        question.lengths, question.whole, asked.arrivals, num_requests=asked.num_requests
+    )
     check = SizeCheck(smallest=asked.smallest, asked=runs, seed=asked.seed) if asked.verify else None
     if check is not None:
         compile_once()
@@ -88,7 +90,8 @@ def show_profile(asked: ProfileOptions) -> None:
         lengths = Lengths(input_tokens=np.array([1000.0]), output_tokens=np.array([250.0]))
         longest = asked.lengths.context or 8192
     else:
-        lengths, longest, _ = workload_of(asked.workload, asked.lengths.context, asked.lengths.output_frac)
+        found, longest = workload_of(asked.workload, asked.lengths.context, asked.lengths.output_frac)
+        lengths = found.lengths
     if asked.model is not None and asked.gpu is not None:
         _show_computed(
             asked.model,
@@ -100,10 +103,10 @@ def show_profile(asked: ProfileOptions) -> None:
             how=asked.answer,
         )
         return
-    (found,) = sources_of(str(asked.source), lengths, longest, prices=asked.prices)[:1]
+    (source,) = sources_of(str(asked.source), lengths, longest, prices=asked.prices)[:1]
     say_answer(
-        lambda: _profile_document(found),
-        lambda: [Verbatim(profile_yaml(found).splitlines())],
+        lambda: _profile_document(source),
+        lambda: [Verbatim(profile_yaml(source).splitlines())],
         asked.answer,
     )
 

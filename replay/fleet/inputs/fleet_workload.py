@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import itertools
 import math
-from dataclasses import replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
 from replay.fleet.inputs import OUTPUT_FRAC
+from replay.fleet.inputs.whole_requests import WholeRequests, lengths_of_requests, whole_requests
 from sim.fleet import Lengths
-from traces import ConfigError, Trace, format_of, prompt_tokens, read_recorded, reading_notes, served_output
+from traces import ConfigError, Trace, read_recorded, reading_notes
 from traces.strict.json_text import parse_value
 from traces.strict.limits import MOST_TOKENS
 from traces.strict.whole_file import whole_file
@@ -21,8 +21,20 @@ NUM_ROWS = 4000
 """This many equally likely requests stand for a distribution."""
 
 
-def read_lengths(path: Path, *, output_frac: float = OUTPUT_FRAC) -> Lengths:
-    """Return a workload's lengths.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FleetWorkload:
+    """A workload: the lengths that formulas take, and the requests that simulated engines are sent.
+
+    ``whole`` None: lengths are all that is known. ``notes``: what a reader should know of the file.
+    """
+
+    lengths: Lengths
+    whole: WholeRequests | None = None
+    notes: tuple[str, ...] = ()
+
+
+def read_workload(path: Path, *, output_frac: float = OUTPUT_FRAC) -> FleetWorkload:
+    """Return a workload.
 
     ``path``: a JSON list of [tokens, share of requests up to it], by itself or under ``cdf``; or a trace. Raises
     ConfigError or TraceError on what is neither.
@@ -32,41 +44,21 @@ def read_lengths(path: Path, *, output_frac: float = OUTPUT_FRAC) -> Lengths:
         if isinstance(document, dict) and "cdf" in document:
             document = document["cdf"]
         if isinstance(document, list):
-            return lengths_of_cdf(_points(document, path), output_frac=output_frac)
-    return _of_recorded(path)[0]
+            return FleetWorkload(lengths=lengths_of_cdf(_points(document, path), output_frac=output_frac))
+    return workload_of_trace(read_recorded(path), name=str(path))
 
 
-def read_lengths_and_notes(path: Path, *, output_frac: float = OUTPUT_FRAC) -> tuple[Lengths, list[str]]:
-    """Return ``read_lengths`` and what a reader should know of the file."""
-    if path.suffix == ".json" and format_of(path) is None:
-        return read_lengths(path, output_frac=output_frac), []
-    return _of_recorded(path)
+def read_lengths(path: Path, *, output_frac: float = OUTPUT_FRAC) -> Lengths:
+    """Return a workload's lengths, as ``read_workload``."""
+    return read_workload(path, output_frac=output_frac).lengths
 
 
-def _of_recorded(path: Path) -> tuple[Lengths, list[str]]:
-    trace = read_recorded(path)
-    return lengths_of_trace(trace, name=str(path)), list(reading_notes(trace))
-
-
-def lengths_of_trace(trace: Trace, *, name: str) -> Lengths:
-    """Return the lengths of a trace's requests that have output. Raises ConfigError, with ``name``, where none has."""
-    prompts, outputs = prompt_tokens(trace).astype(np.float64), served_output(trace).floats()
-    known = outputs >= 1
-    if not known.any():
-        raise ConfigError(f"--workload: got {name} without a request that has output, expected some")
-    lengths = Lengths(input_tokens=prompts[known], output_tokens=outputs[known])
-    source = trace.header.source
-    if source is not None and source.load_unknown is not None:
-        return Lengths(input_tokens=prompts[known], output_tokens=outputs[known])
-    arrivals = trace.column("arrival_time_us").astype("float64").fillna(math.nan)
-    return _with_arrivals(lengths, np.asarray(arrivals, dtype=np.float64)[known] / 1e6)
-
-
-def _with_arrivals(lengths: Lengths, arrival_s: NDArray[np.float64]) -> Lengths:
-    """Return lengths with their arrivals; without them where some are not known, out of order, or all at once."""
-    gaps = np.diff(arrival_s)
-    is_known = len(gaps) > 0 and np.isfinite(arrival_s).all() and bool((gaps >= 0).all() and gaps.sum() > 0)
-    return replace(lengths, arrival_s=arrival_s) if is_known else lengths
+def workload_of_trace(trace: Trace, *, name: str) -> FleetWorkload:
+    """Return a trace's requests that have output. Raises ConfigError, with ``name``, where none has."""
+    whole = whole_requests(trace, name=name)
+    return FleetWorkload(
+        lengths=lengths_of_requests(whole), whole=whole, notes=(*reading_notes(trace), *whole.notes())
+    )
 
 
 def _json(path: Path) -> object:

@@ -14,9 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from replay.fleet.inputs.failures import FailureClass, read_failures
+from replay.fleet.inputs.whole_requests import WholeRequests
 from replay.search.prices import MOST_PRICE
 from sim.fleet import Lengths
-from traces import ConfigError, served_output
+from traces import ConfigError
 from traces.strict.section import Section, read_section
 from traces.strict.whole_file import whole_file
 
@@ -94,24 +95,21 @@ def _spec(section: Section, failures: tuple[FailureClass, ...]) -> PoolSpec:
     )
 
 
-def read_labels(workload: Path, labels: Path | None, *, router: PoolRouter) -> Texts | None:
-    """Return each request's label, in the order of ``read_lengths``; None where they have no labels.
+def read_labels(
+    whole: WholeRequests | None, labels: Path | None, *, router: PoolRouter, name: str
+) -> Texts | None:
+    """Return each request's label, in their order; None where they have no labels. ``name``: the workload's.
 
     ``model``: the trace's own column. ``semantic``: ``labels``, a CSV of request_id and label, as written by the user's
     own classifier. Raises ConfigError.
     """
-    if router not in BY_LABEL or workload.suffix == ".json":
+    if router not in BY_LABEL or whole is None:
         return None
-    from traces import read_recorded
-
-    trace = read_recorded(workload)
-    known = served_output(trace).values >= 1
+    trace = whole.trace
     if router == "model":
-        models = np.asarray(trace.column("model").astype("string").fillna(""), dtype=np.str_)[known]
+        models = np.asarray(trace.column("model").astype("string").fillna(""), dtype=np.str_)
         if not (models != "").any():
-            raise ConfigError(
-                f"--router model: got {workload} without models, expected some in its column model"
-            )
+            raise ConfigError(f"--router model: got {name} without models, expected some in its column model")
         return models
     if labels is None:
         raise ConfigError(
@@ -128,7 +126,7 @@ def read_labels(workload: Path, labels: Path | None, *, router: PoolRouter) -> T
             f"--labels: got {labels}, expected a CSV of request_id and label ({said})"
         ) from error
     ids = trace.column("request_id").astype("string")
-    return np.array([by_request.get(str(each), "") for each in ids], dtype=np.str_)[known]
+    return np.array([by_request.get(str(each), "") for each in ids], dtype=np.str_)
 
 
 def assigned(

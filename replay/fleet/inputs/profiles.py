@@ -42,6 +42,8 @@ NAMES = tuple(each.name for each in fields(GpuProfile))
 OF_GROUPS = (GROUPS, "max_concurrent_batches", "num_speculative_tokens")
 CONTEXTS = (0.25, 0.5, 1.0, 2.0)
 """Multiples of the workload's own context at which a derived profile is compared with its model."""
+Ints = np.ndarray[tuple[int, ...], np.dtype[np.int64]]
+Floats = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
 MOST_CHUNKS = 12
 """Sizes of batches and of chunks that a profile is fitted to, evenly spaced by their logarithms."""
 
@@ -214,16 +216,17 @@ def of_context(source: ProfileSource, context: int) -> ProfileSource:
 def from_twin(twin: TwinConfig, lengths: Lengths, *, context: int, name: str) -> ProfileSource:
     """Return the profile of a twin at these lengths: W and H from the model's own step times, and how well they fit.
 
-    ``w_s`` and ``h_s``: the line through steps of one request of the workload's mean length to as many as run at once;
-    the prompts' compute is fitted to steps of one chunk each, by tokens and by pairs.
+    ``w_s`` and ``h_s``: the line through steps of one request of the workload's mean length to as many as run at once,
+    with drafts the time of a step over the tokens that it brings a request (``DraftedSteps``). The prompts' compute is
+    fitted to steps of one chunk each, by tokens and by pairs.
     """
     engine, model = twin.engine, twin.latency
-    tokens = mean_tokens(lengths)
+    tokens, drafts = mean_tokens(lengths), DraftedSteps.of(engine)
     held, blocks = HeldBlocks.of(engine), engine.num_gpu_blocks - 1
     if engine.num_gpu_blocks == UNBOUNDED:
         blocks = engine.max_num_seqs * held.fullest(context)
     seats = seats_of(held_by(engine, lengths))
-    times = model.durations_us(decodes(seats, np.full(len(seats), tokens))) / 1e6
+    times = drafts.seconds_a_token(model, seats, np.full(len(seats), tokens))
     slope = float(np.polyfit(seats, times, 1)[0]) if len(seats) > 1 else 0.0
     slope = max(slope, 0.0)
     w_s = max(float((times - slope * seats).mean()), 1e-6)
@@ -249,7 +252,7 @@ def from_twin(twin: TwinConfig, lengths: Lengths, *, context: int, name: str) ->
         profile=profile,
         engine=engine,
         latency=model,
-        misfit=misfit_of(profile, model, seats, tokens),
+        misfit=misfit_of(profile, model, seats, tokens, drafts=drafts),
         gpus=twin.num_gpus,
         kv_bytes_per_token=twin.kv_bytes_per_token,
         error=_known_error(twin),
@@ -286,15 +289,46 @@ def held_by(engine: EngineConfig, lengths: Lengths) -> int:
     return max(1, min(engine.max_num_seqs, fit))
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DraftedSteps:
+    """Steps of speculative decoding. ``num_drafts``: verified with each request's newest token; 0: none.
+
+    ``tokens_a_step``: what a step brings a request on average, 1 + the drafts that are accepted. ``added_us``: how long
+    drafting takes beside the step (``sim/engine/optional/added_time.py``).
+    """
+
+    num_drafts: int = 0
+    tokens_a_step: float = 1.0
+    added_us: float = 0.0
+
+    @classmethod
+    def of(cls, engine: EngineConfig) -> DraftedSteps:
+        """Return the steps of an engine."""
+        if engine.num_speculative_tokens == 0:
+            return cls()
+        return cls(
+            num_drafts=engine.num_speculative_tokens,
+            tokens_a_step=1 + sum(engine.acceptance_rates),
+            added_us=engine.draft_us * engine.num_speculative_tokens,
+        )
+
+    def seconds_a_token(self, model: LatencyModel, seats: Ints, tokens: Floats) -> Floats:
+        """Return the seconds per token of steps in which this many requests of this many tokens decode, float64 [n]."""
+        step_us = model.durations_us(decodes(seats, tokens, num_drafts=self.num_drafts)) + self.added_us
+        return np.asarray(step_us / 1e6 / self.tokens_a_step, np.float64)
+
+
 def decodes(
     seats: np.ndarray[tuple[int, ...], np.dtype[np.int64]],
     tokens: np.ndarray[tuple[int, ...], np.dtype[np.float64]],
+    *,
+    num_drafts: int = 0,
 ) -> StepBatch:
-    """Return steps in which this many requests of this many tokens decode."""
+    """Return steps in which this many requests of this many tokens decode, each with its drafts."""
     zero = np.zeros(len(seats), np.int64)
     return StepBatch(
         num_prefill_tokens=zero,
-        num_decode_tokens=seats,
+        num_decode_tokens=seats * (1 + num_drafts),
         decode_context_tokens=np.rint(seats * tokens).astype(np.int64),
         prefill_pairs=zero,
         num_prefill_seqs=zero,
@@ -333,12 +367,14 @@ def misfit_of(
     model: LatencyModel,
     seats: np.ndarray[tuple[int, ...], np.dtype[np.int64]],
     tokens: float,
+    *,
+    drafts: DraftedSteps,
 ) -> ProfileMisfit:
     """Return how far the profile's iterations are from the model's, over seats and contexts around the workload's."""
     grid = [(n, tokens * factor) for n in seats for factor in CONTEXTS]
     numbers = np.array([each[0] for each in grid], np.int64)
     contexts = np.array([each[1] for each in grid])
-    real = model.durations_us(decodes(numbers, contexts)) / 1e6
+    real = drafts.seconds_a_token(model, numbers, contexts)
     told = profile.w_s + profile.h_s * contexts / profile.calibration_context * numbers
     off = np.abs(told / real - 1)
     return ProfileMisfit(median=float(np.median(off)), largest=float(off.max()), num_batches=len(grid))

@@ -14,11 +14,13 @@ if TYPE_CHECKING:
         range_of,
         union,
     )
+    from replay.twin.fitted.held_out import HeldOut
     from replay.twin.fitted.pace import MOST, Pace
 
 __all__ = [
     "MOST",
     "FittedRange",
+    "HeldOut",
     "Pace",
     "Range",
     "extrapolation_note",
@@ -28,6 +30,7 @@ __all__ = [
 ]
 
 _HOMES = {
+    "HeldOut": "replay.twin.fitted.held_out",
     "FittedRange": "replay.twin.fitted.fitted_range",
     "MOST": "replay.twin.fitted.pace",
     "Pace": "replay.twin.fitted.pace",
@@ -46,3 +49,8 @@ def __getattr__(name: str) -> object:
     value: object = getattr(import_module(_HOMES[name]), name)
     globals()[name] = value
     return value
+
+
+def __dir__() -> list[str]:
+    """Return what this room offers, for whoever looks around in a shell."""
+    return sorted(__all__)

@@ -139,6 +139,31 @@ PACE_KEYS: tuple[Key, ...] = (
     ),
 )
 
+HELD_OUT_KEYS: tuple[Key, ...] = (
+    Key(
+        path="latency.held_out",
+        kind="mapping",
+        default="none",
+        meaning="How well the fit did on requests that it had not seen; `vtwin calibrate --write-config` writes it. A "
+        "later `calibrate` tells by it a server that has become slower from a twin that is bad.",
+    ),
+    Key(
+        path="latency.held_out.date",
+        kind="text",
+        default="none",
+        meaning='The day of the fit (UTC), `"2026-11-29"`.',
+    ),
+    *(
+        Key(
+            path=f"latency.held_out.{name}",
+            kind="number",
+            default="none",
+            meaning=f"The mean error of {what} per request, a fraction.",
+        )
+        for name, what in (("ttft", "TTFT"), ("tpot", "TPOT"), ("e2e", "E2E"))
+    ),
+)
+
 TILES_KEY = Key(
     path="latency.tiles",
     kind="numbers",
@@ -246,6 +271,7 @@ LATENCY_KEYS: tuple[Key, ...] = (
     TILES_KEY,
     *FITTED_RANGE_KEYS,
     *PACE_KEYS,
+    *HELD_OUT_KEYS,
     Key(
         path="latency.defaults",
         kind="mapping",

@@ -8,8 +8,9 @@ from pathlib import Path
 
 from replay.twin.own.own_code import CodeFault, load_module
 from sim import InvalidConfig
-from sim.latency import LatencyModel, PeakTimes
+from sim.latency import LatencyModel, PeakTimes, check_own_model
 from traces import ConfigError
+from traces.console.users_code import place_in_users_code, told
 from traces.strict.section import Section
 
 _PLACES: dict[type[LatencyModel], str] = {}
@@ -77,6 +78,25 @@ def build(cls: type[LatencyModel], latency: Section, *, peak: PeakTimes | None) 
             value = section.decimal(name, expected="a number >= 0")
             given[name] = None if value is None else float(value)
     try:
-        return cls(**given)  # type: ignore[arg-type]  # what its fields are, its own checks say
+        model = cls(**given)  # type: ignore[arg-type]  # what its fields are, its own checks say
     except (InvalidConfig, TypeError) as error:
         raise ConfigError(f"latency.coefficients: {error} ({latency.file}:{latency.line})") from error
+    _check(model, latency)
+    return model
+
+
+def _check(model: LatencyModel, latency: Section) -> None:
+    """Raise ConfigError where the model breaks its contract, or its code raises, with its own file and line."""
+    try:
+        check_own_model(model)
+    except InvalidConfig as error:
+        raise ConfigError(
+            f"latency.model: {type(model).__name__}.{error} ({latency.file}:{latency.line})"
+        ) from error
+    except Exception as error:
+        if place_in_users_code(error) is None:
+            raise
+        raise ConfigError(
+            f"latency.model: {type(model).__name__} got {told(error)}, expected a model that answers "
+            f"({latency.file}:{latency.line})"
+        ) from error

@@ -23,6 +23,8 @@ from typing import Annotated, Any, TypeVar, get_type_hints
 
 import typer
 
+from traces.console.users_code import note_users_file, told
+
 T = TypeVar("T")
 
 VARIABLE = "VTWIN_ALLOW_CODE"
@@ -95,11 +97,15 @@ def load_module(name: str, *, folder: Path) -> ModuleType:
     if not is_allowed():
         raise CodeFault("code of its own", HOW)
     try:
-        return _of_file(folder / name) if name.endswith(".py") else import_module(name)
+        if name.endswith(".py"):
+            return _of_file(folder / name)
+        module = import_module(name)
+        note_users_file(module.__file__ or name)
     except CodeFault:
         raise
     except Exception as fault:
-        raise CodeFault(" ".join(f"{type(fault).__name__}: {fault}".split())) from fault
+        raise CodeFault(told(fault)) from fault
+    return module
 
 
 class _FromSource(SourceFileLoader):
@@ -122,6 +128,7 @@ def _of_file(file: Path) -> ModuleType:
     spec = spec_from_file_location(name, file, loader=_FromSource(name, str(file)))
     if spec is None or spec.loader is None or not file.is_file():
         raise CodeFault(f"no file {file}")
+    note_users_file(file)
     module = module_from_spec(spec)
     sys.modules[name] = module  # dataclasses look their module up
     spec.loader.exec_module(module)

@@ -15,6 +15,7 @@ from replay.twin.defaults import DefaultsEntry
 from replay.twin.drafts import drafter_notes, drafter_of, with_drafting
 from replay.twin.engine_defaults import Server
 from replay.twin.fitted.fitted_range import read_fitted_range
+from replay.twin.fitted.held_out import read_held_out
 from replay.twin.fitted.pace import read_pace
 from replay.twin.hardware import (
     Hardware,
@@ -97,6 +98,7 @@ def read_server(
         seed=seed,
         fitted=None if latency_model else read_fitted_range(root.section("latency")),
         pace=None if latency_model else read_pace(root.section("latency")),
+        held_out=None if latency_model else read_held_out(root.section("latency")),
         assumed=assumed_flags(root) if server.gpu is None else (),
         written=written_keys(root),
         latency_reason=chosen.reason,

@@ -283,6 +283,18 @@ def _clustered(start: Start) -> tuple[Start, dict[str, object], tuple[str, ...]]
         model=start.model,
         is_expert_parallel=start.hardware.get("enable_expert_parallel") is True,
     )
+    engine = start.engine
+    if "lockstep" in cluster and (
+        engine.get("pipeline_parallel_size", 1) != 1
+        or engine.get("kv_offloading")
+        or engine.get("num_cpu_blocks")
+    ):
+        del cluster["lockstep"]
+        shares = False
+        notes = (
+            *notes,
+            "cluster.lockstep: not with pipeline stages or KV offloading: the ranks step by themselves here",
+        )
     if not cluster or shares:
         return start, cluster, notes
     hardware = {key: value for key, value in start.hardware.items() if key != "dp"}

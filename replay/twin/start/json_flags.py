@@ -57,7 +57,7 @@ def offloading_gib(flag: str, value: str | None) -> float | None:
     """
     said = _value(value or "")
     if not isinstance(said, dict):
-        raise ConfigError(f"{flag}: got {'another text' if value else 'nothing'}, expected a JSON object")
+        raise ConfigError(f"{flag}: {no_json(value)}")
     extra = said.get("kv_connector_extra_config")
     if said.get("kv_connector") != OFFLOADING or not isinstance(extra, dict) or SIZE not in extra:
         return None
@@ -66,6 +66,19 @@ def offloading_gib(flag: str, value: str | None) -> float | None:
         said_size = "a text" if isinstance(size, str) else "a value that is none"
         raise ConfigError(f"{flag}: got {said_size} for {SIZE}, expected a number of bytes")
     return float(size) / GIB
+
+
+def no_json(value: str | None) -> str:
+    """Return what is wrong with a flag's value that is not JSON; the value itself is the user's, and not shown."""
+    if not value:
+        return "got nothing, expected a JSON object"
+    quotes = "'" + '{"key": "value"}' + "'"
+    if value.strip().startswith("{"):
+        return (
+            f"got text that is not JSON, expected a JSON object, as a shell passes it: {quotes}, single quotes around "
+            "it and double quotes around each key and text"
+        )
+    return f"got another text, expected a JSON object: {quotes}"
 
 
 def _plain(written: str) -> str:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from replay.model.hf_config import read_model_config
 from replay.twin.kv_cache.groups import DRAFT_MODEL, HEAD_METHODS, METHOD, MTP
+from replay.twin.start.json_flags import no_json
 from replay.twin.start.model_and_gpu import config_at_hand
 from traces import ConfigError
 from traces.strict.secrets import redact_url
@@ -72,8 +73,7 @@ def from_config(flag: str, value: str | None) -> Speculation:
     try:
         given = json.loads(value or "")
     except (ValueError, RecursionError) as error:
-        said = "text that is none" if value else "nothing"
-        raise ConfigError(f"{flag}: got {said}, expected JSON ({error})") from error
+        raise ConfigError(f"{flag}: {no_json(value)}") from error
     number = given.get("num_speculative_tokens") if isinstance(given, dict) else None
     if not isinstance(number, int) or isinstance(number, bool) or number < 1:
         raise ConfigError(

@@ -99,6 +99,9 @@ READ_BY: Mapping[str, Readers] = {
     "latency.tiles": _only("extended"),
     **dict.fromkeys((f"latency.pace{name}" for name in ("", ".within", ".beyond")), _NO_STEP_TIME),
     **dict.fromkeys(
+        (f"latency.held_out{name}" for name in ("", ".date", ".ttft", ".tpot", ".e2e")), _NO_STEP_TIME
+    ),
+    **dict.fromkeys(
         (
             f"latency.fitted_range{name}"
             for name in ("", ".rate_per_s", ".prompt_tokens", ".output_tokens", ".concurrency")

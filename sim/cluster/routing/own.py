@@ -88,6 +88,20 @@ def request_view(fleet: Fleet, requests: RequestTable, request: int) -> RequestV
     )
 
 
+def _place(error: Exception) -> str:
+    """Return the line of the function's own file at which it went wrong, as ``at mine.py:12``; empty if unknown."""
+    place = error.__traceback__ and error.__traceback__.tb_next
+    if place is None:
+        return ""
+    file, line = place.tb_frame.f_code.co_filename, place.tb_lineno
+    while place is not None:
+        if place.tb_frame.f_code.co_filename == file:
+            line = place.tb_lineno
+        place = place.tb_next
+    name = file.rpartition("/")[2]
+    return f" at {name}:{line}"
+
+
 def choose_by_own(
     policy: OwnPolicy, view: FleetView, requests: RequestTable, *, fleet: Fleet, request: int, time_us: int
 ) -> int:
@@ -98,7 +112,8 @@ def choose_by_own(
         chosen = policy.choose(view, request_view(fleet, requests, request), time_us)
     except Exception as error:  # whatever a user's function raises
         raise InvalidConfig(
-            f"routing.policy: got {type(error).__name__} for request {request} ({error}), expected an instance number"
+            f"routing.policy: got {type(error).__name__} for request {request} ({error}){_place(error)}, expected an "
+            "instance number"
         ) from error
     if isinstance(chosen, bool) or not isinstance(chosen, int | np.integer):
         raise InvalidConfig(

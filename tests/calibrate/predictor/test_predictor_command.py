@@ -148,3 +148,13 @@ def test_strict_says_what_is_lacking(here: Path, capsys: pytest.CaptureFixture[s
     (here / "a100" / "attention.csv").unlink()
     assert train("--strict") == 3
     assert "attn_prefill, attn_decode: in none of the profiles" in capsys.readouterr().err
+
+
+def test_what_a_collective_takes_is_a_coefficient_here_and_the_key_of_the_hardware_is_said_to_do_nothing(
+    here: Path,
+) -> None:
+    assert train() == 0
+    path = twin(here, "{model: profiled, table: table.json, model_config: config.json}")
+    path.write_text(f"hardware: {{gpu: A100-80, tp: 2, nccl_skew_us: 50}}\n{path.read_text()}")
+    said = "hardware.nccl_skew_us: instead: latency.coefficients.nccl_skew; here it has no effect"
+    assert said in load_config(path).notes

@@ -16,11 +16,13 @@ from calibrate.fit.model_selection import Scores, candidates_of
 from calibrate.number_format import METRIC_NAMES, in_one_unit, percent
 from calibrate.report import html
 from calibrate.report.document import document_of
+from calibrate.report.findings_json import metrics_json
 from calibrate.report.html import page_of
 from calibrate.report.markdown import markdown_of
+from calibrate.report.report_tables import metric_facts, reading_of
 from calibrate.verdict_text import verdict_text
 from replay.twin.fitted.fitted_range import FittedRange
-from tests.calibrate.known_servers import GUESS, observed, source, workload
+from tests.calibrate.known_servers import GUESS, SERVER, observed, source, workload
 from traces import ClientInfo
 
 
@@ -308,3 +310,18 @@ def test_a_chosen_model_is_shown_with_the_reason(fitted: Calibration) -> None:
     said = markdown_of(replace(fitted, fit=replace(fitted.fit, candidates=best)), command="x")
     assert "Chosen: blackbox: its held-out E2E is the nearest." in said
     assert "no slowdown shows" in said
+
+
+def test_n_beside_errors_per_request_is_that_of_the_requests_behind_them() -> None:
+    trace = observed(workload(40, rate=2, seed=1))
+    first = trace.column("content_first_time_us").to_numpy(dtype=np.int64, copy=True)
+    last = trace.column("last_token_time_us").to_numpy(dtype=np.int64, copy=True)
+    last[0] = first[0]  # all its tokens in one event: a TPOT of 0
+    at_once = trace.with_columns(last_token_time_us=last, last_chunk_time_us=last)
+    found = compare_with_twin([source("x", at_once)], SERVER, Options(replicates=20))
+    tpot = found.holdout["tpot_us"]
+    assert (tpot.n, tpot.num_ratios) == (40, 39)
+    facts = {fact.key: fact.text for fact in metric_facts(found.holdout, {}, "tpot_us")}
+    assert facts["n"] == "40 (39)"
+    assert "n in brackets: the requests behind MAPE" in reading_of(found)
+    assert metrics_json(found.holdout)["tpot_us"]["num_ratios"] == 39

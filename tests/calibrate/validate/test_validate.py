@@ -17,6 +17,7 @@ import pytest
 import vtwin
 from calibrate.validate.emulated import serving
 from calibrate.validate.plan import FITTED_LOADS, _enough_for_capacity
+from replay import load_config
 from tests.examples import THOROUGH
 from traces import read_trace
 
@@ -117,6 +118,29 @@ def test_the_loop_leaves_every_trace_a_twin_and_a_report(loop: Loop) -> None:
         assert set(trace.requests["status"]) == {"ok"}
     assert (loop.folder / "twin.yaml").exists()
     assert (loop.folder / "report" / "report.html").exists()
+
+
+def test_the_twin_trusts_itself_at_the_loads_that_it_was_fitted_on(
+    loop: Loop, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for probe in ("singles", "prefill-heavy", "decode-heavy"):
+        assert f"{probe}: the twin misses" not in loop.said
+    fitted = load_config(loop.folder / "twin.yaml").fitted
+    assert fitted is not None
+    assert fitted.rate_per_s is not None
+    assert fitted.concurrency is not None
+    assert fitted.concurrency[1] > 5
+    assert fitted.output_tokens is not None
+    assert fitted.output_tokens[1] < 64  # decode-heavy sends 77 to 179
+    command = [
+        "run",
+        "--config",
+        str(loop.folder / "twin.yaml"),
+        "--trace",
+        str(loop.folder / "plan" / "high"),
+    ]
+    assert vtwin.main(command) in (0, 1)
+    assert "extrapolated" not in "".join(capsys.readouterr())
 
 
 def test_the_report_is_of_an_unseen_load_with_the_noise_floor(loop: Loop) -> None:

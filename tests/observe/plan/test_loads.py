@@ -65,7 +65,7 @@ def test_a_calibration_has_the_loads_that_a_fit_needs_and_none_outgrows_the_mode
         *("singles", "prefill-heavy", "decode-heavy", "low", "middle", "high", "saturated", "repeat")
     ]
     singles = loads["singles"].requests
-    assert singles.header.closed_loop == ClosedLoop(concurrency=1)
+    assert singles.header.closed_loop == ClosedLoop(concurrency=1, is_probe=True)
     lengths = prompt_tokens(singles)
     assert (lengths.min(), lengths.max()) == (16, 284)
     assert (np.bincount(lengths)[lengths] == 2).all()
@@ -76,6 +76,22 @@ def test_a_calibration_has_the_loads_that_a_fit_needs_and_none_outgrows_the_mode
     assert (loads["saturated"].requests.column("arrival_time_us") == 0).all()
     with pytest.raises(ConfigError, match="--plan calibrate: needs --rate"):
         calibration_loads(options(concurrency=3), max_model_len=None)
+
+
+def test_users_of_a_plan_have_unequal_lengths_so_that_they_do_not_move_in_step() -> None:
+    loads = {load.name: load.requests for load in calibration_loads(options(rate=6.0), max_model_len=None)}
+    for name, column, middle in (
+        ("prefill-heavy", "input_tokens", 264),
+        ("decode-heavy", "output_tokens", 128),
+    ):
+        lengths = loads[name].column(column).to_numpy(dtype=np.float64)
+        assert len(np.unique(lengths)) > 0.9 * len(lengths)
+        assert lengths.mean() == pytest.approx(middle, rel=0.05)
+        assert np.abs(np.diff(lengths)).min() > 0.2 * middle
+        loop = loads[name].header.closed_loop
+        assert loop is not None
+        assert loop.is_probe
+    assert loads["high"].header.closed_loop is None
 
 
 def test_the_probe_tells_the_pace_of_an_idle_server_and_from_it_how_long_loads_take() -> None:

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
+import vtwin
 from observe.server.engine_log import EngineLog, EngineStep, parse_engine_log
-from tests.observe.servers import Behaviour, observed, serving
+from tests.observe.servers import Behaviour, observed, serving, serving_in_thread
 from tests.observe.workloads import every, workload
 from traces import ConfigError
 
@@ -44,6 +45,40 @@ async def test_a_server_without_gauges_is_remarked_on(tmp_path: Path) -> None:
         seen = await observed(server, workload([0]), scrape_s=0.05, output=tmp_path / "run")
     assert "--scrape: no gauges at /metrics" in seen.notes
     assert not (tmp_path / "run.gauges.csv").exists()
+
+
+@pytest.mark.parametrize(
+    ("behaviour", "how", "is_recorded"),
+    [
+        (Behaviour(), {"scrapes_vllm": True}, True),
+        (Behaviour(), {}, False),
+        (Behaviour(is_vllm=False), {"scrapes_vllm": True}, False),
+    ],
+)
+async def test_the_gauges_of_a_vllm_are_recorded_unless_told_not_to_and_the_note_names_the_file(
+    tmp_path: Path, behaviour: Behaviour, how: dict[str, bool], is_recorded: bool
+) -> None:
+    async with serving(behaviour) as server:
+        seen = await observed(server, workload([0]), output=tmp_path / "run", **how)
+    assert (tmp_path / "run.gauges.csv").exists() is is_recorded
+    notes = [note for note in seen.notes if "gauges" in note]
+    assert notes == (
+        ["the server's gauges were read once, for run.gauges.csv. --no-scrape leaves that out"]
+        if is_recorded
+        else []
+    )
+
+
+@pytest.mark.parametrize(("options", "is_recorded"), [([], True), (["--no-scrape"], False)])
+def test_observe_records_gauges_by_itself_and_no_scrape_turns_it_off(
+    tmp_path: Path, options: list[str], is_recorded: bool
+) -> None:
+    with serving_in_thread(Behaviour()) as server:
+        load = ["--num-requests", "2", "--rate", "50", "--output-tokens", "2", "--prompt-tokens", "20"]
+        command = ["observe", "--url", server.url, *load, "--output", str(tmp_path / "run"), *options]
+        assert vtwin.main(command) == 0
+        assert (tmp_path / "run.gauges.csv").exists() is is_recorded
+        assert vtwin.main([*command, "--overwrite", "--no-scrape", "--scrape", "1s"]) == 2
 
 
 def test_steps_are_read_as_vllm_words_them() -> None:

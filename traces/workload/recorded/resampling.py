@@ -58,19 +58,41 @@ def read_requests_to_draw(
     ``names_clients``: a drawn row keeps its own ``client_id``. Raises TraceError for a trace that cannot be read
     or a request that says no output length.
     """
-    recorded = with_known_lengths(without_warmup(read_recorded(path)))
+    return requests_to_draw(
+        read_recorded(path),
+        str(path),
+        names_clients=names_clients,
+        prompt_scale=prompt_scale,
+        output_scale=output_scale,
+        prompt_max=prompt_max,
+        output_max=output_max,
+    )
+
+
+def requests_to_draw(
+    trace: Trace,
+    source: str,
+    *,
+    names_clients: bool = False,
+    prompt_scale: float = 1.0,
+    output_scale: float = 1.0,
+    prompt_max: int | None = None,
+    output_max: int | None = None,
+) -> Recorded:
+    """Return a trace's requests to draw from, as ``read_requests_to_draw``; ``source``: its name, for errors."""
+    recorded = with_known_lengths(without_warmup(trace))
     due, arrival = recorded.cells("deadline_us"), recorded.cells("arrival_time_us")
     timeout = cells_where(due.values - arrival.values, due.is_known & arrival.is_known)
     try:
         trace = workload_of(recorded)
     except TraceError as error:
-        raise TraceError(f"{error} ({path})") from error
+        raise TraceError(f"{error} ({source})") from error
     trace = scale_lengths(trace, prompt=prompt_scale, output=output_scale)
     trace = clip_lengths(trace, prompt=prompt_max, output=output_max)
     order, first_row = _sessions(trace)
     rows = replace(trace, table=trace.table.with_columns({TIMEOUT: timeout}).take(order))
     return Recorded(
-        requests=rows, first_row=tuple(first_row.tolist()), source=str(path), names_clients=names_clients
+        requests=rows, first_row=tuple(first_row.tolist()), source=source, names_clients=names_clients
     )
 
 

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import vtwin
+from replay.fleet.inputs.fleet_workload import read_workload
 from replay.fleet.inputs.pools_file import PoolSpec, assigned, read_labels
 from sim.fleet import Lengths
 from tests.traces.made import small_trace
+from tests.validation.fleet_traces import CASES, trace_at, twin_at
 from traces import ConfigError, write_trace
 
 LENGTHS = Lengths(input_tokens=np.array([90.0, 900.0, 9000.0]), output_tokens=np.array([10.0, 100.0, 1000.0]))
@@ -130,14 +133,16 @@ def test_labels_that_are_no_csv_are_refused_in_one_line(
     write_trace(small_trace(), tmp_path / "t")
     (tmp_path / "labels.csv").write_bytes(labels)
     with pytest.raises(ConfigError) as refused:
-        read_labels(tmp_path / "t", tmp_path / "labels.csv", router="semantic")
+        read_labels(read_workload(tmp_path / "t").whole, tmp_path / "labels.csv", router="semantic", name="t")
     assert f"expected a CSV of request_id and label ({complaint})" in str(refused.value).replace("'", "")
 
 
 def test_labels_of_a_spreadsheet_are_read_and_a_row_without_one_is_of_no_label(tmp_path: Path) -> None:
     write_trace(small_trace(), tmp_path / "t")
     (tmp_path / "labels.csv").write_bytes(b"\xef\xbb\xbfrequest_id,label\r\na,x\r\nb\r\n")
-    labels = read_labels(tmp_path / "t", tmp_path / "labels.csv", router="semantic")
+    labels = read_labels(
+        read_workload(tmp_path / "t").whole, tmp_path / "labels.csv", router="semantic", name="t"
+    )
     assert labels is not None
     assert {"x", ""} == set(labels.tolist())
 
@@ -184,3 +189,28 @@ def test_requests_that_an_engine_would_refuse_are_told_before_anything_is_simula
     complaint = capsys.readouterr().err.strip().splitlines()[-1]
     assert "pool one: got requests of up to 59,9" in complaint
     assert "expected at most 40,960, the max_model_len of Qwen3-32B@H100:2" in complaint
+
+
+def test_the_formulas_of_pools_count_the_prefixes_that_a_trace_shares(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The same trace and twin, with and without prefix caching: prompts of 1,024 shared tokens cost compute or none."""
+    (case,) = (each for each in CASES if each.name == "prefix groups")
+    trace_at(case, tmp_path / "trace")
+    twin_at(case, tmp_path / "on.yaml")
+    twin_at(replace(case, engine={"enable_prefix_caching": "false"}), tmp_path / "off.yaml")
+    found = []
+    for name in ("on", "off"):
+        (tmp_path / "pools.yaml").write_text(f"pools:\n  - {{name: all, profile: {tmp_path / name}.yaml}}\n")
+        words = [
+            "--workload",
+            str(tmp_path / "trace"),
+            "--rate",
+            "60",
+            "--slo",
+            "ttft_p99=300ms",
+            "--no-verify",
+        ]
+        assert vtwin.main(["fleet", "pools", str(tmp_path / "pools.yaml"), *words, "--json"]) == 0
+        found.append(json.loads(capsys.readouterr().out)["pools"][0]["analytic"]["engines"])
+    assert found[0] < found[1]

@@ -26,7 +26,7 @@ class Flat(Blackbox):
 def first(fleet, request, time_us):
     return 0
 """
-LATENCY = 'latency: {model: "json.py:Flat"}\n'
+LATENCY = 'latency: {model: "json.py:Flat", coefficients: {beta0: 9}}\n'
 ROUTED = """\
 latency: {model: blackbox, coefficients: {alpha0: 0, alpha1: 0, alpha2: 0, beta0: 9, beta1: 0, beta2: 0}}
 cluster: {instances: 2, routing: {policy: "json.py:first"}}

@@ -81,3 +81,9 @@ def test_sizes_are_readable_numbers_and_deep_json_is_no_stack() -> None:
     assert offloading_gib(flag, with_json_flags(words)[1]) == 64
     deep = "[" * 100_000
     assert json.loads(with_json_flags(["--a.b", deep])[1]) == {"b": deep}
+
+
+@pytest.mark.parametrize("flag", ["--speculative-config", "--kv-transfer-config"])
+def test_json_that_lost_its_quotes_in_a_shell_is_told_of_them(flag: str) -> None:
+    with pytest.raises(ConfigError, match="single quotes around it and double quotes around each key"):
+        parse_serve(f"vllm serve org/model {flag} {{method:ngram}}")

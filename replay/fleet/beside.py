@@ -1,0 +1,215 @@
+"""Prefill and decode pools beside one pool for the whole of each request: the same demand, GPUs, cost and latencies."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from replay.fleet.check.pool import Verification, verify
+from replay.fleet.costs import HEAD, WIDTHS, cost_cells, per_year
+from replay.fleet.disagg import DisaggPlan
+from replay.fleet.inputs.profiles import ProfileSource
+from replay.fleet.size import PoolPlan, SizeCheck, plan_pool
+from replay.fleet.text import gpus_text, verification_document
+from sim.fleet import Lengths, provisioned
+from sim.fleet.sizing import Infeasible, Objective
+from traces import shown_time
+from traces.facts import AlignedRows, AnswerPart
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ComparedFleet:
+    """One of the two fleets. ``seen``: its simulation; None: by formula alone. ``cost_per_hour``: 0 without prices.
+
+    ``ttft_p99_s``, ``tpot_s``: by formula, of the same engines.
+    """
+
+    name: str
+    engines: str
+    gpus: int
+    cost_per_hour: float
+    ttft_p99_s: float
+    tpot_s: float
+    seen: Verification | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FleetsCompared:
+    """One pool and prefill and decode pools; None: none that was tried meets the SLO. ``reason``: why not one pool.
+
+    ``equal``: one pool with as many GPUs as the split, where it needs fewer; None: it has as many, or is not simulated.
+    """
+
+    one: ComparedFleet | None
+    split: ComparedFleet | None
+    equal: ComparedFleet | None = None
+    reason: str = ""
+
+
+def beside(
+    plan: DisaggPlan,
+    sources: tuple[ProfileSource, ProfileSource],
+    lengths: Lengths,
+    rate_per_s: float,
+    objective: Objective,
+    *,
+    context: int,
+    check: SizeCheck | None,
+) -> FleetsCompared:
+    """Return a disaggregated fleet beside the cheapest single pool of either profile, sized as ``fleet size`` does."""
+    found, reasons = list[PoolPlan](), list[str]()
+    for source in {each.name: each for each in sources}.values():
+        try:
+            pool = plan_pool(source, lengths, rate_per_s, objective, context=context, check=check)
+        except Infeasible as error:
+            reasons.append(str(error))
+            continue
+        if pool.is_met(objective) is False:
+            reasons.append("no number of engines that was tried meets the SLO in simulation")
+        else:
+            found.append(pool)
+    one = min(found, key=lambda pool: (pool.cost_per_year, pool.gpus), default=None)
+    split = _of_split(plan, sources)
+    return FleetsCompared(
+        one=None if one is None else _of_pool(one),
+        split=split,
+        equal=None if one is None or split is None else _equal(one, split, check),
+        reason="" if one is not None else reasons[0],
+    )
+
+
+def _equal(one: PoolPlan, split: ComparedFleet, check: SizeCheck | None) -> ComparedFleet | None:
+    """Return the pool with as many GPUs as the split has, simulated; None where that is no larger pool."""
+    engines = split.gpus // one.source.profile.num_gpus
+    if check is None or engines <= one.provisioned:
+        return None
+    larger = replace(one, engines=engines, provisioned=engines)
+    seen = verify(
+        one.source,
+        one.lengths,
+        one.rate_per_s,
+        engines=engines,
+        service_s=one.analytic.service_s,
+        seed=check.seed,
+        asked=check.asked,
+    )
+    return replace(_of_pool(larger), name="one pool, as many", seen=seen)
+
+
+def _of_pool(pool: PoolPlan) -> ComparedFleet:
+    at = pool.at
+    return ComparedFleet(
+        name="one pool",
+        engines=f"{pool.provisioned:,}",
+        gpus=pool.gpus,
+        cost_per_hour=pool.provisioned * pool.source.profile.cost_per_hour,
+        ttft_p99_s=at.ttft_p99_s,
+        tpot_s=at.tpot_s,
+        seen=pool.verified,
+    )
+
+
+def _of_split(plan: DisaggPlan, sources: tuple[ProfileSource, ProfileSource]) -> ComparedFleet | None:
+    best = plan.recommended
+    if best is None:
+        return None
+    counts = [provisioned(number, plan.objective.availability) for number in (best.prefill, best.decode)]
+    profiles = [each.profile for each in sources]
+    costs = [number * each.cost_per_hour for number, each in zip(counts, profiles, strict=True)]
+    first = [each for each in plan.tried if (each.analytic.prefill, each.analytic.decode) == plan.best]
+    return ComparedFleet(
+        name="prefill + decode",
+        engines=f"{counts[0]:,} + {counts[1]:,}",
+        gpus=sum(number * each.num_gpus for number, each in zip(counts, profiles, strict=True)),
+        cost_per_hour=sum(costs) if all(costs) else 0.0,
+        ttft_p99_s=best.ttft_p99_s,
+        tpot_s=best.tpot_s,
+        seen=next((each.check.whole for each in first if each.run == 0), None),
+    )
+
+
+def beside_sentence(found: FleetsCompared) -> str:
+    """Return which of the two takes fewer GPUs, and what their requests see."""
+    one, split = found.one, found.split
+    if one is None and split is None:
+        return "neither one pool nor prefill and decode pools meet the SLO"
+    if one is None or split is None:
+        has, lacks = (
+            ("one pool", "prefill and decode pools")
+            if split is None
+            else ("prefill and decode pools", "one pool")
+        )
+        side = one or split
+        assert side is not None  # noqa: S101 - one of them is there
+        verb = "meets" if split is None else "meet"
+        return f"only {has} {verb} the SLO: {gpus_text(side.gpus)}; {lacks}: none that was tried"
+    latency = _latencies(one, split)
+    if one.gpus == split.gpus:
+        return f"{gpus_text(one.gpus)} either way: {latency}"
+    told = f"{gpus_text(one.gpus)} in one pool, {split.gpus:,} split into prefill and decode: {latency}"
+    if found.equal is None or found.equal.seen is None:
+        return told
+    same = shown_time(found.equal.seen.e2e_p99.value * 1e6)
+    return f"{told}. One pool of {found.equal.gpus:,}: E2E p99 {same}"
+
+
+def _latencies(one: ComparedFleet, split: ComparedFleet) -> str:
+    if one.seen is None or split.seen is None:
+        return (
+            f"TTFT p99 {shown_time(split.ttft_p99_s * 1e6)} split, {shown_time(one.ttft_p99_s * 1e6)} in one pool, "
+            "by formula"
+        )
+    parts = [
+        f"{name} {shown_time(of_split * 1e6)} split, {shown_time(of_one * 1e6)} in one pool"
+        for name, of_split, of_one in (
+            ("E2E p99", split.seen.e2e_p99.value, one.seen.e2e_p99.value),
+            ("TTFT p99", split.seen.ttft_p99.value, one.seen.ttft_p99.value),
+            ("TPOT p99", split.seen.tpot_p99.value, one.seen.tpot_p99.value),
+        )
+    ]
+    return "; ".join(parts)
+
+
+def beside_parts(found: FleetsCompared) -> list[AnswerPart]:
+    """Return the sentence, and both fleets as rows."""
+    head = ("", "engines", "GPUs", *HEAD, "TTFT p50", "TTFT p99", "TPOT p99", "E2E p50", "E2E p99")
+    rows: list[Sequence[str]] = [head]
+    for side in (found.one, found.split, found.equal):
+        if side is not None:
+            cost = cost_cells(side.cost_per_hour or None)
+            rows.append((side.name, side.engines, f"{side.gpus:,}", *cost, *_times(side)))
+    reason = [f"one pool: {found.reason}"] if found.reason else []
+    return [beside_sentence(found), AlignedRows(rows, (-18, 12, 7, *WIDTHS, 12, 12, 12, 12, 12)), *reason]
+
+
+def _times(side: ComparedFleet) -> tuple[str, ...]:
+    if side.seen is None:
+        return "-", shown_time(side.ttft_p99_s * 1e6), "-", "-", "-"
+    seen = side.seen
+    figures = (seen.ttft_p50, seen.ttft_p99, seen.tpot_p99, seen.e2e_p50, seen.e2e_p99)
+    return tuple(shown_time(each.value * 1e6) for each in figures)
+
+
+def beside_document(found: FleetsCompared) -> dict[str, object]:
+    """Return both fleets as the JSON document has them; null where none that was tried meets the SLO."""
+    return {
+        "sentence": beside_sentence(found),
+        "one_pool": _side(found.one),
+        "disaggregated": _side(found.split),
+        "one_pool_of_as_many": _side(found.equal),
+        "reason": found.reason or None,
+    }
+
+
+def _side(side: ComparedFleet | None) -> dict[str, object] | None:
+    if side is None:
+        return None
+    return {
+        "engines": side.engines,
+        "gpus": side.gpus,
+        "cost_per_hour": side.cost_per_hour or None,
+        "cost_per_year": per_year(side.cost_per_hour or None),
+        "p99_ttft_us": side.ttft_p99_s * 1e6,
+        "tpot_us": side.tpot_s * 1e6,
+        "verified": None if side.seen is None else verification_document(side.seen),
+    }

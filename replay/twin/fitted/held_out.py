@@ -1,0 +1,65 @@
+"""How well a fitted twin did on requests that its fit had not seen, and when: ``latency.held_out``.
+
+A run of another day is held against it: a twin that was good then and is off by one factor now is no bad twin.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from traces.strict.section import Section
+
+KEY = "held_out"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeldOut:
+    """The day of the fit (UTC, 2026-11-29), and the mean error per request of each latency, a fraction.
+
+    None where it is not known.
+    """
+
+    date: str | None = None
+    ttft: float | None = None
+    tpot: float | None = None
+    e2e: float | None = None
+
+    def lines(self) -> list[str]:
+        """Return it as lines of TWIN.yaml's latency section."""
+        known = {
+            name: value for name in ("ttft", "tpot", "e2e") if (value := getattr(self, name)) is not None
+        }
+        parts = [
+            *([f'date: "{self.date}"'] if self.date else []),
+            *(f"{name}: {known[name]!r}" for name in known),
+        ]
+        return [f"  {KEY}: {{{', '.join(parts)}}}"] if parts else []
+
+
+def read_held_out(latency: Section | None) -> HeldOut | None:
+    """Return ``latency.held_out``, None where there is none; raises ConfigError on what is not a day and fractions."""
+    section = None if latency is None else latency.section(KEY)
+    if section is None:
+        return None
+    section.refuse_unknown([each.name for each in fields(HeldOut)])
+    day = section.text("date", expected='a day, "2026-11-29"')
+    if day is not None and not _is_day(day):
+        section.fail("date", got=day, expected='a day, "2026-11-29"')
+    return HeldOut(date=day, **{name: _fraction(section, name) for name in ("ttft", "tpot", "e2e")})
+
+
+def _is_day(text: str) -> bool:
+    from datetime import date
+
+    try:
+        date.fromisoformat(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _fraction(section: Section, name: str) -> float | None:
+    value = section.decimal(name, expected="a fraction >= 0")
+    return None if value is None else float(value)

@@ -1,0 +1,93 @@
+"""``vtwin compare --twin``: whether the load changed or the server, on servers whose truth is known."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+import vtwin
+from calibrate.runs.split_change import SplitChange, SplitPart, split_runs
+from calibrate.runs.split_change_text import split_lines, verdict_of
+from replay import TwinConfig, dump_config
+from replay.pace_band import paced
+from tests.calibrate.known_servers import SERVER, observed, with_latency, workload
+from traces import Trace, write_trace
+
+BIASED = with_latency(SERVER, beta0=13_000.0)
+"""A twin that is off by a few per cent in every run alike."""
+
+
+def run(server: TwinConfig = SERVER, *, rate: float = 3.0, seed: int = 1, prompt: float = 250.0) -> Trace:
+    return observed(
+        workload(300, rate=rate, seed=seed, prompt=(prompt, 0.5)),
+        server,
+        noise=0.02,
+        seed=100 * seed + int(rate),
+    )
+
+
+def of(split: SplitChange, metric: str, statistic: str) -> SplitPart:
+    return next(each for each in split.parts if (each.metric, each.statistic) == (metric, statistic))
+
+
+@pytest.mark.parametrize("twin", [SERVER, BIASED], ids=["a true twin", "a biased twin"])
+@pytest.mark.parametrize(
+    ("after", "verdict", "server"),
+    [
+        (run(seed=2), "neither", 0.0),
+        (run(rate=7.0), "load", 0.0),
+        (run(rate=7.0, seed=2), "load", 0.0),
+        (run(prompt=1500.0), "load", 0.0),
+        (run(paced(SERVER, 1.15)), "server", 0.2),
+        (run(paced(SERVER, 0.9)), "server", -0.13),
+        (run(paced(SERVER, 1.15), rate=7.0), "load and server", 0.25),
+    ],
+    ids=["as before", "more load", "more load, others", "longer", "slower", "faster", "both"],
+)
+def test_load_and_server_are_told_apart(after: Trace, verdict: str, server: float, twin: TwinConfig) -> None:
+    split = split_runs(("a", "b"), (run(), after), twin, twin="twin.yaml")
+    part = of(split, "e2e_us", "mean")
+    told = verdict_of(split)
+    if verdict == "neither":
+        assert not part.is_servers
+    else:
+        assert told == verdict, split_lines(split)
+    assert part.server.value == pytest.approx(server, abs=0.06)
+    for each in split.parts:
+        change, load, rest = each.change.value, each.load.value, each.server.value
+        assert change is not None and load is not None and rest is not None
+        assert 1 + change == pytest.approx((1 + load) * (1 + rest))
+
+
+def test_a_few_requests_have_no_verdict_and_the_same_run_has_no_change() -> None:
+    few = observed(workload(3, rate=1, seed=1))
+    short = split_runs(("a", "b"), (few, few), SERVER, twin="t")
+    assert verdict_of(short) is None
+    assert split_lines(short)[0].startswith("load or server: not known")
+    same = split_runs(("a", "b"), (run(), run()), BIASED, twin="t")
+    assert verdict_of(same) == "neither"
+    assert {each.change.value for each in same.parts} == {0.0}
+
+
+def test_compare_prints_the_split_and_gives_it_as_json(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name, trace in (("before", run()), ("after", run(paced(SERVER, 1.15)))):
+        write_trace(trace, tmp_path / name)
+    Path("twin.yaml").write_text(dump_config(SERVER))
+    assert vtwin.main(["compare", "before", "after", "--twin", "twin.yaml"]) == 0
+    out = capsys.readouterr().out
+    assert out.startswith("load or server: the server changed, the load did not (mean E2E +")
+    assert max(map(len, out.splitlines()[1:8])) <= 90
+    assert vtwin.main(["compare", "before", "after", "--twin", "twin.yaml", "--json"]) == 0
+    split = json.loads(capsys.readouterr().out)["split"]
+    assert (split["twin"], split["verdict"]) == ("twin.yaml", "server")
+    assert {(each["metric"], each["statistic"]) for each in split["parts"]} == {
+        (metric, statistic) for metric in ("ttft_us", "tpot_us", "e2e_us") for statistic in ("mean", "p99")
+    }
+    assert vtwin.main(["compare", "before", "after", "--twin", "none.yaml"]) == 2
+    assert vtwin.main(["compare", "before", "after"]) == 0
+    assert "load or server" not in capsys.readouterr().out

@@ -337,6 +337,7 @@ def test_a_name_in_yaml_that_does_not_fit_on_a_line_is_refused(
 
 PRINTERS = {
     "traces/strict/tell.py": "the one way",
+    "traces/console/help.py": "a command's help, as click writes it",
     "calibrate/report/terminal.py": "tables of rich, each cell through terminal",
     "observe/selfcheck/reference_server.py": "a port, to the process that started it",
     "traces/tables/trace_reference.py": "a page of the documentation",

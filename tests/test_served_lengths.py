@@ -135,7 +135,7 @@ def test_the_capacity_is_that_of_what_was_served(given: str, capsys: pytest.Capt
 def test_tune_and_every_other_source_of_lengths_have_what_was_served(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    asked = ["--slo", "e2e_p99=1s", "--num-requests", "1400", "--seeds", "1"]
+    asked = ["--slo", "e2e_p99=1s", "--num-requests", "2000", "--seeds", "1"]
     assert vtwin.main(["tune", "--config", "twin.yaml", "--like", "measured", *asked]) in (0, 1)
     said = capsys.readouterr()
     assert f"prompts of {COUNTED} tokens, outputs of {ANSWER} tokens" in " ".join(said.out.split())

@@ -48,7 +48,7 @@ def load_alone(trace: Trace) -> Trace:
     if not warmup.any() or warmup.all():
         return trace
     times = sent_or_due(trace)
-    if not times.is_known[warmup].all() or not times.is_known[~warmup].any():
+    if not times.is_known[warmup].all() or times.is_known[~warmup].sum() < 2:
         return trace
     before, load = times.values[warmup], np.sort(times.values[~warmup & times.is_known])
     pause, usual = int(load[0] - before.max()), int(np.diff(load).max(initial=0))

@@ -23,7 +23,7 @@ from traces import Trace, read_trace, request_metrics
 
 SERVER = """\
 engine: {max_num_seqs: 128, max_num_batched_tokens: 2048, num_gpu_blocks: 512, block_size: 128, max_model_len: 4096}
-latency: {model: blackbox, coefficients: {alpha0: 800, alpha1: 1, alpha2: 0, beta0: 1500, beta1: 4, beta2: 30}}
+latency: {model: blackbox, coefficients: {alpha0: 800, alpha1: 1, alpha2: 0, beta0: 3000, beta1: 4, beta2: 30}}
 """
 TENTH = 10
 """The loads of the page take ten minutes: here each has a tenth of the requests, sent ten times as fast."""
@@ -162,7 +162,9 @@ def bench_result(trace: Trace) -> dict[str, object]:
         "model_id": recorded_vllm.MODEL,
         "input_lens": trace.requests["server_input_tokens"].tolist(),
         "output_lens": trace.requests["output_tokens"].tolist(),
-        "ttfts": (latencies["ttft_us"] / 1e6).tolist(),
+        "ttfts": (
+            latencies["ttft_us"].fillna(latencies["e2e_us"]) / 1e6
+        ).tolist(),  # not measured: as vllm bench
         "itls": [
             [mean / 1e6] * (n - 1)
             for mean, n in zip(

@@ -127,7 +127,10 @@ def _sampled(benchmark: Mapping[str, Any]) -> str | None:
     number, total = sum(kept.values()), sum(made[group] for group in groups)
     per_s = _at(benchmark, "metrics", "requests_per_second", "successful", "mean")
     stated = f"; the report states {per_s:.4g} requests/s of all" if _is_number(per_s) else ""
-    return f"{number:,} of the {total:,} requests that were made are in the file (a sample: --sample-requests{stated})"
+    return (
+        f"guidellm's report has {number:,} of the {total:,} requests that were made (a sample: "
+        f"--sample-requests{stated})"
+    )
 
 
 def _made(benchmark: Mapping[str, Any]) -> Mapping[str, Any] | None:

@@ -19,6 +19,8 @@ LEFT_OUT: Final = {
     "failed": "without a response",
     "empty": "with a response, without prompt tokens,",
     "unknown": "of unknown length",
+    "no_prompt": "that failed, of unknown prompt length,",
+    "no_time": "that failed, of unknown time,",
 }
 """Why rows are no requests to simulate, as said behind "3 requests"."""
 _SHOWN: Final = 6

@@ -20,9 +20,9 @@ import pandas as pd
 
 from traces.errors import TraceError
 from traces.header import ClientInfo, Header, Source
-from traces.importers.benchmarks.failed_requests import assumed_length, left_out, only_length
+from traces.importers.benchmarks.failed_requests import assumed_length, only_length
 from traces.importers.conversation_turns import Turn, conversations_of
-from traces.importers.short_names import short_name
+from traces.importers.noted import differing_counts, left_out, name_of
 from traces.strict.json_text import finite, parse_value, read_bytes
 from traces.strict.limits import MOST_US
 from traces.trace import Trace, make_trace
@@ -105,7 +105,7 @@ def read_aiperf(path: Path) -> Trace:
     source = Source(
         format="aiperf",
         file=path.name,
-        left_out=left_out(len(records) - len(kept)),
+        left_out=left_out(no_prompt=len(records) - len(kept)),
         notes=(*_notes(kept), *talks.notes),
     )
     header = Header(
@@ -178,18 +178,15 @@ def _notes(records: list[_Record]) -> list[str]:
     counted = [it for it in records if it.served_output is not None or it.served_prompt is not None]
     if not counted:
         return ["lengths are aiperf's tokenizer's, not the server's", *notes]
-    for what, pairs in (
-        ("prompt", [(it.prompt, it.served_prompt) for it in counted]),
-        ("output", [(it.output, it.served_output) for it in counted]),
-    ):
-        both = [(own, served) for own, served in pairs if own is not None and served is not None]
-        own, served = sum(each[0] for each in both), sum(each[1] for each in both)
-        if own != served:
-            notes.insert(
-                0,
-                f"aiperf's tokenizer counted {own:,} {what} tokens, the server {served:,}: the server's count",
-            )
-    return notes
+    differ = (
+        *differing_counts(
+            [(it.served_prompt, it.prompt) for it in counted], what="prompt tokens", tool="aiperf"
+        ),
+        *differing_counts(
+            [(it.served_output, it.output) for it in counted], what="output tokens", tool="aiperf"
+        ),
+    )
+    return [*differ, *notes]
 
 
 def _record(line: bytes, *, where: str) -> _Record:
@@ -201,9 +198,9 @@ def _record(line: bytes, *, where: str) -> _Record:
         cancelled = bool(metadata.get("was_cancelled"))
         return _Record(
             start_ns=_unix_ns(metadata["request_start_ns"]),
-            request_id=_name(metadata.get("x_request_id")),
-            conversation=_name(metadata.get("conversation_id")),
-            run=_name(metadata.get("x_correlation_id")),
+            request_id=name_of(metadata.get("x_request_id")),
+            conversation=name_of(metadata.get("conversation_id")),
+            run=name_of(metadata.get("x_correlation_id")),
             turn=_turn(metadata.get("turn_index")),
             warmup=metadata.get("benchmark_phase") == "warmup",
             status="aborted" if cancelled else "ok" if error is None else "error",
@@ -238,10 +235,6 @@ def _cached(metrics: Mapping[str, Any]) -> int | None:
 
 def _turn(value: object) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
-
-
-def _name(value: object) -> str | None:
-    return short_name(value) if isinstance(value, str) and value else None
 
 
 def _number(metrics: Mapping[str, Any], name: str) -> float | None:

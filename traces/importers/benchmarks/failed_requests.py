@@ -1,21 +1,8 @@
-"""Failed requests in a load generator's results: what they were to have, and which of them cannot be kept."""
+"""Failed requests in a load generator's results: how long their answers were to be."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
-
-NO_PROMPT: Final = "that failed, of unknown prompt length,"
-
-
-def untimed(number: int) -> dict[str, int]:
-    """Return ``Source.left_out`` for failed requests without a time of sending; empty for none."""
-    return {"that failed, of unknown time,": number} if number else {}
-
-
-def left_out(number: int) -> dict[str, int]:
-    """Return ``Source.left_out`` for failed requests without a prompt's length; empty for none."""
-    return {NO_PROMPT: number} if number else {}
 
 
 def only_length(outputs: Sequence[int | None], ok: Sequence[bool]) -> int | None:

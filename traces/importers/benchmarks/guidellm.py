@@ -17,8 +17,9 @@ from typing import Any, Final
 
 from traces.errors import TraceError
 from traces.header import ClientInfo, ClosedLoop, Header, ServerInfo, Source
-from traces.importers.benchmarks.failed_requests import assumed_length, left_out, only_length
+from traces.importers.benchmarks.failed_requests import assumed_length, only_length
 from traces.importers.conversation_turns import Conversations, Turn, conversations_of
+from traces.importers.noted import left_out
 from traces.importers.reading_options import number_of_part
 from traces.importers.short_names import short_name
 from traces.strict.json_text import finite, parse_value, read_bytes
@@ -92,7 +93,7 @@ def read_guidellm(path: Path, *, part: int | None = None) -> Trace:
         format="guidellm",
         file=path.name,
         load_unknown=_sampled(benchmark),
-        left_out=left_out(len(found) - len(rows)),
+        left_out=left_out(no_prompt=len(found) - len(rows)),
         notes=(
             "stamped by the wall clock, after decoding; gaps between events are not recorded, their mean is",
             *(() if asked is None else (assumed_length(asked),)),

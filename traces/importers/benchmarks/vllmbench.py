@@ -19,7 +19,8 @@ from numpy.typing import NDArray
 
 from traces.errors import TraceError
 from traces.header import ClientInfo, ClosedLoop, Header, ServerInfo, Source
-from traces.importers.benchmarks.failed_requests import assumed_length, only_length, untimed
+from traces.importers.benchmarks.failed_requests import assumed_length, only_length
+from traces.importers.noted import left_out
 from traces.importers.reading_options import number_of_part
 from traces.strict.json_text import finite, parse_value, read_bytes
 from traces.strict.limits import MOST_S
@@ -264,7 +265,7 @@ def _header(
         source=Source(
             format=tool.format,
             file=path.name,
-            left_out=untimed(rows.num_untimed),
+            left_out=left_out(no_time=rows.num_untimed),
             load_unknown=None
             if has_times
             else f"no start_times, so when requests were sent is not in the file{_stated(result)}",

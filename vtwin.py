@@ -35,8 +35,8 @@ COMMANDS = {
         "observe.selfcheck.cli:selfcheck",
         "Measure the load generator's speed and accuracy.",
     ),
-    "replay": ("replay.cli:replay", "Simulate the requests of a trace."),
-    "run": ("replay.run_cli:run", "Draw a workload and simulate it."),
+    "replay": ("replay.run_cli:run", "Simulate the requests of a trace: the same as run --trace."),
+    "run": ("replay.run_cli:run", "Simulate a load: drawn, or the requests of a trace."),
     "calibrate": (
         "calibrate.cli:calibrate_app",
         "Compare observed with simulated, fit the twin, write a report.",
@@ -67,12 +67,26 @@ GROUPS = {
 }
 """The headings of `vtwin --help`, and the commands below each."""
 _LENGTHS = ("--prompt-tokens", "--output-tokens", "--prefix-tokens")
-_SOURCES = ("--workload", "--trace", "--lengths-from")
+_SOURCES = ("--workload", "--trace", "--like")
 _LOADS = ("--rate", "--concurrency", "--stages")
 _EXTENT = ("--num-requests", "--duration", "--seed")
 _LIMITS = ("--slo", "--strict-slo")
 _ANSWER = ("--report", "--json")
 _CLUSTER = ("--instances", "--routing")
+_RUN = (
+    *(*_LOADS, *_LENGTHS, *_EXTENT, *_SOURCES),
+    *(
+        "--output",
+        "--slo",
+        "--strict-slo",
+        "--set",
+        *_CLUSTER,
+        *_ANSWER,
+        "--sweep",
+        "--sessions",
+        "--warm-start",
+    ),
+)
 _FLEET = (
     "--output-frac",
     "--availability",
@@ -88,14 +102,8 @@ MOST_USED = {
         *(*_LOADS, *_LENGTHS, *_EXTENT, *_SOURCES, "--sessions"),
         *("--model", "--gpu", "--api-key-env", "--scrape", "--slo", "--sweep", "--json"),
     ),
-    "replay": (
-        *("--output", "--slo", "--strict-slo", "--set", *_ANSWER, *_CLUSTER, "--sessions", "--warm-start"),
-        *("--measure", "--steps", "--series", "--overwrite"),
-    ),
-    "run": (
-        *(*_LOADS, *_LENGTHS, *_EXTENT, *_SOURCES),
-        *("--output", "--slo", "--set", *_CLUSTER, *_ANSWER, "--sweep"),
-    ),
+    "replay": _RUN,
+    "run": _RUN,
     "capacity": (
         *("--like", "--workload", "--trace", *_LENGTHS, "--num-requests", "--seed", "--seeds"),
         *("--rounds", "--arrival", "--burstiness", "--set", *_CLUSTER, *_ANSWER, "--markdown"),

@@ -111,7 +111,7 @@ READ = {
     *(
         "--workload",
         "--trace",
-        "--lengths-from",
+        "--like",
         "--config",
         "--simulated",
         "--holdout",

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
         flag,
     )
     from traces.workload.recorded.drawn_trace import DrawnTrace, drawn_trace, some_rows
-    from traces.workload.recorded.from_trace import answer_decides, workload_of
+    from traces.workload.recorded.from_trace import answer_decides, recorded_load, workload_of
     from traces.workload.recorded.resampling import requests_to_draw
     from traces.workload.recorded.served_lengths import as_sent, served_note
     from traces.workload.recorded.session_options import SessionOptions
@@ -58,6 +58,7 @@ __all__ = [
     "is_first",
     "load_spec",
     "preset",
+    "recorded_load",
     "requests_to_draw",
     "served_note",
     "some_rows",
@@ -93,6 +94,7 @@ _HOMES = {
     "is_first": "traces.workload.recorded.session_starts",
     "load_spec": "traces.workload.spec.spec_read",
     "preset": "traces.workload.resolve",
+    "recorded_load": "traces.workload.recorded.from_trace",
     "requests_to_draw": "traces.workload.recorded.resampling",
     "served_note": "traces.workload.recorded.served_lengths",
     "some_rows": "traces.workload.recorded.drawn_trace",

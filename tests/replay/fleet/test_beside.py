@@ -32,7 +32,7 @@ def told(capsys: pytest.CaptureFixture[str], *words: str) -> dict:  # type: igno
 
 
 def run_of(capsys: pytest.CaptureFixture[str], folder: Path, config: str, *more: str) -> dict:  # type: ignore[type-arg] # a document
-    words = ["--config", str(folder / config), "--lengths-from", str(folder / "trace"), "--rate", str(RATE)]
+    words = ["--config", str(folder / config), "--like", str(folder / "trace"), "--rate", str(RATE)]
     words += ["--num-requests", "16000", "--seed", "8", "--measure", "8s:170s", "--json", *more]
     return told(capsys, "run", *words)
 

@@ -74,18 +74,8 @@ _LIMITS = ("--slo", "--strict-slo")
 _ANSWER = ("--report", "--json")
 _CLUSTER = ("--instances", "--routing")
 _RUN = (
-    *(*_LOADS, *_LENGTHS, *_EXTENT, *_SOURCES),
-    *(
-        "--output",
-        "--slo",
-        "--strict-slo",
-        "--set",
-        *_CLUSTER,
-        *_ANSWER,
-        "--sweep",
-        "--sessions",
-        "--warm-start",
-    ),
+    *("--trace", "--like", "--workload", *_LOADS, "--prompt-tokens", "--output-tokens", "--num-requests"),
+    *("--sessions", "--output", "--slo", "--set", *_CLUSTER, *_ANSWER, "--sweep"),
 )
 _FLEET = (
     "--output-frac",

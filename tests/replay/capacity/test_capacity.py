@@ -449,7 +449,10 @@ def test_lengths_come_from_a_trace(capsys: pytest.CaptureFixture[str]) -> None:
     [
         (["--rate", "3"], "--rate: cannot be combined with a search for a rate"),
         (["--concurrency", "3"], "--concurrency: cannot be combined with a search for a rate"),
-        (["--like", "a", "--lengths-from", "b"], "--lengths-from: got it beside --like, which is its new name"),
+        (
+            ["--like", "a", "--lengths-from", "b"],
+            "--lengths-from: got it beside --like, which is its new name",
+        ),
     ],
 )
 @pytest.mark.usefixtures("folder")

@@ -22,6 +22,7 @@ from calibrate.validate.options import DemoOptions, ValidateOptions
 from replay.twin import with_code_option
 from traces.console.command_line import Program, run_program
 from traces.console.help import CommandGroups
+from traces.console.old_spellings import NewCommand
 from traces.console.subcommands import Subcommands
 from traces.strict.option_table import with_option_tables
 from traces.strict.tell import say, tell
@@ -123,17 +124,20 @@ MOST_USED = {
         *("--fit", "--holdout", "--slo", "--network", "--model-config", "--gpu", "--tp", "--pair-by"),
         *("--seed", "--json"),
     ),
-    "fleet size": ("--split", "--context", *_FLEET),
-    "fleet disagg": (
-        *("--context", "--output-frac", "--availability", "--prices", "--kv-bandwidth", "--verify"),
-        *("--num-requests", "--seed", "--json", "--markdown"),
+    "fleet size": (
+        *(
+            "--profile",
+            "--layout",
+            "--split",
+            "--compare",
+            "--router",
+            "--context",
+            "--output-frac",
+            "--prices",
+        ),
+        *("--verify", "--report", "--num-requests", "--json"),
     ),
-    "fleet pools": ("--router", "--spill", "--compress", *_FLEET),
     "fleet reserve": ("--context", *_FLEET),
-    "fleet whatif": (
-        *("--context", "--output-frac", "--availability", "--prices", "--verify", "--num-requests"),
-        *("--seed", "--json"),
-    ),
     "trace convert": (
         *("--to", "--part", "--block-size", "--time-unit", "--columns", "--start", "--duration"),
         *("--rate-scale", "--overwrite"),
@@ -162,6 +166,15 @@ EXAMPLES = {
     "demo": "vtwin demo --output demo",
 }
 """A call of each command, shown at the end of its help."""
+OLD_COMMANDS = {
+    ("fleet", "split"): NewCommand(words=("fleet", "size", "--layout", "split")),
+    ("fleet", "disagg"): NewCommand(words=("fleet", "size", "--layout", "disagg")),
+    ("fleet", "pools"): NewCommand(words=("fleet", "size", "--layout", "pools")),
+    ("fleet", "whatif"): NewCommand(
+        words=("fleet", "size", "--compare"), options={"--rates": "--rate", "--profiles": "--profile"}
+    ),
+}
+"""Commands that were renamed; they are read as what they are now, with a line on stderr."""
 LONG_RUNNING = {"observe", "receive", "serve", "validate", "demo", "selfcheck"}
 """Commands that leave Python's garbage collector as it is, or configure it themselves."""
 
@@ -293,6 +306,7 @@ PROGRAM = Program(
     hide=_hide,
     keep_collector=LONG_RUNNING,
     most_used=MOST_USED,
+    old_commands=OLD_COMMANDS,
 )
 
 

@@ -98,13 +98,13 @@ CALLS = {
     "sweep": ("sweep grid.yaml --jobs 1 --output table.parquet --report s.html", 0),
     "fleet size": ("fleet size --workload A --rate 1 --slo ttft_p99=2s --profile TWIN --no-verify --report f.html", 0),
     "fleet reserve": (f"fleet reserve {FLEET} --profile TWIN --diurnal 5:1 --burst-price 2x --report d.html", 0),
-    "fleet pools": (f"fleet pools pools.yaml {FLEET} --rate 5 --no-verify --report p.html", 0),
+    "fleet size --layout pools": (f"fleet size pools.yaml {FLEET} --rate 5 --no-verify --report p.html", 0),
     "fleet profile": ("fleet profile --from TWIN", 0),
-    "fleet split": (f"fleet split {FLEET} --rate 5 --profile TWIN", 0),
+    "fleet size --layout split": (f"fleet size --layout split {FLEET} --rate 5 --profile TWIN", 0),
     "fleet routers": (f"fleet routers {FLEET} --rate 5 --profile TWIN --split 1024 --no-verify --num-requests 1000", 0),
     "fleet flex": (f"fleet flex {FLEET} --rate 5 --profile TWIN", 0),
-    "fleet disagg": (f"fleet disagg {FLEET} --rate 5 --profile TWIN --no-verify", 0),
-    "fleet whatif": (f"fleet whatif {FLEET} --rates 5,10 --profiles A100,TWIN", 0),
+    "fleet size --layout disagg": (f"fleet size --layout disagg {FLEET} --rate 5 --profile TWIN --no-verify", 0),
+    "fleet size --compare": (f"fleet size --compare {FLEET} --rate 5,10 --profile A100,TWIN", 0),
     "predictor train": ("predictor train --profile a100 --model-config CONFIG --gpu A100 --tp 2 --estimator grid "
                         "--no-cache --output table.json", 0),
     "model info": ("model info --model-config CONFIG --gpu H100", 0),
@@ -117,7 +117,9 @@ CALLS = {
     "selfcheck": ("selfcheck --processes A", 2),
     "demo": ("demo --output CONFIG", 2),
 }  # fmt: skip
-SEVERAL = {"replay a cluster", "replay variants", "run a cluster", "report of one", "observe loads"}
+SEVERAL = {"replay a cluster", "replay variants", "run a cluster", "report of one", "observe loads"} | {
+    each for each in CALLS if each.startswith("fleet size --")
+}
 """Calls of a command that has another call."""
 
 
@@ -314,7 +316,7 @@ READERS = {
     "a version": ("config show x.yaml", TWIN + "vllm_version: N0", "vllm_version"),
     "a workload of a grid": (SWEPT, "{config: twin.yaml, workloads: {N0: {rate: 4}}}", "workloads"),
     "a configuration of a grid": (SWEPT, "configs: {N0: twin.yaml}", "configs"),
-    "a fleet's pool": (f"fleet pools x.yaml {FLEET} --rate 5", "pools: [{name: N0, profile: A100}]", "name"),
+    "a fleet's pool": (f"fleet size x.yaml {FLEET} --rate 5", "pools: [{name: N0, profile: A100}]", "name"),
 }  # fmt: skip
 
 

@@ -102,9 +102,8 @@ class WorkloadOptions:
         Path | None,
         _option(
             WHAT,
-            "Draw whole requests like this trace's (lengths, shared prefixes, class, tenant …) for a load of your own; "
-            "needs one, except where it is searched. A session stays together: --rate is then of sessions. Formats as "
-            "for --trace.",
+            "Draw requests like this trace's, for a load of your own. Each is drawn whole: lengths, shared prefixes, "
+            "class, tenant. A session stays together: --rate is then of sessions. Formats as for --trace.",
             metavar="STEM",
         ),
     ] = None

@@ -62,7 +62,7 @@ def thresholds(asked: SizeOptions) -> None:
 def routers(asked: RouterOptions) -> None:
     """Compare routers between a short and a long pool, both sized by formula.
 
-    Simulated at the level of slots and by the token-level engine.
+    Simulated at the level of seats and by the token-level engine.
     """
     from replay.fleet.router_comparison import Comparison, routed_document, routed_of, routed_parts
     from replay.progress import working

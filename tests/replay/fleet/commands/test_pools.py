@@ -1,4 +1,4 @@
-"""``vtwin fleet pools``: who takes what, different GPUs priced each, and what verified the fleet."""
+"""``vtwin fleet size --layout pools``: who takes what, different GPUs priced each, and what verified the fleet."""
 
 from __future__ import annotations
 

@@ -33,6 +33,8 @@ NAME = "\"><script>alert(1)</script><img src=x onerror=alert(1)>' c"
 """What a name in a YAML file may be."""
 NASTY = f"a\n::error::b\r\x1b[31m\x1b]52;c;aGk=\x07\u2028\u202e\x00{NAME}[/red]</title></style></svg>"
 FILE = NAME.replace("/", "")
+MOST_WORDS = 20
+"""Of a page's title, and of the sentence below it, which answers; a name counts as one."""
 MARKER = "hush-7f3a9c-marker"
 SECRETS = {
     "OPENAI_API_KEY": MARKER,
@@ -194,6 +196,8 @@ class Names(HTMLParser):
         super().__init__()
         self.found: set[str] = set()
         self.policies: list[str] = []
+        self.said: dict[str, str] = {}
+        self._in = ""
         self.feed(page)
         self.close()
 
@@ -201,6 +205,16 @@ class Names(HTMLParser):
         self.found |= {tag, *(f"@{name}" for name, _ in attrs)}
         if dict(attrs).get("http-equiv") == "Content-Security-Policy":
             self.policies.append(dict(attrs)["content"] or "")
+        if tag == "h1" or dict(attrs).get("class") == "lead":
+            self._in = "h1" if tag == "h1" else "lead"
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag in ("h1", "p"):
+            self._in = ""
+
+    def handle_data(self, data: str) -> None:
+        if self._in:
+            self.said[self._in] = self.said.get(self._in, "") + data
 
     handle_startendtag = handle_starttag
 
@@ -221,6 +235,10 @@ def check_page(page: str) -> None:
     assert "default-src 'none'" in found.policies[0]
     assert "script" not in found.policies[0]
     assert MARKER not in page
+    assert found.said.keys() == {"h1", "lead"}
+    for place, text in found.said.items():
+        words = text.replace(NAME, "name").split()
+        assert 0 < len(words) <= MOST_WORDS, (place, text)
 
 
 class Outcome(NamedTuple):

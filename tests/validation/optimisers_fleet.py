@@ -182,7 +182,7 @@ def split(number: int) -> Answer:
 
 
 def disagg(number: int) -> Answer:
-    """``--layout disagg --no-verify``: every pair of prefill and decode engines that is no dearer than the one found."""
+    """``--layout disagg --no-verify``: every pair of prefill and decode engines no dearer than the found one."""
     rng = np.random.default_rng(400 + number)
     lengths, rate = _lengths(rng), float(rng.uniform(50, 500))
     profiles = (_source(rng).profile, _source(rng).profile)

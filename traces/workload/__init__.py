@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from traces.workload.spec.spec_read import load_spec
     from traces.workload.sweep import sweep_options
     from traces.workload.synthesis import synth, trace_from_options
+    from traces.workload.total_limit import limit_note, with_total_limit
 
 __all__ = [
     "DEFAULT_SEED",
@@ -56,6 +57,7 @@ __all__ = [
     "drawn_trace",
     "flag",
     "is_first",
+    "limit_note",
     "load_spec",
     "preset",
     "recorded_load",
@@ -67,6 +69,7 @@ __all__ = [
     "synth",
     "trace_from_options",
     "unit_gaps",
+    "with_total_limit",
     "workload_from_options",
     "workload_of",
 ]
@@ -92,6 +95,7 @@ _HOMES = {
     "drawn_trace": "traces.workload.recorded.drawn_trace",
     "flag": "traces.workload.options",
     "is_first": "traces.workload.recorded.session_starts",
+    "limit_note": "traces.workload.total_limit",
     "load_spec": "traces.workload.spec.spec_read",
     "preset": "traces.workload.resolve",
     "recorded_load": "traces.workload.recorded.from_trace",
@@ -103,6 +107,7 @@ _HOMES = {
     "synth": "traces.workload.synthesis",
     "trace_from_options": "traces.workload.synthesis",
     "unit_gaps": "traces.workload.draw",
+    "with_total_limit": "traces.workload.total_limit",
     "workload_from_options": "traces.workload.resolve",
     "workload_of": "traces.workload.recorded.from_trace",
 }

@@ -243,6 +243,16 @@ class WorkloadOptions:
             default="normal; lognormal with --samples",
         ),
     ] = None
+    total_tokens_max: Annotated[
+        Tokens,
+        _option(
+            LENGTHS,
+            "Maximum of prompt and answer together, drawn or recorded. Longer requests have their prompt cut, and the "
+            "answer, too, where it alone fills the limit. A session whose prompts grow ends before it. The output says "
+            "how many.",
+            metavar="TOKENS",
+        ),
+    ] = None
     prefix_tokens: Annotated[
         int | None,
         _option(LENGTHS, "Prefix tokens shared by all prompts.", default=0, metavar="TOKENS"),
@@ -442,6 +452,7 @@ RANGES: Final[dict[str, tuple[float, float]]] = {
 
 
 def _check_numbers(options: WorkloadOptions) -> None:
+    _check_least(options, ("total_tokens_max",), least=2, expected="an integer >= 2")
     _check_least(options, _AT_LEAST_ONE, least=1, expected="an integer >= 1")
     _check_least(options, _NOT_NEGATIVE, least=0, expected="a number >= 0")
     _check_least(options, _POSITIVE, least=math.ulp(0), expected="a number > 0")

@@ -67,9 +67,12 @@ def workload_from_options(options: WorkloadOptions) -> Workload:
     check_options(options)
     assert options.trace is None, "a trace is not drawn: call trace_from_options"  # noqa: S101 - our own fault
     try:
-        return _from_plain(options) if options.workload is None else _from_spec(options)
+        found = _from_plain(options) if options.workload is None else _from_spec(options)
     except InvalidWorkload as error:
         raise ConfigError(str(error.within("workload"))) from error
+    if options.total_tokens_max is None:
+        return found
+    return replace(found, total_tokens_max=options.total_tokens_max)
 
 
 def _from_plain(options: WorkloadOptions) -> Workload:

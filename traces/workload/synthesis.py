@@ -44,6 +44,7 @@ from traces.workload.session_rounds import (
     later_arrivals,
     session_columns,
 )
+from traces.workload.total_limit import with_total_limit
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -138,7 +139,8 @@ def synth(workload: Workload, *, seed: int) -> Trace:
     taken = header_keys(_recorded(workload))
     if workload.goodput_slo_targets:
         taken.pop("goodput_slo_targets", None)
-    return make_trace(replace(header, **taken), _columns(workload, draws))  # type: ignore[arg-type]
+    drawn = make_trace(replace(header, **taken), _columns(workload, draws))  # type: ignore[arg-type]
+    return with_total_limit(drawn, workload.total_tokens_max)
 
 
 def _rate_in_header(load: OpenLoop | UserLoop) -> float | None:

@@ -107,6 +107,16 @@ class LengthOptions:
 
     context: ContextOption = None
     output_frac: OutputFracOption = OUTPUT_FRAC
+    total_tokens_max: Annotated[
+        int | None,
+        typer.Option(
+            min=2,
+            max=1 << 30,
+            metavar="N",
+            help="Maximum of prompt and answer together. Longer requests have their prompt cut, where --context leaves "
+            "them out; the output says how many.",
+        ),
+    ] = None
 
 
 @option_table

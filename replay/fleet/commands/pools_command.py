@@ -110,7 +110,11 @@ def _planned(asked: SizeOptions) -> tuple[PoolsPlan, Lengths]:
     (rate,), seed = rates_of(asked), asked.seed or 0
     named, specs = read_pools(asked.pools_file)
     chosen = router_of(asked.pools.router or named or "length")
-    found = read_workload(asked.workload, output_frac=asked.lengths.output_frac)
+    found = read_workload(
+        asked.workload,
+        output_frac=asked.lengths.output_frac,
+        total_tokens_max=asked.lengths.total_tokens_max,
+    )
     labelled = read_labels(found.whole, asked.pools.labels, router=chosen, name=str(asked.workload))
     up, of_nodes = share_up(asked.nodes.availability, asked.nodes.failures)
     objective = objective_of(asked.slo, utilization_cap=asked.nodes.utilization_cap, availability=up)

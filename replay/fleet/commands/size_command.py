@@ -108,7 +108,7 @@ def show_profile(asked: ProfileOptions) -> None:
         lengths = Lengths(input_tokens=np.array([1000.0]), output_tokens=np.array([250.0]))
         longest = asked.lengths.context or 8192
     else:
-        found, longest = workload_of(asked.workload, asked.lengths.context, asked.lengths.output_frac)
+        found, longest = workload_of(asked.workload, asked.lengths)
         lengths = found.lengths
     if asked.model is not None and asked.gpu is not None:
         _show_computed(

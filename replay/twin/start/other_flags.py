@@ -77,6 +77,7 @@ OPTIONS: Final[Mapping[str, str]] = {
     "--synthetic_request_generator_config_num_requests": "--num-requests",
     "--poisson_request_interval_generator_config_qps": "--rate",
     "--trace_request_length_generator_config_trace_file": "--like",
+    "--trace_request_length_generator_config_max_tokens": "--total-tokens-max",
 }
 """By flag, vtwin's option."""
 

@@ -195,7 +195,7 @@ def test_runs_that_were_all_overloaded_are_judged_by_what_was_served(fitted: Cal
         ),
         (
             "The server is 5 % slower than the twin of 2026-11-01: with all steps 5 % longer the twin is as close as a "
-            "good one (E2E 1 % per request). As it is, it is off by up to 9 % (mean E2E error per request); when it was "
+            "good one (E2E 1 % per request). As it is, it is off by up to 9 % (mean E2E per request); when it was "
             "fitted, E2E was off by 1 %.",
             "The server is 5 % slower than the twin of 2026-11-01.",
             "",

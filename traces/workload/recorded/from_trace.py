@@ -22,6 +22,7 @@ from traces.workload.options import WorkloadOptions
 from traces.workload.recorded.known_lengths import with_known_lengths
 from traces.workload.recorded.scaling import clip_lengths, scale_lengths
 from traces.workload.recorded.session_starts import is_first
+from traces.workload.total_limit import with_total_limit
 
 WORKLOAD_COLUMNS: Final = (
     *("request_id", "client_id", "tenant_id", "slo_class", "vllm_priority", "session_id", "round_index"),
@@ -131,7 +132,7 @@ def _changed(trace: Trace, options: WorkloadOptions) -> Trace:
     trace = scale_lengths(trace, prompt=options.prompt_scale or 1.0, output=options.output_scale or 1.0)
     trace = clip_lengths(trace, prompt=options.prompt_tokens_max, output=options.output_tokens_max)
     if options.duration is None and options.num_requests is None:
-        return trace
+        return with_total_limit(trace, options.total_tokens_max)
     arrival = _with_its_session(trace)
     keep = np.ones(len(arrival), dtype=bool)
     if options.duration is not None:
@@ -146,7 +147,7 @@ def _changed(trace: Trace, options: WorkloadOptions) -> Trace:
         keep = np.isin(np.arange(len(arrival)), first)
     if not keep.any():
         raise ConfigError(f"--duration: got {options.duration:g} s, which holds no request ({options.trace})")
-    return select_rows(trace, keep)
+    return with_total_limit(select_rows(trace, keep), options.total_tokens_max)
 
 
 def _with_its_session(trace: Trace) -> Cells:

@@ -166,7 +166,7 @@ EXAMPLES = {
     "demo": "vtwin demo --output demo",
 }
 """A call of each command, shown at the end of its help."""
-OLD_COMMANDS = {
+OLD_COMMANDS: Mapping[tuple[str, ...], NewCommand] = {
     ("fleet", "split"): NewCommand(words=("fleet", "size", "--layout", "split")),
     ("fleet", "disagg"): NewCommand(words=("fleet", "size", "--layout", "disagg")),
     ("fleet", "pools"): NewCommand(words=("fleet", "size", "--layout", "pools")),

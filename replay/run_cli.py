@@ -70,10 +70,8 @@ def run(
     if len(twins) == 1 and sweep is None and len(starts) == 1:
         tell_replaced(twin.output, twin.config, overwrite=files.overwrite, read=workload.trace)
     loads = _loads(workload, sweep)
-    from traces.workload import clipping_notes, started
+    from traces.workload import started
 
-    for note in clipping_notes(workload):
-        tell(f"warning: {note}")
     if len(starts) > 1:
         _refuse_both(sweep)
         loads = [("sessions", number, started(loads[0][2], each)) for number, each in starts]
@@ -137,14 +135,18 @@ def _check_load(workload: WorkloadOptions, sweep: str | None) -> None:
 
 def _loads(workload: WorkloadOptions, sweep: str | None) -> list[tuple[str, str, Trace]]:
     """Return the load, without a name, or one per value of a sweep; and tell which lengths it has."""
-    from traces.workload import recorded_load, served_note, sweep_options, trace_from_options, workload_of
+    from traces.workload import served_note
 
     if workload.trace is not None and sweep is None:
+        from traces.workload import recorded_load, workload_of
+
         with working(f"reading {workload.trace}"):
             recorded = recorded_load(workload)
         if "max_tokens" in recorded.table or "server_input_tokens" in recorded.table:
             _tell_served(served_note(workload_of(recorded)))
         return [("", "", recorded)]
+    from traces.workload import clipping_notes, sweep_options, trace_from_options
+
     with working("drawing the workload"):
         drawn = (
             [("", "", trace_from_options(workload))]
@@ -154,6 +156,8 @@ def _loads(workload: WorkloadOptions, sweep: str | None) -> list[tuple[str, str,
                 for what, value, each in sweep_options(workload, sweep)
             ]
         )
+    for note in clipping_notes(workload):
+        tell(f"warning: {note}")
     _tell_served(served_note(drawn[0][2]))
     return drawn
 

@@ -30,11 +30,11 @@ if TYPE_CHECKING:
     from traces.workload.recorded.served_lengths import as_sent, served_note
     from traces.workload.recorded.session_options import SessionOptions
     from traces.workload.recorded.session_starts import SessionStarts, is_first, started
+    from traces.workload.recorded.total_limit import limit_note, with_total_limit
     from traces.workload.resolve import PRESETS, clipping_notes, preset, workload_from_options
     from traces.workload.spec.spec_read import load_spec
     from traces.workload.sweep import sweep_options
     from traces.workload.synthesis import synth, trace_from_options
-    from traces.workload.total_limit import limit_note, with_total_limit
 
 __all__ = [
     "DEFAULT_SEED",
@@ -95,7 +95,7 @@ _HOMES = {
     "drawn_trace": "traces.workload.recorded.drawn_trace",
     "flag": "traces.workload.options",
     "is_first": "traces.workload.recorded.session_starts",
-    "limit_note": "traces.workload.total_limit",
+    "limit_note": "traces.workload.recorded.total_limit",
     "load_spec": "traces.workload.spec.spec_read",
     "preset": "traces.workload.resolve",
     "recorded_load": "traces.workload.recorded.from_trace",
@@ -107,7 +107,7 @@ _HOMES = {
     "synth": "traces.workload.synthesis",
     "trace_from_options": "traces.workload.synthesis",
     "unit_gaps": "traces.workload.draw",
-    "with_total_limit": "traces.workload.total_limit",
+    "with_total_limit": "traces.workload.recorded.total_limit",
     "workload_from_options": "traces.workload.resolve",
     "workload_of": "traces.workload.recorded.from_trace",
 }

@@ -36,6 +36,7 @@ from traces.workload.model import ActiveWindow, Client, OpenLoop, UserLoop, Work
 from traces.workload.options import WorkloadOptions, check_options
 from traces.workload.recorded.from_trace import requests_again
 from traces.workload.recorded.resampling import DrawnRequests, draw_rows, header_keys, with_recorded
+from traces.workload.recorded.total_limit import with_total_limit
 from traces.workload.resolve import seed_of, workload_from_options
 from traces.workload.session_rounds import (
     begin_and_place,
@@ -44,7 +45,6 @@ from traces.workload.session_rounds import (
     later_arrivals,
     session_columns,
 )
-from traces.workload.total_limit import with_total_limit
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]

@@ -6,7 +6,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final, Literal
 
 from replay.fleet.commands.asking import numbers_of, question_of
-from replay.fleet.inputs.fleet_ranges import RATES, in_range
 from traces import ConfigError
 from traces.workload import flag
 
@@ -81,12 +80,14 @@ def _check(asked: SizeOptions, form: Form) -> None:
         if form not in forms and given not in (None, False):
             said = "POOLS.yaml" if name == "pools_file" else flag(name)
             raise ConfigError(
-                f"{said}: got it with {SAID[form]}, expected {' or '.join(map(SAID.get, forms))}"
+                f"{said}: got it with {SAID[form]}, expected {' or '.join(SAID[each] for each in forms)}"
             )
 
 
 def rates_of(asked: SizeOptions) -> list[float]:
     """Return the rates, requests/s. Raises ConfigError."""
+    from replay.fleet.inputs.fleet_ranges import RATES, in_range
+
     return [in_range("--rate", each, RATES) for each in numbers_of(asked.rate, "--rate")]
 
 

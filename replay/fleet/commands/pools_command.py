@@ -25,9 +25,7 @@ from replay.fleet.commands.asking import (
 from replay.fleet.commands.layouts import rates_of
 from replay.fleet.commands.options import ReserveOptions, SizeOptions
 from replay.fleet.inputs import SPILL_PER_ENGINE
-from replay.fleet.inputs.fleet_ranges import FACTORS, in_range
 from replay.twin.own.own_code import with_code_option
-from traces import ConfigError
 from traces.facts import say_answer
 from traces.strict.option_table import with_option_tables
 from traces.strict.tell import tell
@@ -137,6 +135,9 @@ def _planned(asked: SizeOptions) -> tuple[PoolsPlan, Lengths]:
 
 def _factor(asked: SizeOptions) -> float:
     """Return how many times too long a prompt may be that is cut. Raises ConfigError."""
+    from replay.fleet.inputs.fleet_ranges import FACTORS, in_range
+    from traces import ConfigError
+
     found = numbers_of("1.5" if asked.split.compress is None else asked.split.compress, "--compress")
     if len(found) > 1:
         raise ConfigError(f"--compress: got {len(found)} numbers with --layout pools, expected one")

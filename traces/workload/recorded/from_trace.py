@@ -22,7 +22,7 @@ from traces.workload.options import WorkloadOptions
 from traces.workload.recorded.known_lengths import with_known_lengths
 from traces.workload.recorded.scaling import clip_lengths, scale_lengths
 from traces.workload.recorded.session_starts import is_first
-from traces.workload.total_limit import with_total_limit
+from traces.workload.recorded.total_limit import with_total_limit
 
 WORKLOAD_COLUMNS: Final = (
     *("request_id", "client_id", "tenant_id", "slo_class", "vllm_priority", "session_id", "round_index"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -89,7 +90,7 @@ def _with_trace(workload: WorkloadOptions, stem: Path | None) -> WorkloadOptions
 
     if stem is None:
         return workload
-    if "=" in stem.name and not stem.exists():  # a shell makes several words of {a:1,b:2}
+    if re.fullmatch(r"[a-z_][\w.]*=\w+:\S*", str(stem)):  # a shell makes several words of cluster={a:1,b:2}
         raise ConfigError(f"--set: got {stem} as a word of its own, expected quotes around the whole value")
     if workload.trace is not None:
         raise ConfigError(f"--trace: got it beside {stem}, expected one trace")

@@ -578,3 +578,15 @@ def test_a_mapping_in_quotes_or_with_spaces_is_read(asked: str) -> None:
         "--set",
     ]
     assert vtwin.main([*words, asked]) == 0
+
+
+def test_a_mapping_that_the_shell_made_several_words_of_is_told_so(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    words = [
+        "--set",
+        "cluster=instances:2",
+        "cluster=seed:3",
+    ]  # what a shell makes of cluster={instances:2,seed:3}
+    assert vtwin.main(["run", "--config", "twin.yaml", "--rate", "5", *words]) == 2
+    assert "--set: got cluster=seed:3 as a word of its own, expected quotes" in capsys.readouterr().err

@@ -17,7 +17,7 @@ import numpy as np
 from replay.cluster.infrastructure import summarize_infrastructure
 from replay.cluster.over_time import POINTS, stretches, summarize_over_time
 from replay.cluster.simulate import FleetRun, simulate_fleet
-from replay.pace_band import PaceBand, pace_band
+from replay.pace_band import PaceBand, band_parts, pace_band
 from replay.run_verdict import LostRequests, judge_run
 from replay.sessions.prefix_hashes import sessions_grow
 from replay.sessions.reuse import KVReuse, kv_reuse
@@ -26,7 +26,7 @@ from replay.trace.measured_window import EVERYTHING, MeasuredPart
 from replay.trace.pacing import Loop, Pacing, pacing_of
 from replay.trace.request_columns import At
 from replay.trace.simulation_summary import SimulationSummary, offered_rate_per_s, summarize
-from replay.trace.summary_text import summary_parts
+from replay.trace.summary_text import failures_note, summary_parts
 from replay.trace.trace_notes import trace_notes
 from replay.twin.config_read import twin_of
 from replay.twin.fitted.fitted_range import note_of_runs, range_of_run
@@ -35,6 +35,7 @@ from sim import Status
 from sim.cluster import Exit
 from traces import has_tree, is_warmup, shown_time
 from traces.facts import AnswerPart, terminal_lines
+from traces.pages.notebook import NotebookAnswer, NotebookView, plain_page
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -55,6 +56,7 @@ NOTED_WAIT = 0.2
 """The share of a request's time from which on its wait is told."""
 MOST_LOOKED_AT = 200_000
 """A run of more requests is not simulated once more to see what they wait for."""
+MORE = "vtwin run --report FILE.html draws the whole page."
 WAITS_FOR = {
     "step time": "steps that take long (seats and KV blocks are free)",
     "gateway": "the gateway's queue",
@@ -137,7 +139,7 @@ def run(trace: Trace, twin: TwinConfig | str | Path, settings: RunSettings | Non
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
-class Run:
+class Run(NotebookAnswer):
     """A simulated run: its plan, its results, and what can be derived from them.
 
     ``trace``: the requests with the simulator's outcomes. ``fleet``: what is known of the servers, one or many.
@@ -334,6 +336,18 @@ class Run:
 
         return request_metrics(self.trace)
 
+    @cached_property
+    def notes(self) -> tuple[str, ...]:
+        """How far the run goes beyond the fit, how near to saturation it is, what requests wait for, and what fails."""
+        judged = None if self.judged is None else self.judged.text()
+        found = (self.outside, judged, self.waiting, failures_note(self.summary["num_by_status"]))
+        return tuple(note for note in found if note is not None)
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """Everything to know before the figures are used: of the twin, of the trace, and the run's own notes."""
+        return (*self.twin.notes, *self.plan.notes(), *self.notes)
+
     @property
     def parts(self) -> list[AnswerPart]:
         """The terminal's text about the requests as a whole."""
@@ -343,11 +357,17 @@ class Run:
         """Return the table that the terminal shows."""
         return "\n".join(terminal_lines(self.parts, width=None))
 
-    def _repr_html_(self) -> str:
-        """Return the table for a notebook."""
-        from html import escape
+    def notebook_view(self) -> NotebookView:
+        """Return the page, with the command's rows; of a very long run without figures."""
+        from replay.cluster.summary import cluster_parts
+        from replay.timeline.run_report import run_page
 
-        return f"<pre>{escape(str(self))}</pre>"
+        parts = [*self.parts, *band_parts(self.band)]
+        if self.of_cluster is not None:
+            parts += cluster_parts(self.of_cluster)
+        if len(self.trace) > MOST_LOOKED_AT:
+            return NotebookView(page=plain_page("vtwin run", repr(self)), parts=parts, more=MORE)
+        return NotebookView(page=run_page(self, command=""), parts=parts, more=MORE)
 
 
 def _with_gaps(simulated: Trace) -> Trace:

@@ -10,14 +10,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
 from replay.cluster.infrastructure import summarize_infrastructure
 from replay.cluster.over_time import POINTS, stretches, summarize_over_time
 from replay.cluster.simulate import FleetRun, simulate_fleet
-from replay.pace_band import PaceBand, band_parts, pace_band
+from replay.pace_band import PaceBand, pace_band
 from replay.run_verdict import LostRequests, judge_run
 from replay.sessions.prefix_hashes import sessions_grow
 from replay.sessions.reuse import KVReuse, kv_reuse
@@ -35,7 +35,7 @@ from sim import Status
 from sim.cluster import Exit
 from traces import has_tree, is_warmup, shown_time
 from traces.facts import AnswerPart, terminal_lines
-from traces.pages.notebook import NotebookAnswer, NotebookView, plain_page
+from traces.pages.notebook import NotebookAnswer
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -56,7 +56,6 @@ NOTED_WAIT = 0.2
 """The share of a request's time from which on its wait is told."""
 MOST_LOOKED_AT = 200_000
 """A run of more requests is not simulated once more to see what they wait for."""
-MORE = "vtwin run --report FILE.html draws the whole page."
 WAITS_FOR = {
     "step time": "steps that take long (seats and KV blocks are free)",
     "gateway": "the gateway's queue",
@@ -144,6 +143,8 @@ class Run(NotebookAnswer):
 
     ``trace``: the requests with the simulator's outcomes. ``fleet``: what is known of the servers, one or many.
     """
+
+    drawn_by: ClassVar[str] = "replay.drawn_answers:of_run"
 
     plan: Plan
     trace: Trace
@@ -356,18 +357,6 @@ class Run(NotebookAnswer):
     def __str__(self) -> str:
         """Return the table that the terminal shows."""
         return "\n".join(terminal_lines(self.parts, width=None))
-
-    def notebook_view(self) -> NotebookView:
-        """Return the page, with the command's rows; of a very long run without figures."""
-        from replay.cluster.summary import cluster_parts
-        from replay.timeline.run_report import run_page
-
-        parts = [*self.parts, *band_parts(self.band)]
-        if self.of_cluster is not None:
-            parts += cluster_parts(self.of_cluster)
-        if len(self.trace) > MOST_LOOKED_AT:
-            return NotebookView(page=plain_page("vtwin run", repr(self)), parts=parts, more=MORE)
-        return NotebookView(page=run_page(self, command=""), parts=parts, more=MORE)
 
 
 def _with_gaps(simulated: Trace) -> Trace:

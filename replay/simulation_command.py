@@ -215,7 +215,7 @@ def _write_trace(run: Run, output: Path, options: SimulationOptions) -> None:
 
 def _write_report(path: Path, run: Run, *, overwrite: bool) -> None:
     """Write the page of a run."""
-    from replay.timeline.run_report import run_page
+    from replay.run_report import run_page
     from traces import write_text
     from traces.pages import render
 

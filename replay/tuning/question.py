@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from replay.capacity.question import drawn
 from replay.ready import prepare_engine
 from replay.search.seeds import DEFAULT_SEEDS
-from replay.tuning.candidate_search import Tuned, search
+from replay.tuning.candidate_search import TuneAsked, Tuned, search
 from replay.tuning.candidates import Border, candidates_of
 from traces import parse_run_slo
 from traces.workload import WorkloadOptions
@@ -33,4 +34,5 @@ def tune(
     traces, drawing = drawn(workload, seeds=seeds)
     prepare_engine(candidates.tried[0].twin, trace=traces[0])
     border = Border(candidates, Path(config))
-    return search(traces, candidates.tried, limits, keep=keep, drawing=drawing, border=border)
+    found = search(traces, candidates.tried, limits, keep=keep, drawing=drawing, border=border)
+    return replace(found, asked=TuneAsked(candidates=candidates, limits=tuple(limits)))

@@ -69,7 +69,6 @@ def test_a_run_says_what_the_command_says(here: Path, capsys: pytest.CaptureFixt
     assert (run.of_cluster is None) == (text == ONE)
     assert len(run.fleet.result.instances) == (1 if text == ONE else 4)
     assert run.latencies()["e2e_us"].mean() == pytest.approx(run.summary["e2e_us"]["mean"])
-    assert str(run) in run._repr_html_().replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&")
 
 
 def test_what_is_asked_twice_is_worked_out_once(here: Path) -> None:
@@ -123,7 +122,7 @@ def test_a_capacity_is_the_command_s(here: Path, capsys: pytest.CaptureFixture[s
     found = replay.find_capacity(workload, twin, slo, seeds=2, with_binding=False)
     assert found.rate_per_s == by_command["rate"]
     assert f"{found.rate_per_s:.4g} requests/s" in str(found)
-    assert str(found).split(",")[0] in found._repr_html_()
+    assert repr(found) == f"<Capacity: {found}>"
     with pytest.raises(ConfigError, match="--rate: cannot be combined with a search for a rate"):
         replay.find_capacity(LOAD, twin, slo)
 

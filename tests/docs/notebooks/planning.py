@@ -26,7 +26,7 @@ latency:
 """)
 SLO = "ttft_p99=500ms,tpot_p99=25ms"
 chat = WorkloadOptions(
-    num_requests=800,
+    num_requests=2500,
     prompt_tokens=600,
     prompt_tokens_stdev=300,
     output_tokens=60,

@@ -81,7 +81,7 @@ def plan_fleet(  # noqa: PLR0913 - what a fleet can be asked for
     workload: Trace | Lengths | Path | str,
     rate_per_s: float,
     slo: str,
-    profiles: str | Sequence[str],
+    profiles: str | Path | Sequence[str | Path],
     *,
     split: int | None = None,
     context: int | None = None,
@@ -108,7 +108,7 @@ def plan_fleet(  # noqa: PLR0913 - what a fleet can be asked for
         lengths = kept
     longest = fitting_context(lengths) if context is None else context
     objective = objective_of(slo, utilization_cap=UTILIZATION_CAP, availability=availability)
-    names = profiles if isinstance(profiles, str) else ",".join(profiles)
+    names = ",".join(map(str, [profiles] if isinstance(profiles, str | Path) else profiles))
     sources = sources_of(names, lengths, longest, prices=prices)
     caching = next((each.engine for each in sources if each.engine.enable_prefix_caching), None)
     if caching is not None:

@@ -11,7 +11,7 @@ from replay.ready import prepare_engine
 from replay.search.seeds import DEFAULT_SEEDS
 from replay.tuning.candidate_search import TuneAsked, Tuned, search
 from replay.tuning.candidates import Border, candidates_of
-from traces import parse_run_slo
+from traces import ConfigError, parse_run_slo
 from traces.workload import WorkloadOptions
 
 
@@ -29,6 +29,10 @@ def tune(
     ``config``: TWIN.yaml; ``settings``: ``KEY=V1,V2`` texts, as after ``--set``; none: limits around the file's own.
     Raises ConfigError on a file, a workload or limits that cannot be searched.
     """
+    if not isinstance(config, str | Path):
+        raise ConfigError(
+            f"config: got a {type(config).__name__}, expected the path of TWIN.yaml, whose keys vary"
+        )
     limits = parse_run_slo(slo)
     candidates = candidates_of(Path(config), None, list(settings))
     traces, drawing = drawn(workload, seeds=seeds)

@@ -159,3 +159,29 @@ def test_a_sweep_is_the_command_s_table(here: Path) -> None:
     assert table["engine.max_num_seqs"].tolist() == written["engine.max_num_seqs"].tolist() == [4, 64]
     for name in ("ttft_us.p99", "output_token_throughput", "num_steps"):
         np.testing.assert_allclose(table[name].to_numpy(float), written[name].to_numpy(float))
+
+
+def test_a_path_is_a_twin_and_a_key_is_changed_by_its_text(here: Path) -> None:
+    (here / "twin.yaml").write_text(ONE)
+    asked = trace_from_options(LOAD)
+    by_path, _ = replay.simulate_trace(asked, "twin.yaml")
+    read, _ = replay.simulate_trace(asked, replay.load_config("twin.yaml"))
+    assert by_path.requests.equals(read.requests)
+    assert replay.paced("twin.yaml", 2.0) == replay.paced(replay.load_config("twin.yaml"), 2.0)
+    sized = [replay.plan_fleet(asked, 100, "ttft_p99=500ms", each, verify=False) for each in twin_paths(here)]
+    assert sized[0].pools.equals(sized[1].pools)
+    narrow = replay.load_config("twin.yaml", settings=["engine.max_num_seqs=8"])
+    assert narrow.engine.max_num_seqs == 8
+    for wrong, said in (
+        ("engine.max_num_seqs=8,16", "expected one value of a key"),
+        ("max_num_seqs", "expected KEY=VALUE"),
+        ("engine.max_num_seq=8", "max_num_seqs"),
+    ):
+        with pytest.raises(ConfigError, match=said):
+            replay.load_config("twin.yaml", settings=[wrong])
+    with pytest.raises(ConfigError, match=r"config: got a TwinConfig, expected the path of TWIN\.yaml"):
+        replay.tune(WorkloadOptions(num_requests=10), narrow, "ttft_p99=1s")  # type: ignore[arg-type]
+
+
+def twin_paths(folder: Path) -> tuple[Path, str]:
+    return folder / "twin.yaml", str(folder / "twin.yaml")

@@ -15,7 +15,15 @@ from observe.plan.loads import IdlePace, ListedLoad, estimate_s, pace_of_probe, 
 from observe.server.http_client import ServerClient
 from observe.server.server_facts import ask_server
 from observe.settings import NO_WARM_UP, Settings
-from traces import ServerError, TraceError, companion_file, note_replaced, read_trace, request_metrics
+from traces import (
+    ServerError,
+    TraceError,
+    companion_file,
+    note_replaced,
+    read_trace,
+    request_metrics,
+    sole_owner,
+)
 from traces.workload import answer_decides
 
 if TYPE_CHECKING:
@@ -48,6 +56,19 @@ async def run_loads(
     Ends after the first that is interrupted. Raises what observing raises; ConfigError, before anything is sent, where
     a measured trace would be replaced and not ``overwrite`` (with ``resume``: one that is whole, of another load).
     """
+    with sole_owner(folder):
+        return await _run_loads(loads, folder, observe=observe, resume=resume, overwrite=overwrite, tell=tell)
+
+
+async def _run_loads(
+    loads: Sequence[ListedLoad],
+    folder: Path,
+    *,
+    observe: Observe,
+    resume: bool,
+    overwrite: bool,
+    tell: Callable[[str], None],
+) -> list[Outcome]:
     kept = [finished_trace(folder / load.name, load) if resume else None for load in loads]
     for load, there in zip(loads, kept, strict=True):
         stem = folder / load.name

@@ -28,7 +28,7 @@ from observe.server.recorders import ServerRecorders
 from observe.server.server_facts import scrape_metrics
 from observe.settings import Limits, Settings
 from observe.trace_header import final_header, first_header, lost_processes, server_change, with_remarks
-from traces import VtwinError
+from traces import VtwinError, sole_owner, stem_of
 
 if TYPE_CHECKING:
     from observe.server.prometheus_text import Sample
@@ -117,13 +117,13 @@ async def observe_with(
 
     tell = tell_hidden
     try:
-        ready = await prepare(workload, settings, client, tell=tell)
-        need_descriptors(ready.plan, settings)
-        for note in ready.notes:
-            tell(note)
-        if settings.processes > 1:
-            tell(f"starting {settings.processes} processes")
         with _output(output) as path:
+            ready = await prepare(workload, settings, client, tell=tell)
+            need_descriptors(ready.plan, settings)
+            for note in ready.notes:
+                tell(note)
+            if settings.processes > 1:
+                tell(f"starting {settings.processes} processes")
             return await _observe(
                 ready,
                 settings,
@@ -225,7 +225,8 @@ async def _last_scrape(client: ServerClient) -> list[Sample] | None:
 @contextmanager
 def _output(output: str | Path | None) -> Iterator[Path]:
     if output is not None:
-        yield Path(output)
+        with sole_owner(stem_of(Path(output))):
+            yield Path(output)
         return
     with tempfile.TemporaryDirectory(prefix="vtwin-observe-") as folder:
         yield Path(folder) / "trace"

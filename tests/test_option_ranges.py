@@ -7,6 +7,7 @@ import signal
 import sys
 from collections.abc import Iterator
 from functools import cache
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -16,14 +17,13 @@ import typer
 import typer.main
 
 import replay.ready
-import replay.variants.command  # a test must not be the first to import it: it would keep the stubs of `here`
 import vtwin
 from tests.calibrate.few_resamples import draw_few_resamples
 from tests.calibrate.predictor import made_profiles as profiles
 from tests.traces.made import small_trace
 from traces import write_trace
 from traces.console.help import METAVARS
-from traces.console.numbers import refuse_no_numbers
+from traces.console.values import refuse_impossible
 
 TWIN = """\
 engine: {max_num_seqs: 16, num_gpu_blocks: 400, max_model_len: 2048}
@@ -99,6 +99,17 @@ FIRST_REFUSED = {("observe", 4), ("validate", 4), ("calibrate guided", 3), ("cal
 """Commands that end before they simulate: no server answers, or a pair of runs has too few requests for a cost."""
 
 
+USERS = (
+    *("capacity.question", "capacity.session_command", "rollouts.rollouts", "simulation_command"),
+    *("sweeps.one_run", "sweeps.question", "tuning.question", "variants.command"),
+)
+"""Modules that name what compiles the engine: one that a test is the first to import would keep the stubs of `here`."""
+
+
+class HungError(BaseException):
+    """The command did not end."""
+
+
 class SimulatedError(BaseException):
     """The command was about to simulate: it took what it was given."""
 
@@ -124,6 +135,8 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     def stop(*_: object, **__: object) -> None:
         raise SimulatedError
 
+    for module in USERS:
+        import_module(f"replay.{module}")
     for name in ("load_engine", "prepare_engine"):
         real = getattr(replay.ready, name)
         for module in [each for each in sys.modules.values() if getattr(each, name, None) is real]:
@@ -137,7 +150,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @cache
 def app() -> Any:  # noqa: ANN401  the library's own
     command = typer.main.get_command(vtwin.build_app(list(vtwin.COMMANDS)))
-    refuse_no_numbers(command)  # type: ignore[arg-type]
+    refuse_impossible(command)  # type: ignore[arg-type]
     return command
 
 
@@ -158,10 +171,10 @@ def kind_of(option: Any) -> str:  # noqa: ANN401
 
 
 def outcome(words: list[str]) -> int | str:
-    """Return the exit code of a command, or that it came to simulate. Raises TimeoutError where it hangs."""
+    """Return the exit code of a command, or that it came to simulate. Raises HungError where it hangs."""
 
     def give_up(*_: object) -> None:
-        raise TimeoutError(" ".join(words))
+        raise HungError(" ".join(words))
 
     before = signal.signal(signal.SIGALRM, give_up)
     signal.alarm(MOST_S)

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from traces.coverage import Coverage, Treatment
     from traces.errors import ConfigError, ServerError, TraceError, VtwinError
     from traces.files.check import check_trace
+    from traces.files.output_lock import sole_owner
     from traces.files.overwrite import note_replaced, refuse_input
     from traces.files.read import read_header, read_trace
     from traces.files.write import write_trace
@@ -211,6 +212,7 @@ __all__ = [
     "session_tree",
     "several_engines",
     "shown_time",
+    "sole_owner",
     "stem_of",
     "stream_shape",
     "summarize_trace",
@@ -335,6 +337,7 @@ _HOMES = {
     "served_output": "traces.metrics",
     "session_tree": "traces.tables.session_tree",
     "shown_time": "traces.units",
+    "sole_owner": "traces.files.output_lock",
     "stem_of": "traces.tables.paths",
     "summarize_trace": "traces.trace_summary",
     "tail_text": "traces.units",

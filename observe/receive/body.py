@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import zlib
 from dataclasses import dataclass
 from typing import Final, Literal
 
@@ -13,7 +12,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
 )
 
 from traces.importers.otel import Span, spans_of_json, spans_of_protobuf
-from traces.strict.json_text import TooLarge, parse_value, unpacked
+from traces.strict.json_text import DAMAGED, TooLarge, parse_value, unpacked
 
 Kind = Literal["protobuf", "json"]
 
@@ -21,6 +20,8 @@ KINDS: Final[dict[str, Kind]] = {"application/x-protobuf": "protobuf", "applicat
 CONTENT_TYPE: Final[dict[Kind, str]] = {kind: name for name, kind in KINDS.items()}
 INVALID_ARGUMENT: Final = 3
 """gRPC's code of a body that should not be sent again."""
+INTERNAL: Final = 13
+"""gRPC's code of a server that has failed."""
 UNAVAILABLE: Final = 14
 """gRPC's code of a busy server: OTLP's senders try again."""
 
@@ -59,7 +60,7 @@ def spans_of_body(raw: bytes, kind: Kind, *, packed: bool, most: int) -> list[Sp
             raw = b"".join(unpacked(raw, most=most))
         except TooLarge as fault:
             raise too_large(most) from fault
-        except (EOFError, zlib.error) as fault:
+        except DAMAGED as fault:
             raise NotTaken(400, f"body: got {fault}, expected whole gzip") from fault
     try:
         return spans_of_json(parse_value(raw)) if kind == "json" else list(spans_of_protobuf(raw))

@@ -50,15 +50,16 @@ def receive(asked: ReceiveOptions) -> None:
     """Take vLLM's spans over OTLP/HTTP and record a trace of its requests, a file an hour, until Ctrl-C."""
     from observe.receive.receiver import run_receiver
     from observe.receive.time_windows import Windows, check_output
-    from traces import ConfigError
+    from traces import ConfigError, sole_owner, stem_of
 
     if not LEAST_S <= asked.every <= MOST_S:
         raise ConfigError(f"--every: got {asked.every:g} s, expected a time from 1 minute to 7 days")
     check_output(asked.output, resume=asked.resume, overwrite=asked.overwrite)
-    windows = Windows(
-        asked.output,
-        every_s=asked.every,
-        resume=asked.resume,
-        command=redact_command(["vtwin", *sys.argv[1:]], os.environ),
-    )
-    run_receiver(windows, host=asked.host, port=asked.port, max_body_bytes=asked.max_body_bytes)
+    with sole_owner(stem_of(asked.output)):
+        windows = Windows(
+            asked.output,
+            every_s=asked.every,
+            resume=asked.resume,
+            command=redact_command(["vtwin", *sys.argv[1:]], os.environ),
+        )
+        run_receiver(windows, host=asked.host, port=asked.port, max_body_bytes=asked.max_body_bytes)

@@ -31,12 +31,16 @@ SHUTDOWN_PATIENCE_S: Final = 5.0
 def run_receiver(windows: Windows, *, host: str, port: int, max_body_bytes: int) -> None:
     """Receive spans until Ctrl-C or a plain kill, then sort all files and print what was received.
 
-    Raises ConfigError for an address in use, TraceError if the last files cannot be written.
+    Raises ConfigError for an address in use, TraceError, in the end, if a file could not be put in order.
     """
     run_on_fastest_loop(lambda: _until_told(windows, host=host, port=port, max_body_bytes=max_body_bytes))
     _tell_files(windows.put_in_order(all_of_them=True))
     for line in summary(windows):
         say(line)
+    for stem, fault in windows.unfinished.items():
+        raise TraceError(
+            f"{fault}; what came is kept as it is in {counted(len(windows.unfinished), 'file')}, the first {stem}"
+        )
 
 
 def summary(windows: Windows) -> list[str]:
@@ -95,12 +99,10 @@ async def _watch(windows: Windows) -> None:
             await asyncio.sleep(TICK_S)
             if status is not None:
                 status.update(_line(windows))
-            try:
-                done = await asyncio.to_thread(windows.put_in_order)
-            except (OSError, TraceError) as fault:
-                tell(f"receive: {fault}; what came is kept as it is")
-                continue
-            _tell_files(done)
+            known = set(windows.unfinished)
+            _tell_files(await asyncio.to_thread(windows.put_in_order))
+            for stem in windows.unfinished.keys() - known:
+                tell(f"receive: {windows.unfinished[stem]}; what came is kept as it is in {stem}")
 
 
 def _line(windows: Windows) -> str:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Final
 
 from observe.receive.window_file import WindowFile
-from traces import ConfigError, check_place, companion_file, make_folder, stem_of
+from traces import ConfigError, TraceError, check_place, companion_file, make_folder, stem_of
 from traces.importers.otel import LeftOut, Span, SpanRequest, Tally, request_of
 
 LATE_S: Final = 86_400
@@ -60,7 +60,10 @@ class _Open:
 
 
 class Windows:
-    """The files of a receiver. Its methods may be called from any thread, and wait for each other."""
+    """The files of a receiver. Its methods may be called from any thread, and wait for each other.
+
+    ``unfinished``: files that could not be put in order, and why; their rows are as they came.
+    """
 
     def __init__(
         self,
@@ -83,6 +86,7 @@ class Windows:
         self._lock = threading.Lock()
         self.tally = Tally()
         self.rejected = Counter[str]()
+        self.unfinished: dict[Path, str] = {}
 
     @property
     def num_files(self) -> int:
@@ -102,7 +106,10 @@ class Windows:
             return rejected
 
     def put_in_order(self, *, all_of_them: bool = False) -> list[tuple[Path, int]]:
-        """Finish the files that are over and quiet, or all; return each with how many requests it has."""
+        """Finish the files that are over and quiet, or all; return each with how many requests it has.
+
+        One that cannot be finished is in ``unfinished``, with the reason, and the others are finished all the same.
+        """
         now_s = self._clock()
         with self._lock:
             over = [
@@ -111,7 +118,8 @@ class Windows:
                 if all_of_them
                 or (now_s >= (key + 1) * self._every_us / 1e6 + QUIET_S and now_s >= each.touched_s + QUIET_S)
             ]
-            return [self._finish(key) for key in over]
+            done = [self._finish(key) for key in over]
+        return [each for each in done if each is not None]
 
     def _sorted(self, spans: Iterable[Span]) -> tuple[Counter[str], dict[int, list[SpanRequest]]]:
         """Return the requests by their windows, and how many spans are rejected."""
@@ -173,6 +181,13 @@ class Windows:
         start = datetime.fromtimestamp(key * self._every_us / 1e6, tz=UTC).strftime(_NAME)
         return companion_file(self._stem, f"-{start}" + (f"-{part}" if part > 1 else ""))
 
-    def _finish(self, key: int) -> tuple[Path, int]:
+    def _finish(self, key: int) -> tuple[Path, int] | None:
         opened = self._open.pop(key)
-        return self._stem_of(key, opened.part), opened.file.finish()
+        stem = self._stem_of(key, opened.part)
+        try:
+            done = opened.file.finish()
+        except (OSError, TraceError) as fault:
+            self.unfinished[stem] = str(fault)
+            return None
+        self.unfinished.pop(stem, None)
+        return stem, done

@@ -6,7 +6,7 @@ import os
 import signal
 import sys
 import threading
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -41,8 +41,7 @@ def sweep(options: SweepOptions) -> None:
     """
     from replay.search.prices import list_prices
     from replay.sweeps.grid import notes_of_files, read_grid
-    from replay.sweeps.sweep_table import known_rows, write_table
-    from traces import ConfigError, check_place, parse_slo
+    from traces import ConfigError, check_place, parse_slo, sole_owner
     from traces.strict.tell import tell_note
 
     output = options.output or Path(f"{options.grid.stem}.parquet")
@@ -55,6 +54,18 @@ def sweep(options: SweepOptions) -> None:
         tell(f"note: prices: USD per GPU and hour on demand, {source}")
     for note in notes_of_files(asked.runs):
         tell_note(note)
+    if not options.dry_run:
+        check_place(output, option="--output")
+        check_place(options.report, option="--report")
+    with nullcontext() if options.dry_run else sole_owner(output):
+        _run(asked, output, options)
+
+
+def _run(asked: Grid, output: Path, options: SweepOptions) -> None:
+    """Simulate what is not in the table yet, and show the whole."""
+    from replay.sweeps.sweep_table import known_rows, write_table
+    from traces.strict.tell import tell_note
+
     known = known_rows(output, asked.runs)
     if told_damage := known.note():
         tell_note(told_damage)
@@ -63,8 +74,6 @@ def sweep(options: SweepOptions) -> None:
     tell(f"{len(asked.runs):,} runs, {len(asked.runs) - len(left):,} of them done before")
     if options.dry_run:
         return
-    check_place(output, option="--output")
-    check_place(options.report, option="--report")
     jobs = options.jobs or os.cpu_count() or 1
     told = _told(left, backend=options.backend, jobs=jobs, address=options.address)
     with _kill_as_interrupt(), _saying_what_is_kept(rows, of=len(asked.runs)), closing(told):

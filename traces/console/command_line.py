@@ -17,7 +17,6 @@ from traces.atomic import files_written
 from traces.console.early_end import EXIT_INTERRUPTED, NOTHING_WRITTEN, heed_later
 from traces.console.faults import EXIT_USAGE, complain, line_and_code
 from traces.console.help import fold_long_words, plain_help
-from traces.console.numbers import refuse_no_numbers
 from traces.console.process import (
     collect_rarely,
     leave_quietly,
@@ -25,6 +24,7 @@ from traces.console.process import (
     take_signals,
 )
 from traces.console.usage import OwnWay
+from traces.console.values import refuse_impossible
 from traces.strict.narration import wrapped_narration
 from traces.strict.tell import tell
 
@@ -136,7 +136,7 @@ def _command(program: Program, called: list[str], arguments: Sequence[str]) -> A
     command: Any = typer.main.get_command(program.app(called, arguments[:1] == called))
     alone = "" if hasattr(command, "commands") else program.name
     plain_help(command, program.most_used, path=alone)
-    refuse_no_numbers(command)
+    refuse_impossible(command)
     if {"--help", "--help-all"} & set(arguments) and called:
         fold_long_words()
     _tell_interruptions(command)

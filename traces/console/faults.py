@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import sys
 import tempfile
@@ -22,20 +21,6 @@ from traces.strict.tell import say_text, tell
 
 EXIT_USAGE: Final = 2
 EXIT_CRASH: Final = 70  # EX_SOFTWARE of sysexits.h: vtwin itself is at fault
-REFUSALS: Final = {
-    *(
-        errno.ENOSPC,
-        errno.EDQUOT,
-        errno.EFBIG,
-        errno.EROFS,
-        errno.EACCES,
-        errno.EPERM,
-        errno.EIO,
-        errno.EMFILE,
-    ),
-    *(errno.ENFILE, errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ENAMETOOLONG, errno.ELOOP),
-}
-"""Errors of the machine, which are not faults of vtwin."""
 
 
 def complain(line: str, arguments: Sequence[str], *, code: int) -> int:
@@ -57,19 +42,19 @@ def line_and_code(error: Exception, arguments: Sequence[str], *, own_way: OwnWay
         return f"{type(error).__name__}: {error}", error.exit_code
     if isinstance(error, click.ClickException):
         return usage_line(error, own_way=own_way), EXIT_USAGE
-    if isinstance(error, OSError) and error.errno in REFUSALS:
-        return f"FileError: {_refusal(error)}", EXIT_USAGE
     if place_in_users_code(error) is not None:
         return (
             f"ConfigError: got {told(error)}, expected your own code to return what it promises",
             EXIT_USAGE,
         )
+    if isinstance(error, OSError):  # the machine's: a disk, a name, a right, a limit
+        return f"FileError: {_refusal(error)}", EXIT_USAGE
     return _crash_line(error, arguments), EXIT_CRASH
 
 
 def _refusal(error: OSError) -> str:
     place = f" ({error.filename})" if error.filename else ""
-    return f"got {error.strerror}, expected a place that can be read and written{place}"
+    return f"got {error.strerror or error}, expected a place that can be read and written{place}"
 
 
 def _crash_line(error: Exception, arguments: Sequence[str]) -> str:

@@ -139,7 +139,7 @@ def _head(path: Path) -> bytes:
         if head[:2] == _GZIP:
             with gzip.open(path) as unpacked:
                 head = unpacked.read(_HEAD_BYTES)
-    except (EOFError, zlib.error):
+    except (EOFError, zlib.error, gzip.BadGzipFile):
         return b""  # damaged: its reader says so
     except OSError as error:
         raise TraceError(f"{path}: got {error.strerror}, expected a readable file") from error

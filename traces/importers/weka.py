@@ -72,7 +72,9 @@ def read_weka(path: Path) -> Trace:
     ``tool_tokens`` and ``system_tokens`` are equal blocks in all sessions. Raises TraceError, naming file and entry.
     """
     files = (
-        sorted(file for file in path.iterdir() if file.name.endswith(SUFFIXES)) if path.is_dir() else [path]
+        sorted(file for file in path.iterdir() if file.name.endswith(SUFFIXES) and file.is_file())
+        if path.is_dir()
+        else [path]
     )
     if not files:
         raise TraceError(f"{path}: got no file, expected sessions as .json or .json.gz")

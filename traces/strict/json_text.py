@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gzip
+import io
 import json
 import re
 import zlib
@@ -19,15 +21,18 @@ MOST_DIGITS: Final = 20
 """An int64 has 19, and a double resolves 17."""
 
 _LONG_TEXT: Final = re.compile("[0-9]{19}")
+_SURROGATE: Final = re.compile(r"\\u[dD][89a-fA-F]|[\ud800-\udfff]")
 _ZEROS: Final = bytes.maketrans(b"123456789", b"000000000")
 _LONG_BYTES: Final = b"0" * 19
 
 _GZIP: Final = b"\x1f\x8b"
+DAMAGED: Final = (EOFError, zlib.error, gzip.BadGzipFile)
+"""What ``unpacked`` raises for bytes that are not whole gzip."""
 _CHUNK: Final = 1 << 20
 
 
 def parse_value(text: bytes | str) -> object:
-    """Return the value in JSON text. Raises ValueError, in one line, for any error.
+    """Return the value in JSON text, half a character in it as U+FFFD. Raises ValueError, in one line, for any error.
 
     The fast reader gets only plain text: it would turn long integers into floats, and has other error messages.
     """
@@ -35,11 +40,28 @@ def parse_value(text: bytes | str) -> object:
         with suppress(ValueError):
             return orjson.loads(text)
     try:
-        return json.loads(text, parse_int=_integer)
+        value = json.loads(text, parse_int=_integer)
+        return _whole(value) if _has_half(text) else value
     except RecursionError as fault:
         raise ValueError("values nested too deep") from fault
     except UnicodeDecodeError as fault:
         raise ValueError(f"bytes that are no text, at {fault.start}") from fault
+
+
+def _has_half(text: bytes | str) -> bool:
+    """Return whether there is a surrogate, escaped or not, which may stand without its other half."""
+    return _SURROGATE.search(text if isinstance(text, str) else text.decode("utf-8", "replace")) is not None
+
+
+def _whole(value: object) -> object:
+    """Return a value whose texts can be written: surrogates without their other half are replaced."""
+    if isinstance(value, str):
+        return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    if isinstance(value, list):
+        return [_whole(each) for each in value]
+    if isinstance(value, dict):
+        return {_whole(key): _whole(each) for key, each in value.items()}
+    return value
 
 
 def parser_of(content: bytes) -> Callable[[bytes], object]:
@@ -91,7 +113,7 @@ def read_bytes(
         return content
     try:
         return b"".join(unpacked(content, most=most))
-    except (EOFError, zlib.error) as fault:
+    except DAMAGED as fault:
         raise error(f"{path.name}: got {fault}, expected a whole gzip file ({path})") from fault
     except TooLarge as fault:
         raise error(
@@ -104,19 +126,13 @@ class TooLarge(Exception):  # noqa: N818 - told as an error of the caller's
 
 
 def unpacked(content: bytes, *, most: int) -> list[bytes]:
-    """Return the content of gzip's bytes, in pieces. Raises TooLarge beyond ``most``, else EOFError or zlib.error."""
+    """Return the content of gzip's bytes, in pieces. Raises TooLarge beyond ``most``, else one of ``DAMAGED``."""
     parts: list[bytes] = []
-    total, rest = 0, content
-    while rest:  # a gzip file may have several members
-        member = zlib.decompressobj(wbits=31)
-        while not member.eof:
-            part = member.decompress(rest, _CHUNK)
-            rest = member.unconsumed_tail
-            if not part and not rest and not member.eof:
-                raise EOFError("a file that ends too early")
+    total = 0
+    with gzip.GzipFile(fileobj=io.BytesIO(content)) as file:
+        while part := file.read(_CHUNK):
             parts.append(part)
             total += len(part)
             if total > most:
                 raise TooLarge
-        rest = member.unused_data.lstrip(b"\0")
     return parts

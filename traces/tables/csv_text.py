@@ -33,6 +33,8 @@ _LOOKS_RIGHT: Final[dict[DType, str]] = {
     "bool": "^(" + "|".join(_TRUE + _FALSE) + ")$",
 }
 _ROWS_PER_WRITE: Final = 65_536
+_BLOCK_BYTES: Final = 1 << 20
+"""Read at a time. A row that is longer (a prompt of a million tokens lists its blocks) needs the file in one piece."""
 _NOTHING: Final = text_scalar("")
 _COMMA: Final = text_scalar(",")
 _QUOTE: Final = text_scalar('"')
@@ -140,8 +142,16 @@ def _read_csv(path: Path, types: Mapping[str, Any], *, bad_rows: list[Any] | Non
         bad_rows.append(row)
         return "skip"
 
+    handler = None if bad_rows is None else skip
     with _quiet_handler():
-        return _parsed_csv(path, types, None if bad_rows is None else skip)
+        try:
+            return _parsed_csv(path, types, handler)
+        except pa.ArrowInvalid as error:
+            if "straddling" not in str(error):
+                raise
+        if bad_rows is not None:
+            bad_rows.clear()
+        return _parsed_csv(path, types, handler, block_size=path.stat().st_size + 1)
 
 
 @contextmanager
@@ -156,11 +166,15 @@ def _quiet_handler() -> Iterator[None]:
 
 
 def _parsed_csv(
-    path: Path, types: Mapping[str, Any], skip: Callable[[pacsv.InvalidRow], str] | None
+    path: Path,
+    types: Mapping[str, Any],
+    skip: Callable[[pacsv.InvalidRow], str] | None,
+    *,
+    block_size: int = _BLOCK_BYTES,
 ) -> pa.Table:
     return pacsv.read_csv(
         path,
-        read_options=pacsv.ReadOptions(use_threads=skip is None),
+        read_options=pacsv.ReadOptions(use_threads=skip is None, block_size=block_size),
         parse_options=pacsv.ParseOptions(newlines_in_values=True, invalid_row_handler=skip),
         convert_options=pacsv.ConvertOptions(
             column_types=dict(types),

@@ -40,7 +40,9 @@ def check_is_place(stem: Path) -> None:
 
 
 def companion_file(stem: Path, suffix: str) -> Path:
-    """Return the file ``STEM + suffix``."""
+    """Return the file ``STEM + suffix``. Raises ConfigError for a stem without a name, as ``.`` has none."""
+    if stem.name in ("", ".."):
+        raise ConfigError(f"--output: got {stem}, expected a trace's name")
     return stem.with_name(stem.name + suffix)
 
 

@@ -24,10 +24,10 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
 
 import vtwin
 from observe.receive import receiver_app
-from observe.receive.receiver import receiving, summary
+from observe.receive.receiver import receiving, run_receiver, summary
 from observe.receive.time_windows import QUIET_S, Windows
 from tests.traces.importers.otel.spans import START_NS, chat, document, protobuf, vllm
-from traces import Trace, check_trace, companion_file, read_trace
+from traces import Trace, TraceError, check_trace, companion_file, read_trace
 
 NOW_S = START_NS / 1e9
 PROTOBUF = {"Content-Type": "application/x-protobuf"}
@@ -282,6 +282,115 @@ def test_an_output_of_an_earlier_run_is_refused_unless_gone_on_with(
     assert [len(trace) for trace in read_all(tmp_path)] == [1]
 
 
+def test_an_id_that_is_not_of_eight_bytes_is_no_id(tmp_path: Path) -> None:
+    windows = windows_in(tmp_path)
+    long, short = vllm(2), vllm(3)
+    long.span_id, short.span_id = b"\1" * 2_000_000, b"\1"
+    foreign = vllm(4)
+    foreign.trace_id = b"\1" * 2_000_000
+    assert windows.take(spans_of(vllm(1), long, short, foreign)) == {"have no span id": 2}
+    windows.put_in_order(all_of_them=True)
+    (trace,) = read_all(tmp_path)
+    assert sorted(trace.column("request_id")) == [f"{number:016x}" for number in (1, 4)]
+
+
+async def test_half_a_character_costs_no_span(tmp_path: Path) -> None:
+    said = document(*(vllm(number, response__model="m") for number in range(1, 11)))
+    body = json.dumps(said).replace('"m"', '"a\\ud800b"', 1).encode()
+    async with receiving(windows_in(tmp_path)) as url:
+        assert await post(url, body, JSON) == (200, b"{}", "application/json")
+    (trace,) = read_all(tmp_path)
+    assert len(trace) == 10
+    assert "a\ufffdb" in set(trace.column("model"))
+
+
+async def test_a_fault_of_the_receiver_is_an_answer_and_a_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    windows = windows_in(tmp_path)
+    async with receiving(windows) as url:
+        with monkeypatch.context() as patched:
+            patched.setattr(Windows, "take", lambda *_: 1 / 0)
+            status, body, kind = await post(url, protobuf(vllm(1)), PROTOBUF)
+        assert (status, kind) == (500, "application/x-protobuf")
+        assert ExportTracePartialSuccess.FromString(body).error_message == "a fault of the receiver"
+        assert "ZeroDivisionError" in capsys.readouterr().err
+        assert (await post(url, protobuf(vllm(1)), PROTOBUF))[0] == 200
+
+
+async def test_half_sent_bodies_close_the_receiver_to_nobody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(receiver_app, "MOST_COMING", 4)
+    body = protobuf(vllm(1))
+    async with receiving(windows_in(tmp_path)) as url:
+        host, port = url.removeprefix("http://").split(":")
+        halves = []
+        for _ in range(12):
+            reader, writer = await asyncio.open_connection(host, int(port))
+            head = f"POST /v1/traces HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n"
+            writer.write(f"{head}Content-Type: application/x-protobuf\r\n\r\n".encode() + body[:10])
+            await writer.drain()
+            halves.append((reader, writer))
+        assert (await post(url, body, PROTOBUF))[0] == 200
+        assert (await halves[0][0].readline()).startswith(b"HTTP/1.1 503")  # the first had to go
+        halves[-1][1].write(body[10:])
+        assert (await halves[-1][0].readline()).startswith(b"HTTP/1.1 200")  # the last may still end
+        for _, writer in halves:
+            writer.close()
+
+
+async def test_bytes_on_their_way_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(receiver_app, "MOST_POSTS", 2)
+    async with receiving(windows_in(tmp_path), max_body_bytes=100_000) as url:
+        host, port = url.removeprefix("http://").split(":")
+        writers = []
+        for _ in range(6):
+            reader, writer = await asyncio.open_connection(host, int(port))
+            head = "POST /v1/traces HTTP/1.1\r\nHost: x\r\nContent-Length: 100000\r\n"
+            writer.write(f"{head}Content-Type: application/x-protobuf\r\n\r\n".encode() + bytes(90_000))
+            await writer.drain()
+            writers.append((reader, writer))
+        answers = await asyncio.gather(*(reader.readline() for reader, _ in writers[:4]))
+        assert all(line.startswith(b"HTTP/1.1 503") for line in answers)
+        assert (await post(url, protobuf(vllm(1)), PROTOBUF))[0] == 200
+        for _, writer in writers:
+            writer.close()
+
+
+def test_a_file_that_cannot_be_put_in_order_keeps_no_other_from_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    windows = windows_in(tmp_path, Clock(NOW_S + 7300))
+    windows.take(spans_of(vllm(1), vllm(2, start_s=3600.0), vllm(3, start_s=7200.0)))
+    first = tmp_path / files_in(tmp_path)[0]
+    companion_file(first, ".csv").write_bytes(b"\xff,no,table\n")
+    monkeypatch.setattr("observe.receive.receiver._until_told", _at_once)
+    with pytest.raises(TraceError, match=f"kept as it is in 1 file, the first {first}"):
+        run_receiver(windows, host="127.0.0.1", port=0, max_body_bytes=1000)
+    assert capsys.readouterr().err.count("1 request -> ") == 2
+    assert [read_trace(tmp_path / name).header.client.finished for name in files_in(tmp_path)[1:]] == [
+        True
+    ] * 2  # type: ignore[union-attr]
+
+
+async def _at_once(*_: object, **__: object) -> None:
+    """In place of receiving until told."""
+
+
+async def test_an_output_has_one_owner_who_may_be_killed(tmp_path: Path) -> None:
+    with running(tmp_path) as (process, url):
+        assert (await post(url, now_spans(1), PROTOBUF))[0] == 200
+        with running(tmp_path, "--resume") as (second, _):
+            _, said = second.communicate(timeout=60)
+        assert second.returncode == 2
+        assert f"another run writes to {tmp_path / 'prod'} (process {process.pid})" in " ".join(said.split())
+        process.kill()
+        process.wait()
+    with running(tmp_path, "--resume") as (process, url):
+        assert (await post(url, now_spans(2), PROTOBUF))[0] == 200
+
+
 @contextmanager
 def running(tmp_path: Path, *options: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
     command = [
@@ -304,7 +413,7 @@ def running(tmp_path: Path, *options: str) -> Iterator[tuple[subprocess.Popen[st
     ) as process:
         assert process.stdout is not None
         try:
-            yield process, process.stdout.readline().split()[-1].removesuffix("/v1/traces")
+            yield process, (process.stdout.readline().split() or [""])[-1].removesuffix("/v1/traces")
         finally:
             process.kill()
 

@@ -6,13 +6,10 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import Any, Final, NoReturn
 
-from traces.importers.otel.span import WANTED, Span, Value
+from traces.importers.otel.span import SPAN_ID_BYTES, TRACE_ID_BYTES, WANTED, Span, Value, hex_id
 from traces.strict.json_text import MOST_DIGITS, finite
 
 _ERROR: Final = (2, "STATUS_CODE_ERROR")
-_HEX: Final = frozenset("0123456789abcdef")
-_LONGEST_ID: Final = 32
-"""Hex digits of a trace id's 16 bytes."""
 
 
 def spans_of_json(document: object) -> list[Span]:
@@ -39,8 +36,8 @@ def _span(span: Mapping[str, Any], where: str) -> Span:
         if isinstance(key, str) and key in WANTED:
             attributes[key] = _value(pair.get("value"), place)
     return Span(
-        trace_id=_id(span.get("traceId")),
-        span_id=_id(span.get("spanId")),
+        trace_id=hex_id(span.get("traceId"), TRACE_ID_BYTES),
+        span_id=hex_id(span.get("spanId"), SPAN_ID_BYTES),
         name=_text(span.get("name")),
         start_ns=_integer(span.get("startTimeUnixNano")) or 0,
         end_ns=_integer(span.get("endTimeUnixNano")) or 0,
@@ -94,12 +91,6 @@ def _integer(value: object) -> int | None:
     with suppress(ValueError):
         return int(value)
     return None
-
-
-def _id(value: object) -> str:
-    """Return an id in lower-case hex, empty for any other value."""
-    text = value.lower() if isinstance(value, str) and len(value) <= _LONGEST_ID else ""
-    return text if _HEX.issuperset(text) else ""
 
 
 def _text(value: object) -> str:

@@ -9,7 +9,7 @@ from google.protobuf.message import DecodeError
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.trace.v1.trace_pb2 import Status
 
-from traces.importers.otel.span import WANTED, Span, Value
+from traces.importers.otel.span import SPAN_ID_BYTES, TRACE_ID_BYTES, WANTED, Span, Value, hex_id
 
 
 def spans_of_protobuf(content: bytes) -> Iterator[Span]:
@@ -28,8 +28,8 @@ def _spans(message: ExportTraceServiceRequest) -> Iterator[Span]:
         for scope in resource.scope_spans:
             for span in scope.spans:
                 yield Span(
-                    trace_id=span.trace_id.hex(),
-                    span_id=span.span_id.hex(),
+                    trace_id=hex_id(span.trace_id, TRACE_ID_BYTES),
+                    span_id=hex_id(span.span_id, SPAN_ID_BYTES),
                     name=span.name,
                     start_ns=span.start_time_unix_nano,
                     end_ns=span.end_time_unix_nano,

@@ -40,6 +40,8 @@ QUEUE: Final = "gen_ai.latency.time_in_queue"
 PREFILL: Final = "gen_ai.latency.time_in_model_prefill"
 DECODE: Final = "gen_ai.latency.time_in_model_decode"
 
+_HEX: Final = frozenset("0123456789abcdef")
+
 WANTED: Final = frozenset(
     {
         *(*TOKENS_IN, *TOKENS_OUT, *CACHED, *MODEL, *REQUEST_ID, *TTFT, *CONVERSATION),
@@ -49,6 +51,20 @@ WANTED: Final = frozenset(
 """The attributes that are read: by vLLM's names, those of the semantic conventions for generative AI, and those of
 OpenInference and OpenLLMetry. Texts of prompts and answers (``gen_ai.prompt``, ``llm.input_messages``, events) are none
 of them: they are passed over where they stand."""
+
+
+TRACE_ID_BYTES: Final = 16
+SPAN_ID_BYTES: Final = 8
+
+
+def hex_id(value: object, num_bytes: int) -> str:
+    """Return an id in lower-case hex, given as bytes or as hex; empty for anything that has not ``num_bytes`` bytes."""
+    if isinstance(value, bytes):
+        return value.hex() if len(value) == num_bytes else ""
+    if not isinstance(value, str) or len(value) != 2 * num_bytes:
+        return ""
+    text = value.lower()
+    return text if _HEX.issuperset(text) else ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from traces.facts import AnswerPart
+from traces.facts import AnswerPart, Verbatim
 from traces.pages.notebook import NotebookView, plain_page
 
 if TYPE_CHECKING:
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from replay.rollouts.rollouts import Rollouts
     from replay.simulated_run import Run
     from replay.tuning.candidate_search import Tuned
+    from replay.twin.twin_config import TwinConfig
 
 
 def of_run(run: Run) -> NotebookView:
@@ -32,6 +33,15 @@ def of_run(run: Run) -> NotebookView:
     is_long = len(run.trace) > MOST_LOOKED_AT
     page = plain_page("vtwin run", repr(run)) if is_long else run_page(run, command="")
     return NotebookView(page=page, parts=parts, more="vtwin run --report FILE.html draws the whole page.")
+
+
+def of_twin(twin: TwinConfig) -> NotebookView:
+    """Return a twin as TWIN.yaml, defaults filled in, and what to know before it is used."""
+    from replay.twin.config_write import dump_config, name_of
+
+    title = f"{name_of(twin.latency)}, {'one server' if twin.is_plain_server else 'a cluster'}"
+    page = plain_page("TWIN.yaml", title, warnings=twin.notes)
+    return NotebookView(page=page, parts=[Verbatim(dump_config(twin).splitlines())])
 
 
 def of_capacity(found: Capacity) -> NotebookView:

@@ -88,7 +88,8 @@ def page_of_run(run: RunPage) -> pages.Page:
 def _title(summary: SimulationSummary, subject: str) -> str:
     offered = summary["offered_rate_per_s"]
     if summary["verdict"] is None or offered is None:
-        return f"{number_text(summary['request_throughput'])} requests per second"
+        served = f"{number_text(summary['request_throughput'])} requests per second"
+        return served if summary["verdict"] is None else f"{summary['verdict'].capitalize()} at {served}"
     good = None if summary["goodput"] is None else summary["goodput"]["good_frac"]
     said = page_title(
         summary["verdict"],

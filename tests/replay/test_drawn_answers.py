@@ -75,6 +75,14 @@ def test_a_run_s_figures_are_those_of_its_page(twin: str) -> None:
 
 
 @pytest.mark.usefixtures("here")
+def test_a_twin_shows_its_file_with_the_defaults_filled_in() -> None:
+    html = replay.load_config("four.yaml")._repr_html_()
+    assert '<p class="verdict">blackbox, a cluster</p>' in html
+    assert "max_num_seqs: 64" in html
+    assert "alpha0: 500" in html
+
+
+@pytest.mark.usefixtures("here")
 def test_sessions_are_those_of_the_command(capsys: pytest.CaptureFixture[str]) -> None:
     options = [
         "--num-requests",

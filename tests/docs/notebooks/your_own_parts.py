@@ -90,8 +90,8 @@ pd.DataFrame(
 ).T
 
 # %% [markdown]
-# The run of your own router draws itself as any other does. Its page has a section on the decisions: who got how many
-# requests, over time.
+# The run of your own router draws itself as any other does. What is too large for a notebook is left out, and that is
+# told: here the maps of every instance over time. `vtwin run --report` draws them, too.
 
 # %%
 runs["sticky.py:sticky"]

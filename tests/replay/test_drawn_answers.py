@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+import calibrate
 import replay
 import vtwin
 from tests.replay.test_simulated_run import ASKED, FOUR, LOAD, ONE
@@ -72,6 +73,14 @@ def test_a_run_s_figures_are_those_of_its_page(twin: str) -> None:
     drawn = re.findall(r"<svg class=\"chart\".*?</svg>", html, flags=re.DOTALL)
     assert [each for each in drawn if each not in page] == []
     assert re.findall(r"<h1>(.*)</h1>", page) == re.findall(r'<p class="verdict">(.*)</p>', html)
+
+
+@pytest.mark.usefixtures("here")
+def test_traces_and_pairs_are_told_in_a_line() -> None:
+    asked = trace_from_options(LOAD)
+    assert repr(asked) == "<Trace: 200 requests, generated>"
+    simulated = replay.run(asked, "one.yaml").trace
+    assert repr(calibrate.pair_traces(simulated, simulated)) == "<Pairs: 200 requests, 0 left out>"
 
 
 @pytest.mark.usefixtures("here")

@@ -11,6 +11,7 @@ import io
 import json
 import os
 import re
+import tempfile
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
@@ -100,12 +101,14 @@ def _lines(text: str) -> list[str]:
 
 @contextmanager
 def as_a_user() -> Iterator[None]:
-    """Cells may change the folder, and what warnings they cause is theirs; all of it is undone."""
-    folder, environment = Path.cwd(), dict(os.environ)
+    """Cells may change the folder and make temporary ones, and their warnings are theirs; all of it is undone."""
+    folder, environment, temporary = Path.cwd(), dict(os.environ), tempfile.tempdir
     try:
-        with warnings.catch_warnings():
+        with tempfile.TemporaryDirectory() as own, warnings.catch_warnings():
+            tempfile.tempdir = own
             yield
     finally:
+        tempfile.tempdir = temporary
         os.chdir(folder)
         os.environ.clear()
         os.environ.update(environment)

@@ -60,7 +60,7 @@ lint: $(STAMP) ## ruff: format and rules
 types: $(STAMP) ## mypy, strict
 	$(BIN)/mypy
 
-docs: $(STAMP) ## renew docs/reference from the code's own tables
+docs: $(STAMP) ## renew docs/reference from the code's own tables, and run docs/notebooks
 	$(BIN)/python -m tests.docs
 
 picture: $(STAMP) ## the README's picture, from the demo's report; needs Chromium

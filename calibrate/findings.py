@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from calibrate.compare.engine_steps import EngineSteps, StepErrors
 from calibrate.compare.equivalence import Equivalence
@@ -21,6 +21,7 @@ from calibrate.fit.objective.coefficients import FITTED
 from calibrate.flags.shown import Shown
 from calibrate.run_to_run.bands import MetricBand
 from calibrate.run_to_run.server_pace import RunToRun
+from traces.pages.notebook import NotebookAnswer
 
 if TYPE_CHECKING:
     from calibrate.fit.beyond import BeyondLoad
@@ -127,8 +128,8 @@ class NoiseFloor:
     couples: tuple[tuple[str, str], ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Calibration:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class Calibration(NotebookAnswer):
     """The results of ``calibrate``. ``unseen``: why the requests behind ``holdout`` are new to the fit.
 
     ``fitted_on`` and ``held_out``: errors in sample and held out; the same if nothing was fitted.
@@ -137,6 +138,8 @@ class Calibration:
     ``bands``: of one request's latencies, by metric; empty without a fit. ``pace_today``: of a server that has become
     slower or faster than its twin, which was good; None where nothing shows that.
     """
+
+    drawn_by: ClassVar[str] = "calibrate.drawn_reports:of_calibration"
 
     fit: Fit | None
     config: TwinConfig | None
@@ -157,6 +160,11 @@ class Calibration:
     rate_curve: RateCurve | None = None
     bands: Mapping[str, MetricBand] = field(default_factory=dict)
     pace_today: PaceToday | None = None
+
+    def __str__(self) -> str:
+        """Return what was compared, in a line; a notebook shows the verdict."""
+        names = ", ".join(each.source.name for each in self.traces)
+        return f"{len(self.pairs):,} requests of {names}, {self.unseen}"
 
     @property
     def in_sample(self) -> dict[str, MetricErrors]:

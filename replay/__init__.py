@@ -4,10 +4,11 @@ The Python API of this room (everything is imported when first used):
 
 - ``run(trace, config)`` simulates the requests of a trace, for one server and for a cluster, and returns a ``Run``: its
   summary, verdict, latencies, pace band and more, worked out when first asked for. ``RunSettings`` say how to simulate.
-- ``find_capacity(workload, config, slo)`` is the highest rate within latency limits, ``tune(workload, path, slo)`` the
-  engine flags that serve the highest, ``sweep(grid)`` the table of many runs. ``plan_fleet(workload, rate, slo,
-  profiles)`` is the smallest fleet within latency limits. ``run_rollouts(workload, config, settings)`` is how long
-  batches of reinforcement learning take, and what would make them shorter.
+- ``find_capacity(workload, config, slo)`` is the highest rate within latency limits, ``find_sessions`` the most
+  sessions at once, ``tune(workload, path, slo)`` the engine flags that serve the highest rate, ``sweep(grid)`` the
+  table of many runs. ``plan_fleet(workload, rate, slo, profiles)`` is the smallest fleet within latency limits.
+- ``run_rollouts(workload, config, settings)`` is how long batches of reinforcement learning take, and what would make
+  them shorter.
 - ``load_config(path)`` reads TWIN.yaml into a ``TwinConfig``, ``dump_config(config)`` is its text again.
 - ``simulate_trace(trace, config)`` simulates the requests of a trace; ``summarize(simulation, trace)`` is the
   JSON document that ``vtwin replay --json`` prints.
@@ -26,7 +27,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from replay.capacity.question import find_capacity
+    from replay.capacity.question import find_capacity, find_sessions
     from replay.cluster.simulate import simulate_trace
     from replay.fleet.question import SizedFleet, plan_fleet
     from replay.pace_band import paced
@@ -65,6 +66,7 @@ __all__ = [
     "check_fits",
     "dump_config",
     "find_capacity",
+    "find_sessions",
     "judge_trace",
     "load_config",
     "lookup_defaults",
@@ -102,6 +104,7 @@ _HOMES = {
     "check_fits": "replay.twin.twin_config",
     "dump_config": "replay.twin.config_write",
     "find_capacity": "replay.capacity.question",
+    "find_sessions": "replay.capacity.question",
     "judge_trace": "replay.run_verdict",
     "load_config": "replay.twin.config_read",
     "lookup_defaults": "replay.twin.on_record",

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict
 
+from replay.twin.config_read import twin_of
 from replay.twin.twin_config import with_pools
 from sim.latency import at_pace
 from traces import four_digits
@@ -33,8 +35,9 @@ class PaceBand(TypedDict):
     e2e_us: Ranges
 
 
-def paced(twin: TwinConfig, factor: float) -> TwinConfig:
+def paced(twin: TwinConfig | str | Path, factor: float) -> TwinConfig:
     """Return the twin with all steps, of all its servers, ``factor`` times as long."""
+    twin = twin_of(twin)
     return with_pools(
         twin, [replace(pool, latency=at_pace(pool.latency, factor)) for pool in twin.cluster.pools]
     )

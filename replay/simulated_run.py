@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
@@ -26,7 +26,7 @@ from replay.trace.measured_window import EVERYTHING, MeasuredPart
 from replay.trace.pacing import Loop, Pacing, pacing_of
 from replay.trace.request_columns import At
 from replay.trace.simulation_summary import SimulationSummary, offered_rate_per_s, summarize
-from replay.trace.summary_text import summary_parts
+from replay.trace.summary_text import failures_note, summary_parts
 from replay.trace.trace_notes import trace_notes
 from replay.twin.config_read import twin_of
 from replay.twin.fitted.fitted_range import note_of_runs, range_of_run
@@ -35,6 +35,7 @@ from sim import Status
 from sim.cluster import Exit
 from traces import has_tree, is_warmup, shown_time
 from traces.facts import AnswerPart, terminal_lines
+from traces.pages.notebook import NotebookAnswer
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -137,11 +138,13 @@ def run(trace: Trace, twin: TwinConfig | str | Path, settings: RunSettings | Non
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
-class Run:
+class Run(NotebookAnswer):
     """A simulated run: its plan, its results, and what can be derived from them.
 
     ``trace``: the requests with the simulator's outcomes. ``fleet``: what is known of the servers, one or many.
     """
+
+    drawn_by: ClassVar[str] = "replay.drawn_answers:of_run"
 
     plan: Plan
     trace: Trace
@@ -334,6 +337,18 @@ class Run:
 
         return request_metrics(self.trace)
 
+    @cached_property
+    def notes(self) -> tuple[str, ...]:
+        """How far the run goes beyond the fit, how near to saturation it is, what requests wait for, and what fails."""
+        judged = None if self.judged is None else self.judged.text()
+        found = (self.outside, judged, self.waiting, failures_note(self.summary["num_by_status"]))
+        return tuple(note for note in found if note is not None)
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """Everything to know before the figures are used: of the twin, of the trace, and the run's own notes."""
+        return (*self.twin.notes, *self.plan.notes(), *self.notes)
+
     @property
     def parts(self) -> list[AnswerPart]:
         """The terminal's text about the requests as a whole."""
@@ -342,12 +357,6 @@ class Run:
     def __str__(self) -> str:
         """Return the table that the terminal shows."""
         return "\n".join(terminal_lines(self.parts, width=None))
-
-    def _repr_html_(self) -> str:
-        """Return the table for a notebook."""
-        from html import escape
-
-        return f"<pre>{escape(str(self))}</pre>"
 
 
 def _with_gaps(simulated: Trace) -> Trace:

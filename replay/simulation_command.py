@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, cast
 
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from replay.pace_band import PaceBand
     from replay.search.prices import ServerPrices
     from replay.simulated_run import Plan, Run, RunSettings
-    from replay.timeline.one_server_page import RunPage
     from replay.trace.measured_window import MeasuredPart
     from replay.twin.twin_config import TwinConfig
     from traces import Trace
@@ -90,8 +89,7 @@ def simulate_and_write(
     options.gate.needs_limits(trace, options.slo_us)
     if options.operator_times:
         check_has_operators(planned.twin)
-    notes = planned.notes()
-    for note in notes:
+    for note in planned.notes():
         tell(f"note: {note}")
     prepare_engine(planned.twin, has_gateway=planned.has_gateway, trace=trace)
     with working(f"simulating {len(trace):,} requests"):
@@ -100,7 +98,8 @@ def simulate_and_write(
     _write_steps(run, options)
     if options.operator_times:
         summary["operator_times"] = run.operator_times
-    beyond = _limits_of(run)
+    for note in run.notes:
+        tell(f"note: {note}")
     with working("simulating at the paces that the fit leaves open"):
         band = run.band
     added = _of_cluster(run, options)
@@ -112,10 +111,9 @@ def simulate_and_write(
     score = fitness(summary, options.fitness_weights) if options.fitness_weights else None
     if output is not None:
         _write_trace(run, output, options)
-    warnings = (*run.twin.notes, *notes, *beyond)
     if options.report is not None:
-        _write_report(options.report, run, warnings=warnings, overwrite=options.overwrite)
-    _show(run, added, score, band, how=options.answer, warnings=warnings)
+        _write_report(options.report, run, overwrite=options.overwrite)
+    _show(run, added, score, band, how=options.answer)
     if len(trace) and not summary["num_by_status"].get("ok"):
         tell(_why_none_finished(run))
         raise typer.Exit(1)
@@ -215,57 +213,15 @@ def _write_trace(run: Run, output: Path, options: SimulationOptions) -> None:
         write_trace(with_origin(run.trace, run.twin), output, dialect=options.dialect, events=options.itl)
 
 
-def _write_report(path: Path, run: Run, *, warnings: tuple[str, ...], overwrite: bool) -> None:
+def _write_report(path: Path, run: Run, *, overwrite: bool) -> None:
     """Write the page of a run."""
-    from replay.timeline.one_server_page import RunPage, write_run_page
-    from replay.timeline.session_sections import session_sections
-    from replay.twin.config_write import dump_config
+    from replay.run_report import run_page
+    from traces import write_text
+    from traces.pages import render
 
-    page = RunPage(
-        trace=run.trace,
-        summary=run.summary,
-        usage=run.usage,
-        batch_sizes=run.simulation.batch_sizes(),
-        slo_us=run.plan.settings.slo_us,
-        warnings=warnings,
-        command=redact_command(["vtwin", *sys.argv[1:]], os.environ),
-        twin=dump_config(run.twin),
-        band=run.band,
-        of_sessions=session_sections(run.summary, run.kv_reuse, run.simulation.outcomes.scheduled_us),
-    )
-    write_run_page(path, _with_fleet(page, run), overwrite=overwrite)
+    page = run_page(run, command=redact_command(["vtwin", *sys.argv[1:]], os.environ))
+    write_text(path, render(page), option="--report", overwrite=overwrite)
     tell(f"wrote {path}")
-
-
-def _with_fleet(page: RunPage, run: Run) -> RunPage:
-    """Return the page with what a cluster's has besides a server's."""
-    from replay.cluster.over_time import stretches
-    from replay.timeline.fleet_page import FleetPageParts, fleet_sections
-    from replay.timeline.fleet_size import size_headlines
-
-    if run.of_cluster is None:
-        return page
-    found = stretches(run.fleet, run.twin.peaks)
-    assert found is not None  # noqa: S101 - it was looked at
-    view = FleetPageParts(run=run.fleet, cluster=run.cluster, found=found, summary=run.of_cluster)
-    return replace(page, of_fleet=fleet_sections(view), headlines=size_headlines(run.of_cluster))
-
-
-def _limits_of(run: Run) -> tuple[str, ...]:
-    """Print and return how far the run goes beyond the fit, how near to saturation it is, and what fails."""
-    from replay.trace.summary_text import failures_note
-
-    judged = run.judged
-    found = [
-        run.outside,
-        None if judged is None else judged.text(),
-        run.waiting,
-        failures_note(run.summary["num_by_status"]),
-    ]
-    notes = tuple(note for note in found if note is not None)
-    for note in notes:
-        tell(f"note: {note}")
-    return notes
 
 
 def with_origin(simulated: Trace, twin: TwinConfig) -> Trace:
@@ -283,7 +239,6 @@ def _show(
     band: PaceBand | None,
     *,
     how: AnswerForm,
-    warnings: tuple[str, ...],
 ) -> None:
     """Print the result on stdout: the table, or the JSON document with the warnings."""
     from replay.trace.summary_text import speed_line
@@ -300,7 +255,7 @@ def _show(
             **({} if band is None else {"pace_band": band}),
             "latency": {"model": name_of(twin.latency), "reason": twin.latency_reason or None},
             "unanswered": twin.unanswered_document,
-            "warnings": list(warnings),
+            "warnings": list(run.warnings),
         },
         lambda: _parts(run, of_cluster, score, band),
         how,

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class Trace:
     """A workload, or a run: the two differ only in whether the outcome columns are filled.
 
@@ -37,6 +37,10 @@ class Trace:
         """Assert that the columns that every caller needs exist."""
         missing = [name for name in REQUIRED_IN_MEMORY if name not in self.table]
         assert not missing, f"requests lack {missing}"  # noqa: S101  our own fault, never the user's
+
+    def __repr__(self) -> str:
+        """Return the trace in a line; ``requests`` shows its table."""
+        return f"<Trace: {len(self):,} requests{', ' * bool(self.header.mode)}{self.header.mode or ''}>"
 
     def __len__(self) -> int:
         """Return the number of requests."""

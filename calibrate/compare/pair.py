@@ -50,7 +50,7 @@ class Side:
     again: NDArray[np.float64] | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Pairs:
     """n requests that both traces finished, in the order the observed ones arrived.
 
@@ -72,6 +72,10 @@ class Pairs:
     excluded: dict[str, int]
     num_token_mismatch: int
     again: NDArray[np.float64] | None = None
+
+    def __repr__(self) -> str:
+        """Return the number of pairs, and of the requests left out, in a line."""
+        return f"<Pairs: {len(self):,} requests, {sum(self.excluded.values()):,} left out>"
 
     def __len__(self) -> int:
         """Return the number of pairs."""

@@ -14,6 +14,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -70,6 +71,7 @@ from calibrate.fit.uncertainty import (
     flat_surface,
     uncertainty,
 )
+from replay.twin import twin_of
 from sim import Blackbox, Extended, Physics, Profiled
 from traces import ConfigError, TraceError
 
@@ -86,7 +88,7 @@ MIN_REQUESTS = 20
 
 def fit(  # noqa: PLR0913 - what a fit can be told
     traces: Sequence[FitTrace],
-    config: TwinConfig,
+    config: TwinConfig | str | Path,
     *,
     names: Sequence[str] = FITTED,
     seed: int = 42,
@@ -109,7 +111,7 @@ def fit(  # noqa: PLR0913 - what a fit can be told
     ConfigError if physics or a profile is configured, no model is named, and an argument does not apply to such a fit:
     it draws nothing (no ``seed``), and its priors are its configured coefficients.
     """
-    started = time.monotonic()
+    started, config = time.monotonic(), twin_of(config)
     num_requests = sum(trace.num_used for trace in traces)
     if num_requests < MIN_REQUESTS:
         raise TraceError(f"fit: got {num_requests} finished requests, expected at least {MIN_REQUESTS}")

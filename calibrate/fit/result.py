@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from calibrate.compare.bootstrap import Floats
 from calibrate.fit.model_selection import ComparedModel
@@ -12,6 +12,7 @@ from calibrate.fit.uncertainty import Coefficient
 from calibrate.run_to_run.server_pace import STATED
 from replay.twin.fitted import MOST, Pace
 from sim import Extended
+from traces.pages.notebook import NotebookAnswer
 
 if TYPE_CHECKING:
     from replay import TwinConfig
@@ -33,14 +34,16 @@ class ScheduleChoice:
     loss_sync: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Fit:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class Fit(NotebookAnswer):
     """A fitted twin: its configuration, its coefficients with intervals, and how the fit went.
 
     ``correlation`` [p, p] of the fitted coefficients ``names``. ``noise``: relative spread that the fit
     leaves in one request's TTFT, E2E and TPOT. ``seconds``: wall time. ``candidates``: the models that were
     compared, where the model was to be chosen. ``blackbox``: its coefficients where another of them was chosen.
     """
+
+    drawn_by: ClassVar[str] = "calibrate.drawn_reports:of_fit"
 
     config: TwinConfig
     coefficients: tuple[Coefficient, ...]
@@ -56,6 +59,11 @@ class Fit:
     schedule: ScheduleChoice | None = None
     candidates: tuple[ComparedModel, ...] = ()
     blackbox: tuple[Coefficient, ...] = ()
+
+    def __str__(self) -> str:
+        """Return the model and its coefficients in a line."""
+        told = ", ".join(f"{each.name} {each.value:.4g}" for each in self.coefficients)
+        return f"{self.model}, fitted to {self.num_requests:,} requests: {told}"
 
     @property
     def model(self) -> str:

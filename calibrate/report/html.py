@@ -17,15 +17,15 @@ from calibrate.report.report_tables import is_of_gaps_only
 from calibrate.report.suggested_runs import suggested_runs
 from calibrate.report.warnings import warnings_of
 from calibrate.verdict_text import parted, verdict_text
-from traces.pages import Headline, Markup, Page, PageSection, PageTable, Prose, bold, inline, listed, render
+from traces.pages import Headline, Markup, Page, PageSection, PageTable, Prose, bold, inline, listed
 
 SHOWN = ("ttft_us", "itl_us", "tpot_us", "e2e_us")
 
 
 def page_of(
     calibration: Calibration, *, document: Mapping[str, Any], command: str, verdict: Verdict | None = None
-) -> str:
-    """Return the page as one HTML document, the gate's verdict first where there is one."""
+) -> Page:
+    """Return the page, the gate's verdict first where there is one."""
     shown = [name for name in SHOWN if name in calibration.holdout]
     per_request = [name for name in PER_REQUEST if name in calibration.holdout]
     names = ", ".join(each.source.name for each in calibration.traces)
@@ -50,7 +50,7 @@ def page_of(
         html_runs.provenance(document, command=command),
     ]
     first, second, further = parted(verdict_text(calibration, has_warnings=bool(warned)))
-    page = Page(
+    return Page(
         name=f"vtwin calibration: {names}",
         eyebrow="vtwin calibration report",
         title=("" if verdict is None else f"{verdict.outcome}. ") + first,
@@ -66,7 +66,6 @@ def page_of(
         footer=f"vtwin {document['provenance']['tool_version']} · report.json, schema "
         f"{document['schema_version']}, holds every number on this page",
     )
-    return render(page)
 
 
 def _verdict(verdict: Verdict) -> PageSection:

@@ -11,6 +11,7 @@ from calibrate.report.document import document_of
 from calibrate.report.html import page_of
 from calibrate.report.markdown import markdown_of
 from traces import write_folder
+from traces.pages import render
 
 
 def write_report(
@@ -26,7 +27,7 @@ def write_report(
     files = {
         "report.json": json.dumps(document, indent=2, allow_nan=False, ensure_ascii=False) + "\n",
         "report.md": markdown_of(calibration, command=command, verdict=verdict),
-        "report.html": page_of(calibration, document=document, command=command, verdict=verdict),
+        "report.html": render(page_of(calibration, document=document, command=command, verdict=verdict)),
     }
     write_folder(Path(folder), files, option="--report")
     return document

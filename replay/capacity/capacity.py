@@ -10,8 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from html import escape
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
 
@@ -33,6 +32,7 @@ from replay.t_interval import half_width
 from replay.twin.twin_config import with_pools
 from sim import UNBOUNDED, EngineConfig, InvalidConfig
 from traces import RunLimit
+from traces.pages.notebook import NotebookAnswer
 
 if TYPE_CHECKING:
     from replay.search.workload_draws import Drawing
@@ -92,7 +92,16 @@ class Binding:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Capacity:
+class CapacityAsked:
+    """The question behind a capacity: the limits, the twin, and the requests' lengths in words."""
+
+    limits: tuple[RunLimit, ...]
+    twin: TwinConfig
+    lengths: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class Capacity(NotebookAnswer):
     """The highest rate within the limits, requests/s; None where not even an idle server meets them.
 
     ``low``, ``high``: 90 % t interval over seeds (or stretches of a recorded load), None where there is none.
@@ -105,8 +114,10 @@ class Capacity:
     search; empty where one has none. ``num_requests``: of each seed; ``requests_to_last``: how many make a run long
     enough for queues to grow; ``is_too_short``: there are fewer, or the search ended at a rate whose runs could not
     tell; then there is no interval. ``pace_frac``: how far all steps may be off together, which
-    the interval then has in it; None where the twin does not say.
+    the interval then has in it; None where the twin does not say. ``asked``: of one that a user asked for.
     """
+
+    drawn_by: ClassVar[str] = "replay.drawn_answers:of_capacity"
 
     rate_per_s: float | None
     low: float | None
@@ -128,6 +139,7 @@ class Capacity:
     ceiling_high: float | None = None
     after_burst: AfterBurst | None = None
     assumed_seats: AssumedSeats | None = None
+    asked: CapacityAsked | None = None
 
     def __str__(self) -> str:
         """Return the capacity in a line."""
@@ -135,10 +147,6 @@ class Capacity:
             return f"no rate is within the limits ({self.limiting} breaks first)"
         reach = "" if self.low is None or self.high is None else f" (90 %: {self.low:.4g} to {self.high:.4g})"
         return f"{self.rate_per_s:.4g} requests/s{reach}, held by {self.limiting}"
-
-    def _repr_html_(self) -> str:
-        """Return the line for a notebook."""
-        return f"<p>{escape(str(self))}</p>"
 
     @property
     def is_cut_short(self) -> bool:

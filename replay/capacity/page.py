@@ -40,7 +40,7 @@ def write_page(
 ) -> None:
     """Write the page. Raises ConfigError where the file cannot be written."""
     page = page_of(found, limits, twin=twin, lengths=lengths, notes=notes)
-    write_text(path, page, option="--report")
+    write_text(path, pages.render(page), option="--report")
 
 
 def page_of(
@@ -50,8 +50,8 @@ def page_of(
     twin: TwinConfig,
     lengths: str,
     notes: Sequence[str] = (),
-) -> str:
-    """Return the page as one HTML document that needs no other file."""
+) -> pages.Page:
+    """Return the page."""
     facts = facts_of(found, limits, twin=twin, lengths=lengths)
     sections = [_warnings(notes)] if notes else []
     if found.curve:
@@ -61,7 +61,7 @@ def page_of(
     )
     few = ", ".join(f"{each.name} within {shown_time(each.limit_us)}" for each in limits)
     within = f"with {few}" if len(limits) <= MOST_NAMED else f"within all {len(limits)} limits"
-    page = pages.Page(
+    return pages.Page(
         name="vtwin capacity",
         eyebrow="vtwin capacity",
         title=_title(found),
@@ -70,7 +70,6 @@ def page_of(
         sections=sections,
         footer=f"vtwin {tool_version()} · vtwin capacity --json prints every number on this page",
     )
-    return pages.render(page)
 
 
 def _title(found: Capacity) -> str:

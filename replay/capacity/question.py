@@ -1,4 +1,4 @@
-"""A server's capacity, as a function; ``vtwin capacity`` computes the same and prints it.
+"""A server's capacity, of requests or sessions, as a function; ``vtwin capacity`` computes the same and prints it.
 
 Notes that concern a workload go to stderr here, too.
 """
@@ -12,14 +12,15 @@ from typing import TYPE_CHECKING
 
 from replay.capacity.at_paces import with_pace
 from replay.capacity.at_seats import with_assumed_seats
-from replay.capacity.capacity import Capacity, capacity_of_draws
+from replay.capacity.capacity import Capacity, CapacityAsked, capacity_of_draws
+from replay.capacity.sessions import SessionCapacity, most_sessions
 from replay.ready import prepare_engine
 from replay.search.seeds import DEFAULT_SEEDS, MOST_SEEDS
-from replay.search.workload_draws import Drawing, drawing_of, draws, length_span, searchable
+from replay.search.workload_draws import Drawing, drawing_of, draws, length_span, lengths_text, searchable
 from replay.twin.config_read import twin_of
 from replay.twin.fitted.fitted_range import extrapolation_note, rate_of_each
-from traces import RunLimit, parse_run_slo
-from traces.workload import WorkloadOptions
+from traces import ConfigError, RunLimit, parse_run_slo
+from traces.workload import SessionStarts, WorkloadOptions, check_options, trace_from_options
 
 if TYPE_CHECKING:
     from replay.twin.twin_config import TwinConfig
@@ -41,12 +42,45 @@ def find_capacity(
     twin's pace in it. Raises ConfigError on a workload or limits that cannot be searched.
     """
     limits, twin = parse_run_slo(slo), twin_of(twin)
-    if not isinstance(workload, WorkloadOptions):
-        prepare_engine(twin, trace=workload)
-        return searched_capacity([workload], twin, limits, with_binding=with_binding, drawing=None)[0]
-    traces, drawing = drawn(workload, seeds=seeds)
+    if isinstance(workload, WorkloadOptions):
+        traces, drawing = drawn(workload, seeds=seeds)
+    else:
+        traces, drawing = [workload], None
     prepare_engine(twin, trace=traces[0])
-    return searched_capacity(traces, twin, limits, with_binding=with_binding, drawing=drawing)[0]
+    found, _ = searched_capacity(traces, twin, limits, with_binding=with_binding, drawing=drawing)
+    asked = CapacityAsked(limits=tuple(limits), twin=twin, lengths=lengths_text(traces[0]))
+    return replace(found, asked=asked)
+
+
+def find_sessions(
+    workload: WorkloadOptions | Trace,
+    twin: TwinConfig | str | Path,
+    slo: str,
+    *,
+    max_think_time_s: float | None = None,
+) -> SessionCapacity:
+    """Return how many sessions at once a twin serves within ``slo``, limits on ``ttft``, ``tpot`` or ``e2e``.
+
+    ``workload``: a trace of sessions, or options with rounds and without a rate. ``max_think_time_s``: longer waits of
+    clients are cut. Raises ConfigError on a workload without sessions, or limits that cannot be searched.
+    """
+    limits, twin = tuple(parse_run_slo(slo)), twin_of(twin)
+    trace = sessions_of(workload) if isinstance(workload, WorkloadOptions) else workload
+    most_think_us = None if max_think_time_s is None else round(max_think_time_s * 1e6)
+    prepare_engine(twin, trace=trace)
+    starts = SessionStarts(most_think_us=most_think_us, seed=twin.seed)
+    return replace(most_sessions(trace, twin, limits, starts), limits=limits)
+
+
+def sessions_of(workload: WorkloadOptions) -> Trace:
+    """Return the sessions of a workload. Raises ConfigError where its options say how many come at once."""
+    for name in ("rate", "stages", "concurrency", "batch"):
+        if getattr(workload, name) is not None:
+            raise ConfigError(f"--{name}: cannot be combined with a search for a number of sessions")
+    if workload.trace is None and workload.workload is None:
+        workload = replace(workload, rate=1.0)
+    check_options(workload)
+    return trace_from_options(workload)
 
 
 def drawn(workload: WorkloadOptions, *, seeds: int | None) -> tuple[Sequence[Trace], Drawing | None]:

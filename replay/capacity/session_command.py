@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from replay.capacity.question import sessions_of
 from replay.capacity.sessions import BEGINNING, AtOnce, SessionCapacity, most_sessions
 from replay.progress import working
 from replay.ready import prepare_engine
 from replay.variants.command import variants_from
-from traces import ConfigError, RunLimit, shown_time, tool_version
+from traces import RunLimit, shown_time, tool_version
 from traces.facts import (
     AlignedRows,
     AnswerPart,
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from replay.capacity.options import CapacityOptions
     from replay.twin.keys.overlay import Setting
     from replay.twin.twin_config import TwinConfig
-    from traces import Trace
     from traces.workload import WorkloadOptions
 
 SCHEMA_VERSION = 1
@@ -74,19 +73,6 @@ def show_sessions(
         ]
         say_answer(lambda: {**head, "variants": told}, lambda: [SideBySide(columns)], asked.answer)
     return any(each.number for each in found)
-
-
-def sessions_of(workload: WorkloadOptions) -> Trace:
-    """Return the sessions of a workload. Raises ConfigError where its options say how many come at once."""
-    from traces.workload import check_options, trace_from_options
-
-    for name in ("rate", "stages", "concurrency", "batch"):
-        if getattr(workload, name) is not None:
-            raise ConfigError(f"--{name}: cannot be combined with a search for a number of sessions")
-    if workload.trace is None and workload.workload is None:
-        workload = replace(workload, rate=1.0)
-    check_options(workload)
-    return trace_from_options(workload)
 
 
 def session_facts(found: SessionCapacity, limits: Sequence[RunLimit]) -> list[Fact]:

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from html import escape
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
 from traces import MOST_FAILED, ConfigError, RunLimit
+from traces.pages.notebook import NotebookAnswer
 
 if TYPE_CHECKING:
     from replay.twin.twin_config import TwinConfig
@@ -50,29 +50,29 @@ class AtOnce:
         return worst if over[worst] > 1 else None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SessionCapacity:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class SessionCapacity(NotebookAnswer):
     """The most sessions at once within the limits; 0 where not even one is. ``limiting``: the limit that breaks first.
 
     ``limiting`` is None where all sessions of the trace at once are within them: there may be more. ``evaluations``:
-    all numbers simulated, ascending. ``num_gpus``: of the twin, None where it names no hardware.
+    all numbers simulated, ascending. ``num_gpus``: of the twin, None where it names no hardware. ``limits``: those that
+    a user asked for.
     """
+
+    drawn_by: ClassVar[str] = "replay.drawn_answers:of_sessions"
 
     number: int
     limiting: str | None
     evaluations: tuple[AtOnce, ...]
     num_sessions: int
     num_gpus: int | None
+    limits: tuple[RunLimit, ...] = ()
 
     def __str__(self) -> str:
         """Return the number in a line."""
         return (
             f"{self.number:,} sessions at once, held by {self.limiting or 'nothing: the trace has no more'}"
         )
-
-    def _repr_html_(self) -> str:
-        """Return the line for a notebook."""
-        return f"<p>{escape(str(self))}</p>"
 
 
 def most_sessions(

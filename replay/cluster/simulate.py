@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from replay.trace.pacing import Loop, Pacing, pacing_of
 from replay.trace.refusals import refusals
 from replay.trace.request_columns import At
 from replay.trace.with_outcomes import simulated_trace
+from replay.twin.config_read import twin_of
 from sim import InvalidConfig, Simulation
 from sim.cluster import EXIT_MEANINGS, ClusterSimulation, Exit, Split, simulate_cluster
 from traces import Cells, ConfigError, cells_where
@@ -102,7 +104,7 @@ def simulate_fleet(  # noqa: PLR0913 - what a run is asked for, each by itself
 
 def simulate_trace(
     trace: Trace,
-    config: TwinConfig,
+    config: TwinConfig | str | Path,
     *,
     at: At = "auto",
     closed_loop: Loop = "auto",
@@ -118,13 +120,14 @@ def simulate_trace(
     ``incomplete``. Rounds that wait for answers have their recorded times. Raises TraceError where a row lacks a time
     or a length.
     """
+    twin = twin_of(config)
     done = simulate_fleet(
         trace,
-        config.cluster,
+        twin.cluster,
         pacing_of(trace, closed_loop, at=at, max_concurrency=max_concurrency),
         record=record,
         until_us=horizon_us,
-        has_gateway=not config.is_plain_server,
+        has_gateway=not twin.is_plain_server,
         requests=requests,
     )
     return done.trace, done.simulation

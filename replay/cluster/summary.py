@@ -240,7 +240,8 @@ def cluster_parts(summary: ClusterSummary) -> list[AnswerPart]:
         for name, number in summary["num_by_exit"].items()
         if name != exit_name(Exit.COMPLETED)
     ]
-    parts: list[AnswerPart] = ["", TermRows([("routing", f"{summary['routing_policy']}{even}"), *ways])]
+    policy = summary["routing_policy"].rpartition("/")[2]  # of one's own function the file, not its folders
+    parts: list[AnswerPart] = ["", TermRows([("routing", f"{policy}{even}"), *ways])]
     width = max(12, *(len(each["name"]) + 2 for each in instances))
     lacking = {
         "KV used": all(each["kv_usage_frac"] is None for each in instances),

@@ -55,12 +55,16 @@ def write_page(
     split: int | None,
 ) -> None:
     """Write the page. Raises ConfigError where the file cannot be written."""
-    gpus, cost = sum(pool.gpus for pool in plan.pools), cost_per_hour(plan)
-    sections = [_pools(plan), _load(plan)]
-    sections.append(_tornado(plan))
+    more = [_tornado(plan)]
     if split is None:
-        sections.append(_front(sources, lengths, plan, context=context))
-    page = pages.Page(
+        more.append(_front(sources, lengths, plan, context=context))
+    write_text(path, pages.render(page_of(plan, more)), option="--report")
+
+
+def page_of(plan: FleetPlan, more: Sequence[pages.PageSection] = ()) -> pages.Page:
+    """Return the page; ``more``: sections that need other plans than this one."""
+    gpus, cost = sum(pool.gpus for pool in plan.pools), cost_per_hour(plan)
+    return pages.Page(
         name="vtwin fleet",
         eyebrow="vtwin fleet size",
         title=f"{gpus_text(gpus)} for {plan.rate_per_s:g} requests per second",
@@ -71,10 +75,9 @@ def write_page(
             *([] if cost is None else [_cost(cost)]),
             *(each for pool in plan.pools for each in _headlines(pool, plan)),
         ],
-        sections=sections,
+        sections=[_pools(plan), _load(plan), *more],
         footer=f"vtwin {tool_version()} · vtwin fleet size --json prints every number of the plan",
     )
-    write_text(path, pages.render(page), option="--report")
 
 
 def _cost(per_hour: float) -> pages.Headline:

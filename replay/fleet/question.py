@@ -7,9 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, ClassVar, cast
 
 from replay.fleet.commands.asking import (
     asked_of,
@@ -27,19 +26,22 @@ from replay.fleet.inputs.fleet_workload import (
 )
 from replay.fleet.inputs.shared_prefixes import hits_note, with_hits
 from replay.fleet.size import NUM_REQUESTS, FleetPlan, SizeCheck, sized_fleet
-from replay.fleet.text import cost_per_hour, fleet_document, fleet_parts
+from replay.fleet.text import cost_per_hour, fleet_document, fleet_parts, gpus_text
 from sim.fleet import Lengths
 from sim.fleet.sizing import UTILIZATION_CAP
 from traces import ConfigError, Trace
 from traces.facts import terminal_lines
+from traces.pages.notebook import NotebookAnswer
 
 if TYPE_CHECKING:
     import pandas as pd
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SizedFleet:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class SizedFleet(NotebookAnswer):
     """A fleet that was sized. ``plan``: its pools with the results of formulas and simulations."""
+
+    drawn_by: ClassVar[str] = "replay.drawn_answers:of_fleet"
 
     plan: FleetPlan
 
@@ -66,20 +68,20 @@ class SizedFleet:
         told = fleet_document(self.plan)
         return pd.json_normalize(cast("list[dict[str, object]]", told["pools"])).set_index("name")
 
+    def __repr__(self) -> str:
+        """Return the fleet in a line."""
+        return f"<SizedFleet: {gpus_text(self.gpus)} for {self.plan.rate_per_s:g} requests/s>"
+
     def __str__(self) -> str:
         """Return the table that the terminal shows."""
         return "\n".join(terminal_lines(fleet_parts(self.plan), width=None))
-
-    def _repr_html_(self) -> str:
-        """Return the table for a notebook."""
-        return f"<pre>{escape(str(self))}</pre>"
 
 
 def plan_fleet(  # noqa: PLR0913 - what a fleet can be asked for
     workload: Trace | Lengths | Path | str,
     rate_per_s: float,
     slo: str,
-    profiles: str | Sequence[str],
+    profiles: str | Path | Sequence[str | Path],
     *,
     split: int | None = None,
     context: int | None = None,
@@ -106,7 +108,7 @@ def plan_fleet(  # noqa: PLR0913 - what a fleet can be asked for
         lengths = kept
     longest = fitting_context(lengths) if context is None else context
     objective = objective_of(slo, utilization_cap=UTILIZATION_CAP, availability=availability)
-    names = profiles if isinstance(profiles, str) else ",".join(profiles)
+    names = ",".join(map(str, [profiles] if isinstance(profiles, str | Path) else profiles))
     sources = sources_of(names, lengths, longest, prices=prices)
     caching = next((each.engine for each in sources if each.engine.enable_prefix_caching), None)
     if caching is not None:

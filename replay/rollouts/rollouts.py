@@ -8,9 +8,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
 
@@ -26,6 +25,7 @@ from replay.rollouts.rollout_batch import (
 from replay.t_interval import half_width
 from replay.twin.config_read import twin_of
 from traces import ConfigError
+from traces.pages.notebook import NotebookAnswer
 
 if TYPE_CHECKING:
     from replay.twin.twin_config import TwinConfig
@@ -132,9 +132,11 @@ class RolloutWay:
         return replace(found, half_width=None) if carries else found
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rollouts:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class Rollouts(NotebookAnswer):
     """Results of rollouts: the batches as requested (``plain``), and each alternative that might be faster."""
+
+    drawn_by: ClassVar[str] = "replay.drawn_answers:of_rollouts"
 
     settings: RolloutSettings
     plain: RolloutWay
@@ -149,10 +151,6 @@ class Rollouts:
             name = f"{each.way} {each.times:g}" if each.times != 1 else each.way
             lines.append(f"{name}: {took.mean:.4g} s{width} per {self.settings.number:,} answers")
         return "\n".join(lines)
-
-    def _repr_html_(self) -> str:
-        """Return the lines for a notebook."""
-        return f"<pre>{escape(str(self))}</pre>"
 
     def wall_us(self, batch: BatchResult) -> float:
         """Return how long a batch takes with the update after it."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -16,7 +15,7 @@ from replay.trace.kv_offload import hits_by_tier, offload_text
 from replay.trace.simulation_summary import SimulationSummary
 from replay.trace.summary_text import has_idle_end, waits_most
 from replay.verdict.sentences import GOOD, is_whole, page_title, stretches_told
-from traces import pages, request_metrics, shown_time, tool_version, write_text
+from traces import pages, request_metrics, shown_time, tool_version
 from traces.pages.request_figures import (
     METRICS,
     distribution_picture,
@@ -62,15 +61,10 @@ class RunPage:
     of_sessions: Sequence[pages.PageSection] = ()
 
 
-def write_run_page(path: Path, run: RunPage, *, overwrite: bool = False) -> None:
-    """Write the page; ``overwrite``: over any file. Raises ConfigError where the file cannot be written."""
-    write_text(path, page_of_run(run), option="--report", overwrite=overwrite)
-
-
-def page_of_run(run: RunPage) -> str:
-    """Return the page as one HTML document that needs no other file."""
+def page_of_run(run: RunPage) -> pages.Page:
+    """Return the page."""
     summary = run.summary
-    page = pages.Page(
+    return pages.Page(
         name="vtwin run",
         eyebrow="vtwin: a simulated run",
         title=_title(summary, "fleet" if run.of_fleet else "server"),
@@ -90,13 +84,13 @@ def page_of_run(run: RunPage) -> str:
         ],
         footer=f"vtwin {tool_version()} · --json prints every number on this page",
     )
-    return pages.render(page)
 
 
 def _title(summary: SimulationSummary, subject: str) -> str:
     offered = summary["offered_rate_per_s"]
     if summary["verdict"] is None or offered is None:
-        return f"{number_text(summary['request_throughput'])} requests per second"
+        served = f"{number_text(summary['request_throughput'])} requests per second"
+        return served if summary["verdict"] is None else f"{summary['verdict'].capitalize()} at {served}"
     good = None if summary["goodput"] is None else summary["goodput"]["good_frac"]
     said = page_title(
         summary["verdict"],

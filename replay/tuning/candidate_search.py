@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from html import escape
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
 
@@ -25,8 +24,9 @@ from replay.capacity.capacity import (
 from replay.search.highest import TOLERANCE, highest_above
 from replay.search.workload_draws import Drawing
 from replay.t_interval import half_width
-from replay.tuning.candidates import Border, BorderValue, Candidate
+from replay.tuning.candidates import Border, BorderValue, Candidate, Candidates
 from traces import RunLimit
+from traces.pages.notebook import NotebookAnswer
 
 if TYPE_CHECKING:
     from traces import Trace
@@ -40,13 +40,23 @@ MOST_WIDER = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Tuned:
+class TuneAsked:
+    """The question behind a search: all servers, and the limits."""
+
+    candidates: Candidates
+    limits: tuple[RunLimit, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class Tuned(NotebookAnswer):
     """The result of a search. ``best``: the best few, best first, each with its capacity; ``own``: the file's server.
 
     ``num_tried``: candidates simulated, the file's own included. ``num_alike``: of them, those as good as the best.
     ``asks``: how many requests a run must have, where these were too few to rank servers by; else 0. ``border``: the
-    settings of the best that lie at the end of the values tried.
+    settings of the best that lie at the end of the values tried. ``asked``: of one that a user asked for.
     """
+
+    drawn_by: ClassVar[str] = "replay.drawn_answers:of_tuned"
 
     own: tuple[Candidate, Capacity]
     best: tuple[tuple[Candidate, Capacity], ...]
@@ -55,6 +65,7 @@ class Tuned:
     is_per_gpu: bool
     asks: int = 0
     border: tuple[BorderValue, ...] = ()
+    asked: TuneAsked | None = None
 
     def __str__(self) -> str:
         """Return the servers with their capacities, a line each: the file's own, then the best."""
@@ -63,10 +74,6 @@ class Tuned:
             changed = ", ".join(map(str, candidate.settings)) or "as it is"
             lines.append(f"best {len(lines)}, {changed}: {capacity}")
         return "\n".join(lines)
-
-    def _repr_html_(self) -> str:
-        """Return the lines for a notebook."""
-        return f"<pre>{escape(str(self))}</pre>"
 
     @property
     def objective(self) -> Literal["requests_per_s", "requests_per_s_per_gpu", "requests_per_price"]:

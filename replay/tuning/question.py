@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from replay.capacity.question import drawn
 from replay.ready import prepare_engine
 from replay.search.seeds import DEFAULT_SEEDS
-from replay.tuning.candidate_search import Tuned, search
+from replay.tuning.candidate_search import TuneAsked, Tuned, search
 from replay.tuning.candidates import Border, candidates_of
-from traces import parse_run_slo
+from traces import ConfigError, parse_run_slo
 from traces.workload import WorkloadOptions
 
 
@@ -28,9 +29,14 @@ def tune(
     ``config``: TWIN.yaml; ``settings``: ``KEY=V1,V2`` texts, as after ``--set``; none: limits around the file's own.
     Raises ConfigError on a file, a workload or limits that cannot be searched.
     """
+    if not isinstance(config, str | Path):
+        raise ConfigError(
+            f"config: got a {type(config).__name__}, expected the path of TWIN.yaml, whose keys vary"
+        )
     limits = parse_run_slo(slo)
     candidates = candidates_of(Path(config), None, list(settings))
     traces, drawing = drawn(workload, seeds=seeds)
     prepare_engine(candidates.tried[0].twin, trace=traces[0])
     border = Border(candidates, Path(config))
-    return search(traces, candidates.tried, limits, keep=keep, drawing=drawing, border=border)
+    found = search(traces, candidates.tried, limits, keep=keep, drawing=drawing, border=border)
+    return replace(found, asked=TuneAsked(candidates=candidates, limits=tuple(limits)))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from replay.twin.cluster_section import read_cluster, server_roots
 from replay.twin.config_keys import DEFAULT_SEED
-from replay.twin.keys.overlay import Setting, named, overlaid
+from replay.twin.keys.overlay import Setting, named, overlaid, setting_of
 from replay.twin.keys.ranges import check_ranges
 from replay.twin.server.engine_section import other_places
 from replay.twin.server.read_server import read_server
@@ -38,13 +38,14 @@ def load_config(
     defaults: str | Path | None = None,
     latency_model: str | None = None,
     allows_cluster: bool = True,
-    settings: Sequence[Setting] = (),
+    settings: Sequence[Setting | str] = (),
     learned: Sequence[Setting] = (),
 ) -> TwinConfig:
     """Return the configuration of the TWIN.yaml at ``path``; ``defaults`` is a defaults file to search first.
 
-    ``settings``: keys in place of the file's own, or in addition. ``learned``: values that the server reports for keys
-    that the file leaves open: other values are derived from them, but they do not count as a change of settings.
+    ``settings``: keys in place of the file's own, or in addition; as text: ``"engine.max_num_seqs=64"``. ``learned``:
+    values that the server reports for keys that the file leaves open: other values are derived from them, but they do
+    not count as a change of settings.
 
     ``latency_model``: another than the file names, with its own coefficients in place of the file's.
     ``allows_cluster``: False of a caller that answers for one server: a file with a ``cluster`` section is refused.
@@ -57,17 +58,18 @@ def load_config(
         return _read(
             root, path, defaults=defaults, latency_model=latency_model, allows_cluster=allows_cluster
         )
-    plain, root = root, overlaid(root, settings)
+    changes = [setting_of(each) for each in settings]
+    plain, root = root, overlaid(root, changes)
     try:
         found = _read(
             root, path, defaults=defaults, latency_model=latency_model, allows_cluster=allows_cluster
         )
     except ConfigError as error:
-        raise named(error, settings) from error
+        raise named(error, changes) from error
     return _told(
         found,
         (plain, root),
-        settings,
+        changes,
         read=lambda changed: _read(
             changed, path, defaults=defaults, latency_model=latency_model, allows_cluster=allows_cluster
         ),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from replay.twin.cluster_section import with_overrides
 from replay.twin.config_keys import DEFAULT_SEED
@@ -20,6 +20,7 @@ from sim import (
 )
 from sim.latency import LatencyModel
 from traces import ConfigError
+from traces.pages.notebook import NotebookAnswer
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TwinConfig:
+class TwinConfig(NotebookAnswer):
     """The content of a TWIN.yaml, defaults filled in.
 
     ``cluster``: all servers. ``asked_cluster``: those of the file's section, or of ``--instances``; None: one server,
@@ -49,6 +50,8 @@ class TwinConfig:
     file it was read from, ``notes`` the lines to tell the user before a run (assumptions made, things vLLM would
     refuse); none of them counts when two configurations are compared.
     """
+
+    drawn_by: ClassVar[str] = "replay.drawn_answers:of_twin"
 
     engine: EngineConfig
     latency: LatencyModel

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Literal
 from traces.pages.markup import Markup, element, size_of
 
 if TYPE_CHECKING:
-    from jinja2 import Template
+    from jinja2 import Environment
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,18 +147,25 @@ POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-a
 def render(page: Page) -> str:
     """Return the page as one HTML document that needs no other file."""
     style = files("traces.pages").joinpath("page.css").read_text(encoding="utf-8")
-    return _template().render(page=page, style=Markup(style), policy=POLICY)
+    return filled("page.html.j2", page, style=style, policy=POLICY)
+
+
+def filled(template: str, page: Page, *, style: str, **more: str) -> str:
+    """Return a template of this room with a page's content, escaped unless it is ``Markup``, and styles as they are."""
+    return _environment().get_template(template).render(page=page, style=Markup(style), **more)
 
 
 @lru_cache(maxsize=1)
-def _template() -> Template:
-    from jinja2 import Environment, StrictUndefined
+def _environment() -> Environment:
+    from jinja2 import Environment, FunctionLoader, StrictUndefined
 
-    text = files("traces.pages").joinpath("page.html.j2").read_text(encoding="utf-8")
-    environment = Environment(
-        autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    return Environment(
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        loader=FunctionLoader(lambda name: files("traces.pages").joinpath(name).read_text(encoding="utf-8")),
     )
-    return environment.from_string(text)
 
 
 WHISKER_WIDTH, WHISKER_HEIGHT = 132, 14

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -13,6 +14,7 @@ from calibrate.compare.engine_steps import EngineSteps
 from calibrate.compare.pair import side_of
 from calibrate.compare.saturation import saturation_of
 from calibrate.fit.objective.exposure import Timeline
+from replay.twin import twin_of
 from sim import EngineConfig, Requests, Simulator
 
 if TYPE_CHECKING:
@@ -74,7 +76,7 @@ class FitTrace:
 
 def fit_trace(
     trace: Trace,
-    config: TwinConfig,
+    config: TwinConfig | str | Path,
     *,
     name: str,
     chosen: NDArray[np.bool_] | None = None,
@@ -88,7 +90,7 @@ def fit_trace(
     """
     from replay import paced_requests, pacing_of
 
-    pacing = pacing_of(trace, max_concurrency=max_concurrency)
+    pacing, engine = pacing_of(trace, max_concurrency=max_concurrency), twin_of(config).engine
     side = side_of(trace).table
     counted = ~side["warmup"].to_numpy()
     if chosen is not None:
@@ -104,8 +106,8 @@ def fit_trace(
         requests=paced_requests(
             trace,
             pacing,
-            block_size=config.engine.block_size,
-            hash_lookahead=config.engine.num_hash_lookahead_tokens,
+            block_size=engine.block_size,
+            hash_lookahead=engine.num_hash_lookahead_tokens,
         ),
         observed_us=np.vstack([latencies, done_us]),
         observed_timeline=timeline,

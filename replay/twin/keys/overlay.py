@@ -62,6 +62,16 @@ def parse_settings(texts: Sequence[str]) -> list[tuple[Setting, ...]]:
     return found
 
 
+def setting_of(given: Setting | str) -> Setting:
+    """Return one key with one value, which may be a text as after ``--set``. Raises ConfigError for several values."""
+    if isinstance(given, Setting):
+        return given
+    first, *more = parse_settings([given])[0]
+    if more:
+        raise ConfigError(f"settings: got {given!r}, expected one value of a key (engine.max_num_seqs=64)")
+    return first
+
+
 def variants_of(settings: Sequence[tuple[Setting, ...]]) -> list[tuple[Setting, ...]]:
     """Return every combination of the values, the last key's changing fastest; one empty combination without keys."""
     return list(itertools.product(*settings))

@@ -102,6 +102,12 @@ def _place(error: Exception) -> str:
     return f" at {name}:{line}"
 
 
+def _written_at(policy: OwnPolicy) -> str:
+    """Return where a user's function begins, as ``at mine.py:5``; empty of one that is not written in Python."""
+    code = getattr(policy.choose, "__code__", None)
+    return "" if code is None else f" at {code.co_filename.rpartition('/')[2]}:{code.co_firstlineno}"
+
+
 def choose_by_own(
     policy: OwnPolicy, view: FleetView, requests: RequestTable, *, fleet: Fleet, request: int, time_us: int
 ) -> int:
@@ -112,16 +118,16 @@ def choose_by_own(
         chosen = policy.choose(view, request_view(fleet, requests, request), time_us)
     except Exception as error:  # whatever a user's function raises
         raise InvalidConfig(
-            f"routing.policy: got {type(error).__name__} for request {request} ({error}){_place(error)}, expected an "
-            "instance number"
+            f"routing.policy: got {type(error).__name__} for request {request} ({error})"
+            f"{_place(error) or _written_at(policy)}, expected an instance number"
         ) from error
     if isinstance(chosen, bool) or not isinstance(chosen, int | np.integer):
         raise InvalidConfig(
-            f"routing.policy: got {chosen!r} for request {request}, expected an instance number"
+            f"routing.policy: got {chosen!r} for request {request}{_written_at(policy)}, expected an instance number"
         )
     if not 0 <= chosen < len(view) or not fleet.instances[int(chosen)].is_candidate:
         raise InvalidConfig(
-            f"routing.policy: got instance {chosen} for request {request}, expected one of "
+            f"routing.policy: got instance {chosen} for request {request}{_written_at(policy)}, expected one of "
             f"{', '.join(map(str, view.candidates))}"
         )
     return int(chosen)

@@ -24,6 +24,7 @@ from calibrate.verdict_text import MOST_WORDS, parted, verdict_text
 from replay.twin.fitted.fitted_range import FittedRange
 from tests.calibrate.known_servers import GUESS, SERVER, observed, source, workload
 from traces import ClientInfo
+from traces.pages import render
 
 
 @pytest.fixture(scope="module")
@@ -222,7 +223,7 @@ def test_verdict_and_warnings_come_first_in_every_form(
     markdown = markdown_of(warned, command="x")
     assert markdown.startswith(f"# vtwin calibration\n\n**{verdict}**\n\n## Warnings\n\n- {line}\n")
     assert "Held out:" in markdown.split("## Warnings")[1]
-    page = page_of(warned, document=document, command="x")
+    page = render(page_of(warned, document=document, command="x"))
     title, lead, _ = parted(verdict)
     assert f'<p class="lead">{lead}</p>' in page
     places = [page.index(f"<h1>{title}</h1>"), page.index("<h2>Warnings</h2>"), page.index('class="lead"')]
@@ -262,7 +263,7 @@ def test_the_p90_of_itl_stands_where_it_is_off_by_more_than_twice_the_cards_figu
 
 def test_terms_are_explained_where_they_first_stand(fitted: Calibration) -> None:
     markdown = markdown_of(fitted, command="x")
-    page = page_of(fitted, document=document_of(fitted, command="x"), command="x")
+    page = render(page_of(fitted, document=document_of(fitted, command="x"), command="x"))
     for text in (markdown, page):
         for term in (r"rank R: \w", r"KS: \w", r"Wasserstein: \w", r"[Cc]ondition number [\d.e+]+ \(\w"):
             assert re.search(term, text), term
@@ -280,7 +281,7 @@ def test_a_client_that_was_the_limit_is_among_the_warnings_of_the_verdict(fitted
 def test_the_server_comes_first_in_absolute_numbers_and_the_twins_curve_goes_through_what_was_observed(
     fitted: Calibration,
 ) -> None:
-    page = page_of(fitted, document=document_of(fitted, command="x"), command="x")
+    page = render(page_of(fitted, document=document_of(fitted, command="x"), command="x"))
     assert page.index('id="server"') < page.index('id="distributions"')
     curve = fitted.rate_curve
     assert curve is not None
@@ -354,3 +355,23 @@ def test_n_beside_errors_per_request_is_that_of_the_requests_behind_them() -> No
     assert facts["n"] == "40 (39)"
     assert "n in brackets: the requests behind MAPE" in reading_of(found)
     assert metrics_json(found.holdout)["tpot_us"]["num_ratios"] == 39
+
+
+def test_a_calibration_shows_the_report_s_verdict_and_figures_in_a_notebook(fitted: Calibration) -> None:
+    page = render(page_of(fitted, document=document_of(fitted, command=""), command=""))
+    html = fitted._repr_html_()
+    assert re.findall(r"<h1>(.*)</h1>", page) == re.findall(r'<p class="verdict">(.*)</p>', html)
+    drawn = re.findall(r"<svg class=\"chart\".*?</svg>", html, flags=re.DOTALL)
+    assert drawn
+    assert [each for each in drawn if each not in page] == []
+    assert "MAPE" in html
+    assert repr(fitted).startswith("<Calibration: 40 requests of low, high, ")
+
+
+def test_a_fit_shows_its_coefficients_in_a_notebook(fitted: Calibration) -> None:
+    fit = fitted.fit
+    assert fit is not None
+    html = fit._repr_html_()
+    assert f'<p class="verdict">{fit.model}, fitted to {fit.num_requests:,} requests</p>' in html
+    assert [each.name for each in fit.coefficients if f">{each.name}</td>" not in html] == []
+    assert "\n" not in repr(fit)

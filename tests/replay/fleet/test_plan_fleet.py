@@ -41,7 +41,7 @@ def test_it_answers_as_the_command_does(
         assert fleet.pools[key].tolist() == [pool[key] for pool in told["pools"]]
     assert list(fleet.pools.index) == [pool["name"] for pool in told["pools"]]
     assert f"{told['gpus']:,} GPUs for 100 requests/s" in str(fleet)
-    assert str(fleet).splitlines()[0] in fleet._repr_html_()
+    assert repr(fleet) == f"<SizedFleet: {told['gpus']:,} GPUs for 100 requests/s>"
 
 
 def test_lengths_and_their_file_are_one_workload(cdf: Path) -> None:

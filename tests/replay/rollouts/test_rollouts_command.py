@@ -138,6 +138,6 @@ def test_one_batch_has_no_interval_and_python_asks_the_same(config: str) -> None
     assert found.change(found.others[0]).half_width is None
     took = found.full_us(found.plain.batches[0]) / 1e6
     assert str(found).splitlines()[0] == f"plain: {took:.4g} s per 6 answers"
-    assert "partial: " in found._repr_html_()
+    assert repr(found) == f"<Rollouts: plain: {took:.4g} s per 6 answers>"
     with pytest.raises(ConfigError, match="samples: got 0"):
         RolloutSettings(prompts=3, samples=0)

@@ -92,3 +92,9 @@ def test_a_run_in_which_nothing_finishes_has_a_page(folder: Path, capsys: pytest
     capsys.readouterr()
     assert vtwin.main(["run", "--concurrency", "2", *RUN[1:], "--report", "closed.html"]) == 0
     assert "requests per second</h1>" in (folder / "closed.html").read_text()
+
+
+def test_a_page_of_sessions_begins_with_the_verdict(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    page, summary = page_and_summary(folder, capsys, "--rounds", "3", "--rate", "2")
+    assert summary["offered_rate_per_s"] is None
+    assert f"<h1>{str(summary['verdict']).capitalize()} at " in page

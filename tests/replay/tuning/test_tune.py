@@ -79,7 +79,7 @@ def test_the_best_is_what_measuring_every_candidate_in_full_finds(config: Path) 
         True,
         True,
     ]
-    assert own in tuned._repr_html_()
+    assert repr(tuned) == f"<Tuned: {own}>"
 
 
 def test_the_advice_is_the_same_for_few_requests_and_many(config: Path) -> None:

@@ -40,11 +40,20 @@ def test_it_cannot_change_what_it_sees(name: str) -> None:
 @pytest.mark.parametrize(
     ("answer", "message"),
     [
-        (2, "routing.policy: got instance 2 for request 1, expected one of 0, 1"),
-        (3, "routing.policy: got instance 3 for request 1, expected one of 0, 1"),
-        (-1, "routing.policy: got instance -1 for request 1, expected one of 0, 1"),
-        (None, "routing.policy: got None for request 1, expected an instance number"),
-        (True, "routing.policy: got True for request 1, expected an instance number"),
+        (2, "routing.policy: got instance 2 for request 1 at test_own_policy.py:LINE, expected one of 0, 1"),
+        (3, "routing.policy: got instance 3 for request 1 at test_own_policy.py:LINE, expected one of 0, 1"),
+        (
+            -1,
+            "routing.policy: got instance -1 for request 1 at test_own_policy.py:LINE, expected one of 0, 1",
+        ),
+        (
+            None,
+            "routing.policy: got None for request 1 at test_own_policy.py:LINE, expected an instance number",
+        ),
+        (
+            True,
+            "routing.policy: got True for request 1 at test_own_policy.py:LINE, expected an instance number",
+        ),
     ],
 )
 def test_an_answer_that_is_no_candidate_is_named(answer: int, message: str) -> None:
@@ -53,4 +62,5 @@ def test_an_answer_that_is_no_candidate_is_named(answer: int, message: str) -> N
     policy = OwnPolicy(choose=lambda *_: answer)
     with pytest.raises(InvalidConfig) as error:
         choose_by_own(policy, FleetView(fleet), REQUESTS, fleet=fleet, request=1, time_us=0)
-    assert str(error.value) == message
+    line = policy.choose.__code__.co_firstlineno
+    assert str(error.value) == message.replace("LINE", str(line))

@@ -27,6 +27,7 @@ from tests.validation import (
     servers,
     silicon,
     silicon_profiled,
+    tails,
     verdicts,
 )
 
@@ -58,6 +59,7 @@ def main() -> None:
             "fleet-intervals",
             "fleet-answers",
             "optimisers-fleet",
+            "tails",
             "verdicts",
             "capacity",
             "optimisers",
@@ -86,6 +88,7 @@ def main() -> None:
             "operators": lambda: operators.table(options.data),
             "clusters": lambda: clusters.table(options.data, Path(work)),
             "profiled": lambda: silicon_profiled.table(options.data),
+            "tails": tails.table,
             "verdicts": verdicts.table,
             "optimisers": lambda: optimisers.table(Path(work)),
             "capacity": lambda: capacity_coverage.table(Path(work)),

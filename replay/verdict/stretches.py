@@ -84,7 +84,8 @@ class Queued:
     """When requests were sent, began to be served and left; µs, int64 [n].
 
     ``began_us``: when the wait was over, of one that never began when it left, or ``FOREVER``. ``left_us``: answered or
-    lost. ``is_lost``: never answered. ``step_us``: about how long a step took then, float64.
+    lost. ``is_lost``: never answered. ``step_us``: about how long a step took then, ``num_steps``: tokens of
+    the answer, 0 without one, float64.
     """
 
     came_us: Int64s
@@ -92,6 +93,7 @@ class Queued:
     left_us: Int64s
     is_lost: NDArray[np.bool_]
     step_us: Floats
+    num_steps: Floats
 
 
 FOREVER = 1 << 62
@@ -122,6 +124,7 @@ def queued_of(
         left_us=np.maximum(left[kept], came),
         is_lost=~ok[kept],
         step_us=_steps_near(outcomes, kept),
+        num_steps=np.where(ok, outcomes.num_output_tokens, 0)[kept].astype(np.float64),
     )
 
 
@@ -214,7 +217,7 @@ class _Seen:
             waiting=waiting,
             level=level,
             few=few,
-            unevenness=_unevenness(came),
+            unevenness=min(_unevenness(came) + _of_service(queued), MOST_UNEVEN),
         )
 
 
@@ -269,6 +272,15 @@ def _unevenness(came_us: Int64s) -> float:
         return 1.0
     local = 3 * float((((one - two)[known] / (one + two)[known]) ** 2).mean())
     return float(np.clip(2 * local / max(3 - local, 1e-9), 1.0, MOST_UNEVEN))
+
+
+def _of_service(queued: Queued) -> float:
+    """Return the squared coefficient of variation of the answers' lengths.
+
+    Long answers hold seats and KV blocks while others wait: the variances of arrivals and of service add up.
+    """
+    own = queued.num_steps[~queued.is_lost & (queued.num_steps > 0)]
+    return float(own.var() / own.mean() ** 2) if len(own) else 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -403,7 +415,10 @@ def _stretches(seen: _Seen, rises: list[_Rise], *, material_us: float) -> list[_
 
 
 def _by_decoding(seen: _Seen) -> list[_Found]:
-    """Return the stretches in which the number in the server grew without end, but not the queue."""
+    """Return the stretches in which the number in the server grew without end, but not the queue.
+
+    As many must have been sent: a queue whose requests begin all at once, when room is made, makes it grow, too.
+    """
     queued = seen.queued
     began, left = _served(queued)
     window = (int(queued.came_us[0]), int(queued.came_us[-1]))
@@ -415,7 +430,9 @@ def _by_decoding(seen: _Seen) -> list[_Found]:
     return [
         replace(each, by_decoding=True)
         for each in found
-        if has_no_end(
+        if _num_in(queued.came_us, each.grown.from_us, each.grown.to_us)
+        >= _at(serving, each.grown.to_us) - _at(serving, each.grown.from_us, before=True)
+        and has_no_end(
             began, left, from_us=each.grown.from_us, to_us=each.grown.to_us, unevenness=seen.unevenness
         )
     ]

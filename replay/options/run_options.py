@@ -156,7 +156,10 @@ class RunOptions:
     ] = False
     steps: Annotated[
         Path | None,
-        typer.Option(metavar="FILE.jsonl", help="Write every step of the engine, or of each instance, one JSON object a line."),
+        typer.Option(
+            metavar="FILE.jsonl",
+            help="Write every step of the engine, or of each instance, one JSON object a line.",
+        ),
     ] = None
     series: Annotated[
         Path | None,

@@ -89,7 +89,7 @@ def _told(total: int, sums: Mapping[str, float]) -> OperatorTimes:
 
 
 def operators_of_steps(steps: Sequence[Step], latency: LatencyModel) -> list[dict[str, float]]:
-    """Return what each operator took of each step, and the ``rest`` of its duration, µs; without those that took none."""
+    """Return what each operator took of each step, if anything, and the ``rest`` of its duration, µs."""
     from sim.records.steps import batch_of_steps
 
     parts = operator_times(latency, batch_of_steps(steps)) or {}
@@ -103,7 +103,7 @@ def operators_of_steps(steps: Sequence[Step], latency: LatencyModel) -> list[dic
 def operator_grids(times: OperatorTimes) -> list[AnswerPart]:
     """Return a table: operator, seconds, share; of several instances a column of seconds for each, too."""
     total, of_each = times["step_time_us"], list((times["by_instance"] or {}).values())[:MOST_COLUMNS]
-    names = list((times["by_instance"] or {}))[:MOST_COLUMNS]
+    names = list(times["by_instance"] or {})[:MOST_COLUMNS]
     took = {name: each["us"] for name, each in times["by_operator"].items()} | {"rest": times["rest_us"]}
     rows = [("operator", "seconds", "of steps", *names)]
     for name, us in took.items():

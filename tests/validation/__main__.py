@@ -8,6 +8,7 @@ import tempfile
 from pathlib import Path
 
 from tests.validation import (
+    advice,
     agents,
     capacity_coverage,
     clusters,
@@ -42,6 +43,7 @@ def main() -> None:
     parser.add_argument(
         "--only",
         choices=(
+            "advice",
             "agents",
             "rollouts",
             "production",
@@ -72,6 +74,7 @@ def main() -> None:
         unfitted = ("roofline", "physics", "physics/blis-iter29")
         tables = {
             "rollouts": lambda: rollout_coverage.table(Path(work)),
+            "advice": lambda: advice.table(Path(work)),
             "agents": lambda: agents.table(options.data),
             "production": lambda: production.table(options.data, Path(work)),
             "cpu": lambda: cpu.table(options.data, Path(work), tuple(options.models)),

@@ -90,7 +90,7 @@ def _told(total: int, sums: Mapping[str, float]) -> OperatorTimes:
 
 def operators_of_steps(steps: Sequence[Step], latency: LatencyModel) -> list[dict[str, float]]:
     """Return what each operator took of each step, if anything, and the ``rest`` of its duration, µs."""
-    from sim.records.steps import batch_of_steps
+    from sim import batch_of_steps
 
     parts = operator_times(latency, batch_of_steps(steps)) or {}
     columns = {name: np.round(part, 3).tolist() for name, part in parts.items()}

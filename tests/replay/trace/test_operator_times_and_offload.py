@@ -208,7 +208,9 @@ def test_the_operators_of_a_cluster_are_the_sum_of_its_instances(
     assert all(name in head for name in times["by_instance"])
 
 
-def test_the_means_of_steps_are_those_of_the_steps(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_means_of_steps_are_those_of_the_steps(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Of one server and of three; no percentile is above the budget of tokens."""
     again_and_again()
     loaded(tmp_path)

@@ -10,7 +10,8 @@ import numpy as np
 from replay.verdict.again import Repeatable, serves_again
 from replay.verdict.judge import judge_load, step_time_us
 from replay.verdict.judged import Judged
-from replay.verdict.stretches import OverloadedStretch, overloaded_stretches, queued_of
+from replay.verdict.queued import queued_of
+from replay.verdict.stretches import OverloadedStretch, overloaded_stretches
 from sim import Outcomes, Status
 from traces import TraceError
 

@@ -72,7 +72,8 @@ def _waits_for(run: FleetRun, cluster: ClusterConfig) -> Resource | None:
         return None
     if cluster.flow_control is not None and _at_gateway_us(run) > sum(queued_us.values()):
         return "gateway"
-    return max(queued_us, key=lambda cause: queued_us[cause], default="none")
+    causes: list[Resource] = sorted(queued_us, key=lambda cause: -queued_us[cause])
+    return causes[0] if causes else "none"
 
 
 def waited_us(run: FleetRun, cluster: ClusterConfig) -> dict[Resource, float] | None:
@@ -117,7 +118,7 @@ def waited_us(run: FleetRun, cluster: ClusterConfig) -> dict[Resource, float] | 
 def _own_causes(
     run: FleetRun, instance: int, engine: EngineConfig, time_us: NDArray[np.int64], waiting: NDArray[np.int32]
 ) -> OwnCauses:
-    """Return what requests wait for at an instance besides seats and blocks; of those it decodes for others, their KV."""
+    """Return what requests wait for at an instance besides seats and blocks; where it decodes for others, for KV."""
     outcomes, here = run.result.outcomes, queued_at(run.result) == instance
     own = own_causes(run.work.requests, outcomes, here, engine, time_us)
     if run.result.split is None:

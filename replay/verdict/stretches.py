@@ -15,17 +15,17 @@ load, if arrivals are Poisson (Kingman's bound, in units of the drift); more une
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
 
 from replay.verdict.by_decoding import has_no_end
-from sim import Outcomes, Status
+from replay.verdict.queued import FOREVER, Queued
 
 Int64s = NDArray[np.int64]
 Floats = NDArray[np.float64]
-NEVER = -1
 ORDINARY_STEPS = 2.0
 """A request that waits for fewer steps than this waits for the step in progress, and is not in the backlog."""
 CERTAIN = 4.0
@@ -52,8 +52,6 @@ MOST_UNEVEN = 100.0
 """The largest squared coefficient of variation of gaps that is believed."""
 MOSTLY = 1 / 3
 """In a run that is overloaded for most of the time, no more than this share of the most served is quiet."""
-NEAR = 50
-"""Requests sent one after the other whose steps take about as long."""
 LULL = 0.25
 """In a lull between stretches so few are lost that even this share of the stretch's losses would have shown."""
 
@@ -77,82 +75,6 @@ class OverloadedStretch(TypedDict):
     num_lost: int
     recovered_us: int | None
     served_most: int | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Queued:
-    """When requests were sent, began to be served and left; µs, int64 [n].
-
-    ``began_us``: when the wait was over, of one that never began when it left, or ``FOREVER``. ``left_us``: answered or
-    lost. ``is_lost``: never answered. ``step_us``: about how long a step took then, ``num_steps``: tokens of
-    the answer, 0 without one, float64.
-    """
-
-    came_us: Int64s
-    began_us: Int64s
-    left_us: Int64s
-    is_lost: NDArray[np.bool_]
-    step_us: Floats
-    num_steps: Floats
-
-
-FOREVER = 1 << 62
-
-
-def queued_of(
-    outcomes: Outcomes,
-    *,
-    refused: NDArray[np.bool_],
-    gone_us: Int64s | None,
-    handed_us: Int64s | None = None,
-    compiled_us: Int64s | None = None,
-) -> Queued:
-    """Return the waits of a run's requests, those ``refused`` for their lengths left out.
-
-    ``gone_us``: when each left, where that is known of the lost ones, too. ``handed_us``: when the KV of a prompt that
-    another instance computed was there, -1 without; its wait for that instance is added in front. ``compiled_us``: how
-    long a request's grammar compiled, which is no wait for others.
-    """
-    ok = outcomes.status == Status.OK
-    left = np.where(ok, outcomes.last_token_us, NEVER)
-    lost_at = outcomes.last_token_us if gone_us is None else gone_us
-    waits_forever = (outcomes.status == Status.STUCK) | (outcomes.status == Status.UNFINISHED)
-    left = np.where(ok, left, np.where(waits_forever | (lost_at < 0), FOREVER, lost_at))
-    began = np.where(outcomes.scheduled_us >= 0, outcomes.scheduled_us, left)
-    if handed_us is not None:
-        began = began + np.where(ok & (handed_us >= 0), np.maximum(outcomes.first_token_us - handed_us, 0), 0)
-    if compiled_us is not None:
-        began = np.where(began < FOREVER, began - compiled_us, began)
-    kept = np.flatnonzero((outcomes.arrival_us >= 0) & ~refused)
-    kept = kept[np.argsort(outcomes.arrival_us[kept], kind="stable")]
-    came = outcomes.arrival_us[kept]
-    return Queued(
-        came_us=came,
-        began_us=np.maximum(began[kept], came),
-        left_us=np.maximum(left[kept], came),
-        is_lost=~ok[kept],
-        step_us=_steps_near(outcomes, kept),
-        num_steps=np.where(ok, outcomes.num_output_tokens, 0)[kept].astype(np.float64),
-    )
-
-
-def _steps_near(outcomes: Outcomes, rows: Int64s) -> Floats:
-    """Return about how long a step took when each of some requests came, µs, float64 [n]; 0 where none tells.
-
-    Of answers sent next to it: the median time per token, or the shortest time to compute a prompt, if that is longer.
-    """
-    ok, gaps = outcomes.status[rows] == Status.OK, outcomes.num_output_tokens[rows] - 1
-    first, last, began = (
-        each[rows] for each in (outcomes.first_token_us, outcomes.last_token_us, outcomes.scheduled_us)
-    )
-    tokens = np.where(ok & (gaps > 0), (last - first) / np.maximum(gaps, 1), np.nan)
-    prompts = np.where(ok, first - began, np.nan)
-    parts = np.array_split(np.arange(len(rows)), max(len(rows) // NEAR, 1))
-    steps = []
-    for part in parts:
-        own, prompt = (each[part][~np.isnan(each[part])] for each in (tokens, prompts))
-        steps.append(max(np.median(own) if len(own) else 0.0, prompt.min() if len(prompt) else 0.0))
-    return np.repeat(np.array(steps, np.float64), [len(part) for part in parts])
 
 
 def overloaded_stretches(
@@ -349,7 +271,12 @@ def _rises(seen: _Seen) -> list[list[_Rise]]:
         open_parts.append((first, before + 1))
         if after is not None:
             open_parts.append((after, last))
-    return sorted(found, key=lambda each: each[0].peak)
+    found.sort(key=lambda each: each[0].peak)
+    for earlier, later in pairwise(found):
+        drained = earlier[-1].after
+        drained_us = later[0].after_us if drained is None else float(times[drained])
+        later[0] = replace(later[0], after_us=max(later[0].after_us, drained_us))
+    return found
 
 
 def _parted(counts: Floats, part: tuple[int, int], *, least: float) -> list[tuple[int, int]]:
@@ -565,7 +492,9 @@ def _growths(seen: _Seen, rise: _Rise, *, is_queue: bool) -> list[_Grown]:
     too, whereas the number that is served at once grows with the load at any load.
     """
     came, times = seen.queued.came_us, seen.backlog.times_us
-    queue_us = float(times[rise.before]) if rise.before >= 0 else float(came[0])
+    queue_us = (
+        float(times[rise.before + 1]) if rise.before >= 0 else float(came[0])
+    )  # the low count lasts until then
     until_us = float(came[-1]) if rise.after is None else float(times[rise.after])
     peak_us = max(float(times[rise.peak]), queue_us + 1)
     main = _growth(seen, (min(rise.after_us, queue_us), until_us), queue_us=queue_us, peak_us=peak_us)

@@ -885,7 +885,7 @@ FACTS: LoadFacts = {
         (
             "near saturation",
             {"ttft_mean_us": 1_000_000.0, "ttft_mean_us_at_more": 1500.0},
-            "near saturation: do not trust TTFT here. 5% more load moves its mean from 1,000 to 1.5 ms",
+            "near saturation: do not trust TTFT here. 5% more load moves its mean from 1,000 to 1.500 ms",
         ),
         (
             "near saturation",

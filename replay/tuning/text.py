@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 
 from replay.capacity.capacity import Capacity
-from replay.capacity.text import SHORT_NAMES, capacity_facts, interval_method
+from replay.capacity.text import RESOURCE_NAMES, capacity_facts, interval_method
 from replay.capacity.value import value_facts
 from replay.tuning.candidate_search import ALIKE, Tuned
 from replay.tuning.candidates import Candidate, Candidates, border_text
@@ -69,7 +69,7 @@ def _facts(
 
 def _limited(capacity: Capacity, limits: Sequence[RunLimit]) -> list[Fact]:
     """Return what breaks first, and the limited latencies at the capacity."""
-    binding = SHORT_NAMES.get(capacity.limiting, capacity.limiting)
+    binding = RESOURCE_NAMES.get(capacity.limiting, capacity.limiting)
     return [
         Fact("limiting", "breaks first", capacity.limiting, lambda _: binding),
         *(of_limit(capacity.at_capacity.values_us[each.name], each) for each in limits),

@@ -18,7 +18,7 @@ BRIEF_US = 1e6
 """More that is sent within this time is a burst."""
 WHOLE = 0.8
 """A stretch of this share of the sending is the run: the figures are the whole run's."""
-SHORT_FRAC = 0.01
+SHORT_FRAC = 0.02
 """Stretches that take less than this share of the sending, all together,"""
 FEW_FRAC = 0.05
 """and less than this share of the requests, are bursts: the server keeps up but for them."""

@@ -123,10 +123,14 @@ def bursts_told(bursts: Sequence[OverloadedStretch], *, counts: str = "requests"
 
 
 def is_whole(stretches: Sequence[OverloadedStretch], sending_us: float | None) -> bool:
-    """Return whether stretches, the last without recovery, are most of the time in which requests were sent."""
+    """Return whether stretches, the last without recovery, are most of the time in which requests were sent.
+
+    What has not recovered by then is overloaded until the end.
+    """
     if not stretches or sending_us is None or stretches[-1]["recovered_us"] is not None:
         return False
-    return sum(_end(each) - each["from_us"] for each in stretches) > WHOLE * sending_us
+    before = sum(_end(each) - each["from_us"] for each in stretches[:-1])
+    return before + sending_us - stretches[-1]["from_us"] > WHOLE * sending_us
 
 
 def stretches_told(stretches: Sequence[OverloadedStretch], *, counts: str = "requests") -> str:

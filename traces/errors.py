@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import ClassVar, Final
 
+from traces.strict.quoted import with_cut_pieces
+
 _MOST_CHARACTERS: Final = 4000
 """The most characters of a message, which must not quote a whole file."""
 
@@ -12,19 +14,24 @@ class VtwinError(Exception):
     """A fault of the input, shown as one line without a stack; ``exit_code`` is the process's.
 
     Quoted text is not trusted: line breaks, control characters and halves of characters are shown as spaces or escaped,
-    and the middle of a long text is left out.
+    and a long text is cut. ``whole``: the message before that, in which a secret can still be found.
     """
 
     exit_code: ClassVar[int] = 1
 
     def __init__(self, message: object = "") -> None:
-        super().__init__(one_line(str(message)))
+        self.whole = _printable(str(message))
+        super().__init__(with_cut_pieces(self.whole))
 
 
-def one_line(text: str, *, most: int = _MOST_CHARACTERS) -> str:
-    """Return text as one printable line of at most about ``most`` characters."""
-    if len(text) > most:
-        text = f"{text[: most // 2]} … {text[-most // 2 :]}"
+def one_line(text: str) -> str:
+    """Return text as one printable line of a few thousand characters at most, each quoted text in it cut."""
+    return with_cut_pieces(_printable(text))
+
+
+def _printable(text: str) -> str:
+    if len(text) > _MOST_CHARACTERS:
+        text = f"{text[: _MOST_CHARACTERS // 2]} … {text[-_MOST_CHARACTERS // 2 :]}"
     if text.isprintable():
         return text
     spaced = " ".join(text.split())

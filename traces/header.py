@@ -9,6 +9,7 @@ from pathlib import Path
 
 from traces.strict.dataclass_yaml import dump_dataclass, load_dataclass, place_of
 from traces.strict.limits import MOST_TOKENS
+from traces.strict.quoted import with_cut_pieces
 
 MODES = ("real", "generated", "replayed")
 
@@ -237,7 +238,7 @@ class Source:
             f"{number:,} request{'' if number == 1 else 's'} {reason} left out"
             for reason, number in self.left_out.items()
         )
-        return (*part, *load, *gone, *self.notes)
+        return tuple(map(with_cut_pieces, (*part, *load, *gone, *self.notes)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -35,6 +35,7 @@ from traces import (
 )
 from traces.console.early_end import EXIT_INTERRUPTED
 from traces.strict.escape import terminal
+from traces.strict.quoted import cut
 from traces.strict.secrets import Secrets, command_secrets, key_of, redact_command
 from traces.strict.tell import tell
 
@@ -222,7 +223,7 @@ def _wait_for(process: subprocess.Popen[bytes], *, live: Live, log: Path) -> Non
 
 def _last_line(log: Path, secrets: Secrets) -> str:
     lines = [line.strip() for line in log.read_text(errors="replace").splitlines() if line.strip()]
-    return f": {terminal(secrets.redact(lines[-1])[:200])} ({log})" if lines else f" ({log})"
+    return f": {terminal(cut(secrets.redact(lines[-1])))} ({log})" if lines else f" ({log})"
 
 
 def _answers(url: str) -> bool:

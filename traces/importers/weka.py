@@ -10,6 +10,7 @@ from typing import Any, Final, NoReturn
 from traces.errors import TraceError
 from traces.header import Header, Source
 from traces.strict.json_text import parse_value, read_bytes
+from traces.strict.quoted import quoted
 from traces.trace import Trace, make_trace
 
 SUFFIXES: Final = (".json", ".json.gz")
@@ -251,9 +252,7 @@ class _Session:
         return value
 
     def _refuse(self, where: str, key: str, value: object, expected: str) -> NoReturn:
-        shown = repr(value)
-        shown = shown if len(shown) <= 60 else shown[:57] + "..."
-        raise TraceError(f"{self._file}: {where}: {key}: got {shown}, expected {expected}")
+        raise TraceError(f"{self._file}: {where}: {key}: got {quoted(value)}, expected {expected}")
 
 
 def _seconds(milliseconds: object) -> object:

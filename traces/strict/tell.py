@@ -6,6 +6,7 @@ A text that it is given stays one line: a line end in a name does not begin anot
 from __future__ import annotations
 
 from traces.strict.escape import terminal
+from traces.strict.quoted import with_cut_pieces
 
 
 def say(*lines: str, err: bool = False) -> None:
@@ -20,7 +21,7 @@ def tell(*lines: str, bold: bool = False, colour: str | None = None) -> None:
 
 def tell_note(text: str) -> None:
     """Print a note on stderr."""
-    tell(f"note: {text}")
+    tell(f"note: {with_cut_pieces(text)}")
 
 
 def say_text(text: str, *, err: bool = False) -> None:

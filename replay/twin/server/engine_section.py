@@ -23,6 +23,7 @@ from sim import (
     is_known,
 )
 from traces import ConfigError
+from traces.strict.quoted import quoted
 from traces.strict.section import Section
 from traces.strict.yaml_nodes import place
 
@@ -32,7 +33,9 @@ def read_version(root: Section) -> str:
     version = root.text("vllm_version") or RULES_VERSION
     if not is_known(version):
         line = root.key_lines["vllm_version"]
-        raise ConfigError(f"vllm_version: got {version}, expected {KNOWN_VERSIONS} ({root.file}:{line})")
+        raise ConfigError(
+            f"vllm_version: got {quoted(version)}, expected {KNOWN_VERSIONS} ({root.file}:{line})"
+        )
     return version
 
 

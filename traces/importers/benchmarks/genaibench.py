@@ -21,6 +21,7 @@ from traces.importers.benchmarks.result_rows import (
     tokens,
 )
 from traces.importers.noted import left_out, of
+from traces.strict.quoted import quoted
 from traces.trace import Trace, make_trace
 
 _HINT: Final = "expected genai-bench's results of a run (individual_request_metrics)"
@@ -40,7 +41,7 @@ def read_genai_bench(path: Path) -> Trace:
         raise TraceError(f"{path.name}: individual_request_metrics: got none, expected at least one request")
     unit = of(found, "_time_unit") or "s"
     if not isinstance(unit, str) or unit not in _PER_S:
-        raise TraceError(f"{path.name}: _time_unit: got {str(unit)[:60]!r}, expected s or ms")
+        raise TraceError(f"{path.name}: _time_unit: got {quoted(str(unit))}, expected s or ms")
     per_s = _PER_S[unit]
     rows = [
         row

@@ -28,6 +28,7 @@ from traces.importers.noted import left_out, name_of, of
 from traces.importers.reading_options import number_of_part
 from traces.strict.json_text import parse_value
 from traces.strict.limits import MOST_US
+from traces.strict.quoted import quoted
 from traces.trace import Trace, make_trace
 
 _HINT: Final = "expected genai-perf's profile_export.json"
@@ -248,5 +249,5 @@ def _integer(value: object) -> object:
 
 def _ns(value: object, *, what: str) -> int:
     if type(value) is not int or not 0 <= value <= MOST_US * 1000:
-        raise TraceError(f"{what}: got {str(value)[:60]!r}, expected a time in ns")
+        raise TraceError(f"{what}: got {quoted(str(value))}, expected a time in ns")
     return value

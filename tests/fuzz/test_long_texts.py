@@ -1,7 +1,8 @@
-"""A text of 100,000 characters in any place of any file: no line that vtwin prints of it quotes more than 80."""
+"""A text of 100,000 characters anywhere in a file: no line quotes more than 80 of it, no name in a trace has it all."""
 
 from __future__ import annotations
 
+import itertools
 import re
 import tempfile
 from collections.abc import Iterator
@@ -11,11 +12,12 @@ import pytest
 
 from tests.fuzz.mutate import Files
 from tests.fuzz.readers_targets import READERS
-from traces.errors import VtwinError
+from traces import VtwinError, read_trace
 
 SOLID = "q" * 100_000
 SPACED = "qq qqq " * 15_000
 VALUE = re.compile(rb"""[-+]?\d+\.?\d*(?:[eE][-+]?\d+)?|"(?:[^"\\\n]|\\.)*"|[\w.-]+""")
+LISTS = ("prefix_hashes", "images", "awaited_request_ids")
 PLACES = 4
 """Of a file, from its beginning to its end."""
 
@@ -32,6 +34,17 @@ def with_long_texts(files: Files) -> Iterator[Files]:
             yield {**files, name: content[: found.start()] + text + content[found.end() :]}
 
 
+def longest_name(folder: Path) -> int:
+    """Return the length of the longest name in the trace that a converter wrote; 0 where it wrote none."""
+    if not (folder / "out.csv").exists():
+        return 0
+    trace = read_trace(folder / "out")
+    assert max(map(longest, trace.header.source.lines()), default=0) <= 80 if trace.header.source else True
+    columns = [trace.table[name] for name in trace.table.names if name not in LISTS]
+    texts = [cells.known().tolist() for cells in columns if cells.values.dtype == object]
+    return max((len(str(each)) for each in itertools.chain(*texts)), default=0)
+
+
 def longest(line: str) -> int:
     return max((len(found.strip()) for found in re.findall(r"q[q ]*", line)), default=0)
 
@@ -46,6 +59,7 @@ def test_a_long_text_is_cut_in_the_line_of_every_reader(reader: str) -> None:
                 (Path(name) / file).write_bytes(content)
             try:
                 read(Path(name))
+                assert longest_name(Path(name)) <= 520
             except VtwinError as error:
                 assert longest(str(error)) <= 80, str(error)[:300]
                 assert longest(error.whole) <= 4000

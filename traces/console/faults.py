@@ -50,6 +50,12 @@ def line_and_code(error: Exception, arguments: Sequence[str], *, own_way: OwnWay
         )
     if isinstance(error, OSError):  # the machine's: a disk, a name, a right, a limit
         return f"FileError: {_refusal(error)}", EXIT_USAGE
+    if isinstance(error, MemoryError):  # numpy's says what was asked for
+        said = f": {error}" if str(error) else ""
+        return (
+            f"MemoryError: got too little memory{said}, expected a smaller question, or more memory",
+            EXIT_USAGE,
+        )
     return _crash_line(error, arguments), EXIT_CRASH
 
 

@@ -27,11 +27,13 @@ from replay.fleet.inputs.fleet_workload import (
 from replay.fleet.inputs.shared_prefixes import hits_note, with_hits
 from replay.fleet.size import NUM_REQUESTS, FleetPlan, SizeCheck, sized_fleet
 from replay.fleet.text import cost_per_hour, fleet_document, fleet_parts, gpus_text
+from replay.options.argument_ranges import AVAILABILITY, FLEET_REQUESTS, LENGTHS, NAMES, RATE, TOKENS
 from sim.fleet import Lengths
 from sim.fleet.sizing import UTILIZATION_CAP
 from traces import ConfigError, Trace
 from traces.facts import terminal_lines
 from traces.pages.notebook import NotebookAnswer
+from traces.strict.arguments import PATH, SEED, TEXT, takes
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -77,6 +79,18 @@ class SizedFleet(NotebookAnswer):
         return "\n".join(terminal_lines(fleet_parts(self.plan), width=None))
 
 
+@takes(
+    workload=LENGTHS,
+    rate_per_s=RATE,
+    slo=TEXT,
+    profiles=NAMES,
+    split=TOKENS,
+    context=TOKENS,
+    availability=AVAILABILITY,
+    prices=PATH,
+    num_requests=FLEET_REQUESTS,
+    seed=SEED,
+)
 def plan_fleet(  # noqa: PLR0913 - what a fleet can be asked for
     workload: Trace | Lengths | Path | str,
     rate_per_s: float,

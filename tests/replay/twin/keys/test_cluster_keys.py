@@ -299,6 +299,12 @@ def test_defaults_and_choices_of_the_table_are_the_simulators() -> None:
             "{pools: [{name: p, role: prefill}, {name: d, role: decode}], disaggregation: {kv_bandwidth_gbps: 1.0e-8}}",
             "cluster.disaggregation.kv_bandwidth_gbps: got 1.0e-8, expected 0.001 to",
         ),
+        (
+            "{pools: [{name: p, role: prefill}, {name: d, role: decode}], "
+            "disaggregation: {kv_bytes_per_token: 1000000000000000}}",
+            "cluster.disaggregation.kv_bytes_per_token: got 1000000000000000, expected 1 to 100,000,000",
+        ),
+        ("{instances: 2, failures: {mtbf_us: 1}}", "cluster.failures.mtbf_us: got 1, expected 1,000 to"),
     ],
 )
 def test_a_setting_that_would_run_for_ever_or_take_all_memory_is_refused(

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict
 
-from replay.options.argument_ranges import FACTOR
+from replay.argument_ranges import FACTOR
 from replay.twin.config_read import twin_of
 from replay.twin.twin_config import with_pools
 from sim.latency import at_pace

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
+from replay.argument_ranges import CONCURRENCY, TIME_US
 from replay.cluster.infrastructure import summarize_infrastructure
 from replay.cluster.over_time import POINTS, stretches, summarize_over_time
 from replay.cluster.simulate import FleetRun, simulate_fleet
-from replay.options.argument_ranges import CONCURRENCY, TIME_US
 from replay.pace_band import PaceBand, pace_band
 from replay.run_verdict import LostRequests, judge_run
 from replay.sessions.prefix_hashes import sessions_grow

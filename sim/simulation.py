@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from numbers import Integral
 
 import numpy as np
 from numpy.typing import NDArray
@@ -121,7 +120,9 @@ def _check_hash_places(requests: Requests) -> None:
 
 def _is_count(value: object, least: int) -> bool:
     """Return whether a value is an integer of at least ``least`` that 64 bits hold."""
-    return isinstance(value, Integral) and not isinstance(value, bool) and least <= value <= FOREVER
+    return (
+        isinstance(value, int | np.integer) and not isinstance(value, bool) and least <= int(value) <= FOREVER
+    )
 
 
 def _check_pacing(closed_loop: tuple[int, int] | None, max_concurrency: int | None) -> None:

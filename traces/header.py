@@ -7,9 +7,9 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 
+from traces.errors import with_cut_pieces
 from traces.strict.dataclass_yaml import dump_dataclass, load_dataclass, place_of
 from traces.strict.limits import MOST_TOKENS
-from traces.strict.quoted import with_cut_pieces
 
 MODES = ("real", "generated", "replayed")
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from traces.errors import ConfigError
 from traces.run_slo import limit_us
-from traces.strict.arguments import TEXT, TRACE, Number, takes
+from traces.strict.arguments import ANY_TEXT, TRACE, Number, takes
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -67,7 +67,7 @@ class Goodput(Attainment):
     by_class: dict[str, Attainment]
 
 
-@takes(text=TEXT)
+@takes(text=ANY_TEXT)
 def parse_slo(text: str, *, tell: Callable[[str], None] | None = None) -> dict[str, float]:
     """Return the limits of ``ttft=500ms,tpot=30ms`` in µs, by metric. Raises ConfigError, for a bare number too.
 

@@ -10,9 +10,8 @@ from calibrate.compare.bootstrap import Estimate
 from calibrate.gate.checks import EQUIVALENCE, PER_REQUEST, RATE_LIMITED, ratio_distance
 from calibrate.gate.verdict import Baseline
 from calibrate.report.document import SCHEMA_VERSION
-from traces import ConfigError
+from traces import ConfigError, cut
 from traces.strict.json_text import finite, parse_value
-from traces.strict.quoted import cut
 
 Json = Mapping[str, Any]
 

@@ -11,9 +11,9 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
     ExportTraceServiceResponse,
 )
 
+from traces import quoted
 from traces.importers.otel import Span, spans_of_json, spans_of_protobuf
 from traces.strict.json_text import DAMAGED, TooLarge, parse_value, unpacked
-from traces.strict.quoted import quoted
 
 Kind = Literal["protobuf", "json"]
 

@@ -30,7 +30,7 @@ from observe.response.reading import Reading, Reply, ServerTimings
 from observe.response.sse import SseParser
 from observe.response.stated_values import milliseconds, short_text, stated, token_count, token_ids
 from observe.response.text_reads import TextReads
-from traces.strict.quoted import quoted
+from traces import quoted
 
 _loads = orjson.loads
 _DONE = b"[DONE]"

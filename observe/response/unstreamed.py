@@ -8,7 +8,7 @@ import orjson
 
 from observe.response.reading import Reading
 from observe.response.stream_reader import StreamReader, error_message
-from traces.strict.quoted import quoted
+from traces import quoted
 
 
 def read_unstreamed(

@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Literal
 from urllib.parse import urlsplit
 
-from traces import ConfigError
-from traces.strict.quoted import quoted
+from traces import ConfigError, quoted
 from traces.strict.secrets import (
     KEY_VARIABLES,
     STARS,

@@ -12,8 +12,7 @@ import orjson
 from observe.senders.aiohttp_sender import describe, open_session, read_some
 from observe.senders.endpoint import Endpoint
 from observe.senders.exchange import one_line
-from traces import ServerError
-from traces.strict.quoted import cut
+from traces import ServerError, cut
 
 _TIMEOUT_S = 30.0
 """For any single request before or after the run: a busy server answers late."""

@@ -10,11 +10,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from replay.argument_ranges import LOAD, SEEDS, THINK_TIME_S
 from replay.capacity.at_paces import with_pace
 from replay.capacity.at_seats import with_assumed_seats
 from replay.capacity.capacity import Capacity, CapacityAsked, capacity_of_draws
 from replay.capacity.sessions import SessionCapacity, most_sessions
-from replay.options.argument_ranges import LOAD, SEEDS, THINK_TIME_S
 from replay.ready import prepare_engine
 from replay.search.seeds import DEFAULT_SEEDS, MOST_SEEDS
 from replay.search.workload_draws import Drawing, drawing_of, draws, length_span, lengths_text, searchable

@@ -11,7 +11,7 @@ from typing import NoReturn
 
 import yaml
 
-from traces.strict.quoted import cut
+from traces import cut
 from traces.strict.section import Section, read_json_section
 from traces.strict.yaml_nodes import json_node, plain_value, scalar_of
 

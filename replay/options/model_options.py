@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from replay.options.argument_ranges import GPUS, SEEDS
+from replay.argument_ranges import GPUS, SEEDS
 from traces.console.options import (
     AnswerForm,
     DtypeOption,

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from replay.options.argument_ranges import PORT
+from replay.argument_ranges import PORT
 from replay.options.run_options import InstancesOption, RoutingOption
 from replay.twins import AnywayOption
 from traces.console.options import ConfigOption, DefaultsOption

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from replay.options.argument_ranges import BATCHES, SAMPLES
+from replay.argument_ranges import BATCHES, SAMPLES
 from traces import parse_seconds
 from traces.strict.option_table import option_table
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
 
-from replay.options.argument_ranges import BATCHES, PROMPTS, SAMPLES, SHARE, TIME_US, TIMES, WORKLOAD
+from replay.argument_ranges import BATCHES, PROMPTS, SAMPLES, SHARE, TIME_US, TIMES, WORKLOAD
 from replay.ready import prepare_engine
 from replay.rollouts.prompt_samples import Samples, draw_samples, joined, long_tailed
 from replay.rollouts.rollout_batch import (
@@ -62,7 +62,6 @@ class RolloutSettings:
         """Check the numbers."""
         check_fields(self, prompts=PROMPTS, samples=SAMPLES, batches=BATCHES, update_us=TIME_US)
         check_fields(self, batch_share=SHARE, partial_share=SHARE)
-        check_argument("prompts x samples", self.number, SAMPLES)
         for times in self.oversubscriptions:
             check_argument("oversubscriptions", times, TIMES)
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from replay.serve.tokens import NUM_IDS, WORD_IDS, WORDS, Tokens, answer, encode
-from traces.strict.quoted import cut, quoted, with_cut_pieces
+from traces import cut, quoted, with_cut_pieces
 
 DEFAULT_MAX_TOKENS = 16
 """Of /v1/completions without max_tokens (the OpenAI API's own default)."""

@@ -14,8 +14,7 @@ from urllib.parse import urlsplit
 
 from replay.sweeps.grid import SweepRun
 from replay.sweeps.one_run import Row, as_row, row_of
-from traces import ConfigError
-from traces.strict.quoted import cut, quoted
+from traces import ConfigError, cut, quoted
 
 Backend = Literal["processes", "dask", "ray"]
 PATIENCE_S = 5
@@ -86,7 +85,7 @@ def _library(name: str, extra: str) -> Any:  # noqa: ANN401 - a library that may
 def _refuse_dead(address: str | None) -> None:
     """Raise OSError where nothing listens at an address: the libraries would ask again for long. ``auto`` has none."""
     place = urlsplit(address if address is None or "://" in address else f"//{address}")
-    if place.hostname and place.port:
+    if isinstance(place.hostname, str) and place.port:
         socket.create_connection((place.hostname, place.port), timeout=PATIENCE_S).close()
 
 
@@ -105,8 +104,8 @@ def _by_dask(runs: Sequence[SweepRun], *, jobs: int, address: str | None) -> Ite
     try:
         _refuse_dead(address)
         client = distributed.Client(**given, timeout=PATIENCE_S)
-    except Exception as error:  # whatever a library makes of what another kind of server says
-        raise _no_scheduler(address, error) from error
+    except Exception as fault:  # whatever a library makes of what another kind of server says
+        raise _no_scheduler(address, fault) from fault
     with client:
         waiting = {client.submit(row_of, run, key=run.digest, pure=False): run for run in runs}
         for done in distributed.as_completed(list(waiting)):
@@ -119,8 +118,8 @@ def _by_ray(runs: Sequence[SweepRun], *, jobs: int, address: str | None) -> Iter
     try:
         _refuse_dead(address)
         ray.init(**({"address": address} if address else {"num_cpus": jobs, "include_dashboard": False}))
-    except Exception as error:
-        raise _no_scheduler(address, error) from error
+    except Exception as fault:
+        raise _no_scheduler(address, fault) from fault
     try:
         simulate = ray.remote(row_of)
         waiting = {simulate.remote(run): run for run in runs}

@@ -18,8 +18,7 @@ import yaml
 
 from replay.search.prices import list_prices_per_hour, prices_from, read_prices
 from replay.twin.keys.overlay import parse_settings, variants_of
-from traces import ConfigError, format_of, read_recorded, reading_notes, tool_version
-from traces.strict.quoted import quoted
+from traces import ConfigError, format_of, quoted, read_recorded, reading_notes, tool_version
 from traces.strict.section import Section, read_section
 from traces.strict.yaml_nodes import parse_yaml, plain_value, read_text
 from traces.workload import WorkloadOptions

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from replay.options.argument_ranges import JOBS
+from replay.argument_ranges import JOBS
 from replay.ready import load_engine
 from replay.sweeps.backends import rows_of
 from replay.sweeps.grid import read_grid

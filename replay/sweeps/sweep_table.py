@@ -15,9 +15,8 @@ import pandas as pd
 
 from replay.sweeps.grid import SweepRun
 from replay.sweeps.one_run import Row
-from traces import ConfigError, atomic_file, make_folder
+from traces import ConfigError, atomic_file, cut, make_folder
 from traces.strict.json_text import parse_value
-from traces.strict.quoted import cut
 
 DIGEST: Final = "row_digest"
 """The column, and the key of a waiting row, that says whether the row is as it was written."""

@@ -5,12 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from replay.options.argument_ranges import CONCURRENCY, LOOKAHEAD, TIME_US, TOKENS, USERS
+from replay.argument_ranges import CONCURRENCY, LOOKAHEAD, TIME_US, TOKENS, USERS
 from replay.trace.request_columns import At, requests_from_trace
 from sim import Requests
-from traces import ConfigError, has_tree, sent_or_due, waits_for_named
+from traces import ConfigError, has_tree, quoted, sent_or_due, waits_for_named
 from traces.strict.arguments import TRACE, check_argument, check_fields, takes
-from traces.strict.quoted import quoted
 
 if TYPE_CHECKING:
     from traces import Trace

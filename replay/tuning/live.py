@@ -26,6 +26,7 @@ from traces import (
     ConfigError,
     RunLimit,
     ServerError,
+    cut,
     make_folder,
     read_trace,
     request_metrics,
@@ -35,7 +36,6 @@ from traces import (
 )
 from traces.console.early_end import EXIT_INTERRUPTED
 from traces.strict.escape import terminal
-from traces.strict.quoted import cut
 from traces.strict.secrets import Secrets, command_secrets, key_of, redact_command
 from traces.strict.tell import tell
 

@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
+from replay.argument_ranges import BEST, SEEDS
 from replay.capacity.options import PricesOption
-from replay.options.argument_ranges import BEST, SEEDS
 from replay.search.seeds import DEFAULT_SEEDS
 from replay.twins import AnywayOption
 from traces.console.options import AnswerForm, ConfigOption, DefaultsOption, LikeOption

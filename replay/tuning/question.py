@@ -6,18 +6,20 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from replay.argument_ranges import BEST, SEEDS, WORKLOAD
 from replay.capacity.question import drawn
-from replay.options.argument_ranges import BEST, SEEDS, WORKLOAD
 from replay.ready import prepare_engine
 from replay.search.seeds import DEFAULT_SEEDS
 from replay.tuning.candidate_search import TuneAsked, Tuned, search
 from replay.tuning.candidates import Border, candidates_of
 from traces import parse_run_slo
-from traces.strict.arguments import PATH, TEXT, takes
+from traces.strict.arguments import TEXT, Written, takes
 from traces.workload import WorkloadOptions
 
+TWIN_FILE = Written("the path of TWIN.yaml, whose keys vary", is_path=True)
 
-@takes(workload=WORKLOAD, config=PATH, slo=TEXT, keep=BEST, seeds=SEEDS)
+
+@takes(workload=WORKLOAD, config=TWIN_FILE, slo=TEXT, keep=BEST, seeds=SEEDS)
 def tune(
     workload: WorkloadOptions,
     config: Path | str,

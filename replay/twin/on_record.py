@@ -10,12 +10,12 @@ from typing import NoReturn
 
 import numpy as np
 
+from replay.argument_ranges import GPUS
 from replay.model.gpus import find_gpu
 from replay.model.hf_config import read_model_config
 from replay.model.model_peak import peak_times
 from replay.model.shape import ModelShape
 from replay.model.shipped_models import shipped_config, shipped_models
-from replay.options.argument_ranges import GPUS
 from replay.twin.defaults import (
     SHIPPED,
     DefaultsEntry,

@@ -16,8 +16,7 @@ import typer
 
 from traces.console.usage import OwnWay, usage_line
 from traces.console.users_code import place_in_users_code, told
-from traces.errors import VtwinError
-from traces.strict.quoted import with_cut_pieces
+from traces.errors import VtwinError, with_cut_pieces
 from traces.strict.tell import say_text, tell
 
 EXIT_USAGE: Final = 2

@@ -37,7 +37,7 @@ def write_table(trace: Trace, path: Path, *, metrics: bool) -> None:
     table = flat_table(trace, metrics=metrics)
     with atomic_file(path, option="--output") as temporary:
         if path.suffix == ".csv":
-            texts = table.select_dtypes("string").columns
+            texts: list[str] = list(table.select_dtypes("string").columns)
             table = table.assign(**{name: table[name].map(spreadsheet, na_action="ignore") for name in texts})
             table.to_csv(temporary, index=False, lineterminator="\n")
         else:

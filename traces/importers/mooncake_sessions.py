@@ -14,11 +14,10 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Any, Final
 
-from traces.errors import TraceError
+from traces.errors import TraceError, quoted
 from traces.header import Header, Source
 from traces.importers.short_names import short_name
 from traces.strict.limits import MOST_US
-from traces.strict.quoted import quoted
 from traces.trace import Trace, make_trace
 
 DELTAS: Final = "deltas_without_responses"

@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
+from traces.errors import cut
 from traces.importers.conversation_turns import NOT_KNOWN, Turn, conversations_of
 from traces.importers.short_names import short_name
-from traces.strict.quoted import cut
 
 SHARE_UNKNOWN: Final = (
     f"{NOT_KNOWN}: the file does not say whether a prompt holds the rounds before it, "

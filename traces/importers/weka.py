@@ -7,11 +7,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
-from traces.errors import TraceError
+from traces.errors import TraceError, cut, quoted
 from traces.header import Header, Source
 from traces.importers.short_names import short_name
 from traces.strict.json_text import parse_value, read_bytes
-from traces.strict.quoted import cut, quoted
 from traces.trace import Trace, make_trace
 
 SUFFIXES: Final = (".json", ".json.gz")

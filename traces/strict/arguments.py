@@ -21,15 +21,14 @@ from dataclasses import dataclass, fields
 from numbers import Integral, Real
 from typing import Any, Final, ParamSpec, Protocol, TypeVar, cast
 
-from traces.errors import ConfigError
-from traces.strict.quoted import quoted
+from traces.errors import ConfigError, quoted
 
 Given = ParamSpec("Given")
 Returned = TypeVar("Returned")
 MOST_COUNT: Final = 2**63 - 1
 
 
-class Check(Protocol):
+class Expectation(Protocol):
     """What an argument has to be."""
 
     @property
@@ -55,7 +54,9 @@ class Count:
     def allows(self, value: object) -> bool:
         """Return whether a value is such a number."""
         return (
-            isinstance(value, Integral) and not isinstance(value, bool) and self.least <= value <= self.most
+            isinstance(value, Integral)
+            and not isinstance(value, bool)
+            and self.least <= int(value) <= self.most
         )
 
 
@@ -69,6 +70,8 @@ class Number:
     @property
     def expected(self) -> str:
         """The range in words."""
+        if math.isfinite(self.least) and math.isfinite(self.most):
+            return f"a number from {self.least:,g} to {self.most:,g}"
         ends = (f" of at least {self.least:g}", f" of at most {self.most:g}")
         return "a number" + " and".join(
             text for text, end in zip(ends, (self.least, self.most), strict=True) if math.isfinite(end)
@@ -82,7 +85,7 @@ class Number:
 
 
 @dataclass(frozen=True, slots=True)
-class Instance:
+class OfClass:
     """An object of a class, known by its name, so that a check imports nothing heavy."""
 
     names: tuple[str, ...]
@@ -94,32 +97,39 @@ class Instance:
 
 
 @dataclass(frozen=True, slots=True)
-class _Written:
+class Written:
+    """A text that is not empty, or a path, as text or as an object."""
+
     expected: str
     is_path: bool = False
 
     def allows(self, value: object) -> bool:
+        """Return whether a value is that."""
         if self.is_path and isinstance(value, os.PathLike):
             value = os.fspath(value)
         return isinstance(value, str) and value != "" and "\0" not in value
 
 
-TEXT: Final = _Written("text")
-PATH: Final = _Written("a path", is_path=True)
-TRACE: Final = Instance(("Trace",), "a trace")
-TWIN: Final = Instance(("TwinConfig", "PurePath", "str"), "a twin, or the path of a TWIN.yaml")
+TEXT: Final = Written("text")
+PATH: Final = Written("a path", is_path=True)
+ANY_TEXT: Final = OfClass(("str",), "text")
+"""Of a text whose parser says what an empty one lacks."""
+TRACE: Final = OfClass(("Trace",), "a trace")
+TWIN: Final = OfClass(("TwinConfig", "PurePath", "str"), "a twin, or the path of a TWIN.yaml")
 SEED: Final = Count(0)
 ANY_SEED: Final = Count(-MOST_COUNT - 1)
 """Of what takes negative seeds too."""
 
 
-def check_argument(name: str, value: object, check: Check) -> None:
+def check_argument(name: str, value: object, check: Expectation) -> None:
     """Raise ConfigError, with the parameter's name, if a value is not what the check expects."""
     if not check.allows(value):
-        raise ConfigError(f"{name}: got {quoted(value)}, expected {check.expected}")
+        is_plain = value is None or isinstance(value, str | Real | os.PathLike)
+        got = quoted(value) if is_plain else f"a {type(value).__name__}"
+        raise ConfigError(f"{name}: got {got}, expected {check.expected}")
 
 
-def takes(**checks: Check) -> Callable[[Callable[Given, Returned]], Callable[Given, Returned]]:
+def takes(**checks: Expectation) -> Callable[[Callable[Given, Returned]], Callable[Given, Returned]]:
     """Return a decorator that checks a function's arguments, by their names, before it is called."""
 
     def decorated(function: Callable[Given, Returned]) -> Callable[Given, Returned]:
@@ -139,7 +149,7 @@ def takes(**checks: Check) -> Callable[[Callable[Given, Returned]], Callable[Giv
     return decorated
 
 
-def check_fields(made: object, **checks: Check) -> None:
+def check_fields(made: object, **checks: Expectation) -> None:
     """Check a dataclass's fields, from its ``__post_init__``."""
     defaults = {each.name: each.default for each in fields(cast("Any", made))}
     for name, check in checks.items():

@@ -5,8 +5,8 @@ A text that it is given stays one line: a line end in a name does not begin anot
 
 from __future__ import annotations
 
+from traces.errors import with_cut_pieces
 from traces.strict.escape import terminal
-from traces.strict.quoted import with_cut_pieces
 
 
 def say(*lines: str, err: bool = False) -> None:

@@ -16,9 +16,8 @@ from typing import Literal, NoReturn
 
 import yaml
 
-from traces.errors import ConfigError, VtwinError
+from traces.errors import ConfigError, VtwinError, cut
 from traces.strict.json_text import parse_value
-from traces.strict.quoted import cut
 from traces.strict.whole_file import whole_file
 
 Kind = Literal["null", "boolean", "integer", "number", "text"]

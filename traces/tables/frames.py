@@ -9,8 +9,8 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
+from traces.errors import cut
 from traces.schema import EVENT_FIELDS, PANDAS_DTYPE, DType, Field
-from traces.strict.quoted import cut
 from traces.tables.arrow import ARROW_TYPE
 from traces.tables.cells import EMPTY, NUMPY_DTYPE, Cells, UnfitColumn, no_cells
 

@@ -40,7 +40,7 @@ from replay.model.matmuls import (
     needed_matmuls,
     table_precisions,
 )
-from traces.strict.quoted import cut
+from traces import cut
 
 US_PER_MS = 1000.0
 BYTES_PER_ELEMENT = 2

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from calibrate.predictor.measured import ProfileError, nearest_name
-from traces.strict.quoted import quoted
+from traces import quoted
 
 TEXTS: Final = frozenset(
     (
@@ -58,9 +58,9 @@ def sound_cells(
     )
 
 
-def _sound(cells: pd.Series, path: Path, *, is_time: bool, first_row: int) -> pd.Series:  # type: ignore[type-arg] # any
+def _sound(cells: pd.Series, path: Path, *, is_time: bool, first_row: int) -> pd.Series:
     name, is_empty = str(cells.name), cells.isna().to_numpy(bool)
-    values: pd.Series  # type: ignore[type-arg] # of the column's kind
+    values: pd.Series
     if name in TEXTS:
         values, expected = cells, "text"
         is_bad = is_empty | ~cells.map(lambda each: isinstance(each, str)).to_numpy(bool)
@@ -85,7 +85,7 @@ def _sound(cells: pd.Series, path: Path, *, is_time: bool, first_row: int) -> pd
     return values
 
 
-def _numbers(cells: pd.Series) -> pd.Series:  # type: ignore[type-arg] # any
+def _numbers(cells: pd.Series) -> pd.Series:
     """Return cells as numbers, NaN where one is none; true and false are none."""
     if cells.dtype == bool:
         return pd.Series(np.nan, index=cells.index)

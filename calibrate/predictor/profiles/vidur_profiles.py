@@ -24,7 +24,7 @@ from calibrate.predictor.measured import (
     shown,
 )
 from calibrate.predictor.profiles.profile_cells import sound_cells
-from traces.strict.quoted import cut
+from traces import cut
 
 Kind = Literal["mlp", "attention", "network", "cpu"]
 

@@ -7,8 +7,8 @@ from typing import Annotated, Literal
 
 import typer
 
+from replay.argument_ranges import AVAILABILITY, FLEET_REQUESTS, RATE
 from replay.fleet.inputs import OUTPUT_FRAC, SPILL_PER_ENGINE
-from replay.options.argument_ranges import AVAILABILITY, FLEET_REQUESTS, RATE
 from traces.console.options import AnswerForm, PricesOption
 from traces.strict.option_table import option_table
 

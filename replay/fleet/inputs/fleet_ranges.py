@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from replay.options.argument_ranges import AVAILABILITY, RATE
+from replay.argument_ranges import AVAILABILITY, RATE
 from replay.search.prices import MOST_PRICE
 from sim.fleet import GpuProfile, Lengths
 from sim.fleet.sizing import MOST_ENGINES, Infeasible, Objective, PoolSize

@@ -24,8 +24,7 @@ from replay.model.quantized.expression_parser import (
 )
 from replay.model.quantized.linear_matcher import Effort, Matcher, matcher_of
 from replay.model.shape import Attention, Experts, Precision
-from traces import ConfigError
-from traces.strict.quoted import quoted
+from traces import ConfigError, quoted
 
 Parts = Mapping[str, Precision]
 """Precisions of the parts of a model: ``attention``, ``mlp`` and ``experts``."""

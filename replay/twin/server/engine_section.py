@@ -22,8 +22,7 @@ from sim import (
     engine_defaults,
     is_known,
 )
-from traces import ConfigError
-from traces.strict.quoted import quoted
+from traces import ConfigError, cut
 from traces.strict.section import Section
 from traces.strict.yaml_nodes import place
 
@@ -34,7 +33,7 @@ def read_version(root: Section) -> str:
     if not is_known(version):
         line = root.key_lines["vllm_version"]
         raise ConfigError(
-            f"vllm_version: got {quoted(version)}, expected {KNOWN_VERSIONS} ({root.file}:{line})"
+            f"vllm_version: got {cut(str(version))}, expected {KNOWN_VERSIONS} ({root.file}:{line})"
         )
     return version
 

@@ -14,8 +14,7 @@ from replay.twin.start.flag_table import FLAGS, SHORT, KnownFlag
 from replay.twin.start.json_flags import offloading_gib, readable_integer, with_json_flags
 from replay.twin.start.speculation import from_config
 from replay.twin.start.what_starts import launch_of
-from traces import ConfigError
-from traces.strict.quoted import quoted
+from traces import ConfigError, quoted
 
 UNKNOWN: Final = "not in the twin"
 LIKE: Final = 0.85

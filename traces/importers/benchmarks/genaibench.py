@@ -10,7 +10,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Final
 
-from traces.errors import TraceError
+from traces.errors import TraceError, quoted
 from traces.header import ClientInfo, ClosedLoop, Header, Source
 from traces.importers.benchmarks.result_rows import (
     Measured,
@@ -21,7 +21,6 @@ from traces.importers.benchmarks.result_rows import (
     tokens,
 )
 from traces.importers.noted import left_out, of
-from traces.strict.quoted import quoted
 from traces.trace import Trace, make_trace
 
 _HINT: Final = "expected genai-bench's results of a run (individual_request_metrics)"

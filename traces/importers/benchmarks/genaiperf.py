@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from traces.errors import TraceError
+from traces.errors import TraceError, quoted
 from traces.header import ClientInfo, ClosedLoop, Header, Source
 from traces.importers.benchmarks.result_rows import (
     Measured,
@@ -28,7 +28,6 @@ from traces.importers.noted import left_out, name_of, of
 from traces.importers.reading_options import number_of_part
 from traces.strict.json_text import parse_value
 from traces.strict.limits import MOST_US
-from traces.strict.quoted import quoted
 from traces.trace import Trace, make_trace
 
 _HINT: Final = "expected genai-perf's profile_export.json"

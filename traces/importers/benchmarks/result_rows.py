@@ -6,12 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from traces.errors import TraceError
+from traces.errors import TraceError, quoted
 from traces.importers.conversation_turns import Conversations, Turn, conversations_of
 from traces.importers.short_names import MOST_CHARACTERS
 from traces.strict.json_text import finite, parse_value, read_bytes
 from traces.strict.limits import MOST_S, MOST_TOKENS
-from traces.strict.quoted import quoted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import Any, Final, NoReturn
 
+from traces.errors import quoted
 from traces.importers.otel.span import SPAN_ID_BYTES, TRACE_ID_BYTES, WANTED, Span, Value, hex_id
 from traces.strict.json_text import MOST_DIGITS, finite
-from traces.strict.quoted import quoted
 
 _ERROR: Final = (2, "STATUS_CODE_ERROR")
 

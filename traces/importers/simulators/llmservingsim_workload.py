@@ -15,14 +15,13 @@ from typing import Any, Final
 
 import numpy as np
 
-from traces.errors import TraceError
+from traces.errors import TraceError, quoted
 from traces.header import Header, Source
 from traces.importers.noted import SHARE_UNKNOWN, left_out
 from traces.importers.prefix_numbers import PrefixNumbers
 from traces.importers.short_names import MOST_CHARACTERS
 from traces.strict.json_text import parser_of
 from traces.strict.limits import MOST_US
-from traces.strict.quoted import quoted
 from traces.trace import Trace, make_trace
 
 BLOCK_SIZE: Final = 16

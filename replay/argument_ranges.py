@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from traces.strict.arguments import Count, Instance, Number
+from traces.strict.arguments import Count, Number, OfClass
 from traces.strict.limits import MOST_REQUESTS, MOST_TOKENS, MOST_US
 
 RATE: Final = Number(1e-6, 1e6)
@@ -37,7 +37,7 @@ TIMES: Final = Number(1, 10)
 """How often samples may be drawn for one that is answered."""
 BATCHES: Final = Count(1, 10_000)
 
-LOAD: Final = Instance(("Trace", "WorkloadOptions"), "a trace, or options of a workload")
-WORKLOAD: Final = Instance(("WorkloadOptions",), "options of a workload")
-LENGTHS: Final = Instance(("Trace", "Lengths", "PurePath", "str"), "a trace, lengths, or the file of either")
-NAMES: Final = Instance(("str", "PurePath", "Sequence", "list", "tuple"), "names or paths")
+LOAD: Final = OfClass(("Trace", "WorkloadOptions"), "a trace, or options of a workload")
+WORKLOAD: Final = OfClass(("WorkloadOptions",), "options of a workload")
+LENGTHS: Final = OfClass(("Trace", "Lengths", "PurePath", "str"), "a trace, lengths, or the file of either")
+NAMES: Final = OfClass(("str", "PurePath", "Sequence", "list", "tuple"), "names or paths")

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from traces.errors import ConfigError
+from traces.errors import ConfigError, quoted, with_cut_pieces
 from traces.strict.escape import spreadsheet
-from traces.strict.quoted import quoted, with_cut_pieces
 
 
 @pytest.mark.parametrize(

@@ -227,12 +227,12 @@ def goodput(_: Path) -> Callable[..., object]:
     return lambda **given: traces.goodput(**{**base, **given})
 
 
-@function(text=NO_TEXT)
+@function(text=NO_OBJECT)
 def parse_slo(_: Path) -> Callable[..., object]:
     return traces.parse_slo
 
 
-@function(text=NO_TEXT)
+@function(text=NO_OBJECT)
 def parse_run_slo(_: Path) -> Callable[..., object]:
     return traces.parse_run_slo
 
